@@ -1,0 +1,187 @@
+"""Errors, element types, shapes and small helpers that everything else may use. Imports nothing of vkconv.
+
+Error tree (every one has an ``exit_code`` for the command line):
+
+    VkconvError (2)
+      UsageError          an argument, option or name that does not exist
+      ModelError          a file that is not a readable model
+        UnsupportedError  a readable model that asks for what vkconv does not have (lists everything at once)
+      GraphError          a graph that contradicts itself: names, shapes, dtypes, attributes
+      InputError          a run-time input of the wrong name, shape or dtype
+      RouteError          a forced route that cannot take the call
+      LimitError          a device limit that a plan would exceed (both numbers)
+      ShaderError         a shader that does not compile
+      DeviceError (3)     no device, a lost device, a driver that refuses
+      CheckError (1)      a comparison that failed
+"""
+
+import contextlib
+import difflib
+import enum
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.generic]
+Shape = tuple[int, ...]
+
+
+class VkconvError(Exception):
+    """Base of every error that vkconv raises on purpose; the text says what, where and how to go on."""
+
+    exit_code = 2
+
+
+class UsageError(VkconvError):
+    """An argument, option, op, route or device name that does not exist."""
+
+
+class ModelError(VkconvError):
+    """A file that cannot be read as a model."""
+
+
+class UnsupportedError(ModelError):
+    """A model that asks for something vkconv does not have; the text lists every such place."""
+
+
+class GraphError(VkconvError):
+    """A graph or call that contradicts itself."""
+
+
+class InputError(VkconvError):
+    """A run-time input with the wrong name, shape or dtype."""
+
+
+class RouteError(VkconvError):
+    """A forced route that the call or the device does not allow."""
+
+
+class LimitError(VkconvError):
+    """A device limit that the plan would exceed."""
+
+
+class ShaderError(VkconvError):
+    """A shader that does not compile, or no compiler to do it."""
+
+
+class DeviceError(VkconvError):
+    """No usable Vulkan device, or one that failed."""
+
+    exit_code = 3
+
+
+class CheckError(VkconvError):
+    """A comparison against the reference that failed."""
+
+    exit_code = 1
+
+
+class DType(enum.StrEnum):
+    """Element types of tensors. ``f16`` and ``bf16`` are storage types: arithmetic is f32 or wider."""
+
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    I64 = "i64"
+    I32 = "i32"
+    U32 = "u32"
+    I8 = "i8"
+    U8 = "u8"
+    BOOL = "bool"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one element."""
+        return _DTYPES[self][0]
+
+    @property
+    def mantissa_bits(self) -> int:
+        """Explicit mantissa bits of a float type (0 for integers), as the tolerance formula needs them."""
+        return _DTYPES[self][2]
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The numpy dtype that holds it (bf16 has none in numpy: its bits are held as uint16)."""
+        return np.dtype(_DTYPES[self][1])
+
+    @property
+    def is_float(self) -> bool:
+        return self.mantissa_bits > 0
+
+    @classmethod
+    def of(cls, dtype: npt.DTypeLike) -> "DType":
+        """The element type of a numpy dtype; raises GraphError naming it when vkconv has none."""
+        native = np.dtype(dtype).newbyteorder("=")
+        for member in cls:
+            if member is not cls.BF16 and member.numpy == native:
+                return member
+        known = ", ".join(str(m.numpy) for m in cls if m is not cls.BF16)
+        raise GraphError(f"numpy dtype {native} is not one vkconv has ({known}); convert the array first")
+
+
+_DTYPES: dict[DType, tuple[int, str, int]] = {
+    DType.F32: (4, "float32", 23),
+    DType.F16: (2, "float16", 10),
+    DType.BF16: (2, "uint16", 7),
+    DType.I64: (8, "int64", 0),
+    DType.I32: (4, "int32", 0),
+    DType.U32: (4, "uint32", 0),
+    DType.I8: (1, "int8", 0),
+    DType.U8: (1, "uint8", 0),
+    DType.BOOL: (1, "bool", 0),
+}
+
+
+def shape_str(shape: Iterable[int | str]) -> str:
+    """``(1, 64, 56, 56)`` as ``1x64x56x56``; rank 0 as ``scalar``."""
+    return "x".join(str(d) for d in shape) or "scalar"
+
+
+def bytes_str(nbytes: float) -> str:
+    """A byte count with a binary unit, three significant digits: ``1.50 MiB``."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = min(len(units) - 1, int(math.log2(max(nbytes, 1))) // 10)
+    value = nbytes / 1024**power
+    digits = 0 if power == 0 else max(0, 2 - int(math.log10(value)))
+    return f"{value:.{digits}f} {units[power]}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` for the nearest known word, or an empty string."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def align(value: int, to: int) -> int:
+    """The smallest multiple of ``to`` that is not below ``value``."""
+    return ceil_div(value, to) * to
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file that appears at ``path`` whole or not at all: written beside it, synced, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files private; a file a user asks for has the mode the umask gives.
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

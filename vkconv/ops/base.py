@@ -1,0 +1,104 @@
+"""What an op is: operands, attributes, shapes, a float64 reference, routes and cases, in one value.
+
+An op lives in one module of this package, which makes an `Op` and nothing else knows the op. A call has one
+text form, used as CLI argument, test id, table row and JSON key::
+
+    conv2d:x=1x64x56x56,w=128x64x3x3,p=1x1x1x1,dtype=f32
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from vkconv.core import Array, GraphError, UsageError, ceil_div, did_you_mean
+from vkconv.device import Device
+from vkconv.graph.ir import AttrValue, TensorSpec
+from vkconv.route import Call, Route
+
+Specs = Mapping[str, TensorSpec | None]
+Attrs = dict[str, AttrValue]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor input. ``host`` ones (shapes, axes, pads) are folded into the attribute of the same name when
+    the graph is specialized, and never reach the device. ``variadic`` takes all remaining inputs (concat)."""
+
+    name: str
+    optional: bool = False
+    host: bool = False
+    variadic: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attr:
+    """An attribute: full name, short key for call strings, type and default (None: required)."""
+
+    name: str
+    key: str
+    type: type[int] | type[float] | type[str] | type[bool] | type[tuple[int, ...]] | type[tuple[float, ...]]
+    default: AttrValue | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """One operator.
+
+    ``resolve(specs, attrs)`` checks the call and returns the canonical attributes (auto padding made explicit,
+    negative axes counted from the front) and the output specs; it raises GraphError with the values at fault.
+    ``reference(call, arrays)`` computes the outputs by definition: float operands come as float64, integers
+    as they are, absent optional ones as None; outputs in any float precision, exact for integers.
+    ``terms(call)`` is the number of products or addends accumulated into one output element, ``flops(call)``
+    the arithmetic by the field's convention (2 per multiply-add). ``alias`` marks ops whose output is the
+    input's bytes under another shape. An op with neither routes nor alias exists only on the host: it must
+    fold away when the graph is specialized.
+    """
+
+    name: str
+    operands: tuple[Operand, ...]
+    outputs: tuple[str, ...]
+    resolve: Callable[[Specs, Attrs], tuple[Attrs, tuple[TensorSpec, ...]]]
+    reference: Callable[[Call, Mapping[str, Array | None]], Sequence[Array]]
+    attrs: tuple[Attr, ...] = ()
+    routes: tuple[Route, ...] = ()
+    terms: Callable[[Call], int] = lambda call: 1
+    flops: Callable[[Call], int] = lambda call: 0
+    alias: bool = False
+    cases: tuple[str, ...] = ()
+    doc: str = ""
+
+    def attr(self, word: str) -> Attr:
+        """The attribute with this name or key; UsageError with a suggestion otherwise."""
+        for attr in self.attrs:
+            if word in (attr.name, attr.key):
+                return attr
+        known = [a.name for a in self.attrs]
+        raise UsageError(f"{self.name} has no attribute {word!r}{did_you_mean(word, known)}; it has {', '.join(known)}")
+
+    def call(self, specs: Specs, attrs: Mapping[str, AttrValue] | None = None) -> Call:
+        """A checked call: defaults filled, attributes canonical, outputs inferred. Raises GraphError."""
+        attrs = attrs or {}
+        full: Attrs = {}
+        for attr in self.attrs:
+            value = attrs.get(attr.name, attr.default)
+            if value is None:
+                raise GraphError(f"{self.name} needs the attribute {attr.name!r}")
+            full[attr.name] = value
+        for name in attrs:
+            if name not in full:
+                raise GraphError(f"{self.name} has no attribute {name!r}{did_you_mean(name, full)}")
+        for operand in self.operands:
+            if not (operand.optional or operand.host or operand.variadic) and specs.get(operand.name) is None:
+                raise GraphError(f"{self.name} needs the operand {operand.name!r}")
+        resolved, outputs = self.resolve(specs, full)
+        return Call(self.name, dict(specs), dict(zip(self.outputs, outputs, strict=False)), resolved)
+
+
+def linear_groups(threads: int, local: int, device: Device) -> tuple[int, int, int]:
+    """Workgroup counts for a flat index over ``threads``, folded over y where x passes the device's limit.
+
+    Shaders read it back with ``flat_index()`` of common.glsl and return beyond the total.
+    """
+    groups = max(1, ceil_div(threads, local))
+    limit_x = device.limits("maxComputeWorkGroupCount")[0]
+    rows = ceil_div(groups, limit_x)
+    return ceil_div(groups, rows), rows, 1
