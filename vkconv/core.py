@@ -182,3 +182,14 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def cache_dir(kind: str) -> Path:
+    """Folder for one kind of rebuildable file (``spirv``, ``pipelines``): under VKCONV_CACHE_DIR when that is
+    set, else under the user's cache folder for vkconv. Not created here; every file in it may vanish."""
+    root = os.environ.get("VKCONV_CACHE_DIR")
+    if root:
+        return Path(root).expanduser() / kind
+    import platformdirs  # here: most commands never ask
+
+    return platformdirs.user_cache_path("vkconv") / kind
