@@ -264,12 +264,14 @@ def spirv(shader: Shader, folder: Path | None = None, prebuilt: Path | None = No
         if code:
             return code
     # The checksum is the file's name, so that one rename makes both appear and any damage is a miss.
-    shelf = cache_dir("spirv") / identity
+    shelf = cache_dir() / "spirv" / identity
     for path in sorted(shelf.glob("*.spv")):
         code = _read(path, path.stem)
         if code:
             return code
     code = compile_shader(shader, folder)
+    if digest(shader, folder) != identity:  # edited meanwhile: right for now, but under which name?
+        return code
     with contextlib.suppress(OSError), atomic_write(shelf / f"{hashlib.sha256(code).hexdigest()}.spv") as file:
         file.write(code)
     return code

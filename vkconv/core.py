@@ -184,12 +184,12 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def cache_dir(kind: str) -> Path:
-    """Folder for one kind of rebuildable file (``spirv``, ``pipelines``): under VKCONV_CACHE_DIR when that is
-    set, else under the user's cache folder for vkconv. Not created here; every file in it may vanish."""
+def cache_dir() -> Path:
+    """Folder of files that can be made again (SPIR-V, pipelines): VKCONV_CACHE_DIR when that is set, else the
+    user's cache folder for vkconv. Not created here; any file in it may vanish at any time."""
     root = os.environ.get("VKCONV_CACHE_DIR")
     if root:
-        return Path(root).expanduser() / kind
+        return Path(root).expanduser()
     import platformdirs  # here: most commands never ask
 
-    return platformdirs.user_cache_path("vkconv") / kind
+    return platformdirs.user_cache_path("vkconv")
