@@ -163,8 +163,8 @@ def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     maker = rewriter.maker(node.reads["x"], *_FUSES_ACTIVATION)
     if maker is None or not rewriter.only_reader(node.reads["x"]) or maker.call["act"] != "none":
         return None
-    values = [float(node.call[p]) for p in row.params]
-    attrs = {**maker.call.attrs, "act": row.name, **dict(zip(("act_a", "act_b"), values, strict=False))}
+    parameters = {f"act_{key}": float(node.call[key]) for key, _ in zip("ab", row.params, strict=False)}
+    attrs = {**maker.call.attrs, "act": row.name, **parameters}
     return rewriter.node(node, maker.call.op, maker.reads, attrs)
 
 
@@ -184,4 +184,4 @@ def _only_output(node: BoundNode) -> object:
 
 
 def _bounds(clip: BoundNode) -> tuple[float, float]:
-    return float(clip.call["lo"]), float(clip.call["hi"])
+    return float(clip.call["a"]), float(clip.call["b"])
