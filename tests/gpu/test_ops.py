@@ -41,7 +41,7 @@ def test_route_agrees_with_the_reference(text, route, kind, device):
     arrays = draw(call, kind)
     ran = run_call(call, arrays, device=device, route=route, replays=2)
     assert ran.route == route
-    operands = {name: None for name in call.operands} | {name: widen(a) for name, a in arrays.items()}
+    operands = dict.fromkeys(call.operands) | {name: widen(a) for name, a in arrays.items()}
     with np.errstate(all="ignore"):
         expected = op.reference(call, operands)
     for (name, spec), first, again, want in zip(

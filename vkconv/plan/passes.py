@@ -1,6 +1,5 @@
 """Passes: rewrites of a bound graph that keep what it computes. Each is one rule, applied to every node once."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
@@ -34,9 +33,9 @@ def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
             x = a
         elif node.call.op in ("mul", "add") and rewriter.scalar(a) == neutral:
             x = b
-    elif node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"]))):
-        x = node.reads["x"]
-    elif node.call.op == "identity":
+    elif (
+        node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"])))
+    ) or node.call.op == "identity":
         x = node.reads["x"]
     written = next(iter(node.writes.values()))
     # Broadcasting against the constant may have added dimensions; then it is no copy of x.
@@ -142,7 +141,9 @@ def recognise_layer_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | Non
         return None
     if variance is None or square is None or square.reads["a"] != normal.reads["a"]:
         return None
-    squares = square.reads["b"] == square.reads["a"] if square.call.op == "mul" else rewriter.scalar(square.reads["b"]) == 2
+    squares = (
+        square.reads["b"] == square.reads["a"] if square.call.op == "mul" else rewriter.scalar(square.reads["b"]) == 2
+    )
     x, scale, bias = centred.reads["a"], scaled.reads["b"], node.reads["b"]
     eps = rewriter.scalar(summed.reads["b"])
     shape = rewriter.specs[x].dims
