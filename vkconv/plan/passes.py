@@ -33,9 +33,7 @@ def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
             x = a
         elif node.call.op in ("mul", "add") and rewriter.scalar(a) == neutral:
             x = b
-    elif (
-        node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"])))
-    ) or node.call.op == "identity":
+    elif node.call.op == "identity" or _permutes_nothing(node):
         x = node.reads["x"]
     written = next(iter(node.writes.values()))
     # Broadcasting against the constant may have added dimensions; then it is no copy of x.
@@ -141,9 +139,8 @@ def recognise_layer_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | Non
         return None
     if variance is None or square is None or square.reads["a"] != normal.reads["a"]:
         return None
-    squares = (
-        square.reads["b"] == square.reads["a"] if square.call.op == "mul" else rewriter.scalar(square.reads["b"]) == 2
-    )
+    exponent = square.reads["b"]
+    squares = exponent == square.reads["a"] if square.call.op == "mul" else rewriter.scalar(exponent) == 2
     x, scale, bias = centred.reads["a"], scaled.reads["b"], node.reads["b"]
     eps = rewriter.scalar(summed.reads["b"])
     shape = rewriter.specs[x].dims
@@ -178,6 +175,10 @@ PASSES: tuple[Rule, ...] = (
     recognise_layer_norm,
     fuse_activation,
 )
+
+
+def _permutes_nothing(node: BoundNode) -> bool:
+    return node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"])))
 
 
 def _only_output(node: BoundNode) -> object:
