@@ -3,7 +3,7 @@
 // NaN goes through: GLSL leaves min and max of NaN open.
 #include "math.glsl"
 
-float clip(float x, float lo, float hi) { return isnan(x) ? x : x < lo ? lo : x > hi ? hi : x; }
+float clip(float x, float lo, float hi) { return isnan(x) ? x : x > hi || lo > hi ? hi : x < lo ? lo : x; }
 float sigmoid(float x) { return 1.0 / (1.0 + exp_f32(-x)); }
 float softplus(float x) { return isnan(x) ? x : (x > 0.0 ? x : 0.0) + log1p_f32(exp_f32(-abs(x))); }
 float elu(float x, float alpha) { return x < 0.0 ? alpha * expm1_f32(x) : x; }

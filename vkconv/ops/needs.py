@@ -23,3 +23,13 @@ def elements_in(*dtypes: DType) -> Need:
 F32 = elements_in(DType.F32)
 F32_OR_I32 = elements_in(DType.F32, DType.I32)
 WORDS = elements_in(DType.F32, DType.I32, DType.U32)
+
+
+def operands_in(name: str, *dtypes: DType) -> Need:
+    """The named operand has one of these element types."""
+
+    def test(call: Call, device: Device) -> bool:
+        spec = call.operands.get(name)
+        return spec is None or spec.dtype in dtypes
+
+    return Need(f"{name} of {' or '.join(dtypes)} elements", test, lambda call, device: str(call.operands.get(name)))

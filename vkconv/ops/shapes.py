@@ -44,6 +44,15 @@ def ints(value: AttrValue) -> tuple[int, ...]:
     return tuple(int(v) for v in value) if isinstance(value, tuple) else (int(value),)
 
 
+def number(op: str, name: str, value: AttrValue) -> float:
+    """An attribute as a float; one element of a tuple stands for itself. GraphError for anything else."""
+    if isinstance(value, tuple) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, tuple | str):
+        raise GraphError(f"{op}: {name}={value!r} is not one number")
+    return float(value)
+
+
 def axis_of(op: str, axis: AttrValue, rank: int, *, after_last: bool = False) -> int:
     """An axis counted from the front. GraphError outside [-rank, rank), or past rank with ``after_last``."""
     value = int(axis) if not isinstance(axis, tuple) else -rank - 1
