@@ -40,7 +40,7 @@ def test_route_agrees_with_the_reference(text, route, kind, device):
         pytest.skip(f"{route} needs {verdict.refused_by}, here {verdict.actual}")
     arrays = draw(call, kind)
     ran = run_call(call, arrays, device=device, route=route, replays=2)
-    assert ran.route == route
+    assert ran.route == (route if any(spec.size for spec in call.outputs.values()) else "empty")
     operands = dict.fromkeys(call.operands) | {name: widen(a) for name, a in arrays.items()}
     with np.errstate(all="ignore"):
         expected = op.reference(call, operands)
