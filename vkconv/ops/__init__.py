@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from vkconv.ops.alias import FLATTEN, IDENTITY, RESHAPE, SQUEEZE, UNSQUEEZE
 from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
+from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
 from vkconv.ops.unary import UNARY_OPS
@@ -15,6 +16,7 @@ __all__ = ["OPS", "all_shaders"]
 _ALL: tuple[Op, ...] = (
     CONCAT,
     CONSTANT_OF_SHAPE,
+    CONV2D,
     EXPAND,
     FLATTEN,
     IDENTITY,

@@ -1,6 +1,6 @@
 """Needs that several routes share: element types, workgroup limits, device classes."""
 
-from vkconv.core import DType
+from vkconv.core import DType, bytes_str
 from vkconv.device import Device
 from vkconv.route import Call, Need
 
@@ -33,3 +33,33 @@ def operands_in(name: str, *dtypes: DType) -> Need:
         return spec is None or spec.dtype in dtypes
 
     return Need(f"{name} of {' or '.join(dtypes)} elements", test, lambda call, device: str(call.operands.get(name)))
+
+
+ON_CPU_DRIVER = Need(
+    "a CPU driver (no fast shared memory)",
+    lambda call, device: device.kind == "cpu",
+    lambda call, device: device.kind,
+)
+ON_GPU = Need("a GPU", lambda call, device: device.kind != "cpu", lambda call, device: device.kind)
+
+
+def shared_bytes(need: int) -> Need:
+    """At least ``need`` bytes of shared memory for one workgroup."""
+    return Need(
+        f"{bytes_str(need)} of shared memory",
+        lambda call, device: device.limit("maxComputeSharedMemorySize") >= need,
+        lambda call, device: bytes_str(device.limit("maxComputeSharedMemorySize")),
+    )
+
+
+def invocations(need: int) -> Need:
+    """Workgroups of at least ``need`` invocations along x."""
+
+    def most(device: Device) -> int:
+        return min(device.limit("maxComputeWorkGroupInvocations"), device.limits("maxComputeWorkGroupSize")[0])
+
+    return Need(
+        f"workgroups of {need} invocations",
+        lambda call, device: most(device) >= need,
+        lambda call, device: str(most(device)),
+    )
