@@ -193,18 +193,13 @@ class NodeView:
     def emit(self, op: str, /, *inputs: str, **attrs: AttrValue) -> str:
         """An intermediate node with one output; returns the value's name."""
         value = self.builder.fresh(f"{self.outputs[0]}/{op}")
-        self._append(f"{self.name}/{op}", op, inputs, (value,), attrs)
+        self.builder.nodes.append(Node(self.builder.node_name(f"{self.name}/{op}"), op, inputs, (value,), attrs))
         return value
 
     def finish(self, op: str, /, *inputs: str, **attrs: AttrValue) -> None:
-        """The node that writes the ONNX node's outputs."""
-        self._append(self.name, op, inputs, self.outputs, attrs)
+        """The node that writes the ONNX node's outputs and bears its name; the last one a rule emits."""
+        self.builder.nodes.append(Node(self.name, op, inputs, self.outputs, attrs))
 
     def number(self, value: npt.ArrayLike, dtype: DType) -> str:
         """A new constant."""
         return self.builder.constant(f"{self.outputs[0]}/const", np.asarray(value, dtype.numpy))
-
-    def _append(
-        self, name: str, op: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attrs: dict[str, AttrValue]
-    ) -> None:
-        self.builder.nodes.append(Node(self.builder.node_name(name), op, inputs, outputs, attrs))
