@@ -130,7 +130,7 @@ def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:
 
 def test_a_file_of_the_safetensors_library_is_read(tmp_path: Path) -> None:
     # uint8 first in the header's order of size last: the library's own placement, an odd metadata key beside ours.
-    tensors = {"c": np.arange(3, dtype=np.uint8), "w": np.float32([[1.5, -2.5]])}
+    tensors = {"c": np.arange(3, dtype=np.uint8), "w": np.array([[1.5, -2.5]], np.float32)}
     metadata = {METADATA_KEY: json.dumps(minimal()), "format": "np"}
     safetensors.numpy.save_file(tensors, tmp_path / "a.vkc", metadata=metadata)
     graph = load_vkc(tmp_path / "a.vkc")

@@ -39,7 +39,18 @@ _UNARY: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "Tanh": ("tanh", ()),
     "ThresholdedRelu": ("thresholded_relu", (("alpha", 1.0),)),
 }
-_BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "PRelu": "prelu"}
+_BINARY = {
+    "Add": "add",
+    "Div": "div",
+    "Equal": "equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_equal",
+    "Less": "less",
+    "LessOrEqual": "less_equal",
+    "Mul": "mul",
+    "PRelu": "prelu",
+    "Sub": "sub",
+}
 _FOLDED = {"Min": "minimum", "Max": "maximum", "Sum": "add"}
 
 
