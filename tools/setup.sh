@@ -12,7 +12,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # What the installation is made from, and for which copy of the repository (an editable installation holds its path).
 digest() {
-    { printf '%s\n' "$PWD"; find native cmake shaders pyproject.toml CMakeLists.txt tools/setup.sh tools/kp-env.sh -type f \
+    { printf '%s\n' "$PWD"; find native cmake pyproject.toml CMakeLists.txt tools/setup.sh tools/kp-env.sh -type f \
         -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 sha256sum; } | sha256sum | cut -d' ' -f1
 }
 key=$(digest)
