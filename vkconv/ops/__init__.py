@@ -57,5 +57,5 @@ OPS: Mapping[str, Op] = {op.name: op for op in sorted(_ALL, key=lambda op: op.na
 
 def all_shaders() -> tuple[Shader, ...]:
     """Every shader variant that any route declares, each once, in order of their keys."""
-    shaders = {shader.key: shader for op in OPS.values() for route in op.routes for shader in route.shaders}
-    return tuple(shaders[key] for key in sorted(shaders))
+    declared = (shader for op in OPS.values() for route in op.routes for shader in route.shaders)
+    return tuple(sorted(dict.fromkeys(declared), key=lambda shader: shader.key))
