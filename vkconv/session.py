@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.backend.runtime import Executable, LiveDevice, Timing, open_device
-from vkconv.core import Array, DType, InputError, ModelError, Shape, VkconvError, did_you_mean, shape_str
+from vkconv.core import Array, InputError, Shape, VkconvError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph, TensorSpec, load_model
-from vkconv.ops import OPS
 from vkconv.plan.explain import explain_plan
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Options, plan

@@ -22,3 +22,8 @@ layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;
 uint flat_index() {
     return gl_GlobalInvocationID.y * (gl_NumWorkGroups.x * gl_WorkGroupSize.x) + gl_GlobalInvocationID.x;
 }
+
+// Index of this workgroup in a 1-D grid that linear_groups() may have folded over y: the same in every lane.
+uint flat_group() {
+    return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+}

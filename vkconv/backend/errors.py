@@ -16,6 +16,7 @@ def import_bridge() -> ModuleType:
     """The bridge module with kp's types loaded; DeviceError saying what to install or rebuild otherwise."""
     try:
         import kp  # noqa: F401 - registers the types that the bridge returns
+
         from vkconv.backend import _bridge
     except ImportError as error:
         raise DeviceError(f"the Vulkan backend does not load ({error}); {_BUILD_HINT}") from error

@@ -7,9 +7,9 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -70,8 +70,8 @@ def select_device(selector: str | int = "auto") -> tuple[int, Device]:
 class LiveDevice:
     """An open device with its pipelines. Sessions on the same device share one, through `open_device`."""
 
-    _open: "weakref.WeakValueDictionary[int, LiveDevice]" = weakref.WeakValueDictionary()
-    _lock = threading.Lock()
+    _open: ClassVar["weakref.WeakValueDictionary[int, LiveDevice]"] = weakref.WeakValueDictionary()
+    _lock: ClassVar = threading.Lock()
 
     def __init__(self, index: int, facts: Device) -> None:
         bridge = import_bridge()
@@ -81,16 +81,19 @@ class LiveDevice:
             self.handle = bridge.Device(index, pipeline_cache=_read_cache(self._cache_path))
         self._pipelines: dict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = {}
         self._pipelines_lock = threading.Lock()
+        self.compile_us = 0.0
 
     def pipeline(self, launch: Launch) -> "_bridge.Pipeline":
         """The pipeline of a launch; made once for each shader, specialization, binding count and push size."""
         key = (launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push))
         with self._pipelines_lock:
             if key not in self._pipelines:
+                started = time.perf_counter_ns()
                 with device_errors(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"):
                     self._pipelines[key] = self.handle.pipeline(
                         spirv(launch.shader), len(launch.binds), len(launch.push), launch.spec_words
                     )
+                self.compile_us += (time.perf_counter_ns() - started) / 1e3
             return self._pipelines[key]
 
     def save_pipeline_cache(self) -> None:
@@ -214,7 +217,11 @@ class Executable:
             if isinstance(command, Copy):
                 source, target = command.source, command.target
                 recording.copy(
-                    self._buffers[source.buffer], source.offset, self._buffers[target.buffer], target.offset, target.nbytes
+                    self._buffers[source.buffer],
+                    source.offset,
+                    self._buffers[target.buffer],
+                    target.offset,
+                    target.nbytes,
                 )
             else:
                 binds = [(self._buffers[r.buffer], r.offset, r.nbytes) for r, _ in command.binds]
@@ -241,7 +248,9 @@ class Executable:
 
     def _read(self) -> dict[str, Array]:
         outputs = {
-            name: _array(self._buffers["download"], region.offset, spec) if spec.size else np.empty(spec.dims, spec.dtype.numpy)
+            name: _array(self._buffers["download"], region.offset, spec)
+            if spec.size
+            else np.empty(spec.dims, spec.dtype.numpy)
             for name, (spec, region) in self.plan.outputs.items()
         }
         return outputs | {name: array.copy() for name, array in self.plan.known.items()}
@@ -268,9 +277,3 @@ def _array(buffer: "_bridge.Buffer", offset: int, spec: Any) -> Array:
     view = np.frombuffer(buffer.view, np.uint8)
     array: Array = view[offset : offset + spec.nbytes].view(spec.dtype.numpy).reshape(spec.dims).copy()
     return array
-
-
-@contextlib.contextmanager
-def opened(selector: str | int = "auto") -> Iterator[LiveDevice]:
-    """An open device for the length of a with block."""
-    yield open_device(selector)

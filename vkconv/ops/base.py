@@ -50,7 +50,9 @@ class Op:
     ``terms(call)`` is the number of products or addends accumulated into one output element, ``flops(call)``
     the arithmetic by the field's convention (2 per multiply-add). ``alias`` marks ops whose output is the
     input's bytes under another shape. An op with neither routes nor alias exists only on the host: it must
-    fold away when the graph is specialized.
+    fold away when the graph is specialized. ``fold_from_specs(call)`` gives the outputs of an op whose value
+    follows from the operand shapes alone (shape, size), also where the operand is no constant. With
+    ``variadic_outputs`` the one output name is numbered from 0, as variadic operands are (split: y0, y1, ...).
     """
 
     name: str
@@ -63,6 +65,8 @@ class Op:
     terms: Callable[[Call], int] = lambda call: 1
     flops: Callable[[Call], int] = lambda call: 0
     alias: bool = False
+    fold_from_specs: Callable[[Call], Sequence[Array]] | None = None
+    variadic_outputs: bool = False
     cases: tuple[str, ...] = ()
     doc: str = ""
 
@@ -90,7 +94,8 @@ class Op:
             if not (operand.optional or operand.host or operand.variadic) and specs.get(operand.name) is None:
                 raise GraphError(f"{self.name} needs the operand {operand.name!r}")
         resolved, outputs = self.resolve(specs, full)
-        return Call(self.name, dict(specs), dict(zip(self.outputs, outputs, strict=False)), resolved)
+        names = [f"{self.outputs[0]}{i}" for i in range(len(outputs))] if self.variadic_outputs else self.outputs
+        return Call(self.name, dict(specs), dict(zip(names, outputs, strict=False)), resolved)
 
 
 def linear_groups(threads: int, local: int, device: Device) -> tuple[int, int, int]:

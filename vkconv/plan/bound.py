@@ -5,8 +5,10 @@ What remains is a `BoundGraph`: calls with static specs and canonical attributes
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vkconv.core import Array, DType, GraphError, InputError, Shape, UnsupportedError, did_you_mean, shape_str
 from vkconv.graph.ir import AttrValue, Graph, Node, TensorSpec
@@ -130,26 +132,31 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
             for value, array in folded.items():
                 specs[value] = TensorSpec(tuple(array.shape), DType.of(array.dtype))
         elif not (op.routes or op.alias):
-            unknown = [v for v in bound.reads.values() if v not in constants]
-            raise GraphError(
-                f"graph {graph.name!r}, {node}: {op.name} is computed when the graph is planned, so its operands "
-                f"must be known by then, but {', '.join(map(repr, unknown))} depends on the values of an input"
-            )
+            raise GraphError(f"graph {graph.name!r}, {node}: {_why_not_folded(bound, constants)}")
         else:
             nodes.append(bound)
     return BoundGraph(graph.name, inputs, graph.outputs, tuple(nodes), constants, specs).pruned()
 
 
+def _why_not_folded(node: BoundNode, constants: Mapping[str, Array]) -> str:
+    unknown = [value for value in node.reads.values() if value not in constants]
+    if not unknown:
+        nbytes = sum(spec.nbytes for spec in node.call.outputs.values())
+        return f"it would make a constant of {nbytes} bytes; {FOLD_LIMIT_BYTES} is the most that is folded"
+    return (
+        f"{node.call.op} is computed when the graph is planned, so its operands must be known by then, "
+        f"but {', '.join(map(repr, unknown))} depends on the values of an input"
+    )
+
+
 def _operand_names(op: Op, count: int) -> Iterator[tuple[str, bool]]:
     """(operand name, host?) for each node input position; a variadic operand takes the rest as x0, x1, ..."""
-    position = 0
-    for operand in op.operands:
+    for position, operand in enumerate(op.operands):
         if operand.variadic:
             for i in range(count - position):
                 yield f"{operand.name}{i}", operand.host
             return
         yield operand.name, operand.host
-        position += 1
 
 
 def _bind_node(node: Node, op: Op, specs: Mapping[str, TensorSpec], constants: Mapping[str, Array]) -> BoundNode:
@@ -181,10 +188,10 @@ def _bind_node(node: Node, op: Op, specs: Mapping[str, TensorSpec], constants: M
 
 def _attr_of(array: Array) -> AttrValue:
     values = array.ravel().tolist()
-    return values[0] if array.ndim == 0 else tuple(values)  # type: ignore[no-any-return]
+    return values[0] if array.ndim == 0 else tuple(values)
 
 
-def widen(array: Array) -> Array:
+def widen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An operand as a reference takes it: floats as float64, integers and bools as they are."""
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
@@ -200,16 +207,15 @@ def _fold(node: BoundNode, op: Op, constants: Mapping[str, Array]) -> dict[str, 
         used_bytes = sum(constants[value].nbytes for value in node.reads.values())
         if made_bytes > max(FOLD_LIMIT_BYTES, 4 * used_bytes):
             return None
-        arrays = {name: None for name in node.call.operands} | {
+        arrays = dict.fromkeys(node.call.operands) | {
             name: widen(constants[value]) for name, value in node.reads.items()
         }
         with np.errstate(all="ignore"):
             results = op.reference(node.call, arrays)
     named = dict(zip(node.call.outputs, results, strict=True))
     return {
-        value: np.ascontiguousarray(named[name]).astype(node.call.outputs[name].dtype.numpy).reshape(
-            node.call.outputs[name].dims
-        )
+        value: np.ascontiguousarray(named[name])
+        .astype(node.call.outputs[name].dtype.numpy)
+        .reshape(node.call.outputs[name].dims)
         for name, value in node.writes.items()
     }
-

@@ -62,7 +62,9 @@ def explain_call(call: Call, device: Device, forced: str | None = None) -> tuple
     program = choice.route.build(call, device)
     for dispatch in (*program.prepack, *program.steps):
         check_dispatch(text, dispatch, device)
-    rows = [(v.route.name, _state(v, choice), v.refused_by, v.actual, v.route.why, v.route.source) for v in choice.verdicts]
+    rows = [
+        (v.route.name, _state(v, choice), v.refused_by, v.actual, v.route.why, v.route.source) for v in choice.verdicts
+    ]
     columns = (
         Column("route"),
         Column("taken"),

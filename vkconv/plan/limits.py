@@ -36,7 +36,11 @@ def _dispatch_limits(dispatch: Dispatch, device: Device) -> Iterator[tuple[str, 
     yield "maxComputeWorkGroupInvocations", math.prod(dispatch.local), device.limit("maxComputeWorkGroupInvocations")
     yield "maxComputeSharedMemorySize", dispatch.shared_bytes, device.limit("maxComputeSharedMemorySize")
     yield "maxPushConstantsSize", 4 * len(dispatch.push), device.limit("maxPushConstantsSize")
-    yield "maxPerStageDescriptorStorageBuffers", len(dispatch.binds), device.limit("maxPerStageDescriptorStorageBuffers")
+    yield (
+        "maxPerStageDescriptorStorageBuffers",
+        len(dispatch.binds),
+        device.limit("maxPerStageDescriptorStorageBuffers"),
+    )
     sizes, counts = device.limits("maxComputeWorkGroupSize"), device.limits("maxComputeWorkGroupCount")
     for axis in range(3):
         yield f"maxComputeWorkGroupSize.{_AXES[axis]}", dispatch.local[axis], sizes[axis]

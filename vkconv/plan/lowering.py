@@ -83,7 +83,9 @@ class _Lowering:
             if f"weight:{name}" in regions
         ]
         run: list[Command] = [
-            Copy(f"upload {name}", _exact(region, bound.specs[name]), _exact(regions[f"value:{name}"], bound.specs[name]))
+            Copy(
+                f"upload {name}", _exact(region, bound.specs[name]), _exact(regions[f"value:{name}"], bound.specs[name])
+            )
             for name, region in inputs.items()
             if f"value:{name}" in regions and bound.specs[name].size
         ]
@@ -137,7 +139,7 @@ class _Lowering:
     def _activation_blocks(self) -> list[Block]:
         """Values from the step that makes them to the last that reads them, scratch for its own step."""
         bound, end = self.bound, len(self.steps)
-        first = {name: -1 for name in bound.inputs}
+        first = dict.fromkeys(bound.inputs, -1)
         last: dict[str, int] = {}
         scratch: list[Block] = []
         for index, (node, program) in enumerate(self.steps):

@@ -24,7 +24,13 @@ class PlannedNode:
     @property
     def route(self) -> str:
         """The route's name; ``alias`` where the output is the input's bytes, ``empty`` where it has no element."""
-        return self.choice.route.name if self.choice else "alias" if self.dispatches == 0 and not self.is_empty else "empty"
+        return (
+            self.choice.route.name
+            if self.choice
+            else "alias"
+            if self.dispatches == 0 and not self.is_empty
+            else "empty"
+        )
 
     @property
     def is_empty(self) -> bool:

@@ -1,6 +1,5 @@
 """Passes: rewrites of a bound graph that keep what it computes. Each is one rule, applied to every node once."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
@@ -34,9 +33,7 @@ def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
             x = a
         elif node.call.op in ("mul", "add") and rewriter.scalar(a) == neutral:
             x = b
-    elif node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"]))):
-        x = node.reads["x"]
-    elif node.call.op == "identity":
+    elif node.call.op == "identity" or _permutes_nothing(node):
         x = node.reads["x"]
     written = next(iter(node.writes.values()))
     # Broadcasting against the constant may have added dimensions; then it is no copy of x.
@@ -142,7 +139,8 @@ def recognise_layer_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | Non
         return None
     if variance is None or square is None or square.reads["a"] != normal.reads["a"]:
         return None
-    squares = square.reads["b"] == square.reads["a"] if square.call.op == "mul" else rewriter.scalar(square.reads["b"]) == 2
+    exponent = square.reads["b"]
+    squares = exponent == square.reads["a"] if square.call.op == "mul" else rewriter.scalar(exponent) == 2
     x, scale, bias = centred.reads["a"], scaled.reads["b"], node.reads["b"]
     eps = rewriter.scalar(summed.reads["b"])
     shape = rewriter.specs[x].dims
@@ -163,8 +161,8 @@ def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     maker = rewriter.maker(node.reads["x"], *_FUSES_ACTIVATION)
     if maker is None or not rewriter.only_reader(node.reads["x"]) or maker.call["act"] != "none":
         return None
-    values = [float(node.call[p]) for p in row.params]
-    attrs = {**maker.call.attrs, "act": row.name, **dict(zip(("act_a", "act_b"), values, strict=False))}
+    parameters = {f"act_{key}": float(node.call[key]) for key, _ in zip("ab", row.params, strict=False)}
+    attrs = {**maker.call.attrs, "act": row.name, **parameters}
     return rewriter.node(node, maker.call.op, maker.reads, attrs)
 
 
@@ -179,9 +177,13 @@ PASSES: tuple[Rule, ...] = (
 )
 
 
+def _permutes_nothing(node: BoundNode) -> bool:
+    return node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"])))
+
+
 def _only_output(node: BoundNode) -> object:
     return next(iter(node.call.outputs.values()))
 
 
 def _bounds(clip: BoundNode) -> tuple[float, float]:
-    return float(clip.call["lo"]), float(clip.call["hi"])
+    return float(clip.call["a"]), float(clip.call["b"])

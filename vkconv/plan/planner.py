@@ -86,5 +86,6 @@ def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:
         names = [r.name for r in OPS[op].routes]
         if route not in names:
             raise UsageError(
-                f"route {key}={route}: {op} has no route {route!r}{did_you_mean(route, names)}; it has {', '.join(names)}"
+                f"route {key}={route}: {op} has no route {route!r}{did_you_mean(route, names)}; "
+                f"it has {', '.join(names)}"
             )

@@ -85,7 +85,5 @@ class Rewriter:
             if value in outputs:
                 maker = self._maker[value]
                 nodes[nodes.index(maker)] = self.node(maker, "identity", {"x": other})
-        graph = dataclasses.replace(
-            self.graph, nodes=tuple(nodes), constants=self.constants, specs=self.specs
-        )
+        graph = dataclasses.replace(self.graph, nodes=tuple(nodes), constants=self.constants, specs=self.specs)
         return graph.pruned()

@@ -62,8 +62,7 @@ def _as_attr(n: NodeView, name: str, to: str) -> tuple[list[str], dict[str, Attr
 
 
 def _transpose(n: NodeView) -> None:
-    perm = n.attr_ints("perm") if n.has_attr("perm") else tuple(reversed(range(n.need_rank(0))))
-    n.finish("transpose", n.input(0), perm=perm)
+    n.finish("transpose", n.input(0), **_as_attr(n, "perm", "perm")[1])
 
 
 def _concat(n: NodeView) -> None:
@@ -80,9 +79,9 @@ def _slice(n: NodeView) -> None:
 
 
 def _split(n: NodeView) -> None:
-    n.ignore("num_outputs")  # the node's outputs say it
+    n.ignore("num_outputs")  # as many as the node has outputs, which every opset says
     inputs, attrs = n.host(sizes=1) if n.version >= 13 else _as_attr(n, "split", "sizes")
-    n.finish("split", n.input(0), *inputs, axis=n.attr_int("axis", 0), **attrs)
+    n.finish("split", n.input(0), *inputs, axis=n.attr_int("axis", 0), num_outputs=len(n.outputs), **attrs)
 
 
 def _expand(n: NodeView) -> None:
@@ -99,13 +98,8 @@ def _pad(n: NodeView) -> None:
     mode = n.attr_str("mode", "constant")
     if mode not in ("constant", "reflect", "edge"):
         n.refuse(f"mode={mode!r}; vkconv has constant, reflect and edge")
-    attrs: dict[str, AttrValue]
-    if n.version < 11:
-        inputs, attrs = [], {"pads": n.attr_ints("pads")}
-        value: float | None = n.attr_float("value", 0.0)
-    else:
-        inputs, attrs = n.host(pads=1)
-        value = n.const_scalar(2) if n.has(2) else 0.0
+    inputs, attrs = n.host(pads=1) if n.version >= 11 else _as_attr(n, "pads", "pads")
+    value = n.const_scalar(2) if n.has(2) else n.attr_float("value", 0.0)
     if value is None:
         n.refuse("its padding value is computed at run time; vkconv needs a constant")
     if n.has(3):
@@ -141,7 +135,10 @@ def _reduce(op: str, n: NodeView) -> None:
         if inputs:
             n.refuse("noop_with_empty_axes=1 with axes computed at run time; vkconv needs constant axes")
         if not attrs.get("axes"):
-            n.refuse("noop_with_empty_axes=1 without axes, a reduction over nothing; remove the node")
+            if op not in ("sum", "mean", "max", "min", "prod"):
+                n.refuse("noop_with_empty_axes=1 without axes; remove the node or name its axes")
+            n.finish("identity", n.input(0))
+            return
     n.finish("reduce", n.input(0), *inputs, op=op, keepdims=keepdims, **attrs)
 
 
@@ -201,11 +198,7 @@ def _const_floats(n: NodeView, i: int) -> tuple[float, ...]:
 
 
 def _shape(n: NodeView) -> None:
-    start, end = n.attr_int("start", 0), n.attr_int("end", np.iinfo(np.int64).max)
-    if start == 0 and not n.has_attr("end"):
-        n.finish("shape", n.input(0))
-        return
-    n.finish("slice", n.emit("shape", n.input(0)), starts=(start,), ends=(end,), axes=(0,))
+    n.finish("shape", n.input(0), **{name: n.attr_int(name, 0) for name in ("start", "end") if n.has_attr(name)})
 
 
 def _size(n: NodeView) -> None:
@@ -236,7 +229,7 @@ def _constant_of_shape(n: NodeView) -> None:
 
 
 def _range(n: NodeView) -> None:
-    n.finish("range", *(n.input(i) for i in range(3)))
+    n.finish("range", *(n.input(i) for i in range(3)), dtype=str(n.dtype(0)))
 
 
 RULES: dict[str, Rule] = {

@@ -26,6 +26,8 @@ DTYPES: dict[int, DType] = {
 
 # Shape inference needs the values of shape-like constants only; larger ones travel as their type.
 _SMALL_ELEMENTS = 64
+# No model has tensors of more dimensions; a damaged one may say so.
+_MAX_RANK = 64
 
 
 class RefusedError(Exception):
@@ -175,13 +177,40 @@ def infer_types(model: onnx.ModelProto) -> dict[str, ValueType]:
             slim.graph.node.append(node)
     for output in model.graph.output:
         slim.graph.output.add().name = output.name
+    graph = slim.graph
     try:
-        graph = onnx.shape_inference.infer_shapes(slim, data_prop=True).graph
+        while True:
+            graph = onnx.shape_inference.infer_shapes(slim, data_prop=True).graph
+            if not _add_computed_shapes(slim.graph, graph):
+                break
     except Exception:  # a C++ binding that raises several types; without it fewer ranks are known, no more
         graph = slim.graph
     known = {info.name: _value_type(info) for info in _infos(graph)}
     known |= {t.name: ValueType(len(t.dims), DTYPES.get(t.data_type)) for t in graph.initializer}
     return known
+
+
+def _add_computed_shapes(slim: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
+    """Write down the ranks that follow from the length of a computed shape, which ONNX leaves open.
+
+    Returns whether there was one, so that inference can go on from it.
+    """
+    infos = {info.name: info.type.tensor_type for info in _infos(inferred)}
+    told = {info.name for info in slim.value_info}
+    added = False
+    for node in slim.node:
+        position = {"Reshape": 1, "ConstantOfShape": 0}.get(node.op_type)
+        if position is None or len(node.input) <= position or not node.output:
+            continue
+        output, shape = infos.get(node.output[0]), infos.get(node.input[position])
+        if output is None or output.HasField("shape") or shape is None or node.output[0] in told:
+            continue
+        dims = shape.shape.dim
+        rank = dims[0].dim_value if len(dims) == 1 else 0
+        if 0 < rank <= _MAX_RANK:
+            slim.value_info.append(onnx.helper.make_tensor_value_info(node.output[0], output.elem_type, [None] * rank))
+            added = True
+    return added
 
 
 def _infos(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:

@@ -1,0 +1,49 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(constant_id = 3) const uint RANK = 1;
+layout(constant_id = 4) const uint FUNCTION = 0;
+
+layout(set = 0, binding = 0) readonly restrict buffer A { ELEM a[]; };
+layout(set = 0, binding = 1) readonly restrict buffer B { ELEM b[]; };
+layout(set = 0, binding = 2) writeonly restrict buffer Y { uint y[]; };
+
+layout(push_constant) uniform Push {
+    uint count;
+    uint n[8];
+    int a_stride[8];
+    int b_stride[8];
+};
+
+bool holds(ELEM p, ELEM q) {
+    switch (FUNCTION) {
+    case 0: return p == q;
+    case 1: return p < q;
+    case 2: return p <= q;
+    case 3: return p > q;
+    }
+    return p >= q;
+}
+
+// One invocation makes one word, which is four results; bytes past the end are 0.
+void main() {
+    uint word = flat_index();
+    if (word >= (count + 3) / 4) return;
+    uint packed = 0u;
+    for (uint k = 0; k < 4; k++) {
+        uint row = word * 4 + k;
+        if (row >= count) break;
+        int from_a = 0;
+        int from_b = 0;
+        for (uint d = RANK; d > 0; d--) {
+            uint q = d > 1 ? row / n[d - 1] : 0u;
+            int i = int(row - q * n[d - 1]);
+            from_a += i * a_stride[d - 1];
+            from_b += i * b_stride[d - 1];
+            row = q;
+        }
+        packed |= uint(holds(a[from_a], b[from_b])) << (8u * k);
+    }
+    y[word] = packed;
+}

@@ -1,0 +1,48 @@
+// Scalar functions by id: one line per row of the table in vkconv/ops/activation.py. The id is a specialization
+// constant at the call site, so that one line is left after compilation. Comparisons, not min and max, so that
+// NaN goes through: GLSL leaves min and max of NaN open.
+#include "math.glsl"
+
+float clip(float x, float lo, float hi) { return isnan(x) ? x : x > hi || lo > hi ? hi : x < lo ? lo : x; }
+float sigmoid(float x) { return 1.0 / (1.0 + exp_f32(-x)); }
+float softplus(float x) { return isnan(x) ? x : (x > 0.0 ? x : 0.0) + log1p_f32(exp_f32(-abs(x))); }
+float elu(float x, float alpha) { return x < 0.0 ? alpha * expm1_f32(x) : x; }
+float hard_sigmoid(float x, float alpha, float beta) { return clip(alpha * x + beta, 0.0, 1.0); }
+
+float activate(uint id, float x, float a, float b) {
+    switch (id) {
+    case 0: return x;  // none
+    case 1: return clip(x, 0.0, uintBitsToFloat(0x7F800000u));  // relu
+    case 2: return clip(x, 0.0, 6.0);  // relu6
+    case 3: return clip(x, a, b);  // clip
+    case 4: return x * hard_sigmoid(x, 1.0 / 6.0, 0.5);  // hard_swish
+    case 5: return hard_sigmoid(x, a, b);  // hard_sigmoid
+    case 6: return sigmoid(x);  // sigmoid
+    case 7: return x * sigmoid(x);  // silu
+    case 8: return x < 0.0 ? a * x : x;  // leaky_relu
+    case 9: return 0.5 * x * (1.0 + erf_f32(0.70710678 * x));  // gelu
+    case 10: return 0.5 * x * (1.0 + tanh_f32(0.79788456 * (x + 0.044715 * x * x * x)));  // gelu_tanh
+    case 11: return tanh_f32(x);  // tanh
+    case 12: return elu(x, a);  // elu
+    case 13: return b * elu(x, a);  // selu
+    case 14: return x < 0.0 ? a * expm1_f32(x / a) : x;  // celu
+    case 15: return softplus(x);  // softplus
+    case 16: return x / (1.0 + abs(x));  // softsign
+    case 17: return x * tanh_f32(softplus(x));  // mish
+    case 18: return isnan(x) || x > a ? x : 0.0;  // thresholded_relu
+    case 19: return exp_f32(x);  // exp
+    case 20: return log_f32(x);  // log
+    case 21: return sqrt(x);  // sqrt
+    case 22: return 1.0 / x;  // reciprocal
+    case 23: return abs(x);  // abs
+    case 24: return -x;  // neg
+    case 25: return floor(x);  // floor
+    case 26: return ceil(x);  // ceil
+    case 27: return roundEven(x);  // round
+    case 28: return isnan(x) ? x : float(x > 0.0) - float(x < 0.0);  // sign
+    case 29: return erf_f32(x);  // erf
+    case 30: return sin_f32(x);  // sin
+    case 31: return cos_f32(x);  // cos
+    }
+    return x;
+}

@@ -1,0 +1,102 @@
+// Elementary functions in f32 that hold a few units in the last place on every device. Vulkan lets the built-ins
+// be worse: sin and cos 2^-11 absolute, exp 3 + 2|x| ulp; lavapipe's exp and log are short polynomials.
+// Coefficients are Chebyshev interpolants of the quoted function on the quoted interval.
+
+// 2^k for any k, in two factors so that subnormal and overflowing results come out right.
+float scale_exp2(float x, int k) {
+    int half_k = k / 2;
+    return x * intBitsToFloat((half_k + 127) << 23) * intBitsToFloat((k - half_k + 127) << 23);
+}
+
+// (e^r - 1) - r over r^2 for |r| <= log(2)/2, error 1e-8 of e^r.
+float exp_tail(float r) {
+    return 0.5 + r * (0.16666578 + r * (0.041666556 + r * (0.0083631733 + r * 0.0013926176)));
+}
+
+// Reduction x = k log(2) + r, with log(2) in two parts of which the first has 12 bits (exact product).
+float exp_f32(float x) {
+    if (isnan(x)) return x;
+    if (x > 89.0) return uintBitsToFloat(0x7F800000u);
+    if (x < -104.0) return 0.0;
+    float k = roundEven(x * 1.44269504);
+    precise float r = (x - k * 0.693115234375) - k * 3.194618329871446e-05;
+    return scale_exp2(1.0 + (r + r * r * exp_tail(r)), int(k));
+}
+
+// e^x - 1 without cancellation near 0.
+float expm1_f32(float x) {
+    if (abs(x) < 0.34657359) return x + x * x * exp_tail(x);
+    return exp_f32(x) - 1.0;
+}
+
+// x = 2^e m with m in [sqrt(1/2), sqrt(2)); log m = 2 artanh(s), s = (m-1)/(m+1), as its series up to s^9.
+float log_f32(float x) {
+    if (isnan(x) || x < 0.0) return uintBitsToFloat(0x7FC00000u);
+    if (isinf(x)) return x;
+    if (x == 0.0) return uintBitsToFloat(0xFF800000u);
+    float shift = 0.0;
+    if (x < 1.17549435e-38) {
+        x *= 8388608.0;
+        shift = -23.0;
+    }
+    int bits = floatBitsToInt(x) - 0x3F3504F3;
+    float e = float(bits >> 23) + shift;
+    float f = intBitsToFloat((bits & 0x007FFFFF) + 0x3F3504F3) - 1.0;
+    float s = f / (2.0 + f);
+    float q = s * s;
+    float series = q * (0.66666667 + q * (0.4 + q * (0.28571429 + q * 0.22222222)));
+    precise float low = e * 3.194618329871446e-05 + (f - s * (f - series));
+    return e * 0.693115234375 + low;
+}
+
+// log(1 + x) for x >= 0: the rounding of 1 + x is divided out again (Goldberg 1991, theorem 4).
+float log1p_f32(float x) {
+    precise float u = 1.0 + x;
+    precise float rounded = u - 1.0;
+    return rounded == 0.0 || isinf(x) ? x : log_f32(u) * (x / rounded);
+}
+
+float tanh_f32(float x) {
+    float a = abs(x);
+    if (isnan(x)) return x;
+    if (a > 10.0) return x < 0.0 ? -1.0 : 1.0;
+    float e = expm1_f32(2.0 * a);
+    float t = e / (e + 2.0);
+    return x < 0.0 ? -t : t;
+}
+
+// |x| < 1: x P(x^2), P interpolating erf(x)/x; else 1 - exp(-x^2) Q(1/(1 + |x|/2)), Q interpolating
+// erfc(x) exp(x^2) on [1, 4]. Error below 1e-7 absolute, and relative below 1.
+float erf_f32(float x) {
+    float a = abs(x);
+    if (a < 1.0) {
+        float q = x * x;
+        return x * (1.12837911 + q * (-0.37612626 + q * (0.11283594 + q * (-0.026854211
+             + q * (0.0051890872 + q * (-0.00080168643 + q * 0.000078758749))))));
+    }
+    if (isnan(x)) return x;
+    float tail = 0.0;
+    if (a < 4.0) {
+        float t = 1.0 / (1.0 + 0.5 * a);
+        tail = exp_f32(-a * a) * (0.0013318623 + t * (0.26443237 + t * (0.37871143
+             + t * (-0.030179187 + t * (0.6044721 + t * -0.21879573)))));
+    }
+    return x < 0.0 ? tail - 1.0 : 1.0 - tail;
+}
+
+// sin(x + quarter pi/2): pi/2 in three parts (12 bits, 12 bits, rest) keeps the reduction exact to |x| of about
+// 6000; beyond, the built-in's accuracy is all there is.
+float sin_quarter(float x, int quarter) {
+    if (!(abs(x) < 6000.0)) return (quarter & 1) == 0 ? sin(x) : cos(x);
+    float k = roundEven(x * 0.63661977);
+    precise float r = ((x - k * 1.5703125) - k * 0.0004837512969970703) - k * 7.549790126404332e-08;
+    float q = r * r;
+    int n = int(k) + quarter;
+    float s = r + r * q * (-0.16666667 + q * (0.0083333333 + q * (-0.00019841270 + q * 0.0000027557319)));
+    float c = 1.0 + q * (-0.5 + q * (0.041666667 + q * (-0.0013888889 + q * (0.000024801587 - q * 2.7557319e-07))));
+    float value = (n & 1) == 0 ? s : c;
+    return (n & 2) == 0 ? value : -value;
+}
+
+float sin_f32(float x) { return sin_quarter(x, 0); }
+float cos_f32(float x) { return sin_quarter(x, 1); }

@@ -1,0 +1,54 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "walk.glsl"
+
+layout(constant_id = 5) const uint MODE = 0;  // 0 constant, 1 reflect, 2 edge
+
+layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+
+layout(push_constant) uniform Push {
+    uint invocations;
+    uint chunk;
+    uint fill;
+    uint n[8];
+    int x_n[8];
+    int before[8];
+};
+
+// Index of x for index i of y less the padding before it; -1 where y holds the fill value.
+int source(int i, int size) {
+    if (MODE == 0) return i >= 0 && i < size ? i : -1;
+    if (MODE == 2) return clamp(i, 0, size - 1);
+    i = abs(i);
+    return i < size ? i : 2 * (size - 1) - i;
+}
+
+void main() {
+    uint index = flat_index();
+    if (index >= invocations) return;
+    uint row = walk_row(index, chunk);
+    int lane = int(index - row * chunk);
+    uint to = row * n[RANK - 1];
+    int inner = x_n[RANK - 1];
+    int from = 0;
+    int stride = inner;
+    bool inside = true;
+    for (uint d = RANK - 1; d > 0; d--) {
+        uint q = d > 1 ? row / n[d - 1] : 0u;
+        int i = source(int(row - q * n[d - 1]) - before[d - 1], x_n[d - 1]);
+        inside = inside && i >= 0;
+        from += i * stride;
+        stride *= x_n[d - 1];
+        row = q;
+    }
+    for (uint k = 0; k < ITEMS; k++) {
+        int o = lane + int(k * chunk);
+        if (o >= int(n[RANK - 1])) continue;
+        int i = source(o - before[RANK - 1], inner);
+        ELEM value = fill;
+        if (inside && i >= 0) value = x[from + i];
+        y[to + o] = value;
+    }
+}

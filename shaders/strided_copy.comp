@@ -1,0 +1,38 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "walk.glsl"
+
+layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+
+layout(push_constant) uniform Push {
+    uint invocations;
+    uint chunk;
+    int x_base;
+    int y_base;
+    uint n[8];
+    int xs[8];
+    int ys[8];
+};
+
+void main() {
+    uint index = flat_index();
+    if (index >= invocations) return;
+    uint row = walk_row(index, chunk);
+    int lane = int(index - row * chunk);
+    int from = x_base;
+    int to = y_base;
+    for (uint d = RANK - 1; d > 0; d--) {
+        uint q = d > 1 ? row / n[d - 1] : 0u;
+        int i = int(row - q * n[d - 1]);
+        from += i * xs[d - 1];
+        to += i * ys[d - 1];
+        row = q;
+    }
+    int inner = int(n[RANK - 1]);
+    for (uint k = 0; k < ITEMS; k++) {
+        int i = lane + int(k * chunk);
+        if (i < inner) y[to + i * ys[RANK - 1]] = x[from + i * xs[RANK - 1]];
+    }
+}

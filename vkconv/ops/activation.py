@@ -1,0 +1,104 @@
+"""Scalar functions of one variable: one table for the unary op and for the epilogues of conv2d and matmul.
+
+The same rows stand in shaders/include/activation.glsl; a test holds the two together. Ids are part of compiled
+specialization data, so a row is only ever added at the end.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from vkconv.core import GraphError, did_you_mean
+
+F64 = npt.NDArray[np.float64]
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Activation:
+    """One function: ``id`` selects it in the shader, ``params`` names its float parameters (at most two, in the
+    order ``a``, ``b``), ``reference(x, a, b)`` is its definition in float64."""
+
+    name: str
+    id: int
+    params: tuple[str, ...]
+    reference: Callable[[F64, float, float], F64]
+
+
+def _sigmoid(x: F64) -> F64:
+    return np.asarray(1.0 / (1.0 + np.exp(-x)))
+
+
+def _erf64(x: F64) -> F64:
+    return np.asarray(_erf(x), np.float64)
+
+
+def _elu(x: F64, alpha: float) -> F64:
+    return np.where(x < 0, alpha * np.expm1(x), x)
+
+
+def _hard_sigmoid(x: F64, alpha: float, beta: float) -> F64:
+    return np.clip(alpha * x + beta, 0.0, 1.0)
+
+
+def _gelu_tanh(x: F64) -> F64:
+    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+
+
+def _softplus(x: F64) -> F64:
+    return np.logaddexp(0.0, x)
+
+
+_ROWS: tuple[Activation, ...] = (
+    Activation("none", 0, (), lambda x, a, b: x),
+    Activation("relu", 1, (), lambda x, a, b: np.maximum(x, 0.0)),
+    Activation("relu6", 2, (), lambda x, a, b: np.clip(x, 0.0, 6.0)),
+    Activation("clip", 3, ("lo", "hi"), lambda x, a, b: np.clip(x, a, b)),
+    Activation("hard_swish", 4, (), lambda x, a, b: x * _hard_sigmoid(x, 1 / 6, 0.5)),
+    Activation("hard_sigmoid", 5, ("alpha", "beta"), _hard_sigmoid),
+    Activation("sigmoid", 6, (), lambda x, a, b: _sigmoid(x)),
+    Activation("silu", 7, (), lambda x, a, b: x * _sigmoid(x)),
+    Activation("leaky_relu", 8, ("alpha",), lambda x, a, b: np.where(x < 0, a * x, x)),
+    Activation("gelu", 9, (), lambda x, a, b: 0.5 * x * (1 + _erf64(x / math.sqrt(2)))),
+    Activation("gelu_tanh", 10, (), lambda x, a, b: _gelu_tanh(x)),
+    Activation("tanh", 11, (), lambda x, a, b: np.tanh(x)),
+    Activation("elu", 12, ("alpha",), lambda x, a, b: _elu(x, a)),
+    Activation("selu", 13, ("alpha", "gamma"), lambda x, a, b: b * _elu(x, a)),
+    Activation("celu", 14, ("alpha",), lambda x, a, b: np.where(x < 0, a * np.expm1(x / a), x)),
+    Activation("softplus", 15, (), lambda x, a, b: _softplus(x)),
+    Activation("softsign", 16, (), lambda x, a, b: x / (1 + np.abs(x))),
+    Activation("mish", 17, (), lambda x, a, b: x * np.tanh(_softplus(x))),
+    Activation("thresholded_relu", 18, ("alpha",), lambda x, a, b: np.where(x <= a, 0.0, x)),
+    Activation("exp", 19, (), lambda x, a, b: np.exp(x)),
+    Activation("log", 20, (), lambda x, a, b: np.log(x)),
+    Activation("sqrt", 21, (), lambda x, a, b: np.sqrt(x)),
+    Activation("reciprocal", 22, (), lambda x, a, b: np.asarray(1.0 / x)),
+    Activation("abs", 23, (), lambda x, a, b: np.abs(x)),
+    Activation("neg", 24, (), lambda x, a, b: -x),
+    Activation("floor", 25, (), lambda x, a, b: np.floor(x)),
+    Activation("ceil", 26, (), lambda x, a, b: np.ceil(x)),
+    Activation("round", 27, (), lambda x, a, b: np.rint(x)),
+    Activation("sign", 28, (), lambda x, a, b: np.sign(x)),
+    Activation("erf", 29, (), lambda x, a, b: _erf64(x)),
+    Activation("sin", 30, (), lambda x, a, b: np.sin(x)),
+    Activation("cos", 31, (), lambda x, a, b: np.cos(x)),
+)
+
+ACTIVATIONS: Mapping[str, Activation] = {row.name: row for row in _ROWS}
+
+
+def activation(name: str) -> Activation:
+    """The row with this name; GraphError with a suggestion otherwise."""
+    if name not in ACTIVATIONS:
+        raise GraphError(f"there is no activation {name!r}{did_you_mean(name, ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def apply(name: str, x: F64, a: float = 0.0, b: float = 0.0) -> F64:
+    """The named function of ``x`` elementwise in float64; overflow, NaN and infinity as IEEE 754 says."""
+    with np.errstate(all="ignore"):
+        return activation(name).reference(x, a, b)

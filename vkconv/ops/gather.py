@@ -1,0 +1,85 @@
+"""gather: slices of x picked by index along one axis (embedding look-up, shape arithmetic)."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv.core import Array, DType, GraphError
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops import shapes
+from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.needs import operands_in
+from vkconv.ops.strided import LOCAL, lanes
+from vkconv.route import Call, Route
+from vkconv.shader import Dispatch, Program, Shader, read, write
+
+GATHER_SHADER = Shader("gather", DType.U32)
+_NAN_BITS, _INT_MIN_BITS = 0x7FC00000, 0x80000000
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x, indices = (shapes.operand(specs, name, "gather") for name in ("x", "indices"))
+    if indices.dtype not in (DType.I32, DType.I64):
+        raise GraphError(f"gather: indices are {indices.dtype}; they must be i32 or i64")
+    axis = shapes.axis_of("gather", attrs["axis"], len(x.dims))
+    if x.dims[axis] == 0 and indices.size:
+        raise GraphError(
+            f"gather: axis {axis} of x ({x}) is empty; there is nothing to pick {indices.size} slices from"
+        )
+    return {"axis": axis}, (TensorSpec((*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]), x.dtype),)
+
+
+def _program(call: Call, device: Device) -> Program:
+    x, axis = call.shape("x"), call["axis"]
+    indices = call.operands["indices"]
+    assert indices is not None
+    outer, inner = math.prod(x[:axis]), math.prod(x[axis + 1 :])
+    spread = lanes(outer * indices.size, inner, device)
+    outside = _NAN_BITS if call.outputs["y"].dtype.is_float else _INT_MIN_BITS
+    step = Dispatch(
+        GATHER_SHADER,
+        read("x", "indices") + write("y"),
+        groups=spread.groups,
+        local=(LOCAL, 1, 1),
+        push=(spread.invocations, spread.chunk, max(1, indices.size), x[axis], inner, outside),
+        spec=(spread.items, indices.dtype is DType.I64),
+    )
+    return Program((step,))
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    x, indices = shapes.given(arrays, "x"), shapes.given(arrays, "indices")
+    n = call.shape("x")[call["axis"]]
+    if indices.size and not (-n <= int(indices.min()) and int(indices.max()) < n):
+        raise GraphError(f"gather: indices span {indices.min()} to {indices.max()}; axis {call['axis']} of x has {n}")
+    return [np.take(x, indices, call["axis"])]
+
+
+GATHER = Op(
+    "gather",
+    (Operand("x"), Operand("indices")),
+    ("y",),
+    _resolve,
+    _reference,
+    attrs=(Attr("axis", "axis", int, 0),),
+    routes=(
+        Route(
+            "gather",
+            _program,
+            (GATHER_SHADER,),
+            "one pass; the index is read once per run of the inner dimensions",
+            must=(operands_in("x", DType.F32, DType.I32, DType.U32),),
+        ),
+    ),
+    cases=(
+        "gather:x=7,indices=3:i32",
+        "gather:x=11x5,indices=2x3:i64",
+        "gather:x=3x7x13,indices=4:i32,axis=1",
+        "gather:x=2x3x9,indices=scalar:i64,axis=-1",
+        "gather:x=8x1x3:i32,indices=5:i32",
+    ),
+    doc="y[o, j, i] = x[o, indices[j], i] along axis; negative indices count from the back. An index outside the axis "
+    "is a GraphError where the graph folds, and NaN (the smallest integer) in y on the device.",
+)

@@ -1,0 +1,122 @@
+"""Ops that exist on the host only: their values are known when the graph is specialized."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv.core import Array, DType, GraphError
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops import shapes
+from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.route import Call
+
+_Resolved = tuple[Attrs, tuple[TensorSpec, ...]]
+
+
+def _dtype(op: str, attrs: Attrs) -> DType:
+    try:
+        dtype = DType(str(attrs["dtype"]))
+    except ValueError:
+        raise GraphError(f"{op}: {attrs['dtype']!r} is no element type; one of {', '.join(DType)}") from None
+    if dtype is DType.BF16:
+        raise GraphError(f"{op}: bf16 has no numpy type; make f32 and cast")
+    return dtype
+
+
+def _shape_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
+    rank = len(shapes.operand(specs, "x", "shape").dims)
+    start, end = (int(v) + rank if int(v) < 0 else int(v) for v in shapes.ints((attrs["start"], attrs["end"])))  # type: ignore[arg-type]
+    start, end = min(max(start, 0), rank), min(max(end, 0), rank)
+    return {"start": start, "end": end}, (TensorSpec((max(0, end - start),), DType.I64),)
+
+
+def _shape_fold(call: Call) -> Sequence[Array]:
+    return [np.array(call.shape("x")[call["start"] : call["end"]], np.int64)]
+
+
+def _size_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
+    shapes.operand(specs, "x", "size")
+    return {}, (TensorSpec((), DType.I64),)
+
+
+def _size_fold(call: Call) -> Sequence[Array]:
+    return [np.array(math.prod(call.shape("x")), np.int64)]
+
+
+def _constant_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
+    dims = shapes.ints(attrs["shape"])
+    if any(d < 0 for d in dims):
+        raise GraphError(f"constant_of_shape: shape {list(dims)} has a negative dimension")
+    return {**attrs, "shape": dims}, (TensorSpec(dims, _dtype("constant_of_shape", attrs)),)
+
+
+def _constant_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    return [np.full(call["shape"], call["value"], call.outputs["y"].dtype.numpy)]
+
+
+def _range_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
+    start, limit, delta = (float(attrs[k]) for k in ("start", "limit", "delta"))  # type: ignore[arg-type]
+    if delta == 0 or not all(map(math.isfinite, (start, limit, delta))):
+        raise GraphError(f"range: start {start}, limit {limit}, delta {delta}; finite values and a delta other than 0")
+    given = next((s for s in (specs.get("start"), specs.get("limit"), specs.get("delta")) if s is not None), None)
+    dtype = given.dtype if given is not None else _dtype("range", attrs)
+    count = max(0, math.ceil((limit - start) / delta))
+    return {"start": start, "limit": limit, "delta": delta, "dtype": str(dtype)}, (TensorSpec((count,), dtype),)
+
+
+def _range_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    y = call.outputs["y"]
+    return [(call["start"] + call["delta"] * np.arange(y.size)).astype(y.dtype.numpy)]
+
+
+SHAPE = Op(
+    "shape",
+    (Operand("x"),),
+    ("y",),
+    _shape_resolve,
+    lambda call, arrays: _shape_fold(call),
+    attrs=(Attr("start", "start", int, 0), Attr("end", "end", int, 1 << 31)),
+    fold_from_specs=_shape_fold,
+    cases=("shape:x=2x3x5x7", "shape:x=2x3x5x7,start=-3,end=-1"),
+    doc="Dimensions of x from start to end as i64; known from the shape alone.",
+)
+SIZE = Op(
+    "size",
+    (Operand("x"),),
+    ("y",),
+    _size_resolve,
+    lambda call, arrays: _size_fold(call),
+    fold_from_specs=_size_fold,
+    cases=("size:x=2x3x5",),
+    doc="Number of elements of x as an i64 scalar; known from the shape alone.",
+)
+CONSTANT_OF_SHAPE = Op(
+    "constant_of_shape",
+    (Operand("shape", host=True),),
+    ("y",),
+    _constant_resolve,
+    _constant_reference,
+    attrs=(
+        Attr("shape", "shape", tuple[int, ...]),
+        Attr("value", "value", float, 0.0),
+        Attr("dtype", "to", str, "f32"),
+    ),
+    cases=("constant_of_shape:shape=2x3,value=1.5", "constant_of_shape:shape=,value=7,to=i64"),
+    doc="A tensor of the given shape, every element value, of element type dtype.",
+)
+RANGE = Op(
+    "range",
+    tuple(Operand(n, host=True) for n in ("start", "limit", "delta")),
+    ("y",),
+    _range_resolve,
+    _range_reference,
+    attrs=(
+        Attr("start", "start", float),
+        Attr("limit", "limit", float),
+        Attr("delta", "delta", float, 1.0),
+        Attr("dtype", "to", str, "i64"),
+    ),
+    cases=("range:start=3,limit=11,delta=2", "range:start=1,limit=-1,delta=-0.75,to=f32"),
+    doc="start, start + delta, ... below limit (above for a negative delta); dtype is the operands', or dtype.",
+)

@@ -1,0 +1,65 @@
+"""Needs that several routes share: element types, workgroup limits, device classes."""
+
+from vkconv.core import DType, bytes_str
+from vkconv.device import Device
+from vkconv.route import Call, Need
+
+
+def _dtypes(call: Call) -> str:
+    named = {**call.operands, **call.outputs}
+    return ", ".join(f"{name} is {spec.dtype}" for name, spec in named.items() if spec is not None)
+
+
+def elements_in(*dtypes: DType) -> Need:
+    """Every operand and output has one of these element types (integers of other widths fold on the host)."""
+
+    def test(call: Call, device: Device) -> bool:
+        specs = (*call.operands.values(), *call.outputs.values())
+        return all(s is None or s.dtype in dtypes for s in specs)
+
+    return Need(f"{' or '.join(dtypes)} elements", test, lambda call, device: _dtypes(call))
+
+
+F32 = elements_in(DType.F32)
+F32_OR_I32 = elements_in(DType.F32, DType.I32)
+WORDS = elements_in(DType.F32, DType.I32, DType.U32)
+
+
+def operands_in(name: str, *dtypes: DType) -> Need:
+    """The named operand has one of these element types."""
+
+    def test(call: Call, device: Device) -> bool:
+        spec = call.operands.get(name)
+        return spec is None or spec.dtype in dtypes
+
+    return Need(f"{name} of {' or '.join(dtypes)} elements", test, lambda call, device: str(call.operands.get(name)))
+
+
+ON_CPU_DRIVER = Need(
+    "a CPU driver (no fast shared memory)",
+    lambda call, device: device.kind == "cpu",
+    lambda call, device: device.kind,
+)
+ON_GPU = Need("a GPU", lambda call, device: device.kind != "cpu", lambda call, device: device.kind)
+
+
+def shared_bytes(need: int) -> Need:
+    """At least ``need`` bytes of shared memory for one workgroup."""
+    return Need(
+        f"{bytes_str(need)} of shared memory",
+        lambda call, device: device.limit("maxComputeSharedMemorySize") >= need,
+        lambda call, device: bytes_str(device.limit("maxComputeSharedMemorySize")),
+    )
+
+
+def invocations(need: int) -> Need:
+    """Workgroups of at least ``need`` invocations along x."""
+
+    def most(device: Device) -> int:
+        return min(device.limit("maxComputeWorkGroupInvocations"), device.limits("maxComputeWorkGroupSize")[0])
+
+    return Need(
+        f"workgroups of {need} invocations",
+        lambda call, device: most(device) >= need,
+        lambda call, device: str(most(device)),
+    )

@@ -1,0 +1,117 @@
+"""Walks over a strided index space: merging of dimensions, and how one is laid over invocations.
+
+Every layout and broadcasting kernel of vkconv visits an output index space in row-major order and reads each
+operand at a fixed stride per dimension (0 where it repeats, negative where it runs backwards). Dimensions that
+all operands step through as one are merged first: equal shapes become rank 1, a bias over channels rank 2 or 3.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from vkconv.core import DType, GraphError, ceil_div
+from vkconv.device import Device
+from vkconv.ops.base import linear_groups
+from vkconv.shader import Dispatch, Shader, Word, read, write
+
+MAX_RANK = 8  # dimensions after merging that the kernels' push constants hold
+LOCAL = 64  # invocations per workgroup of elementwise kernels: below every device's limit, a multiple of 8 lanes
+MAX_ITEMS = 8  # inner elements per invocation: one index decomposition (integer division) serves them all
+
+STRIDED_COPY = Shader("strided_copy", DType.U32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """A merged index space: its dims, and for every tensor one stride per dim (in elements)."""
+
+    dims: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    def padded(self, rank: int = MAX_RANK) -> tuple[int, ...]:
+        """dims, then each tensor's strides, each padded to ``rank`` words: the tail of a push-constant block."""
+        fill = rank - self.rank
+        return tuple(w for row in (self.dims, *self.strides) for w in (*row, *(0,) * fill))
+
+
+def merge(dims: Sequence[int], *strides: Sequence[int]) -> Walk:
+    """Drop dims of 1 and join neighbours that every tensor steps through as one; rank 1 at the least."""
+    kept = [i for i, n in enumerate(dims) if n != 1]
+    out: list[list[int]] = []  # [n, stride of tensor 0, stride of tensor 1, ...]
+    for i in kept:
+        row = [dims[i], *(s[i] for s in strides)]
+        if out and all(a == b * row[0] for a, b in zip(out[-1][1:], row[1:], strict=True)):
+            out[-1] = [out[-1][0] * row[0], *row[1:]]
+        else:
+            out.append(row)
+    rows = out or [[1, *(0 for _ in strides)]]
+    return Walk(tuple(r[0] for r in rows), tuple(tuple(r[t + 1] for r in rows) for t in range(len(strides))))
+
+
+@dataclasses.dataclass(frozen=True)
+class Lanes:
+    """How rows of ``inner`` elements spread over invocations: ``chunk`` invocations per row, each taking
+    ``items`` elements ``chunk`` apart, so that neighbouring invocations touch neighbouring elements."""
+
+    items: int
+    chunk: int
+    invocations: int
+    groups: tuple[int, int, int]
+
+
+def lanes(rows: int, inner: int, device: Device) -> Lanes:
+    """The spread for ``rows`` rows; items is the power of two in [1, MAX_ITEMS] that ``inner`` fills."""
+    items = min(MAX_ITEMS, 1 << max(0, inner - 1).bit_length())
+    chunk = max(1, ceil_div(inner, items))
+    return Lanes(items, chunk, rows * chunk, linear_groups(rows * chunk, LOCAL, device))
+
+
+def walk_dispatch(
+    shader: Shader,
+    walk: Walk,
+    device: Device,
+    inputs: Sequence[str],
+    output: str,
+    push: Sequence[Word] = (),
+    spec: Sequence[Word] = (),
+    rank: int = MAX_RANK,
+) -> Dispatch:
+    """One launch over a walk. Push block: invocations, chunk, ``push``, dims, strides; specialization
+    constants 3 and 4 are the rank and the items per invocation, then ``spec``."""
+    rows = 1
+    for n in walk.dims[:-1]:
+        rows *= n
+    spread = lanes(rows, walk.dims[-1], device)
+    return Dispatch(
+        shader,
+        read(*inputs) + write(output),
+        groups=spread.groups,
+        local=(LOCAL, 1, 1),
+        push=(spread.invocations, spread.chunk, *push, *walk.padded(rank)),
+        spec=(walk.rank, spread.items, *spec),
+    )
+
+
+def strided_copy(
+    device: Device,
+    source: str,
+    target: str,
+    dims: Sequence[int],
+    source_strides: Sequence[int],
+    target_strides: Sequence[int],
+    source_base: int = 0,
+    target_base: int = 0,
+) -> tuple[Dispatch, ...]:
+    """Copy 4-byte words: target[target_base + i.ts] = source[source_base + i.ss] for every index i of ``dims``.
+
+    Empty for an empty index space. Raises GraphError where more than MAX_RANK dimensions stay apart.
+    """
+    if 0 in dims:
+        return ()
+    walk = merge(dims, source_strides, target_strides)
+    if walk.rank > MAX_RANK:
+        raise GraphError(f"copy of {source!r}: {walk.rank} dimensions stay after merging; at most {MAX_RANK} can")
+    return (walk_dispatch(STRIDED_COPY, walk, device, [source], target, push=(source_base, target_base)),)
