@@ -14,7 +14,9 @@ def devices(
     device: DeviceOption = "",
     dump: Annotated[
         bool,
-        typer.Option("--dump", help="Print all facts of one device (--device, default the best) as a JSON device file."),
+        typer.Option(
+            "--dump", help="Print all facts of one device (--device, default the best) as a JSON device file."
+        ),
     ] = False,
 ) -> None:
     """List the Vulkan devices of this machine, or tell about one of them.
@@ -32,7 +34,16 @@ def devices(
         show(Table("", (Column("fact"), Column("value")), chosen.describe()))
         return
     rows = [
-        (index, d.name, d.kind, d.vendor, d.driver, d.api_version, bytes_str(d.heap_bytes), "auto" if index == best else "")
+        (
+            index,
+            d.name,
+            d.kind,
+            d.vendor,
+            d.driver,
+            d.api_version,
+            bytes_str(d.heap_bytes),
+            "auto" if index == best else "",
+        )
         for index, d in enumerate(list_devices())
     ]
     names = ("index", "name", "kind", "vendor", "driver", "vulkan", "memory", "")

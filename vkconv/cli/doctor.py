@@ -128,7 +128,9 @@ def _timestamps(index: int, answer: dict[str, Any]) -> Check:
     detail = f"tick {answer['tick_ns']:g} ns; kernels {sum(kernels):.4g} us of a run of {wall_us:.4g} us"
     if min(kernels) >= 0 and 0 < gpu_us <= wall_us:
         return Check(f"timestamps {index}", "ok", detail)
-    return Check(f"timestamps {index}", "warn", detail, "do not trust --profile on this device; other timings are the host's")
+    return Check(
+        f"timestamps {index}", "warn", detail, "do not trust --profile on this device; other timings are the host's"
+    )
 
 
 def _shaders() -> Iterator[Check]:
@@ -169,7 +171,9 @@ def _cache() -> Check:
     existing = next(p for p in (root, *root.parents) if p.exists())
     if os.access(existing, os.W_OK):
         return Check("cache", "ok", f"{root} ({held})")
-    return Check("cache", "warn", f"{existing} is not writable", "set VKCONV_CACHE_DIR; until then every start compiles")
+    return Check(
+        "cache", "warn", f"{existing} is not writable", "set VKCONV_CACHE_DIR; until then every start compiles"
+    )
 
 
 def _onnx() -> Check:

@@ -36,7 +36,9 @@ def parse_input(text: str) -> tuple[str, InputText]:
     shape: Shape | None = None
     if head not in FILLS:
         if not head[:1].isdigit() and head != "scalar":
-            raise UsageError(f"--input {text!r}: {head!r} is no fill and no shape{did_you_mean(head, FILLS)}; {GRAMMAR}")
+            raise UsageError(
+                f"--input {text!r}: {head!r} is no fill and no shape{did_you_mean(head, FILLS)}; {GRAMMAR}"
+            )
         shape = parse_shape(head)
         head, *rest = rest or ["randn"]
     if head not in FILLS or len(rest) > (head == "randn"):
@@ -46,7 +48,9 @@ def parse_input(text: str) -> tuple[str, InputText]:
     return name, InputText(shape=shape, fill=head, seed=int(rest[0]) if rest else None)
 
 
-def make_inputs(inputs: Mapping[str, TensorSpec], texts: Iterable[str] | None) -> tuple[dict[str, Array], dict[str, str]]:
+def make_inputs(
+    inputs: Mapping[str, TensorSpec], texts: Iterable[str] | None
+) -> tuple[dict[str, Array], dict[str, str]]:
     """Arrays for every input of a model, and for each a text that tells how to make it again.
 
     Inputs that no text names are normal random numbers, with the input's position as seed. Raises UsageError

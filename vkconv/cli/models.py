@@ -24,7 +24,9 @@ _VALUE_CHARACTERS = 60
 def explain(
     target: Annotated[
         str,
-        typer.Argument(metavar="MODEL|CALL", help="A .vkc or .onnx file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1."),
+        typer.Argument(
+            metavar="MODEL|CALL", help="A .vkc or .onnx file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1."
+        ),
     ],
     device: Annotated[
         str,
@@ -39,7 +41,9 @@ def explain(
     ] = "auto",
     shapes: Annotated[
         list[str] | None,
-        typer.Option("--shape", metavar="NAME=SHAPE", help="Shape of an input where the model leaves it open; repeat it."),
+        typer.Option(
+            "--shape", metavar="NAME=SHAPE", help="Shape of an input where the model leaves it open; repeat it."
+        ),
     ] = None,
     routes: RouteOption = None,
     as_json: JsonOption = False,
@@ -146,7 +150,8 @@ def ops(
 def _show_op(op: Op) -> None:
     attrs = [(a.name, a.key, _type(a.type), "required" if a.default is None else _value(a.default)) for a in op.attrs]
     routes = [
-        (r.name, "; ".join(n.text for n in r.must), "; ".join(n.text for n in r.prefer), r.why, r.source) for r in op.routes
+        (r.name, "; ".join(n.text for n in r.must), "; ".join(n.text for n in r.prefer), r.why, r.source)
+        for r in op.routes
     ]
     show(
         f"{op.name}({', '.join(_operand(o) for o in op.operands)}) -> {', '.join(op.outputs)}",
@@ -182,7 +187,9 @@ def _dtypes(op: Op) -> list[str]:
 
 
 def _type(type_: Any) -> str:
-    return type_.__name__ if type_ in (int, float, str, bool) else str(type_).partition(",")[0].replace("tuple[", "") + "s"
+    return (
+        type_.__name__ if type_ in (int, float, str, bool) else str(type_).partition(",")[0].replace("tuple[", "") + "s"
+    )
 
 
 def _value(value: AttrValue) -> str:
@@ -226,7 +233,12 @@ def _op_data(op: Op) -> dict[str, Any]:
         ],
         "outputs": list(op.outputs),
         "attributes": [
-            {"name": a.name, "key": a.key, "type": _type(a.type), "default": None if a.default is None else _value(a.default)}
+            {
+                "name": a.name,
+                "key": a.key,
+                "type": _type(a.type),
+                "default": None if a.default is None else _value(a.default),
+            }
             for a in op.attrs
         ],
         "routes": [

@@ -26,7 +26,13 @@ def probe(index: int | None = None) -> dict[str, Any]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", env=env, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=env,
+            timeout=TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
         raise DeviceError(f"no answer in {TIMEOUT_S} s: the driver hangs; update it or try another device") from None

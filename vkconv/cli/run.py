@@ -137,7 +137,9 @@ def output_table(results: Mapping[str, Array]) -> Table:
     for name, array in results.items():
         values = array.astype(np.float64)
         finite = values[np.isfinite(values)]
-        low, mean, high = (float(finite.min()), float(finite.mean()), float(finite.max())) if finite.size else (None,) * 3
+        low, mean, high = (
+            (float(finite.min()), float(finite.mean()), float(finite.max())) if finite.size else (None,) * 3
+        )
         nan, inf = int(np.isnan(values).sum()), int(np.isinf(values).sum())
         rows.append((name, shape_str(array.shape), array.dtype.name, low, mean, high, nan, inf))
     names = ("output", "shape", "dtype", "min", "mean", "max", "nan", "inf")
