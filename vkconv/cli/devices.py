@@ -4,14 +4,17 @@ from typing import Annotated
 
 import typer
 
-from vkconv.cli.options import DeviceOption
 from vkconv.cli.output import show, show_json
 from vkconv.core import bytes_str
 from vkconv.table import Column, Table
 
 
 def devices(
-    device: DeviceOption = "",
+    device: Annotated[
+        str,
+        # No environment variable here: listing everything must stay possible.
+        typer.Option("--device", "-d", metavar="SEL", help="Tell about one device: an index, part of a name, or auto."),
+    ] = "",
     dump: Annotated[
         bool,
         typer.Option(

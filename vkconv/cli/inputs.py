@@ -76,18 +76,18 @@ def make_inputs(
     shapes |= {name: text.shape for name, text in wanted.items() if text.shape is not None}
     require_shapes(inputs, shapes, "--input")
     made: dict[str, Array] = {}
-    texts_again: dict[str, str] = {}
+    again: dict[str, str] = {}
     for index, (name, spec) in enumerate(inputs.items()):
-        text = wanted.get(name, InputText())
-        if text.path:
-            made[name], texts_again[name] = arrays[name], f"@{text.path}"
+        source = wanted.get(name, InputText())
+        if source.path:
+            made[name], again[name] = arrays[name], f"@{source.path}"
             continue
-        shape = shapes[name] if name in shapes else spec.dims
-        seed = index if text.seed is None else text.seed
-        made[name] = _fill(name, text.fill, seed, shape, spec.dtype)
-        fill = f"randn:{seed}" if text.fill == "randn" else text.fill
-        texts_again[name] = f"{shape_str(shape)}:{fill}"
-    return made, texts_again
+        # Not shapes.get(name, spec.dims): that raises for a symbolic spec even where the shape is given.
+        shape = shapes[name] if name in shapes else spec.dims  # noqa: SIM401
+        seed = index if source.seed is None else source.seed
+        made[name] = _fill(name, source.fill, seed, shape, spec.dtype)
+        again[name] = f"{shape_str(shape)}:{source.fill}" + (f":{seed}" if source.fill == "randn" else "")
+    return made, again
 
 
 def _read(name: str, path: Path) -> Array:

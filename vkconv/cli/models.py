@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vkconv.cli.options import DeviceOption, JsonOption, RouteOption, parse_routes, parse_shapes, require_shapes
+from vkconv.cli.options import JsonOption, RouteOption, parse_routes, parse_shapes, require_shapes
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.core import UsageError, bytes_str, did_you_mean
 from vkconv.device import Device, load_device, shipped_devices
@@ -182,8 +182,11 @@ def _operand(operand: Any) -> str:
 
 
 def _dtypes(op: Op) -> list[str]:
-    """Element types that some route of the op has a shader for."""
-    return sorted({str(shader.dtype) for route in op.routes for shader in route.shaders})
+    """Element types of the operands that the op is tested with."""
+    from vkconv.ops.calls import parse_call
+
+    calls = [parse_call(case, {op.name: op}) for case in op.cases]
+    return sorted({str(spec.dtype) for call in calls for spec in call.operands.values() if spec is not None})
 
 
 def _type(type_: Any) -> str:

@@ -35,8 +35,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 def parse_routes(texts: Iterable[str] | None) -> dict[str, str]:
     """``["conv2d=direct,matmul=tiled", "node:n1=gemm"]`` as a dict; a later text outranks an earlier one."""
     routes: dict[str, str] = {}
-    for text in (part.strip() for text in texts or () for part in text.split(",")):
-        key, equals, route = text.rpartition("=")
+    for text in ",".join(texts).split(",") if texts else ():
+        key, equals, route = text.strip().rpartition("=")
         if not equals or not key or not route:
             raise UsageError(f"--route {text!r} is not OP=ROUTE or node:NAME=ROUTE; vkconv ops lists ops and routes")
         routes[key] = route

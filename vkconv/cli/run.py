@@ -29,8 +29,8 @@ def run(
             "--input",
             "-i",
             metavar="NAME=SPEC",
-            help="What to feed an input: @FILE.npy, or [SHAPE:]FILL with FILL one of zeros, ones, randn[:SEED], or just "
-            "SHAPE (1x3x48x320). Without one: randn, its seed printed; integers are drawn from 0 to 9. SHAPE is "
+            help="What to feed an input: @FILE.npy, or [SHAPE:]FILL with FILL one of zeros, ones, randn[:SEED], or "
+            "just SHAPE (1x3x48x320). Without one: randn, its seed printed; integers are drawn from 0 to 9. SHAPE is "
             "needed where the model leaves dimensions open. NAME= may be left out when there is one input.",
         ),
     ] = None,
