@@ -12,8 +12,9 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # What the installation is made from, and for which copy of the repository (an editable installation holds its path).
 digest() {
-    { printf '%s\n' "$PWD"; find native cmake shaders pyproject.toml CMakeLists.txt tools/setup.sh tools/kp-env.sh -type f \
-        -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 sha256sum; } | sha256sum | cut -d' ' -f1
+    local inputs=(native cmake pyproject.toml CMakeLists.txt tools/setup.sh tools/kp-env.sh)
+    { printf '%s\n' "$PWD"; find "${inputs[@]}" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } \
+        | sha256sum | cut -d' ' -f1
 }
 key=$(digest)
 if [ -x "$venv/bin/vkconv" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$key" ]; then

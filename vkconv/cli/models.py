@@ -92,7 +92,7 @@ def convert(
     target: Annotated[Path, typer.Argument(metavar="B.vkc", help="The file to write; replaced if it exists.")],
 ) -> None:
     """Convert a model to vkconv's own format, which loads without the onnx package."""
-    from vkconv.graph import save_vkc
+    from vkconv.graph.vkc import save_vkc
 
     if target.suffix != ".vkc":
         raise UsageError(f"cannot write {target}: vkconv writes .vkc files only")

@@ -59,8 +59,7 @@ def _range_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
     start, limit, delta = (float(attrs[k]) for k in ("start", "limit", "delta"))  # type: ignore[arg-type]
     if delta == 0 or not all(map(math.isfinite, (start, limit, delta))):
         raise GraphError(f"range: start {start}, limit {limit}, delta {delta}; finite values and a delta other than 0")
-    given = next((s for s in (specs.get("start"), specs.get("limit"), specs.get("delta")) if s is not None), None)
-    dtype = given.dtype if given is not None else _dtype("range", attrs)
+    dtype = _dtype("range", attrs)
     count = max(0, math.ceil((limit - start) / delta))
     return {"start": start, "limit": limit, "delta": delta, "dtype": str(dtype)}, (TensorSpec((count,), dtype),)
 
@@ -118,5 +117,5 @@ RANGE = Op(
         Attr("dtype", "to", str, "i64"),
     ),
     cases=("range:start=3,limit=11,delta=2", "range:start=1,limit=-1,delta=-0.75,to=f32"),
-    doc="start, start + delta, ... below limit (above for a negative delta); dtype is the operands', or dtype.",
+    doc="start, start + delta, ... below limit (above for a negative delta), of element type dtype.",
 )

@@ -39,7 +39,18 @@ _UNARY: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "Tanh": ("tanh", ()),
     "ThresholdedRelu": ("thresholded_relu", (("alpha", 1.0),)),
 }
-_BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "PRelu": "prelu"}
+_BINARY = {
+    "Add": "add",
+    "Div": "div",
+    "Equal": "equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_equal",
+    "Less": "less",
+    "LessOrEqual": "less_equal",
+    "Mul": "mul",
+    "PRelu": "prelu",
+    "Sub": "sub",
+}
 _FOLDED = {"Min": "minimum", "Max": "maximum", "Sum": "add"}
 
 
@@ -118,6 +129,11 @@ def _swish(n: NodeView) -> None:
     n.finish("silu", n.input(0))
 
 
+def _mod(n: NodeView) -> None:
+    """fmod has the sign of the dividend, its absence that of the divisor."""
+    n.finish("fmod" if n.attr_flag("fmod") else "mod", n.input(0), n.input(1))
+
+
 def _cast(n: NodeView) -> None:
     n.ignore("saturate", "round_mode")  # these steer 8-bit float targets only
     to = dtype_of(n.attr_int("to", 0), "the type it casts to")
@@ -134,6 +150,7 @@ RULES: dict[str, Rule] = {
     **{name: partial(_folded, op) for name, op in _FOLDED.items()},
     "Mean": _mean,
     "Pow": _pow,
+    "Mod": _mod,
     "Clip": _clip,
     "Gelu": _gelu,
     "Swish": _swish,

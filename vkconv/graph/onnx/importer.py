@@ -103,6 +103,8 @@ def _metadata(model: onnx.ModelProto, path: Path, opset: int) -> dict[str, str]:
 
 def _in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The nodes so that each comes after those it reads, otherwise in the model's order."""
+    outside = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    outside |= {i.name for i in graph.input} | {""}
     maker: dict[str, int] = {}
     for i, node in enumerate(graph.node):
         for name in node.output:
@@ -110,10 +112,10 @@ def _in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
                 raise ModelError(
                     f"{_title(node, i)} writes {name!r}, which {_title(graph.node[maker[name]])} writes too"
                 )
+            if name in outside and name:
+                raise ModelError(f"{_title(node, i)} writes {name!r}, which is an input or initializer")
             if name:
                 maker[name] = i
-    outside = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
-    outside |= {i.name for i in graph.input} | {""}
     waiting: list[int] = []
     readers: dict[int, list[int]] = defaultdict(list)
     for i, node in enumerate(graph.node):
@@ -212,7 +214,7 @@ def _import_node(builder: Builder, node: onnx.NodeProto, name: str, opset: int, 
     rule(view)
     left = sorted(set(view.attrs) - view.read)
     if left:
-        raise RefusedError(f"attribute {', '.join(map(repr, left))} is not one vkconv knows for this op")
+        raise RefusedError(f"attribute {', '.join(map(repr, left))} is one that vkconv does not have")
 
 
 def _check_signature(node: onnx.NodeProto, opset: int, what: str) -> None:
@@ -234,6 +236,9 @@ def _check_signature(node: onnx.NodeProto, opset: int, what: str) -> None:
     if any(not name for name in node.input[: schema.min_input]) or not node.output[0]:
         raise ModelError(f"{what} leaves a required input or output empty")
     given = {a.name for a in node.attribute}
+    foreign = sorted(given - set(schema.attributes))
+    if foreign:
+        raise RefusedError(f"attribute {', '.join(map(repr, foreign))} is not one of ONNX opset {opset}")
     missing = [name for name, attr in schema.attributes.items() if attr.required and name not in given]
     if missing:
         raise ModelError(f"{what} lacks the attribute {', '.join(missing)}")

@@ -98,28 +98,11 @@ def _pad(n: NodeView) -> None:
     mode = n.attr_str("mode", "constant")
     if mode not in ("constant", "reflect", "edge"):
         n.refuse(f"mode={mode!r}; vkconv has constant, reflect and edge")
-    inputs, attrs = n.host(pads=1) if n.version >= 11 else _as_attr(n, "pads", "pads")
-    value = n.const_scalar(2) if n.has(2) else n.attr_float("value", 0.0)
-    if value is None:
-        n.refuse("its padding value is computed at run time; vkconv needs a constant")
-    if n.has(3):
-        pads, axes = attrs.get("pads"), n.const_ints(3)
-        if not isinstance(pads, tuple) or axes is None:
-            n.refuse("its pads or axes are computed at run time while axes select dimensions; vkconv needs constants")
-        attrs["pads"] = _all_axes(n, tuple(int(p) for p in pads), axes)
-    n.finish("pad", n.input(0), *inputs, mode=mode, value=value, **attrs)
-
-
-def _all_axes(n: NodeView, pads: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Pads of selected axes as pads of every axis."""
-    rank = n.need_rank(0)
-    if len(pads) != 2 * len(axes) or any(not -rank <= a < rank for a in axes):
-        n.refuse(f"pads={pads} for axes={axes} of a tensor of rank {rank}; two pads per axis belong there")
-    full = [0] * (2 * rank)
-    for i, axis in enumerate(axes):
-        full[axis % rank] = pads[i]
-        full[rank + axis % rank] = pads[len(axes) + i]
-    return tuple(full)
+    if n.version < 11:
+        n.finish("pad", n.input(0), mode=mode, pads=n.attr_ints("pads"), value=n.attr_float("value", 0.0))
+        return
+    inputs, attrs = n.host("value", pads=1, value=2, axes=3)
+    n.finish("pad", n.input(0), *inputs, mode=mode, **attrs)
 
 
 def _gather(n: NodeView) -> None:

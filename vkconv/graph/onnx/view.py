@@ -165,18 +165,19 @@ class NodeView:
         known = self.builder.types.get(self.input(i))
         return (known.dtype if known else None) or DType.F32
 
-    def host(self, **positions: int) -> tuple[list[str], dict[str, AttrValue]]:
-        """Operands that steer an op (shape, axes): constants as integer attributes, others as node inputs.
+    def host(self, number: str = "", **positions: int) -> tuple[list[str], dict[str, AttrValue]]:
+        """Operands that steer an op (shape, axes, value): constants as attributes, others as node inputs.
 
-        ``positions`` maps vkconv's operand name to the ONNX input, in vkconv's operand order.
+        ``positions`` maps vkconv's operand name to the ONNX input, in vkconv's operand order. The operand
+        named ``number`` is one float, all others are lists of integers.
         """
         inputs: list[str] = []
         attrs: dict[str, AttrValue] = {}
         for name, i in positions.items():
-            values = self.const_ints(i)
-            if values is not None:
-                attrs[name] = values
-            inputs.append("" if values is not None else self.input(i))
+            value = self.const_scalar(i) if name == number else self.const_ints(i)
+            inputs.append(self.input(i) if value is None else "")
+            if value is not None:
+                attrs[name] = value
         while inputs and not inputs[-1]:
             inputs.pop()
         return inputs, attrs
@@ -193,18 +194,13 @@ class NodeView:
     def emit(self, op: str, /, *inputs: str, **attrs: AttrValue) -> str:
         """An intermediate node with one output; returns the value's name."""
         value = self.builder.fresh(f"{self.outputs[0]}/{op}")
-        self._append(f"{self.name}/{op}", op, inputs, (value,), attrs)
+        self.builder.nodes.append(Node(self.builder.node_name(f"{self.name}/{op}"), op, inputs, (value,), attrs))
         return value
 
     def finish(self, op: str, /, *inputs: str, **attrs: AttrValue) -> None:
-        """The node that writes the ONNX node's outputs."""
-        self._append(self.name, op, inputs, self.outputs, attrs)
+        """The node that writes the ONNX node's outputs and bears its name; the last one a rule emits."""
+        self.builder.nodes.append(Node(self.name, op, inputs, self.outputs, attrs))
 
     def number(self, value: npt.ArrayLike, dtype: DType) -> str:
         """A new constant."""
         return self.builder.constant(f"{self.outputs[0]}/const", np.asarray(value, dtype.numpy))
-
-    def _append(
-        self, name: str, op: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attrs: dict[str, AttrValue]
-    ) -> None:
-        self.builder.nodes.append(Node(self.builder.node_name(name), op, inputs, outputs, attrs))

@@ -70,8 +70,10 @@ def _pool(kind: str, n: NodeView) -> None:
 
 
 def _global_pool(op: str, n: NodeView) -> None:
-    axes = tuple(range(2, n.need_rank(0)))
-    n.finish("reduce", n.input(0), op=op, axes=axes, keepdims=True)
+    rank = n.need_rank(0)
+    if rank < 3:
+        n.refuse(f"its input has rank {rank}; pooling wants N, C and at least one spatial dimension")
+    n.finish("reduce", n.input(0), op=op, axes=tuple(range(2, rank)), keepdims=True)
 
 
 def _batch_norm(n: NodeView) -> None:
@@ -120,9 +122,8 @@ def _gemm(n: NodeView) -> None:
         return
     c = n.const(2)
     if c is not None and _is_row(c, n.const(1), bool(attrs["trans_b"])):
-        plain = beta == 1.0 and c.ndim == 1
-        row = n.input(2) if plain else n.number(np.multiply(c.reshape(-1), beta, dtype=c.dtype), n.dtype(2))
-        n.finish("matmul", n.input(0), n.input(1), row, **attrs)
+        row = n.input(2) if c.ndim == 1 else n.number(c.reshape(-1), n.dtype(2))
+        n.finish("matmul", n.input(0), n.input(1), row, **attrs, **({} if beta == 1.0 else {"beta": beta}))
         return
     scaled = n.input(2) if beta == 1.0 else n.emit("mul", n.input(2), n.number(beta, n.dtype(2)))
     n.finish("add", n.emit("matmul", n.input(0), n.input(1), **attrs), scaled)

@@ -1,0 +1,85 @@
+"""cast: another element type. Between f32, i32, u32 and bool on the device; any other pair folds on the host."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv.core import Array, DType, GraphError, ceil_div, did_you_mean
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops import shapes
+from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.needs import elements_in
+from vkconv.ops.strided import LOCAL
+from vkconv.route import Call, Route
+from vkconv.shader import Dispatch, Program, Shader, read, write
+
+CAST_SHADER = Shader("cast", DType.U32)
+KINDS = (DType.F32, DType.I32, DType.U32, DType.BOOL)  # index is the shader's SOURCE and TARGET
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x, to = shapes.operand(specs, "x", "cast"), str(attrs["to"])
+    if to not in list(DType):
+        raise GraphError(f"cast: to={to!r} is no element type{did_you_mean(to, list(DType))}")
+    if DType.BF16 in (x.dtype, DType(to)):
+        raise GraphError(f"cast from {x.dtype} to {to}: bf16 comes with half-precision storage, and is not there yet")
+    return {"to": to}, (TensorSpec(x.shape, DType(to)),)
+
+
+def _program(call: Call, device: Device) -> Program:
+    source, target = call.operands["x"], call.outputs["y"]
+    assert source is not None
+    step = Dispatch(
+        CAST_SHADER,
+        read("x") + write("y"),
+        groups=linear_groups(ceil_div(target.size, 4), LOCAL, device),
+        local=(LOCAL, 1, 1),
+        push=(target.size,),
+        spec=(KINDS.index(source.dtype), KINDS.index(target.dtype)),
+    )
+    return Program((step,))
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    x, dtype = shapes.given(arrays, "x"), call.outputs["y"].dtype.numpy
+    if x.dtype.kind != "f" or dtype.kind not in "iu":
+        with np.errstate(all="ignore"):
+            return [x.astype(dtype)]
+    limits = np.iinfo(dtype.type)  # type: ignore[type-var]
+    low, high = int(limits.min), int(limits.max)
+    inside = (x > low) & (x < float(high))
+    y = np.where(inside, x, 0).astype(dtype)
+    y[x >= float(high)] = high
+    y[x <= float(low)] = low
+    return [y]
+
+
+CAST = Op(
+    "cast",
+    (Operand("x"),),
+    ("y",),
+    _resolve,
+    _reference,
+    attrs=(Attr("to", "to", str),),
+    routes=(
+        Route(
+            "words",
+            _program,
+            (CAST_SHADER,),
+            "one pass, four elements per invocation: one word of bools",
+            must=(elements_in(*KINDS),),
+        ),
+    ),
+    cases=(
+        "cast:x=3x67,to=i32",
+        "cast:x=3x67,to=bool",
+        "cast:x=5,to=u32",
+        "cast:x=3x67:i32,to=f32",
+        "cast:x=3x67:i32,to=bool",
+        "cast:x=3x67:bool,to=f32",
+        "cast:x=1x2x3:bool,to=i32",
+        "cast:x=scalar,to=f32",
+    ),
+    doc="x as element type to: floats to integers truncate, saturate at the ends and take NaN for 0; bool is x != 0.",
+)

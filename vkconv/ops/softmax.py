@@ -1,0 +1,73 @@
+"""softmax and log-softmax along one axis."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv.core import Array, DType, GraphError
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops import shapes
+from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.needs import F32
+from vkconv.ops.rows import row_dispatch, row_routes
+from vkconv.route import Call
+from vkconv.shader import Program
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x = shapes.operand(specs, "x", "softmax")
+    if not x.dtype.is_float:
+        raise GraphError(f"softmax: x is {x.dtype}; it takes a float type, cast first")
+    axis = shapes.axis_of("softmax", attrs["axis"], len(x.dims))
+    return {"axis": axis, "log": bool(attrs["log"])}, (x,)
+
+
+def _count(call: Call) -> int:
+    return call.shape("x")[int(call["axis"])]
+
+
+def _build(call: Call, device: Device, cooperative: bool) -> Program:
+    inner = shapes.row_major(call.shape("x"))[call["axis"]]
+    return row_dispatch(
+        "softmax",
+        DType.F32,
+        ["x"],
+        call.outputs["y"].size // max(1, _count(call)),
+        device,
+        cooperative=cooperative,
+        push=(_count(call), inner),
+        spec=(bool(call["log"]),),
+    )
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    x, axis = shapes.given(arrays, "x").astype(np.float64), call["axis"]
+    with np.errstate(all="ignore"):
+        shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+        total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
+        return [np.asarray(shifted - np.log(total) if call["log"] else np.exp(shifted) / total)]
+
+
+SOFTMAX = Op(
+    "softmax",
+    (Operand("x"),),
+    ("y",),
+    _resolve,
+    _reference,
+    attrs=(Attr("axis", "axis", int, -1), Attr("log", "log", bool, False)),
+    routes=row_routes("softmax", (DType.F32,), _build, _count, (F32,)),
+    terms=lambda call: max(1, _count(call)),
+    flops=lambda call: 5 * call.outputs["y"].size,
+    cases=(
+        "softmax:x=7",
+        "softmax:x=3x40",
+        "softmax:x=2x3x5x7,axis=1",
+        "softmax:x=2x300x3,axis=-2,log=1",
+        "softmax:x=3x67,log=1",
+        "softmax:x=1x5x6625,axis=2",
+        "softmax:x=67x1,axis=1",
+        "softmax:x=66000x3",
+    ),
+    doc="exp(x - max) / sum exp(x - max) along axis; log gives its logarithm.",
+)
