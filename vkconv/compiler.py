@@ -269,11 +269,9 @@ def spirv(shader: Shader, folder: Path | None = None, prebuilt: Path | None = No
     folder = folder or shader_dir()
     prebuilt = prebuilt or _PACKAGE / "_spirv"
     identity = digest(shader, folder)
-    entry = _index(prebuilt).get(shader.key)
-    if entry and entry["source"] == identity:
-        code = _read(prebuilt / f"{shader.key}.spv", entry["sha256"])
-        if code:
-            return code
+    code = _prebuilt(shader, identity, prebuilt)
+    if code:
+        return code
     # The checksum is the file's name, so that one rename makes both appear and any damage is a miss.
     shelf = cache_dir() / "spirv" / identity
     for path in sorted(shelf.glob("*.spv")):
@@ -286,6 +284,15 @@ def spirv(shader: Shader, folder: Path | None = None, prebuilt: Path | None = No
     with contextlib.suppress(OSError), atomic_write(shelf / f"{hashlib.sha256(code).hexdigest()}.spv") as file:
         file.write(code)
     return code
+
+
+def prebuilt_valid(shaders: Iterable[Shader], folder: Path | None = None, prebuilt: Path | None = None) -> int:
+    """How many of the variants ``prebuilt`` (default: the package's) holds, undamaged and made from these sources.
+
+    Raises ShaderError when the sources of one are missing.
+    """
+    folder, prebuilt = folder or shader_dir(), prebuilt or _PACKAGE / "_spirv"
+    return sum(bool(_prebuilt(shader, digest(shader, folder), prebuilt)) for shader in shaders)
 
 
 def spirv_all(shaders: Iterable[Shader], folder: Path | None = None) -> dict[Shader, bytes]:
@@ -330,6 +337,12 @@ def _each(make: Callable[[Shader], bytes], shaders: Iterable[Shader]) -> dict[Sh
     if errors:
         raise ShaderError("\n".join(errors))
     return {shader: r for shader, r in results.items() if isinstance(r, bytes)}
+
+
+def _prebuilt(shader: Shader, identity: str, folder: Path) -> bytes:
+    """The SPIR-V of a folder that `build` filled, if it was made from the sources of this digest, or nothing."""
+    entry = _index(folder).get(shader.key)
+    return _read(folder / f"{shader.key}.spv", entry["sha256"]) if entry and entry["source"] == identity else b""
 
 
 @functools.lru_cache

@@ -139,8 +139,11 @@ _DTYPES: dict[DType, tuple[int, str, int]] = {
 
 
 def shape_str(shape: Iterable[int | str]) -> str:
-    """``(1, 64, 56, 56)`` as ``1x64x56x56``; rank 0 as ``scalar``."""
-    return "x".join(str(d) for d in shape) or "scalar"
+    """``(1, 64, 56, 56)`` as ``1x64x56x56``, rank 0 as ``scalar``; with named dimensions ``[n, 3, h, w]``."""
+    dims = list(shape)
+    if any(isinstance(d, str) for d in dims):
+        return f"[{', '.join(map(str, dims))}]"
+    return "x".join(map(str, dims)) or "scalar"
 
 
 def bytes_str(nbytes: float) -> str:
