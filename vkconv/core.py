@@ -20,7 +20,7 @@ import difflib
 import enum
 import math
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
@@ -139,8 +139,11 @@ _DTYPES: dict[DType, tuple[int, str, int]] = {
 
 
 def shape_str(shape: Iterable[int | str]) -> str:
-    """``(1, 64, 56, 56)`` as ``1x64x56x56``; rank 0 as ``scalar``."""
-    return "x".join(str(d) for d in shape) or "scalar"
+    """``(1, 64, 56, 56)`` as ``1x64x56x56``, rank 0 as ``scalar``; with named dimensions ``[n, 3, h, w]``."""
+    dims = list(shape)
+    if any(isinstance(d, str) for d in dims):
+        return f"[{', '.join(map(str, dims))}]"
+    return "x".join(map(str, dims)) or "scalar"
 
 
 def bytes_str(nbytes: float) -> str:
@@ -171,17 +174,25 @@ def align(value: int, to: int) -> int:
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """A binary file that appears at ``path`` whole or not at all: written beside it, synced, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    # Not mkstemp: its files are private, and reading the umask to open them up is not thread-safe.
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(fd, "wb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes files private; a file a user asks for has the mode the umask gives.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def cache_dir() -> Path:
+    """Folder of files that can be made again (SPIR-V, pipelines): VKCONV_CACHE_DIR when that is set, else the
+    user's cache folder for vkconv. Not created here; any file in it may vanish at any time."""
+    root = os.environ.get("VKCONV_CACHE_DIR")
+    if root:
+        return Path(root).expanduser()
+    import platformdirs  # here: most commands never ask
+
+    return platformdirs.user_cache_path("vkconv")

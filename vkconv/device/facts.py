@@ -5,15 +5,19 @@ struct name), so that a live device, a dump of one and a shipped file are the sa
 """
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from vkconv.core import UsageError
-from vkconv.device.vendors import VENDORS
+from vkconv.core import ModelError, atomic_write, bytes_str, did_you_mean
+from vkconv.device.vendors import DRIVER_VERSION_BITS, VENDORS, VERSION_BITS, unpack_version
 
 Kind = Literal["cpu", "integrated", "discrete", "virtual", "other"]
+
+SCHEMA = "vkconv.device/1"
 
 _KINDS: dict[str, Kind] = {
     "VK_PHYSICAL_DEVICE_TYPE_CPU": "cpu",
@@ -21,11 +25,23 @@ _KINDS: dict[str, Kind] = {
     "VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU": "discrete",
     "VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU": "virtual",
 }
+DEVICE_LOCAL = "VK_MEMORY_HEAP_DEVICE_LOCAL_BIT"
+_COMPUTE_STAGE = "VK_SHADER_STAGE_COMPUTE_BIT"
+# Extra facts worth a line to people: the feature bits that routes ask for.
+_SHOWN_FEATURES = (
+    ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16"),
+    ("VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess"),
+    ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderInt8"),
+    ("VkPhysicalDevice8BitStorageFeatures", "storageBuffer8BitAccess"),
+    ("VkPhysicalDeviceSubgroupSizeControlFeatures", "subgroupSizeControl"),
+    ("VkPhysicalDeviceShaderAtomicFloatFeaturesEXT", "shaderBufferFloat32AtomicAdd"),
+    ("VkPhysicalDeviceCooperativeMatrixFeaturesKHR", "cooperativeMatrix"),
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Device:
-    """Facts of one Vulkan device. ``facts`` is the dict the bridge or a device file gives."""
+    """Facts of one Vulkan device. ``facts`` is the dict that the bridge or a device file gives."""
 
     facts: Mapping[str, Any]
 
@@ -47,22 +63,137 @@ class Device:
         """``cpu``, ``integrated``, ``discrete``, ``virtual`` or ``other``, as the driver says."""
         return _KINDS.get(str(self._properties["deviceType"]), "other")
 
+    @property
+    def api_version(self) -> str:
+        """The Vulkan version the device offers, such as ``1.3.230``."""
+        packed = int(self._properties["apiVersion"])
+        return f"{packed >> 22 & 0x7F}.{packed >> 12 & 0x3FF}.{packed & 0xFFF}"
+
+    @cached_property
+    def driver_version(self) -> tuple[int, ...]:
+        """The driver's version as numbers that compare, unpacked the way this driver packs them."""
+        bits = DRIVER_VERSION_BITS.get(str(self.fact("VkPhysicalDeviceDriverProperties", "driverID")), VERSION_BITS)
+        return unpack_version(int(self._properties["driverVersion"]), bits)
+
+    @property
+    def driver(self) -> str:
+        """The driver's own name and version text (``llvmpipe Mesa 22.3.6 (LLVM 15.0.6)``), or its numbers."""
+        struct = "VkPhysicalDeviceDriverProperties"
+        parts = [str(self.fact(struct, field) or "") for field in ("driverName", "driverInfo")]
+        return " ".join(filter(None, parts)) or ".".join(map(str, self.driver_version))
+
+    @property
+    def key(self) -> str:
+        """File-safe identity of device and driver: what was compiled or measured under one key may not be right
+        under another."""
+        p = self._properties
+        uuid = str(p.get("pipelineCacheUUID", "nouuid"))
+        # Some drivers keep both their version number and the UUID across releases; their text does change.
+        text = hashlib.sha256(f"{self.name}\n{self.driver}".encode()).hexdigest()[:8]
+        return f"{int(p['vendorID']):04x}-{int(p['deviceID']):04x}-{int(p['driverVersion']):08x}-{uuid}-{text}"
+
     def limit(self, name: str) -> int:
-        """A scalar of VkPhysicalDeviceLimits by its Vulkan name, as an int."""
-        return int(self._properties["limits"][name])
+        """A scalar of VkPhysicalDeviceLimits by its Vulkan name, as an int. ModelError when it is not known."""
+        return int(self._limit(name))
 
     def limits(self, name: str) -> tuple[int, ...]:
         """An array of VkPhysicalDeviceLimits by its Vulkan name, such as maxComputeWorkGroupCount."""
-        return tuple(int(v) for v in self._properties["limits"][name])
+        return tuple(int(v) for v in self._limit(name))
+
+    def _limit(self, name: str) -> Any:
+        limits = self._properties["limits"]
+        if name not in limits:
+            raise ModelError(f"the facts of {self.name} have no limit {name!r}{did_you_mean(name, limits)}")
+        return limits[name]
+
+    @property
+    def timestamp_period_ns(self) -> float:
+        """Nanoseconds of one timestamp tick."""
+        return float(self._limit("timestampPeriod"))
+
+    def fact(self, struct: str, name: str) -> Any:
+        """A property outside VkPhysicalDeviceProperties, or None where the device does not report it."""
+        return self.facts["properties"].get(struct, {}).get(name)
 
     def feature(self, struct: str, name: str) -> bool:
         """A feature bit, for example ``("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16")``."""
         return bool(self.facts.get("features", {}).get(struct, {}).get(name, False))
 
+    def has(self, extension: str) -> bool:
+        """True when the device offers the extension, such as ``VK_KHR_cooperative_matrix``."""
+        return extension in self.facts.get("extensions", {})
+
     @property
     def subgroup_size(self) -> int:
-        return int(self.facts["properties"].get("VkPhysicalDeviceSubgroupProperties", {}).get("subgroupSize", 1))
+        """Invocations of a subgroup, as the driver says by default; 1 where it says nothing."""
+        return int(self.fact("VkPhysicalDeviceSubgroupProperties", "subgroupSize") or 1)
 
+    @property
+    def subgroup_sizes(self) -> tuple[int, int]:
+        """Least and largest subgroup size that a compute pipeline may require; both `subgroup_size` without that."""
+        struct = "VkPhysicalDeviceSubgroupSizeControlProperties"
+        stages = self.fact(struct, "requiredSubgroupSizeStages") or ()
+        if _COMPUTE_STAGE not in stages or not self.feature(
+            "VkPhysicalDeviceSubgroupSizeControlFeatures", "subgroupSizeControl"
+        ):
+            return self.subgroup_size, self.subgroup_size
+        return int(self.fact(struct, "minSubgroupSize")), int(self.fact(struct, "maxSubgroupSize"))
 
-def load_device(source: str | Path) -> Device:
-    raise UsageError(f"no device file {source}")
+    @cached_property
+    def subgroup_operations(self) -> frozenset[str]:
+        """What compute shaders may do across a subgroup: ``basic``, ``vote``, ``arithmetic``, ``ballot``,
+        ``shuffle``, ``shuffle_relative``, ``clustered``, ``quad``."""
+        struct = "VkPhysicalDeviceSubgroupProperties"
+        if _COMPUTE_STAGE not in (self.fact(struct, "supportedStages") or ()):
+            return frozenset()
+        names = self.fact(struct, "supportedOperations") or ()
+        # Vendor operations end in their vendor's tag and are not GL_KHR_shader_subgroup_*: leave them out.
+        return frozenset(
+            n.removeprefix("VK_SUBGROUP_FEATURE_").removesuffix("_BIT").lower() for n in names if n.endswith("_BIT")
+        )
+
+    @cached_property
+    def heap_bytes(self) -> int:
+        """Size of the largest heap that is the device's own memory (DEVICE_LOCAL); ModelError where none is known."""
+        sizes = [int(heap["size"]) for heap in self._heaps if DEVICE_LOCAL in heap["flags"]]
+        if not sizes:
+            raise ModelError(f"the facts of {self.name} have no DEVICE_LOCAL heap in memory.memoryHeaps")
+        return max(sizes)
+
+    @property
+    def unified_memory(self) -> bool:
+        """True where the device computes in the host's memory: a CPU, an integrated GPU, or only own heaps."""
+        local = [DEVICE_LOCAL in heap["flags"] for heap in self._heaps]
+        return self.kind in ("cpu", "integrated") or (bool(local) and all(local))
+
+    @property
+    def _heaps(self) -> list[Mapping[str, Any]]:
+        return list(self.facts.get("memory", {}).get("memoryHeaps", ()))
+
+    def describe(self) -> list[tuple[str, str]]:
+        """The facts that matter here, as (field, value) for people."""
+        low, high = self.subgroup_sizes
+        p = self._properties
+        return [
+            ("name", self.name),
+            ("kind", self.kind),
+            ("vendor", f"{self.vendor} (0x{int(p['vendorID']):04X}, device 0x{int(p['deviceID']):04X})"),
+            ("driver", self.driver),
+            ("Vulkan", self.api_version),
+            ("memory", f"{bytes_str(self.heap_bytes)}{', shared with the host' if self.unified_memory else ''}"),
+            ("subgroup", f"{self.subgroup_size}" + (f" (may require {low} to {high})" if low < high else "")),
+            ("subgroup operations", ", ".join(sorted(self.subgroup_operations)) or "none"),
+            ("invocations per workgroup", str(self.limit("maxComputeWorkGroupInvocations"))),
+            ("shared memory", bytes_str(self.limit("maxComputeSharedMemorySize"))),
+            ("storage buffer range", bytes_str(self.limit("maxStorageBufferRange"))),
+            ("push constants", f"{self.limit('maxPushConstantsSize')} B"),
+            ("timestamp tick", f"{self.timestamp_period_ns:g} ns"),
+            ("features", ", ".join(name for struct, name in _SHOWN_FEATURES if self.feature(struct, name)) or "none"),
+            ("cooperative matrices", str(len(self.facts.get("cooperativeMatrices", ())))),
+        ]
+
+    def save(self, path: Path) -> None:
+        """Write a device file that `load_device` reads back, whole or not at all."""
+        text = json.dumps({"schema": SCHEMA, **self.facts}, indent=1, ensure_ascii=False)
+        with atomic_write(path) as file:
+            file.write(text.encode() + b"\n")

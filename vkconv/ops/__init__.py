@@ -1,0 +1,65 @@
+"""Every operator of vkconv, by name: an explicit sorted list, so that grep finds each one."""
+
+from collections.abc import Mapping
+
+from vkconv.ops.alias import FLATTEN, IDENTITY, RESHAPE, SQUEEZE, UNSQUEEZE
+from vkconv.ops.base import Op
+from vkconv.ops.binary import BINARY_OPS
+from vkconv.ops.cast import CAST
+from vkconv.ops.conv2d import CONV2D
+from vkconv.ops.gather import GATHER
+from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
+from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
+from vkconv.ops.matmul import MATMUL
+from vkconv.ops.normalize import BATCH_NORM, LAYER_NORM
+from vkconv.ops.pad import PAD
+from vkconv.ops.pool2d import POOL2D
+from vkconv.ops.reduce import REDUCE
+from vkconv.ops.resize import RESIZE
+from vkconv.ops.select import COMPARE_OPS, WHERE_OP
+from vkconv.ops.softmax import SOFTMAX
+from vkconv.ops.unary import UNARY_OPS
+from vkconv.shader import Shader
+
+__all__ = ["OPS", "all_shaders"]
+
+_ALL: tuple[Op, ...] = (
+    BATCH_NORM,
+    CAST,
+    CONCAT,
+    CONSTANT_OF_SHAPE,
+    CONV2D,
+    EXPAND,
+    FLATTEN,
+    GATHER,
+    IDENTITY,
+    LAYER_NORM,
+    MATMUL,
+    PAD,
+    POOL2D,
+    RANGE,
+    REDUCE,
+    RESHAPE,
+    RESIZE,
+    SHAPE,
+    SIZE,
+    SLICE,
+    SOFTMAX,
+    SPLIT,
+    SQUEEZE,
+    TILE,
+    TRANSPOSE,
+    UNSQUEEZE,
+    WHERE_OP,
+    *BINARY_OPS,
+    *COMPARE_OPS,
+    *UNARY_OPS,
+)
+
+OPS: Mapping[str, Op] = {op.name: op for op in sorted(_ALL, key=lambda op: op.name)}
+
+
+def all_shaders() -> tuple[Shader, ...]:
+    """Every shader variant that any route declares, each once, in order of their keys."""
+    declared = (shader for op in OPS.values() for route in op.routes for shader in route.shaders)
+    return tuple(sorted(dict.fromkeys(declared), key=lambda shader: shader.key))

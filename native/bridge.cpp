@@ -1,0 +1,125 @@
+// vkconv.backend._bridge: the Python face. What each name does is documented in vkconv/backend/_bridge.pyi.
+#include "facts.hpp"
+#include "recording.hpp"
+
+#include <pybind11/stl.h>
+
+namespace vkconv {
+namespace {
+
+constexpr uint64_t kForeverNs = (uint64_t{1} << 63) - 1;
+
+// kp's classes are found by name in pybind11's own registry; an empty slot there means that the two modules do not share it.
+void require_shared_types(const py::module_& kp) {
+  if (py::detail::get_type_info(typeid(kp::Sequence)) != nullptr &&
+      py::detail::get_type_info(typeid(kp::Manager)) != nullptr)
+    return;
+  const std::string where = py::str(kp.attr("__file__"));
+  throw py::import_error("kp at " + where + " was built with another pybind11 or compiler than this bridge (pybind11 " +
+                         PYBIND11_TOSTRING(PYBIND11_VERSION_MAJOR) "." PYBIND11_TOSTRING(PYBIND11_VERSION_MINOR) "." +
+                         PYBIND11_TOSTRING(PYBIND11_VERSION_MICRO) + ", " __VERSION__ +
+                         "), so they cannot exchange objects");
+}
+
+py::dict build_info() {
+  py::dict info;
+  info["kompute"] = VKCONV_KP_VERSION;
+  info["vulkan_headers"] = std::to_string(VK_VERSION_MAJOR(VK_HEADER_VERSION_COMPLETE)) + "." +
+                           std::to_string(VK_VERSION_MINOR(VK_HEADER_VERSION_COMPLETE)) + "." +
+                           std::to_string(VK_HEADER_VERSION);
+  info["pybind11"] = PYBIND11_TOSTRING(PYBIND11_VERSION_MAJOR) "." PYBIND11_TOSTRING(PYBIND11_VERSION_MINOR) "."
+                     PYBIND11_TOSTRING(PYBIND11_VERSION_MICRO);
+#ifdef __clang__
+  info["compiler"] = __VERSION__;
+#else
+  info["compiler"] = "GCC " __VERSION__;
+#endif
+  return info;
+}
+
+py::list devices() {
+  py::list list;
+  try {
+    const auto instance = Instance::get();
+    for (const VkPhysicalDevice physical : instance->physical_devices()) list.append(device_facts(*instance, physical));
+  } catch (const VulkanError& error) {
+    // What a loader without a working driver answers; anything else is worth an error.
+    if (error.result != "VK_ERROR_INCOMPATIBLE_DRIVER" && error.result != "VK_ERROR_INITIALIZATION_FAILED") throw;
+  }
+  return list;
+}
+
+py::object view(const Buffer& buffer) {
+  const auto& core = buffer.core("Buffer.view");
+  if (core->mapped == nullptr)
+    throw VulkanError::misuse("Buffer.view", "a buffer of kind '" + buffer.kind() + "' is not visible to the host");
+  return py::memoryview(py::cast(Mapping{core}));
+}
+
+}  // namespace
+}  // namespace vkconv
+
+PYBIND11_MODULE(_bridge, m) {
+  using namespace vkconv;
+  require_shared_types(py::module_::import("kp"));
+  register_errors(m);
+  m.attr("BUILD") = build_info();
+  m.def("devices", &devices);
+
+  py::class_<Mapping>(m, "_Mapping", py::buffer_protocol()).def_buffer([](const Mapping& self) {
+    return py::buffer_info(static_cast<uint8_t*>(self.core->mapped), static_cast<py::ssize_t>(self.core->nbytes));
+  });
+
+  py::class_<Buffer, std::shared_ptr<Buffer>>(m, "Buffer")
+      .def_property_readonly("nbytes", &Buffer::nbytes)
+      .def_property_readonly("kind", &Buffer::kind)
+      .def_property_readonly("view", &view);
+
+  py::class_<Pipeline, std::shared_ptr<Pipeline>>(m, "Pipeline");
+
+  py::class_<Recording, std::shared_ptr<Recording>>(m, "Recording")
+      .def_property_readonly("sequence", &Recording::sequence)
+      .def("dispatch",
+           [](Recording& self, const Pipeline& pipeline, const std::vector<Recording::Slice>& buffers,
+              const py::bytes& push, const std::array<uint32_t, 3>& groups) {
+             self.dispatch(pipeline, buffers, push, groups);
+           },
+           py::arg("pipeline"), py::arg("buffers"), py::arg("push"), py::arg("groups"))
+      .def("barrier", &Recording::barrier, py::arg("src"), py::arg("dst"))
+      .def("copy", &Recording::copy, py::arg("src"), py::arg("src_offset"), py::arg("dst"), py::arg("dst_offset"),
+           py::arg("nbytes"))
+      .def("fill", &Recording::fill, py::arg("buffer"), py::arg("offset"), py::arg("nbytes"), py::arg("word"))
+      .def("timestamp", &Recording::timestamp)
+      .def("end", &Recording::end)
+      .def("run", &Recording::run, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
+      .def("submit", &Recording::submit)
+      .def("wait", &Recording::wait, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
+      .def("timestamps_ns", &Recording::timestamps_ns);
+
+  py::class_<Device, std::shared_ptr<Device>>(m, "Device")
+      .def(py::init([](size_t index, const py::bytes& pipeline_cache, const std::vector<std::string>& disable) {
+             return std::make_shared<Device>(index, pipeline_cache, disable);
+           }),
+           py::arg("index"), py::kw_only(), py::arg("pipeline_cache") = py::bytes(),
+           py::arg("disable") = std::vector<std::string>())
+      .def_property_readonly("facts", &Device::facts)
+      .def_property_readonly("enabled", &Device::enabled)
+      .def_property_readonly("manager", &Device::manager)
+      .def_property_readonly("closed", &Device::closed)
+      .def_property_readonly("pipeline_cache_loaded", &Device::pipeline_cache_loaded)
+      .def("buffer", &Device::buffer, py::arg("nbytes"), py::arg("kind"))
+      .def("pipeline",
+           [](Device& self, const py::bytes& spirv, uint32_t bindings, uint32_t push_bytes,
+              const std::vector<uint32_t>& spec, uint32_t subgroup_size) {
+             return self.pipeline(spirv, bindings, push_bytes, spec, subgroup_size);
+           },
+           py::arg("spirv"), py::arg("bindings"), py::arg("push_bytes"), py::arg("spec") = std::vector<uint32_t>(),
+           py::arg("subgroup_size") = 0)
+      .def("pipeline_cache", [](const Device& self) { return py::bytes(self.pipeline_cache()); })
+      .def("recording", &Device::recording, py::arg("timestamps") = 0)
+      .def("memory", &Device::memory)
+      .def("wait_idle", &Device::wait_idle)
+      .def("close", &Device::close)
+      .def("__enter__", [](const std::shared_ptr<Device>& self) { return self; })
+      .def("__exit__", [](Device& self, const py::args&) { self.close(); });
+}

@@ -1,0 +1,119 @@
+// The objects behind the Python classes: each owns its Vulkan handle and holds the device it was made from.
+#pragma once
+
+#include "errors.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace vkconv {
+
+// One VkInstance, shared by every device of the process while any lives.
+struct Instance {
+  VkInstance handle = VK_NULL_HANDLE;
+  uint32_t api_version = 0;  // what the instance was created for: 1.1 to 1.3
+
+  static std::shared_ptr<Instance> get();
+  std::vector<VkPhysicalDevice> physical_devices() const;
+
+  Instance() = default;
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+  ~Instance();
+};
+
+// The logical device with its one queue, and the limits that the bridge itself checks against.
+struct Core {
+  std::shared_ptr<Instance> instance;
+  VkPhysicalDevice physical = VK_NULL_HANDLE;
+  VkDevice handle = VK_NULL_HANDLE;
+  VkQueue queue = VK_NULL_HANDLE;
+  VkPipelineCache cache = VK_NULL_HANDLE;
+  uint32_t family = 0;
+  uint32_t timestamp_bits = 0;
+  bool memory_budget = false;        // VK_EXT_memory_budget is offered
+  bool cache_loaded = false;         // the pipeline cache started from saved data
+  VkPhysicalDeviceLimits limits{};
+  VkPhysicalDeviceMemoryProperties memory{};
+  uint64_t max_allocation_bytes = 0;
+  uint32_t min_subgroup_size = 0;    // both 0: a pipeline cannot ask for a subgroup size
+  uint32_t max_subgroup_size = 0;
+  std::mutex queue_mutex;            // vkQueueSubmit is externally synchronised
+  std::vector<VkFence> abandoned_fences;  // of interrupted waits: in use until the device is idle
+
+  Core() = default;
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+  ~Core();
+};
+
+using CorePtr = std::shared_ptr<Core>;
+
+// A handle made from a device, destroyed before the device is let go.
+template <typename T, auto Destroy>
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(CorePtr core) : core_(std::move(core)) {}
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  Handle(Handle&& other) noexcept
+      : core_(std::move(other.core_)), raw_(std::exchange(other.raw_, T{VK_NULL_HANDLE})) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(core_, other.core_);
+    std::swap(raw_, other.raw_);
+    return *this;
+  }
+  ~Handle() {
+    if (raw_ != VK_NULL_HANDLE) Destroy(core_->handle, raw_, nullptr);
+  }
+  T get() const { return raw_; }
+  T* out() { return &raw_; }  // for the creating call
+  explicit operator bool() const { return raw_ != VK_NULL_HANDLE; }
+
+ private:
+  CorePtr core_;
+  T raw_ = VK_NULL_HANDLE;
+};
+
+using FenceHandle = Handle<VkFence, vkDestroyFence>;
+using QueryPoolHandle = Handle<VkQueryPool, vkDestroyQueryPool>;
+using DescriptorPoolHandle = Handle<VkDescriptorPool, vkDestroyDescriptorPool>;
+
+// A buffer with its own memory; mapped for its whole life when the host may see it.
+struct BufferCore {
+  CorePtr core;
+  Handle<VkDeviceMemory, vkFreeMemory> memory;  // before the buffer: freed after it
+  Handle<VkBuffer, vkDestroyBuffer> buffer;
+  void* mapped = nullptr;
+  uint64_t nbytes = 0;         // as asked for
+  uint64_t padded_bytes = 0;   // what vkCmdFillBuffer may write: the next multiple of 4
+};
+
+struct PipelineCore {
+  CorePtr core;
+  Handle<VkDescriptorSetLayout, vkDestroyDescriptorSetLayout> set_layout;
+  Handle<VkPipelineLayout, vkDestroyPipelineLayout> layout;
+  Handle<VkPipeline, vkDestroyPipeline> pipeline;
+  uint32_t bindings = 0;
+  uint32_t push_bytes = 0;
+};
+
+// What Device.close() releases, wherever Python still holds it.
+class Closable {
+ public:
+  virtual ~Closable() = default;
+  virtual void release() = 0;
+};
+
+// Waits for a fence with the GIL released: polls it for spin_us, then blocks in slices short enough that a signal handler
+// (Ctrl-C) runs within a tenth of a second. `submit`, if any, runs first under the same release. False on time-out.
+bool wait_fence(const Core& core, VkFence fence, uint64_t timeout_ns, double spin_us,
+                const std::function<void()>& submit = {});
+
+}  // namespace vkconv

@@ -1,0 +1,307 @@
+#include "device.hpp"
+
+#include "facts.hpp"
+#include "recording.hpp"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace vkconv {
+namespace {
+
+// kp::Manager made from an existing device leaves its queue lists empty, and Manager.sequence() then reads past their end.
+// C++ lets an explicit instantiation name private members; this fills the lists in.
+template <auto Queues, auto Families>
+struct ManagerQueues {
+  friend void set_queue(kp::Manager& manager, std::shared_ptr<vk::Queue> queue, uint32_t family) {
+    (manager.*Queues).push_back(std::move(queue));
+    (manager.*Families).push_back(family);
+  }
+};
+void set_queue(kp::Manager& manager, std::shared_ptr<vk::Queue> queue, uint32_t family);
+template struct ManagerQueues<&kp::Manager::mComputeQueues, &kp::Manager::mComputeQueueFamilyIndices>;
+
+// The saved pipeline cache: magic, size and FNV-1a digest of the driver's data, then the data. The digest is ours because
+// drivers check only the header that Vulkan prescribes.
+constexpr char kCacheMagic[8] = {'v', 'k', 'c', 'o', 'n', 'v', 'p', '1'};
+constexpr size_t kCacheHeaderBytes = sizeof kCacheMagic + 2 * sizeof(uint64_t);
+
+uint64_t fnv1a(const char* data, size_t size) {
+  uint64_t digest = 14695981039346656037ull;
+  for (size_t i = 0; i < size; ++i) digest = (digest ^ static_cast<uint8_t>(data[i])) * 1099511628211ull;
+  return digest;
+}
+
+std::string wrap_cache(const std::string& data) {
+  const uint64_t numbers[2] = {data.size(), fnv1a(data.data(), data.size())};
+  std::string blob(kCacheMagic, sizeof kCacheMagic);
+  blob.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
+  return blob + data;
+}
+
+// The driver's data, or an empty string when the blob is damaged or from another device or driver.
+std::string unwrap_cache(const std::string& blob, const VkPhysicalDeviceProperties& properties) {
+  VkPipelineCacheHeaderVersionOne header;
+  if (blob.size() < kCacheHeaderBytes + sizeof header) return {};
+  if (std::memcmp(blob.data(), kCacheMagic, sizeof kCacheMagic) != 0) return {};
+  uint64_t numbers[2];
+  std::memcpy(numbers, blob.data() + sizeof kCacheMagic, sizeof numbers);
+  const char* data = blob.data() + kCacheHeaderBytes;
+  const size_t size = blob.size() - kCacheHeaderBytes;
+  if (numbers[0] != size || numbers[1] != fnv1a(data, size)) return {};
+  std::memcpy(&header, data, sizeof header);
+  if (header.headerSize < sizeof header || header.headerSize > size ||
+      header.headerVersion != VK_PIPELINE_CACHE_HEADER_VERSION_ONE || header.vendorID != properties.vendorID ||
+      header.deviceID != properties.deviceID ||
+      std::memcmp(header.pipelineCacheUUID, properties.pipelineCacheUUID, VK_UUID_SIZE) != 0)
+    return {};
+  return std::string(data, size);
+}
+
+void create_cache(Core& core, const std::string& blob, const VkPhysicalDeviceProperties& properties) {
+  const std::string data = unwrap_cache(blob, properties);
+  VkPipelineCacheCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
+  info.initialDataSize = data.size();
+  info.pInitialData = data.data();
+  if (!data.empty() && vkCreatePipelineCache(core.handle, &info, nullptr, &core.cache) == VK_SUCCESS) {
+    core.cache_loaded = true;
+    return;
+  }
+  info.initialDataSize = 0;
+  info.pInitialData = nullptr;
+  check(vkCreatePipelineCache(core.handle, &info, nullptr, &core.cache), "vkCreatePipelineCache");
+}
+
+// Timestamps are worth more than a dedicated compute queue, so a family that has them comes first.
+uint32_t choose_queue_family(Core& core) {
+  uint32_t count = 0;
+  vkGetPhysicalDeviceQueueFamilyProperties(core.physical, &count, nullptr);
+  std::vector<VkQueueFamilyProperties> families(count);
+  vkGetPhysicalDeviceQueueFamilyProperties(core.physical, &count, families.data());
+  for (const bool need_timestamps : {true, false})
+    for (uint32_t i = 0; i < count; ++i)
+      if ((families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) != 0 &&
+          (!need_timestamps || families[i].timestampValidBits > 0)) {
+        core.timestamp_bits = families[i].timestampValidBits;
+        return i;
+      }
+  throw VulkanError(VK_ERROR_FEATURE_NOT_PRESENT, "vkGetPhysicalDeviceQueueFamilyProperties",
+                    "the device has no compute queue");
+}
+
+void read_limits(Core& core, const VkPhysicalDeviceProperties& properties, const FeatureSet& features) {
+  core.limits = properties.limits;
+  vkGetPhysicalDeviceMemoryProperties(core.physical, &core.memory);
+  const auto offered = device_extensions(core.physical);
+  core.memory_budget = offered.count("VK_EXT_memory_budget") != 0;
+
+  VkPhysicalDeviceSubgroupSizeControlProperties subgroup{};
+  subgroup.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES;
+  VkPhysicalDeviceMaintenance3Properties maintenance{};
+  maintenance.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES;
+  VkPhysicalDeviceProperties2 query{};
+  query.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+  query.pNext = &maintenance;
+  const bool sized = features.has("subgroupSizeControl");
+  if (sized) maintenance.pNext = &subgroup;
+  vkGetPhysicalDeviceProperties2(core.physical, &query);
+  core.max_allocation_bytes = maintenance.maxMemoryAllocationSize;
+  if (sized && (subgroup.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0) {
+    core.min_subgroup_size = subgroup.minSubgroupSize;
+    core.max_subgroup_size = subgroup.maxSubgroupSize;
+  }
+}
+
+}  // namespace
+
+std::vector<HeapState> heap_states(const Core& core) {
+  VkPhysicalDeviceMemoryBudgetPropertiesEXT budget{};
+  budget.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT;
+  VkPhysicalDeviceMemoryProperties2 memory{};
+  memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
+  if (core.memory_budget) memory.pNext = &budget;
+  vkGetPhysicalDeviceMemoryProperties2(core.physical, &memory);
+  std::vector<HeapState> heaps(memory.memoryProperties.memoryHeapCount);
+  for (size_t i = 0; i < heaps.size(); ++i)
+    heaps[i] = {memory.memoryProperties.memoryHeaps[i].size, core.memory_budget, budget.heapBudget[i],
+                budget.heapUsage[i]};
+  return heaps;
+}
+
+std::shared_ptr<vk::Device> kompute_device(const CorePtr& core) {
+  return {new vk::Device(core->handle), [core](const vk::Device* pointer) { delete pointer; }};
+}
+
+std::shared_ptr<vk::PhysicalDevice> kompute_physical_device(const CorePtr& core) {
+  return std::make_shared<vk::PhysicalDevice>(core->physical);
+}
+
+std::shared_ptr<vk::Queue> kompute_queue(const CorePtr& core) { return std::make_shared<vk::Queue>(core->queue); }
+
+Device::Device(size_t index, const std::string& pipeline_cache, const std::vector<std::string>& disable) {
+  auto core = std::make_shared<Core>();
+  core->instance = Instance::get();
+  const auto physical = core->instance->physical_devices();
+  if (index >= physical.size())
+    throw py::index_error("Vulkan device " + std::to_string(index) + " of " + std::to_string(physical.size()));
+  core->physical = physical[index];
+  VkPhysicalDeviceProperties properties;
+  vkGetPhysicalDeviceProperties(core->physical, &properties);
+  if (properties.apiVersion < VK_API_VERSION_1_1)
+    throw VulkanError(VK_ERROR_INCOMPATIBLE_DRIVER, "Device", std::string(properties.deviceName) + " offers only Vulkan 1.0");
+  core->family = choose_queue_family(*core);
+
+  const FeatureSet features(*core->instance, core->physical, {disable.begin(), disable.end()});
+  std::vector<const char*> extensions;
+  for (const auto& name : features.extensions()) extensions.push_back(name.c_str());
+  const float priority = 1.0f;
+  VkDeviceQueueCreateInfo queue{};
+  queue.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO;
+  queue.queueFamilyIndex = core->family;
+  queue.queueCount = 1;
+  queue.pQueuePriorities = &priority;
+  VkDeviceCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;
+  info.pNext = features.chain();
+  info.queueCreateInfoCount = 1;
+  info.pQueueCreateInfos = &queue;
+  info.enabledExtensionCount = static_cast<uint32_t>(extensions.size());
+  info.ppEnabledExtensionNames = extensions.data();
+  check(vkCreateDevice(core->physical, &info, nullptr, &core->handle), "vkCreateDevice");
+  vkGetDeviceQueue(core->handle, core->family, 0, &core->queue);
+  read_limits(*core, properties, features);
+  create_cache(*core, pipeline_cache, properties);
+
+  features_ = features.features();
+  extensions_ = features.extensions();
+  core_ = std::move(core);
+}
+
+const CorePtr& Device::core(const char* call) const {
+  if (!core_) throw VulkanError::misuse(call, "the device is closed");
+  return core_;
+}
+
+void Device::adopt(const std::shared_ptr<Closable>& child) {
+  if (children_.size() == children_.capacity())
+    children_.erase(std::remove_if(children_.begin(), children_.end(), [](const auto& item) { return item.expired(); }),
+                    children_.end());
+  children_.push_back(child);
+}
+
+py::dict Device::facts() const {
+  const auto& core = this->core("Device.facts");
+  return device_facts(*core->instance, core->physical);
+}
+
+py::dict Device::enabled() const {
+  core("Device.enabled");
+  py::dict all;
+  all["features"] = py::cast(features_);
+  all["extensions"] = py::cast(extensions_);
+  return all;
+}
+
+py::list Device::memory() const {
+  py::list list;
+  for (const auto& heap : heap_states(*core("Device.memory"))) {
+    py::dict d;
+    d["size_bytes"] = heap.size_bytes;
+    d["budget_bytes"] = heap.known ? py::object(py::int_(heap.budget_bytes)) : py::none();
+    d["usage_bytes"] = heap.known ? py::object(py::int_(heap.usage_bytes)) : py::none();
+    list.append(d);
+  }
+  return list;
+}
+
+std::shared_ptr<kp::Manager> Device::manager() {
+  const auto& core = this->core("Device.manager");
+  if (!manager_) {
+    // The manager may outlive the device object, so its instance pointer keeps the device alive too.
+    const std::shared_ptr<vk::Instance> instance(new vk::Instance(core->instance->handle),
+                                                 [core](const vk::Instance* pointer) { delete pointer; });
+    manager_ = std::make_shared<kp::Manager>(instance, kompute_physical_device(core), kompute_device(core));
+    set_queue(*manager_, kompute_queue(core), core->family);
+  }
+  return manager_;
+}
+
+std::string Device::pipeline_cache() const {
+  const auto& core = this->core("Device.pipeline_cache");
+  std::string data;
+  VkResult result = VK_INCOMPLETE;
+  while (result == VK_INCOMPLETE) {  // another thread may add a pipeline between the two calls
+    size_t size = 0;
+    check(vkGetPipelineCacheData(core->handle, core->cache, &size, nullptr), "vkGetPipelineCacheData");
+    data.resize(size);
+    result = vkGetPipelineCacheData(core->handle, core->cache, &size, data.data());
+    data.resize(size);
+  }
+  check(result, "vkGetPipelineCacheData");
+  return wrap_cache(data);
+}
+
+std::shared_ptr<Buffer> Device::buffer(uint64_t nbytes, const std::string& kind) {
+  auto made = std::make_shared<Buffer>(core("Device.buffer"), nbytes, kind);
+  adopt(made);
+  return made;
+}
+
+std::shared_ptr<Pipeline> Device::pipeline(const std::string& spirv, uint32_t bindings, uint32_t push_bytes,
+                                           const std::vector<uint32_t>& spec, uint32_t subgroup_size) {
+  const CorePtr core = this->core("Device.pipeline");  // a copy: another thread may close the device meanwhile
+  auto made = std::make_shared<Pipeline>(core, spirv, bindings, push_bytes, spec, subgroup_size);
+  this->core("Device.pipeline");
+  adopt(made);
+  return made;
+}
+
+std::shared_ptr<Recording> Device::recording(uint32_t timestamps) {
+  auto made = std::make_shared<Recording>(core("Device.recording"), timestamps);
+  adopt(made);
+  return made;
+}
+
+void Device::wait_idle() {
+  const CorePtr core = this->core("Device.wait_idle");
+  VkFenceCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO;
+  VkFence fence = VK_NULL_HANDLE;
+  check(vkCreateFence(core->handle, &info, nullptr, &fence), "vkCreateFence");
+  bool submitted = false;
+  try {
+    // An empty submission signals its fence when all earlier work is done; unlike vkDeviceWaitIdle it can be interrupted.
+    wait_fence(*core, fence, UINT64_MAX, 0, [&] {
+      const std::lock_guard<std::mutex> lock(core->queue_mutex);
+      check(vkQueueSubmit(core->queue, 0, nullptr, fence), "vkQueueSubmit");
+      submitted = true;
+    });
+  } catch (...) {
+    if (submitted) {
+      core->abandoned_fences.push_back(fence);
+    } else {
+      vkDestroyFence(core->handle, fence, nullptr);
+    }
+    throw;
+  }
+  vkDestroyFence(core->handle, fence, nullptr);
+}
+
+void Device::close() {
+  if (!core_) return;
+  try {
+    wait_idle();
+  } catch (const VulkanError& error) {
+    if (error.kind != VulkanError::Kind::device_lost) throw;  // a lost device has nothing left to wait for
+  }
+  auto children = std::move(children_);
+  const CorePtr core = std::move(core_);
+  manager_.reset();
+  for (const auto& child : children)
+    if (const auto alive = child.lock()) alive->release();
+}
+
+}  // namespace vkconv

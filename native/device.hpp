@@ -1,0 +1,89 @@
+// The Python classes Device, Buffer and Pipeline.
+#pragma once
+
+#include "core.hpp"
+
+#include <kompute/Kompute.hpp>
+
+namespace vkconv {
+
+class Buffer : public Closable {
+ public:
+  Buffer(const CorePtr& core, uint64_t nbytes, const std::string& kind);
+
+  uint64_t nbytes() const { return nbytes_; }
+  const std::string& kind() const { return kind_; }
+  const std::shared_ptr<BufferCore>& core(const char* call) const;
+  void release() override { core_.reset(); }
+
+ private:
+  uint64_t nbytes_;
+  std::string kind_;
+  std::shared_ptr<BufferCore> core_;
+};
+
+// The exporter behind Buffer.view: keeps the mapping alive as long as a memoryview or an array looks at it.
+struct Mapping {
+  std::shared_ptr<BufferCore> core;
+};
+
+class Pipeline : public Closable {
+ public:
+  Pipeline(const CorePtr& core, const std::string& spirv, uint32_t bindings, uint32_t push_bytes,
+           const std::vector<uint32_t>& spec, uint32_t subgroup_size);
+
+  const std::shared_ptr<PipelineCore>& core(const char* call) const;
+  void release() override { core_.reset(); }
+
+ private:
+  std::shared_ptr<PipelineCore> core_;
+};
+
+class Recording;
+
+class Device {
+ public:
+  Device(size_t index, const std::string& pipeline_cache, const std::vector<std::string>& disable);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  bool closed() const { return core_ == nullptr; }
+  py::dict facts() const;
+  py::dict enabled() const;
+  py::list memory() const;
+  std::shared_ptr<kp::Manager> manager();
+  std::string pipeline_cache() const;
+  bool pipeline_cache_loaded() const { return core("Device.pipeline_cache_loaded")->cache_loaded; }
+  std::shared_ptr<Buffer> buffer(uint64_t nbytes, const std::string& kind);
+  std::shared_ptr<Pipeline> pipeline(const std::string& spirv, uint32_t bindings, uint32_t push_bytes,
+                                     const std::vector<uint32_t>& spec, uint32_t subgroup_size);
+  std::shared_ptr<Recording> recording(uint32_t timestamps);
+  void wait_idle();
+  void close();
+
+ private:
+  const CorePtr& core(const char* call) const;
+  void adopt(const std::shared_ptr<Closable>& child);
+
+  CorePtr core_;
+  std::shared_ptr<kp::Manager> manager_;
+  std::vector<std::string> features_;
+  std::vector<std::string> extensions_;
+  std::vector<std::weak_ptr<Closable>> children_;
+};
+
+// Kompute's objects for a device; each keeps `core` alive for as long as Kompute may call Vulkan through it.
+std::shared_ptr<vk::Device> kompute_device(const CorePtr& core);
+std::shared_ptr<vk::PhysicalDevice> kompute_physical_device(const CorePtr& core);
+std::shared_ptr<vk::Queue> kompute_queue(const CorePtr& core);
+
+// [{size_bytes, budget_bytes, usage_bytes}], the last two empty without VK_EXT_memory_budget.
+struct HeapState {
+  uint64_t size_bytes = 0;
+  bool known = false;
+  uint64_t budget_bytes = 0;
+  uint64_t usage_bytes = 0;
+};
+std::vector<HeapState> heap_states(const Core& core);
+
+}  // namespace vkconv

@@ -1,0 +1,424 @@
+#include "recording.hpp"
+
+#include <algorithm>
+#include <functional>
+
+namespace vkconv {
+namespace {
+
+// The command buffer of a kp::Sequence is private; an explicit instantiation may name it (see device.cpp).
+template <auto Member>
+struct SequenceMember {
+  friend const std::shared_ptr<vk::CommandBuffer>& private_command_buffer(const kp::Sequence& sequence) {
+    return sequence.*Member;
+  }
+};
+const std::shared_ptr<vk::CommandBuffer>& private_command_buffer(const kp::Sequence& sequence);
+template struct SequenceMember<&kp::Sequence::mCommandBuffer>;
+
+VkCommandBuffer command_buffer(const kp::Sequence& sequence) {
+  const auto& pointer = private_command_buffer(sequence);
+  return pointer ? static_cast<VkCommandBuffer>(*pointer) : VK_NULL_HANDLE;
+}
+
+// A Kompute operation that records one command; what the command uses lives in the function's captures, so the sequence
+// keeps it alive.
+class Command final : public kp::OpBase {
+ public:
+  explicit Command(std::function<void(VkCommandBuffer)> record) : record_(std::move(record)) {}
+  void record(const vk::CommandBuffer& commands) override { record_(commands); }
+  void preEval(const vk::CommandBuffer&) override {}
+  void postEval(const vk::CommandBuffer&) override {}
+
+ private:
+  std::function<void(VkCommandBuffer)> record_;
+};
+
+struct Scope {
+  const char* name;
+  VkPipelineStageFlags stage;
+  VkAccessFlags reads;
+  VkAccessFlags writes;
+};
+constexpr Scope kScopes[] = {
+    {"compute", VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_READ_BIT, VK_ACCESS_SHADER_WRITE_BIT},
+    {"transfer", VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_READ_BIT, VK_ACCESS_TRANSFER_WRITE_BIT},
+    {"host", VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT, VK_ACCESS_HOST_WRITE_BIT},
+};
+
+const Scope& scope(const std::string& name) {
+  for (const Scope& item : kScopes)
+    if (name == item.name) return item;
+  throw py::value_error("a barrier's scope must be 'compute', 'transfer' or 'host', not '" + name + "'");
+}
+
+// Written so that no sum can wrap around.
+void check_range(const char* what, uint64_t offset, uint64_t nbytes, uint64_t size) {
+  VKCONV_REQUIRE(nbytes > 0, what << ": a range of 0 bytes");
+  VKCONV_REQUIRE(offset <= size && nbytes <= size - offset,
+          what << ": the range of " << nbytes << " bytes at " << offset << " leaves the buffer of " << size << " bytes");
+}
+
+}  // namespace
+
+struct RecordingCore {
+  enum class State { recording, ready, pending };
+
+  CorePtr core;
+  std::shared_ptr<kp::Sequence> sequence;
+  VkCommandBuffer commands = VK_NULL_HANDLE;
+  FenceHandle fence;
+  std::shared_ptr<QueryPoolHandle> queries;
+  uint32_t query_count = 0;   // capacity
+  uint32_t queries_used = 0;
+  std::shared_ptr<DescriptorPoolHandle> pool;  // the one being filled; dispatches keep the full ones
+  uint32_t pool_sets = 0;
+  State state = State::recording;
+  bool completed = false;     // the last submission ran to its end
+  std::atomic_flag busy = ATOMIC_FLAG_INIT;
+
+  ~RecordingCore() { finish(); }
+
+  // The device may still read what this owns, so destruction waits, whatever it takes.
+  void finish() {
+    if (state != State::pending) return;
+    PyThreadState* thread = Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
+    const VkFence raw = fence.get();
+    while (vkWaitForFences(core->handle, 1, &raw, VK_TRUE, UINT64_MAX) == VK_TIMEOUT) {
+    }
+    if (thread != nullptr) PyEval_RestoreThread(thread);
+    state = State::ready;
+  }
+
+  void record(std::function<void(VkCommandBuffer)> command) {
+    sequence->record(std::make_shared<Command>(std::move(command)));
+  }
+
+  VkDescriptorSet allocate_set(const PipelineCore& pipeline);
+  void submit();
+  void begin_submission(const char* call);
+  bool settle(const char* call, uint64_t timeout_ns, double spin_us, const std::function<void()>& before = {});
+};
+
+namespace {
+
+// Refuses a second thread at once instead of letting it wait: replaying one recording twice at a time is a bug.
+class Busy {
+ public:
+  Busy(RecordingCore& recording, const char* call) : recording_(recording) {
+    if (recording_.busy.test_and_set())
+      throw VulkanError::misuse(call, "the recording is in use by another thread");
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  ~Busy() { recording_.busy.clear(); }
+
+ private:
+  RecordingCore& recording_;
+};
+
+}  // namespace
+
+Recording::Recording(const CorePtr& core, uint32_t timestamps) : core_(std::make_shared<RecordingCore>()) {
+  RecordingCore& r = *core_;
+  r.core = core;
+  if (timestamps > 0) {
+    if (core->timestamp_bits == 0)
+      throw VulkanError(VK_ERROR_FEATURE_NOT_PRESENT, "Device.recording", "the device's compute queue has no timestamps");
+    VkQueryPoolCreateInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
+    info.queryType = VK_QUERY_TYPE_TIMESTAMP;
+    info.queryCount = timestamps;
+    r.queries = std::make_shared<QueryPoolHandle>(core);
+    check(vkCreateQueryPool(core->handle, &info, nullptr, r.queries->out()), "vkCreateQueryPool");
+    r.query_count = timestamps;
+  }
+  VkFenceCreateInfo fence_info{};
+  fence_info.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO;
+  r.fence = FenceHandle(core);
+  check(vkCreateFence(core->handle, &fence_info, nullptr, r.fence.out()), "vkCreateFence");
+  r.sequence = std::make_shared<kp::Sequence>(kompute_physical_device(core), kompute_device(core), kompute_queue(core),
+                                              core->family);
+  r.commands = command_buffer(*r.sequence);
+  if (r.commands == VK_NULL_HANDLE)
+    throw VulkanError(VK_ERROR_OUT_OF_HOST_MEMORY, "kp::Sequence", "Kompute got no command buffer");
+  r.sequence->begin();
+  if (timestamps > 0)
+    r.record([queries = r.queries, timestamps](VkCommandBuffer commands) {
+      vkCmdResetQueryPool(commands, queries->get(), 0, timestamps);
+    });
+}
+
+Recording::~Recording() = default;
+
+const std::shared_ptr<RecordingCore>& Recording::core(const char* call) const {
+  if (!core_) throw VulkanError::misuse(call, "the recording's device is closed");
+  return core_;
+}
+
+RecordingCore& Recording::open(const char* call) const {
+  RecordingCore& r = *core(call);
+  if (r.state != RecordingCore::State::recording)
+    throw VulkanError::misuse(call, "the recording has ended; start a new one to record more");
+  if (!r.sequence->isRecording())
+    throw VulkanError::misuse(call, "the kp.Sequence of this recording was ended or destroyed through kp");
+  return r;
+}
+
+std::shared_ptr<kp::Sequence> Recording::sequence() const { return core("Recording.sequence")->sequence; }
+
+VkDescriptorSet RecordingCore::allocate_set(const PipelineCore& pipeline) {
+  const VkDescriptorSetLayout layout = pipeline.set_layout.get();
+  VkDescriptorSetAllocateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO;
+  info.descriptorSetCount = 1;
+  info.pSetLayouts = &layout;
+  VkDescriptorSet set = VK_NULL_HANDLE;
+  if (pool) {
+    info.descriptorPool = pool->get();
+    const VkResult result = vkAllocateDescriptorSets(core->handle, &info, &set);
+    if (result == VK_SUCCESS) return set;
+    if (result != VK_ERROR_OUT_OF_POOL_MEMORY && result != VK_ERROR_FRAGMENTED_POOL)
+      throw VulkanError(result, "vkAllocateDescriptorSets");
+  }
+  constexpr uint32_t kFirstPoolSets = 16;
+  constexpr uint32_t kLargestPoolSets = 1024;
+  constexpr uint32_t kBuffersPerSet = 6;
+  pool_sets = std::min(std::max(kFirstPoolSets, 2 * pool_sets), kLargestPoolSets);
+  const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                  std::max(pool_sets * kBuffersPerSet, pipeline.bindings)};
+  VkDescriptorPoolCreateInfo pool_info{};
+  pool_info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
+  pool_info.maxSets = pool_sets;
+  pool_info.poolSizeCount = 1;
+  pool_info.pPoolSizes = &size;
+  auto grown = std::make_shared<DescriptorPoolHandle>(core);
+  check(vkCreateDescriptorPool(core->handle, &pool_info, nullptr, grown->out()), "vkCreateDescriptorPool");
+  pool = std::move(grown);
+  info.descriptorPool = pool->get();
+  check(vkAllocateDescriptorSets(core->handle, &info, &set), "vkAllocateDescriptorSets");
+  return set;
+}
+
+void Recording::dispatch(const Pipeline& pipeline, const std::vector<Slice>& buffers, const std::string& push,
+                         const std::array<uint32_t, 3>& groups) {
+  constexpr auto call = "Recording.dispatch";
+  RecordingCore& r = open(call);
+  const auto program = pipeline.core(call);
+  if (program->core != r.core) throw VulkanError::misuse(call, "the pipeline belongs to another device");
+  const VkPhysicalDeviceLimits& limits = r.core->limits;
+  VKCONV_REQUIRE(buffers.size() == program->bindings,
+          call << ": " << buffers.size() << " buffers given, the pipeline has " << program->bindings << " bindings");
+  VKCONV_REQUIRE(push.size() == program->push_bytes,
+          call << ": " << push.size() << " bytes of push constants given, the pipeline takes " << program->push_bytes);
+  for (size_t axis = 0; axis < 3; ++axis)
+    VKCONV_REQUIRE(groups[axis] >= 1 && groups[axis] <= limits.maxComputeWorkGroupCount[axis],
+            call << ": " << groups[axis] << " workgroups on axis " << axis << ", the device takes 1 to "
+                 << limits.maxComputeWorkGroupCount[axis]);
+
+  std::vector<std::shared_ptr<BufferCore>> owners;
+  std::vector<VkDescriptorBufferInfo> ranges;
+  for (const auto& [buffer, offset, nbytes] : buffers) {
+    VKCONV_REQUIRE(buffer != nullptr, call << ": buffer " << owners.size() << " is None");
+    const auto owner = buffer->core(call);
+    if (owner->core != r.core) throw VulkanError::misuse(call, "a buffer belongs to another device");
+    check_range(call, offset, nbytes, owner->nbytes);
+    VKCONV_REQUIRE(offset % limits.minStorageBufferOffsetAlignment == 0,
+            call << ": offset " << offset << " of buffer " << owners.size()
+                 << " is no multiple of minStorageBufferOffsetAlignment " << limits.minStorageBufferOffsetAlignment);
+    VKCONV_REQUIRE(nbytes <= limits.maxStorageBufferRange, call << ": the range of " << nbytes << " bytes of buffer "
+                                                         << owners.size() << " is over maxStorageBufferRange "
+                                                         << limits.maxStorageBufferRange);
+    // Whole words, so that a shader may read the last one of a buffer whose size is no multiple of 4.
+    const uint64_t range = offset + nbytes == owner->nbytes ? owner->padded_bytes - offset : nbytes;
+    ranges.push_back({owner->buffer.get(), offset, range});
+    owners.push_back(owner);
+  }
+
+  const VkDescriptorSet set = r.allocate_set(*program);
+  std::vector<VkWriteDescriptorSet> writes(ranges.size());
+  for (uint32_t i = 0; i < writes.size(); ++i) {
+    writes[i] = {};
+    writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
+    writes[i].dstSet = set;
+    writes[i].dstBinding = i;
+    writes[i].descriptorCount = 1;
+    writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+    writes[i].pBufferInfo = &ranges[i];
+  }
+  vkUpdateDescriptorSets(r.core->handle, static_cast<uint32_t>(writes.size()), writes.data(), 0, nullptr);
+
+  r.record([program, owners, pool = r.pool, set, push, groups](VkCommandBuffer commands) {
+    const VkPipelineLayout layout = program->layout.get();
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, program->pipeline.get());
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &set, 0, nullptr);
+    if (!push.empty())
+      vkCmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, static_cast<uint32_t>(push.size()),
+                         push.data());
+    vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
+  });
+}
+
+void Recording::barrier(const std::vector<std::string>& source, const std::vector<std::string>& destination) {
+  RecordingCore& r = open("Recording.barrier");
+  VKCONV_REQUIRE(!source.empty() && !destination.empty(), "Recording.barrier: src and dst need at least one scope each");
+  VkPipelineStageFlags from = 0;
+  VkPipelineStageFlags to = 0;
+  VkMemoryBarrier memory{};
+  memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+  for (const auto& name : source) {
+    from |= scope(name).stage;
+    memory.srcAccessMask |= scope(name).writes;
+  }
+  for (const auto& name : destination) {
+    to |= scope(name).stage;
+    memory.dstAccessMask |= scope(name).reads | scope(name).writes;
+  }
+  r.record([from, to, memory](VkCommandBuffer commands) {
+    vkCmdPipelineBarrier(commands, from, to, 0, 1, &memory, 0, nullptr, 0, nullptr);
+  });
+}
+
+void Recording::copy(const Buffer& source, uint64_t source_offset, const Buffer& destination,
+                     uint64_t destination_offset, uint64_t nbytes) {
+  constexpr auto call = "Recording.copy";
+  RecordingCore& r = open(call);
+  const auto from = source.core(call);
+  const auto to = destination.core(call);
+  if (from->core != r.core || to->core != r.core) throw VulkanError::misuse(call, "a buffer belongs to another device");
+  check_range("Recording.copy: source", source_offset, nbytes, from->nbytes);
+  check_range("Recording.copy: destination", destination_offset, nbytes, to->nbytes);
+  const uint64_t distance =
+      source_offset > destination_offset ? source_offset - destination_offset : destination_offset - source_offset;
+  VKCONV_REQUIRE(from != to || distance >= nbytes,
+          call << ": the " << nbytes << " bytes at " << source_offset << " and at " << destination_offset
+               << " of one buffer overlap");
+  r.record([from, to, region = VkBufferCopy{source_offset, destination_offset, nbytes}](VkCommandBuffer commands) {
+    vkCmdCopyBuffer(commands, from->buffer.get(), to->buffer.get(), 1, &region);
+  });
+}
+
+void Recording::fill(const Buffer& buffer, uint64_t offset, uint64_t nbytes, uint32_t word) {
+  constexpr auto call = "Recording.fill";
+  RecordingCore& r = open(call);
+  const auto owner = buffer.core(call);
+  if (owner->core != r.core) throw VulkanError::misuse(call, "the buffer belongs to another device");
+  check_range(call, offset, nbytes, owner->nbytes);
+  const uint64_t size = offset + nbytes == owner->nbytes ? owner->padded_bytes - offset : nbytes;
+  VKCONV_REQUIRE(offset % 4 == 0 && size % 4 == 0, call << ": " << nbytes << " bytes at " << offset << " are not whole words");
+  r.record([owner, offset, size, word](VkCommandBuffer commands) {
+    vkCmdFillBuffer(commands, owner->buffer.get(), offset, size, word);
+  });
+}
+
+uint32_t Recording::timestamp() {
+  RecordingCore& r = open("Recording.timestamp");
+  VKCONV_REQUIRE(r.queries_used < r.query_count,
+          "Recording.timestamp: the recording was made for " << r.query_count << " timestamps");
+  const uint32_t index = r.queries_used;
+  // At the bottom of the pipe: written when everything recorded before has finished.
+  r.record([queries = r.queries, index](VkCommandBuffer commands) {
+    vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, queries->get(), index);
+  });
+  ++r.queries_used;
+  return index;
+}
+
+void Recording::end() {
+  RecordingCore& r = open("Recording.end");
+  r.sequence->end();
+  r.state = RecordingCore::State::ready;
+}
+
+// Checks, under the caller's Busy, that the command buffer may be submitted now.
+void RecordingCore::begin_submission(const char* call) {
+  if (state == State::recording) throw VulkanError::misuse(call, "the recording is not ended: call end() first");
+  if (!sequence->isInit() || sequence->isRecording() || command_buffer(*sequence) != commands)
+    throw VulkanError::misuse(call, "the kp.Sequence of this recording was changed or destroyed through kp");
+  if (sequence->isRunning()) throw VulkanError::misuse(call, "the kp.Sequence of this recording is running");
+  if (state == State::pending) {
+    const VkResult result = vkGetFenceStatus(core->handle, fence.get());
+    if (result == VK_NOT_READY)
+      throw VulkanError::misuse(call, "the device still works on the last submission: wait() for it first");
+    check(result, "vkGetFenceStatus");
+    state = State::ready;
+  }
+  const VkFence raw = fence.get();
+  check(vkResetFences(core->handle, 1, &raw), "vkResetFences");
+  completed = false;
+}
+
+void RecordingCore::submit() {
+  VkSubmitInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
+  info.commandBufferCount = 1;
+  info.pCommandBuffers = &commands;
+  const std::lock_guard<std::mutex> lock(core->queue_mutex);
+  check(vkQueueSubmit(core->queue, 1, &info, fence.get()), "vkQueueSubmit");
+  state = State::pending;
+}
+
+bool RecordingCore::settle(const char* call, uint64_t timeout_ns, double spin_us, const std::function<void()>& before) {
+  VKCONV_REQUIRE(spin_us >= 0 && spin_us <= 1e6, call << ": spin_us must be from 0 to 1e6, not " << spin_us);
+  try {
+    if (!wait_fence(*core, fence.get(), timeout_ns, spin_us, before)) return false;
+  } catch (const VulkanError& error) {
+    if (error.kind == VulkanError::Kind::device_lost) state = State::ready;  // the fence will never be signalled
+    throw;
+  }
+  state = State::ready;
+  completed = true;
+  return true;
+}
+
+void Recording::run(uint64_t timeout_ns, double spin_us) {
+  constexpr auto call = "Recording.run";
+  const auto r = core(call);  // a copy: close() in another thread must not pull it away
+  const Busy busy(*r, call);
+  r->begin_submission(call);
+  if (!r->settle(call, timeout_ns, spin_us, [&] { r->submit(); })) throw VulkanError::timed_out(call, timeout_ns);
+}
+
+void Recording::submit() {
+  constexpr auto call = "Recording.submit";
+  const auto r = core(call);
+  const Busy busy(*r, call);
+  r->begin_submission(call);
+  const py::gil_scoped_release release;
+  r->submit();
+}
+
+bool Recording::wait(uint64_t timeout_ns, double spin_us) {
+  constexpr auto call = "Recording.wait";
+  const auto r = core(call);
+  const Busy busy(*r, call);
+  if (r->state == RecordingCore::State::ready && r->completed) return true;
+  if (r->state != RecordingCore::State::pending) throw VulkanError::misuse(call, "nothing was submitted");
+  return r->settle(call, timeout_ns, spin_us);
+}
+
+std::vector<double> Recording::timestamps_ns() const {
+  constexpr auto call = "Recording.timestamps_ns";
+  const auto r = core(call);
+  const Busy busy(*r, call);
+  if (!r->completed) throw VulkanError::misuse(call, "no completed run: run the recording, or wait() for it, first");
+  if (r->queries_used == 0) return {};
+  std::vector<uint64_t> ticks(r->queries_used);
+  check(vkGetQueryPoolResults(r->core->handle, r->queries->get(), 0, r->queries_used, ticks.size() * sizeof(uint64_t),
+                              ticks.data(), sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
+        "vkGetQueryPoolResults");
+  const uint64_t mask = r->core->timestamp_bits >= 64 ? UINT64_MAX : (uint64_t{1} << r->core->timestamp_bits) - 1;
+  std::vector<double> times;
+  for (const uint64_t tick : ticks)  // the difference first: the counter may wrap around between two of them
+    times.push_back(static_cast<double>((tick - ticks.front()) & mask) * r->core->limits.timestampPeriod);
+  return times;
+}
+
+void Recording::release() {
+  const auto r = std::move(core_);
+  if (!r || r->busy.test_and_set()) return;  // a thread inside run() lets it go when it returns
+  r->finish();
+  r->sequence->destroy();
+}
+
+}  // namespace vkconv

@@ -1,0 +1,214 @@
+// Buffers and pipelines: sizes and limits are checked here, before the driver sees them.
+#include "device.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace vkconv {
+namespace {
+
+struct MemoryWish {
+  VkMemoryPropertyFlags required;
+  VkMemoryPropertyFlags preferred;
+  VkMemoryPropertyFlags unwanted;
+};
+
+MemoryWish memory_wish(const std::string& kind) {
+  constexpr VkMemoryPropertyFlags host = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  constexpr VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+  constexpr VkMemoryPropertyFlags cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  if (kind == "device") return {local, 0, VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT};
+  if (kind == "upload") return {host, 0, local};  // written once, in order: write-combined memory is fine
+  if (kind == "download") return {host, cached, local};
+  throw py::value_error("kind must be 'device', 'upload' or 'download', not '" + kind + "'");
+}
+
+// Types that a plain allocation must not use: they need a feature or a protected queue.
+constexpr VkMemoryPropertyFlags kSpecialMemory =
+    VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT | VK_MEMORY_PROPERTY_PROTECTED_BIT |
+    VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
+
+std::vector<uint32_t> candidate_types(const Core& core, uint32_t allowed, const MemoryWish& wish) {
+  std::vector<uint32_t> types;
+  const auto flags = [&](uint32_t type) { return core.memory.memoryTypes[type].propertyFlags; };
+  for (uint32_t i = 0; i < core.memory.memoryTypeCount; ++i)
+    if ((allowed >> i & 1u) != 0 && (flags(i) & wish.required) == wish.required && (flags(i) & kSpecialMemory) == 0)
+      types.push_back(i);
+  const auto penalty = [&](uint32_t type) {
+    return 2 * ((flags(type) & wish.preferred) != wish.preferred) + ((flags(type) & wish.unwanted) != 0);
+  };
+  std::stable_sort(types.begin(), types.end(), [&](uint32_t a, uint32_t b) { return penalty(a) < penalty(b); });
+  return types;
+}
+
+// Tries each fitting type in order; throws with the numbers of the best heap when none holds the buffer.
+void allocate(BufferCore& buffer, const MemoryWish& wish) {
+  const Core& core = *buffer.core;
+  VkMemoryRequirements need;
+  vkGetBufferMemoryRequirements(core.handle, buffer.buffer.get(), &need);
+  const auto types = candidate_types(core, need.memoryTypeBits, wish);
+  if (types.empty())
+    throw VulkanError(VK_ERROR_FEATURE_NOT_PRESENT, "Device.buffer", "the device has no memory type of this kind");
+  const auto heaps = heap_states(core);
+  const auto available = [&](uint32_t type) {
+    const HeapState& heap = heaps[core.memory.memoryTypes[type].heapIndex];
+    if (!heap.known) return heap.size_bytes;
+    const uint64_t budget = std::min(heap.budget_bytes, heap.size_bytes);
+    return budget > heap.usage_bytes ? budget - heap.usage_bytes : 0;
+  };
+  bool refused = false;
+  for (const uint32_t type : types) {
+    if (need.size > available(type)) continue;
+    VkMemoryAllocateInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
+    info.allocationSize = need.size;
+    info.memoryTypeIndex = type;
+    const VkResult result = vkAllocateMemory(core.handle, &info, nullptr, buffer.memory.out());
+    if (result == VK_SUCCESS) return;
+    if (result != VK_ERROR_OUT_OF_DEVICE_MEMORY && result != VK_ERROR_OUT_OF_HOST_MEMORY)
+      throw VulkanError(result, "vkAllocateMemory");
+    refused = true;
+  }
+  const uint32_t heap_index = core.memory.memoryTypes[types.front()].heapIndex;
+  const HeapState& heap = heaps[heap_index];
+  std::ostringstream text;
+  text << "a buffer needs " << need.size << " bytes, ";
+  if (refused) text << "which the driver refused although ";
+  text << "heap " << heap_index << " has " << available(types.front()) << " bytes left of " << heap.size_bytes;
+  if (heap.known) text << " (budget " << heap.budget_bytes << ", in use " << heap.usage_bytes << ")";
+  throw VulkanError::out_of_memory("vkAllocateMemory", need.size, available(types.front()), text.str());
+}
+
+}  // namespace
+
+Buffer::Buffer(const CorePtr& core, uint64_t nbytes, const std::string& kind) : nbytes_(nbytes), kind_(kind) {
+  const MemoryWish wish = memory_wish(kind);
+  VKCONV_REQUIRE(nbytes > 0, "a buffer needs at least 1 byte");
+  if (nbytes > core->max_allocation_bytes) {
+    std::ostringstream text;
+    text << "a buffer of " << nbytes << " bytes is over maxMemoryAllocationSize " << core->max_allocation_bytes;
+    throw VulkanError::out_of_memory("Device.buffer", nbytes, core->max_allocation_bytes, text.str());
+  }
+  auto made = std::make_shared<BufferCore>();
+  made->core = core;
+  made->nbytes = nbytes;
+  made->padded_bytes = (nbytes + 3) / 4 * 4;
+  VkBufferCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
+  info.size = made->padded_bytes;
+  info.usage =
+      VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+  info.sharingMode = VK_SHARING_MODE_EXCLUSIVE;
+  made->memory = decltype(made->memory)(core);
+  made->buffer = decltype(made->buffer)(core);
+  check(vkCreateBuffer(core->handle, &info, nullptr, made->buffer.out()), "vkCreateBuffer");
+  allocate(*made, wish);
+  check(vkBindBufferMemory(core->handle, made->buffer.get(), made->memory.get(), 0), "vkBindBufferMemory");
+  if ((wish.required & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0)
+    check(vkMapMemory(core->handle, made->memory.get(), 0, VK_WHOLE_SIZE, 0, &made->mapped), "vkMapMemory");
+  core_ = std::move(made);
+}
+
+const std::shared_ptr<BufferCore>& Buffer::core(const char* call) const {
+  if (!core_) throw VulkanError::misuse(call, "the buffer's device is closed");
+  return core_;
+}
+
+Pipeline::Pipeline(const CorePtr& core, const std::string& spirv, uint32_t bindings, uint32_t push_bytes,
+                   const std::vector<uint32_t>& spec, uint32_t subgroup_size) {
+  constexpr uint32_t kSpirvMagic = 0x07230203;
+  uint32_t magic = 0;
+  if (spirv.size() >= sizeof magic) std::memcpy(&magic, spirv.data(), sizeof magic);
+  VKCONV_REQUIRE(magic == kSpirvMagic && spirv.size() % 4 == 0 && spirv.size() >= 20,
+          "not a SPIR-V module: " << spirv.size() << " bytes, first word 0x" << std::hex << magic);
+  VKCONV_REQUIRE(bindings <= core->limits.maxPerStageDescriptorStorageBuffers,
+          bindings << " bindings are over maxPerStageDescriptorStorageBuffers "
+                   << core->limits.maxPerStageDescriptorStorageBuffers);
+  VKCONV_REQUIRE(push_bytes <= core->limits.maxPushConstantsSize,
+          push_bytes << " bytes of push constants are over maxPushConstantsSize " << core->limits.maxPushConstantsSize);
+  VKCONV_REQUIRE(push_bytes % 4 == 0, push_bytes << " bytes of push constants are no multiple of 4");
+  if (subgroup_size != 0) {
+    VKCONV_REQUIRE(core->max_subgroup_size != 0,
+            "subgroup size " << subgroup_size << " asked for, but the device cannot fix the subgroup size of compute shaders");
+    VKCONV_REQUIRE(subgroup_size >= core->min_subgroup_size && subgroup_size <= core->max_subgroup_size &&
+                (subgroup_size & (subgroup_size - 1)) == 0,
+            "subgroup size " << subgroup_size << " is no power of two from " << core->min_subgroup_size << " to "
+                             << core->max_subgroup_size);
+  }
+
+  auto made = std::make_shared<PipelineCore>();
+  made->core = core;
+  made->bindings = bindings;
+  made->push_bytes = push_bytes;
+
+  std::vector<VkDescriptorSetLayoutBinding> slots(bindings);
+  for (uint32_t i = 0; i < bindings; ++i) {
+    slots[i] = {};
+    slots[i].binding = i;
+    slots[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+    slots[i].descriptorCount = 1;
+    slots[i].stageFlags = VK_SHADER_STAGE_COMPUTE_BIT;
+  }
+  VkDescriptorSetLayoutCreateInfo set_info{};
+  set_info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO;
+  set_info.bindingCount = bindings;
+  set_info.pBindings = slots.data();
+  made->set_layout = decltype(made->set_layout)(core);
+  check(vkCreateDescriptorSetLayout(core->handle, &set_info, nullptr, made->set_layout.out()),
+        "vkCreateDescriptorSetLayout");
+
+  const VkDescriptorSetLayout set_layout = made->set_layout.get();
+  const VkPushConstantRange push{VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes};
+  VkPipelineLayoutCreateInfo layout_info{};
+  layout_info.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO;
+  layout_info.setLayoutCount = 1;
+  layout_info.pSetLayouts = &set_layout;
+  layout_info.pushConstantRangeCount = push_bytes > 0 ? 1 : 0;
+  layout_info.pPushConstantRanges = &push;
+  made->layout = decltype(made->layout)(core);
+  check(vkCreatePipelineLayout(core->handle, &layout_info, nullptr, made->layout.out()), "vkCreatePipelineLayout");
+
+  VkShaderModuleCreateInfo module_info{};
+  module_info.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
+  module_info.codeSize = spirv.size();
+  std::vector<uint32_t> words(spirv.size() / 4);
+  std::memcpy(words.data(), spirv.data(), spirv.size());
+  module_info.pCode = words.data();
+  Handle<VkShaderModule, vkDestroyShaderModule> module(core);
+  check(vkCreateShaderModule(core->handle, &module_info, nullptr, module.out()), "vkCreateShaderModule");
+
+  std::vector<VkSpecializationMapEntry> entries(spec.size());
+  for (uint32_t i = 0; i < spec.size(); ++i) entries[i] = {i, i * 4, 4};
+  VkSpecializationInfo constants{};
+  constants.mapEntryCount = static_cast<uint32_t>(entries.size());
+  constants.pMapEntries = entries.data();
+  constants.dataSize = spec.size() * sizeof(uint32_t);
+  constants.pData = spec.data();
+  VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup{};
+  subgroup.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO;
+  subgroup.requiredSubgroupSize = subgroup_size;
+  VkComputePipelineCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;
+  info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+  info.stage.pNext = subgroup_size != 0 ? &subgroup : nullptr;
+  info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+  info.stage.module = module.get();
+  info.stage.pName = "main";
+  info.stage.pSpecializationInfo = &constants;
+  info.layout = made->layout.get();
+  made->pipeline = decltype(made->pipeline)(core);
+  VkResult result;
+  {
+    const py::gil_scoped_release release;  // the driver compiles here, for seconds at times
+    result = vkCreateComputePipelines(core->handle, core->cache, 1, &info, nullptr, made->pipeline.out());
+  }
+  check(result, "vkCreateComputePipelines");
+  core_ = std::move(made);
+}
+
+const std::shared_ptr<PipelineCore>& Pipeline::core(const char* call) const {
+  if (!core_) throw VulkanError::misuse(call, "the pipeline's device is closed");
+  return core_;
+}
+
+}  // namespace vkconv

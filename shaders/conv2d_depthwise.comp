@@ -1,0 +1,70 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "conv2d.glsl"
+
+// One input channel per group: each invocation makes RY x PX neighbouring outputs of one output channel, so that
+// an input row is loaded once for all taps and output rows it serves. The weight address is the same in every lane.
+layout(constant_id = 5) const int RY = 2;
+layout(constant_id = 6) const int PX = 8;
+layout(constant_id = 7) const int KH = 3;
+layout(constant_id = 8) const int KW = 3;
+layout(constant_id = 9) const int SH = 1;
+layout(constant_id = 10) const int SW = 1;
+layout(constant_id = 11) const int DH = 1;
+layout(constant_id = 12) const int DW = 1;
+const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
+const int ROWS = (RY - 1) * SH + (KH - 1) * DH + 1;
+const int TAPS = KH * KW;
+const int ACCS = RY * PX;
+
+void main() {
+    int columns = (ow + PX - 1) / PX;
+    int rows = (oh + RY - 1) / RY;
+    int local = int(gl_WorkGroupSize.x);
+    int blocks = (rows * columns + local - 1) / local;
+    int group = int(flat_group());
+    if (group >= n * c_out * blocks) return;
+    int block = group % blocks;
+    int co = group / blocks % c_out;
+    int image = group / blocks / c_out;
+
+    int unit = block * local + int(gl_LocalInvocationID.x);
+    bool inside = unit < rows * columns;
+    int oy0 = unit / columns * RY;
+    int ox0 = unit % columns * PX;
+    int iy0 = oy0 * SH - pt;
+    int ix0 = ox0 * SW - pl;
+    int plane = (image * c_in + co / (c_out / c_in)) * h;
+
+    float k[TAPS];
+    [[unroll]] for (int i = 0; i < TAPS; i++) k[i] = TO_F32(weight[co * TAPS + i]);
+    float acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    [[unroll]] for (int r = 0; r < ROWS; r++) {
+        int iy = iy0 + r;
+        bool row_inside = inside && iy >= 0 && iy < h;
+        int row = (plane + iy) * w + ix0;
+        float v[SPAN];
+        [[unroll]] for (int i = 0; i < SPAN; i++) {
+            bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
+            v[i] = ok ? TO_F32(x[ok ? row + i : 0]) : 0.0;
+        }
+        [[unroll]] for (int o = 0; o < RY; o++) {
+            int reach = r - o * SH;
+            if (reach >= 0 && reach % DH == 0 && reach / DH < KH) {
+                int ky = reach / DH;
+                [[unroll]] for (int kx = 0; kx < KW; kx++) {
+                    [[unroll]] for (int p = 0; p < PX; p++) acc[o * PX + p] += k[ky * KW + kx] * v[p * SW + kx * DW];
+                }
+            }
+        }
+    }
+    if (!inside) return;
+    [[unroll]] for (int o = 0; o < RY; o++) {
+        int out_row = ((image * c_out + co) * oh + oy0 + o) * ow + ox0;
+        [[unroll]] for (int p = 0; p < PX; p++) {
+            if (oy0 + o < oh && ox0 + p < ow) y[out_row + p] = finish(acc[o * PX + p], co);
+        }
+    }
+}

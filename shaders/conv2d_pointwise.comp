@@ -1,0 +1,54 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "conv2d.glsl"
+
+// 1x1 without padding, groups == 1: a GEMM of (c_out x c_in) by (c_in x pixels). Each invocation makes CO output
+// channels x PX pixels that lie one workgroup apart, so that neighbouring lanes read neighbouring pixels; weight
+// is packed [c_out / CO][c_in][CO] (pack_tiles.comp) and its address is the same in every lane.
+layout(constant_id = 5) const int CO = 8;
+layout(constant_id = 6) const int PX = 8;
+const int ACCS = CO * PX;
+
+void main() {
+    int pixels = oh * ow;
+    int local = int(gl_WorkGroupSize.x);
+    int blocks = (pixels + local * PX - 1) / (local * PX);
+    int co_tiles = (c_out + CO - 1) / CO;
+    int group = int(flat_group());
+    if (group >= n * co_tiles * blocks) return;
+    int block = group % blocks;
+    int co_tile = group / blocks % co_tiles;
+    int image = group / blocks / co_tiles;
+
+    int first = block * local * PX + int(gl_LocalInvocationID.x);
+    int source[PX];
+    [[unroll]] for (int p = 0; p < PX; p++) {
+        int pixel = min(first + p * local, pixels - 1);
+        source[p] = image * c_in * h * w + pixel / ow * sh * w + pixel % ow * sw;
+    }
+    float acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    int tap = co_tile * c_in * CO;
+    int plane = 0;
+    for (int ci = 0; ci < c_in; ci++) {
+        float v[PX];
+        [[unroll]] for (int p = 0; p < PX; p++) v[p] = TO_F32(x[source[p] + plane]);
+        [[unroll]] for (int c = 0; c < CO; c++) {
+            float k = TO_F32(weight[tap + c]);
+            [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p];
+        }
+        tap += CO;
+        plane += h * w;
+    }
+    [[unroll]] for (int c = 0; c < CO; c++) {
+        int co = co_tile * CO + c;
+        if (co < c_out) {
+            int out_plane = (image * c_out + co) * pixels;
+            [[unroll]] for (int p = 0; p < PX; p++) {
+                int pixel = first + p * local;
+                if (pixel < pixels) y[out_plane + pixel] = finish(acc[c * PX + p], co);
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+// What every conv2d shader shares: x NCHW, y NCHW, the push block of vkconv/ops/conv2d.py, bias and activation.
+#extension GL_EXT_control_flow_attributes : require
+#include "activation.glsl"
+
+layout(constant_id = 3) const uint ACT = 0;
+layout(constant_id = 4) const bool HAS_BIAS = false;
+
+layout(push_constant) uniform Push {
+    int n, c_in, h, w;
+    int c_out, oh, ow, groups;
+    int kh, kw, sh, sw;
+    int dh, dw, pt, pl;
+    float act_a, act_b;
+};
+
+layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+layout(set = 0, binding = 1) readonly restrict buffer W { ELEM weight[]; };
+layout(set = 0, binding = 2) readonly restrict buffer B { ELEM bias[]; };
+layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
+
+ELEM finish(float acc, int co) {
+    if (HAS_BIAS) acc += TO_F32(bias[co]);
+    return FROM_F32(activate(ACT, acc, act_a, act_b));
+}

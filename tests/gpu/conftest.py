@@ -1,0 +1,58 @@
+"""GPU tests run on lavapipe under the validation layer with synchronization validation: one report fails the test.
+
+Set VKCONV_TEST_DEVICE to run them on another device, VKCONV_TEST_VALIDATION=0 where the layer is not installed.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+_LAVAPIPE = Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
+_VALIDATE = os.environ.get("VKCONV_TEST_VALIDATION", "1") != "0"
+_FOLDER = Path(tempfile.mkdtemp(prefix="vkconv-tests-"))
+_LOG = _FOLDER / "validation.log"
+
+# All of this must stand before the loader makes its first instance.
+if "VKCONV_TEST_DEVICE" not in os.environ and _LAVAPIPE.exists():
+    os.environ.setdefault("VK_DRIVER_FILES", str(_LAVAPIPE))
+    os.environ.setdefault("VK_ICD_FILENAMES", str(_LAVAPIPE))
+if _VALIDATE:
+    (_FOLDER / "vk_layer_settings.txt").write_text(
+        "khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT\n"
+        "khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n"
+        "khronos_validation.report_flags = error,warn\n"
+        "khronos_validation.enable_message_limit = false\n"
+        f"khronos_validation.log_filename = {_LOG}\n"
+    )
+    os.environ["VK_LAYER_SETTINGS_PATH"] = str(_FOLDER)
+    os.environ["VK_INSTANCE_LAYERS"] = "VK_LAYER_KHRONOS_validation"
+
+
+def _reports():
+    return _LOG.read_text(errors="replace") if _LOG.exists() else ""
+
+
+@pytest.fixture(scope="session")
+def device():
+    """The device under test, as a selector for `vkconv.load` and friends."""
+    return os.environ.get("VKCONV_TEST_DEVICE", "auto")
+
+
+@pytest.fixture(autouse=True)
+def validation():
+    """Fail the test during which the validation layer reported anything."""
+    before = _reports()
+    yield
+    new = _reports()[len(before) :]
+    if new.strip():
+        pytest.fail(f"the validation layer reported:\n{new}", pytrace=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def layer_is_loaded():
+    """A run without the layer would pass for the wrong reason."""
+    yield
+    if _VALIDATE:
+        assert _LOG.exists(), "the validation layer never wrote its log: is vulkan-validationlayers installed?"

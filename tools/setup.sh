@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Makes .venv with everything that running, testing and checking vkconv needs. Safe to repeat; does nothing when up to date.
+# Environment: PYTHON (interpreter for a new .venv, default python3), KP_SDIST (kp's source archive, for work offline),
+# VKCONV_CACHE (where the built kp wheel is kept, default ~/.cache/vkconv).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+venv=$PWD/.venv
+stamp=$venv/.vkconv-setup
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# What the installation is made from, and for which copy of the repository (an editable installation holds its path).
+digest() {
+    local inputs=(native cmake pyproject.toml CMakeLists.txt tools/setup.sh tools/kp-env.sh)
+    { printf '%s\n' "$PWD"; find "${inputs[@]}" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } \
+        | sha256sum | cut -d' ' -f1
+}
+key=$(digest)
+if [ -x "$venv/bin/vkconv" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$key" ]; then
+    exit 0
+fi
+
+# --- Debian packages ------------------------------------------------------------------------------------------------
+needed=(libvulkan1 libvulkan-dev libfmt-dev cmake g++ make mesa-vulkan-drivers vulkan-validationlayers)
+python=${PYTHON:-python3}
+command -v "$python" >/dev/null || needed+=(python3)
+if command -v "$python" >/dev/null; then
+    "$python" -c 'import ensurepip' 2>/dev/null || needed+=(python3-venv)
+    "$python" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || needed+=(python3-dev)
+else
+    needed+=(python3-venv python3-dev)
+fi
+missing=()
+if command -v dpkg-query >/dev/null; then
+    for package in "${needed[@]}"; do
+        case $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) in
+            *" installed") ;;
+            *) missing+=("$package") ;;
+        esac
+    done
+else
+    say "no dpkg here: make sure that these are installed: ${needed[*]}"
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+    [ "$(id -u)" = 0 ] || fail "missing Debian packages; run: sudo apt-get install ${missing[*]}"
+    say "installing ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+    || fail "$("$python" --version) is too old: vkconv needs Python 3.11 or newer (set PYTHON)"
+
+# --- virtual environment --------------------------------------------------------------------------------------------
+[ -x "$venv/bin/python" ] || { say "creating .venv with $("$python" --version)"; "$python" -m venv "$venv"; }
+rm -f "$stamp"
+# shellcheck source=/dev/null
+. "$venv/bin/activate"
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+build_requires=$(python - <<'PY'
+import tomllib
+with open("pyproject.toml", "rb") as file:
+    print("\n".join(tomllib.load(file)["build-system"]["requires"]))
+PY
+)
+say "installing the build requirements"
+mapfile -t build_requires <<<"$build_requires"
+pip install -q "${build_requires[@]}"
+
+# --- kp, built once per interpreter, compiler and options ---------------------------------------------------------------
+kp=$(python - <<'PY'
+import tomllib
+with open("pyproject.toml", "rb") as file:
+    print(next(r for r in tomllib.load(file)["project"]["dependencies"] if r.startswith("kp==")))
+PY
+)
+kp_key=$({ printf '%s\n' "$kp"; python -VV; python -c 'import sys; print(sys.base_prefix)'; python -m pip show pybind11 | grep ^Version
+    g++ --version | head -n 1; dpkg-query -W libvulkan-dev libfmt-dev 2>/dev/null || true; cat tools/kp-env.sh; } | sha256sum | cut -c1-16)
+wheels=${VKCONV_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vkconv}/kp-$kp_key
+if [ "$(cat "$venv/.vkconv-kp" 2>/dev/null)" != "$kp_key" ]; then
+    if ! ls "$wheels"/kp-*.whl >/dev/null 2>&1; then
+        say "building $kp (about a minute)"
+        mkdir -p "$wheels"
+        fresh=$(mktemp -d "$wheels/build.XXXXXX")
+        trap 'rm -rf "$fresh"' EXIT
+        ( . tools/kp-env.sh && pip wheel -q --no-deps --no-build-isolation -w "$fresh" "${KP_SDIST:-$kp}" ) \
+            || fail "kp could not be built; the lines above say why"
+        mv "$fresh"/kp-*.whl "$wheels/"
+    fi
+    say "installing kp"
+    pip install -q --force-reinstall --no-deps "$wheels"/kp-*.whl
+    printf '%s\n' "$kp_key" >"$venv/.vkconv-kp"
+fi
+
+# --- vkconv -----------------------------------------------------------------------------------------------------------
+say "building and installing vkconv"
+pip install -q --no-build-isolation -e '.[dev]' -C build-dir=build/dev
+# rapidocr carries the models that the main job runs; its own dependencies include OpenCV, which nothing here needs.
+pip install -q --no-deps rapidocr-onnxruntime==1.4.4
+
+printf '%s\n' "$key" >"$stamp"
+say "done: . .venv/bin/activate"

@@ -1,0 +1,1 @@
+"""The runtime side of vkconv: the only package that imports kp and the native bridge."""

@@ -1,0 +1,195 @@
+"""The native bridge: Vulkan compute with every result checked, on Kompute's own objects (native/*.cpp).
+
+Sizes and offsets are bytes. A wrong argument raises ValueError with both numbers of a broken limit, or
+TypeError; a failed Vulkan call, or an object used when it must not be, raises VulkanError. Every object keeps
+its device alive; after Device.close() each use of an object made from it raises VulkanError. Importing this
+module imports kp and raises ImportError when kp was built with another pybind11 or compiler, so that the two
+could not exchange objects.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypedDict
+
+import kp
+
+class _Heap(TypedDict):
+    size_bytes: int
+    budget_bytes: int | None  # None without VK_EXT_memory_budget, as is the next
+    usage_bytes: int | None
+
+class _Enabled(TypedDict):
+    features: list[str]
+    extensions: list[str]
+
+Scope = Literal["compute", "transfer", "host"]
+Kind = Literal["device", "upload", "download"]
+
+BUILD: dict[str, str]
+"""Versions this module was built with: kompute, vulkan_headers, pybind11, compiler."""
+
+class VulkanError(RuntimeError):
+    """A Vulkan call failed, or an object of the bridge was used when it must not be (closed, busy, not
+    ended).
+    """
+
+    result: str
+    """The VkResult, "VK_ERROR_INITIALIZATION_FAILED"; empty for misuse of the bridge itself."""
+    call: str
+    """The Vulkan function, or the method of the bridge."""
+
+class OutOfMemoryError(VulkanError):
+    """A buffer does not fit; both numbers are 0 where Vulkan gave none."""
+
+    requested_bytes: int
+    available_bytes: int
+
+class DeviceLostError(VulkanError):
+    """The device stopped. Its objects are of no more use: close it and create it anew."""
+
+class TimeoutError_(VulkanError):  # noqa: N801, N818 (not to hide the builtin)
+    """The device did not finish in the time allowed; it still works on the submission."""
+
+def devices() -> list[dict[str, Any]]:
+    """The facts of every physical device, in the loader's order; [] when no driver works.
+
+    Each is in the layout of Vulkan profile files: "properties" and "features" ({structure name: {field:
+    value}}; flags are lists of names, UUIDs hex, enumerants names or, when newer than this module, decimal
+    numbers), "extensions" ({name: version}), "queueFamilies", "memory" (memoryHeaps, memoryTypes) and
+    "cooperativeMatrices" (one dict per shape). A structure that the device cannot be asked for is absent.
+    Raises VulkanError when the loader itself fails.
+    """
+
+class Device:
+    """A logical device with one compute queue, and every feature and extension enabled that the device offers
+    and compute can use. robustBufferAccess stays off: a shader must keep to its buffers.
+
+    `pipeline_cache` is what pipeline_cache() gave; one that is damaged or from another device or driver is
+    ignored. `disable` names features, feature structures or extensions to leave off. Raises IndexError for an
+    `index` without a device, ValueError for an unknown name in `disable`, VulkanError when the driver
+    refuses.
+    """
+
+    def __init__(self, index: int, *, pipeline_cache: bytes = b"", disable: Sequence[str] = ()) -> None: ...
+    @property
+    def facts(self) -> dict[str, Any]:
+        """As an item of devices()."""
+    @property
+    def enabled(self) -> _Enabled:
+        """What the device was really created with."""
+    @property
+    def manager(self) -> kp.Manager:
+        """Kompute's manager of this very device and queue. Do not use its sequences while a recording runs in
+        another thread: kp takes no lock on the queue.
+        """
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def pipeline_cache_loaded(self) -> bool:
+        """Whether the `pipeline_cache` given was used."""
+    def buffer(self, nbytes: int, kind: Kind) -> Buffer:
+        """Memory for storage and copies, not initialised.
+
+        "device" is device-local, "upload" host-visible for writing in order (write-combined), "download"
+        host-visible and cached where the device has that. Raises OutOfMemoryError when `nbytes` is over
+        maxMemoryAllocationSize, the heap or its budget.
+        """
+    def pipeline(
+        self,
+        spirv: bytes,
+        bindings: int,
+        push_bytes: int,
+        spec: Sequence[int] = (),
+        subgroup_size: int = 0,
+    ) -> Pipeline:
+        """A compute pipeline from a module with the entry point "main".
+
+        Storage buffers are bindings 0 to `bindings` - 1 of set 0. `spec[i]` is the 32 bits of the
+        specialization constant with constant_id i. `subgroup_size` 0 leaves the size to the driver; another
+        needs subgroupSizeControl. The GIL is released while the driver compiles. Raises ValueError for bytes
+        that are no SPIR-V or a broken limit. The module itself is trusted: an invalid one may crash the
+        driver.
+        """
+    def pipeline_cache(self) -> bytes:
+        """The pipelines compiled so far, to be given to a later Device of the same hardware and driver."""
+    def recording(self, timestamps: int = 0) -> Recording:
+        """A new recording with room for `timestamps` timestamps. Raises VulkanError if the queue has none."""
+    def memory(self) -> list[_Heap]:
+        """Each heap's size and, where known, what this process may use and uses now."""
+    def wait_idle(self) -> None:
+        """Waits until the queue has finished everything; Ctrl-C interrupts it."""
+    def close(self) -> None:
+        """Waits for the queue, then releases everything made from the device. A view that is still looked at
+        keeps its memory until it is gone. A second call does nothing.
+        """
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class Buffer:
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def view(self) -> memoryview:
+        """The mapped memory, writable, one byte per item; keeps the memory alive. VulkanError for kind
+        "device".
+
+        `np.frombuffer(buffer.view, dtype)` is an array on it. Device writes are seen after a barrier to
+        "host" and a wait.
+        """
+
+class Pipeline: ...
+
+class Recording:
+    """Commands recorded once and submitted many times. A second thread that uses a recording while one is
+    inside a call of it gets VulkanError; different recordings of one device may run in different threads.
+    """
+
+    @property
+    def sequence(self) -> kp.Sequence:
+        """The Kompute sequence with the commands; after a change through kp run() raises VulkanError."""
+    def dispatch(
+        self,
+        pipeline: Pipeline,
+        buffers: Sequence[tuple[Buffer, int, int]],
+        push: bytes,
+        groups: tuple[int, int, int],
+    ) -> None:
+        """Binding i is `buffers[i]` = (buffer, offset, nbytes), in a descriptor set of this dispatch's own.
+
+        Raises ValueError unless counts, `push`, offset alignment, ranges and workgroup counts (at least 1)
+        fit the pipeline and the device.
+        """
+    def barrier(self, src: Sequence[Scope], dst: Sequence[Scope]) -> None:
+        """What came before in `src` finishes, and its writes are visible to reads and writes in `dst` that
+        come after.
+        """
+    def copy(self, src: Buffer, src_offset: int, dst: Buffer, dst_offset: int, nbytes: int) -> None: ...
+    def fill(self, buffer: Buffer, offset: int, nbytes: int, word: int) -> None:
+        """Writes the 32-bit `word` throughout. Offset and size are multiples of 4; a range up to the buffer's
+        end may be shorter by less than a word.
+        """
+    def timestamp(self) -> int:
+        """Records a timestamp that is taken when all that came before has finished; returns its index."""
+    def end(self) -> None:
+        """Ends recording: needed once before run() or submit()."""
+    def run(self, timeout_ns: int = ..., spin_us: float = 20.0) -> None:
+        """Submits and waits with the GIL released: polls for `spin_us`, then blocks.
+
+        A signal handler's exception (Ctrl-C) ends the wait, TimeoutError_ tells a time-out; either way the
+        device works on, the recording refuses to be submitted again until it has finished, and wait() waits
+        for it. Raises DeviceLostError.
+        """
+    def submit(self) -> None:
+        """The first half of run()."""
+    def wait(self, timeout_ns: int = ..., spin_us: float = 20.0) -> bool:
+        """The second half of run(); False on a time-out. Returns at once when the last submission has
+        finished.
+        """
+    def timestamps_ns(self) -> list[float]:
+        """Times of the last completed submission relative to its first timestamp, in nanoseconds. VulkanError
+        before one.
+        """

@@ -1,0 +1,39 @@
+"""From what Vulkan, Kompute and the dynamic loader say to a DeviceError that says what to do."""
+
+import contextlib
+from collections.abc import Iterator
+from types import ModuleType
+
+from vkconv.core import DeviceError
+
+_BUILD_HINT = (
+    "kp and vkconv's bridge must be built with the same pybind11: run make setup in the checkout, or follow "
+    "'Install' in README.md (source tools/kp-env.sh, install kp 0.9.0 with --no-cache-dir, then vkconv)"
+)
+
+
+def import_bridge() -> ModuleType:
+    """The bridge module with kp's types loaded; DeviceError saying what to install or rebuild otherwise."""
+    try:
+        import kp  # noqa: F401 - registers the types that the bridge returns
+
+        from vkconv.backend import _bridge
+    except ImportError as error:
+        raise DeviceError(f"the Vulkan backend does not load ({error}); {_BUILD_HINT}") from error
+    except TypeError as error:
+        raise DeviceError(f"kp and the bridge do not share their types ({error}); {_BUILD_HINT}") from error
+    return _bridge
+
+
+@contextlib.contextmanager
+def device_errors(where: str) -> Iterator[None]:
+    """Turn a failed Vulkan call into a DeviceError that names ``where`` it happened."""
+    bridge = import_bridge()
+    try:
+        yield
+    except bridge.VulkanError as error:
+        raise DeviceError(f"{where}: {error}") from error
+    except TypeError as error:
+        if "Unregistered type" in str(error):
+            raise DeviceError(f"{where}: {error}; {_BUILD_HINT}") from error
+        raise

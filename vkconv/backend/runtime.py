@@ -1,0 +1,279 @@
+"""The live side: devices through Kompute and the bridge, and executables that run plans on them.
+
+This is the only module that imports kp (by way of the bridge, whose objects are real kp ones).
+"""
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from vkconv.backend.errors import device_errors, import_bridge
+from vkconv.compiler import spirv
+from vkconv.core import Array, DeviceError, UsageError, atomic_write, cache_dir, did_you_mean
+from vkconv.device import Device
+from vkconv.plan.commands import Barrier, Copy, Launch
+from vkconv.plan.lowering import staged_bytes
+from vkconv.plan.model import Plan
+
+if TYPE_CHECKING:
+    from vkconv.backend import _bridge
+
+# Best first: what "auto" takes when several devices are there.
+_KIND_RANK = ("discrete", "integrated", "virtual", "other", "cpu")
+
+
+def list_devices() -> list[Device]:
+    """Facts of every Vulkan device of this machine, in the loader's order (the index selects); [] for none.
+
+    Raises DeviceError when kp or the bridge cannot be imported, saying what to run.
+    """
+    bridge = import_bridge()
+    with device_errors("listing devices"):
+        return [Device(facts) for facts in bridge.devices()]
+
+
+def select_device(selector: str | int = "auto") -> tuple[int, Device]:
+    """The device a selector means: ``auto`` (discrete before integrated before CPU), an index, or part of a name.
+
+    Raises DeviceError when there is no device at all (with what to install) and UsageError for a selector that
+    fits none or several, listing what is there.
+    """
+    devices = list_devices()
+    if not devices:
+        raise DeviceError(
+            "no Vulkan device found: install a driver (Debian: apt-get install libvulkan1 mesa-vulkan-drivers "
+            "for the CPU driver lavapipe), or point VK_DRIVER_FILES at its ICD file; vkconv doctor says more"
+        )
+    listing = ", ".join(f"{i}: {d.name}" for i, d in enumerate(devices))
+    if selector == "auto":
+        best = min(range(len(devices)), key=lambda i: (_KIND_RANK.index(devices[i].kind), i))
+        return best, devices[best]
+    if str(selector).isdecimal():
+        index = int(selector)
+        if index >= len(devices):
+            raise UsageError(f"there is no device {index}; this machine has {listing}")
+        return index, devices[index]
+    found = [i for i, d in enumerate(devices) if str(selector).lower() in d.name.lower()]
+    if len(found) != 1:
+        problem = "fits several devices" if found else "fits no device here"
+        hint = did_you_mean(str(selector), [d.name for d in devices])
+        raise UsageError(f"device {selector!r} {problem}{hint}; this machine has {listing}")
+    return found[0], devices[found[0]]
+
+
+class LiveDevice:
+    """An open device with its pipelines. Sessions on the same device share one, through `open_device`."""
+
+    _open: ClassVar["weakref.WeakValueDictionary[int, LiveDevice]"] = weakref.WeakValueDictionary()
+    _lock: ClassVar = threading.Lock()
+
+    def __init__(self, index: int, facts: Device) -> None:
+        bridge = import_bridge()
+        self.device = facts
+        self._cache_path = cache_dir() / "pipelines" / f"{facts.key}.bin"
+        with device_errors(f"opening {facts.name}"):
+            self.handle = bridge.Device(index, pipeline_cache=_read_cache(self._cache_path))
+        self._pipelines: dict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = {}
+        self._pipelines_lock = threading.Lock()
+        self.compile_us = 0.0
+
+    def pipeline(self, launch: Launch) -> "_bridge.Pipeline":
+        """The pipeline of a launch; made once for each shader, specialization, binding count and push size."""
+        key = (launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push))
+        with self._pipelines_lock:
+            if key not in self._pipelines:
+                started = time.perf_counter_ns()
+                with device_errors(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"):
+                    self._pipelines[key] = self.handle.pipeline(
+                        spirv(launch.shader), len(launch.binds), len(launch.push), launch.spec_words
+                    )
+                self.compile_us += (time.perf_counter_ns() - started) / 1e3
+            return self._pipelines[key]
+
+    def save_pipeline_cache(self) -> None:
+        """Keep compiled pipelines for the next process. A cache is never worth an error: failures are ignored."""
+        with contextlib.suppress(OSError, RuntimeError), atomic_write(self._cache_path) as file:
+            file.write(self.handle.pipeline_cache())
+
+
+def open_device(selector: str | int = "auto") -> LiveDevice:
+    """The open device for a selector, shared by all who hold it in this process; closed with its last user."""
+    index, facts = select_device(selector)
+    with LiveDevice._lock:
+        live = LiveDevice._open.get(index)
+        if live is None or live.handle.closed:
+            live = LiveDevice._open[index] = LiveDevice(index, facts)
+        return live
+
+
+def _read_cache(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+class Executable:
+    """A plan on a device: buffers allocated, constants loaded and prepacked, commands recorded for replay.
+
+    Not safe for concurrent use by itself: the session that owns it holds a lock around each run.
+    """
+
+    def __init__(self, plan: Plan, live: LiveDevice, constants: Mapping[str, Array], poison: bool = False) -> None:
+        self.plan = plan
+        self.live = live
+        self._buffers: dict[str, _bridge.Buffer] = {}
+        with device_errors(f"{plan.graph} on {live.device.name}"):
+            for name, (nbytes, kind) in plan.buffers.items():
+                self._buffers[name] = live.handle.buffer(nbytes, kind)
+            if poison:
+                self._poison()
+            self._load(constants)
+            self._run = self._record(plan.run, timestamps=False)
+        self._profile: _bridge.Recording | None = None
+
+    def run(self, inputs: Mapping[str, Array], timeout_ns: int | None = None) -> dict[str, Array]:
+        """One inference: ``inputs`` are checked arrays by name; returns the outputs as new arrays."""
+        self._write(inputs)
+        self._submit(self._run, timeout_ns)
+        return self._read()
+
+    def profile(self, inputs: Mapping[str, Array]) -> "tuple[dict[str, Array], Timing]":
+        """One inference with a timestamp after every command that belongs to a node; see `Timing`."""
+        if self._profile is None:
+            with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
+                self._profile = self._record(self.plan.run, timestamps=True)
+        start = time.perf_counter_ns()
+        self._write(inputs)
+        written = time.perf_counter_ns()
+        self._submit(self._profile, None)
+        done = time.perf_counter_ns()
+        outputs = self._read()
+        end = time.perf_counter_ns()
+        stamps = self._profile.timestamps_ns()
+        gpu_us: dict[str, float] = {}
+        for label, before, after in zip(self._labels, stamps, stamps[1:], strict=False):
+            gpu_us[label] = gpu_us.get(label, 0.0) + (after - before) / 1e3
+        return outputs, Timing(
+            gpu_us, (written - start) / 1e3, (done - written) / 1e3, (end - done) / 1e3, (end - start) / 1e3
+        )
+
+    def peek(self, value: str) -> Array:
+        """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
+        spec, region = self.plan.values[value]
+        with device_errors(f"{self.plan.graph}: reading {value!r}"):
+            target = self.live.handle.buffer(region.nbytes, "download")
+            recording = self.live.handle.recording()
+            recording.copy(self._buffers[region.buffer], region.offset, target, 0, region.nbytes)
+            recording.barrier(["transfer"], ["host"])
+            recording.end()
+            recording.run()
+        return _array(target, 0, spec)
+
+    def close(self) -> None:
+        """Release recordings and buffers; pipelines stay with the device."""
+        self._run = self._profile = None  # type: ignore[assignment]
+        self._buffers.clear()
+
+    def _load(self, constants: Mapping[str, Array]) -> None:
+        if not self.plan.load:
+            return
+        view = np.frombuffer(self._buffers["load"].view, np.uint8)
+        for name, region in self.plan.stage.items():
+            data = staged_bytes(constants[name])
+            view[region.offset : region.offset + len(data)] = np.frombuffer(data, np.uint8)
+        recording = self._record(self.plan.load, timestamps=False)
+        del view
+        recording.run()
+        del recording, self._buffers["load"]
+
+    def _poison(self) -> None:
+        """Fill device memory with NaN bits, so that whatever a shader forgets to write shows."""
+        recording = self.live.handle.recording()
+        for name, (nbytes, kind) in self.plan.buffers.items():
+            if kind == "device":
+                recording.fill(self._buffers[name], 0, nbytes, 0x7FC00001)
+        recording.end()
+        recording.run()
+
+    def _record(self, commands: Sequence[Launch | Copy | Barrier], timestamps: bool) -> "_bridge.Recording":
+        work = [c for c in commands if not isinstance(c, Barrier)]
+        recording = self.live.handle.recording(len(work) + 1 if timestamps else 0)
+        # Whatever ran before on these buffers, prepacking or an earlier replay, comes first.
+        recording.barrier(["compute", "transfer"], ["compute", "transfer"])
+        if timestamps:
+            self._labels = [c.node for c in work]
+            recording.timestamp()
+        for command in commands:
+            if isinstance(command, Barrier):
+                recording.barrier(["compute", "transfer"], ["compute", "transfer"])
+                continue
+            if isinstance(command, Copy):
+                source, target = command.source, command.target
+                recording.copy(
+                    self._buffers[source.buffer],
+                    source.offset,
+                    self._buffers[target.buffer],
+                    target.offset,
+                    target.nbytes,
+                )
+            else:
+                binds = [(self._buffers[r.buffer], r.offset, r.nbytes) for r, _ in command.binds]
+                recording.dispatch(self.live.pipeline(command), binds, command.push, command.groups)
+            if timestamps:
+                recording.timestamp()
+        recording.barrier(["compute", "transfer"], ["host"])
+        recording.end()
+        return recording
+
+    def _submit(self, recording: "_bridge.Recording", timeout_ns: int | None) -> None:
+        with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
+            if timeout_ns is None:
+                recording.run()
+            else:
+                recording.run(timeout_ns=timeout_ns)
+
+    def _write(self, inputs: Mapping[str, Array]) -> None:
+        for name, (spec, region) in self.plan.inputs.items():
+            if spec.size:
+                target = np.frombuffer(self._buffers["upload"].view, np.uint8)
+                end = region.offset + spec.nbytes
+                target[region.offset : end].view(spec.dtype.numpy).reshape(spec.dims)[...] = inputs[name]
+
+    def _read(self) -> dict[str, Array]:
+        outputs = {
+            name: _array(self._buffers["download"], region.offset, spec)
+            if spec.size
+            else np.empty(spec.dims, spec.dtype.numpy)
+            for name, (spec, region) in self.plan.outputs.items()
+        }
+        return outputs | {name: array.copy() for name, array in self.plan.known.items()}
+
+
+class Timing:
+    """Where one profiled run's wall time went: GPU time by node or copy label, and the host's shares.
+
+    ``gpu_us`` sums timestamp differences; ``submit_us`` is what submitting and waiting took beyond that, so that
+    all rows together are ``wall_us``.
+    """
+
+    def __init__(
+        self, gpu_us: Mapping[str, float], write_us: float, device_us: float, read_us: float, wall_us: float
+    ) -> None:
+        self.gpu_us = gpu_us
+        self.write_us = write_us
+        self.read_us = read_us
+        self.submit_us = device_us - sum(gpu_us.values())
+        self.wall_us = wall_us
+
+
+def _array(buffer: "_bridge.Buffer", offset: int, spec: Any) -> Array:
+    view = np.frombuffer(buffer.view, np.uint8)
+    array: Array = view[offset : offset + spec.nbytes].view(spec.dtype.numpy).reshape(spec.dims).copy()
+    return array

@@ -1,0 +1,88 @@
+"""The command line: one typer application; every command lives in a module of its group.
+
+Modules that take time to import (the backend, ONNX, rich) are imported inside the commands that need them.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from vkconv import __version__
+from vkconv.cli import devices, doctor, models, run
+from vkconv.core import VkconvError
+
+_EXIT_BROKEN_PIPE = 128 + 13  # as a shell reports a process that SIGPIPE ended
+
+
+class _Group(TyperGroup):
+    """Commands end in their result, in ``error: ...`` with the error's exit code, or quietly when nobody reads."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except VkconvError as error:
+            sys.stdout.flush()
+            bold, plain = ("\x1b[1;31m", "\x1b[0m") if _colours(sys.stderr.isatty()) else ("", "")
+            print(f"{bold}error:{plain} {error}", file=sys.stderr)
+            raise typer.Exit(error.exit_code) from None
+        except BrokenPipeError:
+            # The reader is gone (head, a pager that was left): what is still buffered has nowhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(_EXIT_BROKEN_PIPE) from None
+
+
+def _colours(terminal: bool) -> bool:
+    return terminal and not os.environ.get("NO_COLOR")
+
+
+app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"vkconv {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _vkconv(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Run convolution networks on any Vulkan device, and see why they run as they do.
+
+    Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 no usable device.
+    """
+
+
+app.command("run")(run.run)
+app.command("explain")(models.explain)
+app.command("convert")(models.convert)
+app.command("show")(models.show_model)
+app.command("ops")(models.ops)
+app.command("devices")(devices.devices)
+app.command("doctor")(doctor.doctor)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line ``argv`` (default: the process's own); always ends in SystemExit."""
+    try:
+        app(args=None if argv is None else list(argv), prog_name="vkconv")
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

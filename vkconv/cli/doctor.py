@@ -1,0 +1,186 @@
+"""``vkconv doctor``: is this machine usable, and if not, what to do. Every device really runs a kernel."""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import os
+import platform
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import typer
+
+from vkconv import __version__
+from vkconv.cli import loader
+from vkconv.cli.options import JsonOption
+from vkconv.cli.output import show, show_json
+from vkconv.cli.probe import probe
+from vkconv.core import DeviceError, ShaderError, VkconvError, bytes_str, cache_dir
+from vkconv.table import Column, Table
+
+Status = Literal["ok", "warn", "fail"]
+
+_INSTALL_DRIVER = (
+    "install a Vulkan driver (Debian: apt-get install libvulkan1 mesa-vulkan-drivers, which has the CPU driver "
+    "lavapipe), or point VK_DRIVER_FILES at its ICD file"
+)
+_KERNEL = "kernel on device"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Check:
+    """One row: what was looked at, how it is, what was found, and what to do about it."""
+
+    check: str
+    status: Status
+    detail: str
+    todo: str = ""
+
+
+def doctor(as_json: JsonOption = False) -> None:
+    """Check everything vkconv needs, and run a kernel on every device.
+
+    Exit code 0 when all is fine, 1 when something needed is broken, 3 when no device works.
+    """
+    checks = [*_python(), *_vulkan(), *_shaders(), _cache(), _onnx()]
+    code = exit_code(checks)
+    if as_json:
+        rows = [dataclasses.asdict(check) for check in checks]
+        show_json({"schema": "vkconv.doctor/1", "exit_code": code, "checks": rows})
+    else:
+        columns = [Column(name) for name in ("check", "status", "detail")]
+        todo = [f"{c.check}: {c.todo}" for c in checks if c.todo]
+        show(Table("", columns, [(c.check, c.status, c.detail) for c in checks]), *todo, _VERDICTS[code])
+    raise typer.Exit(code)
+
+
+_VERDICTS = {0: "this machine is ready", 1: "something that vkconv needs is broken", 3: "no device works"}
+
+
+def exit_code(checks: list[Check]) -> int:
+    """3 when no device ran its kernel, else 1 when any check failed, else 0."""
+    if not any(c.check.startswith(_KERNEL) and c.status == "ok" for c in checks):
+        return DeviceError.exit_code
+    return int(any(c.status == "fail" for c in checks))
+
+
+def _python() -> Iterator[Check]:
+    yield Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield Check("vkconv", "ok", __version__)
+    if importlib.util.find_spec("kp") is None:
+        yield Check("kp", "fail", "not installed", "run make setup in the checkout, or follow Install in README.md")
+        return
+    try:
+        yield Check("kp", "ok", f"Kompute {importlib.metadata.version('kp')}")
+    except importlib.metadata.PackageNotFoundError:
+        yield Check("kp", "ok", "present, without package metadata to tell its version")
+
+
+def _vulkan() -> Iterator[Check]:
+    library = loader.load_library()
+    if library is None:
+        yield Check("Vulkan loader", "fail", "not found", "install it (Debian: apt-get install libvulkan1)")
+    else:
+        yield Check("Vulkan loader", "ok", f"Vulkan {loader.instance_version(library)}")
+    manifests = loader.driver_manifests()
+    found = "; ".join(f"{path} ({library_path})" for path, library_path in manifests)
+    yield Check("ICD files", "ok", found) if found else Check("ICD files", "fail", "none found", _INSTALL_DRIVER)
+    if library is not None:
+        yield _validation(library)
+    try:
+        answer = probe()
+    except DeviceError as error:
+        what, _, todo = str(error).partition("; ")
+        yield Check("bridge", "fail", what, todo or "run make setup in the checkout, or reinstall vkconv")
+        return
+    build = ", ".join(f"{name} {version}" for name, version in answer["build"].items())
+    yield Check("bridge", "ok", f"shares its types with kp; {build}")
+    if not answer["devices"]:
+        yield Check("devices", "fail", "none", _INSTALL_DRIVER)
+    for index, device in enumerate(answer["devices"]):
+        detail = f"{device['name']}, {device['kind']}, driver {device['driver']}, Vulkan {device['vulkan']}"
+        yield Check(f"device {index}", "ok", detail)
+        yield from _tried(index)
+
+
+def _validation(library: Any) -> Check:
+    if loader.VALIDATION_LAYER in loader.layers(library):
+        return Check("validation layer", "ok", f"found; VK_INSTANCE_LAYERS={loader.VALIDATION_LAYER} turns it on")
+    return Check("validation layer", "ok", "absent, needed by vkconv's own tests only")
+
+
+def _tried(index: int) -> Iterator[Check]:
+    name = f"{_KERNEL} {index}"
+    try:
+        answer = probe(index)
+    except DeviceError as error:
+        what, _, todo = str(error).partition("; ")
+        yield Check(name, "fail", what, todo or "update the driver, or choose another device with --device")
+        return
+    elements, wrong = answer["elements"], answer["wrong"]
+    if any(wrong):
+        detail = f"relu(a + b): {', '.join(map(str, wrong))} of {elements} elements wrong in three runs"
+        yield Check(name, "fail", detail, "do not use this device; update its driver, and report it with this table")
+    else:
+        first, built = answer["first_run_us"] / 1e3, answer["compile_us"] / 1e3
+        yield Check(name, "ok", f"relu(a + b) right in three runs; compile {built:.3g} ms, first run {first:.3g} ms")
+    yield _timestamps(index, answer)
+
+
+def _timestamps(index: int, answer: dict[str, Any]) -> Check:
+    kernels, gpu_us, wall_us = answer["kernel_us"], answer["gpu_us"], answer["wall_us"]
+    detail = f"tick {answer['tick_ns']:g} ns; kernels {sum(kernels):.4g} us of a run of {wall_us:.4g} us"
+    if min(kernels) >= 0 and 0 < gpu_us <= wall_us:
+        return Check(f"timestamps {index}", "ok", detail)
+    return Check(
+        f"timestamps {index}", "warn", detail, "do not trust --profile on this device; other timings are the host's"
+    )
+
+
+def _shaders() -> Iterator[Check]:
+    from vkconv.compiler import find_glslang, prebuilt_valid
+    from vkconv.ops import all_shaders
+
+    try:
+        tool = find_glslang()
+        compiler = Check("glslangValidator", "ok", str(tool))
+    except ShaderError as error:
+        what, _, todo = str(error).partition("; ")
+        compiler = Check("glslangValidator", "warn", what, f"needed only to change shaders; {todo}")
+    shaders = set(all_shaders())
+    try:
+        valid = prebuilt_valid(shaders)
+    except VkconvError as error:
+        yield compiler
+        yield Check("shaders", "fail", str(error), "reinstall vkconv")
+        return
+    detail = f"{valid} of {len(shaders)} prebuilt and up to date"
+    if valid == len(shaders):
+        yield compiler
+        yield Check("shaders", "ok", detail)
+    elif compiler.status == "ok":
+        yield compiler
+        yield Check("shaders", "ok", f"{detail}; the others are compiled when first used")
+    else:
+        yield dataclasses.replace(compiler, status="fail")
+        yield Check("shaders", "fail", detail, "install glslangValidator, or reinstall vkconv")
+
+
+def _cache() -> Check:
+    root = cache_dir()
+    files = [p for p in root.rglob("*") if p.is_file()] if root.is_dir() else []
+    kinds = sorted({p.relative_to(root).parts[0] for p in files})
+    sizes = [(k, [p.stat().st_size for p in files if p.relative_to(root).parts[0] == k]) for k in kinds]
+    held = "; ".join(f"{kind}: {len(each)} files, {bytes_str(sum(each))}" for kind, each in sizes) or "empty"
+    existing = next(p for p in (root, *root.parents) if p.exists())
+    if os.access(existing, os.W_OK):
+        return Check("cache", "ok", f"{root} ({held})")
+    return Check(
+        "cache", "warn", f"{existing} is not writable", "set VKCONV_CACHE_DIR; until then every start compiles"
+    )
+
+
+def _onnx() -> Check:
+    if importlib.util.find_spec("onnx") is None:
+        return Check("onnx", "warn", "not installed: .onnx files cannot be read", "pip install onnx")
+    return Check("onnx", "ok", importlib.metadata.version("onnx"))

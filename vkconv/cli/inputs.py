@@ -1,0 +1,119 @@
+"""Run-time inputs from texts: ``x=@file.npy``, ``x=1x3x48x320``, ``x=zeros``, ``x=1x3x48x320:randn:7``."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from vkconv.cli.options import require_shapes
+from vkconv.core import Array, DType, InputError, Shape, UsageError, did_you_mean, shape_str
+from vkconv.graph import TensorSpec
+from vkconv.ops.calls import parse_shape
+
+FILLS = ("zeros", "ones", "randn")
+GRAMMAR = "NAME=@FILE.npy or NAME=[SHAPE:]zeros|ones|randn[:SEED] or NAME=SHAPE"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InputText:
+    """What one ``--input`` asks for: a file, or a fill over a shape (None: the model's own shape)."""
+
+    path: Path | None = None
+    shape: Shape | None = None
+    fill: str = "randn"
+    seed: int | None = None
+
+
+def parse_input(text: str) -> tuple[str, InputText]:
+    """One ``--input``: the input's name (empty when it is left out) and what to feed it. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        name, value = "", text
+    if value.startswith("@"):
+        return name, InputText(path=Path(value[1:]).expanduser())
+    head, *rest = value.split(":")
+    shape: Shape | None = None
+    if head not in FILLS:
+        if not head[:1].isdigit() and head != "scalar":
+            raise UsageError(
+                f"--input {text!r}: {head!r} is no fill and no shape{did_you_mean(head, FILLS)}; {GRAMMAR}"
+            )
+        shape = parse_shape(head)
+        head, *rest = rest or ["randn"]
+    if head not in FILLS or len(rest) > (head == "randn"):
+        raise UsageError(f"--input {text!r} does not read as {GRAMMAR}")
+    if rest and not rest[0].isdecimal():
+        raise UsageError(f"--input {text!r}: the seed {rest[0]!r} is no whole number from 0 on")
+    return name, InputText(shape=shape, fill=head, seed=int(rest[0]) if rest else None)
+
+
+def make_inputs(
+    inputs: Mapping[str, TensorSpec], texts: Iterable[str] | None
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Arrays for every input of a model, and for each a text that tells how to make it again.
+
+    Inputs that no text names are normal random numbers, with the input's position as seed. Raises UsageError
+    for texts and InputError for files and shapes that do not fit.
+    """
+    wanted: dict[str, InputText] = {}
+    for text in texts or ():
+        name, parsed = parse_input(text)
+        if not name:
+            if len(inputs) != 1:
+                raise UsageError(f"--input {text!r} names no input, and the model has {', '.join(inputs)}; {GRAMMAR}")
+            name = next(iter(inputs))
+        if name not in inputs:
+            raise UsageError(
+                f"--input {text!r}: the model has no input {name!r}{did_you_mean(name, inputs)}; "
+                f"it takes {', '.join(f'{k} ({v})' for k, v in inputs.items())}"
+            )
+        if name in wanted:
+            raise UsageError(f"--input {text!r}: the input {name!r} is there twice")
+        wanted[name] = parsed
+    arrays = {name: _read(name, text.path) for name, text in wanted.items() if text.path}
+    shapes = {name: array.shape for name, array in arrays.items()}
+    shapes |= {name: text.shape for name, text in wanted.items() if text.shape is not None}
+    require_shapes(inputs, shapes, "--input")
+    made: dict[str, Array] = {}
+    again: dict[str, str] = {}
+    for index, (name, spec) in enumerate(inputs.items()):
+        source = wanted.get(name, InputText())
+        if source.path:
+            made[name], again[name] = arrays[name], f"@{source.path}"
+            continue
+        # Not shapes.get(name, spec.dims): that raises for a symbolic spec even where the shape is given.
+        shape = shapes[name] if name in shapes else spec.dims  # noqa: SIM401
+        seed = index if source.seed is None else source.seed
+        made[name] = _fill(name, source.fill, seed, shape, spec.dtype)
+        again[name] = f"{shape_str(shape)}:{source.fill}" + (f":{seed}" if source.fill == "randn" else "")
+    return made, again
+
+
+def _read(name: str, path: Path) -> Array:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else f"it is no .npy file ({error})"
+        raise InputError(f"input {name!r}: cannot read {path}: {reason}") from None
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise InputError(f"input {name!r}: {path} holds several arrays; save the one you want with numpy.save")
+    return array
+
+
+def _fill(name: str, fill: str, seed: int, shape: Shape, dtype: DType) -> Array:
+    try:
+        if fill != "randn":
+            values: Array = np.full(shape, int(fill == "ones"), np.float32)
+        elif dtype.is_float:
+            values = np.random.default_rng(seed).standard_normal(shape, np.float32)
+        else:
+            values = np.random.default_rng(seed).integers(0, 2 if dtype is DType.BOOL else 10, shape)
+    except (MemoryError, ValueError) as error:
+        raise InputError(f"input {name!r}: cannot make an array of shape {shape_str(shape)}: {error}") from None
+    if dtype is DType.BF16:
+        # The upper half of an f32, rounded to nearest even.
+        bits = values.astype(np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    return values.astype(dtype.numpy)

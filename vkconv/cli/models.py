@@ -1,0 +1,258 @@
+"""Commands about models and ops that run nothing: ``explain``, ``convert``, ``show``, ``ops``."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vkconv.cli.options import JsonOption, RouteOption, parse_routes, parse_shapes, require_shapes
+from vkconv.cli.output import file_errors, show, show_json
+from vkconv.core import UsageError, bytes_str, did_you_mean
+from vkconv.device import Device, load_device, shipped_devices
+from vkconv.graph.ir import AttrValue, Graph
+from vkconv.ops.base import Op
+from vkconv.table import Column, Table
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc or .onnx file.")]
+
+_CALL = re.compile(r"[a-z]\w*:")
+_VALUE_CHARACTERS = 60
+
+
+def explain(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|CALL", help="A .vkc or .onnx file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1."
+        ),
+    ],
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            "-d",
+            metavar="FILE|NAME|INDEX",
+            envvar="VKCONV_DEVICE",
+            help="A device file (vkconv devices --dump), the name of one that vkconv ships, or as elsewhere auto, "
+            "an index or part of a name. Files and shipped names need no Vulkan.",
+        ),
+    ] = "auto",
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shape", metavar="NAME=SHAPE", help="Shape of an input where the model leaves it open; repeat it."
+        ),
+    ] = None,
+    routes: RouteOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which route every node takes on a device and why, or every route of one call."""
+    from vkconv.ops import OPS
+    from vkconv.ops.calls import parse_call
+    from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
+    from vkconv.plan.planner import Options, plan
+
+    forced, bound = parse_routes(routes), parse_shapes(shapes)
+    if _CALL.match(target) and not Path(target).exists():
+        call = parse_call(target, OPS)
+        if bound:
+            raise UsageError("--shape is for models; a call has its shapes in its text")
+        others = [key for key in forced if key != call.op]
+        if others:
+            raise UsageError(f"--route {others[0]}={forced[others[0]]}: this call is {call.op}, not {others[0]}")
+        table, data = explain_call(call, find_device(device), forced.get(call.op))
+    else:
+        graph = _load(Path(target))
+        require_shapes(graph.inputs, bound, "--shape")
+        planned = plan(graph, find_device(device), Options(routes=forced), bound).plan
+        table, data = explain_plan(planned), explain_plan_data(planned)
+    if as_json:
+        show_json(data)
+    else:
+        show(table)
+
+
+def find_device(selector: str) -> Device:
+    """The facts of a device file, of a shipped name, or of a device of this machine."""
+    if selector in shipped_devices() or selector.endswith(".json") or "/" in selector or Path(selector).is_file():
+        return load_device(selector)
+    from vkconv.backend.runtime import select_device
+
+    try:
+        return select_device(selector)[1]
+    except UsageError as error:
+        hint = did_you_mean(selector, shipped_devices())
+        raise UsageError(f"{error}; shipped device files: {', '.join(shipped_devices())}{hint}") from None
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="A.onnx", help="The model to read; .onnx or .vkc.")],
+    target: Annotated[Path, typer.Argument(metavar="B.vkc", help="The file to write; replaced if it exists.")],
+) -> None:
+    """Convert a model to vkconv's own format, which loads without the onnx package."""
+    from vkconv.graph.vkc import save_vkc
+
+    if target.suffix != ".vkc":
+        raise UsageError(f"cannot write {target}: vkconv writes .vkc files only")
+    graph = _load(source)
+    with file_errors(target):
+        save_vkc(graph, target)
+    show(f"wrote {target}: {len(graph.nodes)} nodes, {_weights(graph)}, {bytes_str(target.stat().st_size)} in all")
+
+
+def show_model(model: ModelArgument, as_json: JsonOption = False) -> None:
+    """Show a model: inputs, outputs, nodes, weights and metadata."""
+    graph = _load(model)
+    if as_json:
+        show_json(_graph_data(graph))
+        return
+    nodes = [(n.name, n.op, _names(n.inputs), _names(n.outputs), _attrs(n.attrs)) for n in graph.nodes]
+    columns = [Column(name) for name in ("node", "op", "inputs", "outputs", "attributes")]
+    show(
+        f"{graph.name}: {len(graph.nodes)} nodes, {_weights(graph)}",
+        *(f"input {name}: {spec}" for name, spec in graph.inputs.items()),
+        *(f"output {name}" for name in graph.outputs),
+        *(f"metadata {key}: {_shortened(value)}" for key, value in graph.metadata.items()),
+        Table("", columns, nodes),
+    )
+
+
+def ops(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One op, in full.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the ops with operands, attributes, routes and element types, or tell all about one."""
+    from vkconv.ops import OPS
+
+    if name is not None and name not in OPS:
+        raise UsageError(f"there is no op {name!r}{did_you_mean(name, OPS)}; vkconv ops lists them")
+    if as_json:
+        show_json({"schema": "vkconv.ops/1", "ops": [_op_data(OPS[n]) for n in OPS if name in (None, n)]})
+    elif name is None:
+        rows = [
+            (
+                op.name,
+                _names(_operand(o) for o in op.operands),
+                " ".join(a.key if a.key == a.name else f"{a.key}({a.name})" for a in op.attrs),
+                _names(r.name for r in op.routes) or ("alias" if op.alias else "when planned"),
+                " ".join(_dtypes(op)),
+            )
+            for op in OPS.values()
+        ]
+        columns = [Column(c) for c in ("op", "operands", "attributes", "routes", "dtypes")]
+        show(Table("", columns, rows), "operands: ? optional, ... any number, # known when planned")
+    else:
+        _show_op(OPS[name])
+
+
+def _show_op(op: Op) -> None:
+    attrs = [(a.name, a.key, _type(a.type), "required" if a.default is None else _value(a.default)) for a in op.attrs]
+    routes = [
+        (r.name, "; ".join(n.text for n in r.must), "; ".join(n.text for n in r.prefer), r.why, r.source)
+        for r in op.routes
+    ]
+    show(
+        f"{op.name}({', '.join(_operand(o) for o in op.operands)}) -> {', '.join(op.outputs)}",
+        *([op.doc] if op.doc else []),
+        *([Table("", [Column(c) for c in ("attribute", "key", "type", "default")], attrs)] if attrs else []),
+        *([Table("", [Column(c) for c in ("route", "must", "prefer", "why", "source")], routes)] if routes else []),
+        *([f"example: vkconv explain {op.cases[0]}"] if op.cases and op.routes else []),
+    )
+
+
+def _load(path: Path) -> Graph:
+    from vkconv.graph import load_model
+
+    return load_model(path)
+
+
+def _weights(graph: Graph) -> str:
+    nbytes = sum(array.nbytes for array in graph.constants.values())
+    return f"{len(graph.constants)} constants of {bytes_str(nbytes)}"
+
+
+def _names(names: Any) -> str:
+    return " ".join(n or "-" for n in names)
+
+
+def _operand(operand: Any) -> str:
+    return f"{operand.name}{'...' * operand.variadic}{'#' * operand.host}{'?' * operand.optional}"
+
+
+def _dtypes(op: Op) -> list[str]:
+    """Element types of the operands that the op is tested with."""
+    from vkconv.ops.calls import parse_call
+
+    calls = [parse_call(case, {op.name: op}) for case in op.cases]
+    return sorted({str(spec.dtype) for call in calls for spec in call.operands.values() if spec is not None})
+
+
+def _type(type_: Any) -> str:
+    return (
+        type_.__name__ if type_ in (int, float, str, bool) else str(type_).partition(",")[0].replace("tuple[", "") + "s"
+    )
+
+
+def _value(value: AttrValue) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _attrs(attrs: Mapping[str, AttrValue]) -> str:
+    return " ".join(f"{key}={_value(value)}" for key, value in attrs.items())
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    cut = line[:_VALUE_CHARACTERS]
+    return line if cut == line else f"{cut}... ({len(text)} characters)"
+
+
+def _graph_data(graph: Graph) -> dict[str, Any]:
+    return {
+        "schema": "vkconv.show/1",
+        "name": graph.name,
+        "inputs": {n: {"shape": list(s.shape), "dtype": s.dtype} for n, s in graph.inputs.items()},
+        "outputs": list(graph.outputs),
+        "constants": len(graph.constants),
+        "constants_bytes": sum(array.nbytes for array in graph.constants.values()),
+        "metadata": dict(graph.metadata),
+        "nodes": [
+            {"name": n.name, "op": n.op, "inputs": n.inputs, "outputs": n.outputs, "attrs": _attrs(n.attrs)}
+            for n in graph.nodes
+        ],
+    }
+
+
+def _op_data(op: Op) -> dict[str, Any]:
+    return {
+        "op": op.name,
+        "doc": op.doc,
+        "operands": [
+            {"name": o.name, "optional": o.optional, "variadic": o.variadic, "host": o.host} for o in op.operands
+        ],
+        "outputs": list(op.outputs),
+        "attributes": [
+            {
+                "name": a.name,
+                "key": a.key,
+                "type": _type(a.type),
+                "default": None if a.default is None else _value(a.default),
+            }
+            for a in op.attrs
+        ],
+        "routes": [
+            {
+                "route": r.name,
+                "must": [n.text for n in r.must],
+                "prefer": [n.text for n in r.prefer],
+                "why": r.why,
+                "source": r.source,
+            }
+            for r in op.routes
+        ],
+        "dtypes": _dtypes(op),
+    }

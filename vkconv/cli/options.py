@@ -1,0 +1,67 @@
+"""Options that several commands share, and what their texts mean."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import typer
+
+from vkconv.core import InputError, Shape, UsageError, shape_str
+from vkconv.graph import TensorSpec
+from vkconv.ops.calls import parse_shape
+
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        "-d",
+        metavar="SEL",
+        envvar="VKCONV_DEVICE",
+        help="auto (discrete before integrated before CPU), an index of vkconv devices, or part of a name.",
+    ),
+]
+RouteOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--route",
+        metavar="OP=ROUTE|node:NAME=ROUTE",
+        envvar="VKCONV_ROUTE",
+        help="Force a route for an op or a node; repeat it, or separate several by commas. "
+        "A forced route may be slow, never wrong.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def parse_routes(texts: Iterable[str] | None) -> dict[str, str]:
+    """``["conv2d=direct,matmul=tiled", "node:n1=gemm"]`` as a dict; a later text outranks an earlier one."""
+    routes: dict[str, str] = {}
+    for text in ",".join(texts).split(",") if texts else ():
+        key, equals, route = text.strip().rpartition("=")
+        if not equals or not key or not route:
+            raise UsageError(f"--route {text!r} is not OP=ROUTE or node:NAME=ROUTE; vkconv ops lists ops and routes")
+        routes[key] = route
+    return routes
+
+
+def parse_shapes(texts: Iterable[str] | None) -> dict[str, Shape]:
+    """``["x=1x3x48x320"]`` as a dict of shapes."""
+    shapes: dict[str, Shape] = {}
+    for text in texts or ():
+        name, equals, shape = text.rpartition("=")
+        if not equals or not name or name in shapes:
+            problem = "is there twice" if name in shapes else "is not NAME=SHAPE"
+            raise UsageError(f"--shape {text!r} {problem}; write for example --shape x=1x3x48x320")
+        shapes[name] = parse_shape(shape)
+    return shapes
+
+
+def require_shapes(inputs: Mapping[str, TensorSpec], shapes: Mapping[str, Shape], option: str) -> None:
+    """InputError with a line to copy when inputs have unbound dimensions and no shape is given for them."""
+    missing = [name for name, spec in inputs.items() if not spec.is_static and name not in shapes]
+    if missing:
+        wanted = ", ".join(f"{name!r} is {shape_str(inputs[name].shape)}" for name in missing)
+        example = " ".join(
+            f"{option} {name}={shape_str(d if isinstance(d, int) else 1 for d in inputs[name].shape)}"
+            for name in missing
+        )
+        raise InputError(f"input {wanted}: say how large the named dimensions are, for example {example}")

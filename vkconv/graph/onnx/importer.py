@@ -1,0 +1,259 @@
+"""From an ONNX model to a `Graph`: names, inputs, constants, node order, and one error for all that is missing."""
+
+import dataclasses
+import heapq
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+import onnx.defs
+
+from vkconv.core import GraphError, ModelError, UnsupportedError, did_you_mean
+from vkconv.graph.ir import Dim, Graph, TensorSpec
+from vkconv.graph.onnx.proto import RefusedError, dtype_of, infer_types, read_attribute, read_model, read_tensor
+from vkconv.graph.onnx.rules import REASONS, RULES
+from vkconv.graph.onnx.view import Builder, NodeView
+
+OLDEST_OPSET = 7
+# An op that ONNX revised after this opset is refused; the rules hold for everything up to it.
+NEWEST_OPSET = 26
+_NAMES_SHOWN = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """One place in the model that vkconv has no equivalent for."""
+
+    kind: str  # the op type, or "input", "initializer"
+    name: str
+    reason: str
+
+
+def import_model(path: Path) -> Graph:
+    """See `vkconv.graph.onnx.load_onnx`."""
+    model = read_model(path)
+    try:
+        return _convert(model, path)
+    except UnsupportedError:
+        raise
+    except (GraphError, ModelError) as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def _convert(model: onnx.ModelProto, path: Path) -> Graph:
+    graph, folder = model.graph, path.parent
+    opset = _opset(model)
+    nodes = _in_order(graph)
+    problems: list[Problem] = []
+    if opset < OLDEST_OPSET:
+        reason = f"version {opset} is too old, the oldest is {OLDEST_OPSET}; convert with onnx.version_converter"
+        raise UnsupportedError(_report(path, [Problem("opset", "default domain", reason)]))
+    results = tuple(output.name for output in graph.output)
+    builder = Builder(
+        types=infer_types(model),
+        consumed=frozenset(name for node in nodes for name in node.input) | frozenset(results),
+        results=frozenset(results),
+        taken={name for node in nodes for name in node.output} | {i.name for i in graph.input},
+    )
+    for tensor in graph.initializer:
+        if tensor.name in builder.constants:
+            raise ModelError(f"two initializers are named {tensor.name!r}; names must differ")
+        try:
+            builder.constants[tensor.name] = read_tensor(tensor, folder, f"initializer {tensor.name!r}")
+        except RefusedError as refused:
+            problems.append(Problem("initializer", tensor.name, str(refused)))
+    for sparse in graph.sparse_initializer:
+        problems.append(Problem("initializer", sparse.values.name, "it is sparse; vkconv reads dense tensors"))
+    builder.taken.update(builder.constants)
+    initializers = {t.name for t in graph.initializer}
+    inputs = _inputs([i for i in graph.input if i.name not in initializers], problems)
+    for index, node in enumerate(nodes):
+        name = builder.node_name(node.name or f"{node.op_type}_{index}")
+        try:
+            _import_node(builder, node, name, opset, folder)
+        except RefusedError as refused:
+            problems.append(Problem(node.op_type, name, str(refused)))
+    if problems:
+        raise UnsupportedError(_report(path, problems))
+    used = {name for node in builder.nodes for name in node.inputs} | set(results)
+    return Graph(
+        inputs=inputs,
+        outputs=results,
+        nodes=tuple(builder.nodes),
+        constants={name: array for name, array in builder.constants.items() if name in used},
+        name=graph.name or path.stem,
+        metadata=_metadata(model, path, opset),
+    )
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if not versions:
+        raise ModelError("does not say which opset of the default domain it uses; export the model again")
+    return int(max(versions))
+
+
+def _metadata(model: onnx.ModelProto, path: Path, opset: int) -> dict[str, str]:
+    producer = f"{model.producer_name} {model.producer_version}".strip()
+    own = {"onnx.source": path.name, "onnx.producer": producer, "onnx.opset": str(opset)}
+    return {prop.key: prop.value for prop in model.metadata_props} | own
+
+
+def _in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes so that each comes after those it reads, otherwise in the model's order."""
+    outside = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    outside |= {i.name for i in graph.input} | {""}
+    maker: dict[str, int] = {}
+    for i, node in enumerate(graph.node):
+        for name in node.output:
+            if name in maker:
+                raise ModelError(
+                    f"{_title(node, i)} writes {name!r}, which {_title(graph.node[maker[name]])} writes too"
+                )
+            if name in outside and name:
+                raise ModelError(f"{_title(node, i)} writes {name!r}, which is an input or initializer")
+            if name:
+                maker[name] = i
+    waiting: list[int] = []
+    readers: dict[int, list[int]] = defaultdict(list)
+    for i, node in enumerate(graph.node):
+        makers = set()
+        for name in node.input:
+            if name in maker:
+                makers.add(maker[name])
+            elif name not in outside:
+                near = did_you_mean(name, [*maker, *outside])
+                raise ModelError(f"{_title(node, i)} reads {name!r}, which nothing in the model makes{near}")
+        waiting.append(len(makers))
+        for j in makers:
+            readers[j].append(i)
+    ready = [i for i, count in enumerate(waiting) if count == 0]
+    order: list[int] = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(i)
+        for j in readers[i]:
+            waiting[j] -= 1
+            if not waiting[j]:
+                heapq.heappush(ready, j)
+    if len(order) < len(graph.node):
+        stuck = [_title(graph.node[i], i) for i, count in enumerate(waiting) if count]
+        raise ModelError(f"nodes depend on each other in a circle, among them {', '.join(stuck[:_NAMES_SHOWN])}")
+    return [graph.node[i] for i in order]
+
+
+def _title(node: onnx.NodeProto, index: int | None = None) -> str:
+    return f"{node.op_type} node {node.name or f'number {index}'!r}"
+
+
+def _inputs(infos: Sequence[onnx.ValueInfoProto], problems: list[Problem]) -> dict[str, TensorSpec]:
+    """Specs of the graph's inputs. Open dimensions become names that are unique unless the model shares them."""
+    symbols: dict[str, str] = {}  # the model's name to ours
+    inputs: dict[str, TensorSpec] = {}
+    for info in infos:
+        if info.name in inputs:
+            raise ModelError(f"two inputs are named {info.name!r}; names must differ")
+        kind = info.type.WhichOneof("value")
+        if kind != "tensor_type":
+            problems.append(
+                Problem(
+                    "input", info.name, f"its type is {(kind or 'open').removesuffix('_type')}; vkconv has tensors only"
+                )
+            )
+            continue
+        tensor = info.type.tensor_type
+        if not tensor.HasField("shape"):
+            problems.append(Problem("input", info.name, "its rank is open; export with a shape, named where open"))
+            continue
+        try:
+            dtype = dtype_of(tensor.elem_type, "holds")
+        except RefusedError as refused:
+            problems.append(Problem("input", info.name, str(refused)))
+            continue
+        inputs[info.name] = TensorSpec(
+            tuple(_dim(d, f"{info.name}_d{i}", symbols) for i, d in enumerate(tensor.shape.dim)), dtype
+        )
+    return inputs
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension, default: str, symbols: dict[str, str]) -> Dim:
+    if dim.dim_value > 0:
+        return int(dim.dim_value)
+    named = dim.dim_param not in ("", "?", "-1")
+    key = f"named {dim.dim_param}" if named else f"open {default}"
+    if key not in symbols:
+        stem = re.sub(r"[^A-Za-z0-9_.]", "_", dim.dim_param if named else default)
+        stem = stem if stem[0].isalpha() or stem[0] == "_" else f"d_{stem}"
+        name, i = stem, 1
+        while name in symbols.values():
+            i += 1
+            name = f"{stem}_{i}"
+        symbols[key] = name
+    return symbols[key]
+
+
+def _import_node(builder: Builder, node: onnx.NodeProto, name: str, opset: int, folder: Path) -> None:
+    """Run the node's rule. Raises RefusedError with the reason where vkconv has no equivalent."""
+    if node.domain not in ("", "ai.onnx"):
+        raise RefusedError(f"it belongs to the domain {node.domain!r}; vkconv has ONNX's default domain only")
+    rule = RULES.get(node.op_type)
+    if rule is None:
+        reason = REASONS.get(node.op_type) or f"vkconv has no such op{did_you_mean(node.op_type, RULES)}"
+        raise RefusedError(reason)
+    what = f"{node.op_type} node {name!r}"
+    _check_signature(node, opset, what)
+    view = NodeView(
+        builder=builder,
+        name=name,
+        op_type=node.op_type,
+        version=opset,
+        inputs=tuple(node.input),
+        outputs=tuple(node.output),
+        attrs={a.name: read_attribute(a, folder, what) for a in node.attribute},
+    )
+    rule(view)
+    left = sorted(set(view.attrs) - view.read)
+    if left:
+        raise RefusedError(f"attribute {', '.join(map(repr, left))} is one that vkconv does not have")
+
+
+def _check_signature(node: onnx.NodeProto, opset: int, what: str) -> None:
+    """Hold a node against ONNX's own schema, so that rules can rely on operands and required attributes."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+    except onnx.defs.SchemaError:
+        raise RefusedError(f"opset {opset} has no such op; export the model again") from None
+    if schema.since_version > NEWEST_OPSET:
+        raise RefusedError(
+            f"its definition changed in opset {schema.since_version}; export with {NEWEST_OPSET} or older"
+        )
+    for kind, count, low, high in (
+        ("inputs", len(node.input), schema.min_input, schema.max_input),
+        ("outputs", len(node.output), schema.min_output, schema.max_output),
+    ):
+        if not low <= count <= high:
+            raise ModelError(f"{what} has {count} {kind}; ONNX opset {opset} wants {low} to {high}")
+    if any(not name for name in node.input[: schema.min_input]) or not node.output[0]:
+        raise ModelError(f"{what} leaves a required input or output empty")
+    given = {a.name for a in node.attribute}
+    foreign = sorted(given - set(schema.attributes))
+    if foreign:
+        raise RefusedError(f"attribute {', '.join(map(repr, foreign))} is not one of ONNX opset {opset}")
+    missing = [name for name, attr in schema.attributes.items() if attr.required and name not in given]
+    if missing:
+        raise ModelError(f"{what} lacks the attribute {', '.join(missing)}")
+
+
+def _report(path: Path, problems: Sequence[Problem]) -> str:
+    """Every problem, those with one reason together."""
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for problem in problems:
+        groups[problem.kind, problem.reason].append(problem.name)
+    lines = [f"{path}: vkconv cannot run this model, {len(problems)} places in it have no equivalent:"]
+    for (kind, reason), names in groups.items():
+        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+        lines.append(f"  {kind} ({', '.join(names[:_NAMES_SHOWN])}{more}): {reason}")
+    lines.append("Run `vkconv ops` for what there is; a model exported without these, or simplified, will load.")
+    return "\n".join(lines)

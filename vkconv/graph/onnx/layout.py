@@ -1,0 +1,245 @@
+"""Import rules for ops that move, reduce or resize values, and for those that compute shapes."""
+
+from functools import partial
+
+import numpy as np
+
+from vkconv.core import DType
+from vkconv.graph.ir import AttrValue
+from vkconv.graph.onnx.elementwise import Rule
+from vkconv.graph.onnx.view import NodeView
+
+_REDUCE = {
+    "ReduceL1": "l1",
+    "ReduceL2": "l2",
+    "ReduceLogSum": "log_sum",
+    "ReduceLogSumExp": "log_sum_exp",
+    "ReduceMax": "max",
+    "ReduceMean": "mean",
+    "ReduceMin": "min",
+    "ReduceProd": "prod",
+    "ReduceSum": "sum",
+    "ReduceSumSquare": "sum_square",
+}
+
+
+def _identity(n: NodeView) -> None:
+    if n.const(0) is not None and n.outputs[0] not in n.builder.results:
+        n.builder.alias[n.outputs[0]] = n.input(0)
+    else:
+        n.finish("identity", n.input(0))
+
+
+def _dropout(n: NodeView) -> None:
+    """The identity at inference."""
+    n.ignore("ratio", "seed", "is_test")
+    n.only_outputs(1, "its mask is used; export the model for inference")
+    if n.has(2) and n.const_scalar(2) != 0:
+        n.refuse("training_mode is not constantly false; export the model for inference")
+    n.finish("identity", n.input(0))
+
+
+def _reshape(n: NodeView) -> None:
+    inputs, attrs = n.host(shape=1)
+    if n.attr_flag("allowzero"):
+        attrs["allowzero"] = True
+    n.finish("reshape", n.input(0), *inputs, **attrs)
+
+
+def _flatten(n: NodeView) -> None:
+    n.finish("flatten", n.input(0), axis=n.attr_int("axis", 1))
+
+
+def _axes(op: str, n: NodeView) -> None:
+    """squeeze and unsqueeze: axes moved from an attribute to an input with opset 13."""
+    inputs, attrs = n.host(axes=1) if n.version >= 13 else _as_attr(n, "axes", "axes")
+    n.finish(op, n.input(0), *inputs, **attrs)
+
+
+def _as_attr(n: NodeView, name: str, to: str) -> tuple[list[str], dict[str, AttrValue]]:
+    """What `NodeView.host` gives, for opsets in which the operand is an attribute."""
+    return [], {to: n.attr_ints(name)} if n.has_attr(name) else {}
+
+
+def _transpose(n: NodeView) -> None:
+    n.finish("transpose", n.input(0), **_as_attr(n, "perm", "perm")[1])
+
+
+def _concat(n: NodeView) -> None:
+    n.finish("concat", *(n.input(i) for i in range(len(n.inputs))), axis=n.attr_int("axis", 1))
+
+
+def _slice(n: NodeView) -> None:
+    if n.version < 10:
+        attrs = {name: n.attr_ints(name) for name in ("starts", "ends", "axes") if n.has_attr(name)}
+        n.finish("slice", n.input(0), **attrs)
+        return
+    inputs, found = n.host(starts=1, ends=2, axes=3, steps=4)
+    n.finish("slice", n.input(0), *inputs, **found)
+
+
+def _split(n: NodeView) -> None:
+    n.ignore("num_outputs")  # as many as the node has outputs, which every opset says
+    inputs, attrs = n.host(sizes=1) if n.version >= 13 else _as_attr(n, "split", "sizes")
+    n.finish("split", n.input(0), *inputs, axis=n.attr_int("axis", 0), num_outputs=len(n.outputs), **attrs)
+
+
+def _expand(n: NodeView) -> None:
+    inputs, attrs = n.host(shape=1)
+    n.finish("expand", n.input(0), *inputs, **attrs)
+
+
+def _tile(n: NodeView) -> None:
+    inputs, attrs = n.host(repeats=1)
+    n.finish("tile", n.input(0), *inputs, **attrs)
+
+
+def _pad(n: NodeView) -> None:
+    mode = n.attr_str("mode", "constant")
+    if mode not in ("constant", "reflect", "edge"):
+        n.refuse(f"mode={mode!r}; vkconv has constant, reflect and edge")
+    if n.version < 11:
+        n.finish("pad", n.input(0), mode=mode, pads=n.attr_ints("pads"), value=n.attr_float("value", 0.0))
+        return
+    inputs, attrs = n.host("value", pads=1, value=2, axes=3)
+    n.finish("pad", n.input(0), *inputs, mode=mode, **attrs)
+
+
+def _gather(n: NodeView) -> None:
+    n.finish("gather", n.input(0), n.input(1), axis=n.attr_int("axis", 0))
+
+
+def _reduce(op: str, n: NodeView) -> None:
+    """Axes moved from an attribute to an input with opset 18, for the sum with 13."""
+    keepdims = n.attr_flag("keepdims", True)
+    by_input = n.version >= (13 if op == "sum" else 18)
+    inputs, attrs = n.host(axes=1) if by_input else _as_attr(n, "axes", "axes")
+    if by_input and n.attr_flag("noop_with_empty_axes"):
+        if inputs:
+            n.refuse("noop_with_empty_axes=1 with axes computed at run time; vkconv needs constant axes")
+        if not attrs.get("axes"):
+            if op not in ("sum", "mean", "max", "min", "prod"):
+                n.refuse("noop_with_empty_axes=1 without axes; remove the node or name its axes")
+            n.finish("identity", n.input(0))
+            return
+    n.finish("reduce", n.input(0), *inputs, op=op, keepdims=keepdims, **attrs)
+
+
+def _softmax(log: bool, n: NodeView) -> None:
+    """Before opset 13 the input counts as a matrix: every dimension from axis on is one row."""
+    if n.version >= 13:
+        n.finish("softmax", n.input(0), axis=n.attr_int("axis", -1), log=log)
+        return
+    axis, rank = n.attr_int("axis", 1), n.rank(0)
+    if axis == -1 or (rank is not None and axis == rank - 1):
+        n.finish("softmax", n.input(0), axis=-1, log=log)
+        return
+    rows = n.emit("softmax", n.emit("flatten", n.input(0), axis=axis), axis=1, log=log)
+    n.finish("reshape", rows, n.emit("shape", n.input(0)), allowzero=True)
+
+
+def _resize(n: NodeView) -> None:
+    """Resize 10 and Upsample sample asymmetrically and round down; Resize 11 and later say how."""
+    mode = n.attr_str("mode", "nearest")
+    if mode not in ("nearest", "linear"):
+        n.refuse(f"mode={mode!r}; vkconv has nearest and linear")
+    attrs: dict[str, AttrValue] = {"mode": mode, "coordinate": "asymmetric", "nearest": "floor"}
+    if n.op_type == "Resize" and n.version >= 11:
+        _resize_options(n, attrs)
+        scales, sizes = 2, 3
+    else:
+        scales, sizes = 1, 4
+    if n.has(sizes):
+        inputs, found = n.host(sizes=sizes)
+        n.finish("resize", n.input(0), *inputs, **attrs, **found)
+        return
+    factors = n.attr_floats("scales") if n.op_type == "Upsample" and n.version < 9 else _const_floats(n, scales)
+    n.finish("resize", n.input(0), **attrs, scales=factors)
+
+
+def _resize_options(n: NodeView, attrs: dict[str, AttrValue]) -> None:
+    n.ignore("cubic_coeff_a", "extrapolation_value")  # of modes that are refused
+    if n.attr_flag("exclude_outside") or n.attr_flag("antialias"):
+        n.refuse("exclude_outside or antialias is set; vkconv samples without them")
+    if n.has_attr("axes"):
+        n.refuse("attribute 'axes' selects dimensions; export with sizes or scales for all of them")
+    policy = n.attr_str("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        n.refuse(f"keep_aspect_ratio_policy={policy!r}; vkconv has stretch")
+    coordinate = n.attr_str("coordinate_transformation_mode", "half_pixel")
+    if coordinate not in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"):
+        n.refuse(f"coordinate_transformation_mode={coordinate!r}; vkconv has half_pixel, asymmetric, ...")
+    attrs["coordinate"] = coordinate
+    attrs["nearest"] = n.attr_str("nearest_mode", "round_prefer_floor")
+
+
+def _const_floats(n: NodeView, i: int) -> tuple[float, ...]:
+    array = n.const(i)
+    if array is None:
+        n.refuse("its scales are computed at run time; export with sizes, or with constant scales")
+    return tuple(float(v) for v in array.reshape(-1))
+
+
+def _shape(n: NodeView) -> None:
+    n.finish("shape", n.input(0), **{name: n.attr_int(name, 0) for name in ("start", "end") if n.has_attr(name)})
+
+
+def _size(n: NodeView) -> None:
+    n.finish("size", n.input(0))
+
+
+def _constant(n: NodeView) -> None:
+    for name, dtype in (("value_float", DType.F32), ("value_int", DType.I64)):
+        if n.has_attr(name):
+            number = n.attr_float(name, 0.0) if dtype.is_float else n.attr_int(name, 0)
+            n.builder.constants[n.outputs[0]] = np.asarray(number, dtype.numpy)
+            return
+    for name, dtype in (("value_floats", DType.F32), ("value_ints", DType.I64)):
+        if n.has_attr(name):
+            n.builder.constants[n.outputs[0]] = np.asarray(
+                n.attr_floats(name) if dtype.is_float else n.attr_ints(name), dtype.numpy
+            )
+            return
+    if not n.has_attr("value"):
+        n.refuse(f"it holds {', '.join(n.attrs) or 'no value'}; vkconv reads numeric tensors")
+    n.builder.constants[n.outputs[0]] = n.attr_tensor("value")
+
+
+def _constant_of_shape(n: NodeView) -> None:
+    fill = n.attr_tensor("value") if n.has_attr("value") else np.zeros(1, np.float32)
+    if fill.size != 1:
+        n.refuse(f"its value has {fill.size} elements; ONNX wants one")
+    inputs, attrs = n.host(shape=0)
+    n.finish("constant_of_shape", *inputs, **attrs, value=float(fill.reshape(-1)[0]), dtype=str(DType.of(fill.dtype)))
+
+
+def _range(n: NodeView) -> None:
+    n.finish("range", *(n.input(i) for i in range(3)), dtype=str(n.dtype(0)))
+
+
+RULES: dict[str, Rule] = {
+    **{name: partial(_reduce, op) for name, op in _REDUCE.items()},
+    "Identity": _identity,
+    "Dropout": _dropout,
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Squeeze": partial(_axes, "squeeze"),
+    "Unsqueeze": partial(_axes, "unsqueeze"),
+    "Transpose": _transpose,
+    "Concat": _concat,
+    "Slice": _slice,
+    "Split": _split,
+    "Expand": _expand,
+    "Tile": _tile,
+    "Pad": _pad,
+    "Gather": _gather,
+    "Softmax": partial(_softmax, False),
+    "LogSoftmax": partial(_softmax, True),
+    "Resize": _resize,
+    "Upsample": _resize,
+    "Shape": _shape,
+    "Size": _size,
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+}

@@ -1,0 +1,254 @@
+"""Reading ONNX protobufs: the file, tensors with their external data, attributes, value types and ranks."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx.numpy_helper
+import onnx.shape_inference
+
+from vkconv.core import Array, DType, ModelError, bytes_str
+
+DTYPES: dict[int, DType] = {
+    onnx.TensorProto.FLOAT: DType.F32,
+    onnx.TensorProto.FLOAT16: DType.F16,
+    onnx.TensorProto.INT64: DType.I64,
+    onnx.TensorProto.INT32: DType.I32,
+    onnx.TensorProto.UINT32: DType.U32,
+    onnx.TensorProto.INT8: DType.I8,
+    onnx.TensorProto.UINT8: DType.U8,
+    onnx.TensorProto.BOOL: DType.BOOL,
+}
+
+# Shape inference needs the values of shape-like constants only; larger ones travel as their type.
+_SMALL_ELEMENTS = 64
+# No model has tensors of more dimensions; a damaged one may say so.
+_MAX_RANK = 64
+
+
+class RefusedError(Exception):
+    """Something well-formed that vkconv does not have; the importer collects these into one error."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Opaque:
+    """An attribute value no rule reads, such as a subgraph; ``what`` names its kind for the refusal."""
+
+    what: str
+
+
+AttrData = int | float | str | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Opaque
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ValueType:
+    """What shape inference found out about a value; None where it could not."""
+
+    rank: int | None
+    dtype: DType | None
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """The parsed model, its local functions inlined, external data still outside. Raises ModelError."""
+    again = "export or download the model again"
+    if not path.exists():
+        raise ModelError(f"{path}: there is no such file; check the path")
+    if not path.is_file():
+        raise ModelError(f"{path}: is a directory or device, not a file; name the .onnx file itself")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    if not data:
+        raise ModelError(f"{path}: the file is empty; {again}")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # protobuf has no common base for what its parsers raise
+        raise ModelError(f"{path}: is not an ONNX model, or a truncated one ({error}); {again}") from None
+    if not _is_text(model):
+        raise ModelError(f"{path}: a name in the model is not UTF-8 text; {again}")
+    if not model.HasField("graph") or not model.graph.output:
+        raise ModelError(f"{path}: holds no ONNX graph with outputs ({bytes_str(len(data))} read); {again}")
+    if model.functions:
+        try:
+            model = onnx.inliner.inline_local_functions(model)
+        except Exception as error:  # a C++ binding: what it raises for a malformed model is not specified
+            raise ModelError(f"{path}: the model's local functions cannot be inlined ({error}); {again}") from None
+    return model
+
+
+def _is_text(model: onnx.ModelProto) -> bool:
+    """Whether every name is text: protobuf gives bytes, or raises, for one that is not UTF-8."""
+    graph = model.graph
+    try:
+        names: list[object] = [graph.name, model.producer_name, model.producer_version]
+        names += [text for prop in model.metadata_props for text in (prop.key, prop.value)]
+        names += [entry.domain for entry in model.opset_import]
+        names += [info.name for info in (*graph.input, *graph.output)]
+        names += [dim.dim_param for info in graph.input for dim in info.type.tensor_type.shape.dim]
+        for tensor in graph.initializer:
+            names += [tensor.name, *(text for entry in tensor.external_data for text in (entry.key, entry.value))]
+        for node in graph.node:
+            names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+            names += [attribute.name for attribute in node.attribute]
+    except UnicodeDecodeError:
+        return False
+    return all(isinstance(name, str) for name in names)
+
+
+def dtype_of(elem_type: int, verb: str) -> DType:
+    """vkconv's element type for an ONNX one; RefusedError saying ``verb`` and the type where there is none."""
+    if elem_type in DTYPES:
+        return DTYPES[elem_type]
+    if elem_type not in onnx.TensorProto.DataType.values():
+        raise ModelError(f"it {verb} element type number {elem_type}, which ONNX does not define")
+    name = onnx.TensorProto.DataType.Name(elem_type).lower()
+    raise RefusedError(f"it {verb} {name}; vkconv has {', '.join(DTYPES.values())}")
+
+
+def read_tensor(tensor: onnx.TensorProto, folder: Path, what: str) -> Array:
+    """The array of a tensor, external data mapped into memory. Raises ModelError, or RefusedError for its type."""
+    dtype = dtype_of(tensor.data_type, "holds")
+    shape = tuple(tensor.dims)
+    if any(d < 0 for d in shape):
+        raise ModelError(f"{what} has a negative dimension in its shape {shape}; the file is damaged")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _read_external(tensor, folder, dtype, shape, what)
+    try:
+        array = onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ModelError(f"{what} of shape {shape} does not hold what it declares ({error})") from None
+    return np.asarray(array, dtype.numpy)
+
+
+def _read_external(tensor: onnx.TensorProto, folder: Path, dtype: DType, shape: tuple[int, ...], what: str) -> Array:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    file = (folder / location).resolve()
+    if not location or not file.is_relative_to(folder.resolve()):
+        raise ModelError(
+            f"{what}: its external data {location!r} lies outside the model's folder {folder}; move it there"
+        )
+    if not file.is_file():
+        raise ModelError(f"{what}: its external data file {file} is missing; put it beside the model")
+    nbytes = math.prod(shape) * dtype.nbytes
+    try:
+        offset = int(entries.get("offset", "0"))
+        length = int(entries.get("length", str(nbytes)))
+    except ValueError:
+        raise ModelError(f"{what}: external data offset or length is not a number ({entries})") from None
+    size = file.stat().st_size
+    if length != nbytes:
+        raise ModelError(f"{what}: {length} external bytes declared, shape {shape} of {dtype} needs {nbytes}")
+    if offset < 0 or offset + length > size:
+        raise ModelError(f"{what}: bytes {offset} to {offset + length} wanted from {file}, which has {size}")
+    if not nbytes:
+        return np.empty(shape, dtype.numpy)
+    return np.asarray(np.memmap(file, dtype.numpy, mode="r", offset=offset, shape=shape))
+
+
+def read_attribute(attribute: onnx.AttributeProto, folder: Path, what: str) -> AttrData:
+    """An attribute's value; kinds that no rule can use come as `Opaque`."""
+    kinds = onnx.AttributeProto
+    match attribute.type:
+        case kinds.INT:
+            return int(attribute.i)
+        case kinds.FLOAT:
+            return float(attribute.f)
+        case kinds.STRING:
+            return attribute.s.decode("utf-8", "replace")
+        case kinds.TENSOR:
+            return read_tensor(attribute.t, folder, f"attribute {attribute.name!r} of {what}")
+        case kinds.INTS:
+            return tuple(int(i) for i in attribute.ints)
+        case kinds.FLOATS:
+            return tuple(float(f) for f in attribute.floats)
+        case kinds.STRINGS:
+            return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
+        case kinds.GRAPH | kinds.GRAPHS:
+            return Opaque("a subgraph")
+        case other:
+            return Opaque(f"of kind {other}")
+
+
+def infer_types(model: onnx.ModelProto) -> dict[str, ValueType]:
+    """Ranks and element types of as many values as ONNX's own shape inference can tell.
+
+    The model's own ``value_info`` is not believed, and large constants go in as types, not values.
+    """
+    slim = onnx.ModelProto(ir_version=max(8, model.ir_version), opset_import=model.opset_import)
+    slim.graph.name = "types"
+    initializers = {t.name for t in model.graph.initializer}
+    slim.graph.input.extend(i for i in model.graph.input if i.name not in initializers)
+    for tensor in model.graph.initializer:
+        if _is_small(tensor):
+            slim.graph.initializer.append(tensor)
+        else:
+            slim.graph.input.append(_typed(tensor.name, tensor))
+    for node in model.graph.node:
+        tensors = [a.t for a in node.attribute if a.type == onnx.AttributeProto.TENSOR]
+        if node.op_type == "Constant" and tensors and node.output and not _is_small(tensors[0]):
+            slim.graph.input.append(_typed(node.output[0], tensors[0]))
+        else:
+            slim.graph.node.append(node)
+    for output in model.graph.output:
+        slim.graph.output.add().name = output.name
+    graph = slim.graph
+    try:
+        while True:
+            graph = onnx.shape_inference.infer_shapes(slim, data_prop=True).graph
+            if not _add_computed_shapes(slim.graph, graph):
+                break
+    except Exception:  # a C++ binding that raises several types; without it fewer ranks are known, no more
+        graph = slim.graph
+    known = {info.name: _value_type(info) for info in _infos(graph)}
+    known |= {t.name: ValueType(len(t.dims), DTYPES.get(t.data_type)) for t in graph.initializer}
+    return known
+
+
+def _add_computed_shapes(slim: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
+    """Write down the ranks that follow from the length of a computed shape, which ONNX leaves open.
+
+    Returns whether there was one, so that inference can go on from it.
+    """
+    infos = {info.name: info.type.tensor_type for info in _infos(inferred)}
+    told = {info.name for info in slim.value_info}
+    added = False
+    for node in slim.node:
+        position = {"Reshape": 1, "ConstantOfShape": 0}.get(node.op_type)
+        if position is None or len(node.input) <= position or not node.output:
+            continue
+        output, shape = infos.get(node.output[0]), infos.get(node.input[position])
+        if output is None or output.HasField("shape") or shape is None or node.output[0] in told:
+            continue
+        dims = shape.shape.dim
+        rank = dims[0].dim_value if len(dims) == 1 else 0
+        if 0 < rank <= _MAX_RANK:
+            slim.value_info.append(onnx.helper.make_tensor_value_info(node.output[0], output.elem_type, [None] * rank))
+            added = True
+    return added
+
+
+def _infos(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
+    yield from graph.value_info
+    yield from graph.output
+    yield from graph.input
+
+
+def _value_type(info: onnx.ValueInfoProto) -> ValueType:
+    tensor = info.type.tensor_type
+    return ValueType(len(tensor.shape.dim) if tensor.HasField("shape") else None, DTYPES.get(tensor.elem_type))
+
+
+def _is_small(tensor: onnx.TensorProto) -> bool:
+    external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    return not external and math.prod(tensor.dims) <= _SMALL_ELEMENTS
+
+
+def _typed(name: str, tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))

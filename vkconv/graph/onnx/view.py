@@ -1,0 +1,212 @@
+"""What an import rule sees: one ONNX node with typed access to its parts, and ways to emit vkconv nodes."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vkconv.core import Array, DType, ModelError, shape_str
+from vkconv.graph.ir import AttrValue, Node
+from vkconv.graph.onnx.proto import AttrData, Opaque, RefusedError, ValueType
+
+_Kind = TypeVar("_Kind", bound=AttrData)
+
+
+@dataclasses.dataclass
+class Builder:
+    """The graph while it grows: nodes, constants, names taken, and what is known of each value."""
+
+    types: Mapping[str, ValueType]
+    consumed: frozenset[str]  # values that a node or the graph's outputs read
+    results: frozenset[str]  # the graph's outputs
+    taken: set[str]
+    constants: dict[str, Array] = dataclasses.field(default_factory=dict)
+    nodes: list[Node] = dataclasses.field(default_factory=list)
+    # Identity of a constant is the constant itself: exporters share weights that way.
+    alias: dict[str, str] = dataclasses.field(default_factory=dict)
+    node_names: set[str] = dataclasses.field(default_factory=set)
+
+    def fresh(self, stem: str) -> str:
+        """A value name that nothing in the model uses."""
+        return _unique(stem, self.taken)
+
+    def node_name(self, stem: str) -> str:
+        return _unique(stem, self.node_names)
+
+    def constant(self, stem: str, array: Array) -> str:
+        """A new constant; returns its name."""
+        name = self.fresh(stem)
+        self.constants[name] = array
+        return name
+
+
+def _unique(stem: str, taken: set[str]) -> str:
+    name, i = stem, 1
+    while name in taken:
+        i += 1
+        name = f"{stem}_{i}"
+    taken.add(name)
+    return name
+
+
+@dataclasses.dataclass
+class NodeView:
+    """One ONNX node. Attribute reads are recorded: one that no rule read is refused, never dropped."""
+
+    builder: Builder
+    name: str
+    op_type: str
+    version: int  # the opset of the model
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, AttrData]
+    read: set[str] = dataclasses.field(default_factory=set)
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise RefusedError(reason)
+
+    # Attributes, by the kind ONNX gives them.
+
+    def has_attr(self, name: str) -> bool:
+        return name in self.attrs
+
+    def attr_int(self, name: str, default: int) -> int:
+        return self._attr(name, int, default)
+
+    def attr_flag(self, name: str, default: bool = False) -> bool:
+        return bool(self._attr(name, int, int(default)))
+
+    def attr_float(self, name: str, default: float) -> float:
+        return self._attr(name, float, default)
+
+    def attr_str(self, name: str, default: str) -> str:
+        return self._attr(name, str, default)
+
+    def attr_ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        values: tuple[Any, ...] = self._attr(name, tuple, default)
+        if not all(isinstance(v, int) for v in values):
+            self._mistyped(name, values, "integers")
+        return values
+
+    def attr_floats(self, name: str) -> tuple[float, ...]:
+        values: tuple[Any, ...] = self._attr(name, tuple, ())
+        if not all(isinstance(v, float) for v in values):
+            self._mistyped(name, values, "floats")
+        return values
+
+    def attr_tensor(self, name: str) -> Array:
+        """A tensor attribute that is known to be there."""
+        return self._attr(name, np.ndarray, np.empty(0))
+
+    def ignore(self, *names: str) -> None:
+        """Declare attributes without effect on inference."""
+        self.read.update(names)
+
+    def _attr(self, name: str, kind: type[_Kind], default: _Kind) -> _Kind:
+        self.read.add(name)
+        value = self.attrs.get(name, default)
+        if isinstance(value, Opaque):
+            self.refuse(f"attribute {name!r} is {value.what}")
+        if not isinstance(value, kind):
+            self._mistyped(name, value, kind.__name__)
+        return value
+
+    def _mistyped(self, name: str, value: object, kind: str) -> NoReturn:
+        raise ModelError(f"{self.op_type} node {self.name!r}: attribute {name!r} is {value!r}, ONNX wants {kind}")
+
+    # Operands.
+
+    def input(self, i: int) -> str:
+        """Name of input i, "" where absent."""
+        name = self.inputs[i] if i < len(self.inputs) else ""
+        return self.builder.alias.get(name, name)
+
+    def has(self, i: int) -> bool:
+        return bool(self.input(i))
+
+    def const(self, i: int) -> Array | None:
+        """The array of input i where the model fixes it, else None."""
+        return self.builder.constants.get(self.input(i))
+
+    def const_ints(self, i: int) -> tuple[int, ...] | None:
+        array = self.const(i)
+        if array is None:
+            return None
+        if array.dtype.kind not in "iu":
+            raise ModelError(
+                f"{self.op_type} node {self.name!r}: input {i} ({self.input(i)!r}) holds {array.dtype}, not integers"
+            )
+        return tuple(int(v) for v in array.reshape(-1))
+
+    def const_scalar(self, i: int) -> float | None:
+        """The single number of a constant input; refuses constants with several."""
+        array = self.const(i)
+        if array is None:
+            return None
+        if array.size != 1:
+            self.refuse(f"input {i} must be one number, it has shape {shape_str(array.shape)}")
+        return float(array.reshape(-1)[0])
+
+    def rank(self, i: int) -> int | None:
+        """Rank of input i where it can be told from the model."""
+        array = self.const(i)
+        if array is not None:
+            return array.ndim
+        known = self.builder.types.get(self.input(i))
+        return known.rank if known else None
+
+    def need_rank(self, i: int) -> int:
+        rank = self.rank(i)
+        if rank is None:
+            self.refuse(f"the rank of input {i} ({self.input(i)!r}) cannot be told from the model")
+        return rank
+
+    def dtype(self, i: int) -> DType:
+        """Element type of input i; f32 where it cannot be told."""
+        array = self.const(i)
+        if array is not None:
+            return DType.of(array.dtype)
+        known = self.builder.types.get(self.input(i))
+        return (known.dtype if known else None) or DType.F32
+
+    def host(self, number: str = "", **positions: int) -> tuple[list[str], dict[str, AttrValue]]:
+        """Operands that steer an op (shape, axes, value): constants as attributes, others as node inputs.
+
+        ``positions`` maps vkconv's operand name to the ONNX input, in vkconv's operand order. The operand
+        named ``number`` is one float, all others are lists of integers.
+        """
+        inputs: list[str] = []
+        attrs: dict[str, AttrValue] = {}
+        for name, i in positions.items():
+            value = self.const_scalar(i) if name == number else self.const_ints(i)
+            inputs.append(self.input(i) if value is None else "")
+            if value is not None:
+                attrs[name] = value
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        return inputs, attrs
+
+    def only_outputs(self, count: int, reason: str) -> None:
+        """Refuse the node where an output beyond ``count`` is used."""
+        for output in self.outputs[count:]:
+            if output and output in self.builder.consumed:
+                self.refuse(reason)
+        self.outputs = self.outputs[:count]
+
+    # Emitting.
+
+    def emit(self, op: str, /, *inputs: str, **attrs: AttrValue) -> str:
+        """An intermediate node with one output; returns the value's name."""
+        value = self.builder.fresh(f"{self.outputs[0]}/{op}")
+        self.builder.nodes.append(Node(self.builder.node_name(f"{self.name}/{op}"), op, inputs, (value,), attrs))
+        return value
+
+    def finish(self, op: str, /, *inputs: str, **attrs: AttrValue) -> None:
+        """The node that writes the ONNX node's outputs and bears its name; the last one a rule emits."""
+        self.builder.nodes.append(Node(self.name, op, inputs, self.outputs, attrs))
+
+    def number(self, value: npt.ArrayLike, dtype: DType) -> str:
+        """A new constant."""
+        return self.builder.constant(f"{self.outputs[0]}/const", np.asarray(value, dtype.numpy))

@@ -1,0 +1,149 @@
+"""Import rules for convolution, pooling, normalization and matrix products."""
+
+from functools import partial
+
+import numpy as np
+
+from vkconv.core import Array
+from vkconv.graph.ir import AttrValue
+from vkconv.graph.onnx.elementwise import Rule
+from vkconv.graph.onnx.view import NodeView
+
+_AUTO_PAD = {"NOTSET": "explicit", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
+
+
+def _window(n: NodeView, spatial: int) -> dict[str, AttrValue]:
+    """stride, dilation, padding (t, l, b, r) and auto_pad of a window over 1 or 2 spatial dimensions.
+
+    One spatial dimension is W of an image of height 1.
+    """
+    if spatial not in (1, 2):
+        n.refuse(f"{spatial} spatial dimensions; vkconv has 1 and 2")
+    auto_pad = n.attr_str("auto_pad", "NOTSET")
+    if auto_pad not in _AUTO_PAD:
+        n.refuse(f"auto_pad={auto_pad!r}; ONNX has {', '.join(_AUTO_PAD)}")
+    lengths = {"strides": spatial, "dilations": spatial, "pads": 2 * spatial}
+    found = {name: n.attr_ints(name) or (int(name != "pads"),) * count for name, count in lengths.items()}
+    for name, count in lengths.items():
+        if len(found[name]) != count:
+            n.refuse(f"{name}={found[name]} for {spatial} spatial dimensions; {count} numbers belong there")
+    strides, dilations, pads = found["strides"], found["dilations"], found["pads"]
+    if spatial == 1:
+        strides, dilations, pads = (1, *strides), (1, *dilations), (0, pads[0], 0, pads[1])
+    if auto_pad != "NOTSET":
+        pads = (0, 0, 0, 0)
+    return {"stride": strides, "dilation": dilations, "padding": pads, "auto_pad": _AUTO_PAD[auto_pad]}
+
+
+def _conv(n: NodeView) -> None:
+    kernel = n.attr_ints("kernel_shape")
+    weights = n.const(1)
+    rank = n.rank(1)
+    spatial = rank - 2 if rank is not None else len(kernel) or n.need_rank(0) - 2
+    if weights is not None and kernel and tuple(weights.shape[2:]) != kernel:
+        n.refuse(f"kernel_shape={kernel} but the weights have shape {weights.shape}")
+    attrs = _window(n, spatial) | {"groups": n.attr_int("group", 1)}
+    bias = [n.input(2)] if n.has(2) else []
+    if spatial == 2:
+        n.finish("conv2d", n.input(0), n.input(1), *bias, **attrs)
+        return
+    if weights is None:
+        w = n.emit("unsqueeze", n.input(1), axes=(2,))
+    else:
+        w = n.builder.constant(f"{n.input(1)}/2d", np.expand_dims(weights, 2))
+    y = n.emit("conv2d", n.emit("unsqueeze", n.input(0), axes=(2,)), w, *bias, **attrs)
+    n.finish("squeeze", y, axes=(2,))
+
+
+def _pool(kind: str, n: NodeView) -> None:
+    kernel = n.attr_ints("kernel_shape")
+    n.ignore("storage_order")  # the layout of the indices output, which is refused where used
+    n.only_outputs(1, "its output of indices is used; vkconv makes values only")
+    attrs = _window(n, len(kernel)) | {"kind": kind, "ceil_mode": n.attr_flag("ceil_mode")}
+    if kind == "avg":
+        attrs["count_include_pad"] = n.attr_flag("count_include_pad")
+    if len(kernel) == 2:
+        n.finish("pool2d", n.input(0), kernel=kernel, **attrs)
+        return
+    y = n.emit("pool2d", n.emit("unsqueeze", n.input(0), axes=(2,)), kernel=(1, *kernel), **attrs)
+    n.finish("squeeze", y, axes=(2,))
+
+
+def _global_pool(op: str, n: NodeView) -> None:
+    rank = n.need_rank(0)
+    if rank < 3:
+        n.refuse(f"its input has rank {rank}; pooling wants N, C and at least one spatial dimension")
+    n.finish("reduce", n.input(0), op=op, axes=tuple(range(2, rank)), keepdims=True)
+
+
+def _batch_norm(n: NodeView) -> None:
+    n.ignore("momentum")
+    if n.attr_flag("training_mode"):
+        n.refuse("training_mode=1; export the model for inference")
+    if not n.attr_flag("spatial", True):
+        n.refuse("spatial=0 (statistics per element); vkconv normalizes per channel")
+    n.only_outputs(1, "its running statistics are used; export the model for inference")
+    n.finish("batch_norm", *(n.input(i) for i in range(5)), eps=n.attr_float("epsilon", 1e-5))
+
+
+def _layer_norm(n: NodeView) -> None:
+    n.only_outputs(1, "its outputs Mean or InvStdDev are used; vkconv makes the normalized value only")
+    if n.attr_int("stash_type", 1) != 1:
+        n.refuse(f"stash_type={n.attr_int('stash_type', 1)}; vkconv computes the statistics in float32")
+    bias = [n.input(2)] if n.has(2) else []
+    attrs = {"axis": n.attr_int("axis", -1), "eps": n.attr_float("epsilon", 1e-5)}
+    n.finish("layer_norm", n.input(0), n.input(1), *bias, **attrs)
+
+
+def _matmul(n: NodeView) -> None:
+    """Rank 1 operands are a row on the left, a column on the right, and the added dimension goes again."""
+    a, b = n.input(0), n.input(1)
+    gone: list[int] = []
+    if n.rank(0) == 1:
+        a = n.emit("unsqueeze", a, axes=(0,))
+        gone.append(-2)
+    if n.rank(1) == 1:
+        b = n.emit("unsqueeze", b, axes=(1,))
+        gone.append(-1)
+    if not gone:
+        n.finish("matmul", a, b)
+    else:
+        n.finish("squeeze", n.emit("matmul", a, b), axes=tuple(gone))
+
+
+def _gemm(n: NodeView) -> None:
+    """alpha * A' * B' + beta * C; a C that is one row becomes the bias, any other is added."""
+    alpha, beta = n.attr_float("alpha", 1.0), n.attr_float("beta", 1.0)
+    attrs: dict[str, AttrValue] = {"trans_a": n.attr_flag("transA"), "trans_b": n.attr_flag("transB")}
+    if alpha != 1.0:
+        attrs["alpha"] = alpha
+    if not n.has(2) or beta == 0.0:
+        n.finish("matmul", n.input(0), n.input(1), **attrs)
+        return
+    c = n.const(2)
+    if c is not None and _is_row(c, n.const(1), bool(attrs["trans_b"])):
+        row = n.input(2) if c.ndim == 1 else n.number(c.reshape(-1), n.dtype(2))
+        n.finish("matmul", n.input(0), n.input(1), row, **attrs, **({} if beta == 1.0 else {"beta": beta}))
+        return
+    scaled = n.input(2) if beta == 1.0 else n.emit("mul", n.input(2), n.number(beta, n.dtype(2)))
+    n.finish("add", n.emit("matmul", n.input(0), n.input(1), **attrs), scaled)
+
+
+def _is_row(c: Array, b: Array | None, trans_b: bool) -> bool:
+    """Whether C holds one number per column of the product, so that no broadcasting along n is left."""
+    if c.ndim not in (1, 2) or c.size != c.shape[-1]:
+        return False
+    return c.size > 1 or (b is not None and b.ndim == 2 and b.shape[0 if trans_b else 1] == 1)
+
+
+RULES: dict[str, Rule] = {
+    "Conv": _conv,
+    "MaxPool": partial(_pool, "max"),
+    "AveragePool": partial(_pool, "avg"),
+    "GlobalAveragePool": partial(_global_pool, "mean"),
+    "GlobalMaxPool": partial(_global_pool, "max"),
+    "BatchNormalization": _batch_norm,
+    "LayerNormalization": _layer_norm,
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+}

@@ -1,0 +1,116 @@
+"""2-D convolution (cross-correlation, as networks define it) with groups, bias and a fused activation.
+
+x is (N, C_in, H, W), w is (C_out, C_in / groups, KH, KW), b is (C_out), y is (N, C_out, OH, OW). A 1-D
+convolution comes as H = 1.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv.core import Array, GraphError, shape_str
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.activation import activation, apply
+from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.conv2d_routes import ROUTES
+from vkconv.ops.windows import explicit_padding, out_extent, pair, windows
+from vkconv.route import Call
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x, w, b = specs["x"], specs["w"], specs.get("b")
+    assert x is not None and w is not None
+    if len(x.shape) != 4 or len(w.shape) != 4:
+        raise GraphError(f"conv2d takes x (N, C, H, W) and w (C_out, C_in/groups, KH, KW), not {x} and {w}")
+    if not x.dtype.is_float or any(s.dtype != x.dtype for s in (w, b) if s is not None):
+        raise GraphError(f"conv2d takes operands of one float dtype, not {', '.join(str(s) for s in (x, w, b) if s)}")
+    n, c_in, height, width = x.dims
+    c_out, in_group, kh, kw = w.dims
+    groups = attrs["groups"]
+    if not isinstance(groups, int) or groups < 1:
+        raise GraphError(f"groups is {groups}; it is an integer of at least 1")
+    if c_in < 1 or in_group * groups != c_in:
+        raise GraphError(
+            f"x has {c_in} channels, but w has {in_group} per group in {groups} groups = {in_group * groups}"
+        )
+    if c_out % groups:
+        raise GraphError(f"{c_out} output channels do not divide into {groups} groups")
+    if kh < 1 or kw < 1:
+        raise GraphError(f"the kernel is {kh}x{kw}; both sides are at least 1")
+    if b is not None and b.dims != (c_out,):
+        raise GraphError(f"the bias is {shape_str(b.shape)}; with {c_out} output channels it is {c_out}")
+    activation(str(attrs["act"]))
+    stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
+    padding = explicit_padding(attrs, (height, width), (kh, kw))
+    oh = out_extent("h", height, kh, stride[0], (padding[0], padding[2]), dilation[0])
+    ow = out_extent("w", width, kw, stride[1], (padding[1], padding[3]), dilation[1])
+    canonical: Attrs = {"stride": stride, "padding": padding, "auto_pad": "explicit", "dilation": dilation}
+    return {**attrs, **canonical}, (TensorSpec((n, c_out, oh, ow), x.dtype),)
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    x, w = (np.asarray(arrays[name], np.float64) for name in "xw")
+    _, c_out, oh, ow = call.shape("y")
+    kernel, g = (w.shape[2], w.shape[3]), call["groups"]
+    view = windows(x, kernel, call["stride"], call["padding"], call["dilation"], (oh, ow), 0.0)
+    view = view.reshape(x.shape[0], g, x.shape[1] // g, oh, ow, *kernel)
+    grouped = w.reshape(g, c_out // g, *w.shape[1:])
+    y = np.einsum("ngchwij,gocij->ngohw", view, grouped, optimize=True).reshape(call.shape("y"))
+    bias = arrays.get("b")
+    if bias is not None:
+        y = y + np.asarray(bias, np.float64)[:, None, None]
+    return [apply(call["act"], y, call["act_a"], call["act_b"])]
+
+
+def _terms(call: Call) -> int:
+    return math.prod(call.shape("w")[1:]) + call.has("b")
+
+
+def _flops(call: Call) -> int:
+    return 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:])
+
+
+CONV2D = Op(
+    "conv2d",
+    operands=(Operand("x"), Operand("w"), Operand("b", optional=True)),
+    outputs=("y",),
+    resolve=_resolve,
+    reference=_reference,
+    attrs=(
+        Attr("stride", "s", tuple[int, ...], (1, 1)),
+        Attr("padding", "p", tuple[int, ...], (0, 0, 0, 0)),
+        Attr("auto_pad", "auto", str, "explicit"),
+        Attr("dilation", "d", tuple[int, ...], (1, 1)),
+        Attr("groups", "g", int, 1),
+        Attr("act", "act", str, "none"),
+        Attr("act_a", "act_a", float, 0.0),
+        Attr("act_b", "act_b", float, 0.0),
+    ),
+    routes=ROUTES,
+    terms=_terms,
+    flops=_flops,
+    cases=(
+        "conv2d:x=1x3x13x17,w=5x3x3x3,b=5,s=2,p=1,act=hard_swish",
+        "conv2d:x=2x5x11x9,w=7x5x3x3,p=1",
+        "conv2d:x=1x7x6x23,w=19x7x1x3,b=19,p=0x1,act=relu",
+        "conv2d:x=3x4x9x10,w=6x4x2x5,s=2x3,p=1x0x2x3,d=1x2",
+        "conv2d:x=1x2x31x1,w=3x2x5x1,d=3x1,p=1",
+        "conv2d:x=1x3x20x20,w=4x3x3x3,auto=same_upper,s=2,act=clip,act_a=-1,act_b=6",
+        "conv2d:x=1x3x20x21,w=4x3x2x4,auto=same_lower,act=leaky_relu,act_a=0.1",
+        "conv2d:x=1x1x40x40,w=1x1x11x11,d=3,auto=valid",
+        "conv2d:x=2x13x7x11,w=37x13x1x1,b=37,act=silu",
+        "conv2d:x=1x6x9x9,w=9x6x1x1,s=2x3",
+        "conv2d:x=1x4x5x5,w=8x4x1x1,p=1,b=8",
+        "conv2d:x=1x300x1x1,w=17x300x1x1,act=gelu",
+        "conv2d:x=2x7x13x17,w=7x1x3x3,b=7,g=7,p=1,act=hard_swish",
+        "conv2d:x=1x5x12x19,w=5x1x5x5,g=5,p=2,s=2x1",
+        "conv2d:x=1x3x11x14,w=6x1x3x2,g=3,p=2x1x0x1,d=2x3,act=relu6",
+        "conv2d:x=1x3x30x9,w=3x1x9x9,g=3,p=20,d=2x5",
+        "conv2d:x=1x6x8x9,w=9x2x3x3,b=9,g=3,p=1,s=1x2",
+        "conv2d:x=1x8x5x6,w=4x4x1x1,g=2",
+        "conv2d:x=1x3x3x3,w=2x3x3x3",
+        "conv2d:x=1x16x7x160,w=24x16x3x3,p=1,b=24,act=tanh",
+    ),
+    doc="2-D convolution with groups, asymmetric padding, dilation, bias and a fused activation.",
+)

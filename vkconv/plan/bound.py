@@ -1,0 +1,221 @@
+"""Binding a graph to shapes: every symbolic dimension gets a value, everything known folds to a constant.
+
+What remains is a `BoundGraph`: calls with static specs and canonical attributes, in order.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vkconv.core import Array, DType, GraphError, InputError, Shape, UnsupportedError, did_you_mean, shape_str
+from vkconv.graph.ir import AttrValue, Graph, Node, TensorSpec
+from vkconv.ops.base import Op
+from vkconv.route import Call
+
+# A constant that folding would create may not be larger than this and than four times what it is made from:
+# a few bytes of ConstantOfShape or Tile must not become gigabytes on the host.
+FOLD_LIMIT_BYTES = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundNode:
+    """One call of a bound graph and the values it reads (by operand) and writes (by output)."""
+
+    name: str
+    call: Call
+    reads: Mapping[str, str]
+    writes: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.call.op} node {self.name!r}"
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundGraph:
+    """A graph with static shapes: what passes rewrite and the planner lays out."""
+
+    name: str
+    inputs: Mapping[str, TensorSpec]
+    outputs: tuple[str, ...]
+    nodes: tuple[BoundNode, ...]
+    constants: Mapping[str, Array]
+    specs: Mapping[str, TensorSpec]
+
+    def users(self) -> dict[str, list[BoundNode]]:
+        """Nodes that read each value."""
+        users: dict[str, list[BoundNode]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.reads.values()):
+                users.setdefault(value, []).append(node)
+        return users
+
+    def pruned(self) -> "BoundGraph":
+        """Without the nodes and constants that no output needs; inputs stay, they are the interface."""
+        needed = set(self.outputs)
+        kept: list[BoundNode] = []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.writes.values()):
+                kept.append(node)
+                needed.update(node.reads.values())
+        constants = {name: array for name, array in self.constants.items() if name in needed}
+        return dataclasses.replace(self, nodes=tuple(reversed(kept)), constants=constants)
+
+
+def bind_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorSpec]:
+    """Static input specs from run-time shapes; a symbol must mean the same number wherever it stands.
+
+    Raises InputError naming the input, both shapes and the symbol at fault.
+    """
+    for name in shapes:
+        if name not in graph.inputs:
+            raise InputError(
+                f"graph {graph.name!r} has no input {name!r}{did_you_mean(name, graph.inputs)}; "
+                f"it takes {', '.join(graph.inputs)}"
+            )
+    symbols: dict[str, int] = {}
+    bound: dict[str, TensorSpec] = {}
+    for name, spec in graph.inputs.items():
+        if name not in shapes:
+            if not spec.is_static:
+                raise InputError(
+                    f"input {name!r} of graph {graph.name!r} is {shape_str(spec.shape)}: give its shape, "
+                    f"for example shapes={{{name!r}: {tuple(d if isinstance(d, int) else 1 for d in spec.shape)}}}"
+                )
+            bound[name] = spec
+            continue
+        shape = tuple(int(d) for d in shapes[name])
+        wrong = len(shape) != len(spec.shape)
+        for want, got in zip(spec.shape, shape, strict=False):
+            expected = symbols.setdefault(want, got) if isinstance(want, str) else want
+            wrong |= expected != got or got < 0
+        if wrong:
+            known = ", ".join(f"{k}={v}" for k, v in symbols.items())
+            raise InputError(
+                f"input {name!r} of graph {graph.name!r} has shape {shape_str(shape)}, "
+                f"but the graph takes {shape_str(spec.shape)}" + (f" (with {known})" if known else "")
+            )
+        bound[name] = TensorSpec(shape, spec.dtype)
+    return bound
+
+
+def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None = None) -> BoundGraph:
+    """Bind a graph: infer every shape, fold every node whose operands are known, drop what no output needs.
+
+    Raises InputError for shapes that do not fit the inputs, UnsupportedError for op names the registry lacks
+    (all at once) and GraphError, naming the node, for everything that contradicts itself.
+    """
+    missing = sorted({n.op for n in graph.nodes if n.op not in ops})
+    if missing:
+        where = "; ".join(f"{n} ({n.op}{did_you_mean(n.op, ops)})" for n in graph.nodes if n.op in missing)
+        raise UnsupportedError(f"graph {graph.name!r} uses ops that vkconv does not have: {where}; see vkconv ops")
+    inputs = bind_shapes(graph, shapes or {})
+    specs: dict[str, TensorSpec] = dict(inputs)
+    constants: dict[str, Array] = {}
+    for name, array in graph.constants.items():
+        constants[name] = array
+        specs[name] = TensorSpec(tuple(array.shape), DType.of(array.dtype))
+    nodes: list[BoundNode] = []
+    for node in graph.nodes:
+        op = ops[node.op]
+        try:
+            bound = _bind_node(node, op, specs, constants)
+        except GraphError as error:
+            raise GraphError(f"graph {graph.name!r}, {node}: {error}") from None
+        for output, value in bound.writes.items():
+            specs[value] = bound.call.outputs[output]
+        folded = _fold(bound, op, constants)
+        if folded is not None:
+            constants.update(folded)
+            for value, array in folded.items():
+                specs[value] = TensorSpec(tuple(array.shape), DType.of(array.dtype))
+        elif not (op.routes or op.alias):
+            raise GraphError(f"graph {graph.name!r}, {node}: {_why_not_folded(bound, constants)}")
+        else:
+            nodes.append(bound)
+    return BoundGraph(graph.name, inputs, graph.outputs, tuple(nodes), constants, specs).pruned()
+
+
+def _why_not_folded(node: BoundNode, constants: Mapping[str, Array]) -> str:
+    unknown = [value for value in node.reads.values() if value not in constants]
+    if not unknown:
+        nbytes = sum(spec.nbytes for spec in node.call.outputs.values())
+        return f"it would make a constant of {nbytes} bytes; {FOLD_LIMIT_BYTES} is the most that is folded"
+    return (
+        f"{node.call.op} is computed when the graph is planned, so its operands must be known by then, "
+        f"but {', '.join(map(repr, unknown))} depends on the values of an input"
+    )
+
+
+def _operand_names(op: Op, count: int) -> Iterator[tuple[str, bool]]:
+    """(operand name, host?) for each node input position; a variadic operand takes the rest as x0, x1, ..."""
+    for position, operand in enumerate(op.operands):
+        if operand.variadic:
+            for i in range(count - position):
+                yield f"{operand.name}{i}", operand.host
+            return
+        yield operand.name, operand.host
+
+
+def _bind_node(node: Node, op: Op, specs: Mapping[str, TensorSpec], constants: Mapping[str, Array]) -> BoundNode:
+    names = list(_operand_names(op, len(node.inputs)))
+    if len(node.inputs) > len(names):
+        raise GraphError(f"{op.name} takes {len(names)} inputs, this node has {len(node.inputs)}")
+    attrs: dict[str, AttrValue] = dict(node.attrs)
+    operands: dict[str, TensorSpec | None] = {name: None for name, host in names if not host}
+    reads: dict[str, str] = {}
+    for (name, host), value in zip(names, node.inputs, strict=False):
+        if not value:
+            continue
+        if not host:
+            operands[name] = specs[value]
+            reads[name] = value
+        elif name not in attrs:
+            if value not in constants:
+                raise GraphError(
+                    f"its {name} comes from {value!r}, which depends on the values of an input; "
+                    f"vkconv needs {name} when the graph is planned"
+                )
+            attrs[name] = _attr_of(constants[value])
+    call = op.call(operands, attrs)
+    outputs = [(name, value) for name, value in zip(call.outputs, node.outputs, strict=False) if value]
+    if len(node.outputs) > len(call.outputs):
+        raise GraphError(f"{op.name} makes {len(call.outputs)} outputs here, the node names {len(node.outputs)}")
+    return BoundNode(node.name, call, reads, dict(outputs))
+
+
+def _attr_of(array: Array) -> AttrValue:
+    values = array.ravel().tolist()
+    return values[0] if array.ndim == 0 else tuple(values)
+
+
+def widen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An operand as a reference takes it: floats as float64, integers and bools as they are."""
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _fold(node: BoundNode, op: Op, constants: Mapping[str, Array]) -> dict[str, Array] | None:
+    """The node's outputs as constants, or None when they are not known or would be too large to keep."""
+    if op.fold_from_specs is not None:
+        results: Sequence[Array] = op.fold_from_specs(node.call)
+    else:
+        if any(value not in constants for value in node.reads.values()):
+            return None
+        made_bytes = sum(spec.nbytes for spec in node.call.outputs.values())
+        used_bytes = sum(constants[value].nbytes for value in node.reads.values())
+        if made_bytes > max(FOLD_LIMIT_BYTES, 4 * used_bytes):
+            return None
+        arrays = dict.fromkeys(node.call.operands) | {
+            name: widen(constants[value]) for name, value in node.reads.items()
+        }
+        with np.errstate(all="ignore"):
+            results = op.reference(node.call, arrays)
+    named = dict(zip(node.call.outputs, results, strict=True))
+    return {
+        value: np.ascontiguousarray(named[name])
+        .astype(node.call.outputs[name].dtype.numpy)
+        .reshape(node.call.outputs[name].dims)
+        for name, value in node.writes.items()
+    }

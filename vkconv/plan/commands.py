@@ -1,0 +1,98 @@
+"""What a plan does, command by command, and the barriers that follow from what commands read and write."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from vkconv.shader import Access, Shader
+
+BufferKind = Literal["device", "upload", "download"]
+Stage = Literal["compute", "transfer"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Region:
+    """A byte range of a named buffer of the plan."""
+
+    buffer: str
+    offset: int
+    nbytes: int
+
+    def overlaps(self, other: "Region") -> bool:
+        return (
+            self.buffer == other.buffer
+            and self.offset < other.offset + other.nbytes
+            and other.offset < self.offset + self.nbytes
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Launch:
+    """One dispatch with its bindings resolved to regions."""
+
+    node: str
+    shader: Shader
+    binds: tuple[tuple[Region, Access], ...]
+    groups: tuple[int, int, int]
+    spec_words: tuple[int, ...]
+    push: bytes
+
+    stage: Stage = "compute"
+
+    @property
+    def accesses(self) -> tuple[tuple[Region, Access], ...]:
+        return self.binds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Copy:
+    """A buffer to buffer copy; ``node`` names what it is for (``upload x``, ``download y``)."""
+
+    node: str
+    source: Region
+    target: Region
+
+    stage: Stage = "transfer"
+
+    @property
+    def accesses(self) -> tuple[tuple[Region, Access], ...]:
+        return (self.source, "r"), (self.target, "w")
+
+
+Command = Launch | Copy
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Barrier:
+    """A memory barrier that the next command needs: ``hazard`` (RAW, WAR or WAW) on ``region``, between the
+    named commands. It orders all earlier commands before all later ones."""
+
+    hazard: str
+    region: Region
+    before: str
+    after: str
+
+
+def with_barriers(commands: Iterable[Command]) -> Iterator[Command | Barrier]:
+    """The commands with a barrier before each one that conflicts with a command since the last barrier.
+
+    Two accesses conflict when their regions overlap and at least one writes: read after write, write after
+    read (also on reused scratch), write after write. This is the only place that decides it.
+    """
+    pending: list[tuple[Region, Access, str]] = []
+    for command in commands:
+        conflict = _first_conflict(command, pending)
+        if conflict is not None:
+            yield conflict
+            pending.clear()
+        yield command
+        pending += [(region, access, command.node) for region, access in command.accesses]
+
+
+def _first_conflict(command: Command, pending: list[tuple[Region, Access, str]]) -> Barrier | None:
+    for region, access in command.accesses:
+        for earlier, earlier_access, node in pending:
+            if (access != "r" or earlier_access != "r") and region.overlaps(earlier):
+                hazard = "WAR" if earlier_access == "r" else "RAW" if access != "w" else "WAW"
+                return Barrier(hazard, region, node, command.node)
+    return None

@@ -1,0 +1,136 @@
+"""Why a plan is as it is: routes of a whole graph, or every route of one call, as tables and as JSON data."""
+
+from typing import Any
+
+from vkconv.core import bytes_str
+from vkconv.device import Device
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call
+from vkconv.plan.commands import Barrier
+from vkconv.plan.limits import check_dispatch
+from vkconv.plan.model import Memory, Plan
+from vkconv.route import Call, Choice, Verdict, choose
+from vkconv.table import Column, Table
+
+_BY = {"rule": "first whose needs hold", "forced": "forced", "measured": "measured table"}
+
+
+def explain_plan(plan: Plan) -> Table:
+    """One row per node of a plan: call, route, how it was chosen and why that route exists."""
+    rows = [
+        (
+            node.name,
+            node.text,
+            node.route,
+            node.choice.by if node.choice else "",
+            node.dispatches,
+            node.choice.route.why if node.choice else "",
+        )
+        for node in plan.nodes
+    ]
+    columns = (
+        Column("node"),
+        Column("call"),
+        Column("route"),
+        Column("by"),
+        Column("dispatches"),
+        Column("why"),
+    )
+    barriers = sum(isinstance(c, Barrier) for c in plan.run)
+    title = (
+        f"{plan.graph} on {plan.device.name}: {len(plan.nodes)} nodes, "
+        f"{sum(n.dispatches for n in plan.nodes)} dispatches, {barriers} barriers; {memory_str(plan.memory)}"
+    )
+    return Table(title, columns, rows)
+
+
+def memory_str(memory: Memory) -> str:
+    """Activations beside their lower bound, and weights: one line."""
+    bound = memory.lower_bound_bytes
+    ratio = f" = {memory.activations_bytes / bound:.2f}x the lower bound {bytes_str(bound)}" if bound else ""
+    return f"activations {bytes_str(memory.activations_bytes)}{ratio}, weights {bytes_str(memory.weights_bytes)}"
+
+
+def explain_call(call: Call, device: Device, forced: str | None = None) -> tuple[Table, dict[str, Any]]:
+    """Every route of one call on a device: taken or not, the need that refused it with its actual value, source.
+
+    Returns the table for people and the same as JSON data, whose key ``route`` is the route that runs. Raises
+    RouteError or UsageError as `vkconv.route.choose` does, LimitError when the chosen program breaks a limit.
+    """
+    text = format_call(call, OPS)
+    choice = choose(OPS[call.op].routes, call, device, forced=forced)
+    program = choice.route.build(call, device)
+    for dispatch in (*program.prepack, *program.steps):
+        check_dispatch(text, dispatch, device)
+    rows = [
+        (v.route.name, _state(v, choice), v.refused_by, v.actual, v.route.why, v.route.source) for v in choice.verdicts
+    ]
+    columns = (
+        Column("route"),
+        Column("taken"),
+        Column("refused by"),
+        Column("actual"),
+        Column("why"),
+        Column("source"),
+    )
+    table = Table(f"{text} on {device.name}: {choice.route.name} ({_BY[choice.by]})", columns, rows)
+    data = {
+        "schema": "vkconv.explain/1",
+        "call": text,
+        "device": device.name,
+        "route": choice.route.name,
+        "by": choice.by,
+        "dispatches": len(program.steps),
+        "prepack_dispatches": len(program.prepack),
+        "packed_bytes": sum(program.packed.values()),
+        "scratch_bytes": sum(program.scratch.values()),
+        "routes": [
+            {
+                "route": v.route.name,
+                "allowed": v.allowed,
+                "preferred": v.preferred,
+                "refused_by": v.refused_by,
+                "actual": v.actual,
+                "why": v.route.why,
+                "source": v.route.source,
+            }
+            for v in choice.verdicts
+        ],
+    }
+    return table, data
+
+
+def explain_plan_data(plan: Plan) -> dict[str, Any]:
+    """`explain_plan` as JSON data, with the memory report in bytes."""
+    memory = plan.memory
+    return {
+        "schema": "vkconv.explain/1",
+        "graph": plan.graph,
+        "device": plan.device.name,
+        "nodes": [
+            {
+                "node": node.name,
+                "call": node.text,
+                "route": node.route,
+                "by": node.choice.by if node.choice else None,
+                "dispatches": node.dispatches,
+                "why": node.choice.route.why if node.choice else None,
+            }
+            for node in plan.nodes
+        ],
+        "barriers": sum(isinstance(c, Barrier) for c in plan.run),
+        "memory": {
+            "activations_bytes": memory.activations_bytes,
+            "lower_bound_bytes": memory.lower_bound_bytes,
+            "weights_bytes": memory.weights_bytes,
+            "load_bytes": memory.load_bytes,
+            "upload_bytes": memory.upload_bytes,
+            "download_bytes": memory.download_bytes,
+        },
+    }
+
+
+def _state(verdict: Verdict, choice: Choice) -> str:
+    if verdict.route is choice.route:
+        return "yes"
+    return "could" if verdict.allowed else "no"

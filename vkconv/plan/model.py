@@ -1,0 +1,80 @@
+"""The plan as data: what a backend runs and what explain, profile and memory reports print."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from vkconv.core import Array
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.plan.commands import Barrier, BufferKind, Command, Region
+from vkconv.route import Call, Choice
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedNode:
+    """One node of a plan: its call, the route and why, and how many dispatches one inference takes."""
+
+    name: str
+    call: Call
+    text: str
+    choice: Choice | None
+    dispatches: int
+    prepack_dispatches: int
+
+    @property
+    def route(self) -> str:
+        """The route's name; ``alias`` where the output is the input's bytes, ``empty`` where it has no element."""
+        return (
+            self.choice.route.name
+            if self.choice
+            else "alias"
+            if self.dispatches == 0 and not self.is_empty
+            else "empty"
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return all(spec.size == 0 for spec in self.call.outputs.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes a plan takes. ``activations_bytes`` is reserved for values and scratch that share memory by
+    lifetime; ``lower_bound_bytes`` is the largest set of them alive at one step, which no layout can beat.
+    ``weights_bytes`` stays on the device for the session's life, ``load_bytes`` only while loading;
+    ``upload_bytes`` and ``download_bytes`` are host-visible."""
+
+    activations_bytes: int
+    lower_bound_bytes: int
+    weights_bytes: int
+    load_bytes: int
+    upload_bytes: int
+    download_bytes: int
+
+    @property
+    def device_bytes(self) -> int:
+        return self.activations_bytes + self.weights_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Everything a backend needs, as plain data.
+
+    ``buffers`` names each allocation with its size and kind. ``stage`` says where each constant goes in the
+    ``load`` buffer before the ``load`` commands run, once; ``inputs`` and ``outputs`` say where the host writes
+    and reads around each run of the ``run`` commands; ``known`` are outputs that folded to constants;
+    ``values`` says where every value lies while it is alive.
+    """
+
+    graph: str
+    device: Device
+    inputs: Mapping[str, tuple[TensorSpec, Region]]
+    outputs: Mapping[str, tuple[TensorSpec, Region]]
+    known: Mapping[str, Array]
+    buffers: Mapping[str, tuple[int, BufferKind]]
+    stage: Mapping[str, Region]
+    load: tuple[Command | Barrier, ...]
+    run: tuple[Command | Barrier, ...]
+    nodes: tuple[PlannedNode, ...]
+    values: Mapping[str, tuple[TensorSpec, Region]]
+    memory: Memory

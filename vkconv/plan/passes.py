@@ -1,0 +1,189 @@
+"""Passes: rewrites of a bound graph that keep what it computes. Each is one rule, applied to every node once."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from vkconv.ops.activation import ACTIVATIONS
+from vkconv.ops.base import Op
+from vkconv.plan.bound import BoundGraph, BoundNode, widen
+from vkconv.plan.rewrite import Rewriter
+
+Rule = Callable[[Rewriter, BoundNode], BoundNode | None]
+
+# Ops whose kernels apply a scalar function to each result before storing it.
+_FUSES_ACTIVATION = ("conv2d", "matmul")
+
+
+def optimize(graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
+    """Run every pass in order. The result computes the same outputs under the same names."""
+    for rule in PASSES:
+        graph = Rewriter(graph, ops).run(rule)
+    return graph
+
+
+def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """x * 1, x / 1, x + 0, x - 0, x ** 1 and a permutation that permutes nothing are x."""
+    neutral = {"mul": 1.0, "div": 1.0, "add": 0.0, "sub": 0.0, "pow": 1.0}.get(node.call.op)
+    x: str | None = None
+    if neutral is not None:
+        a, b = node.reads["a"], node.reads["b"]
+        if rewriter.scalar(b) == neutral:
+            x = a
+        elif node.call.op in ("mul", "add") and rewriter.scalar(a) == neutral:
+            x = b
+    elif node.call.op == "identity" or _permutes_nothing(node):
+        x = node.reads["x"]
+    written = next(iter(node.writes.values()))
+    # Broadcasting against the constant may have added dimensions; then it is no copy of x.
+    if x is not None and x not in rewriter.constants and rewriter.specs[x] == rewriter.specs[written]:
+        rewriter.same(written, x)
+    return None
+
+
+def fold_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """conv2d then batch_norm, all parameters constant, is one conv2d: w' = w s, b' = (b - mean) s + bias with
+    s = scale / sqrt(var + eps), computed in float64."""
+    if node.call.op != "batch_norm":
+        return None
+    conv = rewriter.maker(node.reads["x"], "conv2d")
+    parameters = [rewriter.constants.get(node.reads[p]) for p in ("scale", "bias", "mean", "var")]
+    if conv is None or not rewriter.only_reader(node.reads["x"]) or conv.call["act"] != "none":
+        return None
+    weight = rewriter.constants.get(conv.reads["w"])
+    old_bias = rewriter.constants.get(conv.reads["b"]) if "b" in conv.reads else np.zeros(1)
+    if weight is None or old_bias is None or any(p is None for p in parameters):
+        return None
+    scale, bias, mean, var = (widen(p) for p in parameters if p is not None)
+    factor = scale / np.sqrt(var + float(node.call["eps"]))
+    reads = {
+        "x": conv.reads["x"],
+        "w": rewriter.constant(f"{conv.reads['w']}*{node.name}", widen(weight) * factor[:, None, None, None]),
+        "b": rewriter.constant(f"{node.name}.bias", (widen(old_bias) - mean) * factor + bias),
+    }
+    return rewriter.node(node, "conv2d", reads, conv.call.attrs)
+
+
+def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """conv2d or matmul without bias, then + a constant along the output channels, takes it as its bias."""
+    if node.call.op != "add":
+        return None
+    for value, other in ((node.reads["a"], node.reads["b"]), (node.reads["b"], node.reads["a"])):
+        maker = rewriter.maker(value, "conv2d", "matmul")
+        if maker is None or not rewriter.only_reader(value) or maker.call["act"] != "none":
+            continue
+        operand, axis = ("b", 1) if maker.call.op == "conv2d" else ("bias", -1)
+        shape = rewriter.specs[value].dims
+        constant = rewriter.constants.get(other)
+        if operand in maker.reads or constant is None or rewriter.specs[value] != _only_output(node):
+            continue
+        channels = np.ones(len(shape), int)
+        channels[axis] = shape[axis]
+        padded = (1,) * (len(shape) - constant.ndim) + constant.shape
+        if constant.ndim > len(shape) or padded != tuple(channels):
+            continue
+        bias = rewriter.constant(f"{node.name}.bias", constant.reshape(-1))
+        return rewriter.node(node, maker.call.op, {**maker.reads, operand: bias}, maker.call.attrs)
+    return None
+
+
+def recognise_hard_swish(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """x * clip(x + 3, 0, 6) / 6, as exporters spell it, is hard_swish(x)."""
+    if node.call.op not in ("div", "mul"):
+        return None
+    sixth = {"div": 6.0, "mul": 1 / 6}[node.call.op]
+    product = rewriter.maker(node.reads["a"], "mul")
+    divisor = rewriter.scalar(node.reads["b"])
+    if product is None or divisor is None or not math.isclose(divisor, sixth, rel_tol=1e-6):
+        return None
+    if not rewriter.only_reader(node.reads["a"]):
+        return None
+    for x, clipped in ((product.reads["a"], product.reads["b"]), (product.reads["b"], product.reads["a"])):
+        clip = rewriter.maker(clipped, "clip", "relu6")
+        if clip is None or (clip.call.op == "clip" and _bounds(clip) != (0.0, 6.0)):
+            continue
+        shifted = rewriter.maker(clip.reads["x"], "add")
+        if shifted is None:
+            continue
+        for left, right in (("a", "b"), ("b", "a")):
+            if shifted.reads[left] == x and rewriter.scalar(shifted.reads[right]) == 3.0:
+                return rewriter.node(node, "hard_swish", {"x": x})
+    return None
+
+
+def recognise_silu(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """x * sigmoid(x) is silu(x)."""
+    if node.call.op != "mul":
+        return None
+    for x, gate in ((node.reads["a"], node.reads["b"]), (node.reads["b"], node.reads["a"])):
+        sigmoid = rewriter.maker(gate, "sigmoid")
+        if sigmoid is not None and sigmoid.reads["x"] == x:
+            return rewriter.node(node, "silu", {"x": x})
+    return None
+
+
+def recognise_layer_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """(x - mean) / sqrt(mean((x - mean)^2) + eps) * scale + bias over the last axis is layer_norm."""
+    if node.call.op != "add":
+        return None
+    scaled = rewriter.maker(node.reads["a"], "mul")
+    normal = rewriter.maker(scaled.reads["a"], "div") if scaled else None
+    centred = rewriter.maker(normal.reads["a"], "sub") if normal else None
+    root = rewriter.maker(normal.reads["b"], "sqrt") if normal else None
+    summed = rewriter.maker(root.reads["x"], "add") if root else None
+    variance = rewriter.maker(summed.reads["a"], "reduce") if summed else None
+    square = rewriter.maker(variance.reads["x"], "pow", "mul") if variance else None
+    mean = rewriter.maker(centred.reads["b"], "reduce") if centred else None
+    if scaled is None or normal is None or centred is None or summed is None or mean is None:
+        return None
+    if variance is None or square is None or square.reads["a"] != normal.reads["a"]:
+        return None
+    exponent = square.reads["b"]
+    squares = exponent == square.reads["a"] if square.call.op == "mul" else rewriter.scalar(exponent) == 2
+    x, scale, bias = centred.reads["a"], scaled.reads["b"], node.reads["b"]
+    eps = rewriter.scalar(summed.reads["b"])
+    shape = rewriter.specs[x].dims
+    over_last = all(
+        r.call["op"] == "mean" and r.call["axes"] == (len(shape) - 1,) and r.call["keepdims"] for r in (mean, variance)
+    )
+    vectors = all(rewriter.specs[v].shape == (shape[-1],) for v in (scale, bias))
+    if not squares or mean.reads["x"] != x or eps is None or not over_last or not vectors:
+        return None
+    return rewriter.node(node, "layer_norm", {"x": x, "scale": scale, "bias": bias}, {"axis": -1, "eps": eps})
+
+
+def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A scalar function right after a conv2d or matmul is applied by that kernel before it stores."""
+    row = ACTIVATIONS.get(node.call.op)
+    if row is None:
+        return None
+    maker = rewriter.maker(node.reads["x"], *_FUSES_ACTIVATION)
+    if maker is None or not rewriter.only_reader(node.reads["x"]) or maker.call["act"] != "none":
+        return None
+    parameters = {f"act_{key}": float(node.call[key]) for key, _ in zip("ab", row.params, strict=False)}
+    attrs = {**maker.call.attrs, "act": row.name, **parameters}
+    return rewriter.node(node, maker.call.op, maker.reads, attrs)
+
+
+PASSES: tuple[Rule, ...] = (
+    drop_neutral,
+    fold_batch_norm,
+    fold_bias,
+    recognise_hard_swish,
+    recognise_silu,
+    recognise_layer_norm,
+    fuse_activation,
+)
+
+
+def _permutes_nothing(node: BoundNode) -> bool:
+    return node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"])))
+
+
+def _only_output(node: BoundNode) -> object:
+    return next(iter(node.call.outputs.values()))
+
+
+def _bounds(clip: BoundNode) -> tuple[float, float]:
+    return float(clip.call["a"]), float(clip.call["b"])

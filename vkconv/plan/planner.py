@@ -1,0 +1,91 @@
+"""The planner: a pure function from a graph, a device and options to a plan. No Vulkan, no kp."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from vkconv.core import Array, RouteError, Shape, UsageError, did_you_mean
+from vkconv.device import Device
+from vkconv.graph.ir import Graph
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call
+from vkconv.plan.bound import BoundGraph, BoundNode, bind
+from vkconv.plan.lowering import lower
+from vkconv.plan.model import Plan, PlannedNode
+from vkconv.plan.passes import optimize
+from vkconv.route import choose
+from vkconv.shader import Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to plan.
+
+    ``routes`` forces: an op name or ``node:NAME`` to a route name. ``passes`` off keeps every node as it was
+    written. ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
+    """
+
+    routes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    passes: bool = True
+    share_memory: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A plan and the constants it stages, which the caller drops once they are on the device."""
+
+    plan: Plan
+    constants: Mapping[str, Array]
+
+
+def plan(
+    graph: Graph, device: Device, options: Options | None = None, shapes: Mapping[str, Shape] | None = None
+) -> Planned:
+    """Plan a graph for a device: bind shapes, run passes, choose routes, lay out memory, derive barriers.
+
+    Raises GraphError, InputError or UnsupportedError for the graph, RouteError for a route that cannot run,
+    LimitError for a device limit that would be exceeded, always naming the node.
+    """
+    options = options or Options()
+    bound = bind(graph, OPS, shapes)
+    if options.passes:
+        bound = optimize(bound, OPS)
+    _check_routes(options.routes, bound)
+    planned, programs = [], []
+    for node in bound.nodes:
+        entry, program = _plan_node(node, device, options, bound)
+        planned.append(entry)
+        programs.append(program)
+    result = lower(bound, OPS, device, planned, programs, options.share_memory)
+    return Planned(result, {name: bound.constants[name] for name in result.stage})
+
+
+def _plan_node(
+    node: BoundNode, device: Device, options: Options, bound: BoundGraph
+) -> tuple[PlannedNode, Program | None]:
+    op, call = OPS[node.call.op], node.call
+    text = format_call(call, OPS)
+    if op.alias or all(spec.size == 0 for spec in call.outputs.values()):
+        return PlannedNode(node.name, call, text, None, 0, 0), None
+    forced = options.routes.get(f"node:{node.name}", options.routes.get(op.name))
+    try:
+        choice = choose(op.routes, call, device, forced=forced)
+    except RouteError as error:
+        raise RouteError(f"graph {bound.name!r}, {node} ({text}): {error}") from None
+    program = choice.route.build(call, device)
+    return PlannedNode(node.name, call, text, choice, len(program.steps), len(program.prepack)), program
+
+
+def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:
+    """UsageError for a forced route whose op, node or name does not exist."""
+    ops_of_nodes = {f"node:{n.name}": n.call.op for n in bound.nodes}
+    for key, route in routes.items():
+        op = ops_of_nodes.get(key, key)
+        if op not in OPS:
+            known = ops_of_nodes if key.startswith("node:") else OPS
+            raise UsageError(f"route {key}={route}: there is no {key!r} here{did_you_mean(key, known)}")
+        names = [r.name for r in OPS[op].routes]
+        if route not in names:
+            raise UsageError(
+                f"route {key}={route}: {op} has no route {route!r}{did_you_mean(route, names)}; "
+                f"it has {', '.join(names)}"
+            )

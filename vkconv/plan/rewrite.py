@@ -1,0 +1,89 @@
+"""Tools for passes: what a rewrite may ask of a bound graph, and how it replaces nodes."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from vkconv.core import Array, DType
+from vkconv.graph.ir import AttrValue, TensorSpec
+from vkconv.ops.base import Op
+from vkconv.plan.bound import BoundGraph, BoundNode
+
+
+class Rewriter:
+    """One walk over a bound graph: each node may be kept, replaced or dropped, later nodes see the result.
+
+    A rule returns the node that takes a node's place (it writes the same values), or None to keep it. It may
+    add constants, and mark a value as standing for another. Nodes that lose all their readers are pruned.
+    """
+
+    def __init__(self, graph: BoundGraph, ops: Mapping[str, Op]) -> None:
+        self.graph = graph
+        self.ops = ops
+        self.constants: dict[str, Array] = dict(graph.constants)
+        self.specs: dict[str, TensorSpec] = dict(graph.specs)
+        self._maker: dict[str, BoundNode] = {}
+        self._same: dict[str, str] = {}
+        self._readers: dict[str, int] = {}
+        for node in graph.nodes:
+            for value in node.reads.values():
+                self._readers[value] = self._readers.get(value, 0) + 1
+        for value in graph.outputs:
+            self._readers[value] = self._readers.get(value, 0) + 1
+
+    def maker(self, value: str, *ops: str) -> BoundNode | None:
+        """The node that makes a value, if its op is one of ``ops``."""
+        node = self._maker.get(value)
+        return node if node is not None and node.call.op in ops else None
+
+    def only_reader(self, value: str) -> bool:
+        """True when exactly one operand of the graph reads the value and it is no output."""
+        return self._readers.get(value, 0) == 1
+
+    def scalar(self, value: str | None) -> float | None:
+        """The number in a constant of one element, else None."""
+        array = self.constants.get(value) if value else None
+        return float(array.ravel()[0]) if array is not None and array.size == 1 else None
+
+    def constant(self, name: str, array: Array) -> str:
+        """Add a float32 constant under a fresh name."""
+        fresh = name
+        while fresh in self.specs:
+            fresh += "_"
+        self.constants[fresh] = np.asarray(array, np.float32)
+        self.specs[fresh] = TensorSpec(tuple(array.shape), DType.F32)
+        return fresh
+
+    def same(self, value: str, other: str) -> None:
+        """From here on ``value`` is read as ``other``."""
+        self._same[value] = other
+        self._readers[other] = self._readers.get(other, 0) + self._readers.get(value, 0) - 1
+
+    def node(
+        self, like: BoundNode, op: str, reads: Mapping[str, str], attrs: Mapping[str, AttrValue] | None = None
+    ) -> BoundNode:
+        """A node of another op that makes the first output of ``like`` under its name."""
+        operands = {o.name: None for o in self.ops[op].operands if not o.host}
+        call = self.ops[op].call(operands | {k: self.specs[v] for k, v in reads.items()}, attrs)
+        written = next(iter(like.writes.values()))
+        return BoundNode(like.name, call, dict(reads), {next(iter(call.outputs)): written})
+
+    def run(self, rule: Callable[["Rewriter", BoundNode], BoundNode | None]) -> BoundGraph:
+        """Apply a rule to every node in order and prune what nothing reads any more."""
+        nodes: list[BoundNode] = []
+        for original in self.graph.nodes:
+            reads = {k: self._same.get(v, v) for k, v in original.reads.items()}
+            node = dataclasses.replace(original, reads=reads)
+            node = rule(self, node) or node
+            nodes.append(node)
+            for value in node.writes.values():
+                self._maker[value] = node
+        outputs = set(self.graph.outputs)
+        # An output keeps its name: where a value now stands for it, an identity node makes the copy.
+        for value, other in self._same.items():
+            if value in outputs:
+                maker = self._maker[value]
+                nodes[nodes.index(maker)] = self.node(maker, "identity", {"x": other})
+        graph = dataclasses.replace(self.graph, nodes=tuple(nodes), constants=self.constants, specs=self.specs)
+        return graph.pruned()

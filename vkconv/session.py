@@ -1,0 +1,253 @@
+"""Sessions: a model loaded on a device, run as often as you like, with numpy arrays in and out."""
+
+import dataclasses
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vkconv.backend.runtime import Executable, LiveDevice, Timing, open_device
+from vkconv.core import Array, InputError, Shape, VkconvError, did_you_mean, shape_str
+from vkconv.device import Device
+from vkconv.graph import Graph, TensorSpec, load_model
+from vkconv.plan.explain import explain_plan
+from vkconv.plan.model import Plan
+from vkconv.plan.planner import Options, plan
+from vkconv.table import Column, Table
+
+# Plans kept for different input shapes; the least recently used one goes first.
+MAX_PLANS = 8
+
+
+@dataclasses.dataclass
+class Timings:
+    """What it took to get going, in microseconds: reading and planning, compiling pipelines, the first run."""
+
+    load_us: float = 0.0
+    compile_us: float = 0.0
+    first_run_us: float = 0.0
+
+
+class Session:
+    """A graph on a device. Use it as a context manager, or call `close` when done.
+
+    Runs from several threads are legal and take turns. Where the graph has symbolic dimensions, the first run
+    with new shapes makes a plan, and the session keeps the graph (from a ``.vkc`` file: memory-mapped, so the
+    weights take no host memory of their own); otherwise the host copy of the weights is dropped.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: str | int = "auto",
+        *,
+        shapes: Mapping[str, Shape] | None = None,
+        options: Options | None = None,
+        poison: bool = False,
+    ) -> None:
+        started = time.perf_counter_ns()
+        self.timings = Timings()
+        self.name = graph.name
+        self.inputs: Mapping[str, TensorSpec] = dict(graph.inputs)
+        self.outputs: tuple[str, ...] = graph.outputs
+        self.metadata: Mapping[str, str] = dict(graph.metadata)
+        self._options = options or Options()
+        self._poison = poison
+        self._lock = threading.RLock()
+        self._closed = False
+        self._live: LiveDevice = open_device(device)
+        self._executables: OrderedDict[tuple[Shape, ...], Executable] = OrderedDict()
+        self._graph: Graph | None = graph
+        if graph.is_static or shapes is not None:
+            self._prepare(shapes or {})
+        if graph.is_static:
+            self._graph = None
+        self.timings.load_us += (time.perf_counter_ns() - started) / 1e3 - self.timings.compile_us
+
+    @property
+    def device(self) -> Device:
+        """Facts of the device the session runs on."""
+        return self._live.device
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the latest shapes; VkconvError before the first shapes are known."""
+        with self._lock:
+            self._check_open()
+            if not self._executables:
+                symbols = ", ".join(self._graph.symbols) if self._graph else ""
+                raise InputError(
+                    f"{self.name!r} has unbound dimensions ({symbols}): run it once, or load it with shapes="
+                )
+            return next(reversed(self._executables.values())).plan
+
+    def run(self, inputs: Mapping[str, npt.ArrayLike], *, timeout_s: float | None = None) -> dict[str, Array]:
+        """One inference.
+
+        ``inputs`` maps every input name to an array of the right shape and dtype (any memory order or byte
+        order); the result maps every output name to a new array. Raises InputError for inputs that do not fit,
+        naming name, shape and dtype, and DeviceError when the device fails or ``timeout_s`` passes.
+        """
+        with self._lock:
+            arrays = self._checked(inputs)
+            executable = self._prepare({name: array.shape for name, array in arrays.items()})
+            first = self.timings.first_run_us == 0.0
+            started = time.perf_counter_ns()
+            outputs = executable.run(arrays, None if timeout_s is None else int(timeout_s * 1e9))
+            if first:
+                self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
+            return outputs
+
+    def measure(self, inputs: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], Timing]:
+        """One inference with GPU timestamps: the outputs, and where the wall time went."""
+        with self._lock:
+            arrays = self._checked(inputs)
+            return self._prepare({name: array.shape for name, array in arrays.items()}).profile(arrays)
+
+    def profile(self, inputs: Mapping[str, npt.ArrayLike]) -> Table:
+        """Where one run's wall time goes, node by node: route, microseconds, share; the rows sum to the wall time."""
+        _, timing = self.measure(inputs)
+        return profile_table(self.plan, timing)
+
+    def explain(self) -> Table:
+        """Which route each node takes and why."""
+        return explain_plan(self.plan)
+
+    def value(self, name: str) -> Array:
+        """An intermediate value as the last run left it; needs ``Options(share_memory=False)``."""
+        with self._lock:
+            self._check_open()
+            values = self.plan.values
+            if self._options.share_memory or name not in values:
+                known = "" if self._options.share_memory else did_you_mean(name, values)
+                raise InputError(
+                    f"value {name!r} cannot be read{known}: load with options=Options(share_memory=False), "
+                    "and name a value that the plan computes"
+                )
+            return next(reversed(self._executables.values())).peek(name)
+
+    def close(self) -> None:
+        """Release the device memory; the session refuses further runs. Closing twice is fine."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._live.save_pipeline_cache()
+                for executable in self._executables.values():
+                    executable.close()
+                self._executables.clear()
+                self._graph = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise VkconvError(f"session {self.name!r} is closed; load the model again")
+
+    def _checked(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        self._check_open()
+        for name in inputs:
+            if name not in self.inputs:
+                raise InputError(
+                    f"{self.name!r} has no input {name!r}{did_you_mean(name, self.inputs)}; it takes "
+                    + ", ".join(f"{k} ({v})" for k, v in self.inputs.items())
+                )
+        arrays: dict[str, Array] = {}
+        for name, spec in self.inputs.items():
+            if name not in inputs:
+                raise InputError(f"{self.name!r} needs the input {name!r} ({spec}), which is missing")
+            array = np.asarray(inputs[name])
+            if array.dtype.newbyteorder("=") != spec.dtype.numpy:
+                raise InputError(
+                    f"input {name!r} of {self.name!r} is {spec.dtype}, the array is {array.dtype}; "
+                    f"convert it with .astype({spec.dtype.numpy.name!r})"
+                )
+            fits = len(array.shape) == len(spec.shape) and all(
+                isinstance(want, str) or want == got for want, got in zip(spec.shape, array.shape, strict=True)
+            )
+            if not fits:
+                raise InputError(
+                    f"input {name!r} of {self.name!r} has shape {shape_str(array.shape)}, "
+                    f"but the model takes {shape_str(spec.shape)}"
+                )
+            arrays[name] = array
+        return arrays
+
+    def _prepare(self, shapes: Mapping[str, Shape]) -> Executable:
+        """The executable for these input shapes, planned and loaded if it is not there yet."""
+        full = {name: shapes.get(name, spec.shape) for name, spec in self.inputs.items()}
+        key = tuple(tuple(int(d) if isinstance(d, int) else -1 for d in shape) for shape in full.values())
+        executable = self._executables.get(key)
+        if executable is None:
+            assert self._graph is not None  # a static graph was prepared when the session was made
+            planned = plan(self._graph, self._live.device, self._options, shapes)
+            compiled_before = self._live.compile_us
+            executable = Executable(planned.plan, self._live, planned.constants, self._poison)
+            self.timings.compile_us += self._live.compile_us - compiled_before
+            while len(self._executables) >= MAX_PLANS:
+                self._executables.popitem(last=False)[1].close()
+            self._executables[key] = executable
+        self._executables.move_to_end(key)
+        return executable
+
+
+def load(
+    source: str | Path | Graph,
+    device: str | int = "auto",
+    *,
+    shapes: Mapping[str, Shape] | None = None,
+    routes: Mapping[str, str] | None = None,
+    options: Options | None = None,
+) -> Session:
+    """Load a model on a device.
+
+    ``source`` is a ``.vkc`` or ``.onnx`` file or a `Graph`; ``device`` is ``auto``, an index or part of a name;
+    ``shapes`` binds symbolic input shapes now instead of at the first run; ``routes`` forces routes
+    (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``). Raises ModelError for a file that is no model
+    (UnsupportedError listing all that vkconv lacks), DeviceError for the device, RouteError and LimitError for
+    what cannot run there.
+    """
+    options = options or Options()
+    if routes:
+        options = dataclasses.replace(options, routes={**options.routes, **routes})
+    started = time.perf_counter_ns()
+    graph = source if isinstance(source, Graph) else load_model(source)
+    read_us = (time.perf_counter_ns() - started) / 1e3
+    session = Session(graph, device, shapes=shapes, options=options)
+    session.timings.load_us += read_us
+    return session
+
+
+def profile_table(plan: Plan, timing: Timing) -> Table:
+    """The rows of `Session.profile`: host writing, copies, nodes in order, submitting and waiting, host reading."""
+    routes = {node.name: (node.call.op, node.route) for node in plan.nodes}
+    rows: list[tuple[object, ...]] = []
+
+    def row(name: str, op: str, route: str, us: float) -> None:
+        rows.append((name, op, route, us, 100 * us / timing.wall_us))
+
+    row("write inputs", "host", "memcpy", timing.write_us)
+    for name, us in timing.gpu_us.items():
+        op, route = routes.get(name, ("copy", "transfer"))
+        row(name, op, route, us)
+    row("submit and wait", "host", "queue", timing.submit_us)
+    row("read outputs", "host", "memcpy", timing.read_us)
+    columns = (
+        Column("node"),
+        Column("op"),
+        Column("route"),
+        Column("time", unit="us"),
+        Column("share", unit="%"),
+    )
+    return Table(f"{plan.graph} on {plan.device.name}: {timing.wall_us:.0f} us", columns, rows)

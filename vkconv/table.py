@@ -1,0 +1,148 @@
+"""Tables of results: one value that prints as text, Markdown, CSV, HTML or through rich, always the same way."""
+
+import csv
+import dataclasses
+import html
+import io
+import math
+import numbers
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+Align = Literal["left", "right"]
+
+_EXPONENT_BELOW = -4
+_EXPONENT_ABOVE = 15
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column: name, unit for its heading, significant digits of its floats, and alignment (None: numbers to
+    the right, all else to the left)."""
+
+    name: str
+    unit: str = ""
+    digits: int = 4
+    align: Align | None = None
+
+    @property
+    def heading(self) -> str:
+        """``time [us]``, or the bare name where there is no unit."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A title, columns, and rows of as many cells. Cells keep their values; only printing rounds them.
+
+    Raises ValueError when a row has another number of cells than there are columns.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    cells: Sequence[Sequence[object]]
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.cells):
+            if len(row) != len(self.columns):
+                raise ValueError(f"row {number} of {self.title!r} has {len(row)} cells, not {len(self.columns)}: {row}")
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dicts from column name to value, unrounded."""
+        names = [c.name for c in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.cells]
+
+    def __str__(self) -> str:
+        """Plain text in aligned columns."""
+        lines = [[c.heading for c in self.columns], *self._texts()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        pads = [_PADS[align] for align in self._aligns()]
+        texts = ["  ".join(pad(t, w) for pad, t, w in zip(pads, line, widths, strict=True)).rstrip() for line in lines]
+        rule = "  ".join("-" * width for width in widths)
+        return "\n".join([*filter(None, [self.title]), texts[0], rule, *texts[1:]])
+
+    def to_markdown(self) -> str:
+        """A pipe table, with the title in bold above it."""
+        lines = [[c.heading for c in self.columns], *self._texts()]
+        marks = ["--:" if align == "right" else "---" for align in self._aligns()]
+        escaped = [[text.replace("|", r"\|") for text in line] for line in lines]
+        rows = [f"| {' | '.join(line)} |" for line in (escaped[0], marks, *escaped[1:])]
+        return "\n".join([*([f"**{self.title}**", ""] if self.title else []), *rows])
+
+    def to_csv(self) -> str:
+        """Comma-separated values at full precision, headings first, no title."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([c.heading for c in self.columns])
+        writer.writerows(self.cells)
+        return out.getvalue()
+
+    def rich(self) -> "RichTable":
+        """The table for a rich console."""
+        from rich.table import Table as RichTable  # here: importing rich takes longer than most commands
+        from rich.text import Text
+
+        table = RichTable(title=Text(self.title) if self.title else None, title_justify="left")
+        for column, align in zip(self.columns, self._aligns(), strict=True):
+            table.add_column(Text(column.heading), justify=align, overflow="fold")
+        for row in self._texts():
+            table.add_row(*map(Text, row))
+        return table
+
+    def __rich__(self) -> "RichTable":
+        return self.rich()
+
+    def _repr_html_(self) -> str:
+        aligns = [f' style="text-align: {align}"' for align in self._aligns()]
+
+        def row(tag: str, texts: Sequence[str]) -> str:
+            cells = (f"<{tag}{a}>{html.escape(t)}</{tag}>" for a, t in zip(aligns, texts, strict=True))
+            return f"<tr>{''.join(cells)}</tr>"
+
+        head = row("th", [c.heading for c in self.columns])
+        body = "\n".join(row("td", texts) for texts in self._texts())
+        caption = f"<caption>{html.escape(self.title)}</caption>" if self.title else ""
+        return f"<table>{caption}\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody></table>"
+
+    def _texts(self) -> list[list[str]]:
+        return [[format_cell(v, c.digits) for c, v in zip(self.columns, row, strict=True)] for row in self.cells]
+
+    def _aligns(self) -> list[Align]:
+        return [column.align or _natural_align([row[i] for row in self.cells]) for i, column in enumerate(self.columns)]
+
+
+_PADS: dict[Align, Callable[[str, int], str]] = {"left": str.ljust, "right": str.rjust}
+
+
+def _natural_align(values: Sequence[object]) -> Align:
+    known = [v for v in values if v is not None]
+    is_number = all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in known)
+    return "right" if known and is_number else "left"
+
+
+def format_cell(value: object, digits: int = 4) -> str:
+    """A cell as one line of text: None empty, booleans yes or no, floats by `format_number`, others by str()."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
+        return format_number(float(value), digits)
+    return " ".join(str(value).split("\n"))
+
+
+def format_number(value: float, digits: int = 4) -> str:
+    """A float at ``digits`` significant digits, never fewer before the point: ``0.01235``, ``12.35``, ``123457``.
+
+    Exponents only where the plain form would hide digits or pad zeros: below 1e-4 and from 1e15 on.
+    """
+    if not math.isfinite(value) or value == 0:
+        return f"{abs(value) if value == 0 else value:g}"
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 9.9996 counts as 10.00
+    if not _EXPONENT_BELOW <= exponent < _EXPONENT_ABOVE:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:.{max(0, digits - 1 - exponent)}f}"
