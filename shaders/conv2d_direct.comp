@@ -26,5 +26,5 @@ void main() {
             }
         }
     }
-    y[index] = finish(acc, co);
+    y[index] = finish(acc + bias_of(co));
 }

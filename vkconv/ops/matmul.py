@@ -16,6 +16,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.needs import F32, ON_GPU, invocations, shared_bytes
+from vkconv.ops.packing import best_tile
 from vkconv.route import Call, Need, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
@@ -121,27 +122,23 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tiles:
-    """Outputs of one invocation (``rows`` x ``cols``) and lanes of a workgroup of the register route."""
+    """Lanes of a workgroup of the register route, and the tiles of one invocation to choose from, best first."""
 
     local: int
-    rows: int
-    cols: int
+    rows: tuple[int, ...]
+    cols: tuple[int, ...]
 
 
-# lavapipe: 8 lanes are one SIMD vector, and a big tile hides its scalar loads (DESIGN.md section 7: 10.9 GFLOP/s).
-_TILES: Mapping[str, Tiles] = {"cpu": Tiles(8, 8, 16)}
-_GPU_TILES = Tiles(64, 8, 4)
+# lavapipe: 8 lanes are one SIMD vector; each load costs about as much as 8 multiply-adds, so tiles are large until
+# registers spill. CPU time of 1x40x120 @ 120x360: 16x8 352 us, 12x8 357, 8x16 405, 8x8 422 (2 cores, Mesa 22.3).
+_TILES: Mapping[str, Tiles] = {"cpu": Tiles(8, (16, 8, 4, 1), (8, 4, 1))}
+_GPU_TILES = Tiles(64, (8, 4, 1), (4, 1))
 
 REGISTER = Shader("matmul_register")
 SHARED = Shader("matmul_shared")
 SHARED_TILE = (64, 64, 16, 4, 4)  # BM, BN, BK, TM, TN
 _SHARED_LOCAL = SHARED_TILE[0] // SHARED_TILE[3] * SHARED_TILE[1] // SHARED_TILE[4]
 _SHARED_BYTES = 4 * SHARED_TILE[2] * (SHARED_TILE[0] + SHARED_TILE[1])
-
-
-def even_tile(extent: int, most: int) -> int:
-    """The smallest tile that needs no more tiles than tiles of ``most`` do, so that little of the last is waste."""
-    return ceil_div(extent, max(1, ceil_div(extent, most)))
 
 
 def _binds(call: Call, swapped: bool) -> tuple[Bind, ...]:
@@ -165,7 +162,7 @@ def _build_register(call: Call, device: Device) -> Program:
     # Lanes lie along the columns: a tall narrow product is computed as its transpose.
     swap = g.n < t.local < g.m
     g = g.swapped() if swap else g
-    rows, cols = even_tile(max(1, g.m), t.rows), even_tile(ceil_div(max(1, g.n), t.local), t.cols)
+    rows, cols = best_tile(g.m, t.rows), best_tile(ceil_div(g.n, t.local), t.cols)
     workgroups = g.batches * ceil_div(g.m, rows) * ceil_div(g.n, t.local * cols)
     groups = linear_groups(workgroups * t.local, t.local, device)
     spec = (*_spec(call, g), rows, cols)
