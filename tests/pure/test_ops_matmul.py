@@ -6,7 +6,8 @@ from ops_device import device
 
 from vkconv.core import GraphError
 from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.matmul import MATMUL, layout
+from vkconv.ops.matmul import MATMUL
+from vkconv.ops.matmul_routes import layout
 from vkconv.ops.packing import best_tile
 from vkconv.route import choose, judge
 
