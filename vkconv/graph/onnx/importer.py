@@ -90,6 +90,8 @@ def _convert(model: onnx.ModelProto, path: Path) -> Graph:
 
 def _opset(model: onnx.ModelProto) -> int:
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if not versions and all(node.domain not in ("", "ai.onnx") for node in model.graph.node):
+        return OLDEST_OPSET  # no node depends on it, and each is refused for its domain
     if not versions:
         raise ModelError("does not say which opset of the default domain it uses; export the model again")
     return int(max(versions))
