@@ -629,6 +629,11 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
         (helper.make_node("Clip", ["x", "v"], ["y"]), 13, "input 1 must be one number, it has shape 3"),
         (helper.make_node("ReduceSumSquare", ["x"], ["y"], noop_with_empty_axes=1), 18, "noop_with_empty_axes=1"),
         (helper.make_node("Constant", [], ["y"], value_string="a"), 13, "it holds value_string"),
+        (
+            helper.make_node("ConstantOfShape", ["shape"], ["y"], value=numpy_helper.from_array(i64(I64_MAX))),
+            13,
+            "9223372036854775807 is not exact as a float",
+        ),
         (helper.make_node("Range", ["v", "v", "v"], ["y"]), 27, "its definition changed in opset 27"),
         (helper.make_node("Relu", ["x"], ["y"]), 6, "version 6 is too old, the oldest is 7"),
         (helper.make_node("GlobalMaxPool", ["v"], ["y"]), 13, "its input has rank 1"),
@@ -708,6 +713,8 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=text):
             load_onnx(path)
     model = make([helper.make_node("Relu", ["x"], ["y"])])
+    model.graph.input.append(helper.make_tensor_value_info("", TensorProto.FLOAT, [1]))
+    assert "empty name" in refused(tmp_path, model, ModelError)
     del model.opset_import[:]
     assert "which opset" in refused(tmp_path, model, ModelError)
 

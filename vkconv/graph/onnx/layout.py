@@ -211,8 +211,12 @@ def _constant_of_shape(n: NodeView) -> None:
     fill = n.attr_tensor("value") if n.has_attr("value") else np.zeros(1, np.float32)
     if fill.size != 1:
         n.refuse(f"its value has {fill.size} elements; ONNX wants one")
+    exact = fill.reshape(-1)[0].item()
+    value = float(exact)
+    if value != exact and not np.isnan(value):
+        n.refuse(f"its value {exact} is not exact as a float, which is how vkconv holds it")
     inputs, attrs = n.host(shape=0)
-    n.finish("constant_of_shape", *inputs, **attrs, value=float(fill.reshape(-1)[0]), dtype=str(DType.of(fill.dtype)))
+    n.finish("constant_of_shape", *inputs, **attrs, value=value, dtype=str(DType.of(fill.dtype)))
 
 
 def _range(n: NodeView) -> None:
