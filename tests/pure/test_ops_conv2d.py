@@ -4,26 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
+from ops_device import device
 
 from vkconv.core import GraphError, RouteError
-from vkconv.device import Device
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.conv2d import CONV2D
 from vkconv.route import choose
 
 OPS = {"conv2d": CONV2D}
-
-
-def device(kind="CPU"):
-    limits = {"maxComputeWorkGroupCount": [65535] * 3, "maxComputeWorkGroupSize": [128, 128, 64]}
-    limits |= {"maxComputeWorkGroupInvocations": 128, "maxComputeSharedMemorySize": 16384}
-    properties = {
-        "deviceName": "a test device",
-        "vendorID": 0x10005,
-        "deviceType": f"VK_PHYSICAL_DEVICE_TYPE_{kind}",
-        "limits": limits,
-    }
-    return Device({"properties": {"VkPhysicalDeviceProperties": properties}})
 
 
 def scatter(call, x, w):

@@ -150,7 +150,7 @@ class Recording:
 
     @property
     def sequence(self) -> kp.Sequence:
-        """The Kompute sequence that holds the commands. Changing it through kp makes run() raise VulkanError."""
+        """The Kompute sequence with the commands; after a change through kp run() raises VulkanError."""
     def dispatch(
         self,
         pipeline: Pipeline,
@@ -158,7 +158,8 @@ class Recording:
         push: bytes,
         groups: tuple[int, int, int],
     ) -> None:
-        """`buffers[i]` = (buffer, offset, nbytes) is binding i, in a descriptor set of this dispatch's own.
+        """Binding i is `buffers[i]` = (buffer, offset, nbytes), in a descriptor set of this dispatch's own.
+
         Raises ValueError unless counts, `push`, offset alignment, ranges and workgroup counts (at least 1)
         fit the pipeline and the device.
         """

@@ -204,7 +204,7 @@ class Executable:
 
     def _record(self, commands: Sequence[Launch | Copy | Barrier], timestamps: bool) -> "_bridge.Recording":
         work = [c for c in commands if not isinstance(c, Barrier)]
-        recording = self.live.handle.recording(len(work) + 1 if timestamps else 0)
+        recording: _bridge.Recording = self.live.handle.recording(len(work) + 1 if timestamps else 0)
         # Whatever ran before on these buffers, prepacking or an earlier replay, comes first.
         recording.barrier(["compute", "transfer"], ["compute", "transfer"])
         if timestamps:

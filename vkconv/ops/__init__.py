@@ -10,8 +10,10 @@ from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.gather import GATHER
 from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
+from vkconv.ops.matmul import MATMUL
 from vkconv.ops.normalize import BATCH_NORM, LAYER_NORM
 from vkconv.ops.pad import PAD
+from vkconv.ops.pool2d import POOL2D
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.resize import RESIZE
 from vkconv.ops.select import COMPARE_OPS, WHERE_OP
@@ -32,7 +34,9 @@ _ALL: tuple[Op, ...] = (
     GATHER,
     IDENTITY,
     LAYER_NORM,
+    MATMUL,
     PAD,
+    POOL2D,
     RANGE,
     REDUCE,
     RESHAPE,
@@ -57,5 +61,5 @@ OPS: Mapping[str, Op] = {op.name: op for op in sorted(_ALL, key=lambda op: op.na
 
 def all_shaders() -> tuple[Shader, ...]:
     """Every shader variant that any route declares, each once, in order of their keys."""
-    shaders = {shader.key: shader for op in OPS.values() for route in op.routes for shader in route.shaders}
-    return tuple(shaders[key] for key in sorted(shaders))
+    declared = (shader for op in OPS.values() for route in op.routes for shader in route.shaders)
+    return tuple(sorted(dict.fromkeys(declared), key=lambda shader: shader.key))

@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from vkconv.ops.activation import ACTIVATIONS
 from vkconv.ops.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode, widen
 from vkconv.plan.rewrite import Rewriter
 
+Vector = npt.NDArray[np.float64]
 Rule = Callable[[Rewriter, BoundNode], BoundNode | None]
 
 # Ops whose kernels apply a scalar function to each result before storing it.
@@ -47,44 +49,42 @@ def fold_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     s = scale / sqrt(var + eps), computed in float64."""
     if node.call.op != "batch_norm":
         return None
-    conv = rewriter.maker(node.reads["x"], "conv2d")
     parameters = [rewriter.constants.get(node.reads[p]) for p in ("scale", "bias", "mean", "var")]
-    if conv is None or not rewriter.only_reader(node.reads["x"]) or conv.call["act"] != "none":
-        return None
-    weight = rewriter.constants.get(conv.reads["w"])
-    old_bias = rewriter.constants.get(conv.reads["b"]) if "b" in conv.reads else np.zeros(1)
-    if weight is None or old_bias is None or any(p is None for p in parameters):
+    if any(p is None for p in parameters):
         return None
     scale, bias, mean, var = (widen(p) for p in parameters if p is not None)
     factor = scale / np.sqrt(var + float(node.call["eps"]))
-    reads = {
-        "x": conv.reads["x"],
-        "w": rewriter.constant(f"{conv.reads['w']}*{node.name}", widen(weight) * factor[:, None, None, None]),
-        "b": rewriter.constant(f"{node.name}.bias", (widen(old_bias) - mean) * factor + bias),
-    }
-    return rewriter.node(node, "conv2d", reads, conv.call.attrs)
+    return _fold_affine(rewriter, node, node.reads["x"], factor, bias - mean * factor)
+
+
+def fold_scale(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """conv2d then a product with a constant along the output channels, or with a scalar, scales its weights."""
+    if node.call.op not in ("mul", "div"):
+        return None
+    for value, other in _either_way(node):
+        factor = _along_channels(rewriter, node, value, other, 1)
+        if factor is not None and (node.call.op == "mul" or value == node.reads["a"]):
+            return _fold_affine(rewriter, node, value, factor if node.call.op == "mul" else 1 / factor, 0 * factor)
+    return None
 
 
 def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """conv2d or matmul without bias, then + a constant along the output channels, takes it as its bias."""
+    """conv2d or matmul, then + a constant along the output channels or a scalar, takes it into its bias."""
     if node.call.op != "add":
         return None
-    for value, other in ((node.reads["a"], node.reads["b"]), (node.reads["b"], node.reads["a"])):
-        maker = rewriter.maker(value, "conv2d", "matmul")
-        if maker is None or not rewriter.only_reader(value) or maker.call["act"] != "none":
+    for value, other in _either_way(node):
+        shift = _along_channels(rewriter, node, value, other, 1)
+        if shift is not None:
+            folded = _fold_affine(rewriter, node, value, np.ones_like(shift), shift)
+            if folded is not None:
+                return folded
+        matmul = rewriter.maker(value, "matmul")
+        shift = _along_channels(rewriter, node, value, other, -1)
+        if matmul is None or shift is None or "bias" in matmul.reads or matmul.call["act"] != "none":
             continue
-        operand, axis = ("b", 1) if maker.call.op == "conv2d" else ("bias", -1)
-        shape = rewriter.specs[value].dims
-        constant = rewriter.constants.get(other)
-        if operand in maker.reads or constant is None or rewriter.specs[value] != _only_output(node):
-            continue
-        channels = np.ones(len(shape), int)
-        channels[axis] = shape[axis]
-        padded = (1,) * (len(shape) - constant.ndim) + constant.shape
-        if constant.ndim > len(shape) or padded != tuple(channels):
-            continue
-        bias = rewriter.constant(f"{node.name}.bias", constant.reshape(-1))
-        return rewriter.node(node, maker.call.op, {**maker.reads, operand: bias}, maker.call.attrs)
+        if rewriter.only_reader(value):
+            reads = {**matmul.reads, "bias": rewriter.constant(f"{node.name}.bias", shift)}
+            return rewriter.node(node, "matmul", reads, matmul.call.attrs)
     return None
 
 
@@ -169,6 +169,7 @@ def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
 PASSES: tuple[Rule, ...] = (
     drop_neutral,
     fold_batch_norm,
+    fold_scale,
     fold_bias,
     recognise_hard_swish,
     recognise_silu,
@@ -177,12 +178,46 @@ PASSES: tuple[Rule, ...] = (
 )
 
 
+def _either_way(node: BoundNode) -> tuple[tuple[str, str], tuple[str, str]]:
+    a, b = node.reads["a"], node.reads["b"]
+    return (a, b), (b, a)
+
+
+def _along_channels(rewriter: Rewriter, node: BoundNode, value: str, other: str, axis: int) -> Vector | None:
+    """The constant ``other`` as one number per channel of ``value``, if it is a scalar or lies along ``axis`` and
+    the node's output has the shape of ``value``; in float64."""
+    constant = rewriter.constants.get(other)
+    shape = rewriter.specs[value].dims
+    if constant is None or rewriter.specs[value] != next(iter(node.call.outputs.values())):
+        return None
+    if len(shape) <= max(axis, 0) or constant.ndim > len(shape):
+        return None
+    along = [1] * len(shape)
+    along[axis] = shape[axis]
+    if constant.size != 1 and (1,) * (len(shape) - constant.ndim) + constant.shape != tuple(along):
+        return None
+    return np.broadcast_to(widen(constant).reshape(-1), (shape[axis],)).astype(np.float64)
+
+
+def _fold_affine(rewriter: Rewriter, node: BoundNode, value: str, factor: Vector, shift: Vector) -> BoundNode | None:
+    """conv2d(x) * factor + shift per output channel, as one conv2d; None where it is not one or not alone."""
+    conv = rewriter.maker(value, "conv2d")
+    if conv is None or not rewriter.only_reader(value) or conv.call["act"] != "none":
+        return None
+    weight = rewriter.constants.get(conv.reads["w"])
+    bias = rewriter.constants.get(conv.reads["b"]) if "b" in conv.reads else np.zeros(factor.shape)
+    if weight is None or bias is None:
+        return None
+    reads = {
+        "x": conv.reads["x"],
+        "w": rewriter.constant(f"{node.name}.w", widen(weight) * factor[:, None, None, None]),
+        "b": rewriter.constant(f"{node.name}.b", widen(bias) * factor + shift),
+    }
+    return rewriter.node(node, "conv2d", reads, conv.call.attrs)
+
+
 def _permutes_nothing(node: BoundNode) -> bool:
     return node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"])))
-
-
-def _only_output(node: BoundNode) -> object:
-    return next(iter(node.call.outputs.values()))
 
 
 def _bounds(clip: BoundNode) -> tuple[float, float]:

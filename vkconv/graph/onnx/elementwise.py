@@ -136,7 +136,7 @@ def _mod(n: NodeView) -> None:
 
 def _cast(n: NodeView) -> None:
     n.ignore("saturate", "round_mode")  # these steer 8-bit float targets only
-    to = dtype_of(n.attr_int("to", 0), "the type it casts to")
+    to = dtype_of(n.attr_int("to", 0), "casts to")
     n.finish("cast", n.input(0), to=str(to))
 
 

@@ -61,7 +61,7 @@ def _convert(model: onnx.ModelProto, path: Path) -> Graph:
         if tensor.name in builder.constants:
             raise ModelError(f"two initializers are named {tensor.name!r}; names must differ")
         try:
-            builder.constants[tensor.name] = read_tensor(tensor, folder, "it")
+            builder.constants[tensor.name] = read_tensor(tensor, folder, f"initializer {tensor.name!r}")
         except RefusedError as refused:
             problems.append(Problem("initializer", tensor.name, str(refused)))
     for sparse in graph.sparse_initializer:
@@ -158,7 +158,9 @@ def _inputs(infos: Sequence[onnx.ValueInfoProto], problems: list[Problem]) -> di
         kind = info.type.WhichOneof("value")
         if kind != "tensor_type":
             problems.append(
-                Problem("input", info.name, f"it is a {kind or 'value of no type'}; vkconv has tensors only")
+                Problem(
+                    "input", info.name, f"its type is {(kind or 'open').removesuffix('_type')}; vkconv has tensors only"
+                )
             )
             continue
         tensor = info.type.tensor_type
@@ -166,7 +168,7 @@ def _inputs(infos: Sequence[onnx.ValueInfoProto], problems: list[Problem]) -> di
             problems.append(Problem("input", info.name, "its rank is open; export with a shape, named where open"))
             continue
         try:
-            dtype = dtype_of(tensor.elem_type, "it")
+            dtype = dtype_of(tensor.elem_type, "holds")
         except RefusedError as refused:
             problems.append(Problem("input", info.name, str(refused)))
             continue

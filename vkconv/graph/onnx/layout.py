@@ -196,7 +196,9 @@ def _constant(n: NodeView) -> None:
             return
     for name, dtype in (("value_floats", DType.F32), ("value_ints", DType.I64)):
         if n.has_attr(name):
-            n.builder.constants[n.outputs[0]] = np.asarray(n.attr_ints(name), dtype.numpy)
+            n.builder.constants[n.outputs[0]] = np.asarray(
+                n.attr_floats(name) if dtype.is_float else n.attr_ints(name), dtype.numpy
+            )
             return
     if not n.has_attr("value"):
         n.refuse(f"it holds {', '.join(n.attrs) or 'no value'}; vkconv reads numeric tensors")

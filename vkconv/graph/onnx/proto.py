@@ -70,6 +70,8 @@ def read_model(path: Path) -> onnx.ModelProto:
         model.ParseFromString(data)
     except Exception as error:  # protobuf has no common base for what its parsers raise
         raise ModelError(f"{path}: is not an ONNX model, or a truncated one ({error}); {again}") from None
+    if not _is_text(model):
+        raise ModelError(f"{path}: a name in the model is not UTF-8 text; {again}")
     if not model.HasField("graph") or not model.graph.output:
         raise ModelError(f"{path}: holds no ONNX graph with outputs ({bytes_str(len(data))} read); {again}")
     if model.functions:
@@ -80,19 +82,38 @@ def read_model(path: Path) -> onnx.ModelProto:
     return model
 
 
-def dtype_of(elem_type: int, what: str) -> DType:
-    """vkconv's element type for an ONNX one; RefusedError naming ``what`` has it and the type otherwise."""
+def _is_text(model: onnx.ModelProto) -> bool:
+    """Whether every name is text: protobuf gives bytes, or raises, for one that is not UTF-8."""
+    graph = model.graph
+    try:
+        names: list[object] = [graph.name, model.producer_name, model.producer_version]
+        names += [text for prop in model.metadata_props for text in (prop.key, prop.value)]
+        names += [entry.domain for entry in model.opset_import]
+        names += [info.name for info in (*graph.input, *graph.output)]
+        names += [dim.dim_param for info in graph.input for dim in info.type.tensor_type.shape.dim]
+        for tensor in graph.initializer:
+            names += [tensor.name, *(text for entry in tensor.external_data for text in (entry.key, entry.value))]
+        for node in graph.node:
+            names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+            names += [attribute.name for attribute in node.attribute]
+    except UnicodeDecodeError:
+        return False
+    return all(isinstance(name, str) for name in names)
+
+
+def dtype_of(elem_type: int, verb: str) -> DType:
+    """vkconv's element type for an ONNX one; RefusedError saying ``verb`` and the type where there is none."""
     if elem_type in DTYPES:
         return DTYPES[elem_type]
     if elem_type not in onnx.TensorProto.DataType.values():
-        raise ModelError(f"{what} has element type number {elem_type}, which ONNX does not define")
+        raise ModelError(f"it {verb} element type number {elem_type}, which ONNX does not define")
     name = onnx.TensorProto.DataType.Name(elem_type).lower()
-    raise RefusedError(f"{what} has element type {name}; vkconv reads {', '.join(DTYPES.values())}")
+    raise RefusedError(f"it {verb} {name}; vkconv has {', '.join(DTYPES.values())}")
 
 
 def read_tensor(tensor: onnx.TensorProto, folder: Path, what: str) -> Array:
     """The array of a tensor, external data mapped into memory. Raises ModelError, or RefusedError for its type."""
-    dtype = dtype_of(tensor.data_type, what)
+    dtype = dtype_of(tensor.data_type, "holds")
     shape = tuple(tensor.dims)
     if any(d < 0 for d in shape):
         raise ModelError(f"{what} has a negative dimension in its shape {shape}; the file is damaged")

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -85,10 +85,16 @@ class NodeView:
         return self._attr(name, str, default)
 
     def attr_ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
-        return tuple(self._attr(name, tuple, default))
+        values: tuple[Any, ...] = self._attr(name, tuple, default)
+        if not all(isinstance(v, int) for v in values):
+            self._mistyped(name, values, "integers")
+        return values
 
     def attr_floats(self, name: str) -> tuple[float, ...]:
-        return tuple(self._attr(name, tuple, ()))
+        values: tuple[Any, ...] = self._attr(name, tuple, ())
+        if not all(isinstance(v, float) for v in values):
+            self._mistyped(name, values, "floats")
+        return values
 
     def attr_tensor(self, name: str) -> Array:
         """A tensor attribute that is known to be there."""
@@ -104,11 +110,11 @@ class NodeView:
         if isinstance(value, Opaque):
             self.refuse(f"attribute {name!r} is {value.what}")
         if not isinstance(value, kind):
-            raise ModelError(
-                f"{self.op_type} node {self.name!r}: attribute {name!r} is a {type(value).__name__}, "
-                f"ONNX defines it as {kind.__name__}"
-            )
+            self._mistyped(name, value, kind.__name__)
         return value
+
+    def _mistyped(self, name: str, value: object, kind: str) -> NoReturn:
+        raise ModelError(f"{self.op_type} node {self.name!r}: attribute {name!r} is {value!r}, ONNX wants {kind}")
 
     # Operands.
 

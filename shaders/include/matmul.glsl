@@ -1,0 +1,39 @@
+// What both matmul shaders share: y[batch] = act(alpha a[batch] b[batch] + beta bias), every matrix with its own
+// strides in elements, so that transposes, broadcast batches and swapped roles are the same code.
+#extension GL_EXT_control_flow_attributes : require
+#include "activation.glsl"
+
+layout(constant_id = 3) const uint ACT = 0;
+layout(constant_id = 4) const bool HAS_BIAS = false;
+layout(constant_id = 5) const bool BIAS_BY_ROW = false;
+
+layout(push_constant) uniform Push {
+    int m, n, k;
+    int a_row, a_col, b_row, b_col, y_row, y_col;
+    int batch[4], a_batch[4], b_batch[4];
+    float alpha, beta, act_a, act_b;
+};
+
+layout(set = 0, binding = 0) readonly restrict buffer A { ELEM a[]; };
+layout(set = 0, binding = 1) readonly restrict buffer B { ELEM b[]; };
+layout(set = 0, binding = 2) readonly restrict buffer C { ELEM bias[]; };
+layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
+
+// First elements of the matrices of one flat batch index: x in a, y in b, z in the output.
+ivec3 batch_origin(int index) {
+    ivec3 origin = ivec3(0, 0, index * m * n);
+    [[unroll]] for (int i = 3; i >= 0; i--) {
+        int at = index % batch[i];
+        index /= batch[i];
+        origin.xy += at * ivec2(a_batch[i], b_batch[i]);
+    }
+    return origin;
+}
+
+int batches() { return batch[0] * batch[1] * batch[2] * batch[3]; }
+
+void store(int origin, int row, int col, float acc) {
+    float value = alpha * acc;
+    if (HAS_BIAS) value += beta * TO_F32(bias[BIAS_BY_ROW ? row : col]);
+    y[origin + row * y_row + col * y_col] = FROM_F32(activate(ACT, value, act_a, act_b));
+}

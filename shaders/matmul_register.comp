@@ -1,0 +1,47 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "matmul.glsl"
+
+// Each invocation makes TM rows x TN columns, the columns one workgroup apart: lanes read neighbours of b, and the
+// address in a is the same in every lane. No shared memory.
+layout(constant_id = 6) const int TM = 8;
+layout(constant_id = 7) const int TN = 8;
+const int ACCS = TM * TN;
+
+void main() {
+    int local = int(gl_WorkGroupSize.x);
+    int col_blocks = (n + local * TN - 1) / (local * TN);
+    int row_blocks = (m + TM - 1) / TM;
+    int group = int(flat_group());
+    if (group >= batches() * row_blocks * col_blocks) return;
+    int first_col = group % col_blocks * local * TN + int(gl_LocalInvocationID.x);
+    int first_row = group / col_blocks % row_blocks * TM;
+    ivec3 origin = batch_origin(group / col_blocks / row_blocks);
+
+    // Rows and columns past the end repeat the last one and are not stored.
+    int a_at[TM];
+    [[unroll]] for (int i = 0; i < TM; i++) a_at[i] = origin.x + min(first_row + i, m - 1) * a_row;
+    int b_at[TN];
+    [[unroll]] for (int j = 0; j < TN; j++) b_at[j] = origin.y + min(first_col + j * local, n - 1) * b_col;
+    float acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    int a_step = 0;
+    int b_step = 0;
+    for (int ki = 0; ki < k; ki++) {
+        float v[TN];
+        [[unroll]] for (int j = 0; j < TN; j++) v[j] = TO_F32(b[b_at[j] + b_step]);
+        [[unroll]] for (int i = 0; i < TM; i++) {
+            float u = TO_F32(a[a_at[i] + a_step]);
+            [[unroll]] for (int j = 0; j < TN; j++) acc[i * TN + j] += u * v[j];
+        }
+        a_step += a_col;
+        b_step += b_row;
+    }
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        [[unroll]] for (int j = 0; j < TN; j++) {
+            int col = first_col + j * local;
+            if (first_row + i < m && col < n) store(origin.z, first_row + i, col, acc[i * TN + j]);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+"""matmul without a device: shapes, errors, the layout of batches, the reference and which route is chosen."""
+
+import numpy as np
+import pytest
+from ops_device import device
+
+from vkconv.core import GraphError
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.matmul import MATMUL, even_tile, layout
+from vkconv.route import choose, judge
+
+OPS = {"matmul": MATMUL}
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("matmul:a=1x40x120,b=120x360,bias=360", (1, 40, 360)),
+        ("matmul:a=2x1x3x4,b=5x4x6", (2, 5, 3, 6)),
+        ("matmul:a=4x3,b=6x4,ta=1,tb=1", (3, 6)),
+        ("matmul:a=0x3,b=3x5", (0, 5)),
+        ("matmul:a=2x0,b=0x5", (2, 5)),
+    ],
+)
+def test_shapes(text, shape):
+    call = parse_call(text, OPS)
+    assert call.shape("y") == shape
+    assert parse_call(format_call(call, OPS), OPS) == call
+
+
+SMALL = [text for text in MATMUL.cases if parse_call(text, OPS).outputs["y"].size <= 4000]
+
+
+@pytest.mark.parametrize("text", SMALL)
+def test_layout_addresses_every_product(text):
+    """Walking the strides by hand gives the reference, also with the roles of a and b swapped."""
+    call = parse_call(text, OPS)
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-3, 4, call.shape(name)).astype(np.float64) for name in "ab")
+    want = np.matmul(a.swapaxes(-1, -2) if call["trans_a"] else a, b.swapaxes(-1, -2) if call["trans_b"] else b).ravel()
+    for g, first, second in ((layout(call), a, b), (layout(call).swapped(), b, a)):
+        got = np.zeros_like(want)
+        for i, index in enumerate(np.ndindex(tuple(extent for extent, _, _ in g.batch))):
+            at_a = sum(j * step for j, (_, step, _) in zip(index, g.batch, strict=True))
+            at_b = sum(j * step for j, (_, _, step) in zip(index, g.batch, strict=True))
+            left = np.lib.stride_tricks.as_strided(first.ravel()[at_a:], (g.m, g.k), tuple(8 * s for s in g.a))
+            right = np.lib.stride_tricks.as_strided(second.ravel()[at_b:], (g.k, g.n), tuple(8 * s for s in g.b))
+            rows, cols = np.mgrid[: g.m, : g.n]
+            got[i * g.m * g.n + rows * g.y[0] + cols * g.y[1]] = left @ right
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("text", "m", "batch"),
+    [
+        ("matmul:a=3x5x7x4,b=4x6", 105, ()),
+        ("matmul:a=3x5x7x4,b=1x1x4x6", 105, ()),
+        ("matmul:a=3x5x7x4,b=3x5x4x6", 7, ((15, 28, 24),)),
+        ("matmul:a=3x1x7x4,b=5x4x6", 7, ((3, 28, 0), (5, 0, 24))),
+        ("matmul:a=3x4x7,b=4x6,ta=1", 7, ((3, 28, 0),)),
+    ],
+)
+def test_batches_that_broadcast_alike_are_one(text, m, batch):
+    g = layout(parse_call(text, OPS))
+    assert (g.m, g.batch) == (m, batch)
+
+
+def test_reference_scales_the_product_and_the_bias():
+    call = parse_call("matmul:a=1x2,b=2x2,bias=2,alpha=2,beta=-1,act=relu", OPS)
+    arrays = {"a": np.array([[1.0, 2.0]]), "b": np.array([[1.0, -1.0], [3.0, 0.0]]), "bias": np.array([4.0, 1.0])}
+    np.testing.assert_array_equal(MATMUL.reference(call, arrays)[0], [[10.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("matmul:a=3x4,b=5x6", r"a \(3x4\) sums over 4 elements, but b \(5x6\) has 5"),
+        ("matmul:a=4x3,b=5x6,ta=1,tb=1", r"sums over 4 elements, but b \(5x6\) has 6"),
+        ("matmul:a=2x3x4,b=3x4x6", "do not broadcast"),
+        ("matmul:a=4,b=4x6", "rank 2 or more"),
+        ("matmul:a=3x4,b=4x6,bias=3", "the bias is 3; with 6 columns it is 6"),
+        ("matmul:a=3x4,b=4x6:f16", "one float dtype"),
+        ("matmul:a=3x4,b=4x6,act=tan", "there is no activation 'tan'"),
+        ("matmul:a=2x1x2x1x2x3x4,b=1x2x1x2x1x4x3", "in 5 separate groups"),
+    ],
+)
+def test_illegal_calls_name_their_values(text, message):
+    with pytest.raises(GraphError, match=message):
+        parse_call(text, OPS)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "route"),
+    [
+        ("matmul:a=1x40x120,b=120x6625", "CPU", "register"),
+        ("matmul:a=8x40x15,b=8x15x40", "CPU", "register"),
+        ("matmul:a=512x512,b=512x512", "INTEGRATED_GPU", "shared"),
+        ("matmul:a=512x512,b=512x31", "INTEGRATED_GPU", "register"),
+    ],
+)
+def test_route_chosen_by_rule(text, kind, route):
+    assert choose(MATMUL.routes, parse_call(text, OPS), device(kind)).route.name == route
+
+
+def test_shared_route_needs_its_workgroup():
+    verdict = judge(MATMUL.routes[0], parse_call("matmul:a=512x512,b=512x512", OPS), device("DISCRETE_GPU", 128))
+    assert (verdict.allowed, verdict.refused_by, verdict.actual) == (False, "workgroups of 256 invocations", "128")
+
+
+def test_last_route_takes_every_case():
+    for text in MATMUL.cases:
+        call = parse_call(text, OPS)
+        choice = choose(MATMUL.routes, call, device(), forced=MATMUL.routes[-1].name)
+        assert all(max(step.groups) <= 65535 for step in choice.route.build(call, device()).steps)
+
+
+@pytest.mark.parametrize(
+    ("extent", "most", "tile"), [(40, 16, 14), (16, 16, 16), (17, 16, 9), (5, 16, 5), (829, 16, 16)]
+)
+def test_even_tile(extent, most, tile):
+    assert even_tile(extent, most) == tile

@@ -1,0 +1,123 @@
+"""Maximum and average over sliding windows, with the rules of ONNX MaxPool and AveragePool.
+
+x is (N, C, H, W), y is (N, C, OH, OW). A 1-D pool comes as H = 1. NaN in a window makes its output NaN.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv.core import Array, GraphError
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.needs import F32
+from vkconv.ops.windows import F64, explicit_padding, out_extent, pair, windows
+from vkconv.route import Call, Route
+from vkconv.shader import Dispatch, Program, Shader, read, write
+
+KINDS = ("max", "avg")
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x = specs["x"]
+    assert x is not None
+    if len(x.shape) != 4 or not x.dtype.is_float:
+        raise GraphError(f"pool2d takes x (N, C, H, W) of a float dtype, not {x}")
+    if attrs["kind"] not in KINDS:
+        raise GraphError(f"kind is {attrs['kind']!r}; it is one of {', '.join(KINDS)}")
+    n, c, h, w = x.dims
+    kernel, stride, dilation = pair(attrs, "kernel"), pair(attrs, "stride"), pair(attrs, "dilation")
+    padding = explicit_padding(attrs, (h, w), kernel)
+    out: list[int] = []
+    for i, (axis, extent) in enumerate((("h", h), ("w", w))):
+        pads, span = (padding[i], padding[i + 2]), dilation[i] * (kernel[i] - 1) + 1
+        if extent < 1:
+            raise GraphError(f"x has {extent} elements along {axis}; a window needs at least 1")
+        if max(pads) >= span:
+            raise GraphError(
+                f"along {axis} the padding is {max(pads)}, but a window spans {span} and would lie in padding alone; "
+                f"padding is at most {span - 1}"
+            )
+        out.append(out_extent(axis, extent, kernel[i], stride[i], pads, dilation[i], bool(attrs["ceil_mode"])))
+    canonical: Attrs = {"kernel": kernel, "stride": stride, "dilation": dilation, "padding": padding}
+    return {**attrs, **canonical, "auto_pad": "explicit"}, (TensorSpec((n, c, *out), x.dtype),)
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    x = np.asarray(arrays["x"], np.float64)
+    t, left, b, r = call["padding"]
+    oh, ow = call.shape("y")[2:]
+
+    def view(array: F64, padding: tuple[int, int, int, int], fill: float) -> F64:
+        return windows(array, call["kernel"], call["stride"], padding, call["dilation"], (oh, ow), fill)
+
+    if call["kind"] == "max":
+        return [view(x, call["padding"], -np.inf).max(axis=(4, 5))]
+    if call["count_include_pad"]:
+        counts = view(np.ones((1, 1, x.shape[2] + t + b, x.shape[3] + left + r)), (0, 0, 0, 0), 0.0)
+    else:
+        counts = view(np.ones((1, 1, *x.shape[2:])), call["padding"], 0.0)
+    with np.errstate(invalid="ignore"):
+        return [view(x, call["padding"], 0.0).sum(axis=(4, 5)) / counts.sum(axis=(4, 5))]
+
+
+POOL = Shader("pool2d")
+
+
+def _build_window(call: Call, device: Device) -> Program:
+    n, c, h, w = call.shape("x")
+    sizes = (n * c, h, w, *call.shape("y")[2:], *call["kernel"], *call["stride"], *call["dilation"], *call["padding"])
+    groups = linear_groups(math.prod(call.shape("y")), 64, device)
+    spec = (call["kind"] == "max", bool(call["count_include_pad"]))
+    return Program((Dispatch(POOL, (*read("x"), *write("y")), groups, (64, 1, 1), sizes, spec),))
+
+
+ROUTES = (
+    Route(
+        "window",
+        _build_window,
+        (POOL,),
+        why="one output per invocation: a pool moves far more bytes than it computes, and a cache holds the overlap "
+        "of neighbouring windows; takes every legal call",
+        must=(F32,),
+    ),
+)
+
+POOL2D = Op(
+    "pool2d",
+    operands=(Operand("x"),),
+    outputs=("y",),
+    resolve=_resolve,
+    reference=_reference,
+    attrs=(
+        Attr("kind", "kind", str),
+        Attr("kernel", "k", tuple[int, ...]),
+        Attr("stride", "s", tuple[int, ...], (1, 1)),
+        Attr("padding", "p", tuple[int, ...], (0, 0, 0, 0)),
+        Attr("auto_pad", "auto", str, "explicit"),
+        Attr("dilation", "d", tuple[int, ...], (1, 1)),
+        Attr("ceil_mode", "ceil", bool, False),
+        Attr("count_include_pad", "cip", bool, False),
+    ),
+    routes=ROUTES,
+    terms=lambda call: 1 if call["kind"] == "max" else math.prod(call["kernel"]),
+    flops=lambda call: math.prod(call.shape("y")) * math.prod(call["kernel"]),
+    cases=(
+        "pool2d:x=2x3x13x17,kind=max,k=2,s=2",
+        "pool2d:x=1x5x11x9,kind=max,k=3x2,s=2x1,p=1x0x2x1,ceil=1",
+        "pool2d:x=1x2x12x10,kind=max,k=3,s=2,p=1,d=2x3",
+        "pool2d:x=1x3x7x8,kind=max,k=2,s=3,auto=same_lower",
+        "pool2d:x=1x1x4x4,kind=max,k=2,s=3,p=1,ceil=1",
+        "pool2d:x=2x3x13x17,kind=avg,k=3,s=2,p=1",
+        "pool2d:x=2x3x13x17,kind=avg,k=3,s=2,p=1,cip=1",
+        "pool2d:x=1x2x10x11,kind=avg,k=3x4,s=2x3,p=0x1x2x2,cip=1,ceil=1",
+        "pool2d:x=1x2x10x11,kind=avg,k=3x4,s=2x3,p=0x1x2x2,ceil=1",
+        "pool2d:x=1x2x9x10,kind=avg,k=2,s=2,auto=same_upper",
+        "pool2d:x=1x2x9x10,kind=avg,k=3x2,d=2x4,p=1",
+        "pool2d:x=1x7x1x31,kind=avg,k=1x5,s=1x2,auto=valid",
+        "pool2d:x=1x480x3x160,kind=avg,k=3x2,s=3x2",
+    ),
+    doc="Maximum or average over sliding windows, ONNX rules for padding, ceiling and counting.",
+)
