@@ -38,7 +38,9 @@ def test_reads_the_line_and_agrees_with_onnxruntime(tmp_path, device):
     assert len(data["steady_us"]) == 2 and all(us > 0 for us in data["stages_us"].values())
     times = [row["time"] for row in data["profile"]]
     assert min(times) >= 0
-    assert sum(times) == pytest.approx(data["wall_us"], rel=1e-3)
+    assert sum(times) == pytest.approx(data["wall_us"], rel=1e-6)
+    # The wall time is the time of a run indeed: a clock around the call agrees, but for what the call does besides.
+    assert 0 <= data["call_us"] - data["wall_us"] < 0.05 * data["wall_us"] + 5000
     assert sum(row["op"] == "conv2d" for row in data["profile"]) > 20
 
 

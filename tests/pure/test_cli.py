@@ -340,6 +340,16 @@ def test_explain_model(model, tmp_path):
     assert (forced["nodes"][0]["route"], forced["nodes"][0]["by"]) == ("direct", "forced")
 
 
+def test_explain_model_says_once_why_a_route_exists(tmp_path):
+    nodes = [Node(op, op, (before,), (op,)) for before, op in (("x", "tanh"), ("tanh", "exp"), ("exp", "sin"))]
+    save_vkc(Graph({"x": TensorSpec((3, 5))}, ("sin",), tuple(nodes)), tmp_path / "three.vkc")
+    command = ("explain", tmp_path / "three.vkc", "--device", "lavapipe")
+    (why,) = {node["why"] for node in json.loads(vkconv(*command, "--json")[1])["nodes"]}
+    out = vkconv(*command)[1]
+    assert out.count("elementwise") > out.count(why) == 3  # one row per op in the list of routes, none per node
+    assert all(node.name in out for node in nodes)
+
+
 def test_explain_takes_a_device_file(model, tmp_path):
     from vkconv.device import load_device
 
@@ -365,6 +375,18 @@ def test_show_tells_all_and_shortens_metadata(model):
     data = json.loads(vkconv("show", model, "--json")[1])
     assert data["inputs"]["x"] == {"shape": [1, 3, "h", "w"], "dtype": "f32"}
     assert data["metadata"]["labels"].endswith("label 99")
+
+
+def test_show_prints_what_the_terminal_cannot(tmp_path):
+    graph = Graph(
+        {"x": TensorSpec((2,))}, ("y",), (Node("r", "relu", ("x",), ("y",)),), metadata={"alphabet": "\u7597"}
+    )
+    save_vkc(graph, tmp_path / "m.vkc")
+    command = [sys.executable, "-m", "vkconv", "show", str(tmp_path / "m.vkc")]
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"alphabet: \u7597" in done.stdout
 
 
 def test_convert_writes_whole_files_or_none(model, tmp_path):

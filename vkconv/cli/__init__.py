@@ -4,6 +4,7 @@ Modules that take time to import (the backend, ONNX, rich) are imported inside t
 """
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -88,4 +89,7 @@ app.command("doctor")(doctor.doctor)
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line ``argv`` (default: the process's own); always ends in SystemExit."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names and metadata of models may hold what a terminal's encoding does not.
+        sys.stdout.reconfigure(errors="backslashreplace")
     app(args=None if argv is None else list(argv), prog_name="vkconv")
