@@ -8,9 +8,11 @@ namespace vkconv {
 
 std::shared_ptr<Instance> Instance::get() {
   static std::mutex mutex;
-  static std::weak_ptr<Instance> shared;
+  // Kept to the end of the process and never destroyed: a driver library that is loaded and unloaded again and again
+  // uses up the static TLS space of the process (seen with NVIDIA's, on an H200: the tenth time it no longer loads).
+  static auto& shared = *new std::shared_ptr<Instance>();
   const std::lock_guard<std::mutex> lock(mutex);
-  if (auto instance = shared.lock()) return instance;
+  if (shared) return shared;
 
   auto instance = std::make_shared<Instance>();
   // A 1.0 loader has no vkEnumerateInstanceVersion; Kompute needs 1.1.

@@ -13,7 +13,7 @@
 
 namespace vkconv {
 
-// One VkInstance, shared by every device of the process while any lives.
+// The process's one VkInstance, shared by every device.
 struct Instance {
   VkInstance handle = VK_NULL_HANDLE;
   uint32_t api_version = 0;  // what the instance was created for: 1.1 to 1.3

@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "conv2d.glsl"
+#include "windows.glsl"
 
 // One output element per invocation, by definition: any groups, stride, dilation and padding.
 void main() {
@@ -14,17 +15,15 @@ void main() {
     int first = (plane / c_out) * c_in + co / (c_out / groups) * in_group;
     int iy0 = pixel / ow * sh - pt;
     int ix0 = pixel % ow * sw - pl;
-    int tap = co * in_group * kh * kw;
+    ivec2 rows = taps_inside(iy0, dh, kh, h);
+    ivec2 cols = taps_inside(ix0, dw, kw, w);
     float acc = 0.0;
     for (int ci = 0; ci < in_group; ci++) {
-        for (int ky = 0; ky < kh; ky++) {
-            int iy = iy0 + ky * dh;
-            int row = ((first + ci) * h + iy) * w;
-            for (int kx = 0; kx < kw; kx++, tap++) {
-                int ix = ix0 + kx * dw;
-                if (iy >= 0 && iy < h && ix >= 0 && ix < w) acc += TO_F32(x[row + ix]) * TO_F32(weight[tap]);
-            }
+        for (int ky = rows.x; ky < rows.y; ky++) {
+            int row = ((first + ci) * h + iy0 + ky * dh) * w + ix0;
+            int tap = ((co * in_group + ci) * kh + ky) * kw;
+            for (int kx = cols.x; kx < cols.y; kx++) acc += TO_F32(x[row + kx * dw]) * TO_F32(weight[tap + kx]);
         }
     }
-    y[index] = finish(acc, co);
+    y[index] = finish(acc + bias_of(co));
 }

@@ -44,10 +44,11 @@ void main() {
     [[unroll]] for (int c = 0; c < CO; c++) {
         int co = co_tile * CO + c;
         if (co < c_out) {
+            float offset = bias_of(co);
             int out_plane = (image * c_out + co) * pixels;
             [[unroll]] for (int p = 0; p < PX; p++) {
                 int pixel = first + p * local;
-                if (pixel < pixels) y[out_plane + pixel] = finish(acc[c * PX + p], co);
+                if (pixel < pixels) y[out_plane + pixel] = finish(acc[c * PX + p] + offset);
             }
         }
     }

@@ -58,9 +58,10 @@ void main() {
     [[unroll]] for (int c = 0; c < CO; c++) {
         int co = co_tile * CO + c;
         if (co < c_out) {
+            float offset = bias_of(co);
             int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
             [[unroll]] for (int p = 0; p < PX; p++) {
-                if (ox0 + p < ow) y[out_row + p] = finish(acc[c * PX + p], co);
+                if (ox0 + p < ow) y[out_row + p] = finish(acc[c * PX + p] + offset);
             }
         }
     }

@@ -38,10 +38,16 @@ void main() {
         a_step += a_col;
         b_step += b_row;
     }
+    float col_bias[TN];
+    [[unroll]] for (int j = 0; j < TN; j++) col_bias[j] = bias_at(min(first_col + j * local, n - 1), false);
     [[unroll]] for (int i = 0; i < TM; i++) {
-        [[unroll]] for (int j = 0; j < TN; j++) {
-            int col = first_col + j * local;
-            if (first_row + i < m && col < n) store(origin.z, first_row + i, col, acc[i * TN + j]);
+        int row = first_row + i;
+        if (row < m) {
+            float row_bias = bias_at(row, true);
+            [[unroll]] for (int j = 0; j < TN; j++) {
+                int col = first_col + j * local;
+                if (col < n) store(origin.z, row, col, acc[i * TN + j], row_bias + col_bias[j]);
+            }
         }
     }
 }

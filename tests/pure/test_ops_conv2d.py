@@ -132,4 +132,4 @@ def test_large_outputs_fold_the_grid():
     for route in CONV2D.routes[:-1]:
         for dispatch in route.build(call, device()).steps:
             assert max(dispatch.groups) <= 65535
-            assert dispatch.groups[0] * dispatch.groups[1] * dispatch.local[0] * 16 >= 4096 * 4096
+            assert dispatch.groups[0] * dispatch.groups[1] * dispatch.local[0] * 24 >= 4096 * 4096

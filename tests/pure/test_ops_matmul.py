@@ -6,7 +6,9 @@ from ops_device import device
 
 from vkconv.core import GraphError
 from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.matmul import MATMUL, even_tile, layout
+from vkconv.ops.matmul import MATMUL
+from vkconv.ops.matmul_routes import layout
+from vkconv.ops.packing import best_tile
 from vkconv.route import choose, judge
 
 OPS = {"matmul": MATMUL}
@@ -115,7 +117,8 @@ def test_last_route_takes_every_case():
 
 
 @pytest.mark.parametrize(
-    ("extent", "most", "tile"), [(40, 16, 14), (16, 16, 16), (17, 16, 9), (5, 16, 5), (829, 16, 16)]
+    ("extent", "sizes", "tile"),
+    [(24, (16, 12, 8), 12), (60, (16, 12, 8), 16), (1, (8, 4, 1), 1), (5, (8, 4, 1), 8), (0, (8, 4), 8)],
 )
-def test_even_tile(extent, most, tile):
-    assert even_tile(extent, most) == tile
+def test_best_tile(extent, sizes, tile):
+    assert best_tile(extent, sizes) == tile

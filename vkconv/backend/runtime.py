@@ -6,10 +6,9 @@ This is the only module that imports kp (by way of the bridge, whose objects are
 import contextlib
 import threading
 import time
-import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -68,10 +67,10 @@ def select_device(selector: str | int = "auto") -> tuple[int, Device]:
 
 
 class LiveDevice:
-    """An open device with its pipelines. Sessions on the same device share one, through `open_device`."""
+    """An open device with its pipelines; `open_device` shares one among all sessions of the process.
 
-    _open: ClassVar["weakref.WeakValueDictionary[int, LiveDevice]"] = weakref.WeakValueDictionary()
-    _lock: ClassVar = threading.Lock()
+    It stays open when the last session closes: opening a device and compiling pipelines is what takes long.
+    """
 
     def __init__(self, index: int, facts: Device) -> None:
         bridge = import_bridge()
@@ -82,6 +81,7 @@ class LiveDevice:
         self._pipelines: dict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = {}
         self._pipelines_lock = threading.Lock()
         self.compile_us = 0.0
+        self.lost = False
 
     def pipeline(self, launch: Launch) -> "_bridge.Pipeline":
         """The pipeline of a launch; made once for each shader, specialization, binding count and push size."""
@@ -102,13 +102,17 @@ class LiveDevice:
             file.write(self.handle.pipeline_cache())
 
 
+_open: dict[int, LiveDevice] = {}
+_open_lock = threading.Lock()
+
+
 def open_device(selector: str | int = "auto") -> LiveDevice:
-    """The open device for a selector, shared by all who hold it in this process; closed with its last user."""
+    """The open device for a selector, opened at its first use in this process, and again after it was lost."""
     index, facts = select_device(selector)
-    with LiveDevice._lock:
-        live = LiveDevice._open.get(index)
-        if live is None or live.handle.closed:
-            live = LiveDevice._open[index] = LiveDevice(index, facts)
+    with _open_lock:
+        live = _open.get(index)
+        if live is None or live.lost:
+            live = _open[index] = LiveDevice(index, facts)
         return live
 
 
@@ -234,10 +238,14 @@ class Executable:
 
     def _submit(self, recording: "_bridge.Recording", timeout_ns: int | None) -> None:
         with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
-            if timeout_ns is None:
-                recording.run()
-            else:
-                recording.run(timeout_ns=timeout_ns)
+            try:
+                if timeout_ns is None:
+                    recording.run()
+                else:
+                    recording.run(timeout_ns=timeout_ns)
+            except import_bridge().DeviceLostError:
+                self.live.lost = True
+                raise
 
     def _write(self, inputs: Mapping[str, Array]) -> None:
         for name, (spec, region) in self.plan.inputs.items():

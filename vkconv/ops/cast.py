@@ -21,7 +21,7 @@ KINDS = (DType.F32, DType.I32, DType.U32, DType.BOOL)  # index is the shader's S
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
     x, to = shapes.operand(specs, "x", "cast"), str(attrs["to"])
     if to not in list(DType):
-        raise GraphError(f"cast: to={to!r} is no element type{did_you_mean(to, list(DType))}")
+        raise GraphError(f"cast: to={to!r} is no element type{did_you_mean(to, map(str, DType))}")
     if DType.BF16 in (x.dtype, DType(to)):
         raise GraphError(f"cast from {x.dtype} to {to}: bf16 comes with half-precision storage, and is not there yet")
     return {"to": to}, (TensorSpec(x.shape, DType(to)),)

@@ -9,28 +9,28 @@ from vkconv.device import Device
 from vkconv.ops.activation import activation
 from vkconv.ops.base import linear_groups
 from vkconv.ops.needs import F32
-from vkconv.ops.packing import PACK_TILES, pack_tiles
+from vkconv.ops.packing import PACK_TILES, best_tile, pack_tiles
 from vkconv.route import Call, Need, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tiles:
-    """Outputs of one invocation: ``co`` channels x ``px`` columns or pixels (depthwise: ``ry`` rows x ``px``)."""
+    """Lanes of a workgroup and, best first, the tile sizes to choose from: output channels and columns (or pixels)
+    of one invocation, and the rows and columns of the depthwise route."""
 
     local: int
-    tile_co: int
-    tile_px: int
-    pointwise_co: int
-    pointwise_px: int
-    depthwise_ry: int
-    depthwise_px: int
+    channels: tuple[int, ...]
+    columns: tuple[int, ...]
+    depthwise_rows: tuple[int, ...]
+    depthwise_columns: tuple[int, ...]
 
 
-_GPU_TILES = Tiles(local=64, tile_co=8, tile_px=4, pointwise_co=8, pointwise_px=4, depthwise_ry=1, depthwise_px=4)
-_TILES: Mapping[str, Tiles] = {
-    "cpu": Tiles(local=8, tile_co=8, tile_px=8, pointwise_co=8, pointwise_px=16, depthwise_ry=2, depthwise_px=8),
-}
+# lavapipe (2 cores, Mesa 22.3; GFLOP/s by CPU time), channels x columns: 1x1 240->240 over 6x160: 16x8 14.4, 8x16 12.2,
+# 8x8 11.1, 4x16 8.0, 16x4 under 10; 3x3 64->64 over 56x56: 8x16 15.3, 16x8 14.4, 8x8 12.6, 16x4 8.9. Depthwise rows x
+# columns: 5x5 over 240x6x160: 3x8 8.7, 4x8 7.6, 2x8 6.7, 1x8 4.8. Larger tiles spill and compile in seconds.
+_TILES: Mapping[str, Tiles] = {"cpu": Tiles(8, (16, 12, 8, 4), (8, 4, 1), (3, 2, 1), (8, 4, 1))}
+_GPU_TILES = Tiles(64, (8, 4), (4, 1), (1,), (4, 1))
 
 
 def tiles(device: Device) -> Tiles:
@@ -80,34 +80,33 @@ def _packed(call: Call, device: Device, shader: Shader, co: int, units: int, spe
 
 
 def _build_tile(call: Call, device: Device) -> Program:
-    t = tiles(device)
-    _, _, oh, ow = call.shape("y")
-    sizes = (call.shape("w")[3], call["stride"][1], call["dilation"][1])
-    return _packed(call, device, TILE, t.tile_co, oh * ceil_div(ow, t.tile_px), (t.tile_px, *sizes))
+    _, c_out, oh, ow = call.shape("y")
+    co, px = best_tile(c_out, tiles(device).channels), best_tile(ow, tiles(device).columns)
+    sizes = (px, call.shape("w")[3], call["stride"][1], call["dilation"][1])
+    return _packed(call, device, TILE, co, oh * ceil_div(ow, px), sizes)
 
 
 def _build_pointwise(call: Call, device: Device) -> Program:
     t = tiles(device)
-    pixels = math.prod(call.shape("y")[2:])
-    return _packed(call, device, POINTWISE, t.pointwise_co, ceil_div(pixels, t.pointwise_px), (t.pointwise_px,))
+    _, c_out, oh, ow = call.shape("y")
+    co, px = best_tile(c_out, t.channels), best_tile(ceil_div(oh * ow, t.local), t.columns)
+    return _packed(call, device, POINTWISE, co, ceil_div(oh * ow, px), (px,))
 
 
 def _build_depthwise(call: Call, device: Device) -> Program:
     t = tiles(device)
     n, c_out, oh, ow = call.shape("y")
-    units = ceil_div(oh, t.depthwise_ry) * ceil_div(ow, t.depthwise_px)
+    ry, px = best_tile(oh, t.depthwise_rows), best_tile(ow, t.depthwise_columns)
+    units = ceil_div(oh, ry) * ceil_div(ow, px)
     groups = linear_groups(n * c_out * ceil_div(units, t.local) * t.local, t.local, device)
-    sizes = (t.depthwise_ry, t.depthwise_px, *call.shape("w")[2:], *call["stride"], *call["dilation"])
-    spec = (*_spec(call), *sizes)
+    spec = (*_spec(call), ry, px, *call.shape("w")[2:], *call["stride"], *call["dilation"])
     return Program((Dispatch(DEPTHWISE, _binds(call, "w"), groups, (t.local, 1, 1), _push(call), spec),))
 
 
-def _span(call: Call, device: Device) -> int:
-    return 7 * int(call["stride"][1]) + int(call["dilation"][1]) * (call.shape("w")[3] - 1) + 1
-
-
-def _reach(call: Call, device: Device) -> int:
-    return int(call["stride"][0]) + int(call["dilation"][0]) * (call.shape("w")[2] - 1) + 1
+def _span(call: Call, axis: int, outputs: int) -> int:
+    """Inputs along an axis (0: h, 1: w) from the first to the last that so many neighbouring outputs touch."""
+    reach = (call.shape("w")[2 + axis] - 1) * int(call["dilation"][axis])
+    return (outputs - 1) * int(call["stride"][axis]) + reach + 1
 
 
 GROUPS_1 = Need("groups 1", lambda call, device: call["groups"] == 1, lambda call, device: f"{call['groups']} groups")
@@ -127,16 +126,22 @@ KERNEL_1X1 = Need(
 NO_PADDING = Need(
     "no padding", lambda call, device: not any(call["padding"]), lambda call, device: shape_str(call["padding"])
 )
-# An unrolled row of inputs lies in registers.
+# Rows of inputs lie in registers and the loops over them are unrolled: past these sizes they would spill, and
+# compile for seconds.
 SHORT_SPAN = Need(
-    "at most 40 input columns for 8 output columns",
-    lambda call, device: _span(call, device) <= 40,
-    lambda call, device: f"{_span(call, device)} columns",
+    "8 outputs of a row from at most 40 input columns",
+    lambda call, device: _span(call, 1, 8) <= 40,
+    lambda call, device: f"{_span(call, 1, 8)} columns",
 )
 SHORT_REACH = Need(
-    "at most 16 input rows for 2 output rows",
-    lambda call, device: _reach(call, device) <= 16,
-    lambda call, device: f"{_reach(call, device)} rows",
+    "3 outputs of a column from at most 20 input rows",
+    lambda call, device: _span(call, 0, 3) <= 20,
+    lambda call, device: f"{_span(call, 0, 3)} rows",
+)
+FEW_TAPS = Need(
+    "a kernel of at most 49 taps",
+    lambda call, device: math.prod(call.shape("w")[2:]) <= 49,
+    lambda call, device: f"{math.prod(call.shape('w')[2:])} taps",
 )
 
 ROUTES: tuple[Route, ...] = (
@@ -146,7 +151,7 @@ ROUTES: tuple[Route, ...] = (
         (DEPTHWISE,),
         why="with one input channel per group there is nothing to sum over channels: a block of outputs of one "
         "channel reuses the rows it loads across taps",
-        must=(F32, ONE_CHANNEL_PER_GROUP, SHORT_SPAN, SHORT_REACH),
+        must=(F32, ONE_CHANNEL_PER_GROUP, SHORT_SPAN, SHORT_REACH, FEW_TAPS),
         prefer=(GROUPED,),
     ),
     Route(

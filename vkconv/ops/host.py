@@ -26,7 +26,7 @@ def _dtype(op: str, attrs: Attrs) -> DType:
 
 def _shape_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
     rank = len(shapes.operand(specs, "x", "shape").dims)
-    start, end = (int(v) + rank if int(v) < 0 else int(v) for v in shapes.ints((attrs["start"], attrs["end"])))  # type: ignore[arg-type]
+    start, end = (v + rank if v < 0 else v for k in ("start", "end") for v in shapes.ints(attrs[k]))
     start, end = min(max(start, 0), rank), min(max(end, 0), rank)
     return {"start": start, "end": end}, (TensorSpec((max(0, end - start),), DType.I64),)
 

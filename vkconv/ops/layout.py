@@ -1,6 +1,6 @@
 """Layout ops on one strided copy: transpose, slice, concat, split, expand, tile. They move 4-byte words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -208,8 +208,8 @@ def _tile_program(call: Call, device: Device) -> Program:
     return Program(tuple(steps), scratch=scratch)
 
 
-def _route(build: object) -> tuple[Route, ...]:
-    return (Route("strided_copy", build, (STRIDED_COPY,), _WHY, must=(WORDS,)),)  # type: ignore[arg-type]
+def _route(build: Callable[[Call, Device], Program]) -> tuple[Route, ...]:
+    return (Route("strided_copy", build, (STRIDED_COPY,), _WHY, must=(WORDS,)),)
 
 
 TRANSPOSE = Op(

@@ -1,6 +1,8 @@
-"""The one prepack that conv2d and matmul share: matrix rows as tiles whose elements lie side by side."""
+"""Register tiles, as conv2d and matmul share them: which size, and rows packed so that a tile lies side by side."""
 
-from vkconv.core import align
+from collections.abc import Sequence
+
+from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups
 from vkconv.shader import Dispatch, Shader, read, write
@@ -18,3 +20,11 @@ def pack_tiles(
     groups = linear_groups(align(rows, tile) * k, 64, device)
     binds = (*read(source), *write(target))
     return Dispatch(PACK_TILES, binds, groups, (64, 1, 1), (rows, k, *strides), (tile,))
+
+
+def best_tile(extent: int, sizes: Sequence[int]) -> int:
+    """The size that covers ``extent`` at least cost: a tile costs its size and, for what is not per element, 4.
+
+    The first of equals wins. 24 of (16, 12, 8) takes 12, 60 takes 16, 1 of (8, 4, 1) takes 1.
+    """
+    return min(sizes, key=lambda size: ceil_div(extent, size) * (size + 4))

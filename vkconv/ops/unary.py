@@ -16,7 +16,7 @@ from vkconv.route import Call, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 UNARY = Shader("unary")
-INTEGER = ("abs", "neg", "sign", "relu", "clip")  # also folded on the host for integers
+INTEGER = ("abs", "neg", "sign")  # also folded on the host for integers
 
 # Defaults of the float parameters: ONNX's for each operator.
 _DEFAULTS: Mapping[str, tuple[float, ...]] = {
@@ -59,8 +59,9 @@ def _program(call: Call, device: Device) -> Program:
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
     x = shapes.given(arrays, "x")
-    y = apply(call.op, x.astype(np.float64), *_params(call.attrs))
-    return [np.asarray(y.astype(x.dtype) if x.dtype.kind in "iu" else y)]
+    if x.dtype.kind in "iu":
+        return [np.asarray(ACTIVATIONS[call.op].reference(x, 0.0, 0.0))]
+    return [apply(call.op, x.astype(np.float64), *_params(call.attrs))]
 
 
 def _op(name: str) -> Op:

@@ -1,0 +1,161 @@
+"""Every case of every elementwise, layout, reduction and sampling op: call strings, programs and routes, no Vulkan."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vkconv.device import Device
+from vkconv.ops import alias, cast, gather, host, layout, normalize, pad, reduce, resize, select, softmax
+from vkconv.ops.base import Op
+from vkconv.ops.binary import BINARY_OPS, TABLE
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.reduce import FUNCTIONS
+from vkconv.ops.strided import STRIDED_COPY, merge
+from vkconv.ops.unary import UNARY_OPS
+from vkconv.route import Call, Route, choose, judge
+from vkconv.shader import Dispatch
+
+SHADERS = Path(__file__).parents[2] / "shaders"
+MODULES = (alias, cast, gather, host, layout, normalize, pad, reduce, resize, select, softmax)
+OPS = {
+    op.name: op
+    for op in (*(v for m in MODULES for v in vars(m).values() if isinstance(v, Op)), *UNARY_OPS, *BINARY_OPS)
+} | {op.name: op for op in select.COMPARE_OPS}
+CASES = [text for op in OPS.values() for text in op.cases]
+
+
+def device(kind: str = "CPU", invocations: int = 128) -> Device:
+    """A device with nothing but what Vulkan promises every device."""
+    limits = {
+        "maxComputeWorkGroupCount": [65535] * 3,
+        "maxComputeWorkGroupInvocations": invocations,
+        "maxComputeWorkGroupSize": [invocations, invocations, 64],
+        "maxComputeSharedMemorySize": 16384,
+    }
+    properties = {"deviceName": "t", "vendorID": 0, "deviceType": f"VK_PHYSICAL_DEVICE_TYPE_{kind}", "limits": limits}
+    return Device({"properties": {"VkPhysicalDeviceProperties": properties}})
+
+
+def call_of(text: str) -> Call:
+    return parse_call(text, OPS)
+
+
+def test_every_op_has_cases_and_a_way_to_be_computed() -> None:
+    for op in OPS.values():
+        assert op.cases and op.doc, op.name
+        assert bool(op.routes) + op.alias + (op.name in ("shape", "size", "constant_of_shape", "range")) == 1, op.name
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_call_strings_are_read_back_as_the_same_call(text: str) -> None:
+    call = call_of(text)
+    printed = format_call(call, OPS)
+    assert call_of(printed) == call
+    assert format_call(call_of(printed), OPS) == printed
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_references_have_the_inferred_shapes(text: str) -> None:
+    call = call_of(text)
+    rng = np.random.default_rng(3)
+    arrays = {
+        name: None if spec is None else rng.integers(0, 2, spec.dims).astype(spec.dtype.numpy)
+        for name, spec in call.operands.items()
+    }
+    outputs = OPS[call.op].reference(call, arrays)
+    assert [np.shape(y) for y in outputs] == [spec.dims for spec in call.outputs.values()]
+
+
+@pytest.mark.parametrize("text", [t for t in CASES if OPS[t.partition(":")[0]].routes])
+def test_programs_keep_to_their_declarations_and_to_the_least_limits(text: str) -> None:
+    call, smallest = call_of(text), device()
+    names = {*(n for n, s in call.operands.items() if s is not None), *call.outputs}
+    allowed = [r for r in OPS[call.op].routes if judge(r, call, smallest).allowed]
+    assert allowed and allowed[-1] is OPS[call.op].routes[-1]
+    for route in allowed:
+        program = route.build(call, smallest)
+        written = {b.buffer for step in program.steps for b in step.binds if b.access == "w"}
+        assert written >= {n for n, s in call.outputs.items() if s.size}
+        for step in program.steps:
+            assert step.shader in route.shaders
+            assert (SHADERS / f"{step.shader.stem}.comp").is_file()
+            assert {b.buffer for b in step.binds} <= names | set(program.scratch)
+            assert len(step.push_bytes) <= 128
+            assert math.prod(step.local) <= 128 and max(step.groups) <= 65535
+
+
+def copied(step: Dispatch, buffers: dict[str, np.ndarray]) -> None:
+    """What shaders/strided_copy.comp does, from its push constants."""
+    _, _, base_x, base_y, *table = step.push
+    dims, xs, ys = (np.array(table[8 * i : 8 * i + step.spec[0]]) for i in range(3))
+    index = np.indices(dims).reshape(len(dims), -1)
+    x, y = (buffers[b.buffer] for b in step.binds)
+    y[base_y + ys @ index] = x[base_x + xs @ index]
+
+
+@pytest.mark.parametrize(
+    "text", [t for t in CASES if STRIDED_COPY in {s for r in OPS[t.partition(":")[0]].routes for s in r.shaders}]
+)
+def test_strided_copies_move_what_the_reference_moves(text: str) -> None:
+    call = call_of(text)
+    rng = np.random.default_rng(5)
+    arrays = {n: rng.integers(-99, 99, s.dims).astype(np.int64) for n, s in call.operands.items() if s is not None}
+    program = OPS[call.op].routes[0].build(call, device())
+    sizes = {n: s.size for n, s in call.outputs.items()} | {n: b // 4 for n, b in program.scratch.items()}
+    buffers = {n: a.reshape(-1) for n, a in arrays.items()} | {n: np.full(k, 12345) for n, k in sizes.items()}
+    for step in program.steps:
+        copied(step, buffers)
+    for (name, spec), want in zip(call.outputs.items(), OPS[call.op].reference(call, arrays), strict=True):
+        assert np.array_equal(buffers[name].reshape(spec.dims), want)
+
+
+def test_merging_joins_only_what_every_tensor_steps_through_as_one() -> None:
+    assert merge((2, 3, 4), (12, 4, 1), (12, 4, 1)).dims == (24,)
+    assert merge((2, 3, 4), (12, 4, 1), (0, 1, 0)).dims == (2, 3, 4)
+    assert merge((2, 3, 4, 5), (60, 20, 5, 1), (0, 1, 0, 0)).dims == (2, 3, 20)
+    assert merge((1, 1), (7, 7)).dims == (1,)
+    assert merge((3, 4), (-4, -1)).strides == ((-1,),)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "route"),
+    [
+        ("reduce:x=1x480x3x160,op=mean,axes=2x3", "CPU", "serial"),
+        ("reduce:x=1x480x3x160,op=mean,axes=2x3", "DISCRETE_GPU", "workgroup"),
+        ("reduce:x=1000x3,axes=1", "DISCRETE_GPU", "serial"),
+        ("softmax:x=1x40x6625", "CPU", "serial"),
+        ("softmax:x=1x40x6625", "INTEGRATED_GPU", "workgroup"),
+        ("layer_norm:x=40x120,scale=120,bias=120", "DISCRETE_GPU", "workgroup"),
+    ],
+)
+def test_rows_go_to_workgroups_on_gpus_where_they_are_long(text: str, kind: str, route: str) -> None:
+    call = call_of(text)
+    assert choose(OPS[call.op].routes, call, device(kind)).route.name == route
+
+
+def test_the_workgroup_route_is_refused_where_workgroups_are_too_small() -> None:
+    route: Route = reduce.REDUCE.routes[0]
+    verdict = judge(route, call_of("reduce:x=5x500,axes=1"), device("DISCRETE_GPU", invocations=64))
+    assert not verdict.allowed and "128 invocations" in verdict.refused_by and verdict.actual == "64"
+
+
+def test_wide_integers_are_refused_on_the_device_by_name() -> None:
+    verdict = judge(OPS["add"].routes[0], call_of("add:a=3:i64,b=3:i64"), device())
+    assert not verdict.allowed and "f32 or i32" in verdict.refused_by and "a is i64" in verdict.actual
+
+
+def test_function_ids_are_those_of_the_shaders() -> None:
+    lines = re.search(r"const uint (SUM = 0.*);", (SHADERS / "reduce.comp").read_text())
+    assert lines
+    assert dict(part.lower().split(" = ") for part in lines[1].split(", ")) == {
+        k: str(v[0]) for k, v in FUNCTIONS.items()
+    }
+    kinds = re.search(r"const uint (F32 = 0.*);", (SHADERS / "cast.comp").read_text())
+    assert kinds
+    assert [part.split(" = ") for part in kinds[1].lower().split(", ")] == [
+        [k, str(i)] for i, k in enumerate(cast.KINDS)
+    ]
+    assert [row.id for row in TABLE] == list(range(len(TABLE)))

@@ -1,0 +1,157 @@
+"""The routes of matmul: a call as strided matrices, how each route lays out its work, and tile sizes as data."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from vkconv.core import ceil_div
+from vkconv.device import Device
+from vkconv.ops.activation import activation
+from vkconv.ops.base import linear_groups
+from vkconv.ops.needs import F32, ON_GPU, invocations, shared_bytes
+from vkconv.ops.packing import best_tile
+from vkconv.route import Call, Need, Route
+from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
+
+MAX_BATCH_GROUPS = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """A call as matrices with strides in elements: (row, column) of a, b and y, and per batch group (outermost
+    first) its extent and the strides of a and b over it."""
+
+    m: int
+    n: int
+    k: int
+    a: tuple[int, int]
+    b: tuple[int, int]
+    y: tuple[int, int]
+    batch: tuple[tuple[int, int, int], ...]
+    bias_by_row: bool = False
+
+    @property
+    def batches(self) -> int:
+        return math.prod(extent for extent, _, _ in self.batch)
+
+    def swapped(self) -> "Layout":
+        """The transposed problem, y^T = b^T a^T, over the same memory."""
+        batch = tuple((extent, b, a) for extent, a, b in self.batch)
+        return Layout(self.n, self.m, self.k, self.b[::-1], self.a[::-1], self.y[::-1], batch, not self.bias_by_row)
+
+
+def layout(call: Call) -> Layout:
+    """Strides of a call. Neighbouring batch dimensions that broadcast alike are one group, and the batch of a
+    is more rows when b has none."""
+    a, b = call.shape("a"), call.shape("b")
+    m, n = call.shape("y")[-2:]
+    k = a[-2] if call["trans_a"] else a[-1]
+    lead = call.shape("y")[:-2]
+    over_a = (1,) * (len(lead) - len(a) + 2) + a[:-2]
+    over_b = (1,) * (len(lead) - len(b) + 2) + b[:-2]
+    groups: list[tuple[int, int, int]] = []  # (extent, extent in a, extent in b)
+    for extent, in_a, in_b in zip(lead, over_a, over_b, strict=True):
+        if extent == 1:
+            continue
+        if groups and (groups[-1][1] == 1) == (in_a == 1) and (groups[-1][2] == 1) == (in_b == 1):
+            last = groups.pop()
+            extent, in_a, in_b = extent * last[0], in_a * last[1], in_b * last[2]
+        groups.append((extent, in_a, in_b))
+    if len(groups) == 1 and groups[0][2] == 1 and not call["trans_a"]:
+        m *= groups[0][0]
+        groups = []
+    batch: list[tuple[int, int, int]] = []
+    step_a, step_b = math.prod(a[-2:]), math.prod(b[-2:])
+    for extent, in_a, in_b in reversed(groups):
+        batch.append((extent, 0 if in_a == 1 else step_a, 0 if in_b == 1 else step_b))
+        step_a, step_b = step_a * in_a, step_b * in_b
+    strides_a = (1, a[-1]) if call["trans_a"] else (a[-1], 1)
+    strides_b = (1, b[-1]) if call["trans_b"] else (b[-1], 1)
+    return Layout(m, n, k, strides_a, strides_b, (n, 1), tuple(reversed(batch)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tiles:
+    """Lanes of a workgroup of the register route, and the tiles of one invocation to choose from, best first."""
+
+    local: int
+    rows: tuple[int, ...]
+    cols: tuple[int, ...]
+
+
+# lavapipe: 8 lanes are one SIMD vector; each load costs about as much as 8 multiply-adds, so tiles are large until
+# registers spill. CPU time of 1x40x120 @ 120x360: 16x8 352 us, 12x8 357, 8x16 405, 8x8 422 (2 cores, Mesa 22.3).
+_TILES: Mapping[str, Tiles] = {"cpu": Tiles(8, (16, 8, 4, 1), (8, 4, 1))}
+_GPU_TILES = Tiles(64, (8, 4, 1), (4, 1))
+
+REGISTER = Shader("matmul_register")
+SHARED = Shader("matmul_shared")
+SHARED_TILE = (64, 64, 16, 4, 4)  # BM, BN, BK, TM, TN
+_SHARED_LOCAL = SHARED_TILE[0] // SHARED_TILE[3] * SHARED_TILE[1] // SHARED_TILE[4]
+_SHARED_BYTES = 4 * SHARED_TILE[2] * (SHARED_TILE[0] + SHARED_TILE[1])
+
+
+def _binds(call: Call, swapped: bool) -> tuple[Bind, ...]:
+    # A call without bias binds b there: HAS_BIAS is false and the shader never reads it.
+    first, second = ("b", "a") if swapped else ("a", "b")
+    return (*read(first, second, "bias" if call.has("bias") else "b"), *write("y"))
+
+
+def _push(call: Call, g: Layout) -> tuple[Word, ...]:
+    batch = ((1, 0, 0),) * (MAX_BATCH_GROUPS - len(g.batch)) + g.batch
+    factors = (float(call[name]) for name in ("alpha", "beta", "act_a", "act_b"))
+    return (g.m, g.n, g.k, *g.a, *g.b, *g.y, *(word for words in zip(*batch, strict=True) for word in words), *factors)
+
+
+def _spec(call: Call, g: Layout) -> tuple[Word, ...]:
+    return activation(call["act"]).id, call.has("bias"), g.bias_by_row
+
+
+def _build_register(call: Call, device: Device) -> Program:
+    g, t = layout(call), _TILES.get(device.kind, _GPU_TILES)
+    # Lanes lie along the columns: a tall narrow product is computed as its transpose.
+    swap = g.n < t.local < g.m
+    g = g.swapped() if swap else g
+    rows, cols = best_tile(g.m, t.rows), best_tile(ceil_div(g.n, t.local), t.cols)
+    workgroups = g.batches * ceil_div(g.m, rows) * ceil_div(g.n, t.local * cols)
+    groups = linear_groups(workgroups * t.local, t.local, device)
+    spec = (*_spec(call, g), rows, cols)
+    return Program((Dispatch(REGISTER, _binds(call, swap), groups, (t.local, 1, 1), _push(call, g), spec),))
+
+
+def _build_shared(call: Call, device: Device) -> Program:
+    g, local = layout(call), _SHARED_LOCAL
+    workgroups = g.batches * ceil_div(g.m, SHARED_TILE[0]) * ceil_div(g.n, SHARED_TILE[1])
+    groups = linear_groups(workgroups * local, local, device)
+    spec = (*_spec(call, g), *SHARED_TILE, g.a[0] == 1, g.b[0] == 1)
+    step = Dispatch(SHARED, _binds(call, False), groups, (local, 1, 1), _push(call, g), spec, _SHARED_BYTES)
+    return Program((step,))
+
+
+def _sides(call: Call, device: Device) -> str:
+    g = layout(call)
+    return f"{g.m}x{g.n}"
+
+
+AT_LEAST_32X32 = Need(
+    "at least 32 rows and 32 columns", lambda call, device: min(layout(call).m, layout(call).n) >= 32, _sides
+)
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "shared",
+        _build_shared,
+        (SHARED,),
+        why="64x64 tiles in shared memory: each element that is loaded serves 64 outputs",
+        must=(F32, shared_bytes(_SHARED_BYTES), invocations(_SHARED_LOCAL)),
+        prefer=(ON_GPU, AT_LEAST_32X32),
+    ),
+    Route(
+        "register",
+        _build_register,
+        (REGISTER,),
+        why="a register tile per invocation, no shared memory or barrier, which a CPU driver emulates slowly; "
+        "takes every legal call",
+        must=(F32,),
+    ),
+)
