@@ -216,6 +216,22 @@ def test_no_working_driver_is_no_device(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)
 
 
+def test_a_kp_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    program = "import vkconv.backend._bridge"
+    for text, message in (
+        ("raise ModuleNotFoundError('no kp')", "kp cannot be imported: no kp"),
+        ("", "was built with another pybind11 or compiler"),
+    ):
+        (tmp_path / "kp.py").write_text(text)
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        result = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert result.returncode == 1
+        assert result.stderr.splitlines()[-1].startswith("ImportError: ")
+        assert message in result.stderr
+
+
 # --- kernels ------------------------------------------------------------------------------------------------
 
 
@@ -292,6 +308,9 @@ def test_kompute_objects_are_real(device: _bridge.Device, affine_spirv: bytes) -
     np.frombuffer(affine.download.view, np.float32)[:] = np.nan
     sequence.eval()
     np.testing.assert_array_equal(np.frombuffer(affine.download.view, np.float32), affine.expected(x))
+    sequence.clear()  # drops kp's operations, not what the command buffer needs
+    gc.collect()
+    np.testing.assert_array_equal(affine(x), affine.expected(x))
     assert device.manager.sequence().is_init()
     tensor = device.manager.tensor(x)
     assert tensor.is_init()
