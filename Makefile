@@ -1,8 +1,12 @@
-.PHONY: setup check clean
+.PHONY: setup run check test clean
 
 # .venv with vkconv and all it needs; missing Debian packages are installed when run as root
 setup:
 	@tools/setup.sh
+
+# the main job: read a line of text with a published recogniser, on the best Vulkan device present
+run: setup
+	.venv/bin/python examples/read_text.py
 
 # lint, types, layers and the tests that need no Vulkan
 check: setup
@@ -11,6 +15,10 @@ check: setup
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	.venv/bin/pytest -q tests/pure
+
+# all of that, then the tests on a device, under the validation layer with synchronization validation
+test: check
+	.venv/bin/pytest -q tests/gpu
 
 clean:
 	rm -rf .venv build

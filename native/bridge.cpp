@@ -9,16 +9,28 @@ namespace {
 
 constexpr uint64_t kForeverNs = (uint64_t{1} << 63) - 1;
 
+#ifdef __clang__
+constexpr auto kCompiler = __VERSION__;
+#else
+constexpr auto kCompiler = "GCC " __VERSION__;
+#endif
+constexpr auto kPybind11 = PYBIND11_TOSTRING(PYBIND11_VERSION_MAJOR) "." PYBIND11_TOSTRING(
+    PYBIND11_VERSION_MINOR) "." PYBIND11_TOSTRING(PYBIND11_VERSION_MICRO);
+
 // kp's classes are found by name in pybind11's own registry; an empty slot there means that the two modules do not share it.
-void require_shared_types(const py::module_& kp) {
+void import_kp() {
+  py::module_ kp;
+  try {
+    kp = py::module_::import("kp");
+  } catch (const py::error_already_set& error) {
+    throw py::import_error("kp cannot be imported: " + std::string(py::str(error.value())));
+  }
   if (py::detail::get_type_info(typeid(kp::Sequence)) != nullptr &&
       py::detail::get_type_info(typeid(kp::Manager)) != nullptr)
     return;
-  const std::string where = py::str(kp.attr("__file__"));
-  throw py::import_error("kp at " + where + " was built with another pybind11 or compiler than this bridge (pybind11 " +
-                         PYBIND11_TOSTRING(PYBIND11_VERSION_MAJOR) "." PYBIND11_TOSTRING(PYBIND11_VERSION_MINOR) "." +
-                         PYBIND11_TOSTRING(PYBIND11_VERSION_MICRO) + ", " __VERSION__ +
-                         "), so they cannot exchange objects");
+  throw py::import_error("kp at " + std::string(py::str(kp.attr("__file__"))) +
+                         " was built with another pybind11 or compiler than this bridge (pybind11 " + kPybind11 + ", " +
+                         kCompiler + "), so they cannot exchange objects");
 }
 
 py::dict build_info() {
@@ -27,13 +39,8 @@ py::dict build_info() {
   info["vulkan_headers"] = std::to_string(VK_VERSION_MAJOR(VK_HEADER_VERSION_COMPLETE)) + "." +
                            std::to_string(VK_VERSION_MINOR(VK_HEADER_VERSION_COMPLETE)) + "." +
                            std::to_string(VK_HEADER_VERSION);
-  info["pybind11"] = PYBIND11_TOSTRING(PYBIND11_VERSION_MAJOR) "." PYBIND11_TOSTRING(PYBIND11_VERSION_MINOR) "."
-                     PYBIND11_TOSTRING(PYBIND11_VERSION_MICRO);
-#ifdef __clang__
-  info["compiler"] = __VERSION__;
-#else
-  info["compiler"] = "GCC " __VERSION__;
-#endif
+  info["pybind11"] = kPybind11;
+  info["compiler"] = kCompiler;
   return info;
 }
 
@@ -61,7 +68,7 @@ py::object view(const Buffer& buffer) {
 
 PYBIND11_MODULE(_bridge, m) {
   using namespace vkconv;
-  require_shared_types(py::module_::import("kp"));
+  import_kp();
   register_errors(m);
   m.attr("BUILD") = build_info();
   m.def("devices", &devices);

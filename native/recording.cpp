@@ -65,6 +65,8 @@ struct RecordingCore {
   enum class State { recording, ready, pending };
 
   CorePtr core;
+  // The sequence holds the operations too, but Sequence.clear() would drop what the command buffer still uses.
+  std::vector<std::shared_ptr<kp::OpBase>> operations;
   std::shared_ptr<kp::Sequence> sequence;
   VkCommandBuffer commands = VK_NULL_HANDLE;
   FenceHandle fence;
@@ -91,7 +93,8 @@ struct RecordingCore {
   }
 
   void record(std::function<void(VkCommandBuffer)> command) {
-    sequence->record(std::make_shared<Command>(std::move(command)));
+    operations.push_back(std::make_shared<Command>(std::move(command)));
+    sequence->record(operations.back());
   }
 
   VkDescriptorSet allocate_set(const PipelineCore& pipeline);

@@ -1,3 +1,45 @@
-"""vkconv: a Vulkan compute runtime for convolution networks, on Kompute."""
+"""vkconv: a Vulkan compute runtime for convolution networks, on Kompute.
+
+session = vkconv.load("model.onnx")
+outputs = session.run({"x": array})
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vkconv.core import VkconvError as VkconvError
+    from vkconv.graph import Graph as Graph
+    from vkconv.graph import Node as Node
+    from vkconv.graph import TensorSpec as TensorSpec
+    from vkconv.graph import load_model as load_model
+    from vkconv.plan.planner import Options as Options
+    from vkconv.session import Session as Session
+    from vkconv.session import load as load
 
 __version__ = "0.1.0"
+
+# Looked up at first use, so that planning and the command line start without Kompute and the libraries behind it.
+_HOMES = {
+    "Graph": "vkconv.graph",
+    "Node": "vkconv.graph",
+    "Options": "vkconv.plan.planner",
+    "Session": "vkconv.session",
+    "TensorSpec": "vkconv.graph",
+    "VkconvError": "vkconv.core",
+    "load": "vkconv.session",
+    "load_model": "vkconv.graph",
+}
+
+__all__ = ["Graph", "Node", "Options", "Session", "TensorSpec", "VkconvError", "__version__", "load", "load_model"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vkconv' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -2,8 +2,8 @@
 
 A *call* is one op with everything static. A *route* is one way to compute it: what it needs to be right
 (``must``), what makes it fast (``prefer``), why and from where. The first route in an op's list whose every
-need holds wins; a forced route skips ``prefer``, never ``must``; a measured table outranks ``prefer``, never
-``must``. The same `Need` serves choosing, explaining, documentation and tests.
+need holds wins, then the first that is right at all. A forced route skips ``prefer``, never ``must``; a measured
+table outranks ``prefer``, never ``must``. The same `Need` serves choosing, explaining, documentation and tests.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The route that was chosen, how (``rule``, ``forced`` or ``measured``), and the verdict on every route."""
+    """The route that was chosen, how (``rule``, ``forced``, ``measured`` or ``last resort``), and every verdict."""
 
     route: Route
     by: str
@@ -127,5 +127,8 @@ def choose(
     for verdict in verdicts:
         if verdict.preferred:
             return Choice(verdict.route, "rule", verdicts)
+    for verdict in verdicts:
+        if verdict.allowed:
+            return Choice(verdict.route, "last resort", verdicts)
     reasons = "; ".join(f"{v.route.name} needs {v.refused_by} (here {v.actual})" for v in verdicts)
     raise RouteError(f"no route of {call.op} can run here on {device.name}: {reasons}")

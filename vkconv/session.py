@@ -248,6 +248,6 @@ def profile_table(plan: Plan, timing: Timing) -> Table:
         Column("op"),
         Column("route"),
         Column("time", unit="us"),
-        Column("share", unit="%"),
+        Column("share", unit="%", digits=3),
     )
     return Table(f"{plan.graph} on {plan.device.name}: {timing.wall_us:.0f} us", columns, rows)

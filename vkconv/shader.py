@@ -47,7 +47,8 @@ def write(*buffers: str) -> tuple[Bind, ...]:
 class Dispatch:
     """One launch. ``binds`` in binding order (set 0); ``local`` becomes specialization constants 0 to 2 and
     ``spec`` those from 3 on; ``push`` is the push-constant block, in order. Ints and bools travel as 32-bit
-    integers, floats as f32."""
+    integers, floats as f32. ``loop_iterations`` is the most that one invocation makes, all its loops together,
+    where that grows with the shapes."""
 
     shader: Shader
     binds: tuple[Bind, ...]
@@ -56,6 +57,7 @@ class Dispatch:
     push: tuple[Word, ...] = ()
     spec: tuple[Word, ...] = ()
     shared_bytes: int = 0
+    loop_iterations: int = 0
 
     @property
     def spec_words(self) -> tuple[int, ...]:

@@ -83,10 +83,12 @@ class Table:
 
     def rich(self) -> "RichTable":
         """The table for a rich console."""
-        from rich.table import Table as RichTable  # here: importing rich takes longer than most commands
+        from rich.box import SIMPLE_HEAD  # here: importing rich takes longer than most commands
+        from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(title=Text(self.title) if self.title else None, title_justify="left")
+        title = Text(self.title) if self.title else None
+        table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for column, align in zip(self.columns, self._aligns(), strict=True):
             table.add_column(Text(column.heading), justify=align, overflow="fold")
         for row in self._texts():

@@ -4,12 +4,10 @@ or crash.
 
 import gc
 import os
-import shutil
 import signal
 import struct
 import subprocess
 import sys
-import sysconfig
 import textwrap
 import threading
 import time
@@ -22,6 +20,8 @@ import numpy.typing as npt
 import pytest
 
 from vkconv.backend import _bridge
+from vkconv.compiler import compile_shader
+from vkconv.shader import Shader
 
 pytestmark = pytest.mark.gpu
 
@@ -53,17 +53,8 @@ void main() {
 
 
 def _compile(source: str, folder: Path, name: str) -> bytes:
-    compiler = shutil.which("glslangValidator", path=sysconfig.get_path("scripts")) or shutil.which("glslangValidator")
-    assert compiler, "glslangValidator is missing: pip install 'vkconv[shaders]'"
-    file = folder / f"{name}.comp"
-    file.write_text(source)
-    output = file.with_suffix(".spv")
-    subprocess.run(
-        [compiler, "-V", "--target-env", "vulkan1.1", file, "-o", output],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    return output.read_bytes()
+    (folder / f"{name}.comp").write_text(source)
+    return compile_shader(Shader(name), folder)
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +207,22 @@ def test_no_working_driver_is_no_device(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)
 
 
+def test_a_kp_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    program = "import vkconv.backend._bridge"
+    for text, message in (
+        ("raise ModuleNotFoundError('no kp')", "kp cannot be imported: no kp"),
+        ("", "was built with another pybind11 or compiler"),
+    ):
+        (tmp_path / "kp.py").write_text(text)
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        result = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert result.returncode == 1
+        assert result.stderr.splitlines()[-1].startswith("ImportError: ")
+        assert message in result.stderr
+
+
 # --- kernels ------------------------------------------------------------------------------------------------
 
 
@@ -292,6 +299,9 @@ def test_kompute_objects_are_real(device: _bridge.Device, affine_spirv: bytes) -
     np.frombuffer(affine.download.view, np.float32)[:] = np.nan
     sequence.eval()
     np.testing.assert_array_equal(np.frombuffer(affine.download.view, np.float32), affine.expected(x))
+    sequence.clear()  # drops kp's operations, not what the command buffer needs
+    gc.collect()
+    np.testing.assert_array_equal(affine(x), affine.expected(x))
     assert device.manager.sequence().is_init()
     tensor = device.manager.tensor(x)
     assert tensor.is_init()
@@ -318,6 +328,8 @@ def test_a_sequence_outlives_its_recording(device: _bridge.Device, affine_spirv:
 HAZARD_PROGRAM = """
 import struct, sys
 from vkconv.backend import _bridge
+from vkconv.compiler import compile_shader
+from vkconv.shader import Shader
 spirv, barrier = open(sys.argv[1], "rb").read(), sys.argv[2] == "barrier"
 with _bridge.Device(0) as device:
     a, b, c = (device.buffer(4096, "device") for _ in range(3))

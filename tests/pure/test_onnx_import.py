@@ -99,7 +99,7 @@ ONE_TO_ONE: list[tuple[str, list[str], dict[str, Any], int, dict[str, Array], tu
     ("PRelu", ["x", "c"], {}, 16, {"c": f32(3, 1, 1)}, ("prelu", ("x", "c"), {})),
     ("Less", ["x", "c"], {}, 13, {"c": f32(8)}, ("less", ("x", "c"), {})),
     ("Pow", ["x", "c"], {}, 13, {"c": np.array(2.0, np.float32)}, ("mul", ("x", "x"), {})),
-    ("Pow", ["x", "c"], {}, 13, {"c": f32(1) * 2}, ("pow", ("x", "c"), {})),
+    ("Pow", ["x", "c"], {}, 13, {"c": np.array([2.0], np.float32)}, ("pow", ("x", "c"), {})),
     ("Cast", ["x"], {"to": TensorProto.INT32}, 13, {}, ("cast", ("x",), {"to": "i32"})),
     ("Cast", ["x"], {"to": TensorProto.FLOAT16, "saturate": 1}, 19, {}, ("cast", ("x",), {"to": "f16"})),
     ("Identity", ["x"], {}, 13, {}, ("identity", ("x",), {})),
@@ -261,7 +261,7 @@ ONE_TO_ONE: list[tuple[str, list[str], dict[str, Any], int, dict[str, Array], tu
         ["x", "s"],
         {},
         10,
-        {"s": np.float32([1, 1, 2, 2])},  # type: ignore[arg-type, dict-item]
+        {"s": np.array([1, 1, 2, 2], np.float32)},
         (
             "resize",
             ("x",),
@@ -449,7 +449,7 @@ def test_any_number_of_operands(tmp_path: Path) -> None:
 
 def test_clip_bounds_that_are_computed(tmp_path: Path) -> None:
     nodes = [helper.make_node("Clip", ["x", "lo", "hi"], ["y"])]
-    inputs = {"x": [4], "lo": [], "hi": []}
+    inputs: dict[str, Any] = {"x": [4], "lo": [], "hi": []}
     assert steps(load(tmp_path, make(nodes, inputs=inputs))) == [
         ("maximum", ("x", "lo"), {}),
         ("minimum", ("y/maximum", "hi"), {}),
@@ -489,7 +489,7 @@ def test_constants_of_every_kind(tmp_path: Path) -> None:
         helper.make_node("ConstantOfShape", ["c"], ["y"], value=numpy_helper.from_array(i64(5))),
         helper.make_node("Range", ["e", "n", "e"], ["z"]),
     ]
-    inputs = {"n": (TensorProto.INT64, [])}
+    inputs: dict[str, Any] = {"n": (TensorProto.INT64, [])}
     graph = load(tmp_path, make(nodes, inputs=inputs, outputs=("a", "b", "d", "y", "z")))
     assert steps(graph) == [
         ("constant_of_shape", (), {"shape": (3, 4), "value": 5.0, "dtype": "i64"}),
@@ -629,6 +629,11 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
         (helper.make_node("Clip", ["x", "v"], ["y"]), 13, "input 1 must be one number, it has shape 3"),
         (helper.make_node("ReduceSumSquare", ["x"], ["y"], noop_with_empty_axes=1), 18, "noop_with_empty_axes=1"),
         (helper.make_node("Constant", [], ["y"], value_string="a"), 13, "it holds value_string"),
+        (
+            helper.make_node("ConstantOfShape", ["shape"], ["y"], value=numpy_helper.from_array(i64(I64_MAX))),
+            13,
+            "9223372036854775807 is not exact as a float",
+        ),
         (helper.make_node("Range", ["v", "v", "v"], ["y"]), 27, "its definition changed in opset 27"),
         (helper.make_node("Relu", ["x"], ["y"]), 6, "version 6 is too old, the oldest is 7"),
         (helper.make_node("GlobalMaxPool", ["v"], ["y"]), 13, "its input has rank 1"),
@@ -708,6 +713,8 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=text):
             load_onnx(path)
     model = make([helper.make_node("Relu", ["x"], ["y"])])
+    model.graph.input.append(helper.make_tensor_value_info("", TensorProto.FLOAT, [1]))
+    assert "empty name" in refused(tmp_path, model, ModelError)
     del model.opset_import[:]
     assert "which opset" in refused(tmp_path, model, ModelError)
 
@@ -719,8 +726,9 @@ def damageable() -> bytes:
         helper.make_node("Reshape", ["k", "shape"], ["r"]),
         helper.make_node("Softmax", ["r"], ["y"], axis=-1),
     ]
-    constants = {"w": f32(2, 3, 3, 3), "lo": np.float32(0), "hi": np.float32(6), "shape": i64(0, -1)}
-    return bytes(make(nodes, inputs={"x": ["n", 3, 8, 8]}, constants=constants).SerializeToString())  # type: ignore[arg-type]
+    zero, six = (np.array(v, np.float32) for v in (0, 6))
+    constants = {"w": f32(2, 3, 3, 3), "lo": zero, "hi": six, "shape": i64(0, -1)}
+    return bytes(make(nodes, inputs={"x": ["n", 3, 8, 8]}, constants=constants).SerializeToString())
 
 
 def test_truncated_models_are_model_errors(tmp_path: Path) -> None:
@@ -737,7 +745,7 @@ def test_damaged_models_are_model_errors_or_other_models(tmp_path: Path) -> None
     path = tmp_path / "model.onnx"
     random = np.random.default_rng(7)
     outcomes = Counter[str]()
-    for _ in range(1500):
+    for _ in range(600):
         data = bytearray(whole)
         for at in random.integers(0, len(whole), random.integers(1, 4)):
             data[at] = random.integers(256)
@@ -747,7 +755,7 @@ def test_damaged_models_are_model_errors_or_other_models(tmp_path: Path) -> None
             outcomes["read"] += 1
         except ModelError:
             outcomes["refused"] += 1
-    assert min(outcomes.values()) > 50 and len(outcomes) == 2, outcomes
+    assert min(outcomes.values()) > 40 and len(outcomes) == 2, outcomes
 
 
 def external(tmp_path: Path, **entries: str) -> Any:

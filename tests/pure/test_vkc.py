@@ -130,7 +130,7 @@ def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:
 
 def test_a_file_of_the_safetensors_library_is_read(tmp_path: Path) -> None:
     # uint8 first in the header's order of size last: the library's own placement, an odd metadata key beside ours.
-    tensors = {"c": np.arange(3, dtype=np.uint8), "w": np.array([[1.5, -2.5]], np.float32)}
+    tensors: dict[str, Any] = {"c": np.arange(3, dtype=np.uint8), "w": np.array([[1.5, -2.5]], np.float32)}
     metadata = {METADATA_KEY: json.dumps(minimal()), "format": "np"}
     safetensors.numpy.save_file(tensors, tmp_path / "a.vkc", metadata=metadata)
     graph = load_vkc(tmp_path / "a.vkc")
@@ -209,7 +209,7 @@ def test_random_damage_is_a_model_error_or_another_legal_file(tmp_path: Path) ->
     whole = (tmp_path / "a.vkc").read_bytes()
     random = np.random.default_rng(5)
     outcomes = {"refused": 0, "read": 0}
-    for _ in range(1500):
+    for _ in range(600):
         damaged = bytearray(whole)
         for at in random.integers(0, len(whole), random.integers(1, 4)):
             damaged[at] = random.integers(256)
@@ -219,7 +219,7 @@ def test_random_damage_is_a_model_error_or_another_legal_file(tmp_path: Path) ->
             outcomes["read"] += 1
         except ModelError:
             outcomes["refused"] += 1
-    assert outcomes["refused"] > 500 and outcomes["read"] > 20, outcomes
+    assert outcomes["refused"] > 300 and outcomes["read"] > 10, outcomes
 
 
 def tensor(**changes: Any) -> dict[str, Any]:
@@ -306,6 +306,21 @@ def test_bad_graphs(tmp_path: Path, graph: dict[str, Any] | str, text: str) -> N
 )
 def test_bad_files(tmp_path: Path, data: bytes, text: str) -> None:
     assert_matches(refused(tmp_path, data), text)
+
+
+def test_the_example_of_the_specification(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
+    example = text[text.index('{"schema"') : text.index("- A dimension")]
+    header = {"w": {"dtype": "F32", "shape": [8, 3], "data_offsets": [0, 96]}}
+    (tmp_path / "a.vkc").write_bytes(build(header, f32_bytes(24), example))
+    graph = load_vkc(tmp_path / "a.vkc")
+    assert graph.nodes[0].attrs == {"stride": (2, 2), "act_a": 0.1}
+    assert graph.inputs["x"] == TensorSpec(("n", 3, 224, 224))
+    assert graph.constants["w"][7].tolist() == [21.0, 22.0, 23.0]
+
+
+def f32_bytes(count: int) -> bytes:
+    return np.arange(count, dtype=np.float32).tobytes()
 
 
 def test_no_file(tmp_path: Path) -> None:

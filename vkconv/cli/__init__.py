@@ -3,9 +3,11 @@
 Modules that take time to import (the backend, ONNX, rich) are imported inside the commands that need them.
 """
 
+import contextlib
+import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,23 +20,31 @@ from vkconv.core import VkconvError
 _EXIT_BROKEN_PIPE = 128 + 13  # as a shell reports a process that SIGPIPE ended
 
 
+@contextlib.contextmanager
+def _endings() -> Iterator[None]:
+    """Let errors end in ``error: ...`` with their exit code, and a reader that has left end the command quietly."""
+    try:
+        yield
+        sys.stdout.flush()
+    except VkconvError as error:
+        sys.stdout.flush()
+        bold, plain = ("\x1b[1;31m", "\x1b[0m") if _colours(sys.stderr.isatty()) else ("", "")
+        print(f"{bold}error:{plain} {error}", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from None
+    except BrokenPipeError:
+        # What is still buffered has nowhere to go, and must not be tried again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(_EXIT_BROKEN_PIPE) from None
+
+
 class _Group(TyperGroup):
-    """Commands end in their result, in ``error: ...`` with the error's exit code, or quietly when nobody reads."""
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _endings():  # --help prints here
+            return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
-        except VkconvError as error:
-            sys.stdout.flush()
-            bold, plain = ("\x1b[1;31m", "\x1b[0m") if _colours(sys.stderr.isatty()) else ("", "")
-            print(f"{bold}error:{plain} {error}", file=sys.stderr)
-            raise typer.Exit(error.exit_code) from None
-        except BrokenPipeError:
-            # The reader is gone (head, a pager that was left): what is still buffered has nowhere to go.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(_EXIT_BROKEN_PIPE) from None
+        with _endings():
+            return super().invoke(ctx)
 
 
 def _colours(terminal: bool) -> bool:
@@ -79,10 +89,7 @@ app.command("doctor")(doctor.doctor)
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line ``argv`` (default: the process's own); always ends in SystemExit."""
-    try:
-        app(args=None if argv is None else list(argv), prog_name="vkconv")
-    finally:
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names and metadata of models may hold what a terminal's encoding does not.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    app(args=None if argv is None else list(argv), prog_name="vkconv")

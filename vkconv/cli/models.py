@@ -1,9 +1,10 @@
 """Commands about models and ops that run nothing: ``explain``, ``convert``, ``show``, ``ops``."""
 
+import collections
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +15,9 @@ from vkconv.device import Device, load_device, shipped_devices
 from vkconv.graph.ir import AttrValue, Graph
 from vkconv.ops.base import Op
 from vkconv.table import Column, Table
+
+if TYPE_CHECKING:
+    from vkconv.plan.model import Plan
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc or .onnx file.")]
 
@@ -63,15 +67,31 @@ def explain(
         if others:
             raise UsageError(f"--route {others[0]}={forced[others[0]]}: this call is {call.op}, not {others[0]}")
         table, data = explain_call(call, find_device(device), forced.get(call.op))
+        parts: tuple[Table | str, ...] = (table,)
     else:
         graph = _load(Path(target))
         require_shapes(graph.inputs, bound, "--shape")
         planned = plan(graph, find_device(device), Options(routes=forced), bound).plan
-        table, data = explain_plan(planned), explain_plan_data(planned)
+        data = explain_plan_data(planned)
+        parts = (*_without_why(explain_plan(planned)), _routes_taken(planned))
     if as_json:
         show_json(data)
     else:
-        show(table)
+        show(*parts)
+
+
+def _without_why(table: Table) -> tuple[str, Table]:
+    """The title and the nodes, without the sentence that says the same of every node of a route."""
+    kept = [i for i, column in enumerate(table.columns) if column.name != "why"]
+    return table.title, Table("", [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.cells])
+
+
+def _routes_taken(plan: "Plan") -> Table:
+    """Each route of a plan once: how many nodes take it, and why it exists."""
+    choices = [(node.call.op, node.choice.route) for node in plan.nodes if node.choice]
+    counts = collections.Counter((op, route.name, route.why) for op, route in choices)
+    rows = [(op, route, count, why) for (op, route, why), count in counts.most_common()]
+    return Table("", [Column(name) for name in ("op", "route", "nodes", "why")], rows)
 
 
 def find_device(selector: str) -> Device:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vkconv.core import ModelError, atomic_write, bytes_str, did_you_mean
+from vkconv.device.quirks import QUIRKS, Quirk
 from vkconv.device.vendors import DRIVER_VERSION_BITS, VENDORS, VERSION_BITS, unpack_version
 
 Kind = Literal["cpu", "integrated", "discrete", "virtual", "other"]
@@ -153,6 +154,17 @@ class Device:
         )
 
     @cached_property
+    def quirks(self) -> tuple[Quirk, ...]:
+        """The rows of `QUIRKS` that apply to this driver."""
+        driver = str(self.fact("VkPhysicalDeviceDriverProperties", "driverID"))
+        return tuple(quirk for quirk in QUIRKS if quirk.driver_id == driver)
+
+    @cached_property
+    def max_loop_iterations(self) -> int | None:
+        """Iterations, of all loops together, after which an invocation of this driver gives up; None: never."""
+        return min((q.limits["loop iterations"] for q in self.quirks if "loop iterations" in q.limits), default=None)
+
+    @cached_property
     def heap_bytes(self) -> int:
         """Size of the largest heap that is the device's own memory (DEVICE_LOCAL); ModelError where none is known."""
         sizes = [int(heap["size"]) for heap in self._heaps if DEVICE_LOCAL in heap["flags"]]
@@ -189,6 +201,7 @@ class Device:
             ("push constants", f"{self.limit('maxPushConstantsSize')} B"),
             ("timestamp tick", f"{self.timestamp_period_ns:g} ns"),
             ("features", ", ".join(name for struct, name in _SHOWN_FEATURES if self.feature(struct, name)) or "none"),
+            ("quirks", ", ".join(quirk.id for quirk in self.quirks) or "none"),
             ("cooperative matrices", str(len(self.facts.get("cooperativeMatrices", ())))),
         ]
 

@@ -64,10 +64,14 @@ DEPTHWISE = Shader("conv2d_depthwise")
 def _build_direct(call: Call, device: Device) -> Program:
     local = 64
     groups = linear_groups(math.prod(call.shape("y")), local, device)
-    return Program((Dispatch(DIRECT, _binds(call, "w"), groups, (local, 1, 1), _push(call), _spec(call)),))
+    step = Dispatch(DIRECT, _binds(call, "w"), groups, (local, 1, 1), _push(call), _spec(call))
+    c_group, kh, kw = call.shape("w")[1:]
+    return Program((dataclasses.replace(step, loop_iterations=c_group * (1 + kh * (1 + kw))),))
 
 
-def _packed(call: Call, device: Device, shader: Shader, co: int, units: int, spec: tuple[Word, ...]) -> Program:
+def _packed(
+    call: Call, device: Device, shader: Shader, co: int, units: int, spec: tuple[Word, ...], iterations: int
+) -> Program:
     """A kernel over (image, c_out tile, block of ``local`` units) that reads weights packed by ``co`` channels."""
     n, c_out = call.shape("y")[:2]
     taps = math.prod(call.shape("w")[1:])
@@ -75,6 +79,7 @@ def _packed(call: Call, device: Device, shader: Shader, co: int, units: int, spe
     workgroups = n * ceil_div(c_out, co) * ceil_div(units, local)
     groups = linear_groups(workgroups * local, local, device)
     step = Dispatch(shader, _binds(call, "packed"), groups, (local, 1, 1), _push(call), (*_spec(call), co, *spec))
+    step = dataclasses.replace(step, loop_iterations=iterations)
     pack = pack_tiles("w", "packed", c_out, taps, (taps, 1), co, device)
     return Program((step,), (pack,), {"packed": 4 * align(c_out, co) * taps})
 
@@ -83,14 +88,15 @@ def _build_tile(call: Call, device: Device) -> Program:
     _, c_out, oh, ow = call.shape("y")
     co, px = best_tile(c_out, tiles(device).channels), best_tile(ow, tiles(device).columns)
     sizes = (px, call.shape("w")[3], call["stride"][1], call["dilation"][1])
-    return _packed(call, device, TILE, co, oh * ceil_div(ow, px), sizes)
+    c_in, kh = call.shape("w")[1:3]
+    return _packed(call, device, TILE, co, oh * ceil_div(ow, px), sizes, c_in * (1 + kh))
 
 
 def _build_pointwise(call: Call, device: Device) -> Program:
     t = tiles(device)
     _, c_out, oh, ow = call.shape("y")
     co, px = best_tile(c_out, t.channels), best_tile(ceil_div(oh * ow, t.local), t.columns)
-    return _packed(call, device, POINTWISE, co, ceil_div(oh * ow, px), (px,))
+    return _packed(call, device, POINTWISE, co, ceil_div(oh * ow, px), (px,), call.shape("w")[1])
 
 
 def _build_depthwise(call: Call, device: Device) -> Program:

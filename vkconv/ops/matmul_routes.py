@@ -116,7 +116,8 @@ def _build_register(call: Call, device: Device) -> Program:
     workgroups = g.batches * ceil_div(g.m, rows) * ceil_div(g.n, t.local * cols)
     groups = linear_groups(workgroups * t.local, t.local, device)
     spec = (*_spec(call, g), rows, cols)
-    return Program((Dispatch(REGISTER, _binds(call, swap), groups, (t.local, 1, 1), _push(call, g), spec),))
+    step = Dispatch(REGISTER, _binds(call, swap), groups, (t.local, 1, 1), _push(call, g), spec, loop_iterations=g.k)
+    return Program((step,))
 
 
 def _build_shared(call: Call, device: Device) -> Program:
@@ -125,6 +126,9 @@ def _build_shared(call: Call, device: Device) -> Program:
     groups = linear_groups(workgroups * local, local, device)
     spec = (*_spec(call, g), *SHARED_TILE, g.a[0] == 1, g.b[0] == 1)
     step = Dispatch(SHARED, _binds(call, False), groups, (local, 1, 1), _push(call, g), spec, _SHARED_BYTES)
+    bm, bn, bk = SHARED_TILE[:3]
+    loads = ceil_div(bm * bk, local) + ceil_div(bn * bk, local)
+    step = dataclasses.replace(step, loop_iterations=ceil_div(g.k, bk) * (1 + loads))
     return Program((step,))
 
 

@@ -1,5 +1,7 @@
 """Needs that routes of several ops share: element types, workgroup limits, device classes."""
 
+from collections.abc import Callable
+
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
 from vkconv.route import Call, Need
@@ -35,12 +37,16 @@ def operands_in(name: str, *dtypes: DType) -> Need:
     return Need(f"{name} of {' or '.join(dtypes)} elements", test, lambda call, device: str(call.operands.get(name)))
 
 
-ON_CPU_DRIVER = Need(
-    "a CPU driver (no fast shared memory)",
-    lambda call, device: device.kind == "cpu",
-    lambda call, device: device.kind,
-)
 ON_GPU = Need("a GPU", lambda call, device: device.kind != "cpu", lambda call, device: device.kind)
+
+
+def loop_iterations(count: Callable[[Call, Device], int]) -> Need:
+    """No more loop iterations per invocation than the driver makes; most drivers have no such limit."""
+    return Need(
+        "loops that the driver runs to their end",
+        lambda call, device: device.max_loop_iterations is None or count(call, device) <= device.max_loop_iterations,
+        lambda call, device: f"{count(call, device)} iterations, it stops at {device.max_loop_iterations}",
+    )
 
 
 def shared_bytes(need: int) -> Need:

@@ -47,6 +47,10 @@ def _count(call: Call) -> int:
     return math.prod(call.shape("x")[call["axis"] :])
 
 
+def _iterations(call: Call) -> int:
+    return 3 * _count(call)  # the mean, the variance, the quotients
+
+
 def _layer_build(call: Call, device: Device, cooperative: bool) -> Program:
     has_bias = call.has("bias")
     return row_dispatch(
@@ -57,6 +61,7 @@ def _layer_build(call: Call, device: Device, cooperative: bool) -> Program:
         math.prod(call.shape("x")[: call["axis"]]),
         device,
         cooperative=cooperative,
+        iterations=_iterations(call),
         push=(_count(call), float(call["eps"])),
         spec=(has_bias,),
     )
@@ -116,7 +121,7 @@ LAYER_NORM = Op(
     _layer_resolve,
     _layer_reference,
     attrs=(Attr("axis", "axis", int, -1), Attr("eps", "eps", float, 1e-5)),
-    routes=row_routes("layer_norm", (DType.F32,), _layer_build, _count, (F32,)),
+    routes=row_routes("layer_norm", (DType.F32,), _layer_build, _count, _iterations, (F32,)),
     terms=lambda call: max(1, _count(call)),
     flops=lambda call: 8 * call.outputs["y"].size,
     cases=(

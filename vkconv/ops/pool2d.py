@@ -71,7 +71,9 @@ def _build_window(call: Call, device: Device) -> Program:
     sizes = (n * c, h, w, *call.shape("y")[2:], *call["kernel"], *call["stride"], *call["dilation"], *call["padding"])
     groups = linear_groups(math.prod(call.shape("y")), 64, device)
     spec = (call["kind"] == "max", bool(call["count_include_pad"]))
-    return Program((Dispatch(POOL, (*read("x"), *write("y")), groups, (64, 1, 1), sizes, spec),))
+    kh, kw = call["kernel"]
+    binds = (*read("x"), *write("y"))
+    return Program((Dispatch(POOL, binds, groups, (64, 1, 1), sizes, spec, loop_iterations=kh * (1 + kw)),))
 
 
 ROUTES = (

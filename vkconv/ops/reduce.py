@@ -97,6 +97,12 @@ def _row_length(call: Call) -> int:
     return math.prod(call.shape("x")[a] for a in call["axes"])
 
 
+def _iterations(call: Call) -> int:
+    """Each element takes a step of the row's loop and one per dimension of its index; log-sum-exp visits it twice."""
+    reduced = _parts(call.shape("x"), call["axes"])[1]
+    return _row_length(call) * (2 + reduced.rank) * (2 if call["op"] == "log_sum_exp" else 1)
+
+
 def _build(call: Call, device: Device, cooperative: bool) -> Program:
     kept, reduced = _parts(call.shape("x"), call["axes"])
     return row_dispatch(
@@ -106,6 +112,7 @@ def _build(call: Call, device: Device, cooperative: bool) -> Program:
         call.outputs["y"].size,
         device,
         cooperative=cooperative,
+        iterations=_iterations(call),
         push=(_row_length(call), *kept.padded(_PART_RANK), *reduced.padded(_PART_RANK)),
         spec=(FUNCTIONS[call["op"]][0], kept.rank, reduced.rank),
     )
@@ -129,7 +136,7 @@ REDUCE = Op(
         Attr("axes", "axes", tuple[int, ...], ()),
         Attr("keepdims", "keep", bool, True),
     ),
-    routes=row_routes("reduce", (DType.F32, DType.I32), _build, _row_length, (F32_OR_I32,)),
+    routes=row_routes("reduce", (DType.F32, DType.I32), _build, _row_length, _iterations, (F32_OR_I32,)),
     terms=lambda call: max(1, _row_length(call)),
     flops=lambda call: sum(s.size for s in call.operands.values() if s is not None),
     cases=(
@@ -144,6 +151,7 @@ REDUCE = Op(
         "reduce:x=4x0x3,op=max,axes=1",
         "reduce:x=5x1x7,op=mean,axes=1",
         "reduce:x=70001x2,op=sum,axes=1",
+        "reduce:x=2x40009,op=sum,axes=1",
         *(f"reduce:x=13x67:i32,op={name},axes=1" for name in ("sum", "mean", "max", "min", "l1")),
     ),
     doc="One function over axes (none given: all of them). Integers: mean truncates; l2 and the logs are for floats.",

@@ -27,6 +27,10 @@ def _count(call: Call) -> int:
     return call.shape("x")[int(call["axis"])]
 
 
+def _iterations(call: Call) -> int:
+    return 3 * _count(call)  # the peak, the sum, the quotients
+
+
 def _build(call: Call, device: Device, cooperative: bool) -> Program:
     inner = shapes.row_major(call.shape("x"))[call["axis"]]
     return row_dispatch(
@@ -36,6 +40,7 @@ def _build(call: Call, device: Device, cooperative: bool) -> Program:
         call.outputs["y"].size // max(1, _count(call)),
         device,
         cooperative=cooperative,
+        iterations=_iterations(call),
         push=(_count(call), inner),
         spec=(bool(call["log"]),),
     )
@@ -56,7 +61,7 @@ SOFTMAX = Op(
     _resolve,
     _reference,
     attrs=(Attr("axis", "axis", int, -1), Attr("log", "log", bool, False)),
-    routes=row_routes("softmax", (DType.F32,), _build, _count, (F32,)),
+    routes=row_routes("softmax", (DType.F32,), _build, _count, _iterations, (F32,)),
     terms=lambda call: max(1, _count(call)),
     flops=lambda call: 5 * call.outputs["y"].size,
     cases=(

@@ -12,7 +12,12 @@ from vkconv.plan.model import Memory, Plan
 from vkconv.route import Call, Choice, Verdict, choose
 from vkconv.table import Column, Table
 
-_BY = {"rule": "first whose needs hold", "forced": "forced", "measured": "measured table"}
+_BY = {
+    "rule": "first whose needs hold",
+    "forced": "forced",
+    "measured": "measured table",
+    "last resort": "no preferred one can",
+}
 
 
 def explain_plan(plan: Plan) -> Table:

@@ -69,6 +69,8 @@ def _dispatch_limits(dispatch: Dispatch, device: Device) -> Iterator[tuple[str, 
         len(dispatch.binds),
         device.limit("maxPerStageDescriptorStorageBuffers"),
     )
+    if device.max_loop_iterations is not None:
+        yield "loop iterations of one invocation (a driver quirk)", dispatch.loop_iterations, device.max_loop_iterations
     sizes, counts = device.limits("maxComputeWorkGroupSize"), device.limits("maxComputeWorkGroupCount")
     for axis in range(3):
         yield f"maxComputeWorkGroupSize.{_AXES[axis]}", dispatch.local[axis], sizes[axis]

@@ -77,7 +77,7 @@ def _convert(model: onnx.ModelProto, path: Path) -> Graph:
             problems.append(Problem(node.op_type, name, str(refused)))
     if problems:
         raise UnsupportedError(_report(path, problems))
-    used = {name for node in builder.nodes for name in node.inputs} | set(results)
+    used = {name for node in builder.nodes for name in node.inputs if name} | set(results)
     return Graph(
         inputs=inputs,
         outputs=results,
@@ -90,6 +90,8 @@ def _convert(model: onnx.ModelProto, path: Path) -> Graph:
 
 def _opset(model: onnx.ModelProto) -> int:
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if not versions and all(node.domain not in ("", "ai.onnx") for node in model.graph.node):
+        return OLDEST_OPSET  # no node depends on it, and each is refused for its domain
     if not versions:
         raise ModelError("does not say which opset of the default domain it uses; export the model again")
     return int(max(versions))
@@ -153,6 +155,8 @@ def _inputs(infos: Sequence[onnx.ValueInfoProto], problems: list[Problem]) -> di
     symbols: dict[str, str] = {}  # the model's name to ours
     inputs: dict[str, TensorSpec] = {}
     for info in infos:
+        if not info.name:
+            raise ModelError("an input has an empty name; export the model again")
         if info.name in inputs:
             raise ModelError(f"two inputs are named {info.name!r}; names must differ")
         kind = info.type.WhichOneof("value")

@@ -21,6 +21,9 @@ _REDUCE = {
     "ReduceSum": "sum",
     "ReduceSumSquare": "sum_square",
 }
+# ONNX's defaults come first.
+_COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 def _identity(n: NodeView) -> None:
@@ -152,9 +155,12 @@ def _resize(n: NodeView) -> None:
     if n.has(sizes):
         inputs, found = n.host(sizes=sizes)
         n.finish("resize", n.input(0), *inputs, **attrs, **found)
-        return
-    factors = n.attr_floats("scales") if n.op_type == "Upsample" and n.version < 9 else _const_floats(n, scales)
-    n.finish("resize", n.input(0), **attrs, scales=factors)
+    elif n.op_type == "Upsample" and n.version < 9:
+        n.finish("resize", n.input(0), **attrs, scales=n.attr_floats("scales"))
+    elif (factors := n.const(scales)) is not None:
+        n.finish("resize", n.input(0), **attrs, scales=tuple(float(v) for v in factors.reshape(-1)))
+    else:
+        n.finish("resize", n.input(0), "", n.input(scales), **attrs)
 
 
 def _resize_options(n: NodeView, attrs: dict[str, AttrValue]) -> None:
@@ -166,18 +172,14 @@ def _resize_options(n: NodeView, attrs: dict[str, AttrValue]) -> None:
     policy = n.attr_str("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         n.refuse(f"keep_aspect_ratio_policy={policy!r}; vkconv has stretch")
-    coordinate = n.attr_str("coordinate_transformation_mode", "half_pixel")
-    if coordinate not in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"):
-        n.refuse(f"coordinate_transformation_mode={coordinate!r}; vkconv has half_pixel, asymmetric, ...")
-    attrs["coordinate"] = coordinate
-    attrs["nearest"] = n.attr_str("nearest_mode", "round_prefer_floor")
-
-
-def _const_floats(n: NodeView, i: int) -> tuple[float, ...]:
-    array = n.const(i)
-    if array is None:
-        n.refuse("its scales are computed at run time; export with sizes, or with constant scales")
-    return tuple(float(v) for v in array.reshape(-1))
+    for attr, name, choices in (
+        ("coordinate", "coordinate_transformation_mode", _COORDINATES),
+        ("nearest", "nearest_mode", _NEAREST),
+    ):
+        value = n.attr_str(name, choices[0])
+        if value not in choices:
+            n.refuse(f"{name}={value!r}; vkconv has {', '.join(choices)}")
+        attrs[attr] = value
 
 
 def _shape(n: NodeView) -> None:
@@ -209,8 +211,12 @@ def _constant_of_shape(n: NodeView) -> None:
     fill = n.attr_tensor("value") if n.has_attr("value") else np.zeros(1, np.float32)
     if fill.size != 1:
         n.refuse(f"its value has {fill.size} elements; ONNX wants one")
+    exact = fill.reshape(-1)[0].item()
+    value = float(exact)
+    if value != exact and not np.isnan(value):
+        n.refuse(f"its value {exact} is not exact as a float, which is how vkconv holds it")
     inputs, attrs = n.host(shape=0)
-    n.finish("constant_of_shape", *inputs, **attrs, value=float(fill.reshape(-1)[0]), dtype=str(DType.of(fill.dtype)))
+    n.finish("constant_of_shape", *inputs, **attrs, value=value, dtype=str(DType.of(fill.dtype)))
 
 
 def _range(n: NodeView) -> None:

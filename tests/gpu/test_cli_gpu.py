@@ -1,0 +1,170 @@
+"""The command line on a device: what it computes, measures and saves, and what it says where there is none."""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vkconv.cli import main
+from vkconv.device import load_device
+from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.graph.vkc import save_vkc
+
+ROOT = Path(__file__).parents[2]
+SHAPE = (3, 7, 11)
+pytestmark = pytest.mark.gpu
+
+
+def vkconv(*argv):
+    """Exit code, stdout and stderr of a command line in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as done:
+        main([str(arg) for arg in argv])
+    return done.value.code or 0, out.getvalue(), err.getvalue()
+
+
+def vkconv_process(*argv, **changes):
+    """The same in a process of its own, as users start it, with changes to its environment."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **changes}
+    command = [sys.executable, "-m", "vkconv", *map(str, argv)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
+    return done.returncode, done.stdout, done.stderr
+
+
+def vkconv_without_drivers(tmp_path, *argv):
+    """In a process whose Vulkan loader finds no driver."""
+    none = str(tmp_path / "no-driver.json")
+    return vkconv_process(*argv, VK_DRIVER_FILES=none, VK_ICD_FILENAMES=none)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """y = relu(x + c), z = x * c, where x leaves its first dimension open."""
+    constant = np.random.default_rng(5).integers(-9, 10, SHAPE[1:]).astype(np.float32)
+    graph = Graph(
+        {"x": TensorSpec(("n", *SHAPE[1:]))},
+        ("y", "z"),
+        (
+            Node("shift", "add", ("x", "c"), ("a",)),
+            Node("clamp", "relu", ("a",), ("y",)),
+            Node("scale", "mul", ("x", "c"), ("z",)),
+        ),
+        {"c": constant},
+        name="two",
+    )
+    path = tmp_path / "two.vkc"
+    save_vkc(graph, path)
+    return path, constant
+
+
+def test_run_computes_and_saves(model, tmp_path, device):
+    path, constant = model
+    y, z = tmp_path / "new" / "y.npy", tmp_path / "z.npy"
+    code, out, err = vkconv(
+        "run", path, "--input", "x=3x7x11:randn:8", "-o", f"y={y}", "-o", f"z={z}", "--device", device, "--runs", 2
+    )
+    assert (code, err) == (0, "")
+    x = np.random.default_rng(8).standard_normal(SHAPE, np.float32)
+    np.testing.assert_array_max_ulp(np.load(y), np.maximum(x + constant, 0), 1)
+    np.testing.assert_array_max_ulp(np.load(z), x * constant, 1)
+    for part in ("input x = 3x7x11:randn:8", "load", "compile", "first run", "steady", "median of 2", str(y)):
+        assert part in out
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["new", "two.vkc", "y.npy", "z.npy"]
+
+
+def test_run_json_has_figures_outputs_and_profile(model, tmp_path, device):
+    path, constant = model
+    x = np.random.default_rng(0).integers(-99, 99, SHAPE).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    command = ("run", path, "--input", f"@{tmp_path / 'x.npy'}", "--device", device, "--runs", 5, "--json", "--profile")
+    # A process of its own: one that has run this model before has nothing left to compile.
+    data = json.loads(vkconv_process(*command)[1])
+    assert data["schema"] == "vkconv.run/1" and len(data["steady_us"]) == 5
+    assert all(data[key] > 0 for key in ("load_us", "compile_us", "first_run_us", "steady_median_us"))
+    expected = {"y": np.maximum(x + constant, 0), "z": x * constant}
+    for row in data["outputs"]:
+        want = expected[row["output"]]
+        assert (row["shape"], row["dtype"], row["nan"]) == ("3x7x11", "float32", 0)
+        assert (row["min"], row["max"]) == (want.min(), want.max())
+        assert row["mean"] == pytest.approx(want.mean(dtype=np.float64))
+    nodes = [row["node"] for row in data["profile"]]
+    assert {"write inputs", "shift", "clamp", "scale", "read outputs"} <= set(nodes)
+    assert sum(row["share"] for row in data["profile"]) == pytest.approx(100, abs=0.1)
+
+
+def test_run_forces_routes_and_says_so(model, device, monkeypatch):
+    path, _ = model
+    monkeypatch.setenv("VKCONV_ROUTE", "add=broadcast,node:clamp=elementwise")
+    data = json.loads(vkconv("run", path, "--input", "3x7x11", "--device", device, "--runs", 1, "--json")[1])
+    assert data["routes_forced"] == {"add": "broadcast", "node:clamp": "elementwise"}
+    code, _, err = vkconv("run", path, "--input", "3x7x11", "--device", device, "--route", "add=brodcast")
+    assert code == 2 and "did you mean 'broadcast'" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "--input x=1x7x11"),
+        (["--input", "3x7x12"], 2, "3x7x12"),
+        (["--input", "3x7x11", "-o", "y.npy"], 2, "y, z"),
+        (["--input", "3x7x11", "--device", "99"], 2, "there is no device 99"),
+        (["--input", "3x7x11", "--device", "no such gpu"], 2, "fits no device"),
+    ],
+)
+def test_run_refuses(model, arguments, code, said):
+    assert vkconv("run", model[0], *arguments)[:2] == (code, "")
+    assert said in vkconv("run", model[0], *arguments)[2]
+
+
+def test_run_that_takes_too_long_exits_3(tmp_path, device):
+    spec = TensorSpec((1, 64, 128, 128))
+    weight = np.random.default_rng(1).standard_normal((64, 64, 3, 3)).astype(np.float32)
+    nodes = [Node(f"conv{i}", "conv2d", (f"v{i}", "w"), (f"v{i + 1}",), {"padding": (1, 1, 1, 1)}) for i in range(12)]
+    path = tmp_path / "long.vkc"
+    save_vkc(Graph({"v0": spec}, ("v12",), tuple(nodes), {"w": weight}, name="long"), path)
+    code, out, err = vkconv("run", path, "--device", device, "--timeout", "0.000001")
+    assert (code, out) == (3, "")
+    assert err.startswith("error: ") and "1000 ns" in err
+
+
+def test_devices_dump_is_a_device_file(tmp_path):
+    code, out, _ = vkconv("devices")
+    assert code == 0 and "auto" in out
+    code, dumped, _ = vkconv("devices", "--dump", "--device", "auto")
+    file = tmp_path / "this.json"
+    file.write_text(dumped)
+    assert load_device(file).name in out
+    assert load_device(file).name in vkconv("devices", "--device", "auto")[1]
+    call = "add:a=3x5,b=3x5"
+    assert vkconv("explain", call, "--device", file) == vkconv("explain", call, "--device", "auto")
+
+
+def test_doctor_runs_a_kernel_on_every_device():
+    data = json.loads(vkconv("doctor", "--json")[1])
+    rows = {row["check"]: row for row in data["checks"]}
+    assert rows["kernel on device 0"]["status"] == "ok", rows["kernel on device 0"]
+    assert rows["bridge"]["status"] == "ok"
+    assert all(row["todo"] for row in data["checks"] if row["status"] != "ok")
+
+
+def test_without_a_driver_everything_says_what_to_install(model, tmp_path):
+    path, _ = model
+    before = sorted(tmp_path.iterdir())
+    for command in (["devices"], ["run", path, "--input", "3x7x11"], ["explain", path, "--shape", "x=3x7x11"]):
+        code, out, err = vkconv_without_drivers(tmp_path, *command)
+        assert (code, out) == (3, ""), command
+        assert err.startswith("error: no Vulkan device found") and "mesa-vulkan-drivers" in err
+    code, out, _ = vkconv_without_drivers(tmp_path, "doctor", "--json")
+    data = json.loads(out)
+    assert code == data["exit_code"] == 3
+    (row,) = [row for row in data["checks"] if row["check"] == "devices"]
+    assert row["status"] == "fail" and "mesa-vulkan-drivers" in row["todo"]
+    code, out, _ = vkconv_without_drivers(tmp_path, "explain", path, "--shape", "x=3x7x11", "--device", "lavapipe")
+    assert code == 0 and "broadcast" in out
+    assert sorted(tmp_path.iterdir()) == before

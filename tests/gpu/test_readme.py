@@ -1,0 +1,52 @@
+"""What README.md shows is what happens: its Python block and its vkconv commands run as printed."""
+
+import importlib.util
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+PYTHON = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+COMMANDS = re.findall(
+    r"^(vkconv .*?)(?:\s+#.*)?$",
+    "\n".join(re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)),
+    re.MULTILINE,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a small published classifier as model.onnx."""
+    package = importlib.util.find_spec("rapidocr_onnxruntime")
+    assert package is not None, "rapidocr-onnxruntime is missing: run make setup"
+    model = Path(package.submodule_search_locations[0]) / "models" / "ch_ppocr_mobile_v2.0_cls_infer.onnx"
+    folder = tmp_path_factory.mktemp("readme")
+    shutil.copy(model, folder / "model.onnx")
+    return folder
+
+
+def test_the_python_block_runs(folder, monkeypatch, capsys):
+    (code,) = PYTHON
+    monkeypatch.chdir(folder)
+    exec(compile(code, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "(1, 2)" in printed and "depthwise" in printed and "submit and wait" in printed
+
+
+def test_there_are_commands():
+    assert len(COMMANDS) >= 8
+
+
+def test_the_commands_run_in_order(folder):
+    for command in COMMANDS:
+        words = shlex.split(command)
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert done.stdout.strip()
