@@ -6,7 +6,7 @@ This is the only module that imports kp (by way of the bridge, whose objects are
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,10 @@ from vkconv.backend.errors import device_errors, import_bridge
 from vkconv.compiler import spirv
 from vkconv.core import Array, DeviceError, UsageError, atomic_write, cache_dir, did_you_mean
 from vkconv.device import Device
-from vkconv.plan.commands import Barrier, Copy, Launch
+from vkconv.plan.commands import Barrier, Command, Copy, Launch
 from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.model import Plan
+from vkconv.plan.timing import Span, Timing, spanning
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
@@ -80,7 +81,7 @@ class LiveDevice:
             self.handle = bridge.Device(index, pipeline_cache=_read_cache(self._cache_path))
         self._pipelines: dict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = {}
         self._pipelines_lock = threading.Lock()
-        self.compile_us = 0.0
+        self.compiled: list[Span] = []
         self.lost = False
 
     def pipeline(self, launch: Launch) -> "_bridge.Pipeline":
@@ -88,12 +89,14 @@ class LiveDevice:
         key = (launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push))
         with self._pipelines_lock:
             if key not in self._pipelines:
-                started = time.perf_counter_ns()
-                with device_errors(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"):
+                name = f"compile {launch.shader.key}"
+                with (
+                    spanning(self.compiled, name, node=launch.node, spec=list(launch.spec_words)),
+                    device_errors(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"),
+                ):
                     self._pipelines[key] = self.handle.pipeline(
                         spirv(launch.shader), len(launch.binds), len(launch.push), launch.spec_words
                     )
-                self.compile_us += (time.perf_counter_ns() - started) / 1e3
             return self._pipelines[key]
 
     def save_pipeline_cache(self) -> None:
@@ -126,47 +129,57 @@ def _read_cache(path: Path) -> bytes:
 class Executable:
     """A plan on a device: buffers allocated, constants loaded and prepacked, commands recorded for replay.
 
+    ``spans`` says what that took on the host; a pipeline that was there already took nothing.
     Not safe for concurrent use by itself: the session that owns it holds a lock around each run.
     """
 
     def __init__(self, plan: Plan, live: LiveDevice, constants: Mapping[str, Array], poison: bool = False) -> None:
         self.plan = plan
         self.live = live
+        self.spans: list[Span] = []
         self._buffers: dict[str, _bridge.Buffer] = {}
+        compiled_before = len(live.compiled)
         with device_errors(f"{plan.graph} on {live.device.name}"):
-            for name, (nbytes, kind) in plan.buffers.items():
-                self._buffers[name] = live.handle.buffer(nbytes, kind)
+            with spanning(self.spans, "allocate"):
+                for name, (nbytes, kind) in plan.buffers.items():
+                    self._buffers[name] = live.handle.buffer(nbytes, kind)
             if poison:
                 self._poison()
-            self._load(constants)
-            self._run = self._record(plan.run, timestamps=False)
+            with spanning(self.spans, "load weights"):
+                self._load(constants)
+            with spanning(self.spans, "record"):
+                self._run = self._record(plan.run, timestamps=False)
+        self.spans += live.compiled[compiled_before:]
         self._profile: _bridge.Recording | None = None
 
     def run(self, inputs: Mapping[str, Array], timeout_ns: int | None = None) -> dict[str, Array]:
         """One inference: ``inputs`` are checked arrays by name; returns the outputs as new arrays."""
         self._write(inputs)
-        self._submit(self._run, timeout_ns)
+        with self._device_errors():
+            if timeout_ns is None:
+                self._run.run()
+            else:
+                self._run.run(timeout_ns=timeout_ns)
         return self._read()
 
-    def profile(self, inputs: Mapping[str, Array]) -> "tuple[dict[str, Array], Timing]":
-        """One inference with a timestamp after every command that belongs to a node; see `Timing`."""
+    def profile(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], Timing]:
+        """One inference with a timestamp after every launch and copy; the first one also records the commands."""
+        start = recorded = time.perf_counter_ns()
         if self._profile is None:
-            with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
+            with self._device_errors():
                 self._profile = self._record(self.plan.run, timestamps=True)
-        start = time.perf_counter_ns()
+            recorded = time.perf_counter_ns()
         self._write(inputs)
         written = time.perf_counter_ns()
-        self._submit(self._profile, None)
-        done = time.perf_counter_ns()
+        with self._device_errors():
+            self._profile.submit()
+            submitted = time.perf_counter_ns()
+            self._profile.wait()
+        waited = time.perf_counter_ns()
         outputs = self._read()
         end = time.perf_counter_ns()
-        stamps = self._profile.timestamps_ns()
-        gpu_us: dict[str, float] = {}
-        for label, before, after in zip(self._labels, stamps, stamps[1:], strict=False):
-            gpu_us[label] = gpu_us.get(label, 0.0) + (after - before) / 1e3
-        return outputs, Timing(
-            gpu_us, (written - start) / 1e3, (done - written) / 1e3, (end - done) / 1e3, (end - start) / 1e3
-        )
+        stamps_us = tuple(ns / 1e3 for ns in self._profile.timestamps_ns())
+        return outputs, Timing(_work(self.plan.run), stamps_us, start, recorded, written, submitted, waited, end)
 
     def peek(self, value: str) -> Array:
         """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
@@ -206,13 +219,11 @@ class Executable:
         recording.end()
         recording.run()
 
-    def _record(self, commands: Sequence[Launch | Copy | Barrier], timestamps: bool) -> "_bridge.Recording":
-        work = [c for c in commands if not isinstance(c, Barrier)]
-        recording: _bridge.Recording = self.live.handle.recording(len(work) + 1 if timestamps else 0)
+    def _record(self, commands: Sequence[Command | Barrier], timestamps: bool) -> "_bridge.Recording":
+        recording: _bridge.Recording = self.live.handle.recording(len(_work(commands)) + 1 if timestamps else 0)
         # Whatever ran before on these buffers, prepacking or an earlier replay, comes first.
         recording.barrier(["compute", "transfer"], ["compute", "transfer"])
         if timestamps:
-            self._labels = [c.node for c in work]
             recording.timestamp()
         for command in commands:
             if isinstance(command, Barrier):
@@ -236,13 +247,12 @@ class Executable:
         recording.end()
         return recording
 
-    def _submit(self, recording: "_bridge.Recording", timeout_ns: int | None) -> None:
+    @contextlib.contextmanager
+    def _device_errors(self) -> Iterator[None]:
+        """`device_errors` of this executable's device, which a later session must open again once it is lost."""
         with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
             try:
-                if timeout_ns is None:
-                    recording.run()
-                else:
-                    recording.run(timeout_ns=timeout_ns)
+                yield
             except import_bridge().DeviceLostError:
                 self.live.lost = True
                 raise
@@ -264,21 +274,9 @@ class Executable:
         return outputs | {name: array.copy() for name, array in self.plan.known.items()}
 
 
-class Timing:
-    """Where one profiled run's wall time went: GPU time by node or copy label, and the host's shares.
-
-    ``gpu_us`` sums timestamp differences; ``submit_us`` is what submitting and waiting took beyond that, so that
-    all rows together are ``wall_us``.
-    """
-
-    def __init__(
-        self, gpu_us: Mapping[str, float], write_us: float, device_us: float, read_us: float, wall_us: float
-    ) -> None:
-        self.gpu_us = gpu_us
-        self.write_us = write_us
-        self.read_us = read_us
-        self.submit_us = device_us - sum(gpu_us.values())
-        self.wall_us = wall_us
+def _work(commands: Sequence[Command | Barrier]) -> tuple[Command, ...]:
+    """The commands that take time, which are those that timestamps tell apart."""
+    return tuple(command for command in commands if not isinstance(command, Barrier))
 
 
 def _array(buffer: "_bridge.Buffer", offset: int, spec: Any) -> Array:
