@@ -133,7 +133,7 @@ class Session:
         """
         if runs < 1:
             raise UsageError(f"cannot profile {runs} runs: runs must be at least 1")
-        with self._lock:
+        with self._lock:  # another thread's shapes would make another plan the latest
             timings = [self.measure(inputs)[1] for _ in range(runs)]
             return Profile(self.plan, timings)
 
@@ -179,6 +179,11 @@ class Session:
 
     def _checked(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         self._check_open()
+        if not isinstance(inputs, Mapping):
+            raise InputError(
+                f"{self.name!r} takes a dict from input names to arrays, "
+                f"{{{', '.join(f'{name!r}: array' for name in self.inputs)}}}, not a {type(inputs).__name__}"
+            )
         for name in inputs:
             if name not in self.inputs:
                 raise InputError(
@@ -189,7 +194,10 @@ class Session:
         for name, spec in self.inputs.items():
             if name not in inputs:
                 raise InputError(f"{self.name!r} needs the input {name!r} ({spec}), which is missing")
-            array = np.asarray(inputs[name])
+            try:
+                array = np.asarray(inputs[name])
+            except ValueError as error:
+                raise InputError(f"input {name!r} of {self.name!r} is not an array: {error}") from None
             if array.dtype.newbyteorder("=") != spec.dtype.numpy:
                 raise InputError(
                     f"input {name!r} of {self.name!r} is {spec.dtype}, the array is {array.dtype}; "

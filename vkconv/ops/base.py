@@ -8,6 +8,7 @@ text form, used as CLI argument, test id, table row and JSON key::
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
 
 from vkconv.core import Array, GraphError, UsageError, ceil_div, did_you_mean
 from vkconv.device import Device
@@ -99,7 +100,7 @@ class Op:
             value = attrs.get(attr.name, attr.default)
             if value is None:
                 raise GraphError(f"{self.name} needs the attribute {attr.name!r}")
-            full[attr.name] = value
+            full[attr.name] = _typed(self.name, attr, value)
         for name in attrs:
             if name not in full:
                 raise GraphError(f"{self.name} has no attribute {name!r}{did_you_mean(name, full)}")
@@ -109,6 +110,18 @@ class Op:
         resolved, outputs = self.resolve(specs, full)
         names = [f"{self.outputs[0]}{i}" for i in range(len(outputs))] if self.variadic_outputs else self.outputs
         return Call(self.name, dict(specs), dict(zip(names, outputs, strict=False)), resolved)
+
+
+def _typed(op: str, attr: Attr, value: AttrValue) -> AttrValue:
+    """The value if its elements have the attribute's type; one element stands for itself. GraphError otherwise."""
+    inner = get_args(attr.type)
+    element, is_tuple = (inner[0], True) if inner else (attr.type, False)
+    values = value if isinstance(value, tuple) else (value,)
+    accepted = (int, float) if element is float else element
+    if not all(isinstance(v, accepted) for v in values) or not (is_tuple or len(values) == 1):
+        words = f"{element.__name__} values" if is_tuple else f"one {element.__name__}"
+        raise GraphError(f"{op}: the attribute {attr.name!r} is {value!r}; it takes {words}")
+    return value if is_tuple else values[0]
 
 
 def linear_groups(threads: int, local: int, device: Device) -> tuple[int, int, int]:
