@@ -15,7 +15,9 @@ class Rewriter:
     """One walk over a bound graph: each node may be kept, replaced or dropped, later nodes see the result.
 
     A rule returns the node that takes a node's place (it writes the same values), or None to keep it. It may
-    add constants, and mark a value as standing for another. Nodes that lose all their readers are pruned.
+    add constants, and mark a value as standing for another. A node that would give its value another shape or
+    dtype is not taken: broadcasting against a constant of one element may have added dimensions. Nodes that lose
+    all their readers are pruned.
     """
 
     def __init__(self, graph: BoundGraph, ops: Mapping[str, Op]) -> None:
@@ -75,7 +77,9 @@ class Rewriter:
         for original in self.graph.nodes:
             reads = {k: self._same.get(v, v) for k, v in original.reads.items()}
             node = dataclasses.replace(original, reads=reads)
-            node = rule(self, node) or node
+            made = rule(self, node)
+            if made is not None and all(made.call.outputs[k] == self.specs[v] for k, v in made.writes.items()):
+                node = made
             nodes.append(node)
             for value in node.writes.values():
                 self._maker[value] = node
