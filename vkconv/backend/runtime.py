@@ -3,6 +3,7 @@
 This is the only module that imports kp (by way of the bridge, whose objects are real kp ones).
 """
 
+import atexit
 import contextlib
 import threading
 import time
@@ -80,6 +81,7 @@ class LiveDevice:
             self.handle = bridge.Device(index, pipeline_cache=_read_cache(self._cache_path))
         self._pipelines: dict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = {}
         self._pipelines_lock = threading.Lock()
+        self._unsaved = False
         self.compile_us = 0.0
         self.lost = False
 
@@ -94,12 +96,15 @@ class LiveDevice:
                         spirv(launch.shader), len(launch.binds), len(launch.push), launch.spec_words
                     )
                 self.compile_us += (time.perf_counter_ns() - started) / 1e3
+                self._unsaved = True
             return self._pipelines[key]
 
     def save_pipeline_cache(self) -> None:
-        """Keep compiled pipelines for the next process. A cache is never worth an error: failures are ignored."""
-        with contextlib.suppress(OSError, RuntimeError), atomic_write(self._cache_path) as file:
-            file.write(self.handle.pipeline_cache())
+        """Keep new pipelines for the next process. A cache is never worth an error: failures are ignored."""
+        if self._unsaved:
+            self._unsaved = False
+            with contextlib.suppress(OSError, RuntimeError), atomic_write(self._cache_path) as file:
+                file.write(self.handle.pipeline_cache())
 
 
 _open: dict[int, LiveDevice] = {}
@@ -114,6 +119,13 @@ def open_device(selector: str | int = "auto") -> LiveDevice:
         if live is None or live.lost:
             live = _open[index] = LiveDevice(index, facts)
         return live
+
+
+@atexit.register
+def _save_pipeline_caches() -> None:
+    """Sessions save when they close; this is for those that a program leaves open."""
+    for live in _open.values():
+        live.save_pipeline_cache()
 
 
 def _read_cache(path: Path) -> bytes:
