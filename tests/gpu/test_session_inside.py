@@ -167,6 +167,8 @@ def run_plan(result, device):
 
 
 def test_every_missing_barrier_is_reported(device, validation):
+    """But for WAW between two dispatches: the layer suppresses it, since they may write different elements of the
+    buffer (two parts of a concat do). Only tests/pure/test_barriers.py watches over those."""
     result = chain_plan(device)
     run_plan(result, device)
     if not validation.active:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vkconv.core import RouteError, UsageError
 from vkconv.device import load_device, shipped_devices
-from vkconv.plan.commands import Copy, Launch
+from vkconv.plan.commands import Copy
 from vkconv.plan.planner import Options, plan
 
 LAVAPIPE = load_device("lavapipe")
@@ -85,39 +85,6 @@ def test_values_reach_their_readers_in_any_graph(data):
     outputs = data.draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))
     graph = make_graph({"x": (6, 6)}, nodes, " ".join(outputs))
     check_flow(graph, LAVAPIPE, Options(passes=data.draw(st.booleans()), share_memory=data.draw(st.booleans())))
-
-
-# ---- prepacking and weights
-
-
-def test_constant_weights_are_packed_once_and_their_raw_form_is_not_kept():
-    result = check_flow(CONV, LAVAPIPE)
-    (node,) = result.nodes
-    assert (node.dispatches, node.prepack_dispatches) == (1, 1)
-    assert [c.node for c in commands(result.load, Launch)] == ["conv2d_y"]
-    assert [c.node for c in commands(result.load, Copy)] == ["load b"]  # w is only read by the packing
-    assert len(commands(result.run, Launch)) == 1
-    packed_bytes, bias_bytes = 8 * 27 * 4, 20  # five channels in one tile of eight
-    assert result.memory.weights_bytes - packed_bytes in range(bias_bytes, bias_bytes + 16)
-
-
-def test_weights_that_are_inputs_are_packed_at_every_run():
-    graph = make_graph({**X, "w": W.shape}, [("conv2d", "x w b", "y", {"padding": (1,)})], "y", {"b": B})
-    result = check_flow(graph, LAVAPIPE)
-    assert not commands(result.load, Launch)
-    assert [c.shader.stem for c in commands(result.run, Launch)] == ["pack_tiles", "conv2d_tile"]
-
-
-def test_weights_that_steps_read_stay_once_for_all_their_readers():
-    nodes = [("matmul", "x w", "a"), ("matmul", "a w", "b"), ("add", "b w", "y")]
-    result = check_flow(make_graph({"x": (5, 5)}, nodes, "y", {"w": f32(5, 5)}), LAVAPIPE)
-    assert [c.node for c in commands(result.load, Copy)].count("load w") == 1
-    assert set(result.stage) == {"w"}
-
-
-def test_the_constants_to_stage_are_exactly_those_that_the_plan_names():
-    done = plan(CONV, LAVAPIPE)
-    assert set(done.constants) == set(done.plan.stage) == {"w", "b"}
 
 
 # ---- memory

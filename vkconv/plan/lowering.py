@@ -176,7 +176,7 @@ class _Lowering:
         blocks = {
             value: Block(f"weight:{value}", _words(self.bound.constants[value].nbytes), 0, 0)
             for node, program in self.steps
-            for value in _constants_of(node, program.steps, self.bound.constants)
+            for value in _constants_of(node, self._at_run(node, program), self.bound.constants)
         }
         packed = [
             Block(f"packed:{node.name}:{buffer}", _words(size), 0, 0)
@@ -185,6 +185,11 @@ class _Lowering:
             for buffer, size in program.packed.items()
         ]
         return [*blocks.values(), *packed]
+
+    def _at_run(self, node: BoundNode, program: Program) -> tuple[Dispatch, ...]:
+        """What one inference dispatches for a node."""
+        early = _prepacks_at_load(node, program, self.bound.constants)
+        return program.steps if early else (*program.prepack, *program.steps)
 
     def _staged_constants(self) -> dict[str, TensorSpec]:
         """Constants that steps or prepacking read: the host writes them once, into the load buffer."""
