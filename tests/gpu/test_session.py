@@ -261,12 +261,12 @@ def _rss_bytes():
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 def test_fifty_sessions_leave_no_memory_behind(device):
-    weights = normals(512, 512)
-    graph = Graph({"x": TensorSpec((1, 512))}, ("y",), (Node("m", "matmul", ("x", "w"), ("y",)),), {"w": weights})
+    weights = normals(1024, 1024)
+    graph = Graph({"x": TensorSpec((1, 1024))}, ("y",), (Node("m", "matmul", ("x", "w"), ("y",)),), {"w": weights})
 
     def cycle():
         with vkconv.load(graph, device) as session:
-            session.run({"x": normals(1, 512)})
+            session.run({"x": normals(1, 1024)})
 
     for _ in range(10):
         cycle()
