@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.backend.runtime import Executable, LiveDevice, open_device
+from vkconv.backend.runtime import Executable, LiveDevice, Weights, open_device
 from vkconv.core import Array, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph, TensorSpec, load_model
@@ -40,8 +40,9 @@ class Session:
     """A graph on a device. Use it as a context manager, or call `close` when done.
 
     Runs from several threads are legal and take turns. Where the graph has symbolic dimensions, the first run
-    with new shapes makes a plan, and the session keeps the graph (from a ``.vkc`` file: memory-mapped, so the
-    weights take no host memory of their own); otherwise the host copy of the weights is dropped.
+    with new shapes makes a plan, which finds the weights of earlier ones on the device, and the session keeps the
+    graph (from a ``.vkc`` file: memory-mapped, so that they take no host memory of their own); otherwise the host
+    copy of the weights is dropped.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Session:
         with spanning(self._opened, "open device"):
             self._live: LiveDevice = open_device(device)
         self._executables: OrderedDict[tuple[Shape, ...], Executable] = OrderedDict()
+        self._weights = Weights()
         self._graph: Graph | None = graph
         if graph.is_static or shapes is not None:
             self._prepare(shapes or {})
@@ -163,6 +165,7 @@ class Session:
                 for executable in self._executables.values():
                     executable.close()
                 self._executables.clear()
+                self._weights = Weights()
                 self._graph = None
 
     def __enter__(self) -> Self:
@@ -222,14 +225,15 @@ class Session:
         if executable is None:
             assert self._graph is not None  # a static graph was prepared when the session was made
             spans: list[Span] = []
+            resident = None if self._graph.is_static else self._weights.regions
             with spanning(spans, "plan"):
-                planned = plan(self._graph, self._live.device, self._options, shapes)
-            compiled_us = self._live.compile_us
-            executable = Executable(planned.plan, self._live, planned.constants, self._poison)
-            self.timings.compile_us += self._live.compile_us - compiled_us
-            executable.spans[:0] = spans
+                planned = plan(self._graph, self._live.device, self._options, shapes, resident)
             while len(self._executables) >= MAX_PLANS:
                 self._executables.popitem(last=False)[1].close()
+            compiled_us = self._live.compile_us
+            executable = Executable(planned.plan, self._live, planned.constants, self._poison, weights=self._weights)
+            self.timings.compile_us += self._live.compile_us - compiled_us
+            executable.spans[:0] = spans
             self._executables[key] = executable
         self._executables.move_to_end(key)
         return executable

@@ -276,3 +276,20 @@ def test_fifty_sessions_leave_no_memory_behind(device):
         cycle()
     gc.collect()
     assert _rss_bytes() - before < 10 * weights.nbytes  # fifty of them would be leaked
+
+
+def test_plans_for_many_shapes_share_their_weights(device):
+    rng = np.random.default_rng(5)
+    weights = rng.standard_normal((32, 16, 3, 3), dtype=np.float32)
+    node = Node("c", "conv2d", ("x", "w"), ("y",), {"padding": (1, 1, 1, 1)})
+    graph = Graph({"x": TensorSpec((1, 16, "h", 8))}, ("y",), (node,), {"w": weights})
+    with vkconv.load(graph, device) as session:
+        held = set()
+        for h in (4, 5, 6, 7, 8, 9, 10, 11, 12, 4):
+            x = rng.standard_normal((1, 16, h, 8), dtype=np.float32)
+            y = session.run({"x": x})["y"]
+            held.add(len(session._weights.buffers))
+            with vkconv.load(graph, device) as alone:
+                assert alone.run({"x": x})["y"].tobytes() == y.tobytes()
+        assert held == {1}
+        assert session.plan.memory.weights_bytes == weights.nbytes

@@ -18,10 +18,11 @@ from vkconv.backend.errors import device_errors, import_bridge
 from vkconv.compiler import spirv
 from vkconv.core import Array, DeviceError, UsageError, atomic_write, cache_dir, did_you_mean
 from vkconv.device import Device
-from vkconv.plan.commands import Barrier, Command, Copy, Launch, with_barriers
+from vkconv.plan.commands import Barrier, Command, Copy, Launch, Region, with_barriers
 from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.model import Plan
 from vkconv.plan.timing import Span, Timing, spanning
+from vkconv.plan.weights import WeightKey
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
@@ -144,9 +145,23 @@ def _read_cache(path: Path) -> bytes:
         return b""
 
 
+class Weights:
+    """Constants on the device that the plans of one session share: where each lies, and the buffers they lie in."""
+
+    def __init__(self) -> None:
+        self.regions: dict[WeightKey, Region] = {}
+        self.buffers: dict[str, _bridge.Buffer] = {}
+
+    def add(self, plan: Plan, buffers: "Mapping[str, _bridge.Buffer]") -> None:
+        """Take over what a plan has loaded."""
+        self.regions |= plan.weights
+        self.buffers |= {region.buffer: buffers[region.buffer] for region in plan.weights.values()}
+
+
 class Executable:
     """A plan on a device: buffers allocated, constants loaded and prepacked, commands recorded for replay.
 
+    ``weights`` holds what earlier plans of the session loaded, and takes over what this one loads.
     ``spans`` says what that took on the host; a pipeline that was there already took nothing.
     Not safe for concurrent use by itself: the session that owns it holds a lock around each run.
     """
@@ -158,12 +173,14 @@ class Executable:
         constants: Mapping[str, Array],
         poison: bool = False,
         timed_load: bool = False,
+        weights: Weights | None = None,
     ) -> None:
         self.plan = plan
         self.live = live
         self.spans: list[Span] = []
         self.prepack_us = 0.0  # GPU time of prepacking; stays 0 without timed_load
-        self._buffers: dict[str, _bridge.Buffer] = {}
+        weights = weights or Weights()
+        self._buffers: dict[str, _bridge.Buffer] = dict(weights.buffers)
         compiled_before = len(live.compiled)
         with device_errors(f"{plan.graph} on {live.device.name}"):
             with spanning(self.spans, "allocate"):
@@ -173,6 +190,7 @@ class Executable:
                 self._poison()
             with spanning(self.spans, "load weights"):
                 self._load(constants, timed_load)
+                weights.add(plan, self._buffers)
             with spanning(self.spans, "record"):
                 self._run = self._record(plan.run)
         self.spans += live.compiled[compiled_before:]
