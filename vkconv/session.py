@@ -98,14 +98,16 @@ class Session:
 
         ``inputs`` maps every input name to an array of the right shape and dtype (any memory order or byte
         order); the result maps every output name to a new array. Raises InputError for inputs that do not fit,
-        naming name, shape and dtype, and DeviceError when the device fails or ``timeout_s`` passes.
+        naming name, shape and dtype, and DeviceError when the device fails or ``timeout_s`` passes (waiting for a
+        run before that timed out counts too).
         """
+        timeout_ns = _timeout_ns(timeout_s)
         with self._lock:
             arrays = self._checked(inputs)
             executable = self._prepare({name: array.shape for name, array in arrays.items()})
             first = self.timings.first_run_us == 0.0
             started = time.perf_counter_ns()
-            outputs = executable.run(arrays, None if timeout_s is None else int(timeout_s * 1e9))
+            outputs = executable.run(arrays, timeout_ns)
             if first:
                 self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
             return outputs
@@ -268,3 +270,12 @@ def load(
     session.timings.load_us += sum(span.us for span in spans)
     session._opened[:0] = spans
     return session
+
+
+def _timeout_ns(timeout_s: float | None) -> int | None:
+    """Nanoseconds of a time-out, as long as Vulkan can wait; InputError for what is no length of time."""
+    if timeout_s is None:
+        return None
+    if not isinstance(timeout_s, int | float) or not timeout_s >= 0:
+        raise InputError(f"timeout_s is {timeout_s!r}; give a number of seconds, 0 or more")
+    return min(int(min(timeout_s, 1e10) * 1e9), (1 << 63) - 1)
