@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.backend.runtime import Executable, LiveDevice, Timing, open_device
-from vkconv.core import Array, InputError, Shape, VkconvError, did_you_mean, shape_str
+from vkconv.core import Array, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph, TensorSpec, load_model
 from vkconv.plan.explain import explain_plan
@@ -94,12 +94,13 @@ class Session:
         order); the result maps every output name to a new array. Raises InputError for inputs that do not fit,
         naming name, shape and dtype, and DeviceError when the device fails or ``timeout_s`` passes.
         """
+        timeout_ns = None if timeout_s is None else _nanoseconds(timeout_s)
         with self._lock:
             arrays = self._checked(inputs)
             executable = self._prepare({name: array.shape for name, array in arrays.items()})
             first = self.timings.first_run_us == 0.0
             started = time.perf_counter_ns()
-            outputs = executable.run(arrays, None if timeout_s is None else int(timeout_s * 1e9))
+            outputs = executable.run(arrays, timeout_ns)
             if first:
                 self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
             return outputs
@@ -236,6 +237,13 @@ def load(
     session = Session(graph, device, shapes=shapes, options=options)
     session.timings.load_us += read_us
     return session
+
+
+def _nanoseconds(timeout_s: float) -> int | None:
+    """A time-out as Vulkan takes it, None for one that never comes; UsageError for a negative one or NaN."""
+    if not timeout_s >= 0:
+        raise UsageError(f"timeout_s is {timeout_s}; it takes 0 or more seconds, or None to wait for ever")
+    return int(timeout_s * 1e9) if timeout_s < 1e9 else None
 
 
 def profile_table(plan: Plan, timing: Timing) -> Table:
