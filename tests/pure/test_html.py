@@ -10,8 +10,8 @@ from browser import CHROMIUM, browser
 from pages import HOSTILE, ROUTES, header, measured, result
 
 from vkconv.bench.charts import bars, roofline, route_colours
-from vkconv.bench.html import html, write_html
-from vkconv.bench.rows import Result, result_table
+from vkconv.bench.html import html
+from vkconv.bench.rows import Result, result_table, write_result
 from vkconv.table import format_cell
 
 VOID = {"meta", "input", "wbr"}
@@ -154,7 +154,7 @@ def report(page, tmp_path):
     """A page with a report open, its result and file; it must ask for nothing and complain of nothing."""
     data = result()
     path = tmp_path / "r.html"
-    write_html(data, path)
+    write_result(data, [path])
     page.errors.clear()
     page.requests.clear()
     page.open(path)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from vkconv.bench.rows import Floors, Row
+from vkconv.bench.rows import Floors, Row, params_str
 from vkconv.table import format_number
 
 COLOURS = 8
@@ -82,7 +82,7 @@ def roofline(rows: Sequence[Row], floors: Floors | None) -> str:
 def _tip(row: Row, intensity: float) -> str:
     parts = [
         row.call,
-        f"{row.route} {row.params_str}".strip() + (" (best)" if row.best else ""),
+        f"{row.route} {params_str(row.params)}".strip() + (" (best)" if row.best else ""),
         f"{format_number(row.us_median or 0)} µs, {format_number(row.gflops or 0)} GFLOP/s, "
         f"{format_number(row.gbps or 0)} GB/s, {format_number(intensity)} FLOP/byte",
         f"{format_number(row.percent_of_floor, 3)} % of the floor" if row.percent_of_floor is not None else "",
@@ -165,7 +165,7 @@ def _first_seen(rows: Sequence[Row]) -> Callable[[tuple[int, Row]], int]:
 
 def _route_name(row: Row) -> str:
     chosen = "(the planner's choice)" if row.chosen else ""
-    return " ".join(filter(None, (row.route or "-", row.params_str, chosen)))
+    return " ".join(filter(None, (row.route or "-", params_str(row.params), chosen)))
 
 
 def _bar_group(title: str, members: Sequence[tuple[int, Row]], name: Callable[[Row], str]) -> str:
