@@ -60,7 +60,7 @@ class Page:
         """The value of a JavaScript expression; what it raises becomes a RuntimeError."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
-            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
+            raise RuntimeError(f"{expression[:200]}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def click(self, selector):
