@@ -9,6 +9,9 @@ from vkconv.plan.planner import Options
 from vkconv.route import Call
 from vkconv.session import Session
 
+# Operands that are weights where a model has the op.
+WEIGHTS = ("w", "b", "bias")
+
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
@@ -29,6 +32,12 @@ def call_graph(call: Call, constants: Mapping[str, Array] | None = None) -> Grap
     return Graph(inputs, tuple(call.outputs), (node,), dict(constants), call.op)
 
 
+def held_constant(arrays: Mapping[str, Array], names: tuple[str, ...] = WEIGHTS) -> dict[str, Array]:
+    """The operands to hold constant: those in ``names``, but none where that leaves nothing to compute from."""
+    held = {name: arrays[name] for name in names if name in arrays}
+    return {} if len(held) == len(arrays) else held
+
+
 def run_call(
     call: Call,
     arrays: Mapping[str, Array],
@@ -36,16 +45,14 @@ def run_call(
     device: str | int = "auto",
     route: str | None = None,
     replays: int = 1,
-    constant: tuple[str, ...] = ("w", "b", "bias"),
+    constant: tuple[str, ...] = WEIGHTS,
 ) -> Ran:
     """Run one call on a device, over memory filled with NaN bits, ``replays`` times from the same recording.
 
     Operands named in ``constant`` are loaded (and prepacked) once, as a model's weights are. Passes are off:
     the call runs as it is written. Raises what `vkconv.load` raises.
     """
-    held = {name: arrays[name] for name in constant if name in arrays}
-    if len(held) == len(arrays):
-        held = {}  # with nothing left to compute from, the node would fold away
+    held = held_constant(arrays, constant)
     options = Options(routes={"node:call": route} if route else {}, passes=False)
     inputs = {name: array for name, array in arrays.items() if name not in held}
     with Session(call_graph(call, held), device, options=options, poison=True) as session:

@@ -1,6 +1,8 @@
 """Sessions on a device: replays, inputs and their refusals, symbolic shapes, lifetime, threads, profiles."""
 
+import ctypes
 import gc
+import platform
 import re
 from pathlib import Path
 
@@ -256,23 +258,25 @@ def test_results_outlive_the_session(device):
 
 
 def _rss_bytes():
+    """Resident memory after garbage and what malloc kept for later are gone (the validation layer's small
+    allocations between large buffers make it keep a lot)."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
     return int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1]) << 10
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc to give memory back")
 def test_fifty_sessions_leave_no_memory_behind(device):
-    weights = normals(512, 512)
-    graph = Graph({"x": TensorSpec((1, 512))}, ("y",), (Node("m", "matmul", ("x", "w"), ("y",)),), {"w": weights})
+    weights = normals(1024, 1024)
+    graph = Graph({"x": TensorSpec((1, 1024))}, ("y",), (Node("m", "matmul", ("x", "w"), ("y",)),), {"w": weights})
 
     def cycle():
         with vkconv.load(graph, device) as session:
-            session.run({"x": normals(1, 512)})
+            session.run({"x": normals(1, 1024)})
 
     for _ in range(10):
         cycle()
-    gc.collect()
     before = _rss_bytes()
     for _ in range(50):
         cycle()
-    gc.collect()
     assert _rss_bytes() - before < 10 * weights.nbytes  # fifty of them would be leaked

@@ -52,7 +52,7 @@ def test_a_shape_for_no_input_is_refused_with_a_suggestion():
 
 @pytest.mark.parametrize("shape", [5, (5, "three"), (5, 3.0), (None, 3), None])
 def test_a_shape_that_is_no_shape_is_refused(shape):
-    with pytest.raises(InputError, match="shape given for input 'a' of graph 'g' is .* whole numbers"):
+    with pytest.raises(InputError, match=r"shape given for input 'a' of graph 'g' is .* whole numbers"):
         make_bound(*TWO_INPUTS, shapes={"a": shape, "b": (3, 5)})
 
 

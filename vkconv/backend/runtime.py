@@ -5,9 +5,10 @@ This is the only module that imports kp (by way of the bridge, whose objects are
 
 import atexit
 import contextlib
+import itertools
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,10 @@ from vkconv.backend.errors import device_errors, import_bridge
 from vkconv.compiler import spirv
 from vkconv.core import Array, DeviceError, UsageError, atomic_write, cache_dir, did_you_mean
 from vkconv.device import Device
-from vkconv.plan.commands import Barrier, Copy, Launch
+from vkconv.plan.commands import Barrier, Command, Copy, Launch, with_barriers
 from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.model import Plan
+from vkconv.plan.timing import Span, Timing, spanning
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
@@ -82,20 +84,27 @@ class LiveDevice:
         self._pipelines: dict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = {}
         self._pipelines_lock = threading.Lock()
         self._unsaved = False
-        self.compile_us = 0.0
+        self.compiled: list[Span] = []
         self.lost = False
+
+    @property
+    def compile_us(self) -> float:
+        """What compiling took since the device was opened."""
+        return sum(span.us for span in self.compiled)
 
     def pipeline(self, launch: Launch) -> "_bridge.Pipeline":
         """The pipeline of a launch; made once for each shader, specialization, binding count and push size."""
         key = (launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push))
         with self._pipelines_lock:
             if key not in self._pipelines:
-                started = time.perf_counter_ns()
-                with device_errors(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"):
+                name = f"compile {launch.shader.key}"
+                with (
+                    spanning(self.compiled, name, node=launch.node, spec=list(launch.spec_words)),
+                    device_errors(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"),
+                ):
                     self._pipelines[key] = self.handle.pipeline(
                         spirv(launch.shader), len(launch.binds), len(launch.push), launch.spec_words
                     )
-                self.compile_us += (time.perf_counter_ns() - started) / 1e3
                 self._unsaved = True
             return self._pipelines[key]
 
@@ -138,20 +147,35 @@ def _read_cache(path: Path) -> bytes:
 class Executable:
     """A plan on a device: buffers allocated, constants loaded and prepacked, commands recorded for replay.
 
+    ``spans`` says what that took on the host; a pipeline that was there already took nothing.
     Not safe for concurrent use by itself: the session that owns it holds a lock around each run.
     """
 
-    def __init__(self, plan: Plan, live: LiveDevice, constants: Mapping[str, Array], poison: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        live: LiveDevice,
+        constants: Mapping[str, Array],
+        poison: bool = False,
+        timed_load: bool = False,
+    ) -> None:
         self.plan = plan
         self.live = live
+        self.spans: list[Span] = []
+        self.prepack_us = 0.0  # GPU time of prepacking; stays 0 without timed_load
         self._buffers: dict[str, _bridge.Buffer] = {}
+        compiled_before = len(live.compiled)
         with device_errors(f"{plan.graph} on {live.device.name}"):
-            for name, (nbytes, kind) in plan.buffers.items():
-                self._buffers[name] = live.handle.buffer(nbytes, kind)
+            with spanning(self.spans, "allocate"):
+                for name, (nbytes, kind) in plan.buffers.items():
+                    self._buffers[name] = live.handle.buffer(nbytes, kind)
             if poison:
                 self._poison()
-            self._load(constants)
-            self._run = self._record(plan.run, timestamps=False)
+            with spanning(self.spans, "load weights"):
+                self._load(constants, timed_load)
+            with spanning(self.spans, "record"):
+                self._run = self._record(plan.run)
+        self.spans += live.compiled[compiled_before:]
         self._profile: _bridge.Recording | None = None
         self._latest: _bridge.Recording | None = None
 
@@ -165,26 +189,37 @@ class Executable:
         self._submit(self._run, timeout_ns)
         return self._read()
 
-    def profile(self, inputs: Mapping[str, Array]) -> "tuple[dict[str, Array], Timing]":
-        """One inference with a timestamp after every command that belongs to a node; see `Timing`."""
+    def profile(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], Timing]:
+        """One inference with a timestamp after every launch and copy; the first one also records the commands."""
+        self._settle(None)
+        start = recorded = time.perf_counter_ns()
         if self._profile is None:
             with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
-                self._profile = self._record(self.plan.run, timestamps=True)
-        self._settle(None)
-        start = time.perf_counter_ns()
+                self._profile = self._record(self.plan.run, stamp_every=1)
+            recorded = time.perf_counter_ns()
         self._write(inputs)
         written = time.perf_counter_ns()
-        self._submit(self._profile, None)
-        done = time.perf_counter_ns()
+        with self._submitting(self._profile):
+            self._profile.submit()
+            submitted = time.perf_counter_ns()
+            self._profile.wait()
+        waited = time.perf_counter_ns()
         outputs = self._read()
         end = time.perf_counter_ns()
-        stamps = self._profile.timestamps_ns()
-        gpu_us: dict[str, float] = {}
-        for label, before, after in zip(self._labels, stamps, stamps[1:], strict=False):
-            gpu_us[label] = gpu_us.get(label, 0.0) + (after - before) / 1e3
-        return outputs, Timing(
-            gpu_us, (written - start) / 1e3, (done - written) / 1e3, (end - done) / 1e3, (end - start) / 1e3
-        )
+        stamps_us = tuple(ns / 1e3 for ns in self._profile.timestamps_ns())
+        work = tuple(c for c in self.plan.run if not isinstance(c, Barrier))
+        return outputs, Timing(work, stamps_us, start, recorded, written, submitted, waited, end)
+
+    def repeat(self, repeats: int) -> "Repeats":
+        """Record the plan's dispatches alone, without the copies of inputs and outputs, ``repeats`` times over.
+
+        They work on the inputs that the last run left on the device: for plans whose memory no later step reuses,
+        such as those of one node.
+        """
+        launches = [c for c in self.plan.run if isinstance(c, Launch)]
+        commands = tuple(with_barriers(launches * repeats))
+        with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
+            return Repeats(self, self._record(commands, stamp_every=len(launches)))
 
     def peek(self, value: str) -> Array:
         """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
@@ -204,16 +239,20 @@ class Executable:
         self._run = self._profile = self._latest = None  # type: ignore[assignment]
         self._buffers.clear()
 
-    def _load(self, constants: Mapping[str, Array]) -> None:
+    def _load(self, constants: Mapping[str, Array], timed: bool) -> None:
         if not self.plan.load:
             return
         view = np.frombuffer(self._buffers["load"].view, np.uint8)
         for name, region in self.plan.stage.items():
             data = staged_bytes(constants[name])
             view[region.offset : region.offset + len(data)] = np.frombuffer(data, np.uint8)
-        recording = self._record(self.plan.load, timestamps=False)
+        recording = self._record(self.plan.load, stamp_every=int(timed))
         del view
         recording.run()
+        if timed:
+            spans = _spans_us(recording)
+            work = [c for c in self.plan.load if not isinstance(c, Barrier)]
+            self.prepack_us = sum(us for c, us in zip(work, spans, strict=True) if isinstance(c, Launch))
         del recording, self._buffers["load"]
 
     def _poison(self) -> None:
@@ -225,14 +264,15 @@ class Executable:
         recording.end()
         recording.run()
 
-    def _record(self, commands: Sequence[Launch | Copy | Barrier], timestamps: bool) -> "_bridge.Recording":
-        work = [c for c in commands if not isinstance(c, Barrier)]
-        recording: _bridge.Recording = self.live.handle.recording(len(work) + 1 if timestamps else 0)
+    def _record(self, commands: Sequence[Command | Barrier], stamp_every: int = 0) -> "_bridge.Recording":
+        """Commands for replay; with ``stamp_every``, a timestamp at the start and after every so many commands."""
+        work = sum(not isinstance(c, Barrier) for c in commands)
+        recording: _bridge.Recording = self.live.handle.recording(work // stamp_every + 1 if stamp_every else 0)
         # Whatever ran before on these buffers, prepacking or an earlier replay, comes first.
         recording.barrier(["compute", "transfer"], ["compute", "transfer"])
-        if timestamps:
-            self._labels = [c.node for c in work]
+        if stamp_every:
             recording.timestamp()
+        done = 0
         for command in commands:
             if isinstance(command, Barrier):
                 recording.barrier(["compute", "transfer"], ["compute", "transfer"])
@@ -249,7 +289,8 @@ class Executable:
             else:
                 binds = [(self._buffers[r.buffer], r.offset, r.nbytes) for r, _ in command.binds]
                 recording.dispatch(self.live.pipeline(command), binds, command.push, command.groups)
-            if timestamps:
+            done += 1
+            if stamp_every and done % stamp_every == 0:
                 recording.timestamp()
         recording.barrier(["compute", "transfer"], ["host"])
         recording.end()
@@ -266,13 +307,19 @@ class Executable:
             raise DeviceError(f"{where}: the run before, which timed out, is still at work; wait, or close the session")
 
     def _submit(self, recording: "_bridge.Recording", timeout_ns: int | None) -> None:
+        with self._submitting(recording):
+            if timeout_ns is None:
+                recording.run()
+            else:
+                recording.run(timeout_ns=timeout_ns)
+
+    @contextlib.contextmanager
+    def _submitting(self, recording: "_bridge.Recording") -> Iterator[None]:
+        """Around what submits a recording: it is the latest, and a device that it loses must be opened again."""
         self._latest = recording
         with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
             try:
-                if timeout_ns is None:
-                    recording.run()
-                else:
-                    recording.run(timeout_ns=timeout_ns)
+                yield
             except import_bridge().DeviceLostError:
                 self.live.lost = True
                 raise
@@ -294,21 +341,28 @@ class Executable:
         return outputs | {name: array.copy() for name, array in self.plan.known.items()}
 
 
-class Timing:
-    """Where one profiled run's wall time went: GPU time by node or copy label, and the host's shares.
+class Repeats:
+    """The dispatches of a plan recorded several times over, to be timed: `Executable.repeat` makes one."""
 
-    ``gpu_us`` sums timestamp differences; ``submit_us`` is what submitting and waiting took beyond that, so that
-    all rows together are ``wall_us``.
-    """
+    def __init__(self, executable: Executable, recording: "_bridge.Recording") -> None:
+        self._executable = executable
+        self._recording = recording
 
-    def __init__(
-        self, gpu_us: Mapping[str, float], write_us: float, device_us: float, read_us: float, wall_us: float
-    ) -> None:
-        self.gpu_us = gpu_us
-        self.write_us = write_us
-        self.read_us = read_us
-        self.submit_us = device_us - sum(gpu_us.values())
-        self.wall_us = wall_us
+    def run(self, timeout_ns: int | None = None) -> tuple[list[float], float]:
+        """GPU microseconds of each repeat, and the wall microseconds of submitting and awaiting them all.
+
+        A repeat lasts from the end of the one before to its own end, so that its barriers are in it and all
+        together are the time the device was busy.
+        """
+        start = time.perf_counter_ns()
+        self._executable._submit(self._recording, timeout_ns)
+        wall_us = (time.perf_counter_ns() - start) / 1e3
+        return _spans_us(self._recording), wall_us
+
+
+def _spans_us(recording: "_bridge.Recording") -> list[float]:
+    """Microseconds between the timestamps of a recording that has run."""
+    return [(after - before) / 1e3 for before, after in itertools.pairwise(recording.timestamps_ns())]
 
 
 def _array(buffer: "_bridge.Buffer", offset: int, spec: Any) -> Array:
