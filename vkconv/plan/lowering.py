@@ -19,7 +19,15 @@ from vkconv.plan.commands import BufferKind, Command, Copy, Launch, Region, with
 from vkconv.plan.limits import check_dispatch, check_launch, check_memory, max_allocation_bytes
 from vkconv.plan.memory import Block, Layout, lay_out
 from vkconv.plan.model import Memory, Plan, PlannedNode
-from vkconv.plan.weights import Resident, WeightKey, WeightKeys, constants_of, kept_blocks, prepacks_at_load
+from vkconv.plan.weights import (
+    Resident,
+    WeightKey,
+    WeightKeys,
+    constants_of,
+    dispatched_at_run,
+    kept_blocks,
+    prepacks_at_load,
+)
 from vkconv.shader import Dispatch, Program
 
 # Bindings are whole words, and no binding may be empty.
@@ -210,7 +218,8 @@ class _Lowering:
         constants = self.bound.constants
         staged: dict[str, TensorSpec] = {}
         for node, program in self.steps:
-            raw = [v for v in constants_of(node, program.steps, constants) if f"weight:{v}" in weights.fresh]
+            kept = constants_of(node, dispatched_at_run(node, program, constants), constants)
+            raw = [value for value in kept if f"weight:{value}" in weights.fresh]
             packs = prepacks_at_load(node, program, constants) and self._packs(node, program, weights)
             read = constants_of(node, program.prepack, constants) if packs else []
             staged |= {value: self.bound.specs[value] for value in (*raw, *read)}

@@ -62,13 +62,18 @@ def prepacks_at_load(node: BoundNode, program: Program, constants: Mapping[str, 
     return bool(program.prepack) and all(node.reads[operand] in constants for operand in operands)
 
 
+def dispatched_at_run(node: BoundNode, program: Program, constants: Mapping[str, Array]) -> tuple[Dispatch, ...]:
+    """What one inference dispatches for a node: its steps, and prepacking where that cannot be done at load."""
+    return program.steps if prepacks_at_load(node, program, constants) else (*program.prepack, *program.steps)
+
+
 def kept_blocks(
     steps: Sequence[tuple[BoundNode, Program]], constants: Mapping[str, Array], keys: WeightKeys
 ) -> Iterator[tuple[str, WeightKey, int]]:
     """Name, key and bytes of every block that stays on the device: ``weight:C`` as it is, ``packed:N:B`` prepacked."""
     seen: set[str] = set()
     for node, program in steps:
-        for value in constants_of(node, program.steps, constants):
+        for value in constants_of(node, dispatched_at_run(node, program, constants), constants):
             if value not in seen:
                 seen.add(value)
                 yield f"weight:{value}", keys.raw(value), constants[value].nbytes
