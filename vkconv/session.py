@@ -16,6 +16,7 @@ from vkconv.backend.runtime import Executable, LiveDevice, Weights, open_device
 from vkconv.core import Array, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph, TensorSpec, load_model
+from vkconv.plan.bound import bind_shapes
 from vkconv.plan.explain import explain_plan
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Options, plan
@@ -71,7 +72,7 @@ class Session:
         self._weights = Weights()
         self._graph: Graph | None = graph
         if graph.is_static or shapes is not None:
-            self._prepare(shapes or {})
+            self._prepare({name: spec.dims for name, spec in bind_shapes(graph, shapes or {}).items()})
         if graph.is_static:
             self._graph = None
         self.timings.load_us += (time.perf_counter_ns() - started) / 1e3 - self.timings.compile_us
