@@ -98,6 +98,16 @@ class Op:
         return Call(self.name, dict(specs), dict(zip(names, outputs, strict=False)), resolved)
 
 
+def most_invocations(device: Device) -> int:
+    """Invocations that a workgroup may have along x."""
+    return min(device.limit("maxComputeWorkGroupInvocations"), device.limits("maxComputeWorkGroupSize")[0])
+
+
+def local_sizes(device: Device, *sizes: int) -> tuple[int, ...]:
+    """Those of the workgroup sizes that the device allows; sizes up to 128 every Vulkan device does."""
+    return tuple(size for size in sizes if size <= most_invocations(device))
+
+
 def linear_groups(threads: int, local: int, device: Device) -> tuple[int, int, int]:
     """Workgroup counts for a flat index over ``threads``, folded over y where x passes the device's limit.
 
