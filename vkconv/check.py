@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from vkconv.core import Array
 from vkconv.graph import Graph, Node
 from vkconv.plan.planner import Options
-from vkconv.route import Call
+from vkconv.route import Call, Params
 from vkconv.session import Session
 
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """What running a call gave: the route that was dispatched and the outputs of each replay, in order."""
+    """What running a call gave: the route that was dispatched, its parameters, the outputs of each replay in order."""
 
     route: str
+    params: Params
     outputs: tuple[tuple[Array, ...], ...]
 
 
@@ -35,20 +36,24 @@ def run_call(
     *,
     device: str | int = "auto",
     route: str | None = None,
+    params: Params | None = None,
     replays: int = 1,
     constant: tuple[str, ...] = ("w", "b", "bias"),
 ) -> Ran:
     """Run one call on a device, over memory filled with NaN bits, ``replays`` times from the same recording.
 
-    Operands named in ``constant`` are loaded (and prepacked) once, as a model's weights are. Passes are off:
-    the call runs as it is written. Raises what `vkconv.load` raises.
+    ``route`` and ``params`` force a route and set its parameters. Operands named in ``constant`` are loaded (and
+    prepacked) once, as a model's weights are. Passes are off: the call runs as it is written. Raises what
+    `vkconv.load` raises.
     """
     held = {name: arrays[name] for name in constant if name in arrays}
     if len(held) == len(arrays):
         held = {}  # with nothing left to compute from, the node would fold away
-    options = Options(routes={"node:call": route} if route else {}, passes=False)
+    options = Options(
+        routes={"node:call": route} if route else {}, params={"node:call": params} if params else {}, passes=False
+    )
     inputs = {name: array for name, array in arrays.items() if name not in held}
     with Session(call_graph(call, held), device, options=options, poison=True) as session:
         outputs = [session.run(inputs) for _ in range(replays)]
-        used = session.plan.nodes[0].route
-    return Ran(used, tuple(tuple(o[name] for name in call.outputs) for o in outputs))
+        used = session.plan.nodes[0]
+    return Ran(used.route, used.params, tuple(tuple(o[name] for name in call.outputs) for o in outputs))

@@ -19,6 +19,7 @@ from vkconv.graph import Graph, TensorSpec, load_model
 from vkconv.plan.explain import explain_plan
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Options, plan
+from vkconv.route import Params
 from vkconv.table import Column, Table
 
 # Plans kept for different input shapes; the least recently used one goes first.
@@ -208,19 +209,23 @@ def load(
     *,
     shapes: Mapping[str, Shape] | None = None,
     routes: Mapping[str, str] | None = None,
+    params: Mapping[str, Params] | None = None,
     options: Options | None = None,
 ) -> Session:
     """Load a model on a device.
 
     ``source`` is a ``.vkc`` or ``.onnx`` file or a `Graph`; ``device`` is ``auto``, an index or part of a name;
     ``shapes`` binds symbolic input shapes now instead of at the first run; ``routes`` forces routes
-    (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``). Raises ModelError for a file that is no model
+    (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``), ``params`` their parameters
+    (``{"conv2d:direct_tile": {"columns": 4}}``). Raises ModelError for a file that is no model
     (UnsupportedError listing all that vkconv lacks), DeviceError for the device, RouteError and LimitError for
     what cannot run there.
     """
     options = options or Options()
     if routes:
         options = dataclasses.replace(options, routes={**options.routes, **routes})
+    if params:
+        options = dataclasses.replace(options, params={**options.params, **params})
     started = time.perf_counter_ns()
     graph = source if isinstance(source, Graph) else load_model(source)
     read_us = (time.perf_counter_ns() - started) / 1e3

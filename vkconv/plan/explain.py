@@ -1,5 +1,6 @@
 """Why a plan is as it is: routes of a whole graph, or every route of one call, as tables and as JSON data."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vkconv.core import bytes_str
@@ -9,7 +10,8 @@ from vkconv.ops.calls import format_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.model import Memory, Plan
-from vkconv.route import Call, Choice, Verdict, choose
+from vkconv.plan.planner import Options, choose_route
+from vkconv.route import Call, Choice, Verdict
 from vkconv.table import Column, Table
 
 _BY = {
@@ -26,7 +28,7 @@ def explain_plan(plan: Plan) -> Table:
         (
             node.name,
             node.text,
-            node.route,
+            str(node.choice or node.route),
             node.choice.by if node.choice else "",
             node.dispatches,
             node.choice.route.why if node.choice else "",
@@ -56,34 +58,47 @@ def memory_str(memory: Memory) -> str:
     return f"activations {bytes_str(memory.activations_bytes)}{ratio}, weights {bytes_str(memory.weights_bytes)}"
 
 
-def explain_call(call: Call, device: Device, forced: str | None = None) -> tuple[Table, dict[str, Any]]:
-    """Every route of one call on a device: taken or not, the need that refused it with its actual value, source.
+def explain_call(call: Call, device: Device, options: Options | None = None) -> tuple[Table, dict[str, Any]]:
+    """Every route of one call on a device: taken or not, its parameters, the need that refused it with its actual
+    value, source.
 
     Returns the table for people and the same as JSON data, whose key ``route`` is the route that runs. Raises
-    RouteError or UsageError as `vkconv.route.choose` does, LimitError when the chosen program breaks a limit.
+    RouteError or UsageError as `choose_route` does, LimitError when the chosen program breaks a limit.
     """
     text = format_call(call, OPS)
-    choice = choose(OPS[call.op].routes, call, device, forced=forced)
-    program = choice.route.build(call, device)
+    choice = choose_route(call, "call", device, options or Options())
+    program = choice.route.build(call, device, choice.params)
     for dispatch in (*program.prepack, *program.steps):
         check_dispatch(text, dispatch, device)
+    legal = {v.route.name: v.route.params(call, device) for v in choice.verdicts if v.allowed}
     rows = [
-        (v.route.name, _state(v, choice), v.refused_by, v.actual, v.route.why, v.route.source) for v in choice.verdicts
+        (
+            v.route.name,
+            _state(v, choice),
+            v.refused_by,
+            v.actual,
+            _values(legal.get(v.route.name, {})),
+            v.route.why,
+            v.route.source,
+        )
+        for v in choice.verdicts
     ]
     columns = (
         Column("route"),
         Column("taken"),
         Column("refused by"),
         Column("actual"),
+        Column("parameters"),
         Column("why"),
         Column("source"),
     )
-    table = Table(f"{text} on {device.name}: {choice.route.name} ({_BY[choice.by]})", columns, rows)
+    table = Table(f"{text} on {device.name}: {choice} ({_BY[choice.by]})", columns, rows)
     data = {
         "schema": "vkconv.explain/1",
         "call": text,
         "device": device.name,
         "route": choice.route.name,
+        "params": dict(choice.params),
         "by": choice.by,
         "dispatches": len(program.steps),
         "prepack_dispatches": len(program.prepack),
@@ -96,6 +111,7 @@ def explain_call(call: Call, device: Device, forced: str | None = None) -> tuple
                 "preferred": v.preferred,
                 "refused_by": v.refused_by,
                 "actual": v.actual,
+                "params": {name: list(values) for name, values in legal.get(v.route.name, {}).items()},
                 "why": v.route.why,
                 "source": v.route.source,
             }
@@ -117,6 +133,7 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
                 "node": node.name,
                 "call": node.text,
                 "route": node.route,
+                "params": dict(node.params),
                 "by": node.choice.by if node.choice else None,
                 "dispatches": node.dispatches,
                 "why": node.choice.route.why if node.choice else None,
@@ -139,3 +156,8 @@ def _state(verdict: Verdict, choice: Choice) -> str:
     if verdict.route is choice.route:
         return "yes"
     return "could" if verdict.allowed else "no"
+
+
+def _values(legal: Mapping[str, Sequence[int]]) -> str:
+    """``channels=8|4 local=64|32``: the legal values of every parameter, its default first."""
+    return " ".join(f"{name}={'|'.join(map(str, values))}" for name, values in legal.items())
