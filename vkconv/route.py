@@ -128,13 +128,14 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """The route that was chosen, how (``rule``, ``forced``, ``measured`` or ``last resort``), every verdict, the
-    value of each parameter, and what a measured table knows of the call, the fastest first."""
+    value of each parameter, what a measured table knows of the call, the fastest first, and the row taken from it."""
 
     route: Route
     by: str
     verdicts: tuple[Verdict, ...]
     params: Params
     measured: tuple[Candidate, ...] = ()
+    taken: Candidate | None = None
 
     def __str__(self) -> str:
         return label(self.route.name, self.params)
@@ -173,8 +174,8 @@ def choose(
     verdicts = tuple(judge(route, call, device) for route in routes)
     known = tuple(sorted(measured, key=lambda candidate: candidate.us_median))
 
-    def chosen(route: Route, by: str, params: Params | None = None) -> Choice:
-        return Choice(route, by, verdicts, route.resolve(call, device, params or {}), known)
+    def chosen(route: Route, by: str, taken: Candidate | None = None) -> Choice:
+        return Choice(route, by, verdicts, route.resolve(call, device, taken.params if taken else {}), known, taken)
 
     by_name = {v.route.name: v for v in verdicts}
     if forced is not None:
@@ -193,7 +194,7 @@ def choose(
         if candidate.route in by_name and by_name[candidate.route].allowed:
             # Another vkconv may have measured parameters that this one does not have.
             with contextlib.suppress(UsageError):
-                return chosen(by_name[candidate.route].route, "measured", candidate.params)
+                return chosen(by_name[candidate.route].route, "measured", candidate)
     for verdict in verdicts:
         if verdict.preferred:
             return chosen(verdict.route, "rule")

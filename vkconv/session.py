@@ -113,8 +113,9 @@ class Session:
 
     def profile(self, inputs: Mapping[str, npt.ArrayLike]) -> Table:
         """Where one run's wall time goes, node by node: route, microseconds, share; the rows sum to the wall time."""
-        _, timing = self.measure(inputs)
-        return profile_table(self.plan, timing)
+        with self._lock:  # another thread's shapes would make another plan the latest
+            _, timing = self.measure(inputs)
+            return profile_table(self.plan, timing)
 
     def explain(self) -> Table:
         """Which route each node takes and why."""
@@ -158,6 +159,11 @@ class Session:
 
     def _checked(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         self._check_open()
+        if not isinstance(inputs, Mapping):
+            raise InputError(
+                f"{self.name!r} takes a dict from input names to arrays, "
+                f"{{{', '.join(f'{name!r}: array' for name in self.inputs)}}}, not a {type(inputs).__name__}"
+            )
         for name in inputs:
             if name not in self.inputs:
                 raise InputError(
@@ -168,7 +174,10 @@ class Session:
         for name, spec in self.inputs.items():
             if name not in inputs:
                 raise InputError(f"{self.name!r} needs the input {name!r} ({spec}), which is missing")
-            array = np.asarray(inputs[name])
+            try:
+                array = np.asarray(inputs[name])
+            except ValueError as error:
+                raise InputError(f"input {name!r} of {self.name!r} is not an array: {error}") from None
             if array.dtype.newbyteorder("=") != spec.dtype.numpy:
                 raise InputError(
                     f"input {name!r} of {self.name!r} is {spec.dtype}, the array is {array.dtype}; "

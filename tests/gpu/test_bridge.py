@@ -4,12 +4,10 @@ or crash.
 
 import gc
 import os
-import shutil
 import signal
 import struct
 import subprocess
 import sys
-import sysconfig
 import textwrap
 import threading
 import time
@@ -22,6 +20,8 @@ import numpy.typing as npt
 import pytest
 
 from vkconv.backend import _bridge
+from vkconv.compiler import compile_shader
+from vkconv.shader import Shader
 
 pytestmark = pytest.mark.gpu
 
@@ -53,17 +53,8 @@ void main() {
 
 
 def _compile(source: str, folder: Path, name: str) -> bytes:
-    compiler = shutil.which("glslangValidator", path=sysconfig.get_path("scripts")) or shutil.which("glslangValidator")
-    assert compiler, "glslangValidator is missing: pip install 'vkconv[shaders]'"
-    file = folder / f"{name}.comp"
-    file.write_text(source)
-    output = file.with_suffix(".spv")
-    subprocess.run(
-        [compiler, "-V", "--target-env", "vulkan1.1", file, "-o", output],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    return output.read_bytes()
+    (folder / f"{name}.comp").write_text(source)
+    return compile_shader(Shader(name), folder)
 
 
 @pytest.fixture(scope="module")
@@ -337,6 +328,8 @@ def test_a_sequence_outlives_its_recording(device: _bridge.Device, affine_spirv:
 HAZARD_PROGRAM = """
 import struct, sys
 from vkconv.backend import _bridge
+from vkconv.compiler import compile_shader
+from vkconv.shader import Shader
 spirv, barrier = open(sys.argv[1], "rb").read(), sys.argv[2] == "barrier"
 with _bridge.Device(0) as device:
     a, b, c = (device.buffer(4096, "device") for _ in range(3))

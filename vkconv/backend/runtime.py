@@ -3,6 +3,7 @@
 This is the only module that imports kp (by way of the bridge, whose objects are real kp ones).
 """
 
+import atexit
 import contextlib
 import threading
 import time
@@ -80,6 +81,7 @@ class LiveDevice:
             self.handle = bridge.Device(index, pipeline_cache=_read_cache(self._cache_path))
         self._pipelines: dict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = {}
         self._pipelines_lock = threading.Lock()
+        self._unsaved = False
         self.compile_us = 0.0
         self.lost = False
 
@@ -94,12 +96,15 @@ class LiveDevice:
                         spirv(launch.shader), len(launch.binds), len(launch.push), launch.spec_words
                     )
                 self.compile_us += (time.perf_counter_ns() - started) / 1e3
+                self._unsaved = True
             return self._pipelines[key]
 
     def save_pipeline_cache(self) -> None:
-        """Keep compiled pipelines for the next process. A cache is never worth an error: failures are ignored."""
-        with contextlib.suppress(OSError, RuntimeError), atomic_write(self._cache_path) as file:
-            file.write(self.handle.pipeline_cache())
+        """Keep new pipelines for the next process. A cache is never worth an error: failures are ignored."""
+        if self._unsaved:
+            self._unsaved = False
+            with contextlib.suppress(OSError, RuntimeError), atomic_write(self._cache_path) as file:
+                file.write(self.handle.pipeline_cache())
 
 
 _open: dict[int, LiveDevice] = {}
@@ -114,6 +119,13 @@ def open_device(selector: str | int = "auto") -> LiveDevice:
         if live is None or live.lost:
             live = _open[index] = LiveDevice(index, facts)
         return live
+
+
+@atexit.register
+def _save_pipeline_caches() -> None:
+    """Sessions save when they close; this is for those that a program leaves open."""
+    for live in _open.values():
+        live.save_pipeline_cache()
 
 
 def _read_cache(path: Path) -> bytes:
@@ -141,9 +153,14 @@ class Executable:
             self._load(constants)
             self._run = self._record(plan.run, timestamps=False)
         self._profile: _bridge.Recording | None = None
+        self._latest: _bridge.Recording | None = None
 
     def run(self, inputs: Mapping[str, Array], timeout_ns: int | None = None) -> dict[str, Array]:
-        """One inference: ``inputs`` are checked arrays by name; returns the outputs as new arrays."""
+        """One inference: ``inputs`` are checked arrays by name; returns the outputs as new arrays.
+
+        A run after one that timed out first waits for that one, as long as it may itself take.
+        """
+        self._settle(timeout_ns)
         self._write(inputs)
         self._submit(self._run, timeout_ns)
         return self._read()
@@ -153,6 +170,7 @@ class Executable:
         if self._profile is None:
             with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
                 self._profile = self._record(self.plan.run, timestamps=True)
+        self._settle(None)
         start = time.perf_counter_ns()
         self._write(inputs)
         written = time.perf_counter_ns()
@@ -170,6 +188,7 @@ class Executable:
 
     def peek(self, value: str) -> Array:
         """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
+        self._settle(None)
         spec, region = self.plan.values[value]
         with device_errors(f"{self.plan.graph}: reading {value!r}"):
             target = self.live.handle.buffer(region.nbytes, "download")
@@ -182,7 +201,7 @@ class Executable:
 
     def close(self) -> None:
         """Release recordings and buffers; pipelines stay with the device."""
-        self._run = self._profile = None  # type: ignore[assignment]
+        self._run = self._profile = self._latest = None  # type: ignore[assignment]
         self._buffers.clear()
 
     def _load(self, constants: Mapping[str, Array]) -> None:
@@ -236,7 +255,18 @@ class Executable:
         recording.end()
         return recording
 
+    def _settle(self, timeout_ns: int | None) -> None:
+        """Wait until the device is done with the latest submission: it may still read what `_write` writes."""
+        if self._latest is None:
+            return
+        where = f"{self.plan.graph} on {self.live.device.name}"
+        with device_errors(where):
+            done = self._latest.wait() if timeout_ns is None else self._latest.wait(timeout_ns)
+        if not done:
+            raise DeviceError(f"{where}: the run before, which timed out, is still at work; wait, or close the session")
+
     def _submit(self, recording: "_bridge.Recording", timeout_ns: int | None) -> None:
+        self._latest = recording
         with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
             try:
                 if timeout_ns is None:

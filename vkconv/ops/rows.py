@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
-from vkconv.ops.base import linear_groups, local_sizes
+from vkconv.ops.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.needs import ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.route import Call, Need, Route
 from vkconv.shader import Dispatch, Program, Shader, Word, read, write
@@ -74,7 +74,8 @@ def row_routes(
     rows, ``iterations`` the loop iterations that a whole row takes."""
 
     def lanes(call: Call, device: Device) -> tuple[int, ...]:
-        most, fit = device.max_loop_iterations, local_sizes(device, *_LANES)
+        most = device.max_loop_iterations
+        fit = [n for n in _LANES if n <= most_invocations(device)] or [_LEAST_LANES]
         return tuple(n for n in fit if most is None or n == fit[0] or _lane_iterations(iterations(call), n) <= most)
 
     def locals_(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:

@@ -15,8 +15,9 @@ from vkconv.graph.ir import AttrValue, Graph, Node, TensorSpec
 from vkconv.ops.base import Op
 from vkconv.route import Call
 
-# A constant that folding would create may not be larger than this and than four times what it is made from:
-# a few bytes of ConstantOfShape or Tile must not become gigabytes on the host.
+# A constant that folding would create may not be larger than this and than four times what it is made from, and
+# all of them together not larger than this and 16 times what the graph holds: a few bytes of ConstantOfShape, or
+# a row of Tiles, must not become gigabytes on the host.
 FOLD_LIMIT_BYTES = 64 << 20
 
 
@@ -118,6 +119,7 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
         constants[name] = array
         specs[name] = TensorSpec(tuple(array.shape), DType.of(array.dtype))
     nodes: list[BoundNode] = []
+    left_bytes = FOLD_LIMIT_BYTES + 16 * sum(array.nbytes for array in constants.values())
     for node in graph.nodes:
         op = ops[node.op]
         try:
@@ -126,23 +128,26 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
             raise GraphError(f"graph {graph.name!r}, {node}: {error}") from None
         for output, value in bound.writes.items():
             specs[value] = bound.call.outputs[output]
-        folded = _fold(bound, op, constants)
+        folded = _fold(bound, op, constants, left_bytes)
         if folded is not None:
             constants.update(folded)
+            left_bytes -= 0 if op.alias else sum(array.nbytes for array in folded.values())
             for value, array in folded.items():
                 specs[value] = TensorSpec(tuple(array.shape), DType.of(array.dtype))
         elif not (op.routes or op.alias):
-            raise GraphError(f"graph {graph.name!r}, {node}: {_why_not_folded(bound, constants)}")
+            raise GraphError(f"graph {graph.name!r}, {node}: {_why_not_folded(bound, constants, left_bytes)}")
         else:
             nodes.append(bound)
     return BoundGraph(graph.name, inputs, graph.outputs, tuple(nodes), constants, specs).pruned()
 
 
-def _why_not_folded(node: BoundNode, constants: Mapping[str, Array]) -> str:
+def _why_not_folded(node: BoundNode, constants: Mapping[str, Array], left_bytes: int) -> str:
     unknown = [value for value in node.reads.values() if value not in constants]
     if not unknown:
-        nbytes = sum(spec.nbytes for spec in node.call.outputs.values())
-        return f"it would make a constant of {nbytes} bytes; {FOLD_LIMIT_BYTES} is the most that is folded"
+        return (
+            f"it would make a constant of {_made_bytes(node)} bytes, and {_fold_limit(node, constants, left_bytes)} "
+            "is the most that may be made here when the graph is planned"
+        )
     return (
         f"{node.call.op} is computed when the graph is planned, so its operands must be known by then, "
         f"but {', '.join(map(repr, unknown))} depends on the values of an input"
@@ -196,26 +201,33 @@ def widen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
-def _fold(node: BoundNode, op: Op, constants: Mapping[str, Array]) -> dict[str, Array] | None:
+def _made_bytes(node: BoundNode) -> int:
+    return sum(spec.nbytes for spec in node.call.outputs.values())
+
+
+def _fold_limit(node: BoundNode, constants: Mapping[str, Array], left_bytes: int) -> int:
+    used_bytes = sum(constants[value].nbytes for value in node.reads.values())
+    return min(max(FOLD_LIMIT_BYTES, 4 * used_bytes), left_bytes)
+
+
+def _fold(node: BoundNode, op: Op, constants: Mapping[str, Array], left_bytes: int) -> dict[str, Array] | None:
     """The node's outputs as constants, or None when they are not known or would be too large to keep."""
     if op.fold_from_specs is not None:
         results: Sequence[Array] = op.fold_from_specs(node.call)
     else:
         if any(value not in constants for value in node.reads.values()):
             return None
-        made_bytes = sum(spec.nbytes for spec in node.call.outputs.values())
-        used_bytes = sum(constants[value].nbytes for value in node.reads.values())
-        if made_bytes > max(FOLD_LIMIT_BYTES, 4 * used_bytes):
+        if not op.alias and _made_bytes(node) > _fold_limit(node, constants, left_bytes):
             return None
         arrays = dict.fromkeys(node.call.operands) | {
-            name: widen(constants[value]) for name, value in node.reads.items()
+            name: constants[value] if op.alias else widen(constants[value]) for name, value in node.reads.items()
         }
         with np.errstate(all="ignore"):
             results = op.reference(node.call, arrays)
     named = dict(zip(node.call.outputs, results, strict=True))
     return {
         value: np.ascontiguousarray(named[name])
-        .astype(node.call.outputs[name].dtype.numpy)
+        .astype(node.call.outputs[name].dtype.numpy, copy=False)
         .reshape(node.call.outputs[name].dims)
         for name, value in node.writes.items()
     }

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from vkconv.core import bytes_str
 from vkconv.device import Device
 from vkconv.ops import OPS
@@ -14,12 +16,8 @@ from vkconv.plan.planner import Options, choose_route
 from vkconv.route import Call, Choice, Verdict
 from vkconv.table import Column, Table
 
-_BY = {
-    "rule": "first whose needs hold",
-    "forced": "forced",
-    "measured": "measured table",
-    "last resort": "no preferred one can",
-}
+_BY = {"rule": "first whose needs hold", "forced": "forced", "last resort": "no preferred one can"}
+_ALTERNATIVES = 3  # of what a measured table knows of a call
 
 
 def explain_plan(plan: Plan) -> Table:
@@ -29,7 +27,7 @@ def explain_plan(plan: Plan) -> Table:
             node.name,
             node.text,
             str(node.choice or node.route),
-            node.choice.by if node.choice else "",
+            _by(node.choice, {}) if node.choice else "",
             node.dispatches,
             node.choice.route.why if node.choice else "",
         )
@@ -92,7 +90,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         Column("why"),
         Column("source"),
     )
-    table = Table(f"{text} on {device.name}: {choice} ({_BY[choice.by]})", columns, rows)
+    table = Table(f"{text} on {device.name}: {choice} ({_by(choice, _BY)})", columns, rows)
     data = {
         "schema": "vkconv.explain/1",
         "call": text,
@@ -100,6 +98,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         "route": choice.route.name,
         "params": dict(choice.params),
         "by": choice.by,
+        "measured": _measured(choice),
         "dispatches": len(program.steps),
         "prepack_dispatches": len(program.prepack),
         "packed_bytes": sum(program.packed.values()),
@@ -135,6 +134,7 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
                 "route": node.route,
                 "params": dict(node.params),
                 "by": node.choice.by if node.choice else None,
+                "measured": _measured(node.choice) if node.choice else [],
                 "dispatches": node.dispatches,
                 "why": node.choice.route.why if node.choice else None,
             }
@@ -150,6 +150,23 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
             "download_bytes": memory.download_bytes,
         },
     }
+
+
+def _by(choice: Choice, words: Mapping[str, str]) -> str:
+    """How a route was chosen; from a measured table with its time and those of the next best."""
+    taken = choice.taken
+    if taken is None:
+        return words.get(choice.by, choice.by)
+    if not taken.params.items() <= choice.params.items():
+        return "measured table, other parameters set"
+    others = [f"{c} {c.us_median:.4g}" for c in choice.measured if c is not taken]
+    shown = others[:_ALTERNATIVES] + [f"{len(others) - _ALTERNATIVES} more"] * (len(others) > _ALTERNATIVES)
+    return "; ".join([f"measured table: {taken.us_median:.4g} us", *([", ".join(shown)] if shown else [])])
+
+
+def _measured(choice: Choice) -> list[dict[str, Any]]:
+    """What a measured table knows of the call, the fastest first, as JSON data."""
+    return [msgspec.to_builtins(candidate) for candidate in choice.measured]
 
 
 def _state(verdict: Verdict, choice: Choice) -> str:

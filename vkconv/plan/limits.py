@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator
 
-from vkconv.core import LimitError
+from vkconv.core import LimitError, bytes_str
 from vkconv.device import Device
 from vkconv.plan.commands import Launch
+from vkconv.plan.model import Memory
 from vkconv.shader import Dispatch
 
 _AXES = "xyz"
@@ -13,6 +14,12 @@ _AXES = "xyz"
 
 def check_dispatch(where: str, dispatch: Dispatch, device: Device) -> None:
     """Raise LimitError when a dispatch exceeds a limit of the device; ``where`` names the node and its call."""
+    for word in (*dispatch.push, *dispatch.spec):
+        if not isinstance(word, float) and not -(1 << 31) <= word < 1 << 32:
+            raise LimitError(
+                f"{where}: {dispatch.shader.key} needs the number {word}, and shaders take 32 bits, {-(1 << 31)} to "
+                f"{(1 << 32) - 1}; use smaller shapes and attributes"
+            )
     for limit, value, most in _dispatch_limits(dispatch, device):
         if value > most:
             raise LimitError(
@@ -29,6 +36,33 @@ def check_launch(where: str, launch: Launch, device: Device) -> None:
             raise LimitError(
                 f"{where}: {launch.shader.key} binds {region.nbytes} bytes, maxStorageBufferRange of "
                 f"{device.name} is {most}; use smaller shapes"
+            )
+
+
+def max_allocation_bytes(device: Device) -> int:
+    """The largest single allocation; where a device file does not say, what Vulkan 1.1 guarantees."""
+    return int(device.fact("VkPhysicalDeviceMaintenance3Properties", "maxMemoryAllocationSize") or 1 << 30)
+
+
+def check_memory(graph: str, memory: Memory, device: Device) -> None:
+    """Raise LimitError when what stays on the device is larger than its heap, or a host-visible buffer larger
+    than one allocation may be."""
+    if memory.device_bytes > device.heap_bytes:
+        raise LimitError(
+            f"{graph}: activations and weights take {bytes_str(memory.device_bytes)} ({memory.device_bytes} bytes), "
+            f"the memory of {device.name} is {bytes_str(device.heap_bytes)} ({device.heap_bytes} bytes); "
+            "use smaller shapes or another device"
+        )
+    most = max_allocation_bytes(device)
+    for what, nbytes in (
+        ("weights to load", memory.load_bytes),
+        ("inputs", memory.upload_bytes),
+        ("outputs", memory.download_bytes),
+    ):
+        if nbytes > most:
+            raise LimitError(
+                f"{graph}: the {what} take {bytes_str(nbytes)} ({nbytes} bytes), the largest allocation of "
+                f"{device.name} is {bytes_str(most)} ({most} bytes); use smaller shapes or another device"
             )
 
 

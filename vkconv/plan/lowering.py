@@ -15,7 +15,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.commands import BufferKind, Command, Copy, Launch, Region, with_barriers
-from vkconv.plan.limits import check_dispatch, check_launch
+from vkconv.plan.limits import check_dispatch, check_launch, check_memory, max_allocation_bytes
 from vkconv.plan.memory import Block, Layout, lay_out
 from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.shader import Dispatch, Program
@@ -61,6 +61,13 @@ class _Lowering:
             for n, p in zip(bound.nodes, programs, strict=True)
             if p is None and ops[n.call.op].alias
         }
+        # Nothing makes these, but a kernel may bind them: a reduction of nothing has a result.
+        self.empty = [
+            value
+            for n, p in zip(bound.nodes, programs, strict=True)
+            if p is None and not ops[n.call.op].alias
+            for value in n.writes.values()
+        ]
 
     def root(self, value: str) -> str:
         """The value whose bytes this one is, through alias nodes."""
@@ -109,6 +116,15 @@ class _Lowering:
             "upload": (_extent(inputs.values()), "upload"),
             "download": (_extent(outputs.values()), "download"),
         }
+        memory = Memory(
+            activations_bytes=activations.layout.peak_bytes,
+            lower_bound_bytes=activations.layout.lower_bound_bytes,
+            weights_bytes=weights.layout.peak_bytes,
+            load_bytes=host["load"][0],
+            upload_bytes=host["upload"][0],
+            download_bytes=host["download"][0],
+        )
+        check_memory(bound.name, memory, self.device)
         device_buffers: dict[str, tuple[int, BufferKind]] = {**activations.buffers, **weights.buffers}
         return Plan(
             graph=bound.name,
@@ -126,20 +142,13 @@ class _Lowering:
                 for value, spec in bound.specs.items()
                 if f"value:{self.root(value)}" in regions
             },
-            memory=Memory(
-                activations_bytes=activations.layout.peak_bytes,
-                lower_bound_bytes=activations.layout.lower_bound_bytes,
-                weights_bytes=weights.layout.peak_bytes,
-                load_bytes=host["load"][0],
-                upload_bytes=host["upload"][0],
-                download_bytes=host["download"][0],
-            ),
+            memory=memory,
         )
 
     def _activation_blocks(self) -> list[Block]:
         """Values from the step that makes them to the last that reads them, scratch for its own step."""
         bound, end = self.bound, len(self.steps)
-        first = dict.fromkeys(bound.inputs, -1)
+        first = dict.fromkeys([*bound.inputs, *self.empty], -1)
         last: dict[str, int] = {}
         scratch: list[Block] = []
         for index, (node, program) in enumerate(self.steps):
@@ -186,9 +195,7 @@ class _Lowering:
         }
 
     def _layout(self, prefix: str, blocks: Sequence[Block]) -> "_Placed":
-        properties = self.device.facts["properties"].get("VkPhysicalDeviceMaintenance3Properties", {})
-        most = int(properties.get("maxMemoryAllocationSize", 1 << 30))
-        return _Placed(prefix, lay_out(blocks, self.alignment, most), blocks)
+        return _Placed(prefix, lay_out(blocks, self.alignment, max_allocation_bytes(self.device)), blocks)
 
     def _host_regions(self, buffer: str, specs: Mapping[str, TensorSpec]) -> dict[str, Region]:
         regions: dict[str, Region] = {}

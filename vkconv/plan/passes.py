@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.core import DType
 from vkconv.ops.activation import ACTIVATIONS
 from vkconv.ops.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode, widen
@@ -53,7 +54,8 @@ def fold_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     if any(p is None for p in parameters):
         return None
     scale, bias, mean, var = (widen(p) for p in parameters if p is not None)
-    factor = scale / np.sqrt(var + float(node.call["eps"]))
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(var + float(node.call["eps"]))
     return _fold_affine(rewriter, node, node.reads["x"], factor, bias - mean * factor)
 
 
@@ -64,7 +66,9 @@ def fold_scale(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     for value, other in _either_way(node):
         factor = _along_channels(rewriter, node, value, other, 1)
         if factor is not None and (node.call.op == "mul" or value == node.reads["a"]):
-            return _fold_affine(rewriter, node, value, factor if node.call.op == "mul" else 1 / factor, 0 * factor)
+            with np.errstate(all="ignore"):
+                factor = factor if node.call.op == "mul" else 1 / factor
+            return _fold_affine(rewriter, node, value, factor, np.zeros_like(factor))
     return None
 
 
@@ -82,9 +86,9 @@ def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
         shift = _along_channels(rewriter, node, value, other, -1)
         if matmul is None or shift is None or "bias" in matmul.reads or matmul.call["act"] != "none":
             continue
-        if rewriter.only_reader(value):
+        if rewriter.only_reader(value) and rewriter.specs[value].dtype is DType.F32:
             reads = {**matmul.reads, "bias": rewriter.constant(f"{node.name}.bias", shift)}
-            return rewriter.node(node, "matmul", reads, matmul.call.attrs)
+            return rewriter.node(node, "matmul", reads, {**matmul.call.attrs, "beta": 1.0}, matmul.name)
     return None
 
 
@@ -163,7 +167,7 @@ def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
         return None
     parameters = {f"act_{key}": float(node.call[key]) for key, _ in zip("ab", row.params, strict=False)}
     attrs = {**maker.call.attrs, "act": row.name, **parameters}
-    return rewriter.node(node, maker.call.op, maker.reads, attrs)
+    return rewriter.node(node, maker.call.op, maker.reads, attrs, maker.name)
 
 
 PASSES: tuple[Rule, ...] = (
@@ -200,20 +204,28 @@ def _along_channels(rewriter: Rewriter, node: BoundNode, value: str, other: str,
 
 
 def _fold_affine(rewriter: Rewriter, node: BoundNode, value: str, factor: Vector, shift: Vector) -> BoundNode | None:
-    """conv2d(x) * factor + shift per output channel, as one conv2d; None where it is not one or not alone."""
+    """conv2d(x) * factor + shift per output channel, as one conv2d; None where it is not one or not alone, and
+    where the new weights are not finite: infinity times the weights is not infinity times their sum."""
     conv = rewriter.maker(value, "conv2d")
     if conv is None or not rewriter.only_reader(value) or conv.call["act"] != "none":
+        return None
+    if rewriter.specs[value].dtype is not DType.F32:
         return None
     weight = rewriter.constants.get(conv.reads["w"])
     bias = rewriter.constants.get(conv.reads["b"]) if "b" in conv.reads else np.zeros(factor.shape)
     if weight is None or bias is None:
         return None
+    with np.errstate(all="ignore"):
+        new_weight = (widen(weight) * factor[:, None, None, None]).astype(np.float32)
+        new_bias = (widen(bias) * factor + shift).astype(np.float32)
+    if not (np.isfinite(new_weight).all() and np.isfinite(new_bias).all()):
+        return None
     reads = {
         "x": conv.reads["x"],
-        "w": rewriter.constant(f"{node.name}.w", widen(weight) * factor[:, None, None, None]),
-        "b": rewriter.constant(f"{node.name}.b", widen(bias) * factor + shift),
+        "w": rewriter.constant(f"{node.name}.w", new_weight),
+        "b": rewriter.constant(f"{node.name}.b", new_bias),
     }
-    return rewriter.node(node, "conv2d", reads, conv.call.attrs)
+    return rewriter.node(node, "conv2d", reads, conv.call.attrs, conv.name)
 
 
 def _permutes_nothing(node: BoundNode) -> bool:

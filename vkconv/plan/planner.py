@@ -12,7 +12,7 @@ from vkconv.plan.bound import BoundGraph, BoundNode, bind
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.passes import optimize
-from vkconv.route import Call, Choice, Params, choose
+from vkconv.route import Call, Candidate, Choice, Params, choose
 from vkconv.shader import Program
 
 
@@ -22,12 +22,14 @@ class Options:
 
     ``routes`` forces: an op name or ``node:NAME`` to a route name. ``params`` sets parameters of routes, each name
     to a value, for an op (where the route that is taken has them), ``OP:ROUTE`` or ``node:NAME``; the later of these
-    outranks the earlier. ``passes`` off keeps every node as it was written. ``share_memory`` off gives every value
-    memory of its own, so that all can be looked at afterwards.
+    outranks the earlier. ``measured`` is what a measured table knows of the device, by call string; with None
+    `plan` knows nothing, and a session looks for the user's table. ``passes`` off keeps every node as it was
+    written. ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
     """
 
     routes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     params: Mapping[str, Params] = dataclasses.field(default_factory=dict)
+    measured: Mapping[str, Sequence[Candidate]] | None = None
     passes: bool = True
     share_memory: bool = True
 
@@ -85,8 +87,9 @@ def choose_route(call: Call, node: str, device: Device, options: Options) -> Cho
 
     Raises RouteError or UsageError for a forced route or a parameter that the call or the device does not allow.
     """
-    routes = OPS[call.op].routes
-    choice = choose(routes, call, device, forced=options.routes.get(f"node:{node}", options.routes.get(call.op)))
+    forced = options.routes.get(f"node:{node}", options.routes.get(call.op))
+    measured = (options.measured or {}).get(format_call(call, OPS), ())
+    choice = choose(OPS[call.op].routes, call, device, forced=forced, measured=measured)
     given = {name: value for name, value in options.params.get(call.op, {}).items() if name in choice.params}
     for key in (f"{call.op}:{choice.route.name}", f"node:{node}"):
         given |= options.params.get(key, {})

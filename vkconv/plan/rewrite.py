@@ -15,7 +15,9 @@ class Rewriter:
     """One walk over a bound graph: each node may be kept, replaced or dropped, later nodes see the result.
 
     A rule returns the node that takes a node's place (it writes the same values), or None to keep it. It may
-    add constants, and mark a value as standing for another. Nodes that lose all their readers are pruned.
+    add constants, and mark a value as standing for another. A node that would give its value another shape or
+    dtype is not taken: broadcasting against a constant of one element may have added dimensions. Nodes that lose
+    all their readers are pruned.
     """
 
     def __init__(self, graph: BoundGraph, ops: Mapping[str, Op]) -> None:
@@ -61,13 +63,19 @@ class Rewriter:
         self._readers[other] = self._readers.get(other, 0) + self._readers.get(value, 0) - 1
 
     def node(
-        self, like: BoundNode, op: str, reads: Mapping[str, str], attrs: Mapping[str, AttrValue] | None = None
+        self,
+        like: BoundNode,
+        op: str,
+        reads: Mapping[str, str],
+        attrs: Mapping[str, AttrValue] | None = None,
+        name: str | None = None,
     ) -> BoundNode:
-        """A node of another op that makes the first output of ``like`` under its name."""
+        """A node of another op that makes the first output of ``like``, under its name or that of a node that it
+        absorbs: people look for the convolution, not for the activation behind it."""
         operands = {o.name: None for o in self.ops[op].operands if not o.host}
         call = self.ops[op].call(operands | {k: self.specs[v] for k, v in reads.items()}, attrs)
         written = next(iter(like.writes.values()))
-        return BoundNode(like.name, call, dict(reads), {next(iter(call.outputs)): written})
+        return BoundNode(name or like.name, call, dict(reads), {next(iter(call.outputs)): written})
 
     def run(self, rule: Callable[["Rewriter", BoundNode], BoundNode | None]) -> BoundGraph:
         """Apply a rule to every node in order and prune what nothing reads any more."""
@@ -75,7 +83,9 @@ class Rewriter:
         for original in self.graph.nodes:
             reads = {k: self._same.get(v, v) for k, v in original.reads.items()}
             node = dataclasses.replace(original, reads=reads)
-            node = rule(self, node) or node
+            made = rule(self, node)
+            if made is not None and all(made.call.outputs[k] == self.specs[v] for k, v in made.writes.items()):
+                node = made
             nodes.append(node)
             for value in node.writes.values():
                 self._maker[value] = node

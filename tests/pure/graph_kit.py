@@ -1,0 +1,72 @@
+"""Small graphs for tests of the planner, a float64 evaluator of bound graphs, and a made-up device."""
+
+import copy
+
+import numpy as np
+
+from vkconv.device import Device, load_device
+from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.ops import OPS
+from vkconv.plan.bound import bind, widen
+
+
+def make_graph(inputs, nodes, outputs, constants=None):
+    """A graph from input shapes (or specs) and nodes ``(op, reads, writes[, attrs])``, names separated by blanks;
+    ``-`` is an absent input. Nodes are named ``OP_WRITES``."""
+    specs = {k: v if isinstance(v, TensorSpec) else TensorSpec(tuple(v)) for k, v in inputs.items()}
+    made = []
+    for op, reads, writes, *attrs in nodes:
+        names = tuple("" if r == "-" else r for r in reads.split())
+        made.append(Node(f"{op}_{writes.split()[0]}", op, names, tuple(writes.split()), attrs[0] if attrs else {}))
+    return Graph(specs, tuple(outputs.split()), tuple(made), constants or {}, "g")
+
+
+def make_bound(*args, shapes=None, **kwargs):
+    """`make_graph`, bound."""
+    return bind(make_graph(*args, **kwargs), OPS, shapes)
+
+
+def evaluate(bound, arrays):
+    """Outputs of a bound graph by the ops' float64 references, nothing rounded in between."""
+    values = {name: widen(array) for name, array in {**bound.constants, **arrays}.items()}
+    for node in bound.nodes:
+        operands = dict.fromkeys(node.call.operands) | {k: values[v] for k, v in node.reads.items()}
+        with np.errstate(all="ignore"):
+            results = OPS[node.call.op].reference(node.call, operands)
+        for (output, spec), result in zip(node.call.outputs.items(), results, strict=True):
+            assert result.shape == spec.dims, f"{node}: {output} is {result.shape}, the call says {spec}"
+            if output in node.writes:
+                values[node.writes[output]] = result
+    return [values[name] for name in bound.outputs]
+
+
+def draw(specs, seed=3):
+    """Seeded normals for float specs, small integers for the others."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: rng.standard_normal(s.dims).astype(s.dtype.numpy)
+        if s.dtype.is_float
+        else rng.integers(0, 2, s.dims).astype(s.dtype.numpy)
+        for name, s in specs.items()
+    }
+
+
+def f32(*shape, seed=1, low=None):
+    """Seeded float32 normals; with ``low`` uniform in [low, low + 1)."""
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal(shape) if low is None else low + rng.random(shape)).astype(np.float32)
+
+
+def i64(*values):
+    return np.array(values, np.int64)
+
+
+def made_up_device(base="h200", *, allocation=None, heap=None, **limits):
+    """A shipped device with some limits, its largest allocation (bytes) or its heaps (bytes) changed."""
+    facts = copy.deepcopy(dict(load_device(base).facts))
+    facts["properties"]["VkPhysicalDeviceProperties"]["limits"] |= limits
+    if allocation is not None:
+        facts["properties"]["VkPhysicalDeviceMaintenance3Properties"] = {"maxMemoryAllocationSize": allocation}
+    if heap is not None:
+        facts["memory"]["memoryHeaps"] = [{"size": heap, "flags": ["VK_MEMORY_HEAP_DEVICE_LOCAL_BIT"]}]
+    return Device(facts)

@@ -1,0 +1,102 @@
+"""Device limits when planning: each one that a plan would exceed is refused with both numbers and the node."""
+
+import re
+
+import pytest
+from graph_kit import f32, made_up_device, make_graph
+
+from vkconv.core import LimitError
+from vkconv.plan.limits import check_dispatch
+from vkconv.plan.planner import plan
+from vkconv.shader import Dispatch, Shader, read
+
+ADD = make_graph({"a": (1000, 33), "b": (33,)}, [("add", "a b", "y")], "y")
+
+
+def test_the_graph_fits_a_device_with_ordinary_limits():
+    assert plan(ADD, made_up_device()).plan.nodes[0].dispatches == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "named", "needed", "allowed"),
+    [
+        ({"maxComputeWorkGroupInvocations": 63}, "maxComputeWorkGroupInvocations", 64, 63),
+        ({"maxComputeWorkGroupSize": [32, 64, 64]}, "maxComputeWorkGroupSize.x", 64, 32),
+        ({"maxPushConstantsSize": 16}, "maxPushConstantsSize", None, 16),
+        ({"maxPerStageDescriptorStorageBuffers": 2}, "maxPerStageDescriptorStorageBuffers", 3, 2),
+        ({"maxComputeWorkGroupCount": [8, 4, 1]}, "maxComputeWorkGroupCount.y", None, 4),
+        ({"maxStorageBufferRange": 131999}, "maxStorageBufferRange", 132000, 131999),
+    ],
+    ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
+)
+def test_a_broken_limit_is_named_with_both_numbers(limits, named, needed, allowed):
+    with pytest.raises(LimitError) as error:
+        plan(ADD, made_up_device(**limits))
+    text = str(error.value)
+    assert named in text and "add_y" in text and re.search(rf"\b{allowed}\b", text)
+    if needed is not None:
+        assert re.search(rf"\b{needed}\b", text)
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "named"),
+    [
+        ({"shared_bytes": 40000}, "maxComputeSharedMemorySize = 40000, .* allows 32768"),
+        ({"local": (1, 1, 2000)}, "maxComputeWorkGroupInvocations = 2000, .* allows 1024"),
+        ({"local": (1, 1, 100)}, "maxComputeWorkGroupSize.z = 100, .* allows 64"),
+        ({"groups": (1, 1, 70000)}, "maxComputeWorkGroupCount.z = 70000, .* allows 65535"),
+        ({"push": (0,) * 33}, "maxPushConstantsSize = 132, .* allows 128"),
+        ({"push": (1 << 32,)}, "the number 4294967296, and shaders take 32 bits, .* to 4294967295"),
+        ({"spec": (-(1 << 31) - 1,)}, "the number -2147483649, .* -2147483648 to"),
+    ],
+    ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
+)
+def test_a_dispatch_over_a_limit_is_refused(dispatch, named):
+    device = made_up_device(
+        maxComputeSharedMemorySize=32768,
+        maxComputeWorkGroupInvocations=1024,
+        maxComputeWorkGroupSize=[1024, 1024, 64],
+        maxComputeWorkGroupCount=[65535] * 3,
+        maxPushConstantsSize=128,
+    )
+    whole = {"groups": (1, 1, 1), "local": (64, 1, 1), "push": (), "spec": (), "shared_bytes": 0} | dispatch
+    with pytest.raises(LimitError, match=f"here: s.f32 needs {named}"):
+        check_dispatch("here", Dispatch(Shader("s"), read("x"), **whole), device)
+
+
+def test_limits_may_be_reached():
+    plan(ADD, made_up_device(maxStorageBufferRange=132000, maxComputeWorkGroupInvocations=64))
+
+
+def test_a_value_larger_than_an_allocation_is_refused_with_both_numbers():
+    with pytest.raises(LimitError, match=r"'value:[ay]' takes .*\(132000 bytes\).*\(100000 bytes\)"):
+        plan(ADD, made_up_device(allocation=100000))
+
+
+def test_values_that_fit_one_by_one_are_spread_over_allocations():
+    memory = plan(ADD, made_up_device(allocation=140000)).plan
+    assert [name for name in memory.buffers if name.startswith("activations:")] == ["activations:0", "activations:1"]
+
+
+def test_a_plan_larger_than_the_device_is_refused_with_both_numbers():
+    with pytest.raises(LimitError, match=r"g: activations and weights take .*\(26\d{4} bytes\).*\(200000 bytes\)"):
+        plan(ADD, made_up_device(heap=200000))
+
+
+@pytest.mark.parametrize("what", ["inputs", "outputs", "weights to load"])
+def test_host_visible_buffers_are_allocations_too(what):
+    many = " ".join(f"v{i}" for i in range(8))
+    if what == "inputs":
+        graph = make_graph({f"v{i}": (1000,) for i in range(8)}, [("concat", many, "y", {"axis": 0})], "v0")
+    elif what == "outputs":
+        graph = make_graph({"x": (1000,)}, [("relu", "x", f"v{i}") for i in range(8)], many)
+    else:
+        constants = {f"w{i}": f32(1000, seed=i) for i in range(8)}
+        graph = make_graph(
+            {"x": (1000,)},
+            [("add", f"{'x' if i == 0 else f'v{i - 1}'} w{i}", f"v{i}") for i in range(8)],
+            "v7",
+            constants,
+        )
+    with pytest.raises(LimitError, match=rf"g: the {what} take .*\(32\d{{3}} bytes\).*\(20000 bytes\)"):
+        plan(graph, made_up_device(allocation=20000))

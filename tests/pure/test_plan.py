@@ -1,0 +1,273 @@
+"""The planner: data flow through memory, prepacking, aliases, empty values, outputs of every kind, determinism."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from flow import check_flow, commands
+from graph_kit import f32, i64, made_up_device, make_graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vkconv.core import RouteError, UsageError
+from vkconv.device import load_device, shipped_devices
+from vkconv.plan.commands import Copy, Launch
+from vkconv.plan.planner import Options, plan
+
+LAVAPIPE = load_device("lavapipe")
+X = {"x": (1, 3, 9, 8)}
+W, B = f32(5, 3, 3, 3), f32(5)
+CONV = make_graph(X, [("conv2d", "x w b", "y", {"padding": (1,)})], "y", {"w": W, "b": B})
+SMALL_GRAPHS = {
+    "conv": CONV,
+    "residual": make_graph(
+        X,
+        [
+            ("conv2d", "x w3", "a", {"padding": (1,)}),
+            ("hard_swish", "a", "h"),
+            ("pool2d", "h", "p", {"kind": "max", "kernel": (3, 3), "padding": (1,)}),
+            ("add", "p x", "s"),
+            ("reduce", "s", "m", {"op": "mean", "axes": (2, 3)}),
+            ("mul", "s m", "y"),
+        ],
+        "y",
+        {"w3": f32(3, 3, 3, 3)},
+    ),
+    "attention": make_graph(
+        {"x": (2, 7, 12)},
+        [
+            ("matmul", "x wq", "q"),
+            ("matmul", "x wk", "k"),
+            ("transpose", "k", "kt", {"perm": (0, 2, 1)}),
+            ("matmul", "q kt", "scores"),
+            ("softmax", "scores", "weights", {"axis": -1}),
+            ("matmul", "weights x", "mixed"),
+            ("layer_norm", "mixed scale shift", "y", {"axis": -1}),
+        ],
+        "y weights",
+        {"wq": f32(12, 4), "wk": f32(12, 4), "scale": f32(12), "shift": f32(12)},
+    ),
+    "layout": make_graph(
+        {"x": (2, 6, 4)},
+        [
+            ("split", "x", "a b", {"axis": 1, "num_outputs": 2}),
+            ("reshape", "a shape", "r"),
+            ("transpose", "r", "t", {"perm": (1, 0)}),
+            ("flatten", "b", "f"),
+            ("concat", "t f", "c", {"axis": 1}),
+            ("unsqueeze", "c axes", "y"),
+        ],
+        "y a",
+        {"shape": i64(12, 2), "axes": i64(0)},
+    ),
+}
+
+
+@pytest.mark.parametrize("options", [Options(), Options(passes=False), Options(share_memory=False)], ids=str)
+@pytest.mark.parametrize("device", shipped_devices())
+@pytest.mark.parametrize("name", SMALL_GRAPHS)
+def test_values_reach_their_readers_on_every_shipped_device(name, device, options):
+    result = check_flow(SMALL_GRAPHS[name], load_device(device), options)
+    memory = result.memory
+    assert 0 < memory.lower_bound_bytes <= memory.activations_bytes
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_values_reach_their_readers_in_any_graph(data):
+    values, nodes = ["x"], []
+    for i in range(data.draw(st.integers(1, 12))):
+        op = data.draw(st.sampled_from(["relu", "add", "identity", "softmax", "matmul", "transpose", "flatten"]))
+        reads = [data.draw(st.sampled_from(values[-4:])) for _ in range(2 if op in ("add", "matmul") else 1)]
+        nodes.append((op, " ".join(reads), f"v{i}", {"axis": 1} if op in ("softmax", "flatten") else {}))
+        values.append(f"v{i}")
+    outputs = data.draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))
+    graph = make_graph({"x": (6, 6)}, nodes, " ".join(outputs))
+    check_flow(graph, LAVAPIPE, Options(passes=data.draw(st.booleans()), share_memory=data.draw(st.booleans())))
+
+
+# ---- prepacking and weights
+
+
+def test_constant_weights_are_packed_once_and_their_raw_form_is_not_kept():
+    result = check_flow(CONV, LAVAPIPE)
+    (node,) = result.nodes
+    assert (node.dispatches, node.prepack_dispatches) == (1, 1)
+    assert [c.node for c in commands(result.load, Launch)] == ["conv2d_y"]
+    assert [c.node for c in commands(result.load, Copy)] == ["load b"]  # w is only read by the packing
+    assert len(commands(result.run, Launch)) == 1
+    packed_bytes, bias_bytes = 8 * 27 * 4, 20  # five channels in one tile of eight
+    assert result.memory.weights_bytes - packed_bytes in range(bias_bytes, bias_bytes + 16)
+
+
+def test_weights_that_are_inputs_are_packed_at_every_run():
+    graph = make_graph({**X, "w": W.shape}, [("conv2d", "x w b", "y", {"padding": (1,)})], "y", {"b": B})
+    result = check_flow(graph, LAVAPIPE)
+    assert not commands(result.load, Launch)
+    assert [c.shader.stem for c in commands(result.run, Launch)] == ["pack_tiles", "conv2d_tile"]
+
+
+def test_weights_that_steps_read_stay_once_for_all_their_readers():
+    nodes = [("matmul", "x w", "a"), ("matmul", "a w", "b"), ("add", "b w", "y")]
+    result = check_flow(make_graph({"x": (5, 5)}, nodes, "y", {"w": f32(5, 5)}), LAVAPIPE)
+    assert [c.node for c in commands(result.load, Copy)].count("load w") == 1
+    assert set(result.stage) == {"w"}
+
+
+def test_the_constants_to_stage_are_exactly_those_that_the_plan_names():
+    done = plan(CONV, LAVAPIPE)
+    assert set(done.constants) == set(done.plan.stage) == {"w", "b"}
+
+
+# ---- memory
+
+
+def test_a_chain_runs_in_the_lower_bound():
+    nodes = [("softmax", f"v{i}", f"v{i + 1}", {"axis": 0}) for i in range(20)]
+    memory = check_flow(make_graph({"v0": (8, 32)}, nodes, "v20"), LAVAPIPE).memory
+    assert memory.activations_bytes == memory.lower_bound_bytes == 2 * 8 * 32 * 4
+
+
+def test_without_sharing_no_two_values_share_a_byte():
+    result = plan(SMALL_GRAPHS["residual"], LAVAPIPE, Options(share_memory=False, passes=False)).plan
+    assert set(result.values) == {"x", "a", "h", "p", "s", "m", "y"}
+    regions = [region for _, region in result.values.values()]
+    assert not any(a.overlaps(b) for i, a in enumerate(regions) for b in regions[:i])
+
+
+def test_aliases_have_the_bytes_of_what_they_stand_for():
+    result = plan(SMALL_GRAPHS["layout"], LAVAPIPE).plan
+    assert result.values["r"][1] == result.values["a"][1]
+    assert result.values["y"][1] == result.values["c"][1]
+    assert result.values["r"][0].dims == (12, 2)
+    assert {n.call.op: n.route for n in result.nodes}["reshape"] == "alias"
+
+
+# ---- empty values, and outputs of every kind
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape"),
+    [
+        ([("relu", "e", "y")], (0, 3)),
+        ([("concat", "e x", "y", {"axis": 0})], (4, 3)),
+        ([("concat", "x e x", "y", {"axis": 0})], (8, 3)),
+        ([("transpose", "e", "t"), ("matmul", "t e", "y")], (3, 3)),
+        ([("reduce", "e", "y", {"op": "sum", "axes": (0,), "keepdims": False})], (3,)),
+        ([("reshape", "e nothing", "y", {"allowzero": True})], (3, 0)),
+    ],
+    ids=lambda v: v[-1][0] if isinstance(v, list) else "",
+)
+@pytest.mark.parametrize("source", ["computed", "input"])
+def test_empty_values_take_part(nodes, shape, source):
+    if source == "computed":
+        inputs, first = {"x": (4, 3)}, [("slice", "x", "e", {"starts": (4,), "ends": (9,), "axes": (0,)})]
+    else:
+        inputs, first = {"x": (4, 3), "e": (0, 3)}, []
+    result = check_flow(make_graph(inputs, first + nodes, "y", {"nothing": i64(3, 0)}), LAVAPIPE)
+    assert result.outputs["y"][0].dims == shape
+    assert all(n.route == "empty" and n.dispatches == 0 for n in result.nodes if n.is_empty)
+
+
+def test_an_input_as_output_is_copied_through():
+    result = check_flow(make_graph(X, [], "x"), LAVAPIPE)
+    assert [c.node for c in commands(result.run, Copy)] == ["upload x", "download x"]
+
+
+def test_outputs_that_fold_are_known_and_need_no_device():
+    graph = make_graph({}, [("reshape", "w s", "y"), ("relu", "w", "z")], "y z w", {"w": f32(2, 3), "s": i64(3, 2)})
+    result = plan(graph, LAVAPIPE).plan
+    assert {name: a.shape for name, a in result.known.items()} == {"y": (3, 2), "z": (2, 3), "w": (2, 3)}
+    assert (result.run, result.load, result.outputs, result.buffers) == ((), (), {}, {})
+
+
+def test_an_output_listed_twice_is_downloaded_once():
+    result = check_flow(make_graph(X, [("relu", "x", "y")], "y y"), LAVAPIPE)
+    assert [c.node for c in commands(result.run, Copy)] == ["upload x", "download y"]
+
+
+def test_an_alias_and_its_source_may_both_be_outputs():
+    result = check_flow(make_graph(X, [("relu", "x", "r"), ("flatten", "r", "y")], "r y x"), LAVAPIPE)
+    assert [c.node for c in commands(result.run, Copy)] == ["upload x", "download r", "download y", "download x"]
+    assert result.outputs["y"][0].dims == (1, 216)
+
+
+def test_an_input_that_nothing_reads_is_taken_and_not_uploaded():
+    result = check_flow(make_graph({**X, "unused": (3,)}, [("relu", "x", "y")], "y"), LAVAPIPE)
+    assert set(result.inputs) == {"x", "unused"}
+    assert "upload unused" not in [c.node for c in commands(result.run, Copy)]
+
+
+# ---- forced routes
+
+
+def test_a_node_is_forced_before_its_op():
+    result = plan(SMALL_GRAPHS["attention"], LAVAPIPE, Options({"matmul": "register", "node:matmul_q": "shared"})).plan
+    routes = {n.name: (n.route, n.choice.by) for n in result.nodes if n.call.op == "matmul"}
+    assert routes.pop("matmul_q") == ("shared", "forced")
+    assert set(routes.values()) == {("register", "forced")}
+
+
+@pytest.mark.parametrize(
+    ("key", "route", "match"),
+    [
+        ("conv2", "direct", r"there is no 'conv2' here \(did you mean 'conv2d'\?\)"),
+        ("node:conv2d_z", "direct", r"no 'node:conv2d_z' here \(did you mean 'node:conv2d_y'\?\)"),
+        ("conv2d", "dirct", r"conv2d has no route 'dirct' \(did you mean 'direct'\?\); it has depthwise, "),
+        ("node:conv2d_y", "pointwize", "conv2d has no route 'pointwize'"),
+    ],
+)
+def test_forcing_what_does_not_exist_is_refused(key, route, match):
+    with pytest.raises(UsageError, match=match):
+        plan(CONV, LAVAPIPE, Options({key: route}))
+
+
+def test_forcing_against_a_must_names_the_node_and_the_actual_value():
+    with pytest.raises(
+        RouteError, match=r"conv2d node 'conv2d_y' \(conv2d:x=1x3x9x8.*a 1x1 kernel, and here it is 3x3"
+    ):
+        plan(CONV, LAVAPIPE, Options({"conv2d": "pointwise"}))
+
+
+# ---- purity
+
+
+def test_planning_twice_gives_the_same_plan():
+    for graph in SMALL_GRAPHS.values():
+        assert repr(plan(graph, LAVAPIPE).plan) == repr(plan(graph, LAVAPIPE).plan)
+
+
+def test_planning_is_the_same_in_every_process_and_needs_no_vulkan():
+    program = """
+import hashlib, sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kp" or name.startswith(("kp.", "vkconv.backend")):
+            raise AssertionError(f"planning imports {name}")
+sys.meta_path.insert(0, Refuse())
+sys.path.insert(0, sys.argv[1])
+import test_plan
+for graph in test_plan.SMALL_GRAPHS.values():
+    commands = test_plan.plan(graph, test_plan.LAVAPIPE).plan
+    print(hashlib.sha256(repr((commands.run, commands.load, commands.buffers)).encode()).hexdigest())
+"""
+    here = str(Path(__file__).parent)
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program, here],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={"PATH": "/usr/bin", "PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(p for p in sys.path if p)},
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1] and len(runs[0].split()) == len(SMALL_GRAPHS)
+
+
+def test_a_made_up_device_changes_routes():
+    gpu = plan(make_graph({"a": (64, 64), "b": (64, 64)}, [("matmul", "a b", "y")], "y"), made_up_device()).plan
+    small = made_up_device(maxComputeSharedMemorySize=4096)
+    without = plan(make_graph({"a": (64, 64), "b": (64, 64)}, [("matmul", "a b", "y")], "y"), small).plan
+    assert [gpu.nodes[0].route, without.nodes[0].route] == ["shared", "register"]

@@ -1,0 +1,125 @@
+"""choose(): the order of routes, forcing, the measured table, and refusals that say what was looked at."""
+
+import itertools
+
+import pytest
+from graph_kit import made_up_device
+
+from vkconv.core import RouteError, UsageError
+from vkconv.graph import TensorSpec
+from vkconv.route import Call, Candidate, Need, Route, choose, judge
+from vkconv.shader import Program
+
+CALL = Call("op", {"x": TensorSpec((7,))}, {"y": TensorSpec((7,))}, {})
+DEVICE = made_up_device()
+
+
+EVERY_TRUTH = pytest.mark.parametrize(
+    ("must_a", "prefer_a", "must_b", "prefer_b"), list(itertools.product([True, False], repeat=4))
+)
+
+
+def need(text, holds):
+    """A need that holds or not, and shows the length of x."""
+    return Need(text, lambda call, device: holds, lambda call, device: f"x of {call.shape('x')[0]}")
+
+
+def route(name, must=(), prefer=(), **params):
+    rows = [
+        tuple(need(f"{kind} {i} of {name}", h) for i, h in enumerate(g)) for kind, g in (("m", must), ("p", prefer))
+    ]
+    return Route(name, lambda call, device, params: Program(()), (), "why", *rows, params=lambda call, device: params)
+
+
+def fastest(*names, **params):
+    """What a measured table knows: routes by name, the fastest last."""
+    return [Candidate(name, params, 9.0 - i, 0.1) for i, name in enumerate(names)]
+
+
+def chosen(*routes, **options):
+    choice = choose(routes, CALL, DEVICE, **options)
+    return choice.route.name, choice.by
+
+
+def test_the_first_route_whose_every_need_holds_wins():
+    assert chosen(route("a", must=[True], prefer=[True]), route("b"), route("c")) == ("a", "rule")
+    assert chosen(route("a", must=[False]), route("b", prefer=[True, False]), route("c")) == ("c", "rule")
+
+
+def test_the_last_route_is_the_last_resort():
+    refused = [route("a", must=[False]), route("b", prefer=[False])]
+    assert chosen(*refused, route("last")) == ("last", "rule")
+
+
+@EVERY_TRUTH
+def test_a_forced_route_skips_prefer_and_never_must(must_a, prefer_a, must_b, prefer_b):
+    routes = (route("a", [must_a], [prefer_a]), route("b", [must_b], [prefer_b]), route("last"))
+    if must_b:
+        assert chosen(*routes, forced="b") == ("b", "forced")
+    else:
+        with pytest.raises(RouteError, match="'b' cannot take op"):
+            chosen(*routes, forced="b")
+
+
+@EVERY_TRUTH
+def test_a_measured_route_outranks_prefer_and_never_must(must_a, prefer_a, must_b, prefer_b):
+    routes = (route("a", [must_a], [prefer_a]), route("b", [must_b], [prefer_b]), route("last"))
+    ruled = chosen(*routes)
+    assert chosen(*routes, measured=fastest("b")) == (("b", "measured") if must_b else ruled)
+
+
+def test_a_measured_route_that_no_longer_exists_is_ignored():
+    assert chosen(route("a"), measured=fastest("gone")) == ("a", "rule")
+
+
+def test_the_fastest_measured_route_that_can_run_is_taken_with_its_parameters():
+    routes = (route("a"), route("b", tile=(8, 4)), route("c", must=[False]))
+    choice = choose(routes, CALL, DEVICE, measured=[*fastest("a"), *fastest("a", "b", "c", tile=4)])
+    assert (choice.route.name, choice.by, choice.params) == ("b", "measured", {"tile": 4})
+    assert [c.us_median for c in choice.measured] == [7.0, 8.0, 9.0, 9.0]
+    assert str(choice) == "b tile=4"
+
+
+def test_measured_parameters_that_are_no_longer_legal_are_ignored():
+    routes = (route("a"), route("b", tile=(8, 4)))
+    assert chosen(*routes, measured=[*fastest("b", tile=3), *fastest("b", size=4)]) == ("a", "rule")
+    assert chosen(*routes, measured=[*fastest("b", tile=3), *fastest("b", tile=8)]) == ("b", "measured")
+
+
+def test_a_forced_route_outranks_a_measured_one():
+    assert chosen(route("a"), route("b"), route("c"), forced="b", measured=fastest("c")) == ("b", "forced")
+
+
+def test_refusing_a_forced_route_gives_the_need_and_the_actual_value():
+    with pytest.raises(RouteError) as error:
+        chosen(route("a", must=[True, False]), route("b"), forced="a")
+    assert f"on {DEVICE.name}: it needs m 1 of a, and here it is x of 7" in str(error.value)
+
+
+def test_an_unknown_forced_route_is_refused_with_a_suggestion():
+    with pytest.raises(UsageError, match=r"op has no route 'dierct' \(did you mean 'direct'\?\); it has direct, tile"):
+        chosen(route("direct"), route("tile"), forced="dierct")
+
+
+def test_when_no_route_can_run_every_reason_is_given():
+    with pytest.raises(RouteError) as error:
+        chosen(route("a", must=[False]), route("b", must=[True, False]))
+    assert "a needs m 0 of a (here x of 7); b needs m 1 of b (here x of 7)" in str(error.value)
+
+
+def test_verdicts_come_for_every_route_in_order_and_look_at_must_first():
+    routes = (route("a", [True, False], [False]), route("b", [True], [True, False]), route("c", [True], [True]))
+    verdicts = choose(routes, CALL, DEVICE).verdicts
+    assert [(v.route.name, v.allowed, v.preferred, v.refused_by) for v in verdicts] == [
+        ("a", False, False, "m 1 of a"),
+        ("b", True, False, "p 1 of b"),
+        ("c", True, True, ""),
+    ]
+    assert verdicts == tuple(judge(r, CALL, DEVICE) for r in routes)
+
+
+def test_a_need_sees_the_call_and_the_device():
+    seen = []
+    spy = Need("spy", lambda call, device: seen.append((call, device)) or True, lambda call, device: "")
+    choose((Route("a", lambda call, device, params: Program(()), (), "why", (spy,)),), CALL, DEVICE)
+    assert seen == [(CALL, DEVICE)]
