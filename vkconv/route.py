@@ -11,7 +11,7 @@ A route may have *parameters*: numbers such as tile sizes that change how fast i
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -118,8 +118,8 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     route: str
     params: dict[str, int]
-    us_median: float
-    us_spread: float
+    us_median: Annotated[float, msgspec.Meta(gt=0)]
+    us_spread: Annotated[float, msgspec.Meta(ge=0)]
 
     def __str__(self) -> str:
         return label(self.route, self.params)

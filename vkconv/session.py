@@ -17,6 +17,7 @@ from vkconv.core import Array, InputError, Shape, VkconvError, did_you_mean, sha
 from vkconv.device import Device
 from vkconv.graph import Graph, TensorSpec, load_model
 from vkconv.plan.explain import explain_plan
+from vkconv.plan.measured import find_measured
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Options, plan
 from vkconv.route import Params
@@ -58,11 +59,14 @@ class Session:
         self.inputs: Mapping[str, TensorSpec] = dict(graph.inputs)
         self.outputs: tuple[str, ...] = graph.outputs
         self.metadata: Mapping[str, str] = dict(graph.metadata)
-        self._options = options or Options()
+        options = options or Options()
         self._poison = poison
         self._lock = threading.RLock()
         self._closed = False
         self._live: LiveDevice = open_device(device)
+        if options.measured is None:
+            options = dataclasses.replace(options, measured=find_measured(self._live.device))
+        self._options = options
         self._executables: OrderedDict[tuple[Shape, ...], Executable] = OrderedDict()
         self._graph: Graph | None = graph
         if graph.is_static or shapes is not None:

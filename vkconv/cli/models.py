@@ -1,6 +1,7 @@
 """Commands about models and ops that run nothing: ``explain``, ``convert``, ``show``, ``ops``."""
 
 import collections
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,6 +66,7 @@ def explain(
     from vkconv.ops import OPS
     from vkconv.ops.calls import parse_call
     from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
+    from vkconv.plan.measured import find_measured
     from vkconv.plan.planner import Options, plan
 
     options, bound = Options(routes=parse_routes(routes), params=parse_params(params)), parse_shapes(shapes)
@@ -76,12 +78,14 @@ def explain(
             others = [key for key in keys if key.partition(":")[0] != call.op]
             if others:
                 raise UsageError(f"{option} {others[0]}={keys[others[0]]}: this call is {call.op}, not {others[0]}")
-        table, data = explain_call(call, find_device(device), options)
+        facts = find_device(device)
+        table, data = explain_call(call, facts, dataclasses.replace(options, measured=find_measured(facts)))
         parts: tuple[Table | str, ...] = (table,)
     else:
         graph = _load(Path(target))
         require_shapes(graph.inputs, bound, "--shape")
-        planned = plan(graph, find_device(device), options, bound).plan
+        facts = find_device(device)
+        planned = plan(graph, facts, dataclasses.replace(options, measured=find_measured(facts)), bound).plan
         data = explain_plan_data(planned)
         parts = (*_without_why(explain_plan(planned)), _routes_taken(planned))
     if as_json:
