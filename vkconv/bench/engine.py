@@ -51,6 +51,7 @@ class BenchOptions:
 @dataclasses.dataclass(frozen=True)
 class _Samples:
     gpu_us: list[float]
+    submissions: int
     wall_us: float
     wall_repeated_us: float
     overhead_us: float
@@ -167,7 +168,7 @@ def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _
             break
     overhead_us = ((time.perf_counter_ns() - started) / 1e3 - submitted_us) / len(gpu_us)
     alone_us = walls_us if size == 1 else [single.run()[1] for _ in range(9)]
-    return _Samples(gpu_us, statistics.median(alone_us), statistics.median(walls_us), overhead_us)
+    return _Samples(gpu_us, len(walls_us), statistics.median(alone_us), statistics.median(walls_us), overhead_us)
 
 
 def _warm_up(batch: Repeats, size: int, options: BenchOptions) -> None:
@@ -190,7 +191,7 @@ def _summarise(row: Row, samples: _Samples, tick_ns: float) -> None:
     median = max(float(np.median(values)), tick_ns / 1e3)
     row.us_median, row.us_min, row.us_p90 = median, float(values.min()), float(np.percentile(values, 90))
     row.us_spread_percent = 100 * float(np.median(np.abs(values - median))) / median
-    row.runs = len(values)
+    row.runs, row.submissions = len(values), samples.submissions
     row.us_wall, row.us_wall_repeated = samples.wall_us, samples.wall_repeated_us
     row.us_overhead = max(0.0, samples.overhead_us)
     row.notes += notes(values, tick_ns)

@@ -30,7 +30,8 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One call on one route. Times are GPU microseconds of one execution unless they say wall; None: not measured.
 
-    ``us_spread_percent`` is the median absolute deviation over the median. ``us_wall`` is a submission of one
+    ``us_spread_percent`` is the median absolute deviation over the median of ``runs`` executions, made in so many
+    ``submissions``. ``us_wall`` is a submission of one
     execution, ``us_wall_repeated`` an execution's share of a submission of many. ``gflops`` and ``gbps`` count the
     op's arithmetic and compulsory bytes; ``percent_of_floor`` is how near the median comes to what the slower of the
     two takes at the device's measured floors, and ``bound`` names it. ``max_rel`` and ``allowed`` are relative to
@@ -51,6 +52,7 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     us_p90: _NotNegative | None = None
     us_spread_percent: _NotNegative | None = None
     runs: _Count = 0
+    submissions: _Count = 0
     us_wall: _NotNegative | None = None
     us_wall_repeated: _NotNegative | None = None
     gflops: _NotNegative | None = None
