@@ -32,6 +32,11 @@ class Pair:
     ratio: float | None
     verdict: Verdict
 
+    @property
+    def same(self) -> bool:
+        """Nothing to look at: no difference, or no time in either."""
+        return self.verdict in ("same", "not measured")
+
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:

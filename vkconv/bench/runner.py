@@ -9,8 +9,10 @@ from vkconv.bench.reference import expected
 from vkconv.bench.rows import Floors, Row
 from vkconv.bench.suites import Entry
 from vkconv.core import UsageError, did_you_mean
+from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
+from vkconv.route import Call, judge
 
 # What a row costs is not known before it is measured: the estimate is raised by this, to be kept rather than exact.
 _MARGIN = 1.25
@@ -122,13 +124,14 @@ def probe(device: str | int, floors: Floors) -> Speeds:
     )
 
 
-def expected_s(tasks: Sequence[Task], options: BenchOptions, speeds: Speeds) -> list[float]:
-    """Seconds that each task will take, about: its reference where it comes first, set-up, and the runs."""
+def expected_s(tasks: Sequence[Task], device: Device, options: BenchOptions, speeds: Speeds) -> list[float]:
+    """Seconds that each task will take, about: its reference where it comes first, set-up, and the runs; 0 for rows
+    that nothing runs for."""
     seconds: list[float] = []
     seen: set[str] = set()
     for task in tasks:
         call = task.entry.call
-        if call is None or not OPS[call.op].routes:
+        if call is None or not _runs(call, task.route, device):
             seconds.append(0.0)
             continue
         op = OPS[call.op]
@@ -142,3 +145,7 @@ def expected_s(tasks: Sequence[Task], options: BenchOptions, speeds: Speeds) -> 
         seen.add(task.entry.text)
         seconds.append(_MARGIN * (speeds.row_s + host_s + runs_s + options.cooldown_s))
     return seconds
+
+
+def _runs(call: Call, route: str | None, device: Device) -> bool:
+    return any(judge(r, call, device).allowed for r in OPS[call.op].routes if route in (None, r.name))

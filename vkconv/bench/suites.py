@@ -51,6 +51,11 @@ def shipped_suites() -> list[str]:
     return sorted(path.stem for path in SUITES.glob("*.txt"))
 
 
+def is_call(text: str) -> bool:
+    """True for a text that begins as a call string does."""
+    return _CALL.match(text) is not None
+
+
 def parse_entries(text: str, dtype: DType | None = None, *, must_exist: bool = False) -> list[Entry]:
     """The entries of one call string or MIOpen line; ``dtype`` replaces the one it has.
 
@@ -59,7 +64,7 @@ def parse_entries(text: str, dtype: DType | None = None, *, must_exist: bool = F
     """
     if is_miopen(text):
         return [_entry(call, dtype, note=note) for call, note in miopen_calls(text)]
-    if not _CALL.match(text):
+    if not is_call(text):
         raise UsageError(f"{text!r} is no call (OP:KEY=VALUE,...) and no MIOpen line (conv -n 1 -c 3 ...)")
     if must_exist:
         parse_call(text, OPS)
