@@ -182,7 +182,7 @@ def _table_entries(cells: Mapping[str, str], dtype: DType | None) -> list[Entry]
         groups=v["groups"],
         dtype=dtype or DType.F32,
     )
-    problem = conv.problem(conv.out)
+    problem = conv.problem()
     if problem:
         raise UsageError(problem)
     if conv.out != (v["oh"], v["ow"]):
