@@ -19,6 +19,7 @@ from vkconv.graph import Graph, TensorSpec, load_model
 from vkconv.plan.explain import explain_plan
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Options, plan
+from vkconv.route import Params
 from vkconv.table import Column, Table
 
 # Plans kept for different input shapes; the least recently used one goes first.
@@ -112,8 +113,9 @@ class Session:
 
     def profile(self, inputs: Mapping[str, npt.ArrayLike]) -> Table:
         """Where one run's wall time goes, node by node: route, microseconds, share; the rows sum to the wall time."""
-        _, timing = self.measure(inputs)
-        return profile_table(self.plan, timing)
+        with self._lock:  # another thread's shapes would make another plan the latest
+            _, timing = self.measure(inputs)
+            return profile_table(self.plan, timing)
 
     def explain(self) -> Table:
         """Which route each node takes and why."""
@@ -157,6 +159,11 @@ class Session:
 
     def _checked(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         self._check_open()
+        if not isinstance(inputs, Mapping):
+            raise InputError(
+                f"{self.name!r} takes a dict from input names to arrays, "
+                f"{{{', '.join(f'{name!r}: array' for name in self.inputs)}}}, not a {type(inputs).__name__}"
+            )
         for name in inputs:
             if name not in self.inputs:
                 raise InputError(
@@ -167,7 +174,10 @@ class Session:
         for name, spec in self.inputs.items():
             if name not in inputs:
                 raise InputError(f"{self.name!r} needs the input {name!r} ({spec}), which is missing")
-            array = np.asarray(inputs[name])
+            try:
+                array = np.asarray(inputs[name])
+            except ValueError as error:
+                raise InputError(f"input {name!r} of {self.name!r} is not an array: {error}") from None
             if array.dtype.newbyteorder("=") != spec.dtype.numpy:
                 raise InputError(
                     f"input {name!r} of {self.name!r} is {spec.dtype}, the array is {array.dtype}; "
@@ -208,19 +218,23 @@ def load(
     *,
     shapes: Mapping[str, Shape] | None = None,
     routes: Mapping[str, str] | None = None,
+    params: Mapping[str, Params] | None = None,
     options: Options | None = None,
 ) -> Session:
     """Load a model on a device.
 
     ``source`` is a ``.vkc`` or ``.onnx`` file or a `Graph`; ``device`` is ``auto``, an index or part of a name;
     ``shapes`` binds symbolic input shapes now instead of at the first run; ``routes`` forces routes
-    (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``). Raises ModelError for a file that is no model
+    (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``), ``params`` their parameters
+    (``{"conv2d:direct_tile": {"columns": 4}}``). Raises ModelError for a file that is no model
     (UnsupportedError listing all that vkconv lacks), DeviceError for the device, RouteError and LimitError for
     what cannot run there.
     """
     options = options or Options()
     if routes:
         options = dataclasses.replace(options, routes={**options.routes, **routes})
+    if params:
+        options = dataclasses.replace(options, params={**options.params, **params})
     started = time.perf_counter_ns()
     graph = source if isinstance(source, Graph) else load_model(source)
     read_us = (time.perf_counter_ns() - started) / 1e3

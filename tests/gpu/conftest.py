@@ -30,8 +30,22 @@ if _VALIDATE:
     os.environ["VK_INSTANCE_LAYERS"] = "VK_LAYER_KHRONOS_validation"
 
 
-def _reports():
-    return _LOG.read_text(errors="replace") if _LOG.exists() else ""
+class Reports:
+    """What the validation layer writes; `take` gives what is new since it was last called."""
+
+    active = _VALIDATE
+
+    def __init__(self):
+        self._seen = len(self._all())
+
+    @staticmethod
+    def _all():
+        return _LOG.read_text(errors="replace") if _LOG.exists() else ""
+
+    def take(self):
+        text = self._all()
+        new, self._seen = text[self._seen :], len(text)
+        return new.strip()
 
 
 @pytest.fixture(scope="session")
@@ -42,11 +56,11 @@ def device():
 
 @pytest.fixture(autouse=True)
 def validation():
-    """Fail the test during which the validation layer reported anything."""
-    before = _reports()
-    yield
-    new = _reports()[len(before) :]
-    if new.strip():
+    """Fail the test during which the validation layer reported anything that the test did not take."""
+    reports = Reports()
+    yield reports
+    new = reports.take()
+    if new:
         pytest.fail(f"the validation layer reported:\n{new}", pytrace=False)
 
 

@@ -34,7 +34,7 @@ def vkconv(*argv):
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    for name in ("VKCONV_DEVICE", "VKCONV_ROUTE"):
+    for name in ("VKCONV_DEVICE", "VKCONV_ROUTE", "VKCONV_PARAM"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -46,6 +46,8 @@ def test_a_broken_limit_is_named_with_both_numbers(limits, named, needed, allowe
         ({"local": (1, 1, 100)}, "maxComputeWorkGroupSize.z = 100, .* allows 64"),
         ({"groups": (1, 1, 70000)}, "maxComputeWorkGroupCount.z = 70000, .* allows 65535"),
         ({"push": (0,) * 33}, "maxPushConstantsSize = 132, .* allows 128"),
+        ({"push": (1 << 32,)}, "the number 4294967296, and shaders take 32 bits, .* to 4294967295"),
+        ({"spec": (-(1 << 31) - 1,)}, "the number -2147483649, .* -2147483648 to"),
     ],
     ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
 )
@@ -57,7 +59,7 @@ def test_a_dispatch_over_a_limit_is_refused(dispatch, named):
         maxComputeWorkGroupCount=[65535] * 3,
         maxPushConstantsSize=128,
     )
-    whole = {"groups": (1, 1, 1), "local": (64, 1, 1), "push": (), "shared_bytes": 0} | dispatch
+    whole = {"groups": (1, 1, 1), "local": (64, 1, 1), "push": (), "spec": (), "shared_bytes": 0} | dispatch
     with pytest.raises(LimitError, match=f"here: s.f32 needs {named}"):
         check_dispatch("here", Dispatch(Shader("s"), read("x"), **whole), device)
 

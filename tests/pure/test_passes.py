@@ -273,6 +273,12 @@ def test_folded_weights_are_float32_and_the_old_ones_are_dropped():
     assert set(after.constants) == {after.nodes[0].reads[k] for k in "wb"}
 
 
+def test_a_fused_node_has_the_name_of_the_convolution_or_product():
+    nodes = [CONV, ("mul", "c per_channel", "s"), ("relu", "s", "y"), MATMUL, ("add", "m columns", "z")]
+    after = optimize(make_bound({**X, **A}, nodes, "y z", CONSTANTS), OPS)
+    assert [node.name for node in after.nodes] == ["conv2d_c", "matmul_m"]
+
+
 def test_new_constants_never_take_a_name_that_is_taken():
     constants = {**CONSTANTS, "mul_y.w": f32(1)}
     after = optimize(make_bound(X, [CONV, ("mul", "c two", "y")], "y mul_y.w", constants), OPS)

@@ -162,9 +162,14 @@ class Executable:
             self._load(constants, timed_load)
             self._run = self._record(plan.run)
         self._profile: _bridge.Recording | None = None
+        self._latest: _bridge.Recording | None = None
 
     def run(self, inputs: Mapping[str, Array], timeout_ns: int | None = None) -> dict[str, Array]:
-        """One inference: ``inputs`` are checked arrays by name; returns the outputs as new arrays."""
+        """One inference: ``inputs`` are checked arrays by name; returns the outputs as new arrays.
+
+        A run after one that timed out first waits for that one, as long as it may itself take.
+        """
+        self._settle(timeout_ns)
         self._write(inputs)
         self._submit(self._run, timeout_ns)
         return self._read()
@@ -175,6 +180,7 @@ class Executable:
             with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
                 self._profile = self._record(self.plan.run, stamp_every=1)
                 self._labels = [c.node for c in self.plan.run if not isinstance(c, Barrier)]
+        self._settle(None)
         start = time.perf_counter_ns()
         self._write(inputs)
         written = time.perf_counter_ns()
@@ -202,6 +208,7 @@ class Executable:
 
     def peek(self, value: str) -> Array:
         """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
+        self._settle(None)
         spec, region = self.plan.values[value]
         with device_errors(f"{self.plan.graph}: reading {value!r}"):
             target = self.live.handle.buffer(region.nbytes, "download")
@@ -214,7 +221,7 @@ class Executable:
 
     def close(self) -> None:
         """Release recordings and buffers; pipelines stay with the device."""
-        self._run = self._profile = None  # type: ignore[assignment]
+        self._run = self._profile = self._latest = None  # type: ignore[assignment]
         self._buffers.clear()
 
     def _load(self, constants: Mapping[str, Array], timed: bool) -> None:
@@ -274,7 +281,18 @@ class Executable:
         recording.end()
         return recording
 
+    def _settle(self, timeout_ns: int | None) -> None:
+        """Wait until the device is done with the latest submission: it may still read what `_write` writes."""
+        if self._latest is None:
+            return
+        where = f"{self.plan.graph} on {self.live.device.name}"
+        with device_errors(where):
+            done = self._latest.wait() if timeout_ns is None else self._latest.wait(timeout_ns)
+        if not done:
+            raise DeviceError(f"{where}: the run before, which timed out, is still at work; wait, or close the session")
+
     def _submit(self, recording: "_bridge.Recording", timeout_ns: int | None) -> None:
+        self._latest = recording
         with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
             try:
                 if timeout_ns is None:

@@ -13,12 +13,12 @@ import numpy as np
 from vkconv.backend.runtime import Executable, LiveDevice, Repeats, open_device
 from vkconv.bench.reference import Errors, Expected, compare, expected
 from vkconv.bench.rows import Check, Floors, Row
-from vkconv.check import call_graph, held_constant
+from vkconv.check import call_graph, forcing, held_constant
 from vkconv.core import Array, DeviceError, LimitError, RouteError, VkconvError, bytes_str
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
-from vkconv.plan.planner import Options, Planned, plan
-from vkconv.route import Call, choose
+from vkconv.plan.planner import Planned, plan
+from vkconv.route import Call, Params, choose
 
 # GPU time that one submission should take, so that submitting costs little beside it, and its most dispatches.
 _BATCH_US = 5000.0
@@ -61,11 +61,14 @@ def measure(
     call: Call,
     route: str | None = None,
     *,
+    params: Params | None = None,
     device: str | int = "auto",
     options: BenchOptions | None = None,
     floors: Floors | None = None,
 ) -> Row:
     """Check a call on a route (None: the one that the planner takes) and time it: a row, whatever happens.
+
+    ``params`` are values for some parameters of the route; the others have their default.
 
     Raises DeviceError when there is no device.
     """
@@ -75,7 +78,7 @@ def measure(
     row = Row(call=format_call(call, OPS), op=op.name, route=route or "")
     row.flops, row.bytes = op.flops(call), op.compulsory_bytes(call)
     with _failures(row):
-        planned = _plan(row, call, route, live)
+        planned = _plan(row, call, route, params or {}, live)
         if planned is not None:
             _measure(row, call, planned, live, options)
             if row.us_median is not None:
@@ -83,7 +86,7 @@ def measure(
     return row
 
 
-def _plan(row: Row, call: Call, route: str | None, live: LiveDevice) -> Planned | None:
+def _plan(row: Row, call: Call, route: str | None, params: Params, live: LiveDevice) -> Planned | None:
     """The plan of a call, made without its weights; None, and the row says why, where there is nothing to run."""
     op = OPS[call.op]
     if not op.routes or all(spec.size == 0 for spec in call.outputs.values()):
@@ -106,10 +109,11 @@ def _plan(row: Row, call: Call, route: str | None, live: LiveDevice) -> Planned 
     _check_memory(row.bytes, live)
     zeros = {n: np.broadcast_to(np.zeros((), s.dtype.numpy), s.dims) for n, s in call.operands.items() if s}
     graph = call_graph(call, held_constant(zeros))
-    planned = plan(graph, live.device, Options(routes={"node:call": route} if route else {}, passes=False))
+    planned = plan(graph, live.device, forcing(route, params))
     memory = planned.plan.memory
     _check_memory(memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes, live)
-    row.dispatches = planned.plan.nodes[0].dispatches
+    node = planned.plan.nodes[0]
+    row.dispatches, row.params = node.dispatches, dict(node.params)
     return planned
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from vkconv.cli.inputs import make_inputs
-from vkconv.cli.options import DeviceOption, JsonOption, RouteOption, parse_routes
+from vkconv.cli.options import DeviceOption, JsonOption, ParamOption, RouteOption, parse_params, parse_routes
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.core import Array, UsageError, atomic_write, did_you_mean, shape_str
 from vkconv.device import Device
@@ -45,6 +45,7 @@ def run(
     ] = None,
     device: DeviceOption = "auto",
     routes: RouteOption = None,
+    params: ParamOption = None,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Timed runs; their median is the steady row.")] = 10,
     warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Untimed runs after the first one.")] = 2,
     profile: Annotated[bool, typer.Option("--profile", help="Also show where the time of one run goes.")] = False,
@@ -63,13 +64,14 @@ def run(
 
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
         raise UsageError(f"--timeout {timeout:g} is no positive number of seconds")
-    forced = parse_routes(routes)
+    forced, chosen = parse_routes(routes), parse_params(params)
     started = time.perf_counter_ns()
     graph = load_model(model)
     read_us = (time.perf_counter_ns() - started) / 1e3
     targets = parse_outputs(outputs, graph.outputs)
     arrays, texts = make_inputs(graph.inputs, inputs)
-    with load(graph, device, shapes={name: array.shape for name, array in arrays.items()}, routes=forced) as session:
+    shapes = {name: array.shape for name, array in arrays.items()}
+    with load(graph, device, shapes=shapes, routes=forced, params=chosen) as session:
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph
         results, steady_us = measure(session, arrays, runs, warmup, timeout)
@@ -87,6 +89,7 @@ def run(
                 "model": str(model),
                 "device": device_data(session.device),
                 "routes_forced": forced,
+                "params": chosen,
                 "inputs": texts,
                 "load_us": load_us,
                 "compile_us": session.timings.compile_us,
@@ -102,6 +105,7 @@ def run(
     head = [f"{model} on {device_str(session.device)}"]
     head += [f"input {name} = {text}" for name, text in texts.items()]
     head += [f"forced {key} = {route}" for key, route in forced.items()]
+    head += [f"set {key}: {', '.join(f'{n} = {v}' for n, v in given.items())}" for key, given in chosen.items()]
     show(*head, stages, stats, *([profiled] if profiled else []), *(f"wrote {p}: {n}" for p, n in targets.items()))
 
 

@@ -8,6 +8,7 @@ text form, used as CLI argument, test id, table row and JSON key::
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
 
 from vkconv.core import Array, GraphError, UsageError, ceil_div, did_you_mean
 from vkconv.device import Device
@@ -99,7 +100,7 @@ class Op:
             value = attrs.get(attr.name, attr.default)
             if value is None:
                 raise GraphError(f"{self.name} needs the attribute {attr.name!r}")
-            full[attr.name] = value
+            full[attr.name] = _typed(self.name, attr, value)
         for name in attrs:
             if name not in full:
                 raise GraphError(f"{self.name} has no attribute {name!r}{did_you_mean(name, full)}")
@@ -109,6 +110,28 @@ class Op:
         resolved, outputs = self.resolve(specs, full)
         names = [f"{self.outputs[0]}{i}" for i in range(len(outputs))] if self.variadic_outputs else self.outputs
         return Call(self.name, dict(specs), dict(zip(names, outputs, strict=False)), resolved)
+
+
+def most_invocations(device: Device) -> int:
+    """Invocations that a workgroup may have along x."""
+    return min(device.limit("maxComputeWorkGroupInvocations"), device.limits("maxComputeWorkGroupSize")[0])
+
+
+def local_sizes(device: Device, default: int, *more: int) -> tuple[int, ...]:
+    """Workgroup sizes: the default, and those of the others that the device allows (up to 128 every one does)."""
+    return (default, *(size for size in more if size <= most_invocations(device)))
+
+
+def _typed(op: str, attr: Attr, value: AttrValue) -> AttrValue:
+    """The value if its elements have the attribute's type; one element stands for itself. GraphError otherwise."""
+    inner = get_args(attr.type)
+    element, is_tuple = (inner[0], True) if inner else (attr.type, False)
+    values = value if isinstance(value, tuple) else (value,)
+    accepted = (int, float) if element is float else element
+    if not all(isinstance(v, accepted) for v in values) or not (is_tuple or len(values) == 1):
+        words = f"{element.__name__} values" if is_tuple else f"one {element.__name__}"
+        raise GraphError(f"{op}: the attribute {attr.name!r} is {value!r}; it takes {words}")
+    return value if is_tuple else values[0]
 
 
 def linear_groups(threads: int, local: int, device: Device) -> tuple[int, int, int]:

@@ -14,6 +14,12 @@ _AXES = "xyz"
 
 def check_dispatch(where: str, dispatch: Dispatch, device: Device) -> None:
     """Raise LimitError when a dispatch exceeds a limit of the device; ``where`` names the node and its call."""
+    for word in (*dispatch.push, *dispatch.spec):
+        if not isinstance(word, float) and not -(1 << 31) <= word < 1 << 32:
+            raise LimitError(
+                f"{where}: {dispatch.shader.key} needs the number {word}, and shaders take 32 bits, {-(1 << 31)} to "
+                f"{(1 << 32) - 1}; use smaller shapes and attributes"
+            )
     for limit, value, most in _dispatch_limits(dispatch, device):
         if value > most:
             raise LimitError(

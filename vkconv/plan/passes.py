@@ -88,7 +88,7 @@ def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
             continue
         if rewriter.only_reader(value) and rewriter.specs[value].dtype is DType.F32:
             reads = {**matmul.reads, "bias": rewriter.constant(f"{node.name}.bias", shift)}
-            return rewriter.node(node, "matmul", reads, {**matmul.call.attrs, "beta": 1.0})
+            return rewriter.node(node, "matmul", reads, {**matmul.call.attrs, "beta": 1.0}, matmul.name)
     return None
 
 
@@ -167,7 +167,7 @@ def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
         return None
     parameters = {f"act_{key}": float(node.call[key]) for key, _ in zip("ab", row.params, strict=False)}
     attrs = {**maker.call.attrs, "act": row.name, **parameters}
-    return rewriter.node(node, maker.call.op, maker.reads, attrs)
+    return rewriter.node(node, maker.call.op, maker.reads, attrs, maker.name)
 
 
 PASSES: tuple[Rule, ...] = (
@@ -225,7 +225,7 @@ def _fold_affine(rewriter: Rewriter, node: BoundNode, value: str, factor: Vector
         "w": rewriter.constant(f"{node.name}.w", new_weight),
         "b": rewriter.constant(f"{node.name}.b", new_bias),
     }
-    return rewriter.node(node, "conv2d", reads, conv.call.attrs)
+    return rewriter.node(node, "conv2d", reads, conv.call.attrs, conv.name)
 
 
 def _permutes_nothing(node: BoundNode) -> bool:

@@ -63,13 +63,19 @@ class Rewriter:
         self._readers[other] = self._readers.get(other, 0) + self._readers.get(value, 0) - 1
 
     def node(
-        self, like: BoundNode, op: str, reads: Mapping[str, str], attrs: Mapping[str, AttrValue] | None = None
+        self,
+        like: BoundNode,
+        op: str,
+        reads: Mapping[str, str],
+        attrs: Mapping[str, AttrValue] | None = None,
+        name: str | None = None,
     ) -> BoundNode:
-        """A node of another op that makes the first output of ``like`` under its name."""
+        """A node of another op that makes the first output of ``like``, under its name or that of a node that it
+        absorbs: people look for the convolution, not for the activation behind it."""
         operands = {o.name: None for o in self.ops[op].operands if not o.host}
         call = self.ops[op].call(operands | {k: self.specs[v] for k, v in reads.items()}, attrs)
         written = next(iter(like.writes.values()))
-        return BoundNode(like.name, call, dict(reads), {next(iter(call.outputs)): written})
+        return BoundNode(name or like.name, call, dict(reads), {next(iter(call.outputs)): written})
 
     def run(self, rule: Callable[["Rewriter", BoundNode], BoundNode | None]) -> BoundGraph:
         """Apply a rule to every node in order and prune what nothing reads any more."""

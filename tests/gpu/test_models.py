@@ -1,0 +1,148 @@
+"""Published networks on the device against ONNX Runtime: RapidOCR's text direction classifier and recogniser."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vkconv
+from vkconv.backend.runtime import select_device
+from vkconv.core import UnsupportedError
+from vkconv.graph import load_model
+from vkconv.graph.vkc import save_vkc
+from vkconv.ops import OPS
+from vkconv.plan.planner import Options, plan
+from vkconv.route import judge
+
+NEEDED = ("rapidocr_onnxruntime", "onnx", "onnxruntime")
+MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(bool(MISSING), reason=f"make setup installs {', '.join(MISSING)}"),
+]
+CLASSIFIER = "ch_ppocr_mobile_v2.0_cls_infer.onnx"
+RECOGNISER = "ch_PP-OCRv4_rec_infer.onnx"
+DETECTOR = "ch_PP-OCRv4_det_infer.onnx"
+CASES = [
+    (CLASSIFIER, (1, 3, 48, 192)),
+    (CLASSIFIER, (2, 3, 48, 100)),
+    (RECOGNISER, (1, 3, 48, 104)),
+    (RECOGNISER, (2, 3, 48, 72)),
+]
+
+
+def model_path(name):
+    """The file in the installed package, found without importing it (its import needs OpenCV)."""
+    return Path(importlib.util.find_spec("rapidocr_onnxruntime").origin).parent / "models" / name
+
+
+def picture(shape, seed=11):
+    """Seeded noise in [-1, 1], smooth along the width as strokes are."""
+    noise = np.random.default_rng(seed).uniform(-1, 1, shape)
+    return ((noise + np.roll(noise, 1, -1) + np.roll(noise, 2, -1)) / 3).astype(np.float32)
+
+
+def onnxruntime_output(name, x):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model_path(name), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})[0]
+
+
+def assert_agrees(got, want):
+    """At most 1e-3 of the output's largest value apart, and not constant."""
+    assert got.shape == want.shape and want.std() > 0
+    assert np.abs(got - want).max() <= 1e-3 * np.abs(want).max()
+
+
+def only(outputs):
+    (array,) = outputs.values()
+    return array
+
+
+@pytest.mark.parametrize(("name", "shape"), CASES, ids=lambda v: v.split("_")[-2] if isinstance(v, str) else str(v))
+def test_agrees_with_onnxruntime(name, shape, device):
+    x = picture(shape)
+    with vkconv.load(model_path(name), device) as session:
+        got = only(session.run({"x": x}))
+    assert_agrees(got, onnxruntime_output(name, x))
+
+
+@pytest.mark.parametrize("name", [CLASSIFIER, RECOGNISER])
+def test_one_session_takes_shapes_in_turn_and_each_image_of_a_batch_is_its_own(name, device):
+    wide, narrow = picture((2, 3, 48, 96)), picture((1, 3, 48, 64))
+    with vkconv.load(model_path(name), device) as session:
+        both = only(session.run({"x": wide}))
+        assert_agrees(only(session.run({"x": narrow})), onnxruntime_output(name, narrow))
+        for i in range(2):
+            alone = only(session.run({"x": wide[i : i + 1]}))
+            np.testing.assert_allclose(both[i : i + 1], alone, rtol=0, atol=1e-5 * np.abs(alone).max())
+        np.testing.assert_array_equal(only(session.run({"x": wide})), both)
+
+
+@pytest.mark.parametrize("name", [CLASSIFIER, RECOGNISER])
+def test_vkc_and_onnx_give_identical_bytes_ten_times(name, device, tmp_path):
+    x = picture((1, 3, 48, 64))
+    converted = tmp_path / "model.vkc"
+    save_vkc(load_model(model_path(name)), converted)
+    with vkconv.load(model_path(name), device) as session:
+        first = only(session.run({"x": x})).tobytes()
+        for _ in range(9):
+            assert only(session.run({"x": x})).tobytes() == first
+    with vkconv.load(converted, device) as session:
+        assert only(session.run({"x": x})).tobytes() == first
+
+
+@pytest.mark.parametrize("name", [CLASSIFIER, RECOGNISER])
+def test_passes_save_nodes_and_change_nothing_but_rounding(name, device):
+    x = picture((1, 3, 48, 64))
+    with vkconv.load(model_path(name), device) as session:
+        want, nodes = only(session.run({"x": x})), len(session.plan.nodes)
+    with vkconv.load(model_path(name), device, options=Options(passes=False)) as session:
+        assert_agrees(only(session.run({"x": x})), want)
+        assert len(session.plan.nodes) > 1.3 * nodes
+
+
+def forced_routes():
+    """(op, route) of every op with a choice."""
+    return [(op.name, route.name) for op in OPS.values() if len(op.routes) > 1 for route in op.routes]
+
+
+@pytest.mark.parametrize(("op", "route"), forced_routes(), ids=lambda v: v)
+def test_every_route_agrees_in_a_network(op, route, device):
+    """Forced on every node that it can take: of the classifier, or of the recogniser where only that has the op."""
+    x = picture((1, 3, 48, 64))
+    _, facts = select_device(device)
+    (wanted,) = [r for r in OPS[op].routes if r.name == route]
+    for name in (CLASSIFIER, RECOGNISER):
+        graph = load_model(model_path(name))
+        nodes = plan(graph, facts, shapes={"x": x.shape}).plan.nodes
+        able = {n.name for n in nodes if n.call.op == op and judge(wanted, n.call, facts).allowed}
+        if able:
+            with vkconv.load(graph, device, routes={f"node:{n}": route for n in able}) as session:
+                got = only(session.run({"x": x}))
+                assert {n.name for n in session.plan.nodes if n.route == route and n.call.op == op} == able
+            assert_agrees(got, onnxruntime_output(name, x))
+            return
+    pytest.fail(f"neither network has a {op} that {route} takes on {facts.name}")
+
+
+def test_the_recogniser_in_memory_of_its_own_gives_the_same_bytes(device):
+    x = picture((1, 3, 48, 64))
+    results = []
+    for share in (True, False):
+        with vkconv.load(model_path(RECOGNISER), device, options=Options(share_memory=share)) as session:
+            results.append(only(session.run({"x": x})).tobytes())
+            memory = session.plan.memory
+            if share:
+                assert memory.activations_bytes <= 1.25 * memory.lower_bound_bytes
+    assert results[0] == results[1]
+
+
+def test_a_model_with_an_op_that_is_not_there_is_refused_by_name(device):
+    with pytest.raises(UnsupportedError, match="ConvTranspose"):
+        vkconv.load(model_path(DETECTOR), device)

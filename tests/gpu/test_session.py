@@ -1,0 +1,278 @@
+"""Sessions on a device: replays, inputs and their refusals, symbolic shapes, lifetime, threads, profiles."""
+
+import gc
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vkconv
+from vkconv.core import InputError, LimitError, VkconvError
+from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.session import MAX_PLANS
+
+pytestmark = pytest.mark.gpu
+
+
+def normals(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def conv_graph(width=11, *, weights="constant"):
+    """conv2d, hard_swish spelled out by one node, mean over the image; x is (1, 3, 9, width)."""
+    w, b = normals(5, 3, 3, 3, seed=1), normals(5, seed=2)
+    nodes = (
+        Node("conv", "conv2d", ("x", "w", "b"), ("c",), {"padding": (1,)}),
+        Node("act", "hard_swish", ("c",), ("h",)),
+        Node("pool", "reduce", ("h",), ("y",), {"op": "mean", "axes": (2, 3), "keepdims": False}),
+    )
+    inputs = {"x": TensorSpec((1, 3, 9, width))}
+    if weights == "input":
+        return Graph({**inputs, "w": TensorSpec(w.shape), "b": TensorSpec(b.shape)}, ("y", "h"), nodes, {}, "net")
+    return Graph(inputs, ("y", "h"), nodes, {"w": w, "b": b}, "net")
+
+
+def expected(x):
+    """The same network in float64, from its definition."""
+    w, b = normals(5, 3, 3, 3, seed=1).astype(np.float64), normals(5, seed=2).astype(np.float64)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    c = np.einsum("nchwij,ocij->nohw", windows, w) + b[:, None, None]
+    h = c * np.clip(c / 6 + 0.5, 0, 1)
+    return {"y": h.mean((2, 3)), "h": h}
+
+
+def assert_right(outputs, x):
+    for name, want in expected(x).items():
+        np.testing.assert_allclose(outputs[name], want, rtol=0, atol=2e-5 * np.abs(want).max())
+
+
+@pytest.fixture
+def net(device):
+    with vkconv.load(conv_graph(), device) as session:
+        yield session
+
+
+# ---- runs
+
+
+def test_ten_runs_give_identical_bytes_and_the_right_ones(net):
+    x = normals(1, 3, 9, 11)
+    first = net.run({"x": x})
+    assert_right(first, x)
+    for _ in range(9):
+        again = net.run({"x": x})
+        assert all(again[name].tobytes() == first[name].tobytes() for name in first)
+
+
+def test_a_run_depends_on_nothing_but_its_inputs(net):
+    x, other = normals(1, 3, 9, 11), normals(1, 3, 9, 11, seed=9)
+    first = net.run({"x": x})["y"]
+    assert not np.array_equal(net.run({"x": other})["y"], first)
+    np.testing.assert_array_equal(net.run({"x": x})["y"], first)
+
+
+def test_outputs_are_arrays_of_their_own(net):
+    x = normals(1, 3, 9, 11)
+    first = net.run({"x": x})
+    kept = first["y"].copy()
+    first["h"][...] = 7
+    second = net.run({"x": -x})
+    np.testing.assert_array_equal(first["y"], kept)
+    assert not any(np.shares_memory(first[k], second[k]) for k in first)
+    assert all(a.flags.writeable and a.flags.c_contiguous for a in second.values())
+
+
+def test_nan_and_infinity_pass_through(device):
+    nodes = (Node("s", "sub", ("x", "z"), ("d",)), Node("m", "mul", ("d", "d"), ("y",)))
+    graph = Graph({"x": TensorSpec((7,)), "z": TensorSpec((7,))}, ("y",), nodes)
+    x = np.array([np.nan, np.inf, -np.inf, np.inf, 1, -0.0, 3e38], np.float32)
+    z = np.array([1, np.inf, np.inf, 1, np.nan, 0.0, -3e38], np.float32)
+    with vkconv.load(graph, device) as session, np.errstate(all="ignore"):
+        np.testing.assert_array_equal(session.run({"x": x, "z": z})["y"], (x - z) ** 2)
+
+
+def test_weights_may_be_inputs(net, device):
+    x = normals(1, 3, 9, 11)
+    with vkconv.load(conv_graph(weights="input"), device) as session:
+        for seed in (1, 5, 1):
+            outputs = session.run({"x": x, "w": normals(5, 3, 3, 3, seed=seed), "b": normals(5, seed=2)})
+            same = outputs["y"].tobytes() == net.run({"x": x})["y"].tobytes()
+            assert same == (seed == 1)
+
+
+def test_outputs_that_are_inputs_constants_or_views(device):
+    graph = Graph(
+        {"x": TensorSpec((2, 3)), "empty": TensorSpec((0, 4))},
+        ("x", "flat", "c", "none", "sum"),
+        (
+            Node("f", "flatten", ("x",), ("flat",), {"axis": 0}),
+            Node("n", "relu", ("empty",), ("none",)),
+            Node("s", "reduce", ("none",), ("sum",), {"op": "sum", "axes": (0,), "keepdims": False}),
+        ),
+        {"c": np.arange(5)},
+    )
+    x = normals(2, 3)
+    with vkconv.load(graph, device) as session:
+        outputs = session.run({"x": x, "empty": np.empty((0, 4), np.float32)})
+    assert set(outputs) == set(graph.outputs)
+    np.testing.assert_array_equal(outputs["x"], x)
+    np.testing.assert_array_equal(outputs["flat"], x.reshape(1, 6))
+    np.testing.assert_array_equal(outputs["c"], np.arange(5))
+    assert outputs["none"].shape == (0, 4)
+    np.testing.assert_array_equal(outputs["sum"], np.zeros(4, np.float32))
+
+
+@pytest.mark.parametrize("route", ["direct", "direct_tile"])
+def test_a_forced_route_is_the_one_dispatched(route, device):
+    x = normals(1, 3, 9, 11)
+    with vkconv.load(conv_graph(), device, routes={"node:conv": route}) as session:
+        assert_right(session.run({"x": x}), x)
+        table = session.profile({"x": x})
+    assert {row["node"]: row["route"] for row in table.rows}["conv"] == route
+
+
+# ---- inputs
+
+
+@pytest.mark.parametrize(
+    "arrange",
+    [
+        lambda x: x.astype(">f4"),
+        lambda x: np.asfortranarray(x),
+        lambda x: np.repeat(x, 2, axis=3)[:, :, :, ::2],
+        lambda x: x[:, :, ::-1].copy()[:, :, ::-1],
+        lambda x: np.lib.stride_tricks.as_strided(x, writeable=False),
+    ],
+    ids=["big-endian", "fortran", "strided", "reversed", "read-only"],
+)
+def test_any_layout_and_byte_order_of_an_input_will_do(arrange, net):
+    x = normals(1, 3, 9, 11)
+    np.testing.assert_array_equal(net.run({"x": arrange(x)})["y"], net.run({"x": x})["y"])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "match"),
+    [
+        ({}, r"'net' needs the input 'x' \(1x3x9x11:f32\), which is missing"),
+        ({"X": 1}, r"no input 'X'.*it takes x \(1x3x9x11:f32\)"),
+        ({"x": normals(1, 3, 9, 11), "image": 1}, "no input 'image'"),
+        ({"x": normals(1, 3, 9, 12)}, "'x' of 'net' has shape 1x3x9x12, but the model takes 1x3x9x11"),
+        ({"x": normals(3, 9, 11)}, "has shape 3x9x11, but the model takes 1x3x9x11"),
+        ({"x": np.zeros((1, 3, 9, 11))}, r"is f32, the array is float64; convert it with .astype\('float32'\)"),
+        ({"x": np.zeros((1, 3, 9, 11), np.int32)}, "is f32, the array is int32"),
+        ({"x": np.full((1, 3, 9, 11), "a")}, "is f32, the array is <U1"),
+        ({"x": [[1.0], [1.0, 2.0]]}, "input 'x' of 'net' is not an array: "),
+        ([normals(1, 3, 9, 11)], r"takes a dict from input names to arrays, \{'x': array\}, not a list"),
+    ],
+    ids=["missing", "misspelled", "extra", "shape", "rank", "float64", "int32", "text", "ragged", "no dict"],
+)
+def test_inputs_that_do_not_fit_are_refused_and_the_session_works_on(inputs, match, net):
+    with pytest.raises(InputError, match=match):
+        net.run(inputs)
+    x = normals(1, 3, 9, 11)
+    assert_right(net.run({"x": x}), x)
+
+
+# ---- shapes
+
+
+def test_two_widths_in_turn_give_the_same_bytes_as_alone(device):
+    with vkconv.load(conv_graph("w"), device) as session:
+        results = {width: session.run({"x": normals(1, 3, 9, width)}) for width in (7, 16)}
+        for width in (16, 7):
+            x = normals(1, 3, 9, width)
+            assert_right(results[width], x)
+            assert session.run({"x": x})["y"].tobytes() == results[width]["y"].tobytes()
+            with vkconv.load(conv_graph(width), device) as alone:
+                assert alone.run({"x": x})["y"].tobytes() == results[width]["y"].tobytes()
+
+
+def test_plans_beyond_the_bound_are_dropped_and_made_again(device):
+    with vkconv.load(conv_graph("w"), device) as session:
+        first = session.run({"x": normals(1, 3, 9, 4)})["y"]
+        plans = [session.plan]
+        for width in range(5, 5 + MAX_PLANS):
+            session.run({"x": normals(1, 3, 9, width)})
+            plans.append(session.plan)
+        session.run({"x": normals(1, 3, 9, 5 + MAX_PLANS - 1)})
+        assert session.plan is plans[-1]  # kept
+        np.testing.assert_array_equal(session.run({"x": normals(1, 3, 9, 4)})["y"], first)
+        assert session.plan is not plans[0]  # made again
+
+
+def test_unbound_dimensions_are_asked_for_by_name(device):
+    with vkconv.load(conv_graph("width"), device) as session:
+        with pytest.raises(InputError, match=r"unbound dimensions \(width\)"):
+            session.explain()
+        session.run({"x": normals(1, 3, 9, 6)})
+        assert len(session.explain().rows) == len(session.plan.nodes) == 2
+
+
+def test_shapes_at_load_plan_before_the_first_run(device):
+    with vkconv.load(conv_graph("w"), device, shapes={"x": (1, 3, 9, 8)}) as session:
+        assert session.plan.outputs["h"][0].dims == (1, 5, 9, 8)
+        assert session.run({"x": normals(1, 3, 9, 9)})["h"].shape == (1, 5, 9, 9)
+
+
+# ---- limits and lifetime
+
+
+def test_a_limit_is_refused_before_anything_is_allocated(device):
+    side = 1 << 17
+    nodes = (Node("big", "add", ("a", "b"), ("y",)),)
+    graph = Graph({"a": TensorSpec((side, 1)), "b": TensorSpec((1, side))}, ("y",), nodes)
+    with pytest.raises(LimitError, match=str(4 * side * side)):
+        vkconv.load(graph, device)
+
+
+def test_a_closed_session_refuses_everything(device):
+    session = vkconv.load(conv_graph(), device)
+    x = normals(1, 3, 9, 11)
+    session.run({"x": x})
+    session.close()
+    session.close()
+    uses = (lambda: session.run({"x": x}), lambda: session.profile({"x": x}), lambda: session.plan)
+    for use in (*uses, session.explain, lambda: session.value("h")):
+        with pytest.raises(VkconvError, match="'net' is closed; load the model again"):
+            use()
+
+
+def test_leaving_the_context_closes_also_after_an_error(device):
+    with pytest.raises(ZeroDivisionError), vkconv.load(conv_graph(), device) as session:
+        1 / 0  # noqa: B018
+    with pytest.raises(VkconvError, match="closed"):
+        session.run({"x": normals(1, 3, 9, 11)})
+
+
+def test_results_outlive_the_session(device):
+    x = normals(1, 3, 9, 11)
+    with vkconv.load(conv_graph(), device) as session:
+        outputs = session.run({"x": x})
+    del session
+    gc.collect()
+    assert_right(outputs, x)
+
+
+def _rss_bytes():
+    return int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1]) << 10
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+def test_fifty_sessions_leave_no_memory_behind(device):
+    weights = normals(512, 512)
+    graph = Graph({"x": TensorSpec((1, 512))}, ("y",), (Node("m", "matmul", ("x", "w"), ("y",)),), {"w": weights})
+
+    def cycle():
+        with vkconv.load(graph, device) as session:
+            session.run({"x": normals(1, 512)})
+
+    for _ in range(10):
+        cycle()
+    gc.collect()
+    before = _rss_bytes()
+    for _ in range(50):
+        cycle()
+    gc.collect()
+    assert _rss_bytes() - before < 10 * weights.nbytes  # fifty of them would be leaked

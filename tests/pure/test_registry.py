@@ -1,0 +1,193 @@
+"""The registry as a whole: every op, every case, every route, on every shipped device and on the least device."""
+
+import contextlib
+import inspect
+
+import numpy as np
+import pytest
+from graph_kit import made_up_device
+
+from vkconv.core import GraphError, LimitError, RouteError
+from vkconv.device import load_device, shipped_devices
+from vkconv.graph.onnx.rules import RULES
+from vkconv.ops import OPS, all_shaders
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.needs import loop_iterations
+from vkconv.plan.explain import explain_call
+from vkconv.plan.limits import check_dispatch
+from vkconv.route import judge
+
+CASES = [text for op in OPS.values() for text in op.cases]
+ON_DEVICE = [text for text in CASES if OPS[text.partition(":")[0]].routes]
+SHIPPED = [load_device(name) for name in shipped_devices()]
+# What Vulkan guarantees on every device (the "Required Limits" of its specification).
+LEAST = made_up_device(
+    "mali-g715",
+    maxComputeWorkGroupCount=[65535] * 3,
+    maxComputeWorkGroupInvocations=128,
+    maxComputeWorkGroupSize=[128, 128, 64],
+    maxComputeSharedMemorySize=16384,
+    maxPushConstantsSize=128,
+    maxPerStageDescriptorStorageBuffers=4,
+    maxStorageBufferRange=1 << 27,
+)
+LOOPS = loop_iterations(lambda call, device: 0).text
+# Ops that bind more storage buffers than every device has: five operands and an output.
+MORE_BUFFERS = {"batch_norm"}
+
+
+def test_ops_are_sorted_and_known_under_their_own_names():
+    assert list(OPS) == sorted(OPS)
+    assert all(op.name == name for name, op in OPS.items())
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_an_op_explains_itself(op):
+    assert op.doc.endswith(".") and len(op.doc) > 10
+    assert op.cases
+    assert not (op.alias and op.routes)
+    for route in op.routes:
+        assert len(route.why) > 20 and route.source
+        assert all(len(n.text) > 2 for n in (*route.must, *route.prefer))
+    assert len({r.name for r in op.routes}) == len(op.routes)
+    assert len({o.name for o in op.operands}) == len(op.operands)
+    words = [w for a in op.attrs for w in {a.name, a.key}]
+    assert len(set(words)) == len(words), "a name or key stands for two attributes"
+    assert not {a.key for a in op.attrs} & {o.name for o in op.operands if not o.host}, "a key is also an operand"
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.routes], ids=lambda op: op.name)
+def test_the_last_route_has_no_preference(op):
+    assert not op.routes[-1].prefer
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_a_call_has_one_text(text):
+    call = parse_call(text, OPS)
+    canonical = format_call(call, OPS)
+    assert parse_call(canonical, OPS) == call
+    assert format_call(parse_call(canonical, OPS), OPS) == canonical
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_canonical_attributes_stay_as_they_are(text):
+    call = parse_call(text, OPS)
+    assert OPS[call.op].call(call.operands, call.attrs) == call
+
+
+def test_different_cases_have_different_texts():
+    canonical = [format_call(parse_call(text, OPS), OPS) for text in CASES]
+    assert len(set(canonical)) == len(canonical)
+
+
+@pytest.mark.parametrize("text", ON_DEVICE)
+def test_the_last_route_takes_every_case_on_every_device(text):
+    call = parse_call(text, OPS)
+    last = OPS[call.op].routes[-1]
+    for device in (*SHIPPED, LEAST):
+        verdict = judge(last, call, device)
+        if verdict.refused_by == LOOPS:  # a driver's fault, which another route must get around
+            assert any(judge(route, call, device).allowed for route in OPS[call.op].routes)
+            continue
+        assert verdict.allowed, f"{device.name}: needs {verdict.refused_by}, here {verdict.actual}"
+
+
+@pytest.mark.parametrize("text", ON_DEVICE)
+def test_an_allowed_program_is_within_the_limits_and_as_declared(text):
+    call = parse_call(text, OPS)
+    for device in (*SHIPPED, LEAST):
+        for route in OPS[call.op].routes:
+            if not judge(route, call, device).allowed:
+                continue
+            program = route.build(call, device)
+            made = {*program.packed, *program.scratch}
+            known = {n for n, s in call.operands.items() if s is not None} | set(call.outputs) | made
+            for dispatch in (*program.prepack, *program.steps):
+                if device is LEAST and call.op in MORE_BUFFERS:
+                    with pytest.raises(LimitError, match=r"maxPerStageDescriptorStorageBuffers = 6, .* allows 4"):
+                        check_dispatch("", dispatch, device)
+                    continue
+                check_dispatch(f"{route.name} on {device.name}", dispatch, device)
+                assert dispatch.shader in route.shaders
+                assert {b.buffer for b in dispatch.binds} <= known
+                assert min(dispatch.groups) >= 1
+                dispatch.spec_words, dispatch.push_bytes  # noqa: B018 - both refuse words beyond 32 bits
+            assert all(nbytes > 0 for nbytes in (*program.packed.values(), *program.scratch.values()))
+            written = {b.buffer for d in (*program.prepack, *program.steps) for b in d.binds if "w" in b.access}
+            assert written >= {n for n, s in call.outputs.items() if s.size} | made
+
+
+def test_every_declared_shader_is_used_by_some_case():
+    used = set()
+    for text in ON_DEVICE:
+        call = parse_call(text, OPS)
+        for device in (*SHIPPED, LEAST):
+            for route in OPS[call.op].routes:
+                if judge(route, call, device).allowed:
+                    program = route.build(call, device)
+                    used |= {d.shader for d in (*program.prepack, *program.steps)}
+    assert set(all_shaders()) == used
+
+
+# ---- bad attributes
+
+
+WRONG = {
+    int: ["word", 1.5, (1, 2)],
+    bool: ["word", (0,)],
+    float: ["word", (1.0, 2.0)],
+    str: [3, 1.5, (1,), "no such word"],
+    tuple[int, ...]: ["word", (1.5,), ("a",), (), (-(2**40),), (2**40,) * 9],
+    tuple[float, ...]: ["word", ("a",), ()],
+}
+ATTRS = [pytest.param(op, attr, id=f"{op.name}-{attr.name}") for op in OPS.values() for attr in op.attrs]
+
+
+@pytest.mark.parametrize(("op", "attr"), ATTRS)
+def test_a_wrong_attribute_is_refused_or_a_legal_call(op, attr):
+    """Whatever a file may hold as an attribute: a call that can be planned, or a refusal; no other exception."""
+    for text in op.cases:
+        call = parse_call(text, OPS)
+        for wrong in WRONG[attr.type]:
+            with contextlib.suppress(GraphError, LimitError, RouteError):
+                made = op.call(call.operands, {**call.attrs, attr.name: wrong})
+                if op.routes and all(spec.size for spec in made.outputs.values()):
+                    explain_call(made, SHIPPED[0])
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_operands_of_any_rank_and_dtype_are_refused_or_a_legal_call(op):
+    rng = np.random.default_rng(5)
+    for text in op.cases[:6]:
+        call = parse_call(text, OPS)
+        for _ in range(20):
+            operands = {}
+            for name, spec in call.operands.items():
+                shape = tuple(rng.integers(0, 4, rng.integers(0, 6)).tolist())
+                dtype = rng.choice([s.dtype for s in call.operands.values() if s] + ["bool", "i64", "f16"])
+                operands[name] = spec and type(spec)(shape, type(spec.dtype)(dtype))
+            with contextlib.suppress(GraphError, LimitError, RouteError):
+                made = op.call(operands, call.attrs)
+                if op.routes and all(spec.size for spec in made.outputs.values()):
+                    explain_call(made, SHIPPED[0])
+
+
+# ---- the importer's side
+
+
+def test_every_op_is_reached_by_the_importer_or_by_a_pass():
+    """The source of every rule names the ops it emits: an op that nothing emits would be dead."""
+    from vkconv.graph.onnx import elementwise, layout, windows
+    from vkconv.plan import passes
+
+    sources = "".join(inspect.getsource(m) for m in (elementwise, layout, windows, passes))
+    assert not [name for name in OPS if f'"{name}"' not in sources]
+
+
+def test_every_rule_is_callable_and_named_as_onnx_does():
+    import onnx.defs
+
+    known = {schema.name for schema in onnx.defs.get_all_schemas()}
+    assert set(RULES) <= known, set(RULES) - known
+    assert all(callable(rule) for rule in RULES.values())
+    assert len(RULES) > 80

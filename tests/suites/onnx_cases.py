@@ -1,0 +1,106 @@
+"""ONNX's own node test cases, imported once: a graph, inputs and expected outputs, or the text of a refusal.
+
+The cases come with the onnx package: a model of one node (or of the nodes that a function expands to). What the
+importer refuses with UnsupportedError is left out.
+"""
+
+import dataclasses
+import re
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import numpy_helper  # noqa: E402
+
+from vkconv.core import GraphError, UnsupportedError  # noqa: E402
+from vkconv.graph import Graph  # noqa: E402
+from vkconv.graph.onnx import load_onnx  # noqa: E402
+from vkconv.graph.onnx.rules import RULES  # noqa: E402
+from vkconv.ops import OPS  # noqa: E402
+from vkconv.plan.bound import bind  # noqa: E402
+
+# Cases that ask for something vkconv refuses by design, with the words that the refusal must hold.
+REFUSED = {
+    r"test_(blackman|hamming|hann)window(_symmetric)?_expanded": "depends on the values of an input",
+    r"test_center_crop_pad_.*_expanded": "depends on the values of an input",
+    r"test_maxpool_2d_uint8": "float dtype, not 1x1x5x5:u8",
+    r"test_pow_types_int(32|64)_int(32|64)": "cast them to f32 first",
+    r"test_reduce_(min|max)_(bool_inputs|empty_set_bool)": "cast it to f32 first",
+}
+# Cases whose expected values the package gives rounded to four digits.
+_ROUNDED = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
+# Cases whose declared input shapes are not those of their inputs.
+_INCONSISTENT = r"test_castlike_FLOAT(16)?_to_FLOAT(16)?_expanded"
+# align_corners with scales: these cases divide by the size before it is rounded down, ONNX Runtime (which leaves
+# them out of its own tests) and vkconv by the size that the output has.
+_UNROUNDED = r"test_resize_downsample_scales_(linear|cubic)_align_corners"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One case; ``refusal`` is the text of the GraphError that binding it raised, if it did."""
+
+    name: str
+    graph: Graph
+    inputs: dict[str, np.ndarray]
+    wanted: tuple[np.ndarray, ...]
+    refusal: str = ""
+
+    @property
+    def shapes(self):
+        return {name: array.shape for name, array in self.inputs.items()}
+
+    def check(self, outputs, rtol):
+        """Hold outputs, in the graph's order, to the expected ones."""
+        for got, want in zip(outputs, self.wanted, strict=False):
+            assert got.shape == want.shape
+            rtol = 2e-3 if want.dtype == np.float16 else 5e-4 if self.name in _ROUNDED else rtol
+            got, want = got.astype(np.float64), want.astype(np.float64)
+            np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol / 10, equal_nan=True)
+
+
+def _prepare(case, path):
+    """The case imported and bound. Inputs whose values vkconv needs when it plans become constants, as they are in
+    real models; None for what the importer refuses."""
+    model = onnx.ModelProto.FromString(case.model.SerializeToString())
+    (given, wanted), *_ = case.data_sets
+    names = [info.name for info in model.graph.input]
+    arrays = {name: np.asarray(array) for name, array in zip(names, given, strict=False)}
+    while True:
+        path.write_bytes(model.SerializeToString())
+        try:
+            graph = load_onnx(path)
+        except UnsupportedError:
+            return None
+        made = Case(case.name, graph, {n: arrays[n] for n in graph.inputs}, tuple(map(np.asarray, wanted)))
+        try:
+            bind(graph, OPS, made.shapes)
+            return made
+        except GraphError as error:
+            needed = re.search(r"comes from '(\w+)', which depends", str(error))
+            info = next((i for i in model.graph.input if needed and i.name == needed[1]), None)
+            if info is None:
+                return dataclasses.replace(made, refusal=str(error))
+            model.graph.initializer.append(numpy_helper.from_array(arrays[info.name], info.name))
+            model.graph.input.remove(info)
+
+
+@cache
+def supported_cases():
+    """Every case whose ops all have a rule and that the importer takes, by name."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")  # the package's, while it computes its cases
+        cases = [
+            _prepare(case, Path(folder) / "case.onnx")
+            for case in collect_testcases(None)
+            if {node.op_type for node in case.model.graph.node} <= set(RULES)
+            and not re.fullmatch(f"{_INCONSISTENT}|{_UNROUNDED}", case.name)
+        ]
+    return [case for case in cases if case is not None]
