@@ -75,7 +75,7 @@ def result(*rows, **changes):
 
 def test_a_result_comes_back_from_json_as_it_was(tmp_path):
     whole = result(
-        row(), row(None, check="refused", why="it needs a 1x1 kernel"), row(params={"local": 64}, notes=["n"])
+        row(), row(None, check="refused", why="it needs a 1x1 kernel"), row(given={"local": 64}, notes=["n"])
     )
     write_result(whole, [tmp_path / "r.json"])
     assert read_result(tmp_path / "r.json") == whole
@@ -267,8 +267,8 @@ def test_rows_of_noise_alone_are_the_same_nearly_always():
 
 
 def test_rows_join_by_call_route_and_parameters():
-    a = result(row(10.0), row(20.0, params={"local": 64}), row(30.0, "gone"))
-    b = result(row(40.0, params={"local": 64}), row(10.0), row(5.0, "new"))
+    a = result(row(10.0), row(20.0, given={"local": 64}), row(30.0, "gone"))
+    b = result(row(40.0, given={"local": 64}, params={"local": 64, "rows": 2}), row(10.0), row(5.0, "new"))
     pairs = {(p.route, p.verdict): p.ratio for p in compare(a, b).pairs}
     assert pairs == {
         ("direct", "same"): 1.0,
@@ -343,7 +343,7 @@ def test_rows_that_nothing_runs_for_take_no_time():
 
 def test_a_suite_with_all_routes_has_an_expectation_for_every_row():
     entries = read_suite("peers")
-    tasks = make_tasks(entries, Routes.parse(["all"], entries))
+    tasks = make_tasks(entries, Routes.parse(["all"], entries), LAVAPIPE)
     seconds = expected_s(tasks, LAVAPIPE, BenchOptions(), SPEEDS)
     assert len(seconds) == len(tasks) > len(entries) and all(s >= 0 for s in seconds) and sum(seconds) > 1
 

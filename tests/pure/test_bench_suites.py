@@ -5,6 +5,7 @@ import pytest
 from vkconv.bench.miopen import is_miopen, miopen_calls
 from vkconv.bench.runner import Routes, make_tasks
 from vkconv.bench.suites import CSV_COLUMNS, Entry, merge, model_entries, parse_entries, read_suite, shipped_suites
+from vkconv.cli.bench import parse_local
 from vkconv.core import DType, GraphError, UsageError
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
@@ -236,6 +237,7 @@ def test_a_model_is_its_distinct_calls_with_their_counts():
     assert [(e.text, e.count) for e in entries] == [("tanh:x=1x3x5,dtype=f32", 3)]
 
 
+LAVAPIPE = load_device("lavapipe")
 ENTRIES = [
     *parse_entries("conv2d:x=1x3x8x8,w=4x3x3x3"),
     *parse_entries("matmul:a=3x4,b=4x5"),
@@ -255,7 +257,7 @@ ENTRIES = [
     ],
 )
 def test_routes_asked_for_become_a_row_each(texts, conv, product):
-    tasks = make_tasks(ENTRIES, Routes.parse(texts, ENTRIES))
+    tasks = make_tasks(ENTRIES, Routes.parse(texts, ENTRIES), LAVAPIPE)
     of = {op: [t.route for t in tasks if t.entry.op == op] for op in ("conv2d", "matmul", "later")}
     assert of["later"] == [None]
     assert of["conv2d"][: len(conv)] == conv and of["matmul"] == product
@@ -277,3 +279,36 @@ def test_a_route_that_no_call_has_is_refused(text, words):
 def test_merging_keeps_the_order_and_adds_counts():
     a, b = parse_entries("relu:x=3")[0], parse_entries("relu:x=4")[0]
     assert [(e.text, e.count) for e in merge([b, a, b, b])] == [(b.text, 3), (a.text, 1)]
+
+
+def test_swept_parameters_are_all_their_legal_values_on_the_routes_that_have_them():
+    (entry,) = parse_entries("conv2d:x=1x8x16x16,w=16x8x3x3,p=1")
+    routes = {r.name: r for r in OPS["conv2d"].routes}
+    tasks = make_tasks([entry], Routes(names=("direct_tile", "pointwise")), LAVAPIPE, sweep=["local", "channels"])
+    legal = routes["direct_tile"].params(entry.call, LAVAPIPE)
+    assert len(legal["local"]) * len(legal["channels"]) > 1
+    pairs = {(t.params["local"], t.params["channels"]) for t in tasks if t.route == "direct_tile"}
+    assert pairs == {(a, b) for a in legal["local"] for b in legal["channels"]}
+    assert [t.params for t in tasks if t.route == "pointwise"] == [{}]  # a row that says which need refused it
+
+
+def test_sizes_given_for_local_are_measured_where_a_route_has_them():
+    (entry,) = parse_entries("conv2d:x=1x8x16x16,w=16x8x3x3,p=1")
+    tasks = make_tasks([entry], Routes(), LAVAPIPE, local=[8, 12345])
+    assert [t.params for t in tasks] == [{"local": 8}, {"local": 12345}]  # the second will be refused by name
+
+
+def test_a_parameter_that_no_route_has_is_refused():
+    with pytest.raises(UsageError, match=r"parameter 'lokal' \(did you mean 'local'\?\)"):
+        make_tasks(parse_entries("conv2d:x=1x8x16x16,w=16x8x3x3"), Routes(), LAVAPIPE, sweep=["lokal"])
+
+
+@pytest.mark.parametrize(("text", "sizes"), [("", []), ("64,128x1x1,64", [64, 128]), ("8x1", [8])])
+def test_local_sizes_are_lines(text, sizes):
+    assert parse_local(text) == sizes
+
+
+@pytest.mark.parametrize("text", ["8x8", "16x4x1", "0", "x", "8x1x1x1", "scalar"])
+def test_local_sizes_that_are_no_lines_are_refused(text):
+    with pytest.raises(UsageError, match=r"lines|shape"):
+        parse_local(text)

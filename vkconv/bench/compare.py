@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from vkconv.bench.rows import Header, Result, Row
+from vkconv.bench.rows import Header, Result, Row, params_str
 from vkconv.table import Column, Table
 
 STANDARD_ERRORS = 3.0
@@ -56,7 +56,7 @@ class Comparison:
 
 
 def compare(a: Result, b: Result) -> Comparison:
-    """Join two results by call, route and parameters."""
+    """Join two results by call, route and the parameters that were asked for."""
     rows_a, rows_b = ({row.key: row for row in result.rows} for result in (a, b))
     pairs = [_pair(rows_a.get(key), rows_b.get(key)) for key in dict.fromkeys((*rows_a, *rows_b))]
     ratios = [pair.ratio for pair in pairs if pair.ratio]
@@ -95,7 +95,7 @@ def _relative_error(row: Row) -> float:
 def _pair(a: Row | None, b: Row | None) -> Pair:
     row = a or b
     assert row is not None
-    route = f"{row.route} {row.params_str}".strip()
+    route = f"{row.route} {params_str(row.given)}".strip()
     if a is None or b is None:
         return Pair(row.call, route, a, b, None, "only in B" if a is None else "only in A")
     if a.us_median is None or b.us_median is None:

@@ -14,7 +14,7 @@ from vkconv.backend.runtime import Executable, LiveDevice, Repeats, open_device
 from vkconv.bench.reference import Errors, Expected, compare, expected
 from vkconv.bench.rows import Check, Floors, Row
 from vkconv.check import call_graph, forcing, held_constant
-from vkconv.core import Array, DeviceError, LimitError, RouteError, VkconvError, bytes_str
+from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
 from vkconv.plan.planner import Planned, plan
@@ -75,10 +75,10 @@ def measure(
     options = options or BenchOptions()
     live = open_device(device)
     op = OPS[call.op]
-    row = Row(call=format_call(call, OPS), op=op.name, route=route or "")
+    row = Row(call=format_call(call, OPS), op=op.name, route=route or "", given=dict(params or {}))
     row.flops, row.bytes = op.flops(call), op.compulsory_bytes(call)
     with _failures(row):
-        planned = _plan(row, call, route, params or {}, live)
+        planned = _plan(row, call, route, live)
         if planned is not None:
             _measure(row, call, planned, live, options)
             if row.us_median is not None:
@@ -86,7 +86,7 @@ def measure(
     return row
 
 
-def _plan(row: Row, call: Call, route: str | None, params: Params, live: LiveDevice) -> Planned | None:
+def _plan(row: Row, call: Call, route: str | None, live: LiveDevice) -> Planned | None:
     """The plan of a call, made without its weights; None, and the row says why, where there is nothing to run."""
     op = OPS[call.op]
     if not op.routes or all(spec.size == 0 for spec in call.outputs.values()):
@@ -109,7 +109,7 @@ def _plan(row: Row, call: Call, route: str | None, params: Params, live: LiveDev
     _check_memory(row.bytes, live)
     zeros = {n: np.broadcast_to(np.zeros((), s.dtype.numpy), s.dims) for n, s in call.operands.items() if s}
     graph = call_graph(call, held_constant(zeros))
-    planned = plan(graph, live.device, forcing(route, params))
+    planned = plan(graph, live.device, forcing(route, row.given))
     memory = planned.plan.memory
     _check_memory(memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes, live)
     node = planned.plan.nodes[0]
@@ -263,7 +263,7 @@ def _failures(row: Row) -> Iterator[None]:
 
     try:
         yield
-    except RouteError as error:
+    except (RouteError, UsageError) as error:  # the second for a parameter
         failed("refused", error)
     except (LimitError, MemoryError) as error:
         failed("skipped", error)

@@ -30,18 +30,20 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One call on one route. Times are GPU microseconds of one execution unless they say wall; None: not measured.
 
-    ``us_spread_percent`` is the median absolute deviation over the median of ``runs`` executions, made in so many
-    ``submissions``. ``us_wall`` is a submission of one
-    execution, ``us_wall_repeated`` an execution's share of a submission of many. ``gflops`` and ``gbps`` count the
-    op's arithmetic and compulsory bytes; ``percent_of_floor`` is how near the median comes to what the slower of the
-    two takes at the device's measured floors, and ``bound`` names it. ``max_rel`` and ``allowed`` are relative to
-    the reference's largest element. ``chosen`` marks the route that the planner takes, ``best`` the fastest right one.
+    ``params`` are the parameters of the route, ``given`` those that were asked for. ``us_spread_percent`` is the
+    median absolute deviation over the median of ``runs`` executions, made in so many ``submissions``. ``us_wall`` is
+    a submission of one execution, ``us_wall_repeated`` an execution's share of a submission of many. ``gflops`` and
+    ``gbps`` count the op's arithmetic and compulsory bytes; ``percent_of_floor`` is how near the median comes to what
+    the slower of the two takes at the device's measured floors, and ``bound`` names it. ``max_rel`` and ``allowed``
+    are relative to the reference's largest element. ``us_overhead`` is what the tool itself took for each execution.
+    ``chosen`` marks the route that the planner takes, ``best`` the fastest right one.
     """
 
     call: str
     op: str
     route: str = ""
     params: dict[str, int] = {}
+    given: dict[str, int] = {}
     count: Annotated[int, msgspec.Meta(ge=1)] = 1
     chosen: bool = False
     best: bool = False
@@ -82,12 +84,13 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What a row of another result must share to be compared with this one: call, route and parameters."""
-        return self.call, self.route, self.params_str
+        """What a row of another result must share to be compared with this one: call, route and given parameters."""
+        return self.call, self.route, params_str(self.given)
 
-    @property
-    def params_str(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in sorted(self.params.items()))
+
+def params_str(params: Mapping[str, int]) -> str:
+    """Parameters as one text: ``channels=16 local=8``."""
+    return " ".join(f"{name}={value}" for name, value in sorted(params.items()))
 
 
 class Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -122,7 +125,7 @@ _COLUMNS: tuple[tuple[Column, Callable[[Row], object]], ...] = (
     (Column("call"), lambda r: r.call),
     (Column("count"), lambda r: r.count),
     (Column("route"), lambda r: r.route + "*" * r.best),
-    (Column("params"), lambda r: r.params_str),
+    (Column("params"), lambda r: params_str(r.params)),
     (Column("us_median"), lambda r: r.us_median),
     (Column("us_min"), lambda r: r.us_min),
     (Column("us_p90"), lambda r: r.us_p90),

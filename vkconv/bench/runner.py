@@ -1,6 +1,8 @@
 """Measuring many calls: which routes each takes, how long it will take, one row after the other until interrupted."""
 
+import contextlib
 import dataclasses
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -8,11 +10,11 @@ from vkconv.bench.engine import FEW_RUNS, BenchOptions, measure
 from vkconv.bench.reference import expected
 from vkconv.bench.rows import Floors, Row
 from vkconv.bench.suites import Entry
-from vkconv.core import UsageError, did_you_mean
+from vkconv.core import RouteError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
-from vkconv.route import Call, judge
+from vkconv.route import Call, Params, choose, judge
 
 # What a row costs is not known before it is measured: the estimate is raised by this, to be kept rather than exact.
 _MARGIN = 1.25
@@ -64,15 +66,56 @@ class Routes:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One row to be: an entry on a route (None: the one that the planner takes)."""
+    """One row to be: an entry on a route (None: the one that the planner takes) with these parameters."""
 
     entry: Entry
     route: str | None = None
+    params: Params = dataclasses.field(default_factory=dict)
 
 
-def make_tasks(entries: Iterable[Entry], routes: Routes) -> list[Task]:
-    """A task for every entry and each of its routes, all routes of a call together."""
-    return [Task(entry, route) for entry in entries for route in (routes.of(entry.call.op) if entry.call else [None])]
+def make_tasks(
+    entries: Sequence[Entry],
+    routes: Routes,
+    device: Device,
+    *,
+    sweep: Sequence[str] = (),
+    local: Sequence[int] = (),
+) -> list[Task]:
+    """A task for every entry and each of its routes, all routes of a call together.
+
+    ``sweep`` names parameters of routes: each route that has them is measured with every combination of their legal
+    values. ``local`` gives the values of the parameter of that name. Raises UsageError for a parameter that no route
+    here has.
+    """
+    tasks: list[Task] = []
+    known: dict[str, None] = {}
+    for entry in entries:
+        if entry.call is None:
+            tasks.append(Task(entry))
+            continue
+        for name in routes.of(entry.call.op):
+            legal = _legal_params(entry.call, name, device)
+            known |= dict.fromkeys(legal)
+            values = {param: legal[param] for param in sweep if param in legal}
+            if local and "local" in legal:
+                values["local"] = tuple(local)
+            tasks += [
+                Task(entry, name, dict(zip(values, chosen, strict=True)))
+                for chosen in itertools.product(*values.values())
+            ]
+    for param in (*sweep, *(["local"] if local else [])):
+        if param not in known:
+            has = f"they have {', '.join(known)}" if known else "they have none"
+            raise UsageError(f"no route here has a parameter {param!r}{did_you_mean(param, known)}; {has}")
+    return tasks
+
+
+def _legal_params(call: Call, route: str | None, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """The legal values of each parameter of a route; none where it cannot take the call."""
+    op = OPS[call.op]
+    with contextlib.suppress(RouteError, UsageError):
+        return choose(op.routes, call, device, forced=route).route.params(call, device)
+    return {}
 
 
 def run_tasks(
@@ -84,7 +127,7 @@ def run_tasks(
         if entry.call is None:
             row = Row(call=entry.text, op=entry.op, check="no op" if entry.op not in OPS else "skipped", why=entry.why)
         else:
-            row = measure(entry.call, task.route, device=device, options=options, floors=floors)
+            row = measure(entry.call, task.route, params=task.params, device=device, options=options, floors=floors)
         row.count = entry.count
         row.notes += [entry.note] if entry.note else []
         yield row

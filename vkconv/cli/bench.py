@@ -16,6 +16,7 @@ import typer
 from vkconv.cli.options import DeviceOption, parse_shapes, require_shapes
 from vkconv.cli.output import file_errors, show
 from vkconv.core import DType, UsageError, did_you_mean
+from vkconv.ops.calls import parse_shape
 from vkconv.table import format_cell
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from vkconv.bench.suites import Entry
 
 _EXIT_INTERRUPTED = 130
-_SWEEPS = ("route",)
 
 
 def bench(
@@ -53,7 +53,15 @@ def bench(
         ),
     ] = None,
     sweep: Annotated[
-        str, typer.Option(metavar="WHAT", help="route: measure every route of every call, as --route all does.")
+        str,
+        typer.Option(
+            metavar="WHAT,...",
+            help="Measure every route (route, as --route all does), and every legal value of the named parameters of "
+            "routes, such as local: --sweep route,local.",
+        ),
+    ] = "",
+    local: Annotated[
+        str, typer.Option(metavar="SIZE,...", help="Workgroup sizes to measure routes with: 64,128 or 64x1x1.")
     ] = "",
     dtype: Annotated[
         str, typer.Option(metavar="DTYPE", help="Replace the element type of every call: f32, f16, ...")
@@ -83,6 +91,7 @@ def bench(
     Ctrl-C keeps what was measured and ends with exit code 130; 1 means that a row failed its check.
 
     Examples: vkconv bench conv2d:x=1x64x56x56,w=64x64x3x3,p=1 --route all,
+    vkconv bench --suite peers --sweep route,local,
     vkconv bench --suite resnet50 -o before.json -o before.md, vkconv bench 'convfp16 -n 16 -c 16 ... -F 1' --dtype f32
     """
     from vkconv.backend.runtime import open_device
@@ -96,14 +105,18 @@ def bench(
             raise UsageError(f"{name} {seconds:g} is no number of seconds from {least:g} on")
     paths = [path.expanduser() for path in outputs or ()]
     check_targets(paths)
+    sizes = parse_local(local)
     options = BenchOptions(min_time, runs, warmup, cooldown, seed)
     live = open_device(device)
     entries = _entries(targets or [], suites or [], _dtype(dtype), live, shapes or [])
-    wanted = Routes.parse([*(routes or []), *_swept(sweep)], entries)
-    tasks = make_tasks(entries, wanted)
+    swept = list(filter(None, sweep.split(",")))
+    wanted = Routes.parse([*(routes or []), *(["all"] if "route" in swept else [])], entries)
+    params = [name for name in swept if name != "route"]
+    tasks = make_tasks(entries, wanted, live.device, sweep=params, local=sizes)
     floors = measure_floors(live)
     seconds_each = expected_s(tasks, live.device, options, probe(device, floors))
     header = _header(live, targets or [], suites or [], wanted, options, floors)
+    header.options |= {"dtype": dtype or None, "sweep": sweep or None, "local": local or None}
     header.expected_s = round(sum(seconds_each), 1)
     rows: list[Row] = []
     _say(f"{len(tasks)} rows on {live.device.name}, about {_duration(sum(seconds_each))}")
@@ -203,11 +216,15 @@ def _dtype(text: str) -> DType | None:
     return DType(text) if text else None
 
 
-def _swept(text: str) -> list[str]:
-    for word in filter(None, text.split(",")):
-        if word not in _SWEEPS:
-            raise UsageError(f"--sweep {word!r} is none of {', '.join(_SWEEPS)}{did_you_mean(word, _SWEEPS)}")
-    return ["all"] if "route" in text.split(",") else []
+def parse_local(text: str) -> list[int]:
+    """``"64,128x1x1"`` as the sizes along x; UsageError for others, workgroups of routes are lines."""
+    sizes: list[int] = []
+    for part in filter(None, text.split(",")):
+        size = parse_shape(part)
+        if not size or len(size) > 3 or size[0] < 1 or any(side != 1 for side in size[1:]):
+            raise UsageError(f"--local {part}: workgroups of routes are lines; write 64 or 64x1x1")
+        sizes.append(size[0])
+    return list(dict.fromkeys(sizes))
 
 
 def _header(
@@ -269,13 +286,16 @@ def _duration(seconds: float) -> str:
 @contextlib.contextmanager
 def _progress(tasks: "Sequence[Task]", seconds_each: Sequence[float]) -> "Iterator[Callable[[Row], None]]":
     """A function to tell of each row: a bar with the remaining time on a terminal, else a line on stderr."""
+    from vkconv.bench.rows import params_str
+
     done = 0
 
     def line(row: "Row") -> None:
         nonlocal done
         done += 1
         took = f"{format_cell(row.us_median)} us" if row.us_median else row.why
-        _say(f"[{done}/{len(tasks)}] {row.call} {row.route}: {row.check} {took}")
+        name = f"{row.route} {params_str(row.given)}".strip()
+        _say(f"[{done}/{len(tasks)}] {row.call} {name or '-'}: {row.check}, {took}")
 
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield line
