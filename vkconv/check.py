@@ -9,6 +9,9 @@ from vkconv.plan.planner import Options
 from vkconv.route import Call, Params
 from vkconv.session import Session
 
+# Operands that are weights where a model has the op.
+WEIGHTS = ("w", "b", "bias")
+
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
@@ -30,6 +33,19 @@ def call_graph(call: Call, constants: Mapping[str, Array] | None = None) -> Grap
     return Graph(inputs, tuple(call.outputs), (node,), dict(constants), call.op)
 
 
+def held_constant(arrays: Mapping[str, Array], names: tuple[str, ...] = WEIGHTS) -> dict[str, Array]:
+    """The operands to hold constant: those in ``names``, but none where that leaves nothing to compute from."""
+    held = {name: arrays[name] for name in names if name in arrays}
+    return {} if len(held) == len(arrays) else held
+
+
+def forcing(route: str | None, params: Params | None = None) -> Options:
+    """Options for a `call_graph`: this route with these parameters, and no passes, so that it runs as it is written."""
+    return Options(
+        routes={"node:call": route} if route else {}, params={"node:call": params} if params else {}, passes=False
+    )
+
+
 def run_call(
     call: Call,
     arrays: Mapping[str, Array],
@@ -38,7 +54,7 @@ def run_call(
     route: str | None = None,
     params: Params | None = None,
     replays: int = 1,
-    constant: tuple[str, ...] = ("w", "b", "bias"),
+    constant: tuple[str, ...] = WEIGHTS,
 ) -> Ran:
     """Run one call on a device, over memory filled with NaN bits, ``replays`` times from the same recording.
 
@@ -46,14 +62,9 @@ def run_call(
     prepacked) once, as a model's weights are. Passes are off: the call runs as it is written. Raises what
     `vkconv.load` raises.
     """
-    held = {name: arrays[name] for name in constant if name in arrays}
-    if len(held) == len(arrays):
-        held = {}  # with nothing left to compute from, the node would fold away
-    options = Options(
-        routes={"node:call": route} if route else {}, params={"node:call": params} if params else {}, passes=False
-    )
+    held = held_constant(arrays, constant)
     inputs = {name: array for name, array in arrays.items() if name not in held}
-    with Session(call_graph(call, held), device, options=options, poison=True) as session:
+    with Session(call_graph(call, held), device, options=forcing(route, params), poison=True) as session:
         outputs = [session.run(inputs) for _ in range(replays)]
         used = session.plan.nodes[0]
     return Ran(used.route, used.params, tuple(tuple(o[name] for name in call.outputs) for o in outputs))

@@ -5,6 +5,7 @@ This is the only module that imports kp (by way of the bridge, whose objects are
 
 import atexit
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from vkconv.backend.errors import device_errors, import_bridge
 from vkconv.compiler import spirv
 from vkconv.core import Array, DeviceError, UsageError, atomic_write, cache_dir, did_you_mean
 from vkconv.device import Device
-from vkconv.plan.commands import Barrier, Copy, Launch
+from vkconv.plan.commands import Barrier, Copy, Launch, with_barriers
 from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.model import Plan
 
@@ -141,17 +142,25 @@ class Executable:
     Not safe for concurrent use by itself: the session that owns it holds a lock around each run.
     """
 
-    def __init__(self, plan: Plan, live: LiveDevice, constants: Mapping[str, Array], poison: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        live: LiveDevice,
+        constants: Mapping[str, Array],
+        poison: bool = False,
+        timed_load: bool = False,
+    ) -> None:
         self.plan = plan
         self.live = live
+        self.prepack_us = 0.0  # GPU time of prepacking; stays 0 without timed_load
         self._buffers: dict[str, _bridge.Buffer] = {}
         with device_errors(f"{plan.graph} on {live.device.name}"):
             for name, (nbytes, kind) in plan.buffers.items():
                 self._buffers[name] = live.handle.buffer(nbytes, kind)
             if poison:
                 self._poison()
-            self._load(constants)
-            self._run = self._record(plan.run, timestamps=False)
+            self._load(constants, timed_load)
+            self._run = self._record(plan.run)
         self._profile: _bridge.Recording | None = None
         self._latest: _bridge.Recording | None = None
 
@@ -169,7 +178,8 @@ class Executable:
         """One inference with a timestamp after every command that belongs to a node; see `Timing`."""
         if self._profile is None:
             with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
-                self._profile = self._record(self.plan.run, timestamps=True)
+                self._profile = self._record(self.plan.run, stamp_every=1)
+                self._labels = [c.node for c in self.plan.run if not isinstance(c, Barrier)]
         self._settle(None)
         start = time.perf_counter_ns()
         self._write(inputs)
@@ -178,13 +188,23 @@ class Executable:
         done = time.perf_counter_ns()
         outputs = self._read()
         end = time.perf_counter_ns()
-        stamps = self._profile.timestamps_ns()
         gpu_us: dict[str, float] = {}
-        for label, before, after in zip(self._labels, stamps, stamps[1:], strict=False):
-            gpu_us[label] = gpu_us.get(label, 0.0) + (after - before) / 1e3
+        for label, us in zip(self._labels, _spans_us(self._profile), strict=True):
+            gpu_us[label] = gpu_us.get(label, 0.0) + us
         return outputs, Timing(
             gpu_us, (written - start) / 1e3, (done - written) / 1e3, (end - done) / 1e3, (end - start) / 1e3
         )
+
+    def repeat(self, repeats: int) -> "Repeats":
+        """Record the plan's dispatches alone, without the copies of inputs and outputs, ``repeats`` times over.
+
+        They work on the inputs that the last run left on the device: for plans whose memory no later step reuses,
+        such as those of one node.
+        """
+        launches = [c for c in self.plan.run if isinstance(c, Launch)]
+        commands = tuple(with_barriers(launches * repeats))
+        with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
+            return Repeats(self, self._record(commands, stamp_every=len(launches)))
 
     def peek(self, value: str) -> Array:
         """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
@@ -204,16 +224,20 @@ class Executable:
         self._run = self._profile = self._latest = None  # type: ignore[assignment]
         self._buffers.clear()
 
-    def _load(self, constants: Mapping[str, Array]) -> None:
+    def _load(self, constants: Mapping[str, Array], timed: bool) -> None:
         if not self.plan.load:
             return
         view = np.frombuffer(self._buffers["load"].view, np.uint8)
         for name, region in self.plan.stage.items():
             data = staged_bytes(constants[name])
             view[region.offset : region.offset + len(data)] = np.frombuffer(data, np.uint8)
-        recording = self._record(self.plan.load, timestamps=False)
+        recording = self._record(self.plan.load, stamp_every=int(timed))
         del view
         recording.run()
+        if timed:
+            spans = _spans_us(recording)
+            work = [c for c in self.plan.load if not isinstance(c, Barrier)]
+            self.prepack_us = sum(us for c, us in zip(work, spans, strict=True) if isinstance(c, Launch))
         del recording, self._buffers["load"]
 
     def _poison(self) -> None:
@@ -225,14 +249,15 @@ class Executable:
         recording.end()
         recording.run()
 
-    def _record(self, commands: Sequence[Launch | Copy | Barrier], timestamps: bool) -> "_bridge.Recording":
-        work = [c for c in commands if not isinstance(c, Barrier)]
-        recording: _bridge.Recording = self.live.handle.recording(len(work) + 1 if timestamps else 0)
+    def _record(self, commands: Sequence[Launch | Copy | Barrier], stamp_every: int = 0) -> "_bridge.Recording":
+        """Commands for replay; with ``stamp_every``, a timestamp at the start and after every so many commands."""
+        work = sum(not isinstance(c, Barrier) for c in commands)
+        recording: _bridge.Recording = self.live.handle.recording(work // stamp_every + 1 if stamp_every else 0)
         # Whatever ran before on these buffers, prepacking or an earlier replay, comes first.
         recording.barrier(["compute", "transfer"], ["compute", "transfer"])
-        if timestamps:
-            self._labels = [c.node for c in work]
+        if stamp_every:
             recording.timestamp()
+        done = 0
         for command in commands:
             if isinstance(command, Barrier):
                 recording.barrier(["compute", "transfer"], ["compute", "transfer"])
@@ -249,7 +274,8 @@ class Executable:
             else:
                 binds = [(self._buffers[r.buffer], r.offset, r.nbytes) for r, _ in command.binds]
                 recording.dispatch(self.live.pipeline(command), binds, command.push, command.groups)
-            if timestamps:
+            done += 1
+            if stamp_every and done % stamp_every == 0:
                 recording.timestamp()
         recording.barrier(["compute", "transfer"], ["host"])
         recording.end()
@@ -294,6 +320,25 @@ class Executable:
         return outputs | {name: array.copy() for name, array in self.plan.known.items()}
 
 
+class Repeats:
+    """The dispatches of a plan recorded several times over, to be timed: `Executable.repeat` makes one."""
+
+    def __init__(self, executable: Executable, recording: "_bridge.Recording") -> None:
+        self._executable = executable
+        self._recording = recording
+
+    def run(self, timeout_ns: int | None = None) -> tuple[list[float], float]:
+        """GPU microseconds of each repeat, and the wall microseconds of submitting and awaiting them all.
+
+        A repeat lasts from the end of the one before to its own end, so that its barriers are in it and all
+        together are the time the device was busy.
+        """
+        start = time.perf_counter_ns()
+        self._executable._submit(self._recording, timeout_ns)
+        wall_us = (time.perf_counter_ns() - start) / 1e3
+        return _spans_us(self._recording), wall_us
+
+
 class Timing:
     """Where one profiled run's wall time went: GPU time by node or copy label, and the host's shares.
 
@@ -309,6 +354,11 @@ class Timing:
         self.read_us = read_us
         self.submit_us = device_us - sum(gpu_us.values())
         self.wall_us = wall_us
+
+
+def _spans_us(recording: "_bridge.Recording") -> list[float]:
+    """Microseconds between the timestamps of a recording that has run."""
+    return [(after - before) / 1e3 for before, after in itertools.pairwise(recording.timestamps_ns())]
 
 
 def _array(buffer: "_bridge.Buffer", offset: int, spec: Any) -> Array:

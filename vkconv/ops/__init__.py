@@ -7,6 +7,7 @@ from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.cast import CAST
 from vkconv.ops.conv2d import CONV2D
+from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
 from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
@@ -60,6 +61,6 @@ OPS: Mapping[str, Op] = {op.name: op for op in sorted(_ALL, key=lambda op: op.na
 
 
 def all_shaders() -> tuple[Shader, ...]:
-    """Every shader variant that any route declares, each once, in order of their keys."""
+    """Every shader variant that any route declares or calibration uses, each once, in order of their keys."""
     declared = (shader for op in OPS.values() for route in op.routes for shader in route.shaders)
-    return tuple(sorted(dict.fromkeys(declared), key=lambda shader: shader.key))
+    return tuple(sorted(dict.fromkeys((*declared, *FLOOR_SHADERS)), key=lambda shader: shader.key))

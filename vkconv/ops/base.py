@@ -22,12 +22,14 @@ Attrs = dict[str, AttrValue]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operand:
     """A tensor input. ``host`` ones (shapes, axes, pads) are folded into the attribute of the same name when
-    the graph is specialized, and never reach the device. ``variadic`` takes all remaining inputs (concat)."""
+    the graph is specialized, and never reach the device. ``variadic`` takes all remaining inputs (concat).
+    ``partial`` ones are read only where an element reaches the output (slice, gather)."""
 
     name: str
     optional: bool = False
     host: bool = False
     variadic: bool = False
+    partial: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,6 +80,17 @@ class Op:
                 return attr
         known = [a.name for a in self.attrs]
         raise UsageError(f"{self.name} has no attribute {word!r}{did_you_mean(word, known)}; it has {', '.join(known)}")
+
+    def compulsory_bytes(self, call: Call) -> int:
+        """Bytes that any way to compute the call must move: every operand read once, every output written once."""
+        written = sum(spec.size for spec in call.outputs.values())
+        partial = {operand.name for operand in self.operands if operand.partial}
+        read_bytes = (
+            (min(spec.size, written) if name in partial else spec.size) * spec.dtype.nbytes
+            for name, spec in call.operands.items()
+            if spec is not None
+        )
+        return sum(read_bytes) + sum(spec.nbytes for spec in call.outputs.values())
 
     def call(self, specs: Specs, attrs: Mapping[str, AttrValue] | None = None) -> Call:
         """A checked call: defaults filled, attributes canonical, outputs inferred. Raises GraphError."""

@@ -55,8 +55,12 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     kernel, g = (w.shape[2], w.shape[3]), call["groups"]
     view = windows(x, kernel, call["stride"], call["padding"], call["dilation"], (oh, ow), 0.0)
     view = view.reshape(x.shape[0], g, x.shape[1] // g, oh, ow, *kernel)
-    grouped = w.reshape(g, c_out // g, *w.shape[1:])
-    y = np.einsum("ngchwij,gocij->ngohw", view, grouped, optimize=True).reshape(call.shape("y"))
+    grouped = w.reshape(g, c_out // g, math.prod(w.shape[1:]))
+    y = np.empty((x.shape[0], g, c_out // g, oh * ow))
+    for image, group in np.ndindex(y.shape[:2]):  # one at a time: the windows of all images may not fit in memory
+        patches = view[image, group].transpose(0, 3, 4, 1, 2).reshape(grouped.shape[2], oh * ow)
+        np.matmul(grouped[group], patches, out=y[image, group])
+    y = y.reshape(call.shape("y"))
     bias = arrays.get("b")
     if bias is not None:
         y = y + np.asarray(bias, np.float64)[:, None, None]

@@ -59,7 +59,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 
 GATHER = Op(
     "gather",
-    (Operand("x"), Operand("indices")),
+    (Operand("x", partial=True), Operand("indices")),
     ("y",),
     _resolve,
     _reference,

@@ -237,7 +237,10 @@ TRANSPOSE = Op(
 
 SLICE = Op(
     "slice",
-    (X, *(Operand(n, host=True, optional=n in ("axes", "steps")) for n in ("starts", "ends", "axes", "steps"))),
+    (
+        Operand("x", partial=True),
+        *(Operand(n, host=True, optional=n in ("axes", "steps")) for n in ("starts", "ends", "axes", "steps")),
+    ),
     ("y",),
     _slice_resolve,
     _slice_reference,

@@ -1,0 +1,31 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#include "common.glsl"
+
+// Chains do not depend on each other, so that a multiply-add need not wait for the one before.
+const uint CHAINS = 8;
+
+layout(set = 0, binding = 0) writeonly restrict buffer Y { float y[]; };
+
+layout(push_constant) uniform Push {
+    uint count;
+    uint iterations;
+    float a;
+    float b;
+};
+
+void main() {
+    uint index = flat_index();
+    if (index >= count) return;
+    float v[CHAINS];
+    [[unroll]] for (uint c = 0; c < CHAINS; c++) v[c] = float(index % 64u + c);
+    for (uint i = 0; i < iterations; i++) {
+        [[unroll]] for (uint k = 0; k < 4; k++) {
+            [[unroll]] for (uint c = 0; c < CHAINS; c++) v[c] = v[c] * a + b;
+        }
+    }
+    float sum = 0.0;
+    [[unroll]] for (uint c = 0; c < CHAINS; c++) sum += v[c];
+    y[index] = sum;
+}

@@ -1,0 +1,273 @@
+"""Measuring one call on one route: right first, then fast. Every refusal and failure is a row, not an exception."""
+
+import contextlib
+import dataclasses
+import math
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vkconv.backend.runtime import Executable, LiveDevice, Repeats, open_device
+from vkconv.bench.reference import Errors, Expected, compare, expected
+from vkconv.bench.rows import Check, Floors, Row
+from vkconv.check import call_graph, forcing, held_constant
+from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call
+from vkconv.plan.planner import Planned, plan
+from vkconv.route import Call, Params, choose
+
+# GPU time that one submission should take, so that submitting costs little beside it, and its most dispatches.
+_BATCH_US = 5000.0
+_BATCH_DISPATCHES = 512
+# A warm-up without a number ends when the medians of this many batches in a row agree within this ratio.
+_STABLE_BATCHES = 3
+_STABLE_RATIO = 1.02
+# Slow calls stop at this many runs, once they took this many times the least time.
+FEW_RUNS = 3
+PATIENCE = 4.0
+_THROTTLING_RATIO = 1.05
+_NOISY_PERCENT = 5.0
+_FEW_TICKS = 20
+# Copies of operands and outputs on the host while a call is checked: as drawn, in float64, staged, compared.
+_HOST_COPIES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchOptions:
+    """How to measure: at least ``min_time_s`` of GPU time and ``runs`` executions (`FEW_RUNS` where those take
+    longer than `PATIENCE` times the least time), after ``warmup`` executions (None: until stable)."""
+
+    min_time_s: float = 0.2
+    runs: int = 10
+    warmup: int | None = None
+    cooldown_s: float = 0.0
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Samples:
+    gpu_us: list[float]
+    submissions: int
+    wall_us: float
+    wall_repeated_us: float
+    overhead_us: float
+
+
+def measure(
+    call: Call,
+    route: str | None = None,
+    *,
+    params: Params | None = None,
+    device: str | int = "auto",
+    options: BenchOptions | None = None,
+    floors: Floors | None = None,
+) -> Row:
+    """Check a call on a route (None: the one that the planner takes) and time it: a row, whatever happens.
+
+    ``params`` are values for some parameters of the route; the others have their default.
+
+    Raises DeviceError when there is no device.
+    """
+    options = options or BenchOptions()
+    live = open_device(device)
+    op = OPS[call.op]
+    row = Row(call=format_call(call, OPS), op=op.name, route=route or "", given=dict(params or {}))
+    row.flops, row.bytes = op.flops(call), op.compulsory_bytes(call)
+    with _failures(row):
+        planned = _plan(row, call, route, live)
+        if planned is not None:
+            _measure(row, call, planned, live, options)
+            if row.us_median is not None:
+                _rate(row, floors)
+    return row
+
+
+def _plan(row: Row, call: Call, route: str | None, live: LiveDevice) -> Planned | None:
+    """The plan of a call, made without its weights; None, and the row says why, where there is nothing to run."""
+    op = OPS[call.op]
+    if not op.routes or all(spec.size == 0 for spec in call.outputs.values()):
+        row.check = "skipped"
+        row.why = "no output element" if op.routes else "nothing runs: the output is the input's bytes, or a constant"
+        return None
+    choice = choose(op.routes, call, live.device)
+    row.route, row.chosen = route or choice.route.name, route in (None, choice.route.name)
+    if route:
+        verdict = next((v for v in choice.verdicts if v.route.name == route), None)
+        if verdict is None or not verdict.allowed:
+            row.check = "refused"
+            names = ", ".join(r.name for r in op.routes)
+            row.why = (
+                f"it needs {verdict.refused_by}, and here it is {verdict.actual}"
+                if verdict
+                else f"{op.name} has no route {route!r}; it has {names}"
+            )
+            return None
+    _check_memory(row.bytes, live)
+    zeros = {n: np.broadcast_to(np.zeros((), s.dtype.numpy), s.dims) for n, s in call.operands.items() if s}
+    graph = call_graph(call, held_constant(zeros))
+    planned = plan(graph, live.device, forcing(route, row.given))
+    memory = planned.plan.memory
+    _check_memory(memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes, live)
+    node = planned.plan.nodes[0]
+    row.dispatches, row.params = node.dispatches, dict(node.params)
+    return planned
+
+
+def _measure(row: Row, call: Call, planned: Planned, live: LiveDevice, options: BenchOptions) -> None:
+    wanted = expected(call, options.seed)
+    compiled_us = live.compile_us
+    executable = Executable(planned.plan, live, held_constant(wanted.arrays), poison=True, timed_load=True)
+    try:
+        outputs = executable.run({name: wanted.arrays[name] for name in planned.plan.inputs})
+        row.us_compile = live.compile_us - compiled_us
+        row.us_prepack = executable.prepack_us if planned.plan.nodes[0].prepack_dispatches else None
+        if not _is_right(row, compare(call, [outputs[name] for name in call.outputs], wanted)):
+            return
+        time.sleep(options.cooldown_s)
+        samples = _sample(executable, row.dispatches, options)
+        if _is_right(row, _compare_again(executable, call, wanted)):
+            _summarise(row, samples, live.device.timestamp_period_ns)
+        else:
+            row.why = f"right at first, wrong when it was repeated: {row.why}"
+    finally:
+        executable.close()
+
+
+def _compare_again(executable: Executable, call: Call, wanted: Expected) -> Errors:
+    """The outputs as the last repeat left them: what only the first run over its inputs gets right is wrong."""
+    outputs: Sequence[Array] = [executable.peek(name) for name in call.outputs]
+    return compare(call, outputs, wanted)
+
+
+def _is_right(row: Row, errors: Errors) -> bool:
+    row.max_abs, row.max_rel, row.allowed = errors.max_abs, errors.max_rel, errors.allowed
+    if errors.problem:
+        row.check, row.why = "FAILED", errors.problem
+    return not errors.problem
+
+
+def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _Samples:
+    single = executable.repeat(1)
+    (first_us,), _ = single.run()
+    (second_us,), _ = single.run()  # the first one also pays for what a driver does late
+    guess_us = max(min(first_us, second_us), 1.0)
+    most = max(1, _BATCH_DISPATCHES // max(dispatches, 1))
+    size = min(most, max(1, round(_BATCH_US / guess_us)))
+    batch = executable.repeat(size) if size > 1 else single
+    _warm_up(batch, size, options)
+
+    least_us, gpu_us, walls_us = options.min_time_s * 1e6, [], []
+    started, submitted_us = time.perf_counter_ns(), 0.0
+    while True:
+        spans, wall_us = batch.run()
+        gpu_us += spans
+        walls_us.append(wall_us / size)
+        submitted_us += wall_us
+        enough = len(gpu_us) >= options.runs and submitted_us >= least_us
+        if enough or (len(gpu_us) >= FEW_RUNS and submitted_us >= PATIENCE * least_us):
+            break
+    overhead_us = ((time.perf_counter_ns() - started) / 1e3 - submitted_us) / len(gpu_us)
+    alone_us = walls_us if size == 1 else [single.run()[1] for _ in range(9)]
+    return _Samples(gpu_us, len(walls_us), statistics.median(alone_us), statistics.median(walls_us), overhead_us)
+
+
+def _warm_up(batch: Repeats, size: int, options: BenchOptions) -> None:
+    if options.warmup is not None:
+        for _ in range(math.ceil(options.warmup / size)):
+            batch.run()
+        return
+    medians: list[float] = []
+    ends = time.perf_counter() + options.min_time_s
+    while time.perf_counter() < ends:
+        medians.append(statistics.median(batch.run()[0]))
+        last = medians[-_STABLE_BATCHES:]
+        if len(last) == _STABLE_BATCHES and max(last) <= _STABLE_RATIO * min(last):
+            return
+
+
+def _summarise(row: Row, samples: _Samples, tick_ns: float) -> None:
+    values = np.array(samples.gpu_us)
+    # A clock that did not advance says: less than a tick.
+    median = max(float(np.median(values)), tick_ns / 1e3)
+    row.us_median, row.us_min, row.us_p90 = median, float(values.min()), float(np.percentile(values, 90))
+    row.us_spread_percent = 100 * float(np.median(np.abs(values - median))) / median
+    row.runs, row.submissions = len(values), samples.submissions
+    row.us_wall, row.us_wall_repeated = samples.wall_us, samples.wall_repeated_us
+    row.us_overhead = max(0.0, samples.overhead_us)
+    row.notes += notes(values, tick_ns)
+
+
+def notes(gpu_us: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]], tick_ns: float) -> list[str]:
+    """What to know about samples in the order they were taken: throttling, noise, a coarse clock."""
+    values = np.asarray(gpu_us, np.float64)
+    median = float(np.median(values))
+    third = len(values) // 3
+    said = []
+    if third >= FEW_RUNS:
+        first, last = float(np.median(values[:third])), float(np.median(values[-third:]))
+        if last > _THROTTLING_RATIO * first:
+            said.append(f"slowed down: the last third took {100 * (last / first - 1):.0f} % more than the first")
+    spread = 100 * float(np.median(np.abs(values - median))) / median if median else 0.0
+    if spread > _NOISY_PERCENT:
+        said.append(f"noisy: spread {spread:.0f} %")
+    if median * 1e3 < _FEW_TICKS * tick_ns:
+        said.append(f"short: the clock ticks every {tick_ns:g} ns")
+    return said
+
+
+def _rate(row: Row, floors: Floors | None) -> None:
+    assert row.us_median is not None
+    row.gflops = row.flops / row.us_median / 1e3
+    row.gbps = row.bytes / row.us_median / 1e3
+    if floors:
+        parts: Mapping[str, float] = {"fma": row.gflops / floors.fma_gflops, "copy": row.gbps / floors.copy_gbps}
+        row.bound = "fma" if parts["fma"] > parts["copy"] else "copy"
+        row.percent_of_floor = 100 * parts[row.bound]
+
+
+def _check_memory(nbytes: int, live: LiveDevice) -> None:
+    """Raise LimitError where a call that takes so many bytes cannot be held, by the device or by the host."""
+    heap = live.device.heap_bytes
+    if nbytes > heap:
+        raise LimitError(
+            f"it takes {bytes_str(nbytes)} ({nbytes} bytes), the largest heap of {live.device.name} has "
+            f"{bytes_str(heap)} ({heap} bytes)"
+        )
+    needed, free = _HOST_COPIES * nbytes, available_bytes()
+    if free is not None and needed > free:
+        raise LimitError(
+            f"checking it takes about {bytes_str(needed)} ({needed} bytes) of host memory, of which "
+            f"{bytes_str(free)} ({free} bytes) are free"
+        )
+
+
+def available_bytes() -> int | None:
+    """Host memory that can still be had, or None where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+@contextlib.contextmanager
+def _failures(row: Row) -> Iterator[None]:
+    """Write what went wrong into the row instead of raising it."""
+
+    def failed(check: Check, error: BaseException) -> None:
+        row.check, row.why = check, " ".join(str(error).split())
+
+    try:
+        yield
+    except (RouteError, UsageError) as error:  # the second for a parameter
+        failed("refused", error)
+    except (LimitError, MemoryError) as error:
+        failed("skipped", error)
+    except DeviceError as error:
+        failed("skipped" if hasattr(error.__cause__, "requested_bytes") else "error", error)
+    except (VkconvError, IndexError, ValueError) as error:  # the last two: inputs that a reference refuses
+        failed("error", error)

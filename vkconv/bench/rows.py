@@ -1,0 +1,238 @@
+"""What a benchmark says: one row per call and route under a header of conditions, as files of several formats."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from vkconv.core import ModelError, UsageError, atomic_write, did_you_mean
+from vkconv.table import Column, Table
+
+SCHEMA = "vkconv.bench/1"
+
+Check = Literal["ok", "FAILED", "refused", "skipped", "no op", "error"]
+"""``ok`` or ``FAILED`` against the reference; ``refused`` by a need of the route; ``skipped`` because it is too large,
+or has nothing to run; ``no op`` that could compute it; ``error`` of the device, the driver or a shader."""
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the device itself was measured to do: bytes read and written by a copy, and f32 multiply-adds (2 FLOP)."""
+
+    copy_gbps: _Positive
+    fma_gflops: _Positive
+
+
+class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One call on one route. Times are GPU microseconds of one execution unless they say wall; None: not measured.
+
+    ``params`` are the parameters of the route, ``given`` those that were asked for. ``us_spread_percent`` is the
+    median absolute deviation over the median of ``runs`` executions, made in so many ``submissions``. ``us_wall`` is
+    a submission of one execution, ``us_wall_repeated`` an execution's share of a submission of many. ``gflops`` and
+    ``gbps`` count the op's arithmetic and compulsory bytes; ``percent_of_floor`` is how near the median comes to what
+    the slower of the two takes at the device's measured floors, and ``bound`` names it. ``max_rel`` and ``allowed``
+    are relative to the reference's largest element. ``us_overhead`` is what the tool itself took for each execution.
+    ``chosen`` marks the route that the planner takes, ``best`` the fastest right one.
+    """
+
+    call: str
+    op: str
+    route: str = ""
+    params: dict[str, int] = {}
+    given: dict[str, int] = {}
+    count: Annotated[int, msgspec.Meta(ge=1)] = 1
+    chosen: bool = False
+    best: bool = False
+    check: Check = "ok"
+    why: str = ""
+    us_median: _Positive | None = None
+    us_min: _NotNegative | None = None
+    us_p90: _NotNegative | None = None
+    us_spread_percent: _NotNegative | None = None
+    runs: _Count = 0
+    submissions: _Count = 0
+    us_wall: _NotNegative | None = None
+    us_wall_repeated: _NotNegative | None = None
+    gflops: _NotNegative | None = None
+    gbps: _NotNegative | None = None
+    percent_of_floor: _NotNegative | None = None
+    bound: Literal["", "fma", "copy"] = ""
+    max_abs: _NotNegative | None = None
+    max_rel: _NotNegative | None = None
+    allowed: _NotNegative | None = None
+    dispatches: _Count = 0
+    us_prepack: _NotNegative | None = None
+    us_compile: _NotNegative | None = None
+    us_overhead: _NotNegative | None = None
+    flops: _Count = 0
+    bytes: _Count = 0
+    notes: list[str] = []
+
+    @property
+    def ok(self) -> bool:
+        """Right, and measured."""
+        return self.check == "ok" and self.us_median is not None
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP per compulsory byte."""
+        return self.flops / self.bytes if self.bytes else None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What a row of another result must share to be compared with this one: call, route and given parameters."""
+        return self.call, self.route, params_str(self.given)
+
+
+def params_str(params: Mapping[str, int]) -> str:
+    """Parameters as one text: ``channels=16 local=8``."""
+    return " ".join(f"{name}={value}" for name, value in sorted(params.items()))
+
+
+class Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The conditions of a result. ``options`` are those of the measurement, ``forced`` the routes asked for."""
+
+    device: str
+    device_key: str
+    driver: str
+    vulkan: str
+    versions: dict[str, str]
+    date: str
+    calls: str
+    options: dict[str, str | float | int | None]
+    forced: dict[str, str]
+    quirks: list[str]
+    floors: Floors | None = None
+    expected_s: float = 0.0
+    elapsed_s: float = 0.0
+    incomplete: bool = False
+
+
+class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A header and its rows; `write_result` and `read_result` keep it in files."""
+
+    schema: Literal["vkconv.bench/1"] = "vkconv.bench/1"
+    header: Header
+    rows: list[Row]
+
+
+# The columns of every form but JSON, which has all fields; names are the fields' own.
+_COLUMNS: tuple[tuple[Column, Callable[[Row], object]], ...] = (
+    (Column("call"), lambda r: r.call),
+    (Column("count"), lambda r: r.count),
+    (Column("route"), lambda r: r.route + "*" * r.best),
+    (Column("params"), lambda r: params_str(r.params)),
+    (Column("us_median"), lambda r: r.us_median),
+    (Column("us_min"), lambda r: r.us_min),
+    (Column("us_p90"), lambda r: r.us_p90),
+    (Column("us_spread_percent", digits=2), lambda r: r.us_spread_percent),
+    (Column("us_wall"), lambda r: r.us_wall),
+    (Column("gflops"), lambda r: r.gflops),
+    (Column("gbps"), lambda r: r.gbps),
+    (Column("percent_of_floor", digits=3), lambda r: r.percent_of_floor),
+    (Column("max_abs", digits=2), lambda r: r.max_abs),
+    (Column("max_rel", digits=2), lambda r: r.max_rel),
+    (Column("allowed", digits=2), lambda r: r.allowed),
+    (Column("check"), lambda r: r.check),
+    (Column("dispatches"), lambda r: r.dispatches),
+    (Column("us_prepack"), lambda r: r.us_prepack),
+    (Column("notes"), lambda r: "; ".join([*filter(None, [r.why]), *r.notes])),
+)
+# Columns that say nothing where every row has this value are left out, on screen and in files alike.
+_QUIET: Mapping[str, object] = {"count": 1, "params": "", "us_prepack": None}
+
+
+def result_table(result: Result) -> Table:
+    """The rows as a table; a star marks the best route of each call that has several right ones."""
+    cells = [[value(row) for _, value in _COLUMNS] for row in result.rows]
+    shown = [
+        i
+        for i, (column, _) in enumerate(_COLUMNS)
+        if column.name not in _QUIET or any(line[i] != _QUIET[column.name] for line in cells)
+    ]
+    return Table("", [_COLUMNS[i][0] for i in shown], [[line[i] for i in shown] for line in cells])
+
+
+def header_lines(header: Header) -> list[str]:
+    """The conditions as lines for people."""
+    floors = header.floors
+    options = ", ".join(f"{name} {value}" for name, value in header.options.items() if value is not None)
+    forced = ", ".join(f"{op}={route}" for op, route in header.forced.items())
+    return [
+        f"{header.device}, driver {header.driver}, Vulkan {header.vulkan}",
+        f"{' '.join(f'{name} {version}' for name, version in header.versions.items())}, {header.date}",
+        f"{header.calls}; {options}" + (f"; routes {forced}" if forced else ""),
+        f"quirks: {', '.join(header.quirks) or 'none'}",
+        *([f"floors: copy {floors.copy_gbps:.4g} GB/s, f32 FMA {floors.fma_gflops:.4g} GFLOP/s"] if floors else []),
+        *(["INCOMPLETE: interrupted before all rows were measured"] if header.incomplete else []),
+    ]
+
+
+def mark_best(rows: Iterable[Row]) -> None:
+    """Mark the fastest right row of each call that several routes compute."""
+    by_call: dict[str, list[Row]] = {}
+    for row in rows:
+        row.best = False
+        if row.ok:
+            by_call.setdefault(row.call, []).append(row)
+    for same in by_call.values():
+        if len(same) > 1:
+            min(same, key=lambda r: r.us_median or 0.0).best = True
+
+
+def check_targets(paths: Iterable[Path]) -> None:
+    """UsageError for a file whose suffix names no format, or that is there twice."""
+    seen: set[Path] = set()
+    for path in paths:
+        if path.suffix not in _WRITERS:
+            known = ", ".join(_WRITERS)
+            raise UsageError(f"-o {path}: no format for {path.suffix!r}{did_you_mean(path.suffix, _WRITERS)}; {known}")
+        if path in seen:
+            raise UsageError(f"-o {path}: the file is there twice")
+        seen.add(path)
+
+
+def write_result(result: Result, paths: Sequence[Path]) -> None:
+    """Write a result to files of the formats their suffixes name, each whole or not at all."""
+    check_targets(paths)
+    for path in paths:
+        _WRITERS[path.suffix](result, path)
+
+
+def read_result(path: Path) -> Result:
+    """A result from its JSON file. Raises ModelError naming the file and the place in it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Result)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelError(f"{path} is no result of vkconv bench ({SCHEMA}): {error}") from None
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def _write_json(result: Result, path: Path) -> None:
+    _write(path, msgspec.json.format(msgspec.json.encode(result), indent=1).decode() + "\n")
+
+
+def _write_csv(result: Result, path: Path) -> None:
+    _write(path, result_table(result).to_csv())
+
+
+def _write_markdown(result: Result, path: Path) -> None:
+    lines = "\n".join(f"- {line}" for line in header_lines(result.header))
+    _write(path, f"{lines}\n\n{result_table(result).to_markdown()}\n")
+
+
+_WRITERS: Mapping[str, Callable[[Result, Path], Any]] = {
+    ".json": _write_json,
+    ".csv": _write_csv,
+    ".md": _write_markdown,
+}
