@@ -40,7 +40,9 @@ def rows_of(text, device, *routes, options=QUICK):
     return list(run_tasks(tasks, device=device, options=options, floors=floors(open_device(device))))
 
 
-@pytest.mark.parametrize("text", [CONV, "matmul:a=33x40,b=40x35,bias=35", "softmax:x=5x70", "split:x=7x6,axis=1,num_outputs=2"])
+@pytest.mark.parametrize(
+    "text", [CONV, "matmul:a=33x40,b=40x35,bias=35", "softmax:x=5x70", "split:x=7x6,axis=1,num_outputs=2"]
+)
 def test_every_route_has_a_row_that_is_right_or_says_why_not(text, device):
     rows = rows_of(text, device, "all")
     assert [row.route for row in rows] == [r.name for r in OPS[rows[0].op].routes]

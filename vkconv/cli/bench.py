@@ -108,7 +108,7 @@ def bench(
     sizes = parse_local(local)
     options = BenchOptions(min_time, runs, warmup, cooldown, seed)
     live = open_device(device)
-    entries = _entries(targets or [], suites or [], _dtype(dtype), live, shapes or [])
+    entries = read_entries(targets or [], suites or [], _dtype(dtype), live, shapes or [])
     swept = list(filter(None, sweep.split(",")))
     wanted = Routes.parse([*(routes or []), *(["all"] if "route" in swept else [])], entries)
     params = [name for name in swept if name != "route"]
@@ -184,9 +184,13 @@ def compare(
         raise typer.Exit(1)
 
 
-def _entries(
+def read_entries(
     targets: Sequence[str], suites: Sequence[str], dtype: DType | None, live: "LiveDevice", shapes: Sequence[str]
 ) -> "list[Entry]":
+    """The calls that targets (calls, MIOpenDriver lines, models) and suites stand for, each once.
+
+    Raises UsageError for what is none of them, and for a suite with a line that is wrong.
+    """
     from vkconv.bench.miopen import is_miopen
     from vkconv.bench.suites import is_call, merge, model_entries, parse_entries, read_suite, shipped_suites
     from vkconv.graph import load_model

@@ -92,15 +92,24 @@ def merge_tables(first: MeasuredTable, second: MeasuredTable) -> MeasuredTable:
     return msgspec.structs.replace(newer, rows=dict(sorted(rows.items())))
 
 
-def find_measured(device: Device) -> Mapping[str, tuple[Candidate, ...]]:
-    """What is known of a device by call string: the user's own table, or the file that VKCONV_MEASURED names.
-
-    Empty where there is none, and where VKCONV_MEASURED is ``off``. A table that cannot be read, or that is of
-    another device or driver, is reported by a VkconvWarning and ignored: a table is never worth an error.
-    """
+def measured_path(device: Device) -> Path | None:
+    """The table that plans on a device use: the one that VKCONV_MEASURED names unless it is ``off``, or the user's
+    own; None where there is none."""
     named = os.environ.get(VARIABLE, "")
-    path = Path(named).expanduser() if named else table_path(device)
-    if named == "off" or not (named or path.exists()):
+    if named:
+        return None if named == "off" else Path(named).expanduser()
+    path = table_path(device)
+    return path if path.exists() else None
+
+
+def find_measured(device: Device) -> Mapping[str, tuple[Candidate, ...]]:
+    """What is known of a device by call string, from the table at `measured_path`; empty where there is none.
+
+    A table that cannot be read, or that is of another device or driver, is reported by a VkconvWarning and ignored:
+    a table is never worth an error.
+    """
+    path = measured_path(device)
+    if path is None:
         return {}
     try:
         table = read_table(path)
