@@ -21,14 +21,15 @@ from vkconv.plan.planner import Planned, plan
 from vkconv.route import Call, Params, choose
 
 # GPU time that one submission should take, so that submitting costs little beside it, and its most dispatches.
-_BATCH_US = 5000.0
+BATCH_US = 5000.0
 _BATCH_DISPATCHES = 512
 # A warm-up without a number ends when the medians of this many batches in a row agree within this ratio.
 _STABLE_BATCHES = 3
 _STABLE_RATIO = 1.02
 # Slow calls stop at this many runs, once they took this many times the least time.
-FEW_RUNS = 3
-PATIENCE = 4.0
+FEW_RUNS, PATIENCE = 3, 4.0
+# Submissions of one execution, where more than one fits, for the wall time of such.
+ALONE_RUNS = 9
 _THROTTLING_RATIO = 1.05
 _NOISY_PERCENT = 5.0
 _FEW_TICKS = 20
@@ -156,22 +157,24 @@ def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _
     (second_us,), _ = single.run()  # the first one also pays for what a driver does late
     guess_us = max(min(first_us, second_us), 1.0)
     most = max(1, _BATCH_DISPATCHES // max(dispatches, 1))
-    size = min(most, max(1, round(_BATCH_US / guess_us)))
+    size = min(most, max(1, round(BATCH_US / guess_us)))
     batch = executable.repeat(size) if size > 1 else single
     _warm_up(batch, size, options)
 
     least_us, gpu_us, walls_us = options.min_time_s * 1e6, [], []
-    started, submitted_us = time.perf_counter_ns(), 0.0
+    turns_us, submitted_us = [], 0.0
     while True:
+        started = time.perf_counter_ns()
         spans, wall_us = batch.run()
         gpu_us += spans
         walls_us.append(wall_us / size)
         submitted_us += wall_us
+        turns_us.append((time.perf_counter_ns() - started) / 1e3 - wall_us)
         enough = len(gpu_us) >= options.runs and submitted_us >= least_us
         if enough or (len(gpu_us) >= FEW_RUNS and submitted_us >= PATIENCE * least_us):
             break
-    overhead_us = ((time.perf_counter_ns() - started) / 1e3 - submitted_us) / len(gpu_us)
-    alone_us = walls_us if size == 1 else [single.run()[1] for _ in range(9)]
+    alone_us = walls_us if size == 1 else [single.run()[1] for _ in range(ALONE_RUNS)]
+    overhead_us = statistics.median(turns_us) / size
     return _Samples(gpu_us, len(walls_us), statistics.median(alone_us), statistics.median(walls_us), overhead_us)
 
 
