@@ -22,6 +22,7 @@ from vkconv.bench.rows import (
     mark_best,
     read_result,
     result_table,
+    screen_tables,
     write_result,
 )
 from vkconv.bench.runner import Routes, Speeds, Task, expected_s, make_tasks
@@ -93,7 +94,14 @@ def test_every_format_has_the_columns_of_the_screen(tmp_path):
     markdown = paths[1].read_text()
     assert f"| {' | '.join(names)} |" in markdown and "direct_tile*" in markdown and "Some GPU" in markdown
     fields = json.loads(paths[2].read_text())["rows"][0]
-    assert set(names) <= fields.keys()
+    assert fields.keys() == set(Row.__struct_fields__)
+
+
+def test_on_screen_the_routes_of_a_call_are_side_by_side():
+    several = result(row(), row(50.0, "direct_tile"), row(7.0, call="relu:x=3"))
+    tables = screen_tables(several)
+    assert [(t.title, len(t.cells)) for t in tables] == [(CALL, 2), ("relu:x=3", 1)]
+    assert [c.name for c in result_table(several).columns] == ["call", *(c.name for c in tables[0].columns)]
 
 
 def test_columns_that_say_nothing_are_left_out():
@@ -171,7 +179,7 @@ def test_slowing_down_and_noise_are_noted():
     steady = np.full(90, 100.0)
     assert notes(steady, 1.0) == []
     slowing = steady + np.repeat([0, 2, 8], 30)
-    assert any("8 % more than the first" in n for n in notes(slowing, 1.0))
+    assert "slowed down by 8 %" in notes(slowing, 1.0)
     assert not any("slowed" in n for n in notes(slowing[::-1], 1.0))
     noisy = steady + np.tile([-20.0, 0.0, 20.0], 30)
     assert notes(noisy, 1.0) == ["noisy: spread 20 %"]

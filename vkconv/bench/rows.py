@@ -120,41 +120,56 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     rows: list[Row]
 
 
-# The columns of every form but JSON, which has all fields; names are the fields' own.
+# The columns of every form but JSON, which has all fields under their own names.
 _COLUMNS: tuple[tuple[Column, Callable[[Row], object]], ...] = (
     (Column("call"), lambda r: r.call),
     (Column("count"), lambda r: r.count),
     (Column("route"), lambda r: r.route + "*" * r.best),
-    (Column("params"), lambda r: params_str(r.params)),
-    (Column("us_median"), lambda r: r.us_median),
-    (Column("us_min"), lambda r: r.us_min),
-    (Column("us_p90"), lambda r: r.us_p90),
-    (Column("us_spread_percent", digits=2), lambda r: r.us_spread_percent),
-    (Column("us_wall"), lambda r: r.us_wall),
-    (Column("gflops"), lambda r: r.gflops),
-    (Column("gbps"), lambda r: r.gbps),
-    (Column("percent_of_floor", digits=3), lambda r: r.percent_of_floor),
-    (Column("max_abs", digits=2), lambda r: r.max_abs),
-    (Column("max_rel", digits=2), lambda r: r.max_rel),
+    (Column("given"), lambda r: params_str(r.given)),
+    (Column("us"), lambda r: r.us_median),
+    (Column("us min"), lambda r: r.us_min),
+    (Column("us p90"), lambda r: r.us_p90),
+    (Column("spread %", digits=2), lambda r: r.us_spread_percent),
+    (Column("us wall"), lambda r: r.us_wall),
+    (Column("GFLOP/s"), lambda r: r.gflops),
+    (Column("GB/s"), lambda r: r.gbps),
+    (Column("floor %", digits=3), lambda r: r.percent_of_floor),
+    (Column("max abs", digits=2), lambda r: r.max_abs),
+    (Column("max rel", digits=2), lambda r: r.max_rel),
     (Column("allowed", digits=2), lambda r: r.allowed),
     (Column("check"), lambda r: r.check),
-    (Column("dispatches"), lambda r: r.dispatches),
-    (Column("us_prepack"), lambda r: r.us_prepack),
+    (Column("disp."), lambda r: r.dispatches),
+    (Column("us prepack"), lambda r: r.us_prepack),
     (Column("notes"), lambda r: "; ".join([*filter(None, [r.why]), *r.notes])),
 )
-# Columns that say nothing where every row has this value are left out, on screen and in files alike.
-_QUIET: Mapping[str, object] = {"count": 1, "params": "", "us_prepack": None}
+# Columns where every row has this value are left out, on screen and in files alike.
+_QUIET: Mapping[str, object] = {"count": 1, "given": "", "us prepack": None, "notes": ""}
 
 
 def result_table(result: Result) -> Table:
     """The rows as a table; a star marks the best route of each call that has several right ones."""
-    cells = [[value(row) for _, value in _COLUMNS] for row in result.rows]
-    shown = [
-        i
-        for i, (column, _) in enumerate(_COLUMNS)
-        if column.name not in _QUIET or any(line[i] != _QUIET[column.name] for line in cells)
+    columns = _shown(result.rows)
+    return Table("", [column for column, _ in columns], [[value(row) for _, value in columns] for row in result.rows])
+
+
+def screen_tables(result: Result) -> list[Table]:
+    """The same for a screen, which is too narrow for calls in a column: a table for each, titled by it."""
+    by_call: dict[str, list[Row]] = {}
+    for row in result.rows:
+        by_call.setdefault(row.call, []).append(row)
+    columns = [(column, value) for column, value in _shown(result.rows) if column.name != "call"]
+    return [
+        Table(call, [column for column, _ in columns], [[value(row) for _, value in columns] for row in rows])
+        for call, rows in by_call.items()
     ]
-    return Table("", [_COLUMNS[i][0] for i in shown], [[line[i] for i in shown] for line in cells])
+
+
+def _shown(rows: Sequence[Row]) -> list[tuple[Column, Callable[[Row], object]]]:
+    return [
+        (column, value)
+        for column, value in _COLUMNS
+        if column.name not in _QUIET or any(value(row) != _QUIET[column.name] for row in rows)
+    ]
 
 
 def header_lines(header: Header) -> list[str]:

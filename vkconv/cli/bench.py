@@ -83,7 +83,7 @@ def bench(
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the inputs.")] = 0,
     outputs: Annotated[
         list[Path] | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Save as .json, .csv or .md; repeat for several."),
+        typer.Option("-o", "--output", metavar="FILE", help="Save as .json, .csv, .md or .html; repeat for several."),
     ] = None,
 ) -> None:
     """Measure single calls: each is checked against its float64 reference first, then timed on the GPU's own clock.
@@ -92,12 +92,12 @@ def bench(
 
     Examples: vkconv bench conv2d:x=1x64x56x56,w=64x64x3x3,p=1 --route all,
     vkconv bench --suite peers --sweep route,local,
-    vkconv bench --suite resnet50 -o before.json -o before.md, vkconv bench 'convfp16 -n 16 -c 16 ... -F 1' --dtype f32
+    vkconv bench --suite resnet50 -o before.json -o before.html, vkconv bench 'conv -n 16 -c 16 ... -F 1' --dtype f16
     """
     from vkconv.backend.runtime import open_device
     from vkconv.bench.calibrate import floors as measure_floors
     from vkconv.bench.engine import BenchOptions
-    from vkconv.bench.rows import Result, check_targets, header_lines, mark_best, result_table, write_result
+    from vkconv.bench.rows import Result, check_targets, header_lines, mark_best, screen_tables, write_result
     from vkconv.bench.runner import Routes, expected_s, make_tasks, probe, run_tasks
 
     for name, seconds, least in (("--min-time", min_time, 1e-4), ("--cooldown", cooldown, 0.0)):
@@ -132,7 +132,7 @@ def bench(
     mark_best(rows)
     live.save_pipeline_cache()
     result = Result(header=header, rows=rows)
-    show(*header_lines(header), result_table(result), *_legend(rows))
+    show(*header_lines(header), *screen_tables(result), *_legend(rows))
     for path in paths:
         with file_errors(path):
             write_result(result, [path])
