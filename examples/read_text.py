@@ -23,7 +23,7 @@ import numpy.typing as npt
 from vkconv.core import UsageError, VkconvError, atomic_write
 from vkconv.graph import load_model
 from vkconv.graph.vkc import save_vkc
-from vkconv.session import load, profile_table
+from vkconv.session import load
 from vkconv.table import Column, Table
 
 TEXT = "Region-based segmentation"
@@ -32,6 +32,8 @@ TOP, BOTTOM, LEFT, RIGHT = 9, 35, 2, 300
 # The recogniser takes lines of this height, padded on the right to at least this width.
 HEIGHT, MIN_WIDTH = 48, 320
 MAX_RELATIVE_DIFFERENCE = 1e-3
+# The first one also records commands with timestamps, which the median of three leaves out.
+PROFILED_RUNS = 3
 
 Floats = npt.NDArray[np.float32]
 
@@ -118,11 +120,7 @@ def main(options: argparse.Namespace) -> int:
                 session.run({"x": x})
                 steady_us.append((time.perf_counter_ns() - started) / 1e3)
             begin("profile")
-            session.measure({"x": x})  # the first one also records the commands with timestamps
-            started = time.perf_counter_ns()
-            _, timing = session.measure({"x": x})
-            call_us = (time.perf_counter_ns() - started) / 1e3
-            profile = profile_table(session.plan, timing)
+            profile = session.profile({"x": x}, PROFILED_RUNS)
             begin("compare")
             expected = onnxruntime_output(model, x)
             text, device, timings = decode(y, session.metadata["character"]), session.device, session.timings
@@ -134,14 +132,13 @@ def main(options: argparse.Namespace) -> int:
         "first run": timings.first_run_us,
         "steady": statistics.median(steady_us),
     }
-    rows_us = sum(row["time"] for row in profile.rows)
     show(f"text: {text}")
     show(f"device: {device.name}, driver {device.driver}, Vulkan {device.api_version}")
     show(Table("", (Column("stage"), Column("time", unit="ms")), [(s, us / 1e3) for s, us in stages.items()]))
     print(f"steady: median of {len(steady_us)} runs, {min(steady_us) / 1e3:.4g} to {max(steady_us) / 1e3:.4g} ms\n")
-    show(profile)
-    print(f"the rows sum to {rows_us:.1f} us; the run took {timing.wall_us:.1f} us of wall time")
-    print(f"(a clock around that call, which also checks inputs and reads timestamps, says {call_us:.1f} us)\n")
+    show(profile.nodes)
+    show(profile.ops)
+    print(f"{profile.note}\n")
     print(
         f"largest difference to ONNX Runtime: {difference:.2e} of its largest value (limit {MAX_RELATIVE_DIFFERENCE:g})"
     )
@@ -152,9 +149,7 @@ def main(options: argparse.Namespace) -> int:
             "device": {"name": device.name, "driver": device.driver, "vulkan": device.api_version},
             "stages_us": stages,
             "steady_us": steady_us,
-            "wall_us": timing.wall_us,
-            "call_us": call_us,
-            "profile": profile.rows,
+            "profile": profile.data(),
             "relative_difference": difference,
         }
         try:

@@ -12,16 +12,18 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.backend.runtime import Executable, LiveDevice, Timing, open_device
-from vkconv.core import Array, InputError, Shape, VkconvError, did_you_mean, shape_str
+from vkconv.backend.runtime import Executable, LiveDevice, Weights, open_device
+from vkconv.core import Array, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph, TensorSpec, load_model
 from vkconv.plan.explain import explain_plan
 from vkconv.plan.measured import find_measured
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Options, plan
+from vkconv.plan.profile import Profile
+from vkconv.plan.timing import Span, Timing, spanning
 from vkconv.route import Params
-from vkconv.table import Column, Table
+from vkconv.table import Table
 
 # Plans kept for different input shapes; the least recently used one goes first.
 MAX_PLANS = 8
@@ -40,8 +42,9 @@ class Session:
     """A graph on a device. Use it as a context manager, or call `close` when done.
 
     Runs from several threads are legal and take turns. Where the graph has symbolic dimensions, the first run
-    with new shapes makes a plan, and the session keeps the graph (from a ``.vkc`` file: memory-mapped, so the
-    weights take no host memory of their own); otherwise the host copy of the weights is dropped.
+    with new shapes makes a plan, which finds the weights of earlier ones on the device, and the session keeps the
+    graph (from a ``.vkc`` file: memory-mapped, so that they take no host memory of their own); otherwise the host
+    copy of the weights is dropped.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Session:
     ) -> None:
         started = time.perf_counter_ns()
         self.timings = Timings()
+        self._opened: list[Span] = []
         self.name = graph.name
         self.inputs: Mapping[str, TensorSpec] = dict(graph.inputs)
         self.outputs: tuple[str, ...] = graph.outputs
@@ -63,11 +67,13 @@ class Session:
         self._poison = poison
         self._lock = threading.RLock()
         self._closed = False
-        self._live: LiveDevice = open_device(device)
+        with spanning(self._opened, "open device"):
+            self._live: LiveDevice = open_device(device)
         if options.measured is None:
             options = dataclasses.replace(options, measured=find_measured(self._live.device))
         self._options = options
         self._executables: OrderedDict[tuple[Shape, ...], Executable] = OrderedDict()
+        self._weights = Weights()
         self._graph: Graph | None = graph
         if graph.is_static or shapes is not None:
             self._prepare(shapes or {})
@@ -97,29 +103,48 @@ class Session:
 
         ``inputs`` maps every input name to an array of the right shape and dtype (any memory order or byte
         order); the result maps every output name to a new array. Raises InputError for inputs that do not fit,
-        naming name, shape and dtype, and DeviceError when the device fails or ``timeout_s`` passes.
+        naming name, shape and dtype, and DeviceError when the device fails or ``timeout_s`` passes (waiting for a
+        run before that timed out counts too).
         """
+        timeout_ns = _timeout_ns(timeout_s)
         with self._lock:
             arrays = self._checked(inputs)
             executable = self._prepare({name: array.shape for name, array in arrays.items()})
             first = self.timings.first_run_us == 0.0
             started = time.perf_counter_ns()
-            outputs = executable.run(arrays, None if timeout_s is None else int(timeout_s * 1e9))
+            outputs = executable.run(arrays, timeout_ns)
             if first:
                 self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
             return outputs
 
-    def measure(self, inputs: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], Timing]:
-        """One inference with GPU timestamps: the outputs, and where the wall time went."""
+    @property
+    def spans(self) -> list[Span]:
+        """What the host did to get ready, for the latest shapes: reading, planning, allocating, compiling."""
         with self._lock:
-            arrays = self._checked(inputs)
-            return self._prepare({name: array.shape for name, array in arrays.items()}).profile(arrays)
+            self._check_open()
+            latest = next(reversed(self._executables.values()), None)
+            return [*self._opened, *(latest.spans if latest else ())]
 
-    def profile(self, inputs: Mapping[str, npt.ArrayLike]) -> Table:
-        """Where one run's wall time goes, node by node: route, microseconds, share; the rows sum to the wall time."""
+    def measure(self, inputs: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], Timing]:
+        """One inference with GPU timestamps: the same outputs as `run` gives, and where the wall time went."""
+        with self._lock:
+            started = time.perf_counter_ns()
+            arrays = self._checked(inputs)
+            executable = self._prepare({name: array.shape for name, array in arrays.items()})
+            outputs, timing = executable.profile(arrays)
+            return outputs, dataclasses.replace(timing, call_us=(time.perf_counter_ns() - started) / 1e3)
+
+    def profile(self, inputs: Mapping[str, npt.ArrayLike], runs: int = 1) -> Profile:
+        """Where the wall time of a run goes, by node and by op type; the rows sum to the wall time.
+
+        Of several ``runs`` it shows the one whose wall time is the median. Raises UsageError for no run at all,
+        and what `run` raises.
+        """
+        if runs < 1:
+            raise UsageError(f"cannot profile {runs} runs: runs must be at least 1")
         with self._lock:  # another thread's shapes would make another plan the latest
-            _, timing = self.measure(inputs)
-            return profile_table(self.plan, timing)
+            timings = [self.measure(inputs)[1] for _ in range(runs)]
+            return Profile(self.plan, timings)
 
     def explain(self) -> Table:
         """Which route each node takes and why."""
@@ -147,6 +172,7 @@ class Session:
                 for executable in self._executables.values():
                     executable.close()
                 self._executables.clear()
+                self._weights = Weights()
                 self._graph = None
 
     def __enter__(self) -> Self:
@@ -205,12 +231,16 @@ class Session:
         executable = self._executables.get(key)
         if executable is None:
             assert self._graph is not None  # a static graph was prepared when the session was made
-            planned = plan(self._graph, self._live.device, self._options, shapes)
-            compiled_before = self._live.compile_us
-            executable = Executable(planned.plan, self._live, planned.constants, self._poison)
-            self.timings.compile_us += self._live.compile_us - compiled_before
+            spans: list[Span] = []
+            resident = None if self._graph.is_static else self._weights.regions
+            with spanning(spans, "plan"):
+                planned = plan(self._graph, self._live.device, self._options, shapes, resident)
             while len(self._executables) >= MAX_PLANS:
                 self._executables.popitem(last=False)[1].close()
+            compiled_us = self._live.compile_us
+            executable = Executable(planned.plan, self._live, planned.constants, self._poison, weights=self._weights)
+            self.timings.compile_us += self._live.compile_us - compiled_us
+            executable.spans[:0] = spans
             self._executables[key] = executable
         self._executables.move_to_end(key)
         return executable
@@ -239,33 +269,22 @@ def load(
         options = dataclasses.replace(options, routes={**options.routes, **routes})
     if params:
         options = dataclasses.replace(options, params={**options.params, **params})
-    started = time.perf_counter_ns()
-    graph = source if isinstance(source, Graph) else load_model(source)
-    read_us = (time.perf_counter_ns() - started) / 1e3
+    spans: list[Span] = []
+    if isinstance(source, Graph):
+        graph = source
+    else:
+        with spanning(spans, "load model"):
+            graph = load_model(source)
     session = Session(graph, device, shapes=shapes, options=options)
-    session.timings.load_us += read_us
+    session.timings.load_us += sum(span.us for span in spans)
+    session._opened[:0] = spans
     return session
 
 
-def profile_table(plan: Plan, timing: Timing) -> Table:
-    """The rows of `Session.profile`: host writing, copies, nodes in order, submitting and waiting, host reading."""
-    routes = {node.name: (node.call.op, node.route) for node in plan.nodes}
-    rows: list[tuple[object, ...]] = []
-
-    def row(name: str, op: str, route: str, us: float) -> None:
-        rows.append((name, op, route, us, 100 * us / timing.wall_us))
-
-    row("write inputs", "host", "memcpy", timing.write_us)
-    for name, us in timing.gpu_us.items():
-        op, route = routes.get(name, ("copy", "transfer"))
-        row(name, op, route, us)
-    row("submit and wait", "host", "queue", timing.submit_us)
-    row("read outputs", "host", "memcpy", timing.read_us)
-    columns = (
-        Column("node"),
-        Column("op"),
-        Column("route"),
-        Column("time", unit="us"),
-        Column("share", unit="%", digits=3),
-    )
-    return Table(f"{plan.graph} on {plan.device.name}: {timing.wall_us:.0f} us", columns, rows)
+def _timeout_ns(timeout_s: float | None) -> int | None:
+    """Nanoseconds of a time-out, as long as Vulkan can wait; InputError for what is no length of time."""
+    if timeout_s is None:
+        return None
+    if not isinstance(timeout_s, int | float) or not timeout_s >= 0:
+        raise InputError(f"timeout_s is {timeout_s!r}; give a number of seconds, 0 or more")
+    return min(int(min(timeout_s, 1e10) * 1e9), (1 << 63) - 1)

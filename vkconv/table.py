@@ -60,7 +60,7 @@ class Table:
         """Plain text in aligned columns."""
         lines = [[c.heading for c in self.columns], *self._texts()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        pads = [_PADS[align] for align in self._aligns()]
+        pads = [_PADS[align] for align in self.aligns]
         texts = ["  ".join(pad(t, w) for pad, t, w in zip(pads, line, widths, strict=True)).rstrip() for line in lines]
         rule = "  ".join("-" * width for width in widths)
         return "\n".join([*filter(None, [self.title]), texts[0], rule, *texts[1:]])
@@ -68,7 +68,7 @@ class Table:
     def to_markdown(self) -> str:
         """A pipe table, with the title in bold above it."""
         lines = [[c.heading for c in self.columns], *self._texts()]
-        marks = ["--:" if align == "right" else "---" for align in self._aligns()]
+        marks = ["--:" if align == "right" else "---" for align in self.aligns]
         escaped = [[text.replace("|", r"\|") for text in line] for line in lines]
         rows = [f"| {' | '.join(line)} |" for line in (escaped[0], marks, *escaped[1:])]
         return "\n".join([*([f"**{self.title}**", ""] if self.title else []), *rows])
@@ -89,7 +89,7 @@ class Table:
 
         title = Text(self.title) if self.title else None
         table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-        for column, align in zip(self.columns, self._aligns(), strict=True):
+        for column, align in zip(self.columns, self.aligns, strict=True):
             table.add_column(Text(column.heading), justify=align, overflow="fold")
         for row in self._texts():
             table.add_row(*map(Text, row))
@@ -99,7 +99,7 @@ class Table:
         return self.rich()
 
     def _repr_html_(self) -> str:
-        aligns = [f' style="text-align: {align}"' for align in self._aligns()]
+        aligns = [f' style="text-align: {align}"' for align in self.aligns]
 
         def row(tag: str, texts: Sequence[str]) -> str:
             cells = (f"<{tag}{a}>{html.escape(t)}</{tag}>" for a, t in zip(aligns, texts, strict=True))
@@ -113,7 +113,9 @@ class Table:
     def _texts(self) -> list[list[str]]:
         return [[format_cell(v, c.digits) for c, v in zip(self.columns, row, strict=True)] for row in self.cells]
 
-    def _aligns(self) -> list[Align]:
+    @property
+    def aligns(self) -> list[Align]:
+        """The alignment of each column, natural ones decided."""
         return [column.align or _natural_align([row[i] for row in self.cells]) for i, column in enumerate(self.columns)]
 
 

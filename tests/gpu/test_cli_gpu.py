@@ -93,9 +93,11 @@ def test_run_json_has_figures_outputs_and_profile(model, tmp_path, device):
         assert (row["shape"], row["dtype"], row["nan"]) == ("3x7x11", "float32", 0)
         assert (row["min"], row["max"]) == (want.min(), want.max())
         assert row["mean"] == pytest.approx(want.mean(dtype=np.float64))
-    nodes = [row["node"] for row in data["profile"]]
-    assert {"write inputs", "shift", "clamp", "scale", "read outputs"} <= set(nodes)
-    assert sum(row["share"] for row in data["profile"]) == pytest.approx(100, abs=0.1)
+    profile = data["profile"]
+    nodes = [row["node"] for row in profile["nodes"]]
+    assert {"write inputs", "submit", "shift", "clamp", "scale", "wait", "read outputs"} <= set(nodes)
+    assert sum(row["share"] for row in profile["nodes"]) == pytest.approx(100, abs=0.1)
+    assert len(profile["runs_wall_us"]) == 5 and profile["wall_us"] == sorted(profile["runs_wall_us"])[2]
 
 
 def test_run_forces_routes_and_says_so(model, device, monkeypatch):

@@ -35,7 +35,7 @@ def test_the_python_block_runs(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out
-    assert "(1, 2)" in printed and "depthwise" in printed and "submit and wait" in printed
+    assert "(1, 2)" in printed and "depthwise" in printed and "read outputs" in printed
 
 
 def test_there_are_commands():

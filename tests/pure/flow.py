@@ -13,17 +13,17 @@ def commands(done, kind):
     return [c for c in done if isinstance(c, kind)]
 
 
-def check_flow(graph, device, options=None):
+def check_flow(graph, device, options=None, ops=OPS):
     """Run the plan on tokens instead of numbers: whatever a command reads must be what the value's producer
     wrote, whole, and nothing that came later may have touched it."""
     options = options or Options()
     result = plan(graph, device, options).plan
-    bound = bind(graph, OPS)
-    bound = optimize(bound, OPS) if options.passes else bound
+    bound = bind(graph, ops)
+    bound = optimize(bound, ops) if options.passes else bound
     nodes = {node.name: node for node in bound.nodes}
     producer = {v: node.name for node in bound.nodes for v in node.writes.values()}
     producer |= {name: f"upload {name}" for name in bound.inputs}
-    alias = {n.writes["y"]: n.reads["x"] for n in bound.nodes if OPS[n.call.op].alias}
+    alias = {n.writes["y"]: n.reads["x"] for n in bound.nodes if ops[n.call.op].alias}
 
     def made_by(value):
         while value in alias:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flow import check_flow, commands
 from graph_kit import f32, i64, made_up_device, make_graph
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from vkconv.core import RouteError, UsageError
 from vkconv.device import load_device, shipped_devices
+from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.plan.commands import Copy, Launch
 from vkconv.plan.planner import Options, plan
 
@@ -85,39 +87,6 @@ def test_values_reach_their_readers_in_any_graph(data):
     outputs = data.draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))
     graph = make_graph({"x": (6, 6)}, nodes, " ".join(outputs))
     check_flow(graph, LAVAPIPE, Options(passes=data.draw(st.booleans()), share_memory=data.draw(st.booleans())))
-
-
-# ---- prepacking and weights
-
-
-def test_constant_weights_are_packed_once_and_their_raw_form_is_not_kept():
-    result = check_flow(CONV, LAVAPIPE)
-    (node,) = result.nodes
-    assert (node.dispatches, node.prepack_dispatches) == (1, 1)
-    assert [c.node for c in commands(result.load, Launch)] == ["conv2d_y"]
-    assert [c.node for c in commands(result.load, Copy)] == ["load b"]  # w is only read by the packing
-    assert len(commands(result.run, Launch)) == 1
-    packed_bytes, bias_bytes = 8 * 27 * 4, 20  # five channels in one tile of eight
-    assert result.memory.weights_bytes - packed_bytes in range(bias_bytes, bias_bytes + 16)
-
-
-def test_weights_that_are_inputs_are_packed_at_every_run():
-    graph = make_graph({**X, "w": W.shape}, [("conv2d", "x w b", "y", {"padding": (1,)})], "y", {"b": B})
-    result = check_flow(graph, LAVAPIPE)
-    assert not commands(result.load, Launch)
-    assert [c.shader.stem for c in commands(result.run, Launch)] == ["pack_tiles", "conv2d_tile"]
-
-
-def test_weights_that_steps_read_stay_once_for_all_their_readers():
-    nodes = [("matmul", "x w", "a"), ("matmul", "a w", "b"), ("add", "b w", "y")]
-    result = check_flow(make_graph({"x": (5, 5)}, nodes, "y", {"w": f32(5, 5)}), LAVAPIPE)
-    assert [c.node for c in commands(result.load, Copy)].count("load w") == 1
-    assert set(result.stage) == {"w"}
-
-
-def test_the_constants_to_stage_are_exactly_those_that_the_plan_names():
-    done = plan(CONV, LAVAPIPE)
-    assert set(done.constants) == set(done.plan.stage) == {"w", "b"}
 
 
 # ---- memory
@@ -271,3 +240,58 @@ def test_a_made_up_device_changes_routes():
     small = made_up_device(maxComputeSharedMemorySize=4096)
     without = plan(make_graph({"a": (64, 64), "b": (64, 64)}, [("matmul", "a b", "y")], "y"), small).plan
     assert [gpu.nodes[0].route, without.nodes[0].route] == ["shared", "register"]
+
+
+# ---- weights that plans of one session share
+
+
+def symbolic_net():
+    """Two convolutions over any width, and a product with a constant that steps read as it is."""
+    rng = np.random.default_rng(3)
+    nodes = (
+        Node("c1", "conv2d", ("x", "w1"), ("a",), {"padding": (1, 1, 1, 1)}),
+        Node("c2", "conv2d", ("a", "w2"), ("b",)),
+        Node("m", "mul", ("b", "k"), ("y",)),
+    )
+    constants = {
+        "w1": rng.standard_normal((16, 3, 3, 3)).astype(np.float32),
+        "w2": rng.standard_normal((8, 16, 1, 1)).astype(np.float32),
+        "k": rng.standard_normal((1, 1, 8, 1)).astype(np.float32),
+    }
+    return Graph({"x": TensorSpec((1, 3, 8, "w"))}, ("y",), nodes, constants)
+
+
+def test_a_second_plan_of_a_session_loads_only_what_is_new():
+    device = load_device("lavapipe")
+    first = plan(symbolic_net(), device, None, {"x": (1, 3, 8, 32)}, {})
+    second = plan(symbolic_net(), device, None, {"x": (1, 3, 8, 64)}, first.plan.weights)
+    assert first.plan.load and first.constants
+    assert not second.plan.load and not second.constants and not second.plan.weights
+    assert not any(name.startswith("weights") for name in second.plan.buffers)
+    assert second.plan.memory.weights_bytes == first.plan.memory.weights_bytes
+    homes = {region for c in second.plan.run if isinstance(c, Launch) for region, _ in c.binds}
+    assert set(first.plan.weights.values()) <= homes
+
+
+def test_constants_of_other_content_are_not_taken_for_resident():
+    device = load_device("lavapipe")
+    net = symbolic_net()
+    first = plan(net, device, None, {"x": (1, 3, 8, 32)}, {})
+    other = net.replace(constants={**net.constants, "w2": net.constants["w2"] + 1})
+    second = plan(other, device, None, {"x": (1, 3, 8, 32)}, first.plan.weights)
+    assert list(second.constants) == ["w2"]
+    assert {name for name in second.plan.buffers if name.startswith("weights")} == {"weights:1"}
+
+
+def test_equal_constants_are_kept_once():
+    device = load_device("lavapipe")
+    net = symbolic_net()
+    twice = Graph(
+        net.inputs,
+        ("y", "z"),
+        (*net.nodes, Node("c3", "conv2d", ("a", "w3"), ("z",))),
+        {**net.constants, "w3": net.constants["w2"].copy()},
+    )
+    once = plan(net, device, None, {"x": (1, 3, 8, 32)}, {}).plan.memory.weights_bytes
+    assert plan(twice, device, None, {"x": (1, 3, 8, 32)}, {}).plan.memory.weights_bytes == once
+    assert plan(twice, device, None, {"x": (1, 3, 8, 32)}).plan.memory.weights_bytes > once

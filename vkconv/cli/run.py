@@ -1,8 +1,8 @@
 """``vkconv run``: one model on one device, timed, its outputs looked at and saved."""
 
+import json
 import math
 import statistics
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,7 @@ from vkconv.device import Device
 from vkconv.table import Column, Table
 
 if TYPE_CHECKING:
+    from vkconv.plan.timing import Span
     from vkconv.session import Session
 
 
@@ -48,7 +49,18 @@ def run(
     params: ParamOption = None,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Timed runs; their median is the steady row.")] = 10,
     warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Untimed runs after the first one.")] = 2,
-    profile: Annotated[bool, typer.Option("--profile", help="Also show where the time of one run goes.")] = False,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Also show where the time goes, by node and by op: the median of N more runs."),
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Save loading and profiled runs as a Chrome trace, for Perfetto."),
+    ] = None,
+    node_data: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Save the nodes' times as node data for Model Explorer."),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Give up when one run takes longer; default: never.")
     ] = None,
@@ -59,28 +71,43 @@ def run(
     Examples: vkconv run m.onnx --input x=1x3x48x320 --profile,
     vkconv run m.vkc --input x=@cat.npy -o y.npy --device nvidia
     """
+    from vkconv.bench.node_data import node_data as model_explorer_data
+    from vkconv.bench.trace import trace as chrome_trace
     from vkconv.graph import load_model
+    from vkconv.plan.timing import spanning
     from vkconv.session import load
 
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
         raise UsageError(f"--timeout {timeout:g} is no positive number of seconds")
     forced, chosen = parse_routes(routes), parse_params(params)
-    started = time.perf_counter_ns()
-    graph = load_model(model)
-    read_us = (time.perf_counter_ns() - started) / 1e3
+    spans: list[Span] = []
+    with spanning(spans, "load model", file=str(model)):
+        graph = load_model(model)
     targets = parse_outputs(outputs, graph.outputs)
+    files = [*targets, *(path for path in (trace, node_data) if path)]
+    if len(set(files)) < len(files):
+        raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
     arrays, texts = make_inputs(graph.inputs, inputs)
     shapes = {name: array.shape for name, array in arrays.items()}
     with load(graph, device, shapes=shapes, routes=forced, params=chosen) as session:
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph
-        results, steady_us = measure(session, arrays, runs, warmup, timeout)
-        profiled = session.profile(arrays) if profile else None
-        load_us = session.timings.load_us + read_us
+        results, run_spans = measure(session, arrays, runs, warmup, timeout)
+        profiled = session.profile(arrays, runs) if profile or trace or node_data else None
+        load_us = session.timings.load_us + spans[0].us
+        spans += [*session.spans, *run_spans]
+        steady_us = [span.us for span in run_spans if span.name == "run"]
         stages = stage_table(load_us, session.timings.compile_us, session.timings.first_run_us, steady_us)
     for path, name in targets.items():
         with file_errors(path), atomic_write(path) as file:
             np.save(file, results[name], allow_pickle=False)
+    written = {str(path): name for path, name in targets.items()}
+    if profiled and trace:
+        save_json(trace, chrome_trace(profiled, spans))
+        written[str(trace)] = "trace for Perfetto"
+    if profiled and node_data:
+        save_json(node_data, model_explorer_data(profiled))
+        written[str(node_data)] = "node data for Model Explorer"
     stats = output_table(results)
     if as_json:
         show_json(
@@ -97,8 +124,8 @@ def run(
                 "steady_us": steady_us,
                 "steady_median_us": statistics.median(steady_us),
                 "outputs": stats.rows,
-                "written": {str(path): name for path, name in targets.items()},
-                "profile": profiled.rows if profiled else None,
+                "written": written,
+                "profile": profiled.data() if profiled else None,
             }
         )
         return
@@ -106,21 +133,27 @@ def run(
     head += [f"input {name} = {text}" for name, text in texts.items()]
     head += [f"forced {key} = {route}" for key, route in forced.items()]
     head += [f"set {key}: {', '.join(f'{n} = {v}' for n, v in given.items())}" for key, given in chosen.items()]
-    show(*head, stages, stats, *([profiled] if profiled else []), *(f"wrote {p}: {n}" for p, n in targets.items()))
+    tables: list[Table | str] = [profiled.nodes, profiled.ops, profiled.note] if profiled and profile else []
+    show(*head, stages, stats, *tables, *(f"wrote {path}: {what}" for path, what in written.items()))
 
 
 def measure(
     session: "Session", arrays: Mapping[str, Array], runs: int, warmup: int, timeout_s: float | None
-) -> tuple[dict[str, Array], list[float]]:
-    """The first run, ``warmup`` more and ``runs`` timed ones: the last outputs, and wall microseconds per run."""
-    for _ in range(1 + warmup):
-        session.run(arrays, timeout_s=timeout_s)
-    steady_us = []
-    for _ in range(runs):
-        started = time.perf_counter_ns()
-        results = session.run(arrays, timeout_s=timeout_s)
-        steady_us.append((time.perf_counter_ns() - started) / 1e3)
-    return results, steady_us
+) -> tuple[dict[str, Array], "list[Span]"]:
+    """The first run, ``warmup`` more and ``runs`` timed ones: the last outputs, and a span for each run."""
+    from vkconv.plan.timing import spanning
+
+    spans: list[Span] = []
+    for name in ("first run", *("warm-up run",) * warmup, *("run",) * runs):
+        with spanning(spans, name):
+            results = session.run(arrays, timeout_s=timeout_s)
+    return results, spans
+
+
+def save_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write JSON to a file, whole or not at all. Raises UsageError where that cannot be."""
+    with file_errors(path), atomic_write(path) as file:
+        file.write(json.dumps(data, ensure_ascii=False, allow_nan=False).encode())
 
 
 def stage_table(load_us: float, compile_us: float, first_run_us: float, steady_us: Sequence[float]) -> Table:

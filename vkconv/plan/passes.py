@@ -64,7 +64,7 @@ def fold_scale(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     if node.call.op not in ("mul", "div"):
         return None
     for value, other in _either_way(node):
-        factor = _along_channels(rewriter, node, value, other, 1)
+        factor = _along_channels(rewriter, value, other, 1)
         if factor is not None and (node.call.op == "mul" or value == node.reads["a"]):
             with np.errstate(all="ignore"):
                 factor = factor if node.call.op == "mul" else 1 / factor
@@ -77,13 +77,13 @@ def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     if node.call.op != "add":
         return None
     for value, other in _either_way(node):
-        shift = _along_channels(rewriter, node, value, other, 1)
+        shift = _along_channels(rewriter, value, other, 1)
         if shift is not None:
             folded = _fold_affine(rewriter, node, value, np.ones_like(shift), shift)
             if folded is not None:
                 return folded
         matmul = rewriter.maker(value, "matmul")
-        shift = _along_channels(rewriter, node, value, other, -1)
+        shift = _along_channels(rewriter, value, other, -1)
         if matmul is None or shift is None or "bias" in matmul.reads or matmul.call["act"] != "none":
             continue
         if rewriter.only_reader(value) and rewriter.specs[value].dtype is DType.F32:
@@ -187,14 +187,12 @@ def _either_way(node: BoundNode) -> tuple[tuple[str, str], tuple[str, str]]:
     return (a, b), (b, a)
 
 
-def _along_channels(rewriter: Rewriter, node: BoundNode, value: str, other: str, axis: int) -> Vector | None:
-    """The constant ``other`` as one number per channel of ``value``, if it is a scalar or lies along ``axis`` and
-    the node's output has the shape of ``value``; in float64."""
+def _along_channels(rewriter: Rewriter, value: str, other: str, axis: int) -> Vector | None:
+    """The constant ``other`` as one number per channel of ``value``, if it is a scalar or lies along ``axis``; in
+    float64."""
     constant = rewriter.constants.get(other)
     shape = rewriter.specs[value].dims
-    if constant is None or rewriter.specs[value] != next(iter(node.call.outputs.values())):
-        return None
-    if len(shape) <= max(axis, 0) or constant.ndim > len(shape):
+    if constant is None or len(shape) <= max(axis, 0) or constant.ndim > len(shape):
         return None
     along = [1] * len(shape)
     along[axis] = shape[axis]

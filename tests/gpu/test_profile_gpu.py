@@ -1,0 +1,100 @@
+"""Profiles of real runs: the sums, the unchanged results, and the files that the command line makes of them."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+from traces import check_run, check_trace, runs
+
+from vkconv.cli import main
+from vkconv.core import UsageError
+from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.graph.vkc import save_vkc
+from vkconv.session import load
+
+pytestmark = pytest.mark.gpu
+
+
+def network():
+    """A convolution whose filter is an input, so that it packs in every run, then relu and softmax."""
+    specs = {"x": TensorSpec((1, 8, 23, 19)), "w": TensorSpec((16, 8, 3, 3))}
+    nodes = (
+        Node("conv", "conv2d", ("x", "w"), ("c",), {"padding": (1, 1, 1, 1)}),
+        Node("clamp", "relu", ("c",), ("r",)),
+        Node("soft", "softmax", ("r",), ("y",)),
+    )
+    return Graph(specs, ("y", "c"), nodes, name="three")  # c is looked at: the relu does not fuse
+
+
+def arrays():
+    random = np.random.default_rng(3)
+    return {name: random.standard_normal(spec.dims, np.float32) for name, spec in network().inputs.items()}
+
+
+def test_profiling_changes_no_result(device):
+    with load(network(), device) as session:
+        x = arrays()
+        plain = session.run(x)
+        profiled, timing = session.measure(x)
+        again = session.run(x)
+    for name in plain:
+        assert np.abs(plain[name]).max() > 0
+        assert plain[name].tobytes() == profiled[name].tobytes() == again[name].tobytes()
+    assert timing.gpu_us.keys() >= {"conv", "clamp", "soft"}
+
+
+def test_rows_sum_to_the_wall_time_of_a_real_run(device):
+    with load(network(), device) as session:
+        first = session.profile(arrays())
+        later = session.profile(arrays(), runs=4)
+        with pytest.raises(UsageError, match="at least 1"):
+            session.profile(arrays(), runs=0)
+    assert [row["node"] for row in first.rows][:2] == ["record", "write inputs"]  # only the first run records
+    assert later.rows[0]["node"] == "write inputs"
+    for profile in (first, later):
+        for table in (profile.nodes, profile.ops):
+            assert sum(row["time"] for row in table.rows) == pytest.approx(profile.timing.wall_us, rel=1e-9)
+        assert all(row["time"] >= 0 for row in profile.rows)
+        assert all(timing.wall_us <= timing.call_us for timing in profile.timings)
+        conv = next(row for row in profile.rows if row["op"] == "conv2d")
+        assert conv["GFLOP/s"] > 0 and conv["GB/s"] > 0
+    walls = sorted(timing.wall_us for timing in later.timings)
+    assert later.timing.wall_us == walls[1]
+
+
+def test_trace_and_node_data_of_a_run(tmp_path, device):
+    model, trace, data = tmp_path / "three.vkc", tmp_path / "t.json", tmp_path / "n.json"
+    save_vkc(network(), model)
+    out = io.StringIO()
+    command = ["run", str(model), "--device", device, "--runs", "3", "--warmup", "1"]
+    with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as done:
+        main([*command, "--trace", str(trace), "--node-data", str(data)])
+    assert not done.value.code
+    assert f"wrote {trace}" in out.getvalue() and "submit" not in out.getvalue()  # a profile only where it is asked for
+
+    tracks = check_trace(json.loads(trace.read_text()))
+    host = [event["name"] for event in tracks["host"]]
+    for step in ("load model", "open device", "plan", "allocate", "load weights", "record", "first run"):
+        assert host.count(step) == 1, step
+    assert (host.count("warm-up run"), host.count("run"), host.count("profiled run")) == (1, 3, 3)
+    for run, steps, queue in runs(tracks):
+        check_run(run, steps, queue)
+        assert set(steps) - {"record with timestamps"} == {"write inputs", "submit", "wait", "read outputs"}
+        names = [event["name"] for event in queue]
+        assert {"upload x", "upload w", "conv", "soft", "download y", "download c"} <= set(names)
+        for event in (e for e in queue if e["args"]["op"] != "copy"):
+            assert {"route", "call", "flops", "bytes"} <= set(event["args"])
+
+    (graph,) = json.loads(data.read_text()).values()
+    assert "conv" in graph["results"] and all(result["value"] > 0 for result in graph["results"].values())
+
+
+def test_files_of_a_run_must_differ(tmp_path, device, capsys):
+    model, same = tmp_path / "three.vkc", tmp_path / "same.json"
+    save_vkc(network(), model)
+    with pytest.raises(SystemExit) as done:
+        main(["run", str(model), "--device", device, "--trace", str(same), "--node-data", str(same)])
+    assert done.value.code == 2 and "its own" in capsys.readouterr().err
+    assert not same.exists()

@@ -1,0 +1,203 @@
+"""Graphs for the passes: what each rewrites, and look-alikes that must stay as they are."""
+
+import numpy as np
+from graph_kit import f32
+
+X = {"x": (2, 3, 5, 4)}
+CONV = ("conv2d", "x w b", "c", {"padding": (1,)})
+CONSTANTS = {
+    "w": f32(4, 3, 3, 3, seed=1),
+    "wide": f32(3, 6, seed=10),
+    "b": f32(4, seed=2),
+    "w_groups": f32(6, 1, 3, 3, seed=3),
+    "per_channel": f32(4, 1, 1, low=0.5, seed=4),
+    "per_channel_4d": f32(1, 4, 1, 1, low=0.5, seed=5),
+    "along_width": f32(4, low=0.5, seed=6),
+    "per_image": f32(2, 1, 1, 1, low=0.5),
+    "map": f32(5, 4, low=0.5),
+    "fifth_dim": f32(1, 1, 1, 1, 1, low=0.5),
+    "two": np.array([2], np.float32),
+    "half_0d": np.array(0.5, np.float32),
+    "zero": np.zeros((), np.float32),
+    "holes": np.array([1, 0, 2, 3], np.float32).reshape(4, 1, 1),
+    "huge": np.array(3e38, np.float32),
+    "scale": f32(4, low=0.5, seed=7),
+    "shift": f32(4, seed=8),
+    "mean": f32(4, seed=9),
+    "var": f32(4, low=0.5, seed=10),
+    "negative": np.array([1, -1, 1, 1], np.float32),
+    "one": np.ones(1, np.float32),
+    "one_5d": np.ones((1,) * 5, np.float32),
+    "three": np.array(3, np.float32),
+    "three_and_a_bit": np.array(3.001, np.float32),
+    "six": np.array(6, np.float32),
+    "seven": np.array(7, np.float32),
+    "sixth": np.array(1 / 6, np.float32),
+    "eps": np.array(1e-5, np.float32),
+    "six_5d": np.full((1,) * 5, 6, np.float32),
+    "eps_5d": np.full((1,) * 5, 1e-5, np.float32),
+    "vector": f32(4, seed=12),
+    "vector_2": f32(4, seed=13),
+    "columns": f32(6, seed=14),
+    "rows": f32(5, 1, seed=15),
+}
+BN = ("batch_norm", "c scale shift mean var", "y", {"eps": 1e-3})
+MATMUL = ("matmul", "a wide", "m")
+A = {"a": (5, 3)}
+SHIFTED = [("add", "x three", "s"), ("clip", "s", "k", {"a": 0.0, "b": 6.0}), ("mul", "x k", "p")]
+
+
+def layer_norm(eps="eps", square=("pow", "d two", "q"), axes=(-1,), scale="vector", mean_of="x", keepdims=(1, 1)):
+    """Layer normalisation as exporters spell it, over the last axis of x."""
+    return [
+        ("reduce", f"{mean_of}", "mu", {"op": "mean", "axes": axes, "keepdims": bool(keepdims[0])}),
+        ("sub", "x mu", "d"),
+        square,
+        ("reduce", "q", "v", {"op": "mean", "axes": (-1,), "keepdims": bool(keepdims[1])}),
+        ("add", f"v {eps}", "e"),
+        ("sqrt", "e", "r"),
+        ("div", "d r", "n"),
+        ("mul", f"n {scale}", "t"),
+        ("add", "t vector_2", "y"),
+    ]
+
+
+REWRITES = {
+    # drop_neutral
+    "times one": (X, [("mul", "one x", "t"), ("relu", "t", "y")], "y", "relu"),
+    "plus zero, over one, minus zero, to the power of one": (
+        X,
+        [
+            ("add", "x zero", "s"),
+            ("div", "s one", "t"),
+            ("sub", "t zero", "u"),
+            ("pow", "u one", "v"),
+            ("relu", "v", "y"),
+        ],
+        "y",
+        "relu",
+    ),
+    "a permutation that permutes nothing": (
+        X,
+        [("transpose", "x", "t", {"perm": (0, 1, 2, 3)}), ("relu", "t", "y")],
+        "y",
+        "relu",
+    ),
+    "identity": (X, [("identity", "x", "t"), ("relu", "t", "y")], "y", "relu"),
+    "identity between conv2d and relu": (X, [CONV, ("identity", "c", "t"), ("relu", "t", "y")], "y", "conv2d"),
+    "an output that stands for another value": (X, [("relu", "x", "t"), ("mul", "t one", "y")], "y", "relu identity"),
+    # folds into conv2d
+    "batch norm": (X, [CONV, BN], "y", "conv2d"),
+    "batch norm after a conv2d without bias": (X, [("conv2d", "x w", "c"), BN], "y", "conv2d"),
+    "batch norm after a grouped conv2d": (
+        X,
+        [
+            ("conv2d", "x w_groups", "g", {"groups": 3}),
+            ("slice", "g", "c4", {"starts": (0,), "ends": (4,), "axes": (1,)}),
+            ("conv2d", "g w_g2", "c", {"groups": 2}),
+            BN,
+        ],
+        "y",
+        "conv2d conv2d",
+    ),
+    "factor per channel": (X, [CONV, ("mul", "c per_channel", "y")], "y", "conv2d"),
+    "factor per channel, constant first": (X, [CONV, ("mul", "per_channel_4d c", "y")], "y", "conv2d"),
+    "division by a scalar": (X, [CONV, ("div", "c two", "y")], "y", "conv2d"),
+    "scale, then shift, then activation": (
+        X,
+        [CONV, ("mul", "c per_channel", "m"), ("add", "half_0d m", "a"), ("leaky_relu", "a", "y", {"a": 0.3})],
+        "y",
+        "conv2d",
+    ),
+    "two factors": (X, [CONV, ("mul", "c per_channel", "m"), ("mul", "m two", "y")], "y", "conv2d"),
+    "bias of a matmul": (A, [MATMUL, ("add", "m columns", "y")], "y", "matmul"),
+    "scalar onto a matmul": (A, [MATMUL, ("add", "two m", "y")], "y", "matmul"),
+    "bias of a matmul whose beta had nothing to scale": (
+        A,
+        [("matmul", "a wide", "m", {"beta": 0.25}), ("add", "m columns", "y")],
+        "y",
+        "matmul",
+    ),
+    # recognised functions
+    "hard_swish by division": (X, [*SHIFTED, ("div", "p six", "y")], "y", "hard_swish"),
+    "hard_swish by product": (X, [*SHIFTED, ("mul", "p sixth", "y")], "y", "hard_swish"),
+    "hard_swish from relu6, other order": (
+        X,
+        [("add", "three x", "s"), ("relu6", "s", "k"), ("mul", "k x", "p"), ("div", "p six", "y")],
+        "y",
+        "hard_swish",
+    ),
+    "silu": (X, [("sigmoid", "x", "g"), ("mul", "g x", "y")], "y", "silu"),
+    "layer_norm": (X, layer_norm(), "y", "layer_norm"),
+    "layer_norm with a product as the square": (X, layer_norm(square=("mul", "d d", "q")), "y", "layer_norm"),
+    # activations
+    "clip after conv2d": (X, [CONV, ("clip", "c", "y", {"a": -0.25, "b": 0.75})], "y", "conv2d"),
+    "hard_sigmoid after matmul": (A, [MATMUL, ("hard_sigmoid", "m", "y", {"a": 0.3, "b": 0.4})], "y", "matmul"),
+    "silu after conv2d": (X, [CONV, ("sigmoid", "c", "g"), ("mul", "c g", "y")], "y", "conv2d"),
+    "the first of two activations": (X, [CONV, ("relu", "c", "r"), ("tanh", "r", "y")], "y", "conv2d tanh"),
+}
+
+KEPT = {
+    "a one that adds dimensions": (X, [("mul", "x one_5d", "y")], "y"),
+    "one over x": (X, [("add", "x three", "s"), ("div", "one s", "y")], "y"),
+    "zero minus x": (X, [("sub", "zero x", "y")], "y"),
+    "batch norm with a second reader": (X, [CONV, BN, ("tanh", "c", "z")], "y z"),
+    "batch norm whose conv2d is an output": (X, [CONV, BN], "c y"),
+    "batch norm of an activation": (X, [("conv2d", "x w b", "c", {"act": "relu"}), BN], "y"),
+    "batch norm of an input": ({"c": (2, 4, 3, 3)}, [BN], "y"),
+    "batch norm after a weight that is an input": ({**X, "w_in": (4, 3, 1, 1)}, [("conv2d", "x w_in", "c"), BN], "y"),
+    "batch norm after a bias that is an input": ({**X, "b_in": (4,)}, [("conv2d", "x w b_in", "c"), BN], "y"),
+    "batch norm with a scale that is an input": (
+        {**X, "s_in": (4,)},
+        [CONV, ("batch_norm", "c s_in shift mean var", "y")],
+        "y",
+    ),
+    "batch norm with a negative variance": (X, [CONV, ("batch_norm", "c scale shift mean negative", "y")], "y"),
+    "factor along the width": (X, [CONV, ("mul", "c along_width", "y")], "y"),
+    "factor per image": (X, [CONV, ("mul", "c per_image", "y")], "y"),
+    "factor per pixel": (X, [CONV, ("mul", "c map", "y")], "y"),
+    "factor that adds a dimension": (X, [CONV, ("mul", "c fifth_dim", "y")], "y"),
+    "division by zero": (X, [CONV, ("div", "c zero", "y")], "y"),
+    "division by zero in one channel": (X, [CONV, ("div", "c holes", "y")], "y"),
+    "factor that overflows the weights": (X, [CONV, ("mul", "c huge", "y")], "y"),
+    "division of a constant by the conv2d": (X, [CONV, ("div", "two c", "y")], "y"),
+    "a constant minus the conv2d": (X, [CONV, ("sub", "two c", "y")], "y"),
+    "two conv2d added": (X, [CONV, ("conv2d", "x w b", "c2", {"padding": (1,)}), ("add", "c c2", "y")], "y"),
+    "onto an activation": (X, [("conv2d", "x w b", "c", {"act": "relu"}), ("add", "c two", "y")], "y"),
+    "a second bias of a matmul": (A, [("matmul", "a wide columns", "m"), ("add", "m columns", "y")], "y"),
+    "a bias along the rows of a matmul": (A, [MATMUL, ("add", "m rows", "y")], "y"),
+    "a bias on a matmul with a second reader": (A, [MATMUL, ("add", "m columns", "y"), ("tanh", "m", "z")], "y z"),
+    "hard_swish over another number": (X, [*SHIFTED, ("div", "p seven", "y")], "y"),
+    "hard_swish over a six that adds a dimension": (X, [*SHIFTED, ("div", "p six_5d", "y")], "y"),
+    "hard_swish upside down": (X, [*SHIFTED, ("div", "six p", "y")], "y"),
+    "hard_swish of another shift": (
+        X,
+        [("add", "x three_and_a_bit", "s"), *SHIFTED[1:], ("div", "p six", "y")],
+        "y",
+    ),
+    "hard_swish of other bounds": (
+        X,
+        [SHIFTED[0], ("clip", "s", "k", {"a": 0.0, "b": 5.0}), SHIFTED[2], ("div", "p six", "y")],
+        "y",
+    ),
+    "hard_swish of another x": (
+        {**X, "z": X["x"]},
+        [*SHIFTED[:2], ("mul", "z k", "p"), ("div", "p six", "y")],
+        "y",
+    ),
+    "hard_swish whose product is an output": (X, [*SHIFTED, ("div", "p six", "y")], "p y"),
+    "silu of another x": ({**X, "z": X["x"]}, [("sigmoid", "x", "g"), ("mul", "g z", "y")], "y"),
+    "layer_norm over another axis": ({"x": (4, 4, 4)}, layer_norm(axes=(1,)), "y"),
+    "layer_norm with the mean of something else": ({**X, "z": X["x"]}, layer_norm(mean_of="z"), "y"),
+    "layer_norm with another power": (X, layer_norm(square=("pow", "d four", "q")), "y"),
+    "layer_norm with the square of x": (X, layer_norm(square=("pow", "x two", "q")), "y"),
+    "layer_norm with an eps that adds dimensions": (X, layer_norm(eps="eps_5d"), "y"),
+    "layer_norm whose mean lies along the columns": ({"x": (4, 4)}, layer_norm(keepdims=(0, 1)), "y"),
+    "layer_norm whose variance lies along the columns": ({"x": (4, 4)}, layer_norm(keepdims=(1, 0)), "y"),
+    "layer_norm with a scalar scale": (X, layer_norm(scale="two"), "y"),
+    "an activation of a conv2d with two readers": (X, [CONV, ("relu", "c", "y"), ("tanh", "c", "z")], "y z"),
+    "an activation of a conv2d that is an output": (X, [CONV, ("relu", "c", "y")], "c y"),
+    "an activation of an activated conv2d": (X, [("conv2d", "x w b", "c", {"act": "relu"}), ("tanh", "c", "y")], "y"),
+    "an activation of an addition": (X, [("add", "x two", "c"), ("relu", "c", "y")], "y"),
+}
+CONSTANTS |= {"w_g2": f32(4, 3, 1, 1, seed=16), "four": np.array(4, np.float32)}
