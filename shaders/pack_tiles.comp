@@ -2,11 +2,14 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-// A matrix of rows x k, with any strides, as tiles of TILE rows: out[row / TILE][k][row % TILE], the rows of the
-// last tile beyond the matrix filled with 0. A kernel then reads TILE neighbours at an address that is uniform.
+// groups x rows x outer x inner elements, with any strides, as [groups][rows / TILE][outer][inner_padded][TILE], zeros
+// beyond both ends. A kernel then reads TILE neighbours at an address that is uniform, or whole slices in a row.
 layout(constant_id = 3) const uint TILE = 8;
 
-layout(push_constant) uniform Push { uint rows, k, row_stride, k_stride; };
+layout(push_constant) uniform Push {
+    uint groups, rows, outer, inner, inner_padded;
+    uint group_stride, row_stride, outer_stride, inner_stride;
+};
 
 layout(set = 0, binding = 0) readonly restrict buffer Src { ELEM src[]; };
 layout(set = 0, binding = 1) writeonly restrict buffer Dst { ELEM dst[]; };
@@ -14,8 +17,14 @@ layout(set = 0, binding = 1) writeonly restrict buffer Dst { ELEM dst[]; };
 void main() {
     uint index = flat_index();
     uint tiles = (rows + TILE - 1) / TILE;
-    if (index >= tiles * k * TILE) return;
-    uint row = index / (TILE * k) * TILE + index % TILE;
-    uint ki = index / TILE % k;
-    dst[index] = row < rows ? src[row * row_stride + ki * k_stride] : FROM_F32(0.0);
+    if (index >= groups * tiles * outer * inner_padded * TILE) return;
+    uint at = index / TILE;
+    uint i = at % inner_padded;
+    at /= inner_padded;
+    uint o = at % outer;
+    at /= outer;
+    uint row = at % tiles * TILE + index % TILE;
+    uint group = at / tiles;
+    bool ok = row < rows && i < inner;
+    dst[index] = ok ? src[group * group_stride + row * row_stride + o * outer_stride + i * inner_stride] : FROM_F32(0.0);
 }

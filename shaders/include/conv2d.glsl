@@ -14,7 +14,11 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+#ifdef WEIGHT_VEC4
+layout(set = 0, binding = 1) readonly restrict buffer W { vec4 weight4[]; };
+#else
 layout(set = 0, binding = 1) readonly restrict buffer W { ELEM weight[]; };
+#endif
 layout(set = 0, binding = 2) readonly restrict buffer B { ELEM bias[]; };
 layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
 

@@ -4,15 +4,26 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from vkconv.core import align, ceil_div, shape_str
+from vkconv.core import ceil_div
 from vkconv.device import Device
-from vkconv.ops.activation import activation
 from vkconv.ops.base import linear_groups, local_sizes
+from vkconv.ops.conv2d_gemm import IMPLICIT_GEMM
+from vkconv.ops.conv2d_parts import (
+    GROUPED,
+    GROUPS_1,
+    KERNEL_1X1,
+    NO_PADDING,
+    ONE_CHANNEL_PER_GROUP,
+    binds,
+    constants,
+    push,
+    span,
+)
 from vkconv.ops.needs import F32
-from vkconv.ops.packing import PACK_TILES, Sizes, pack_tiles
+from vkconv.ops.packing import PACK_TILES, Packing, Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
+from vkconv.shader import Dispatch, Program, Shader, Word
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,23 +56,6 @@ def tiles(device: Device) -> Tiles:
     return _TILES.get(device.kind, _GPU_TILES)
 
 
-def _push(call: Call) -> tuple[Word, ...]:
-    t, left, _, _ = call["padding"]
-    n, c_in, h, w = call.shape("x")
-    _, c_out, oh, ow = call.shape("y")
-    shapes = (n, c_in, h, w, c_out, oh, ow, call["groups"], *call.shape("w")[2:])
-    return (*shapes, *call["stride"], *call["dilation"], t, left, float(call["act_a"]), float(call["act_b"]))
-
-
-def _binds(call: Call, weight: str) -> tuple[Bind, ...]:
-    # A call without bias binds the weight there: HAS_BIAS is false and the shader never reads it.
-    return (*read("x", weight, "b" if call.has("b") else weight), *write("y"))
-
-
-def _spec(call: Call) -> tuple[Word, ...]:
-    return activation(call["act"]).id, call.has("b")
-
-
 DIRECT = Shader("conv2d_direct")
 TILE = Shader("conv2d_tile")
 POINTWISE = Shader("conv2d_pointwise")
@@ -71,7 +65,7 @@ DEPTHWISE = Shader("conv2d_depthwise")
 def _build_direct(call: Call, device: Device, params: Params) -> Program:
     local = params["local"]
     groups = linear_groups(math.prod(call.shape("y")), local, device)
-    step = Dispatch(DIRECT, _binds(call, "w"), groups, (local, 1, 1), _push(call), _spec(call))
+    step = Dispatch(DIRECT, binds(call, "w"), groups, (local, 1, 1), push(call), constants(call))
     c_group, kh, kw = call.shape("w")[1:]
     return Program((dataclasses.replace(step, loop_iterations=c_group * (1 + kh * (1 + kw))),))
 
@@ -85,15 +79,15 @@ def _packed(
     local, co = params["local"], params["channels"]
     workgroups = n * ceil_div(c_out, co) * ceil_div(units, local)
     groups = linear_groups(workgroups * local, local, device)
-    step = Dispatch(shader, _binds(call, "packed"), groups, (local, 1, 1), _push(call), (*_spec(call), co, *spec))
+    step = Dispatch(shader, binds(call, "packed"), groups, (local, 1, 1), push(call), (*constants(call), co, *spec))
     step = dataclasses.replace(step, loop_iterations=iterations)
-    pack = pack_tiles("w", "packed", c_out, taps, (taps, 1), co, device)
-    return Program((step,), (pack,), {"packed": 4 * align(c_out, co) * taps})
+    packing = Packing(rows=c_out, inner=taps, tile=co, row_stride=taps, inner_stride=1)
+    return Program((step,), (packing.dispatch("w", "packed", device),), {"packed": 4 * packing.size})
 
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t = tiles(device)
-    columns = tuple(px for px in t.columns.values(call.shape("y")[3]) if _span(call, 1, px) <= _MOST_SPAN)
+    columns = tuple(px for px in t.columns.values(call.shape("y")[3]) if span(call, 1, px) <= _MOST_SPAN)
     channels = t.channels.values(call.shape("y")[1])
     return {"channels": channels, "columns": columns, "local": local_sizes(device, *t.local)}
 
@@ -123,8 +117,8 @@ def _build_pointwise(call: Call, device: Device, params: Params) -> Program:
 def _depthwise_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t = tiles(device)
     oh, ow = call.shape("y")[2:]
-    rows = tuple(ry for ry in t.depthwise_rows.values(oh) if _span(call, 0, ry) <= _MOST_REACH)
-    columns = tuple(px for px in t.depthwise_columns.values(ow) if _span(call, 1, px) <= _MOST_SPAN)
+    rows = tuple(ry for ry in t.depthwise_rows.values(oh) if span(call, 0, ry) <= _MOST_REACH)
+    columns = tuple(px for px in t.depthwise_columns.values(ow) if span(call, 1, px) <= _MOST_SPAN)
     return {"rows": rows, "columns": columns, "local": local_sizes(device, *t.local)}
 
 
@@ -133,45 +127,22 @@ def _build_depthwise(call: Call, device: Device, params: Params) -> Program:
     ry, px, local = params["rows"], params["columns"], params["local"]
     units = ceil_div(oh, ry) * ceil_div(ow, px)
     groups = linear_groups(n * c_out * ceil_div(units, local) * local, local, device)
-    spec = (*_spec(call), ry, px, *call.shape("w")[2:], *call["stride"], *call["dilation"])
-    return Program((Dispatch(DEPTHWISE, _binds(call, "w"), groups, (local, 1, 1), _push(call), spec),))
+    spec = (*constants(call), ry, px, *call.shape("w")[2:], *call["stride"], *call["dilation"])
+    return Program((Dispatch(DEPTHWISE, binds(call, "w"), groups, (local, 1, 1), push(call), spec),))
 
 
-def _span(call: Call, axis: int, outputs: int) -> int:
-    """Inputs along an axis (0: h, 1: w) from the first to the last that so many neighbouring outputs touch."""
-    reach = (call.shape("w")[2 + axis] - 1) * int(call["dilation"][axis])
-    return (outputs - 1) * int(call["stride"][axis]) + reach + 1
-
-
-GROUPS_1 = Need("groups 1", lambda call, device: call["groups"] == 1, lambda call, device: f"{call['groups']} groups")
-ONE_CHANNEL_PER_GROUP = Need(
-    "one input channel per group",
-    lambda call, device: call.shape("w")[1] == 1,
-    lambda call, device: f"{call.shape('w')[1]} channels per group",
-)
-GROUPED = Need(
-    "more than one group", lambda call, device: call["groups"] > 1, lambda call, device: f"{call['groups']} groups"
-)
-KERNEL_1X1 = Need(
-    "a 1x1 kernel",
-    lambda call, device: call.shape("w")[2:] == (1, 1),
-    lambda call, device: shape_str(call.shape("w")[2:]),
-)
-NO_PADDING = Need(
-    "no padding", lambda call, device: not any(call["padding"]), lambda call, device: shape_str(call["padding"])
-)
 # Rows of inputs lie in registers and the loops over them are unrolled: past these sizes they would spill, and
 # compile for seconds.
 _MOST_SPAN, _MOST_REACH = 40, 20
 SHORT_SPAN = Need(
     f"8 outputs of a row from at most {_MOST_SPAN} input columns",
-    lambda call, device: _span(call, 1, 8) <= _MOST_SPAN,
-    lambda call, device: f"{_span(call, 1, 8)} columns",
+    lambda call, device: span(call, 1, 8) <= _MOST_SPAN,
+    lambda call, device: f"{span(call, 1, 8)} columns",
 )
 SHORT_REACH = Need(
     f"3 outputs of a column from at most {_MOST_REACH} input rows",
-    lambda call, device: _span(call, 0, 3) <= _MOST_REACH,
-    lambda call, device: f"{_span(call, 0, 3)} rows",
+    lambda call, device: span(call, 0, 3) <= _MOST_REACH,
+    lambda call, device: f"{span(call, 0, 3)} rows",
 )
 FEW_TAPS = Need(
     "a kernel of at most 49 taps",
@@ -190,6 +161,7 @@ ROUTES: tuple[Route, ...] = (
         prefer=(GROUPED,),
         params=_depthwise_params,
     ),
+    IMPLICIT_GEMM,
     Route(
         "pointwise",
         _build_pointwise,

@@ -24,16 +24,34 @@ class Sizes:
         return (best, *(size for size in (*self.rule, *self.more) if size != best))
 
 
-def pack_tiles(
-    source: str, target: str, rows: int, k: int, strides: tuple[int, int], tile: int, device: Device
-) -> Dispatch:
-    """Write a (rows, k) matrix with element ``strides`` as [ceil(rows / tile)][k][tile], the last tile padded with 0.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Packing:
+    """A (groups, rows, outer, inner) array of f32 with any strides in elements, groups one after the other, packed as
+    [groups][ceil(rows / tile)][outer][inner up to ``inner_step``][tile], with 0 beyond both ends."""
 
-    The target needs ``align(rows, tile) * k`` elements.
-    """
-    groups = linear_groups(align(rows, tile) * k, 64, device)
-    binds = (*read(source), *write(target))
-    return Dispatch(PACK_TILES, binds, groups, (64, 1, 1), (rows, k, *strides), (tile,))
+    rows: int
+    inner: int
+    tile: int
+    row_stride: int
+    inner_stride: int
+    outer: int = 1
+    outer_stride: int = 0
+    inner_step: int = 1
+    groups: int = 1
+
+    @property
+    def size(self) -> int:
+        """Elements of the packed array."""
+        return self.groups * align(self.rows, self.tile) * self.outer * align(self.inner, self.inner_step)
+
+    def dispatch(self, source: str, target: str, device: Device) -> Dispatch:
+        """The launch that packs ``source`` into ``target``, which has `size` elements."""
+        push = (self.groups, self.rows, self.outer, self.inner, align(self.inner, self.inner_step))
+        strides = (self.rows * self.row_stride, self.row_stride, self.outer_stride, self.inner_stride)
+        groups = linear_groups(self.size, 64, device)
+        return Dispatch(
+            PACK_TILES, (*read(source), *write(target)), groups, (64, 1, 1), (*push, *strides), (self.tile,)
+        )
 
 
 def best_tile(extent: int, sizes: Sequence[int]) -> int:

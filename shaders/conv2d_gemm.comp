@@ -1,0 +1,149 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#define WEIGHT_VEC4
+#include "conv2d.glsl"
+
+// Implicit GEMM: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps x channels, and
+// no im2col buffer: slices of the input are gathered into shared memory as they are needed. A workgroup makes
+// BM x BN outputs; each invocation holds TM x TN of them as blocks of 4 x 4 that lie BM / (TM / 4) rows and
+// BN / (TN / 4) columns apart, so that shared memory is read as vec4 without bank conflicts. Local size is
+// (BM / TM) * (BN / TN). Weights are packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp), zeros
+// beyond both ends; LINEAR leaves channels and taps in the order of w, [c_in][kh][kw] up to BK, which wastes nothing
+// where channels are few but computes each address anew. With SPLITS > 1, K is cut into that many parts and y is scratch of [SPLITS][output], summed by
+// sum_splits.comp, which adds bias and activation.
+layout(constant_id = 5) const int BM = 64;
+layout(constant_id = 6) const int BN = 64;
+layout(constant_id = 7) const int BK = 16;
+layout(constant_id = 8) const int TM = 4;
+layout(constant_id = 9) const int TN = 4;
+layout(constant_id = 10) const int SPLITS = 1;
+layout(constant_id = 11) const bool LINEAR = false;
+layout(constant_id = 12) const int KH = 3;
+layout(constant_id = 13) const int KW = 3;
+const int TM4 = TM / 4;
+const int TN4 = TN / 4;
+const int LANES_M = BM / TM;
+const int LANES_N = BN / TN;
+const int LANES = LANES_M * LANES_N;
+const int A_VECS = BK * BM / 4;
+const int A_LOADS = (A_VECS + LANES - 1) / LANES;
+const int B_LOADS = BK * BN / LANES;
+const int B_STEP = LANES / BN;  // rows between two loads of one invocation: a whole number, see the route
+const int ACCS = TM * TN4;
+
+shared vec4 a_tile[A_VECS];  // [BK][BM / 4]
+shared vec4 b_tile[BK * BN / 4];  // [BK][BN / 4]
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x);
+    int out_group = c_out / groups;
+    int in_group = c_in / groups;
+    int plane = oh * ow;
+    int pixels = n * plane;
+    int row_blocks = (out_group + BM - 1) / BM;
+    int col_blocks = (pixels + BN - 1) / BN;
+    int depth = LINEAR ? in_group * KH * KW : in_group;
+    int chunks = (depth + BK - 1) / BK;
+    int steps = LINEAR ? chunks : KH * KW * chunks;
+
+    int index = int(flat_group());
+    if (index >= SPLITS * groups * row_blocks * col_blocks) return;
+    int block_row = index % row_blocks;
+    index /= row_blocks;
+    int block_col = index % col_blocks;
+    index /= col_blocks;
+    int group = index % groups;
+    int split = index / groups;
+    int first = split * steps / SPLITS;
+    int last = (split + 1) * steps / SPLITS;
+
+    // The column of b that this invocation loads, and where its window begins.
+    int load_col = lane % BN;
+    int load_row = lane / BN;
+    int pixel = block_col * BN + load_col;
+    bool inside = pixel < pixels;
+    int image = pixel / plane;
+    int oy = pixel % plane / ow;
+    int iy0 = oy * sh - pt;
+    int ix0 = pixel % ow * sw - pl;
+    int origin = (image * c_in + group * in_group) * h * w + iy0 * w + ix0;
+
+    int ky = LINEAR ? 0 : first / (KW * chunks);
+    int kx = LINEAR ? 0 : first / chunks % KW;
+    int k0 = first % chunks * BK + load_row;
+    int a_at = ((group * row_blocks + block_row) * steps + first) * A_VECS;
+
+    vec4 a_next[A_LOADS];
+    float b_next[B_LOADS];
+    vec4 acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
+
+    for (int step = first; step <= last; step++) {
+        // The slice after the one that is multiplied is on its way meanwhile.
+        if (step < last) {
+            [[unroll]] for (int i = 0; i < A_LOADS; i++) {
+                int vec = lane + i * LANES;
+                if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = weight4[a_at + vec];
+            }
+            [[unroll]] for (int i = 0; i < B_LOADS; i++) {
+                int k = k0 + i * B_STEP;
+                int c = LINEAR ? k / (KH * KW) : k;
+                int y_tap = (LINEAR ? k / KW % KH : ky) * dh;
+                int x_tap = (LINEAR ? k % KW : kx) * dw;
+                bool row_ok = inside && iy0 + y_tap >= 0 && iy0 + y_tap < h && k < depth;
+                bool ok = row_ok && ix0 + x_tap >= 0 && ix0 + x_tap < w;
+                b_next[i] = ok ? TO_F32(x[ok ? origin + (c * h + y_tap) * w + x_tap : 0]) : 0.0;
+            }
+            a_at += A_VECS;
+            k0 += BK;
+            if (!LINEAR && k0 - load_row >= depth) {
+                k0 = load_row;
+                if (++kx == KW) {
+                    kx = 0;
+                    ky++;
+                }
+            }
+        }
+        if (step > first) {
+            [[unroll]] for (int k = 0; k < BK; k++) {
+                vec4 v[TN4];
+                [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[k * (BN / 4) + j * LANES_N + lane % LANES_N];
+                [[unroll]] for (int i = 0; i < TM4; i++) {
+                    vec4 u = a_tile[k * (BM / 4) + i * LANES_M + lane / LANES_N];
+                    [[unroll]] for (int r = 0; r < 4; r++) {
+                        [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j];
+                    }
+                }
+            }
+            barrier();
+        }
+        if (step < last) {
+            [[unroll]] for (int i = 0; i < A_LOADS; i++) {
+                int vec = lane + i * LANES;
+                if (A_VECS % LANES == 0 || vec < A_VECS) a_tile[vec] = a_next[i];
+            }
+            [[unroll]] for (int i = 0; i < B_LOADS; i++) {
+                b_tile[(load_row + i * B_STEP) * (BN / 4) + load_col / 4][load_col % 4] = b_next[i];
+            }
+            barrier();
+        }
+    }
+
+    int total = n * c_out * plane;
+    int out_at[TN];
+    [[unroll]] for (int j = 0; j < TN; j++) {
+        int p = block_col * BN + (j / 4 * LANES_N + lane % LANES_N) * 4 + j % 4;
+        out_at[j] = p < pixels ? split * total + (p / plane * c_out + group * out_group) * plane + p % plane : -1;
+    }
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        int row = block_row * BM + (i / 4 * LANES_M + lane / LANES_N) * 4 + i % 4;
+        if (row < out_group) {
+            float offset = SPLITS == 1 ? bias_of(group * out_group + row) : 0.0;
+            [[unroll]] for (int j = 0; j < TN; j++) {
+                float value = acc[i * TN4 + j / 4][j % 4];
+                if (out_at[j] >= 0) y[out_at[j] + row * plane] = SPLITS == 1 ? finish(value + offset) : FROM_F32(value);
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+"""What the routes of conv2d share: the push block, bindings and constants of shaders/include/conv2d.glsl, and needs."""
+
+from vkconv.core import shape_str
+from vkconv.ops.activation import activation
+from vkconv.route import Call, Need
+from vkconv.shader import Bind, Word, read, write
+
+
+def push(call: Call) -> tuple[Word, ...]:
+    """The push block."""
+    t, left, _, _ = call["padding"]
+    n, c_in, h, w = call.shape("x")
+    _, c_out, oh, ow = call.shape("y")
+    shapes = (n, c_in, h, w, c_out, oh, ow, call["groups"], *call.shape("w")[2:])
+    return (*shapes, *call["stride"], *call["dilation"], t, left, float(call["act_a"]), float(call["act_b"]))
+
+
+def binds(call: Call, weight: str, target: str = "y") -> tuple[Bind, ...]:
+    """The bindings, with the weights in one buffer and the output in another."""
+    # A call without bias binds the weight there: HAS_BIAS is false and the shader never reads it.
+    return (*read("x", weight, "b" if call.has("b") else weight), *write(target))
+
+
+def constants(call: Call) -> tuple[Word, ...]:
+    """The specialization constants that every shader has."""
+    return activation(call["act"]).id, call.has("b")
+
+
+def span(call: Call, axis: int, outputs: int) -> int:
+    """Inputs along an axis (0: h, 1: w) from the first to the last that so many neighbouring outputs touch."""
+    reach = (call.shape("w")[2 + axis] - 1) * int(call["dilation"][axis])
+    return (outputs - 1) * int(call["stride"][axis]) + reach + 1
+
+
+GROUPS_1 = Need("groups 1", lambda call, device: call["groups"] == 1, lambda call, device: f"{call['groups']} groups")
+ONE_CHANNEL_PER_GROUP = Need(
+    "one input channel per group",
+    lambda call, device: call.shape("w")[1] == 1,
+    lambda call, device: f"{call.shape('w')[1]} channels per group",
+)
+GROUPED = Need(
+    "more than one group", lambda call, device: call["groups"] > 1, lambda call, device: f"{call['groups']} groups"
+)
+KERNEL_1X1 = Need(
+    "a 1x1 kernel",
+    lambda call, device: call.shape("w")[2:] == (1, 1),
+    lambda call, device: shape_str(call.shape("w")[2:]),
+)
+NO_PADDING = Need(
+    "no padding", lambda call, device: not any(call["padding"]), lambda call, device: shape_str(call["padding"])
+)
