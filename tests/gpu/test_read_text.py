@@ -1,6 +1,5 @@
 """The main job: a published recogniser reads a line of a photo on the device, and agrees with ONNX Runtime."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -8,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from required import required
 
 ROOT = Path(__file__).parents[2]
-NEEDED = ("rapidocr_onnxruntime", "skimage", "onnx", "onnxruntime", "PIL")
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 
@@ -20,10 +19,8 @@ def read_text(*arguments):
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
 
 
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in NEEDED), reason=f"needs {', '.join(NEEDED)}: make setup"
-)
 def test_reads_the_line_and_agrees_with_onnxruntime(tmp_path, device):
+    required("rapidocr_onnxruntime", "skimage", "onnx", "onnxruntime", "PIL")
     figures = tmp_path / "figures.json"
     done = read_text("--device", device, "--runs", 2, "--json", figures)
     assert done.returncode == 0, done.stderr
