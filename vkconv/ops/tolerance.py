@@ -64,6 +64,12 @@ def largest(reference: F64) -> F64:
     return np.full(reference.shape, most)
 
 
+def sum_of_products(reference: F64, terms: int, act: str) -> F64:
+    """The magnitude where an activation may follow a sum of products: what rounds before it counts for every element,
+    so that only a single product that stays as it is has its own."""
+    return np.abs(reference) if terms == 1 and act == "none" else largest(reference)
+
+
 def _floor(out: DType) -> float:
     """The smallest normal number, or half the distance of the subnormal ones where the output has coarser ones."""
     return 0.5 * 2.0**-24 if out is DType.F16 else _SMALLEST_NORMAL
