@@ -37,10 +37,9 @@ def test_reads_the_line_and_agrees_with_onnxruntime(tmp_path, device):
     for rows in (profile["nodes"], profile["ops"]):
         times = [row["time"] for row in rows]
         assert min(times) >= 0
-        assert sum(times) == pytest.approx(profile["wall_us"], rel=1e-6)
-        assert rows[-1]["cumulative"] == pytest.approx(100, rel=1e-6)
-    # The wall time is the time of a run indeed: a clock around the call agrees, but for what the call does besides.
-    assert 0 <= profile["call_us"] - profile["wall_us"] < 0.05 * profile["wall_us"] + 5000
+        # A clock around the call, read apart from those that the rows are made of, says the same, but for what the
+        # call does besides.
+        assert 0 <= profile["call_us"] - sum(times) < 0.05 * profile["wall_us"] + 5000
     convs = [row for row in profile["nodes"] if row["op"] == "conv2d"]
     assert len(convs) > 20 and all(row["GFLOP/s"] > 0 and row["GB/s"] > 0 for row in convs)
     assert {row["op"]: row["count"] for row in profile["ops"]}["conv2d"] == len(convs)

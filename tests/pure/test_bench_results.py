@@ -219,6 +219,12 @@ def test_numbers_that_are_none_must_be_where_the_reference_has_them(value):
     assert "y[1]" in checked([1, math.inf, 2, 3], [1, -math.inf, 2, 3], within(9.0, 1, 1, 1, 1)).problem
 
 
+def test_what_is_too_large_for_the_output_must_be_infinite():
+    assert checked([math.inf, -math.inf, 3e38, 1], [1e39, -1e39, 3e38, 1], within(1e-6, 1, 1, 3e38, 1)).problem == ""
+    assert "y[0]" in checked([3.4e38, 0, 0, 0], [1e39, 0, 0, 0], within(1e-6, 1e39, 0, 0, 0)).problem
+    assert "y[0]" in checked([math.inf, 0, 0, 0], [-1e39, 0, 0, 0], within(1e-6, 1e39, 0, 0, 0)).problem
+
+
 def test_integers_are_compared_exactly():
     call = parse_call("add:a=3:i32,b=3:i32", OPS)
     made = expected(call, 1)
