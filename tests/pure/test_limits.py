@@ -5,7 +5,11 @@ import re
 import pytest
 from graph_kit import f32, made_up_device, make_graph
 
+from vkconv.check import call_graph, forcing
 from vkconv.core import LimitError
+from vkconv.device import load_device
+from vkconv.ops import OPS
+from vkconv.ops.calls import parse_call
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.planner import plan
 from vkconv.shader import Dispatch, Shader, read
@@ -62,6 +66,22 @@ def test_a_dispatch_over_a_limit_is_refused(dispatch, named):
     whole = {"groups": (1, 1, 1), "local": (64, 1, 1), "push": (), "spec": (), "shared_bytes": 0} | dispatch
     with pytest.raises(LimitError, match=f"here: s.f32 needs {named}"):
         check_dispatch("here", Dispatch(Shader("s"), read("x"), **whole), device)
+
+
+@pytest.mark.parametrize(
+    ("text", "forced", "advice"),
+    [
+        ("conv2d:x=1x8000x3x3,w=1x8000x3x3", "direct", "use smaller shapes, or force .* --route conv2d=direct_tile"),
+        ("conv2d:x=1x80000x3x3,w=1x80000x3x3", None, "use smaller shapes"),
+        ("pool2d:x=1x1x300x300,kind=avg,k=300", None, "use smaller shapes"),
+    ],
+)
+def test_the_advice_names_another_route_only_where_one_fits(text, forced, advice):
+    lavapipe, call = load_device("lavapipe"), parse_call(text, OPS)
+    with pytest.raises(LimitError, match=rf"loop iterations .* = \d+, .* allows 65535; {advice}$"):
+        plan(call_graph(call), lavapipe, forcing(forced))
+    if "--route" in advice:
+        plan(call_graph(call), lavapipe, forcing(advice.rpartition("=")[2]))
 
 
 def test_limits_may_be_reached():
