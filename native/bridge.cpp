@@ -101,7 +101,8 @@ PYBIND11_MODULE(_bridge, m) {
       .def("run", &Recording::run, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
       .def("submit", &Recording::submit)
       .def("wait", &Recording::wait, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
-      .def("timestamps_ns", &Recording::timestamps_ns);
+      .def("timestamps_ns", &Recording::timestamps_ns)
+      .def("abandon", &Recording::abandon);
 
   py::class_<Device, std::shared_ptr<Device>>(m, "Device")
       .def(py::init([](size_t index, const py::bytes& pipeline_cache, const std::vector<std::string>& disable) {
@@ -125,7 +126,8 @@ PYBIND11_MODULE(_bridge, m) {
       .def("pipeline_cache", [](const Device& self) { return py::bytes(self.pipeline_cache()); })
       .def("recording", &Device::recording, py::arg("timestamps") = 0)
       .def("memory", &Device::memory)
-      .def("wait_idle", &Device::wait_idle)
+      .def_property_readonly("abandoned", &Device::abandoned)
+      .def("wait_idle", [](Device& self) { self.wait_idle(UINT64_MAX); })
       .def("close", &Device::close)
       .def("__enter__", [](const std::shared_ptr<Device>& self) { return self; })
       .def("__exit__", [](Device& self, const py::args&) { self.close(); });

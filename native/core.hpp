@@ -44,7 +44,7 @@ struct Core {
   uint32_t min_subgroup_size = 0;    // both 0: a pipeline cannot ask for a subgroup size
   uint32_t max_subgroup_size = 0;
   std::mutex queue_mutex;            // vkQueueSubmit is externally synchronised
-  std::vector<VkFence> abandoned_fences;  // of interrupted waits: in use until the device is idle
+  std::vector<VkFence> abandoned_fences;  // of waits for idleness that ended early: in use until the device is idle
 
   Core() = default;
   Core(const Core&) = delete;

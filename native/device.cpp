@@ -206,8 +206,10 @@ py::dict Device::enabled() const {
 }
 
 py::list Device::memory() const {
+  const auto& core = this->core("Device.memory");
+  reap_abandoned(core);
   py::list list;
-  for (const auto& heap : heap_states(*core("Device.memory"))) {
+  for (const auto& heap : heap_states(*core)) {
     py::dict d;
     d["size_bytes"] = heap.size_bytes;
     d["budget_bytes"] = heap.known ? py::object(py::int_(heap.budget_bytes)) : py::none();
@@ -245,7 +247,9 @@ std::string Device::pipeline_cache() const {
 }
 
 std::shared_ptr<Buffer> Device::buffer(uint64_t nbytes, const std::string& kind) {
-  auto made = std::make_shared<Buffer>(core("Device.buffer"), nbytes, kind);
+  const auto& core = this->core("Device.buffer");
+  reap_abandoned(core);
+  auto made = std::make_shared<Buffer>(core, nbytes, kind);
   adopt(made);
   return made;
 }
@@ -265,16 +269,19 @@ std::shared_ptr<Recording> Device::recording(uint32_t timestamps) {
   return made;
 }
 
-void Device::wait_idle() {
+size_t Device::abandoned() const { return reap_abandoned(core("Device.abandoned")); }
+
+bool Device::wait_idle(uint64_t timeout_ns) {
   const CorePtr core = this->core("Device.wait_idle");
   VkFenceCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO;
   VkFence fence = VK_NULL_HANDLE;
   check(vkCreateFence(core->handle, &info, nullptr, &fence), "vkCreateFence");
   bool submitted = false;
+  bool idle = false;
   try {
     // An empty submission signals its fence when all earlier work is done; unlike vkDeviceWaitIdle it can be interrupted.
-    wait_fence(*core, fence, UINT64_MAX, 0, [&] {
+    idle = wait_fence(*core, fence, timeout_ns, 0, [&] {
       const std::lock_guard<std::mutex> lock(core->queue_mutex);
       check(vkQueueSubmit(core->queue, 0, nullptr, fence), "vkQueueSubmit");
       submitted = true;
@@ -287,13 +294,20 @@ void Device::wait_idle() {
     }
     throw;
   }
-  vkDestroyFence(core->handle, fence, nullptr);
+  if (idle) {
+    vkDestroyFence(core->handle, fence, nullptr);
+  } else {
+    core->abandoned_fences.push_back(fence);
+  }
+  return idle;
 }
 
 void Device::close() {
+  constexpr uint64_t kPatienceNs = 2'000'000'000;  // with work that was abandoned and may never end
   if (!core_) return;
   try {
-    wait_idle();
+    // Past that, what is in flight keeps all that it needs, the device included, until it is done.
+    wait_idle(reap_abandoned(core_) > 0 ? kPatienceNs : UINT64_MAX);
   } catch (const VulkanError& error) {
     if (error.kind != VulkanError::Kind::device_lost) throw;  // a lost device has nothing left to wait for
   }
@@ -302,6 +316,7 @@ void Device::close() {
   manager_.reset();
   for (const auto& child : children)
     if (const auto alive = child.lock()) alive->release();
+  reap_abandoned(core);
 }
 
 }  // namespace vkconv

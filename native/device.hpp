@@ -58,7 +58,8 @@ class Device {
   std::shared_ptr<Pipeline> pipeline(const std::string& spirv, uint32_t bindings, uint32_t push_bytes,
                                      const std::vector<uint32_t>& spec, uint32_t subgroup_size);
   std::shared_ptr<Recording> recording(uint32_t timestamps);
-  void wait_idle();
+  size_t abandoned() const;
+  bool wait_idle(uint64_t timeout_ns);
   void close();
 
  private:

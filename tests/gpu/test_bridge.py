@@ -624,18 +624,114 @@ def test_time_out_leaves_the_recording_usable(device: _bridge.Device, spin_spirv
     work.run()
 
 
-def test_destruction_waits_for_the_device(device: _bridge.Device, spin_spirv: bytes) -> None:
+def test_close_waits_for_the_device(device: _bridge.Device, spin_spirv: bytes) -> None:
     work = _long_work(device, spin_spirv, 0.5)
+    work.submit()
+    start = time.perf_counter()
+    device.close()
+    assert time.perf_counter() - start > 0.1
+    with pytest.raises(_bridge.VulkanError, match="closed"):
+        work.wait()
+
+
+def test_abandon_lets_go_and_the_device_works_on(
+    device: _bridge.Device, spin_spirv: bytes, affine_spirv: bytes
+) -> None:
+    affine, x = Affine(device, affine_spirv, 251, steps=2), _integers(251)
+    work = _long_work(device, spin_spirv, 1.0)
+    with pytest.raises(_bridge.TimeoutError_):
+        work.run(timeout_ns=20_000_000)
+    start = time.perf_counter()
+    work.abandon()
+    assert time.perf_counter() - start < 0.2
+    assert device.abandoned == 1
+    for use in (work.run, work.submit, work.wait, work.end, work.timestamps_ns):
+        with pytest.raises(_bridge.VulkanError, match="abandoned"):
+            use()
+    work.abandon()
+    del work
+    np.testing.assert_array_equal(affine(x), affine.expected(x))  # after the spinning, on the same queue
+    assert time.perf_counter() - start > 0.4
+    assert device.abandoned == 0
+    affine.recording.abandon()
+    assert device.abandoned == 0, "nothing of it was in flight"
+    with pytest.raises(_bridge.VulkanError, match="abandoned"):
+        affine.recording.run()
+
+
+def test_abandoned_memory_comes_back(device: _bridge.Device, spin_spirv: bytes) -> None:
+    def mapped() -> bool:
+        ranges = (line.split(maxsplit=1)[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines())
+        return any(int(first, 16) <= address < int(end, 16) for first, end in ranges)
+
+    work = _long_work(device, spin_spirv, 0.5)
+    buffer = device.buffer(64 << 20, "download")
+    address = np.frombuffer(buffer.view, np.uint8).ctypes.data
+    held = device.recording()
+    held.fill(buffer, 0, 64 << 20, 7)
+    held.end()
+    work.submit()
+    held.submit()
+    held.abandon()
+    del held, buffer
+    assert device.abandoned == 1
+    assert mapped(), "freed under the device's hands"
+    work.wait()
+    device.wait_idle()
+    assert device.abandoned == 0
+    assert not mapped()
+
+
+def test_dropping_a_recording_in_flight_does_not_wait(device: _bridge.Device, spin_spirv: bytes) -> None:
+    work = _long_work(device, spin_spirv, 0.6)
     work.submit()
     start = time.perf_counter()
     del work
     gc.collect()
-    assert time.perf_counter() - start > 0.1
-    work = _long_work(device, spin_spirv, 0.5)
-    work.submit()
-    device.close()
+    assert time.perf_counter() - start < 0.2
+    assert device.abandoned == 1
+    device.wait_idle()
+    assert device.abandoned == 0
+
+
+def test_close_gives_abandoned_work_two_seconds(device: _bridge.Device, spin_spirv: bytes, affine_spirv: bytes) -> None:
+    with _bridge.Device(0) as own:
+        work = _long_work(own, spin_spirv, 5.0)
+        affine = Affine(own, affine_spirv, 99)
+        work.submit()
+        work.abandon()
+        affine.recording.submit()
+        start = time.perf_counter()
+    assert 1.5 < time.perf_counter() - start < 3.5
     with pytest.raises(_bridge.VulkanError, match="closed"):
-        work.wait()
+        affine.recording.wait()
+    with _bridge.Device(0) as again:  # what was let go still runs
+        x = _integers(99)
+        later = Affine(again, affine_spirv, 99)
+        np.testing.assert_array_equal(later(x), later.expected(x))
+
+
+LEAVE_PROGRAM = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from test_bridge import _bridge, _long_work
+device = _bridge.Device(0)
+work = _long_work(device, Path(sys.argv[2]).read_bytes(), 30.0)
+work.submit()
+if sys.argv[3] == "abandon":
+    work.abandon()
+print(time.time())
+"""
+
+
+@pytest.mark.parametrize("how", ["abandon", "leave"])
+def test_the_process_ends_while_the_device_works(spin_spirv: bytes, tmp_path: Path, how: str) -> None:
+    spirv = tmp_path / "spin.spv"
+    spirv.write_bytes(spin_spirv)
+    program = [sys.executable, "-c", LEAVE_PROGRAM, str(Path(__file__).parent), str(spirv), how]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=25, check=True)
+    assert time.time() - float(done.stdout) < 5
 
 
 @pytest.mark.parametrize("call", ["run", "wait_idle"])

@@ -116,11 +116,17 @@ class Device:
         """A new recording with room for `timestamps` timestamps. Raises VulkanError if the queue has none."""
     def memory(self) -> list[_Heap]:
         """Each heap's size and, where known, what this process may use and uses now."""
+    @property
+    def abandoned(self) -> int:
+        """How many recordings were let go while the device worked on them, and are still at work."""
     def wait_idle(self) -> None:
         """Waits until the queue has finished everything; Ctrl-C interrupts it."""
     def close(self) -> None:
         """Waits for the queue, then releases everything made from the device. A view that is still looked at
         keeps its memory until it is gone. A second call does nothing.
+
+        With abandoned work on the queue it waits for 2 s at most; what still runs then keeps its memory and the
+        Vulkan device until it is done.
         """
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -146,6 +152,7 @@ class Pipeline: ...
 class Recording:
     """Commands recorded once and submitted many times. A second thread that uses a recording while one is
     inside a call of it gets VulkanError; different recordings of one device may run in different threads.
+    One that is dropped while the device works on it is abandoned.
     """
 
     @property
@@ -192,4 +199,11 @@ class Recording:
     def timestamps_ns(self) -> list[float]:
         """Times of the last completed submission relative to its first timestamp, in nanoseconds. VulkanError
         before one.
+        """
+    def abandon(self) -> None:
+        """Lets the recording go without waiting: every further use but this one raises VulkanError.
+
+        Vulkan cannot stop work that it was given. What the device works on keeps its buffers until it is done
+        (they are freed when the bridge is next asked for memory, or to submit), and later submissions to the
+        device come after it.
         """
