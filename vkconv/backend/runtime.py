@@ -287,7 +287,13 @@ class Executable:
         return _array(target, 0, spec)
 
     def close(self) -> None:
-        """Release recordings and buffers; pipelines stay with the device."""
+        """Release recordings and buffers; pipelines stay with the device.
+
+        What the device still works on after a time-out or Ctrl-C is not waited for: it keeps its memory until done.
+        """
+        for recording in (self._run, self._profile, self._latest):
+            if recording is not None:
+                recording.abandon()
         self._run = self._profile = self._latest = None  # type: ignore[assignment]
         self._buffers.clear()
 
