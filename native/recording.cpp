@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 namespace vkconv {
 namespace {
@@ -77,6 +78,7 @@ struct RecordingCore {
   uint32_t pool_sets = 0;
   State state = State::recording;
   bool completed = false;     // the last submission ran to its end
+  std::optional<VulkanError> failure;  // of the last submission, which is over
   bool close_after_use = false;  // the device was closed while a thread was inside a call
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
 
@@ -378,13 +380,9 @@ void RecordingCore::begin_submission(const char* call) {
   if (!sequence->isInit() || sequence->isRecording() || command_buffer(*sequence) != commands)
     throw VulkanError::misuse(call, "the kp.Sequence of this recording was changed or destroyed through kp");
   if (sequence->isRunning()) throw VulkanError::misuse(call, "the kp.Sequence of this recording is running");
-  if (state == State::pending) {
-    const VkResult result = vkGetFenceStatus(core->handle, fence.get());
-    if (result == VK_NOT_READY)
-      throw VulkanError::misuse(call, "the device still works on the last submission: wait() for it first");
-    check(result, "vkGetFenceStatus");
-    state = State::ready;
-  }
+  if (in_flight())
+    throw VulkanError::misuse(call, "the device still works on the last submission: wait() for it first");
+  failure.reset();
   const VkFence raw = fence.get();
   check(vkResetFences(core->handle, 1, &raw), "vkResetFences");
   completed = false;
@@ -395,8 +393,12 @@ void RecordingCore::submit() {
   info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
   info.commandBufferCount = 1;
   info.pCommandBuffers = &commands;
-  const std::lock_guard<std::mutex> lock(core->queue_mutex);
-  check(vkQueueSubmit(core->queue, 1, &info, fence.get()), "vkQueueSubmit");
+  VkResult result;
+  {
+    const std::lock_guard<std::mutex> lock(core->queue_mutex);
+    result = vkQueueSubmit(core->queue, 1, &info, fence.get());
+  }
+  if (result != VK_SUCCESS) throw failure.emplace(result, "vkQueueSubmit");
   state = State::pending;
 }
 
@@ -405,7 +407,10 @@ bool RecordingCore::settle(const char* call, uint64_t timeout_ns, double spin_us
   try {
     if (!wait_fence(*core, fence.get(), timeout_ns, spin_us, before)) return false;
   } catch (const VulkanError& error) {
-    if (error.kind == VulkanError::Kind::device_lost) state = State::ready;  // the fence will never be signalled
+    if (error.kind == VulkanError::Kind::device_lost) {
+      state = State::ready;  // the fence will never be signalled
+      failure = error;
+    }
     throw;
   }
   state = State::ready;
@@ -435,6 +440,7 @@ bool Recording::wait(uint64_t timeout_ns, double spin_us) {
   const auto r = core(call);
   const Use use(r, call);
   if (r->state == RecordingCore::State::ready && r->completed) return true;
+  if (r->failure) throw *r->failure;
   if (r->state != RecordingCore::State::pending) throw VulkanError::misuse(call, "nothing was submitted");
   return r->settle(call, timeout_ns, spin_us);
 }

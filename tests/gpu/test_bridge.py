@@ -734,6 +734,91 @@ def test_the_process_ends_while_the_device_works(spin_spirv: bytes, tmp_path: Pa
     assert time.time() - float(done.stdout) < 5
 
 
+# Stands before the Vulkan loader and, once told, answers for it.
+FAULTS = """
+#include <dlfcn.h>
+typedef int (*Call)(void *, unsigned, const void *, unsigned long, unsigned long);
+int submit_result, wait_result;
+static int pass_on(const char *name, void *a, unsigned b, const void *c, unsigned long d, unsigned long e) {
+    return ((Call)dlsym(dlopen("libvulkan.so.1", RTLD_NOW), name))(a, b, c, d, e);
+}
+int vkQueueSubmit(void *queue, unsigned count, const void *infos, unsigned long fence) {
+    return submit_result ? submit_result : pass_on("vkQueueSubmit", queue, count, infos, fence, 0);
+}
+int vkWaitForFences(void *device, unsigned count, const void *fences, unsigned all, unsigned long timeout) {
+    return wait_result ? wait_result : pass_on("vkWaitForFences", device, count, fences, all, timeout);
+}
+int vkGetFenceStatus(void *device, unsigned long fence) {
+    int (*real)(void *, unsigned long) = dlsym(dlopen("libvulkan.so.1", RTLD_NOW), "vkGetFenceStatus");
+    return wait_result ? wait_result : real(device, fence);
+}
+"""
+
+LOST_PROGRAM = """
+import ctypes, sys
+from vkconv.backend import _bridge
+faults = ctypes.CDLL(None)
+
+def fault(name, result):
+    ctypes.c_int.in_dll(faults, name).value = result
+
+def failure(use):
+    try:
+        use()
+    except _bridge.VulkanError as error:
+        return type(error), error.result
+    return None
+
+LOST = (_bridge.DeviceLostError, "VK_ERROR_DEVICE_LOST")
+MEMORY = (_bridge.OutOfMemoryError, "VK_ERROR_OUT_OF_DEVICE_MEMORY")
+device = _bridge.Device(0)
+buffer = device.buffer(4096, "download")
+
+def recording():
+    r = device.recording()
+    r.fill(buffer, 0, 4096, 7)
+    r.end()
+    return r
+
+a, b, c, unused = (recording() for _ in range(4))
+for start in (a.run, b.submit):
+    fault("submit_result", -2)
+    assert failure(start) == MEMORY
+assert [failure(r.wait) for r in (a, a, b)] == [MEMORY] * 3
+fault("submit_result", 0)
+a.run()
+b.submit()
+assert a.wait() and b.wait()
+b.submit()
+c.submit()
+fault("submit_result", -4)
+fault("wait_result", -4)
+assert failure(a.run) == LOST and failure(b.wait) == LOST
+assert [failure(r.wait) for r in (a, b, c, a, b, c)] == [LOST] * 6
+assert failure(c.run) == LOST and failure(c.wait) == LOST
+assert failure(unused.wait) == (_bridge.VulkanError, "")
+a.abandon()
+del b, c
+assert device.abandoned == 0
+device.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process in which Vulkan calls can be made to fail, unknown to the validation layer, which
+    therefore stays out."""
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "faults.c").write_text(FAULTS)
+    library = folder / "faults.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, folder / "faults.c", "-ldl"], check=True, timeout=60)
+    return {**os.environ, "LD_PRELOAD": str(library), "VK_INSTANCE_LAYERS": ""}
+
+
+def test_a_failed_submission_is_told_again_by_wait(faults: dict[str, str]) -> None:
+    subprocess.run([sys.executable, "-c", LOST_PROGRAM], check=True, env=faults, timeout=60)
+
+
 @pytest.mark.parametrize("call", ["run", "wait_idle"])
 def test_interrupt_ends_a_wait(device: _bridge.Device, spin_spirv: bytes, call: str) -> None:
     work = _long_work(device, spin_spirv, 3.0)

@@ -194,7 +194,7 @@ class Recording:
         """The first half of run()."""
     def wait(self, timeout_ns: int = ..., spin_us: float = 20.0) -> bool:
         """The second half of run(); False on a time-out. Returns at once when the last submission has
-        finished.
+        finished, and raises its error again when that failed.
         """
     def timestamps_ns(self) -> list[float]:
         """Times of the last completed submission relative to its first timestamp, in nanoseconds. VulkanError
