@@ -13,6 +13,10 @@
 
 namespace vkconv {
 
+// Whether this process is a forked child of the one that made the instance. What it inherited is not its own: drivers keep
+// threads and locks that a fork does not copy, so destructors must leave it alone.
+bool in_forked_child();
+
 // The process's one VkInstance, shared by every device.
 struct Instance {
   VkInstance handle = VK_NULL_HANDLE;
@@ -70,7 +74,7 @@ class Handle {
     return *this;
   }
   ~Handle() {
-    if (raw_ != VK_NULL_HANDLE) Destroy(core_->handle, raw_, nullptr);
+    if (raw_ != VK_NULL_HANDLE && !in_forked_child()) Destroy(core_->handle, raw_, nullptr);
   }
   T get() const { return raw_; }
   T* out() { return &raw_; }  // for the creating call

@@ -180,6 +180,10 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
   core_ = std::move(core);
 }
 
+Device::~Device() {
+  if (manager_ && in_forked_child()) new std::shared_ptr<kp::Manager>(std::move(manager_));  // as in let_go()
+}
+
 const CorePtr& Device::core(const char* call) const {
   if (!core_) throw VulkanError::misuse(call, "the device is closed");
   return core_;
@@ -304,7 +308,7 @@ bool Device::wait_idle(uint64_t timeout_ns) {
 
 void Device::close() {
   constexpr uint64_t kPatienceNs = 2'000'000'000;  // with work that was abandoned and may never end
-  if (!core_) return;
+  if (!core_ || in_forked_child()) return;
   try {
     // Past that, what is in flight keeps all that it needs, the device included, until it is done.
     wait_idle(reap_abandoned(core_) > 0 ? kPatienceNs : UINT64_MAX);

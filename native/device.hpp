@@ -46,6 +46,7 @@ class Device {
   Device(size_t index, const std::string& pipeline_cache, const std::vector<std::string>& disable);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
+  ~Device();
 
   bool closed() const { return core_ == nullptr; }
   py::dict facts() const;

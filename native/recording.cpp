@@ -118,7 +118,9 @@ struct Abandoned {
 
 // Gives a recording up without waiting for the device. A sequence that Python may still hold is destroyed if `close`.
 void let_go(std::shared_ptr<RecordingCore> recording, bool close) {
-  if (recording->in_flight()) {
+  if (in_forked_child()) {
+    new std::shared_ptr<RecordingCore>(std::move(recording));  // for ever: kp's destructors call Vulkan
+  } else if (recording->in_flight()) {
     Abandoned& abandoned = Abandoned::all();
     const std::lock_guard<std::mutex> lock(abandoned.mutex);
     abandoned.recordings.push_back(std::move(recording));
@@ -148,6 +150,7 @@ class Use {
 }  // namespace
 
 size_t reap_abandoned(const CorePtr& core) {
+  if (in_forked_child()) return 0;
   Abandoned& abandoned = Abandoned::all();
   std::vector<std::shared_ptr<RecordingCore>> done;  // destroyed after the lock is released
   const std::lock_guard<std::mutex> lock(abandoned.mutex);

@@ -725,6 +725,41 @@ print(time.time())
 """
 
 
+FORK_PROGRAM = """
+import gc, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from test_bridge import Affine, _bridge, _integers, _long_work
+device = _bridge.Device(0)
+other = _bridge.Device(0)
+manager = other.manager
+work = _long_work(device, Path(sys.argv[2]).read_bytes(), 2.0)
+affine = Affine(device, Path(sys.argv[3]).read_bytes(), 99)
+sequence = affine.recording.sequence
+work.submit()
+child = os.fork()
+if child == 0:
+    signal.alarm(15)
+    device.close()
+    del work, affine, device, sequence, other, manager
+    gc.collect()
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+assert not work.wait(timeout_ns=0), "the child did not wait for the parent's work"
+work.wait()
+x = _integers(99)
+assert (affine(x) == affine.expected(x)).all()
+"""
+
+
+def test_a_forked_child_leaves_what_it_inherited_alone(spin_spirv: bytes, affine_spirv: bytes, tmp_path: Path) -> None:
+    arguments = [str(Path(__file__).parent)]
+    for name, spirv in (("spin", spin_spirv), ("affine", affine_spirv)):
+        (tmp_path / name).write_bytes(spirv)
+        arguments.append(str(tmp_path / name))
+    subprocess.run([sys.executable, "-c", FORK_PROGRAM, *arguments], check=True, timeout=30)
+
+
 @pytest.mark.parametrize("how", ["abandon", "leave"])
 def test_the_process_ends_while_the_device_works(spin_spirv: bytes, tmp_path: Path, how: str) -> None:
     spirv = tmp_path / "spin.spv"

@@ -356,6 +356,7 @@ class Executable:
 
     def _settle(self, timeout_ns: int | None) -> None:
         """Wait until the device is done with the latest submission: it may still read what `_write` writes."""
+        _check_process()
         if self._latest is None:
             return
         with self.live.using(self._where):
