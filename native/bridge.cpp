@@ -50,8 +50,12 @@ py::list devices() {
     const auto instance = Instance::get();
     for (const VkPhysicalDevice physical : instance->physical_devices()) list.append(device_facts(*instance, physical));
   } catch (const VulkanError& error) {
-    // What a loader without a working driver answers; anything else is worth an error.
-    if (error.result != "VK_ERROR_INCOMPATIBLE_DRIVER" && error.result != "VK_ERROR_INITIALIZATION_FAILED") throw;
+    // A loader without a driver answers that it is incompatible; a driver that gives no device is worth an error.
+    if (error.result == "VK_ERROR_INITIALIZATION_FAILED")
+      throw VulkanError(VK_ERROR_INITIALIZATION_FAILED, error.call,
+                        "the installed Vulkan drivers give no device: none is there for them, or it did not start; "
+                        "VK_LOADER_DEBUG=error,driver says more");
+    if (error.result != "VK_ERROR_INCOMPATIBLE_DRIVER") throw;
   }
   return list;
 }

@@ -773,7 +773,7 @@ def test_the_process_ends_while_the_device_works(spin_spirv: bytes, tmp_path: Pa
 FAULTS = """
 #include <dlfcn.h>
 typedef int (*Call)(void *, unsigned, const void *, unsigned long, unsigned long);
-int submit_result, wait_result;
+int submit_result, wait_result, enumerate_result;
 static int pass_on(const char *name, void *a, unsigned b, const void *c, unsigned long d, unsigned long e) {
     return ((Call)dlsym(dlopen("libvulkan.so.1", RTLD_NOW), name))(a, b, c, d, e);
 }
@@ -786,6 +786,10 @@ int vkWaitForFences(void *device, unsigned count, const void *fences, unsigned a
 int vkGetFenceStatus(void *device, unsigned long fence) {
     int (*real)(void *, unsigned long) = dlsym(dlopen("libvulkan.so.1", RTLD_NOW), "vkGetFenceStatus");
     return wait_result ? wait_result : real(device, fence);
+}
+int vkEnumeratePhysicalDevices(void *instance, void *count, void *devices) {
+    int (*real)(void *, void *, void *) = dlsym(dlopen("libvulkan.so.1", RTLD_NOW), "vkEnumeratePhysicalDevices");
+    return enumerate_result ? enumerate_result : real(instance, count, devices);
 }
 """
 
@@ -852,6 +856,24 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_a_failed_submission_is_told_again_by_wait(faults: dict[str, str]) -> None:
     subprocess.run([sys.executable, "-c", LOST_PROGRAM], check=True, env=faults, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"), [(0, ""), (-9, ""), (-3, "drivers give no device"), (-1, "HOST_MEMORY")]
+)
+def test_only_an_absent_driver_is_no_device(faults: dict[str, str], result: int, message: str) -> None:
+    program = f"""if True:
+        import ctypes
+        from vkconv.backend import _bridge
+        ctypes.c_int.in_dll(ctypes.CDLL(None), "enumerate_result").value = {result}
+        try:
+            assert bool(_bridge.devices()) == ({result} == 0)
+        except _bridge.VulkanError as error:
+            assert {message!r} and {message!r} in str(error), error
+        else:
+            assert not {message!r}
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, env=faults, timeout=60)
 
 
 @pytest.mark.parametrize("call", ["run", "wait_idle"])

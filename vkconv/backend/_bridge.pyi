@@ -51,13 +51,13 @@ class TimeoutError_(VulkanError):  # noqa: N801, N818 (not to hide the builtin)
     """The device did not finish in the time allowed; it still works on the submission."""
 
 def devices() -> list[dict[str, Any]]:
-    """The facts of every physical device, in the loader's order; [] when no driver works.
+    """The facts of every physical device, in the loader's order; [] when there is no driver.
 
     Each is in the layout of Vulkan profile files: "properties" and "features" ({structure name: {field:
     value}}; flags are lists of names, UUIDs hex, enumerants names or, when newer than this module, decimal
     numbers), "extensions" ({name: version}), "queueFamilies", "memory" (memoryHeaps, memoryTypes) and
     "cooperativeMatrices" (one dict per shape). A structure that the device cannot be asked for is absent.
-    Raises VulkanError when the loader itself fails.
+    Raises VulkanError when the loader itself fails, or drivers are there and none of them gives a device.
     """
 
 class Device:
