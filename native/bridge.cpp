@@ -128,6 +128,9 @@ PYBIND11_MODULE(_bridge, m) {
            py::arg("spirv"), py::arg("bindings"), py::arg("push_bytes"), py::arg("spec") = std::vector<uint32_t>(),
            py::arg("subgroup_size") = 0)
       .def("pipeline_cache", [](const Device& self) { return py::bytes(self.pipeline_cache()); })
+      .def("merge_pipeline_cache",
+           [](const Device& self, const py::bytes& blob) { return py::bytes(self.merge_pipeline_cache(blob)); },
+           py::arg("blob"))
       .def("recording", &Device::recording, py::arg("timestamps") = 0)
       .def("memory", &Device::memory)
       .def_property_readonly("abandoned", &Device::abandoned)

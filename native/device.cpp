@@ -60,19 +60,34 @@ std::string unwrap_cache(const std::string& blob, const VkPhysicalDeviceProperti
   return std::string(data, size);
 }
 
-void create_cache(Core& core, const std::string& blob, const VkPhysicalDeviceProperties& properties) {
+// A cache with the blob's pipelines (true), or an empty one when they cannot be used.
+bool create_cache(const Core& core, const std::string& blob, VkPipelineCache* cache) {
+  VkPhysicalDeviceProperties properties;
+  vkGetPhysicalDeviceProperties(core.physical, &properties);
   const std::string data = unwrap_cache(blob, properties);
   VkPipelineCacheCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
   info.initialDataSize = data.size();
   info.pInitialData = data.data();
-  if (!data.empty() && vkCreatePipelineCache(core.handle, &info, nullptr, &core.cache) == VK_SUCCESS) {
-    core.cache_loaded = true;
-    return;
-  }
+  if (!data.empty() && vkCreatePipelineCache(core.handle, &info, nullptr, cache) == VK_SUCCESS) return true;
   info.initialDataSize = 0;
   info.pInitialData = nullptr;
-  check(vkCreatePipelineCache(core.handle, &info, nullptr, &core.cache), "vkCreatePipelineCache");
+  check(vkCreatePipelineCache(core.handle, &info, nullptr, cache), "vkCreatePipelineCache");
+  return false;
+}
+
+std::string cache_data(const Core& core, VkPipelineCache cache) {
+  std::string data;
+  VkResult result = VK_INCOMPLETE;
+  while (result == VK_INCOMPLETE) {  // another thread may add a pipeline between the two calls
+    size_t size = 0;
+    check(vkGetPipelineCacheData(core.handle, cache, &size, nullptr), "vkGetPipelineCacheData");
+    data.resize(size);
+    result = vkGetPipelineCacheData(core.handle, cache, &size, data.data());
+    data.resize(size);
+  }
+  check(result, "vkGetPipelineCacheData");
+  return wrap_cache(data);
 }
 
 // Timestamps are worth more than a dedicated compute queue, so a family that has them comes first.
@@ -173,7 +188,7 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
   check(vkCreateDevice(core->physical, &info, nullptr, &core->handle), "vkCreateDevice");
   vkGetDeviceQueue(core->handle, core->family, 0, &core->queue);
   read_limits(*core, properties, features);
-  create_cache(*core, pipeline_cache, properties);
+  core->cache_loaded = create_cache(*core, pipeline_cache, &core->cache);
 
   features_ = features.features();
   extensions_ = features.extensions();
@@ -237,17 +252,16 @@ std::shared_ptr<kp::Manager> Device::manager() {
 
 std::string Device::pipeline_cache() const {
   const auto& core = this->core("Device.pipeline_cache");
-  std::string data;
-  VkResult result = VK_INCOMPLETE;
-  while (result == VK_INCOMPLETE) {  // another thread may add a pipeline between the two calls
-    size_t size = 0;
-    check(vkGetPipelineCacheData(core->handle, core->cache, &size, nullptr), "vkGetPipelineCacheData");
-    data.resize(size);
-    result = vkGetPipelineCacheData(core->handle, core->cache, &size, data.data());
-    data.resize(size);
-  }
-  check(result, "vkGetPipelineCacheData");
-  return wrap_cache(data);
+  return cache_data(*core, core->cache);
+}
+
+std::string Device::merge_pipeline_cache(const std::string& blob) const {
+  const auto& core = this->core("Device.merge_pipeline_cache");
+  // Into a cache of its own: Vulkan forbids other threads to compile with the one that is merged into.
+  Handle<VkPipelineCache, vkDestroyPipelineCache> merged(core);
+  create_cache(*core, blob, merged.out());
+  check(vkMergePipelineCaches(core->handle, merged.get(), 1, &core->cache), "vkMergePipelineCaches");
+  return cache_data(*core, merged.get());
 }
 
 std::shared_ptr<Buffer> Device::buffer(uint64_t nbytes, const std::string& kind) {

@@ -54,6 +54,7 @@ class Device {
   py::list memory() const;
   std::shared_ptr<kp::Manager> manager();
   std::string pipeline_cache() const;
+  std::string merge_pipeline_cache(const std::string& blob) const;
   bool pipeline_cache_loaded() const { return core("Device.pipeline_cache_loaded")->cache_loaded; }
   std::shared_ptr<Buffer> buffer(uint64_t nbytes, const std::string& kind);
   std::shared_ptr<Pipeline> pipeline(const std::string& spirv, uint32_t bindings, uint32_t push_bytes,

@@ -588,6 +588,31 @@ def test_pipeline_cache_round_trip_and_damage(device: _bridge.Device, affine_spi
             assert fresh.pipeline(affine_spirv, 2, 8, [64])
 
 
+def test_merged_pipeline_caches_hold_the_pipelines_of_both(
+    device: _bridge.Device, affine_spirv: bytes, spin_spirv: bytes
+) -> None:
+    device.pipeline(affine_spirv, 2, 8, [64])
+    own = device.pipeline_cache()
+    with _bridge.Device(0) as other:
+        other.pipeline(spin_spirv, 1, 4)
+        theirs = other.pipeline_cache()
+    merged = device.merge_pipeline_cache(theirs)
+    assert len(merged) >= max(len(own), len(theirs))
+    if len(own) > 1000:  # lavapipe keeps nothing but a header
+        assert len(merged) > max(len(own), len(theirs))
+    for useless in (b"", theirs[:-1], os.urandom(len(theirs))):
+        assert len(device.merge_pipeline_cache(useless)) == len(own)
+    assert device.pipeline_cache() == own
+    with _bridge.Device(0, pipeline_cache=merged) as again:
+        assert again.pipeline_cache_loaded
+        x = _integers(99)
+        affine = Affine(again, affine_spirv, 99)
+        np.testing.assert_array_equal(affine(x), affine.expected(x))
+    device.close()
+    with pytest.raises(_bridge.VulkanError, match="closed"):
+        device.merge_pipeline_cache(theirs)
+
+
 # --- waiting --------------------------------------------------------------------------------------
 
 

@@ -112,6 +112,10 @@ class Device:
         """
     def pipeline_cache(self) -> bytes:
         """The pipelines compiled so far, to be given to a later Device of the same hardware and driver."""
+    def merge_pipeline_cache(self, blob: bytes) -> bytes:
+        """As pipeline_cache(), together with the pipelines in `blob`, which another process may have saved
+        meanwhile; a `blob` that is damaged or from another device or driver adds none.
+        """
     def recording(self, timestamps: int = 0) -> Recording:
         """A new recording with room for `timestamps` timestamps. Raises VulkanError if the queue has none."""
     def memory(self) -> list[_Heap]:

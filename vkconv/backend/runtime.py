@@ -141,11 +141,14 @@ class LiveDevice:
             return self._pipelines[key]
 
     def save_pipeline_cache(self) -> None:
-        """Keep new pipelines for the next process. A cache is never worth an error: failures are ignored."""
+        """Keep new pipelines for the next process, beside those that others have saved since this one started.
+
+        A cache is never worth an error: failures are ignored.
+        """
         if self._unsaved and _process == [os.getpid()]:
             self._unsaved = False
             with contextlib.suppress(OSError, RuntimeError), atomic_write(self._cache_path) as file:
-                file.write(self.handle.pipeline_cache())
+                file.write(self.handle.merge_pipeline_cache(_read_cache(self._cache_path)))
 
 
 _open: dict[int, LiveDevice] = {}
