@@ -736,7 +736,7 @@ def test_close_gives_abandoned_work_two_seconds(device: _bridge.Device, spin_spi
 
 LEAVE_PROGRAM = """
 import sys, time
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
 from pathlib import Path
 from test_bridge import _bridge, _long_work
 device = _bridge.Device(0)
@@ -750,7 +750,7 @@ print(time.time())
 
 FORK_PROGRAM = """
 import gc, os, signal, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
 from pathlib import Path
 from test_bridge import Affine, _bridge, _integers, _long_work
 device = _bridge.Device(0)
