@@ -276,3 +276,11 @@ def test_fifty_sessions_leave_no_memory_behind(device):
         cycle()
     gc.collect()
     assert _rss_bytes() - before < 10 * weights.nbytes  # fifty of them would be leaked
+
+
+@pytest.mark.parametrize("outputs", [("", "y"), ("y",), ("y", "")])
+def test_an_output_that_nothing_names_is_computed_all_the_same(outputs, device):
+    split = Node("s", "split", ("x",), outputs, {"axis": 0, "num_outputs": 2})
+    x = np.arange(1, 11, dtype=np.float32).reshape(2, 5)
+    with vkconv.load(Graph({"x": TensorSpec((2, 5))}, ("y",), (split,)), device) as session:
+        np.testing.assert_array_equal(session.run({"x": x})["y"], x[[outputs.index("y")]])

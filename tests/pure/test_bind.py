@@ -5,10 +5,12 @@ import time
 
 import numpy as np
 import pytest
+from flow import check_flow
 from graph_kit import f32, i64, make_bound
 
 import vkconv.plan.bound as bound_module
 from vkconv.core import DType, GraphError, InputError, UnsupportedError
+from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
 from vkconv.plan.bound import FOLD_LIMIT_BYTES, bind
@@ -224,14 +226,15 @@ def test_an_absent_optional_input_is_none():
     assert node.call.operands["b"] is None and "b" not in node.reads
 
 
-def test_an_unwanted_output_is_left_out():
-    graph = Graph(
-        {"x": TensorSpec((4, 3))},
-        ("b",),
-        (Node("n", "split", ("x",), ("", "b"), {"axis": 0, "num_outputs": 2}),),
-    )
-    (node,) = bind(graph, OPS).nodes
-    assert dict(node.writes) == {"y1": "b"}
+@pytest.mark.parametrize(("outputs", "wanted"), [(("", "b"), "b"), (("a",), "a"), (("a", ""), "a")])
+def test_an_output_that_the_node_does_not_name_gets_a_name_of_its_own(outputs, wanted):
+    split = Node("n", "split", ("x",), outputs, {"axis": 0, "num_outputs": 2})
+    takes = Node("r", "relu", (wanted,), ("n/y0",))
+    graph = Graph({"x": TensorSpec((4, 3)), "n/y1": TensorSpec((2,))}, ("n/y0",), (split, takes))
+    node, _ = bind(graph, OPS).nodes
+    assert list(node.writes) == ["y0", "y1"] and len({*node.writes.values(), "n/y0", "n/y1"}) == 4
+    assert wanted in node.writes.values()
+    check_flow(graph, load_device("lavapipe"))
 
 
 def test_unused_inputs_stay_part_of_the_interface():
