@@ -261,17 +261,23 @@ def _locate(message: str) -> Iterator[str]:
 # ---- where SPIR-V comes from
 
 
+def prebuilt_dirs() -> list[Path]:
+    """Folders of SPIR-V that came with the package; an editable installation has its own beside the checkout's."""
+    package = sys.modules[__name__.partition(".")[0]]
+    return [Path(entry) / "_spirv" for entry in package.__path__]
+
+
 def spirv(shader: Shader, folder: Path | None = None, prebuilt: Path | None = None) -> bytes:
     """SPIR-V of a variant: from ``prebuilt`` (default: the package's), the user's cache, or the compiler.
 
     Raises ShaderError when it must be compiled and cannot be.
     """
     folder = folder or shader_dir()
-    prebuilt = prebuilt or _PACKAGE / "_spirv"
     identity = digest(shader, folder)
-    code = _prebuilt(shader, identity, prebuilt)
-    if code:
-        return code
+    for made in [prebuilt] if prebuilt else prebuilt_dirs():
+        code = _prebuilt(shader, identity, made)
+        if code:
+            return code
     # The checksum is the file's name, so that one rename makes both appear and any damage is a miss.
     shelf = cache_dir() / "spirv" / identity
     for path in sorted(shelf.glob("*.spv")):
@@ -291,8 +297,9 @@ def prebuilt_valid(shaders: Iterable[Shader], folder: Path | None = None, prebui
 
     Raises ShaderError when the sources of one are missing.
     """
-    folder, prebuilt = folder or shader_dir(), prebuilt or _PACKAGE / "_spirv"
-    return sum(bool(_prebuilt(shader, digest(shader, folder), prebuilt)) for shader in shaders)
+    folder = folder or shader_dir()
+    folders = [prebuilt] if prebuilt else prebuilt_dirs()
+    return sum(any(_prebuilt(shader, digest(shader, folder), made) for made in folders) for shader in shaders)
 
 
 def spirv_all(shaders: Iterable[Shader], folder: Path | None = None) -> dict[Shader, bytes]:

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.backend.runtime import Executable, LiveDevice, open_device
+from vkconv.backend.runtime import Executable, LiveDevice, Weights, open_device
 from vkconv.core import Array, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph, TensorSpec, load_model
@@ -40,8 +40,9 @@ class Session:
     """A graph on a device. Use it as a context manager, or call `close` when done.
 
     Runs from several threads are legal and take turns. Where the graph has symbolic dimensions, the first run
-    with new shapes makes a plan, and the session keeps the graph (from a ``.vkc`` file: memory-mapped, so the
-    weights take no host memory of their own); otherwise the host copy of the weights is dropped.
+    with new shapes makes a plan, which finds the weights of earlier ones on the device, and the session keeps the
+    graph (from a ``.vkc`` file: memory-mapped, so that they take no host memory of their own); otherwise the host
+    copy of the weights is dropped.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Session:
         with spanning(self._opened, "open device"):
             self._live: LiveDevice = open_device(device)
         self._executables: OrderedDict[tuple[Shape, ...], Executable] = OrderedDict()
+        self._weights = Weights()
         self._graph: Graph | None = graph
         if graph.is_static or shapes is not None:
             self._prepare(shapes or {})
@@ -96,14 +98,16 @@ class Session:
 
         ``inputs`` maps every input name to an array of the right shape and dtype (any memory order or byte
         order); the result maps every output name to a new array. Raises InputError for inputs that do not fit,
-        naming name, shape and dtype, and DeviceError when the device fails or ``timeout_s`` passes.
+        naming name, shape and dtype, and DeviceError when the device fails or ``timeout_s`` passes (waiting for a
+        run before that timed out counts too).
         """
+        timeout_ns = _timeout_ns(timeout_s)
         with self._lock:
             arrays = self._checked(inputs)
             executable = self._prepare({name: array.shape for name, array in arrays.items()})
             first = self.timings.first_run_us == 0.0
             started = time.perf_counter_ns()
-            outputs = executable.run(arrays, None if timeout_s is None else int(timeout_s * 1e9))
+            outputs = executable.run(arrays, timeout_ns)
             if first:
                 self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
             return outputs
@@ -163,6 +167,7 @@ class Session:
                 for executable in self._executables.values():
                     executable.close()
                 self._executables.clear()
+                self._weights = Weights()
                 self._graph = None
 
     def __enter__(self) -> Self:
@@ -222,14 +227,15 @@ class Session:
         if executable is None:
             assert self._graph is not None  # a static graph was prepared when the session was made
             spans: list[Span] = []
+            resident = None if self._graph.is_static else self._weights.regions
             with spanning(spans, "plan"):
-                planned = plan(self._graph, self._live.device, self._options, shapes)
-            compiled_us = self._live.compile_us
-            executable = Executable(planned.plan, self._live, planned.constants, self._poison)
-            self.timings.compile_us += self._live.compile_us - compiled_us
-            executable.spans[:0] = spans
+                planned = plan(self._graph, self._live.device, self._options, shapes, resident)
             while len(self._executables) >= MAX_PLANS:
                 self._executables.popitem(last=False)[1].close()
+            compiled_us = self._live.compile_us
+            executable = Executable(planned.plan, self._live, planned.constants, self._poison, weights=self._weights)
+            self.timings.compile_us += self._live.compile_us - compiled_us
+            executable.spans[:0] = spans
             self._executables[key] = executable
         self._executables.move_to_end(key)
         return executable
@@ -264,3 +270,12 @@ def load(
     session.timings.load_us += sum(span.us for span in spans)
     session._opened[:0] = spans
     return session
+
+
+def _timeout_ns(timeout_s: float | None) -> int | None:
+    """Nanoseconds of a time-out, as long as Vulkan can wait; InputError for what is no length of time."""
+    if timeout_s is None:
+        return None
+    if not isinstance(timeout_s, int | float) or not timeout_s >= 0:
+        raise InputError(f"timeout_s is {timeout_s!r}; give a number of seconds, 0 or more")
+    return min(int(min(timeout_s, 1e10) * 1e9), (1 << 63) - 1)

@@ -143,6 +143,12 @@ def test_a_timeout_is_an_error_and_the_next_run_is_right(device):
             session.run({"v0": other}, timeout_s=1e-6)
 
 
+@pytest.mark.parametrize("timeout_s", [1e4, 1e12, float("inf"), None])
+def test_a_long_timeout_is_none(device, timeout_s):
+    with vkconv.load(conv_graph(), device) as session:
+        assert_right(session.run({"x": X}, timeout_s=timeout_s), X)
+
+
 # ---- the net under the barriers
 
 

@@ -52,6 +52,12 @@ def test_a_shape_for_no_input_is_refused_with_a_suggestion():
         make_bound({"images": (1,)}, [("relu", "images", "y")], "y", shapes={"image": (1,)})
 
 
+@pytest.mark.parametrize("shape", [5, (5, "three"), (5, 3.0), (None, 3), None])
+def test_a_shape_that_is_no_shape_is_refused(shape):
+    with pytest.raises(InputError, match=r"shape given for input 'a' of graph 'g' is .* whole numbers"):
+        make_bound(*TWO_INPUTS, shapes={"a": shape, "b": (3, 5)})
+
+
 def test_a_dimension_of_zero_is_a_number_like_any_other():
     bound = make_bound({"x": ("n", 4)}, [("relu", "x", "y")], "y", shapes={"x": (0, 4)})
     assert bound.specs["y"].dims == (0, 4)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flow import check_flow, commands
 from graph_kit import f32, i64, made_up_device, make_graph
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from vkconv.core import RouteError, UsageError
 from vkconv.device import load_device, shipped_devices
-from vkconv.plan.commands import Copy
+from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.plan.commands import Copy, Launch
 from vkconv.plan.planner import Options, plan
 
 LAVAPIPE = load_device("lavapipe")
@@ -238,3 +240,58 @@ def test_a_made_up_device_changes_routes():
     small = made_up_device(maxComputeSharedMemorySize=4096)
     without = plan(make_graph({"a": (64, 64), "b": (64, 64)}, [("matmul", "a b", "y")], "y"), small).plan
     assert [gpu.nodes[0].route, without.nodes[0].route] == ["shared", "register"]
+
+
+# ---- weights that plans of one session share
+
+
+def symbolic_net():
+    """Two convolutions over any width, and a product with a constant that steps read as it is."""
+    rng = np.random.default_rng(3)
+    nodes = (
+        Node("c1", "conv2d", ("x", "w1"), ("a",), {"padding": (1, 1, 1, 1)}),
+        Node("c2", "conv2d", ("a", "w2"), ("b",)),
+        Node("m", "mul", ("b", "k"), ("y",)),
+    )
+    constants = {
+        "w1": rng.standard_normal((16, 3, 3, 3)).astype(np.float32),
+        "w2": rng.standard_normal((8, 16, 1, 1)).astype(np.float32),
+        "k": rng.standard_normal((1, 1, 8, 1)).astype(np.float32),
+    }
+    return Graph({"x": TensorSpec((1, 3, 8, "w"))}, ("y",), nodes, constants)
+
+
+def test_a_second_plan_of_a_session_loads_only_what_is_new():
+    device = load_device("lavapipe")
+    first = plan(symbolic_net(), device, None, {"x": (1, 3, 8, 32)}, {})
+    second = plan(symbolic_net(), device, None, {"x": (1, 3, 8, 64)}, first.plan.weights)
+    assert first.plan.load and first.constants
+    assert not second.plan.load and not second.constants and not second.plan.weights
+    assert not any(name.startswith("weights") for name in second.plan.buffers)
+    assert second.plan.memory.weights_bytes == first.plan.memory.weights_bytes
+    homes = {region for c in second.plan.run if isinstance(c, Launch) for region, _ in c.binds}
+    assert set(first.plan.weights.values()) <= homes
+
+
+def test_constants_of_other_content_are_not_taken_for_resident():
+    device = load_device("lavapipe")
+    net = symbolic_net()
+    first = plan(net, device, None, {"x": (1, 3, 8, 32)}, {})
+    other = net.replace(constants={**net.constants, "w2": net.constants["w2"] + 1})
+    second = plan(other, device, None, {"x": (1, 3, 8, 32)}, first.plan.weights)
+    assert list(second.constants) == ["w2"]
+    assert {name for name in second.plan.buffers if name.startswith("weights")} == {"weights:1"}
+
+
+def test_equal_constants_are_kept_once():
+    device = load_device("lavapipe")
+    net = symbolic_net()
+    twice = Graph(
+        net.inputs,
+        ("y", "z"),
+        (*net.nodes, Node("c3", "conv2d", ("a", "w3"), ("z",))),
+        {**net.constants, "w3": net.constants["w2"].copy()},
+    )
+    once = plan(net, device, None, {"x": (1, 3, 8, 32)}, {}).plan.memory.weights_bytes
+    assert plan(twice, device, None, {"x": (1, 3, 8, 32)}, {}).plan.memory.weights_bytes == once
+    assert plan(twice, device, None, {"x": (1, 3, 8, 32)}).plan.memory.weights_bytes > once

@@ -1,11 +1,12 @@
 """The live side: devices through Kompute and the bridge, and executables that run plans on them.
 
-This is the only module that imports kp (by way of the bridge, whose objects are real kp ones).
+Kompute is reached by way of the bridge alone, whose managers, sequences and operations are real kp ones.
 """
 
 import atexit
 import contextlib
 import itertools
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +19,11 @@ from vkconv.backend.errors import device_errors, import_bridge
 from vkconv.compiler import spirv
 from vkconv.core import Array, DeviceError, UsageError, atomic_write, cache_dir, did_you_mean
 from vkconv.device import Device
-from vkconv.plan.commands import Barrier, Command, Copy, Launch, with_barriers
+from vkconv.plan.commands import Barrier, Command, Copy, Launch, Region, with_barriers
 from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.model import Plan
 from vkconv.plan.timing import Span, Timing, spanning
+from vkconv.plan.weights import WeightKey
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
@@ -30,11 +32,27 @@ if TYPE_CHECKING:
 _KIND_RANK = ("discrete", "integrated", "virtual", "other", "cpu")
 
 
+# The process that first used Vulkan: what it opened is of no use to a child that it forks.
+_process: list[int] = []
+
+
+def _check_process() -> None:
+    """DeviceError in a forked child: drivers keep threads and locks that a fork does not copy, and calls would hang."""
+    if not _process:
+        _process.append(os.getpid())
+    elif _process[0] != os.getpid():
+        raise DeviceError(
+            f"this process was forked from process {_process[0]}, which had used Vulkan before: start it with "
+            "multiprocessing's spawn or forkserver method, or use vkconv only after the fork"
+        )
+
+
 def list_devices() -> list[Device]:
     """Facts of every Vulkan device of this machine, in the loader's order (the index selects); [] for none.
 
-    Raises DeviceError when kp or the bridge cannot be imported, saying what to run.
+    Raises DeviceError when kp or the bridge cannot be imported, saying what to run, and in a forked child.
     """
+    _check_process()
     bridge = import_bridge()
     with device_errors("listing devices"):
         return [Device(facts) for facts in bridge.devices()]
@@ -92,6 +110,20 @@ class LiveDevice:
         """What compiling took since the device was opened."""
         return sum(span.us for span in self.compiled)
 
+    @contextlib.contextmanager
+    def using(self, where: str) -> Iterator[None]:
+        """Around every use of the device: what Vulkan refuses becomes a DeviceError that names ``where``, and a
+        device that was lost is opened anew by the next session."""
+        _check_process()
+        if self.lost:
+            raise DeviceError(f"{where}: the device was lost earlier; close the session and load the model again")
+        with device_errors(where):
+            try:
+                yield
+            except import_bridge().DeviceLostError:
+                self.lost = True
+                raise
+
     def pipeline(self, launch: Launch) -> "_bridge.Pipeline":
         """The pipeline of a launch; made once for each shader, specialization, binding count and push size."""
         key = (launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push))
@@ -100,7 +132,7 @@ class LiveDevice:
                 name = f"compile {launch.shader.key}"
                 with (
                     spanning(self.compiled, name, node=launch.node, spec=list(launch.spec_words)),
-                    device_errors(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"),
+                    self.using(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"),
                 ):
                     self._pipelines[key] = self.handle.pipeline(
                         spirv(launch.shader), len(launch.binds), len(launch.push), launch.spec_words
@@ -110,7 +142,7 @@ class LiveDevice:
 
     def save_pipeline_cache(self) -> None:
         """Keep new pipelines for the next process. A cache is never worth an error: failures are ignored."""
-        if self._unsaved:
+        if self._unsaved and _process == [os.getpid()]:
             self._unsaved = False
             with contextlib.suppress(OSError, RuntimeError), atomic_write(self._cache_path) as file:
                 file.write(self.handle.pipeline_cache())
@@ -144,9 +176,23 @@ def _read_cache(path: Path) -> bytes:
         return b""
 
 
+class Weights:
+    """Constants on the device that the plans of one session share: where each lies, and the buffers they lie in."""
+
+    def __init__(self) -> None:
+        self.regions: dict[WeightKey, Region] = {}
+        self.buffers: dict[str, _bridge.Buffer] = {}
+
+    def add(self, plan: Plan, buffers: "Mapping[str, _bridge.Buffer]") -> None:
+        """Take over what a plan has loaded."""
+        self.regions |= plan.weights
+        self.buffers |= {region.buffer: buffers[region.buffer] for region in plan.weights.values()}
+
+
 class Executable:
     """A plan on a device: buffers allocated, constants loaded and prepacked, commands recorded for replay.
 
+    ``weights`` holds what earlier plans of the session loaded, and takes over what this one loads.
     ``spans`` says what that took on the host; a pipeline that was there already took nothing.
     Not safe for concurrent use by itself: the session that owns it holds a lock around each run.
     """
@@ -158,14 +204,17 @@ class Executable:
         constants: Mapping[str, Array],
         poison: bool = False,
         timed_load: bool = False,
+        weights: Weights | None = None,
     ) -> None:
         self.plan = plan
         self.live = live
         self.spans: list[Span] = []
         self.prepack_us = 0.0  # GPU time of prepacking; stays 0 without timed_load
-        self._buffers: dict[str, _bridge.Buffer] = {}
+        weights = weights or Weights()
+        self._buffers: dict[str, _bridge.Buffer] = dict(weights.buffers)
+        self._where = f"{plan.graph} on {live.device.name}"
         compiled_before = len(live.compiled)
-        with device_errors(f"{plan.graph} on {live.device.name}"):
+        with live.using(self._where):
             with spanning(self.spans, "allocate"):
                 for name, (nbytes, kind) in plan.buffers.items():
                     self._buffers[name] = live.handle.buffer(nbytes, kind)
@@ -173,6 +222,7 @@ class Executable:
                 self._poison()
             with spanning(self.spans, "load weights"):
                 self._load(constants, timed_load)
+                weights.add(plan, self._buffers)
             with spanning(self.spans, "record"):
                 self._run = self._record(plan.run)
         self.spans += live.compiled[compiled_before:]
@@ -194,12 +244,13 @@ class Executable:
         self._settle(None)
         start = recorded = time.perf_counter_ns()
         if self._profile is None:
-            with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
+            with self.live.using(self._where):
                 self._profile = self._record(self.plan.run, stamp_every=1)
             recorded = time.perf_counter_ns()
         self._write(inputs)
         written = time.perf_counter_ns()
-        with self._submitting(self._profile):
+        self._latest = self._profile
+        with self.live.using(self._where):
             self._profile.submit()
             submitted = time.perf_counter_ns()
             self._profile.wait()
@@ -218,16 +269,17 @@ class Executable:
         """
         launches = [c for c in self.plan.run if isinstance(c, Launch)]
         commands = tuple(with_barriers(launches * repeats))
-        with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
+        with self.live.using(self._where):
             return Repeats(self, self._record(commands, stamp_every=len(launches)))
 
     def peek(self, value: str) -> Array:
         """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
         self._settle(None)
         spec, region = self.plan.values[value]
-        with device_errors(f"{self.plan.graph}: reading {value!r}"):
+        with self.live.using(f"{self._where}: reading {value!r}"):
             target = self.live.handle.buffer(region.nbytes, "download")
             recording = self.live.handle.recording()
+            recording.barrier(["compute", "transfer"], ["transfer"])
             recording.copy(self._buffers[region.buffer], region.offset, target, 0, region.nbytes)
             recording.barrier(["transfer"], ["host"])
             recording.end()
@@ -300,29 +352,20 @@ class Executable:
         """Wait until the device is done with the latest submission: it may still read what `_write` writes."""
         if self._latest is None:
             return
-        where = f"{self.plan.graph} on {self.live.device.name}"
-        with device_errors(where):
+        with self.live.using(self._where):
             done = self._latest.wait() if timeout_ns is None else self._latest.wait(timeout_ns)
         if not done:
-            raise DeviceError(f"{where}: the run before, which timed out, is still at work; wait, or close the session")
+            raise DeviceError(
+                f"{self._where}: the run before, which timed out, is still at work; wait, or close the session"
+            )
 
     def _submit(self, recording: "_bridge.Recording", timeout_ns: int | None) -> None:
-        with self._submitting(recording):
+        self._latest = recording
+        with self.live.using(self._where):
             if timeout_ns is None:
                 recording.run()
             else:
                 recording.run(timeout_ns=timeout_ns)
-
-    @contextlib.contextmanager
-    def _submitting(self, recording: "_bridge.Recording") -> Iterator[None]:
-        """Around what submits a recording: it is the latest, and a device that it loses must be opened again."""
-        self._latest = recording
-        with device_errors(f"{self.plan.graph} on {self.live.device.name}"):
-            try:
-                yield
-            except import_bridge().DeviceLostError:
-                self.live.lost = True
-                raise
 
     def _write(self, inputs: Mapping[str, Array]) -> None:
         for name, (spec, region) in self.plan.inputs.items():

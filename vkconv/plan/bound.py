@@ -5,6 +5,7 @@ What remains is a `BoundGraph`: calls with static specs and canonical attributes
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -88,7 +89,13 @@ def bind_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorSp
                 )
             bound[name] = spec
             continue
-        shape = tuple(int(d) for d in shapes[name])
+        try:
+            shape = tuple(operator.index(d) for d in shapes[name])
+        except TypeError:
+            raise InputError(
+                f"the shape given for input {name!r} of graph {graph.name!r} is {shapes[name]!r}; "
+                "it takes a tuple of whole numbers"
+            ) from None
         wrong = len(shape) != len(spec.shape)
         for want, got in zip(spec.shape, shape, strict=False):
             expected = symbols.setdefault(want, got) if isinstance(want, str) else want

@@ -5,6 +5,7 @@ route's scratch, ``weight:C`` a constant that steps read as it is, ``packed:N:B`
 constants. Values and scratch share the activation chunks by lifetime; weights and packed stay.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -18,6 +19,15 @@ from vkconv.plan.commands import BufferKind, Command, Copy, Launch, Region, with
 from vkconv.plan.limits import check_dispatch, check_launch, check_memory, max_allocation_bytes
 from vkconv.plan.memory import Block, Layout, lay_out
 from vkconv.plan.model import Memory, Plan, PlannedNode
+from vkconv.plan.weights import (
+    Resident,
+    WeightKey,
+    WeightKeys,
+    constants_of,
+    dispatched_at_run,
+    kept_blocks,
+    prepacks_at_load,
+)
 from vkconv.shader import Dispatch, Program
 
 # Bindings are whole words, and no binding may be empty.
@@ -31,15 +41,17 @@ def lower(
     planned: Sequence[PlannedNode],
     programs: Sequence[Program | None],
     share_memory: bool,
+    resident: Resident | None = None,
 ) -> Plan:
     """The plan of a bound graph whose nodes have their programs (None for alias and empty nodes).
 
+    ``resident`` says which constants earlier plans of the session left on the device (None: nobody shares them).
     Raises LimitError naming the node where a dispatch, a binding or an allocation exceeds the device.
     """
     for node, program in zip(planned, programs, strict=True):
         for dispatch in (*program.prepack, *program.steps) if program else ():
             check_dispatch(f"{bound.name}, {node.name} ({node.text})", dispatch, device)
-    return _Lowering(bound, ops, device, programs, share_memory).plan(tuple(planned))
+    return _Lowering(bound, ops, device, programs, share_memory, resident).plan(tuple(planned))
 
 
 class _Lowering:
@@ -50,8 +62,10 @@ class _Lowering:
         device: Device,
         programs: Sequence[Program | None],
         share_memory: bool,
+        resident: Resident | None,
     ) -> None:
         self.bound = bound
+        self.resident = resident
         self.device = device
         self.steps = [(n, p) for n, p in zip(bound.nodes, programs, strict=True) if p is not None]
         self.share_memory = share_memory
@@ -78,16 +92,16 @@ class _Lowering:
     def plan(self, planned: tuple[PlannedNode, ...]) -> Plan:
         bound = self.bound
         activations = self._layout("activations", self._activation_blocks())
-        weights = self._layout("weights", self._weight_blocks())
+        weights = self._weights()
         regions = {**activations.regions, **weights.regions}
-        stage = self._host_regions("load", self._staged_constants())
+        stage = self._host_regions("load", self._staged_constants(weights))
         inputs = self._host_regions("upload", bound.inputs)
         computed = [name for name in dict.fromkeys(bound.outputs) if self.root(name) not in bound.constants]
         outputs = self._host_regions("download", {name: bound.specs[name] for name in computed})
         load: list[Command] = [
             Copy(f"load {name}", region, regions[f"weight:{name}"])
             for name, region in stage.items()
-            if f"weight:{name}" in regions
+            if f"weight:{name}" in weights.fresh
         ]
         run: list[Command] = [
             Copy(
@@ -97,10 +111,11 @@ class _Lowering:
             if f"value:{name}" in regions and bound.specs[name].size
         ]
         for node, program in self.steps:
-            early = _prepacks_at_load(node, program, bound.constants)
+            early = prepacks_at_load(node, program, bound.constants)
             load_names = self._names(node, program, regions, stage if early else {})
             step_names = self._names(node, program, regions, {})
-            (load if early else run).extend(self._launch(node, d, load_names) for d in program.prepack)
+            if not early or self._packs(node, program, weights):
+                (load if early else run).extend(self._launch(node, d, load_names) for d in program.prepack)
             run.extend(self._launch(node, d, step_names) for d in program.steps)
         run += [
             Copy(
@@ -119,7 +134,7 @@ class _Lowering:
         memory = Memory(
             activations_bytes=activations.layout.peak_bytes,
             lower_bound_bytes=activations.layout.lower_bound_bytes,
-            weights_bytes=weights.layout.peak_bytes,
+            weights_bytes=weights.nbytes,
             load_bytes=host["load"][0],
             upload_bytes=host["upload"][0],
             download_bytes=host["download"][0],
@@ -134,6 +149,7 @@ class _Lowering:
             known={name: bound.constants[self.root(name)] for name in bound.outputs if name not in outputs},
             buffers=device_buffers | {name: (size, kind) for name, (size, kind) in host.items() if size},
             stage=stage,
+            weights=weights.placed,
             load=tuple(with_barriers(load)),
             run=tuple(with_barriers(run)),
             nodes=planned,
@@ -158,7 +174,7 @@ class _Lowering:
                 first[value] = index
                 last.setdefault(value, index)
             own = dict(program.scratch)
-            if program.prepack and not _prepacks_at_load(node, program, bound.constants):
+            if program.prepack and not prepacks_at_load(node, program, bound.constants):
                 own |= program.packed
             scratch += [Block(f"scratch:{node.name}:{b}", _words(size), index, index) for b, size in own.items()]
         for value in bound.outputs:
@@ -172,35 +188,46 @@ class _Lowering:
             return values + scratch
         return [Block(b.name, b.nbytes, -1, end) for b in values + scratch]
 
-    def _weight_blocks(self) -> list[Block]:
-        blocks = {
-            value: Block(f"weight:{value}", _words(self.bound.constants[value].nbytes), 0, 0)
-            for node, program in self.steps
-            for value in _constants_of(node, self._at_run(node, program), self.bound.constants)
-        }
-        packed = [
-            Block(f"packed:{node.name}:{buffer}", _words(size), 0, 0)
-            for node, program in self.steps
-            if _prepacks_at_load(node, program, self.bound.constants)
-            for buffer, size in program.packed.items()
-        ]
-        return [*blocks.values(), *packed]
+    def _weights(self) -> "_Weights":
+        """Where constants stay: those that are resident where they are, the others once each in new chunks."""
+        resident = self.resident or {}
+        keys = WeightKeys(self.bound.constants, by_content=self.resident is not None)
+        kept = list(kept_blocks(self.steps, self.bound.constants, keys))
+        fresh: dict[WeightKey, Block] = {}
+        for name, key, nbytes in kept:
+            if key not in resident:
+                fresh.setdefault(key, Block(name, _words(nbytes), 0, 0))
+        chunks = len({region.buffer for region in resident.values()})
+        placed = self._layout("weights", list(fresh.values()), chunks)
+        at = {**resident, **{key: placed.regions[block.name] for key, block in fresh.items()}}
+        return _Weights(
+            regions={name: at[key] for name, key, _ in kept},
+            placed={key: at[key] for key in fresh},
+            fresh={block.name for block in fresh.values()},
+            buffers=placed.buffers,
+            nbytes=placed.layout.peak_bytes
+            + sum(align(at[key].nbytes, self.alignment) for key in {k for _, k, _ in kept} - fresh.keys()),
+        )
 
-    def _at_run(self, node: BoundNode, program: Program) -> tuple[Dispatch, ...]:
-        """What one inference dispatches for a node."""
-        early = _prepacks_at_load(node, program, self.bound.constants)
-        return program.steps if early else (*program.prepack, *program.steps)
+    def _packs(self, node: BoundNode, program: Program, weights: "_Weights") -> bool:
+        """True where prepacking the node at load makes something that is not on the device yet."""
+        return any(f"packed:{node.name}:{buffer}" in weights.fresh for buffer in program.packed)
 
-    def _staged_constants(self) -> dict[str, TensorSpec]:
-        """Constants that steps or prepacking read: the host writes them once, into the load buffer."""
-        return {
-            value: self.bound.specs[value]
-            for node, program in self.steps
-            for value in _constants_of(node, (*program.prepack, *program.steps), self.bound.constants)
-        }
+    def _staged_constants(self, weights: "_Weights") -> dict[str, TensorSpec]:
+        """Constants that loading reads: the host writes them once, into the load buffer."""
+        constants = self.bound.constants
+        staged: dict[str, TensorSpec] = {}
+        for node, program in self.steps:
+            kept = constants_of(node, dispatched_at_run(node, program, constants), constants)
+            raw = [value for value in kept if f"weight:{value}" in weights.fresh]
+            packs = prepacks_at_load(node, program, constants) and self._packs(node, program, weights)
+            read = constants_of(node, program.prepack, constants) if packs else []
+            staged |= {value: self.bound.specs[value] for value in (*raw, *read)}
+        return staged
 
-    def _layout(self, prefix: str, blocks: Sequence[Block]) -> "_Placed":
-        return _Placed(prefix, lay_out(blocks, self.alignment, max_allocation_bytes(self.device)), blocks)
+    def _layout(self, prefix: str, blocks: Sequence[Block], first_chunk: int = 0) -> "_Placed":
+        layout = lay_out(blocks, self.alignment, max_allocation_bytes(self.device))
+        return _Placed(prefix, layout, blocks, first_chunk)
 
     def _host_regions(self, buffer: str, specs: Mapping[str, TensorSpec]) -> dict[str, Region]:
         regions: dict[str, Region] = {}
@@ -241,30 +268,31 @@ class _Lowering:
 
 
 class _Placed:
-    """A layout with its blocks as regions of named buffers."""
+    """A layout with its blocks as regions of named buffers, counted from ``first_chunk``."""
 
-    def __init__(self, prefix: str, layout: Layout, blocks: Iterable[Block]) -> None:
+    def __init__(self, prefix: str, layout: Layout, blocks: Iterable[Block], first_chunk: int) -> None:
+        names = [f"{prefix}:{first_chunk + index}" for index in range(len(layout.chunk_bytes))]
         self.layout = layout
         self.buffers: dict[str, tuple[int, BufferKind]] = {
-            f"{prefix}:{index}": (nbytes, "device") for index, nbytes in enumerate(layout.chunk_bytes)
+            name: (nbytes, "device") for name, nbytes in zip(names, layout.chunk_bytes, strict=True)
         }
         self.regions = {
-            block.name: Region(f"{prefix}:{place.chunk}", place.offset, block.nbytes)
+            block.name: Region(names[place.chunk], place.offset, block.nbytes)
             for block in blocks
             for place in (layout.places[block.name],)
         }
 
 
-def _constants_of(node: BoundNode, dispatches: Iterable[Dispatch], constants: Mapping[str, Array]) -> list[str]:
-    """Constants (by value name) that the dispatches bind."""
-    bound = {bind.buffer for dispatch in dispatches for bind in dispatch.binds}
-    return [value for operand, value in node.reads.items() if operand in bound and value in constants]
+@dataclasses.dataclass(frozen=True)
+class _Weights:
+    """Regions of all constants that stay, by block name; the ones this plan places, by key; the blocks that
+    loading must fill; the buffers to allocate; bytes of all that the plan uses."""
 
-
-def _prepacks_at_load(node: BoundNode, program: Program, constants: Mapping[str, Array]) -> bool:
-    """True when everything that prepacking reads is constant, so that it runs once."""
-    operands = {bind.buffer for dispatch in program.prepack for bind in dispatch.binds} & set(node.reads)
-    return bool(program.prepack) and all(node.reads[operand] in constants for operand in operands)
+    regions: Mapping[str, Region]
+    placed: Mapping[WeightKey, Region]
+    fresh: set[str]
+    buffers: Mapping[str, tuple[int, BufferKind]]
+    nbytes: int
 
 
 def _words(nbytes: int) -> int:

@@ -7,6 +7,7 @@ from vkconv.core import Array
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.plan.commands import Barrier, BufferKind, Command, Region
+from vkconv.plan.weights import Resident
 from vkconv.route import Call, Choice
 
 
@@ -41,8 +42,8 @@ class PlannedNode:
 class Memory:
     """Bytes a plan takes. ``activations_bytes`` is reserved for values and scratch that share memory by
     lifetime; ``lower_bound_bytes`` is the largest set of them alive at one step, which no layout can beat.
-    ``weights_bytes`` stays on the device for the session's life, ``load_bytes`` only while loading;
-    ``upload_bytes`` and ``download_bytes`` are host-visible."""
+    ``weights_bytes`` stays on the device for the session's life, shared by its plans, ``load_bytes`` only while
+    loading; ``upload_bytes`` and ``download_bytes`` are host-visible."""
 
     activations_bytes: int
     lower_bound_bytes: int
@@ -62,7 +63,8 @@ class Plan:
 
     ``buffers`` names each allocation with its size and kind. ``stage`` says where each constant goes in the
     ``load`` buffer before the ``load`` commands run, once; ``inputs`` and ``outputs`` say where the host writes
-    and reads around each run of the ``run`` commands; ``known`` are outputs that folded to constants;
+    and reads around each run of the ``run`` commands; ``known`` are outputs that folded to constants; ``weights``
+    says where ``load`` leaves constants that later plans of the session may share;
     ``values`` says where every value lies while it is alive.
     """
 
@@ -78,3 +80,4 @@ class Plan:
     nodes: tuple[PlannedNode, ...]
     values: Mapping[str, tuple[TensorSpec, Region]]
     memory: Memory
+    weights: Resident = dataclasses.field(default_factory=dict)

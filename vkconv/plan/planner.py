@@ -12,6 +12,7 @@ from vkconv.plan.bound import BoundGraph, BoundNode, bind
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.passes import optimize
+from vkconv.plan.weights import Resident
 from vkconv.route import choose
 from vkconv.shader import Program
 
@@ -38,9 +39,16 @@ class Planned:
 
 
 def plan(
-    graph: Graph, device: Device, options: Options | None = None, shapes: Mapping[str, Shape] | None = None
+    graph: Graph,
+    device: Device,
+    options: Options | None = None,
+    shapes: Mapping[str, Shape] | None = None,
+    resident: Resident | None = None,
 ) -> Planned:
     """Plan a graph for a device: bind shapes, run passes, choose routes, lay out memory, derive barriers.
+
+    ``resident`` is where earlier plans of the same session left constants on the device, to be shared; None where
+    there will be no other plan.
 
     Raises GraphError, InputError or UnsupportedError for the graph, RouteError for a route that cannot run,
     LimitError for a device limit that would be exceeded, always naming the node.
@@ -55,7 +63,7 @@ def plan(
         entry, program = _plan_node(node, device, options, bound)
         planned.append(entry)
         programs.append(program)
-    result = lower(bound, OPS, device, planned, programs, options.share_memory)
+    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident)
     return Planned(result, {name: bound.constants[name] for name in result.stage})
 
 
