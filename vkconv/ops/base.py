@@ -113,15 +113,21 @@ class Op:
 
 
 def _typed(op: str, attr: Attr, value: AttrValue) -> AttrValue:
-    """The value if its elements have the attribute's type; one element stands for itself. GraphError otherwise."""
+    """The value with exactly the attribute's type: an integer may stand for a float, one element for itself as a
+    tuple, and the other way round; a bool is no number. GraphError otherwise."""
     inner = get_args(attr.type)
     element, is_tuple = (inner[0], True) if inner else (attr.type, False)
     values = value if isinstance(value, tuple) else (value,)
     accepted = (int, float) if element is float else element
-    if not all(isinstance(v, accepted) for v in values) or not (is_tuple or len(values) == 1):
+    legal = all(isinstance(v, accepted) and isinstance(v, bool) == (element is bool) for v in values)
+    if not legal or not (is_tuple or len(values) == 1):
         words = f"{element.__name__} values" if is_tuple else f"one {element.__name__}"
         raise GraphError(f"{op}: the attribute {attr.name!r} is {value!r}; it takes {words}")
-    return value if is_tuple else values[0]
+    try:
+        typed = tuple(element(v) for v in values)
+    except OverflowError:
+        raise GraphError(f"{op}: the attribute {attr.name!r} is {value!r}, which no float can hold") from None
+    return typed if is_tuple else typed[0]
 
 
 def linear_groups(threads: int, local: int, device: Device) -> tuple[int, int, int]:
