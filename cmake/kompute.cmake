@@ -55,4 +55,6 @@ function(vkconv_add_kompute)
     add_subdirectory("${source}" "${CMAKE_BINARY_DIR}/kompute" EXCLUDE_FROM_ALL)
     # Kompute compiles itself with -Werror, which a newer compiler or newer Vulkan headers turn into a failure.
     target_compile_options(kompute PRIVATE -Wno-error)
+    # vk::to_string formats through a stream; native/errors.hpp says why the bridge must hold none.
+    target_compile_definitions(kompute PUBLIC VULKAN_HPP_NO_TO_STRING)
 endfunction()

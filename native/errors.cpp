@@ -2,6 +2,7 @@
 
 #include <vulkan/vulkan.hpp>
 
+#include <cstdio>
 #include <utility>
 
 namespace vkconv {
@@ -35,6 +36,12 @@ std::string result_name(VkResult result) {
       return "VkResult(" + std::to_string(static_cast<int>(result)) + ")";
   }
 #undef NAME
+}
+
+std::string hex(uint32_t word) {
+  char digits[11];
+  std::snprintf(digits, sizeof digits, "0x%08x", word);
+  return digits;
 }
 
 namespace {

@@ -5,9 +5,9 @@
 #include <vulkan/vulkan_core.h>
 
 #include <cstdint>
-#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace vkconv {
@@ -43,14 +43,36 @@ inline void check(VkResult result, const char* call) {
   if (result != VK_SUCCESS) throw VulkanError(result, call);
 }
 
-// Refuses an argument with a ValueError; `message` is streamed, so that it can hold both numbers of a broken limit.
-#define VKCONV_REQUIRE(condition, message)    \
-  do {                                        \
-    if (!(condition)) {                       \
-      std::ostringstream text_;               \
-      text_ << message;                       \
+// Puts a message together. No standard stream may do it: a toolchain can link libstdc++ statically into this module while kp
+// brings the shared one, and with two sets of locale facets in the process a stream crashes on the first number that it
+// formats (seen with GCC 13.3 of Ubuntu 24.04). Only what needs no locale object is safe: std::string, std::to_string.
+class Text {
+ public:
+  Text& operator<<(const std::string& part) {
+    text_ += part;
+    return *this;
+  }
+  template <typename Number, std::enable_if_t<std::is_arithmetic_v<Number>, int> = 0>
+  Text& operator<<(Number number) {
+    return *this << std::to_string(number);
+  }
+  const std::string& str() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// "0x07230203"
+std::string hex(uint32_t word);
+
+// Refuses an argument with a ValueError; `message` goes into a Text, so that it can hold both numbers of a broken limit.
+#define VKCONV_REQUIRE(condition, message)      \
+  do {                                          \
+    if (!(condition)) {                         \
+      ::vkconv::Text text_;                     \
+      text_ << message;                         \
       throw pybind11::value_error(text_.str()); \
-    }                                         \
+    }                                           \
   } while (false)
 
 // A two-call Vulkan enumeration, repeated while the count changes under it.

@@ -71,7 +71,7 @@ void allocate(BufferCore& buffer, const MemoryWish& wish) {
   }
   const uint32_t heap_index = core.memory.memoryTypes[types.front()].heapIndex;
   const HeapState& heap = heaps[heap_index];
-  std::ostringstream text;
+  Text text;
   text << "a buffer needs " << need.size << " bytes, ";
   if (refused) text << "which the driver refused although ";
   text << "heap " << heap_index << " has " << available(types.front()) << " bytes left of " << heap.size_bytes;
@@ -85,7 +85,7 @@ Buffer::Buffer(const CorePtr& core, uint64_t nbytes, const std::string& kind) : 
   const MemoryWish wish = memory_wish(kind);
   VKCONV_REQUIRE(nbytes > 0, "a buffer needs at least 1 byte");
   if (nbytes > core->max_allocation_bytes) {
-    std::ostringstream text;
+    Text text;
     text << "a buffer of " << nbytes << " bytes is over maxMemoryAllocationSize " << core->max_allocation_bytes;
     throw VulkanError::out_of_memory("Device.buffer", nbytes, core->max_allocation_bytes, text.str());
   }
@@ -120,7 +120,7 @@ Pipeline::Pipeline(const CorePtr& core, const std::string& spirv, uint32_t bindi
   uint32_t magic = 0;
   if (spirv.size() >= sizeof magic) std::memcpy(&magic, spirv.data(), sizeof magic);
   VKCONV_REQUIRE(magic == kSpirvMagic && spirv.size() % 4 == 0 && spirv.size() >= 20,
-          "not a SPIR-V module: " << spirv.size() << " bytes, first word 0x" << std::hex << magic);
+          "not a SPIR-V module: " << spirv.size() << " bytes, first word " << hex(magic));
   VKCONV_REQUIRE(bindings <= core->limits.maxPerStageDescriptorStorageBuffers,
           bindings << " bindings are over maxPerStageDescriptorStorageBuffers "
                    << core->limits.maxPerStageDescriptorStorageBuffers);

@@ -22,7 +22,8 @@ if [ -x "$venv/bin/vkconv" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$key" ]; then
 fi
 
 # --- Debian packages ------------------------------------------------------------------------------------------------
-needed=(libvulkan1 libvulkan-dev libfmt-dev cmake g++ make mesa-vulkan-drivers vulkan-validationlayers)
+needed=(libvulkan1 libvulkan-dev libfmt-dev cmake g++ make mesa-vulkan-drivers vulkan-validationlayers
+    chromium)   # opens the HTML report in its tests
 python=${PYTHON:-python3}
 command -v "$python" >/dev/null || needed+=(python3)
 if command -v "$python" >/dev/null; then

@@ -82,6 +82,10 @@ class CheckError(VkconvError):
     exit_code = 1
 
 
+class VkconvWarning(UserWarning):
+    """Something that was ignored and is worth a look; nothing failed."""
+
+
 class DType(enum.StrEnum):
     """Element types of tensors. ``f16`` and ``bf16`` are storage types: arithmetic is f32 or wider."""
 

@@ -4,11 +4,16 @@ A *call* is one op with everything static. A *route* is one way to compute it: w
 (``must``), what makes it fast (``prefer``), why and from where. The first route in an op's list whose every
 need holds wins, then the first that is right at all. A forced route skips ``prefer``, never ``must``; a measured
 table outranks ``prefer``, never ``must``. The same `Need` serves choosing, explaining, documentation and tests.
+
+A route may have *parameters*: numbers such as tile sizes that change how fast it is, never what it computes.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from vkconv.core import RouteError, UsageError, did_you_mean
 from vkconv.device import Device
@@ -50,17 +55,50 @@ class Need:
     actual: Callable[[Call, Device], str]
 
 
+Params = Mapping[str, int]
+
+
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """One way to compute an op. ``build`` makes the program; ``shaders`` declares every variant it may use."""
+    """One way to compute an op.
+
+    ``params(call, device)`` gives the legal values of each tunable number for a call that the route may take, the
+    default first; every combination of them is right. ``program`` makes the program from a value for each;
+    ``shaders`` declares every variant it may use.
+    """
 
     name: str
-    build: Callable[[Call, Device], Program]
+    program: Callable[[Call, Device, Params], Program]
     shaders: tuple[Shader, ...]
     why: str
     must: tuple[Need, ...] = ()
     prefer: tuple[Need, ...] = ()
     source: str = "vkconv"
+    params: Callable[[Call, Device], Mapping[str, tuple[int, ...]]] = lambda call, device: {}
+
+    def resolve(self, call: Call, device: Device, given: Params) -> dict[str, int]:
+        """A value for every parameter: the given ones, defaults for the rest. UsageError for a name that the route
+        does not have, or for a value that is not one of the legal ones."""
+        legal = self.params(call, device)
+        for name, value in given.items():
+            if name not in legal:
+                has = f"it has {', '.join(legal)}" if legal else "it has none"
+                raise UsageError(
+                    f"route {self.name!r} of {call.op} has no parameter {name!r}{did_you_mean(name, legal)}; {has}"
+                )
+            if value not in legal[name]:
+                raise UsageError(
+                    f"route {self.name!r} of {call.op} cannot take {name}={value} for this call on {device.name}; "
+                    f"{name} is one of {', '.join(map(str, sorted(legal[name])))}"
+                )
+        return {name: given.get(name, values[0]) for name, values in legal.items()}
+
+    def build(self, call: Call, device: Device, params: Params | None = None) -> Program:
+        """The program for a call that the route may take; parameters that are not given have their default.
+
+        Raises UsageError as `resolve` does.
+        """
+        return self.program(call, device, self.resolve(call, device, params or {}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,13 +112,38 @@ class Verdict:
     actual: str = ""
 
 
+class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A route with a value for each of its parameters, and how long it was measured to take: the median of its GPU
+    time and that median's spread (the median absolute deviation), in microseconds."""
+
+    route: str
+    params: dict[str, int]
+    us_median: Annotated[float, msgspec.Meta(gt=0)]
+    us_spread: Annotated[float, msgspec.Meta(ge=0)]
+
+    def __str__(self) -> str:
+        return label(self.route, self.params)
+
+
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The route that was chosen, how (``rule``, ``forced``, ``measured`` or ``last resort``), and every verdict."""
+    """The route that was chosen, how (``rule``, ``forced``, ``measured`` or ``last resort``), every verdict, the
+    value of each parameter, what a measured table knows of the call, the fastest first, and the row taken from it."""
 
     route: Route
     by: str
     verdicts: tuple[Verdict, ...]
+    params: Params
+    measured: tuple[Candidate, ...] = ()
+    taken: Candidate | None = None
+
+    def __str__(self) -> str:
+        return label(self.route.name, self.params)
+
+
+def label(route: str, params: Params) -> str:
+    """A route and its parameters as people read them: ``direct_tile channels=16 columns=8``."""
+    return " ".join([route, *(f"{name}={value}" for name, value in params.items())])
 
 
 def judge(route: Route, call: Call, device: Device) -> Verdict:
@@ -100,15 +163,20 @@ def choose(
     device: Device,
     *,
     forced: str | None = None,
-    measured: str | None = None,
+    measured: Sequence[Candidate] = (),
 ) -> Choice:
     """Pick a route for a call on a device.
 
     ``forced`` names a route that must be taken: RouteError when one of its ``must`` fails, UsageError when the
-    op has no such route. ``measured`` names the fastest route of a measured table: taken when its ``must``
-    holds, otherwise ignored.
+    op has no such route. ``measured`` is what a measured table knows of the call: the fastest candidate whose route
+    may take the call and whose parameters are legal is taken, ahead of ``prefer``.
     """
     verdicts = tuple(judge(route, call, device) for route in routes)
+    known = tuple(sorted(measured, key=lambda candidate: candidate.us_median))
+
+    def chosen(route: Route, by: str, taken: Candidate | None = None) -> Choice:
+        return Choice(route, by, verdicts, route.resolve(call, device, taken.params if taken else {}), known, taken)
+
     by_name = {v.route.name: v for v in verdicts}
     if forced is not None:
         if forced not in by_name:
@@ -121,14 +189,17 @@ def choose(
                 f"route {forced!r} cannot take {call.op} on {device.name}: it needs {verdict.refused_by}, "
                 f"and here it is {verdict.actual}; see vkconv explain, or drop the forced route"
             )
-        return Choice(verdict.route, "forced", verdicts)
-    if measured is not None and measured in by_name and by_name[measured].allowed:
-        return Choice(by_name[measured].route, "measured", verdicts)
+        return chosen(verdict.route, "forced")
+    for candidate in known:
+        if candidate.route in by_name and by_name[candidate.route].allowed:
+            # Another vkconv may have measured parameters that this one does not have.
+            with contextlib.suppress(UsageError):
+                return chosen(by_name[candidate.route].route, "measured", candidate)
     for verdict in verdicts:
         if verdict.preferred:
-            return Choice(verdict.route, "rule", verdicts)
+            return chosen(verdict.route, "rule")
     for verdict in verdicts:
         if verdict.allowed:
-            return Choice(verdict.route, "last resort", verdicts)
+            return chosen(verdict.route, "last resort")
     reasons = "; ".join(f"{v.route.name} needs {v.refused_by} (here {v.actual})" for v in verdicts)
     raise RouteError(f"no route of {call.op} can run here on {device.name}: {reasons}")

@@ -16,11 +16,14 @@ from vkconv.backend.runtime import Executable, LiveDevice, Weights, open_device
 from vkconv.core import Array, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph, TensorSpec, load_model
+from vkconv.plan.bound import bind_shapes
 from vkconv.plan.explain import explain_plan
+from vkconv.plan.measured import find_measured
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.profile import Profile
 from vkconv.plan.timing import Span, Timing, spanning
+from vkconv.route import Params
 from vkconv.table import Table
 
 # Plans kept for different input shapes; the least recently used one goes first.
@@ -61,17 +64,20 @@ class Session:
         self.inputs: Mapping[str, TensorSpec] = dict(graph.inputs)
         self.outputs: tuple[str, ...] = graph.outputs
         self.metadata: Mapping[str, str] = dict(graph.metadata)
-        self._options = options or Options()
+        options = options or Options()
         self._poison = poison
         self._lock = threading.RLock()
         self._closed = False
         with spanning(self._opened, "open device"):
             self._live: LiveDevice = open_device(device)
+        if options.measured is None:
+            options = dataclasses.replace(options, measured=find_measured(self._live.device))
+        self._options = options
         self._executables: OrderedDict[tuple[Shape, ...], Executable] = OrderedDict()
         self._weights = Weights()
         self._graph: Graph | None = graph
         if graph.is_static or shapes is not None:
-            self._prepare(shapes or {})
+            self._prepare({name: spec.dims for name, spec in bind_shapes(graph, shapes or {}).items()})
         if graph.is_static:
             self._graph = None
         self.timings.load_us += (time.perf_counter_ns() - started) / 1e3 - self.timings.compile_us
@@ -247,19 +253,23 @@ def load(
     *,
     shapes: Mapping[str, Shape] | None = None,
     routes: Mapping[str, str] | None = None,
+    params: Mapping[str, Params] | None = None,
     options: Options | None = None,
 ) -> Session:
     """Load a model on a device.
 
     ``source`` is a ``.vkc`` or ``.onnx`` file or a `Graph`; ``device`` is ``auto``, an index or part of a name;
     ``shapes`` binds symbolic input shapes now instead of at the first run; ``routes`` forces routes
-    (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``). Raises ModelError for a file that is no model
+    (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``), ``params`` their parameters
+    (``{"conv2d:direct_tile": {"columns": 4}}``). Raises ModelError for a file that is no model
     (UnsupportedError listing all that vkconv lacks), DeviceError for the device, RouteError and LimitError for
     what cannot run there.
     """
     options = options or Options()
     if routes:
         options = dataclasses.replace(options, routes={**options.routes, **routes})
+    if params:
+        options = dataclasses.replace(options, params={**options.params, **params})
     spans: list[Span] = []
     if isinstance(source, Graph):
         graph = source

@@ -88,9 +88,10 @@ class Table:
         from rich.text import Text
 
         title = Text(self.title) if self.title else None
-        table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for column, align in zip(self.columns, self.aligns, strict=True):
-            table.add_column(Text(column.heading), justify=align, overflow="fold")
+            # A number on two lines is none: where it is too narrow, texts are folded.
+            table.add_column(Text(column.heading), justify=align, overflow="fold", no_wrap=align == "right")
         for row in self._texts():
             table.add_row(*map(Text, row))
         return table

@@ -14,6 +14,9 @@ _VALIDATE = os.environ.get("VKCONV_TEST_VALIDATION", "1") != "0"
 _FOLDER = Path(tempfile.mkdtemp(prefix="vkconv-tests-"))
 _LOG = _FOLDER / "validation.log"
 
+# What a developer measured on this machine must not choose the routes under test.
+os.environ["VKCONV_MEASURED"] = "off"
+
 # All of this must stand before the loader makes its first instance.
 if "VKCONV_TEST_DEVICE" not in os.environ and _LAVAPIPE.exists():
     os.environ.setdefault("VK_DRIVER_FILES", str(_LAVAPIPE))

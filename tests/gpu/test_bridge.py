@@ -4,6 +4,7 @@ or crash.
 
 import gc
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -387,6 +388,24 @@ def test_dependent_dispatches_need_their_barrier(affine_spirv: bytes, tmp_path: 
 
 
 # --- errors ---------------------------------------------------------------------------------------
+
+
+def test_no_standard_streams() -> None:
+    """A stream crashes in a process with two copies of libstdc++ (native/errors.hpp), on error paths of all places."""
+    stream = re.compile(
+        r"<(sstream|iostream|ostream|istream|fstream|iomanip|locale|codecvt|regex|format|fmt/\S+)>"
+        r"|\b(std::(\w*stream|locale|cout|cerr|clog|format)|fmt::)"
+    )
+    sources = [p for p in (Path(__file__).parents[2] / "native").iterdir() if p.suffix in (".cpp", ".hpp")]
+    assert len(sources) > 10
+    found = [f"{p.name}: {line}" for p in sources for line in p.read_text().splitlines() if stream.search(line)]
+    assert found == []
+    # And none that a header brought in. A static libstdc++ has them all, used or not.
+    module = Path(_bridge.__file__).read_bytes()
+    if b"libstdc++.so" not in module:
+        return
+    for symbol in (b"basic_ostream", b"basic_istream", b"stringstream", b"_ZNSo", b"_ZNSt6locale", b"codecvt"):
+        assert symbol not in module, symbol
 
 
 def test_a_buffer_over_the_heap_names_both_numbers(device: _bridge.Device) -> None:

@@ -1,5 +1,8 @@
 """Every case of every op on every route that can take it, against the float64 reference."""
 
+import itertools
+import os
+
 import numpy as np
 import pytest
 
@@ -38,9 +41,14 @@ def test_route_agrees_with_the_reference(text, route, kind, device):
     verdict = judge(chosen, call, facts)
     if not verdict.allowed:
         pytest.skip(f"{route} needs {verdict.refused_by}, here {verdict.actual}")
-    arrays = draw(call, kind)
-    ran = run_call(call, arrays, device=device, route=route, replays=2)
+    agrees_with_the_reference(call, route, {}, kind, device)
+
+
+def agrees_with_the_reference(call, route, params, kind, device):
+    op, arrays = OPS[call.op], draw(call, kind)
+    ran = run_call(call, arrays, device=device, route=route, params=params, replays=2)
     assert ran.route == (route if any(spec.size for spec in call.outputs.values()) else "empty")
+    assert params.items() <= ran.params.items()
     operands = dict.fromkeys(call.operands) | {name: widen(a) for name, a in arrays.items()}
     with np.errstate(all="ignore"):
         expected = op.reference(call, operands)
@@ -50,4 +58,71 @@ def test_route_agrees_with_the_reference(text, route, kind, device):
         assert first.tobytes() == again.tobytes(), f"{name} differs between two replays"
         assert first.shape == spec.dims and first.dtype == spec.dtype.numpy
         allowed = tolerance(call, want, op.terms(call))
-        np.testing.assert_allclose(first.astype(np.float64), want, rtol=0, atol=allowed, equal_nan=True)
+        np.testing.assert_allclose(
+            first.astype(np.float64), want, rtol=0, atol=allowed, equal_nan=True, err_msg=f"{route} {params}"
+        )
+
+
+# Tails on every side, and calls of each family of parameters. Compiling every combination of two register tiles takes
+# minutes on a CPU driver.
+EVERY_VALUE = (
+    "conv2d:x=1x16x7x37,w=19x16x3x3,p=1,b=19,act=tanh",
+    "conv2d:x=2x13x7x11,w=37x13x1x1,b=37,act=silu",
+    "conv2d:x=2x7x13x17,w=7x1x3x3,b=7,g=7,p=1",
+    "matmul:a=67x33,b=33x71",
+    "matmul:a=131x17,b=17x5,bias=5",
+    "matmul:a=3x1x17x40,b=2x33x40,trans_b=1",
+)
+EVERY_COMBINATION = (
+    "softmax:x=5x131",
+    "reduce:x=13x1031,op=l2,axes=1",
+    "layer_norm:x=5x67,scale=67,bias=67",
+    "pool2d:x=2x3x13x17,kind=max,k=3,s=2,p=1",
+    "add:a=2x5x3x37,b=5x1x1",
+    "where:cond=2x1x3x1:bool,a=1x5x1x7,b=2x5x3x7",
+    "less:a=5x1x3,b=2x3",
+    "cast:x=3x67,to=bool",
+    "relu:x=1x3x5x71",
+    "transpose:x=7x13x5,perm=2x0x1",
+    "concat:x0=3x5,x1=3x8,axis=1",
+    "pad:x=2x3x5x7,pads=0x0x2x3x0x0x4x6,mode=reflect",
+    "resize:x=2x9x5x7,sizes=2x9x10x14,mode=linear",
+    "gather:x=3x7x13,indices=4:i32,axis=1",
+    "batch_norm:x=2x3x5x7,scale=3,bias=3,mean=3,var=3",
+)
+
+
+def legal_params(text, device):
+    """A call, and the legal values of every parameter of each route that may take it here."""
+    call, (_, facts) = parse_call(text, OPS), select_device(device)
+    routes = [r for r in OPS[call.op].routes if judge(r, call, facts).allowed]
+    return call, {route.name: route.params(call, facts) for route in routes}
+
+
+@pytest.mark.parametrize("text", EVERY_COMBINATION)
+def test_every_combination_of_parameters_agrees_with_the_reference(text, device):
+    call, routes = legal_params(text, device)
+    for route, legal in routes.items():
+        assert legal
+        for values in itertools.product(*legal.values()):
+            agrees_with_the_reference(call, route, dict(zip(legal, values, strict=True)), "normals", device)
+
+
+@pytest.mark.parametrize("text", EVERY_VALUE)
+def test_every_value_of_a_tile_agrees_with_the_reference(text, device):
+    call, routes = legal_params(text, device)
+    for route, legal in routes.items():
+        for name, values in legal.items():
+            for value in values[1:]:
+                agrees_with_the_reference(call, route, {name: value}, "normals", device)
+        agrees_with_the_reference(call, route, {name: min(v) for name, v in legal.items()}, "normals", device)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("VKCONV_TEST_ALL_TILES" not in os.environ, reason="takes minutes; set VKCONV_TEST_ALL_TILES=1")
+@pytest.mark.parametrize("text", EVERY_VALUE)
+def test_every_combination_of_tiles_agrees_with_the_reference(text, device):
+    call, routes = legal_params(text, device)
+    for route, legal in routes.items():
+        for values in itertools.product(*legal.values()):
+            agrees_with_the_reference(call, route, dict(zip(legal, values, strict=True)), "normals", device)

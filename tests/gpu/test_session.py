@@ -212,6 +212,12 @@ def test_unbound_dimensions_are_asked_for_by_name(device):
         assert len(session.explain().rows) == len(session.plan.nodes) == 2
 
 
+@pytest.mark.parametrize("shape", [5, None, (1, 3, 9, "w"), (1, 3, 9.0, 8)])
+def test_what_is_no_shape_is_refused_at_load(device, shape):
+    with pytest.raises(InputError, match="shape given for input 'x'"):
+        vkconv.load(conv_graph("w"), device, shapes={"x": shape})
+
+
 def test_shapes_at_load_plan_before_the_first_run(device):
     with vkconv.load(conv_graph("w"), device, shapes={"x": (1, 3, 9, 8)}) as session:
         assert session.plan.outputs["h"][0].dims == (1, 5, 9, 8)

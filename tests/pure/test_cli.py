@@ -34,8 +34,9 @@ def vkconv(*argv):
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    for name in ("VKCONV_DEVICE", "VKCONV_ROUTE"):
+    for name in ("VKCONV_DEVICE", "VKCONV_ROUTE", "VKCONV_PARAM"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("VKCONV_MEASURED", "off")
 
 
 @pytest.fixture
@@ -340,6 +341,15 @@ def test_explain_model(model, tmp_path):
     assert (forced["nodes"][0]["route"], forced["nodes"][0]["by"]) == ("direct", "forced")
 
 
+def test_a_broken_measured_table_is_a_warning(tmp_path, monkeypatch):
+    before = vkconv("explain", CALL, "--device", "lavapipe")
+    (tmp_path / "t.json").write_text("{")
+    monkeypatch.setenv("VKCONV_MEASURED", str(tmp_path / "t.json"))
+    code, out, err = vkconv("explain", CALL, "--device", "lavapipe")
+    assert (code, out) == before[:2]
+    assert err.startswith("warning: ignored: ") and str(tmp_path / "t.json") in err and "VKCONV_MEASURED=off" in err
+
+
 def test_explain_model_says_once_why_a_route_exists(tmp_path):
     nodes = [Node(op, op, (before,), (op,)) for before, op in (("x", "tanh"), ("tanh", "exp"), ("exp", "sin"))]
     save_vkc(Graph({"x": TensorSpec((3, 5))}, ("sin",), tuple(nodes)), tmp_path / "three.vkc")
@@ -459,6 +469,7 @@ def test_doctor_doubts_timestamps(kernel_us, gpu_us, status):
 def test_driver_manifests_by_variable_and_by_search(monkeypatch, tmp_path):
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("VKCONV_MEASURED", "off")
     folder = tmp_path / "share" / "vulkan" / "icd.d"
     folder.mkdir(parents=True)
     good, bad = folder / "a.json", folder / "b.json"

@@ -52,7 +52,7 @@ def dispatch(stem, reads, target):
     return Dispatch(Shader(stem), (*read(*reads), *write(target)), (1, 1, 1), (64, 1, 1))
 
 
-def build(call, device):
+def build(call, device, params):
     return Program(
         steps=(dispatch("first", ["x", "packed"], "scratch"), dispatch("second", ["scratch"], "y")),
         prepack=(dispatch("pack", ["w", "b"], "packed"),),

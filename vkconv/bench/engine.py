@@ -13,22 +13,23 @@ import numpy as np
 from vkconv.backend.runtime import Executable, LiveDevice, Repeats, open_device
 from vkconv.bench.reference import Errors, Expected, compare, expected
 from vkconv.bench.rows import Check, Floors, Row
-from vkconv.check import call_graph, held_constant
-from vkconv.core import Array, DeviceError, LimitError, RouteError, VkconvError, bytes_str
+from vkconv.check import call_graph, forcing, held_constant
+from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
-from vkconv.plan.planner import Options, Planned, plan
-from vkconv.route import Call, choose
+from vkconv.plan.planner import Planned, plan
+from vkconv.route import Call, Params, choose
 
 # GPU time that one submission should take, so that submitting costs little beside it, and its most dispatches.
-_BATCH_US = 5000.0
+BATCH_US = 5000.0
 _BATCH_DISPATCHES = 512
 # A warm-up without a number ends when the medians of this many batches in a row agree within this ratio.
 _STABLE_BATCHES = 3
 _STABLE_RATIO = 1.02
 # Slow calls stop at this many runs, once they took this many times the least time.
-FEW_RUNS = 3
-PATIENCE = 4.0
+FEW_RUNS, PATIENCE = 3, 4.0
+# Submissions of one execution, where more than one fits, for the wall time of such.
+ALONE_RUNS = 9
 _THROTTLING_RATIO = 1.05
 _NOISY_PERCENT = 5.0
 _FEW_TICKS = 20
@@ -51,6 +52,7 @@ class BenchOptions:
 @dataclasses.dataclass(frozen=True)
 class _Samples:
     gpu_us: list[float]
+    submissions: int
     wall_us: float
     wall_repeated_us: float
     overhead_us: float
@@ -60,18 +62,21 @@ def measure(
     call: Call,
     route: str | None = None,
     *,
+    params: Params | None = None,
     device: str | int = "auto",
     options: BenchOptions | None = None,
     floors: Floors | None = None,
 ) -> Row:
     """Check a call on a route (None: the one that the planner takes) and time it: a row, whatever happens.
 
+    ``params`` are values for some parameters of the route; the others have their default.
+
     Raises DeviceError when there is no device.
     """
     options = options or BenchOptions()
     live = open_device(device)
     op = OPS[call.op]
-    row = Row(call=format_call(call, OPS), op=op.name, route=route or "")
+    row = Row(call=format_call(call, OPS), op=op.name, route=route or "", given=dict(params or {}))
     row.flops, row.bytes = op.flops(call), op.compulsory_bytes(call)
     with _failures(row):
         planned = _plan(row, call, route, live)
@@ -105,10 +110,11 @@ def _plan(row: Row, call: Call, route: str | None, live: LiveDevice) -> Planned 
     _check_memory(row.bytes, live)
     zeros = {n: np.broadcast_to(np.zeros((), s.dtype.numpy), s.dims) for n, s in call.operands.items() if s}
     graph = call_graph(call, held_constant(zeros))
-    planned = plan(graph, live.device, Options(routes={"node:call": route} if route else {}, passes=False))
+    planned = plan(graph, live.device, forcing(route, row.given))
     memory = planned.plan.memory
     _check_memory(memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes, live)
-    row.dispatches = planned.plan.nodes[0].dispatches
+    node = planned.plan.nodes[0]
+    row.dispatches, row.params = node.dispatches, dict(node.params)
     return planned
 
 
@@ -151,23 +157,25 @@ def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _
     (second_us,), _ = single.run()  # the first one also pays for what a driver does late
     guess_us = max(min(first_us, second_us), 1.0)
     most = max(1, _BATCH_DISPATCHES // max(dispatches, 1))
-    size = min(most, max(1, round(_BATCH_US / guess_us)))
+    size = min(most, max(1, round(BATCH_US / guess_us)))
     batch = executable.repeat(size) if size > 1 else single
     _warm_up(batch, size, options)
 
     least_us, gpu_us, walls_us = options.min_time_s * 1e6, [], []
-    started, submitted_us = time.perf_counter_ns(), 0.0
+    turns_us, submitted_us = [], 0.0
     while True:
+        started = time.perf_counter_ns()
         spans, wall_us = batch.run()
         gpu_us += spans
         walls_us.append(wall_us / size)
         submitted_us += wall_us
+        turns_us.append((time.perf_counter_ns() - started) / 1e3 - wall_us)
         enough = len(gpu_us) >= options.runs and submitted_us >= least_us
         if enough or (len(gpu_us) >= FEW_RUNS and submitted_us >= PATIENCE * least_us):
             break
-    overhead_us = ((time.perf_counter_ns() - started) / 1e3 - submitted_us) / len(gpu_us)
-    alone_us = walls_us if size == 1 else [single.run()[1] for _ in range(9)]
-    return _Samples(gpu_us, statistics.median(alone_us), statistics.median(walls_us), overhead_us)
+    alone_us = walls_us if size == 1 else [single.run()[1] for _ in range(ALONE_RUNS)]
+    overhead_us = statistics.median(turns_us) / size
+    return _Samples(gpu_us, len(walls_us), statistics.median(alone_us), statistics.median(walls_us), overhead_us)
 
 
 def _warm_up(batch: Repeats, size: int, options: BenchOptions) -> None:
@@ -190,14 +198,15 @@ def _summarise(row: Row, samples: _Samples, tick_ns: float) -> None:
     median = max(float(np.median(values)), tick_ns / 1e3)
     row.us_median, row.us_min, row.us_p90 = median, float(values.min()), float(np.percentile(values, 90))
     row.us_spread_percent = 100 * float(np.median(np.abs(values - median))) / median
-    row.runs = len(values)
+    row.runs, row.submissions = len(values), samples.submissions
     row.us_wall, row.us_wall_repeated = samples.wall_us, samples.wall_repeated_us
     row.us_overhead = max(0.0, samples.overhead_us)
     row.notes += notes(values, tick_ns)
 
 
 def notes(gpu_us: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]], tick_ns: float) -> list[str]:
-    """What to know about samples in the order they were taken: throttling, noise, a coarse clock."""
+    """What to know of samples, in the order they were taken: that the last third took longer than the first (as a
+    device does that grows hot), that they are noisy, that the clock is coarse."""
     values = np.asarray(gpu_us, np.float64)
     median = float(np.median(values))
     third = len(values) // 3
@@ -205,7 +214,7 @@ def notes(gpu_us: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]
     if third >= FEW_RUNS:
         first, last = float(np.median(values[:third])), float(np.median(values[-third:]))
         if last > _THROTTLING_RATIO * first:
-            said.append(f"slowed down: the last third took {100 * (last / first - 1):.0f} % more than the first")
+            said.append(f"slowed down by {100 * (last / first - 1):.0f} %")
     spread = 100 * float(np.median(np.abs(values - median))) / median if median else 0.0
     if spread > _NOISY_PERCENT:
         said.append(f"noisy: spread {spread:.0f} %")
@@ -258,7 +267,7 @@ def _failures(row: Row) -> Iterator[None]:
 
     try:
         yield
-    except RouteError as error:
+    except (RouteError, UsageError) as error:  # the second for a parameter
         failed("refused", error)
     except (LimitError, MemoryError) as error:
         failed("skipped", error)

@@ -98,12 +98,13 @@ class Conv:
         h, w = ((x - 1) * s - p[i] - p[i + 2] + d * (k - 1) + o + 1 for x, k, s, d, o, i in sides)
         return h, w
 
-    def problem(self, out: tuple[int, int]) -> str:
-        """What makes it no convolution with an output of this height and width, or an empty text."""
+    def problem(self, transposed: tuple[int, int] | None = None) -> str:
+        """What makes it no convolution, or none transposed with this output padding; an empty text for nothing."""
         if min(self.n, self.c_in, self.h, self.w, self.c_out, *self.kernel, *self.stride, *self.dilation) < 1:
             return "sizes, strides and dilations are at least 1"
         if self.groups < 1 or self.c_in % self.groups or self.c_out % self.groups:
             return f"{self.c_in} and {self.c_out} channels do not divide into {self.groups} groups"
+        out = self.out if transposed is None else self.transposed_out(transposed)
         if min(out) < 1:
             return f"the {shape_str(self.kernel)} kernel does not fit {self.h}x{self.w}: the output is {shape_str(out)}"
         return ""
@@ -179,7 +180,7 @@ def miopen_calls(line: str) -> list[tuple[str, str]]:
     directions = numbers["F"] or ALL_DIRECTIONS
     output_padding = (numbers["Y"], numbers["X"])
     transposed = flags.get("m") == "trans"
-    problem = conv.problem(conv.transposed_out(output_padding) if transposed else conv.out)
+    problem = conv.problem(output_padding if transposed else None)
     if problem:
         raise UsageError(f"{line!r}: {problem}")
     calls = conv.transposed_calls(directions, output_padding) if transposed else conv.calls(directions)

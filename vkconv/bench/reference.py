@@ -99,8 +99,7 @@ def _compare(name: str, got: Array, want: Array, allowed: float) -> Errors:
         where = tuple(int(i) for i in np.argwhere(~same)[0])
         problem = f"{name}{list(where)} is {result[where]:g}, the reference {target[where]:g}"
         return Errors(None, None, allowed / scale, f"{problem} ({int((~same).sum())} such elements)")
-    error = np.abs(result - target, where=finite, out=np.zeros_like(target)) if not finite.all() else None
-    error = np.abs(result - target) if error is None else np.where(finite, error, 0.0)
+    error = np.abs(np.subtract(result, target, where=finite, out=np.zeros_like(target)))
     most = float(error.max(initial=0.0))
     problem = ""
     if most > allowed:

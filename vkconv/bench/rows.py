@@ -30,17 +30,20 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One call on one route. Times are GPU microseconds of one execution unless they say wall; None: not measured.
 
-    ``us_spread_percent`` is the median absolute deviation over the median. ``us_wall`` is a submission of one
-    execution, ``us_wall_repeated`` an execution's share of a submission of many. ``gflops`` and ``gbps`` count the
-    op's arithmetic and compulsory bytes; ``percent_of_floor`` is how near the median comes to what the slower of the
-    two takes at the device's measured floors, and ``bound`` names it. ``max_rel`` and ``allowed`` are relative to
-    the reference's largest element. ``chosen`` marks the route that the planner takes, ``best`` the fastest right one.
+    ``params`` are the parameters of the route, ``given`` those that were asked for. ``us_spread_percent`` is the
+    median absolute deviation over the median of ``runs`` executions, made in so many ``submissions``. ``us_wall`` is
+    a submission of one execution, ``us_wall_repeated`` an execution's share of a submission of many. ``gflops`` and
+    ``gbps`` count the op's arithmetic and compulsory bytes; ``percent_of_floor`` is how near the median comes to what
+    the slower of the two takes at the device's measured floors, and ``bound`` names it. ``max_rel`` and ``allowed``
+    are relative to the reference's largest element. ``us_overhead`` is what the tool itself took for each execution.
+    ``chosen`` marks the route that the planner takes, ``best`` the fastest right one.
     """
 
     call: str
     op: str
     route: str = ""
     params: dict[str, int] = {}
+    given: dict[str, int] = {}
     count: Annotated[int, msgspec.Meta(ge=1)] = 1
     chosen: bool = False
     best: bool = False
@@ -51,6 +54,7 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     us_p90: _NotNegative | None = None
     us_spread_percent: _NotNegative | None = None
     runs: _Count = 0
+    submissions: _Count = 0
     us_wall: _NotNegative | None = None
     us_wall_repeated: _NotNegative | None = None
     gflops: _NotNegative | None = None
@@ -80,12 +84,13 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What a row of another result must share to be compared with this one: call, route and parameters."""
-        return self.call, self.route, self.params_str
+        """What a row of another result must share to be compared with this one: call, route and given parameters."""
+        return self.call, self.route, params_str(self.given)
 
-    @property
-    def params_str(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in sorted(self.params.items()))
+
+def params_str(params: Mapping[str, int]) -> str:
+    """Parameters as one text: ``channels=16 local=8``."""
+    return " ".join(f"{name}={value}" for name, value in sorted(params.items()))
 
 
 class Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -115,41 +120,56 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     rows: list[Row]
 
 
-# The columns of every form but JSON, which has all fields; names are the fields' own.
+# The columns of every form but JSON, which has all fields under their own names.
 _COLUMNS: tuple[tuple[Column, Callable[[Row], object]], ...] = (
     (Column("call"), lambda r: r.call),
     (Column("count"), lambda r: r.count),
     (Column("route"), lambda r: r.route + "*" * r.best),
-    (Column("params"), lambda r: r.params_str),
-    (Column("us_median"), lambda r: r.us_median),
-    (Column("us_min"), lambda r: r.us_min),
-    (Column("us_p90"), lambda r: r.us_p90),
-    (Column("us_spread_percent", digits=2), lambda r: r.us_spread_percent),
-    (Column("us_wall"), lambda r: r.us_wall),
-    (Column("gflops"), lambda r: r.gflops),
-    (Column("gbps"), lambda r: r.gbps),
-    (Column("percent_of_floor", digits=3), lambda r: r.percent_of_floor),
-    (Column("max_abs", digits=2), lambda r: r.max_abs),
-    (Column("max_rel", digits=2), lambda r: r.max_rel),
+    (Column("given"), lambda r: params_str(r.given)),
+    (Column("us"), lambda r: r.us_median),
+    (Column("us min"), lambda r: r.us_min),
+    (Column("us p90"), lambda r: r.us_p90),
+    (Column("spread %", digits=2), lambda r: r.us_spread_percent),
+    (Column("us wall"), lambda r: r.us_wall),
+    (Column("GFLOP/s"), lambda r: r.gflops),
+    (Column("GB/s"), lambda r: r.gbps),
+    (Column("floor %", digits=3), lambda r: r.percent_of_floor),
+    (Column("max abs", digits=2), lambda r: r.max_abs),
+    (Column("max rel", digits=2), lambda r: r.max_rel),
     (Column("allowed", digits=2), lambda r: r.allowed),
     (Column("check"), lambda r: r.check),
-    (Column("dispatches"), lambda r: r.dispatches),
-    (Column("us_prepack"), lambda r: r.us_prepack),
+    (Column("disp."), lambda r: r.dispatches),
+    (Column("us prepack"), lambda r: r.us_prepack),
     (Column("notes"), lambda r: "; ".join([*filter(None, [r.why]), *r.notes])),
 )
-# Columns that say nothing where every row has this value are left out, on screen and in files alike.
-_QUIET: Mapping[str, object] = {"count": 1, "params": "", "us_prepack": None}
+# Columns where every row has this value are left out, on screen and in files alike.
+_QUIET: Mapping[str, object] = {"count": 1, "given": "", "us prepack": None, "notes": ""}
 
 
 def result_table(result: Result) -> Table:
     """The rows as a table; a star marks the best route of each call that has several right ones."""
-    cells = [[value(row) for _, value in _COLUMNS] for row in result.rows]
-    shown = [
-        i
-        for i, (column, _) in enumerate(_COLUMNS)
-        if column.name not in _QUIET or any(line[i] != _QUIET[column.name] for line in cells)
+    columns = _shown(result.rows)
+    return Table("", [column for column, _ in columns], [[value(row) for _, value in columns] for row in result.rows])
+
+
+def screen_tables(result: Result) -> list[Table]:
+    """The same for a screen, which is too narrow for calls in a column: a table for each, titled by it."""
+    by_call: dict[str, list[Row]] = {}
+    for row in result.rows:
+        by_call.setdefault(row.call, []).append(row)
+    columns = [(column, value) for column, value in _shown(result.rows) if column.name != "call"]
+    return [
+        Table(call, [column for column, _ in columns], [[value(row) for _, value in columns] for row in rows])
+        for call, rows in by_call.items()
     ]
-    return Table("", [_COLUMNS[i][0] for i in shown], [[line[i] for i in shown] for line in cells])
+
+
+def _shown(rows: Sequence[Row]) -> list[tuple[Column, Callable[[Row], object]]]:
+    return [
+        (column, value)
+        for column, value in _COLUMNS
+        if column.name not in _QUIET or any(value(row) != _QUIET[column.name] for row in rows)
+    ]
 
 
 def header_lines(header: Header) -> list[str]:
@@ -226,8 +246,15 @@ def _write_markdown(result: Result, path: Path) -> None:
     _write(path, f"{lines}\n\n{result_table(result).to_markdown()}\n")
 
 
+def _write_html(result: Result, path: Path) -> None:
+    from vkconv.bench.html import write_html  # here: it draws what this module defines
+
+    write_html(result, path)
+
+
 _WRITERS: Mapping[str, Callable[[Result, Path], Any]] = {
     ".json": _write_json,
     ".csv": _write_csv,
     ".md": _write_markdown,
+    ".html": _write_html,
 }

@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
@@ -14,27 +15,45 @@ import typer
 from typer.core import TyperGroup
 
 from vkconv import __version__
-from vkconv.cli import devices, doctor, models, run
-from vkconv.core import VkconvError
+from vkconv.cli import bench, devices, doctor, models, run, tune
+from vkconv.core import VkconvError, VkconvWarning
 
 _EXIT_BROKEN_PIPE = 128 + 13  # as a shell reports a process that SIGPIPE ended
 
 
 @contextlib.contextmanager
 def _endings() -> Iterator[None]:
-    """Let errors end in ``error: ...`` with their exit code, and a reader that has left end the command quietly."""
+    """Let errors end in ``error: ...`` with their exit code, warnings of vkconv show as ``warning: ...``, and a reader
+    that has left end the command quietly."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", VkconvWarning)
+            warnings.showwarning = _show_warning
+            yield
         sys.stdout.flush()
     except VkconvError as error:
         sys.stdout.flush()
-        bold, plain = ("\x1b[1;31m", "\x1b[0m") if _colours(sys.stderr.isatty()) else ("", "")
-        print(f"{bold}error:{plain} {error}", file=sys.stderr)
+        _say("error", "1;31", error)
         raise typer.Exit(error.exit_code) from None
     except BrokenPipeError:
         # What is still buffered has nowhere to go, and must not be tried again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(_EXIT_BROKEN_PIPE) from None
+
+
+_python_shows = warnings.showwarning
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
+    if issubclass(category, VkconvWarning):
+        _say("warning", "1;33", message)
+    else:
+        _python_shows(message, category, *args, **kwargs)
+
+
+def _say(word: str, colour: str, message: object) -> None:
+    bold, plain = (f"\x1b[{colour}m", "\x1b[0m") if _colours(sys.stderr.isatty()) else ("", "")
+    print(f"{bold}{word}:{plain} {message}", file=sys.stderr)
 
 
 class _Group(TyperGroup):
@@ -80,6 +99,9 @@ def _vkconv(
 
 app.command("run")(run.run)
 app.command("explain")(models.explain)
+app.command("bench")(bench.bench)
+app.command("tune")(tune.tune)
+app.command("compare")(bench.compare)
 app.command("convert")(models.convert)
 app.command("show")(models.show_model)
 app.command("ops")(models.ops)

@@ -1,6 +1,7 @@
 """Commands about models and ops that run nothing: ``explain``, ``convert``, ``show``, ``ops``."""
 
 import collections
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vkconv.cli.options import JsonOption, RouteOption, parse_routes, parse_shapes, require_shapes
+from vkconv.cli.options import (
+    JsonOption,
+    ParamOption,
+    RouteOption,
+    parse_params,
+    parse_routes,
+    parse_shapes,
+    require_shapes,
+)
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.core import UsageError, bytes_str, did_you_mean
 from vkconv.device import Device, load_device, shipped_devices
@@ -50,28 +59,33 @@ def explain(
         ),
     ] = None,
     routes: RouteOption = None,
+    params: ParamOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show which route every node takes on a device and why, or every route of one call."""
     from vkconv.ops import OPS
     from vkconv.ops.calls import parse_call
     from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
+    from vkconv.plan.measured import find_measured
     from vkconv.plan.planner import Options, plan
 
-    forced, bound = parse_routes(routes), parse_shapes(shapes)
+    options, bound = Options(routes=parse_routes(routes), params=parse_params(params)), parse_shapes(shapes)
     if _CALL.match(target) and not Path(target).exists():
         call = parse_call(target, OPS)
         if bound:
             raise UsageError("--shape is for models; a call has its shapes in its text")
-        others = [key for key in forced if key != call.op]
-        if others:
-            raise UsageError(f"--route {others[0]}={forced[others[0]]}: this call is {call.op}, not {others[0]}")
-        table, data = explain_call(call, find_device(device), forced.get(call.op))
+        for option, keys in (("--route", options.routes), ("--param", options.params)):
+            others = [key for key in keys if key.partition(":")[0] != call.op]
+            if others:
+                raise UsageError(f"{option} {others[0]}={keys[others[0]]}: this call is {call.op}, not {others[0]}")
+        facts = find_device(device)
+        table, data = explain_call(call, facts, dataclasses.replace(options, measured=find_measured(facts)))
         parts: tuple[Table | str, ...] = (table,)
     else:
         graph = _load(Path(target))
         require_shapes(graph.inputs, bound, "--shape")
-        planned = plan(graph, find_device(device), Options(routes=forced), bound).plan
+        facts = find_device(device)
+        planned = plan(graph, facts, dataclasses.replace(options, measured=find_measured(facts)), bound).plan
         data = explain_plan_data(planned)
         parts = (*_without_why(explain_plan(planned)), _routes_taken(planned))
     if as_json:

@@ -29,6 +29,17 @@ RouteOption = Annotated[
         "A forced route may be slow, never wrong.",
     ),
 ]
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        metavar="KEY=NAME:VALUE[,NAME:VALUE]",
+        envvar="VKCONV_PARAM",
+        help="Set parameters of routes, such as tile sizes, where KEY is OP, OP:ROUTE or node:NAME: "
+        "conv2d=local:64 or conv2d:direct_tile=channels:8,columns:4. Repeat it, or separate several by commas. "
+        "vkconv explain CALL lists them; they may be slow, never wrong.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -41,6 +52,24 @@ def parse_routes(texts: Iterable[str] | None) -> dict[str, str]:
             raise UsageError(f"--route {text!r} is not OP=ROUTE or node:NAME=ROUTE; vkconv ops lists ops and routes")
         routes[key] = route
     return routes
+
+
+def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int]]:
+    """``["conv2d=local:64,columns:4,matmul=rows:8"]`` as a dict of dicts; a later value outranks an earlier one."""
+    params: dict[str, dict[str, int]] = {}
+    for text in texts or ():
+        key = ""
+        for part in text.split(","):
+            before, equals, setting = part.strip().rpartition("=")
+            key = before if equals else key
+            name, colon, value = setting.partition(":")
+            if not key or not name or not colon or not value.isdecimal():
+                raise UsageError(
+                    f"--param {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, OP:ROUTE or node:NAME "
+                    "and NAME:VALUE may be followed by more of them; write for example --param conv2d=local:64"
+                )
+            params.setdefault(key, {})[name] = int(value)
+    return params
 
 
 def parse_shapes(texts: Iterable[str] | None) -> dict[str, Shape]:

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from vkconv.cli.inputs import make_inputs
-from vkconv.cli.options import DeviceOption, JsonOption, RouteOption, parse_routes
+from vkconv.cli.options import DeviceOption, JsonOption, ParamOption, RouteOption, parse_params, parse_routes
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.core import Array, UsageError, atomic_write, did_you_mean, shape_str
 from vkconv.device import Device
@@ -46,6 +46,7 @@ def run(
     ] = None,
     device: DeviceOption = "auto",
     routes: RouteOption = None,
+    params: ParamOption = None,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Timed runs; their median is the steady row.")] = 10,
     warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Untimed runs after the first one.")] = 2,
     profile: Annotated[
@@ -78,7 +79,7 @@ def run(
 
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
         raise UsageError(f"--timeout {timeout:g} is no positive number of seconds")
-    forced = parse_routes(routes)
+    forced, chosen = parse_routes(routes), parse_params(params)
     spans: list[Span] = []
     with spanning(spans, "load model", file=str(model)):
         graph = load_model(model)
@@ -87,7 +88,8 @@ def run(
     if len(set(files)) < len(files):
         raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
     arrays, texts = make_inputs(graph.inputs, inputs)
-    with load(graph, device, shapes={name: array.shape for name, array in arrays.items()}, routes=forced) as session:
+    shapes = {name: array.shape for name, array in arrays.items()}
+    with load(graph, device, shapes=shapes, routes=forced, params=chosen) as session:
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph
         results, run_spans = measure(session, arrays, runs, warmup, timeout)
@@ -114,6 +116,7 @@ def run(
                 "model": str(model),
                 "device": device_data(session.device),
                 "routes_forced": forced,
+                "params": chosen,
                 "inputs": texts,
                 "load_us": load_us,
                 "compile_us": session.timings.compile_us,
@@ -129,6 +132,7 @@ def run(
     head = [f"{model} on {device_str(session.device)}"]
     head += [f"input {name} = {text}" for name, text in texts.items()]
     head += [f"forced {key} = {route}" for key, route in forced.items()]
+    head += [f"set {key}: {', '.join(f'{n} = {v}' for n, v in given.items())}" for key, given in chosen.items()]
     tables: list[Table | str] = [profiled.nodes, profiled.ops, profiled.note] if profiled and profile else []
     show(*head, stages, stats, *tables, *(f"wrote {path}: {what}" for path, what in written.items()))
 

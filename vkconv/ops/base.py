@@ -112,6 +112,16 @@ class Op:
         return Call(self.name, dict(specs), dict(zip(names, outputs, strict=False)), resolved)
 
 
+def most_invocations(device: Device) -> int:
+    """Invocations that a workgroup may have along x."""
+    return min(device.limit("maxComputeWorkGroupInvocations"), device.limits("maxComputeWorkGroupSize")[0])
+
+
+def local_sizes(device: Device, default: int, *more: int) -> tuple[int, ...]:
+    """Workgroup sizes: the default, and those of the others that the device allows (up to 128 every one does)."""
+    return (default, *(size for size in more if size <= most_invocations(device)))
+
+
 def _typed(op: str, attr: Attr, value: AttrValue) -> AttrValue:
     """The value with exactly the attribute's type: an integer may stand for a float, one element for itself as a
     tuple, and the other way round; a bool is no number. GraphError otherwise."""

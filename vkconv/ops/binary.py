@@ -13,8 +13,8 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attrs, Op, Operand, Specs
 from vkconv.ops.needs import F32_OR_I32
-from vkconv.ops.strided import MAX_RANK, merge, walk_dispatch
-from vkconv.route import Call, Route
+from vkconv.ops.strided import MAX_RANK, merge, walk_dispatch, walk_params
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Program, Shader
 
 Values = npt.NDArray[Any]
@@ -72,12 +72,12 @@ TABLE: tuple[Binary, ...] = (
 ROWS: Mapping[str, Binary] = {row.name: row for row in TABLE}
 
 
-def _program(call: Call, device: Device) -> Program:
+def _program(call: Call, device: Device, params: Params) -> Program:
     row, out = ROWS[call.op], call.shape("y")
     strides = [shapes.broadcast_strides(call.shape(name), out) for name in row.operands]
     shader = BINARY[call.outputs["y"].dtype]
     walk = merge(out, *strides)
-    return Program((walk_dispatch(shader, walk, device, row.operands, "y", spec=(row.id,)),))
+    return Program((walk_dispatch(shader, walk, device, params, row.operands, "y", spec=(row.id,)),))
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -124,6 +124,7 @@ def _op(row: Binary) -> Op:
                 tuple(BINARY.values()),
                 "one pass over the merged index space; equal shapes and scalars need no index division",
                 must=(F32_OR_I32,),
+                params=walk_params,
             ),
         ),
         flops=lambda call: call.outputs["y"].size,

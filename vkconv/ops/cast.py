@@ -10,8 +10,8 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.needs import elements_in
-from vkconv.ops.strided import LOCAL
-from vkconv.route import Call, Route
+from vkconv.ops.strided import local_params
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 CAST_SHADER = Shader("cast", DType.U32)
@@ -27,14 +27,14 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return {"to": to}, (TensorSpec(x.shape, DType(to)),)
 
 
-def _program(call: Call, device: Device) -> Program:
+def _program(call: Call, device: Device, params: Params) -> Program:
     source, target = call.operands["x"], call.outputs["y"]
     assert source is not None
     step = Dispatch(
         CAST_SHADER,
         read("x") + write("y"),
-        groups=linear_groups(ceil_div(target.size, 4), LOCAL, device),
-        local=(LOCAL, 1, 1),
+        groups=linear_groups(ceil_div(target.size, 4), params["local"], device),
+        local=(params["local"], 1, 1),
         push=(target.size,),
         spec=(KINDS.index(source.dtype), KINDS.index(target.dtype)),
     )
@@ -69,6 +69,7 @@ CAST = Op(
             (CAST_SHADER,),
             "one pass, four elements per invocation: one word of bools",
             must=(elements_in(*KINDS),),
+            params=local_params,
         ),
     ),
     cases=(

@@ -7,30 +7,37 @@ from collections.abc import Mapping
 from vkconv.core import align, ceil_div, shape_str
 from vkconv.device import Device
 from vkconv.ops.activation import activation
-from vkconv.ops.base import linear_groups
+from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.needs import F32
-from vkconv.ops.packing import PACK_TILES, best_tile, pack_tiles
-from vkconv.route import Call, Need, Route
+from vkconv.ops.packing import PACK_TILES, Sizes, pack_tiles
+from vkconv.ops.strided import local_params
+from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tiles:
-    """Lanes of a workgroup and, best first, the tile sizes to choose from: output channels and columns (or pixels)
-    of one invocation, and the rows and columns of the depthwise route."""
+    """Lanes of a workgroup, the default first, and tile sizes to choose from: output channels and columns (or
+    pixels) of one invocation, and the rows and columns of the depthwise route."""
 
-    local: int
-    channels: tuple[int, ...]
-    columns: tuple[int, ...]
-    depthwise_rows: tuple[int, ...]
-    depthwise_columns: tuple[int, ...]
+    local: tuple[int, ...]
+    channels: Sizes
+    columns: Sizes
+    depthwise_rows: Sizes
+    depthwise_columns: Sizes
 
 
 # lavapipe (2 cores, Mesa 22.3; GFLOP/s by CPU time), channels x columns: 1x1 240->240 over 6x160: 16x8 14.4, 8x16 12.2,
 # 8x8 11.1, 4x16 8.0, 16x4 under 10; 3x3 64->64 over 56x56: 8x16 15.3, 16x8 14.4, 8x8 12.6, 16x4 8.9. Depthwise rows x
 # columns: 5x5 over 240x6x160: 3x8 8.7, 4x8 7.6, 2x8 6.7, 1x8 4.8. Larger tiles spill and compile in seconds.
-_TILES: Mapping[str, Tiles] = {"cpu": Tiles(8, (16, 12, 8, 4), (8, 4, 1), (3, 2, 1), (8, 4, 1))}
-_GPU_TILES = Tiles(64, (8, 4), (4, 1), (1,), (4, 1))
+_TILES: Mapping[str, Tiles] = {
+    "cpu": Tiles(
+        (8, 16, 32), Sizes((16, 12, 8, 4)), Sizes((8, 4, 1), (16,)), Sizes((3, 2, 1), (4,)), Sizes((8, 4, 1), (16,))
+    )
+}
+_GPU_TILES = Tiles(
+    (64, 32, 128, 256), Sizes((8, 4), (16, 2)), Sizes((4, 1), (8, 2)), Sizes((1,), (2, 3)), Sizes((4, 1), (8, 2))
+)
 
 
 def tiles(device: Device) -> Tiles:
@@ -61,8 +68,8 @@ POINTWISE = Shader("conv2d_pointwise")
 DEPTHWISE = Shader("conv2d_depthwise")
 
 
-def _build_direct(call: Call, device: Device) -> Program:
-    local = 64
+def _build_direct(call: Call, device: Device, params: Params) -> Program:
+    local = params["local"]
     groups = linear_groups(math.prod(call.shape("y")), local, device)
     step = Dispatch(DIRECT, _binds(call, "w"), groups, (local, 1, 1), _push(call), _spec(call))
     c_group, kh, kw = call.shape("w")[1:]
@@ -70,12 +77,12 @@ def _build_direct(call: Call, device: Device) -> Program:
 
 
 def _packed(
-    call: Call, device: Device, shader: Shader, co: int, units: int, spec: tuple[Word, ...], iterations: int
+    call: Call, device: Device, params: Params, shader: Shader, units: int, spec: tuple[Word, ...], iterations: int
 ) -> Program:
-    """A kernel over (image, c_out tile, block of ``local`` units) that reads weights packed by ``co`` channels."""
+    """A kernel over (image, tile of output channels, block of ``local`` units) that reads weights packed by tile."""
     n, c_out = call.shape("y")[:2]
     taps = math.prod(call.shape("w")[1:])
-    local = tiles(device).local
+    local, co = params["local"], params["channels"]
     workgroups = n * ceil_div(c_out, co) * ceil_div(units, local)
     groups = linear_groups(workgroups * local, local, device)
     step = Dispatch(shader, _binds(call, "packed"), groups, (local, 1, 1), _push(call), (*_spec(call), co, *spec))
@@ -84,29 +91,50 @@ def _packed(
     return Program((step,), (pack,), {"packed": 4 * align(c_out, co) * taps})
 
 
-def _build_tile(call: Call, device: Device) -> Program:
-    _, c_out, oh, ow = call.shape("y")
-    co, px = best_tile(c_out, tiles(device).channels), best_tile(ow, tiles(device).columns)
+def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    t = tiles(device)
+    columns = tuple(px for px in t.columns.values(call.shape("y")[3]) if _span(call, 1, px) <= _MOST_SPAN)
+    channels = t.channels.values(call.shape("y")[1])
+    return {"channels": channels, "columns": columns, "local": local_sizes(device, *t.local)}
+
+
+def _build_tile(call: Call, device: Device, params: Params) -> Program:
+    oh, ow = call.shape("y")[2:]
+    px = params["columns"]
     sizes = (px, call.shape("w")[3], call["stride"][1], call["dilation"][1])
     c_in, kh = call.shape("w")[1:3]
-    return _packed(call, device, TILE, co, oh * ceil_div(ow, px), sizes, c_in * (1 + kh))
+    return _packed(call, device, params, TILE, oh * ceil_div(ow, px), sizes, c_in * (1 + kh))
 
 
-def _build_pointwise(call: Call, device: Device) -> Program:
+def _pointwise_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t = tiles(device)
-    _, c_out, oh, ow = call.shape("y")
-    co, px = best_tile(c_out, t.channels), best_tile(ceil_div(oh * ow, t.local), t.columns)
-    return _packed(call, device, POINTWISE, co, ceil_div(oh * ow, px), (px,), call.shape("w")[1])
+    pixels = math.prod(call.shape("y")[2:])
+    columns = t.columns.values(ceil_div(pixels, t.local[0]))
+    channels = t.channels.values(call.shape("y")[1])
+    return {"channels": channels, "columns": columns, "local": local_sizes(device, *t.local)}
 
 
-def _build_depthwise(call: Call, device: Device) -> Program:
+def _build_pointwise(call: Call, device: Device, params: Params) -> Program:
+    px = params["columns"]
+    units = ceil_div(math.prod(call.shape("y")[2:]), px)
+    return _packed(call, device, params, POINTWISE, units, (px,), call.shape("w")[1])
+
+
+def _depthwise_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t = tiles(device)
+    oh, ow = call.shape("y")[2:]
+    rows = tuple(ry for ry in t.depthwise_rows.values(oh) if _span(call, 0, ry) <= _MOST_REACH)
+    columns = tuple(px for px in t.depthwise_columns.values(ow) if _span(call, 1, px) <= _MOST_SPAN)
+    return {"rows": rows, "columns": columns, "local": local_sizes(device, *t.local)}
+
+
+def _build_depthwise(call: Call, device: Device, params: Params) -> Program:
     n, c_out, oh, ow = call.shape("y")
-    ry, px = best_tile(oh, t.depthwise_rows), best_tile(ow, t.depthwise_columns)
+    ry, px, local = params["rows"], params["columns"], params["local"]
     units = ceil_div(oh, ry) * ceil_div(ow, px)
-    groups = linear_groups(n * c_out * ceil_div(units, t.local) * t.local, t.local, device)
+    groups = linear_groups(n * c_out * ceil_div(units, local) * local, local, device)
     spec = (*_spec(call), ry, px, *call.shape("w")[2:], *call["stride"], *call["dilation"])
-    return Program((Dispatch(DEPTHWISE, _binds(call, "w"), groups, (t.local, 1, 1), _push(call), spec),))
+    return Program((Dispatch(DEPTHWISE, _binds(call, "w"), groups, (local, 1, 1), _push(call), spec),))
 
 
 def _span(call: Call, axis: int, outputs: int) -> int:
@@ -134,14 +162,15 @@ NO_PADDING = Need(
 )
 # Rows of inputs lie in registers and the loops over them are unrolled: past these sizes they would spill, and
 # compile for seconds.
+_MOST_SPAN, _MOST_REACH = 40, 20
 SHORT_SPAN = Need(
-    "8 outputs of a row from at most 40 input columns",
-    lambda call, device: _span(call, 1, 8) <= 40,
+    f"8 outputs of a row from at most {_MOST_SPAN} input columns",
+    lambda call, device: _span(call, 1, 8) <= _MOST_SPAN,
     lambda call, device: f"{_span(call, 1, 8)} columns",
 )
 SHORT_REACH = Need(
-    "3 outputs of a column from at most 20 input rows",
-    lambda call, device: _span(call, 0, 3) <= 20,
+    f"3 outputs of a column from at most {_MOST_REACH} input rows",
+    lambda call, device: _span(call, 0, 3) <= _MOST_REACH,
     lambda call, device: f"{_span(call, 0, 3)} rows",
 )
 FEW_TAPS = Need(
@@ -159,6 +188,7 @@ ROUTES: tuple[Route, ...] = (
         "channel reuses the rows it loads across taps",
         must=(F32, ONE_CHANNEL_PER_GROUP, SHORT_SPAN, SHORT_REACH, FEW_TAPS),
         prefer=(GROUPED,),
+        params=_depthwise_params,
     ),
     Route(
         "pointwise",
@@ -166,6 +196,7 @@ ROUTES: tuple[Route, ...] = (
         (POINTWISE, PACK_TILES),
         why="1x1 without padding is a GEMM over pixels: no window, no bounds tests, packed weights",
         must=(F32, GROUPS_1, KERNEL_1X1, NO_PADDING),
+        params=_pointwise_params,
     ),
     Route(
         "direct_tile",
@@ -174,6 +205,7 @@ ROUTES: tuple[Route, ...] = (
         why="a register tile of output channels x columns reuses each input across channels and taps and each "
         "weight across columns, without shared memory or scratch",
         must=(F32, GROUPS_1, SHORT_SPAN),
+        params=_tile_params,
     ),
     Route(
         "direct",
@@ -181,5 +213,6 @@ ROUTES: tuple[Route, ...] = (
         (DIRECT,),
         why="one output per invocation by definition: takes every legal call, groups included",
         must=(F32,),
+        params=local_params,
     ),
 )

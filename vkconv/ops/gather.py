@@ -11,8 +11,8 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.needs import operands_in
-from vkconv.ops.strided import LOCAL, lanes
-from vkconv.route import Call, Route
+from vkconv.ops.strided import lanes, walk_params
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 GATHER_SHADER = Shader("gather", DType.U32)
@@ -31,18 +31,18 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return {"axis": axis}, (TensorSpec((*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]), x.dtype),)
 
 
-def _program(call: Call, device: Device) -> Program:
+def _program(call: Call, device: Device, params: Params) -> Program:
     x, axis = call.shape("x"), call["axis"]
     indices = call.operands["indices"]
     assert indices is not None
     outer, inner = math.prod(x[:axis]), math.prod(x[axis + 1 :])
-    spread = lanes(outer * indices.size, inner, device)
+    spread = lanes(outer * indices.size, inner, device, params)
     outside = _NAN_BITS if call.outputs["y"].dtype.is_float else _INT_MIN_BITS
     step = Dispatch(
         GATHER_SHADER,
         read("x", "indices") + write("y"),
         groups=spread.groups,
-        local=(LOCAL, 1, 1),
+        local=(params["local"], 1, 1),
         push=(spread.invocations, spread.chunk, max(1, indices.size), x[axis], inner, outside),
         spec=(spread.items, indices.dtype is DType.I64),
     )
@@ -71,6 +71,7 @@ GATHER = Op(
             (GATHER_SHADER,),
             "one pass; the index is read once per run of the inner dimensions",
             must=(operands_in("x", DType.F32, DType.I32, DType.U32),),
+            params=walk_params,
         ),
     ),
     cases=(

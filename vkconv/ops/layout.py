@@ -10,8 +10,8 @@ from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.needs import WORDS
-from vkconv.ops.strided import STRIDED_COPY, strided_copy
-from vkconv.route import Call, Route
+from vkconv.ops.strided import STRIDED_COPY, strided_copy, walk_params
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program
 
 _WHY = "one strided copy: output elements in row-major order, so that writes are dense, reads at any stride"
@@ -53,14 +53,14 @@ def _slice_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec,
     return {**attrs, **columns}, (TensorSpec(tuple(out), x.dtype),)
 
 
-def _slice_program(call: Call, device: Device) -> Program:
+def _slice_program(call: Call, device: Device, params: Params) -> Program:
     strides = list(shapes.row_major(call.shape("x")))
     base = 0
     for start, axis, step in zip(call["starts"], call["axes"], call["steps"], strict=True):
         base += start * strides[axis]
         strides[axis] *= step
     out = call.shape("y")
-    return Program(strided_copy(device, "x", "y", out, strides, shapes.row_major(out), base))
+    return Program(strided_copy(device, params, "x", "y", out, strides, shapes.row_major(out), base))
 
 
 def _slice_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -81,10 +81,12 @@ def _transpose_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorS
     return {"perm": perm}, (TensorSpec(tuple(x.dims[p] for p in perm), x.dtype),)
 
 
-def _transpose_program(call: Call, device: Device) -> Program:
+def _transpose_program(call: Call, device: Device, params: Params) -> Program:
     strides = shapes.row_major(call.shape("x"))
     out = call.shape("y")
-    return Program(strided_copy(device, "x", "y", out, [strides[p] for p in call["perm"]], shapes.row_major(out)))
+    return Program(
+        strided_copy(device, params, "x", "y", out, [strides[p] for p in call["perm"]], shapes.row_major(out))
+    )
 
 
 def _concat_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -105,13 +107,13 @@ def _concat_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec
     return {"axis": axis}, (TensorSpec((*first[:axis], total, *first[axis + 1 :]), parts[0].dtype),)
 
 
-def _concat_program(call: Call, device: Device) -> Program:
+def _concat_program(call: Call, device: Device, params: Params) -> Program:
     axis, out = call["axis"], shapes.row_major(call.shape("y"))
     steps: list[Dispatch] = []
     at = 0
     for i, part in enumerate(shapes.variadic(call.operands, "x")):
         own = shapes.row_major(part.dims)
-        steps += strided_copy(device, f"x{i}", "y", part.dims, own, out, target_base=at * out[axis])
+        steps += strided_copy(device, params, f"x{i}", "y", part.dims, own, out, target_base=at * out[axis])
         at += part.dims[axis]
     return Program(tuple(steps))
 
@@ -134,13 +136,13 @@ def _split_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec,
     return {"axis": axis, "sizes": sizes, "num_outputs": len(sizes)}, outputs
 
 
-def _split_program(call: Call, device: Device) -> Program:
+def _split_program(call: Call, device: Device, params: Params) -> Program:
     axis, strides = call["axis"], shapes.row_major(call.shape("x"))
     steps: list[Dispatch] = []
     at = 0
     for name, part in call.outputs.items():
         own = shapes.row_major(part.dims)
-        steps += strided_copy(device, "x", name, part.dims, strides, own, source_base=at * strides[axis])
+        steps += strided_copy(device, params, "x", name, part.dims, strides, own, source_base=at * strides[axis])
         at += part.dims[axis]
     return Program(tuple(steps))
 
@@ -163,10 +165,10 @@ def _dims(op: str, value: AttrValue) -> Shape:
     return dims
 
 
-def _expand_program(call: Call, device: Device) -> Program:
+def _expand_program(call: Call, device: Device, params: Params) -> Program:
     out = call.shape("y")
     strides = shapes.broadcast_strides(call.shape("x"), out)
-    return Program(strided_copy(device, "x", "y", out, strides, shapes.row_major(out)))
+    return Program(strided_copy(device, params, "x", "y", out, strides, shapes.row_major(out)))
 
 
 def _tile_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -179,7 +181,7 @@ def _tile_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, 
     return {"repeats": repeats}, (TensorSpec(tuple(d * r for d, r in zip(x.dims, repeats, strict=True)), x.dtype),)
 
 
-def _tile_program(call: Call, device: Device) -> Program:
+def _tile_program(call: Call, device: Device, params: Params) -> Program:
     """Each repeated axis is two index dims (repeat at stride 0, then the axis). Three axes at a time keep a
     rank-8 operand within the copy's dims after merging; what is left goes through scratch."""
     if 0 in call.shape("y"):
@@ -203,13 +205,13 @@ def _tile_program(call: Call, device: Device) -> Program:
         if target != "y":
             scratch[target] = int(np.prod(dims)) * 4
         index = [n for n, _ in pairs]
-        steps += strided_copy(device, source, target, index, [s for _, s in pairs], shapes.row_major(index))
+        steps += strided_copy(device, params, source, target, index, [s for _, s in pairs], shapes.row_major(index))
         source = target
     return Program(tuple(steps), scratch=scratch)
 
 
-def _route(build: Callable[[Call, Device], Program]) -> tuple[Route, ...]:
-    return (Route("strided_copy", build, (STRIDED_COPY,), _WHY, must=(WORDS,)),)
+def _route(build: Callable[[Call, Device, Params], Program]) -> tuple[Route, ...]:
+    return (Route("strided_copy", build, (STRIDED_COPY,), _WHY, must=(WORDS,), params=walk_params),)
 
 
 TRANSPOSE = Op(

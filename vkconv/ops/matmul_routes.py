@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.activation import activation
-from vkconv.ops.base import linear_groups
+from vkconv.ops.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.needs import F32, ON_GPU, invocations, shared_bytes
-from vkconv.ops.packing import best_tile
-from vkconv.route import Call, Need, Route
+from vkconv.ops.packing import Sizes
+from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
 MAX_BATCH_GROUPS = 4
@@ -72,23 +72,42 @@ def layout(call: Call) -> Layout:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tiles:
-    """Lanes of a workgroup of the register route, and the tiles of one invocation to choose from, best first."""
+    """Lanes of a workgroup of the register route, the default first, and the tiles of one invocation to choose from."""
 
-    local: int
-    rows: tuple[int, ...]
-    cols: tuple[int, ...]
+    local: tuple[int, ...]
+    rows: Sizes
+    columns: Sizes
 
 
 # lavapipe: 8 lanes are one SIMD vector; each load costs about as much as 8 multiply-adds, so tiles are large until
 # registers spill. CPU time of 1x40x120 @ 120x360: 16x8 352 us, 12x8 357, 8x16 405, 8x8 422 (2 cores, Mesa 22.3).
-_TILES: Mapping[str, Tiles] = {"cpu": Tiles(8, (16, 8, 4, 1), (8, 4, 1))}
-_GPU_TILES = Tiles(64, (8, 4, 1), (4, 1))
+_TILES: Mapping[str, Tiles] = {"cpu": Tiles((8, 16, 32), Sizes((16, 8, 4, 1), (12,)), Sizes((8, 4, 1), (16,)))}
+_GPU_TILES = Tiles((64, 32, 128), Sizes((8, 4, 1), (16, 2)), Sizes((4, 1), (8, 2)))
 
 REGISTER = Shader("matmul_register")
 SHARED = Shader("matmul_shared")
-SHARED_TILE = (64, 64, 16, 4, 4)  # BM, BN, BK, TM, TN
-_SHARED_LOCAL = SHARED_TILE[0] // SHARED_TILE[3] * SHARED_TILE[1] // SHARED_TILE[4]
-_SHARED_BYTES = 4 * SHARED_TILE[2] * (SHARED_TILE[0] + SHARED_TILE[1])
+# The tile of a workgroup (rows, columns, depth) and of an invocation in it, the default first. A tile of 128 x 128 in
+# blocks of 4 x 4 takes 1024 invocations, and one of depth 32 takes 32 KiB; every other combination takes less.
+_SHARED_TILES: Mapping[str, tuple[int, ...]] = {
+    "tile_rows": (64, 32),
+    "tile_columns": (64, 32),
+    "tile_depth": (16, 8),
+    "rows": (4, 8),
+    "columns": (4, 8),
+}
+_LARGE_TILE, _LARGE_TILE_LOCAL = 128, 1024
+_DEEP_TILE, _DEEP_TILE_BYTES = 32, 32768
+
+
+def _shared_local(params: Params) -> int:
+    return params["tile_rows"] // params["rows"] * params["tile_columns"] // params["columns"]
+
+
+def _shared_bytes(params: Params) -> int:
+    return 4 * params["tile_depth"] * (params["tile_rows"] + params["tile_columns"])
+
+
+_DEFAULT_TILE = {name: sizes[0] for name, sizes in _SHARED_TILES.items()}
 
 
 def _binds(call: Call, swapped: bool) -> tuple[Bind, ...]:
@@ -107,26 +126,41 @@ def _spec(call: Call, g: Layout) -> tuple[Word, ...]:
     return activation(call["act"]).id, call.has("bias"), g.bias_by_row
 
 
-def _build_register(call: Call, device: Device) -> Program:
+def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     g, t = layout(call), _TILES.get(device.kind, _GPU_TILES)
     # Lanes lie along the columns: a tall narrow product is computed as its transpose.
-    swap = g.n < t.local < g.m
+    swap = g.n < t.local[0] < g.m
     g = g.swapped() if swap else g
-    rows, cols = best_tile(g.m, t.rows), best_tile(ceil_div(g.n, t.local), t.cols)
-    workgroups = g.batches * ceil_div(g.m, rows) * ceil_div(g.n, t.local * cols)
-    groups = linear_groups(workgroups * t.local, t.local, device)
-    spec = (*_spec(call, g), rows, cols)
-    step = Dispatch(REGISTER, _binds(call, swap), groups, (t.local, 1, 1), _push(call, g), spec, loop_iterations=g.k)
-    return Program((step,))
+    rows, columns = t.rows.values(g.m), t.columns.values(ceil_div(g.n, t.local[0]))
+    swaps = (1, 0) if swap else (0, 1)
+    return {"rows": rows, "columns": columns, "local": local_sizes(device, *t.local), "swap": swaps}
 
 
-def _build_shared(call: Call, device: Device) -> Program:
-    g, local = layout(call), _SHARED_LOCAL
-    workgroups = g.batches * ceil_div(g.m, SHARED_TILE[0]) * ceil_div(g.n, SHARED_TILE[1])
+def _build_register(call: Call, device: Device, params: Params) -> Program:
+    rows, columns, local, swap = (params[name] for name in ("rows", "columns", "local", "swap"))
+    g = layout(call).swapped() if swap else layout(call)
+    workgroups = g.batches * ceil_div(g.m, rows) * ceil_div(g.n, local * columns)
     groups = linear_groups(workgroups * local, local, device)
-    spec = (*_spec(call, g), *SHARED_TILE, g.a[0] == 1, g.b[0] == 1)
-    step = Dispatch(SHARED, _binds(call, False), groups, (local, 1, 1), _push(call, g), spec, _SHARED_BYTES)
-    bm, bn, bk = SHARED_TILE[:3]
+    spec = (*_spec(call, g), rows, columns)
+    binds = _binds(call, bool(swap))
+    return Program((Dispatch(REGISTER, binds, groups, (local, 1, 1), _push(call, g), spec, loop_iterations=g.k),))
+
+
+def _shared_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    large = (_LARGE_TILE,) if most_invocations(device) >= _LARGE_TILE_LOCAL else ()
+    deep = (_DEEP_TILE,) if device.limit("maxComputeSharedMemorySize") >= _DEEP_TILE_BYTES else ()
+    more = {"tile_rows": large, "tile_columns": large, "tile_depth": deep}
+    return {name: sizes + more.get(name, ()) for name, sizes in _SHARED_TILES.items()}
+
+
+def _build_shared(call: Call, device: Device, params: Params) -> Program:
+    g, local = layout(call), _shared_local(params)
+    tile = tuple(params[name] for name in _SHARED_TILES)  # BM, BN, BK, TM, TN
+    bm, bn, bk = tile[:3]
+    workgroups = g.batches * ceil_div(g.m, bm) * ceil_div(g.n, bn)
+    groups = linear_groups(workgroups * local, local, device)
+    spec = (*_spec(call, g), *tile, g.a[0] == 1, g.b[0] == 1)
+    step = Dispatch(SHARED, _binds(call, False), groups, (local, 1, 1), _push(call, g), spec, _shared_bytes(params))
     loads = ceil_div(bm * bk, local) + ceil_div(bn * bk, local)
     step = dataclasses.replace(step, loop_iterations=ceil_div(g.k, bk) * (1 + loads))
     return Program((step,))
@@ -147,8 +181,9 @@ ROUTES: tuple[Route, ...] = (
         _build_shared,
         (SHARED,),
         why="64x64 tiles in shared memory: each element that is loaded serves 64 outputs",
-        must=(F32, shared_bytes(_SHARED_BYTES), invocations(_SHARED_LOCAL)),
+        must=(F32, shared_bytes(_shared_bytes(_DEFAULT_TILE)), invocations(_shared_local(_DEFAULT_TILE))),
         prefer=(ON_GPU, AT_LEAST_32X32),
+        params=_shared_params,
     ),
     Route(
         "register",
@@ -157,5 +192,6 @@ ROUTES: tuple[Route, ...] = (
         why="a register tile per invocation, no shared memory or barrier, which a CPU driver emulates slowly; "
         "takes every legal call",
         must=(F32,),
+        params=_register_params,
     ),
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
+from vkconv.ops.base import most_invocations
 from vkconv.route import Call, Need
 
 
@@ -60,12 +61,8 @@ def shared_bytes(need: int) -> Need:
 
 def invocations(need: int) -> Need:
     """Workgroups of at least ``need`` invocations along x."""
-
-    def most(device: Device) -> int:
-        return min(device.limit("maxComputeWorkGroupInvocations"), device.limits("maxComputeWorkGroupSize")[0])
-
     return Need(
         f"workgroups of {need} invocations",
-        lambda call, device: most(device) >= need,
-        lambda call, device: str(most(device)),
+        lambda call, device: most_invocations(device) >= need,
+        lambda call, device: str(most_invocations(device)),
     )

@@ -12,8 +12,8 @@ from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.needs import F32
 from vkconv.ops.rows import row_dispatch, row_routes
-from vkconv.ops.strided import LOCAL, lanes
-from vkconv.route import Call, Route
+from vkconv.ops.strided import lanes, walk_params
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 BATCH_NORM_SHADER = Shader("batch_norm")
@@ -47,19 +47,24 @@ def _count(call: Call) -> int:
     return math.prod(call.shape("x")[call["axis"] :])
 
 
+def _rows(call: Call) -> int:
+    return math.prod(call.shape("x")[: call["axis"]])
+
+
 def _iterations(call: Call) -> int:
     return 3 * _count(call)  # the mean, the variance, the quotients
 
 
-def _layer_build(call: Call, device: Device, cooperative: bool) -> Program:
+def _layer_build(call: Call, device: Device, local: int, cooperative: bool) -> Program:
     has_bias = call.has("bias")
     return row_dispatch(
         "layer_norm",
         DType.F32,
         # Without a bias the scale fills its binding, which the shader then leaves alone.
         ["x", "scale", "bias" if has_bias else "scale"],
-        math.prod(call.shape("x")[: call["axis"]]),
+        _rows(call),
         device,
+        local=local,
         cooperative=cooperative,
         iterations=_iterations(call),
         push=(_count(call), float(call["eps"])),
@@ -91,15 +96,15 @@ def _batch_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec,
     return {"eps": eps}, (x,)
 
 
-def _batch_program(call: Call, device: Device) -> Program:
+def _batch_program(call: Call, device: Device, params: Params) -> Program:
     n, channels, *rest = call.shape("x")
     inner = math.prod(rest)
-    spread = lanes(n * channels, inner, device)
+    spread = lanes(n * channels, inner, device, params)
     step = Dispatch(
         BATCH_NORM_SHADER,
         read("x", *_STATISTICS) + write("y"),
         groups=spread.groups,
-        local=(LOCAL, 1, 1),
+        local=(params["local"], 1, 1),
         push=(spread.invocations, spread.chunk, channels, inner, float(call["eps"])),
         spec=(spread.items,),
     )
@@ -121,7 +126,7 @@ LAYER_NORM = Op(
     _layer_resolve,
     _layer_reference,
     attrs=(Attr("axis", "axis", int, -1), Attr("eps", "eps", float, 1e-5)),
-    routes=row_routes("layer_norm", (DType.F32,), _layer_build, _count, _iterations, (F32,)),
+    routes=row_routes("layer_norm", (DType.F32,), _layer_build, _rows, _count, _iterations, (F32,)),
     terms=lambda call: max(1, _count(call)),
     flops=lambda call: 8 * call.outputs["y"].size,
     cases=(
@@ -148,6 +153,7 @@ BATCH_NORM = Op(
             (BATCH_NORM_SHADER,),
             "one pass; each invocation works within one channel and forms its factor once",
             must=(F32,),
+            params=walk_params,
         ),
     ),
     # The difference to the mean may cancel: two roundings more than one product.

@@ -1,5 +1,6 @@
 """Register tiles, as conv2d and matmul share them: which size, and rows packed so that a tile lies side by side."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from vkconv.core import align, ceil_div
@@ -8,6 +9,19 @@ from vkconv.ops.base import linear_groups
 from vkconv.shader import Dispatch, Shader, read, write
 
 PACK_TILES = Shader("pack_tiles")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of a tile along one side: those that the rule picks from, best first, and those that only tuning tries."""
+
+    rule: tuple[int, ...]
+    more: tuple[int, ...] = ()
+
+    def values(self, extent: int) -> tuple[int, ...]:
+        """All of them, the rule's pick for ``extent`` first."""
+        best = best_tile(extent, self.rule)
+        return (best, *(size for size in (*self.rule, *self.more) if size != best))
 
 
 def pack_tiles(

@@ -11,8 +11,8 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.needs import WORDS
-from vkconv.ops.strided import LOCAL, MAX_RANK, lanes
-from vkconv.route import Call, Route
+from vkconv.ops.strided import MAX_RANK, lanes, walk_params
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, word_bits, write
 
 PAD_SHADER = Shader("pad", DType.U32)
@@ -66,18 +66,18 @@ def _merge(dims: Sequence[int], out: Sequence[int], pads: Sequence[int]) -> list
     return rows or [(1, 1, 0)]
 
 
-def _program(call: Call, device: Device) -> Program:
+def _program(call: Call, device: Device, params: Params) -> Program:
     out = call.shape("y")
     rows = _merge(call.shape("x"), out, call["pads"])
     value = call["value"]
     fill = word_bits(float(value) if call.outputs["y"].dtype.is_float else int(value))
-    spread = lanes(math.prod(r[0] for r in rows[:-1]), rows[-1][0], device)
+    spread = lanes(math.prod(r[0] for r in rows[:-1]), rows[-1][0], device, params)
     table = tuple(r[column] if r else 0 for column in range(3) for r in (*rows, *((),) * (MAX_RANK - len(rows))))
     step = Dispatch(
         PAD_SHADER,
         read("x") + write("y"),
         groups=spread.groups,
-        local=(LOCAL, 1, 1),
+        local=(params["local"], 1, 1),
         push=(spread.invocations, spread.chunk, fill, *table),
         spec=(len(rows), spread.items, MODES.index(call["mode"])),
     )
@@ -118,7 +118,14 @@ PAD = Op(
         Attr("mode", "mode", str, "constant"),
     ),
     routes=(
-        Route("pad", _program, (PAD_SHADER,), "one pass that computes each element's source or fills it", (WORDS,)),
+        Route(
+            "pad",
+            _program,
+            (PAD_SHADER,),
+            "one pass that computes each element's source or fills it",
+            (WORDS,),
+            params=walk_params,
+        ),
     ),
     cases=(
         "pad:x=5,pads=2x3",

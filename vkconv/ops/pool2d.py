@@ -13,8 +13,9 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.needs import F32
+from vkconv.ops.strided import local_params
 from vkconv.ops.windows import F64, explicit_padding, out_extent, pair, windows
-from vkconv.route import Call, Route
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 KINDS = ("max", "avg")
@@ -66,14 +67,15 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 POOL = Shader("pool2d")
 
 
-def _build_window(call: Call, device: Device) -> Program:
+def _build_window(call: Call, device: Device, params: Params) -> Program:
     n, c, h, w = call.shape("x")
     sizes = (n * c, h, w, *call.shape("y")[2:], *call["kernel"], *call["stride"], *call["dilation"], *call["padding"])
-    groups = linear_groups(math.prod(call.shape("y")), 64, device)
+    groups = linear_groups(math.prod(call.shape("y")), params["local"], device)
     spec = (call["kind"] == "max", bool(call["count_include_pad"]))
     kh, kw = call["kernel"]
     binds = (*read("x"), *write("y"))
-    return Program((Dispatch(POOL, binds, groups, (64, 1, 1), sizes, spec, loop_iterations=kh * (1 + kw)),))
+    local = (params["local"], 1, 1)
+    return Program((Dispatch(POOL, binds, groups, local, sizes, spec, loop_iterations=kh * (1 + kw)),))
 
 
 ROUTES = (
@@ -84,6 +86,7 @@ ROUTES = (
         why="one output per invocation: a pool moves far more bytes than it computes, and a cache holds the overlap "
         "of neighbouring windows; takes every legal call",
         must=(F32,),
+        params=local_params,
     ),
 )
 

@@ -93,6 +93,10 @@ def _walk(pairs: Sequence[tuple[int, int]]) -> Walk:
     return merge([n for n, _ in pairs], [s for _, s in pairs])
 
 
+def _rows(call: Call) -> int:
+    return call.outputs["y"].size
+
+
 def _row_length(call: Call) -> int:
     return math.prod(call.shape("x")[a] for a in call["axes"])
 
@@ -103,14 +107,15 @@ def _iterations(call: Call) -> int:
     return _row_length(call) * (2 + reduced.rank) * (2 if call["op"] == "log_sum_exp" else 1)
 
 
-def _build(call: Call, device: Device, cooperative: bool) -> Program:
+def _build(call: Call, device: Device, local: int, cooperative: bool) -> Program:
     kept, reduced = _parts(call.shape("x"), call["axes"])
     return row_dispatch(
         "reduce",
         call.outputs["y"].dtype,
         ["x"],
-        call.outputs["y"].size,
+        _rows(call),
         device,
+        local=local,
         cooperative=cooperative,
         iterations=_iterations(call),
         push=(_row_length(call), *kept.padded(_PART_RANK), *reduced.padded(_PART_RANK)),
@@ -136,7 +141,7 @@ REDUCE = Op(
         Attr("axes", "axes", tuple[int, ...], ()),
         Attr("keepdims", "keep", bool, True),
     ),
-    routes=row_routes("reduce", (DType.F32, DType.I32), _build, _row_length, _iterations, (F32_OR_I32,)),
+    routes=row_routes("reduce", (DType.F32, DType.I32), _build, _rows, _row_length, _iterations, (F32_OR_I32,)),
     terms=lambda call: max(1, _row_length(call)),
     flops=lambda call: sum(s.size for s in call.operands.values() if s is not None),
     cases=(

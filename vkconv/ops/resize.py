@@ -15,8 +15,8 @@ from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.needs import F32
-from vkconv.ops.strided import LOCAL, MAX_ITEMS
-from vkconv.route import Call, Route
+from vkconv.ops.strided import walk_params
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 RESIZE_SHADER = Shader("resize")
@@ -97,21 +97,21 @@ def _coordinate(attrs: Mapping[str, AttrValue], axis: int, n_in: int, n_out: int
     return step, offset, unit
 
 
-def _program(call: Call, device: Device) -> Program:
+def _program(call: Call, device: Device, params: Params) -> Program:
     x, out = call.shape("x"), call.shape("y")
     rows = [_coordinate(call.attrs, axis, x[axis], out[axis]) for axis in range(2, len(x))]
     sources, targets = x[2:], out[2:]
     if len(x) == 3:
         rows, sources, targets = [(0, 0, 1), *rows], (1, *sources), (1, *targets)
     planes = x[0] * x[1]
-    invocations = targets[0] * targets[1] * ceil_div(planes, MAX_ITEMS)
+    invocations = targets[0] * targets[1] * ceil_div(planes, params["items"])
     step = Dispatch(
         RESIZE_SHADER,
         read("x") + write("y"),
-        groups=linear_groups(invocations, LOCAL, device),
-        local=(LOCAL, 1, 1),
+        groups=linear_groups(invocations, params["local"], device),
+        local=(params["local"], 1, 1),
         push=(invocations, planes, *sources, *targets, *rows[0], *rows[1]),
-        spec=(MAX_ITEMS, call["mode"] == "linear"),
+        spec=(params["items"], call["mode"] == "linear"),
     )
     return Program((step,))
 
@@ -163,6 +163,7 @@ RESIZE = Op(
             (RESIZE_SHADER,),
             "each invocation computes one pixel's sources once, in integers, and serves several planes",
             must=(F32,),
+            params=walk_params,
         ),
     ),
     # Four weighted pixels, and weights that are rounded twice.

@@ -12,8 +12,8 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.needs import operands_in
-from vkconv.ops.strided import LOCAL, MAX_RANK, merge, walk_dispatch
-from vkconv.route import Call, Route
+from vkconv.ops.strided import MAX_RANK, local_params, merge, walk_dispatch, walk_params
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 Values = npt.NDArray[Any]
@@ -37,7 +37,7 @@ def _merged_rank(op: str, out: tuple[int, ...], inputs: Sequence[TensorSpec], li
         raise GraphError(f"{op}: {rank} dimensions stay after merging; at most {limit} can")
 
 
-def _compare_program(call: Call, device: Device) -> Program:
+def _compare_program(call: Call, device: Device, params: Params) -> Program:
     out = call.shape("y")
     spec = call.operands["a"]
     assert spec is not None
@@ -46,8 +46,8 @@ def _compare_program(call: Call, device: Device) -> Program:
     step = Dispatch(
         COMPARE[spec.dtype],
         read("a", "b") + write("y"),
-        groups=linear_groups(ceil_div(count, 4), LOCAL, device),
-        local=(LOCAL, 1, 1),
+        groups=linear_groups(ceil_div(count, 4), params["local"], device),
+        local=(params["local"], 1, 1),
         push=(count, *walk.padded()),
         spec=(walk.rank, _COMPARISONS[call.op][0]),
     )
@@ -78,6 +78,7 @@ def _compare(name: str) -> Op:
                 tuple(COMPARE.values()),
                 "one word of four results per invocation: no 8-bit storage, no two writers of a word",
                 must=(operands_in("a", DType.F32, DType.I32),),
+                params=local_params,
             ),
         ),
         cases=(f"{name}:a=3x7,b=3x7", f"{name}:a=5x1x3,b=2x3", f"{name}:a=67:i32,b=scalar:i32"),
@@ -95,11 +96,11 @@ def _where_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec,
     return {}, (TensorSpec(out, a.dtype),)
 
 
-def _where_program(call: Call, device: Device) -> Program:
+def _where_program(call: Call, device: Device, params: Params) -> Program:
     out = call.shape("y")
     inputs = ("cond", "a", "b")
     walk = merge(out, *(shapes.broadcast_strides(call.shape(name), out) for name in inputs))
-    return Program((walk_dispatch(WHERE, walk, device, inputs, "y", rank=WHERE_RANK),))
+    return Program((walk_dispatch(WHERE, walk, device, params, inputs, "y", rank=WHERE_RANK),))
 
 
 def _where_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -122,6 +123,7 @@ WHERE_OP = Op(
             (WHERE,),
             "one pass over the merged index space; values move as words",
             must=(operands_in("a", DType.F32, DType.I32, DType.U32),),
+            params=walk_params,
         ),
     ),
     cases=(

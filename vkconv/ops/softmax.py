@@ -27,18 +27,23 @@ def _count(call: Call) -> int:
     return call.shape("x")[int(call["axis"])]
 
 
+def _rows(call: Call) -> int:
+    return call.outputs["y"].size // max(1, _count(call))
+
+
 def _iterations(call: Call) -> int:
     return 3 * _count(call)  # the peak, the sum, the quotients
 
 
-def _build(call: Call, device: Device, cooperative: bool) -> Program:
+def _build(call: Call, device: Device, local: int, cooperative: bool) -> Program:
     inner = shapes.row_major(call.shape("x"))[call["axis"]]
     return row_dispatch(
         "softmax",
         DType.F32,
         ["x"],
-        call.outputs["y"].size // max(1, _count(call)),
+        _rows(call),
         device,
+        local=local,
         cooperative=cooperative,
         iterations=_iterations(call),
         push=(_count(call), inner),
@@ -61,7 +66,7 @@ SOFTMAX = Op(
     _resolve,
     _reference,
     attrs=(Attr("axis", "axis", int, -1), Attr("log", "log", bool, False)),
-    routes=row_routes("softmax", (DType.F32,), _build, _count, _iterations, (F32,)),
+    routes=row_routes("softmax", (DType.F32,), _build, _rows, _count, _iterations, (F32,)),
     terms=lambda call: max(1, _count(call)),
     flops=lambda call: 5 * call.outputs["y"].size,
     cases=(

@@ -6,16 +6,19 @@ all operands step through as one are merged first: equal shapes become rank 1, a
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vkconv.core import DType, GraphError, ceil_div
 from vkconv.device import Device
-from vkconv.ops.base import linear_groups
+from vkconv.ops.base import linear_groups, local_sizes
+from vkconv.route import Call, Params
 from vkconv.shader import Dispatch, Shader, Word, read, write
 
 MAX_RANK = 8  # dimensions after merging that the kernels' push constants hold
-LOCAL = 64  # invocations per workgroup of elementwise kernels: below every device's limit, a multiple of 8 lanes
-MAX_ITEMS = 8  # inner elements per invocation: one index decomposition (integer division) serves them all
+# Invocations per workgroup of elementwise kernels, the default first, which is below every device's limit.
+_LOCALS = (64, 8, 16, 32, 128, 256)
+# Inner elements per invocation at most, the default first: one index decomposition, with its divisions, serves all.
+_ITEMS = (8, 4, 2, 1, 16)
 
 STRIDED_COPY = Shader("strided_copy", DType.U32)
 
@@ -62,17 +65,28 @@ class Lanes:
     groups: tuple[int, int, int]
 
 
-def lanes(rows: int, inner: int, device: Device) -> Lanes:
-    """The spread for ``rows`` rows; items is the power of two in [1, MAX_ITEMS] that ``inner`` fills."""
-    items = min(MAX_ITEMS, 1 << max(0, inner - 1).bit_length())
+def local_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """The parameter of kernels that do one thing per invocation: the workgroup size."""
+    return {"local": local_sizes(device, *_LOCALS)}
+
+
+def walk_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """The parameters of kernels that give an invocation several elements: workgroup size, elements at most."""
+    return {**local_params(call, device), "items": _ITEMS}
+
+
+def lanes(rows: int, inner: int, device: Device, params: Params) -> Lanes:
+    """The spread for ``rows`` rows; items is the power of two that ``inner`` fills, up to the parameter."""
+    items = min(params["items"], 1 << max(0, inner - 1).bit_length())
     chunk = max(1, ceil_div(inner, items))
-    return Lanes(items, chunk, rows * chunk, linear_groups(rows * chunk, LOCAL, device))
+    return Lanes(items, chunk, rows * chunk, linear_groups(rows * chunk, params["local"], device))
 
 
 def walk_dispatch(
     shader: Shader,
     walk: Walk,
     device: Device,
+    params: Params,
     inputs: Sequence[str],
     output: str,
     push: Sequence[Word] = (),
@@ -84,12 +98,12 @@ def walk_dispatch(
     rows = 1
     for n in walk.dims[:-1]:
         rows *= n
-    spread = lanes(rows, walk.dims[-1], device)
+    spread = lanes(rows, walk.dims[-1], device, params)
     return Dispatch(
         shader,
         read(*inputs) + write(output),
         groups=spread.groups,
-        local=(LOCAL, 1, 1),
+        local=(params["local"], 1, 1),
         push=(spread.invocations, spread.chunk, *push, *walk.padded(rank)),
         spec=(walk.rank, spread.items, *spec),
     )
@@ -97,6 +111,7 @@ def walk_dispatch(
 
 def strided_copy(
     device: Device,
+    params: Params,
     source: str,
     target: str,
     dims: Sequence[int],
@@ -114,4 +129,4 @@ def strided_copy(
     walk = merge(dims, source_strides, target_strides)
     if walk.rank > MAX_RANK:
         raise GraphError(f"copy of {source!r}: {walk.rank} dimensions stay after merging; at most {MAX_RANK} can")
-    return (walk_dispatch(STRIDED_COPY, walk, device, [source], target, push=(source_base, target_base)),)
+    return (walk_dispatch(STRIDED_COPY, walk, device, params, [source], target, push=(source_base, target_base)),)

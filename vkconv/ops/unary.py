@@ -11,8 +11,8 @@ from vkconv.ops import shapes
 from vkconv.ops.activation import ACTIVATIONS, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.needs import F32
-from vkconv.ops.strided import LOCAL, lanes
-from vkconv.route import Call, Route
+from vkconv.ops.strided import lanes, walk_params
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 UNARY = Shader("unary")
@@ -44,13 +44,13 @@ def _params(attrs: Mapping[str, object]) -> tuple[float, float]:
     return a, b
 
 
-def _program(call: Call, device: Device) -> Program:
-    spread = lanes(1, call.outputs["y"].size, device)
+def _program(call: Call, device: Device, params: Params) -> Program:
+    spread = lanes(1, call.outputs["y"].size, device, params)
     step = Dispatch(
         UNARY,
         read("x") + write("y"),
         groups=spread.groups,
-        local=(LOCAL, 1, 1),
+        local=(params["local"], 1, 1),
         push=(call.outputs["y"].size, spread.chunk, *_params(call.attrs)),
         spec=(ACTIVATIONS[call.op].id, spread.items),
     )
@@ -84,7 +84,14 @@ def _op(name: str) -> Op:
         _reference,
         attrs=attrs,
         routes=(
-            Route("elementwise", _program, (UNARY,), "one pass, several elements per invocation, any shape", (F32,)),
+            Route(
+                "elementwise",
+                _program,
+                (UNARY,),
+                "one pass, several elements per invocation, any shape",
+                (F32,),
+                params=walk_params,
+            ),
         ),
         flops=lambda call: call.outputs["y"].size,
         cases=(f"{name}:x=3x67", *_CASES.get(name, ())),

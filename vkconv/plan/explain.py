@@ -1,6 +1,9 @@
 """Why a plan is as it is: routes of a whole graph, or every route of one call, as tables and as JSON data."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from vkconv.core import bytes_str
 from vkconv.device import Device
@@ -9,15 +12,12 @@ from vkconv.ops.calls import format_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.model import Memory, Plan
-from vkconv.route import Call, Choice, Verdict, choose
+from vkconv.plan.planner import Options, choose_route
+from vkconv.route import Call, Choice, Verdict
 from vkconv.table import Column, Table
 
-_BY = {
-    "rule": "first whose needs hold",
-    "forced": "forced",
-    "measured": "measured table",
-    "last resort": "no preferred one can",
-}
+_BY = {"rule": "first whose needs hold", "forced": "forced", "last resort": "no preferred one can"}
+_ALTERNATIVES = 3  # of what a measured table knows of a call
 
 
 def explain_plan(plan: Plan) -> Table:
@@ -26,8 +26,8 @@ def explain_plan(plan: Plan) -> Table:
         (
             node.name,
             node.text,
-            node.route,
-            node.choice.by if node.choice else "",
+            str(node.choice or node.route),
+            _by(node.choice, {}) if node.choice else "",
             node.dispatches,
             node.choice.route.why if node.choice else "",
         )
@@ -56,35 +56,49 @@ def memory_str(memory: Memory) -> str:
     return f"activations {bytes_str(memory.activations_bytes)}{ratio}, weights {bytes_str(memory.weights_bytes)}"
 
 
-def explain_call(call: Call, device: Device, forced: str | None = None) -> tuple[Table, dict[str, Any]]:
-    """Every route of one call on a device: taken or not, the need that refused it with its actual value, source.
+def explain_call(call: Call, device: Device, options: Options | None = None) -> tuple[Table, dict[str, Any]]:
+    """Every route of one call on a device: taken or not, its parameters, the need that refused it with its actual
+    value, source.
 
     Returns the table for people and the same as JSON data, whose key ``route`` is the route that runs. Raises
-    RouteError or UsageError as `vkconv.route.choose` does, LimitError when the chosen program breaks a limit.
+    RouteError or UsageError as `choose_route` does, LimitError when the chosen program breaks a limit.
     """
     text = format_call(call, OPS)
-    choice = choose(OPS[call.op].routes, call, device, forced=forced)
-    program = choice.route.build(call, device)
+    choice = choose_route(call, "call", device, options or Options())
+    program = choice.route.build(call, device, choice.params)
     for dispatch in (*program.prepack, *program.steps):
         check_dispatch(text, dispatch, device)
+    legal = {v.route.name: v.route.params(call, device) for v in choice.verdicts if v.allowed}
     rows = [
-        (v.route.name, _state(v, choice), v.refused_by, v.actual, v.route.why, v.route.source) for v in choice.verdicts
+        (
+            v.route.name,
+            _state(v, choice),
+            v.refused_by,
+            v.actual,
+            _values(legal.get(v.route.name, {})),
+            v.route.why,
+            v.route.source,
+        )
+        for v in choice.verdicts
     ]
     columns = (
         Column("route"),
         Column("taken"),
         Column("refused by"),
         Column("actual"),
+        Column("parameters"),
         Column("why"),
         Column("source"),
     )
-    table = Table(f"{text} on {device.name}: {choice.route.name} ({_BY[choice.by]})", columns, rows)
+    table = Table(f"{text} on {device.name}: {choice} ({_by(choice, _BY)})", columns, rows)
     data = {
         "schema": "vkconv.explain/1",
         "call": text,
         "device": device.name,
         "route": choice.route.name,
+        "params": dict(choice.params),
         "by": choice.by,
+        "measured": _measured(choice),
         "dispatches": len(program.steps),
         "prepack_dispatches": len(program.prepack),
         "packed_bytes": sum(program.packed.values()),
@@ -96,6 +110,7 @@ def explain_call(call: Call, device: Device, forced: str | None = None) -> tuple
                 "preferred": v.preferred,
                 "refused_by": v.refused_by,
                 "actual": v.actual,
+                "params": {name: list(values) for name, values in legal.get(v.route.name, {}).items()},
                 "why": v.route.why,
                 "source": v.route.source,
             }
@@ -117,7 +132,9 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
                 "node": node.name,
                 "call": node.text,
                 "route": node.route,
+                "params": dict(node.params),
                 "by": node.choice.by if node.choice else None,
+                "measured": _measured(node.choice) if node.choice else [],
                 "dispatches": node.dispatches,
                 "why": node.choice.route.why if node.choice else None,
             }
@@ -135,7 +152,29 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _by(choice: Choice, words: Mapping[str, str]) -> str:
+    """How a route was chosen; from a measured table with its time and those of the next best."""
+    taken = choice.taken
+    if taken is None:
+        return words.get(choice.by, choice.by)
+    if not taken.params.items() <= choice.params.items():
+        return "measured table, other parameters set"
+    others = [f"{c} {c.us_median:.4g}" for c in choice.measured if c is not taken]
+    shown = others[:_ALTERNATIVES] + [f"{len(others) - _ALTERNATIVES} more"] * (len(others) > _ALTERNATIVES)
+    return "; ".join([f"measured table: {taken.us_median:.4g} us", *([", ".join(shown)] if shown else [])])
+
+
+def _measured(choice: Choice) -> list[dict[str, Any]]:
+    """What a measured table knows of the call, the fastest first, as JSON data."""
+    return [msgspec.to_builtins(candidate) for candidate in choice.measured]
+
+
 def _state(verdict: Verdict, choice: Choice) -> str:
     if verdict.route is choice.route:
         return "yes"
     return "could" if verdict.allowed else "no"
+
+
+def _values(legal: Mapping[str, Sequence[int]]) -> str:
+    """``channels=8|4 local=64|32``: the legal values of every parameter, its default first."""
+    return " ".join(f"{name}={'|'.join(map(str, values))}" for name, values in legal.items())

@@ -8,7 +8,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.plan.commands import Barrier, BufferKind, Command, Region
 from vkconv.plan.weights import Resident
-from vkconv.route import Call, Choice
+from vkconv.route import Call, Choice, Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +32,11 @@ class PlannedNode:
             if self.dispatches == 0 and not self.is_empty
             else "empty"
         )
+
+    @property
+    def params(self) -> Params:
+        """The route's parameters and their values; none where no route runs."""
+        return self.choice.params if self.choice else {}
 
     @property
     def is_empty(self) -> bool:

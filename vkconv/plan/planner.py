@@ -1,7 +1,7 @@
 """The planner: a pure function from a graph, a device and options to a plan. No Vulkan, no kp."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vkconv.core import Array, RouteError, Shape, UsageError, did_you_mean
 from vkconv.device import Device
@@ -13,7 +13,7 @@ from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.passes import optimize
 from vkconv.plan.weights import Resident
-from vkconv.route import choose
+from vkconv.route import Call, Candidate, Choice, Params, choose
 from vkconv.shader import Program
 
 
@@ -21,11 +21,16 @@ from vkconv.shader import Program
 class Options:
     """How to plan.
 
-    ``routes`` forces: an op name or ``node:NAME`` to a route name. ``passes`` off keeps every node as it was
+    ``routes`` forces: an op name or ``node:NAME`` to a route name. ``params`` sets parameters of routes, each name
+    to a value, for an op (where the route that is taken has them), ``OP:ROUTE`` or ``node:NAME``; the later of these
+    outranks the earlier. ``measured`` is what a measured table knows of the device, by call string; with None
+    `plan` knows nothing, and a session looks for the user's table. ``passes`` off keeps every node as it was
     written. ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
     """
 
     routes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    params: Mapping[str, Params] = dataclasses.field(default_factory=dict)
+    measured: Mapping[str, Sequence[Candidate]] | None = None
     passes: bool = True
     share_memory: bool = True
 
@@ -51,18 +56,21 @@ def plan(
     there will be no other plan.
 
     Raises GraphError, InputError or UnsupportedError for the graph, RouteError for a route that cannot run,
-    LimitError for a device limit that would be exceeded, always naming the node.
+    LimitError for a device limit that would be exceeded, always naming the node; UsageError for a forced route or
+    a parameter that does not exist or that no node takes.
     """
     options = options or Options()
     bound = bind(graph, OPS, shapes)
     if options.passes:
         bound = optimize(bound, OPS)
     _check_routes(options.routes, bound)
+    _check_params(options.params, bound)
     planned, programs = [], []
     for node in bound.nodes:
         entry, program = _plan_node(node, device, options, bound)
         planned.append(entry)
         programs.append(program)
+    _check_params_taken(options.params, planned)
     result = lower(bound, OPS, device, planned, programs, options.share_memory, resident)
     return Planned(result, {name: bound.constants[name] for name in result.stage})
 
@@ -74,13 +82,26 @@ def _plan_node(
     text = format_call(call, OPS)
     if op.alias or all(spec.size == 0 for spec in call.outputs.values()):
         return PlannedNode(node.name, call, text, None, 0, 0), None
-    forced = options.routes.get(f"node:{node.name}", options.routes.get(op.name))
     try:
-        choice = choose(op.routes, call, device, forced=forced)
-    except RouteError as error:
-        raise RouteError(f"graph {bound.name!r}, {node} ({text}): {error}") from None
-    program = choice.route.build(call, device)
+        choice = choose_route(call, node.name, device, options)
+    except (RouteError, UsageError) as error:
+        raise type(error)(f"graph {bound.name!r}, {node} ({text}): {error}") from None
+    program = choice.route.build(call, device, choice.params)
     return PlannedNode(node.name, call, text, choice, len(program.steps), len(program.prepack)), program
+
+
+def choose_route(call: Call, node: str, device: Device, options: Options) -> Choice:
+    """The route of a call at a node of that name, with its parameters, as the options have it.
+
+    Raises RouteError or UsageError for a forced route or a parameter that the call or the device does not allow.
+    """
+    forced = options.routes.get(f"node:{node}", options.routes.get(call.op))
+    measured = (options.measured or {}).get(format_call(call, OPS), ())
+    choice = choose(OPS[call.op].routes, call, device, forced=forced, measured=measured)
+    given = {name: value for name, value in options.params.get(call.op, {}).items() if name in choice.params}
+    for key in (f"{call.op}:{choice.route.name}", f"node:{node}"):
+        given |= options.params.get(key, {})
+    return dataclasses.replace(choice, params=choice.route.resolve(call, device, {**choice.params, **given}))
 
 
 def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:
@@ -97,3 +118,32 @@ def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:
                 f"route {key}={route}: {op} has no route {route!r}{did_you_mean(route, names)}; "
                 f"it has {', '.join(names)}"
             )
+
+
+def _check_params(params: Mapping[str, Params], bound: BoundGraph) -> None:
+    """UsageError for parameters whose op, route or node does not exist."""
+    nodes = [f"node:{n.name}" for n in bound.nodes]
+    for key in params:
+        op, _, route = key.partition(":")
+        if key in nodes:
+            continue
+        if op not in OPS:
+            known = nodes if op == "node" else OPS
+            raise UsageError(f"param {key}: there is no {key!r} here{did_you_mean(key, known)}")
+        names = [r.name for r in OPS[op].routes]
+        if route and route not in names:
+            raise UsageError(
+                f"param {key}: {op} has no route {route!r}{did_you_mean(route, names)}; it has {', '.join(names)}"
+            )
+
+
+def _check_params_taken(params: Mapping[str, Params], planned: Sequence[PlannedNode]) -> None:
+    """UsageError for parameters that no node took although the graph has nodes of the op."""
+    for key, given in params.items():
+        op, _, route = key.partition(":")
+        choices = [n.choice for n in planned if n.choice and n.call.op == op]
+        taken = [c for c in choices if route in ("", c.route.name)]
+        for name in given if choices else ():
+            if not any(name in c.params for c in taken):
+                has = "; ".join(sorted({f"{c.route.name} ({', '.join(c.params)})" for c in choices}))
+                raise UsageError(f"param {key}={name}:{given[name]}: no node takes it; the routes here are {has}")

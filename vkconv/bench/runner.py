@@ -1,0 +1,195 @@
+"""Measuring many calls: which routes each takes, how long it will take, one row after the other until interrupted."""
+
+import contextlib
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from vkconv.bench.engine import ALONE_RUNS, BATCH_US, FEW_RUNS, BenchOptions, measure
+from vkconv.bench.reference import expected
+from vkconv.bench.rows import Floors, Row
+from vkconv.bench.suites import Entry
+from vkconv.core import RouteError, UsageError, did_you_mean
+from vkconv.device import Device
+from vkconv.ops import OPS
+from vkconv.ops.calls import parse_call
+from vkconv.route import Call, Params, choose, judge
+
+# What a row costs is not known before it is measured: the estimate is raised by this, to be kept rather than exact.
+_MARGIN = 1.5
+# A call that every device has memory for and that says how fast quick and slow routes are.
+_PROBE = "conv2d:x=1x64x28x28,w=64x64x3x3,p=1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Routes:
+    """The routes asked for: ``every`` one, those in ``names`` for every op, and by op; else what the planner takes."""
+
+    every: bool = False
+    names: tuple[str, ...] = ()
+    by_op: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, texts: Iterable[str], entries: Sequence[Entry]) -> "Routes":
+        """From ``["all"]``, ``["direct"]`` or ``["conv2d=direct,matmul=shared"]``.
+
+        Raises UsageError with a suggestion for a route or op that none of the entries has.
+        """
+        every, names, by_op = False, [], {}
+        ops = {entry.call.op: OPS[entry.call.op] for entry in entries if entry.call}
+        for word in filter(None, (part.strip() for text in texts for part in text.split(","))):
+            op, equals, name = word.rpartition("=")
+            if word == "all":
+                every = True
+                continue
+            if equals and op not in ops:
+                raise UsageError(f"--route {word}: no call here is {op!r}{did_you_mean(op, ops)}; {', '.join(ops)}")
+            known = [r.name for o in ([ops[op]] if equals else ops.values()) for r in o.routes]
+            if name not in known:
+                raise UsageError(
+                    f"--route {word}: there is no route {name!r}{did_you_mean(name, [*known, 'all'])}; "
+                    f"the calls here have {', '.join(dict.fromkeys(known))}, or all of them: all"
+                )
+            if equals:
+                by_op[op] = name
+            else:
+                names.append(name)
+        return cls(every, tuple(dict.fromkeys(names)), by_op)
+
+    def of(self, op: str) -> list[str | None]:
+        """The routes of an op to measure; None is the one that the planner takes."""
+        if self.every:
+            return [route.name for route in OPS[op].routes] or [None]
+        return [self.by_op[op]] if op in self.by_op else list(self.names) or [None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One row to be: an entry on a route (None: the one that the planner takes) with these parameters."""
+
+    entry: Entry
+    route: str | None = None
+    params: Params = dataclasses.field(default_factory=dict)
+
+
+def make_tasks(
+    entries: Sequence[Entry],
+    routes: Routes,
+    device: Device,
+    *,
+    sweep: Sequence[str] = (),
+    local: Sequence[int] = (),
+) -> list[Task]:
+    """A task for every entry and each of its routes, all routes of a call together.
+
+    ``sweep`` names parameters of routes: each route that has them is measured with every combination of their legal
+    values. ``local`` gives the values of the parameter of that name. Raises UsageError for a parameter that no route
+    here has.
+    """
+    tasks: list[Task] = []
+    known: dict[str, None] = {}
+    for entry in entries:
+        if entry.call is None:
+            tasks.append(Task(entry))
+            continue
+        for name in routes.of(entry.call.op):
+            legal = _legal_params(entry.call, name, device)
+            known |= dict.fromkeys(legal)
+            values = {param: legal[param] for param in sweep if param in legal}
+            if local and "local" in legal:
+                values["local"] = tuple(local)
+            tasks += [
+                Task(entry, name, dict(zip(values, chosen, strict=True)))
+                for chosen in itertools.product(*values.values())
+            ]
+    for param in (*sweep, *(["local"] if local else [])):
+        if param not in known:
+            has = f"they have {', '.join(known)}" if known else "they have none"
+            raise UsageError(f"no route here has a parameter {param!r}{did_you_mean(param, known)}; {has}")
+    return tasks
+
+
+def _legal_params(call: Call, route: str | None, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """The legal values of each parameter of a route; none where it cannot take the call."""
+    op = OPS[call.op]
+    with contextlib.suppress(RouteError, UsageError):
+        return choose(op.routes, call, device, forced=route).route.params(call, device)
+    return {}
+
+
+def run_tasks(
+    tasks: Iterable[Task], *, device: str | int, options: BenchOptions, floors: Floors | None
+) -> Iterator[Row]:
+    """The row of each task, in order. What goes wrong with one is in its row."""
+    for task in tasks:
+        entry = task.entry
+        if entry.call is None:
+            row = Row(call=entry.text, op=entry.op, check="no op" if entry.op not in OPS else "skipped", why=entry.why)
+        else:
+            row = measure(entry.call, task.route, params=task.params, device=device, options=options, floors=floors)
+        row.count = entry.count
+        row.notes += [entry.note] if entry.note else []
+        yield row
+
+
+@dataclasses.dataclass(frozen=True)
+class Speeds:
+    """What a probe found, for the estimate: GFLOP/s of the planner's routes, of last resorts and of references, GB/s
+    of the device, and seconds that a row takes beside its runs."""
+
+    quick_gflops: float
+    slow_gflops: float
+    reference_gflops: float
+    gbps: float
+    row_s: float
+
+
+def probe(device: str | int, floors: Floors) -> Speeds:
+    """Measure one small call on its best and its last route. Takes a second or so on lavapipe."""
+    call = parse_call(_PROBE, OPS)
+    options = BenchOptions(min_time_s=0.01, runs=1, warmup=0)
+    started = time.perf_counter()
+    made = expected(call, options.seed)
+    reference_s = time.perf_counter() - started
+    quick = measure(call, device=device, options=options)
+    started = time.perf_counter()
+    slow = measure(call, OPS[call.op].routes[-1].name, device=device, options=options)
+    spent_s = time.perf_counter() - started - (FEW_RUNS + 2) * (slow.us_median or 0.0) / 1e6
+    gflop = OPS[call.op].flops(call) / 1e9
+    del made
+    return Speeds(
+        quick_gflops=quick.gflops or floors.fma_gflops / 20,
+        slow_gflops=slow.gflops or floors.fma_gflops / 100,
+        reference_gflops=gflop / reference_s,
+        gbps=floors.copy_gbps,
+        row_s=max(spent_s, 0.05),
+    )
+
+
+def expected_s(tasks: Sequence[Task], device: Device, options: BenchOptions, speeds: Speeds) -> list[float]:
+    """Seconds that each task will take, about: its reference where it comes first, set-up, and the runs; 0 for rows
+    that nothing runs for."""
+    seconds: list[float] = []
+    seen: set[str] = set()
+    for task in tasks:
+        call = task.entry.call
+        if call is None or not _runs(call, task.route, device):
+            seconds.append(0.0)
+            continue
+        op = OPS[call.op]
+        flops, nbytes = op.flops(call), op.compulsory_bytes(call)
+        last = task.route == op.routes[-1].name and len(op.routes) > 1
+        kernel_s = flops / 1e9 / (speeds.slow_gflops if last else speeds.quick_gflops / 2)
+        kernel_s = max(kernel_s, nbytes / 1e9 / (speeds.gbps / 4))
+        # The check and two single runs come before the warm-up and the runs that count, a few alone after them.
+        runs_s = 3 * kernel_s + max(options.min_time_s, kernel_s) + max(options.min_time_s, FEW_RUNS * kernel_s)
+        runs_s += ALONE_RUNS * min(kernel_s, BATCH_US / 2e6)
+        host_s = nbytes / 2e8 + (0.0 if task.entry.text in seen else flops / 1e9 / speeds.reference_gflops)
+        seen.add(task.entry.text)
+        seconds.append(_MARGIN * (speeds.row_s + host_s + runs_s + options.cooldown_s))
+    return seconds
+
+
+def _runs(call: Call, route: str | None, device: Device) -> bool:
+    return any(judge(r, call, device).allowed for r in OPS[call.op].routes if route in (None, r.name))

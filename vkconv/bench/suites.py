@@ -1,0 +1,204 @@
+"""Lists of calls to measure: texts, MIOpen lines, tables of convolution shapes, and the suites that vkconv ships.
+
+A suite file (``.txt``) has a call or MIOpen line on each line, after ``3x`` where it counts three times; ``#`` begins
+a comment line. A table (``.csv``) has the columns of `CSV_COLUMNS`, others are ignored.
+"""
+
+import csv
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from vkconv.bench.miopen import BACKWARD_DATA, BACKWARD_WEIGHT, FORWARD, Conv, is_miopen, miopen_calls
+from vkconv.core import DType, Shape, UsageError, VkconvError, did_you_mean, shape_str
+from vkconv.device import Device
+from vkconv.graph import Graph
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.plan.planner import Options, plan
+from vkconv.route import Call
+
+SUITES = Path(__file__).parent / "suites"
+CSV_COLUMNS = (
+    *("n", "c", "h", "w", "k", "kh", "kw", "stride_h", "stride_w", "pad_t", "pad_l", "pad_b", "pad_r"),
+    *("dil_h", "dil_w", "groups", "oh", "ow"),
+)
+_DIRECTIONS: Mapping[str, int] = {"fwd": FORWARD, "bwd_d": BACKWARD_DATA, "bwd_w": BACKWARD_WEIGHT}
+_CALL = re.compile(r"[a-z]\w*:")
+_COUNT = re.compile(r"([1-9]\d{0,5})x\s+(.*)")
+_MAX_FILE_BYTES = 16 << 20
+_PROBLEMS_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A call to measure, how often it counts, and a note for its rows; without a call, ``why`` says why not."""
+
+    text: str
+    call: Call | None
+    count: int = 1
+    note: str = ""
+    why: str = ""
+
+    @property
+    def op(self) -> str:
+        return self.text.partition(":")[0]
+
+
+def shipped_suites() -> list[str]:
+    """Names of the suites that come with vkconv."""
+    return sorted(path.stem for path in SUITES.glob("*.txt"))
+
+
+def is_call(text: str) -> bool:
+    """True for a text that begins as a call string does."""
+    return _CALL.match(text) is not None
+
+
+def parse_entries(text: str, dtype: DType | None = None, *, must_exist: bool = False) -> list[Entry]:
+    """The entries of one call string or MIOpen line; ``dtype`` replaces the one it has.
+
+    Raises UsageError or GraphError for a text that makes no sense. An op that does not exist gives an entry that
+    says so, or with ``must_exist`` a UsageError where a call string names it.
+    """
+    if is_miopen(text):
+        return [_entry(call, dtype, note=note) for call, note in miopen_calls(text)]
+    if not is_call(text):
+        raise UsageError(f"{text!r} is no call (OP:KEY=VALUE,...) and no MIOpen line (conv -n 1 -c 3 ...)")
+    if must_exist:
+        parse_call(text, OPS)
+    return [_entry(text, dtype)]
+
+
+def model_entries(graph: Graph, device: Device, shapes: Mapping[str, Shape]) -> list[Entry]:
+    """The distinct calls of a model as it is planned for a device, each with how many nodes make it."""
+    nodes = plan(graph, device, Options(), shapes).plan.nodes
+    return merge(Entry(node.text, node.call) for node in nodes if node.choice)
+
+
+def read_suite(name: str, dtype: DType | None = None) -> list[Entry]:
+    """The entries of a shipped suite, or of a ``.txt`` or ``.csv`` file; equal calls are one entry that counts more.
+
+    Raises UsageError for a suite that does not exist, or naming the file and line of what is wrong in it.
+    """
+    path = SUITES / f"{name}.txt" if name in shipped_suites() else Path(name)
+    if path.suffix not in (".txt", ".csv"):
+        known = shipped_suites()
+        raise UsageError(
+            f"there is no suite {name!r}{did_you_mean(name, known)}; vkconv ships {', '.join(known)}, "
+            "and takes .txt and .csv files"
+        )
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise UsageError(f"{path} has {path.stat().st_size} bytes; a suite has at most {_MAX_FILE_BYTES}")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"suite {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"suite {path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    numbered = [(i, line) for i, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")]
+    read = _read_table if path.suffix == ".csv" else _read_lines
+    entries: list[Entry] = []
+    problems: list[str] = []
+    for number, made in read(path, numbered, dtype):
+        if isinstance(made, VkconvError):
+            problems.append(f"{path}:{number}: {made}")
+        else:
+            entries += made
+    if problems:
+        more = [f"and {len(problems) - _PROBLEMS_SHOWN} more"] if len(problems) > _PROBLEMS_SHOWN else []
+        raise UsageError("\n  ".join(["the suite was not run:", *problems[:_PROBLEMS_SHOWN], *more]))
+    if not entries:
+        raise UsageError(f"suite {path} has no calls")
+    return merge(entries)
+
+
+def merge(entries: Iterable[Entry]) -> list[Entry]:
+    """Equal calls as one entry whose count is their sum, in the order they first came."""
+    merged: dict[str, Entry] = {}
+    for entry in entries:
+        known = merged.get(entry.text)
+        merged[entry.text] = dataclasses.replace(known, count=known.count + entry.count) if known else entry
+    return list(merged.values())
+
+
+Made = tuple[int, list[Entry] | VkconvError]
+
+
+def _read_lines(path: Path, lines: Iterable[tuple[int, str]], dtype: DType | None) -> Iterator[Made]:
+    for number, line in lines:
+        counted = _COUNT.fullmatch(line.strip())
+        count, text = (int(counted[1]), counted[2]) if counted else (1, line.strip())
+        try:
+            yield number, [dataclasses.replace(e, count=count) for e in parse_entries(text, dtype)]
+        except VkconvError as error:
+            yield number, error
+
+
+def _read_table(path: Path, lines: list[tuple[int, str]], dtype: DType | None) -> Iterator[Made]:
+    if not lines:
+        return
+    header = next(csv.reader([lines[0][1]]))
+    missing = [name for name in CSV_COLUMNS if name not in header]
+    if missing:
+        yield lines[0][0], UsageError(f"the column {', '.join(missing)} is missing; the table needs {CSV_COLUMNS}")
+        return
+    for number, line in lines[1:]:
+        cells = next(csv.reader([line]))
+        try:
+            if len(cells) != len(header):
+                raise UsageError(f"{len(cells)} cells, not {len(header)}")
+            yield number, _table_entries(dict(zip(header, cells, strict=True)), dtype)
+        except VkconvError as error:
+            yield number, error
+
+
+def _table_entries(cells: Mapping[str, str], dtype: DType | None) -> list[Entry]:
+    v: dict[str, int] = {}
+    for name in (*CSV_COLUMNS, "repeat"):
+        text = cells.get(name, "1").strip()
+        if not re.fullmatch(r"-?\d{1,9}", text):
+            raise UsageError(f"{name} is {text!r}, no whole number")
+        v[name] = int(text)
+    words = cells.get("direction", "fwd").split("|")
+    unknown = [word for word in words if word not in _DIRECTIONS]
+    if unknown or v["repeat"] < 1:
+        raise UsageError(
+            f"direction {unknown[0]!r} is none of {', '.join(_DIRECTIONS)}{did_you_mean(unknown[0], _DIRECTIONS)}"
+            if unknown
+            else f"repeat is {v['repeat']}; it is at least 1"
+        )
+    conv = Conv(
+        n=v["n"],
+        c_in=v["c"],
+        h=v["h"],
+        w=v["w"],
+        c_out=v["k"],
+        kernel=(v["kh"], v["kw"]),
+        stride=(v["stride_h"], v["stride_w"]),
+        padding=(v["pad_t"], v["pad_l"], v["pad_b"], v["pad_r"]),
+        dilation=(v["dil_h"], v["dil_w"]),
+        groups=v["groups"],
+        dtype=dtype or DType.F32,
+    )
+    problem = conv.problem()
+    if problem:
+        raise UsageError(problem)
+    if conv.out != (v["oh"], v["ow"]):
+        raise UsageError(f"the output of these numbers is {shape_str(conv.out)}, the table says {v['oh']}x{v['ow']}")
+    calls = conv.calls(sum(_DIRECTIONS[word] for word in dict.fromkeys(words)))
+    if min(conv.padding) < 0:
+        why = f"the padding {'x'.join(map(str, conv.padding))} is negative: vkconv has no call that crops"
+        return [Entry(call, None, v["repeat"], why=why) for call in calls]
+    return [dataclasses.replace(_entry(call), count=v["repeat"]) for call in calls]
+
+
+def _entry(text: str, dtype: DType | None = None, note: str = "") -> Entry:
+    if dtype:
+        text = ",".join([*(f for f in text.split(",") if not f.startswith("dtype=")), f"dtype={dtype}"])
+    name = text.partition(":")[0]
+    if name not in OPS:
+        return Entry(text, None, note=note, why=f"there is no op {name!r} yet")
+    call = parse_call(text, OPS)
+    return Entry(format_call(call, OPS), call, note=note)

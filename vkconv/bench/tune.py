@@ -1,0 +1,247 @@
+"""Tuning: which route with which parameters is fastest for a call on a device, and what the rules lose against that."""
+
+import dataclasses
+import datetime
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from vkconv import __version__
+from vkconv.bench.rows import Row
+from vkconv.core import UsageError, VkconvError
+from vkconv.device import Device
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.plan.measured import MeasuredCall, MeasuredTable
+from vkconv.route import Call, Candidate, Choice, Params, Route, choose, judge, label
+from vkconv.shader import Program
+from vkconv.table import Column, Table
+
+Effort = Literal["quick", "default", "full"]
+"""``quick``: every route with its default parameters; ``default``: then one parameter at a time, and the best value
+of each together; ``full``: every combination."""
+
+Measure = Callable[[Call, str, Params], Row]
+
+# With default parameters a route so many times slower than the best one is not tuned further, unless with full effort.
+_HOPELESS = 4.0
+
+
+def tune_call(call: Call, device: Device, measure: Measure, effort: Effort = "default") -> list[Candidate]:
+    """Measure the routes that may take a call, with their parameters: the candidates that were right, fastest first.
+
+    ``measure(call, route, params)`` gives the row of one; rows that are not ok are left out.
+    """
+    routes = {route.name: route for route in OPS[call.op].routes if judge(route, call, device).allowed}
+    found: list[Candidate] = []
+
+    def attempt(route: Route, params: Params) -> None:
+        row = measure(call, route.name, params)
+        if row.ok and row.us_median is not None:
+            spread_us = row.us_median * (row.us_spread_percent or 0.0) / 100
+            found.append(Candidate(route.name, dict(params), row.us_median, spread_us))
+
+    for route in routes.values():
+        attempt(route, route.resolve(call, device, {}))
+    least_us = min((candidate.us_median for candidate in found), default=math.inf)
+    for first in list(found) if effort != "quick" else ():
+        route = routes[first.route]
+        if effort == "full":
+            for params in settings(route, call, device, full=True)[1:]:
+                attempt(route, params)
+        elif first.us_median <= _HOPELESS * least_us:
+            tried = settings(route, call, device)
+            for params in tried[1:]:
+                attempt(route, params)
+            together = best_together(first, [c for c in found if c.route == route.name])
+            if _distinct(route, call, device, [*tried, together])[len(tried) :]:
+                attempt(route, together)
+    return sorted(found, key=lambda candidate: candidate.us_median)
+
+
+def settings(route: Route, call: Call, device: Device, full: bool = False) -> list[dict[str, int]]:
+    """The parameters to try for a route that may take the call, its defaults first: those that differ from them in
+    one, or with ``full`` every combination. None makes the same program as another."""
+    legal = route.params(call, device)
+    default = route.resolve(call, device, {})
+    if full:
+        tried = [dict(zip(legal, values, strict=True)) for values in itertools.product(*legal.values())]
+    else:
+        tried = [default, *({**default, name: value} for name, values in legal.items() for value in values[1:])]
+    return _distinct(route, call, device, tried)
+
+
+def _distinct(route: Route, call: Call, device: Device, tried: Iterable[dict[str, int]]) -> list[dict[str, int]]:
+    programs: list[Program] = []
+    kept = []
+    for params in tried:
+        program = route.build(call, device, params)
+        if program not in programs:
+            programs.append(program)
+            kept.append(params)
+    return kept
+
+
+def best_together(default: Candidate, measured: Iterable[Candidate]) -> dict[str, int]:
+    """The value of each parameter that was fastest while the others had their default."""
+    best = dict.fromkeys(default.params, default)
+    for candidate in measured:
+        changed = [name for name, value in candidate.params.items() if value != default.params[name]]
+        if len(changed) == 1 and candidate.us_median < best[changed[0]].us_median:
+            best[changed[0]] = candidate
+    return {name: candidate.params[name] for name, candidate in best.items()}
+
+
+def make_table(device: Device, measured: Mapping[str, Sequence[Candidate]]) -> MeasuredTable:
+    """A table of what was measured just now, by call string; calls without a candidate are left out."""
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return MeasuredTable(
+        device_key=device.key,
+        device=device.name,
+        driver=device.driver,
+        vkconv=__version__,
+        date=date,
+        rows={call: MeasuredCall(date, tuple(candidates)) for call, candidates in measured.items() if candidates},
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What tuning a call changes: the choice before, the fastest candidate, and the time of the former if measured."""
+
+    call: str
+    before: Choice
+    before_us: float | None
+    best: Candidate | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Time before over the best time: 1 where the choice was the fastest already."""
+        return self.before_us / self.best.us_median if self.before_us and self.best else None
+
+
+def change(call: Call, device: Device, known: Sequence[Candidate], found: Sequence[Candidate]) -> Change:
+    """The difference between a plan that knew ``known`` of the call, and one that knows what was found now."""
+    before = choose(OPS[call.op].routes, call, device, measured=known)
+    return Change(format_call(call, OPS), before, _time_of(before, found), found[0] if found else None)
+
+
+def _time_of(choice: Choice, candidates: Iterable[Candidate]) -> float | None:
+    wanted = (choice.route.name, dict(choice.params))
+    return next((c.us_median for c in candidates if (c.route, c.params) == wanted), None)
+
+
+def changes_table(changes: Sequence[Change]) -> Table:
+    """One row per tuned call: how it was planned until now, and the fastest candidate."""
+    columns = [
+        Column("call"),
+        Column("planned until now"),
+        Column("by"),
+        Column("its time", unit="us"),
+        Column("fastest"),
+        Column("best time", unit="us"),
+        Column("ratio"),
+    ]
+    rows = [
+        (
+            c.call,
+            str(c.before),
+            c.before.by,
+            c.before_us,
+            str(c.best) if c.best else "none was right",
+            c.best.us_median if c.best else None,
+            c.ratio,
+        )
+        for c in changes
+    ]
+    return Table("", columns, rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Regret:
+    """What the rules cost for one call of a table: their choice, its time if it was measured, and the best one. With
+    ``why`` the call cannot be judged."""
+
+    call: str
+    best: Candidate
+    rule: str = ""
+    rule_us: float | None = None
+    why: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Time of the rule's choice over the best time, 1 or more; None where the former was not measured."""
+        return self.rule_us / self.best.us_median if self.rule_us else None
+
+
+def regrets(table: MeasuredTable, device: Device) -> list[Regret]:
+    """What each call of a table costs when its route is chosen by the rules alone, the worst first.
+
+    Raises UsageError when the table is of another device than ``device``, whose facts the rules look at.
+    """
+    if table.device != device.name:
+        raise UsageError(
+            f"the table is of {table.device}, and the device is {device.name}: give --device with that device or "
+            "its device file (vkconv devices --dump writes one)"
+        )
+    rows = [_regret(text, row.candidates, device) for text, row in table.rows.items()]
+    return sorted(rows, key=lambda row: -(row.ratio or 0.0))
+
+
+def _regret(text: str, candidates: Sequence[Candidate], device: Device) -> Regret:
+    best = min(candidates, key=lambda candidate: candidate.us_median)
+    try:
+        call = parse_call(text, OPS)
+        choice = choose(OPS[call.op].routes, call, device)
+    except VkconvError as error:
+        return Regret(text, best, why=str(error))
+    rule_us = _time_of(choice, candidates)
+    return Regret(text, best, str(choice), rule_us, "" if rule_us else "the rule's choice was not measured")
+
+
+def geometric_mean(rows: Iterable[Regret]) -> float | None:
+    """Of the ratios; None where there is none."""
+    logs = [math.log(row.ratio) for row in rows if row.ratio]
+    return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def regret_report(table: MeasuredTable, device: Device) -> tuple[Table, dict[str, Any]]:
+    """`regrets` as a table for people, with the geometric mean and the worst one in its title, and as JSON data."""
+    rows = regrets(table, device)
+    judged, mean = [row for row in rows if row.ratio], geometric_mean(rows)
+    summary = f"{len(judged)} of {len(rows)} calls judged"
+    if mean is not None:
+        summary += f": rules take {mean:.3f}x the best time (geometric mean), at worst {judged[0].ratio:.3f}x"
+    columns = [
+        Column("call"),
+        Column("rule"),
+        Column("rule's time", unit="us"),
+        Column("best"),
+        Column("best time", unit="us"),
+        Column("ratio"),
+        Column("note"),
+    ]
+    cells = [(r.call, r.rule, r.rule_us, str(r.best), r.best.us_median, r.ratio, r.why) for r in rows]
+    data = {
+        "schema": "vkconv.regret/1",
+        "device": table.device,
+        "driver": table.driver,
+        "calls": len(rows),
+        "judged": len(judged),
+        "geometric_mean": mean,
+        "worst": judged[0].ratio if judged else None,
+        "rows": [
+            {
+                "call": r.call,
+                "rule": r.rule,
+                "rule_us": r.rule_us,
+                "best": label(r.best.route, r.best.params),
+                "best_us": r.best.us_median,
+                "ratio": r.ratio,
+                "why": r.why,
+            }
+            for r in rows
+        ],
+    }
+    return Table(f"{table.device}, driver {table.driver}: {summary}", columns, cells), data
