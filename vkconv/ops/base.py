@@ -8,7 +8,7 @@ text form, used as CLI argument, test id, table row and JSON key::
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from vkconv.core import Array, GraphError, UsageError, ceil_div, did_you_mean
 from vkconv.device import Device
@@ -126,15 +126,16 @@ def _typed(op: str, attr: Attr, value: AttrValue) -> AttrValue:
     """The value with exactly the attribute's type: an integer may stand for a float, one element for itself as a
     tuple, and the other way round; a bool is no number. GraphError otherwise."""
     inner = get_args(attr.type)
-    element, is_tuple = (inner[0], True) if inner else (attr.type, False)
+    is_tuple = bool(inner)
+    element: type[Any] = inner[0] if is_tuple else attr.type
     values = value if isinstance(value, tuple) else (value,)
-    accepted = (int, float) if element is float else element
+    accepted = int | float if element is float else element
     legal = all(isinstance(v, accepted) and isinstance(v, bool) == (element is bool) for v in values)
     if not legal or not (is_tuple or len(values) == 1):
         words = f"{element.__name__} values" if is_tuple else f"one {element.__name__}"
         raise GraphError(f"{op}: the attribute {attr.name!r} is {value!r}; it takes {words}")
     try:
-        typed = tuple(element(v) for v in values)
+        typed: tuple[Any, ...] = tuple(element(v) for v in values)
     except OverflowError:
         raise GraphError(f"{op}: the attribute {attr.name!r} is {value!r}, which no float can hold") from None
     return typed if is_tuple else typed[0]

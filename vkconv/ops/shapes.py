@@ -44,15 +44,17 @@ def ints(value: AttrValue) -> tuple[int, ...]:
     return tuple(int(v) for v in value) if isinstance(value, tuple) else (int(value),)
 
 
-def held_in(op: str, name: str, value: float, dtype: DType) -> float:
-    """The value, if ``dtype`` can hold it: integers and bools exactly, floats within their range (they round).
+def held_in(op: str, name: str, number: AttrValue, dtype: DType) -> float:
+    """The number, if ``dtype`` can hold it: integers and bools exactly, floats within their range (they round).
     GraphError otherwise."""
+    assert isinstance(number, int | float)
+    value = float(number)
     if dtype.is_float:
         holder = np.dtype(np.float32) if dtype is DType.BF16 else dtype.numpy  # bf16 has the range of f32
         with np.errstate(over="ignore"):
             held = not math.isfinite(value) or bool(np.isfinite(np.asarray(value).astype(holder)))
     else:
-        info = np.iinfo(dtype.numpy) if dtype is not DType.BOOL else None
+        info = np.iinfo(dtype.numpy.name) if dtype is not DType.BOOL else None
         low, high = (int(info.min), int(info.max)) if info else (0, 1)
         held = value.is_integer() and low <= int(value) <= high
     if not held:
