@@ -13,11 +13,11 @@ import numpy as np
 from vkconv.backend.runtime import Executable, LiveDevice, Repeats, open_device
 from vkconv.bench.reference import Errors, Expected, compare, expected
 from vkconv.bench.rows import Check, Floors, Row
-from vkconv.check import call_graph, forcing, held_constant
 from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
 from vkconv.plan.planner import Planned, plan
+from vkconv.plan.single import call_graph, forcing, held_constant
 from vkconv.route import Call, Params, choose
 
 # GPU time that one submission should take, so that submitting costs little beside it, and its most dispatches.
