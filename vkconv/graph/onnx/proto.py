@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 
-from vkconv.core import Array, DType, ModelError, bytes_str
+from vkconv.core import Array, DType, ModelError, bytes_str, not_a_file
 from vkconv.graph.onnx import worker
 
 DTYPES: dict[int, DType] = {
@@ -57,10 +57,8 @@ class ValueType:
 def read_model(path: Path) -> onnx.ModelProto:
     """The parsed model, its local functions inlined, external data still outside. Raises ModelError."""
     again = "export or download the model again"
-    if not path.exists():
-        raise ModelError(f"{path}: there is no such file; check the path")
-    if not path.is_file():
-        raise ModelError(f"{path}: is a directory or device, not a file; name the .onnx file itself")
+    if problem := not_a_file(path):
+        raise ModelError(f"{path}: {problem}")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -136,14 +134,23 @@ def _read_external(tensor: onnx.TensorProto, folder: Path, dtype: DType, shape: 
         raise ModelError(
             f"{what}: its external data {location!r} lies outside the model's folder {folder}; move it there"
         )
-    if not file.is_file():
-        raise ModelError(f"{what}: its external data file {file} is missing; put it beside the model")
+    if problem := not_a_file(file):
+        raise ModelError(f"{what}: its external data file {file}: {problem}; it belongs beside the model")
     nbytes = math.prod(shape) * dtype.nbytes
     try:
         offset = int(entries.get("offset", "0"))
         length = int(entries.get("length", str(nbytes)))
     except ValueError:
         raise ModelError(f"{what}: external data offset or length is not a number ({entries})") from None
+    try:
+        return _map_external(file, offset, length, nbytes, dtype, shape, what)
+    except OSError as error:
+        raise ModelError(f"{what}: its external data file {file} cannot be read ({error.strerror})") from None
+
+
+def _map_external(
+    file: Path, offset: int, length: int, nbytes: int, dtype: DType, shape: tuple[int, ...], what: str
+) -> Array:
     size = file.stat().st_size
     if length != nbytes:
         raise ModelError(f"{what}: {length} external bytes declared, shape {shape} of {dtype} needs {nbytes}")
