@@ -210,6 +210,23 @@ def test_a_node_that_is_no_call_of_its_op_is_refused(node, match):
         make_bound({"x": (2, 2)}, [node], "y")
 
 
+def test_an_operand_given_twice_is_refused():
+    nodes = [("reshape", "x s", "y", {"shape": (2, 2)})]
+    with pytest.raises(GraphError, match="'reshape_y': its shape comes twice, as an attribute and from 's'"):
+        make_bound({"x": (4,)}, nodes, "y", {"s": i64(4, 1)})
+
+
+def test_a_constant_of_no_element_type_is_named():
+    with pytest.raises(GraphError, match="graph 'g', constant 'c': numpy dtype float64"):
+        make_bound({"x": (4,)}, [("add", "x c", "y")], "y", {"c": np.arange(4.0)})
+
+
+def test_what_cannot_be_folded_names_graph_and_node():
+    constants = {"c": f32(3), "i": i64(1, 7)}
+    with pytest.raises(GraphError, match=r"graph 'g', gather node 'gather_y': cannot be computed .*7"):
+        make_bound({}, [("gather", "c i", "y")], "y", constants)
+
+
 # ---- what is dropped and what stays
 
 

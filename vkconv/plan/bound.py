@@ -125,7 +125,10 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
     constants: dict[str, Array] = {}
     for name, array in graph.constants.items():
         constants[name] = array
-        specs[name] = TensorSpec(tuple(array.shape), DType.of(array.dtype))
+        try:
+            specs[name] = TensorSpec(tuple(array.shape), DType.of(array.dtype))
+        except GraphError as error:
+            raise GraphError(f"graph {graph.name!r}, constant {name!r}: {error}") from None
     nodes: list[BoundNode] = []
     taken = {*specs, *(value for node in graph.nodes for value in node.outputs)}
     left_bytes = FOLD_LIMIT_BYTES + 16 * sum(array.nbytes for array in constants.values())
@@ -137,7 +140,10 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
             raise GraphError(f"graph {graph.name!r}, {node}: {error}") from None
         for output, value in bound.writes.items():
             specs[value] = bound.call.outputs[output]
-        folded = _fold(bound, op, constants, left_bytes)
+        try:
+            folded = _fold(bound, op, constants, left_bytes)
+        except (GraphError, IndexError, ValueError) as error:  # the last two: values that a reference refuses
+            raise GraphError(f"graph {graph.name!r}, {node}: cannot be computed from its constants: {error}") from None
         if folded is not None:
             constants.update(folded)
             left_bytes -= 0 if op.alias else sum(array.nbytes for array in folded.values())
@@ -188,7 +194,9 @@ def _bind_node(
         if not host:
             operands[name] = specs[value]
             reads[name] = value
-        elif name not in attrs:
+        else:
+            if name in attrs:
+                raise GraphError(f"its {name} comes twice, as an attribute and from {value!r}; keep one of them")
             if value not in constants:
                 raise GraphError(
                     f"its {name} comes from {value!r}, which depends on the values of an input; "
