@@ -17,7 +17,7 @@ from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, 
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
 from vkconv.plan.planner import Planned, plan
-from vkconv.plan.single import call_graph, forcing, held_constant
+from vkconv.plan.single import forcing, graph_of_shapes, held_constant
 from vkconv.route import Call, Params, choose
 
 # GPU time that one submission should take, so that submitting costs little beside it, and its most dispatches.
@@ -108,9 +108,7 @@ def _plan(row: Row, call: Call, route: str | None, live: LiveDevice) -> Planned 
             )
             return None
     _check_memory(row.bytes, live)
-    zeros = {n: np.broadcast_to(np.zeros((), s.dtype.numpy), s.dims) for n, s in call.operands.items() if s}
-    graph = call_graph(call, held_constant(zeros))
-    planned = plan(graph, live.device, forcing(route, row.given))
+    planned = plan(graph_of_shapes(call), live.device, forcing(route, row.given))
     memory = planned.plan.memory
     _check_memory(memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes, live)
     node = planned.plan.nodes[0]

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-from vkconv.core import Array
+import numpy as np
+
+from vkconv.core import Array, DType
 from vkconv.graph.ir import Graph, Node
 from vkconv.plan.planner import Options
 from vkconv.route import Call, Params
@@ -20,6 +22,16 @@ def call_graph(call: Call, constants: Mapping[str, Array] | None = None) -> Grap
     )
     inputs = {name: spec for name, spec in present.items() if name not in constants}
     return Graph(inputs, tuple(call.outputs), (node,), dict(constants), call.op)
+
+
+def graph_of_shapes(call: Call) -> Graph:
+    """A `call_graph` to plan before there are arrays: its weights are constants, zeros that take no memory."""
+    zeros = {
+        name: np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.dims)
+        for name, spec in call.operands.items()
+        if spec is not None and spec.dtype is not DType.BF16  # which no array can hold
+    }
+    return call_graph(call, held_constant(zeros))
 
 
 def held_constant(arrays: Mapping[str, Array], names: tuple[str, ...] = WEIGHTS) -> dict[str, Array]:
