@@ -14,7 +14,7 @@ check: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	.venv/bin/pytest -q tests/pure
+	.venv/bin/pytest -q tests/pure tests/suites
 
 # all of that, then the tests on a device, under the validation layer with synchronization validation
 test: check

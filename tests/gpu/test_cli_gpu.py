@@ -96,7 +96,9 @@ def test_run_json_has_figures_outputs_and_profile(model, tmp_path, device):
     profile = data["profile"]
     nodes = [row["node"] for row in profile["nodes"]]
     assert {"write inputs", "submit", "shift", "clamp", "scale", "wait", "read outputs"} <= set(nodes)
-    assert sum(row["share"] for row in profile["nodes"]) == pytest.approx(100, abs=0.1)
+    # The clock around the call is read apart from those that the rows are made of.
+    for rows in (profile["nodes"], profile["ops"]):
+        assert 0 <= profile["call_us"] - sum(row["time"] for row in rows) < 0.2 * profile["wall_us"] + 5000
     assert len(profile["runs_wall_us"]) == 5 and profile["wall_us"] == sorted(profile["runs_wall_us"])[2]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from required import required
 
 import vkconv
 from vkconv.backend.runtime import select_device
@@ -15,12 +16,8 @@ from vkconv.ops import OPS
 from vkconv.plan.planner import Options, plan
 from vkconv.route import judge
 
-NEEDED = ("rapidocr_onnxruntime", "onnx", "onnxruntime")
-MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(bool(MISSING), reason=f"make setup installs {', '.join(MISSING)}"),
-]
+required("rapidocr_onnxruntime", "onnx", "onnxruntime")
+pytestmark = pytest.mark.gpu
 CLASSIFIER = "ch_ppocr_mobile_v2.0_cls_infer.onnx"
 RECOGNISER = "ch_PP-OCRv4_rec_infer.onnx"
 DETECTOR = "ch_PP-OCRv4_det_infer.onnx"

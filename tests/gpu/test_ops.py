@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from vkconv.backend.runtime import select_device
+from vkconv.bench.reference import compare_output
 from vkconv.check import run_call
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
@@ -57,10 +58,8 @@ def agrees_with_the_reference(call, route, params, kind, device):
     ):
         assert first.tobytes() == again.tobytes(), f"{name} differs between two replays"
         assert first.shape == spec.dims and first.dtype == spec.dtype.numpy
-        allowed = tolerance(call, want, op.terms(call))
-        np.testing.assert_allclose(
-            first.astype(np.float64), want, rtol=0, atol=allowed, equal_nan=True, err_msg=f"{route} {params}"
-        )
+        errors = compare_output(name, first, want, tolerance(op, call, operands, want))
+        assert not errors.problem, f"{route} {params}: {errors.problem}"
 
 
 # Tails on every side, and calls of each family of parameters. Compiling every combination of two register tiles takes

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import time
 
 import numpy as np
 import pytest
@@ -45,23 +46,64 @@ def test_profiling_changes_no_result(device):
     assert timing.gpu_us.keys() >= {"conv", "clamp", "soft"}
 
 
-def test_rows_sum_to_the_wall_time_of_a_real_run(device):
+def clocked(function, *arguments):
+    """What a call gives, and the microseconds that a clock of the test's own says it took."""
+    started = time.perf_counter()
+    result = function(*arguments)
+    return result, (time.perf_counter() - started) * 1e6
+
+
+def test_rows_sum_to_what_a_clock_around_the_run_says(device):
     with load(network(), device) as session:
         first = session.profile(arrays())
         later = session.profile(arrays(), runs=4)
         with pytest.raises(UsageError, match="at least 1"):
             session.profile(arrays(), runs=0)
+        x, unseen_us = arrays(), []
+        for _ in range(5):
+            profile, clock_us = clocked(session.profile, x)
+            for table in (profile.nodes, profile.ops):
+                rows_us = sum(row["time"] for row in table.rows)
+                assert rows_us <= clock_us and profile.timing.call_us <= clock_us
+            unseen_us.append(clock_us - rows_us)
+    # What no row shows: checking the inputs, reading timestamps, making the profile.
+    assert min(unseen_us) < 5000
     assert [row["node"] for row in first.rows][:2] == ["record", "write inputs"]  # only the first run records
     assert later.rows[0]["node"] == "write inputs"
     for profile in (first, later):
-        for table in (profile.nodes, profile.ops):
-            assert sum(row["time"] for row in table.rows) == pytest.approx(profile.timing.wall_us, rel=1e-9)
         assert all(row["time"] >= 0 for row in profile.rows)
         assert all(timing.wall_us <= timing.call_us for timing in profile.timings)
         conv = next(row for row in profile.rows if row["op"] == "conv2d")
         assert conv["GFLOP/s"] > 0 and conv["GB/s"] > 0
     walls = sorted(timing.wall_us for timing in later.timings)
     assert later.timing.wall_us == walls[1]
+
+
+def products(count, side=192):
+    """``count`` matrix products, each of the one before, after one with a single column and one of a single term."""
+    big = np.eye(side, dtype=np.float32)
+    constants = {"big": big, "narrow": big[:, :1].copy(), "wide": big[:1].copy()}
+    right = ["narrow", "wide", *["big"] * count]
+    nodes = tuple(Node(f"m{i}", "matmul", (f"v{i}", name), (f"v{i + 1}",)) for i, name in enumerate(right))
+    return Graph({"v0": TensorSpec((side, side))}, (f"v{len(right)}",), nodes, constants, "products")
+
+
+def test_gpu_time_is_what_a_clock_says_that_more_work_takes(device):
+    """Three times the products: the timestamps and the clock must agree on what they add."""
+    x = {"v0": np.random.default_rng(4).standard_normal((192, 192), np.float32)}
+    gpu_us, clock_us = [], []
+    for count in (20, 60):
+        with load(products(count), device) as session:
+            session.measure(x)
+            runs = [clocked(session.measure, x) for _ in range(7)]
+        timings = [timing for (_, timing), _ in runs]
+        gpu_us.append(min(timing.gpu_total_us for timing in timings))
+        clock_us.append(min(us for _, us in runs))
+        assert all(timing.gpu_total_us <= us for timing, (_, us) in zip(timings, runs, strict=True))
+        # And they are the right node's: of the elements of m1, each is the sum of one product, not of 192.
+        node_us = min(timings, key=lambda timing: timing.gpu_total_us).gpu_us
+        assert node_us["m1"] < 0.5 * np.median([node_us[f"m{i}"] for i in range(2, count + 2)])
+    assert gpu_us[1] - gpu_us[0] == pytest.approx(clock_us[1] - clock_us[0], rel=0.3)
 
 
 def test_trace_and_node_data_of_a_run(tmp_path, device):

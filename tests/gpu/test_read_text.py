@@ -1,6 +1,5 @@
 """The main job: a published recogniser reads a line of a photo on the device, and agrees with ONNX Runtime."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -8,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from required import required
 
 ROOT = Path(__file__).parents[2]
-NEEDED = ("rapidocr_onnxruntime", "skimage", "onnx", "onnxruntime", "PIL")
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 
@@ -20,10 +19,8 @@ def read_text(*arguments):
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
 
 
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in NEEDED), reason=f"needs {', '.join(NEEDED)}: make setup"
-)
 def test_reads_the_line_and_agrees_with_onnxruntime(tmp_path, device):
+    required("rapidocr_onnxruntime", "skimage", "onnx", "onnxruntime", "PIL")
     figures = tmp_path / "figures.json"
     done = read_text("--device", device, "--runs", 2, "--json", figures)
     assert done.returncode == 0, done.stderr
@@ -40,10 +37,9 @@ def test_reads_the_line_and_agrees_with_onnxruntime(tmp_path, device):
     for rows in (profile["nodes"], profile["ops"]):
         times = [row["time"] for row in rows]
         assert min(times) >= 0
-        assert sum(times) == pytest.approx(profile["wall_us"], rel=1e-6)
-        assert rows[-1]["cumulative"] == pytest.approx(100, rel=1e-6)
-    # The wall time is the time of a run indeed: a clock around the call agrees, but for what the call does besides.
-    assert 0 <= profile["call_us"] - profile["wall_us"] < 0.05 * profile["wall_us"] + 5000
+        # A clock around the call, read apart from those that the rows are made of, says the same, but for what the
+        # call does besides.
+        assert 0 <= profile["call_us"] - sum(times) < 0.05 * profile["wall_us"] + 5000
     convs = [row for row in profile["nodes"] if row["op"] == "conv2d"]
     assert len(convs) > 20 and all(row["GFLOP/s"] > 0 and row["GB/s"] > 0 for row in convs)
     assert {row["op"]: row["count"] for row in profile["ops"]}["conv2d"] == len(convs)

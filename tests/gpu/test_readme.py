@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from required import required
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 PYTHON = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
@@ -22,8 +23,8 @@ COMMANDS = re.findall(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with a small published classifier as model.onnx."""
+    required("rapidocr_onnxruntime", "onnx")
     package = importlib.util.find_spec("rapidocr_onnxruntime")
-    assert package is not None, "rapidocr-onnxruntime is missing: run make setup"
     model = Path(package.submodule_search_locations[0]) / "models" / "ch_ppocr_mobile_v2.0_cls_infer.onnx"
     folder = tmp_path_factory.mktemp("readme")
     shutil.copy(model, folder / "model.onnx")

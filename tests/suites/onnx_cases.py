@@ -12,9 +12,10 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pytest
+from required import required
 
-onnx = pytest.importorskip("onnx")
+required("onnx")
+import onnx  # noqa: E402
 from onnx import numpy_helper  # noqa: E402
 
 from vkconv.core import GraphError, UnsupportedError  # noqa: E402

@@ -60,8 +60,9 @@ _BARS = "Median GPU time, with a line from the least to the 90th percentile. Eac
 _ROWS = "Sorted by a click on a heading, or Enter on it. GPU time in microseconds unless a column says otherwise."
 
 
-# Bold in the best row of each call.
-_KEY_COLUMNS = ("route", "us_median")
+# Column names: bold in the best row of each call; no measure of speed in a row whose result is wrong.
+KEY_COLUMNS = ("route", "us")
+SPEED_COLUMNS = ("us", "us min", "us p90", "us wall", "GFLOP/s", "GB/s", "floor %")
 
 
 def _section(title: str, text: str, content: str) -> str:
@@ -104,7 +105,7 @@ def _table(result: Result) -> str:
     """The columns are those of every other form of the result; each row has an id, its index."""
     table = result_table(result)
     classes = [
-        " ".join(filter(None, ("n" * (align == "right"), "k" * (column.name in _KEY_COLUMNS))))
+        "".join(("n " * (align == "right"), "k " * (column.name in KEY_COLUMNS), "s " * (column.name in SPEED_COLUMNS)))
         for column, align in zip(table.columns, table.aligns, strict=True)
     ]
     heads = "".join(
@@ -133,4 +134,4 @@ def _standing(row: Row) -> str:
 
 
 def _class(names: str) -> str:
-    return f' class="{names}"' if names else ""
+    return f' class="{names.strip()}"' if names else ""

@@ -35,8 +35,9 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     a submission of one execution, ``us_wall_repeated`` an execution's share of a submission of many. ``gflops`` and
     ``gbps`` count the op's arithmetic and compulsory bytes; ``percent_of_floor`` is how near the median comes to what
     the slower of the two takes at the device's measured floors, and ``bound`` names it. ``max_rel`` and ``allowed``
-    are relative to the reference's largest element. ``us_overhead`` is what the tool itself took for each execution.
-    ``chosen`` marks the route that the planner takes, ``best`` the fastest right one.
+    are relative to what the tolerance goes by: the element, or the largest one where many were summed. ``us_overhead``
+    is what the tool itself took for each execution. ``chosen`` marks the route that the planner takes, ``best`` the
+    fastest right one.
     """
 
     call: str

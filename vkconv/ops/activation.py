@@ -21,12 +21,14 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 @dataclasses.dataclass(frozen=True, slots=True)
 class Activation:
     """One function: ``id`` selects it in the shader, ``params`` names its float parameters (at most two, in the
-    order ``a``, ``b``), ``reference(x, a, b)`` is its definition in float64."""
+    order ``a``, ``b``), ``reference(x, a, b)`` is its definition in float64. ``cancelled(x, a, b)`` is the size of what
+    f32 adds and subtracts on the way where the result may be smaller (None: nowhere)."""
 
     name: str
     id: int
     params: tuple[str, ...]
     reference: Callable[[F64, float, float], F64]
+    cancelled: Callable[[F64, float, float], F64] | None = None
 
 
 def _sigmoid(x: F64) -> F64:
@@ -45,6 +47,10 @@ def _hard_sigmoid(x: F64, alpha: float, beta: float) -> F64:
     return np.clip(alpha * x + beta, 0.0, 1.0)
 
 
+def _clip3(x: F64) -> F64:
+    return np.clip(np.abs(x), 0.0, 3.0)
+
+
 def _gelu_tanh(x: F64) -> F64:
     return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
@@ -58,13 +64,15 @@ _ROWS: tuple[Activation, ...] = (
     Activation("relu", 1, (), lambda x, a, b: np.maximum(x, 0.0)),
     Activation("relu6", 2, (), lambda x, a, b: np.clip(x, 0.0, 6.0)),
     Activation("clip", 3, ("lo", "hi"), lambda x, a, b: np.clip(x, a, b)),
-    Activation("hard_swish", 4, (), lambda x, a, b: x * _hard_sigmoid(x, 1 / 6, 0.5)),
-    Activation("hard_sigmoid", 5, ("alpha", "beta"), _hard_sigmoid),
+    # x / 6 + 1/2 goes through 0 at -3, and beyond -3 and 3 is clipped.
+    Activation("hard_swish", 4, (), lambda x, a, b: x * _hard_sigmoid(x, 1 / 6, 0.5), lambda x, a, b: _clip3(x) / 2),
+    Activation("hard_sigmoid", 5, ("alpha", "beta"), _hard_sigmoid, lambda x, a, b: np.full_like(x, abs(b))),
     Activation("sigmoid", 6, (), lambda x, a, b: _sigmoid(x)),
     Activation("silu", 7, (), lambda x, a, b: x * _sigmoid(x)),
     Activation("leaky_relu", 8, ("alpha",), lambda x, a, b: np.where(x < 0, a * x, x)),
-    Activation("gelu", 9, (), lambda x, a, b: 0.5 * x * (1 + _erf64(x / math.sqrt(2)))),
-    Activation("gelu_tanh", 10, (), lambda x, a, b: _gelu_tanh(x)),
+    # 1 + erf and 1 + tanh: for a negative x both addends are larger than what they leave.
+    Activation("gelu", 9, (), lambda x, a, b: 0.5 * x * (1 + _erf64(x / math.sqrt(2))), lambda x, a, b: np.abs(x) / 2),
+    Activation("gelu_tanh", 10, (), lambda x, a, b: _gelu_tanh(x), lambda x, a, b: np.abs(x) / 2),
     Activation("tanh", 11, (), lambda x, a, b: np.tanh(x)),
     Activation("elu", 12, ("alpha",), lambda x, a, b: _elu(x, a)),
     Activation("selu", 13, ("alpha", "gamma"), lambda x, a, b: b * _elu(x, a)),

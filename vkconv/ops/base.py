@@ -10,6 +10,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
+import numpy as np
+import numpy.typing as npt
+
 from vkconv.core import Array, GraphError, UsageError, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
@@ -17,6 +20,7 @@ from vkconv.route import Call, Route
 
 Specs = Mapping[str, TensorSpec | None]
 Attrs = dict[str, AttrValue]
+F64 = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,7 +55,9 @@ class Op:
     ``reference(call, arrays)`` computes the outputs by definition: float operands come as float64, integers
     as they are, absent optional ones as None; outputs in any float precision, exact for integers.
     ``terms(call)`` is the number of products or addends accumulated into one output element, ``flops(call)``
-    the arithmetic by the field's convention (2 per multiply-add). ``alias`` marks ops whose output is the
+    the arithmetic by the field's convention (2 per multiply-add). ``magnitude(call, arrays, reference)`` is what the
+    rounding of an output element is relative to, where that is neither the element itself (one term) nor the largest
+    result (several): what was subtracted on the way to a smaller one. ``alias`` marks ops whose output is the
     input's bytes under another shape. An op with neither routes nor alias exists only on the host: it must
     fold away when the graph is specialized. ``fold_from_specs(call)`` gives the outputs of an op whose value
     follows from the operand shapes alone (shape, size), also where the operand is no constant. With
@@ -67,6 +73,7 @@ class Op:
     routes: tuple[Route, ...] = ()
     terms: Callable[[Call], int] = lambda call: 1
     flops: Callable[[Call], int] = lambda call: 0
+    magnitude: Callable[[Call, Mapping[str, Array | None], F64], F64] | None = None
     alias: bool = False
     fold_from_specs: Callable[[Call], Sequence[Array]] | None = None
     variadic_outputs: bool = False

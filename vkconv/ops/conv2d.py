@@ -14,6 +14,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv2d_routes import ROUTES
+from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import explicit_padding, out_extent, pair, windows
 from vkconv.route import Call
 
@@ -93,6 +94,7 @@ CONV2D = Op(
     ),
     routes=ROUTES,
     terms=_terms,
+    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call["act"]),
     flops=_flops,
     cases=(
         "conv2d:x=1x3x13x17,w=5x3x3x3,b=5,s=2,p=1,act=hard_swish",

@@ -211,7 +211,7 @@ ROUTES: tuple[Route, ...] = (
         "direct",
         _build_direct,
         (DIRECT,),
-        why="one output per invocation by definition: takes every legal call, groups included",
+        why="one output per invocation by definition: takes every call of f32, groups included",
         must=(F32,),
         params=local_params,
     ),

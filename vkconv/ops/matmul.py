@@ -14,6 +14,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.matmul_routes import MAX_BATCH_GROUPS, ROUTES, layout
+from vkconv.ops.tolerance import sum_of_products
 from vkconv.route import Call
 
 
@@ -60,6 +61,10 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     return [apply(call["act"], y, call["act_a"], call["act_b"])]
 
 
+def _terms(call: Call) -> int:
+    return call.shape("a")[-2 if call["trans_a"] else -1] + call.has("bias")
+
+
 MATMUL = Op(
     "matmul",
     operands=(Operand("a"), Operand("b"), Operand("bias", optional=True)),
@@ -76,7 +81,8 @@ MATMUL = Op(
         Attr("act_b", "act_b", float, 0.0),
     ),
     routes=ROUTES,
-    terms=lambda call: call.shape("a")[-2 if call["trans_a"] else -1] + call.has("bias"),
+    terms=_terms,
+    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call["act"]),
     flops=lambda call: 2 * math.prod(call.shape("y")) * call.shape("a")[-2 if call["trans_a"] else -1],
     cases=(
         "matmul:a=1x40x120,b=120x360,bias=360",

@@ -190,7 +190,7 @@ ROUTES: tuple[Route, ...] = (
         _build_register,
         (REGISTER,),
         why="a register tile per invocation, no shared memory or barrier, which a CPU driver emulates slowly; "
-        "takes every legal call",
+        "takes every call of f32",
         must=(F32,),
         params=_register_params,
     ),

@@ -9,7 +9,7 @@ from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.needs import F32
 from vkconv.ops.rows import row_dispatch, row_routes
 from vkconv.ops.strided import lanes, walk_params
@@ -119,6 +119,13 @@ def _batch_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence
         return [np.asarray((x - mean) / np.sqrt(var + call["eps"]) * scale + bias)]
 
 
+def _batch_magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    """The scaled difference and the bias, which may cancel."""
+    bias = np.abs(shapes.given(arrays, "bias")).reshape(1, -1, *(1,) * (reference.ndim - 2))
+    scaled = _batch_reference(call, {**arrays, "bias": np.zeros(bias.size)})[0]
+    return np.asarray(np.abs(scaled) + bias, np.float64)
+
+
 LAYER_NORM = Op(
     "layer_norm",
     (Operand("x"), Operand("scale"), Operand("bias", optional=True)),
@@ -156,8 +163,9 @@ BATCH_NORM = Op(
             params=walk_params,
         ),
     ),
-    # The difference to the mean may cancel: two roundings more than one product.
+    # The difference, var + eps, the product and the sum round; root and division are in the units on top.
     terms=lambda call: 4,
+    magnitude=_batch_magnitude,
     flops=lambda call: 2 * call.outputs["y"].size,
     cases=(
         "batch_norm:x=2x3x5x7,scale=3,bias=3,mean=3,var=3,eps=6",

@@ -84,7 +84,7 @@ ROUTES = (
         _build_window,
         (POOL,),
         why="one output per invocation: a pool moves far more bytes than it computes, and a cache holds the overlap "
-        "of neighbouring windows; takes every legal call",
+        "of neighbouring windows; takes every call of f32",
         must=(F32,),
         params=local_params,
     ),

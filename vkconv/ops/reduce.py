@@ -11,10 +11,11 @@ from vkconv.core import Array, DType, GraphError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.needs import F32_OR_I32
 from vkconv.ops.rows import row_dispatch, row_routes
 from vkconv.ops.strided import Walk, merge
+from vkconv.ops.tolerance import largest
 from vkconv.route import Call
 from vkconv.shader import Program
 
@@ -56,6 +57,11 @@ FUNCTIONS: Mapping[str, tuple[int, bool, Callable[[Values, tuple[int, ...]], Val
     "log_sum": (8, False, lambda x, axes: np.asarray(np.log(np.sum(x, axis=axes)))),
     "log_sum_exp": (9, False, _log_sum_exp),
 }
+
+# One of the elements comes out as it is; sums of addends of both signs, and logarithms, may be smaller than what was
+# rounded on the way. The other functions are off by what is relative to their result.
+_EXACT = ("max", "min")
+_CANCELLING = ("sum", "mean", "log_sum", "log_sum_exp")
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -130,6 +136,14 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     return [(y.astype(x.dtype) if x.dtype.kind in "iu" else y).reshape(call.shape("y"))]
 
 
+def _terms(call: Call) -> int:
+    return 1 if call["op"] in _EXACT else max(1, _row_length(call))
+
+
+def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    return largest(reference) if call["op"] in _CANCELLING else np.abs(reference)
+
+
 REDUCE = Op(
     "reduce",
     (Operand("x"), Operand("axes", optional=True, host=True)),
@@ -142,7 +156,8 @@ REDUCE = Op(
         Attr("keepdims", "keep", bool, True),
     ),
     routes=row_routes("reduce", (DType.F32, DType.I32), _build, _rows, _row_length, _iterations, (F32_OR_I32,)),
-    terms=lambda call: max(1, _row_length(call)),
+    terms=_terms,
+    magnitude=_magnitude,
     flops=lambda call: sum(s.size for s in call.operands.values() if s is not None),
     cases=(
         *(f"reduce:x=3x5x7,op={name},axes=1" for name in ("sum", "mean", "max", "min", "prod", "sum_square", "l1")),

@@ -8,7 +8,7 @@ from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.needs import F32
 from vkconv.ops.rows import row_dispatch, row_routes
 from vkconv.route import Call
@@ -59,6 +59,16 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
         return [np.asarray(shifted - np.log(total) if call["log"] else np.exp(shifted) / total)]
 
 
+def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    """Addends of one sign do not cancel. Rounding x - max, once for all terms, is relative to that difference in its
+    exponential; the relative error of the sum is an absolute one of its logarithm."""
+    if call["log"]:
+        return np.asarray(np.abs(reference) + 1.0)
+    x, axis = shapes.given(arrays, "x").astype(np.float64), call["axis"]
+    shifted = np.abs(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
+    return np.asarray(reference * (1 + shifted / _count(call)))
+
+
 SOFTMAX = Op(
     "softmax",
     (Operand("x"),),
@@ -68,6 +78,7 @@ SOFTMAX = Op(
     attrs=(Attr("axis", "axis", int, -1), Attr("log", "log", bool, False)),
     routes=row_routes("softmax", (DType.F32,), _build, _rows, _count, _iterations, (F32,)),
     terms=lambda call: max(1, _count(call)),
+    magnitude=_magnitude,
     flops=lambda call: 5 * call.outputs["y"].size,
     cases=(
         "softmax:x=7",

@@ -9,7 +9,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.activation import ACTIVATIONS, apply
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.needs import F32
 from vkconv.ops.strided import lanes, walk_params
 from vkconv.route import Call, Params, Route
@@ -64,6 +64,13 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     return [apply(call.op, x.astype(np.float64), *_params(call.attrs))]
 
 
+def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    cancelled, size = ACTIVATIONS[call.op].cancelled, np.abs(reference)
+    if cancelled is None:
+        return size
+    return size + cancelled(shapes.given(arrays, "x").astype(np.float64), *_params(call.attrs))
+
+
 def _op(name: str) -> Op:
     def resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
         x = shapes.operand(specs, "x", name)
@@ -94,6 +101,7 @@ def _op(name: str) -> Op:
             ),
         ),
         flops=lambda call: call.outputs["y"].size,
+        magnitude=_magnitude,
         cases=(f"{name}:x=3x67", *_CASES.get(name, ())),
         doc=f"y = {name}(x) elementwise{meaning}.",
     )

@@ -25,7 +25,7 @@ def check_dispatch(where: str, dispatch: Dispatch, device: Device) -> None:
         if value > most:
             raise LimitError(
                 f"{where}: {dispatch.shader.key} needs {limit} = {value}, {device.name} allows {most}; "
-                "force another route with --route, or use smaller shapes"
+                "use smaller shapes"
             )
 
 

@@ -5,12 +5,13 @@ route's scratch, ``weight:C`` a constant that steps read as it is, ``packed:N:B`
 constants. Values and scratch share the activation chunks by lifetime; weights and packed stay.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, align
+from vkconv.core import Array, LimitError, align
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Op
@@ -49,9 +50,34 @@ def lower(
     Raises LimitError naming the node where a dispatch, a binding or an allocation exceeds the device.
     """
     for node, program in zip(planned, programs, strict=True):
-        for dispatch in (*program.prepack, *program.steps) if program else ():
-            check_dispatch(f"{bound.name}, {node.name} ({node.text})", dispatch, device)
+        if program is not None:
+            _check_limits(f"{bound.name}, {node.name} ({node.text})", node, program, device)
     return _Lowering(bound, ops, device, programs, share_memory, resident).plan(tuple(planned))
+
+
+def _check_limits(where: str, node: PlannedNode, program: Program, device: Device) -> None:
+    """Raise LimitError when a dispatch exceeds a limit of the device; it names the routes that would not."""
+    try:
+        for dispatch in (*program.prepack, *program.steps):
+            check_dispatch(where, dispatch, device)
+    except LimitError as error:
+        fitting = _fitting_routes(where, node, device)
+        if not fitting:
+            raise
+        raise LimitError(f"{error}, or force a route that fits with --route {node.call.op}={fitting[0]}") from None
+
+
+def _fitting_routes(where: str, node: PlannedNode, device: Device) -> list[str]:
+    """Routes that may take the node and whose dispatches, with default parameters, are within the limits."""
+    fitting = []
+    for verdict in node.choice.verdicts if node.choice else ():
+        if verdict.allowed:
+            with contextlib.suppress(LimitError):
+                program = verdict.route.build(node.call, device)
+                for dispatch in (*program.prepack, *program.steps):
+                    check_dispatch(where, dispatch, device)
+                fitting.append(verdict.route.name)
+    return fitting
 
 
 class _Lowering:

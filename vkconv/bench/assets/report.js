@@ -7,7 +7,7 @@ const heads = [...table.tHead.rows[0].cells];
 
 function sortBy(column, descending) {
   const numeric = heads[column].classList.contains("n");
-  const speed = /^(us|spread|GFLOP|GB\/s|floor)/.test(heads[column].textContent);
+  const speed = heads[column].classList.contains("s");
   const keyed = rows.map((row) => {
     const text = speed && row.classList.contains("failed") ? "" : row.cells[column].textContent; // wrong is never fast
     return [row, numeric ? parseFloat(text) : text];

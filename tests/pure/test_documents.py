@@ -1,0 +1,44 @@
+"""What the documents point to is there, and nothing in them waits to be filled in."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([\w.-]+/[\w./-]*)`")
+PLACEHOLDER = re.compile(r"\b(?:[A-Z]+_LP|LP_[A-Z]+|TODO|TBD|FIXME|XXX)\b")
+
+
+def local_paths(document, text):
+    """Targets of links that are no addresses, and paths in code that begin with a folder of the repository."""
+    links = (link.partition("#")[0] for link in LINK.findall(text) if not re.match(r"[a-z]+:", link))
+    yield from (document.parent / link for link in links if link)
+    yield from (ROOT / path for path in CODE.findall(text) if (ROOT / path.partition("/")[0]).is_dir())
+
+
+def test_the_documents_are_found():
+    names = {path.relative_to(ROOT).as_posix() for path in DOCUMENTS}
+    assert names >= {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/format.md", "docs/performance.md"}
+    assert len(list(local_paths(ROOT / "README.md", (ROOT / "README.md").read_text()))) >= 6
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_what_a_document_points_to_is_there(document):
+    dangling = [str(path) for path in local_paths(document, document.read_text()) if not path.exists()]
+    assert dangling == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_nothing_is_left_to_fill_in(document):
+    assert PLACEHOLDER.findall(document.read_text()) == []
+
+
+def test_the_license_is_the_one_that_the_package_names():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text and "Version 2.0, January 2004" in text and "END OF TERMS AND CONDITIONS" in text

@@ -1,0 +1,111 @@
+"""What is allowed, element by element: small results are held to their own size, unless something cancelled."""
+
+import numpy as np
+import pytest
+
+from vkconv.ops import OPS
+from vkconv.ops.calls import parse_call
+from vkconv.ops.tolerance import Tolerance, tolerance
+
+ULP = 2.0**-23
+NORMAL = 2.0**-126
+
+
+def allowed(text, **arrays):
+    """The tolerance of a call's first output at these operands, and the reference."""
+    call = parse_call(text, OPS)
+    op = OPS[call.op]
+    operands = dict.fromkeys(call.operands) | {n: np.asarray(a, np.float64) for n, a in arrays.items()}
+    with np.errstate(all="ignore"):
+        want = np.asarray(op.reference(call, operands)[0])
+    return tolerance(op, call, operands, want), want
+
+
+@pytest.mark.parametrize("op", ["exp", "sin", "tanh", "sqrt", "silu", "reciprocal", "erf"])
+def test_a_small_element_beside_a_large_one_is_held_to_its_own_size(op):
+    made, want = allowed(f"{op}:x=3", x=[1e-6, 0.5, 80.0])
+    np.testing.assert_allclose(made.absolute, 4.5 * ULP * np.abs(want) + NORMAL, rtol=1e-12)
+
+
+def test_sums_and_differences_round_once():
+    made, want = allowed("sub:a=2,b=2", a=[1.0, 1e6], b=[1.0 - 1e-3, 1.0])
+    np.testing.assert_allclose(made.absolute, 4.5 * ULP * np.abs(want) + NORMAL, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "x", "addend"),
+    [
+        ("gelu:x=2", [-4.0, 1e4], 2.0),  # half of x times 1 - erf
+        ("gelu_tanh:x=2", [-4.0, 1e4], 2.0),
+        ("hard_swish:x=2", [-2.999, 1e4], 2.999 / 2),
+        ("hard_sigmoid:x=2", [-2.499, 1e4], 0.5),
+    ],
+)
+def test_what_cancels_on_the_way_may_be_off_by_the_addends_rounding(text, x, addend):
+    made, want = allowed(text, x=x)
+    assert abs(want[0]) < 1e-3
+    assert made.absolute[0] == pytest.approx(4.5 * ULP * (addend + abs(want[0])))
+
+
+def test_a_difference_to_the_mean_that_the_bias_cancels():
+    one = np.ones(1)
+    made, want = allowed(
+        "batch_norm:x=1x1x2,scale=1,bias=1,mean=1,var=1,eps=0",
+        x=[[[5.0, 1e4]]], scale=one, bias=-4.0 * one, mean=one, var=one,
+    )  # fmt: skip
+    assert want[0, 0, 0] == 0
+    assert made.absolute[0, 0, 0] == pytest.approx(6 * ULP * 8)
+
+
+def test_softmax_is_relative_and_its_logarithm_absolute_where_it_is_small():
+    x = [[0.0, -20.0, -3.0, -1.0]]
+    made, want = allowed("softmax:x=1x4", x=x)
+    np.testing.assert_allclose(made.magnitude, want * [[1, 6, 1.75, 1.25]], rtol=1e-12)
+    made, want = allowed("softmax:x=1x4,log=1", x=x)
+    np.testing.assert_allclose(made.magnitude, np.abs(want) + 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["prod", "sum_square", "l1", "l2", "max", "min"])
+def test_what_does_not_cancel_is_relative(name):
+    x = [[1e-4, 3e-4, -2e-4], [1e3, -2e3, 5e3]]
+    made, want = allowed(f"reduce:x=2x3,op={name},axes=1,keep=0", x=x)
+    terms = 1 if name in ("max", "min") else 3
+    np.testing.assert_allclose(made.absolute, (0.5 * terms + 4) * ULP * np.abs(want) + NORMAL, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text", ["reduce:x=2x3,op=sum,axes=1", "reduce:x=2x3,op=mean,axes=1", "pool2d:x=1x1x2x3,kind=avg,k=1x3"]
+)
+def test_sums_of_both_signs_go_by_the_largest_result(text):
+    x = np.reshape([[1.0, -1.0, 1e-6], [1e3, 2e3, 3e3]], [int(d) for d in text.split("x=")[1].split(",")[0].split("x")])
+    made, want = allowed(text, x=x)
+    assert set(made.magnitude.ravel()) == {want.max()}
+
+
+def test_products_go_by_the_largest_one_only_where_something_follows_them():
+    a, b = [[1e-3], [10.0]], [[1.0, 2.0]]
+    made, want = allowed("matmul:a=2x1,b=1x2", a=a, b=b)
+    np.testing.assert_array_equal(made.magnitude, np.abs(want))
+    for text in ("matmul:a=2x1,b=1x2,act=gelu", "matmul:a=2x2,b=2x2"):
+        operands = {"a": np.repeat(a, 2 if "2x2" in text else 1, 1), "b": np.repeat(b, 2 if "2x2" in text else 1, 0)}
+        made, want = allowed(text, **operands)
+        assert set(made.magnitude.ravel()) == {want.max()}
+
+
+def test_integers_and_bools_are_exact():
+    call = parse_call("add:a=3:i32,b=3:i32", OPS)
+    made = tolerance(OPS["add"], call, {}, np.arange(3))
+    assert (made.relative, made.floor, made.absolute.tolist()) == (0.0, 0.0, [0.0, 0.0, 0.0])
+
+
+def test_nothing_is_allowed_where_the_reference_is_no_number():
+    made, _ = allowed("log:x=3", x=[-1.0, 0.0, 2.0])
+    assert made.absolute[:2].tolist() == [NORMAL, NORMAL]
+
+
+def test_half_precision_rounds_to_its_own_subnormals():
+    call = parse_call("relu:x=2,dtype=f16", OPS)
+    x = np.array([6e-8, 1.0])
+    made = tolerance(OPS["relu"], call, {"x": x}, x)
+    assert isinstance(made, Tolerance)
+    assert made.floor == 2.0**-25 and made.relative == pytest.approx(2.0**-11, rel=1e-2)
