@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from vkconv.backend.runtime import Executable, LiveDevice, Repeats, open_device
-from vkconv.bench.reference import Errors, Expected, compare, expected
+from vkconv.bench.reference import expected
 from vkconv.bench.rows import Check, Floors, Row
+from vkconv.check import Checked, Expected, compare
 from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
@@ -136,17 +137,17 @@ def _measure(row: Row, call: Call, planned: Planned, live: LiveDevice, options: 
         executable.close()
 
 
-def _compare_again(executable: Executable, call: Call, wanted: Expected) -> Errors:
+def _compare_again(executable: Executable, call: Call, wanted: Expected) -> Checked:
     """The outputs as the last repeat left them: what only the first run over its inputs gets right is wrong."""
     outputs: Sequence[Array] = [executable.peek(name) for name in call.outputs]
     return compare(call, outputs, wanted)
 
 
-def _is_right(row: Row, errors: Errors) -> bool:
-    row.max_abs, row.max_rel, row.allowed = errors.max_abs, errors.max_rel, errors.allowed
-    if errors.problem:
-        row.check, row.why = "FAILED", errors.problem
-    return not errors.problem
+def _is_right(row: Row, checked: Checked) -> bool:
+    row.max_abs, row.max_rel, row.allowed = checked.max_abs, checked.max_rel, checked.allowed
+    if not checked.ok:
+        row.check, row.why = "FAILED", checked.problem
+    return checked.ok
 
 
 def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _Samples:
