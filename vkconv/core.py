@@ -12,7 +12,6 @@ Error tree (every one has an ``exit_code`` for the command line):
       LimitError          a device limit that a plan would exceed (both numbers)
       ShaderError         a shader that does not compile
       DeviceError (3)     no device, a lost device, a driver that refuses
-      CheckError (1)      a comparison that failed
 """
 
 import contextlib
@@ -74,12 +73,6 @@ class DeviceError(VkconvError):
     """No usable Vulkan device, or one that failed."""
 
     exit_code = 3
-
-
-class CheckError(VkconvError):
-    """A comparison against the reference that failed."""
-
-    exit_code = 1
 
 
 class VkconvWarning(UserWarning):
