@@ -17,9 +17,10 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from vkconv.core import Array, DType, ModelError, UnsupportedError, UsageError  # noqa: E402
 from vkconv.graph import Graph, TensorSpec  # noqa: E402
-from vkconv.graph.onnx import load_onnx, proto, worker  # noqa: E402
+from vkconv.graph.onnx import layout, load_onnx, proto, worker  # noqa: E402
 from vkconv.graph.onnx.proto import infer_types, read_model  # noqa: E402
 from vkconv.graph.vkc import load_vkc, save_vkc  # noqa: E402
+from vkconv.ops import resize  # noqa: E402
 
 I64_MAX = 2**63 - 1
 
@@ -923,3 +924,9 @@ def test_functions_that_call_themselves_are_refused(tmp_path: Path, monkeypatch:
     imports = [helper.make_opsetid("", 13), helper.make_opsetid("own", 1)]
     model.functions.append(helper.make_function("own", "f", ["x"], ["y"], body, imports))
     assert "local functions cannot be inlined" in refused(tmp_path, model, ModelError)
+
+
+def test_the_importer_knows_the_choices_of_resize() -> None:
+    """Graphs know nothing of ops, so that each has the names: they must be the same, the default first."""
+    assert resize._CHOICES["coordinate"] == layout._COORDINATES
+    assert resize._CHOICES["nearest"] == layout._NEAREST
