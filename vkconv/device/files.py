@@ -11,7 +11,7 @@ from vkconv.device.facts import DEVICE_LOCAL, SCHEMA, Device
 
 _DATA = Path(__file__).parent / "data"
 _MAX_FILE_BYTES = 16 << 20
-_HOW = "vkconv devices --dump writes such a file"
+_HOW = "vkconv devices --dump prints such a file"
 _MISSING = object()
 
 

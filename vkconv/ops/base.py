@@ -26,7 +26,7 @@ F64 = npt.NDArray[np.float64]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operand:
     """A tensor input. ``host`` ones (shapes, axes, pads) are folded into the attribute of the same name when
-    the graph is specialized, and never reach the device. ``variadic`` takes all remaining inputs (concat).
+    the graph is bound, and never reach the device. ``variadic`` takes all remaining inputs (concat).
     ``partial`` ones are read only where an element reaches the output (slice, gather)."""
 
     name: str
@@ -59,7 +59,7 @@ class Op:
     rounding of an output element is relative to, where that is neither the element itself (one term) nor the largest
     result (several): what was subtracted on the way to a smaller one. ``alias`` marks ops whose output is the
     input's bytes under another shape. An op with neither routes nor alias exists only on the host: it must
-    fold away when the graph is specialized. ``fold_from_specs(call)`` gives the outputs of an op whose value
+    fold away when the graph is bound. ``fold_from_specs(call)`` gives the outputs of an op whose value
     follows from the operand shapes alone (shape, size), also where the operand is no constant. With
     ``variadic_outputs`` the one output name is numbered from 0, as variadic operands are (split: y0, y1, ...).
     """

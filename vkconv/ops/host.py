@@ -1,4 +1,4 @@
-"""Ops that exist on the host only: their values are known when the graph is specialized."""
+"""Ops that exist on the host only: their values are known when the graph is bound."""
 
 import math
 from collections.abc import Mapping, Sequence
