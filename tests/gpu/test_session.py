@@ -379,3 +379,11 @@ def test_a_forked_child_is_refused_and_does_not_hang(device):
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 3
+
+
+@pytest.mark.parametrize("outputs", [("", "y"), ("y",), ("y", "")])
+def test_an_output_that_nothing_names_is_computed_all_the_same(outputs, device):
+    split = Node("s", "split", ("x",), outputs, {"axis": 0, "num_outputs": 2})
+    x = np.arange(1, 11, dtype=np.float32).reshape(2, 5)
+    with vkconv.load(Graph({"x": TensorSpec((2, 5))}, ("y",), (split,)), device) as session:
+        np.testing.assert_array_equal(session.run({"x": x})["y"], x[[outputs.index("y")]])
