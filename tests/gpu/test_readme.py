@@ -1,6 +1,7 @@
 """What README.md shows is what happens: its Python block and its vkconv commands run as printed."""
 
 import importlib.util
+import os
 import re
 import shlex
 import shutil
@@ -44,10 +45,17 @@ def test_there_are_commands():
 
 
 def test_the_commands_run_in_order(folder):
+    own = {**os.environ, "VKCONV_CACHE_DIR": str(folder / "cache"), "VKCONV_MEASURED": ""}
     for command in COMMANDS:
         words = shlex.split(command)
         done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, "-m", *words],
+            cwd=folder,
+            env=own,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         assert done.stdout.strip()
