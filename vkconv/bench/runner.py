@@ -174,13 +174,16 @@ def expected_s(tasks: Sequence[Task], device: Device, options: BenchOptions, spe
     seen: set[str] = set()
     for task in tasks:
         call = task.entry.call
-        if call is None or not _runs(call, task.route, device):
+        verdicts = [judge(r, call, device) for r in OPS[call.op].routes] if call else []
+        verdict = next((v for v in verdicts if v.allowed and task.route in (None, v.route.name)), None)
+        if call is None or verdict is None:
             seconds.append(0.0)
             continue
         op = OPS[call.op]
         flops, nbytes = op.flops(call), op.compulsory_bytes(call)
-        last = task.route == op.routes[-1].name and len(op.routes) > 1
-        kernel_s = flops / 1e9 / (speeds.slow_gflops if last else speeds.quick_gflops / 2)
+        # Forced, a route that the rules would not take here, or only as the last resort, may be as slow as can be.
+        slow = task.route is not None and len(verdicts) > 1 and (not verdict.preferred or verdict is verdicts[-1])
+        kernel_s = flops / 1e9 / (speeds.slow_gflops / 2 if slow else speeds.quick_gflops / 2)
         kernel_s = max(kernel_s, nbytes / 1e9 / (speeds.gbps / 4))
         # The check and two single runs come before the warm-up and the runs that count, a few alone after them.
         runs_s = 3 * kernel_s + max(options.min_time_s, kernel_s) + max(options.min_time_s, FEW_RUNS * kernel_s)
@@ -189,7 +192,3 @@ def expected_s(tasks: Sequence[Task], device: Device, options: BenchOptions, spe
         seen.add(task.entry.text)
         seconds.append(_MARGIN * (speeds.row_s + host_s + runs_s + options.cooldown_s))
     return seconds
-
-
-def _runs(call: Call, route: str | None, device: Device) -> bool:
-    return any(judge(r, call, device).allowed for r in OPS[call.op].routes if route in (None, r.name))
