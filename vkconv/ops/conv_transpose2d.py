@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, GraphError, shape_str
+from vkconv.core import Array, GraphError, ceil_div, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
@@ -136,11 +136,9 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 
 def _terms(call: Call) -> int:
     """Products that the output with the most of them sums: of each phase, the taps that are a stride apart."""
-    taps = (
-        math.ceil(k * math.gcd(s, d) / s)
-        for k, s, d in zip(call.shape("w")[2:], call["stride"], call["dilation"], strict=True)
-    )
-    return call.shape("w")[0] // call["groups"] * math.prod(taps) + call.has("b")
+    sides = zip(call.shape("w")[2:], call["stride"], call["dilation"], strict=True)
+    taps = math.prod(ceil_div(k * math.gcd(s, d), s) for k, s, d in sides)
+    return call.shape("w")[0] // int(call["groups"]) * taps + call.has("b")
 
 
 def _flops(call: Call) -> int:

@@ -92,7 +92,13 @@ def _direct(call: Call, device: Device, local: int, only_empty: bool = False) ->
     in_group = call.shape("w")[0] // call["groups"]
     iterations = in_group * (1 + h.most_taps * (1 + w.most_taps))
     return Dispatch(
-        DIRECT, binds(call, "w"), groups, (local, 1, 1), push(call), spec, loop_iterations=0 if only_empty else iterations
+        DIRECT,
+        binds(call, "w"),
+        groups,
+        (local, 1, 1),
+        push(call),
+        spec,
+        loop_iterations=0 if only_empty else iterations,
     )
 
 
