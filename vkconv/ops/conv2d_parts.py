@@ -49,3 +49,11 @@ KERNEL_1X1 = Need(
 NO_PADDING = Need(
     "no padding", lambda call, device: not any(call["padding"]), lambda call, device: shape_str(call["padding"])
 )
+LARGER_THAN_1X1 = Need(
+    "a kernel larger than 1x1",
+    lambda call, device: call.shape("w")[2:] != (1, 1),
+    lambda call, device: shape_str(call.shape("w")[2:]),
+)
+NO_DILATION = Need(
+    "dilation 1", lambda call, device: call["dilation"] == (1, 1), lambda call, device: shape_str(call["dilation"])
+)

@@ -8,6 +8,7 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.conv2d_gemm import IMPLICIT_GEMM
+from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_parts import (
     GROUPED,
     GROUPS_1,
@@ -161,6 +162,7 @@ ROUTES: tuple[Route, ...] = (
         prefer=(GROUPED,),
         params=_depthwise_params,
     ),
+    IM2COL_GEMM,
     IMPLICIT_GEMM,
     Route(
         "pointwise",
