@@ -50,8 +50,12 @@ py::list devices() {
     const auto instance = Instance::get();
     for (const VkPhysicalDevice physical : instance->physical_devices()) list.append(device_facts(*instance, physical));
   } catch (const VulkanError& error) {
-    // What a loader without a working driver answers; anything else is worth an error.
-    if (error.result != "VK_ERROR_INCOMPATIBLE_DRIVER" && error.result != "VK_ERROR_INITIALIZATION_FAILED") throw;
+    // A loader without a driver answers that it is incompatible; a driver that gives no device is worth an error.
+    if (error.result == "VK_ERROR_INITIALIZATION_FAILED")
+      throw VulkanError(VK_ERROR_INITIALIZATION_FAILED, error.call,
+                        "the installed Vulkan drivers give no device: none is there for them, or it did not start; "
+                        "VK_LOADER_DEBUG=error,driver says more");
+    if (error.result != "VK_ERROR_INCOMPATIBLE_DRIVER") throw;
   }
   return list;
 }
@@ -101,7 +105,8 @@ PYBIND11_MODULE(_bridge, m) {
       .def("run", &Recording::run, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
       .def("submit", &Recording::submit)
       .def("wait", &Recording::wait, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
-      .def("timestamps_ns", &Recording::timestamps_ns);
+      .def("timestamps_ns", &Recording::timestamps_ns)
+      .def("abandon", &Recording::abandon);
 
   py::class_<Device, std::shared_ptr<Device>>(m, "Device")
       .def(py::init([](size_t index, const py::bytes& pipeline_cache, const std::vector<std::string>& disable) {
@@ -123,9 +128,13 @@ PYBIND11_MODULE(_bridge, m) {
            py::arg("spirv"), py::arg("bindings"), py::arg("push_bytes"), py::arg("spec") = std::vector<uint32_t>(),
            py::arg("subgroup_size") = 0)
       .def("pipeline_cache", [](const Device& self) { return py::bytes(self.pipeline_cache()); })
+      .def("merge_pipeline_cache",
+           [](const Device& self, const py::bytes& blob) { return py::bytes(self.merge_pipeline_cache(blob)); },
+           py::arg("blob"))
       .def("recording", &Device::recording, py::arg("timestamps") = 0)
       .def("memory", &Device::memory)
-      .def("wait_idle", &Device::wait_idle)
+      .def_property_readonly("abandoned", &Device::abandoned)
+      .def("wait_idle", [](Device& self) { self.wait_idle(UINT64_MAX); })
       .def("close", &Device::close)
       .def("__enter__", [](const std::shared_ptr<Device>& self) { return self; })
       .def("__exit__", [](Device& self, const py::args&) { self.close(); });

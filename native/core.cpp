@@ -1,10 +1,20 @@
 #include "core.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 
+#include <unistd.h>
+
 namespace vkconv {
+namespace {
+
+std::atomic<pid_t> owner{0};  // the process that made the instance
+
+}  // namespace
+
+bool in_forked_child() { return owner != 0 && owner != getpid(); }
 
 std::shared_ptr<Instance> Instance::get() {
   static std::mutex mutex;
@@ -48,6 +58,7 @@ std::shared_ptr<Instance> Instance::get() {
     info.ppEnabledExtensionNames = &portability;
   }
   check(vkCreateInstance(&info, nullptr, &instance->handle), "vkCreateInstance");
+  owner = getpid();
   shared = instance;
   return instance;
 }
@@ -59,11 +70,11 @@ std::vector<VkPhysicalDevice> Instance::physical_devices() const {
 }
 
 Instance::~Instance() {
-  if (handle != VK_NULL_HANDLE) vkDestroyInstance(handle, nullptr);
+  if (handle != VK_NULL_HANDLE && !in_forked_child()) vkDestroyInstance(handle, nullptr);
 }
 
 Core::~Core() {
-  if (handle == VK_NULL_HANDLE) return;
+  if (handle == VK_NULL_HANDLE || in_forked_child()) return;
   vkDeviceWaitIdle(handle);  // kp may have left work of its own on the queue; a lost device returns at once
   for (const VkFence fence : abandoned_fences) vkDestroyFence(handle, fence, nullptr);
   if (cache != VK_NULL_HANDLE) vkDestroyPipelineCache(handle, cache, nullptr);

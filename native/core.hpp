@@ -13,6 +13,10 @@
 
 namespace vkconv {
 
+// Whether this process is a forked child of the one that made the instance. What it inherited is not its own: drivers keep
+// threads and locks that a fork does not copy, so destructors must leave it alone.
+bool in_forked_child();
+
 // The process's one VkInstance, shared by every device.
 struct Instance {
   VkInstance handle = VK_NULL_HANDLE;
@@ -44,7 +48,7 @@ struct Core {
   uint32_t min_subgroup_size = 0;    // both 0: a pipeline cannot ask for a subgroup size
   uint32_t max_subgroup_size = 0;
   std::mutex queue_mutex;            // vkQueueSubmit is externally synchronised
-  std::vector<VkFence> abandoned_fences;  // of interrupted waits: in use until the device is idle
+  std::vector<VkFence> abandoned_fences;  // of waits for idleness that ended early: in use until the device is idle
 
   Core() = default;
   Core(const Core&) = delete;
@@ -70,7 +74,7 @@ class Handle {
     return *this;
   }
   ~Handle() {
-    if (raw_ != VK_NULL_HANDLE) Destroy(core_->handle, raw_, nullptr);
+    if (raw_ != VK_NULL_HANDLE && !in_forked_child()) Destroy(core_->handle, raw_, nullptr);
   }
   T get() const { return raw_; }
   T* out() { return &raw_; }  // for the creating call

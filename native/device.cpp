@@ -60,19 +60,34 @@ std::string unwrap_cache(const std::string& blob, const VkPhysicalDeviceProperti
   return std::string(data, size);
 }
 
-void create_cache(Core& core, const std::string& blob, const VkPhysicalDeviceProperties& properties) {
+// A cache with the blob's pipelines (true), or an empty one when they cannot be used.
+bool create_cache(const Core& core, const std::string& blob, VkPipelineCache* cache) {
+  VkPhysicalDeviceProperties properties;
+  vkGetPhysicalDeviceProperties(core.physical, &properties);
   const std::string data = unwrap_cache(blob, properties);
   VkPipelineCacheCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
   info.initialDataSize = data.size();
   info.pInitialData = data.data();
-  if (!data.empty() && vkCreatePipelineCache(core.handle, &info, nullptr, &core.cache) == VK_SUCCESS) {
-    core.cache_loaded = true;
-    return;
-  }
+  if (!data.empty() && vkCreatePipelineCache(core.handle, &info, nullptr, cache) == VK_SUCCESS) return true;
   info.initialDataSize = 0;
   info.pInitialData = nullptr;
-  check(vkCreatePipelineCache(core.handle, &info, nullptr, &core.cache), "vkCreatePipelineCache");
+  check(vkCreatePipelineCache(core.handle, &info, nullptr, cache), "vkCreatePipelineCache");
+  return false;
+}
+
+std::string cache_data(const Core& core, VkPipelineCache cache) {
+  std::string data;
+  VkResult result = VK_INCOMPLETE;
+  while (result == VK_INCOMPLETE) {  // another thread may add a pipeline between the two calls
+    size_t size = 0;
+    check(vkGetPipelineCacheData(core.handle, cache, &size, nullptr), "vkGetPipelineCacheData");
+    data.resize(size);
+    result = vkGetPipelineCacheData(core.handle, cache, &size, data.data());
+    data.resize(size);
+  }
+  check(result, "vkGetPipelineCacheData");
+  return wrap_cache(data);
 }
 
 // Timestamps are worth more than a dedicated compute queue, so a family that has them comes first.
@@ -173,11 +188,15 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
   check(vkCreateDevice(core->physical, &info, nullptr, &core->handle), "vkCreateDevice");
   vkGetDeviceQueue(core->handle, core->family, 0, &core->queue);
   read_limits(*core, properties, features);
-  create_cache(*core, pipeline_cache, properties);
+  core->cache_loaded = create_cache(*core, pipeline_cache, &core->cache);
 
   features_ = features.features();
   extensions_ = features.extensions();
   core_ = std::move(core);
+}
+
+Device::~Device() {
+  if (manager_ && in_forked_child()) new std::shared_ptr<kp::Manager>(std::move(manager_));  // as in let_go()
 }
 
 const CorePtr& Device::core(const char* call) const {
@@ -206,8 +225,10 @@ py::dict Device::enabled() const {
 }
 
 py::list Device::memory() const {
+  const auto& core = this->core("Device.memory");
+  reap_abandoned(core);
   py::list list;
-  for (const auto& heap : heap_states(*core("Device.memory"))) {
+  for (const auto& heap : heap_states(*core)) {
     py::dict d;
     d["size_bytes"] = heap.size_bytes;
     d["budget_bytes"] = heap.known ? py::object(py::int_(heap.budget_bytes)) : py::none();
@@ -231,21 +252,22 @@ std::shared_ptr<kp::Manager> Device::manager() {
 
 std::string Device::pipeline_cache() const {
   const auto& core = this->core("Device.pipeline_cache");
-  std::string data;
-  VkResult result = VK_INCOMPLETE;
-  while (result == VK_INCOMPLETE) {  // another thread may add a pipeline between the two calls
-    size_t size = 0;
-    check(vkGetPipelineCacheData(core->handle, core->cache, &size, nullptr), "vkGetPipelineCacheData");
-    data.resize(size);
-    result = vkGetPipelineCacheData(core->handle, core->cache, &size, data.data());
-    data.resize(size);
-  }
-  check(result, "vkGetPipelineCacheData");
-  return wrap_cache(data);
+  return cache_data(*core, core->cache);
+}
+
+std::string Device::merge_pipeline_cache(const std::string& blob) const {
+  const auto& core = this->core("Device.merge_pipeline_cache");
+  // Into a cache of its own: Vulkan forbids other threads to compile with the one that is merged into.
+  Handle<VkPipelineCache, vkDestroyPipelineCache> merged(core);
+  create_cache(*core, blob, merged.out());
+  check(vkMergePipelineCaches(core->handle, merged.get(), 1, &core->cache), "vkMergePipelineCaches");
+  return cache_data(*core, merged.get());
 }
 
 std::shared_ptr<Buffer> Device::buffer(uint64_t nbytes, const std::string& kind) {
-  auto made = std::make_shared<Buffer>(core("Device.buffer"), nbytes, kind);
+  const auto& core = this->core("Device.buffer");
+  reap_abandoned(core);
+  auto made = std::make_shared<Buffer>(core, nbytes, kind);
   adopt(made);
   return made;
 }
@@ -265,16 +287,19 @@ std::shared_ptr<Recording> Device::recording(uint32_t timestamps) {
   return made;
 }
 
-void Device::wait_idle() {
+size_t Device::abandoned() const { return reap_abandoned(core("Device.abandoned")); }
+
+bool Device::wait_idle(uint64_t timeout_ns) {
   const CorePtr core = this->core("Device.wait_idle");
   VkFenceCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO;
   VkFence fence = VK_NULL_HANDLE;
   check(vkCreateFence(core->handle, &info, nullptr, &fence), "vkCreateFence");
   bool submitted = false;
+  bool idle = false;
   try {
     // An empty submission signals its fence when all earlier work is done; unlike vkDeviceWaitIdle it can be interrupted.
-    wait_fence(*core, fence, UINT64_MAX, 0, [&] {
+    idle = wait_fence(*core, fence, timeout_ns, 0, [&] {
       const std::lock_guard<std::mutex> lock(core->queue_mutex);
       check(vkQueueSubmit(core->queue, 0, nullptr, fence), "vkQueueSubmit");
       submitted = true;
@@ -287,13 +312,20 @@ void Device::wait_idle() {
     }
     throw;
   }
-  vkDestroyFence(core->handle, fence, nullptr);
+  if (idle) {
+    vkDestroyFence(core->handle, fence, nullptr);
+  } else {
+    core->abandoned_fences.push_back(fence);
+  }
+  return idle;
 }
 
 void Device::close() {
-  if (!core_) return;
+  constexpr uint64_t kPatienceNs = 2'000'000'000;  // with work that was abandoned and may never end
+  if (!core_ || in_forked_child()) return;
   try {
-    wait_idle();
+    // Past that, what is in flight keeps all that it needs, the device included, until it is done.
+    wait_idle(reap_abandoned(core_) > 0 ? kPatienceNs : UINT64_MAX);
   } catch (const VulkanError& error) {
     if (error.kind != VulkanError::Kind::device_lost) throw;  // a lost device has nothing left to wait for
   }
@@ -302,6 +334,7 @@ void Device::close() {
   manager_.reset();
   for (const auto& child : children)
     if (const auto alive = child.lock()) alive->release();
+  reap_abandoned(core);
 }
 
 }  // namespace vkconv

@@ -46,6 +46,7 @@ class Device {
   Device(size_t index, const std::string& pipeline_cache, const std::vector<std::string>& disable);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
+  ~Device();
 
   bool closed() const { return core_ == nullptr; }
   py::dict facts() const;
@@ -53,12 +54,14 @@ class Device {
   py::list memory() const;
   std::shared_ptr<kp::Manager> manager();
   std::string pipeline_cache() const;
+  std::string merge_pipeline_cache(const std::string& blob) const;
   bool pipeline_cache_loaded() const { return core("Device.pipeline_cache_loaded")->cache_loaded; }
   std::shared_ptr<Buffer> buffer(uint64_t nbytes, const std::string& kind);
   std::shared_ptr<Pipeline> pipeline(const std::string& spirv, uint32_t bindings, uint32_t push_bytes,
                                      const std::vector<uint32_t>& spec, uint32_t subgroup_size);
   std::shared_ptr<Recording> recording(uint32_t timestamps);
-  void wait_idle();
+  size_t abandoned() const;
+  bool wait_idle(uint64_t timeout_ns);
   void close();
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 namespace vkconv {
 namespace {
@@ -77,19 +78,17 @@ struct RecordingCore {
   uint32_t pool_sets = 0;
   State state = State::recording;
   bool completed = false;     // the last submission ran to its end
+  std::optional<VulkanError> failure;  // of the last submission, which is over
+  bool close_after_use = false;  // the device was closed while a thread was inside a call
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
 
-  ~RecordingCore() { finish(); }
-
-  // The device may still read what this owns, so destruction waits, whatever it takes.
-  void finish() {
-    if (state != State::pending) return;
-    PyThreadState* thread = Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
-    const VkFence raw = fence.get();
-    while (vkWaitForFences(core->handle, 1, &raw, VK_TRUE, UINT64_MAX) == VK_TIMEOUT) {
-    }
-    if (thread != nullptr) PyEval_RestoreThread(thread);
+  // Whether the device may still touch what this owns; nothing runs any more on a lost one.
+  bool in_flight() {
+    if (state != State::pending) return false;
+    const VkResult result = vkGetFenceStatus(core->handle, fence.get());
+    if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST) return true;
     state = State::ready;
+    return false;
   }
 
   void record(std::function<void(VkCommandBuffer)> command) {
@@ -105,22 +104,63 @@ struct RecordingCore {
 
 namespace {
 
-// Refuses a second thread at once instead of letting it wait: replaying one recording twice at a time is a bug.
-class Busy {
- public:
-  Busy(RecordingCore& recording, const char* call) : recording_(recording) {
-    if (recording_.busy.test_and_set())
-      throw VulkanError::misuse(call, "the recording is in use by another thread");
+// What was let go in flight. It belongs to the process and not to the device, which it keeps alive; it is never destroyed,
+// so that work without an end does not hold up the end of the process.
+struct Abandoned {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<RecordingCore>> recordings;
+
+  static Abandoned& all() {
+    static auto& instance = *new Abandoned();
+    return instance;
   }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-  ~Busy() { recording_.busy.clear(); }
+};
+
+// Gives a recording up without waiting for the device. A sequence that Python may still hold is destroyed if `close`.
+void let_go(std::shared_ptr<RecordingCore> recording, bool close) {
+  if (in_forked_child()) {
+    new std::shared_ptr<RecordingCore>(std::move(recording));  // for ever: kp's destructors call Vulkan
+  } else if (recording->in_flight()) {
+    Abandoned& abandoned = Abandoned::all();
+    const std::lock_guard<std::mutex> lock(abandoned.mutex);
+    abandoned.recordings.push_back(std::move(recording));
+  } else if (close) {
+    recording->sequence->destroy();
+  }
+}
+
+// One thread's call on a recording. Refuses a second thread at once instead of letting it wait: replaying one recording twice
+// at a time is a bug. Made and destroyed under the GIL, which orders it with close().
+class Use {
+ public:
+  Use(std::shared_ptr<RecordingCore> recording, const char* call) : recording_(std::move(recording)) {
+    if (recording_->busy.test_and_set()) throw VulkanError::misuse(call, "the recording is in use by another thread");
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  ~Use() {
+    recording_->busy.clear();
+    if (recording_->close_after_use) let_go(std::move(recording_), true);
+  }
 
  private:
-  RecordingCore& recording_;
+  std::shared_ptr<RecordingCore> recording_;
 };
 
 }  // namespace
+
+size_t reap_abandoned(const CorePtr& core) {
+  if (in_forked_child()) return 0;
+  Abandoned& abandoned = Abandoned::all();
+  std::vector<std::shared_ptr<RecordingCore>> done;  // destroyed after the lock is released
+  const std::lock_guard<std::mutex> lock(abandoned.mutex);
+  auto& all = abandoned.recordings;
+  const auto first_done = std::partition(all.begin(), all.end(), [](const auto& item) { return item->in_flight(); });
+  done.assign(std::make_move_iterator(first_done), std::make_move_iterator(all.end()));
+  all.erase(first_done, all.end());
+  return static_cast<size_t>(
+      std::count_if(all.begin(), all.end(), [&](const auto& item) { return item->core == core; }));
+}
 
 Recording::Recording(const CorePtr& core, uint32_t timestamps) : core_(std::make_shared<RecordingCore>()) {
   RecordingCore& r = *core_;
@@ -152,9 +192,12 @@ Recording::Recording(const CorePtr& core, uint32_t timestamps) : core_(std::make
     });
 }
 
-Recording::~Recording() = default;
+Recording::~Recording() {
+  if (core_) let_go(std::move(core_), false);
+}
 
 const std::shared_ptr<RecordingCore>& Recording::core(const char* call) const {
+  if (abandoned_) throw VulkanError::misuse(call, "the recording was abandoned");
   if (!core_) throw VulkanError::misuse(call, "the recording's device is closed");
   return core_;
 }
@@ -333,19 +376,16 @@ void Recording::end() {
   r.state = RecordingCore::State::ready;
 }
 
-// Checks, under the caller's Busy, that the command buffer may be submitted now.
+// Checks, under the caller's Use, that the command buffer may be submitted now.
 void RecordingCore::begin_submission(const char* call) {
+  reap_abandoned(core);
   if (state == State::recording) throw VulkanError::misuse(call, "the recording is not ended: call end() first");
   if (!sequence->isInit() || sequence->isRecording() || command_buffer(*sequence) != commands)
     throw VulkanError::misuse(call, "the kp.Sequence of this recording was changed or destroyed through kp");
   if (sequence->isRunning()) throw VulkanError::misuse(call, "the kp.Sequence of this recording is running");
-  if (state == State::pending) {
-    const VkResult result = vkGetFenceStatus(core->handle, fence.get());
-    if (result == VK_NOT_READY)
-      throw VulkanError::misuse(call, "the device still works on the last submission: wait() for it first");
-    check(result, "vkGetFenceStatus");
-    state = State::ready;
-  }
+  if (in_flight())
+    throw VulkanError::misuse(call, "the device still works on the last submission: wait() for it first");
+  failure.reset();
   const VkFence raw = fence.get();
   check(vkResetFences(core->handle, 1, &raw), "vkResetFences");
   completed = false;
@@ -356,8 +396,12 @@ void RecordingCore::submit() {
   info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
   info.commandBufferCount = 1;
   info.pCommandBuffers = &commands;
-  const std::lock_guard<std::mutex> lock(core->queue_mutex);
-  check(vkQueueSubmit(core->queue, 1, &info, fence.get()), "vkQueueSubmit");
+  VkResult result;
+  {
+    const std::lock_guard<std::mutex> lock(core->queue_mutex);
+    result = vkQueueSubmit(core->queue, 1, &info, fence.get());
+  }
+  if (result != VK_SUCCESS) throw failure.emplace(result, "vkQueueSubmit");
   state = State::pending;
 }
 
@@ -366,7 +410,10 @@ bool RecordingCore::settle(const char* call, uint64_t timeout_ns, double spin_us
   try {
     if (!wait_fence(*core, fence.get(), timeout_ns, spin_us, before)) return false;
   } catch (const VulkanError& error) {
-    if (error.kind == VulkanError::Kind::device_lost) state = State::ready;  // the fence will never be signalled
+    if (error.kind == VulkanError::Kind::device_lost) {
+      state = State::ready;  // the fence will never be signalled
+      failure = error;
+    }
     throw;
   }
   state = State::ready;
@@ -377,7 +424,7 @@ bool RecordingCore::settle(const char* call, uint64_t timeout_ns, double spin_us
 void Recording::run(uint64_t timeout_ns, double spin_us) {
   constexpr auto call = "Recording.run";
   const auto r = core(call);  // a copy: close() in another thread must not pull it away
-  const Busy busy(*r, call);
+  const Use use(r, call);
   r->begin_submission(call);
   if (!r->settle(call, timeout_ns, spin_us, [&] { r->submit(); })) throw VulkanError::timed_out(call, timeout_ns);
 }
@@ -385,7 +432,7 @@ void Recording::run(uint64_t timeout_ns, double spin_us) {
 void Recording::submit() {
   constexpr auto call = "Recording.submit";
   const auto r = core(call);
-  const Busy busy(*r, call);
+  const Use use(r, call);
   r->begin_submission(call);
   const py::gil_scoped_release release;
   r->submit();
@@ -394,8 +441,9 @@ void Recording::submit() {
 bool Recording::wait(uint64_t timeout_ns, double spin_us) {
   constexpr auto call = "Recording.wait";
   const auto r = core(call);
-  const Busy busy(*r, call);
+  const Use use(r, call);
   if (r->state == RecordingCore::State::ready && r->completed) return true;
+  if (r->failure) throw *r->failure;
   if (r->state != RecordingCore::State::pending) throw VulkanError::misuse(call, "nothing was submitted");
   return r->settle(call, timeout_ns, spin_us);
 }
@@ -403,7 +451,7 @@ bool Recording::wait(uint64_t timeout_ns, double spin_us) {
 std::vector<double> Recording::timestamps_ns() const {
   constexpr auto call = "Recording.timestamps_ns";
   const auto r = core(call);
-  const Busy busy(*r, call);
+  const Use use(r, call);
   if (!r->completed) throw VulkanError::misuse(call, "no completed run: run the recording, or wait() for it, first");
   if (r->queries_used == 0) return {};
   std::vector<uint64_t> ticks(r->queries_used);
@@ -417,11 +465,21 @@ std::vector<double> Recording::timestamps_ns() const {
   return times;
 }
 
+void Recording::abandon() {
+  if (!core_) return;
+  { const Use use(core_, "Recording.abandon"); }
+  abandoned_ = true;
+  let_go(std::move(core_), true);
+}
+
 void Recording::release() {
-  const auto r = std::move(core_);
-  if (!r || r->busy.test_and_set()) return;  // a thread inside run() lets it go when it returns
-  r->finish();
-  r->sequence->destroy();
+  if (!core_) return;
+  auto r = std::move(core_);
+  if (r->busy.test_and_set()) {
+    r->close_after_use = true;
+  } else {
+    let_go(std::move(r), true);
+  }
 }
 
 }  // namespace vkconv

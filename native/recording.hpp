@@ -31,6 +31,7 @@ class Recording : public Closable {
   void submit();
   bool wait(uint64_t timeout_ns, double spin_us);
   std::vector<double> timestamps_ns() const;
+  void abandon();
   void release() override;
 
  private:
@@ -38,6 +39,11 @@ class Recording : public Closable {
   RecordingCore& open(const char* call) const;
 
   std::shared_ptr<RecordingCore> core_;
+  bool abandoned_ = false;
 };
+
+// A recording that is let go while the device works on it is kept, with all that its commands use, until the device is done.
+// Frees those that are done; returns how many of `core`'s are not.
+size_t reap_abandoned(const CorePtr& core);
 
 }  // namespace vkconv

@@ -3,9 +3,9 @@
 #include "common.glsl"
 #include "conv2d.glsl"
 
-// 1x1 without padding, groups == 1: a GEMM of (c_out x c_in) by (c_in x pixels). Each invocation makes CO output
+// 1x1 without padding: for each group a GEMM of (c_out x c_in) by (c_in x pixels). Each invocation makes CO output
 // channels x PX pixels that lie one workgroup apart, so that neighbouring lanes read neighbouring pixels; weight
-// is packed [c_out / CO][c_in][CO] (pack_tiles.comp) and its address is the same in every lane.
+// is packed [group][c_out / CO][c_in][CO] (pack_tiles.comp) and its address is the same in every lane.
 layout(constant_id = 5) const int CO = 8;
 layout(constant_id = 6) const int PX = 8;
 const int ACCS = CO * PX;
@@ -14,24 +14,29 @@ void main() {
     int pixels = oh * ow;
     int local = int(gl_WorkGroupSize.x);
     int blocks = (pixels + local * PX - 1) / (local * PX);
-    int co_tiles = (c_out + CO - 1) / CO;
-    int group = int(flat_group());
-    if (group >= n * co_tiles * blocks) return;
-    int block = group % blocks;
-    int co_tile = group / blocks % co_tiles;
-    int image = group / blocks / co_tiles;
+    int in_group = c_in / groups;
+    int out_group = c_out / groups;
+    int co_tiles = (out_group + CO - 1) / CO;
+    int index = int(flat_group());
+    if (index >= n * groups * co_tiles * blocks) return;
+    int block = index % blocks;
+    index /= blocks;
+    int co_tile = index % co_tiles;
+    index /= co_tiles;
+    int group = index % groups;
+    int image = index / groups;
 
     int first = block * local * PX + int(gl_LocalInvocationID.x);
     int source[PX];
     [[unroll]] for (int p = 0; p < PX; p++) {
         int pixel = min(first + p * local, pixels - 1);
-        source[p] = image * c_in * h * w + pixel / ow * sh * w + pixel % ow * sw;
+        source[p] = (image * c_in + group * in_group) * h * w + pixel / ow * sh * w + pixel % ow * sw;
     }
     float acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
-    int tap = co_tile * c_in * CO;
+    int tap = (group * co_tiles + co_tile) * in_group * CO;
     int plane = 0;
-    for (int ci = 0; ci < c_in; ci++) {
+    for (int ci = 0; ci < in_group; ci++) {
         float v[PX];
         [[unroll]] for (int p = 0; p < PX; p++) v[p] = TO_F32(x[source[p] + plane]);
         [[unroll]] for (int c = 0; c < CO; c++) {
@@ -43,9 +48,9 @@ void main() {
     }
     [[unroll]] for (int c = 0; c < CO; c++) {
         int co = co_tile * CO + c;
-        if (co < c_out) {
-            float offset = bias_of(co);
-            int out_plane = (image * c_out + co) * pixels;
+        if (co < out_group) {
+            float offset = bias_of(group * out_group + co);
+            int out_plane = (image * c_out + group * out_group + co) * pixels;
             [[unroll]] for (int p = 0; p < PX; p++) {
                 int pixel = first + p * local;
                 if (pixel < pixels) y[out_plane + pixel] = finish(acc[c * PX + p] + offset);

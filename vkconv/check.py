@@ -1,16 +1,51 @@
-"""Running single calls: the smallest graph around a call, for tests and tools that hold a route to its reference."""
+"""Calls held to their float64 reference: what a call must give, running it alone, and the one comparison of both.
+
+Tests and the bench check with this.
+"""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from vkconv.core import Array
-from vkconv.graph import Graph, Node
-from vkconv.plan.planner import Options
+import numpy as np
+
+from vkconv.core import Array, shape_str
+from vkconv.ops import OPS
+from vkconv.ops.base import F64
+from vkconv.ops.tolerance import Tolerance, tolerance
+from vkconv.plan.bound import widen
+from vkconv.plan.single import WEIGHTS, call_graph, forcing, held_constant
 from vkconv.route import Call, Params
 from vkconv.session import Session
 
-# Operands that are weights where a model has the op.
-WEIGHTS = ("w", "b", "bias")
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """Inputs of a call by operand, the reference of every output, and the error allowed for each."""
+
+    arrays: Mapping[str, Array]
+    outputs: Sequence[Array]
+    allowed: Sequence[Tolerance]
+
+    @property
+    def nbytes(self) -> int:
+        magnitudes = (tolerance.magnitude for tolerance in self.allowed)
+        return sum(a.nbytes for a in (*self.arrays.values(), *self.outputs, *magnitudes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """How far the worst output of a call is from its reference: its largest error; the largest one relative to the
+    magnitude that the tolerance goes by, and what is allowed of it; and what is wrong if anything is. Errors that are
+    no number are None."""
+
+    max_abs: float | None
+    max_rel: float | None
+    allowed: float
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,28 +57,14 @@ class Ran:
     outputs: tuple[tuple[Array, ...], ...]
 
 
-def call_graph(call: Call, constants: Mapping[str, Array] | None = None) -> Graph:
-    """A graph of one node named ``call``; operands in ``constants`` are constants, the others inputs."""
-    constants = constants or {}
-    present = {name: spec for name, spec in call.operands.items() if spec is not None}
-    node = Node(
-        "call", call.op, tuple(n if n in present else "" for n in call.operands), tuple(call.outputs), dict(call.attrs)
-    )
-    inputs = {name: spec for name, spec in present.items() if name not in constants}
-    return Graph(inputs, tuple(call.outputs), (node,), dict(constants), call.op)
-
-
-def held_constant(arrays: Mapping[str, Array], names: tuple[str, ...] = WEIGHTS) -> dict[str, Array]:
-    """The operands to hold constant: those in ``names``, but none where that leaves nothing to compute from."""
-    held = {name: arrays[name] for name in names if name in arrays}
-    return {} if len(held) == len(arrays) else held
-
-
-def forcing(route: str | None, params: Params | None = None) -> Options:
-    """Options for a `call_graph`: this route with these parameters, and no passes, so that it runs as it is written."""
-    return Options(
-        routes={"node:call": route} if route else {}, params={"node:call": params} if params else {}, passes=False
-    )
+def expect(call: Call, arrays: Mapping[str, Array]) -> Expected:
+    """The float64 reference of a call for these inputs, and the error that is allowed; raises IndexError or ValueError
+    where the reference refuses them."""
+    op = OPS[call.op]
+    operands = dict.fromkeys(call.operands) | {name: widen(array) for name, array in arrays.items()}
+    with np.errstate(all="ignore"):
+        outputs = op.reference(call, operands)
+    return Expected(arrays, outputs, [tolerance(op, call, operands, want) for want in outputs])
 
 
 def run_call(
@@ -68,3 +89,77 @@ def run_call(
         outputs = [session.run(inputs) for _ in range(replays)]
         used = session.plan.nodes[0]
     return Ran(used.route, used.params, tuple(tuple(o[name] for name in call.outputs) for o in outputs))
+
+
+def check_call(
+    call: Call,
+    arrays: Mapping[str, Array],
+    *,
+    device: str | int = "auto",
+    route: str | None = None,
+    params: Params | None = None,
+) -> tuple[Ran, Checked]:
+    """Run a call twice from one recording and hold both runs to its reference, and the second to the bytes of the
+    first; arguments and errors as of `run_call` and `expect`."""
+    ran = run_call(call, arrays, device=device, route=route, params=params, replays=2)
+    first, again = ran.outputs
+    checked = compare(call, first, expect(call, arrays))
+    for name, one, other in zip(call.outputs, first, again, strict=True):
+        if checked.ok and one.tobytes() != other.tobytes():
+            checked = dataclasses.replace(checked, problem=f"{name} differs between two replays")
+    return ran, checked
+
+
+def compare(call: Call, outputs: Sequence[Array], wanted: Expected) -> Checked:
+    """How far outputs are from the reference; NaN and infinities must be where the reference has them."""
+    worst: Checked | None = None
+    for (name, spec), got, want, allowed in zip(
+        call.outputs.items(), outputs, wanted.outputs, wanted.allowed, strict=True
+    ):
+        if got.shape != spec.dims or got.dtype != spec.dtype.numpy:
+            found = f"{shape_str(got.shape)} of {got.dtype}"
+            return Checked(None, None, allowed.relative, f"{name} is {found}, the call makes {spec}")
+        errors = compare_output(name, got, np.asarray(want), allowed)
+        if worst is None or (errors.problem and not worst.problem) or _excess(errors) > _excess(worst):
+            worst = errors
+    assert worst is not None  # every op has an output
+    return worst
+
+
+def compare_output(name: str, got: Array, want: Array, allowed: Tolerance) -> Checked:
+    """How far one output is from its reference; ``name`` is what the words of a problem call it."""
+    result, target = got.astype(np.float64), want.astype(np.float64)
+    if got.dtype.kind == "f":  # what rounds to infinity in the output's type is infinite
+        with np.errstate(over="ignore"):
+            target = np.where(np.isinf(target.astype(got.dtype)), np.copysign(np.inf, target), target)
+    finite = np.isfinite(target)
+    with np.errstate(invalid="ignore"):
+        same = np.where(finite, np.isfinite(result), (result == target) | (np.isnan(result) & np.isnan(target)))
+    if not same.all():
+        where = tuple(int(i) for i in np.argwhere(~same)[0])
+        problem = f"{name}{list(where)} is {result[where]:g}, the reference {target[where]:g}"
+        return Checked(None, None, allowed.relative, f"{problem} ({int((~same).sum())} such elements)")
+    error = np.abs(np.subtract(result, target, where=finite, out=np.zeros_like(target)))
+    limit = allowed.absolute
+    beyond = error > limit
+    problem = ""
+    if beyond.any():
+        # How far an error is beyond what is allowed counts, not how large it is.
+        excess = np.divide(error, limit, where=limit > 0, out=np.where(beyond, np.inf, 0.0))
+        where = tuple(int(i) for i in np.unravel_index(int(excess.argmax()), error.shape))
+        problem = (
+            f"{name}{list(where)} is {result[where]:g}, the reference {target[where]:g}, "
+            f"{limit[where]:.2g} is allowed; {int(beyond.sum())} of {error.size} elements are off by more than that"
+        )
+    return Checked(float(error.max(initial=0.0)), _relative(error, allowed), allowed.relative, problem)
+
+
+def _relative(error: F64, allowed: Tolerance) -> float:
+    """The largest error, less the floor, over its magnitude; over the error itself where the magnitude is 0."""
+    beyond_floor = np.maximum(error - allowed.floor, 0.0)
+    scale = np.where(allowed.magnitude > 0, allowed.magnitude, error)
+    return float(np.divide(beyond_floor, scale, where=beyond_floor > 0, out=np.zeros_like(error)).max(initial=0.0))
+
+
+def _excess(errors: Checked) -> float:
+    return (errors.max_rel or 0.0) - errors.allowed

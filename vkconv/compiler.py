@@ -302,11 +302,6 @@ def prebuilt_valid(shaders: Iterable[Shader], folder: Path | None = None, prebui
     return sum(any(_prebuilt(shader, digest(shader, folder), made) for made in folders) for shader in shaders)
 
 
-def spirv_all(shaders: Iterable[Shader], folder: Path | None = None) -> dict[Shader, bytes]:
-    """`spirv` of many variants over the cores; one ShaderError tells of every one that fails."""
-    return _each(lambda s: spirv(s, folder), shaders)
-
-
 def build(shaders: Iterable[Shader], out_dir: Path, folder: Path | None = None) -> int:
     """Compile every variant to ``out_dir/<key>.spv`` with an ``index.json`` of digests; returns how many.
 

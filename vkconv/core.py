@@ -12,7 +12,6 @@ Error tree (every one has an ``exit_code`` for the command line):
       LimitError          a device limit that a plan would exceed (both numbers)
       ShaderError         a shader that does not compile
       DeviceError (3)     no device, a lost device, a driver that refuses
-      CheckError (1)      a comparison that failed
 """
 
 import contextlib
@@ -74,12 +73,6 @@ class DeviceError(VkconvError):
     """No usable Vulkan device, or one that failed."""
 
     exit_code = 3
-
-
-class CheckError(VkconvError):
-    """A comparison against the reference that failed."""
-
-    exit_code = 1
 
 
 class VkconvWarning(UserWarning):
@@ -174,6 +167,25 @@ def align(value: int, to: int) -> int:
     return ceil_div(value, to) * to
 
 
+def not_a_file(path: Path) -> str:
+    """Why there is no file to read at ``path``, and what to do; empty where there is one."""
+    try:
+        if path.is_file():
+            return ""
+        found = path.exists()
+    except OSError as error:
+        return f"cannot be read ({error.strerror}); check the path and its permissions"
+    return "is a directory or device, not a file; name the file itself" if found else "no such file; check the path"
+
+
+def expand_user(path: str | Path, what: str) -> Path:
+    """The path with ``~`` as a home folder; UsageError naming ``what`` where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{what} is {str(path)!r}, and there is no such user; write out the path") from None
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """A binary file that appears at ``path`` whole or not at all: written beside it, synced, then renamed."""
@@ -193,10 +205,12 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
 def cache_dir() -> Path:
     """Folder of files that can be made again (SPIR-V, pipelines): VKCONV_CACHE_DIR when that is set, else the
-    user's cache folder for vkconv. Not created here; any file in it may vanish at any time."""
+    user's cache folder for vkconv. Not created here; any file in it may vanish at any time.
+
+    Raises UsageError where VKCONV_CACHE_DIR begins with ``~`` and a name that is no user's."""
     root = os.environ.get("VKCONV_CACHE_DIR")
     if root:
-        return Path(root).expanduser()
+        return expand_user(root, "VKCONV_CACHE_DIR")
     import platformdirs  # here: most commands never ask
 
     return platformdirs.user_cache_path("vkconv")

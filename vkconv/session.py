@@ -165,7 +165,11 @@ class Session:
             return next(reversed(self._executables.values())).peek(name)
 
     def close(self) -> None:
-        """Release the device memory; the session refuses further runs. Closing twice is fine."""
+        """Release the device memory; the session refuses further runs. Closing twice is fine.
+
+        It does not wait for a run that timed out. Vulkan cannot stop one: it keeps its memory, and the device busy,
+        until it is done.
+        """
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -10,6 +10,8 @@ from vkconv.core import DType
 Access = Literal["r", "w", "rw"]
 Word = int | float | bool
 
+_MAX_F32 = 3.4028234663852886e38
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shader:
@@ -70,11 +72,14 @@ class Dispatch:
 
 
 def word_bits(value: Word) -> int:
-    """The u32 bits of an int (two's complement), bool or float (f32); raises ValueError past 32 bits."""
+    """The u32 bits of an int (two's complement), bool or float (f32); ValueError, saying what fits, past these."""
     if isinstance(value, float):
-        return int(struct.unpack("<I", struct.pack("<f", value))[0])
+        try:
+            return int(struct.unpack("<I", struct.pack("<f", value))[0])
+        except OverflowError:
+            raise ValueError(f"the number {value}, and shaders take f32, at most {_MAX_F32}") from None
     if not -(1 << 31) <= value < 1 << 32:
-        raise ValueError(f"{value} does not fit 32 bits")
+        raise ValueError(f"the number {value}, and shaders take 32 bits, {-(1 << 31)} to {(1 << 32) - 1}")
     return int(value) & 0xFFFFFFFF
 
 

@@ -1,4 +1,4 @@
-// Included first by every shader: version, local size from specialization constants, element types, flat index.
+// Included first by every shader, after its #version: local size from specialization constants, element types, flat index.
 #extension GL_GOOGLE_include_directive : require
 
 layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;

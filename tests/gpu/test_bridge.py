@@ -586,6 +586,31 @@ def test_pipeline_cache_round_trip_and_damage(device: _bridge.Device, affine_spi
             assert fresh.pipeline(affine_spirv, 2, 8, [64])
 
 
+def test_merged_pipeline_caches_hold_the_pipelines_of_both(
+    device: _bridge.Device, affine_spirv: bytes, spin_spirv: bytes
+) -> None:
+    device.pipeline(affine_spirv, 2, 8, [64])
+    own = device.pipeline_cache()
+    with _bridge.Device(0) as other:
+        other.pipeline(spin_spirv, 1, 4)
+        theirs = other.pipeline_cache()
+    merged = device.merge_pipeline_cache(theirs)
+    assert len(merged) >= max(len(own), len(theirs))
+    if len(own) > 1000:  # lavapipe keeps nothing but a header
+        assert len(merged) > max(len(own), len(theirs))
+    for useless in (b"", theirs[:-1], os.urandom(len(theirs))):
+        assert len(device.merge_pipeline_cache(useless)) == len(own)
+    assert device.pipeline_cache() == own
+    with _bridge.Device(0, pipeline_cache=merged) as again:
+        assert again.pipeline_cache_loaded
+        x = _integers(99)
+        affine = Affine(again, affine_spirv, 99)
+        np.testing.assert_array_equal(affine(x), affine.expected(x))
+    device.close()
+    with pytest.raises(_bridge.VulkanError, match="closed"):
+        device.merge_pipeline_cache(theirs)
+
+
 # --- waiting --------------------------------------------------------------------------------------
 
 
@@ -622,18 +647,256 @@ def test_time_out_leaves_the_recording_usable(device: _bridge.Device, spin_spirv
     work.run()
 
 
-def test_destruction_waits_for_the_device(device: _bridge.Device, spin_spirv: bytes) -> None:
+def test_close_waits_for_the_device(device: _bridge.Device, spin_spirv: bytes) -> None:
     work = _long_work(device, spin_spirv, 0.5)
+    work.submit()
+    start = time.perf_counter()
+    device.close()
+    assert time.perf_counter() - start > 0.1
+    with pytest.raises(_bridge.VulkanError, match="closed"):
+        work.wait()
+
+
+def test_abandon_lets_go_and_the_device_works_on(
+    device: _bridge.Device, spin_spirv: bytes, affine_spirv: bytes
+) -> None:
+    affine, x = Affine(device, affine_spirv, 251, steps=2), _integers(251)
+    work = _long_work(device, spin_spirv, 1.0)
+    with pytest.raises(_bridge.TimeoutError_):
+        work.run(timeout_ns=20_000_000)
+    start = time.perf_counter()
+    work.abandon()
+    assert time.perf_counter() - start < 0.2
+    assert device.abandoned == 1
+    for use in (work.run, work.submit, work.wait, work.end, work.timestamps_ns):
+        with pytest.raises(_bridge.VulkanError, match="abandoned"):
+            use()
+    work.abandon()
+    del work
+    np.testing.assert_array_equal(affine(x), affine.expected(x))  # after the spinning, on the same queue
+    assert time.perf_counter() - start > 0.4
+    assert device.abandoned == 0
+    affine.recording.abandon()
+    assert device.abandoned == 0, "nothing of it was in flight"
+    with pytest.raises(_bridge.VulkanError, match="abandoned"):
+        affine.recording.run()
+
+
+def test_abandoned_memory_comes_back(device: _bridge.Device, spin_spirv: bytes) -> None:
+    def mapped() -> bool:
+        ranges = (line.split(maxsplit=1)[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines())
+        return any(int(first, 16) <= address < int(end, 16) for first, end in ranges)
+
+    work = _long_work(device, spin_spirv, 0.5)
+    buffer = device.buffer(64 << 20, "download")
+    address = np.frombuffer(buffer.view, np.uint8).ctypes.data
+    held = device.recording()
+    held.fill(buffer, 0, 64 << 20, 7)
+    held.end()
+    work.submit()
+    held.submit()
+    held.abandon()
+    del held, buffer
+    assert device.abandoned == 1
+    assert mapped(), "freed under the device's hands"
+    work.wait()
+    device.wait_idle()
+    assert device.abandoned == 0
+    assert not mapped()
+
+
+def test_dropping_a_recording_in_flight_does_not_wait(device: _bridge.Device, spin_spirv: bytes) -> None:
+    work = _long_work(device, spin_spirv, 0.6)
     work.submit()
     start = time.perf_counter()
     del work
     gc.collect()
-    assert time.perf_counter() - start > 0.1
-    work = _long_work(device, spin_spirv, 0.5)
-    work.submit()
-    device.close()
+    assert time.perf_counter() - start < 0.2
+    assert device.abandoned == 1
+    device.wait_idle()
+    assert device.abandoned == 0
+
+
+def test_close_gives_abandoned_work_two_seconds(device: _bridge.Device, spin_spirv: bytes, affine_spirv: bytes) -> None:
+    with _bridge.Device(0) as own:
+        work = _long_work(own, spin_spirv, 5.0)
+        affine = Affine(own, affine_spirv, 99)
+        work.submit()
+        work.abandon()
+        affine.recording.submit()
+        start = time.perf_counter()
+    assert 1.5 < time.perf_counter() - start < 3.5
     with pytest.raises(_bridge.VulkanError, match="closed"):
-        work.wait()
+        affine.recording.wait()
+    with _bridge.Device(0) as again:  # what was let go still runs
+        x = _integers(99)
+        later = Affine(again, affine_spirv, 99)
+        np.testing.assert_array_equal(later(x), later.expected(x))
+
+
+LEAVE_PROGRAM = """
+import sys, time
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
+from pathlib import Path
+from test_bridge import _bridge, _long_work
+device = _bridge.Device(0)
+work = _long_work(device, Path(sys.argv[2]).read_bytes(), 30.0)
+work.submit()
+if sys.argv[3] == "abandon":
+    work.abandon()
+print(time.time())
+"""
+
+
+FORK_PROGRAM = """
+import gc, os, signal, sys
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
+from pathlib import Path
+from test_bridge import Affine, _bridge, _integers, _long_work
+device = _bridge.Device(0)
+other = _bridge.Device(0)
+manager = other.manager
+work = _long_work(device, Path(sys.argv[2]).read_bytes(), 2.0)
+affine = Affine(device, Path(sys.argv[3]).read_bytes(), 99)
+sequence = affine.recording.sequence
+work.submit()
+child = os.fork()
+if child == 0:
+    signal.alarm(15)
+    device.close()
+    del work, affine, device, sequence, other, manager
+    gc.collect()
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+assert not work.wait(timeout_ns=0), "the child did not wait for the parent's work"
+work.wait()
+x = _integers(99)
+assert (affine(x) == affine.expected(x)).all()
+"""
+
+
+def test_a_forked_child_leaves_what_it_inherited_alone(spin_spirv: bytes, affine_spirv: bytes, tmp_path: Path) -> None:
+    arguments = [str(Path(__file__).parent)]
+    for name, spirv in (("spin", spin_spirv), ("affine", affine_spirv)):
+        (tmp_path / name).write_bytes(spirv)
+        arguments.append(str(tmp_path / name))
+    subprocess.run([sys.executable, "-c", FORK_PROGRAM, *arguments], check=True, timeout=30)
+
+
+@pytest.mark.parametrize("how", ["abandon", "leave"])
+def test_the_process_ends_while_the_device_works(spin_spirv: bytes, tmp_path: Path, how: str) -> None:
+    spirv = tmp_path / "spin.spv"
+    spirv.write_bytes(spin_spirv)
+    program = [sys.executable, "-c", LEAVE_PROGRAM, str(Path(__file__).parent), str(spirv), how]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=25, check=True)
+    assert time.time() - float(done.stdout) < 5
+
+
+# Stands before the Vulkan loader and, once told, answers for it.
+FAULTS = """
+#include <dlfcn.h>
+typedef int (*Call)(void *, unsigned, const void *, unsigned long, unsigned long);
+int submit_result, wait_result, enumerate_result;
+static int pass_on(const char *name, void *a, unsigned b, const void *c, unsigned long d, unsigned long e) {
+    return ((Call)dlsym(dlopen("libvulkan.so.1", RTLD_NOW), name))(a, b, c, d, e);
+}
+int vkQueueSubmit(void *queue, unsigned count, const void *infos, unsigned long fence) {
+    return submit_result ? submit_result : pass_on("vkQueueSubmit", queue, count, infos, fence, 0);
+}
+int vkWaitForFences(void *device, unsigned count, const void *fences, unsigned all, unsigned long timeout) {
+    return wait_result ? wait_result : pass_on("vkWaitForFences", device, count, fences, all, timeout);
+}
+int vkGetFenceStatus(void *device, unsigned long fence) {
+    int (*real)(void *, unsigned long) = dlsym(dlopen("libvulkan.so.1", RTLD_NOW), "vkGetFenceStatus");
+    return wait_result ? wait_result : real(device, fence);
+}
+int vkEnumeratePhysicalDevices(void *instance, void *count, void *devices) {
+    int (*real)(void *, void *, void *) = dlsym(dlopen("libvulkan.so.1", RTLD_NOW), "vkEnumeratePhysicalDevices");
+    return enumerate_result ? enumerate_result : real(instance, count, devices);
+}
+"""
+
+LOST_PROGRAM = """
+import ctypes, sys
+from vkconv.backend import _bridge
+faults = ctypes.CDLL(None)
+
+def fault(name, result):
+    ctypes.c_int.in_dll(faults, name).value = result
+
+def failure(use):
+    try:
+        use()
+    except _bridge.VulkanError as error:
+        return type(error), error.result
+    return None
+
+LOST = (_bridge.DeviceLostError, "VK_ERROR_DEVICE_LOST")
+MEMORY = (_bridge.OutOfMemoryError, "VK_ERROR_OUT_OF_DEVICE_MEMORY")
+device = _bridge.Device(0)
+buffer = device.buffer(4096, "download")
+
+def recording():
+    r = device.recording()
+    r.fill(buffer, 0, 4096, 7)
+    r.end()
+    return r
+
+a, b, c, unused = (recording() for _ in range(4))
+for start in (a.run, b.submit):
+    fault("submit_result", -2)
+    assert failure(start) == MEMORY
+assert [failure(r.wait) for r in (a, a, b)] == [MEMORY] * 3
+fault("submit_result", 0)
+a.run()
+b.submit()
+assert a.wait() and b.wait()
+b.submit()
+c.submit()
+fault("submit_result", -4)
+fault("wait_result", -4)
+assert failure(a.run) == LOST and failure(b.wait) == LOST
+assert [failure(r.wait) for r in (a, b, c, a, b, c)] == [LOST] * 6
+assert failure(c.run) == LOST and failure(c.wait) == LOST
+assert failure(unused.wait) == (_bridge.VulkanError, "")
+a.abandon()
+del b, c
+assert device.abandoned == 0
+device.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process in which Vulkan calls can be made to fail, unknown to the validation layer, which
+    therefore stays out."""
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "faults.c").write_text(FAULTS)
+    library = folder / "faults.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, folder / "faults.c", "-ldl"], check=True, timeout=60)
+    return {**os.environ, "LD_PRELOAD": str(library), "VK_INSTANCE_LAYERS": ""}
+
+
+def test_a_failed_submission_is_told_again_by_wait(faults: dict[str, str]) -> None:
+    subprocess.run([sys.executable, "-c", LOST_PROGRAM], check=True, env=faults, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"), [(0, ""), (-9, ""), (-3, "drivers give no device"), (-1, "HOST_MEMORY")]
+)
+def test_only_an_absent_driver_is_no_device(faults: dict[str, str], result: int, message: str) -> None:
+    program = f"""if True:
+        import ctypes
+        from vkconv.backend import _bridge
+        ctypes.c_int.in_dll(ctypes.CDLL(None), "enumerate_result").value = {result}
+        try:
+            assert bool(_bridge.devices()) == ({result} == 0)
+        except _bridge.VulkanError as error:
+            assert {message!r} and {message!r} in str(error), error
+        else:
+            assert not {message!r}
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, env=faults, timeout=60)
 
 
 @pytest.mark.parametrize("call", ["run", "wait_idle"])

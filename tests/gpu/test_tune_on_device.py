@@ -10,12 +10,12 @@ from test_cli_gpu import vkconv
 import vkconv as package
 from vkconv.backend.runtime import select_device
 from vkconv.bench import engine
-from vkconv.check import call_graph
 from vkconv.graph.vkc import save_vkc
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
 from vkconv.plan.measured import read_table, table_path, write_table
 from vkconv.plan.planner import Options
+from vkconv.plan.single import call_graph
 from vkconv.route import Candidate, judge
 
 CALL = "matmul:a=13x9,b=9x11,dtype=f32"

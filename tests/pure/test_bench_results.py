@@ -10,8 +10,7 @@ import pytest
 
 from vkconv.bench.compare import LEAST_RATIO, compare, comparison_table, threshold
 from vkconv.bench.engine import BenchOptions, notes
-from vkconv.bench.reference import Expected, draw, expected
-from vkconv.bench.reference import compare as compare_outputs
+from vkconv.bench.reference import draw, expected
 from vkconv.bench.rows import (
     Floors,
     Header,
@@ -27,6 +26,8 @@ from vkconv.bench.rows import (
 )
 from vkconv.bench.runner import Routes, Speeds, Task, expected_s, make_tasks
 from vkconv.bench.suites import Entry, parse_entries, read_suite
+from vkconv.check import Expected
+from vkconv.check import compare as compare_outputs
 from vkconv.cli import main
 from vkconv.core import ModelError, UnsupportedError, UsageError
 from vkconv.device import load_device
@@ -230,6 +231,8 @@ def test_integers_are_compared_exactly():
     made = expected(call, 1)
     assert [tolerance.absolute.max() for tolerance in made.allowed] == [0.0]
     assert compare_outputs(call, [made.outputs[0].astype(np.int32)], made).problem == ""
+    wrong = compare_outputs(call, [made.outputs[0].astype(np.int64)], made)
+    assert "of int64, the call makes" in wrong.problem and not wrong.ok
     assert compare_outputs(call, [made.outputs[0].astype(np.int32) + 1], made).problem
 
 

@@ -5,10 +5,12 @@ import time
 
 import numpy as np
 import pytest
+from flow import check_flow
 from graph_kit import f32, i64, make_bound
 
 import vkconv.plan.bound as bound_module
 from vkconv.core import DType, GraphError, InputError, UnsupportedError
+from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
 from vkconv.plan.bound import FOLD_LIMIT_BYTES, bind
@@ -208,6 +210,23 @@ def test_a_node_that_is_no_call_of_its_op_is_refused(node, match):
         make_bound({"x": (2, 2)}, [node], "y")
 
 
+def test_an_operand_given_twice_is_refused():
+    nodes = [("reshape", "x s", "y", {"shape": (2, 2)})]
+    with pytest.raises(GraphError, match="'reshape_y': its shape comes twice, as an attribute and from 's'"):
+        make_bound({"x": (4,)}, nodes, "y", {"s": i64(4, 1)})
+
+
+def test_a_constant_of_no_element_type_is_named():
+    with pytest.raises(GraphError, match="graph 'g', constant 'c': numpy dtype float64"):
+        make_bound({"x": (4,)}, [("add", "x c", "y")], "y", {"c": np.arange(4.0)})
+
+
+def test_what_cannot_be_folded_names_graph_and_node():
+    constants = {"c": f32(3), "i": i64(1, 7)}
+    with pytest.raises(GraphError, match=r"graph 'g', gather node 'gather_y': cannot be computed .*7"):
+        make_bound({}, [("gather", "c i", "y")], "y", constants)
+
+
 # ---- what is dropped and what stays
 
 
@@ -230,14 +249,15 @@ def test_an_absent_optional_input_is_none():
     assert node.call.operands["b"] is None and "b" not in node.reads
 
 
-def test_an_unwanted_output_is_left_out():
-    graph = Graph(
-        {"x": TensorSpec((4, 3))},
-        ("b",),
-        (Node("n", "split", ("x",), ("", "b"), {"axis": 0, "num_outputs": 2}),),
-    )
-    (node,) = bind(graph, OPS).nodes
-    assert dict(node.writes) == {"y1": "b"}
+@pytest.mark.parametrize(("outputs", "wanted"), [(("", "b"), "b"), (("a",), "a"), (("a", ""), "a")])
+def test_an_output_that_the_node_does_not_name_gets_a_name_of_its_own(outputs, wanted):
+    split = Node("n", "split", ("x",), outputs, {"axis": 0, "num_outputs": 2})
+    takes = Node("r", "relu", (wanted,), ("n/y0",))
+    graph = Graph({"x": TensorSpec((4, 3)), "n/y1": TensorSpec((2,))}, ("n/y0",), (split, takes))
+    node, _ = bind(graph, OPS).nodes
+    assert list(node.writes) == ["y0", "y1"] and len({*node.writes.values(), "n/y0", "n/y1"}) == 4
+    assert wanted in node.writes.values()
+    check_flow(graph, load_device("lavapipe"))
 
 
 def test_unused_inputs_stay_part_of_the_interface():

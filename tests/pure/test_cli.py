@@ -17,7 +17,7 @@ from vkconv.cli import app, doctor, loader, main, probe
 from vkconv.cli.inputs import InputText, make_inputs, parse_input
 from vkconv.cli.options import parse_routes, parse_shapes
 from vkconv.cli.run import output_table, parse_outputs, stage_table
-from vkconv.core import DeviceError, DType, InputError, UsageError, VkconvError
+from vkconv.core import DeviceError, DType, InputError, UsageError, VkconvError, cache_dir
 from vkconv.graph import Graph, Node, TensorSpec, load_model
 from vkconv.graph.vkc import save_vkc
 
@@ -443,6 +443,15 @@ def test_run_refuses_a_timeout_that_is_none(model, seconds):
 
 
 # ---- doctor
+
+
+def test_doctor_has_a_row_for_a_cache_folder_that_cannot_be(monkeypatch):
+    monkeypatch.setenv("VKCONV_CACHE_DIR", "~nosuchuser/x")
+    check = doctor._cache()
+    assert (check.check, check.status) == ("cache", "fail")
+    assert check.detail == "VKCONV_CACHE_DIR is '~nosuchuser/x', and there is no such user" and check.todo
+    with pytest.raises(UsageError, match="VKCONV_CACHE_DIR is '~nosuchuser/x'"):
+        cache_dir()
 
 
 @pytest.mark.parametrize(

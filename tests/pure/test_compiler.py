@@ -243,12 +243,13 @@ def test_success_without_spirv_is_an_error(folder: Path, tmp_path: Path, monkeyp
         spirv(COPY, folder)
 
 
-def test_all_errors_are_told_at_once(folder: Path) -> None:
+def test_all_errors_are_told_at_once_and_nothing_is_written(folder: Path) -> None:
     (folder / "bad.comp").write_text("#version 450\nvoid main() { x = 1; }\n")
     with pytest.raises(ShaderError) as caught:
-        compiler.spirv_all([COPY, Shader("bad"), Shader("gone")], folder)
+        compiler.build([COPY, Shader("bad"), Shader("gone")], folder / "out", folder)
     assert "bad.comp:2: 'x'" in str(caught.value)
     assert "no shader 'gone'" in str(caught.value)
+    assert not (folder / "out").exists()
 
 
 # ---- the user's cache

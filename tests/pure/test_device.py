@@ -150,10 +150,19 @@ def test_unknown_name_suggests_one() -> None:
         load_device("mali-g716")
 
 
-@pytest.mark.parametrize("name", ["missing.json", "no/such/file", Path("missing")])
+@pytest.mark.parametrize("name", ["missing.json", "no/such/file", Path("missing"), "no\0such.json"])
 def test_missing_file(name: str | Path) -> None:
-    with pytest.raises(ModelError, match="no device file"):
+    with pytest.raises(ModelError, match="no such file"):
         load_device(name)
+
+
+def test_a_name_that_the_system_refuses() -> None:
+    with pytest.raises(ModelError, match=r"cannot be read .*too long"):
+        load_device("/" + "d" * 300 + ".json")
+    with pytest.raises(UsageError, match="no device 'ddd"):
+        load_device("d" * 300)
+    with pytest.raises(UsageError, match=r"the device file is '~nosuchuser/d\.json', and there is no such user"):
+        load_device("~nosuchuser/d.json")
 
 
 @pytest.mark.parametrize(

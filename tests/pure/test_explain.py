@@ -1,12 +1,16 @@
 """Explanations as data: the keys that tools read, every refusal with its value, one row per node."""
 
+import pytest
 from flow import commands
 from test_plan import CONV, LAVAPIPE, SMALL_GRAPHS
 
+from vkconv.core import LimitError
 from vkconv.ops import OPS
+from vkconv.ops.calls import parse_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
 from vkconv.plan.planner import Options, plan
+from vkconv.plan.single import graph_of_shapes
 
 
 def test_explaining_a_call_gives_its_route_and_every_refusal():
@@ -23,6 +27,43 @@ def test_explaining_a_call_gives_its_route_and_every_refusal():
     }
     assert "direct_tile" in table.title
     assert explain_call(call, LAVAPIPE, Options(routes={"conv2d": "direct"}))[1]["by"] == "forced"
+
+
+@pytest.mark.parametrize(
+    ("text", "route", "said"),
+    [
+        ("reshape:x=2x6,shape=3x4", "alias", "the input's bytes"),
+        ("relu:x=0x4", "empty", "no output has an element"),
+        ("shape:x=2x3", "constant", "computed when the graph is planned"),
+        ("range:start=0,limit=5", "constant", "computed when the graph is planned"),
+    ],
+)
+def test_explaining_a_call_that_no_route_runs(text, route, said):
+    call = parse_call(text, OPS)
+    table, data = explain_call(call, LAVAPIPE)
+    assert (data["route"], data["by"], data["params"], data["dispatches"]) == (route, None, {}, 0)
+    assert f": {route} (nothing runs: " in table.title and said in table.title
+    assert [r["route"] for r in data["routes"]] == [r.name for r in OPS[call.op].routes]
+    assert "yes" not in [row["taken"] for row in table.rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("clip:x=3,a=-1e300,b=6", r"the number -1e\+300, and shaders take f32"),
+        ("relu:x=1048576x1024", r"4294967296 bytes.*2147483648 bytes"),
+        ("conv2d:x=1x1x8x8,w=1x1x1x1,s=8589934592x1", "the number 8589934592"),
+    ],
+)
+def test_explaining_a_call_that_does_not_fit_says_so(text, match):
+    with pytest.raises(LimitError, match=match):
+        explain_call(parse_call(text, OPS), LAVAPIPE)
+
+
+def test_weights_of_an_explained_call_are_prepacked_once():
+    call = parse_call("conv2d:x=1x16x7x37,w=19x16x3x3,p=1", OPS)
+    assert {n: c.shape for n, c in graph_of_shapes(call).constants.items()} == {"w": (19, 16, 3, 3)}
+    assert explain_call(call, LAVAPIPE)[1]["prepack_dispatches"] == 1
 
 
 def test_explaining_a_plan_has_a_row_per_node_and_the_memory():

@@ -39,6 +39,11 @@ def test_an_input_cannot_be_a_constant_too():
         Graph(X, ("x",), (), {"x": np.zeros(1, np.float32)})
 
 
+def test_a_negative_dimension_is_refused():
+    with pytest.raises(GraphError, match="input 'x' is 2x-4, and a dimension is not negative"):
+        Graph({"x": TensorSpec((2, -4))}, ("x",), ())
+
+
 def test_unbound_dimensions_have_no_size():
     with pytest.raises(GraphError, match=r"\[n, 3\] has unbound dimensions"):
         _ = X["x"].size

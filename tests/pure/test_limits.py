@@ -1,17 +1,18 @@
 """Device limits when planning: each one that a plan would exceed is refused with both numbers and the node."""
 
+import math
 import re
 
 import pytest
 from graph_kit import f32, made_up_device, make_graph
 
-from vkconv.check import call_graph, forcing
 from vkconv.core import LimitError
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.planner import plan
+from vkconv.plan.single import call_graph, forcing
 from vkconv.shader import Dispatch, Shader, read
 
 ADD = make_graph({"a": (1000, 33), "b": (33,)}, [("add", "a b", "y")], "y")
@@ -52,6 +53,8 @@ def test_a_broken_limit_is_named_with_both_numbers(limits, named, needed, allowe
         ({"push": (0,) * 33}, "maxPushConstantsSize = 132, .* allows 128"),
         ({"push": (1 << 32,)}, "the number 4294967296, and shaders take 32 bits, .* to 4294967295"),
         ({"spec": (-(1 << 31) - 1,)}, "the number -2147483649, .* -2147483648 to"),
+        ({"push": (1e300,)}, r"the number 1e\+300, and shaders take f32, at most 3\.40282346\d+e\+38"),
+        ({"spec": (-1e39,)}, r"the number -1e\+39, and shaders take f32"),
     ],
     ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
 )
@@ -66,6 +69,18 @@ def test_a_dispatch_over_a_limit_is_refused(dispatch, named):
     whole = {"groups": (1, 1, 1), "local": (64, 1, 1), "push": (), "spec": (), "shared_bytes": 0} | dispatch
     with pytest.raises(LimitError, match=f"here: s.f32 needs {named}"):
         check_dispatch("here", Dispatch(Shader("s"), read("x"), **whole), device)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 3.4028234663852886e38, -1e-60])
+def test_numbers_that_f32_has_or_rounds_pass(value):
+    words = Dispatch(Shader("s"), read("x"), groups=(1, 1, 1), local=(64, 1, 1), push=(value,), spec=(value,))
+    check_dispatch("here", words, made_up_device())
+
+
+def test_an_attribute_beyond_f32_is_refused_with_its_node():
+    graph = make_graph({"x": (3,)}, [("clip", "x", "y", {"a": -1e300, "b": 6.0})], "y")
+    with pytest.raises(LimitError, match=r"g, clip_y \(clip:.*needs the number -1e\+300"):
+        plan(graph, made_up_device())
 
 
 @pytest.mark.parametrize(

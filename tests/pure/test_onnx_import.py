@@ -17,9 +17,10 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from vkconv.core import Array, DType, ModelError, UnsupportedError, UsageError  # noqa: E402
 from vkconv.graph import Graph, TensorSpec  # noqa: E402
-from vkconv.graph.onnx import load_onnx  # noqa: E402
+from vkconv.graph.onnx import layout, load_onnx, proto, worker  # noqa: E402
 from vkconv.graph.onnx.proto import infer_types, read_model  # noqa: E402
 from vkconv.graph.vkc import load_vkc, save_vkc  # noqa: E402
+from vkconv.ops import resize  # noqa: E402
 
 I64_MAX = 2**63 - 1
 
@@ -799,7 +800,9 @@ def test_truncated_models_are_model_errors(tmp_path: Path) -> None:
             load_onnx(path)
 
 
-def test_damaged_models_are_model_errors_or_other_models(tmp_path: Path) -> None:
+def test_damaged_models_are_model_errors_or_other_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A process for each would take minutes; with this seed ONNX itself lives on.
+    monkeypatch.setattr(proto, "run_apart", lambda task, model: worker.TASKS[task](model))
     whole = damageable()
     path = tmp_path / "model.onnx"
     random = np.random.default_rng(7)
@@ -840,7 +843,8 @@ def test_external_data(tmp_path: Path) -> None:
         ({"location": "../weights.bin"}, "outside the model's folder"),
         ({"location": "/etc/hostname"}, "outside the model's folder"),
         ({"location": ""}, "outside the model's folder"),
-        ({"location": "absent.bin"}, "is missing; put it beside the model"),
+        ({"location": "w" * 300}, "cannot be read (File name too long)"),
+        ({"location": "absent.bin"}, "absent.bin: no such file; check the path; it belongs beside the model"),
         ({"offset": "12"}, "bytes 12 to 28 wanted"),
         ({"offset": "-4"}, "bytes -4 to 12 wanted"),
         ({"length": "15"}, "15 external bytes declared, shape (4,) of f32 needs 16"),
@@ -926,3 +930,60 @@ def test_the_text_detector() -> None:
     graph = load_onnx(rapidocr("ch_PP-OCRv4_det_infer.onnx"))
     counts = Counter(node.op for node in graph.nodes)
     assert (counts["conv2d"], counts["conv_transpose2d"], counts["resize"]) == (62, 2, 6)
+
+
+def sliced(shape: list[int], *before: Any, **constants: Array) -> Any:
+    """A model whose rule asks for the rank behind a Slice along the first dimension."""
+    nodes = [
+        *before,
+        helper.make_node("Slice", ["p" if before else "x", "b", "e", "a"], ["s"]),
+        helper.make_node("GlobalAveragePool", ["s"], ["y"]),
+    ]
+    return make(nodes, inputs={"x": shape}, constants={"b": i64(0), "e": i64(1), "a": i64(0), **constants})
+
+
+def test_a_first_dimension_of_minus_one_may_be_sliced(tmp_path: Path) -> None:
+    graph = load(tmp_path, sliced([-1, 3, 8, 8]))
+    assert dict(graph.inputs) == {"x": TensorSpec(("x_d0", 3, 8, 8))}
+    assert [node.op for node in graph.nodes] == ["slice", "reduce"]
+
+
+def test_a_model_that_onnx_aborts_on_is_refused(tmp_path: Path) -> None:
+    crops_all = sliced([1, 3, 8, 8], helper.make_node("Pad", ["x", "pads"], ["p"]), pads=i64(-3, 0, 0, 0, 0, 0, 0, 0))
+    text = refused(tmp_path, crops_all, ModelError)
+    assert "onnx broke down when asked to infer it (SIGABRT); the file may be damaged" in text
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import time; time.sleep(60)", r"onnx did not finish to infer it within 0.5 s"),
+        ("raise SystemError('lost')", r"onnx broke down when asked to infer it \(exit code 1, SystemError: lost\)"),
+        ("import os; os.kill(os.getpid(), 11)", r"\(SIGSEGV\)"),
+    ],
+    ids=["hangs", "raises", "crashes"],
+)
+def test_whatever_becomes_of_the_process_that_infers_it_is_a_model_error(
+    program: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "worker.py").write_text(program)
+    monkeypatch.setattr(worker, "__file__", str(tmp_path / "worker.py"))
+    monkeypatch.setattr(proto, "_TIMEOUT_S", 0.5)
+    with pytest.raises(ModelError, match=message):
+        load(tmp_path, sliced([1, 3, 8, 8]))
+
+
+def test_functions_that_call_themselves_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proto, "_TIMEOUT_S", 2)
+    model = make([helper.make_node("f", ["x"], ["y"], domain="own")])
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    body = [helper.make_node("f", ["x"], ["y"], domain="own")]
+    imports = [helper.make_opsetid("", 13), helper.make_opsetid("own", 1)]
+    model.functions.append(helper.make_function("own", "f", ["x"], ["y"], body, imports))
+    assert "local functions cannot be inlined" in refused(tmp_path, model, ModelError)
+
+
+def test_the_importer_knows_the_choices_of_resize() -> None:
+    """Graphs know nothing of ops, so that each has the names: they must be the same, the default first."""
+    assert resize._CHOICES["coordinate"] == layout._COORDINATES
+    assert resize._CHOICES["nearest"] == layout._NEAREST

@@ -108,7 +108,7 @@ def test_values_known_from_shapes_alone() -> None:
         (CONCAT, {"x0": spec(2), "x1": spec(2, dtype=I64)}, {"axis": 0}, "x0 is f32, x1 is i64"),
         (CONCAT, {}, {"axis": 0}, "at least one operand"),
         (SPLIT, {"x": spec(5)}, {"sizes": (2, 2)}, r"add up to 4; axis 0 of 5 has 5"),
-        (SPLIT, {"x": spec(5)}, {}, "needs sizes or a positive num_outputs"),
+        (SPLIT, {"x": spec(5)}, {}, "num_outputs is 0; it needs sizes, or 1 to 1024"),
         (EXPAND, {"x": spec(3)}, {"shape": (2,)}, "3 and 2 do not broadcast"),
         (TILE, {"x": spec(3)}, {"repeats": (2, 2)}, "need 1 counts"),
         (RESHAPE, {"x": spec(6)}, {"shape": (4, -1)}, "6 elements do not divide by 4"),

@@ -17,6 +17,7 @@ from vkconv.ops.packing import Sizes
 from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.planner import Options, plan
+from vkconv.plan.single import call_graph
 from vkconv.route import judge
 
 LAVAPIPE = load_device("lavapipe")
@@ -177,3 +178,9 @@ def test_param_texts():
     ):
         with pytest.raises(UsageError, match="KEY=NAME:VALUE"):
             parse_params([text])
+
+
+def test_params_that_map_no_names_are_refused():
+    graph = call_graph(parse_call(CONV, OPS))
+    with pytest.raises(UsageError, match="param conv2d: None maps no names to values"):
+        plan(graph, LAVAPIPE, Options(params={"conv2d": None}))

@@ -328,6 +328,8 @@ def test_no_file(tmp_path: Path) -> None:
         load_vkc(tmp_path / "missing.vkc")
     with pytest.raises(ModelError, match="is a directory"):
         load_vkc(tmp_path)
+    with pytest.raises(ModelError, match=r"cannot be read .*too long"):
+        load_vkc(tmp_path / ("m" * 300 + ".vkc"))
 
 
 @pytest.mark.parametrize(

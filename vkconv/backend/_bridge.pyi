@@ -51,13 +51,13 @@ class TimeoutError_(VulkanError):  # noqa: N801, N818 (not to hide the builtin)
     """The device did not finish in the time allowed; it still works on the submission."""
 
 def devices() -> list[dict[str, Any]]:
-    """The facts of every physical device, in the loader's order; [] when no driver works.
+    """The facts of every physical device, in the loader's order; [] when there is no driver.
 
     Each is in the layout of Vulkan profile files: "properties" and "features" ({structure name: {field:
     value}}; flags are lists of names, UUIDs hex, enumerants names or, when newer than this module, decimal
     numbers), "extensions" ({name: version}), "queueFamilies", "memory" (memoryHeaps, memoryTypes) and
     "cooperativeMatrices" (one dict per shape). A structure that the device cannot be asked for is absent.
-    Raises VulkanError when the loader itself fails.
+    Raises VulkanError when the loader itself fails, or drivers are there and none of them gives a device.
     """
 
 class Device:
@@ -112,15 +112,25 @@ class Device:
         """
     def pipeline_cache(self) -> bytes:
         """The pipelines compiled so far, to be given to a later Device of the same hardware and driver."""
+    def merge_pipeline_cache(self, blob: bytes) -> bytes:
+        """As pipeline_cache(), together with the pipelines in `blob`, which another process may have saved
+        meanwhile; a `blob` that is damaged or from another device or driver adds none.
+        """
     def recording(self, timestamps: int = 0) -> Recording:
         """A new recording with room for `timestamps` timestamps. Raises VulkanError if the queue has none."""
     def memory(self) -> list[_Heap]:
         """Each heap's size and, where known, what this process may use and uses now."""
+    @property
+    def abandoned(self) -> int:
+        """How many recordings were let go while the device worked on them, and are still at work."""
     def wait_idle(self) -> None:
         """Waits until the queue has finished everything; Ctrl-C interrupts it."""
     def close(self) -> None:
         """Waits for the queue, then releases everything made from the device. A view that is still looked at
         keeps its memory until it is gone. A second call does nothing.
+
+        With abandoned work on the queue it waits for 2 s at most; what still runs then keeps its memory and the
+        Vulkan device until it is done.
         """
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -146,6 +156,7 @@ class Pipeline: ...
 class Recording:
     """Commands recorded once and submitted many times. A second thread that uses a recording while one is
     inside a call of it gets VulkanError; different recordings of one device may run in different threads.
+    One that is dropped while the device works on it is abandoned.
     """
 
     @property
@@ -187,9 +198,16 @@ class Recording:
         """The first half of run()."""
     def wait(self, timeout_ns: int = ..., spin_us: float = 20.0) -> bool:
         """The second half of run(); False on a time-out. Returns at once when the last submission has
-        finished.
+        finished, and raises its error again when that failed.
         """
     def timestamps_ns(self) -> list[float]:
         """Times of the last completed submission relative to its first timestamp, in nanoseconds. VulkanError
         before one.
+        """
+    def abandon(self) -> None:
+        """Lets the recording go without waiting: every further use but this one raises VulkanError.
+
+        Vulkan cannot stop work that it was given. What the device works on keeps its buffers until it is done
+        (they are freed when the bridge is next asked for memory, or to submit), and later submissions to the
+        device come after it.
         """

@@ -141,11 +141,14 @@ class LiveDevice:
             return self._pipelines[key]
 
     def save_pipeline_cache(self) -> None:
-        """Keep new pipelines for the next process. A cache is never worth an error: failures are ignored."""
+        """Keep new pipelines for the next process, beside those that others have saved since this one started.
+
+        A cache is never worth an error: failures are ignored.
+        """
         if self._unsaved and _process == [os.getpid()]:
             self._unsaved = False
             with contextlib.suppress(OSError, RuntimeError), atomic_write(self._cache_path) as file:
-                file.write(self.handle.pipeline_cache())
+                file.write(self.handle.merge_pipeline_cache(_read_cache(self._cache_path)))
 
 
 _open: dict[int, LiveDevice] = {}
@@ -287,7 +290,13 @@ class Executable:
         return _array(target, 0, spec)
 
     def close(self) -> None:
-        """Release recordings and buffers; pipelines stay with the device."""
+        """Release recordings and buffers; pipelines stay with the device.
+
+        What the device still works on after a time-out or Ctrl-C is not waited for: it keeps its memory until done.
+        """
+        for recording in (self._run, self._profile, self._latest):
+            if recording is not None:
+                recording.abandon()
         self._run = self._profile = self._latest = None  # type: ignore[assignment]
         self._buffers.clear()
 
@@ -350,6 +359,7 @@ class Executable:
 
     def _settle(self, timeout_ns: int | None) -> None:
         """Wait until the device is done with the latest submission: it may still read what `_write` writes."""
+        _check_process()
         if self._latest is None:
             return
         with self.live.using(self._where):

@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from vkconv.backend.runtime import Executable, LiveDevice, Repeats, open_device
-from vkconv.bench.reference import Errors, Expected, compare, expected
+from vkconv.bench.reference import expected
 from vkconv.bench.rows import Check, Floors, Row
-from vkconv.check import call_graph, forcing, held_constant
+from vkconv.check import Checked, Expected, compare
 from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
 from vkconv.plan.planner import Planned, plan
+from vkconv.plan.single import forcing, graph_of_shapes, held_constant
 from vkconv.route import Call, Params, choose
 
 # GPU time that one submission should take, so that submitting costs little beside it, and its most dispatches.
@@ -108,9 +109,7 @@ def _plan(row: Row, call: Call, route: str | None, live: LiveDevice) -> Planned 
             )
             return None
     _check_memory(row.bytes, live)
-    zeros = {n: np.broadcast_to(np.zeros((), s.dtype.numpy), s.dims) for n, s in call.operands.items() if s}
-    graph = call_graph(call, held_constant(zeros))
-    planned = plan(graph, live.device, forcing(route, row.given))
+    planned = plan(graph_of_shapes(call), live.device, forcing(route, row.given))
     memory = planned.plan.memory
     _check_memory(memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes, live)
     node = planned.plan.nodes[0]
@@ -138,17 +137,17 @@ def _measure(row: Row, call: Call, planned: Planned, live: LiveDevice, options: 
         executable.close()
 
 
-def _compare_again(executable: Executable, call: Call, wanted: Expected) -> Errors:
+def _compare_again(executable: Executable, call: Call, wanted: Expected) -> Checked:
     """The outputs as the last repeat left them: what only the first run over its inputs gets right is wrong."""
     outputs: Sequence[Array] = [executable.peek(name) for name in call.outputs]
     return compare(call, outputs, wanted)
 
 
-def _is_right(row: Row, errors: Errors) -> bool:
-    row.max_abs, row.max_rel, row.allowed = errors.max_abs, errors.max_rel, errors.allowed
-    if errors.problem:
-        row.check, row.why = "FAILED", errors.problem
-    return not errors.problem
+def _is_right(row: Row, checked: Checked) -> bool:
+    row.max_abs, row.max_rel, row.allowed = checked.max_abs, checked.max_rel, checked.allowed
+    if not checked.ok:
+        row.check, row.why = "FAILED", checked.problem
+    return checked.ok
 
 
 def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _Samples:

@@ -15,7 +15,7 @@ from vkconv.cli import loader
 from vkconv.cli.options import JsonOption
 from vkconv.cli.output import show, show_json
 from vkconv.cli.probe import probe
-from vkconv.core import DeviceError, ShaderError, VkconvError, bytes_str, cache_dir
+from vkconv.core import DeviceError, ShaderError, UsageError, VkconvError, bytes_str, cache_dir
 from vkconv.table import Column, Table
 
 Status = Literal["ok", "warn", "fail"]
@@ -167,7 +167,11 @@ def _shaders() -> Iterator[Check]:
 
 
 def _cache() -> Check:
-    root = cache_dir()
+    try:
+        root = cache_dir()
+    except UsageError as error:
+        what, _, todo = str(error).partition("; ")
+        return Check("cache", "fail", what, todo)
     files = [p for p in root.rglob("*") if p.is_file()] if root.is_dir() else []
     kinds = sorted({p.relative_to(root).parts[0] for p in files})
     sizes = [(k, [p.stat().st_size for p in files if p.relative_to(root).parts[0] == k]) for k in kinds]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vkconv.core import ModelError, UsageError, did_you_mean
+from vkconv.core import ModelError, UsageError, did_you_mean, expand_user, not_a_file
 from vkconv.device.facts import DEVICE_LOCAL, SCHEMA, Device
 
 _DATA = Path(__file__).parent / "data"
 _MAX_FILE_BYTES = 16 << 20
-_HOW = "vkconv devices --dump writes such a file"
+_HOW = "vkconv devices --dump prints such a file"
 _MISSING = object()
 
 
@@ -28,8 +28,8 @@ def load_device(source: str | Path) -> Device:
     """
     if isinstance(source, str) and source in shipped_devices():
         return _load(_DATA / f"{source}.json")
-    path = Path(source).expanduser()
-    if isinstance(source, str) and path.name == source and path.suffix != ".json" and not path.exists():
+    path = expand_user(source, "the device file")
+    if isinstance(source, str) and path.name == source and path.suffix != ".json" and not_a_file(path):
         names = shipped_devices()
         raise UsageError(
             f"no device {source!r}{did_you_mean(source.lower(), names)}; vkconv has the facts of {', '.join(names)}, "
@@ -40,8 +40,8 @@ def load_device(source: str | Path) -> Device:
 
 def _load(path: Path) -> Device:
     try:
-        if not path.is_file():
-            raise ModelError(f"no device file {path}; {_HOW}")
+        if problem := not_a_file(path):
+            raise ModelError(f"device file {path}: {problem}; {_HOW}")
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise ModelError(f"{path} has {path.stat().st_size} bytes; a device file has at most {_MAX_FILE_BYTES}")
         facts = json.loads(path.read_text(encoding="utf-8"))

@@ -73,6 +73,12 @@ class Graph:
 
     def __post_init__(self) -> None:
         known = dict.fromkeys(self.inputs)
+        for name, spec in self.inputs.items():
+            if any(isinstance(d, int) and d < 0 for d in spec.shape):
+                raise GraphError(
+                    f"graph {self.name!r}: input {name!r} is {shape_str(spec.shape)}, and a dimension is not negative; "
+                    "name the ones that are open"
+                )
         for constant in self.constants:
             if constant in known:
                 raise GraphError(f"graph {self.name!r}: {constant!r} is both an input and a constant")

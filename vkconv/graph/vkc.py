@@ -16,7 +16,17 @@ import msgspec
 import numpy as np
 import safetensors.numpy
 
-from vkconv.core import Array, DType, GraphError, ModelError, VkconvError, atomic_write, bytes_str, shape_str
+from vkconv.core import (
+    Array,
+    DType,
+    GraphError,
+    ModelError,
+    VkconvError,
+    atomic_write,
+    bytes_str,
+    not_a_file,
+    shape_str,
+)
 from vkconv.graph.ir import AttrValue, Graph, Node, TensorSpec
 
 SCHEMA = "vkconv.graph/1"
@@ -137,10 +147,8 @@ def _refuse(path: Path, problem: str) -> NoReturn:
 
 
 def _map(path: Path) -> memoryview:
-    if not path.exists():
-        _refuse(path, "there is no such file; check the path")
-    if not path.is_file():
-        _refuse(path, "is a directory or device, not a file; name the .vkc file itself")
+    if problem := not_a_file(path):
+        _refuse(path, problem)
     try:
         with path.open("rb") as file:
             if not os.fstat(file.fileno()).st_size:

@@ -8,7 +8,7 @@ text form, used as CLI argument, test id, table row and JSON key::
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ F64 = npt.NDArray[np.float64]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operand:
     """A tensor input. ``host`` ones (shapes, axes, pads) are folded into the attribute of the same name when
-    the graph is specialized, and never reach the device. ``variadic`` takes all remaining inputs (concat).
+    the graph is bound, and never reach the device. ``variadic`` takes all remaining inputs (concat).
     ``partial`` ones are read only where an element reaches the output (slice, gather)."""
 
     name: str
@@ -59,7 +59,7 @@ class Op:
     rounding of an output element is relative to, where that is neither the element itself (one term) nor the largest
     result (several): what was subtracted on the way to a smaller one. ``alias`` marks ops whose output is the
     input's bytes under another shape. An op with neither routes nor alias exists only on the host: it must
-    fold away when the graph is specialized. ``fold_from_specs(call)`` gives the outputs of an op whose value
+    fold away when the graph is bound. ``fold_from_specs(call)`` gives the outputs of an op whose value
     follows from the operand shapes alone (shape, size), also where the operand is no constant. With
     ``variadic_outputs`` the one output name is numbered from 0, as variadic operands are (split: y0, y1, ...).
     """
@@ -130,15 +130,22 @@ def local_sizes(device: Device, default: int, *more: int) -> tuple[int, ...]:
 
 
 def _typed(op: str, attr: Attr, value: AttrValue) -> AttrValue:
-    """The value if its elements have the attribute's type; one element stands for itself. GraphError otherwise."""
+    """The value with exactly the attribute's type: an integer may stand for a float, one element for itself as a
+    tuple, and the other way round; a bool is no number. GraphError otherwise."""
     inner = get_args(attr.type)
-    element, is_tuple = (inner[0], True) if inner else (attr.type, False)
+    is_tuple = bool(inner)
+    element: type[Any] = inner[0] if is_tuple else attr.type
     values = value if isinstance(value, tuple) else (value,)
-    accepted = (int, float) if element is float else element
-    if not all(isinstance(v, accepted) for v in values) or not (is_tuple or len(values) == 1):
+    accepted = int | float if element is float else element
+    legal = all(isinstance(v, accepted) and isinstance(v, bool) == (element is bool) for v in values)
+    if not legal or not (is_tuple or len(values) == 1):
         words = f"{element.__name__} values" if is_tuple else f"one {element.__name__}"
         raise GraphError(f"{op}: the attribute {attr.name!r} is {value!r}; it takes {words}")
-    return value if is_tuple else values[0]
+    try:
+        typed: tuple[Any, ...] = tuple(element(v) for v in values)
+    except OverflowError:
+        raise GraphError(f"{op}: the attribute {attr.name!r} is {value!r}, which no float can hold") from None
+    return typed if is_tuple else typed[0]
 
 
 def linear_groups(threads: int, local: int, device: Device) -> tuple[int, int, int]:

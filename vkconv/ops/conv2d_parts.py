@@ -54,6 +54,14 @@ LARGER_THAN_1X1 = Need(
     lambda call, device: call.shape("w")[2:] != (1, 1),
     lambda call, device: shape_str(call.shape("w")[2:]),
 )
+KERNEL_3X3 = Need(
+    "a 3x3 kernel",
+    lambda call, device: call.shape("w")[2:] == (3, 3),
+    lambda call, device: shape_str(call.shape("w")[2:]),
+)
+STRIDE_1 = Need(
+    "stride 1", lambda call, device: call["stride"] == (1, 1), lambda call, device: shape_str(call["stride"])
+)
 NO_DILATION = Need(
-    "dilation 1", lambda call, device: call["dilation"] == (1, 1), lambda call, device: shape_str(call["dilation"])
+    "no dilation", lambda call, device: call["dilation"] == (1, 1), lambda call, device: shape_str(call["dilation"])
 )

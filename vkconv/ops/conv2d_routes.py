@@ -71,19 +71,26 @@ def _build_direct(call: Call, device: Device, params: Params) -> Program:
     return Program((dataclasses.replace(step, loop_iterations=c_group * (1 + kh * (1 + kw))),))
 
 
+def packing(call: Call, params: Params) -> Packing:
+    """How the weights of the register tiles lie: [group][tile of channels][taps][channels of a tile]."""
+    taps = math.prod(call.shape("w")[1:])
+    rows = call.shape("y")[1] // call["groups"]
+    return Packing(rows, taps, params["channels"], taps, 1, groups=call["groups"])
+
+
 def _packed(
     call: Call, device: Device, params: Params, shader: Shader, units: int, spec: tuple[Word, ...], iterations: int
 ) -> Program:
-    """A kernel over (image, tile of output channels, block of ``local`` units) that reads weights packed by tile."""
+    """A kernel over (image, group, tile of output channels, block of ``local`` units) that reads packed weights."""
     n, c_out = call.shape("y")[:2]
-    taps = math.prod(call.shape("w")[1:])
+    groups: int = call["groups"]
     local, co = params["local"], params["channels"]
-    workgroups = n * ceil_div(c_out, co) * ceil_div(units, local)
-    groups = linear_groups(workgroups * local, local, device)
-    step = Dispatch(shader, binds(call, "packed"), groups, (local, 1, 1), push(call), (*constants(call), co, *spec))
+    workgroups = n * groups * ceil_div(c_out // groups, co) * ceil_div(units, local)
+    grid = linear_groups(workgroups * local, local, device)
+    step = Dispatch(shader, binds(call, "packed"), grid, (local, 1, 1), push(call), (*constants(call), co, *spec))
     step = dataclasses.replace(step, loop_iterations=iterations)
-    packing = Packing(rows=c_out, inner=taps, tile=co, row_stride=taps, inner_stride=1)
-    return Program((step,), (packing.dispatch("w", "packed", device),), {"packed": 4 * packing.size})
+    pack = packing(call, params)
+    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size})
 
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -105,7 +112,7 @@ def _pointwise_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...
     t = tiles(device)
     pixels = math.prod(call.shape("y")[2:])
     columns = t.columns.values(ceil_div(pixels, t.local[0]))
-    channels = t.channels.values(call.shape("y")[1])
+    channels = t.channels.values(call.shape("y")[1] // call["groups"])
     return {"channels": channels, "columns": columns, "local": local_sizes(device, *t.local)}
 
 
@@ -151,6 +158,15 @@ FEW_TAPS = Need(
     lambda call, device: f"{math.prod(call.shape('w')[2:])} taps",
 )
 
+POINTWISE_ROUTE = Route(
+    "pointwise",
+    _build_pointwise,
+    (POINTWISE, PACK_TILES),
+    why="1x1 without padding is a GEMM over pixels, one for each group: no window, no bounds tests, packed weights",
+    must=(F32, KERNEL_1X1, NO_PADDING),
+    params=_pointwise_params,
+)
+
 ROUTES: tuple[Route, ...] = (
     Route(
         "depthwise",
@@ -164,14 +180,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     IM2COL_GEMM,
     IMPLICIT_GEMM,
-    Route(
-        "pointwise",
-        _build_pointwise,
-        (POINTWISE, PACK_TILES),
-        why="1x1 without padding is a GEMM over pixels: no window, no bounds tests, packed weights",
-        must=(F32, GROUPS_1, KERNEL_1X1, NO_PADDING),
-        params=_pointwise_params,
-    ),
+    POINTWISE_ROUTE,
     Route(
         "direct_tile",
         _build_tile,

@@ -1,4 +1,4 @@
-"""Ops that exist on the host only: their values are known when the graph is specialized."""
+"""Ops that exist on the host only: their values are known when the graph is bound."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,9 @@ def _constant_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
     dims = shapes.ints(attrs["shape"])
     if any(d < 0 for d in dims):
         raise GraphError(f"constant_of_shape: shape {list(dims)} has a negative dimension")
-    return {**attrs, "shape": dims}, (TensorSpec(dims, _dtype("constant_of_shape", attrs)),)
+    dtype = _dtype("constant_of_shape", attrs)
+    shapes.held_in("constant_of_shape", "value", attrs["value"], dtype)
+    return {**attrs, "shape": dims}, (TensorSpec(dims, dtype),)
 
 
 def _constant_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

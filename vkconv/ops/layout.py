@@ -118,14 +118,18 @@ def _concat_program(call: Call, device: Device, params: Params) -> Program:
     return Program(tuple(steps))
 
 
+# More is damage, and planning a place for each part would take for ever.
+_MOST_PARTS = 1024
+
+
 def _split_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
     x = shapes.operand(specs, "x", "split")
     axis = shapes.axis_of("split", attrs["axis"], len(x.dims))
     n, parts = x.dims[axis], shapes.ints(attrs["num_outputs"])[0]
     sizes = shapes.ints(attrs["sizes"])
     if not sizes:
-        if parts < 1:
-            raise GraphError("split needs sizes or a positive num_outputs")
+        if not 1 <= parts <= _MOST_PARTS:
+            raise GraphError(f"split: num_outputs is {parts}; it needs sizes, or 1 to {_MOST_PARTS} outputs")
         each = -(-n // parts)
         sizes = tuple(min(each, max(0, n - i * each)) for i in range(parts))
     if sum(sizes) != n or min(sizes) < 0:

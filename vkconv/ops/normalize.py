@@ -23,7 +23,7 @@ _STATISTICS = ("scale", "bias", "mean", "var")
 def _check_eps(op: str, x: TensorSpec, attrs: Attrs) -> float:
     if not x.dtype.is_float:
         raise GraphError(f"{op}: x is {x.dtype}; it takes a float type, cast first")
-    eps = shapes.number(op, "eps", attrs["eps"])
+    eps = shapes.held_in(op, "eps", float(str(attrs["eps"])), x.dtype)
     if not (eps >= 0 and math.isfinite(eps)):
         raise GraphError(f"{op}: eps is {eps}; it must be finite and 0 or more")
     return eps

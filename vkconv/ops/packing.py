@@ -42,13 +42,17 @@ class Packing:
     group_stride: int | None = None
 
     @property
+    def inner_padded(self) -> int:
+        return align(self.inner, self.inner_step)
+
+    @property
     def size(self) -> int:
         """Elements of the packed array."""
-        return self.groups * align(self.rows, self.tile) * self.outer * align(self.inner, self.inner_step)
+        return self.groups * align(self.rows, self.tile) * self.outer * self.inner_padded
 
     def dispatch(self, source: str, target: str, device: Device) -> Dispatch:
         """The launch that packs ``source`` into ``target``, which has `size` elements."""
-        push = (self.groups, self.rows, self.outer, self.inner, align(self.inner, self.inner_step))
+        push = (self.groups, self.rows, self.outer, self.inner, self.inner_padded)
         group_stride = self.rows * self.row_stride if self.group_stride is None else self.group_stride
         strides = (group_stride, self.row_stride, self.outer_stride, self.inner_stride)
         groups = linear_groups(self.size, 64, device)

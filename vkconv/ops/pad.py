@@ -48,7 +48,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     merged = len(_merge(x.dims, out, pads))
     if merged > MAX_RANK:
         raise GraphError(f"pad: {merged} dimensions stay after merging; at most {MAX_RANK} can")
-    value = shapes.number("pad", "value", attrs["value"])
+    value = shapes.held_in("pad", "value", attrs["value"], x.dtype)
     return {"pads": tuple(pads), "mode": mode, "value": value, "axes": ()}, (TensorSpec(out, x.dtype),)
 
 

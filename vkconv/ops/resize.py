@@ -4,6 +4,7 @@ Every coordinate mode is a fraction (step * o + offset) / unit of integers in th
 reference compute with it exactly: rounding modes decide at ties, and f32 scales put most indices near one.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
@@ -89,7 +90,7 @@ def _coordinate(attrs: Mapping[str, AttrValue], axis: int, n_in: int, n_out: int
     half = Fraction(1, 2)
     if attrs["mode"] == "nearest" and str(attrs["nearest"]).startswith("round"):
         start += half
-    unit = int(np.lcm(slope.denominator, start.denominator))
+    unit = math.lcm(slope.denominator, start.denominator)
     step, offset = int(slope * unit), int(start * unit)
     if attrs["mode"] == "nearest":
         # ceil(a / u) = floor((a + u - 1) / u), and rounding half down is ceil(x - 1/2).

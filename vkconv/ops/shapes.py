@@ -1,16 +1,16 @@
 """Checks and shape rules that several ops share: axes, broadcasting, operands by name. numpy and core only."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import Array, GraphError, Shape, shape_str
+from vkconv.core import Array, DType, GraphError, Shape, shape_str
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.base import Specs
-from vkconv.route import Call
 
 
 def operand(specs: Specs, name: str, op: str) -> TensorSpec:
@@ -44,13 +44,22 @@ def ints(value: AttrValue) -> tuple[int, ...]:
     return tuple(int(v) for v in value) if isinstance(value, tuple) else (int(value),)
 
 
-def number(op: str, name: str, value: AttrValue) -> float:
-    """An attribute as a float; one element of a tuple stands for itself. GraphError for anything else."""
-    if isinstance(value, tuple) and len(value) == 1:
-        value = value[0]
-    if isinstance(value, tuple | str):
-        raise GraphError(f"{op}: {name}={value!r} is not one number")
-    return float(value)
+def held_in(op: str, name: str, number: AttrValue, dtype: DType) -> float:
+    """The number, if ``dtype`` can hold it: integers and bools exactly, floats within their range (they round).
+    GraphError otherwise."""
+    assert isinstance(number, int | float)
+    value = float(number)
+    if dtype.is_float:
+        holder = np.dtype(np.float32) if dtype is DType.BF16 else dtype.numpy  # bf16 has the range of f32
+        with np.errstate(over="ignore"):
+            held = not math.isfinite(value) or bool(np.isfinite(np.asarray(value).astype(holder)))
+    else:
+        info = np.iinfo(dtype.numpy.name) if dtype is not DType.BOOL else None
+        low, high = (int(info.min), int(info.max)) if info else (0, 1)
+        held = value.is_integer() and low <= int(value) <= high
+    if not held:
+        raise GraphError(f"{op}: {name} is {value}, which {dtype} cannot hold")
+    return value
 
 
 def axis_of(op: str, axis: AttrValue, rank: int, *, after_last: bool = False) -> int:
@@ -105,8 +114,3 @@ def broadcast_strides(shape: Shape, out: Shape) -> tuple[int, ...]:
     return (0,) * lead + tuple(
         0 if d == 1 and out[lead + i] != 1 else s for i, (d, s) in enumerate(zip(shape, own, strict=True))
     )
-
-
-def read_size(call: Call) -> int:
-    """Elements of all operands and outputs together: the traffic of an op that touches each once."""
-    return sum(s.size for s in (*call.operands.values(), *call.outputs.values()) if s is not None)

@@ -1,1 +1,1 @@
-"""From a graph to commands, without Vulkan: specialize, passes, routes, memory, hazards, one plain-data `Plan`."""
+"""From a graph to commands, without Vulkan: binding, passes, routes, memory, hazards, one plain-data `Plan`."""

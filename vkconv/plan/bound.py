@@ -4,6 +4,7 @@ What remains is a `BoundGraph`: calls with static specs and canonical attributes
 """
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -24,7 +25,7 @@ FOLD_LIMIT_BYTES = 64 << 20
 
 @dataclasses.dataclass(frozen=True)
 class BoundNode:
-    """One call of a bound graph and the values it reads (by operand) and writes (by output)."""
+    """One call of a bound graph and the values it reads (by operand) and writes (by output, every one of them)."""
 
     name: str
     call: Call
@@ -124,18 +125,25 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
     constants: dict[str, Array] = {}
     for name, array in graph.constants.items():
         constants[name] = array
-        specs[name] = TensorSpec(tuple(array.shape), DType.of(array.dtype))
+        try:
+            specs[name] = TensorSpec(tuple(array.shape), DType.of(array.dtype))
+        except GraphError as error:
+            raise GraphError(f"graph {graph.name!r}, constant {name!r}: {error}") from None
     nodes: list[BoundNode] = []
+    taken = {*specs, *(value for node in graph.nodes for value in node.outputs)}
     left_bytes = FOLD_LIMIT_BYTES + 16 * sum(array.nbytes for array in constants.values())
     for node in graph.nodes:
         op = ops[node.op]
         try:
-            bound = _bind_node(node, op, specs, constants)
+            bound = _bind_node(node, op, specs, constants, taken)
         except GraphError as error:
             raise GraphError(f"graph {graph.name!r}, {node}: {error}") from None
         for output, value in bound.writes.items():
             specs[value] = bound.call.outputs[output]
-        folded = _fold(bound, op, constants, left_bytes)
+        try:
+            folded = _fold(bound, op, constants, left_bytes)
+        except (GraphError, IndexError, ValueError) as error:  # the last two: values that a reference refuses
+            raise GraphError(f"graph {graph.name!r}, {node}: cannot be computed from its constants: {error}") from None
         if folded is not None:
             constants.update(folded)
             left_bytes -= 0 if op.alias else sum(array.nbytes for array in folded.values())
@@ -171,7 +179,9 @@ def _operand_names(op: Op, count: int) -> Iterator[tuple[str, bool]]:
         yield operand.name, operand.host
 
 
-def _bind_node(node: Node, op: Op, specs: Mapping[str, TensorSpec], constants: Mapping[str, Array]) -> BoundNode:
+def _bind_node(
+    node: Node, op: Op, specs: Mapping[str, TensorSpec], constants: Mapping[str, Array], taken: set[str]
+) -> BoundNode:
     names = list(_operand_names(op, len(node.inputs)))
     if len(node.inputs) > len(names):
         raise GraphError(f"{op.name} takes {len(names)} inputs, this node has {len(node.inputs)}")
@@ -184,7 +194,9 @@ def _bind_node(node: Node, op: Op, specs: Mapping[str, TensorSpec], constants: M
         if not host:
             operands[name] = specs[value]
             reads[name] = value
-        elif name not in attrs:
+        else:
+            if name in attrs:
+                raise GraphError(f"its {name} comes twice, as an attribute and from {value!r}; keep one of them")
             if value not in constants:
                 raise GraphError(
                     f"its {name} comes from {value!r}, which depends on the values of an input; "
@@ -192,10 +204,19 @@ def _bind_node(node: Node, op: Op, specs: Mapping[str, TensorSpec], constants: M
                 )
             attrs[name] = _attr_of(constants[value])
     call = op.call(operands, attrs)
-    outputs = [(name, value) for name, value in zip(call.outputs, node.outputs, strict=False) if value]
     if len(node.outputs) > len(call.outputs):
         raise GraphError(f"{op.name} makes {len(call.outputs)} outputs here, the node names {len(node.outputs)}")
-    return BoundNode(node.name, call, reads, dict(outputs))
+    # A kernel writes every output, so that those which nothing reads need a place too.
+    named = itertools.zip_longest(call.outputs, node.outputs, fillvalue="")
+    writes = {name: value or _fresh(f"{node.name}/{name}", taken) for name, value in named}
+    return BoundNode(node.name, call, reads, writes)
+
+
+def _fresh(stem: str, taken: set[str]) -> str:
+    """A value name that the graph does not have, which is taken then."""
+    name = next(n for i in itertools.count() for n in [f"{stem}_{i}" if i else stem] if n not in taken)
+    taken.add(name)
+    return name
 
 
 def _attr_of(array: Array) -> AttrValue:

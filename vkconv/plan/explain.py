@@ -1,5 +1,6 @@
 """Why a plan is as it is: routes of a whole graph, or every route of one call, as tables and as JSON data."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,13 +11,19 @@ from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
 from vkconv.plan.commands import Barrier
-from vkconv.plan.limits import check_dispatch
 from vkconv.plan.model import Memory, Plan
-from vkconv.plan.planner import Options, choose_route
-from vkconv.route import Call, Choice, Verdict
+from vkconv.plan.planner import Options, plan
+from vkconv.plan.single import graph_of_shapes
+from vkconv.route import Call, Choice, Verdict, judge
+from vkconv.shader import Program
 from vkconv.table import Column, Table
 
 _BY = {"rule": "first whose needs hold", "forced": "forced", "last resort": "no preferred one can"}
+_NO_ROUTE = {
+    "alias": "nothing runs: the output is the input's bytes",
+    "empty": "nothing runs: no output has an element",
+    "constant": "nothing runs: it is computed when the graph is planned",
+}
 _ALTERNATIVES = 3  # of what a measured table knows of a call
 
 
@@ -60,15 +67,18 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
     """Every route of one call on a device: taken or not, its parameters, the need that refused it with its actual
     value, source.
 
-    Returns the table for people and the same as JSON data, whose key ``route`` is the route that runs. Raises
-    RouteError or UsageError as `choose_route` does, LimitError when the chosen program breaks a limit.
+    Returns the table for people and the same as JSON data, whose key ``route`` is the route that runs, or ``alias``,
+    ``empty`` or ``constant`` where none does (then ``by`` is null). Plans the graph that is this call alone, and
+    raises what `vkconv.plan.planner.plan` raises.
     """
     text = format_call(call, OPS)
-    choice = choose_route(call, "call", device, options or Options())
-    program = choice.route.build(call, device, choice.params)
-    for dispatch in (*program.prepack, *program.steps):
-        check_dispatch(text, dispatch, device)
-    legal = {v.route.name: v.route.params(call, device) for v in choice.verdicts if v.allowed}
+    options = dataclasses.replace(options or Options(), passes=False)
+    nodes = plan(graph_of_shapes(call), device, options).plan.nodes
+    route = nodes[0].route if nodes else "constant"
+    choice = nodes[0].choice if nodes else None
+    program = choice.route.build(call, device, choice.params) if choice else Program(())
+    verdicts = choice.verdicts if choice else [judge(r, call, device) for r in OPS[call.op].routes]
+    legal = {v.route.name: v.route.params(call, device) for v in verdicts if v.allowed}
     rows = [
         (
             v.route.name,
@@ -79,7 +89,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
             v.route.why,
             v.route.source,
         )
-        for v in choice.verdicts
+        for v in verdicts
     ]
     columns = (
         Column("route"),
@@ -90,15 +100,16 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         Column("why"),
         Column("source"),
     )
-    table = Table(f"{text} on {device.name}: {choice} ({_by(choice, _BY)})", columns, rows)
+    taken = f"{choice} ({_by(choice, _BY)})" if choice else f"{route} ({_NO_ROUTE[route]})"
+    table = Table(f"{text} on {device.name}: {taken}", columns, rows)
     data = {
         "schema": "vkconv.explain/1",
         "call": text,
         "device": device.name,
-        "route": choice.route.name,
-        "params": dict(choice.params),
-        "by": choice.by,
-        "measured": _measured(choice),
+        "route": route,
+        "params": dict(choice.params) if choice else {},
+        "by": choice.by if choice else None,
+        "measured": _measured(choice) if choice else [],
         "dispatches": len(program.steps),
         "prepack_dispatches": len(program.prepack),
         "packed_bytes": sum(program.packed.values()),
@@ -114,7 +125,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
                 "why": v.route.why,
                 "source": v.route.source,
             }
-            for v in choice.verdicts
+            for v in verdicts
         ],
     }
     return table, data
@@ -169,8 +180,8 @@ def _measured(choice: Choice) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(candidate) for candidate in choice.measured]
 
 
-def _state(verdict: Verdict, choice: Choice) -> str:
-    if verdict.route is choice.route:
+def _state(verdict: Verdict, choice: Choice | None) -> str:
+    if choice and verdict.route is choice.route:
         return "yes"
     return "could" if verdict.allowed else "no"
 

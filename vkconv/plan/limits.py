@@ -7,7 +7,7 @@ from vkconv.core import LimitError, bytes_str
 from vkconv.device import Device
 from vkconv.plan.commands import Launch
 from vkconv.plan.model import Memory
-from vkconv.shader import Dispatch
+from vkconv.shader import Dispatch, word_bits
 
 _AXES = "xyz"
 
@@ -15,11 +15,12 @@ _AXES = "xyz"
 def check_dispatch(where: str, dispatch: Dispatch, device: Device) -> None:
     """Raise LimitError when a dispatch exceeds a limit of the device; ``where`` names the node and its call."""
     for word in (*dispatch.push, *dispatch.spec):
-        if not isinstance(word, float) and not -(1 << 31) <= word < 1 << 32:
+        try:
+            word_bits(word)
+        except ValueError as error:
             raise LimitError(
-                f"{where}: {dispatch.shader.key} needs the number {word}, and shaders take 32 bits, {-(1 << 31)} to "
-                f"{(1 << 32) - 1}; use smaller shapes and attributes"
-            )
+                f"{where}: {dispatch.shader.key} needs {error}; use smaller shapes and attributes"
+            ) from None
     for limit, value, most in _dispatch_limits(dispatch, device):
         if value > most:
             raise LimitError(

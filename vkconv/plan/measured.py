@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from vkconv.core import ModelError, UsageError, VkconvWarning, atomic_write, cache_dir
+from vkconv.core import ModelError, UsageError, VkconvWarning, atomic_write, cache_dir, expand_user
 from vkconv.device import Device
 from vkconv.route import Candidate
 
@@ -97,7 +97,7 @@ def measured_path(device: Device) -> Path | None:
     own; None where there is none."""
     named = os.environ.get(VARIABLE, "")
     if named:
-        return None if named == "off" else Path(named).expanduser()
+        return None if named == "off" else expand_user(named, VARIABLE)
     path = table_path(device)
     return path if path.exists() else None
 

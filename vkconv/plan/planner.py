@@ -115,7 +115,7 @@ def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:
         names = [r.name for r in OPS[op].routes]
         if route not in names:
             raise UsageError(
-                f"route {key}={route}: {op} has no route {route!r}{did_you_mean(route, names)}; "
+                f"route {key}={route}: {op} has no route {route!r}{did_you_mean(str(route), names)}; "
                 f"it has {', '.join(names)}"
             )
 
@@ -123,7 +123,9 @@ def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:
 def _check_params(params: Mapping[str, Params], bound: BoundGraph) -> None:
     """UsageError for parameters whose op, route or node does not exist."""
     nodes = [f"node:{n.name}" for n in bound.nodes]
-    for key in params:
+    for key, given in params.items():
+        if not isinstance(given, Mapping):
+            raise UsageError(f"param {key}: {given!r} maps no names to values; write {{'name': value}}")
         op, _, route = key.partition(":")
         if key in nodes:
             continue

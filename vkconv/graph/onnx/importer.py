@@ -5,6 +5,7 @@ import heapq
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -52,7 +53,7 @@ def _convert(model: onnx.ModelProto, path: Path) -> Graph:
         raise UnsupportedError(_report(path, [Problem("opset", "default domain", reason)]))
     results = tuple(output.name for output in graph.output)
     builder = Builder(
-        types=infer_types(model),
+        infer=partial(infer_types, model),
         consumed=frozenset(name for node in nodes for name in node.input) | frozenset(results),
         results=frozenset(results),
         taken={name for node in nodes for name in node.output} | {i.name for i in graph.input},

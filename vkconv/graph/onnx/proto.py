@@ -2,16 +2,18 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx.inliner
 import onnx.numpy_helper
-import onnx.shape_inference
 
-from vkconv.core import Array, DType, ModelError, bytes_str
+from vkconv.core import Array, DType, ModelError, bytes_str, not_a_file
+from vkconv.graph.onnx import worker
 
 DTYPES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: DType.F32,
@@ -26,8 +28,8 @@ DTYPES: dict[int, DType] = {
 
 # Shape inference needs the values of shape-like constants only; larger ones travel as their type.
 _SMALL_ELEMENTS = 64
-# No model has tensors of more dimensions; a damaged one may say so.
-_MAX_RANK = 64
+# Large models take seconds.
+_TIMEOUT_S: float = 60
 
 
 class RefusedError(Exception):
@@ -55,10 +57,8 @@ class ValueType:
 def read_model(path: Path) -> onnx.ModelProto:
     """The parsed model, its local functions inlined, external data still outside. Raises ModelError."""
     again = "export or download the model again"
-    if not path.exists():
-        raise ModelError(f"{path}: there is no such file; check the path")
-    if not path.is_file():
-        raise ModelError(f"{path}: is a directory or device, not a file; name the .onnx file itself")
+    if problem := not_a_file(path):
+        raise ModelError(f"{path}: {problem}")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -76,8 +76,8 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: holds no ONNX graph with outputs ({bytes_str(len(data))} read); {again}")
     if model.functions:
         try:
-            model = onnx.inliner.inline_local_functions(model)
-        except Exception as error:  # a C++ binding: what it raises for a malformed model is not specified
+            return run_apart("inline", model)
+        except ModelError as error:
             raise ModelError(f"{path}: the model's local functions cannot be inlined ({error}); {again}") from None
     return model
 
@@ -134,14 +134,23 @@ def _read_external(tensor: onnx.TensorProto, folder: Path, dtype: DType, shape: 
         raise ModelError(
             f"{what}: its external data {location!r} lies outside the model's folder {folder}; move it there"
         )
-    if not file.is_file():
-        raise ModelError(f"{what}: its external data file {file} is missing; put it beside the model")
+    if problem := not_a_file(file):
+        raise ModelError(f"{what}: its external data file {file}: {problem}; it belongs beside the model")
     nbytes = math.prod(shape) * dtype.nbytes
     try:
         offset = int(entries.get("offset", "0"))
         length = int(entries.get("length", str(nbytes)))
     except ValueError:
         raise ModelError(f"{what}: external data offset or length is not a number ({entries})") from None
+    try:
+        return _map_external(file, offset, length, nbytes, dtype, shape, what)
+    except OSError as error:
+        raise ModelError(f"{what}: its external data file {file} cannot be read ({error.strerror})") from None
+
+
+def _map_external(
+    file: Path, offset: int, length: int, nbytes: int, dtype: DType, shape: tuple[int, ...], what: str
+) -> Array:
     size = file.stat().st_size
     if length != nbytes:
         raise ModelError(f"{what}: {length} external bytes declared, shape {shape} of {dtype} needs {nbytes}")
@@ -179,12 +188,15 @@ def read_attribute(attribute: onnx.AttributeProto, folder: Path, what: str) -> A
 def infer_types(model: onnx.ModelProto) -> dict[str, ValueType]:
     """Ranks and element types of as many values as ONNX's own shape inference can tell.
 
-    The model's own ``value_info`` is not believed, and large constants go in as types, not values.
+    The model's own ``value_info`` is not believed, and large constants go in as types, not values. Raises
+    ModelError where inference neither ends nor fails, as happens with damaged models.
     """
     slim = onnx.ModelProto(ir_version=max(8, model.ir_version), opset_import=model.opset_import)
     slim.graph.name = "types"
     initializers = {t.name for t in model.graph.initializer}
     slim.graph.input.extend(i for i in model.graph.input if i.name not in initializers)
+    for dim in (d for i in slim.graph.input for d in i.type.tensor_type.shape.dim if d.dim_value < 0):
+        dim.Clear()  # some exporters write -1 for an open dimension, and ONNX aborts where a node slices it
     for tensor in model.graph.initializer:
         if _is_small(tensor):
             slim.graph.initializer.append(tensor)
@@ -198,46 +210,38 @@ def infer_types(model: onnx.ModelProto) -> dict[str, ValueType]:
             slim.graph.node.append(node)
     for output in model.graph.output:
         slim.graph.output.add().name = output.name
-    graph = slim.graph
-    try:
-        while True:
-            graph = onnx.shape_inference.infer_shapes(slim, data_prop=True).graph
-            if not _add_computed_shapes(slim.graph, graph):
-                break
-    except Exception:  # a C++ binding that raises several types; without it fewer ranks are known, no more
-        graph = slim.graph
-    known = {info.name: _value_type(info) for info in _infos(graph)}
+    graph = run_apart("infer", slim).graph
+    known = {info.name: _value_type(info) for info in worker.value_infos(graph)}
     known |= {t.name: ValueType(len(t.dims), DTYPES.get(t.data_type)) for t in graph.initializer}
     return known
 
 
-def _add_computed_shapes(slim: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
-    """Write down the ranks that follow from the length of a computed shape, which ONNX leaves open.
+def run_apart(task: worker.Task, model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model after a task of `vkconv.graph.onnx.worker`, in a process of its own (about 0.3 s): ONNX's C++ code
+    ends the process, or never ends, for some damaged models.
 
-    Returns whether there was one, so that inference can go on from it.
+    Raises ModelError saying how the task failed.
     """
-    infos = {info.name: info.type.tensor_type for info in _infos(inferred)}
-    told = {info.name for info in slim.value_info}
-    added = False
-    for node in slim.node:
-        position = {"Reshape": 1, "ConstantOfShape": 0}.get(node.op_type)
-        if position is None or len(node.input) <= position or not node.output:
-            continue
-        output, shape = infos.get(node.output[0]), infos.get(node.input[position])
-        if output is None or output.HasField("shape") or shape is None or node.output[0] in told:
-            continue
-        dims = shape.shape.dim
-        rank = dims[0].dim_value if len(dims) == 1 else 0
-        if 0 < rank <= _MAX_RANK:
-            slim.value_info.append(onnx.helper.make_tensor_value_info(node.output[0], output.elem_type, [None] * rank))
-            added = True
-    return added
-
-
-def _infos(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
-    yield from graph.value_info
-    yield from graph.output
-    yield from graph.input
+    # The path of imports may have been made by hand; the file is named, so that nothing of vkconv is imported.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-P", worker.__file__, task]
+    try:
+        done = subprocess.run(
+            command, input=model.SerializeToString(), capture_output=True, timeout=_TIMEOUT_S, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise ModelError(f"onnx did not finish to {task} it within {_TIMEOUT_S} s; the file may be damaged") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"no process could be started to {task} it ({error})") from None
+    if done.returncode == worker.REFUSED:
+        raise ModelError(done.stderr.decode("utf-8", "replace").strip())
+    if done.returncode:
+        last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        how = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}, {last}"
+        raise ModelError(f"onnx broke down when asked to {task} it ({how}); the file may be damaged")
+    result = onnx.ModelProto()
+    result.ParseFromString(done.stdout)
+    return result
 
 
 def _value_type(info: onnx.ValueInfoProto) -> ValueType:

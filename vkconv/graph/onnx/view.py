@@ -1,7 +1,8 @@
 """What an import rule sees: one ONNX node with typed access to its parts, and ways to emit vkconv nodes."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ _Kind = TypeVar("_Kind", bound=AttrData)
 class Builder:
     """The graph while it grows: nodes, constants, names taken, and what is known of each value."""
 
-    types: Mapping[str, ValueType]
+    infer: Callable[[], Mapping[str, ValueType]]
     consumed: frozenset[str]  # values that a node or the graph's outputs read
     results: frozenset[str]  # the graph's outputs
     taken: set[str]
@@ -27,6 +28,11 @@ class Builder:
     # Identity of a constant is the constant itself: exporters share weights that way.
     alias: dict[str, str] = dataclasses.field(default_factory=dict)
     node_names: set[str] = dataclasses.field(default_factory=set)
+
+    @cached_property
+    def types(self) -> Mapping[str, ValueType]:
+        """Types of values by name, inferred when a rule first asks: most models get by without."""
+        return self.infer()
 
     def fresh(self, stem: str) -> str:
         """A value name that nothing in the model uses."""

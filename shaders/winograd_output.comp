@@ -1,0 +1,50 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "activation.glsl"
+#include "winograd.glsl"
+
+// One channel of one tile of outputs per invocation, M on a side, from the T x T sums p[T * T][c_out][count]; see
+// winograd_input.comp for the tiles. Bias and activation are applied here.
+layout(constant_id = 4) const uint ACT = 0;
+layout(constant_id = 5) const bool HAS_BIAS = false;
+
+layout(push_constant) uniform Push {
+    int c_out, oh, ow;
+    int tiles_y, tiles_x;
+    int first, count;
+    float act_a, act_b;
+};
+
+layout(set = 0, binding = 0) readonly restrict buffer P { ELEM p[]; };
+layout(set = 0, binding = 1) readonly restrict buffer B { ELEM bias[]; };
+layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+
+void main() {
+    int index = int(flat_index());
+    if (index >= c_out * count) return;
+    int co = index / count;
+    int tile = first + index % count;
+    int image = tile / (tiles_y * tiles_x);
+    int oy0 = tile / tiles_x % tiles_y * M;
+    int ox0 = tile % tiles_x * M;
+    int plane = (image * c_out + co) * oh * ow;
+    float offset = HAS_BIAS ? TO_F32(bias[co]) : 0.0;
+
+    float d[T][6];
+    [[unroll]] for (int i = 0; i < T; i++) {
+        [[unroll]] for (int j = 0; j < T; j++) d[i][j] = TO_F32(p[(i * T + j) * c_out * count + index]);
+        transform_output(d[i]);
+    }
+    [[unroll]] for (int j = 0; j < M; j++) {
+        float column[6];
+        [[unroll]] for (int i = 0; i < T; i++) column[i] = d[i][j];
+        transform_output(column);
+        [[unroll]] for (int i = 0; i < M; i++) {
+            if (oy0 + i < oh && ox0 + j < ow) {
+                float value = activate(ACT, column[i] + offset, act_a, act_b);
+                y[plane + (oy0 + i) * ow + ox0 + j] = FROM_F32(value);
+            }
+        }
+    }
+}

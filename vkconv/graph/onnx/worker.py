@@ -1,0 +1,88 @@
+"""What onnx computes in C++, as a program: ``python worker.py TASK``, with a model on standard input and output.
+
+It runs in a process of its own, because ONNX aborts on some damaged models and never ends on others. Imports nothing of
+vkconv. Exit code `REFUSED` with a reason on standard error where onnx raises.
+"""
+
+import contextlib
+import resource
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+import onnx
+import onnx.inliner
+import onnx.shape_inference
+
+Task = Literal["infer", "inline"]
+
+REFUSED = 3
+# No model has tensors of more dimensions; a damaged one may say so.
+_MAX_RANK = 64
+# Functions that call themselves are inlined until memory ends.
+_MEMORY_BYTES = 8 << 30
+
+
+def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the types that shape inference can tell; as it was where inference raises."""
+    inferred = model
+    # It raises several types, and without it fewer ranks are known, no more.
+    with contextlib.suppress(Exception):
+        while True:
+            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+            if not _add_computed_shapes(model.graph, inferred.graph):
+                break
+    return inferred
+
+
+def _add_computed_shapes(slim: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
+    """Write down the ranks that follow from the length of a computed shape, which ONNX leaves open.
+
+    Returns whether there was one, so that inference can go on from it.
+    """
+    infos = {info.name: info.type.tensor_type for info in value_infos(inferred)}
+    told = {info.name for info in slim.value_info}
+    added = False
+    for node in slim.node:
+        position = {"Reshape": 1, "ConstantOfShape": 0}.get(node.op_type)
+        if position is None or len(node.input) <= position or not node.output:
+            continue
+        output, shape = infos.get(node.output[0]), infos.get(node.input[position])
+        if output is None or output.HasField("shape") or shape is None or node.output[0] in told:
+            continue
+        dims = shape.shape.dim
+        rank = dims[0].dim_value if len(dims) == 1 else 0
+        if 0 < rank <= _MAX_RANK:
+            slim.value_info.append(onnx.helper.make_tensor_value_info(node.output[0], output.elem_type, [None] * rank))
+            added = True
+    return added
+
+
+def value_infos(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
+    """What a graph says of the types of its values."""
+    yield from graph.value_info
+    yield from graph.output
+    yield from graph.input
+
+
+TASKS: Mapping[Task, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
+    "infer": infer,
+    "inline": onnx.inliner.inline_local_functions,
+}
+
+
+def _main(task: Task) -> int:
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, resource.RLIM_INFINITY))
+    model = onnx.ModelProto()
+    model.ParseFromString(sys.stdin.buffer.read())
+    try:
+        result = TASKS[task](model)
+    except Exception as error:  # what the C++ binding raises for a malformed model is not specified
+        print(error, file=sys.stderr)
+        return REFUSED
+    sys.stdout.buffer.write(result.SerializeToString())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1]))  # type: ignore[arg-type]

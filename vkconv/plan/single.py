@@ -1,0 +1,47 @@
+"""Single calls as graphs: the smallest graph around a call, and the options that keep it as it is written."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from vkconv.core import Array, DType
+from vkconv.graph.ir import Graph, Node
+from vkconv.plan.planner import Options
+from vkconv.route import Call, Params
+
+# Operands that are weights where a model has the op.
+WEIGHTS = ("w", "b", "bias")
+
+
+def call_graph(call: Call, constants: Mapping[str, Array] | None = None) -> Graph:
+    """A graph of one node named ``call``; operands in ``constants`` are constants, the others inputs."""
+    constants = constants or {}
+    present = {name: spec for name, spec in call.operands.items() if spec is not None}
+    node = Node(
+        "call", call.op, tuple(n if n in present else "" for n in call.operands), tuple(call.outputs), dict(call.attrs)
+    )
+    inputs = {name: spec for name, spec in present.items() if name not in constants}
+    return Graph(inputs, tuple(call.outputs), (node,), dict(constants), call.op)
+
+
+def graph_of_shapes(call: Call) -> Graph:
+    """A `call_graph` to plan before there are arrays: its weights are constants, zeros that take no memory."""
+    zeros = {
+        name: np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.dims)
+        for name, spec in call.operands.items()
+        if spec is not None and spec.dtype is not DType.BF16  # which no array can hold
+    }
+    return call_graph(call, held_constant(zeros))
+
+
+def held_constant(arrays: Mapping[str, Array], names: tuple[str, ...] = WEIGHTS) -> dict[str, Array]:
+    """The operands to hold constant: those in ``names``, but none where that leaves nothing to compute from."""
+    held = {name: arrays[name] for name in names if name in arrays}
+    return {} if len(held) == len(arrays) else held
+
+
+def forcing(route: str | None, params: Params | None = None) -> Options:
+    """Options for a `call_graph`: this route with these parameters, and no passes, so that it runs as it is written."""
+    return Options(
+        routes={"node:call": route} if route else {}, params={"node:call": params} if params else {}, passes=False
+    )
