@@ -249,7 +249,7 @@ ENTRIES = [
     ("texts", "conv", "product"),
     [
         ([], [None], [None]),
-        (["all"], ["depthwise", "pointwise", "direct_tile", "direct"], ["shared", "register"]),
+        (["all"], [route.name for route in OPS["conv2d"].routes], ["shared", "register"]),
         (["direct"], ["direct"], ["direct"]),
         (["direct,direct_tile"], ["direct", "direct_tile"], ["direct", "direct_tile"]),
         (["conv2d=direct", "matmul=shared"], ["direct"], ["shared"]),

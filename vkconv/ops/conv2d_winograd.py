@@ -16,7 +16,7 @@ from vkconv.ops.base import Attrs, linear_groups
 from vkconv.ops.conv2d_parts import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1
 from vkconv.ops.needs import F32
 from vkconv.ops.packing import Packing
-from vkconv.route import Call, Params, Route
+from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, read, write
 
 INPUT, WEIGHTS, OUTPUT = Shader("winograd_input"), Shader("winograd_weights"), Shader("winograd_output")
@@ -32,9 +32,9 @@ _LOCAL: Mapping[str, int] = {"cpu": 8}
 _GPU_LOCAL = 128
 
 
-# The rounding error of m = 4 grows with the transforms, not with the sum: with few channels it is more than a direct sum
-# may have. Largest error over the allowed one, lavapipe, 30x31: 3 channels 1.3, 16 0.6, 37 0.18, 512 0.05; m = 2 at
-# most 0.15.
+# The rounding error of m = 4 grows with the transforms, not with the sum: with few channels it is more than a direct
+# sum may have. Largest error over the allowed one, lavapipe, 30x31: 3 channels 1.3, 16 0.6, 37 0.18, 512 0.05; m = 2
+# at most 0.15.
 _LEAST_CHANNELS = 32
 
 
@@ -65,8 +65,9 @@ def _products(call: Call, m: int, count: int) -> Call:
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    mib = _SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB)
     m = 4 if _long(call) else 2
+    by_passes = {_chunk(call, m, mib): mib for mib in reversed(_SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB))}
+    mib = tuple(reversed(by_passes.values()))
     product = _products(call, m, _chunk(call, m, mib[0]))
     route, _ = _PRODUCTS.get(device.kind, _GPU_PRODUCTS)
     inner = dict(route.params(product, device))
@@ -137,12 +138,28 @@ def _pass(call: Call, device: Device, m: int, first: int, count: int, inner: Par
     return prepare, product, finish
 
 
+MANY_CHANNELS = Need(
+    f"{_LEAST_CHANNELS} channels in and out",
+    lambda call, device: min(call.shape("x")[1], call.shape("y")[1]) >= _LEAST_CHANNELS,
+    lambda call, device: f"{call.shape('x')[1]} in, {call.shape('y')[1]} out",
+)
+# The products have a column for each tile and read four times the weights: with few tiles they do not pay. lavapipe,
+# ms, winograd and direct_tile: 512x7x7 (4 tiles) 95 and 20, 32x14x14 (16) 0.64 and 0.43, 256x14x14 17.6 and 20.7,
+# 64x28x28 (49) 2.4 and 5.2.
+_LEAST_TILES = 32
+MANY_TILES = Need(
+    f"{_LEAST_TILES} tiles of 4x4 outputs",
+    lambda call, device: _extents(call, 4)[2] >= _LEAST_TILES,
+    lambda call, device: f"{_extents(call, 4)[2]} tiles",
+)
+
 WINOGRAD = Route(
     "winograd",
     _build,
     (INPUT, WEIGHTS, OUTPUT, *conv2d_gemm.IMPLICIT_GEMM.shaders, *conv2d_routes.POINTWISE_ROUTE.shaders),
     why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles",
     must=(F32, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION),
+    prefer=(MANY_CHANNELS, MANY_TILES),
     params=_params,
     source="Lavin and Gray 2015, arXiv:1509.09308",
 )
