@@ -30,7 +30,8 @@ void main() {
 
     int first = co / out_group * in_group;
     float acc = 0.0;
-    for (int ci = first; ci < first + in_group; ci++) {
+    int last = ONLY_EMPTY ? first : first + in_group;
+    for (int ci = first; ci < last; ci++) {
         int tap_plane = (ci * out_group + co % out_group) * kh;
         int x_plane = (image * c_in + ci) * h;
         for (int j = rows.begin; j < rows.end; j++) {

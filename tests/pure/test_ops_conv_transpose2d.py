@@ -10,7 +10,7 @@ from vkconv.core import GraphError
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
-from vkconv.ops.conv_transpose2d_routes import Axis
+from vkconv.ops.conv_transpose2d_phases import Axis
 from vkconv.route import choose
 
 OPS = {"conv_transpose2d": CONV_TRANSPOSE2D, "conv2d": CONV2D}

@@ -1,4 +1,4 @@
-"""The routes of conv_transpose2d, and how its outputs split into phases that the same taps reach."""
+"""The routes of conv_transpose2d: how each lays out its work, what it needs, and tile sizes as data."""
 
 import dataclasses
 import math
@@ -8,6 +8,8 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.conv2d_parts import binds, constants, push
+from vkconv.ops.conv_transpose2d_gemm import TRANSPOSED_GEMM
+from vkconv.ops.conv_transpose2d_phases import Axis, axes, reaching
 from vkconv.ops.needs import F32
 from vkconv.ops.packing import PACK_TILES, Packing, Sizes
 from vkconv.ops.strided import local_params
@@ -33,62 +35,10 @@ DIRECT = Shader("conv_transpose2d_direct")
 TILE = Shader("conv_transpose2d_tile")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis (0: h, 1: w) of a call: outputs ``stride`` apart take taps ``tap_step`` apart, and from one such tap to
-    the next inputs ``step`` apart (shaders/conv_transpose2d_tile.comp)."""
-
-    outputs: int
-    kernel: int
-    stride: int
-    dilation: int
-
-    @property
-    def gcd(self) -> int:
-        return math.gcd(self.stride, self.dilation)
-
-    @property
-    def tap_step(self) -> int:
-        return self.stride // self.gcd
-
-    @property
-    def step(self) -> int:
-        return self.dilation // self.gcd
-
-    @property
-    def inverse(self) -> int:
-        """What ``step`` times this leaves 1 of, modulo ``tap_step``."""
-        return pow(self.step, -1, self.tap_step) if self.tap_step > 1 else 0
-
-    @property
-    def most_taps(self) -> int:
-        """Taps of the phase that has most of them."""
-        return ceil_div(self.kernel, self.tap_step)
-
-    @property
-    def phases(self) -> tuple[tuple[int, int, int], ...]:
-        """Phases that have taps, those with as many of them together: (taps, first phase, number of phases)."""
-        rest = self.kernel % self.tap_step
-        runs = (self.most_taps, 0, rest or self.tap_step), (self.kernel // self.tap_step, rest, self.tap_step - rest)
-        return tuple(run for run in runs[: 2 if rest else 1] if run[0])
-
-    @property
-    def full(self) -> bool:
-        """Whether a tap reaches every phase."""
-        return self.gcd == 1 and self.kernel >= self.stride
-
-
-def axes(call: Call) -> tuple[Axis, Axis]:
-    """Both axes of a call, h before w."""
-    lists = (call.shape("y")[2:], call.shape("w")[2:], call["stride"], call["dilation"])
-    h, w = (Axis(*values) for values in zip(*lists, strict=True))
-    return h, w
-
-
 def _direct(call: Call, device: Device, local: int, only_empty: bool = False) -> Dispatch:
     h, w = axes(call)
     groups = linear_groups(math.prod(call.shape("y")), local, device)
-    spec = (*constants(call), *call["stride"], *call["dilation"], h.gcd, w.gcd, h.inverse, w.inverse, only_empty)
+    spec = (*constants(call), *reaching(h, w), only_empty)
     in_group = call.shape("w")[0] // call["groups"]
     iterations = in_group * (1 + h.most_taps * (1 + w.most_taps))
     return Dispatch(
@@ -168,6 +118,7 @@ SHORT_SPAN = Need(
 )
 
 ROUTES: tuple[Route, ...] = (
+    TRANSPOSED_GEMM,
     Route(
         "transposed_tile",
         _build_tile,
