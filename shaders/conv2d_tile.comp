@@ -3,8 +3,8 @@
 #include "common.glsl"
 #include "conv2d.glsl"
 
-// Sliding window for groups == 1: each invocation makes CO output channels x PX neighbouring output columns. The
-// SPAN inputs of a row are loaded once for all taps and channels; weight is packed [c_out / CO][c_in][kh][kw][CO]
+// Sliding window: each invocation makes CO output channels of a group x PX neighbouring output columns. The SPAN
+// inputs of a row are loaded once for all taps and channels; weight is packed [group][c_out / CO][c_in][kh][kw][CO]
 // (pack_tiles.comp) and its address is the same in every lane.
 layout(constant_id = 5) const int CO = 8;
 layout(constant_id = 6) const int PX = 8;
@@ -18,12 +18,15 @@ void main() {
     int columns = (ow + PX - 1) / PX;
     int local = int(gl_WorkGroupSize.x);
     int blocks = (oh * columns + local - 1) / local;
-    int co_tiles = (c_out + CO - 1) / CO;
-    int group = int(flat_group());
-    if (group >= n * co_tiles * blocks) return;
-    int block = group % blocks;
-    int co_tile = group / blocks % co_tiles;
-    int image = group / blocks / co_tiles;
+    int out_group = c_out / groups;
+    int in_group = c_in / groups;
+    int co_tiles = (out_group + CO - 1) / CO;
+    int index = int(flat_group());
+    if (index >= n * groups * co_tiles * blocks) return;
+    int block = index % blocks;
+    int tile = index / blocks % (groups * co_tiles);
+    int image = index / blocks / (groups * co_tiles);
+    int group = tile / co_tiles;
 
     int unit = block * local + int(gl_LocalInvocationID.x);
     bool inside = unit < oh * columns;
@@ -34,12 +37,13 @@ void main() {
 
     float acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
-    int tap = co_tile * c_in * kh * KW * CO;
-    for (int ci = 0; ci < c_in; ci++) {
+    int tap = tile * in_group * kh * KW * CO;
+    int plane = image * c_in + group * in_group;
+    for (int ci = 0; ci < in_group; ci++) {
         for (int ky = 0; ky < kh; ky++) {
             int iy = iy0 + ky * dh;
             bool row_inside = inside && iy >= 0 && iy < h;
-            int row = ((image * c_in + ci) * h + iy) * w + ix0;
+            int row = ((plane + ci) * h + iy) * w + ix0;
             float v[SPAN];
             [[unroll]] for (int i = 0; i < SPAN; i++) {
                 bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
@@ -56,8 +60,9 @@ void main() {
     }
     if (!inside) return;
     [[unroll]] for (int c = 0; c < CO; c++) {
-        int co = co_tile * CO + c;
-        if (co < c_out) {
+        int co = tile % co_tiles * CO + c;
+        if (co < out_group) {
+            co += group * out_group;
             float offset = bias_of(co);
             int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
             [[unroll]] for (int p = 0; p < PX; p++) {

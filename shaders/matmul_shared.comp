@@ -6,7 +6,6 @@
 // A workgroup makes BM x BN outputs from BK-deep slices of a and b in shared memory; each invocation holds TM x TN
 // of them as blocks of 4 x 4 that lie BM / (TM / 4) rows and BN / (TN / 4) columns apart, so that shared memory is
 // read as vec4 without bank conflicts. Local size is (BM / TM) * (BN / TN).
-// The bias lies along columns: this route never swaps roles.
 layout(constant_id = 6) const int BM = 64;
 layout(constant_id = 7) const int BN = 64;
 layout(constant_id = 8) const int BK = 16;
@@ -75,8 +74,10 @@ void main() {
     }
     [[unroll]] for (int i = 0; i < TM; i++) {
         int row = block_row + (i / 4 * (BM / TM) + lane_row) * 4 + i % 4;
+        float row_bias = bias_at(min(row, m - 1), true);
         [[unroll]] for (int j = 0; j < TN; j++) {
-            if (row < m && cols[j] < n) store(origin.z, row, cols[j], acc[i * TN4 + j / 4][j % 4], col_bias[j]);
+            float offset = row_bias + col_bias[j];
+            if (row < m && cols[j] < n) store(origin.z, row, cols[j], acc[i * TN4 + j / 4][j % 4], offset);
         }
     }
 }

@@ -11,6 +11,9 @@ layout(push_constant) uniform Push {
     int kh, kw, sh, sw;
     int dh, dw, pt, pl;
     float act_a, act_b;
+#ifdef MORE_PUSH
+    MORE_PUSH
+#endif
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };

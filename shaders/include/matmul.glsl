@@ -1,5 +1,5 @@
 // What both matmul shaders share: y[batch] = act(alpha a[batch] b[batch] + beta bias), every matrix with its own
-// strides in elements, so that transposes, broadcast batches and swapped roles are the same code.
+// first element and strides in elements, so that transposes, broadcast batches and swapped roles are the same code.
 #extension GL_EXT_control_flow_attributes : require
 #include "activation.glsl"
 
@@ -11,6 +11,7 @@ layout(push_constant) uniform Push {
     int m, n, k;
     int a_row, a_col, b_row, b_col, y_row, y_col;
     int batch[4], a_batch[4], b_batch[4];
+    int a_base, b_base, y_base;
     float alpha, beta, act_a, act_b;
 };
 
@@ -21,7 +22,7 @@ layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
 
 // First elements of the matrices of one flat batch index: x in a, y in b, z in the output.
 ivec3 batch_origin(int index) {
-    ivec3 origin = ivec3(0, 0, index * m * n);
+    ivec3 origin = ivec3(a_base, b_base, y_base + index * m * n);
     [[unroll]] for (int i = 3; i >= 0; i--) {
         int at = index % batch[i];
         index /= batch[i];

@@ -100,6 +100,23 @@ REWRITES = {
         "y",
         "conv2d conv2d",
     ),
+    "batch norm after a conv_transpose2d in groups": (
+        X,
+        [("conv2d", "x w", "g"), ("conv_transpose2d", "g w_up", "c", {"groups": 2, "stride": (2, 1)}), BN],
+        "y",
+        "conv2d conv_transpose2d",
+    ),
+    "scale, then shift, then activation of a conv_transpose2d": (
+        X,
+        [
+            ("conv_transpose2d", "x w_up3", "c", {"stride": (2, 2)}),
+            ("mul", "c two", "m"),
+            ("add", "m per_channel", "s"),
+            ("relu", "s", "y"),
+        ],
+        "y",
+        "conv_transpose2d",
+    ),
     "factor per channel": (X, [CONV, ("mul", "c per_channel", "y")], "y", "conv2d"),
     "factor per channel, constant first": (X, [CONV, ("mul", "per_channel_4d c", "y")], "y", "conv2d"),
     "division by a scalar": (X, [CONV, ("div", "c two", "y")], "y", "conv2d"),
@@ -201,3 +218,4 @@ KEPT = {
     "an activation of an addition": (X, [("add", "x two", "c"), ("relu", "c", "y")], "y"),
 }
 CONSTANTS |= {"w_g2": f32(4, 3, 1, 1, seed=16), "four": np.array(4, np.float32)}
+CONSTANTS |= {"w_up": f32(4, 2, 3, 2, seed=17), "w_up3": f32(3, 4, 2, 2, seed=18)}

@@ -129,6 +129,37 @@ ONE_TO_ONE: list[tuple[str, list[str], dict[str, Any], int, dict[str, Array], tu
         {"w": f32(4, 3, 3, 3)},
         ("conv2d", ("x", "w"), {**WINDOW, "auto_pad": "same_lower", "groups": 1}),
     ),
+    (
+        "ConvTranspose",
+        ["x", "w", "b"],
+        {"strides": [2, 3], "pads": [1, 2, 3, 4], "output_padding": [1, 2], "group": 3, "dilations": [1, 2]},
+        11,
+        {"w": f32(6, 1, 3, 5), "b": f32(3)},
+        (
+            "conv_transpose2d",
+            ("x", "w", "b"),
+            {
+                "stride": (2, 3),
+                "dilation": (1, 2),
+                "padding": (1, 2, 3, 4),
+                "auto_pad": "explicit",
+                "output_padding": (1, 2),
+                "groups": 3,
+            },
+        ),
+    ),
+    (
+        "ConvTranspose",
+        ["x", "w"],
+        {"auto_pad": "SAME_UPPER", "output_shape": [9, 8], "pads": [7, 7, 7, 7]},
+        11,
+        {"w": f32(3, 4, 3, 3)},
+        (
+            "conv_transpose2d",
+            ("x", "w"),
+            {**WINDOW, "auto_pad": "same_upper", "output_shape": (9, 8), "groups": 1},
+        ),
+    ),
     ("MaxPool", ["x"], {"kernel_shape": [2, 3]}, 8, {}, ("pool2d", ("x",), {**WINDOW, **POOL})),
     (
         "AveragePool",
@@ -342,6 +373,27 @@ def test_steering_operands_mix_constants_and_values(tmp_path: Path) -> None:
     graph = load(tmp_path, make(nodes, inputs={"x": ["n"]}, constants={"start": i64(1), "step": i64(2)}))
     assert steps(graph)[1] == ("slice", ("x", "", "end"), {"starts": (1,), "steps": (2,)})
     assert not graph.constants
+
+
+def test_one_dimensional_transposed_convolution_is_one_of_height_one(tmp_path: Path) -> None:
+    node = helper.make_node(
+        "ConvTranspose", ["x", "w"], ["y"], strides=[2], pads=[1, 0], output_padding=[1], output_shape=[20]
+    )
+    graph = load(tmp_path, make([node], inputs={"x": [1, 3, "w"]}, constants={"w": f32(3, 4, 5)}))
+    assert graph.constants["w/2d"].shape == (3, 4, 1, 5)
+    assert steps(graph)[1] == (
+        "conv_transpose2d",
+        ("y/unsqueeze", "w/2d"),
+        {
+            "stride": (1, 2),
+            "dilation": (1, 1),
+            "padding": (0, 0, 0, 0),
+            "auto_pad": "explicit",
+            "output_padding": (0, 1),
+            "output_shape": (1, 20),
+            "groups": 1,
+        },
+    )
 
 
 def test_one_dimensional_windows_are_images_of_height_one(tmp_path: Path) -> None:
@@ -565,8 +617,8 @@ def test_metadata(tmp_path: Path) -> None:
 def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
     branch = helper.make_graph([helper.make_node("Relu", ["x"], ["r"])], "b", [], [])
     nodes = [
-        helper.make_node("ConvTranspose", ["x", "w"], ["a"], name="up1"),
-        helper.make_node("ConvTranspose", ["a", "w"], ["b"], name="up2"),
+        helper.make_node("QLinearConv", ["x", "w"], ["a"], name="q1"),
+        helper.make_node("QLinearConv", ["a", "w"], ["b"], name="q2"),
         helper.make_node("If", ["flag"], ["c"], name="choice", then_branch=branch, else_branch=branch),
         helper.make_node("FusedConv", ["x", "w"], ["d"], name="fused", domain="com.microsoft"),
         helper.make_node("MaxPool", ["x"], ["e", "indices"], name="pool", kernel_shape=[2, 2]),
@@ -587,7 +639,7 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
     text = refused(tmp_path, model)
     for line in (
         "13 places",
-        "ConvTranspose (up1, up2): transposed convolution",
+        "QLinearConv (q1, q2): quantized arithmetic",
         "If (choice): control flow",
         "FusedConv (fused): it belongs to the domain 'com.microsoft'",
         "MaxPool (pool): its output of indices is used",
@@ -612,6 +664,11 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
         (helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1]), 13, "pads=(1, 1) for 2 spatial dimensions"),
         (helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[5, 5]), 13, "the weights have shape (4, 3, 3, 3)"),
         (helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="SAME"), 13, "auto_pad='SAME'"),
+        (
+            helper.make_node("ConvTranspose", ["x", "w"], ["y"], output_shape=[1, 4, 9, 9]),
+            13,
+            "output_shape=(1, 4, 9, 9) for 2 spatial dimensions",
+        ),
         (
             helper.make_node("BatchNormalization", ["x"] + ["v"] * 4, ["y"], training_mode=1),
             15,
@@ -869,10 +926,10 @@ def test_the_text_direction_classifier() -> None:
     assert (counts["conv2d"], counts["hard_sigmoid"], counts["reduce"], counts["pool2d"]) == (53, 9, 10, 1)
 
 
-def test_the_text_detector_needs_transposed_convolution() -> None:
-    with pytest.raises(UnsupportedError, match="2 places") as caught:
-        load_onnx(rapidocr("ch_PP-OCRv4_det_infer.onnx"))
-    assert "ConvTranspose (p2o.ConvTranspose.0, p2o.ConvTranspose.2)" in str(caught.value)
+def test_the_text_detector() -> None:
+    graph = load_onnx(rapidocr("ch_PP-OCRv4_det_infer.onnx"))
+    counts = Counter(node.op for node in graph.nodes)
+    assert (counts["conv2d"], counts["conv_transpose2d"], counts["resize"]) == (62, 2, 6)
 
 
 def sliced(shape: list[int], *before: Any, **constants: Array) -> Any:

@@ -7,6 +7,7 @@ from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.cast import CAST
 from vkconv.ops.conv2d import CONV2D
+from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
 from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
 from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
@@ -30,6 +31,7 @@ _ALL: tuple[Op, ...] = (
     CONCAT,
     CONSTANT_OF_SHAPE,
     CONV2D,
+    CONV_TRANSPOSE2D,
     EXPAND,
     FLATTEN,
     GATHER,

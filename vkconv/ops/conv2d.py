@@ -13,6 +13,7 @@ from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
 from vkconv.ops.tolerance import sum_of_products
@@ -93,7 +94,7 @@ CONV2D = Op(
         Attr("act_a", "act_a", float, 0.0),
         Attr("act_b", "act_b", float, 0.0),
     ),
-    routes=(WINOGRAD, *ROUTES),
+    routes=(IM2COL_GEMM, WINOGRAD, *ROUTES),
     terms=_terms,
     magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call["act"]),
     flops=_flops,

@@ -49,6 +49,11 @@ KERNEL_1X1 = Need(
 NO_PADDING = Need(
     "no padding", lambda call, device: not any(call["padding"]), lambda call, device: shape_str(call["padding"])
 )
+LARGER_THAN_1X1 = Need(
+    "a kernel larger than 1x1",
+    lambda call, device: call.shape("w")[2:] != (1, 1),
+    lambda call, device: shape_str(call.shape("w")[2:]),
+)
 KERNEL_3X3 = Need(
     "a 3x3 kernel",
     lambda call, device: call.shape("w")[2:] == (3, 3),

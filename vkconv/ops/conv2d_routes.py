@@ -53,6 +53,15 @@ _GPU_TILES = Tiles(
 )
 
 
+# Groups have few channels: narrow tiles that are long. lavapipe, ms, channels x columns, 3x3: 32 groups of 8->8 over
+# 28x28 8x16 3.7, 4x16 2.9, 8x8 5.8; 32 of 4->4 over 56x56 4x16 6.3, 2x16 4.6, 4x8 7.1; 4 of 16->16 over 28x28 8x16 1.0,
+# 16x16 1.1, 16x8 1.2, 8x8 1.4.
+_GROUPED_TILES: Mapping[str, Tiles] = {
+    "cpu": dataclasses.replace(_TILES["cpu"], channels=Sizes((12, 8, 4, 2, 1), (16,)), columns=Sizes((16, 8, 4, 1)))
+}
+_GPU_GROUPED_TILES = dataclasses.replace(_GPU_TILES, channels=Sizes((8, 4, 2, 1), (16,)))
+
+
 def tiles(device: Device) -> Tiles:
     """Tile sizes for a kind of device."""
     return _TILES.get(device.kind, _GPU_TILES)
@@ -95,9 +104,9 @@ def _packed(
 
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    t = tiles(device)
+    t = tiles(device) if call["groups"] == 1 else _GROUPED_TILES.get(device.kind, _GPU_GROUPED_TILES)
     columns = tuple(px for px in t.columns.values(call.shape("y")[3]) if span(call, 1, px) <= _MOST_SPAN)
-    channels = t.channels.values(call.shape("y")[1])
+    channels = t.channels.values(call.shape("y")[1] // call["groups"])
     return {"channels": channels, "columns": columns, "local": local_sizes(device, *t.local)}
 
 
@@ -181,6 +190,15 @@ ROUTES: tuple[Route, ...] = (
     ),
     IMPLICIT_GEMM,
     POINTWISE_ROUTE,
+    Route(
+        "grouped",
+        _build_tile,
+        (TILE, PACK_TILES),
+        why="the register tiles of direct_tile within each group: a tile as wide as the group's output channels wastes "
+        "nothing on those of its neighbours",
+        must=(F32, GROUPED, SHORT_SPAN),
+        params=_tile_params,
+    ),
     Route(
         "direct_tile",
         _build_tile,

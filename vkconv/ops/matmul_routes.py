@@ -19,7 +19,7 @@ MAX_BATCH_GROUPS = 4
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
     """A call as matrices with strides in elements: (row, column) of a, b and y, and per batch group (outermost
-    first) its extent and the strides of a and b over it."""
+    first) its extent and the strides of a and b over it. ``base`` is the first element in a, b and y."""
 
     m: int
     n: int
@@ -29,6 +29,7 @@ class Layout:
     y: tuple[int, int]
     batch: tuple[tuple[int, int, int], ...]
     bias_by_row: bool = False
+    base: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def batches(self) -> int:
@@ -37,7 +38,9 @@ class Layout:
     def swapped(self) -> "Layout":
         """The transposed problem, y^T = b^T a^T, over the same memory."""
         batch = tuple((extent, b, a) for extent, a, b in self.batch)
-        return Layout(self.n, self.m, self.k, self.b[::-1], self.a[::-1], self.y[::-1], batch, not self.bias_by_row)
+        base = (self.base[1], self.base[0], self.base[2])
+        strides = self.b[::-1], self.a[::-1], self.y[::-1]
+        return Layout(self.n, self.m, self.k, *strides, batch, not self.bias_by_row, base)
 
 
 def layout(call: Call) -> Layout:
@@ -116,14 +119,30 @@ def _binds(call: Call, swapped: bool) -> tuple[Bind, ...]:
     return (*read(first, second, "bias" if call.has("bias") else "b"), *write("y"))
 
 
-def _push(call: Call, g: Layout) -> tuple[Word, ...]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What becomes of a product: act(alpha product + beta bias), with the parameters of the activation."""
+
+    act: str = "none"
+    has_bias: bool = False
+    alpha: float = 1.0
+    beta: float = 1.0
+    act_a: float = 0.0
+    act_b: float = 0.0
+
+
+def _epilogue(call: Call) -> Epilogue:
+    return Epilogue(call["act"], call.has("bias"), *(float(call[name]) for name in ("alpha", "beta", "act_a", "act_b")))
+
+
+def _push(g: Layout, e: Epilogue) -> tuple[Word, ...]:
     batch = ((1, 0, 0),) * (MAX_BATCH_GROUPS - len(g.batch)) + g.batch
-    factors = (float(call[name]) for name in ("alpha", "beta", "act_a", "act_b"))
-    return (g.m, g.n, g.k, *g.a, *g.b, *g.y, *(word for words in zip(*batch, strict=True) for word in words), *factors)
+    by_field = (word for words in zip(*batch, strict=True) for word in words)
+    return (g.m, g.n, g.k, *g.a, *g.b, *g.y, *by_field, *g.base, e.alpha, e.beta, e.act_a, e.act_b)
 
 
-def _spec(call: Call, g: Layout) -> tuple[Word, ...]:
-    return activation(call["act"]).id, call.has("bias"), g.bias_by_row
+def _spec(g: Layout, e: Epilogue) -> tuple[Word, ...]:
+    return activation(e.act).id, e.has_bias, g.bias_by_row
 
 
 def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -137,13 +156,18 @@ def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]
 
 
 def _build_register(call: Call, device: Device, params: Params) -> Program:
-    rows, columns, local, swap = (params[name] for name in ("rows", "columns", "local", "swap"))
+    swap = bool(params["swap"])
     g = layout(call).swapped() if swap else layout(call)
+    return Program((register_product(g, _epilogue(call), _binds(call, swap), params, device),))
+
+
+def register_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Params, device: Device) -> Dispatch:
+    """A product by tiles of ``rows`` x ``columns`` per invocation; bindings are a, b, bias and y."""
+    rows, columns, local = (params[name] for name in ("rows", "columns", "local"))
     workgroups = g.batches * ceil_div(g.m, rows) * ceil_div(g.n, local * columns)
     groups = linear_groups(workgroups * local, local, device)
-    spec = (*_spec(call, g), rows, columns)
-    binds = _binds(call, bool(swap))
-    return Program((Dispatch(REGISTER, binds, groups, (local, 1, 1), _push(call, g), spec, loop_iterations=g.k),))
+    spec = (*_spec(g, e), rows, columns)
+    return Dispatch(REGISTER, binds, groups, (local, 1, 1), _push(g, e), spec, loop_iterations=g.k)
 
 
 def _shared_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -154,16 +178,20 @@ def _shared_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 
 
 def _build_shared(call: Call, device: Device, params: Params) -> Program:
-    g, local = layout(call), _shared_local(params)
+    return Program((shared_product(layout(call), _epilogue(call), _binds(call, False), params, device),))
+
+
+def shared_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Params, device: Device) -> Dispatch:
+    """A product by tiles in shared memory, of the sizes in ``params``; bindings are a, b, bias and y."""
+    local = _shared_local(params)
     tile = tuple(params[name] for name in _SHARED_TILES)  # BM, BN, BK, TM, TN
     bm, bn, bk = tile[:3]
     workgroups = g.batches * ceil_div(g.m, bm) * ceil_div(g.n, bn)
     groups = linear_groups(workgroups * local, local, device)
-    spec = (*_spec(call, g), *tile, g.a[0] == 1, g.b[0] == 1)
-    step = Dispatch(SHARED, _binds(call, False), groups, (local, 1, 1), _push(call, g), spec, _shared_bytes(params))
+    spec = (*_spec(g, e), *tile, g.a[0] == 1, g.b[0] == 1)
     loads = ceil_div(bm * bk, local) + ceil_div(bn * bk, local)
-    step = dataclasses.replace(step, loop_iterations=ceil_div(g.k, bk) * (1 + loads))
-    return Program((step,))
+    iterations = ceil_div(g.k, bk) * (1 + loads)
+    return Dispatch(SHARED, binds, groups, (local, 1, 1), _push(g, e), spec, _shared_bytes(params), iterations)
 
 
 def _sides(call: Call, device: Device) -> str:

@@ -26,8 +26,9 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Packing:
-    """A (groups, rows, outer, inner) array of f32 with any strides in elements, groups one after the other, packed as
-    [groups][ceil(rows / tile)][outer][inner up to ``inner_step``][tile], with 0 beyond both ends."""
+    """A (groups, rows, outer, inner) array of f32 with any strides in elements, packed as
+    [groups][ceil(rows / tile)][outer][inner up to ``inner_step``][tile], with 0 beyond both ends. Without a
+    ``group_stride`` groups lie one after the other."""
 
     rows: int
     inner: int
@@ -38,6 +39,7 @@ class Packing:
     outer_stride: int = 0
     inner_step: int = 1
     groups: int = 1
+    group_stride: int | None = None
 
     @property
     def inner_padded(self) -> int:
@@ -51,7 +53,8 @@ class Packing:
     def dispatch(self, source: str, target: str, device: Device) -> Dispatch:
         """The launch that packs ``source`` into ``target``, which has `size` elements."""
         push = (self.groups, self.rows, self.outer, self.inner, self.inner_padded)
-        strides = (self.rows * self.row_stride, self.row_stride, self.outer_stride, self.inner_stride)
+        group_stride = self.rows * self.row_stride if self.group_stride is None else self.group_stride
+        strides = (group_stride, self.row_stride, self.outer_stride, self.inner_stride)
         groups = linear_groups(self.size, 64, device)
         return Dispatch(
             PACK_TILES, (*read(source), *write(target)), groups, (64, 1, 1), (*push, *strides), (self.tile,)

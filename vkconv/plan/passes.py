@@ -11,12 +11,14 @@ from vkconv.ops.activation import ACTIVATIONS
 from vkconv.ops.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode, widen
 from vkconv.plan.rewrite import Rewriter
+from vkconv.route import Call
 
 Vector = npt.NDArray[np.float64]
 Rule = Callable[[Rewriter, BoundNode], BoundNode | None]
 
 # Ops whose kernels apply a scalar function to each result before storing it.
-_FUSES_ACTIVATION = ("conv2d", "matmul")
+_FUSES_ACTIVATION = ("conv2d", "conv_transpose2d", "matmul")
+_CONVOLUTIONS = ("conv2d", "conv_transpose2d")
 
 
 def optimize(graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
@@ -46,8 +48,8 @@ def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
 
 
 def fold_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """conv2d then batch_norm, all parameters constant, is one conv2d: w' = w s, b' = (b - mean) s + bias with
-    s = scale / sqrt(var + eps), computed in float64."""
+    """A convolution then batch_norm, all parameters constant, is one convolution: w' = w s, b' = (b - mean) s + bias
+    with s = scale / sqrt(var + eps), computed in float64."""
     if node.call.op != "batch_norm":
         return None
     parameters = [rewriter.constants.get(node.reads[p]) for p in ("scale", "bias", "mean", "var")]
@@ -60,7 +62,7 @@ def fold_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
 
 
 def fold_scale(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """conv2d then a product with a constant along the output channels, or with a scalar, scales its weights."""
+    """A convolution then a product with a constant along the output channels, or with a scalar, scales its weights."""
     if node.call.op not in ("mul", "div"):
         return None
     for value, other in _either_way(node):
@@ -73,7 +75,7 @@ def fold_scale(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
 
 
 def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """conv2d or matmul, then + a constant along the output channels or a scalar, takes it into its bias."""
+    """A convolution or matmul, then + a constant along the output channels or a scalar, takes it into its bias."""
     if node.call.op != "add":
         return None
     for value, other in _either_way(node):
@@ -158,7 +160,7 @@ def recognise_layer_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | Non
 
 
 def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A scalar function right after a conv2d or matmul is applied by that kernel before it stores."""
+    """A scalar function right after a convolution or matmul is applied by that kernel before it stores."""
     row = ACTIVATIONS.get(node.call.op)
     if row is None:
         return None
@@ -202,9 +204,9 @@ def _along_channels(rewriter: Rewriter, value: str, other: str, axis: int) -> Ve
 
 
 def _fold_affine(rewriter: Rewriter, node: BoundNode, value: str, factor: Vector, shift: Vector) -> BoundNode | None:
-    """conv2d(x) * factor + shift per output channel, as one conv2d; None where it is not one or not alone, and
+    """A convolution of x * factor + shift per output channel, as one; None where it is not one or not alone, and
     where the new weights are not finite: infinity times the weights is not infinity times their sum."""
-    conv = rewriter.maker(value, "conv2d")
+    conv = rewriter.maker(value, *_CONVOLUTIONS)
     if conv is None or not rewriter.only_reader(value) or conv.call["act"] != "none":
         return None
     if rewriter.specs[value].dtype is not DType.F32:
@@ -214,7 +216,7 @@ def _fold_affine(rewriter: Rewriter, node: BoundNode, value: str, factor: Vector
     if weight is None or bias is None:
         return None
     with np.errstate(all="ignore"):
-        new_weight = (widen(weight) * factor[:, None, None, None]).astype(np.float32)
+        new_weight = (widen(weight) * _over_weights(conv.call, factor)).astype(np.float32)
         new_bias = (widen(bias) * factor + shift).astype(np.float32)
     if not (np.isfinite(new_weight).all() and np.isfinite(new_bias).all()):
         return None
@@ -223,7 +225,16 @@ def _fold_affine(rewriter: Rewriter, node: BoundNode, value: str, factor: Vector
         "w": rewriter.constant(f"{node.name}.w", new_weight),
         "b": rewriter.constant(f"{node.name}.b", new_bias),
     }
-    return rewriter.node(node, "conv2d", reads, conv.call.attrs, conv.name)
+    return rewriter.node(node, conv.call.op, reads, conv.call.attrs, conv.name)
+
+
+def _over_weights(call: Call, factor: Vector) -> Vector:
+    """A factor per output channel, shaped as it lies over the weights: conv2d has those channels in front,
+    conv_transpose2d behind the input channels, and anew in every group of them."""
+    if call.op == "conv2d":
+        return factor[:, None, None, None]
+    c_in, groups = call.shape("w")[0], call["groups"]
+    return np.repeat(factor.reshape(groups, -1), c_in // groups, axis=0)[:, :, None, None]
 
 
 def _permutes_nothing(node: BoundNode) -> bool:

@@ -11,7 +11,6 @@ _QUANTIZED = "quantized arithmetic; export the model in float32"
 
 # Ops that models do contain, with more to say than that there is no rule.
 REASONS: dict[str, str] = {
-    "ConvTranspose": "transposed convolution is not there yet",
     "If": _CONTROL,
     "Loop": _CONTROL,
     "Scan": _CONTROL,

@@ -36,22 +36,44 @@ def _window(n: NodeView, spatial: int) -> dict[str, AttrValue]:
 
 
 def _conv(n: NodeView) -> None:
-    kernel = n.attr_ints("kernel_shape")
-    weights = n.const(1)
-    rank = n.rank(1)
-    spatial = rank - 2 if rank is not None else len(kernel) or n.need_rank(0) - 2
+    spatial = _spatial(n)
+    _finish_conv(n, "conv2d", spatial, _window(n, spatial))
+
+
+def _conv_transpose(n: NodeView) -> None:
+    spatial = _spatial(n)
+    attrs = _window(n, spatial)
+    for name, fill in (("output_padding", 0), ("output_shape", 1)):
+        values = n.attr_ints(name)
+        if len(values) not in (0, spatial):
+            n.refuse(f"{name}={values} for {spatial} spatial dimensions; {spatial} numbers belong there")
+        if values:
+            attrs[name] = values if spatial == 2 else (fill, *values)
+    if "output_shape" in attrs:  # ONNX ignores pads beside it
+        attrs["padding"] = (0, 0, 0, 0)
+    _finish_conv(n, "conv_transpose2d", spatial, attrs)
+
+
+def _spatial(n: NodeView) -> int:
+    """Spatial dimensions of a convolution; refuses a kernel_shape that is not that of the weights."""
+    kernel, weights, rank = n.attr_ints("kernel_shape"), n.const(1), n.rank(1)
     if weights is not None and kernel and tuple(weights.shape[2:]) != kernel:
         n.refuse(f"kernel_shape={kernel} but the weights have shape {weights.shape}")
-    attrs = _window(n, spatial) | {"groups": n.attr_int("group", 1)}
+    return rank - 2 if rank is not None else len(kernel) or n.need_rank(0) - 2
+
+
+def _finish_conv(n: NodeView, op: str, spatial: int, attrs: dict[str, AttrValue]) -> None:
+    attrs |= {"groups": n.attr_int("group", 1)}
     bias = [n.input(2)] if n.has(2) else []
     if spatial == 2:
-        n.finish("conv2d", n.input(0), n.input(1), *bias, **attrs)
+        n.finish(op, n.input(0), n.input(1), *bias, **attrs)
         return
+    weights = n.const(1)
     if weights is None:
         w = n.emit("unsqueeze", n.input(1), axes=(2,))
     else:
         w = n.builder.constant(f"{n.input(1)}/2d", np.expand_dims(weights, 2))
-    y = n.emit("conv2d", n.emit("unsqueeze", n.input(0), axes=(2,)), w, *bias, **attrs)
+    y = n.emit(op, n.emit("unsqueeze", n.input(0), axes=(2,)), w, *bias, **attrs)
     n.finish("squeeze", y, axes=(2,))
 
 
@@ -138,6 +160,7 @@ def _is_row(c: Array, b: Array | None, trans_b: bool) -> bool:
 
 RULES: dict[str, Rule] = {
     "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
     "MaxPool": partial(_pool, "max"),
     "AveragePool": partial(_pool, "avg"),
     "GlobalAveragePool": partial(_global_pool, "mean"),

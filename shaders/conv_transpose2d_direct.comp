@@ -1,0 +1,46 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "conv2d.glsl"
+#include "transposed.glsl"
+
+// One output element per invocation, which sums exactly the taps that reach it. w is [c_in][c_out / groups][kh][kw].
+layout(constant_id = 5) const int SH = 1;
+layout(constant_id = 6) const int SW = 1;
+layout(constant_id = 7) const int DH = 1;
+layout(constant_id = 8) const int DW = 1;
+layout(constant_id = 9) const int GCD_H = 1;
+layout(constant_id = 10) const int GCD_W = 1;
+layout(constant_id = 11) const int INVERSE_H = 0;
+layout(constant_id = 12) const int INVERSE_W = 0;
+layout(constant_id = 13) const bool ONLY_EMPTY = false;  // leave alone what the kernel's phases write
+
+void main() {
+    uint index = flat_index();
+    if (index >= uint(n * c_out) * uint(oh * ow)) return;
+    int pixel = int(index) % (oh * ow);
+    int plane = int(index) / (oh * ow);
+    int co = plane % c_out;
+    int image = plane / c_out;
+    int out_group = c_out / groups;
+    int in_group = c_in / groups;
+    Taps rows = taps_reaching(pixel / ow + pt, SH, DH, GCD_H, INVERSE_H, kh, h);
+    Taps cols = taps_reaching(pixel % ow + pl, SW, DW, GCD_W, INVERSE_W, kw, w);
+    if (ONLY_EMPTY && rows.first < kh && cols.first < kw) return;
+
+    int first = co / out_group * in_group;
+    float acc = 0.0;
+    int last = ONLY_EMPTY ? first : first + in_group;
+    for (int ci = first; ci < last; ci++) {
+        int tap_plane = (ci * out_group + co % out_group) * kh;
+        int x_plane = (image * c_in + ci) * h;
+        for (int j = rows.begin; j < rows.end; j++) {
+            int tap = (tap_plane + rows.first + j * (SH / GCD_H)) * kw + cols.first;
+            int row = (x_plane + rows.origin - j * (DH / GCD_H)) * w + cols.origin;
+            for (int i = cols.begin; i < cols.end; i++) {
+                acc += TO_F32(x[row - i * (DW / GCD_W)]) * TO_F32(weight[tap + i * (SW / GCD_W)]);
+            }
+        }
+    }
+    y[index] = finish(acc + bias_of(co));
+}

@@ -1,0 +1,95 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "conv2d.glsl"
+
+// Outputs one stride apart form a phase: the same taps reach all of them, and within a phase neighbouring outputs
+// take neighbouring inputs, as in a convolution of stride 1. With g = gcd(stride, dilation) and S = stride / g, the
+// taps of a phase are k0, k0 + S, ... for one k0 below S, and from tap to tap the input steps back by dilation / g.
+// Each invocation makes CO output channels x PX outputs of a row of a phase; the SPAN inputs are loaded once for all
+// taps and channels. Weight is packed [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp) and its address is the
+// same in every lane. One dispatch makes the phases along x that have the same number of TAPS.
+layout(constant_id = 5) const int CO = 8;
+layout(constant_id = 6) const int PX = 8;
+layout(constant_id = 7) const int TAPS = 2;
+layout(constant_id = 8) const int FIRST = 0;   // k0 of the first phase along x
+layout(constant_id = 9) const int PHASES = 1;  // phases along x
+layout(constant_id = 10) const int TAP_STEP_H = 1;
+layout(constant_id = 11) const int TAP_STEP_W = 1;
+layout(constant_id = 12) const int STEP_H = 1;
+layout(constant_id = 13) const int STEP_W = 1;
+const int SPAN = PX + (TAPS - 1) * STEP_W;
+const int ACCS = CO * PX;
+
+// The first output of the phase of a tap.
+int first_output(int tap, int d, int s, int before) { return (tap * d % s + s - before % s) % s; }
+
+void main() {
+    int columns = ((ow + sw - 1) / sw + PX - 1) / PX;
+    int rows = (oh + sh - 1) / sh;
+    int local = int(gl_WorkGroupSize.x);
+    int blocks = (rows * columns + local - 1) / local;
+    int out_group = c_out / groups;
+    int in_group = c_in / groups;
+    int co_tiles = (out_group + CO - 1) / CO;
+    int phases_y = min(TAP_STEP_H, kh);
+    int index = int(flat_group());
+    if (index >= n * groups * co_tiles * phases_y * PHASES * blocks) return;
+    int unit = index % blocks * local + int(gl_LocalInvocationID.x);
+    index /= blocks;
+    int kx0 = FIRST + index % PHASES;
+    index /= PHASES;
+    int ky0 = index % phases_y;
+    index /= phases_y;
+    int group_tile = index % (groups * co_tiles);
+    int group = group_tile / co_tiles;
+    int image = index / (groups * co_tiles);
+
+    int oy0 = first_output(ky0, dh, sh, pt);
+    int ox0 = first_output(kx0, dw, sw, pl);
+    int at_row = unit / columns;
+    int at_col = unit % columns * PX;
+    int oy = oy0 + at_row * sh;
+    bool inside = unit < rows * columns && oy < oh;
+    int iy0 = (oy0 + pt - ky0 * dh) / sh + at_row;
+    int ix0 = (ox0 + pl - kx0 * dw) / sw + at_col - (TAPS - 1) * STEP_W;
+    int taps_y = (kh - ky0 - 1) / TAP_STEP_H + 1;
+
+    float acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    int plane = group_tile * in_group * kh;
+    for (int ci = 0; ci < in_group; ci++) {
+        int x_plane = (image * c_in + group * in_group + ci) * h;
+        for (int ty = 0; ty < taps_y; ty++) {
+            int iy = iy0 - ty * STEP_H;
+            bool row_inside = inside && iy >= 0 && iy < h;
+            int row = (x_plane + iy) * w + ix0;
+            float v[SPAN];
+            [[unroll]] for (int i = 0; i < SPAN; i++) {
+                bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
+                v[i] = ok ? TO_F32(x[ok ? row + i : 0]) : 0.0;
+            }
+            int tap = ((plane + ky0 + ty * TAP_STEP_H) * kw + kx0) * CO;
+            [[unroll]] for (int tx = 0; tx < TAPS; tx++) {
+                [[unroll]] for (int c = 0; c < CO; c++) {
+                    float k = TO_F32(weight[tap + tx * TAP_STEP_W * CO + c]);
+                    [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p + (TAPS - 1 - tx) * STEP_W];
+                }
+            }
+        }
+        plane += kh;
+    }
+    if (!inside) return;
+    [[unroll]] for (int c = 0; c < CO; c++) {
+        int co = group_tile % co_tiles * CO + c;
+        if (co < out_group) {
+            co += group * out_group;
+            float offset = bias_of(co);
+            int out_row = ((image * c_out + co) * oh + oy) * ow;
+            [[unroll]] for (int p = 0; p < PX; p++) {
+                int ox = ox0 + (at_col + p) * sw;
+                if (ox < ow) y[out_row + ox] = finish(acc[c * PX + p] + offset);
+            }
+        }
+    }
+}

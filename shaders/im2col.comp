@@ -1,0 +1,38 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+// Windows of x as columns of a matrix, [image][c_in][kh][kw][pixel], zeros where a window hangs over: ``count`` pixels
+// from ``first_pixel`` on of ``images`` images from ``first_image`` on. An invocation makes the taps of one channel.
+layout(constant_id = 3) const int KH = 3;
+layout(constant_id = 4) const int KW = 3;
+
+layout(push_constant) uniform Push {
+    int first_image, images, first_pixel, count;
+    int c_in, h, w, ow;
+    int sh, sw, dh, dw, pt, pl;
+};
+
+layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer Columns { ELEM columns[]; };
+
+void main() {
+    int index = int(flat_index());
+    if (index >= images * c_in * count) return;
+    int pixel = first_pixel + index % count;
+    int plane = index / count;  // image * c_in + channel, as in x
+    int iy0 = pixel / ow * sh - pt;
+    int ix0 = pixel % ow * sw - pl;
+    int from = (first_image * c_in + plane) * h * w;
+    int to = plane * KH * KW * count + index % count;
+    for (int ky = 0; ky < KH; ky++) {
+        int iy = iy0 + ky * dh;
+        bool row_inside = iy >= 0 && iy < h;
+        for (int kx = 0; kx < KW; kx++) {
+            int ix = ix0 + kx * dw;
+            bool ok = row_inside && ix >= 0 && ix < w;
+            columns[to] = ok ? x[ok ? from + iy * w + ix : 0] : FROM_F32(0.0);
+            to += count;
+        }
+    }
+}

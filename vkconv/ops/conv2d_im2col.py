@@ -1,0 +1,116 @@
+"""im2col for conv2d: windows gathered into scratch as columns of a matrix, which a matrix product then reads."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from vkconv.device import Device
+from vkconv.ops.base import linear_groups
+from vkconv.ops.conv2d_parts import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
+from vkconv.ops.matmul_routes import Epilogue, Layout
+from vkconv.ops.needs import F32
+from vkconv.ops.packing import PACK_TILES, Packing
+from vkconv.ops.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
+from vkconv.route import Call, Need, Params, Route
+from vkconv.shader import Dispatch, Program, Shader, read, write
+
+IM2COL = Shader("im2col")
+_LOCAL = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Threshold:
+    """From how many output channels on im2col is the better way on a class of devices (None: never), and how that is
+    known."""
+
+    least_c_out: int | None
+    source: str
+
+
+_INHERITED = "executorch#20059: should_use_conv2d_im2col, chosen on a Mali-G715 and an Adreno 750"
+# By vendor, then by kind of device, then for what is left.
+_THRESHOLDS: Mapping[str, Threshold] = {
+    "arm": Threshold(1, _INHERITED),
+    "cpu": Threshold(None, "lavapipe"),
+    "discrete": Threshold(None, "H200"),
+}
+_OTHERS = Threshold(128, _INHERITED)
+
+
+def threshold(device: Device) -> Threshold:
+    """The row of the table for a device."""
+    return _THRESHOLDS.get(device.vendor) or _THRESHOLDS.get(device.kind) or _OTHERS
+
+
+def _pays(call: Call, device: Device) -> bool:
+    least = threshold(device).least_c_out
+    return least is not None and call.shape("y")[1] >= least
+
+
+ENOUGH_CHANNELS = Need(
+    "as many output channels as im2col pays for on the device: any on Mali, 128 elsewhere, none on CPU drivers and "
+    "discrete GPUs",
+    _pays,
+    lambda call, device: f"{call.shape('y')[1]} on a device of kind {device.kind}, vendor {device.vendor}",
+)
+
+
+def _layout(call: Call, slab: Slab) -> Layout:
+    """w (C_out, K) by the columns (K, pixels) of each image."""
+    c_out, k = call.shape("w")[0], math.prod(call.shape("w")[1:])
+    plane = math.prod(call.shape("y")[2:])
+    base = (0, 0, slab.image * c_out * plane + slab.first)
+    batch = ((slab.images, 0, k * slab.count),) if slab.images > 1 else ()
+    return Layout(c_out, slab.count, k, (1, c_out), (slab.count, 1), (plane, 1), batch, True, base)
+
+
+def _slabs(call: Call) -> list[Slab]:
+    """Whole rows of the output, as many as the scratch holds, and parts of a row where it holds none."""
+    oh, ow = call.shape("y")[2:]
+    most = SCRATCH_BYTES // (4 * math.prod(call.shape("w")[1:]))
+    return list(slabs(call.shape("x")[0], oh * ow, most, ow))
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    return params(_layout(call, _slabs(call)[0]), device)
+
+
+def _build(call: Call, device: Device, params: Params) -> Program:
+    _, c_in, h, w = call.shape("x")
+    c_out, _, kh, kw = call.shape("w")
+    taps = c_in * kh * kw
+    cuts = _slabs(call)
+    t, left, _, _ = call["padding"]
+    window = (c_in, h, w, call.shape("y")[3], *call["stride"], *call["dilation"], t, left)
+    epilogue = Epilogue(call["act"], call.has("b"), act_a=float(call["act_a"]), act_b=float(call["act_b"]))
+    # A call without bias binds the weight there: it is never read.
+    binds = (*read("packed", "columns", "b" if call.has("b") else "packed"), *write("y"))
+    steps: list[Dispatch] = []
+    for slab in cuts:
+        gather = Dispatch(
+            IM2COL,
+            (*read("x"), *write("columns")),
+            linear_groups(slab.images * c_in * slab.count, _LOCAL, device),
+            (_LOCAL, 1, 1),
+            (slab.image, slab.images, slab.first, slab.count, *window),
+            (kh, kw),
+            loop_iterations=kh * (1 + kw),
+        )
+        steps += [gather, product(params["product"], _layout(call, slab), epilogue, binds, device)]
+    # [K][C_out]: rows of a tile lie side by side.
+    packing = Packing(rows=c_out, inner=taps, tile=c_out, row_stride=taps, inner_stride=1)
+    scratch = {"columns": 4 * taps * max(slab.images * slab.count for slab in cuts)}
+    return Program(tuple(steps), (packing.dispatch("w", "packed", device),), {"packed": 4 * packing.size}, scratch)
+
+
+IM2COL_GEMM = Route(
+    "im2col_gemm",
+    _build,
+    (IM2COL, PACK_TILES, *SHADERS),
+    why="windows gathered once make a plain matrix product of the rest; tiles of output rows keep the gathered matrix "
+    "within 16 MiB",
+    must=(F32, GROUPS_1, NO_DILATION, LARGER_THAN_1X1),
+    prefer=(ENOUGH_CHANNELS,),
+    source="executorch#20059, executorch#20653",
+    params=_params,
+)

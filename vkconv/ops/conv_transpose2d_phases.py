@@ -1,0 +1,65 @@
+"""How the outputs of a transposed convolution split into phases that the same taps reach."""
+
+import dataclasses
+import math
+
+from vkconv.core import ceil_div
+from vkconv.route import Call
+from vkconv.shader import Word
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis (0: h, 1: w) of a call: outputs ``stride`` apart take taps ``tap_step`` apart, and from one such tap to
+    the next inputs ``step`` apart (shaders/conv_transpose2d_tile.comp)."""
+
+    outputs: int
+    kernel: int
+    stride: int
+    dilation: int
+
+    @property
+    def gcd(self) -> int:
+        return math.gcd(self.stride, self.dilation)
+
+    @property
+    def tap_step(self) -> int:
+        return self.stride // self.gcd
+
+    @property
+    def step(self) -> int:
+        return self.dilation // self.gcd
+
+    @property
+    def inverse(self) -> int:
+        """What ``step`` times this leaves 1 of, modulo ``tap_step``."""
+        return pow(self.step, -1, self.tap_step) if self.tap_step > 1 else 0
+
+    @property
+    def most_taps(self) -> int:
+        """Taps of the phase that has most of them."""
+        return ceil_div(self.kernel, self.tap_step)
+
+    @property
+    def phases(self) -> tuple[tuple[int, int, int], ...]:
+        """Phases that have taps, those with as many of them together: (taps, first phase, number of phases)."""
+        rest = self.kernel % self.tap_step
+        runs = (self.most_taps, 0, rest or self.tap_step), (self.kernel // self.tap_step, rest, self.tap_step - rest)
+        return tuple(run for run in runs[: 2 if rest else 1] if run[0])
+
+    @property
+    def full(self) -> bool:
+        """Whether a tap reaches every phase."""
+        return self.gcd == 1 and self.kernel >= self.stride
+
+
+def axes(call: Call) -> tuple[Axis, Axis]:
+    """Both axes of a call, h before w."""
+    lists = (call.shape("y")[2:], call.shape("w")[2:], call["stride"], call["dilation"])
+    h, w = (Axis(*values) for values in zip(*lists, strict=True))
+    return h, w
+
+
+def reaching(h: Axis, w: Axis) -> tuple[Word, ...]:
+    """The specialization constants of what looks for taps: shaders/include/transposed.glsl."""
+    return h.stride, w.stride, h.dilation, w.dilation, h.gcd, w.gcd, h.inverse, w.inverse

@@ -1,0 +1,117 @@
+"""A matrix product as one step of another op's program: the kernels of matmul with tiles to choose from, and how
+work is cut so that its scratch stays within a budget."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from vkconv.core import ceil_div
+from vkconv.device import Device
+from vkconv.ops.base import most_invocations
+from vkconv.ops.matmul_routes import REGISTER, SHARED, Epilogue, Layout, register_product, shared_product
+from vkconv.route import Params
+from vkconv.shader import Bind, Dispatch
+
+SHADERS = (REGISTER, SHARED)
+# Scratch that a route may take, as ExecuTorch caps that of its im2col (kIm2colScratchBudgetBytes; executorch#20653).
+SCRATCH_BYTES = 16 << 20
+# Workgroups that keep a GPU busy.
+_ENOUGH = 256
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows x columns of an invocation of ``local``; with ``shared`` (rows, columns, depth) those of the workgroup."""
+
+    rows: int
+    columns: int
+    local: int
+    shared: tuple[int, int, int] | None = None
+
+    @property
+    def sizes(self) -> Params:
+        """The parameters that matmul's kernels take."""
+        sizes = {"rows": self.rows, "columns": self.columns, "local": self.local}
+        return sizes | dict(zip(("tile_rows", "tile_columns", "tile_depth"), self.shared or (), strict=False))
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows and columns of a workgroup."""
+        return self.shared[:2] if self.shared else (self.rows, self.columns * self.local)
+
+    def fits(self, device: Device) -> bool:
+        """Whether a workgroup of the device can hold it."""
+        shared_bytes = 4 * self.shared[2] * (self.shared[0] + self.shared[1]) if self.shared else 0
+        return self.local <= most_invocations(device) and shared_bytes <= device.limit("maxComputeSharedMemorySize")
+
+
+# By number, the parameter ``product`` of routes: small workgroups and large tiles for CPU drivers, then what GPUs take.
+TILES: tuple[Tile, ...] = (
+    Tile(16, 8, 8),
+    Tile(12, 8, 8),
+    Tile(8, 8, 8),
+    Tile(8, 16, 8),
+    Tile(4, 8, 8),
+    Tile(1, 8, 8),
+    Tile(8, 8, 256, (128, 128, 8)),
+    Tile(8, 4, 256, (128, 64, 16)),
+    Tile(4, 4, 256, (64, 64, 16)),
+    Tile(4, 4, 64, (32, 32, 16)),
+    Tile(8, 4, 64),
+    Tile(2, 4, 64),
+)
+_CPU, _SHARED, _GPU_REGISTER = TILES[:6], TILES[6:10], TILES[10:]
+
+
+def params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """The parameter ``product`` of a route whose product is ``g``: numbers of tiles, the rule's pick first."""
+    fitting = [tile for tile in TILES if tile.fits(device)]
+    if device.kind == "cpu":
+        best = min(_CPU, key=lambda tile: _cost(g, tile))
+    elif min(g.m, g.n) < 16:
+        best = min(_GPU_REGISTER, key=lambda tile: _cost(g, tile))
+    else:
+        shared = [tile for tile in _SHARED if tile in fitting]
+        best = next((tile for tile in shared if _blocks(g, tile) >= _ENOUGH), shared[-1])
+    return {"product": (TILES.index(best), *(TILES.index(tile) for tile in fitting if tile != best))}
+
+
+def product(number: int, g: Layout, e: Epilogue, binds: tuple[Bind, ...], device: Device) -> Dispatch:
+    """The launch of a product by the tile of that number; bindings are a, b, bias and y."""
+    tile = TILES[number]
+    make = shared_product if tile.shared else register_product
+    return make(g, e, binds, tile.sizes, device)
+
+
+def _blocks(g: Layout, tile: Tile) -> int:
+    rows, columns = tile.block
+    return g.batches * ceil_div(g.m, rows) * ceil_div(g.n, columns)
+
+
+def _cost(g: Layout, tile: Tile) -> int:
+    """What the tiles of a workgroup cover, where a row of a tile costs 4 columns on top and the other way round."""
+    return _blocks(g, tile) * (tile.rows + 4) * (tile.columns + 4)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slab:
+    """A part of the work that has the scratch for itself: images from ``image`` on, and of each ``count`` of what it
+    is cut along (rows, pixels) from ``first`` on."""
+
+    image: int
+    images: int
+    first: int
+    count: int
+
+
+def slabs(images: int, extent: int, most: int, step: int = 1) -> Iterator[Slab]:
+    """Cut ``images`` x ``extent`` so that a slab has at most ``most``: several whole images, or a part of one that is
+    a multiple of ``step`` where ``most`` allows one."""
+    if most >= extent:
+        together = most // extent
+        for image in range(0, images, together):
+            yield Slab(image, min(together, images - image), 0, extent)
+        return
+    size = max(1, most // step * step if most >= step else most)
+    for image in range(images):
+        for first in range(0, extent, size):
+            yield Slab(image, 1, first, min(size, extent - first))
