@@ -120,6 +120,7 @@ def test_shipped_suites_parse_and_keep_what_has_no_op_yet(name):
 
 SUITE_SIZES = {
     "ck-grouped-wgrad": 11,
+    "conv-shapes-60": 60,
     "executorch-conv2d": 24,
     "iree-backward-data": 13,
     "iree-split-reduction": 19,
