@@ -1,0 +1,21 @@
+"""vkconv as a peer of the harness: every case from its ONNX file, arrays in and out of each run."""
+
+from adapters import Call, Unsupported
+
+import vkconv
+
+
+class Peer:
+    def __init__(self, variant, threads):
+        self.info = {"version": vkconv.__version__, "device": "", "includes": "upload + compute + download"}
+
+    def prepare(self, case):
+        try:
+            session = vkconv.load(case.onnx())
+            inputs = case.inputs()
+            session.run(inputs)
+        except vkconv.UnsupportedError as error:
+            raise Unsupported(str(error)) from None
+        self.info["device"] = session.device.name
+        routes = sorted({node.route for node in session.plan.nodes if node.route})
+        return Call(lambda: session.run(inputs), lambda outputs: next(iter(outputs.values())), ", ".join(routes))
