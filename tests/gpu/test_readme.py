@@ -1,4 +1,4 @@
-"""What README.md shows is what happens: its Python block and its vkconv commands run as printed."""
+"""What README.md shows is what happens: its Python blocks and its vkconv commands run as printed."""
 
 import importlib.util
 import os
@@ -32,12 +32,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_the_python_block_runs(folder, monkeypatch, capsys):
-    (code,) = PYTHON
+def test_the_python_blocks_run(folder, monkeypatch, capsys):
+    session, functions = PYTHON
     monkeypatch.chdir(folder)
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(session, "README.md", "exec"), {})
     printed = capsys.readouterr().out
     assert "(1, 2)" in printed and "depthwise" in printed and "read outputs" in printed
+    exec(compile(functions, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "(1, 16, 16, 16) (1, 8, 32, 32) (1, 30, 30, 16)\n"
 
 
 def test_there_are_commands():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ops_device import device
 
-from vkconv.core import GraphError
+from vkconv.core import GraphError, RouteError
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
@@ -14,6 +14,10 @@ from vkconv.ops.conv_transpose2d_phases import Axis
 from vkconv.route import choose
 
 OPS = {"conv_transpose2d": CONV_TRANSPOSE2D, "conv2d": CONV2D}
+
+
+def outputs_of(text):
+    return np.prod(parse_call(text, OPS).shape("y"))
 
 
 def gather(call, x, w):
@@ -34,11 +38,9 @@ def gather(call, x, w):
     return y
 
 
-@pytest.mark.parametrize("text", CONV_TRANSPOSE2D.cases)
+@pytest.mark.parametrize("text", [t for t in CONV_TRANSPOSE2D.cases if outputs_of(t) < 2000])
 def test_reference_is_the_transposed_convolution(text):
     call = parse_call(text.split(",act")[0], OPS)
-    if np.prod(call.shape("y")) > 2000:
-        pytest.skip("its second formulation takes seconds")
     rng = np.random.default_rng(1)
     x, w = (rng.integers(-4, 5, call.shape(name)).astype(np.float64) for name in "xw")
     np.testing.assert_array_equal(CONV_TRANSPOSE2D.reference(call, {"x": x, "w": w})[0], gather(call, x, w))
@@ -139,18 +141,49 @@ def test_phases_partition_the_taps():
 
 
 @pytest.mark.parametrize(
-    ("text", "route"),
+    ("text", "on_cpu", "on_gpu"),
     [
-        ("x=1x64x28x28,w=64x32x4x4,s=2,p=1", "transposed_tile"),
-        ("x=1x64x28x28,w=64x1x4x4,s=2,p=1,g=64", "transposed_tile"),
-        ("x=1x4x9x99,w=4x8x3x3,d=1x32", "transposed_direct"),
+        ("x=1x64x28x28,w=64x32x4x4,s=2,p=1", "transposed_tile", "transposed_gemm"),
+        ("x=1x64x28x28,w=64x1x4x4,s=2,p=1,g=64", "transposed_tile", "transposed_tile"),
+        ("x=1x4x9x99,w=4x8x3x3,d=1x32", "transposed_direct", "transposed_direct"),
     ],
 )
-@pytest.mark.parametrize("kind", ["CPU", "DISCRETE_GPU"])
-def test_route_chosen_by_rule(text, route, kind):
-    assert (
-        choose(CONV_TRANSPOSE2D.routes, parse_call(f"conv_transpose2d:{text}", OPS), device(kind)).route.name == route
-    )
+def test_route_chosen_by_rule(text, on_cpu, on_gpu):
+    call = parse_call(f"conv_transpose2d:{text}", OPS)
+    assert choose(CONV_TRANSPOSE2D.routes, call, device("CPU")).route.name == on_cpu
+    assert choose(CONV_TRANSPOSE2D.routes, call, device("DISCRETE_GPU")).route.name == on_gpu
+
+
+@pytest.mark.parametrize(
+    ("text", "most_rows"),
+    [
+        ("x=3x64x20x20,w=64x32x4x4,s=2,p=1", 20),  # 1.6 MB an image
+        ("x=9x8x60x60,w=8x32x4x4,s=2,p=1", 60),  # 7.4 MB: two images at a time
+        ("x=2x8x300x200,w=8x16x3x3,s=2", 145),
+        ("x=2x8x300x200,w=8x16x3x3,s=1x2,d=3x1,p=4x0,g=2", 72),
+    ],
+)
+def test_products_stay_within_16_mib_and_reach_every_output(text, most_rows):
+    call = parse_call(f"conv_transpose2d:{text}", OPS)
+    (route,) = [r for r in CONV_TRANSPOSE2D.routes if r.name == "transposed_gemm"]
+    program = route.build(call, device())
+    assert program.scratch["products"] <= 16 << 20
+    seen = []
+    for step in program.steps[1::2]:
+        image, images, first_row, rows, first, count = step.push[-6:]
+        assert rows <= most_rows
+        # Every row of x that meets an output of the slab is among its rows.
+        for oy, ky in itertools.product(range(first, first + count), range(call.shape("w")[2])):
+            iy, rest = divmod(oy + call["padding"][0] - ky * call["dilation"][0], call["stride"][0])
+            assert rest or not 0 <= iy < call.shape("x")[2] or first_row <= iy < first_row + rows
+        seen += [(image + i, first + j) for i in range(images) for j in range(count)]
+    assert seen == [(i, j) for i in range(call.shape("y")[0]) for j in range(call.shape("y")[2])]
+
+
+def test_products_that_no_slab_can_hold_are_refused():
+    call = parse_call("conv_transpose2d:x=1x1x2x60000,w=1x100x1x1", OPS)
+    with pytest.raises(RouteError, match=r"products of one row of the output in 16.0 MiB, and here it is 22.9 MiB"):
+        choose(CONV_TRANSPOSE2D.routes, call, device(), forced="transposed_gemm")
 
 
 def test_last_route_takes_every_case():

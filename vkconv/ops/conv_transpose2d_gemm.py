@@ -102,6 +102,14 @@ WITHIN_SCRATCH = Need(
     lambda call, device: bytes_str(_least_bytes(call)),
 )
 
+# Products of few terms cost more to store and sum than to make.
+_LEAST_TERMS = 16
+MANY_TERMS = Need(
+    f"at least {_LEAST_TERMS} input channels per group",
+    lambda call, device: call.shape("w")[0] // call["groups"] >= _LEAST_TERMS,
+    lambda call, device: f"{call.shape('w')[0] // call['groups']} per group",
+)
+
 TRANSPOSED_GEMM = Route(
     "transposed_gemm",
     _build,
@@ -109,6 +117,6 @@ TRANSPOSED_GEMM = Route(
     why="every input meets every tap: a plain matrix product of the whole, with w as it lies, and a cheap sum of what "
     "reaches each output; tiles of rows keep the products within 16 MiB",
     must=(F32, WITHIN_SCRATCH),
-    prefer=(ON_GPU,),
+    prefer=(ON_GPU, MANY_TERMS),
     params=_params,
 )

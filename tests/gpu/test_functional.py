@@ -1,0 +1,181 @@
+"""Convolutions as functions: against the float64 reference, layouts, the cache of sessions, and what is refused."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from vkconv import functional
+from vkconv.check import compare, expect
+from vkconv.core import GraphError, InputError, RouteError, UsageError, VkconvError
+from vkconv.ops import OPS
+from vkconv.ops.calls import parse_call
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def released():
+    """Sessions of a test close under its own validation report."""
+    yield
+    functional.clear_cache()
+
+
+def drawn(*shapes, seed=3):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def holds(text, arrays, y):
+    """The result agrees with the reference of the call."""
+    call = parse_call(text, OPS)
+    assert y.dtype == np.float32 and y.flags.c_contiguous
+    assert compare(call, [y], expect(call, dict(zip("xwb", arrays, strict=False)))).problem == ""
+
+
+def test_conv2d(device):
+    arrays = drawn((2, 6, 9, 11), (4, 3, 3, 2), 4)
+    y = functional.conv2d(
+        *arrays, stride=(2, 1), padding=(1, 0, 2, 1), dilation=(1, 2), groups=2, activation="silu", device=device
+    )
+    holds("conv2d:x=2x6x9x11,w=4x3x3x2,b=4,s=2x1,p=1x0x2x1,d=1x2,g=2,act=silu", arrays, y)
+
+
+def test_activations_with_parameters_and_named_padding(device):
+    arrays = drawn((1, 3, 8, 7), (5, 3, 3, 3))
+    y = functional.conv2d(*arrays, padding="same_upper", stride=2, activation=("clip", -0.5, 1), device=device)
+    holds("conv2d:x=1x3x8x7,w=5x3x3x3,s=2,auto=same_upper,act=clip,act_a=-0.5,act_b=1", arrays, y)
+
+
+def test_conv_transpose2d(device):
+    arrays = drawn((2, 6, 5, 4), (6, 2, 3, 3), 4)
+    y = functional.conv_transpose2d(*arrays, stride=2, padding=1, output_padding=(1, 0), groups=2, device=device)
+    holds("conv_transpose2d:x=2x6x5x4,w=6x2x3x3,b=4,s=2,p=1,op=1x0,g=2", arrays, y)
+
+
+def test_channels_last_is_the_same_with_the_axes_moved(device):
+    x, w, b = drawn((2, 5, 7, 6), (4, 5, 3, 3), 4)
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    y = functional.conv2d(x, w, b, padding=1, device=device)
+    np.testing.assert_array_equal(
+        functional.conv2d(last, w, b, padding=1, layout="NHWC", device=device).transpose(0, 3, 1, 2), y
+    )
+    up = w.transpose(1, 0, 2, 3)
+    y = functional.conv_transpose2d(x, up, b, stride=2, device=device)
+    y_last = functional.conv_transpose2d(last, up, b, stride=2, layout="NHWC", device=device)
+    np.testing.assert_array_equal(y_last.transpose(0, 3, 1, 2), y)
+
+
+def test_conv1d(device):
+    x, w, b = drawn((2, 4, 31), (6, 2, 5), 6)
+    y = functional.conv1d(x, w, b, stride=2, padding=(3, 1), dilation=2, groups=2, device=device)
+    arrays = x[:, :, None], w[:, :, None], b
+    holds("conv2d:x=2x4x1x31,w=6x2x1x5,b=6,s=1x2,p=0x3x0x1,d=1x2,g=2", arrays, y[:, :, None])
+    y_last = functional.conv1d(
+        x.transpose(0, 2, 1), w, b, stride=2, padding=(3, 1), dilation=2, groups=2, layout="NWC", device=device
+    )
+    np.testing.assert_array_equal(y_last.transpose(0, 2, 1), y)
+
+
+def test_operands_of_any_memory_order(device):
+    x, w = drawn((1, 3, 9, 8), (4, 3, 3, 3))
+    want = functional.conv2d(x, w, device=device)
+    np.testing.assert_array_equal(
+        functional.conv2d(np.asfortranarray(x), w[:, :, ::-1][:, :, ::-1], device=device), want
+    )
+    np.testing.assert_array_equal(functional.conv2d(x.astype(">f4"), w, device=device), want)
+
+
+def test_sessions_are_kept_by_call_device_and_route_and_the_oldest_goes(device):
+    x, w = drawn((1, 3, 6, 6), (4, 3, 3, 3))
+    first = functional.conv2d(x, w, device=device)
+    (kept,) = functional._sessions.values()
+    assert not np.array_equal(functional.conv2d(x, 2 * w, device=device), first)
+    assert list(functional._sessions.values()) == [kept]
+    functional.conv2d(x, w, route="direct", device=device)
+    functional.conv2d(x, w, padding=1, device=device)
+    assert (
+        len(functional._sessions) == 3 and [s.plan.nodes[0].route for s in functional._sessions.values()][1] == "direct"
+    )
+    for size in range(4, 4 + functional.MAX_SESSIONS):
+        functional.conv2d(x[:, :, :3], np.repeat(w, size, 0), device=device)
+    assert len(functional._sessions) == functional.MAX_SESSIONS and kept not in functional._sessions.values()
+    np.testing.assert_array_equal(functional.conv2d(x, w, device=device), first)
+
+
+def test_threads_take_turns(device):
+    x, w = drawn((1, 3, 6, 6), (4, 3, 3, 3))
+    want, results = [functional.conv2d(x * i, w, device=device) for i in range(4)], [None] * 4
+
+    def work(i):
+        for _ in range(5):
+            results[i] = functional.conv2d(x * i, w, device=device)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_array_equal(results, want)
+
+
+def test_a_batch_of_nothing_is_nothing(device):
+    x, w = drawn((0, 3, 6, 6), (4, 3, 3, 3))
+    assert functional.conv2d(x, w, device=device).shape == (0, 4, 4, 4)
+    assert functional.conv2d(x.transpose(0, 2, 3, 1), w, layout="NHWC", device=device).shape == (0, 4, 4, 4)
+    assert functional.conv_transpose2d(x, w.transpose(1, 0, 2, 3), stride=2, device=device).shape == (0, 4, 13, 13)
+
+
+X, W = drawn((1, 4, 6, 6), (4, 4, 3, 3))
+REFUSED = [
+    ({"x": X[0]}, InputError, r"conv2d takes x \(N, C, H, W\), not an array of shape \(4, 6, 6\)"),
+    ({"x": [[1.0], [2.0, 3.0]]}, InputError, "x is not an array"),
+    ({"x": X.astype(np.float64)}, GraphError, "numpy dtype float64"),
+    ({"x": X.astype(np.int32), "w": W.astype(np.int32)}, GraphError, "one float dtype"),
+    ({"x": X.astype(np.float16)}, GraphError, "one float dtype"),
+    ({"x": "image"}, VkconvError, "shape"),
+    ({"w": W[:, :3]}, GraphError, "x has 4 channels, but w has 3 per group"),
+    ({"b": X[0, 0, 0]}, GraphError, "the bias is 6; with 4 output channels it is 4"),
+    ({"groups": 3}, GraphError, "w has 4 per group in 3 groups"),
+    ({"groups": 0}, GraphError, "groups is 0"),
+    ({"groups": 1.5}, UsageError, "groups is 1.5; it is an integer"),
+    ({"stride": 0}, GraphError, r"stride is \(0, 0\)"),
+    ({"stride": (1, -1)}, GraphError, r"stride is \(1, -1\)"),
+    ({"stride": "2"}, UsageError, "stride is '2'"),
+    ({"dilation": 0}, GraphError, r"dilation is \(0, 0\)"),
+    ({"dilation": 3}, GraphError, "along h a kernel of 3 with dilation 3 spans 7, .* the output would be empty"),
+    ({"padding": -1}, GraphError, "values >= 0"),
+    ({"padding": "same"}, UsageError, r"padding is 'same' \(did you mean 'same_upper'\?\)"),
+    ({"activation": "rellu"}, GraphError, "did you mean 'relu'"),
+    ({"activation": "clip"}, UsageError, r"with its parameters it is \('clip', lo, hi\)"),
+    ({"activation": ("relu", 1)}, UsageError, "with its parameters it is 'relu'"),
+    ({"activation": ("clip", "0", 1)}, UsageError, "a tuple of a name and numbers"),
+    ({"activation": ()}, UsageError, "activation is empty"),
+    ({"layout": "NHCW"}, UsageError, "conv2d has no layout 'NHCW'"),
+    ({"route": "wino"}, UsageError, "conv2d has no route 'wino'"),
+    ({"route": "winograd", "stride": 2}, RouteError, "needs stride 1, and here it is 2x2"),
+    ({"route": "im2col_gemm", "dilation": 2}, RouteError, "needs no dilation, and here it is 2x2"),
+    ({"route": "pointwise"}, RouteError, "needs a 1x1 kernel, and here it is 3x3"),
+    ({"route": "grouped"}, RouteError, "needs more than one group, and here it is 1"),
+    ({"route": "depthwise"}, RouteError, "needs one input channel per group, and here it is 4"),
+    ({"device": "no such device"}, VkconvError, "no such device"),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "message"), REFUSED, ids=lambda v: str(v)[:40] if type(v) is str else "")
+def test_what_is_refused_says_why(change, error, message, device):
+    given = {"x": X, "w": W, "device": device, **change}
+    with pytest.raises(error, match=message):
+        functional.conv2d(given.pop("x"), given.pop("w"), given.pop("b", None), **given)
+    assert not functional._sessions
+
+
+def test_what_the_others_refuse(device):
+    with pytest.raises(GraphError, match=r"output_padding is \(1,\)"):
+        functional.conv_transpose2d(X, W, output_padding=1, device=device)
+    with pytest.raises(RouteError, match="needs 8 outputs of a phase from at most 40 input columns"):
+        functional.conv_transpose2d(X, W, dilation=40, route="transposed_tile", device=device)
+    with pytest.raises(UsageError, match="conv1d takes one number"):
+        functional.conv1d(X[0], W[0], stride=(1, 1), device=device)
+    with pytest.raises(InputError, match=r"conv1d takes w \(C_out, C_in/groups, KW\)"):
+        functional.conv1d(X[0], W, device=device)
