@@ -107,7 +107,7 @@ def params_of(params):
 
 def test_params_reach_the_nodes_whose_route_has_them():
     default = params_of({})
-    assert (default["dense"]["columns"], default["deep"]["columns"], default["deep"]["local"]) == (8, 8, 8)
+    assert (default["dense"]["columns"], default["deep"]["columns"], default["deep"]["local"]) == (8, 4, 8)
     op = params_of({"conv2d": {"local": 16, "channels": 4}})
     assert op["dense"] == {**default["dense"], "local": 16, "channels": 4}
     assert op["deep"] == {**default["deep"], "local": 16}
@@ -153,7 +153,7 @@ def test_explain_shows_params():
     routes = {row["route"]: row["params"] for row in data["routes"]}
     assert routes["direct_tile"]["channels"] == [12, 16, 8, 4] and routes["depthwise"] == {}
     planned = plan(two_convs(), LAVAPIPE).plan
-    assert explain_plan(planned).rows[1]["route"].startswith("depthwise rows=3 columns=8")
+    assert explain_plan(planned).rows[1]["route"].startswith("depthwise rows=2 columns=4")
     assert explain_plan_data(planned)["nodes"][1]["params"]["rows"] == 3
 
 

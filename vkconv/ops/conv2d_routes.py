@@ -1,6 +1,7 @@
 """The routes of conv2d: how each lays out its work, what it needs, and tile sizes as data."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 
@@ -137,7 +138,18 @@ def _depthwise_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...
     oh, ow = call.shape("y")[2:]
     rows = tuple(ry for ry in t.depthwise_rows.values(oh) if span(call, 0, ry) <= _MOST_REACH)
     columns = tuple(px for px in t.depthwise_columns.values(ow) if span(call, 1, px) <= _MOST_SPAN)
-    return {"rows": rows, "columns": columns, "local": local_sizes(device, *t.local)}
+
+    def cost(block: tuple[int, int]) -> int:
+        """Of a plane, in workgroups: small planes leave lanes without a block where blocks are large."""
+        ry, px = block
+        return ceil_div(ceil_div(oh, ry) * ceil_div(ow, px), t.local[0]) * (ry * px + 4)
+
+    ry, px = min(itertools.product(rows, columns), key=cost)
+    return {
+        "rows": (ry, *(r for r in rows if r != ry)),
+        "columns": (px, *(c for c in columns if c != px)),
+        "local": local_sizes(device, *t.local),
+    }
 
 
 def _build_depthwise(call: Call, device: Device, params: Params) -> Program:

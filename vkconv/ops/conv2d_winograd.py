@@ -144,9 +144,9 @@ MANY_CHANNELS = Need(
     lambda call, device: f"{call.shape('x')[1]} in, {call.shape('y')[1]} out",
 )
 # The products have a column for each tile and read four times the weights: with few tiles they do not pay. lavapipe,
-# ms, winograd and direct_tile: 512x7x7 (4 tiles) 95 and 20, 32x14x14 (16) 0.64 and 0.43, 256x14x14 17.6 and 20.7,
-# 64x28x28 (49) 2.4 and 5.2.
-_LEAST_TILES = 32
+# ms, winograd and direct_tile: 512x7x7 (4 tiles) 86 and 21, 448x8x8 (4) 75 and 27, 256x14x14 (16) 16.2 and 20.1,
+# 64x14x14 1.33 and 1.35, 64x28x28 (49) 2.4 and 5.2.
+_LEAST_TILES = 16
 MANY_TILES = Need(
     f"{_LEAST_TILES} tiles of 4x4 outputs",
     lambda call, device: _extents(call, 4)[2] >= _LEAST_TILES,
