@@ -154,7 +154,7 @@ def test_explain_shows_params():
     assert routes["direct_tile"]["channels"] == [12, 16, 8, 4] and routes["depthwise"] == {}
     planned = plan(two_convs(), LAVAPIPE).plan
     assert explain_plan(planned).rows[1]["route"].startswith("depthwise rows=2 columns=4")
-    assert explain_plan_data(planned)["nodes"][1]["params"]["rows"] == 3
+    assert explain_plan_data(planned)["nodes"][1]["params"]["rows"] == 2
 
 
 def test_param_texts():
