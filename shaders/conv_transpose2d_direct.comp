@@ -13,7 +13,7 @@ layout(constant_id = 9) const int GCD_H = 1;
 layout(constant_id = 10) const int GCD_W = 1;
 layout(constant_id = 11) const int INVERSE_H = 0;
 layout(constant_id = 12) const int INVERSE_W = 0;
-layout(constant_id = 13) const bool ONLY_EMPTY = false;  // leave alone what the kernel's phases write
+layout(constant_id = 13) const bool ONLY_EMPTY = false;  // the outputs that are in no phase
 
 void main() {
     uint index = flat_index();
@@ -26,7 +26,7 @@ void main() {
     int in_group = c_in / groups;
     Taps rows = taps_reaching(pixel / ow + pt, SH, DH, GCD_H, INVERSE_H, kh, h);
     Taps cols = taps_reaching(pixel % ow + pl, SW, DW, GCD_W, INVERSE_W, kw, w);
-    if (ONLY_EMPTY && rows.first < kh && cols.first < kw) return;
+    if (ONLY_EMPTY && (pixel / ow + pt) % GCD_H == 0 && (pixel % ow + pl) % GCD_W == 0) return;
 
     int first = co / out_group * in_group;
     float acc = 0.0;

@@ -8,7 +8,8 @@
 // taps of a phase are k0, k0 + S, ... for one k0 below S, and from tap to tap the input steps back by dilation / g.
 // Each invocation makes CO output channels x PX outputs of a row of a phase; the SPAN inputs are loaded once for all
 // taps and channels. Weight is packed [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp) and its address is the
-// same in every lane. One dispatch makes the phases along x that have the same number of TAPS.
+// same in every lane. One dispatch makes the phases along x that have the same number of TAPS; none where k0 is beyond
+// the kernel, and what is left is the bias.
 layout(constant_id = 5) const int CO = 8;
 layout(constant_id = 6) const int PX = 8;
 layout(constant_id = 7) const int TAPS = 2;
@@ -18,7 +19,7 @@ layout(constant_id = 10) const int TAP_STEP_H = 1;
 layout(constant_id = 11) const int TAP_STEP_W = 1;
 layout(constant_id = 12) const int STEP_H = 1;
 layout(constant_id = 13) const int STEP_W = 1;
-const int SPAN = PX + (TAPS - 1) * STEP_W;
+const int SPAN = TAPS > 0 ? PX + (TAPS - 1) * STEP_W : 1;
 const int ACCS = CO * PX;
 
 // The first output of the phase of a tap.
@@ -32,15 +33,14 @@ void main() {
     int out_group = c_out / groups;
     int in_group = c_in / groups;
     int co_tiles = (out_group + CO - 1) / CO;
-    int phases_y = min(TAP_STEP_H, kh);
     int index = int(flat_group());
-    if (index >= n * groups * co_tiles * phases_y * PHASES * blocks) return;
+    if (index >= n * groups * co_tiles * TAP_STEP_H * PHASES * blocks) return;
     int unit = index % blocks * local + int(gl_LocalInvocationID.x);
     index /= blocks;
     int kx0 = FIRST + index % PHASES;
     index /= PHASES;
-    int ky0 = index % phases_y;
-    index /= phases_y;
+    int ky0 = index % TAP_STEP_H;
+    index /= TAP_STEP_H;
     int group_tile = index % (groups * co_tiles);
     int group = group_tile / co_tiles;
     int image = index / (groups * co_tiles);
@@ -53,12 +53,13 @@ void main() {
     bool inside = unit < rows * columns && oy < oh;
     int iy0 = (oy0 + pt - ky0 * dh) / sh + at_row;
     int ix0 = (ox0 + pl - kx0 * dw) / sw + at_col - (TAPS - 1) * STEP_W;
-    int taps_y = (kh - ky0 - 1) / TAP_STEP_H + 1;
+    int taps_y = TAPS > 0 && ky0 < kh ? (kh - ky0 - 1) / TAP_STEP_H + 1 : 0;
+    int channels = taps_y > 0 ? in_group : 0;
 
     float acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
     int plane = group_tile * in_group * kh;
-    for (int ci = 0; ci < in_group; ci++) {
+    for (int ci = 0; ci < channels; ci++) {
         int x_plane = (image * c_in + group * in_group + ci) * h;
         for (int ty = 0; ty < taps_y; ty++) {
             int iy = iy0 - ty * STEP_H;

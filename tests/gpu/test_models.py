@@ -117,9 +117,14 @@ def test_passes_save_nodes_and_change_nothing_but_rounding(name, device):
         assert len(session.plan.nodes) > 1.3 * nodes
 
 
+# None of these networks has a convolution in groups of several channels.
+NOT_THERE = {("conv2d", "grouped")}
+
+
 def forced_routes():
     """(op, route) of every op with a choice."""
-    return [(op.name, route.name) for op in OPS.values() if len(op.routes) > 1 for route in op.routes]
+    routes = [(op.name, route.name) for op in OPS.values() if len(op.routes) > 1 for route in op.routes]
+    return [pair for pair in routes if pair not in NOT_THERE]
 
 
 @pytest.mark.parametrize(("op", "route"), forced_routes(), ids=lambda v: v)

@@ -55,6 +55,8 @@ EVERY_VALUE = (
     "conv2d:x=1x16x7x37,w=19x16x3x3,p=1,b=19,act=tanh",
     "conv2d:x=2x13x7x11,w=37x13x1x1,b=37,act=silu",
     "conv2d:x=2x7x13x17,w=7x1x3x3,b=7,g=7,p=1",
+    "conv2d:x=2x10x7x37,w=14x5x3x3,p=1,b=14,g=2",
+    "conv_transpose2d:x=2x5x7x19,w=5x19x3x3,s=2,p=1,b=19,op=1",
     "matmul:a=67x33,b=33x71",
     "matmul:a=131x17,b=17x5,bias=5",
     "matmul:a=3x1x17x40,b=2x33x40,trans_b=1",

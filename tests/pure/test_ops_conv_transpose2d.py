@@ -126,18 +126,17 @@ def test_illegal_calls_name_their_values(text, message):
 def test_phases_partition_the_taps():
     for kernel, stride, dilation in itertools.product(range(1, 7), range(1, 7), range(1, 7)):
         axis = Axis(9, kernel, stride, dilation)
-        taps = [range(k0, kernel, axis.tap_step) for k0 in range(min(axis.tap_step, kernel))]
+        taps = [range(k0, kernel, axis.tap_step) for k0 in range(axis.tap_step)]
         assert [len(t) for t in taps] == [n for n, _, count in axis.phases for _ in range(count)]
         assert [first for _, first, _ in axis.phases] == [
             sum(c for _, _, c in axis.phases[:i]) for i in range(len(axis.phases))
         ]
-        places = {tap[0] * dilation % stride for tap in taps}
-        assert len(places) == len(taps) and axis.full == (len(places) == stride)
-        assert all(k * dilation % stride == tap[0] * dilation % stride for tap in taps for k in tap)
+        places = [k0 * dilation % stride for k0 in range(axis.tap_step)]
+        assert sorted(places) == list(range(0, stride, axis.gcd))
+        assert all(k * dilation % stride == place for place, tap in zip(places, taps, strict=True) for k in tap)
         assert axis.most_taps == max(map(len, taps))
-        for tap in taps:  # what the direct kernel computes
-            rest = tap[0] * dilation % stride
-            assert rest // axis.gcd * axis.inverse % axis.tap_step == tap[0]
+        for k0, place in enumerate(places):  # what the direct kernel computes
+            assert place // axis.gcd * axis.inverse % axis.tap_step == k0
 
 
 @pytest.mark.parametrize(

@@ -42,15 +42,12 @@ class Axis:
 
     @property
     def phases(self) -> tuple[tuple[int, int, int], ...]:
-        """Phases that have taps, those with as many of them together: (taps, first phase, number of phases)."""
+        """Phases with as many taps as each other together: (taps, first phase, number of phases). A phase goes by its
+        first tap; those beyond the kernel have none. Where the stride and the dilation have a common divisor, there
+        are outputs in no phase, which nothing reaches."""
         rest = self.kernel % self.tap_step
-        runs = (self.most_taps, 0, rest or self.tap_step), (self.kernel // self.tap_step, rest, self.tap_step - rest)
-        return tuple(run for run in runs[: 2 if rest else 1] if run[0])
-
-    @property
-    def full(self) -> bool:
-        """Whether a tap reaches every phase."""
-        return self.gcd == 1 and self.kernel >= self.stride
+        runs = (self.most_taps, 0, rest), (self.kernel // self.tap_step, rest, self.tap_step - rest)
+        return tuple(run for run in runs if run[2])
 
 
 def axes(call: Call) -> tuple[Axis, Axis]:

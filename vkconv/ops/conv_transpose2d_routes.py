@@ -84,7 +84,7 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
         group_stride=in_group * out_group * taps,
     )
     units = ceil_div(h.outputs, h.stride) * ceil_div(ceil_div(w.outputs, w.stride), px)
-    workgroups = call.shape("x")[0] * groups * ceil_div(out_group, co) * min(h.tap_step, kh) * ceil_div(units, local)
+    workgroups = call.shape("x")[0] * groups * ceil_div(out_group, co) * h.tap_step * ceil_div(units, local)
     steps = [
         Dispatch(
             TILE,
@@ -97,7 +97,7 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
         )
         for width, first, phases in w.phases
     ]
-    if not (h.full and w.full):
+    if h.gcd > 1 or w.gcd > 1:
         steps.append(_direct(call, device, local, only_empty=True))
     return Program(tuple(steps), (packing.dispatch("w", "packed", device),), {"packed": 4 * packing.size})
 

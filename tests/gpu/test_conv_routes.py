@@ -1,0 +1,195 @@
+"""Every route of conv2d and conv_transpose2d against the float64 reference: drawn calls, upstream's cases, scratch in
+parts, values that are no numbers."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from test_ops import draw as inputs_of
+
+import vkconv
+from vkconv.backend.runtime import select_device
+from vkconv.check import check_call, compare, expect, run_call
+from vkconv.core import GraphError
+from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.route import judge
+
+pytestmark = pytest.mark.gpu
+ROUTES = [(op, route.name) for op in ("conv2d", "conv_transpose2d") for route in OPS[op].routes]
+# Exact on small integers.
+EXACT_ACTIVATIONS = ("none", "relu", "relu6", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25")
+EXACT = {text.partition(",")[0] for text in EXACT_ACTIVATIONS}
+ACTIVATIONS = (*EXACT_ACTIVATIONS, "hard_swish", "hard_sigmoid,act_a=0.2,act_b=0.5", "sigmoid", "silu", "gelu", "tanh")
+
+
+@st.composite
+def convolutions(draw, op, route):
+    """A legal call that the route takes by its form: tails on every side, kernels larger than the input, padding on one
+    side, strides and dilations with and without common factors."""
+    size = st.integers(1, 5)
+    plain = route in ("winograd", "im2col_gemm")
+    groups = 1 if plain or route == "direct_tile" else draw(st.integers(2 if route == "grouped" else 1, 3))
+    in_group = 1 if route == "depthwise" else draw(st.sampled_from((1, 2, 3, 5, 8, 19)))
+    out_group = draw(st.sampled_from((1, 2, 3, 4, 7, 17)))
+    kernel = (3, 3) if route == "winograd" else (1, 1) if route == "pointwise" else draw(st.tuples(size, size))
+    stride = (1, 1) if route == "winograd" else draw(st.tuples(size, size))
+    dilation = (1, 1) if plain else draw(st.tuples(size, size))
+    padding = (0, 0, 0, 0) if route == "pointwise" else draw(st.tuples(*[st.integers(0, 4)] * 4))
+    extent = draw(st.tuples(st.integers(1, 13), st.sampled_from((1, 2, 5, 8, 17, 33))))
+    c_in, c_out = in_group * groups, out_group * groups
+    w = (c_in, out_group, *kernel) if op == "conv_transpose2d" else (c_out, in_group, *kernel)
+    fields = {
+        "x": (draw(st.integers(1, 3)), c_in, *extent),
+        "w": w,
+        **({"b": (c_out,)} if draw(st.booleans()) else {}),
+        "s": stride,
+        "p": padding,
+        "d": dilation,
+    }
+    if op == "conv_transpose2d":
+        fields["op"] = tuple(draw(st.integers(0, max(s, d) - 1)) for s, d in zip(stride, dilation, strict=True))
+    text = f"{op}:" + ",".join(f"{name}={'x'.join(map(str, values))}" for name, values in fields.items())
+    try:
+        return parse_call(f"{text},g={groups},act={draw(st.sampled_from(ACTIVATIONS))}", OPS)
+    except GraphError as error:
+        assert "the output would be empty" in str(error)
+        assume(False)
+
+
+@pytest.mark.parametrize(("op", "route"), ROUTES)
+def test_drawn_calls_agree_with_the_reference(op, route, device):
+    _, facts = select_device(device)
+    (row,) = [r for r in OPS[op].routes if r.name == route]
+    seen = []
+
+    @settings(
+        max_examples=16,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+    )
+    @given(convolutions(op, route), st.sampled_from(("integers", "normals")))
+    def agrees(call, kind):
+        assume(judge(row, call, facts).allowed)
+        arrays = inputs_of(call, kind)
+        ran, checked = check_call(call, arrays, device=device, route=route)
+        seen.append(call)
+        assert ran.route == route and checked.ok, f"{format_call(call, OPS)}: {checked.problem}"
+        if kind == "integers" and route != "winograd" and call["act"] in EXACT:
+            (y,), (want,) = ran.outputs[0], expect(call, arrays).outputs
+            np.testing.assert_array_equal(y, want, err_msg=format_call(call, OPS))
+
+    agrees()
+    assert len(seen) >= 10, f"only {len(seen)} calls were drawn that {route} takes"
+
+
+# executorch backends/vulkan/test: custom_ops/test_conv2d.cpp and op_tests/cases.py; the 64x256x256 one at a sixteenth
+# of its area.
+UPSTREAM = (
+    "conv2d:x=1x8x8x8,w=8x8x3x3,p=1",
+    "conv2d:x=1x8x8x8,w=8x8x3x3,b=8,p=1",
+    "conv2d:x=1x16x16x16,w=16x16x3x3,b=16,p=1",
+    "conv2d:x=1x8x16x16,w=16x8x3x3,b=16,p=1,s=2",
+    "conv2d:x=1x16x8x8,w=8x16x3x3,b=8,p=1",
+    "conv2d:x=1x11x8x8,w=13x11x3x3,b=13,p=1",
+    "conv2d:x=1x3x16x16,w=8x3x3x3,b=8,p=1,s=2",
+    "conv2d:x=1x11x12x12,w=13x11x3x3,b=13,p=1",
+    "conv2d:x=1x16x48x48,w=16x16x3x3,b=16,p=1",
+    "conv2d:x=1x16x8x8,w=64x16x3x3,b=64,p=1,act=relu",
+    "conv2d:x=1x16x8x8,w=128x16x3x3,b=128,p=1,act=relu",
+    "conv2d:x=1x64x64x64,w=64x32x3x3,b=64,p=1,g=2",
+    "conv2d:x=1x16x3x3,w=16x8x3x3,b=16,p=1,g=2",
+    "conv2d:x=1x6x40x50,w=8x6x3x3,b=8,s=1x2,p=2x3",
+    "conv2d:x=1x6x40x50,w=1x6x3x3,b=1,d=2",
+    "conv2d:x=1x5x9x10,w=3x5x1x1,b=3",
+    "conv2d:x=1x5x9x10,w=4x5x1x1,p=1,s=2",
+    "conv2d:x=1x8x12x11,w=8x1x3x3,b=8,g=8,p=1",
+    "conv2d:x=1x8x12x11,w=8x1x5x5,b=8,g=8,p=2,s=2",
+    "conv2d:x=1x8x9x9,w=8x1x3x3,g=8,d=2",
+    "conv_transpose2d:x=1x6x40x50,w=6x8x3x3,b=8,s=1x2,p=2x3,op=0x1",
+)
+
+
+@pytest.mark.parametrize("text", UPSTREAM)
+def test_upstreams_cases_by_every_route(text, device):
+    """Integers, so that all routes but winograd are to agree to the bit."""
+    call = parse_call(text, OPS)
+    _, facts = select_device(device)
+    arrays = inputs_of(call, "integers")
+    (want,) = expect(call, arrays).outputs
+    for route in OPS[call.op].routes:
+        if judge(route, call, facts).allowed:
+            ((y,),) = run_call(call, arrays, device=device, route=route.name).outputs
+            assert compare(call, [y], expect(call, arrays)).ok
+            assert route.name == "winograd" or np.array_equal(y, want), route.name
+
+
+@pytest.mark.parametrize(
+    ("text", "route", "dispatches"),
+    [
+        ("conv2d:x=1x64x128x128,w=4x64x3x3,b=4,p=1,act=relu", "im2col_gemm", 6),  # rows
+        ("conv2d:x=5x512x20x20,w=3x512x3x3,p=1", "im2col_gemm", 6),  # images, two at a time
+        ("conv2d:x=2x512x3x1002,w=3x512x3x3,b=3", "im2col_gemm", 8),  # parts of a row
+        ("conv_transpose2d:x=2x8x300x200,w=8x16x3x3,b=16,s=2,act=relu", "transposed_gemm", 12),
+        ("conv_transpose2d:x=5x4x60x60,w=4x32x4x4,s=2,p=1", "transposed_gemm", 6),
+        ("conv_transpose2d:x=1x8x300x200,w=8x8x3x3,b=16,s=1x2,d=3x1,p=4x0,g=2", "transposed_gemm", 6),
+    ],
+)
+def test_scratch_in_parts_gives_the_same(text, route, dispatches, device):
+    """The seams of the parts included; scratch that is used again and again starts as NaN bits."""
+    call = parse_call(text, OPS)
+    (row,) = [r for r in OPS[call.op].routes if r.name == route]
+    assert len(row.build(call, select_device(device)[1]).steps) == dispatches
+    arrays = inputs_of(call, "integers")
+    ran = run_call(call, arrays, device=device, route=route, replays=2)
+    (first,), (again,) = ran.outputs
+    np.testing.assert_array_equal(first, expect(call, arrays).outputs[0])
+    assert first.tobytes() == again.tobytes()
+
+
+def test_one_session_takes_sizes_in_turn_by_im2col(device):
+    """Upstream's sizes of one model, with one to three parts of scratch."""
+    w = np.random.default_rng(1).integers(-3, 4, (2, 64, 3, 3)).astype(np.float32)
+    node = Node("c", "conv2d", ("x", "w"), ("y",), {"padding": (1, 1, 1, 1)})
+    graph = Graph({"x": TensorSpec((1, 64, "h", "w"))}, ("y",), (node,), {"w": w}, "resized")
+    with vkconv.load(graph, device, routes={"conv2d": "im2col_gemm"}) as session:
+        for side, dispatches in ((64, 2), (56, 2), (112, 4), (128, 6), (64, 2)):
+            call = parse_call(f"conv2d:x=1x64x{side}x{side},w=2x64x3x3,p=1", OPS)
+            x = inputs_of(call, "integers", seed=side)["x"]
+            y = session.run({"x": x})["y"]
+            assert session.plan.nodes[0].dispatches == dispatches
+            np.testing.assert_array_equal(y, expect(call, {"x": x, "w": w}).outputs[0])
+
+
+SPECIAL = {
+    "depthwise": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
+    "grouped": "conv2d:x=1x6x9x10,w=4x3x3x3,b=4,g=2,p=1,act={}",
+    "pointwise": "conv2d:x=1x6x9x10,w=5x6x1x1,b=5,act={}",
+}
+
+
+# winograd mixes the inputs of a tile before it multiplies: one that is no number reaches all outputs of its tile.
+@pytest.mark.parametrize(("op", "route"), [case for case in ROUTES if case[1] != "winograd"])
+@pytest.mark.parametrize("act", ["none", "relu", "relu6", "hard_swish", "sigmoid"])
+def test_nan_and_infinity_go_where_ieee_says(op, route, act, device):
+    default = "conv_transpose2d:x=1x6x5x7,w=6x5x3x3,b=5,s=2,p=1,act={}"
+    default = default if op == "conv_transpose2d" else "conv2d:x=1x6x9x10,w=5x6x3x3,b=5,p=1,act={}"
+    call = parse_call(SPECIAL.get(route, default).format(act), OPS)
+    arrays = inputs_of(call, "normals")
+    arrays["x"][0, 0, 1, 1], arrays["x"][0, 3, 4, 6] = np.nan, np.inf
+    arrays["x"][0, 5, 4, 1], arrays["b"][-1] = -np.inf, np.nan
+    ran, checked = check_call(call, arrays, device=device, route=route)
+    assert ran.route == route and checked.ok, checked.problem
+    y = ran.outputs[0][0]
+    assert np.isnan(y[:, -1]).all() and not np.isnan(y[:, 0]).all()
+
+
+@pytest.mark.parametrize(("op", "route"), ROUTES)
+def test_a_batch_of_nothing_runs_nothing(op, route, device):
+    text = {"conv2d": "conv2d:x=0x4x6x6,w=4x2x3x3,g=2,b=4", "conv_transpose2d": "conv_transpose2d:x=0x4x6x6,w=4x2x3x3"}
+    call = parse_call(text[op], OPS)
+    ran = run_call(call, inputs_of(call, "normals"), device=device, route=route)
+    assert ran.route == "empty" and ran.outputs[0][0].shape == call.shape("y") and ran.outputs[0][0].size == 0
