@@ -119,6 +119,7 @@ CONV2D = Op(
         "conv2d:x=1x8x5x6,w=4x4x1x1,g=2",
         "conv2d:x=1x3x3x3,w=2x3x3x3",
         "conv2d:x=1x16x7x160,w=24x16x3x3,p=1,b=24,act=tanh",
+        "conv2d:x=1x40x5x6,w=9x40x5x5,p=1,b=9,act=relu",
     ),
     doc="2-D convolution with groups, asymmetric padding, dilation, bias and a fused activation.",
 )

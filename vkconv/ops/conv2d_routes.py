@@ -144,7 +144,10 @@ def _depthwise_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...
         ry, px = block
         return ceil_div(ceil_div(oh, ry) * ceil_div(ow, px), t.local[0]) * (ry * px + 4)
 
-    ry, px = min(itertools.product(rows, columns), key=cost)
+    by_rule = itertools.product(
+        [ry for ry in rows if ry in t.depthwise_rows.rule], [px for px in columns if px in t.depthwise_columns.rule]
+    )
+    ry, px = min(by_rule, key=cost)
     return {
         "rows": (ry, *(r for r in rows if r != ry)),
         "columns": (px, *(c for c in columns if c != px)),

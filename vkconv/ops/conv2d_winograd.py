@@ -66,15 +66,16 @@ def _products(call: Call, m: int, count: int) -> Call:
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     m = 4 if _long(call) else 2
-    by_passes = {_chunk(call, m, mib): mib for mib in reversed(_SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB))}
-    mib = tuple(reversed(by_passes.values()))
-    product = _products(call, m, _chunk(call, m, mib[0]))
+    mib: dict[int, int] = {}  # by the tiles of a pass: sizes that make the same passes are the same
+    for size in _SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB):
+        mib.setdefault(_chunk(call, m, size), size)
+    product = _products(call, m, next(iter(mib)))
     route, _ = _PRODUCTS.get(device.kind, _GPU_PRODUCTS)
     inner = dict(route.params(product, device))
     for name, only in (("splits", 1), ("linear", 0)):  # K is long enough, and its channels are what is packed
         if name in inner:
             inner[name] = (only,)
-    return {"outputs": (4, 2) if _long(call) else (2,), "scratch_mib": mib, **inner}
+    return {"outputs": (4, 2) if _long(call) else (2,), "scratch_mib": tuple(mib.values()), **inner}
 
 
 def _long(call: Call) -> bool:
@@ -138,19 +139,30 @@ def _pass(call: Call, device: Device, m: int, first: int, count: int, inner: Par
     return prepare, product, finish
 
 
+# The products have a column for each tile and read up to four times the weights: few tiles or channels do not pay.
+# ms, winograd and what comes next. lavapipe: 512x7x7 (4 tiles) 86 and 21, 448x8x8 (4) 75 and 27, 32x14x14 (16) 0.64 and
+# 0.43, 64x14x14 1.33 and 1.35, 256x14x14 16.2 and 20.1, 52->12 over 32x32 0.71 and 0.91. H200: two of 20x13x13 (32)
+# 0.012 and 0.020, of 23x13x13 0.030 and 0.067, 52->12 over 32x32 0.016 and 0.023.
+_LEAST_IN, _LEAST_OUT, _LEAST_TILES, _LEAST_PRODUCT = 16, 12, 16, 600
+
+
+def _channels(call: Call) -> tuple[int, int]:
+    return call.shape("x")[1], call.shape("y")[1]
+
+
+def _tiles(call: Call) -> int:
+    return _extents(call, 4)[2]
+
+
 MANY_CHANNELS = Need(
-    f"{_LEAST_CHANNELS} channels in and out",
-    lambda call, device: min(call.shape("x")[1], call.shape("y")[1]) >= _LEAST_CHANNELS,
-    lambda call, device: f"{call.shape('x')[1]} in, {call.shape('y')[1]} out",
+    f"{_LEAST_IN} channels in and {_LEAST_OUT} out",
+    lambda call, device: _channels(call)[0] >= _LEAST_IN and _channels(call)[1] >= _LEAST_OUT,
+    lambda call, device: "{} in, {} out".format(*_channels(call)),
 )
-# The products have a column for each tile and read four times the weights: with few tiles they do not pay. lavapipe,
-# ms, winograd and direct_tile: 512x7x7 (4 tiles) 86 and 21, 448x8x8 (4) 75 and 27, 256x14x14 (16) 16.2 and 20.1,
-# 64x14x14 1.33 and 1.35, 64x28x28 (49) 2.4 and 5.2.
-_LEAST_TILES = 16
 MANY_TILES = Need(
-    f"{_LEAST_TILES} tiles of 4x4 outputs",
-    lambda call, device: _extents(call, 4)[2] >= _LEAST_TILES,
-    lambda call, device: f"{_extents(call, 4)[2]} tiles",
+    f"{_LEAST_TILES} tiles of 4x4 outputs, {_LEAST_PRODUCT} times the fewer channels",
+    lambda call, device: _tiles(call) >= _LEAST_TILES and _tiles(call) * min(_channels(call)) >= _LEAST_PRODUCT,
+    lambda call, device: f"{_tiles(call)} tiles, {_tiles(call) * min(_channels(call))} times channels",
 )
 
 WINOGRAD = Route(
