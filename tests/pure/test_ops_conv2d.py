@@ -113,7 +113,8 @@ def test_illegal_calls_name_their_values(text, message):
         ("conv2d:x=1x16x24x160,w=32x16x1x1,p=1", "direct_tile", "implicit_gemm"),
         ("conv2d:x=1x1x28x28,w=32x1x3x3", "direct_tile", "implicit_gemm"),
         ("conv2d:x=1x8x9x9,w=8x4x1x1,g=2", "pointwise", "implicit_gemm"),
-        ("conv2d:x=1x8x9x9,w=8x4x3x3,g=2", "grouped", "implicit_gemm"),
+        ("conv2d:x=1x8x9x9,w=8x4x3x3,g=2", "grouped", "grouped"),
+        ("conv2d:x=1x64x9x9,w=64x32x3x3,g=2", "grouped", "implicit_gemm"),
         ("conv2d:x=1x4x9x99,w=8x4x3x3,d=1x32", "direct", "implicit_gemm"),
     ],
 )

@@ -36,7 +36,7 @@ class Threshold:
 _THRESHOLDS: Mapping[str, Threshold] = {
     "arm": Threshold(1, "executorch#20059, measured on a Mali-G715"),
     "cpu": Threshold(None, "measured on lavapipe: at best 1.15 times as fast as direct_tile, at worst 0.7"),
-    "discrete": Threshold(None, "implicit_gemm multiplies the same tiles without the way through memory"),
+    "discrete": Threshold(None, "measured on an H200: 2190 us where implicit_gemm takes 295, 8x128x28x28 5x5 to 256"),
 }
 _OTHERS = Threshold(128, "executorch#20059, measured on an Adreno 750")
 

@@ -13,6 +13,7 @@ from vkconv.ops.conv2d_parts import (
     GROUPED,
     GROUPS_1,
     KERNEL_1X1,
+    LARGER_THAN_1X1,
     NO_PADDING,
     ONE_CHANNEL_PER_GROUP,
     binds,
@@ -183,6 +184,15 @@ FEW_TAPS = Need(
     lambda call, device: f"{math.prod(call.shape('w')[2:])} taps",
 )
 
+# implicit_gemm makes at least 32 output channels of a group at a time. H200, us, 32 groups of 8->8 over 28x28: 32
+# images grouped 80, implicit_gemm 296; one image 13.8 and 17.5.
+_NARROW = 16
+NARROW_GROUPS = Need(
+    f"at most {_NARROW} output channels in a group, or a CPU",
+    lambda call, device: device.kind == "cpu" or call.shape("y")[1] // call["groups"] <= _NARROW,
+    lambda call, device: f"{call.shape('y')[1] // call['groups']} on a {device.kind} device",
+)
+
 POINTWISE_ROUTE = Route(
     "pointwise",
     _build_pointwise,
@@ -203,8 +213,6 @@ ROUTES: tuple[Route, ...] = (
         prefer=(GROUPED,),
         params=_depthwise_params,
     ),
-    IMPLICIT_GEMM,
-    POINTWISE_ROUTE,
     Route(
         "grouped",
         _build_tile,
@@ -212,8 +220,11 @@ ROUTES: tuple[Route, ...] = (
         why="the register tiles of direct_tile within each group: a tile as wide as the group's output channels wastes "
         "nothing on those of its neighbours",
         must=(F32, GROUPED, SHORT_SPAN),
+        prefer=(LARGER_THAN_1X1, NARROW_GROUPS),
         params=_tile_params,
     ),
+    IMPLICIT_GEMM,
+    POINTWISE_ROUTE,
     Route(
         "direct_tile",
         _build_tile,
