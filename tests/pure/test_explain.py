@@ -17,7 +17,7 @@ def test_explaining_a_call_gives_its_route_and_every_refusal():
     call = next(n.call for n in plan(CONV, LAVAPIPE).plan.nodes)
     table, data = explain_call(call, LAVAPIPE)
     assert data["schema"] == "vkconv.explain/1"
-    assert data["route"] == "direct_tile" and data["by"] == "rule"
+    assert data["route"] == "subgroup_tile" and data["by"] == "rule"
     assert [r["route"] for r in data["routes"]] == [r.name for r in OPS["conv2d"].routes]
     refused = {r["route"]: (r["allowed"], r["refused_by"], r["actual"]) for r in data["routes"]}
     assert refused["pointwise"] == (False, "a 1x1 kernel", "3x3")
@@ -25,7 +25,7 @@ def test_explaining_a_call_gives_its_route_and_every_refusal():
         *("schema", "call", "device", "route", "params", "by", "measured", "dispatches", "prepack_dispatches"),
         *("packed_bytes", "scratch_bytes", "routes"),
     }
-    assert "direct_tile" in table.title
+    assert "subgroup_tile" in table.title
     assert explain_call(call, LAVAPIPE, Options(routes={"conv2d": "direct"}))[1]["by"] == "forced"
 
 

@@ -179,7 +179,7 @@ def test_must_refuses_a_measured_route():
     _, data = explained(fastest, TILE)
     assert (data["route"], data["by"]) == ("direct_tile", "measured")
     _, data = explained(fastest)
-    assert (data["route"], data["by"]) == ("direct_tile", "rule")
+    assert (data["route"], data["by"]) == ("subgroup_tile", "rule")
 
 
 def test_parameters_that_are_set_outrank_measured_ones():
@@ -197,7 +197,7 @@ def test_a_plan_uses_the_table_and_is_pure(monkeypatch):
     write(table({text: (NOON, DIRECT)}), table_path(DEVICE))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert plan(graph, DEVICE).plan.nodes[0].route == "direct_tile"
+        assert plan(graph, DEVICE).plan.nodes[0].route == "subgroup_tile"
         planned = plan(graph, DEVICE, Options(measured=find_measured(DEVICE))).plan
     assert [(n.route, n.choice.by) for n in planned.nodes] == [("direct", "measured"), ("depthwise", "rule")]
     assert explain_plan(planned).rows[0]["by"] == "measured table: 81.25 us"

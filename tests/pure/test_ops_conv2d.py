@@ -7,6 +7,7 @@ import pytest
 from ops_device import device
 
 from vkconv.core import GraphError, RouteError
+from vkconv.device import load_device
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.conv2d import CONV2D
 from vkconv.route import choose
@@ -123,6 +124,32 @@ def test_route_chosen_by_rule(text, on_cpu, on_gpu, kind):
     assert choose(CONV2D.routes, parse_call(text, OPS), device(kind)).route.name == (
         on_cpu if kind == "CPU" else on_gpu
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "route", "params"),
+    [
+        ("conv2d:x=1x16x24x160,w=16x1x3x3,g=16,p=1", "depthwise", {}),
+        ("conv2d:x=1x64x28x28,w=64x64x3x3,p=1", "winograd", {"channels": 32, "columns": 8}),
+        ("conv2d:x=1x32x28x28,w=32x32x3x3,p=1", "subgroup_tile", {"channels": 32}),
+        ("conv2d:x=1x64x28x28,w=64x64x3x3,p=1,s=2", "subgroup_tile", {"channels": 32}),
+        ("conv2d:x=1x256x56x56,w=64x256x1x1", "subgroup_tile", {"channels": 32, "columns": 8}),
+        ("conv2d:x=1x3x224x224,w=64x3x7x7,s=2,p=3", "subgroup_tile", {"channels": 16, "columns": 8}),
+        ("conv2d:x=1x256x28x28,w=256x8x3x3,p=1,g=32", "subgroup_tile", {"channels": 8, "columns": 16}),
+        ("conv2d:x=1x192x17x17,w=192x192x1x7,p=0x3", "subgroup_tile", {"channels": 32}),
+        ("conv2d:x=1x4x9x199,w=8x4x3x3,d=1x32", "direct", {}),
+    ],
+)
+def test_route_and_tile_where_subgroups_shuffle(text, route, params):
+    choice = choose(CONV2D.routes, parse_call(text, OPS), load_device("lavapipe"))
+    assert (choice.route.name, {name: choice.params[name] for name in params}) == (route, params)
+
+
+def test_subgroup_tile_needs_subgroups_of_one_size_with_shuffles():
+    call = parse_call("conv2d:x=1x8x9x9,w=8x8x3x3", OPS)
+    with pytest.raises(RouteError, match="needs shuffles in subgroups of one size, and here it is subgroups of 1"):
+        choose(CONV2D.routes, call, device(), forced="subgroup_tile")
+    assert choose(CONV2D.routes, call, load_device("h200"), forced="subgroup_tile").params["local"] == 32
 
 
 def test_last_route_takes_every_case():

@@ -107,7 +107,7 @@ def params_of(params):
 
 def test_params_reach_the_nodes_whose_route_has_them():
     default = params_of({})
-    assert (default["dense"]["columns"], default["deep"]["columns"], default["deep"]["local"]) == (8, 4, 8)
+    assert (default["dense"]["columns"], default["deep"]["columns"], default["deep"]["local"]) == (4, 4, 8)
     op = params_of({"conv2d": {"local": 16, "channels": 4}})
     assert op["dense"] == {**default["dense"], "local": 16, "channels": 4}
     assert op["deep"] == {**default["deep"], "local": 16}
@@ -127,7 +127,7 @@ def test_params_reach_the_program():
         ({"conv2": {"local": 8}}, "no 'conv2' here .did you mean 'conv2d'"),
         ({"conv2d:tile": {"local": 8}}, "no route 'tile' .did you mean 'direct_tile'"),
         ({"node:dens": {"local": 8}}, "no 'node:dens' here .did you mean 'node:dense'"),
-        ({"conv2d": {"chanels": 8}}, "chanels:8: no node takes it; .*direct_tile .channels, columns, local"),
+        ({"conv2d": {"chanels": 8}}, "chanels:8: no node takes it; .*subgroup_tile .channels, columns, local"),
         ({"conv2d:pointwise": {"channels": 8}}, "no node takes it"),
         ({"node:deep": {"channels": 8}}, "node 'deep' .*'depthwise' of conv2d has no parameter 'channels'"),
         ({"conv2d": {"local": 7}}, "node 'dense' .*cannot take local=7"),
@@ -147,9 +147,9 @@ def test_a_forced_route_takes_params_and_its_must_still_holds():
 
 
 def test_explain_shows_params():
-    table, data = explain_call(parse_call(CONV, OPS), LAVAPIPE, Options(params={"conv2d": {"columns": 4}}))
-    assert "direct_tile channels=12 columns=4 local=8" in table.title
-    assert data["params"] == {"channels": 12, "columns": 4, "local": 8}
+    table, data = explain_call(parse_call(CONV, OPS), LAVAPIPE, Options(params={"conv2d": {"columns": 8}}))
+    assert "subgroup_tile channels=32 columns=8 local=8" in table.title
+    assert data["params"] == {"channels": 32, "columns": 8, "local": 8}
     routes = {row["route"]: row["params"] for row in data["routes"]}
     assert routes["direct_tile"]["channels"] == [12, 16, 8, 4] and routes["depthwise"] == {}
     planned = plan(two_convs(), LAVAPIPE).plan

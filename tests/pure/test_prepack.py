@@ -30,7 +30,7 @@ def test_weights_that_are_inputs_are_packed_at_every_run():
     graph = make_graph({**X, "w": W.shape}, [("conv2d", "x w b", "y", {"padding": (1,)})], "y", {"b": B})
     result = check_flow(graph, LAVAPIPE)
     assert not commands(result.load, Launch)
-    assert [c.shader.stem for c in commands(result.run, Launch)] == ["pack_tiles", "conv2d_tile"]
+    assert [c.shader.stem for c in commands(result.run, Launch)] == ["pack_tiles", "conv2d_subgroup"]
 
 
 def test_weights_that_steps_read_stay_once_for_all_their_readers():

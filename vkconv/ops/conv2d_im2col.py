@@ -4,7 +4,6 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from vkconv.core import align
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
@@ -21,28 +20,20 @@ _LOCAL = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Threshold:
-    """From how many output channels on im2col is taken on a class of devices (None: never), from how many input
-    channels on where rows are ragged, and what that rests on."""
+    """From how many output channels on im2col is taken on a class of devices (None: never), and what that rests on."""
 
     least_c_out: int | None
     source: str
-    ragged_c_in: int | None = None
 
     def __str__(self) -> str:
         least = "never" if self.least_c_out is None else f"from {self.least_c_out} output channels on"
-        ragged = (
-            "" if self.ragged_c_in is None else f", from {self.ragged_c_in} input channels on where rows are ragged"
-        )
-        return f"{least}{ragged} ({self.source})"
+        return f"{least} ({self.source})"
 
 
-# By vendor, then by kind of device, then for what is left. lavapipe, im2col_gemm over direct_tile in time: 64x56x56 3x3
-# 0.87, 256x14x14 3x3 0.90, 128->256 3x3 stride 2 0.96, 512x7x7 3x3 1.07, 64x28x28 5x5 1.28, 3->64 7x7 stride 2 1.46;
-# where it is ahead with stride 1, winograd takes 0.35 to 0.8 of its time. Ragged rows: 192x17x17 1x7 0.48, 1x3 0.65,
-# 144x80x1 5x1 0.33; 64x1x1000 1x3, which is not, 1.9.
+# By vendor, then by kind of device, then for what is left.
 _THRESHOLDS: Mapping[str, Threshold] = {
     "arm": Threshold(1, "executorch#20059, measured on a Mali-G715"),
-    "cpu": Threshold(None, "measured on lavapipe, in time over direct_tile 0.87 to 1.9, ragged 0.33 to 0.65", 64),
+    "cpu": Threshold(None, "measured on lavapipe: 1.1 to 6.5 times the time of subgroup_tile, least 192x17x17 1x7"),
     "discrete": Threshold(None, "measured on an H200: 2190 us where implicit_gemm takes 295, 8x128x28x28 5x5 to 256"),
 }
 _OTHERS = Threshold(128, "executorch#20059, measured on an Adreno 750")
@@ -53,29 +44,15 @@ def threshold(device: Device) -> Threshold:
     return _THRESHOLDS.get(device.vendor) or _THRESHOLDS.get(device.kind) or _OTHERS
 
 
-# Rows of outputs are ragged where tiles of 8 columns would compute so many times more than there are.
-_TILE_COLUMNS, _RAGGED = 8, 1.4
-
-
-def _raggedness(call: Call) -> float:
-    ow = call.shape("y")[3]
-    return align(ow, _TILE_COLUMNS) / ow
-
-
 def _pays(call: Call, device: Device) -> bool:
-    row = threshold(device)
-    if row.least_c_out is not None and call.shape("y")[1] >= row.least_c_out:
-        return True
-    return row.ragged_c_in is not None and call.shape("x")[1] >= row.ragged_c_in and _raggedness(call) >= _RAGGED
+    least = threshold(device).least_c_out
+    return least is not None and call.shape("y")[1] >= least
 
 
 ENOUGH_CHANNELS = Need(
-    "as many channels as im2col takes on such devices",
+    "as many output channels as im2col takes on such devices",
     _pays,
-    lambda call, device: (
-        f"{call.shape('x')[1]} in, {call.shape('y')[1]} out, rows computed {_raggedness(call):.2f} "
-        f"times by tiles; im2col is taken {threshold(device)}"
-    ),
+    lambda call, device: f"{call.shape('y')[1]}; im2col is taken {threshold(device)}",
 )
 
 

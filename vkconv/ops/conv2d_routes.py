@@ -21,6 +21,7 @@ from vkconv.ops.conv2d_parts import (
     push,
     span,
 )
+from vkconv.ops.conv2d_subgroup import SUBGROUP_TILE
 from vkconv.ops.needs import F32
 from vkconv.ops.packing import PACK_TILES, Packing, Sizes
 from vkconv.ops.strided import local_params
@@ -213,6 +214,7 @@ ROUTES: tuple[Route, ...] = (
         prefer=(GROUPED,),
         params=_depthwise_params,
     ),
+    SUBGROUP_TILE,
     Route(
         "grouped",
         _build_tile,

@@ -7,10 +7,10 @@ for m = 4 (Lavin and Gray 2015, arXiv:1509.09308).
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from vkconv.core import DType, ceil_div
+from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops import conv2d_gemm, conv2d_routes
+from vkconv.ops import conv2d_gemm, conv2d_routes, conv2d_subgroup
 from vkconv.ops.activation import activation
 from vkconv.ops.base import Attrs, linear_groups
 from vkconv.ops.conv2d_parts import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1
@@ -20,11 +20,16 @@ from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, read, write
 
 INPUT, WEIGHTS, OUTPUT = Shader("winograd_input"), Shader("winograd_weights"), Shader("winograd_output")
-# The route that does the matrix products, as a 1x1 conv2d with a group for each, and how its weights are packed.
-_PRODUCTS: Mapping[str, tuple[Route, Callable[[Call, Params], Packing]]] = {
-    "cpu": (conv2d_routes.POINTWISE_ROUTE, conv2d_routes.packing)
+# The routes that do the matrix products, as a 1x1 conv2d with a group for each, and how their weights are packed: the
+# first that the device can do.
+_Product = tuple[Route, Callable[[Call, Params], Packing]]
+_PRODUCTS: Mapping[str, tuple[_Product, ...]] = {
+    "cpu": (
+        (conv2d_subgroup.SUBGROUP_TILE, conv2d_subgroup.packing),
+        (conv2d_routes.POINTWISE_ROUTE, conv2d_routes.packing),
+    )
 }
-_GPU_PRODUCTS = (conv2d_gemm.IMPLICIT_GEMM, conv2d_gemm.packing)
+_GPU_PRODUCTS: tuple[_Product, ...] = ((conv2d_gemm.IMPLICIT_GEMM, conv2d_gemm.packing),)
 # Scratch of one pass over some of the tiles, MiB, the default first: what stays in a cache while it is used.
 _SCRATCH_MIB: Mapping[str, tuple[int, ...]] = {"cpu": (2, 1, 4, 16), "discrete": (64, 16, 32, 256)}
 _OTHER_SCRATCH_MIB = (16, 4, 64)
@@ -50,7 +55,8 @@ def _chunk(call: Call, m: int, mib: int) -> int:
     total = _extents(call, m)[2]
     c_in, c_out = call.shape("x")[1], call.shape("y")[1]
     most = max(64, (mib << 20) // (4 * (m + 2) ** 2 * (c_in + c_out)))
-    return ceil_div(total, ceil_div(total, most))
+    passes = ceil_div(total, most)
+    return total if passes == 1 else align(ceil_div(total, passes), 4)  # by fours they load and store faster
 
 
 def _products(call: Call, m: int, count: int) -> Call:
@@ -64,13 +70,19 @@ def _products(call: Call, m: int, count: int) -> Call:
     return Call("conv2d", {"x": x, "w": w, "b": None}, {"y": y}, attrs)
 
 
+def _product(call: Call, device: Device) -> _Product:
+    """The first that can make these products; the last where none can, and then the route is refused."""
+    rows = _PRODUCTS.get(device.kind, _GPU_PRODUCTS)
+    return next((row for row in rows if all(need.test(call, device) for need in row[0].must)), rows[-1])
+
+
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     m = 4 if _long(call) else 2
     mib: dict[int, int] = {}  # by the tiles of a pass: sizes that make the same passes are the same
     for size in _SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB):
         mib.setdefault(_chunk(call, m, size), size)
     product = _products(call, m, next(iter(mib)))
-    route, _ = _PRODUCTS.get(device.kind, _GPU_PRODUCTS)
+    route, _ = _product(product, device)
     inner = dict(route.params(product, device))
     for name, only in (("splits", 1), ("linear", 0)):  # K is long enough, and its channels are what is packed
         if name in inner:
@@ -90,7 +102,8 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     for first in range(0, total, step):
         steps += _pass(call, device, m, first, min(step, total - first), inner)
     c_in, c_out = call.shape("x")[1], call.shape("y")[1]
-    pack = _PRODUCTS.get(device.kind, _GPU_PRODUCTS)[1](_products(call, m, step), inner)
+    products = _products(call, m, step)
+    pack = _product(products, device)[1](products, inner)
     local = _local(device)
     weights = Dispatch(
         WEIGHTS,
@@ -122,8 +135,9 @@ def _pass(call: Call, device: Device, m: int, first: int, count: int, inner: Par
         (c_in, h, w, tiles_y, tiles_x, *call["padding"][:2], first, count),
         (m,),
     )
-    route, _ = _PRODUCTS.get(device.kind, _GPU_PRODUCTS)
-    (product,) = route.build(_products(call, m, count), device, inner).steps
+    products = _products(call, m, count)
+    route, _ = _product(products, device)
+    (product,) = route.build(products, device, inner).steps
     names = {"x": "inputs", "y": "sums"}
     product = dataclasses.replace(
         product, binds=tuple(Bind(names.get(bind.buffer, bind.buffer), bind.access) for bind in product.binds)
@@ -139,11 +153,26 @@ def _pass(call: Call, device: Device, m: int, first: int, count: int, inner: Par
     return prepare, product, finish
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Least:
+    """From what on winograd is taken: channels in and out, tiles of 4x4 outputs, and tiles times the fewer channels."""
+
+    c_in: int
+    c_out: int
+    tiles: int
+    product: int
+
+
 # The products have a column for each tile and read up to four times the weights: few tiles or channels do not pay.
-# ms, winograd and what comes next. lavapipe: 512x7x7 (4 tiles) 86 and 21, 448x8x8 (4) 75 and 27, 32x14x14 (16) 0.64 and
-# 0.43, 64x14x14 1.33 and 1.35, 256x14x14 16.2 and 20.1, 52->12 over 32x32 0.71 and 0.91. H200: two of 20x13x13 (32)
-# 0.012 and 0.020, of 23x13x13 0.030 and 0.067, 52->12 over 32x32 0.016 and 0.023.
-_LEAST_IN, _LEAST_OUT, _LEAST_TILES, _LEAST_PRODUCT = 16, 12, 16, 600
+# ms, winograd and what comes next. lavapipe, subgroup_tile: 64x56x56 4.7 and 5.4, 128x28x28 4.3 and 6.0, 256x28x28 14.8
+# and 24.8, 256x14x14 5.5 and 7.1, 64x28x28 1.46 and 1.57; 64x14x14 0.89 and 0.81, 32x112x112 6.9 and 5.6, 512x7x7 19.3
+# and 12.2. H200: two of 20x13x13 (32) 0.012 and 0.020, of 23x13x13 0.030 and 0.067, 52->12 over 32x32 0.016 and 0.023.
+_LEAST: Mapping[str, Least] = {"cpu": Least(64, 64, 16, 2000)}
+_OTHER_LEAST = Least(16, 12, 16, 600)
+
+
+def _least(device: Device) -> Least:
+    return _LEAST.get(device.kind, _OTHER_LEAST)
 
 
 def _channels(call: Call) -> tuple[int, int]:
@@ -154,21 +183,43 @@ def _tiles(call: Call) -> int:
     return _extents(call, 4)[2]
 
 
+def _many_channels(call: Call, device: Device) -> bool:
+    least, (c_in, c_out) = _least(device), _channels(call)
+    return c_in >= least.c_in and c_out >= least.c_out
+
+
+def _many_tiles(call: Call, device: Device) -> bool:
+    least, tiles = _least(device), _tiles(call)
+    return tiles >= least.tiles and tiles * min(_channels(call)) >= least.product
+
+
 MANY_CHANNELS = Need(
-    f"{_LEAST_IN} channels in and {_LEAST_OUT} out",
-    lambda call, device: _channels(call)[0] >= _LEAST_IN and _channels(call)[1] >= _LEAST_OUT,
-    lambda call, device: "{} in, {} out".format(*_channels(call)),
+    "as many channels as pay on such devices",
+    _many_channels,
+    lambda call, device: "{} in and {} out, at least {} and {}".format(
+        *_channels(call), _least(device).c_in, _least(device).c_out
+    ),
 )
 MANY_TILES = Need(
-    f"{_LEAST_TILES} tiles of 4x4 outputs, {_LEAST_PRODUCT} times the fewer channels",
-    lambda call, device: _tiles(call) >= _LEAST_TILES and _tiles(call) * min(_channels(call)) >= _LEAST_PRODUCT,
-    lambda call, device: f"{_tiles(call)} tiles, {_tiles(call) * min(_channels(call))} times channels",
+    "as many tiles of 4x4 outputs as pay on such devices",
+    _many_tiles,
+    lambda call, device: (
+        f"{_tiles(call)} tiles, at least {_least(device).tiles}; times the fewer channels "
+        f"{_tiles(call) * min(_channels(call))}, at least {_least(device).product}"
+    ),
 )
 
 WINOGRAD = Route(
     "winograd",
     _build,
-    (INPUT, WEIGHTS, OUTPUT, *conv2d_gemm.IMPLICIT_GEMM.shaders, *conv2d_routes.POINTWISE_ROUTE.shaders),
+    (
+        INPUT,
+        WEIGHTS,
+        OUTPUT,
+        *conv2d_gemm.IMPLICIT_GEMM.shaders,
+        *conv2d_subgroup.SUBGROUP_TILE.shaders,
+        *conv2d_routes.POINTWISE_ROUTE.shaders,
+    ),
     why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles",
     must=(F32, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION),
     prefer=(MANY_CHANNELS, MANY_TILES),

@@ -39,6 +39,17 @@ def operands_in(name: str, *dtypes: DType) -> Need:
 
 
 ON_GPU = Need("a GPU", lambda call, device: device.kind != "cpu", lambda call, device: device.kind)
+ON_CPU = Need("a CPU driver", lambda call, device: device.kind == "cpu", lambda call, device: device.kind)
+SHUFFLE = Need(
+    "shuffles in subgroups of one size",
+    lambda call, device: (
+        "shuffle" in device.subgroup_operations and device.subgroup_sizes == (device.subgroup_size,) * 2
+    ),
+    lambda call, device: (
+        f"subgroups of {' to '.join(str(size) for size in sorted(set(device.subgroup_sizes)))} with "
+        f"{', '.join(sorted(device.subgroup_operations)) or 'no operations'}"
+    ),
+)
 
 
 def loop_iterations(count: Callable[[Call, Device], int]) -> Need:

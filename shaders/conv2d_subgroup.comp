@@ -1,0 +1,111 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#define WEIGHT_VEC4
+#include "conv2d.glsl"
+#include "held.glsl"
+
+// Sliding window by subgroups: each invocation makes CO output channels of a group x PX neighbouring output columns.
+// The SPAN inputs of a row are loaded once for all taps and channels, by fours if X_VEC4 (rows are whole fours, and
+// so is what lies between two blocks of columns; LEFT is the padding). The CO * KW weights of a row of taps are
+// loaded once for all lanes (held.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp).
+layout(constant_id = 5) const int CO = 8;
+layout(constant_id = 6) const int PX = 8;
+layout(constant_id = 7) const int KW = 3;
+layout(constant_id = 8) const int SW = 1;
+layout(constant_id = 9) const int DW = 1;
+layout(constant_id = 10) const int LEFT = 0;
+layout(constant_id = 11) const int SUBGROUP = 8;
+layout(constant_id = 12) const bool X_VEC4 = false;
+layout(constant_id = 13) const bool Y_VEC4 = false;
+const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
+const int SKIP = X_VEC4 ? (4 - LEFT % 4) % 4 : 0;  // inputs of the first four that come before the first of the span
+const int QUADS = X_VEC4 ? (SKIP + SPAN + 3) / 4 : 1;
+const int ACCS = CO * PX;
+const int TAPS = KW * CO;
+
+layout(set = 0, binding = 0) readonly restrict buffer X4 { vec4 x4[]; };
+layout(set = 0, binding = 3) writeonly restrict buffer Y4 { vec4 y4[]; };
+
+void main() {
+    int columns = (ow + PX - 1) / PX;
+    int local = int(gl_WorkGroupSize.x);
+    int blocks = (oh * columns + local - 1) / local;
+    int out_group = c_out / groups;
+    int in_group = c_in / groups;
+    int co_tiles = (out_group + CO - 1) / CO;
+    int index = int(flat_group());
+    if (index >= n * groups * co_tiles * blocks) return;
+    int block = index % blocks;
+    int tile = index / blocks % (groups * co_tiles);
+    int image = index / blocks / (groups * co_tiles);
+    int group = tile / co_tiles;
+
+    int lane = int(gl_SubgroupInvocationID);
+    int unit = block * local + int(gl_SubgroupID) * SUBGROUP + lane;
+    bool inside = unit < oh * columns;
+    int oy = unit / columns;
+    int ox0 = unit % columns * PX;
+    int iy0 = oy * sh - pt;
+    int ix0 = ox0 * SW - LEFT;
+
+    float acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    int tap = tile * in_group * kh * TAPS / 4 + lane;
+    int plane = image * c_in + group * in_group;
+    for (int ci = 0; ci < in_group; ci++) {
+        for (int ky = 0; ky < kh; ky++) {
+            int iy = iy0 + ky * dh;
+            bool row_inside = inside && iy >= 0 && iy < h;
+            int row = ((plane + ci) * h + iy) * w + ix0;
+            float v[SPAN];
+            if (X_VEC4) {
+                vec4 quad[QUADS];
+                [[unroll]] for (int i = 0; i < QUADS; i++) {
+                    int ix = ix0 - SKIP + 4 * i;
+                    bool ok = row_inside && ix >= 0 && ix < w;
+                    quad[i] = ok ? x4[ok ? (row - SKIP) / 4 + i : 0] : vec4(0.0);
+                }
+                [[unroll]] for (int i = 0; i < SPAN; i++) v[i] = quad[(SKIP + i) / 4][(SKIP + i) % 4];
+            } else {
+                [[unroll]] for (int i = 0; i < SPAN; i++) {
+                    bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
+                    v[i] = ok ? TO_F32(x[ok ? row + i : 0]) : 0.0;
+                }
+            }
+            vec4 held[HELD(TAPS, SUBGROUP)];
+            [[unroll]] for (int i = 0; i < HELD(TAPS, SUBGROUP); i++) {
+                int at = i * SUBGROUP;
+                held[i] = weight4[at + SUBGROUP <= TAPS / 4 || at + lane < TAPS / 4 ? tap + at : tap];
+            }
+            [[unroll]] for (int kx = 0; kx < KW; kx++) {
+                [[unroll]] for (int c = 0; c < CO; c++) {
+                    float k = HELD_VALUE(held, kx * CO + c, SUBGROUP);
+                    [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p * SW + kx * DW];
+                }
+            }
+            tap += TAPS / 4;
+        }
+    }
+    if (!inside) return;
+    [[unroll]] for (int c = 0; c < CO; c++) {
+        int co = tile % co_tiles * CO + c;
+        if (co < out_group) {
+            co += group * out_group;
+            float offset = bias_of(co);
+            int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
+            [[unroll]] for (int p = 0; p < PX; p += Y_VEC4 ? 4 : 1) {
+                if (ox0 + p < ow) {
+                    float first = finish(acc[c * PX + p] + offset);
+                    if (Y_VEC4) {
+                        vec4 four = vec4(first, 0.0, 0.0, 0.0);
+                        [[unroll]] for (int i = 1; i < 4; i++) four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)] + offset);
+                        y4[(out_row + p) / 4] = four;
+                    } else {
+                        y[out_row + p] = first;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+"""conv2d by subgroups: weights loaded once for all lanes and handed out by shuffles, for CPU drivers."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping
+
+from vkconv.core import DType, ceil_div
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.base import linear_groups, local_sizes
+from vkconv.ops.conv2d_parts import binds, constants, push, span
+from vkconv.ops.needs import F32, ON_CPU, SHUFFLE
+from vkconv.ops.packing import PACK_TILES, Packing
+from vkconv.route import Call, Need, Params, Route
+from vkconv.shader import Dispatch, Program, Shader
+
+SUBGROUP = Shader("conv2d_subgroup")
+_CHANNELS, _COLUMNS = (32, 16, 8, 4), (8, 4, 16, 2, 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Costs:
+    """What the parts of the kernel take, in ns of one core for a subgroup."""
+
+    load: float
+    load4: float
+    share: float
+    multiply_add: float
+    iteration: float
+
+
+# lavapipe (Mesa 22.3, 8 lanes), CPU time of loops of each: a load or a store goes lane by lane with a test and a
+# branch for each, also where all lanes have one address; one of four floats costs little more than twice that.
+_COSTS = Costs(load=10.0, load4=24.0, share=0.5, multiply_add=0.3, iteration=10.0)
+# Unrolled multiply-adds of a row of taps and sums of an invocation: beyond, drivers compile for seconds, and spill.
+_MOST_UNROLLED, _MOST_SUMS = 1024, 256
+_MOST_SPAN = 40
+
+
+def _flat(call: Call) -> Call:
+    """The call as the kernel sees it: a 1x1 of stride 1 without padding has one long row for each image."""
+    x, y = call.shape("x"), call.shape("y")
+    if call.shape("w")[2:] != (1, 1) or call["stride"] != (1, 1) or any(call["padding"]):
+        return call
+    rows = (TensorSpec((*s[:2], 1, s[2] * s[3]), DType.F32) for s in (x, y))
+    flat_x, flat_y = rows
+    return dataclasses.replace(call, operands={**call.operands, "x": flat_x}, outputs={"y": flat_y})
+
+
+def _inputs(call: Call, columns: int) -> set[int]:
+    """Inputs of a row that so many neighbouring outputs touch, counted from the first."""
+    taps, stride, dilation = call.shape("w")[3], int(call["stride"][1]), int(call["dilation"][1])
+    return {p * stride + k * dilation for p in range(columns) for k in range(taps)}
+
+
+def _input_loads(call: Call, columns: int) -> tuple[float, bool]:
+    """Estimated ns to load the inputs of so many columns, and whether that is by fours, which takes rows and blocks
+    that are whole fours."""
+    inputs = _inputs(call, columns)
+    single = _COSTS.load * len(inputs)
+    if call.shape("x")[3] % 4 or columns * int(call["stride"][1]) % 4:
+        return single, False
+    skip = -int(call["padding"][1]) % 4
+    fours = _COSTS.load4 * len({(skip + i) // 4 for i in inputs})
+    return min((single, False), (fours, True))
+
+
+def _y_vec4(call: Call, columns: int) -> bool:
+    return call.shape("y")[3] % 4 == 0 and columns % 4 == 0
+
+
+def _blocks(call: Call, channels: int, columns: int, lanes: int) -> int:
+    n, c_out, oh, ow = call.shape("y")
+    groups: int = call["groups"]
+    return n * groups * ceil_div(c_out // groups, channels) * ceil_div(oh * ceil_div(ow, columns), lanes)
+
+
+def _cost(call: Call, channels: int, columns: int, lanes: int) -> float:
+    """Estimated ns of a tile size, by `_COSTS`."""
+    in_group, kh, kw = call.shape("w")[1:]
+    taps = kw * channels
+    row = _COSTS.iteration + _input_loads(call, columns)[0] + _COSTS.load4 * ceil_div(taps, 4 * lanes)
+    row += taps * (_COSTS.share + columns * _COSTS.multiply_add)
+    store = _COSTS.load4 / 4 if _y_vec4(call, columns) else _COSTS.load
+    return _blocks(call, channels, columns, lanes) * (in_group * kh * row + channels * columns * store)
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    call, lanes = _flat(call), device.subgroup_size
+    kw = call.shape("w")[3]
+    columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= _MOST_SPAN)
+    most = min(_MOST_UNROLLED // kw, _MOST_SUMS)
+    sizes = [(co, px) for co, px in itertools.product(_CHANNELS, columns) if co * px <= most]
+    best = min(sizes or [(_CHANNELS[-1], columns[-1])], key=lambda size: _cost(call, size[0], size[1], lanes))
+    return {
+        "channels": (best[0], *(co for co in _CHANNELS if co != best[0])),
+        "columns": (best[1], *(px for px in columns if px != best[1])),
+        "local": local_sizes(device, lanes, 2 * lanes, 4 * lanes),
+    }
+
+
+def packing(call: Call, params: Params) -> Packing:
+    """How the weights lie: [group][tile of channels][c_in][kh][kw][channels of a tile]."""
+    taps = math.prod(call.shape("w")[1:])
+    rows = call.shape("y")[1] // call["groups"]
+    return Packing(rows, taps, params["channels"], taps, 1, groups=call["groups"])
+
+
+def _build(call: Call, device: Device, params: Params) -> Program:
+    call, lanes = _flat(call), device.subgroup_size
+    co, px, local = params["channels"], params["columns"], params["local"]
+    c_in, kh, kw = call.shape("w")[1:]
+    grid = linear_groups(_blocks(call, co, px, local) * local, local, device)
+    sizes = (co, px, kw, call["stride"][1], call["dilation"][1], call["padding"][1], lanes)
+    spec = (*constants(call), *sizes, _input_loads(call, px)[1], _y_vec4(call, px))
+    pack = packing(call, params)
+    step = Dispatch(SUBGROUP, binds(call, "packed"), grid, (local, 1, 1), push(call), spec)
+    step = dataclasses.replace(step, loop_iterations=c_in * (1 + kh))
+    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size})
+
+
+SHORT_SPAN = Need(
+    f"a row of taps over at most {_MOST_SPAN} input columns",
+    lambda call, device: span(call, 1, 1) <= _MOST_SPAN,
+    lambda call, device: f"{span(call, 1, 1)} columns",
+)
+
+SUBGROUP_TILE = Route(
+    "subgroup_tile",
+    _build,
+    (SUBGROUP, PACK_TILES),
+    why="where every load goes lane by lane, loads are what a convolution costs: one load brings weights for the whole "
+    "subgroup, shuffles hand them out, and inputs come in fours where rows allow it",
+    must=(F32, SHUFFLE, SHORT_SPAN),
+    prefer=(ON_CPU,),
+    params=_params,
+)
