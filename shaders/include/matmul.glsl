@@ -38,6 +38,8 @@ float bias_at(int index, bool by_row) {
     return HAS_BIAS && by_row == BIAS_BY_ROW ? beta * TO_F32(bias[index]) : 0.0;
 }
 
+float finished(float acc, float offset) { return activate(ACT, alpha * acc + offset, act_a, act_b); }
+
 void store(int origin, int row, int col, float acc, float offset) {
-    y[origin + row * y_row + col * y_col] = FROM_F32(activate(ACT, alpha * acc + offset, act_a, act_b));
+    y[origin + row * y_row + col * y_col] = FROM_F32(finished(acc, offset));
 }

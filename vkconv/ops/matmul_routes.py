@@ -8,7 +8,7 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.activation import activation
 from vkconv.ops.base import linear_groups, local_sizes, most_invocations
-from vkconv.ops.needs import F32, ON_GPU, invocations, shared_bytes
+from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE, invocations, shared_bytes
 from vkconv.ops.packing import Sizes
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
@@ -87,7 +87,15 @@ class Tiles:
 _TILES: Mapping[str, Tiles] = {"cpu": Tiles((8, 16, 32), Sizes((16, 8, 4, 1), (12,)), Sizes((8, 4, 1), (16,)))}
 _GPU_TILES = Tiles((64, 32, 128), Sizes((8, 4, 1), (16, 2)), Sizes((4, 1), (8, 2)))
 
+# Where lanes share the loads of a. lavapipe, us, subgroup rows x columns and register: 1x40x120 @ 120x6625 16x8 3450,
+# 8x8 4480, register 5950; 512x512 @ 512x512 32x8 6880, 16x8 8200, register 19200. The large one takes 0.5 s to compile,
+# the next 0.25, which only long products are worth.
+_SUBGROUP_ROWS, _SUBGROUP_ROWS_LONG = Sizes((16, 8, 4), (32,)), Sizes((32, 16, 8, 4))
+_SUBGROUP_COLUMNS = Sizes((8, 4, 1), (16,))
+_LONG_FLOPS = 5e7
+
 REGISTER = Shader("matmul_register")
+SUBGROUP = Shader("matmul_subgroup")
 SHARED = Shader("matmul_shared")
 # The tile of a workgroup (rows, columns, depth) and of an invocation in it, the default first. A tile of 128 x 128 in
 # blocks of 4 x 4 takes 1024 invocations, and one of depth 32 takes 32 KiB; every other combination takes less.
@@ -170,6 +178,40 @@ def register_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Pa
     return Dispatch(REGISTER, binds, groups, (local, 1, 1), _push(g, e), spec, loop_iterations=g.k)
 
 
+def _subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    lanes = device.subgroup_size
+    g = layout(call)
+    swap = g.n < lanes < g.m
+    g = g.swapped() if swap else g
+    sizes = _SUBGROUP_ROWS_LONG if 2 * g.batches * g.m * g.n * g.k >= _LONG_FLOPS else _SUBGROUP_ROWS
+    return {
+        "rows": sizes.values(g.m),
+        "columns": _SUBGROUP_COLUMNS.values(ceil_div(g.n, lanes)),
+        "local": local_sizes(device, lanes, 2 * lanes, 4 * lanes),
+        "swap": (1, 0) if swap else (0, 1),
+    }
+
+
+def _build_subgroup(call: Call, device: Device, params: Params) -> Program:
+    swap = bool(params["swap"])
+    g = layout(call).swapped() if swap else layout(call)
+    return Program((subgroup_product(g, _epilogue(call), _binds(call, swap), params, device),))
+
+
+def subgroup_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Params, device: Device) -> Dispatch:
+    """A product by tiles of ``rows`` x ``columns`` per invocation, the rows of a shared by the lanes of a subgroup;
+    bindings are a, b, bias and y."""
+    tile = register_product(g, e, binds, params, device)
+    spec = (*tile.spec, device.subgroup_size, params["columns"] % 4 == 0 and _by_fours(g))
+    return dataclasses.replace(tile, shader=SUBGROUP, spec=spec)
+
+
+def _by_fours(g: Layout) -> bool:
+    """Whether rows of b and y are whole fours from the first element on."""
+    steps = (g.n, g.b[0], g.y[0], *g.base[1:], g.m * g.n, *(b for _, _, b in g.batch))
+    return g.b[1] == 1 and g.y[1] == 1 and all(step % 4 == 0 for step in steps)
+
+
 def _shared_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     large = (_LARGE_TILE,) if most_invocations(device) >= _LARGE_TILE_LOCAL else ()
     deep = (_DEEP_TILE,) if device.limit("maxComputeSharedMemorySize") >= _DEEP_TILE_BYTES else ()
@@ -212,6 +254,16 @@ ROUTES: tuple[Route, ...] = (
         must=(F32, shared_bytes(_shared_bytes(_DEFAULT_TILE)), invocations(_shared_local(_DEFAULT_TILE))),
         prefer=(ON_GPU, AT_LEAST_32X32),
         params=_shared_params,
+    ),
+    Route(
+        "subgroup",
+        _build_subgroup,
+        (SUBGROUP,),
+        why="where every load goes lane by lane, also where all lanes have one address: one load brings as many rows "
+        "as a subgroup has lanes, and shuffles hand them out",
+        must=(F32, SHUFFLE),
+        prefer=(ON_CPU,),
+        params=_subgroup_params,
     ),
     Route(
         "register",

@@ -40,11 +40,16 @@ def operands_in(name: str, *dtypes: DType) -> Need:
 
 ON_GPU = Need("a GPU", lambda call, device: device.kind != "cpu", lambda call, device: device.kind)
 ON_CPU = Need("a CPU driver", lambda call, device: device.kind == "cpu", lambda call, device: device.kind)
+
+
+def shuffles(device: Device) -> bool:
+    """Whether every subgroup of the device has the same size and its lanes can read each other's values."""
+    return "shuffle" in device.subgroup_operations and device.subgroup_sizes == (device.subgroup_size,) * 2
+
+
 SHUFFLE = Need(
     "shuffles in subgroups of one size",
-    lambda call, device: (
-        "shuffle" in device.subgroup_operations and device.subgroup_sizes == (device.subgroup_size,) * 2
-    ),
+    lambda call, device: shuffles(device),
     lambda call, device: (
         f"subgroups of {' to '.join(str(size) for size in sorted(set(device.subgroup_sizes)))} with "
         f"{', '.join(sorted(device.subgroup_operations)) or 'no operations'}"

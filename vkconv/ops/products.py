@@ -7,11 +7,21 @@ from collections.abc import Iterator, Mapping
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import most_invocations
-from vkconv.ops.matmul_routes import REGISTER, SHARED, Epilogue, Layout, register_product, shared_product
+from vkconv.ops.matmul_routes import (
+    REGISTER,
+    SHARED,
+    SUBGROUP,
+    Epilogue,
+    Layout,
+    register_product,
+    shared_product,
+    subgroup_product,
+)
+from vkconv.ops.needs import shuffles
 from vkconv.route import Params
 from vkconv.shader import Bind, Dispatch
 
-SHADERS = (REGISTER, SHARED)
+SHADERS = (REGISTER, SHARED, SUBGROUP)
 # Scratch that a route may take, as ExecuTorch caps that of its im2col (kIm2colScratchBudgetBytes; executorch#20653).
 SCRATCH_BYTES = 16 << 20
 # Workgroups that keep a GPU busy.
@@ -20,12 +30,14 @@ _ENOUGH = 256
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tile:
-    """Rows x columns of an invocation of ``local``; with ``shared`` (rows, columns, depth) those of the workgroup."""
+    """Rows x columns of an invocation of ``local``; with ``shared`` (rows, columns, depth) those of the workgroup; with
+    ``subgroup`` lanes share what they load of the rows."""
 
     rows: int
     columns: int
     local: int
     shared: tuple[int, int, int] | None = None
+    subgroup: bool = False
 
     @property
     def sizes(self) -> Params:
@@ -41,7 +53,9 @@ class Tile:
     def fits(self, device: Device) -> bool:
         """Whether a workgroup of the device can hold it."""
         shared_bytes = 4 * self.shared[2] * (self.shared[0] + self.shared[1]) if self.shared else 0
-        return self.local <= most_invocations(device) and shared_bytes <= device.limit("maxComputeSharedMemorySize")
+        if self.local > most_invocations(device) or shared_bytes > device.limit("maxComputeSharedMemorySize"):
+            return False
+        return not self.subgroup or (shuffles(device) and self.local % device.subgroup_size == 0)
 
 
 # By number, the parameter ``product`` of routes: small workgroups and large tiles for CPU drivers, then what GPUs take.
@@ -58,15 +72,20 @@ TILES: tuple[Tile, ...] = (
     Tile(4, 4, 64, (32, 32, 16)),
     Tile(8, 4, 64),
     Tile(2, 4, 64),
+    Tile(32, 8, 8, subgroup=True),
+    Tile(16, 8, 8, subgroup=True),
+    Tile(8, 8, 8, subgroup=True),
+    Tile(4, 4, 8, subgroup=True),
 )
-_CPU, _SHARED, _GPU_REGISTER = TILES[:6], TILES[6:10], TILES[10:]
+_CPU, _SHARED, _GPU_REGISTER, _CPU_SUBGROUP = TILES[:6], TILES[6:10], TILES[10:12], TILES[12:]
 
 
 def params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
     """The parameter ``product`` of a route whose product is ``g``: numbers of tiles, the rule's pick first."""
     fitting = [tile for tile in TILES if tile.fits(device)]
     if device.kind == "cpu":
-        best = min(_CPU, key=lambda tile: _cost(g, tile))
+        sharing = [tile for tile in _CPU_SUBGROUP if tile in fitting]
+        best = min(sharing or _CPU, key=lambda tile: _cost(g, tile))
     elif min(g.m, g.n) < 16:
         best = min(_GPU_REGISTER, key=lambda tile: _cost(g, tile))
     else:
@@ -78,7 +97,7 @@ def params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
 def product(number: int, g: Layout, e: Epilogue, binds: tuple[Bind, ...], device: Device) -> Dispatch:
     """The launch of a product by the tile of that number; bindings are a, b, bias and y."""
     tile = TILES[number]
-    make = shared_product if tile.shared else register_product
+    make = shared_product if tile.shared else subgroup_product if tile.subgroup else register_product
     return make(g, e, binds, tile.sizes, device)
 
 

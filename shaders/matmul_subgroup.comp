@@ -1,0 +1,88 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "matmul.glsl"
+#include "held.glsl"
+
+// Each invocation makes TM rows x TN columns. The subgroup loads TM elements of a column of a at once, a row per lane,
+// and shuffles hand them out (held.glsl). With VEC4 b and y have rows of whole fours and a lane takes four neighbouring
+// columns at a time, fours one workgroup apart; without, the columns themselves are one workgroup apart.
+layout(constant_id = 6) const int TM = 16;
+layout(constant_id = 7) const int TN = 8;
+layout(constant_id = 8) const int SUBGROUP = 8;
+layout(constant_id = 9) const bool VEC4 = false;
+const int ACCS = TM * TN;
+const int HELDS = (TM + SUBGROUP - 1) / SUBGROUP;
+const int RUN = VEC4 ? 4 : 1;
+
+layout(set = 0, binding = 1) readonly restrict buffer B4 { vec4 b4[]; };
+layout(set = 0, binding = 3) writeonly restrict buffer Y4 { vec4 y4[]; };
+
+void main() {
+    int local = int(gl_WorkGroupSize.x);
+    int col_blocks = (n + local * TN - 1) / (local * TN);
+    int row_blocks = (m + TM - 1) / TM;
+    int group = int(flat_group());
+    if (group >= batches() * row_blocks * col_blocks) return;
+    int lane = int(gl_SubgroupInvocationID);
+    int first_col = group % col_blocks * local * TN + (int(gl_SubgroupID) * SUBGROUP + lane) * RUN;
+    int first_row = group / col_blocks % row_blocks * TM;
+    ivec3 origin = batch_origin(group / col_blocks / row_blocks);
+
+    // Rows and columns past the end repeat the last one and are not stored.
+    int a_at[HELDS];
+    [[unroll]] for (int i = 0; i < HELDS; i++) {
+        a_at[i] = origin.x + min(first_row + min(i * SUBGROUP + lane, TM - 1), m - 1) * a_row;
+    }
+    int cols[TN];
+    [[unroll]] for (int j = 0; j < TN; j++) cols[j] = first_col + j / RUN * local * RUN + j % RUN;
+    int b_at[TN];
+    [[unroll]] for (int j = 0; j < TN; j++) b_at[j] = origin.y + min(cols[j], n - RUN) * b_col;
+    float acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    int a_step = 0;
+    int b_step = 0;
+    for (int ki = 0; ki < k; ki++) {
+        float v[TN];
+        if (VEC4) {
+            [[unroll]] for (int j = 0; j < TN; j += 4) {
+                vec4 four = b4[(b_at[j] + b_step) / 4];
+                [[unroll]] for (int i = 0; i < 4; i++) v[min(j + i, TN - 1)] = four[i];
+            }
+        } else {
+            [[unroll]] for (int j = 0; j < TN; j++) v[j] = TO_F32(b[b_at[j] + b_step]);
+        }
+        float held[HELDS];
+        [[unroll]] for (int i = 0; i < HELDS; i++) held[i] = TO_F32(a[a_at[i] + a_step]);
+        [[unroll]] for (int i = 0; i < TM; i++) {
+            float u = subgroupShuffle(held[i / SUBGROUP], i % SUBGROUP);
+            [[unroll]] for (int j = 0; j < TN; j++) acc[i * TN + j] += u * v[j];
+        }
+        a_step += a_col;
+        b_step += b_row;
+    }
+    float col_bias[TN];
+    [[unroll]] for (int j = 0; j < TN; j++) col_bias[j] = bias_at(min(cols[j], n - 1), false);
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        int row = first_row + i;
+        if (row < m) {
+            float row_bias = bias_at(row, true);
+            [[unroll]] for (int j = 0; j < TN; j += RUN) {
+                if (cols[j] < n) {
+                    float first = finished(acc[i * TN + j], row_bias + col_bias[j]);
+                    int at = origin.z + row * y_row + cols[j] * y_col;
+                    if (VEC4) {
+                        vec4 four = vec4(first, 0.0, 0.0, 0.0);
+                        [[unroll]] for (int c = 1; c < 4; c++) {
+                            int next = min(j + c, TN - 1);
+                            four[c] = finished(acc[i * TN + next], row_bias + col_bias[next]);
+                        }
+                        y4[at / 4] = four;
+                    } else {
+                        y[at] = FROM_F32(first);
+                    }
+                }
+            }
+        }
+    }
+}
