@@ -49,27 +49,29 @@ void main() {
     int iy0 = oy * sh - pt;
     int ix0 = ox0 * SW - LEFT;
 
+    // Read here: lavapipe reads push constants anew at each use in a loop.
+    int rows = kh, row_step = dh, height = h, width = w;
     float acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
     int tap = tile * in_group * kh * TAPS / 4 + lane;
     int plane = image * c_in + group * in_group;
     for (int ci = 0; ci < in_group; ci++) {
-        for (int ky = 0; ky < kh; ky++) {
-            int iy = iy0 + ky * dh;
-            bool row_inside = inside && iy >= 0 && iy < h;
-            int row = ((plane + ci) * h + iy) * w + ix0;
+        for (int ky = 0; ky < rows; ky++) {
+            int iy = iy0 + ky * row_step;
+            bool row_inside = inside && iy >= 0 && iy < height;
+            int row = ((plane + ci) * height + iy) * width + ix0;
             float v[SPAN];
             if (X_VEC4) {
                 vec4 quad[QUADS];
                 [[unroll]] for (int i = 0; i < QUADS; i++) {
                     int ix = ix0 - SKIP + 4 * i;
-                    bool ok = row_inside && ix >= 0 && ix < w;
+                    bool ok = row_inside && ix >= 0 && ix < width;
                     quad[i] = ok ? x4[ok ? (row - SKIP) / 4 + i : 0] : vec4(0.0);
                 }
                 [[unroll]] for (int i = 0; i < SPAN; i++) v[i] = quad[(SKIP + i) / 4][(SKIP + i) % 4];
             } else {
                 [[unroll]] for (int i = 0; i < SPAN; i++) {
-                    bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
+                    bool ok = row_inside && ix0 + i >= 0 && ix0 + i < width;
                     v[i] = ok ? TO_F32(x[ok ? row + i : 0]) : 0.0;
                 }
             }

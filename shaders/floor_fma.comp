@@ -18,11 +18,12 @@ layout(push_constant) uniform Push {
 void main() {
     uint index = flat_index();
     if (index >= count) return;
+    float factor = a, addend = b;  // read here: some drivers read push constants anew at each use in a loop
     float v[CHAINS];
     [[unroll]] for (uint c = 0; c < CHAINS; c++) v[c] = float(index % 64u + c);
     for (uint i = 0; i < iterations; i++) {
         [[unroll]] for (uint k = 0; k < 4; k++) {
-            [[unroll]] for (uint c = 0; c < CHAINS; c++) v[c] = v[c] * a + b;
+            [[unroll]] for (uint c = 0; c < CHAINS; c++) v[c] = v[c] * factor + addend;
         }
     }
     float sum = 0.0;

@@ -40,26 +40,28 @@ void main() {
     [[unroll]] for (int j = 0; j < TN; j++) b_at[j] = origin.y + min(cols[j], n - RUN) * b_col;
     float acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
-    int a_step = 0;
-    int b_step = 0;
-    for (int ki = 0; ki < k; ki++) {
+    int a_at_k = 0;
+    int b_at_k = 0;
+    // Read here: lavapipe reads push constants anew at each use in a loop.
+    int depth = k, a_step = a_col, b_step = b_row;
+    for (int ki = 0; ki < depth; ki++) {
         float v[TN];
         if (VEC4) {
             [[unroll]] for (int j = 0; j < TN; j += 4) {
-                vec4 four = b4[(b_at[j] + b_step) / 4];
+                vec4 four = b4[(b_at[j] + b_at_k) / 4];
                 [[unroll]] for (int i = 0; i < 4; i++) v[min(j + i, TN - 1)] = four[i];
             }
         } else {
-            [[unroll]] for (int j = 0; j < TN; j++) v[j] = TO_F32(b[b_at[j] + b_step]);
+            [[unroll]] for (int j = 0; j < TN; j++) v[j] = TO_F32(b[b_at[j] + b_at_k]);
         }
         float held[HELDS];
-        [[unroll]] for (int i = 0; i < HELDS; i++) held[i] = TO_F32(a[a_at[i] + a_step]);
+        [[unroll]] for (int i = 0; i < HELDS; i++) held[i] = TO_F32(a[a_at[i] + a_at_k]);
         [[unroll]] for (int i = 0; i < TM; i++) {
             float u = subgroupShuffle(held[i / SUBGROUP], i % SUBGROUP);
             [[unroll]] for (int j = 0; j < TN; j++) acc[i * TN + j] += u * v[j];
         }
-        a_step += a_col;
-        b_step += b_row;
+        a_at_k += a_step;
+        b_at_k += b_step;
     }
     float col_bias[TN];
     [[unroll]] for (int j = 0; j < TN; j++) col_bias[j] = bias_at(min(cols[j], n - 1), false);
