@@ -117,23 +117,21 @@ SHORT_SPAN = Need(
     lambda call, device: f"{_span(axes(call)[1], 8)} columns",
 )
 
-ROUTES: tuple[Route, ...] = (
-    TRANSPOSED_GEMM,
-    Route(
-        "transposed_tile",
-        _build_tile,
-        (TILE, DIRECT, PACK_TILES),
-        why="outputs one stride apart are a convolution of stride 1 by the taps that reach them: register tiles as in "
-        "direct_tile, without tests per tap, scratch or a second pass over the products",
-        must=(F32, SHORT_SPAN),
-        params=_tile_params,
-    ),
-    Route(
-        "transposed_direct",
-        _build_direct,
-        (DIRECT,),
-        why="one output per invocation, which sums exactly the taps that reach it: takes every call of f32",
-        must=(F32,),
-        params=local_params,
-    ),
+TRANSPOSED_TILE = Route(
+    "transposed_tile",
+    _build_tile,
+    (TILE, DIRECT, PACK_TILES),
+    why="outputs one stride apart are a convolution of stride 1 by the taps that reach them: register tiles as in "
+    "direct_tile, without tests per tap, scratch or a second pass over the products",
+    must=(F32, SHORT_SPAN),
+    params=_tile_params,
 )
+TRANSPOSED_DIRECT = Route(
+    "transposed_direct",
+    _build_direct,
+    (DIRECT,),
+    why="one output per invocation, which sums exactly the taps that reach it: takes every call of f32",
+    must=(F32,),
+    params=local_params,
+)
+ROUTES: tuple[Route, ...] = (TRANSPOSED_GEMM, TRANSPOSED_TILE, TRANSPOSED_DIRECT)

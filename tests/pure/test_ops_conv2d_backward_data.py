@@ -1,0 +1,130 @@
+"""conv2d_backward_data without a device: its reference, what torch computes, shapes and errors, routes taken by rule."""
+
+import numpy as np
+import pytest
+
+from vkconv.core import GraphError
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
+from vkconv.ops.conv2d_backward_data_view import as_transposed, remainders
+
+
+def integers(*shapes):
+    rng = np.random.default_rng(3)
+    return [rng.integers(-4, 5, shape).astype(np.float64) for shape in shapes]
+
+
+@pytest.mark.parametrize("text", CONV2D_BACKWARD_DATA.cases)
+def test_reference_is_the_gradient_of_conv2d(text):
+    """<conv2d(a, w), dy> = <a, dx> for every a and dy: for a that is 1 in one place, dx there."""
+    fields = [field for field in text.split(",") if not field.startswith(("b=", "act"))]
+    call = parse_call(",".join(fields), OPS)
+    forward = OPS["conv2d"].call(
+        {"x": call.outputs["dx"], "w": call.operands["w"]},
+        {name: call[name] for name in ("stride", "padding", "dilation", "groups")},
+    )
+    a, dy, w = integers(call.shape("dx"), call.shape("dy"), call.shape("w"))
+    (dx,) = CONV2D_BACKWARD_DATA.reference(call, {"dy": dy, "w": w})
+    (y,) = OPS["conv2d"].reference(forward, {"x": a, "w": w})
+    assert (y * dy).sum() == (a * dx).sum()
+    (transposed,) = OPS["conv_transpose2d"].reference(as_transposed(call), {"x": dy, "w": w})
+    np.testing.assert_array_equal(dx, transposed)
+
+
+# torch.nn.grad.conv2d_input(input_size, weight, grad_output, stride, padding, dilation, groups), worked out by hand:
+# its weight and grad_output lie as w and dy do, input_size is x_shape.
+BY_HAND = [
+    (
+        "dy=1x1x2x2,w=1x1x2x2,x_shape=5x5,s=2",
+        [1, 10, 100, 1000],
+        [1, 2, 3, 4],
+        [
+            *(1, 2, 10, 20, 0),
+            *(3, 4, 30, 40, 0),
+            *(100, 200, 1000, 2000, 0),
+            *(300, 400, 3000, 4000, 0),
+            *(0, 0, 0, 0, 0),
+        ],
+    ),
+    ("dy=1x1x1x2,w=1x1x1x3,x_shape=1x4,s=1x2,p=0x1", [1, 10], [1, 2, 3], [2, 13, 20, 30]),
+    ("dy=1x1x1x3,w=1x1x1x2,x_shape=1x5,d=1x2", [1, 10, 100], [1, 2], [1, 10, 102, 20, 200]),
+    # two filters of one group: their gradients meet in the one channel
+    ("dy=1x2x1x2,w=2x1x1x1,x_shape=1x3,s=1x2", [1, 2, 3, 4], [10, 100], [310, 0, 420]),
+    # two groups of one filter each, two channels per group
+    ("dy=1x2x1x1,w=2x2x1x1,x_shape=1x1,g=2", [1, 2], [1, 10, 100, 1000], [1, 10, 200, 2000]),
+    ("dy=1x1x1x3,w=1x1x1x1,x_shape=1x4,s=1x2,p=0x1", [5, 6, 7], [2], [0, 12, 0, 14]),
+]
+
+
+@pytest.mark.parametrize(("text", "dy", "w", "dx"), BY_HAND)
+def test_it_is_what_torch_calls_conv2d_input(text, dy, w, dx):
+    call = parse_call(f"conv2d_backward_data:{text}", OPS)
+    arrays = {name: np.array(v, np.float64).reshape(call.shape(name)) for name, v in (("dy", dy), ("w", w))}
+    (got,) = CONV2D_BACKWARD_DATA.reference(call, arrays)
+    np.testing.assert_array_equal(got, np.array(dx, np.float64).reshape(call.shape("dx")))
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("dy=2x8x5x5,w=8x4x3x3,x_shape=10x10,s=2,p=1", (1, 1)),
+        ("dy=2x8x5x5,w=8x4x3x3,x_shape=9x9,s=2,p=1", (0, 0)),
+        ("dy=1x1x2x2,w=1x1x2x2,x_shape=5x4,s=2", (1, 0)),
+        ("dy=1x1x3x2,w=1x1x2x1,x_shape=12x5,s=4x3,d=1x5", (2, 1)),
+    ],
+)
+def test_the_remainder_is_the_output_padding_of_the_transposed_convolution(text, rest):
+    call = parse_call(f"conv2d_backward_data:{text}", OPS)
+    transposed = as_transposed(call)
+    assert remainders(call) == rest == transposed["output_padding"]
+    again = OPS["conv_transpose2d"].call(transposed.operands, transposed.attrs)
+    assert again.shape("y") == call.shape("dx")
+
+
+def test_x_shape_is_height_and_width_or_whole():
+    short, whole = (
+        parse_call(f"conv2d_backward_data:dy=2x8x5x5,w=8x4x3x3,x_shape={shape},s=2,p=1", OPS)
+        for shape in ("10x9", "2x4x10x9")
+    )
+    assert short == whole and short.shape("dx") == (2, 4, 10, 9)
+    assert format_call(short, OPS) == (
+        "conv2d_backward_data:dy=2x8x5x5,w=8x4x3x3,x_shape=2x4x10x9,s=2x2,p=1x1x1x1,dtype=f32"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dy=1x3x8x8,w=4x5x3x3,x_shape=10x10", "dy has 3 channels, but w makes 4"),
+        ("dy=1x4x8x8,w=4x5x3x3", "needs the attribute 'x_shape'"),
+        (
+            "dy=1x4x8x8,w=4x5x3x3,x_shape=11x10",
+            r"along h dy has 8, but .* x_shape's 11 makes 9: floor\(\(11 \+ 0 \+ 0 ",
+        ),
+        (
+            "dy=1x4x8x8,w=4x5x3x3,x_shape=10x9",
+            r"along w .* 9 makes 7: floor\(\(9 \+ 0 \+ 0 - 1 \(3 - 1\) - 1\) / 1\) \+ 1",
+        ),
+        ("dy=1x4x5x5,w=4x5x3x3,x_shape=11x9,s=2,p=1", r"11 makes 6: floor\(\(11 \+ 1 \+ 1 - 1 \(3 - 1\) - 1\) / 2\)"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=2x2", "along h a kernel of 3 with dilation 1 spans 3, .* only 2"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10", r"x_shape is \(10,\); it takes"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=5x10x10", r"x_shape is \(5, 10, 10\)"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=0x10", r"x_shape is \(0, 10\)"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=2x5x10x10", "x_shape is 2x5x10x10, but dy has 1 images and w 5 input channels"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=1x4x10x10", "but dy has 1 images and w 5"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,g=3", "4 output channels do not divide into 3 groups"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,g=0", "groups is 0"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,b=4", "the bias is 4; with 5 input channels it is 5"),
+        ("dy=1x4x8x8,w=4x0x3x3,x_shape=10x10", "0 input channels per group"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,s=0", r"stride is \(0, 0\)"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,p=-1", "values >= 0"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,d=0", r"dilation is \(0, 0\)"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,act=rellu", "did you mean 'relu'"),
+        ("dy=4x8x8,w=4x5x3x3,x_shape=10x10", r"dy \(N, C_out, OH, OW\)"),
+        ("dy=1x4x8x8,w=4x5x3x3:f16,x_shape=10x10", "operands of one float dtype"),
+    ],
+)
+def test_illegal_calls_name_their_values(text, message):
+    with pytest.raises(GraphError, match=message):
+        parse_call(f"conv2d_backward_data:{text}", OPS)
