@@ -1,4 +1,4 @@
-"""Single convolutions as functions, numpy arrays in and out::
+"""Single convolutions, and what they are made of, as functions, numpy arrays in and out::
 
     from vkconv import functional
 
@@ -28,7 +28,7 @@ from vkconv.ops.calls import format_call
 from vkconv.plan.single import call_graph, forcing
 from vkconv.session import Session
 
-__all__ = ["clear_cache", "conv1d", "conv2d", "conv2d_backward_data", "conv_transpose2d"]
+__all__ = ["clear_cache", "conv1d", "conv2d", "conv2d_backward_data", "conv_transpose2d", "scatter_strided"]
 
 # One number, or one per axis; padding also by side or by name.
 Sizes = SupportsIndex | Sequence[SupportsIndex]
@@ -185,6 +185,26 @@ def conv1d(
     arrays |= {"x": np.expand_dims(arrays["x"].transpose(there), 2), "w": np.expand_dims(arrays["w"], 2)}
     y = _run("conv2d", arrays, attrs, _LAYOUTS_2D["NCHW"], route, device)
     return np.ascontiguousarray(y.squeeze(2).transpose(back))
+
+
+def scatter_strided(
+    x: npt.ArrayLike,
+    shape: Sequence[SupportsIndex],
+    offset: Sizes = 0,
+    stride: Sizes = 1,
+    route: str | None = None,
+    device: str | int | None = None,
+) -> Array:
+    """Zeros of ``shape`` with element i of x at ``offset`` + i ``stride`` along each dimension.
+
+    x has 1 to 5 dimensions, f32, i32 or u32; ``shape`` has as many. ``offset`` and ``stride`` are one number or one per
+    dimension; a stride is at least 1, and what an offset, which may be negative, moves out of the shape is dropped.
+    Raises as `conv2d` does.
+    """
+    arrays = _arrays("scatter_strided", x=x)
+    attrs = {"shape": _ints("shape", shape), "offset": _ints("offset", offset), "stride": _ints("stride", stride)}
+    as_it_is = tuple(range(arrays["x"].ndim))
+    return _run("scatter_strided", arrays, attrs, (as_it_is, as_it_is), route, device)
 
 
 def clear_cache() -> None:

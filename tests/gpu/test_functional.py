@@ -72,6 +72,16 @@ def test_conv2d_backward_data(device):
             np.testing.assert_array_equal(dx_views.reshape(2, 9, 8, 6), dx_last)
 
 
+@pytest.mark.parametrize("route", [None, "gather", "fill_scatter"])
+def test_scatter_strided(route, device):
+    x = np.arange(1, 7, dtype=np.int32).reshape(2, 3)
+    y = functional.scatter_strided(x, (3, 6), offset=(1, -2), stride=(1, 3), route=route, device=device)
+    np.testing.assert_array_equal(y, [[0, 0, 0, 0, 0, 0], [0, 2, 0, 0, 3, 0], [0, 5, 0, 0, 6, 0]])
+    assert y.dtype == np.int32
+    with pytest.raises(GraphError, match=r"offset is \(1, 2, 3\); it takes one value or 2"):
+        functional.scatter_strided(x, (3, 6), offset=(1, 2, 3), device=device)
+
+
 def test_channels_last_is_the_same_with_the_axes_moved(device):
     x, w, b = drawn((2, 5, 7, 6), (4, 5, 3, 3), 4)
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))

@@ -1,4 +1,4 @@
-"""conv2d_backward_data without a device: its reference, what torch computes, shapes and errors, routes taken by rule."""
+"""conv2d_backward_data without a device: its reference, what torch computes, shapes, errors, routes by rule."""
 
 import numpy as np
 import pytest

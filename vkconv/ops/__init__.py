@@ -19,6 +19,7 @@ from vkconv.ops.pad import PAD
 from vkconv.ops.pool2d import POOL2D
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.resize import RESIZE
+from vkconv.ops.scatter_strided import SCATTER_STRIDED
 from vkconv.ops.select import COMPARE_OPS, WHERE_OP
 from vkconv.ops.softmax import SOFTMAX
 from vkconv.ops.unary import UNARY_OPS
@@ -46,6 +47,7 @@ _ALL: tuple[Op, ...] = (
     REDUCE,
     RESHAPE,
     RESIZE,
+    SCATTER_STRIDED,
     SHAPE,
     SIZE,
     SLICE,
