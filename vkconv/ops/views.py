@@ -44,15 +44,15 @@ class View:
             lambda call, device: need.actual(self.of(call), device),
         )
 
-    def route(self, route: Route, name: str, why: str, prefer: tuple[Need, ...], source: str = "vkconv") -> Route:
-        """The other op's route as one of this op, with what it needs to be right; ``prefer`` is of this op."""
+    def route(self, route: Route, name: str, why: str) -> Route:
+        """The other op's route as one of this op, with what it needs to be right; what makes it fast is for this op to
+        say."""
         return Route(
             name,
             lambda call, device, params: renamed(route.program(self.of(call), device, params), self.names),
             route.shaders,
             why,
             tuple(self.need(need) for need in route.must),
-            prefer,
-            source,
-            lambda call, device: route.params(self.of(call), device),
+            source=route.source,
+            params=lambda call, device: route.params(self.of(call), device),
         )

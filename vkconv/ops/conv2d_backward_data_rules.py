@@ -1,0 +1,92 @@
+"""Which route conv2d_backward_data takes by rule: for each class of devices a list, of which the first row that holds
+for a call names the route."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from vkconv.device import Device
+from vkconv.ops.conv2d_backward_data_dense import FLIPPED_WINOGRAD, STRIDED, dilation
+from vkconv.ops.conv2d_backward_data_view import TRANSPOSED
+from vkconv.ops.conv2d_gemm import FITS_SMALLEST
+from vkconv.ops.conv2d_parts import KERNEL_1X1, STRIDE_1
+from vkconv.ops.conv_transpose2d_blocks import FITS_BLOCKS, NARROW_GROUPS
+from vkconv.ops.conv_transpose2d_routes import SHORT_SPAN
+from vkconv.route import Call, Need
+
+# iree#23979: kMaxPassthroughElems, above which filling by DMA was faster on an MI355X.
+MOST_PASSED_THROUGH = 256
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """A route for calls that have all of ``when``, and how that is known."""
+
+    route: str
+    when: tuple[Need, ...]
+    source: str
+
+    def __str__(self) -> str:
+        calls = " and ".join(need.text for need in self.when) or "what is left"
+        return f"{self.route} for {calls} ({self.source})"
+
+
+FEW_PASSED_THROUGH = Need(
+    f"at most {MOST_PASSED_THROUGH} channels of dy",
+    lambda call, device: dilation(call).passed_through <= MOST_PASSED_THROUGH,
+    lambda call, device: str(dilation(call).passed_through),
+)
+DEPTHWISE = Need(
+    "a group for each channel",
+    lambda call, device: call["groups"] == call.shape("dx")[1] == call.shape("dy")[1],
+    lambda call, device: f"{call['groups']} groups",
+)
+_BLOCKS = tuple(TRANSPOSED.need(need) for need in FITS_BLOCKS)
+_NARROW = TRANSPOSED.need(NARROW_GROUPS)
+_WINOGRAD = (*FLIPPED_WINOGRAD.must, *FLIPPED_WINOGRAD.prefer)
+
+_SWAP = Rule("swap_1x1", (KERNEL_1X1, STRIDED), "iree#23976: 2.81 to 6.82 times as fast on an MI355X")
+_SCATTERS = (
+    Rule("gather_scatter_conv", (FEW_PASSED_THROUGH,), "iree#23979: 1.19 to 1.77 times as fast on an MI355X"),
+    Rule("fill_scatter_conv", (), "iree#23979"),
+)
+# lavapipe, best of 3 runs, us, phase_blocks, phase and what IREE's rule takes: 64->32 to 56x56 3x3 stride 2 1640, 3600,
+# 8640; 64 in 8 groups to 50x50 3x3 stride 2 620, 1050, 2430; 32->3 to 112x112 3x3 stride 2 490, 1410, 4000; 1x1 stride
+# 2 256->128 to 28x28 1800, 1650, 1410, 64->32 to 56x56 380, 560, 530, 512->256 to 14x14 1760, 1880, 1920, with bias
+# 64->64 to 28x28 410, 810, 900. Stride 1, phase_blocks, phase, flipped_conv, flipped_winograd: 64x28x28 3x3 3400, 3590,
+# 4570, 1910; 32x28x28 5x5 2570, 2290, 3650; 64x17x17 1x7 1120, 3190, 1690; 128x14x14 1x1 630, 780, 620; 64 groups 5x5
+# over 28x28 1350, 520, 400.
+_CPU = (
+    Rule("flipped_winograd", _WINOGRAD, "measured on lavapipe: half the time of phase_blocks"),
+    Rule("flipped_conv", (STRIDE_1, DEPTHWISE), "measured on lavapipe: a third of the time of phase_blocks"),
+    Rule("flipped_conv", (STRIDE_1, KERNEL_1X1), "measured on lavapipe: as fast as phase_blocks"),
+    Rule("phase_blocks", _BLOCKS, "measured on lavapipe: 0.3 to 0.7 of the time of phase"),
+    _SWAP,
+    Rule("phase", (TRANSPOSED.need(SHORT_SPAN),), "measured on lavapipe: half the time of gather_scatter_conv or less"),
+    *_SCATTERS,
+)
+# By what they move and multiply: swap_1x1 writes and reads the small product once more than phase_gemm, but the latter
+# writes dx in pieces of one element; other kernels multiply the dilated dy by stride x stride times as many products.
+_GPUS = (
+    Rule("flipped_winograd", _WINOGRAD, "as conv2d, measured on an H200"),
+    Rule("flipped_conv", (STRIDE_1,), "iree#23976: nothing to dilate"),
+    _SWAP,
+    Rule("phase_blocks", (_NARROW, *_BLOCKS), "every element of dy read once and of dx written once, and no idle rows"),
+    Rule("phase_gemm", FITS_SMALLEST, "as many products as needed, without scratch"),
+    *_SCATTERS,
+)
+_RULES: Mapping[str, tuple[Rule, ...]] = {"cpu": _CPU}
+
+
+def rule(call: Call, device: Device) -> Rule:
+    """The row that holds for a call."""
+    rows = _RULES.get(device.kind, _GPUS)
+    return next(row for row in rows if all(need.test(call, device) for need in row.when))
+
+
+def taken(route: str) -> Need:
+    """The rules for such devices name the route."""
+    return Need(
+        "to be what the rules for such devices name",
+        lambda call, device: rule(call, device).route == route,
+        lambda call, device: str(rule(call, device)),
+    )
