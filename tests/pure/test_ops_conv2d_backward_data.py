@@ -2,12 +2,17 @@
 
 import numpy as np
 import pytest
+from ops_device import device
 
 from vkconv.core import GraphError
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
+from vkconv.ops.conv2d_backward_data_dense import GATHER_EPILOGUE, dilation
+from vkconv.ops.conv2d_backward_data_rules import rule
 from vkconv.ops.conv2d_backward_data_view import as_transposed, remainders
+from vkconv.ops.scatter import FILL, GATHER
+from vkconv.route import choose
 
 
 def integers(*shapes):
@@ -128,3 +133,81 @@ def test_x_shape_is_height_and_width_or_whole():
 def test_illegal_calls_name_their_values(text, message):
     with pytest.raises(GraphError, match=message):
         parse_call(f"conv2d_backward_data:{text}", OPS)
+
+
+@pytest.mark.parametrize(
+    ("text", "on_cpu", "on_gpu"),
+    [
+        ("dy=1x64x28x28,w=64x64x3x3,x_shape=28x28,p=1", "flipped_winograd", "flipped_winograd"),
+        ("dy=1x64x28x28,w=64x64x5x5,x_shape=28x28,p=2", "phase_blocks", "flipped_conv"),
+        ("dy=1x64x28x28,w=64x64x1x1,x_shape=28x28", "flipped_conv", "flipped_conv"),
+        ("dy=1x64x28x28,w=64x1x3x3,x_shape=28x28,p=1,g=64", "flipped_conv", "flipped_conv"),
+        ("dy=4x224x235x363,w=224x32x1x1,x_shape=470x725,s=2", "phase_blocks", "swap_1x1"),
+        ("dy=1x64x4x4,w=64x64x1x1,x_shape=19x19,s=5", "swap_1x1", "swap_1x1"),
+        ("dy=32x256x100x100,w=256x8x3x3,x_shape=200x200,s=2,p=1,g=32", "phase_blocks", "phase_blocks"),
+        ("dy=5x32x470x725,w=32x3x3x3,x_shape=940x1450,s=2,p=1", "phase_blocks", "phase_blocks"),
+        ("dy=1x64x28x28,w=64x32x3x3,x_shape=56x56,s=2,p=1", "phase_blocks", "phase_gemm"),
+        ("dy=1x64x7x7,w=64x8x7x7,x_shape=37x37,s=5", "phase", "phase_gemm"),
+        ("dy=1x64x2x2,w=64x8x3x3,x_shape=5x82,s=2x1,d=1x40", "gather_scatter_conv", "phase_gemm"),
+        ("dy=1x257x2x2,w=257x8x3x3,x_shape=5x82,s=2x1,d=1x40", "fill_scatter_conv", "phase_gemm"),
+    ],
+)
+def test_route_chosen_by_rule(text, on_cpu, on_gpu):
+    call = parse_call(f"conv2d_backward_data:{text}", OPS)
+    for kind, route in (("CPU", on_cpu), ("DISCRETE_GPU", on_gpu), ("INTEGRATED_GPU", on_gpu)):
+        choice = choose(CONV2D_BACKWARD_DATA.routes, call, device(kind))
+        assert (choice.route.name, choice.by) == (route, "rule") and rule(call, device(kind)).source
+
+
+def test_every_rule_names_a_route():
+    from vkconv.ops.conv2d_backward_data_rules import _CPU, _GPUS
+
+    names = {route.name for route in CONV2D_BACKWARD_DATA.routes}
+    assert {row.route for row in (*_CPU, *_GPUS)} <= names
+    assert not _CPU[-1].when and not _GPUS[-1].when
+
+
+@pytest.mark.parametrize(
+    ("text", "dy", "dilated", "offset"),
+    [
+        ("dy=1x2x25x25,w=2x3x3x3,x_shape=50x50,s=2,p=1", 25, 52, 1),  # upstream.md: dst = H + d (y - 1)
+        ("dy=1x2x5x5,w=2x3x1x1,x_shape=9x9,s=2", 5, 9, 0),
+        ("dy=1x2x6x6,w=2x3x1x1,x_shape=9x9,s=2,p=1", 6, 9, -1),
+        ("dy=1x2x3x3,w=2x3x3x3,x_shape=11x11,s=3,d=2", 3, 15, 4),
+    ],
+)
+def test_the_dilated_dy_is_as_upstream_lays_it_out(text, dy, dilated, offset):
+    call = parse_call(f"conv2d_backward_data:{text}", OPS)
+    made = dilation(call)
+    assert (made.x[2], made.y[2], made.offset[2]) == (dy, dilated, offset)
+
+
+@pytest.mark.parametrize(
+    ("more", "before"),
+    [
+        ("", True),
+        (",act=relu", True),
+        (",act=tanh", True),
+        (",act=leaky_relu,act_a=0.1", True),
+        (",act=sigmoid", False),
+        (",act=exp", False),
+        (",act=log", False),
+        (",act=clip,act_a=1,act_b=2", False),
+        (",act=clip,act_a=-1,act_b=2", True),
+        (",b=4", False),
+        (",b=4,act=relu", False),
+    ],
+)
+def test_an_epilogue_comes_before_the_scatter_only_where_it_keeps_zeros(more, before):
+    call = parse_call(f"conv2d_backward_data:dy=1x8x5x5,w=8x4x1x1{more},x_shape=10x10,s=2", OPS)
+    (route,) = [r for r in CONV2D_BACKWARD_DATA.routes if r.name == "swap_1x1"]
+    product, *scatter = route.build(call, device("CPU")).steps
+    act = call["act"] != "none"
+    assert (product.spec[0] > 0) == (act and before) and not product.spec[1]
+    assert route.params(call, device("CPU"))["gather"] == ((0, 1) if before else (1,))
+    if before:
+        _, gather = route.build(call, device("CPU"), {"gather": 1}).steps
+        assert scatter[0].shader == FILL and gather.shader == GATHER
+    else:
+        (gather,) = scatter
+        assert gather.shader == GATHER_EPILOGUE and (gather.spec[-2] > 0, gather.spec[-1]) == (act, call.has("b"))

@@ -134,11 +134,13 @@ def _build_swap(call: Call, device: Device, params: Params) -> Program:
     inner = {name: value for name, value in params.items() if name != "gather"}
     program = _convolve(call, device, _inner(conv, device).program(conv, device, inner), "dy", "small")
     if not before:
-        # What is 0 in dx has a bias and an activation as well: they come with the zeros.
+        # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
         source = ["small", "b" if call.has("b") else "small"]
         push = (call.shape("dx")[1], float(call["act_a"]), float(call["act_b"]))
         spec = (activation(call["act"]).id, call.has("b"))
-        scatter: tuple[Dispatch, ...] = (insertion.gather(device, _COPY, source, "dx", GATHER_EPILOGUE, push, spec),)
+        scatter: tuple[Dispatch, ...] = (
+            insertion.gather(device, _COPY, source, "dx", GATHER_EPILOGUE, push, spec, apart=2),
+        )
     elif params["gather"]:
         scatter = (insertion.gather(device, _COPY, ["small"], "dx"),)
     else:

@@ -38,11 +38,13 @@ class Insertion:
         """Elements of the dimensions that y has as x has them, without the first dimension."""
         return math.prod(y for y, *_, plain in self._axes()[1:] if plain)
 
-    def _collapsed(self) -> list[tuple[int, int, int, int]]:
-        """(y, x, offset, stride), neighbouring dimensions that are passed through joined."""
+    def _collapsed(self, apart: int) -> list[tuple[int, int, int, int]]:
+        """(y, x, offset, stride), neighbouring dimensions that are passed through joined, but the first ``apart`` ones
+        with none of the others."""
         rows: list[tuple[int, int, int, int]] = []
-        for plain, run in itertools.groupby(self._axes(), key=lambda axis: axis[-1]):
-            together = list(run)
+        axes = enumerate(self._axes())
+        for (plain, _), run in itertools.groupby(axes, key=lambda axis: (axis[1][-1], axis[0] < apart)):
+            together = [axis for _, axis in run]
             if plain:
                 extent = math.prod(y for y, *_ in together)
                 rows.append((extent, extent, 0, 1))
@@ -59,10 +61,11 @@ class Insertion:
         shader: Shader = GATHER,
         push: Sequence[Word] = (),
         spec: Sequence[Word] = (),
+        apart: int = 0,
     ) -> Dispatch:
         """The launch that writes every element of y once; ``push`` and ``spec`` are what a variant of the shader has
-        on top."""
-        rows = self._collapsed()
+        on top, ``apart`` the first dimensions that it takes as its outermost one."""
+        rows = self._collapsed(apart)
         shift = all(s & (s - 1) == 0 for *_, s in rows)
         y, x, offset, stride = zip(*rows, strict=True)
         stride = tuple(s.bit_length() - 1 for s in stride) if shift else stride
