@@ -2,8 +2,10 @@
 for a call names the route."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
+from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.conv2d_backward_data_dense import FLIPPED_WINOGRAD, STRIDED, dilation
 from vkconv.ops.conv2d_backward_data_view import TRANSPOSED
@@ -40,6 +42,34 @@ DEPTHWISE = Need(
     lambda call, device: call["groups"] == call.shape("dx")[1] == call.shape("dy")[1],
     lambda call, device: f"{call['groups']} groups",
 )
+# lavapipe, best of 3 runs, us, flipped_winograd and phase_blocks: 128x28x28 (49 tiles) 6230 and 13530, 32x28x28 720 and
+# 910, 48x20x20 (25) 880 and 1100; 64x14x14 (16) 1290 and 920, 256->128 over 14x14 8280 and 7130, 24x40x40 (100) 1470
+# and 930, 32->16 over 56x56 1550 and 1570, 16->32 2830 and 1660.
+_LEAST_CHANNELS, _LEAST_TILES = 32, 24
+
+
+def _winograd_sizes(call: Call) -> tuple[int, int]:
+    """The fewer of the channels, and tiles of 4x4."""
+    n, c_in, h, w = call.shape("dx")
+    return min(c_in, call.shape("dy")[1]), n * ceil_div(h, 4) * ceil_div(w, 4)
+
+
+LARGE = Need(
+    f"{_LEAST_CHANNELS} channels in and out, and {_LEAST_TILES} tiles of 4x4",
+    lambda call, device: all(
+        a >= b for a, b in zip(_winograd_sizes(call), (_LEAST_CHANNELS, _LEAST_TILES), strict=True)
+    ),
+    lambda call, device: "{} channels, {} tiles".format(*_winograd_sizes(call)),
+)
+# pointwise, which flipped_conv comes to, takes tiles of 64 pixels. lavapipe, us, flipped_conv and phase_blocks:
+# 512->2048 over 7x7 8870 and 9000, 256->512 over two of 19x19 13660 and 18490, 128->512 over 28x28 7700 and 9060,
+# 126->256 over eight of 2x2 1570 and 660, 28->672 over one pixel 255 and 128.
+_LEAST_PIXELS = 32
+PIXELS = Need(
+    f"images of at least {_LEAST_PIXELS} pixels",
+    lambda call, device: math.prod(call.shape("dx")[2:]) >= _LEAST_PIXELS,
+    lambda call, device: f"{math.prod(call.shape('dx')[2:])} pixels",
+)
 _BLOCKS = tuple(TRANSPOSED.need(need) for need in FITS_BLOCKS)
 _NARROW = TRANSPOSED.need(NARROW_GROUPS)
 _WINOGRAD = (*FLIPPED_WINOGRAD.must, *FLIPPED_WINOGRAD.prefer)
@@ -56,12 +86,15 @@ _SCATTERS = (
 # 4570, 1910; 32x28x28 5x5 2570, 2290, 3650; 64x17x17 1x7 1120, 3190, 1690; 128x14x14 1x1 630, 780, 620; 64 groups 5x5
 # over 28x28 1350, 520, 400.
 _CPU = (
-    Rule("flipped_winograd", _WINOGRAD, "measured on lavapipe: half the time of phase_blocks"),
+    Rule("flipped_winograd", (*_WINOGRAD, LARGE), "measured on lavapipe: 0.46 to 0.8 of the time of phase_blocks"),
     Rule("flipped_conv", (STRIDE_1, DEPTHWISE), "measured on lavapipe: a third of the time of phase_blocks"),
-    Rule("flipped_conv", (STRIDE_1, KERNEL_1X1), "measured on lavapipe: as fast as phase_blocks"),
+    Rule(
+        "flipped_conv", (STRIDE_1, KERNEL_1X1, PIXELS), "measured on lavapipe: 0.74 to 1.08 of the time of phase_blocks"
+    ),
     Rule("phase_blocks", _BLOCKS, "measured on lavapipe: 0.3 to 0.7 of the time of phase"),
     _SWAP,
     Rule("phase", (TRANSPOSED.need(SHORT_SPAN),), "measured on lavapipe: half the time of gather_scatter_conv or less"),
+    Rule("flipped_conv", (STRIDE_1,), "iree#23976: nothing to dilate"),
     *_SCATTERS,
 )
 # By what they move and multiply: swap_1x1 writes and reads the small product once more than phase_gemm, but the latter
