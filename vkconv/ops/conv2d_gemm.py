@@ -88,17 +88,22 @@ def tiles_by_rule(rows: int, blocks: Callable[[Tile], int], device: Device) -> t
     return (best, *(i for i in fitting if i != best))
 
 
+def splits_by_rule(blocks: int, steps: int) -> tuple[int, ...]:
+    """In how many parts to cut K, first for so many blocks that take so many steps each: as many as keep the device
+    busy."""
+    few = blocks < ENOUGH and steps >= _WORTH_STEPS
+    best = max(s for s in SPLITS if s == 1 or (few and s * blocks <= _MOST and s * _LEAST_STEPS <= steps))
+    return (best, *(s for s in SPLITS if s != best))
+
+
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     tiles = tiles_by_rule(call.shape("y")[1] // call["groups"], lambda tile: _blocks(call, tile), device)
     tile, c_in = TILES[tiles[0]], call.shape("w")[1]
     linear = align(c_in, tile.depth) >= 1.15 * c_in
-    blocks, steps = _blocks(call, tile), _steps(call, tile, linear)
-    few = blocks < ENOUGH and steps >= _WORTH_STEPS
-    splits = max(s for s in SPLITS if s == 1 or (few and s * blocks <= _MOST and s * _LEAST_STEPS <= steps))
     return {
         "tile": tiles,
         "linear": (int(linear), int(not linear)),
-        "splits": (splits, *(s for s in SPLITS if s != splits)),
+        "splits": splits_by_rule(_blocks(call, tile), _steps(call, tile, linear)),
     }
 
 
@@ -115,7 +120,6 @@ def packing(call: Call, params: Params) -> Packing:
 
 def _build(call: Call, device: Device, params: Params) -> Program:
     tile, linear, splits = TILES[params["tile"]], bool(params["linear"]), params["splits"]
-    _, c_out, oh, ow = call.shape("y")
     kh, kw = call.shape("w")[2:]
     pack = packing(call, params)
     sizes = (tile.rows, tile.columns, tile.depth, tile.lane_rows, tile.lane_columns, splits, linear, kh, kw)
@@ -134,8 +138,15 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
     if splits == 1:
         return Program((gemm,), prepack, packed)
+    add, parts = sum_parts(call, splits, device)
+    return Program((gemm, add), prepack, packed, parts)
+
+
+def sum_parts(call: Call, splits: int, device: Device) -> tuple[Dispatch, dict[str, int]]:
+    """The launch that sums ``parts`` of all outputs into y, with bias and activation, and the bytes of that scratch."""
+    _, c_out, oh, ow = call.shape("y")
     total = math.prod(call.shape("y"))
-    add = Dispatch(
+    step = Dispatch(
         SUM_SPLITS,
         (*read("parts", "b" if call.has("b") else "parts"), *write("y")),
         linear_groups(total, 128, device),
@@ -144,7 +155,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         (activation(call["act"]).id, call.has("b"), splits),
         loop_iterations=splits,
     )
-    return Program((gemm, add), prepack, packed, {"parts": 4 * total * splits})
+    return step, {"parts": 4 * total * splits}
 
 
 FITS_SMALLEST = invocations(TILES[_SMALLEST].local), shared_bytes(TILES[_SMALLEST].shared_bytes)

@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes
-from vkconv.ops.conv2d_gemm import ENOUGH, FITS_SMALLEST, TILES, Tile, tiles_by_rule
+from vkconv.ops.conv2d_gemm import (
+    ENOUGH,
+    FITS_SMALLEST,
+    SUM_SPLITS,
+    TILES,
+    Tile,
+    splits_by_rule,
+    sum_parts,
+    tiles_by_rule,
+)
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.conv_transpose2d_phases import axes
 from vkconv.ops.needs import F32, ON_GPU
@@ -57,31 +66,42 @@ def _workgroups(call: Call, tile: Tile) -> int:
     return int(call["groups"]) * ceil_div(call.shape("w")[1], tile.rows) * ceil_div(columns, tile.columns)
 
 
+def _chunks(call: Call, tile: Tile) -> int:
+    """Slices of the channels of a tap."""
+    return ceil_div(call.shape("x")[1] // int(call["groups"]), tile.depth)
+
+
 def _phase_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    phases = math.prod(call["stride"])
+    phases, (h, w) = math.prod(call["stride"]), axes(call)
     tiles = tiles_by_rule(call.shape("w")[1], lambda tile: phases * _workgroups(call, tile), device)
-    together = int(_workgroups(call, TILES[tiles[0]]) >= ENOUGH)
-    return {"tile": tiles, "together": (together, 1 - together)}
+    tile = TILES[tiles[0]]
+    together = int(_workgroups(call, tile) >= ENOUGH)
+    splits = splits_by_rule(phases * _workgroups(call, tile), h.most_taps * w.most_taps * _chunks(call, tile))
+    return {"tile": tiles, "together": (together, 1 - together), "splits": splits}
 
 
 def _build_phases(call: Call, device: Device, params: Params) -> Program:
-    tile, together = TILES[params["tile"]], bool(params["together"])
+    tile, together, splits = TILES[params["tile"]], bool(params["together"]), params["splits"]
     h, w = axes(call)
     phases = math.prod(call["stride"])
     pack = packing(call, tile.rows, tile.depth)
     sizes = (tile.rows, tile.columns, tile.depth, tile.lane_rows, tile.lane_columns)
-    workgroups = _workgroups(call, tile) * (1 if together else phases)
+    workgroups = _workgroups(call, tile) * splits * (1 if together else phases)
     step = Dispatch(
         PHASES,
-        binds(call, "packed"),
+        binds(call, "packed", "y" if splits == 1 else "parts"),
         linear_groups(workgroups * tile.local, tile.local, device),
         (tile.local, 1, 1),
         push(call),
-        (*constants(call), *sizes, together, h.gcd, w.gcd, h.inverse, w.inverse),
+        (*constants(call), *sizes, together, splits, h.gcd, w.gcd, h.inverse, w.inverse),
         tile.shared_bytes,
-        2 * phases + h.kernel * w.kernel * ceil_div(call.shape("x")[1] // call["groups"], tile.depth),
+        2 * phases + h.kernel * w.kernel * _chunks(call, tile),
     )
-    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size})
+    prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
+    if splits == 1:
+        return Program((step,), prepack, packed)
+    add, parts = sum_parts(call, splits, device)
+    return Program((step, add), prepack, packed, parts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -188,7 +208,7 @@ TRANSPOSED_BLOCKS = Route(
 TRANSPOSED_PHASES = Route(
     "transposed_phases",
     _build_phases,
-    (PHASES, PACK_TILES),
+    (PHASES, SUM_SPLITS, PACK_TILES),
     why="outputs one stride apart are a dense convolution by the taps that reach them: tiles of its matrix product in "
     "shared memory, all phases in one launch, without scratch and with no product that is not needed",
     must=(F32, *FITS_SMALLEST),
