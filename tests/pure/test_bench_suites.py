@@ -124,6 +124,7 @@ SUITE_SIZES = {
     "conv-shapes-60": 60,
     "executorch-conv2d": 24,
     "iree-backward-data": 13,
+    "iree-backward-data-small": 7,
     "iree-split-reduction": 19,
     "mobilenet": 57,
     "peers": 16,

@@ -70,6 +70,22 @@ PIXELS = Need(
     lambda call, device: math.prod(call.shape("dx")[2:]) >= _LEAST_PIXELS,
     lambda call, device: f"{math.prod(call.shape('dx')[2:])} pixels",
 )
+# lavapipe, best of 3 runs, us, swap_1x1 and phase_blocks, stride 2: 512->256 to 50x50 12860 and 15960, 256->128 3480
+# and 4060, 224->112 to 59x91 5870 and 6230, 224->32 to 118x182 6460 and 6950, 504->224 to 30x46 6270 and 6730; 128->64
+# to 56x56 1380 and 1190, 64->32 530 and 380; 512->256 to 28x28 4890 and 4610, to 14x14 1920 and 1760.
+_LONG_SUM, _MANY_PIXELS = 192, 256
+
+
+def _sums(call: Call) -> tuple[int, int]:
+    """Channels of dy that a product sums, and elements of a channel."""
+    return call.shape("w")[0] // int(call["groups"]), math.prod(call.shape("dy")[2:])
+
+
+LONG_SUMS = Need(
+    f"{_LONG_SUM} channels of dy in a group and {_MANY_PIXELS} elements of each",
+    lambda call, device: _sums(call)[0] >= _LONG_SUM and _sums(call)[1] >= _MANY_PIXELS,
+    lambda call, device: "{} channels of {} elements".format(*_sums(call)),
+)
 _BLOCKS = tuple(TRANSPOSED.need(need) for need in FITS_BLOCKS)
 _NARROW = TRANSPOSED.need(NARROW_GROUPS)
 _WINOGRAD = (*FLIPPED_WINOGRAD.must, *FLIPPED_WINOGRAD.prefer)
@@ -90,6 +106,9 @@ _CPU = (
     Rule("flipped_conv", (STRIDE_1, DEPTHWISE), "measured on lavapipe: a third of the time of phase_blocks"),
     Rule(
         "flipped_conv", (STRIDE_1, KERNEL_1X1, PIXELS), "measured on lavapipe: 0.74 to 1.08 of the time of phase_blocks"
+    ),
+    Rule(
+        "swap_1x1", (KERNEL_1X1, STRIDED, LONG_SUMS), "measured on lavapipe: 0.81 to 0.94 of the time of phase_blocks"
     ),
     Rule("phase_blocks", _BLOCKS, "measured on lavapipe: 0.3 to 0.7 of the time of phase"),
     _SWAP,
