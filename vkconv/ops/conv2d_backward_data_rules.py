@@ -138,7 +138,7 @@ def rule(call: Call, device: Device) -> Rule:
 def taken(route: str) -> Need:
     """The rules for such devices name the route."""
     return Need(
-        "to be what the rules for such devices name",
+        "what the rules for such devices name",
         lambda call, device: rule(call, device).route == route,
         lambda call, device: str(rule(call, device)),
     )
