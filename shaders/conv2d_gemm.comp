@@ -3,37 +3,18 @@
 #include "common.glsl"
 #define WEIGHT_VEC4
 #include "conv2d.glsl"
+#include "gemm_tile.glsl"
 
 // Implicit GEMM: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps x channels, and
-// no im2col buffer: slices of the input are gathered into shared memory as they are needed. A workgroup makes
-// BM x BN outputs; each invocation holds TM x TN of them as blocks of 4 x 4 that lie BM / (TM / 4) rows and
-// BN / (TN / 4) columns apart, so that shared memory is read as vec4 without bank conflicts. Local size is
-// (BM / TM) * (BN / TN). Weights are packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp), zeros
-// beyond both ends; LINEAR leaves channels and taps in the order of w, [c_in][kh][kw] up to BK, which wastes nothing
-// where channels are few but computes each address anew. With SPLITS > 1, K is cut into that many parts and y is scratch of [SPLITS][output], summed by
-// sum_splits.comp, which adds bias and activation.
-layout(constant_id = 5) const int BM = 64;
-layout(constant_id = 6) const int BN = 64;
-layout(constant_id = 7) const int BK = 16;
-layout(constant_id = 8) const int TM = 4;
-layout(constant_id = 9) const int TN = 4;
+// no im2col buffer: slices of the input are gathered into shared memory as they are needed (gemm_tile.glsl). Weights
+// are packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp), zeros beyond both ends; LINEAR leaves
+// channels and taps in the order of w, [c_in][kh][kw] up to BK, which wastes nothing where channels are few but
+// computes each address anew. With SPLITS > 1, K is cut into that many parts and y is scratch of [SPLITS][output],
+// summed by sum_splits.comp, which adds bias and activation.
 layout(constant_id = 10) const int SPLITS = 1;
 layout(constant_id = 11) const bool LINEAR = false;
 layout(constant_id = 12) const int KH = 3;
 layout(constant_id = 13) const int KW = 3;
-const int TM4 = TM / 4;
-const int TN4 = TN / 4;
-const int LANES_M = BM / TM;
-const int LANES_N = BN / TN;
-const int LANES = LANES_M * LANES_N;
-const int A_VECS = BK * BM / 4;
-const int A_LOADS = (A_VECS + LANES - 1) / LANES;
-const int B_LOADS = BK * BN / LANES;
-const int B_STEP = LANES / BN;  // rows between two loads of one invocation: a whole number, see the route
-const int ACCS = TM * TN4;
-
-shared vec4 a_tile[A_VECS];  // [BK][BM / 4]
-shared vec4 b_tile[BK * BN / 4];  // [BK][BN / 4]
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -106,26 +87,11 @@ void main() {
             }
         }
         if (step > first) {
-            [[unroll]] for (int k = 0; k < BK; k++) {
-                vec4 v[TN4];
-                [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[k * (BN / 4) + j * LANES_N + lane % LANES_N];
-                [[unroll]] for (int i = 0; i < TM4; i++) {
-                    vec4 u = a_tile[k * (BM / 4) + i * LANES_M + lane / LANES_N];
-                    [[unroll]] for (int r = 0; r < 4; r++) {
-                        [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j];
-                    }
-                }
-            }
+            MULTIPLY_SLICES(acc, lane)
             barrier();
         }
         if (step < last) {
-            [[unroll]] for (int i = 0; i < A_LOADS; i++) {
-                int vec = lane + i * LANES;
-                if (A_VECS % LANES == 0 || vec < A_VECS) a_tile[vec] = a_next[i];
-            }
-            [[unroll]] for (int i = 0; i < B_LOADS; i++) {
-                b_tile[(load_row + i * B_STEP) * (BN / 4) + load_col / 4][load_col % 4] = b_next[i];
-            }
+            STORE_SLICES(a_next, b_next, lane)
             barrier();
         }
     }
@@ -133,11 +99,11 @@ void main() {
     int total = n * c_out * plane;
     int out_at[TN];
     [[unroll]] for (int j = 0; j < TN; j++) {
-        int p = block_col * BN + (j / 4 * LANES_N + lane % LANES_N) * 4 + j % 4;
+        int p = block_col * BN + tile_column(lane, j);
         out_at[j] = p < pixels ? split * total + (p / plane * c_out + group * out_group) * plane + p % plane : -1;
     }
     [[unroll]] for (int i = 0; i < TM; i++) {
-        int row = block_row * BM + (i / 4 * LANES_M + lane / LANES_N) * 4 + i % 4;
+        int row = block_row * BM + tile_row(lane, i);
         if (row < out_group) {
             float offset = SPLITS == 1 ? bias_of(group * out_group + row) : 0.0;
             [[unroll]] for (int j = 0; j < TN; j++) {

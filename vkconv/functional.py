@@ -1,4 +1,4 @@
-"""Single convolutions as functions, numpy arrays in and out::
+"""Single convolutions, and what they are made of, as functions, numpy arrays in and out::
 
     from vkconv import functional
 
@@ -20,7 +20,7 @@ from typing import SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import Array, DType, InputError, UsageError, VkconvError, did_you_mean
+from vkconv.core import Array, DType, GraphError, InputError, UsageError, VkconvError, did_you_mean
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.activation import activation as activation_row
@@ -28,7 +28,7 @@ from vkconv.ops.calls import format_call
 from vkconv.plan.single import call_graph, forcing
 from vkconv.session import Session
 
-__all__ = ["clear_cache", "conv1d", "conv2d", "conv_transpose2d"]
+__all__ = ["clear_cache", "conv1d", "conv2d", "conv2d_backward_data", "conv_transpose2d", "scatter_strided"]
 
 # One number, or one per axis; padding also by side or by name.
 Sizes = SupportsIndex | Sequence[SupportsIndex]
@@ -40,8 +40,10 @@ _sessions: OrderedDict[tuple[str, str | int, str | None], Session] = OrderedDict
 _lock = threading.RLock()
 
 # How the axes of x and y lie, as the permutation to channels first and back.
-_LAYOUTS_2D = {"NCHW": ((0, 1, 2, 3), (0, 1, 2, 3)), "NHWC": ((0, 3, 1, 2), (0, 2, 3, 1))}
-_LAYOUTS_1D = {"NCW": ((0, 1, 2), (0, 1, 2)), "NWC": ((0, 2, 1), (0, 2, 1))}
+_Axes = tuple[tuple[int, ...], tuple[int, ...]]
+_LAYOUTS_2D: Mapping[str, _Axes] = {"NCHW": ((0, 1, 2, 3), (0, 1, 2, 3)), "NHWC": ((0, 3, 1, 2), (0, 2, 3, 1))}
+_LAYOUTS_1D: Mapping[str, _Axes] = {"NCW": ((0, 1, 2), (0, 1, 2)), "NWC": ((0, 2, 1), (0, 2, 1))}
+_LAYOUTS_BACKWARD: Mapping[str, _Axes] = {**_LAYOUTS_2D, "NHWGC": ((0, 3, 4, 1, 2), (0, 3, 4, 1, 2))}
 _PADDINGS = ("same_lower", "same_upper", "valid")
 
 
@@ -72,8 +74,8 @@ def conv2d(
     LimitError for what the device cannot hold, DeviceError for the device.
     """
     attrs = _attrs(stride, padding, dilation, groups, activation)
-    x, w, b = _operands("conv2d", x, w, b)
-    return _run("conv2d", x, w, b, attrs, _layout("conv2d", layout, _LAYOUTS_2D, x), route, device)
+    arrays = _arrays("conv2d", x=x, w=w, b=b)
+    return _run("conv2d", arrays, attrs, _layout("conv2d", layout, _LAYOUTS_2D, arrays), route, device)
 
 
 def conv_transpose2d(
@@ -99,9 +101,51 @@ def conv_transpose2d(
     """
     attrs = _attrs(stride, padding, dilation, groups, activation)
     attrs["output_padding"] = _ints("output_padding", output_padding)
-    x, w, b = _operands("conv_transpose2d", x, w, b)
-    layouts = _layout("conv_transpose2d", layout, _LAYOUTS_2D, x)
-    return _run("conv_transpose2d", x, w, b, attrs, layouts, route, device)
+    arrays = _arrays("conv_transpose2d", x=x, w=w, b=b)
+    layouts = _layout("conv_transpose2d", layout, _LAYOUTS_2D, arrays)
+    return _run("conv_transpose2d", arrays, attrs, layouts, route, device)
+
+
+def conv2d_backward_data(
+    dy: npt.ArrayLike,
+    w: npt.ArrayLike,
+    x_shape: Sequence[SupportsIndex],
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    layout: str = "NCHW",
+    route: str | None = None,
+    device: str | int | None = None,
+) -> Array:
+    """The gradient of conv2d by its input, in f32: of a loss by x, where dy is that by the output.
+
+    dy is (N, C_out, OH, OW), w is (C_out, C_in / groups, KH, KW) as it was forward, and so are ``stride``, ``padding``,
+    ``dilation`` and ``groups``. The result has the shape of x, ``x_shape``: (N, C_in, H, W), or only (H, W). It is what
+    ``torch.nn.grad.conv2d_input(x_shape, w, dy, ...)`` gives.
+
+    With ``layout="NHWC"`` dy, a whole ``x_shape`` and the result have their channels last; w stays as it is. With
+    ``layout="NHWGC"`` they have their groups apart, (N, OH, OW, groups, C_out / groups), and w is "GKYXC", (groups,
+    C_out / groups, KH, KW, C_in / groups); ``groups`` may be left out. Everything else is as in `conv2d`.
+    """
+    name = "conv2d_backward_data"
+    arrays = _arrays(name, dy=dy, w=w)
+    there, back = _layout(name, layout, _LAYOUTS_BACKWARD, arrays)
+    shape = _ints("x_shape", x_shape)
+    if len(shape) not in (2, len(layout)):
+        raise UsageError(f"x_shape is {shape}; with the layout {layout} it is (H, W) or ({', '.join(layout)})")
+    if len(shape) > 2:
+        shape = tuple(shape[axis] for axis in there)
+    if layout == "NHWGC":
+        groups = _grouped(arrays, groups, shape)
+        shape = shape if len(shape) == 2 else (shape[0], shape[1] * shape[2], *shape[3:])
+    attrs = _attrs(stride, padding, dilation, groups, None) | {"x_shape": shape}
+    if layout != "NHWGC":
+        return _run(name, arrays, attrs, (there, back), route, device)
+    n, g, c, *extents = arrays["dy"].transpose(there).shape
+    arrays["dy"] = arrays["dy"].transpose(there).reshape(n, g * c, *extents)
+    dx = _run(name, arrays, attrs, _LAYOUTS_2D["NCHW"], route, device)
+    return np.ascontiguousarray(dx.reshape(n, g, arrays["w"].shape[1], *dx.shape[2:]).transpose(back))
 
 
 def conv1d(
@@ -134,13 +178,33 @@ def conv1d(
         if len(values) != 1:
             raise UsageError(f"{name} is {values}; conv1d takes one number")
     attrs = _attrs((1, *one["stride"]), pads, (1, *one["dilation"]), groups, activation)
-    x, w, b = _operands("conv1d", x, w, b)
-    there, back = _layout("conv1d", layout, _LAYOUTS_1D, x)
-    if w.ndim != 3:
-        raise InputError(f"conv1d takes w (C_out, C_in/groups, KW), not an array of shape {w.shape}")
-    x, w = np.expand_dims(x.transpose(there), 2), np.expand_dims(w, 2)
-    y = _run("conv2d", x, w, b, attrs, _LAYOUTS_2D["NCHW"], route, device)
+    arrays = _arrays("conv1d", x=x, w=w, b=b)
+    there, back = _layout("conv1d", layout, _LAYOUTS_1D, arrays)
+    if arrays["w"].ndim != 3:
+        raise InputError(f"conv1d takes w (C_out, C_in/groups, KW), not an array of shape {arrays['w'].shape}")
+    arrays |= {"x": np.expand_dims(arrays["x"].transpose(there), 2), "w": np.expand_dims(arrays["w"], 2)}
+    y = _run("conv2d", arrays, attrs, _LAYOUTS_2D["NCHW"], route, device)
     return np.ascontiguousarray(y.squeeze(2).transpose(back))
+
+
+def scatter_strided(
+    x: npt.ArrayLike,
+    shape: Sequence[SupportsIndex],
+    offset: Sizes = 0,
+    stride: Sizes = 1,
+    route: str | None = None,
+    device: str | int | None = None,
+) -> Array:
+    """Zeros of ``shape`` with element i of x at ``offset`` + i ``stride`` along each dimension.
+
+    x has 1 to 5 dimensions, f32, i32 or u32; ``shape`` has as many. ``offset`` and ``stride`` are one number or one per
+    dimension; a stride is at least 1, and what an offset, which may be negative, moves out of the shape is dropped.
+    Raises as `conv2d` does.
+    """
+    arrays = _arrays("scatter_strided", x=x)
+    attrs = {"shape": _ints("shape", shape), "offset": _ints("offset", offset), "stride": _ints("stride", stride)}
+    as_it_is = tuple(range(arrays["x"].ndim))
+    return _run("scatter_strided", arrays, attrs, (as_it_is, as_it_is), route, device)
 
 
 def clear_cache() -> None:
@@ -155,17 +219,17 @@ atexit.register(clear_cache)
 
 def _run(
     op: str,
-    x: Array,
-    w: Array,
-    b: Array | None,
+    arrays: Mapping[str, Array],
     attrs: Mapping[str, AttrValue],
-    layout: tuple[tuple[int, ...], tuple[int, ...]],
+    layout: _Axes,
     route: str | None,
     device: str | int | None,
 ) -> Array:
+    """The output of an op whose first operand and output lie in ``layout``."""
     there, back = layout
-    arrays = {"x": x.transpose(there), "w": w} | ({} if b is None else {"b": b})
-    specs: dict[str, TensorSpec | None] = {"x": None, "w": None, "b": None}
+    specs: dict[str, TensorSpec | None] = {operand.name: None for operand in OPS[op].operands}
+    first = next(iter(specs))
+    arrays = {**arrays, first: arrays[first].transpose(there)}
     for name, array in arrays.items():
         specs[name] = TensorSpec(array.shape, DType.of(array.dtype))
     call = OPS[op].call(specs, attrs)
@@ -176,7 +240,7 @@ def _run(
         if session is None:
             session = Session(call_graph(call), where, options=forcing(route))
         try:
-            y = session.run(arrays)["y"]
+            (y,) = session.run(arrays).values()
         except VkconvError:
             session.close()  # a device that failed once does not come back
             raise
@@ -186,28 +250,41 @@ def _run(
     return np.ascontiguousarray(y.transpose(back))
 
 
-def _operands(
-    op: str, x: npt.ArrayLike, w: npt.ArrayLike, b: npt.ArrayLike | None
-) -> tuple[Array, Array, Array | None]:
-    arrays: list[Array | None] = []
-    for name, value in (("x", x), ("w", w), ("b", b)):
+def _arrays(op: str, **operands: npt.ArrayLike | None) -> dict[str, Array]:
+    """The operands as arrays, without those that are None and need not be there."""
+    arrays: dict[str, Array] = {}
+    for name, value in operands.items():
+        if value is None and name == "b":
+            continue
         try:
-            arrays.append(None if value is None and name == "b" else np.asarray(value))
+            arrays[name] = np.asarray(value)
         except ValueError as error:
             raise InputError(f"{op}: {name} is not an array: {error}") from None
-    first, second, third = arrays
-    assert first is not None and second is not None
-    return first, second, third
+    return arrays
 
 
-def _layout(
-    op: str, layout: str, known: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]], x: Array
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _layout(op: str, layout: str, known: Mapping[str, _Axes], arrays: Mapping[str, Array]) -> _Axes:
     if layout not in known:
         raise UsageError(f"{op} has no layout {layout!r}{did_you_mean(str(layout), known)}; it has {', '.join(known)}")
-    if x.ndim != len(layout):
-        raise InputError(f"{op} takes x ({', '.join(layout)}), not an array of shape {x.shape}")
+    name, first = next(iter(arrays.items()))
+    if first.ndim != len(layout):
+        raise InputError(f"{op} takes {name} ({', '.join(layout)}), not an array of shape {first.shape}")
     return known[layout]
+
+
+def _grouped(arrays: dict[str, Array], groups: int, x_shape: tuple[int, ...]) -> int:
+    """The groups of dy (N, OH, OW, G, C) and w (G, K, Y, X, C); w becomes (G K, C, Y, X). ``x_shape`` has its groups
+    second where it is whole."""
+    w, has = arrays["w"], arrays["dy"].shape[3]
+    if w.ndim != 5 or w.shape[0] != has:
+        raise InputError(
+            f"with the layout NHWGC w is (G, K, Y, X, C) of {has} groups as dy has, not of shape {w.shape}"
+        )
+    if groups not in (1, has) or (len(x_shape) == 5 and x_shape[1] != has):
+        whole = f", and in x_shape {x_shape[1]}" if len(x_shape) == 5 else ""
+        raise GraphError(f"dy and w have {has} groups, but groups is {groups}{whole}")
+    arrays["w"] = w.transpose(0, 1, 4, 2, 3).reshape(has * w.shape[1], w.shape[4], *w.shape[2:4])
+    return has
 
 
 def _attrs(

@@ -23,7 +23,10 @@ layout(set = 0, binding = 1) readonly restrict buffer W { vec4 weight4[]; };
 layout(set = 0, binding = 1) readonly restrict buffer W { ELEM weight[]; };
 #endif
 layout(set = 0, binding = 2) readonly restrict buffer B { ELEM bias[]; };
-layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
+#ifndef Y_ELEM
+#define Y_ELEM ELEM
+#endif
+layout(set = 0, binding = 3) writeonly restrict buffer Y { Y_ELEM y[]; };
 
 float bias_of(int co) { return HAS_BIAS ? TO_F32(bias[co]) : 0.0; }
 

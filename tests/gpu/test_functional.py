@@ -30,7 +30,7 @@ def holds(text, arrays, y):
     """The result agrees with the reference of the call."""
     call = parse_call(text, OPS)
     assert y.dtype == np.float32 and y.flags.c_contiguous
-    assert compare(call, [y], expect(call, dict(zip("xwb", arrays, strict=False)))).problem == ""
+    assert compare(call, [y], expect(call, dict(zip(call.operands, arrays, strict=False)))).problem == ""
 
 
 def test_conv2d(device):
@@ -51,6 +51,35 @@ def test_conv_transpose2d(device):
     arrays = drawn((2, 6, 5, 4), (6, 2, 3, 3), 4)
     y = functional.conv_transpose2d(*arrays, stride=2, padding=1, output_padding=(1, 0), groups=2, device=device)
     holds("conv_transpose2d:x=2x6x5x4,w=6x2x3x3,b=4,s=2,p=1,op=1x0,g=2", arrays, y)
+
+
+def test_conv2d_backward_data(device):
+    dy, w = drawn((2, 6, 5, 7), (6, 2, 3, 2))
+    given = {"stride": (2, 1), "padding": (1, 0, 2, 1), "dilation": (1, 2), "groups": 3, "device": device}
+    dx = functional.conv2d_backward_data(dy, w, (2, 6, 9, 8), **given)
+    text = "conv2d_backward_data:dy=2x6x5x7,w=6x2x3x2,x_shape=9x8,s=2x1,p=1x0x2x1,d=1x2,g=3"
+    holds(text, (dy, w), dx)
+    np.testing.assert_array_equal(functional.conv2d_backward_data(dy, w, (9, 8), **given), dx)
+    last = dy.transpose(0, 2, 3, 1)
+    dx_last = functional.conv2d_backward_data(last, w, (2, 9, 8, 6), layout="NHWC", **given)
+    np.testing.assert_array_equal(dx_last.transpose(0, 3, 1, 2), dx)
+    views = last.reshape(2, 5, 7, 3, 2), w.reshape(3, 2, 2, 3, 2).transpose(0, 1, 3, 4, 2)
+    for shape in ((9, 8), (2, 9, 8, 3, 2)):
+        for groups in (1, 3):
+            given["groups"] = groups
+            dx_views = functional.conv2d_backward_data(*views, shape, layout="NHWGC", **given)
+            assert dx_views.shape == (2, 9, 8, 3, 2)
+            np.testing.assert_array_equal(dx_views.reshape(2, 9, 8, 6), dx_last)
+
+
+@pytest.mark.parametrize("route", [None, "gather", "fill_scatter"])
+def test_scatter_strided(route, device):
+    x = np.arange(1, 7, dtype=np.int32).reshape(2, 3)
+    y = functional.scatter_strided(x, (3, 6), offset=(1, -2), stride=(1, 3), route=route, device=device)
+    np.testing.assert_array_equal(y, [[0, 0, 0, 0, 0, 0], [0, 2, 0, 0, 3, 0], [0, 5, 0, 0, 6, 0]])
+    assert y.dtype == np.int32
+    with pytest.raises(GraphError, match=r"offset is \(1, 2, 3\); it takes one value or 2"):
+        functional.scatter_strided(x, (3, 6), offset=(1, 2, 3), device=device)
 
 
 def test_channels_last_is_the_same_with_the_axes_moved(device):
@@ -175,6 +204,19 @@ def test_what_the_others_refuse(device):
         functional.conv_transpose2d(X, W, output_padding=1, device=device)
     with pytest.raises(RouteError, match="needs 8 outputs of a phase from at most 40 input columns"):
         functional.conv_transpose2d(X, W, dilation=40, route="transposed_tile", device=device)
+    with pytest.raises(GraphError, match=r"along w dy has 6, but a convolution of x_shape's 7 makes 5: floor\("):
+        functional.conv2d_backward_data(X, W, (8, 7), device=device)
+    with pytest.raises(GraphError, match="x_shape is 3x4x8x8, but dy has 1 images and w 4 input channels"):
+        functional.conv2d_backward_data(X, W, (3, 4, 8, 8), device=device)
+    with pytest.raises(UsageError, match=r"with the layout NHWC it is \(H, W\) or \(N, H, W, C\)"):
+        functional.conv2d_backward_data(X, W, (1, 8, 8), layout="NHWC", device=device)
+    grouped = X.reshape(1, 6, 6, 2, 2), np.ones((2, 2, 3, 3, 5), np.float32)
+    with pytest.raises(GraphError, match="dy and w have 2 groups, but groups is 4"):
+        functional.conv2d_backward_data(*grouped, (8, 8), layout="NHWGC", groups=4, device=device)
+    with pytest.raises(GraphError, match="have 2 groups, but groups is 1, and in x_shape 3"):
+        functional.conv2d_backward_data(*grouped, (1, 8, 8, 3, 5), layout="NHWGC", device=device)
+    with pytest.raises(InputError, match=r"w is \(G, K, Y, X, C\) of 2 groups as dy has, not of shape \(4, 4, 3, 3\)"):
+        functional.conv2d_backward_data(grouped[0], W, (8, 8), layout="NHWGC", device=device)
     with pytest.raises(UsageError, match="conv1d takes one number"):
         functional.conv1d(X[0], W[0], stride=(1, 1), device=device)
     with pytest.raises(InputError, match=r"conv1d takes w \(C_out, C_in/groups, KW\)"):

@@ -142,9 +142,11 @@ def test_phases_partition_the_taps():
 @pytest.mark.parametrize(
     ("text", "on_cpu", "on_gpu"),
     [
-        ("x=1x64x28x28,w=64x32x4x4,s=2,p=1", "transposed_tile", "transposed_gemm"),
-        ("x=1x64x28x28,w=64x1x4x4,s=2,p=1,g=64", "transposed_tile", "transposed_tile"),
-        ("x=1x4x9x99,w=4x8x3x3,d=1x32", "transposed_direct", "transposed_direct"),
+        ("x=1x64x28x28,w=64x32x4x4,s=2,p=1", "transposed_blocks", "transposed_gemm"),
+        ("x=1x64x28x28,w=64x1x4x4,s=2,p=1,g=64", "transposed_blocks", "transposed_blocks"),
+        ("x=1x8x28x28,w=8x32x4x4,s=2,p=1", "transposed_blocks", "transposed_tile"),
+        ("x=1x64x2x2,w=64x32x5x5,s=5", "transposed_tile", "transposed_gemm"),
+        ("x=1x4x9x99,w=4x8x3x3,d=1x32", "transposed_direct", "transposed_phases"),
     ],
 )
 def test_route_chosen_by_rule(text, on_cpu, on_gpu):

@@ -116,8 +116,7 @@ class Conv:
         if directions & FORWARD:
             yield self._text("conv2d", x=x, w=w)
         if directions & BACKWARD_DATA:
-            # A stride leaves the size of dx open.
-            yield self._text("conv2d_backward_data", dy=y, w=w, size=(self.h, self.w))
+            yield self._text("conv2d_backward_data", dy=y, w=w, x_shape=x)
         if directions & BACKWARD_WEIGHT:
             yield self._text("conv2d_backward_weight", x=x, dy=y, kernel=self.kernel)
 

@@ -7,6 +7,7 @@ from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.cast import CAST
 from vkconv.ops.conv2d import CONV2D
+from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
 from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
 from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
@@ -18,6 +19,7 @@ from vkconv.ops.pad import PAD
 from vkconv.ops.pool2d import POOL2D
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.resize import RESIZE
+from vkconv.ops.scatter_strided import SCATTER_STRIDED
 from vkconv.ops.select import COMPARE_OPS, WHERE_OP
 from vkconv.ops.softmax import SOFTMAX
 from vkconv.ops.unary import UNARY_OPS
@@ -31,6 +33,7 @@ _ALL: tuple[Op, ...] = (
     CONCAT,
     CONSTANT_OF_SHAPE,
     CONV2D,
+    CONV2D_BACKWARD_DATA,
     CONV_TRANSPOSE2D,
     EXPAND,
     FLATTEN,
@@ -44,6 +47,7 @@ _ALL: tuple[Op, ...] = (
     REDUCE,
     RESHAPE,
     RESIZE,
+    SCATTER_STRIDED,
     SHAPE,
     SIZE,
     SLICE,

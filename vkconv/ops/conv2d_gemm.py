@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
@@ -62,7 +62,7 @@ _RULE = (9, 6, 7)
 _RULE_FEW_ROWS = (11, 5, 7)  # at most 32 output channels in a group
 _SMALLEST = 7
 # Cutting costs a launch and a pass over the parts: 16 steps uncut take 14.3, in 2 parts 14.5 (1x256x56x56 1x1 to 64).
-_ENOUGH, _MOST, _LEAST_STEPS, _WORTH_STEPS = 300, 800, 8, 24
+ENOUGH, _MOST, _LEAST_STEPS, _WORTH_STEPS = 300, 800, 8, 24
 
 GEMM = Shader("conv2d_gemm")
 SUM_SPLITS = Shader("sum_splits")
@@ -79,20 +79,31 @@ def _steps(call: Call, tile: Tile, linear: bool) -> int:
     return ceil_div(c_in * kh * kw, tile.depth) if linear else kh * kw * ceil_div(c_in, tile.depth)
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def tiles_by_rule(rows: int, blocks: Callable[[Tile], int], device: Device) -> tuple[int, ...]:
+    """Numbers of the tiles that a device can hold, first the one for a product of so many rows (output channels of a
+    group): the first that makes enough ``blocks`` to keep the device busy."""
     fitting = [i for i, tile in enumerate(TILES) if tile.fits(device)]
-    few_rows = call.shape("y")[1] // call["groups"] <= TILES[_SMALLEST].rows
-    rule = [i for i in (_RULE_FEW_ROWS if few_rows else _RULE) if i in fitting]
-    best = next((i for i in rule if _blocks(call, TILES[i]) >= _ENOUGH), rule[-1])
-    tile, c_in = TILES[best], call.shape("w")[1]
+    rule = [i for i in (_RULE_FEW_ROWS if rows <= TILES[_SMALLEST].rows else _RULE) if i in fitting]
+    best = next((i for i in rule if blocks(TILES[i]) >= ENOUGH), rule[-1])
+    return (best, *(i for i in fitting if i != best))
+
+
+def splits_by_rule(blocks: int, steps: int) -> tuple[int, ...]:
+    """In how many parts to cut K, first for so many blocks that take so many steps each: as many as keep the device
+    busy."""
+    few = blocks < ENOUGH and steps >= _WORTH_STEPS
+    best = max(s for s in SPLITS if s == 1 or (few and s * blocks <= _MOST and s * _LEAST_STEPS <= steps))
+    return (best, *(s for s in SPLITS if s != best))
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    tiles = tiles_by_rule(call.shape("y")[1] // call["groups"], lambda tile: _blocks(call, tile), device)
+    tile, c_in = TILES[tiles[0]], call.shape("w")[1]
     linear = align(c_in, tile.depth) >= 1.15 * c_in
-    blocks, steps = _blocks(call, tile), _steps(call, tile, linear)
-    few = blocks < _ENOUGH and steps >= _WORTH_STEPS
-    splits = max(s for s in SPLITS if s == 1 or (few and s * blocks <= _MOST and s * _LEAST_STEPS <= steps))
     return {
-        "tile": (best, *(i for i in fitting if i != best)),
+        "tile": tiles,
         "linear": (int(linear), int(not linear)),
-        "splits": (splits, *(s for s in SPLITS if s != splits)),
+        "splits": splits_by_rule(_blocks(call, tile), _steps(call, tile, linear)),
     }
 
 
@@ -109,7 +120,6 @@ def packing(call: Call, params: Params) -> Packing:
 
 def _build(call: Call, device: Device, params: Params) -> Program:
     tile, linear, splits = TILES[params["tile"]], bool(params["linear"]), params["splits"]
-    _, c_out, oh, ow = call.shape("y")
     kh, kw = call.shape("w")[2:]
     pack = packing(call, params)
     sizes = (tile.rows, tile.columns, tile.depth, tile.lane_rows, tile.lane_columns, splits, linear, kh, kw)
@@ -128,8 +138,15 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
     if splits == 1:
         return Program((gemm,), prepack, packed)
+    add, parts = sum_parts(call, splits, device)
+    return Program((gemm, add), prepack, packed, parts)
+
+
+def sum_parts(call: Call, splits: int, device: Device) -> tuple[Dispatch, dict[str, int]]:
+    """The launch that sums ``parts`` of all outputs into y, with bias and activation, and the bytes of that scratch."""
+    _, c_out, oh, ow = call.shape("y")
     total = math.prod(call.shape("y"))
-    add = Dispatch(
+    step = Dispatch(
         SUM_SPLITS,
         (*read("parts", "b" if call.has("b") else "parts"), *write("y")),
         linear_groups(total, 128, device),
@@ -138,8 +155,10 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         (activation(call["act"]).id, call.has("b"), splits),
         loop_iterations=splits,
     )
-    return Program((gemm, add), prepack, packed, {"parts": 4 * total * splits})
+    return step, {"parts": 4 * total * splits}
 
+
+FITS_SMALLEST = invocations(TILES[_SMALLEST].local), shared_bytes(TILES[_SMALLEST].shared_bytes)
 
 IMPLICIT_GEMM = Route(
     "implicit_gemm",
@@ -147,7 +166,7 @@ IMPLICIT_GEMM = Route(
     (GEMM, SUM_SPLITS, PACK_TILES),
     why="tiles of a matrix product in shared memory, the input gathered as they need it: each element that is loaded "
     "serves a tile of outputs, without an im2col buffer",
-    must=(F32, invocations(TILES[_SMALLEST].local), shared_bytes(TILES[_SMALLEST].shared_bytes)),
+    must=(F32, *FITS_SMALLEST),
     prefer=(ON_GPU,),
     params=_params,
 )

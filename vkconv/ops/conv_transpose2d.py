@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, GraphError, ceil_div, shape_str
+from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.conv_transpose2d_phases import most_products
 from vkconv.ops.conv_transpose2d_routes import ROUTES
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import AUTO_PADS, explicit_padding, pair
@@ -135,10 +136,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 
 
 def _terms(call: Call) -> int:
-    """Products that the output with the most of them sums: of each phase, the taps that are a stride apart."""
-    sides = zip(call.shape("w")[2:], call["stride"], call["dilation"], strict=True)
-    taps = math.prod(ceil_div(k * math.gcd(s, d), s) for k, s, d in sides)
-    return call.shape("w")[0] // int(call["groups"]) * taps + call.has("b")
+    return most_products(call) + call.has("b")
 
 
 def _flops(call: Call) -> int:

@@ -60,3 +60,9 @@ def axes(call: Call) -> tuple[Axis, Axis]:
 def reaching(h: Axis, w: Axis) -> tuple[Word, ...]:
     """The specialization constants of what looks for taps: shaders/include/transposed.glsl."""
     return h.stride, w.stride, h.dilation, w.dilation, h.gcd, w.gcd, h.inverse, w.inverse
+
+
+def most_products(call: Call) -> int:
+    """Products that the output with the most of them sums: of each phase, the taps that reach it."""
+    h, w = axes(call)
+    return call.shape("w")[0] // int(call["groups"]) * h.most_taps * w.most_taps

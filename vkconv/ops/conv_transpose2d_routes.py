@@ -8,10 +8,11 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.conv2d_parts import binds, constants, push
+from vkconv.ops.conv_transpose2d_blocks import TRANSPOSED_BLOCKS, TRANSPOSED_PHASES, packing
 from vkconv.ops.conv_transpose2d_gemm import TRANSPOSED_GEMM
 from vkconv.ops.conv_transpose2d_phases import Axis, axes, reaching
 from vkconv.ops.needs import F32
-from vkconv.ops.packing import PACK_TILES, Packing, Sizes
+from vkconv.ops.packing import PACK_TILES, Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
@@ -69,20 +70,10 @@ def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 def _build_tile(call: Call, device: Device, params: Params) -> Program:
     h, w = axes(call)
     co, px, local = params["channels"], params["columns"], params["local"]
-    c_in, out_group, kh, kw = call.shape("w")
-    groups, taps = call["groups"], kh * kw
+    c_in, out_group = call.shape("w")[:2]
+    groups = call["groups"]
     in_group = c_in // groups
-    packing = Packing(
-        rows=out_group,
-        tile=co,
-        row_stride=taps,
-        outer=in_group,
-        outer_stride=out_group * taps,
-        inner=taps,
-        inner_stride=1,
-        groups=groups,
-        group_stride=in_group * out_group * taps,
-    )
+    pack = packing(call, co)
     units = ceil_div(h.outputs, h.stride) * ceil_div(ceil_div(w.outputs, w.stride), px)
     workgroups = call.shape("x")[0] * groups * ceil_div(out_group, co) * h.tap_step * ceil_div(units, local)
     steps = [
@@ -99,7 +90,7 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
     ]
     if h.gcd > 1 or w.gcd > 1:
         steps.append(_direct(call, device, local, only_empty=True))
-    return Program(tuple(steps), (packing.dispatch("w", "packed", device),), {"packed": 4 * packing.size})
+    return Program(tuple(steps), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size})
 
 
 # Inputs lie in registers and the loop over them is unrolled: past this they would spill.
@@ -117,23 +108,27 @@ SHORT_SPAN = Need(
     lambda call, device: f"{_span(axes(call)[1], 8)} columns",
 )
 
+TRANSPOSED_TILE = Route(
+    "transposed_tile",
+    _build_tile,
+    (TILE, DIRECT, PACK_TILES),
+    why="outputs one stride apart are a convolution of stride 1 by the taps that reach them: register tiles as in "
+    "direct_tile, without tests per tap, scratch or a second pass over the products",
+    must=(F32, SHORT_SPAN),
+    params=_tile_params,
+)
+TRANSPOSED_DIRECT = Route(
+    "transposed_direct",
+    _build_direct,
+    (DIRECT,),
+    why="one output per invocation, which sums exactly the taps that reach it: takes every call of f32",
+    must=(F32,),
+    params=local_params,
+)
 ROUTES: tuple[Route, ...] = (
     TRANSPOSED_GEMM,
-    Route(
-        "transposed_tile",
-        _build_tile,
-        (TILE, DIRECT, PACK_TILES),
-        why="outputs one stride apart are a convolution of stride 1 by the taps that reach them: register tiles as in "
-        "direct_tile, without tests per tap, scratch or a second pass over the products",
-        must=(F32, SHORT_SPAN),
-        params=_tile_params,
-    ),
-    Route(
-        "transposed_direct",
-        _build_direct,
-        (DIRECT,),
-        why="one output per invocation, which sums exactly the taps that reach it: takes every call of f32",
-        must=(F32,),
-        params=local_params,
-    ),
+    TRANSPOSED_BLOCKS,
+    TRANSPOSED_TILE,
+    TRANSPOSED_PHASES,
+    TRANSPOSED_DIRECT,
 )

@@ -1,0 +1,117 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#define WEIGHT_VEC4
+// STORE outputs of a row are written as one.
+#if STORE == 4
+#define Y_ELEM vec4
+#elif STORE == 2
+#define Y_ELEM vec2
+#endif
+#include "conv2d.glsl"
+
+// Outputs fall into blocks of SH x SW. Each invocation makes all outputs of PX neighbouring blocks of CO output
+// channels of a group: every input that it loads meets every tap, each tap at its place of a block, and rows of outputs
+// are written whole. Weight is packed [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp), and its address is the
+// same in every lane.
+layout(constant_id = 5) const int CO = 8;
+layout(constant_id = 6) const int PX = 2;
+layout(constant_id = 7) const int KH = 3;
+layout(constant_id = 8) const int KW = 3;
+layout(constant_id = 9) const int SH = 1;
+layout(constant_id = 10) const int SW = 1;
+layout(constant_id = 11) const int DH = 1;
+layout(constant_id = 12) const int DW = 1;
+layout(constant_id = 13) const int PT = 0;
+layout(constant_id = 14) const int PL = 0;
+const int RUN = PX * SW;  // outputs of a row of an invocation
+// A tap k reaches place (k d - p) mod s of the block that lies floor((k d - p) / s) behind the input.
+const int FIRST_H = -((PT + SH - 1) / SH);
+const int FIRST_W = -((PL + SW - 1) / SW);
+const int ROWS = ((KH - 1) * DH - PT - FIRST_H * SH) / SH + 1;
+const int SPAN = PX + ((KW - 1) * DW - PL - FIRST_W * SW) / SW;
+const int BACK = SPAN - PX;
+const int ACCS = CO * SH * RUN;
+
+void main() {
+    int block_rows = (oh + SH - 1) / SH;
+    int columns = (ow + RUN - 1) / RUN;
+    int local = int(gl_WorkGroupSize.x);
+    int parts = (block_rows * columns + local - 1) / local;
+    int out_group = c_out / groups;
+    int in_group = c_in / groups;
+    int co_tiles = (out_group + CO - 1) / CO;
+    int index = int(flat_group());
+    if (index >= n * groups * co_tiles * parts) return;
+    int unit = index % parts * local + int(gl_LocalInvocationID.x);
+    index /= parts;
+    int tile = index % (groups * co_tiles);
+    int image = index / (groups * co_tiles);
+    if (unit >= block_rows * columns) return;
+    int by = unit / columns;
+    int bx = unit % columns * PX;
+    // The last row and the first column of inputs that reach the blocks.
+    int iy0 = by - FIRST_H;
+    int ix0 = bx - FIRST_W - BACK;
+
+    float acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    int tap = tile * in_group * KH * KW * (CO / 4);
+    int x_plane = (image * c_in + tile / co_tiles * in_group) * h;
+    for (int ci = 0; ci < in_group; ci++) {
+        [[unroll]] for (int r = 0; r < ROWS; r++) {
+            int iy = iy0 - r;
+            bool row_inside = iy >= 0 && iy < h;
+            int row = (x_plane + iy) * w + ix0;
+            float v[SPAN];
+            [[unroll]] for (int i = 0; i < SPAN; i++) {
+                bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
+                v[i] = ok ? TO_F32(x[ok ? row + i : 0]) : 0.0;
+            }
+            [[unroll]] for (int ky = 0; ky < KH; ky++) {
+                int ay = ky * DH - PT - FIRST_H * SH;
+                if (ay / SH == r) {
+                    [[unroll]] for (int kx = 0; kx < KW; kx++) {
+                        int ax = kx * DW - PL - FIRST_W * SW;
+                        [[unroll]] for (int c4 = 0; c4 < CO / 4; c4++) {
+                            vec4 k = weight4[tap + (ky * KW + kx) * (CO / 4) + c4];
+                            [[unroll]] for (int c = 0; c < 4; c++) {
+                                [[unroll]] for (int p = 0; p < PX; p++) {
+                                    int at = ((c4 * 4 + c) * SH + ay % SH) * RUN + p * SW + ax % SW;
+                                    acc[at] += k[c] * v[p + BACK - ax / SW];
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        tap += KH * KW * (CO / 4);
+        x_plane += h;
+    }
+    [[unroll]] for (int c = 0; c < CO; c++) {
+        int co = tile % co_tiles * CO + c;
+        if (co < out_group) {
+            co += tile / co_tiles * out_group;
+            float offset = bias_of(co);
+            [[unroll]] for (int r = 0; r < SH; r++) {
+                int oy = by * SH + r;
+                int out_row = ((image * c_out + co) * oh + oy) * ow;
+                [[unroll]] for (int i = 0; i < RUN; i += STORE) {
+                    int ox = bx * SW + i;
+                    int at = (c * SH + r) * RUN + i;
+                    if (oy < oh && ox < ow) {
+#if STORE == 4
+                        y[(out_row + ox) / 4] = vec4(finish(acc[at] + offset), finish(acc[at + 1] + offset),
+                                                     finish(acc[at + 2] + offset), finish(acc[at + 3] + offset));
+#elif STORE == 2
+                        y[(out_row + ox) / 2] = vec2(finish(acc[at] + offset), finish(acc[at + 1] + offset));
+#else
+                        y[out_row + ox] = finish(acc[at] + offset);
+#endif
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+// One word everywhere. A workgroup writes ITEMS times as many as it has lanes, neighbouring lanes neighbouring ones.
+layout(constant_id = 3) const uint ITEMS = 1;
+
+layout(push_constant) uniform Push {
+    uint total, value;
+};
+
+layout(set = 0, binding = 0) writeonly restrict buffer Y { ELEM y[]; };
+
+void main() {
+    uint at = flat_group() * gl_WorkGroupSize.x * ITEMS + gl_LocalInvocationID.x;
+    for (uint k = 0; k < ITEMS; k++) {
+        if (at < total) y[at] = value;
+        at += gl_WorkGroupSize.x;
+    }
+}

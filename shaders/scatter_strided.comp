@@ -1,0 +1,78 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "walk.glsl"
+#ifdef EPILOGUE
+#include "activation.glsl"
+#endif
+
+// x at offsets and strides in zeros, from the side of the output: every element of y is written once, by an invocation
+// that looks for the element of x that lies there. With EPILOGUE y is act(that + bias), also where there is none.
+layout(constant_id = 5) const bool SHIFT = false;  // strides are powers of two, and s holds their logarithms
+layout(constant_id = 6) const uint ACT = 0;
+layout(constant_id = 7) const bool HAS_BIAS = false;
+
+layout(push_constant) uniform Push {
+    uint invocations;
+    uint chunk;
+    uint n[5];
+    int x_n[5];
+    int offset[5];
+    int s[5];
+#ifdef EPILOGUE
+    uint channels;  // the outermost dimension is images x channels
+    float act_a, act_b;
+#endif
+};
+
+layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+#ifdef EPILOGUE
+layout(set = 0, binding = 1) readonly restrict buffer B { ELEM bias[]; };
+layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+#else
+layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+#endif
+
+// Index of x for index o of y along a dimension; -1 where none lies there.
+int source(uint d, int o) {
+    int i = o - offset[d];
+    int q = SHIFT ? i >> s[d] : i / s[d];
+    int back = SHIFT ? q << s[d] : q * s[d];
+    return i >= 0 && back == i && q < x_n[d] ? q : -1;
+}
+
+void main() {
+    uint index = flat_index();
+    if (index >= invocations) return;
+    uint row = walk_row(index, chunk);
+    int lane = int(index - row * chunk);
+    uint to = row * n[RANK - 1];
+    int inner = x_n[RANK - 1];
+    int from = 0;
+    int stride = inner;
+    bool inside = true;
+    uint outermost = row;
+    for (uint d = RANK - 1; d > 0; d--) {
+        uint q = d > 1 ? row / n[d - 1] : 0u;
+        int i = source(d - 1, int(row - q * n[d - 1]));
+        inside = inside && i >= 0;
+        from += i * stride;
+        stride *= x_n[d - 1];
+        outermost = row;
+        row = q;
+    }
+#ifdef EPILOGUE
+    float offset_of_row = HAS_BIAS ? TO_F32(bias[outermost % channels]) : 0.0;
+#endif
+    for (uint k = 0; k < ITEMS; k++) {
+        int o = lane + int(k * chunk);
+        if (o >= int(n[RANK - 1])) continue;
+        int i = inside ? source(RANK - 1, o) : -1;
+#ifdef EPILOGUE
+        float value = i >= 0 ? TO_F32(x[from + i]) : 0.0;
+        y[to + o] = FROM_F32(activate(ACT, value + offset_of_row, act_a, act_b));
+#else
+        y[to + o] = i >= 0 ? x[from + i] : ELEM(0);
+#endif
+    }
+}

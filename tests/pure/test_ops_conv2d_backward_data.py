@@ -1,0 +1,218 @@
+"""conv2d_backward_data without a device: its reference, what torch computes, shapes, errors, routes by rule."""
+
+import numpy as np
+import pytest
+from ops_device import device
+
+from vkconv.core import GraphError
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
+from vkconv.ops.conv2d_backward_data_dense import GATHER_EPILOGUE, dilation
+from vkconv.ops.conv2d_backward_data_rules import rule
+from vkconv.ops.conv2d_backward_data_view import as_transposed, remainders
+from vkconv.ops.scatter import FILL, GATHER
+from vkconv.route import choose
+
+
+def integers(*shapes):
+    rng = np.random.default_rng(3)
+    return [rng.integers(-4, 5, shape).astype(np.float64) for shape in shapes]
+
+
+@pytest.mark.parametrize("text", CONV2D_BACKWARD_DATA.cases)
+def test_reference_is_the_gradient_of_conv2d(text):
+    """<conv2d(a, w), dy> = <a, dx> for every a and dy: for a that is 1 in one place, dx there."""
+    fields = [field for field in text.split(",") if not field.startswith(("b=", "act"))]
+    call = parse_call(",".join(fields), OPS)
+    forward = OPS["conv2d"].call(
+        {"x": call.outputs["dx"], "w": call.operands["w"]},
+        {name: call[name] for name in ("stride", "padding", "dilation", "groups")},
+    )
+    a, dy, w = integers(call.shape("dx"), call.shape("dy"), call.shape("w"))
+    (dx,) = CONV2D_BACKWARD_DATA.reference(call, {"dy": dy, "w": w})
+    (y,) = OPS["conv2d"].reference(forward, {"x": a, "w": w})
+    assert (y * dy).sum() == (a * dx).sum()
+    (transposed,) = OPS["conv_transpose2d"].reference(as_transposed(call), {"x": dy, "w": w})
+    np.testing.assert_array_equal(dx, transposed)
+
+
+# torch.nn.grad.conv2d_input(input_size, weight, grad_output, stride, padding, dilation, groups), worked out by hand:
+# its weight and grad_output lie as w and dy do, input_size is x_shape.
+BY_HAND = [
+    (
+        "dy=1x1x2x2,w=1x1x2x2,x_shape=5x5,s=2",
+        [1, 10, 100, 1000],
+        [1, 2, 3, 4],
+        [
+            *(1, 2, 10, 20, 0),
+            *(3, 4, 30, 40, 0),
+            *(100, 200, 1000, 2000, 0),
+            *(300, 400, 3000, 4000, 0),
+            *(0, 0, 0, 0, 0),
+        ],
+    ),
+    ("dy=1x1x1x2,w=1x1x1x3,x_shape=1x4,s=1x2,p=0x1", [1, 10], [1, 2, 3], [2, 13, 20, 30]),
+    ("dy=1x1x1x3,w=1x1x1x2,x_shape=1x5,d=1x2", [1, 10, 100], [1, 2], [1, 10, 102, 20, 200]),
+    # two filters of one group: their gradients meet in the one channel
+    ("dy=1x2x1x2,w=2x1x1x1,x_shape=1x3,s=1x2", [1, 2, 3, 4], [10, 100], [310, 0, 420]),
+    # two groups of one filter each, two channels per group
+    ("dy=1x2x1x1,w=2x2x1x1,x_shape=1x1,g=2", [1, 2], [1, 10, 100, 1000], [1, 10, 200, 2000]),
+    ("dy=1x1x1x3,w=1x1x1x1,x_shape=1x4,s=1x2,p=0x1", [5, 6, 7], [2], [0, 12, 0, 14]),
+]
+
+
+@pytest.mark.parametrize(("text", "dy", "w", "dx"), BY_HAND)
+def test_it_is_what_torch_calls_conv2d_input(text, dy, w, dx):
+    call = parse_call(f"conv2d_backward_data:{text}", OPS)
+    arrays = {name: np.array(v, np.float64).reshape(call.shape(name)) for name, v in (("dy", dy), ("w", w))}
+    (got,) = CONV2D_BACKWARD_DATA.reference(call, arrays)
+    np.testing.assert_array_equal(got, np.array(dx, np.float64).reshape(call.shape("dx")))
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("dy=2x8x5x5,w=8x4x3x3,x_shape=10x10,s=2,p=1", (1, 1)),
+        ("dy=2x8x5x5,w=8x4x3x3,x_shape=9x9,s=2,p=1", (0, 0)),
+        ("dy=1x1x2x2,w=1x1x2x2,x_shape=5x4,s=2", (1, 0)),
+        ("dy=1x1x3x2,w=1x1x2x1,x_shape=12x5,s=4x3,d=1x5", (2, 1)),
+    ],
+)
+def test_the_remainder_is_the_output_padding_of_the_transposed_convolution(text, rest):
+    call = parse_call(f"conv2d_backward_data:{text}", OPS)
+    transposed = as_transposed(call)
+    assert remainders(call) == rest == transposed["output_padding"]
+    again = OPS["conv_transpose2d"].call(transposed.operands, transposed.attrs)
+    assert again.shape("y") == call.shape("dx")
+
+
+def test_x_shape_is_height_and_width_or_whole():
+    short, whole = (
+        parse_call(f"conv2d_backward_data:dy=2x8x5x5,w=8x4x3x3,x_shape={shape},s=2,p=1", OPS)
+        for shape in ("10x9", "2x4x10x9")
+    )
+    assert short == whole and short.shape("dx") == (2, 4, 10, 9)
+    assert format_call(short, OPS) == (
+        "conv2d_backward_data:dy=2x8x5x5,w=8x4x3x3,x_shape=2x4x10x9,s=2x2,p=1x1x1x1,dtype=f32"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dy=1x3x8x8,w=4x5x3x3,x_shape=10x10", "dy has 3 channels, but w makes 4"),
+        ("dy=1x4x8x8,w=4x5x3x3", "needs the attribute 'x_shape'"),
+        (
+            "dy=1x4x8x8,w=4x5x3x3,x_shape=11x10",
+            r"along h dy has 8, but .* x_shape's 11 makes 9: floor\(\(11 \+ 0 \+ 0 ",
+        ),
+        (
+            "dy=1x4x8x8,w=4x5x3x3,x_shape=10x9",
+            r"along w .* 9 makes 7: floor\(\(9 \+ 0 \+ 0 - 1 \(3 - 1\) - 1\) / 1\) \+ 1",
+        ),
+        ("dy=1x4x5x5,w=4x5x3x3,x_shape=11x9,s=2,p=1", r"11 makes 6: floor\(\(11 \+ 1 \+ 1 - 1 \(3 - 1\) - 1\) / 2\)"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=2x2", "along h a kernel of 3 with dilation 1 spans 3, .* only 2"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10", r"x_shape is \(10,\); it takes"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=5x10x10", r"x_shape is \(5, 10, 10\)"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=0x10", r"x_shape is \(0, 10\)"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=2x5x10x10", "x_shape is 2x5x10x10, but dy has 1 images and w 5 input channels"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=1x4x10x10", "but dy has 1 images and w 5"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,g=3", "4 output channels do not divide into 3 groups"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,g=0", "groups is 0"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,b=4", "the bias is 4; with 5 input channels it is 5"),
+        ("dy=1x4x8x8,w=4x0x3x3,x_shape=10x10", "0 input channels per group"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,s=0", r"stride is \(0, 0\)"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,p=-1", "values >= 0"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,d=0", r"dilation is \(0, 0\)"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,act=rellu", "did you mean 'relu'"),
+        ("dy=4x8x8,w=4x5x3x3,x_shape=10x10", r"dy \(N, C_out, OH, OW\)"),
+        ("dy=1x4x8x8,w=4x5x3x3:f16,x_shape=10x10", "operands of one float dtype"),
+    ],
+)
+def test_illegal_calls_name_their_values(text, message):
+    with pytest.raises(GraphError, match=message):
+        parse_call(f"conv2d_backward_data:{text}", OPS)
+
+
+@pytest.mark.parametrize(
+    ("text", "on_cpu", "on_gpu"),
+    [
+        ("dy=1x64x28x28,w=64x64x3x3,x_shape=28x28,p=1", "flipped_winograd", "flipped_winograd"),
+        ("dy=1x64x14x14,w=64x64x3x3,x_shape=14x14,p=1", "phase_blocks", "flipped_winograd"),
+        ("dy=1x16x56x56,w=16x32x3x3,x_shape=56x56,p=1", "phase_blocks", "flipped_winograd"),
+        ("dy=1x64x2x2,w=64x64x1x1,x_shape=2x2", "phase_blocks", "flipped_conv"),
+        ("dy=1x64x3x3,w=64x8x1x3,x_shape=3x83,d=1x40", "flipped_conv", "flipped_conv"),
+        ("dy=1x64x28x28,w=64x64x5x5,x_shape=28x28,p=2", "phase_blocks", "flipped_conv"),
+        ("dy=1x64x28x28,w=64x64x1x1,x_shape=28x28", "flipped_conv", "flipped_conv"),
+        ("dy=1x64x28x28,w=64x1x3x3,x_shape=28x28,p=1,g=64", "flipped_conv", "flipped_conv"),
+        ("dy=4x224x235x363,w=224x32x1x1,x_shape=470x725,s=2", "swap_1x1", "swap_1x1"),
+        ("dy=4x64x28x28,w=64x32x1x1,x_shape=56x56,s=2", "phase_blocks", "swap_1x1"),
+        ("dy=1x64x4x4,w=64x64x1x1,x_shape=19x19,s=5", "swap_1x1", "swap_1x1"),
+        ("dy=32x256x100x100,w=256x8x3x3,x_shape=200x200,s=2,p=1,g=32", "phase_blocks", "phase_blocks"),
+        ("dy=5x32x470x725,w=32x3x3x3,x_shape=940x1450,s=2,p=1", "phase_blocks", "phase_blocks"),
+        ("dy=1x64x28x28,w=64x32x3x3,x_shape=56x56,s=2,p=1", "phase_blocks", "phase_gemm"),
+        ("dy=1x64x7x7,w=64x8x7x7,x_shape=37x37,s=5", "phase", "phase_gemm"),
+        ("dy=1x64x2x2,w=64x8x3x3,x_shape=5x82,s=2x1,d=1x40", "gather_scatter_conv", "phase_gemm"),
+        ("dy=1x257x2x2,w=257x8x3x3,x_shape=5x82,s=2x1,d=1x40", "fill_scatter_conv", "phase_gemm"),
+    ],
+)
+def test_route_chosen_by_rule(text, on_cpu, on_gpu):
+    call = parse_call(f"conv2d_backward_data:{text}", OPS)
+    for kind, route in (("CPU", on_cpu), ("DISCRETE_GPU", on_gpu), ("INTEGRATED_GPU", on_gpu)):
+        choice = choose(CONV2D_BACKWARD_DATA.routes, call, device(kind))
+        assert (choice.route.name, choice.by) == (route, "rule") and rule(call, device(kind)).source
+
+
+def test_every_rule_names_a_route():
+    from vkconv.ops.conv2d_backward_data_rules import _CPU, _GPUS
+
+    names = {route.name for route in CONV2D_BACKWARD_DATA.routes}
+    assert {row.route for row in (*_CPU, *_GPUS)} <= names
+    assert not _CPU[-1].when and not _GPUS[-1].when
+
+
+@pytest.mark.parametrize(
+    ("text", "dy", "dilated", "offset"),
+    [
+        ("dy=1x2x25x25,w=2x3x3x3,x_shape=50x50,s=2,p=1", 25, 52, 1),  # upstream.md: dst = H + d (y - 1)
+        ("dy=1x2x5x5,w=2x3x1x1,x_shape=9x9,s=2", 5, 9, 0),
+        ("dy=1x2x6x6,w=2x3x1x1,x_shape=9x9,s=2,p=1", 6, 9, -1),
+        ("dy=1x2x3x3,w=2x3x3x3,x_shape=11x11,s=3,d=2", 3, 15, 4),
+    ],
+)
+def test_the_dilated_dy_is_as_upstream_lays_it_out(text, dy, dilated, offset):
+    call = parse_call(f"conv2d_backward_data:{text}", OPS)
+    made = dilation(call)
+    assert (made.x[2], made.y[2], made.offset[2]) == (dy, dilated, offset)
+
+
+@pytest.mark.parametrize(
+    ("more", "before"),
+    [
+        ("", True),
+        (",act=relu", True),
+        (",act=tanh", True),
+        (",act=leaky_relu,act_a=0.1", True),
+        (",act=sigmoid", False),
+        (",act=exp", False),
+        (",act=log", False),
+        (",act=clip,act_a=1,act_b=2", False),
+        (",act=clip,act_a=-1,act_b=2", True),
+        (",b=4", False),
+        (",b=4,act=relu", False),
+    ],
+)
+def test_an_epilogue_comes_before_the_scatter_only_where_it_keeps_zeros(more, before):
+    call = parse_call(f"conv2d_backward_data:dy=1x8x5x5,w=8x4x1x1{more},x_shape=10x10,s=2", OPS)
+    (route,) = [r for r in CONV2D_BACKWARD_DATA.routes if r.name == "swap_1x1"]
+    product, *scatter = route.build(call, device("CPU")).steps
+    act = call["act"] != "none"
+    assert (product.spec[0] > 0) == (act and before) and not product.spec[1]
+    assert route.params(call, device("CPU"))["gather"] == ((0, 1) if before else (1,))
+    if before:
+        _, gather = route.build(call, device("CPU"), {"gather": 1}).steps
+        assert scatter[0].shader == FILL and gather.shader == GATHER
+    else:
+        (gather,) = scatter
+        assert gather.shader == GATHER_EPILOGUE and (gather.spec[-2] > 0, gather.spec[-1]) == (act, call.has("b"))

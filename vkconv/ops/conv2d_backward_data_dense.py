@@ -1,0 +1,216 @@
+"""conv2d_backward_data by plain convolutions of stride 1 with the flipped filter: of dy itself, of dy dilated by the
+stride, or of dy as it is where the kernel is 1x1, with the result dilated instead."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from vkconv.core import DType, shape_str
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.activation import activation, apply
+from vkconv.ops.conv2d import CONV2D
+from vkconv.ops.conv2d_parts import KERNEL_1X1, STRIDE_1
+from vkconv.ops.conv2d_winograd import WINOGRAD
+from vkconv.ops.needs import F32
+from vkconv.ops.scatter import FILL_SCATTER, GATHER, Insertion
+from vkconv.ops.scatter_strided import gathers
+from vkconv.ops.strided import STRIDED_COPY, strided_copy
+from vkconv.ops.views import View, renamed
+from vkconv.route import Call, Need, Params, Route, choose
+from vkconv.shader import Dispatch, Program, Shader
+
+GATHER_EPILOGUE = Shader("scatter_strided", defines=(("EPILOGUE", ""),))
+# What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
+_CONVOLUTIONS = tuple(route for route in CONV2D.routes if route is not WINOGRAD)
+_COPY: Params = {"local": 64, "items": 8}
+
+
+def _convolution(call: Call, dy: tuple[int, ...], padding: tuple[int, ...], dx: tuple[int, ...], act: bool) -> Call:
+    """A convolution of stride 1 of ``dy`` to ``dx`` with the flipped filter; a padding below 0 crops. Without ``act``
+    it is one without bias and activation."""
+    c_out, in_group, kh, kw = call.shape("w")
+    groups = int(call["groups"])
+    attrs = {name: call[name] for name in ("dilation", "groups", "act", "act_a", "act_b")}
+    attrs |= {"stride": (1, 1), "padding": padding, "auto_pad": "explicit"}
+    attrs |= {} if act else {"act": "none"}
+    w = TensorSpec((in_group * groups, c_out // groups, kh, kw), DType.F32)
+    b = call.operands["b"] if act else None
+    return Call("conv2d", {"x": TensorSpec(dy, DType.F32), "w": w, "b": b}, {"y": TensorSpec(dx, DType.F32)}, attrs)
+
+
+def _reach(call: Call) -> tuple[int, int]:
+    """Rows and columns from the first to the last that the kernel covers, less one."""
+    h, w = (d * (k - 1) for d, k in zip(call["dilation"], call.shape("w")[2:], strict=True))
+    return h, w
+
+
+def as_flipped(call: Call) -> Call:
+    """A call of stride 1 as a convolution of dy."""
+    pads = tuple(reach - p for reach, p in zip(_reach(call) * 2, call["padding"], strict=True))
+    return _convolution(call, call.shape("dy"), pads, call.shape("dx"), True)
+
+
+def dilation(call: Call) -> Insertion:
+    """dy in zeros, as large as the windows of dx: elements a stride apart, so much padded that the rest is a
+    convolution without padding."""
+    (h, w), reach = call.shape("dx")[2:], _reach(call)
+    offset = (0, 0, reach[0] - call["padding"][0], reach[1] - call["padding"][1])
+    extents = (*call.shape("dy")[:2], h + reach[0], w + reach[1])
+    return Insertion(call.shape("dy"), extents, offset, (1, 1, *call["stride"]))
+
+
+def as_dilated(call: Call) -> Call:
+    """A call as a convolution of the dilated dy."""
+    return _convolution(call, tuple(dilation(call).y), (0, 0, 0, 0), call.shape("dx"), True)
+
+
+def as_small(call: Call, act: bool = False) -> Call:
+    """A call of a 1x1 kernel as a convolution of dy as it is."""
+    small = (*call.shape("dx")[:2], *call.shape("dy")[2:])
+    return _convolution(call, call.shape("dy"), (0, 0, 0, 0), small, act)
+
+
+def result(call: Call) -> Insertion:
+    """What `as_small` makes, in zeros: dx. Padding moves it off the edge."""
+    t, left, _, _ = call["padding"]
+    small = (*call.shape("dx")[:2], *call.shape("dy")[2:])
+    return Insertion(small, call.shape("dx"), (0, 0, -t, -left), (1, 1, *call["stride"]))
+
+
+def _inner(conv: Call, device: Device) -> Route:
+    """The route of conv2d that does the convolution."""
+    return choose(_CONVOLUTIONS, conv, device).route
+
+
+def _flip(call: Call, device: Device) -> tuple[Dispatch, ...]:
+    """The launch that turns w round: taps last to first, channels of a group in place of each other."""
+    c_out, in_group, kh, kw = call.shape("w")
+    groups, taps = int(call["groups"]), kh * kw
+    out_group = c_out // groups
+    of = (out_group * in_group * taps, taps, in_group * taps, -1)
+    to = (out_group * in_group * taps, out_group * taps, taps, 1)
+    return strided_copy(device, _COPY, "w", "flipped", (groups, in_group, out_group, taps), of, to, taps - 1)
+
+
+def _convolve(call: Call, device: Device, program: Program, x: str, y: str) -> Program:
+    """The program of a convolution of ``x`` to ``y`` whose weights are w, flipped once."""
+    program = renamed(program, {"x": x, "y": y, "w": "flipped"})
+    packed = {"flipped": 4 * math.prod(call.shape("w")), **program.packed}
+    return dataclasses.replace(program, prepack=(*_flip(call, device), *program.prepack), packed=packed)
+
+
+def _build_winograd(call: Call, device: Device, params: Params) -> Program:
+    return _convolve(call, device, WINOGRAD.program(as_flipped(call), device, params), "dy", "dx")
+
+
+def _build_flipped(call: Call, device: Device, params: Params) -> Program:
+    conv = as_flipped(call)
+    return _convolve(call, device, _inner(conv, device).program(conv, device, params), "dy", "dx")
+
+
+def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> Program:
+    conv, insertion = as_dilated(call), dilation(call)
+    program = _convolve(call, device, _inner(conv, device).program(conv, device, params), "dilated", "dx")
+    if gather:
+        scatter: tuple[Dispatch, ...] = (insertion.gather(device, _COPY, ["dy"], "dilated"),)
+    else:
+        scatter = insertion.fill_scatter(device, _COPY, "dy", "dilated")
+    scratch = {"dilated": 4 * math.prod(insertion.y), **program.scratch}
+    return dataclasses.replace(program, steps=(*scatter, *program.steps), scratch=scratch)
+
+
+def keeps_zeros(call: Call) -> bool:
+    """True where bias and activation leave a 0 as it is, so that they may come before zeros are put between."""
+    zero = apply(call["act"], np.zeros(1), call["act_a"], call["act_b"])
+    return not call.has("b") and bool(zero[0] == 0)
+
+
+def _build_swap(call: Call, device: Device, params: Params) -> Program:
+    before = keeps_zeros(call)
+    conv, insertion = as_small(call, act=before), result(call)
+    inner = {name: value for name, value in params.items() if name != "gather"}
+    program = _convolve(call, device, _inner(conv, device).program(conv, device, inner), "dy", "small")
+    if not before:
+        # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
+        source = ["small", "b" if call.has("b") else "small"]
+        push = (call.shape("dx")[1], float(call["act_a"]), float(call["act_b"]))
+        spec = (activation(call["act"]).id, call.has("b"))
+        scatter: tuple[Dispatch, ...] = (
+            insertion.gather(device, _COPY, source, "dx", GATHER_EPILOGUE, push, spec, apart=2),
+        )
+    elif params["gather"]:
+        scatter = (insertion.gather(device, _COPY, ["small"], "dx"),)
+    else:
+        scatter = insertion.fill_scatter(device, _COPY, "small", "dx")
+    scratch = {"small": 4 * math.prod(insertion.x), **program.scratch}
+    return dataclasses.replace(program, steps=(*program.steps, *scatter), scratch=scratch)
+
+
+def _params_of(of: Callable[[Call], Call]) -> Callable[[Call, Device], Mapping[str, tuple[int, ...]]]:
+    """The parameters of the route that does the convolution."""
+    return lambda call, device: _inner(of(call), device).params(of(call), device)
+
+
+def _swap_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    gather = gathers(result(call), device) or not keeps_zeros(call)
+    both = (int(gather), int(not gather)) if keeps_zeros(call) else (1,)
+    return {"gather": both, **_params_of(as_small)(call, device)}
+
+
+STRIDED = Need(
+    "a stride above 1", lambda call, device: call["stride"] != (1, 1), lambda call, device: shape_str(call["stride"])
+)
+_SHADERS = tuple(dict.fromkeys((STRIDED_COPY, *(shader for route in _CONVOLUTIONS for shader in route.shaders))))
+
+FLIPPED_WINOGRAD = Route(
+    "flipped_winograd",
+    _build_winograd,
+    (STRIDED_COPY, *WINOGRAD.shaders),
+    why="stride 1 is a plain convolution of dy with the flipped filter, and a 3x3 one takes fewer products between "
+    "transforms of tiles",
+    must=(STRIDE_1, *(View(as_flipped, {}).need(need) for need in WINOGRAD.must)),
+    prefer=tuple(View(as_flipped, {}).need(need) for need in WINOGRAD.prefer),
+    source=WINOGRAD.source,
+    params=lambda call, device: WINOGRAD.params(as_flipped(call), device),
+)
+FLIPPED_CONV = Route(
+    "flipped_conv",
+    _build_flipped,
+    _SHADERS,
+    why="stride 1 is a plain convolution of dy with the filter flipped once, by the route that conv2d takes for it",
+    must=(F32, STRIDE_1),
+    source="iree#23976",
+    params=_params_of(as_flipped),
+)
+SWAP_1X1 = Route(
+    "swap_1x1",
+    _build_swap,
+    (*_SHADERS, GATHER, GATHER_EPILOGUE, *FILL_SCATTER),
+    why="a 1x1 kernel makes elements of dx from one of dy each: the product of the small dy, and zeros put between its "
+    "results instead of its operands; bias and activation come before the zeros only where they leave 0 as it is",
+    must=(F32, KERNEL_1X1),
+    source="iree#23976, SwapStridedInsertSliceWithContraction",
+    params=_swap_params,
+)
+GATHER_SCATTER_CONV = Route(
+    "gather_scatter_conv",
+    lambda call, device, params: _build_dilated(call, device, params, gather=True),
+    (*_SHADERS, GATHER),
+    why="dy dilated by the stride, every element of that written once, then a plain convolution with a flipped filter",
+    must=(F32,),
+    source="iree#23979",
+    params=_params_of(as_dilated),
+)
+FILL_SCATTER_CONV = Route(
+    "fill_scatter_conv",
+    lambda call, device, params: _build_dilated(call, device, params, gather=False),
+    (*_SHADERS, *FILL_SCATTER),
+    why="zeros, dy scattered over them a stride apart, then a plain convolution with the flipped filter: multiplies "
+    "zeros, in as many copies of dy as the stride has phases",
+    must=(F32,),
+    source="iree#23976, what its passes replace",
+    params=_params_of(as_dilated),
+)

@@ -1,0 +1,217 @@
+"""Routes of a transposed convolution that make blocks of stride x stride outputs: register tiles of whole blocks, and
+implicit GEMM phase by phase for GPUs."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from vkconv.core import ceil_div
+from vkconv.device import Device
+from vkconv.ops.base import linear_groups, local_sizes
+from vkconv.ops.conv2d_gemm import (
+    ENOUGH,
+    FITS_SMALLEST,
+    SUM_SPLITS,
+    TILES,
+    Tile,
+    splits_by_rule,
+    sum_parts,
+    tiles_by_rule,
+)
+from vkconv.ops.conv2d_parts import binds, constants, push
+from vkconv.ops.conv_transpose2d_phases import axes
+from vkconv.ops.needs import F32, ON_GPU
+from vkconv.ops.packing import PACK_TILES, Packing, Sizes
+from vkconv.route import Call, Need, Params, Route
+from vkconv.shader import Dispatch, Program, Shader
+
+PHASES = Shader("conv_transpose2d_phases")
+# By how many outputs are written as one.
+BLOCKS: Mapping[int, Shader] = {
+    store: Shader("conv_transpose2d_blocks", defines=(("STORE", str(store)),)) for store in (4, 2, 1)
+}
+
+
+def packing(call: Call, tile: int, depth: int | None = None) -> Packing:
+    """How the weights lie, tiles of output channels side by side: [group][tile][c_in][taps][channel], or with the
+    ``depth`` of a slice [group][tile][taps][c_in up to depth][channel]."""
+    c_in, out_group, kh, kw = call.shape("w")
+    groups, taps = int(call["groups"]), kh * kw
+    in_group = c_in // groups
+    channels, kernel = (in_group, out_group * taps), (taps, 1)
+    (outer, outer_stride), (inner, inner_stride) = (channels, kernel) if depth is None else (kernel, channels)
+    return Packing(
+        rows=out_group,
+        tile=tile,
+        row_stride=taps,
+        outer=outer,
+        outer_stride=outer_stride,
+        inner=inner,
+        inner_stride=inner_stride,
+        inner_step=depth or 1,
+        groups=groups,
+        group_stride=in_group * out_group * taps,
+    )
+
+
+def _image_blocks(call: Call) -> tuple[int, int]:
+    """Rows and columns of blocks of the output."""
+    h, w = axes(call)
+    return ceil_div(h.outputs, h.stride), ceil_div(w.outputs, w.stride)
+
+
+def _workgroups(call: Call, tile: Tile) -> int:
+    """Of one phase."""
+    columns = call.shape("x")[0] * math.prod(_image_blocks(call))
+    return int(call["groups"]) * ceil_div(call.shape("w")[1], tile.rows) * ceil_div(columns, tile.columns)
+
+
+def _chunks(call: Call, tile: Tile) -> int:
+    """Slices of the channels of a tap."""
+    return ceil_div(call.shape("x")[1] // int(call["groups"]), tile.depth)
+
+
+def _phase_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    phases, (h, w) = math.prod(call["stride"]), axes(call)
+    tiles = tiles_by_rule(call.shape("w")[1], lambda tile: phases * _workgroups(call, tile), device)
+    tile = TILES[tiles[0]]
+    together = int(_workgroups(call, tile) >= ENOUGH)
+    splits = splits_by_rule(phases * _workgroups(call, tile), h.most_taps * w.most_taps * _chunks(call, tile))
+    return {"tile": tiles, "together": (together, 1 - together), "splits": splits}
+
+
+def _build_phases(call: Call, device: Device, params: Params) -> Program:
+    tile, together, splits = TILES[params["tile"]], bool(params["together"]), params["splits"]
+    h, w = axes(call)
+    phases = math.prod(call["stride"])
+    pack = packing(call, tile.rows, tile.depth)
+    sizes = (tile.rows, tile.columns, tile.depth, tile.lane_rows, tile.lane_columns)
+    workgroups = _workgroups(call, tile) * splits * (1 if together else phases)
+    step = Dispatch(
+        PHASES,
+        binds(call, "packed", "y" if splits == 1 else "parts"),
+        linear_groups(workgroups * tile.local, tile.local, device),
+        (tile.local, 1, 1),
+        push(call),
+        (*constants(call), *sizes, together, splits, h.gcd, w.gcd, h.inverse, w.inverse),
+        tile.shared_bytes,
+        2 * phases + h.kernel * w.kernel * _chunks(call, tile),
+    )
+    prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
+    if splits == 1:
+        return Program((step,), prepack, packed)
+    add, parts = sum_parts(call, splits, device)
+    return Program((step, add), prepack, packed, parts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BlockTiles:
+    """Lanes of a workgroup, the default first, output channels and blocks of a row of one invocation to choose from,
+    and the sums that it holds at most, by rule and at all."""
+
+    local: tuple[int, ...]
+    channels: Sizes
+    columns: Sizes
+    rule_sums: int
+    most_sums: int
+
+
+# lavapipe, 64->32 to 56x56 3x3 stride 2, best of 3 runs, channels x columns, us: 16x8 1580, 8x8 1640, 4x8 1930, 16x4
+# 2110, 8x4 2060, 4x4 2400, 16x2 3050.
+_TILES: Mapping[str, BlockTiles] = {"cpu": BlockTiles((8, 16, 32), Sizes((8, 4), (16,)), Sizes((8, 4, 2, 1)), 256, 256)}
+_GPU_TILES = BlockTiles((64, 32, 128, 256), Sizes((8, 4)), Sizes((2, 1), (4,)), 64, 128)
+
+
+def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    t, phases = _TILES.get(device.kind, _GPU_TILES), math.prod(call["stride"])
+    channels = tuple(co for co in t.channels.values(call.shape("w")[1]) if co * phases <= t.most_sums)
+    sums = channels[0] * phases
+    legal = [px for px in t.columns.values(_image_blocks(call)[1]) if sums * px <= t.most_sums]
+    return {
+        "channels": channels,
+        "columns": tuple(sorted(legal, key=lambda px: sums * px > t.rule_sums)),
+        "local": local_sizes(device, *t.local),
+    }
+
+
+def _build_blocks(call: Call, device: Device, params: Params) -> Program:
+    h, w = axes(call)
+    co, px, local = params["channels"], params["columns"], params["local"]
+    out_group, groups = call.shape("w")[1], int(call["groups"])
+    rows, columns = _image_blocks(call)
+    units = rows * ceil_div(columns, px)
+    workgroups = call.shape("x")[0] * groups * ceil_div(out_group, co) * ceil_div(units, local)
+    store = next(s for s in BLOCKS if px * w.stride % s == 0 and w.outputs % s == 0)
+    pack = packing(call, co)
+    geometry = (h.kernel, w.kernel, *call["stride"], *call["dilation"], *call["padding"][:2])
+    step = Dispatch(
+        BLOCKS[store],
+        binds(call, "packed"),
+        linear_groups(workgroups * local, local, device),
+        (local, 1, 1),
+        push(call),
+        (*constants(call), co, px, *geometry),
+        loop_iterations=call.shape("x")[1] // groups,
+    )
+    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size})
+
+
+# All taps and all outputs of a block are unrolled, and so are the inputs that reach them.
+_MOST_PHASES, _MOST_TAPS, _MOST_REACH = 16, 49, 12
+
+
+def _reach(call: Call) -> int:
+    """Inputs along an axis from the first to the last that reach a block."""
+    reach = 0
+    for axis, pad in zip(axes(call), call["padding"], strict=False):
+        last = ((axis.kernel - 1) * axis.dilation - pad) // axis.stride
+        reach = max(reach, last + ceil_div(pad, axis.stride) + 1)
+    return reach
+
+
+SMALL_BLOCKS = Need(
+    f"at most {_MOST_PHASES} outputs in a block of the strides",
+    lambda call, device: math.prod(call["stride"]) <= _MOST_PHASES,
+    lambda call, device: f"{math.prod(call['stride'])} outputs",
+)
+FEW_TAPS = Need(
+    f"a kernel of at most {_MOST_TAPS} taps",
+    lambda call, device: math.prod(call.shape("w")[2:]) <= _MOST_TAPS,
+    lambda call, device: f"{math.prod(call.shape('w')[2:])} taps",
+)
+SHORT_REACH = Need(
+    f"a block from at most {_MOST_REACH} inputs of a row and of a column",
+    lambda call, device: _reach(call) <= _MOST_REACH,
+    lambda call, device: f"{_reach(call)} inputs",
+)
+FITS_BLOCKS = SMALL_BLOCKS, FEW_TAPS, SHORT_REACH
+# transposed_phases makes at least 32 output channels of a group at a time. lavapipe, best of 3 runs, transposed_blocks
+# over transposed_tile in time: 64->32 to 56x56 4x4 stride 2 0.88, 2x2 stride 2 0.53, to 14x14 3x3 stride 2 0.50;
+# 32x28x28 3x3 stride 1 0.96; 16->8 to 112x112 4x4 stride 4 0.69; 64 groups to 56x56 4x4 stride 2 0.97.
+_NARROW = 8
+NARROW_GROUPS = Need(
+    f"at most {_NARROW} output channels in a group, or a CPU",
+    lambda call, device: device.kind == "cpu" or call.shape("w")[1] <= _NARROW,
+    lambda call, device: f"{call.shape('w')[1]} on a {device.kind} device",
+)
+
+TRANSPOSED_BLOCKS = Route(
+    "transposed_blocks",
+    _build_blocks,
+    (*BLOCKS.values(), PACK_TILES),
+    why="an invocation makes whole blocks of stride x stride outputs: an input that it loads meets every tap, each at "
+    "its place of a block, and rows of outputs are written as they lie",
+    must=(F32, *FITS_BLOCKS),
+    prefer=(NARROW_GROUPS,),
+    params=_block_params,
+)
+TRANSPOSED_PHASES = Route(
+    "transposed_phases",
+    _build_phases,
+    (PHASES, SUM_SPLITS, PACK_TILES),
+    why="outputs one stride apart are a dense convolution by the taps that reach them: tiles of its matrix product in "
+    "shared memory, all phases in one launch, without scratch and with no product that is not needed",
+    must=(F32, *FITS_SMALLEST),
+    prefer=(ON_GPU,),
+    params=_phase_params,
+)
