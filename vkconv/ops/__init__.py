@@ -7,6 +7,7 @@ from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.cast import CAST
 from vkconv.ops.conv2d import CONV2D
+from vkconv.ops.conv2d_backward_weight import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
 from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
 from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
@@ -31,6 +32,8 @@ _ALL: tuple[Op, ...] = (
     CONCAT,
     CONSTANT_OF_SHAPE,
     CONV2D,
+    CONV2D_BACKWARD_WEIGHT,
+    CONV3D_BACKWARD_WEIGHT,
     CONV_TRANSPOSE2D,
     EXPAND,
     FLATTEN,

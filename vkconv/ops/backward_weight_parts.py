@@ -1,0 +1,155 @@
+"""How many parts the sum of a call is cut into: the kernel that makes them, the budget of scratch, and the cut of each
+route."""
+
+import functools
+from collections.abc import Callable, Mapping
+
+from vkconv.core import ceil_div
+from vkconv.device import Device
+from vkconv.ops.backward_weight_kernels import Gemm, Kernel, Narrow, Parts, Rows, whole
+from vkconv.ops.backward_weight_problem import Problem
+from vkconv.ops.backward_weight_splits import (
+    Sum,
+    Tiles,
+    bands,
+    batch_only,
+    compute_units,
+    into,
+    occupancy,
+    occupancy_estimate,
+)
+from vkconv.route import Call
+
+# By number: the parameter ``tile``.
+KERNELS: tuple[Kernel, ...] = (
+    Gemm(128, 128, 8, 8, 8),
+    Gemm(128, 64, 8, 8, 8),
+    Gemm(64, 128, 8, 8, 8),
+    Gemm(64, 144, 8, 8, 12),
+    Gemm(128, 144, 8, 8, 12),
+    Gemm(64, 96, 8, 8, 8),
+    Gemm(64, 64, 8, 8, 8),
+    Gemm(64, 64, 16, 8, 8),
+    Gemm(64, 48, 8, 8, 4),
+    Gemm(64, 32, 8, 8, 4),
+    Gemm(64, 64, 16, 4, 4),
+    Gemm(32, 144, 8, 4, 12),
+    Gemm(32, 64, 8, 4, 8),
+    Gemm(32, 32, 16, 4, 4),
+    Gemm(16, 32, 16, 4, 4),
+    *(Narrow(rows, pixels, local) for rows in (1, 2, 4, 8) for pixels in (4, 1) for local in (128, 32)),
+    *(Rows(rows, pixels, across) for across in (False, True) for rows in (16, 8, 4, 1) for pixels in (8, 7, 4, 1)),
+)
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+# Bytes of partial results that a call may take, by kind of device.
+_SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
+_SCRATCH_BYTES_ELSE = 256 << 20
+# ``auto``: workgroups of a compute unit, and the least slices of a part.
+_WORKGROUPS: Mapping[str, int] = {"cpu": 2}
+_WORKGROUPS_ELSE, _LEAST_SLICES = 6, 16
+
+
+def scratch_budget(device: Device) -> int:
+    """Bytes that the partial results of a call may take."""
+    return _SCRATCH_BYTES.get(device.kind, _SCRATCH_BYTES_ELSE)
+
+
+def _low_parallelism(device: Device) -> bool:
+    return device.kind in ("cpu", "integrated")
+
+
+def tiles(p: Problem, device: Device) -> list[int]:
+    """Numbers of the kernels that may take the problem, the rule's pick first: CPU drivers take no shared memory."""
+    fitting = [i for i, kernel in enumerate(KERNELS) if kernel.fits(device) and kernel.takes(p)]
+    kind = Rows if device.kind == "cpu" else (Gemm, Narrow)
+    best = min((i for i in fitting if isinstance(KERNELS[i], kind)), key=lambda i: KERNELS[i].cost(p))
+    return [best, *(i for i in fitting if i != best)]
+
+
+def _reduction(p: Problem) -> Tiles:
+    return p.reduction if p.deep else (p.n, *p.out[1:])
+
+
+def _boxes(p: Problem, tile: Tiles) -> Parts:
+    """Boxes of a tile of as many dimensions as `_reduction` has, or of the outermost alone."""
+    n, *rest = tile
+    d, h, w = (*p.out[: 3 - len(rest)], *rest)
+    return Parts((max(n, 1), max(d, 1), max(h, 1), max(w, 1)))
+
+
+def bands_of(p: Problem, device: Device) -> tuple[Tiles | None, str]:
+    s = Sum(p.c_out * p.channels, p.size, _reduction(p))
+    return bands(s, _low_parallelism(device), ragged=True) if p.pixels else (None, "nothing to sum")
+
+
+def most_in_scratch(p: Problem, device: Device) -> int:
+    return max(1, scratch_budget(device) // (4 * p.size))
+
+
+@functools.lru_cache(maxsize=256)
+def _cuts(p: Problem, device: Device, policy: str, split: int) -> tuple[int, str]:
+    """How many equal parts two_stage and one_stage cut the sum into, and why."""
+    if split:
+        return split, "as asked for"
+    kernel = KERNELS[tiles(p, device)[0]]
+    grid, slices = kernel.blocks(p), kernel.slices(p)
+    if policy == "occupancy":
+        capacity = occupancy_estimate(device, kernel.local, kernel.shared_bytes)
+        parts, why = occupancy(grid, slices, capacity)
+    else:
+        busy = compute_units(device) * _WORKGROUPS.get(device.kind, _WORKGROUPS_ELSE)
+        parts = max(1, min(ceil_div(busy, grid), slices // _LEAST_SLICES, SPLITS[-1]))
+        if device.max_loop_iterations is not None:
+            parts = max(parts, ceil_div(kernel.iterations(p, whole(p)), device.max_loop_iterations - 64))
+        why = f"{grid} workgroups of {slices} slices, {busy} keep {compute_units(device)} compute units busy"
+    most = most_in_scratch(p, device)
+    return (parts, why) if parts <= most else (most, f"{why}; {most} fit the scratch")
+
+
+def all_of_it(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    return whole(Problem.of(call)), "the whole sum"
+
+
+def equal(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    p = Problem.of(call)
+    parts, why = _cuts(p, device, call["policy"], call["split"])
+    return whole(p, splits), why if splits == parts else "as asked for"
+
+
+def by_images(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    p = Problem.of(call)
+    tile = (max(1, ceil_div(p.n, splits)),)
+    return _boxes(p, (*tile, *_reduction(p)[1:])), "as asked for" if call["split"] else _batch_only(p)[1]
+
+
+def _batch_only(p: Problem) -> tuple[Tiles | None, str]:
+    """The first rule, and where it would not cut at all, one image to a part."""
+    tile, why = batch_only(p.c_out, p.channels, p.extent[0 if p.deep else 1 :], p.n)
+    return tile or (ceil_div(p.n, 512),), why
+
+
+def by_bands(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    p = Problem.of(call)
+    tile, why = bands_of(p, device)
+    parts = _boxes(p, tile) if tile else whole(p)
+    if call["split"] or splits != parts.count(p):
+        return _boxes(p, into(_reduction(p), splits)), "as asked for"
+    return parts, why
+
+
+Cut = Callable[[Call, Device, int], tuple[Parts, str]]
+
+
+def default_splits(cut: Cut, call: Call, device: Device) -> int:
+    p = Problem.of(call)
+    if cut is all_of_it:
+        return 1
+    if call["split"]:
+        return int(call["split"])
+    if cut is equal:
+        return _cuts(p, device, call["policy"], 0)[0]
+    if cut is by_images:
+        tile = _batch_only(p)[0]
+        return ceil_div(p.n, tile[0]) if tile and p.n else 1
+    tile = bands_of(p, device)[0]
+    return _boxes(p, tile).count(p) if tile else 1
