@@ -16,6 +16,11 @@ Defines = tuple[tuple[str, str], ...]
 # Loads of x lie in registers and the loop over them is unrolled: past this they would spill.
 _MOST_SPAN = 40
 _MOST_TAPS = 8
+_MOST_SUMS = 144
+# lavapipe, in multiply-adds of a SIMD vector: a load, alike in all lanes (where none may be masked) or not, and a step.
+_DY_LOAD, _LOAD, _STEP = 8.0, 5.0, 30.0
+# Long bodies of a loop run slower: 64x31x29 to 128 1x1 16x8, pixels 1 2.2 ms, 4 2.4, 8 2.9.
+_MANY_DY = 128
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class Kernel(Protocol):
         """Whether a workgroup of the device can hold it."""
 
     def takes(self, p: Problem) -> bool:
-        """Whether its registers hold what the problem needs of them."""
+        """Whether its registers hold what the problem needs of them, and the problem is not far smaller than it."""
 
     def blocks(self, p: Problem) -> int:
         """Workgroups that make one part of dw."""
@@ -166,10 +171,12 @@ class Gemm:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rows:
-    """Output channels of an invocation, pixels it takes at a time, and invocations. ``across`` groups, each lane loads
-    what it needs of dy; within one, all load the same."""
+    """Output channels and units (an input channel, a row of the kernel, neighbouring taps) of an invocation, pixels it
+    takes at a time, and invocations. ``across`` groups, each lane loads what it needs of dy; within one, all load the
+    same."""
 
     rows: int
+    units: int
     pixels: int
     across: bool = False
     local: int = 8
@@ -179,7 +186,8 @@ class Rows:
         return "backward_weight_rows"
 
     def __str__(self) -> str:
-        return f"rows of {self.rows}, {self.pixels} pixels{' across groups' if self.across else ''}"
+        across = " across groups" if self.across else ""
+        return f"rows {self.rows} by {self.units} units{across}, {self.pixels} pixels"
 
     @property
     def shared_bytes(self) -> int:
@@ -189,19 +197,21 @@ class Rows:
         return self.local <= most_invocations(device)
 
     def takes(self, p: Problem) -> bool:
-        return _span(p, self.pixels, self._taps(p)) <= _MOST_SPAN and (not self.across or p.groups > 1)
+        taps = _taps(p, _MOST_TAPS)
+        inputs, sums = self.units * _span(p, self.pixels, taps), self.rows * self.units * taps
+        spread = self.units > 1 and (inputs > 2 * _MOST_SPAN or sums > _MOST_SUMS)
+        units = self._units_of_group(p)
+        within = not self.across or (p.groups > 1 and units % self.units == 0)
+        small = self.rows < max(2, 2 * p.rows) and self.units < max(2, 2 * units)
+        return within and small and not spread and _span(p, self.pixels, taps) <= _MOST_SPAN
 
-    def _taps(self, p: Problem) -> int:
-        """Neighbouring taps of an invocation: all of a row of the kernel, or as many as there are registers for."""
-        return _taps(p, _MOST_TAPS)
+    def _units_of_group(self, p: Problem) -> int:
+        return p.channels * p.kernel[0] * p.kernel[1] * ceil_div(p.kernel[2], _taps(p, _MOST_TAPS))
 
     def blocks(self, p: Problem) -> int:
         groups = 1 if self.across else p.groups
-        return groups * ceil_div(p.rows, self.rows) * ceil_div(self._lanes(p), self.local)
-
-    def _lanes(self, p: Problem) -> int:
-        blocks_x = ceil_div(p.kernel[2], self._taps(p))
-        return (p.groups if self.across else 1) * p.channels * p.kernel[0] * p.kernel[1] * blocks_x
+        units = self._units_of_group(p) * (p.groups if self.across else 1)
+        return groups * ceil_div(p.rows, self.rows) * ceil_div(units, self.local * self.units)
 
     def slices(self, p: Problem) -> int:
         line, rest = divmod(p.out[2], self.pixels)
@@ -212,16 +222,19 @@ class Rows:
         return ceil_div(parts.lines * line, parts.cuts) + ceil_div(parts.lines * rest, parts.cuts)
 
     def cost(self, p: Problem) -> float:
-        # lavapipe: a load that differs between lanes costs about 8 multiply-adds, one that does not about 1.
-        taps, dy_load = self._taps(p), 8 if self.across else 1
-        of_pixel = self.rows * (taps + dy_load)
+        taps = _taps(p, _MOST_TAPS)
+        sums = self.rows * self.units * taps
         line, rest = divmod(p.out[2], self.pixels)
-        of_line = line * (self.pixels * of_pixel + 8 * _span(p, self.pixels, taps) + 16)
-        of_line += rest * (of_pixel + 8 * taps + 16)
+        of_pixel = sums + _DY_LOAD * self.rows
+        step = _STEP + sums / 2
+        of_line = line * (self.pixels * of_pixel + _LOAD * self.units * _met(p, self.pixels, taps) + step)
+        of_line *= 1 + self.rows * self.pixels / _MANY_DY
+        of_line += rest * (of_pixel + _LOAD * self.units * taps + step)
         return float(self.blocks(p) * p.n * p.out[0] * p.out[1] * of_line)
 
     def spec(self, p: Problem) -> tuple[Word, ...]:
-        return (self.rows, self.pixels, self._taps(p), p.stride[2], p.dilation[2], self.across)
+        taps = _taps(p, _MOST_TAPS)
+        return (self.rows, self.units, self.pixels, self.across, taps, p.stride[2], p.dilation[2])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -271,7 +284,7 @@ class Narrow:
     def cost(self, p: Problem) -> float:
         # A multiply-add is 1, a load 6: it comes from a cache.
         y, x = self._taps(p)
-        loads = self.rows * self.pixels + y * _span(p, self.pixels, x)
+        loads = self.rows * self.pixels + y * _met(p, self.pixels, x)
         units = p.n * p.out[0] * p.out[1] * ceil_div(p.out[2], self.pixels)
         return float(self.blocks(p) * units * (self.pixels * self.rows * y * x + 6 * loads))
 
@@ -282,6 +295,11 @@ class Narrow:
 def _span(p: Problem, pixels: int, taps: int) -> int:
     """Columns of x that so many neighbouring pixels of dy and taps meet, from the first to the last."""
     return (pixels - 1) * p.stride[2] + (taps - 1) * p.dilation[2] + 1
+
+
+def _met(p: Problem, pixels: int, taps: int) -> int:
+    """How many of those columns are met at all."""
+    return len({q * p.stride[2] + t * p.dilation[2] for q in range(pixels) for t in range(taps)})
 
 
 def _taps(p: Problem, most: int) -> int:

@@ -20,6 +20,12 @@ from vkconv.ops.backward_weight_splits import (
 )
 from vkconv.route import Call
 
+# Sums of an invocation of the register kernel. lavapipe, ms: 16x57x57 to 64 channels 3x3 8x6 5.3, 16x3 5.6, 8x3 7.0,
+# 4x6 7.1, 16x2 8.5, 16x1 15.0; 2x64x28x28 to 128 1x1 of stride 2 16x8 0.6, 8x8 0.9, 16x4 1.1, 8x4 1.7.
+_ROWS_BY_UNITS = (
+    *((16, 8), (16, 4), (16, 3), (16, 1), (8, 8), (8, 6), (8, 3), (8, 1)),
+    *((4, 8), (4, 3), (4, 1), (1, 8), (1, 3), (1, 1)),
+)
 # By number: the parameter ``tile``.
 KERNELS: tuple[Kernel, ...] = (
     Gemm(128, 128, 8, 8, 8),
@@ -37,8 +43,13 @@ KERNELS: tuple[Kernel, ...] = (
     Gemm(32, 64, 8, 4, 8),
     Gemm(32, 32, 16, 4, 4),
     Gemm(16, 32, 16, 4, 4),
+    Gemm(64, 144, 16, 8, 12),
+    Gemm(128, 128, 16, 8, 8),
+    Gemm(128, 64, 16, 8, 8),
+    Gemm(64, 48, 16, 8, 4),
     *(Narrow(rows, pixels, local) for rows in (1, 2, 4, 8) for pixels in (4, 1) for local in (128, 32)),
-    *(Rows(rows, pixels, across) for across in (False, True) for rows in (16, 8, 4, 1) for pixels in (8, 7, 4, 1)),
+    *(Rows(rows, units, px) for rows, units in _ROWS_BY_UNITS for px in (8, 7, 4, 1)),
+    *(Rows(rows, units, px, across=True) for rows in (8, 4, 1) for units in (1, 3, 5) for px in (8, 4, 1)),
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # Bytes of partial results that a call may take, by kind of device.
@@ -59,11 +70,13 @@ def _low_parallelism(device: Device) -> bool:
 
 
 def tiles(p: Problem, device: Device) -> list[int]:
-    """Numbers of the kernels that may take the problem, the rule's pick first: CPU drivers take no shared memory."""
+    """Numbers of the kernels that may take the problem, the rule's pick first: a CPU driver emulates shared memory
+    slowly, and a GPU wants neighbouring lanes on neighbouring pixels."""
+    cpu = device.kind == "cpu"
     fitting = [i for i, kernel in enumerate(KERNELS) if kernel.fits(device) and kernel.takes(p)]
-    kind = Rows if device.kind == "cpu" else (Gemm, Narrow)
-    best = min((i for i in fitting if isinstance(KERNELS[i], kind)), key=lambda i: KERNELS[i].cost(p))
-    return [best, *(i for i in fitting if i != best)]
+    rule = [i for i in fitting if isinstance(KERNELS[i], Rows) == cpu]
+    best = min(rule, key=lambda i: KERNELS[i].cost(p))
+    return [best, *(i for i in (fitting if cpu else rule) if i != best)]
 
 
 def _reduction(p: Problem) -> Tiles:
@@ -99,9 +112,11 @@ def _cuts(p: Problem, device: Device, policy: str, split: int) -> tuple[int, str
     else:
         busy = compute_units(device) * _WORKGROUPS.get(device.kind, _WORKGROUPS_ELSE)
         parts = max(1, min(ceil_div(busy, grid), slices // _LEAST_SLICES, SPLITS[-1]))
-        if device.max_loop_iterations is not None:
-            parts = max(parts, ceil_div(kernel.iterations(p, whole(p)), device.max_loop_iterations - 64))
-        why = f"{grid} workgroups of {slices} slices, {busy} keep {compute_units(device)} compute units busy"
+        why = f"{grid} workgroups of {slices} slices, {busy} keep {compute_units(device)} compute units busy, at most {SPLITS[-1]} parts"
+    if device.max_loop_iterations is not None:
+        least = ceil_div(kernel.iterations(p, whole(p)), device.max_loop_iterations - 64)
+        if least > parts:
+            parts, why = least, "the driver ends longer loops"
     most = most_in_scratch(p, device)
     return (parts, why) if parts <= most else (most, f"{why}; {most} fit the scratch")
 

@@ -163,7 +163,6 @@ SEVERAL_PARTS = Need(
     lambda call, device: f"policy {call['policy']}, {default_splits(equal, call, device)} parts",
 )
 ASKED_FOR = Need("to be asked for by name", lambda call, device: False, lambda call, device: "not asked for")
-ON_CPU = Need("a CPU", lambda call, device: device.kind == "cpu", lambda call, device: device.kind)
 
 
 def _layout(call: Call) -> Layout:
@@ -206,7 +205,7 @@ ROUTES: tuple[Route, ...] = (
             IMAGES_IN_SCRATCH,
             loop_iterations(lambda c, d: max(_layout(c).k, _layout(c).batches)),
         ),
-        prefer=(ON_CPU,),
+        prefer=(ASKED_FOR,),
         source="composable_kernel#2947",
         params=lambda call, device: product_params(_layout(call), device),
         note=lambda call, device, params: f"{Problem.of(call).n} images; {bytes_str(_explicit_bytes(call))} scratch",
