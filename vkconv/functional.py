@@ -28,7 +28,15 @@ from vkconv.ops.calls import format_call
 from vkconv.plan.single import call_graph, forcing
 from vkconv.session import Session
 
-__all__ = ["clear_cache", "conv1d", "conv2d", "conv_transpose2d"]
+__all__ = [
+    "clear_cache",
+    "conv1d",
+    "conv2d",
+    "conv2d_backward_weight",
+    "conv2d_bias_gradient",
+    "conv3d_backward_weight",
+    "conv_transpose2d",
+]
 
 # One number, or one per axis; padding also by side or by name.
 Sizes = SupportsIndex | Sequence[SupportsIndex]
@@ -43,6 +51,8 @@ _lock = threading.RLock()
 _LAYOUTS_2D = {"NCHW": ((0, 1, 2, 3), (0, 1, 2, 3)), "NHWC": ((0, 3, 1, 2), (0, 2, 3, 1))}
 _LAYOUTS_1D = {"NCW": ((0, 1, 2), (0, 1, 2)), "NWC": ((0, 2, 1), (0, 2, 1))}
 _PADDINGS = ("same_lower", "same_upper", "valid")
+# Of a gradient by the weights: how the axes of x and dy lie, channels first or last or (G, C) last, by rank.
+_LAYOUTS_BACKWARD = {4: ("NCHW", "NHWC", "NHWGC"), 5: ("NCDHW", "NDHWC", "NDHWGC")}
 
 
 def conv2d(
@@ -143,6 +153,71 @@ def conv1d(
     return np.ascontiguousarray(y.squeeze(2).transpose(back))
 
 
+def conv2d_backward_weight(
+    x: npt.ArrayLike,
+    dy: npt.ArrayLike,
+    w_shape: Sequence[SupportsIndex],
+    *,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    scale: float = 1.0,
+    beta: float = 0.0,
+    d: npt.ArrayLike | None = None,
+    layout: str = "NCHW",
+    route: str | None = None,
+    split: int | None = None,
+    policy: str | None = None,
+    device: str | int | None = None,
+) -> Array:
+    """The gradient of conv2d by its weights, dw = scale * sum + beta * d, in f32.
+
+    x is (N, C_in, H, W), dy is (N, C_out, OH, OW), the gradient by the output, ``w_shape`` that of the weights and of
+    the result, (C_out, C_in / groups, KH, KW), as is that of the optional d. With ``layout="NHWC"`` x and dy have their
+    channels last; with ``"NHWGC"`` x is (N, H, W, G, C_in / G) and dy (N, OH, OW, G, C_out / G), and w_shape, d and
+    the result are (G, C_out / G, KH, KW, C_in / G).
+
+    ``split`` is the number of parts that the sum over images and pixels is cut into, ``policy`` the rule that chooses
+    it otherwise: "auto", "bands" (IREE's) or "occupancy" (composable_kernel's). Raises what `conv2d` raises.
+    """
+    attrs = _backward_attrs(stride, padding, dilation, groups, scale, beta, policy, split)
+    return _backward_weight("conv2d_backward_weight", 4, x, dy, d, w_shape, layout, attrs, route, device)
+
+
+def conv3d_backward_weight(
+    x: npt.ArrayLike,
+    dy: npt.ArrayLike,
+    w_shape: Sequence[SupportsIndex],
+    *,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    scale: float = 1.0,
+    beta: float = 0.0,
+    d: npt.ArrayLike | None = None,
+    layout: str = "NCDHW",
+    route: str | None = None,
+    split: int | None = None,
+    policy: str | None = None,
+    device: str | int | None = None,
+) -> Array:
+    """The same in three dimensions: x is (N, C_in, D, H, W), w_shape is (C_out, C_in / groups, KD, KH, KW), the layouts
+    are "NCDHW", "NDHWC" and "NDHWGC". Everything else is as in `conv2d_backward_weight`."""
+    attrs = _backward_attrs(stride, padding, dilation, groups, scale, beta, policy, split)
+    return _backward_weight("conv3d_backward_weight", 5, x, dy, d, w_shape, layout, attrs, route, device)
+
+
+def conv2d_bias_gradient(dy: npt.ArrayLike, *, layout: str = "NCHW", device: str | int | None = None) -> Array:
+    """The gradient of conv2d by its bias, (C_out): the sum of dy (N, C_out, OH, OW), or with ``layout="NHWC"``
+    (N, OH, OW, C_out), over images and pixels, in f32. Raises what `conv2d` raises."""
+    dy = _array("conv2d_bias_gradient", "dy", dy)
+    there, _ = _layout("conv2d_bias_gradient", layout, _LAYOUTS_2D, dy, "dy")
+    axes = tuple(axis for axis in range(4) if axis != there[1])
+    return _run_call("reduce", {"x": dy}, {"op": "sum", "axes": axes, "keepdims": False}, None, device)
+
+
 def clear_cache() -> None:
     """Close the sessions that are kept, and with them release their device memory."""
     with _lock:
@@ -165,7 +240,18 @@ def _run(
 ) -> Array:
     there, back = layout
     arrays = {"x": x.transpose(there), "w": w} | ({} if b is None else {"b": b})
-    specs: dict[str, TensorSpec | None] = {"x": None, "w": None, "b": None}
+    return np.ascontiguousarray(_run_call(op, arrays, attrs, route, device).transpose(back))
+
+
+def _run_call(
+    op: str,
+    arrays: Mapping[str, Array],
+    attrs: Mapping[str, AttrValue],
+    route: str | None,
+    device: str | int | None,
+) -> Array:
+    """The one output of a call, from a session that is kept for the next."""
+    specs: dict[str, TensorSpec | None] = {operand.name: None for operand in OPS[op].operands if not operand.host}
     for name, array in arrays.items():
         specs[name] = TensorSpec(array.shape, DType.of(array.dtype))
     call = OPS[op].call(specs, attrs)
@@ -176,37 +262,104 @@ def _run(
         if session is None:
             session = Session(call_graph(call), where, options=forcing(route))
         try:
-            y = session.run(arrays)["y"]
+            (y,) = session.run(arrays).values()
         except VkconvError:
             session.close()  # a device that failed once does not come back
             raise
         _sessions[key] = session
         while len(_sessions) > MAX_SESSIONS:
             _sessions.popitem(last=False)[1].close()
-    return np.ascontiguousarray(y.transpose(back))
+    return y
+
+
+def _backward_attrs(
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    groups: int,
+    scale: float,
+    beta: float,
+    policy: str | None,
+    split: int | None,
+) -> dict[str, AttrValue]:
+    attrs = _attrs(stride, _ints("padding", padding), dilation, groups, None)
+    for name, value in (("scale", scale), ("beta", beta)):
+        if not isinstance(value, int | float):
+            raise UsageError(f"{name} is {value!r}; it is a number")
+        attrs[name] = float(value)
+    if policy is not None:
+        attrs["policy"] = policy
+    if split is not None:
+        (attrs["split"],) = _ints("split", split)
+        if attrs["split"] == 0:
+            raise UsageError("split is 0; it is the number of parts, or None to let the policy choose")
+    return attrs
+
+
+def _backward_weight(
+    op: str,
+    rank: int,
+    x: npt.ArrayLike,
+    dy: npt.ArrayLike,
+    d: npt.ArrayLike | None,
+    w_shape: Sequence[SupportsIndex],
+    layout: str,
+    attrs: dict[str, AttrValue],
+    route: str | None,
+    device: str | int | None,
+) -> Array:
+    known, shape = _LAYOUTS_BACKWARD[rank], _ints("w_shape", w_shape)
+    if layout not in known:
+        raise UsageError(f"{op} has no layout {layout!r}{did_you_mean(str(layout), known)}; it has {', '.join(known)}")
+    arrays = {"x": _array(op, "x", x), "dy": _array(op, "dy", dy)} | ({} if d is None else {"add": _array(op, "d", d)})
+    for name in ("x", "dy"):
+        if arrays[name].ndim != len(layout):
+            raise InputError(f"{op} takes {name} ({', '.join(layout)}), not an array of shape {arrays[name].shape}")
+    if not layout.endswith("GC"):
+        if layout.endswith("C"):
+            arrays |= {name: np.moveaxis(arrays[name], -1, 1) for name in ("x", "dy")}
+        return _run_call(op, arrays, {**attrs, "w_shape": shape}, route, device)
+    if len(shape) != rank + 1 or ("add" in arrays and arrays["add"].shape != shape):
+        kernel = "KD, KH, KW" if rank == 5 else "KH, KW"
+        raise InputError(
+            f"{op}: with {layout} w_shape, here {shape}, is (G, C_out/G, {kernel}, C_in/G), and d has it too"
+        )
+    groups = {arrays["x"].shape[-2], arrays["dy"].shape[-2], shape[0]}
+    if len(groups) > 1 or attrs["groups"] not in (1, shape[0]):
+        raise InputError(
+            f"{op}: x has {arrays['x'].shape[-2]} groups, dy {arrays['dy'].shape[-2]}, w_shape {shape[0]}, and groups "
+            f"is {attrs['groups']}; with {layout} they are one number"
+        )
+    for name in ("x", "dy"):
+        moved = np.moveaxis(arrays[name], (-2, -1), (1, 2))
+        arrays[name] = moved.reshape(moved.shape[0], moved.shape[1] * moved.shape[2], *moved.shape[3:])
+    there = shape[0] * shape[1], shape[-1], *shape[2:-1]
+    if "add" in arrays:
+        arrays["add"] = np.moveaxis(arrays["add"], -1, 2).reshape(there)
+    dw = _run_call(op, arrays, {**attrs, "groups": shape[0], "w_shape": there}, route, device)
+    return np.ascontiguousarray(np.moveaxis(dw.reshape(*shape[:2], *there[1:]), 2, -1))
 
 
 def _operands(
     op: str, x: npt.ArrayLike, w: npt.ArrayLike, b: npt.ArrayLike | None
 ) -> tuple[Array, Array, Array | None]:
-    arrays: list[Array | None] = []
-    for name, value in (("x", x), ("w", w), ("b", b)):
-        try:
-            arrays.append(None if value is None and name == "b" else np.asarray(value))
-        except ValueError as error:
-            raise InputError(f"{op}: {name} is not an array: {error}") from None
-    first, second, third = arrays
-    assert first is not None and second is not None
-    return first, second, third
+    return _array(op, "x", x), _array(op, "w", w), None if b is None else _array(op, "b", b)
+
+
+def _array(op: str, name: str, value: npt.ArrayLike) -> Array:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{op}: {name} is not an array: {error}") from None
 
 
 def _layout(
-    op: str, layout: str, known: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]], x: Array
+    op: str, layout: str, known: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]], x: Array, name: str = "x"
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if layout not in known:
         raise UsageError(f"{op} has no layout {layout!r}{did_you_mean(str(layout), known)}; it has {', '.join(known)}")
     if x.ndim != len(layout):
-        raise InputError(f"{op} takes x ({', '.join(layout)}), not an array of shape {x.shape}")
+        raise InputError(f"{op} takes {name} ({', '.join(layout)}), not an array of shape {x.shape}")
     return known[layout]
 
 

@@ -112,7 +112,10 @@ def _cuts(p: Problem, device: Device, policy: str, split: int) -> tuple[int, str
     else:
         busy = compute_units(device) * _WORKGROUPS.get(device.kind, _WORKGROUPS_ELSE)
         parts = max(1, min(ceil_div(busy, grid), slices // _LEAST_SLICES, SPLITS[-1]))
-        why = f"{grid} workgroups of {slices} slices, {busy} keep {compute_units(device)} compute units busy, at most {SPLITS[-1]} parts"
+        units = compute_units(device)
+        why = (
+            f"{grid} workgroups of {slices} slices, {busy} keep {units} compute units busy, at most {SPLITS[-1]} parts"
+        )
     if device.max_loop_iterations is not None:
         least = ceil_div(kernel.iterations(p, whole(p)), device.max_loop_iterations - 64)
         if least > parts:
