@@ -119,6 +119,8 @@ def test_shipped_suites_parse_and_keep_what_has_no_op_yet(name):
 
 
 SUITE_SIZES = {
+    "backward-weight-30": 30,
+    "backward-weight-resnet50": 30,
     "ck-grouped-wgrad": 11,
     "conv-shapes-60": 60,
     "executorch-conv2d": 24,

@@ -69,7 +69,7 @@ def test_attributes_become_explicit():
 @pytest.mark.parametrize(
     ("more", "route", "splits", "scratch_bytes"),
     [
-        ("", "two_stage", 512, 512 * 9216 * 4),
+        ("", "two_stage", 528, 528 * 9216 * 4),
         (",policy=bands", "split_multi", 80, 80 * 9216 * 4),
         (",policy=occupancy", "two_stage", 128, 128 * 9216 * 4),
         (",split=7", "two_stage", 7, 7 * 9216 * 4),
@@ -94,7 +94,7 @@ def test_the_notes_say_why():
         assert data["by"] == "forced" and data["dispatches"] == 2
     assert "16 boxes of 1x1x225x225 (n, d, h, w): 16 images, at most 512 parts; 576 KiB" in notes["auto", "split_n"]
     assert "80 boxes of 1x1x45x225 (n, d, h, w): 9216 outputs: at most 128 parts" in notes["auto", "split_multi"]
-    assert "512 equal parts" in notes["auto", "two_stage"] and "132 compute units" in notes["auto", "two_stage"]
+    assert "528 equal parts" in notes["auto", "two_stage"] and "132 compute units" in notes["auto", "two_stage"]
     assert "an estimated capacity of" in notes["occupancy", "two_stage"]
     _, data = explain_call(parse_call(HEADLINE, OPS), H200, Options(routes={"conv2d_backward_weight": "one_stage"}))
     assert "not deterministic" in data["note"]
@@ -145,9 +145,9 @@ def test_sums_that_a_driver_would_end_early_are_cut():
 
 def test_wide_calls_take_a_gemm_on_gpus_and_registers_on_cpus():
     for text, gpu, cpu in (
-        ("x=4x64x28x28,dy=4x64x28x28,w_shape=64x64x3x3,p=1", "gemm 64x144", "rows 8 by 6"),
+        ("x=32x64x56x56,dy=32x64x56x56,w_shape=64x64x3x3,p=1", "gemm 64x144", "rows 8 by 6"),
         ("x=4x144x28x28,dy=4x144x28x28,w_shape=144x1x3x3,p=1,g=144", "narrow 1", "rows 1 by 3 units across groups"),
-        ("x=4x64x28x28,dy=4x256x28x28,w_shape=256x64x1x1", "gemm 128x64", "rows 16 by 8"),
+        ("x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "gemm 128x64", "rows 16 by 8"),
     ):
         call = parse_call(f"conv2d_backward_weight:{text}", OPS)
         assert gpu in explain_call(call, H200)[1]["note"] and cpu in explain_call(call, LAVAPIPE)[1]["note"]

@@ -81,6 +81,9 @@ class Kernel(Protocol):
     def iterations(self, p: Problem, parts: Parts) -> int:
         """Loop iterations of one invocation."""
 
+    def sums(self, p: Problem) -> int:
+        """Running sums that an invocation holds in registers."""
+
     def cost(self, p: Problem) -> float:
         """An estimate of the time of the whole sum, in multiply-adds of an invocation or a SIMD vector."""
 
@@ -159,6 +162,9 @@ class Gemm:
     def iterations(self, p: Problem, parts: Parts) -> int:
         return ceil_div(ceil_div(parts.pixels, self.depth), parts.cuts) + 1
 
+    def sums(self, p: Problem) -> int:
+        return self.lane_rows * self.lane_columns
+
     def cost(self, p: Problem) -> float:
         # A multiply-add is 1, a number read from shared memory 2, one loaded, placed and stored 10.
         tile, side = self.lane_rows * self.lane_columns, self.lane_rows + self.lane_columns
@@ -198,8 +204,8 @@ class Rows:
 
     def takes(self, p: Problem) -> bool:
         taps = _taps(p, _MOST_TAPS)
-        inputs, sums = self.units * _span(p, self.pixels, taps), self.rows * self.units * taps
-        spread = self.units > 1 and (inputs > 2 * _MOST_SPAN or sums > _MOST_SUMS)
+        inputs = self.units * _span(p, self.pixels, taps)
+        spread = self.units > 1 and (inputs > 2 * _MOST_SPAN or self.sums(p) > _MOST_SUMS)
         units = self._units_of_group(p)
         within = not self.across or (p.groups > 1 and units % self.units == 0)
         small = self.rows < max(2, 2 * p.rows) and self.units < max(2, 2 * units)
@@ -221,9 +227,11 @@ class Rows:
         line, rest = divmod(parts.tile[3], self.pixels)
         return ceil_div(parts.lines * line, parts.cuts) + ceil_div(parts.lines * rest, parts.cuts)
 
+    def sums(self, p: Problem) -> int:
+        return self.rows * self.units * _taps(p, _MOST_TAPS)
+
     def cost(self, p: Problem) -> float:
-        taps = _taps(p, _MOST_TAPS)
-        sums = self.rows * self.units * taps
+        taps, sums = _taps(p, _MOST_TAPS), self.sums(p)
         line, rest = divmod(p.out[2], self.pixels)
         of_pixel = sums + _DY_LOAD * self.rows
         step = _STEP + sums / 2
@@ -280,6 +288,10 @@ class Narrow:
         units = parts.lines * ceil_div(parts.tile[3], self.pixels)
         y, x = self._taps(p)
         return ceil_div(ceil_div(units, parts.cuts), self.local) + self.rows * y * x * (self.local.bit_length() + 1)
+
+    def sums(self, p: Problem) -> int:
+        y, x = self._taps(p)
+        return self.rows * y * x
 
     def cost(self, p: Problem) -> float:
         # A multiply-add is 1, a load 6: it comes from a cache.

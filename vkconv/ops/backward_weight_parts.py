@@ -26,6 +26,8 @@ _ROWS_BY_UNITS = (
     *((16, 8), (16, 4), (16, 3), (16, 1), (8, 8), (8, 6), (8, 3), (8, 1)),
     *((4, 8), (4, 3), (4, 1), (1, 8), (1, 3), (1, 1)),
 )
+# At most so many output channels of a group for which GPUs take the kernel of narrow groups.
+_NARROW = 8
 # By number: the parameter ``tile``.
 KERNELS: tuple[Kernel, ...] = (
     Gemm(128, 128, 8, 8, 8),
@@ -51,13 +53,17 @@ KERNELS: tuple[Kernel, ...] = (
     *(Rows(rows, units, px) for rows, units in _ROWS_BY_UNITS for px in (8, 7, 4, 1)),
     *(Rows(rows, units, px, across=True) for rows in (8, 4, 1) for units in (1, 3, 5) for px in (8, 4, 1)),
 )
-SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 # Bytes of partial results that a call may take, by kind of device.
 _SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
 _SCRATCH_BYTES_ELSE = 256 << 20
-# ``auto``: workgroups of a compute unit, and the least slices of a part.
-_WORKGROUPS: Mapping[str, int] = {"cpu": 2}
-_WORKGROUPS_ELSE, _LEAST_SLICES = 6, 16
+# ``auto``. CPUs: workgroups of a compute unit. GPUs, in multiply-adds of a lane: what it costs to store and read back
+# an element of a part, and each unit's share of a second launch (4 us) and of waiting for the loads of a slice (500
+# cycles); registers of a unit, and those that a lane takes beside its sums. No part is shorter than so many slices.
+_CPU_WORKGROUPS = 2
+_PART_ELEMENT, _SECOND_LAUNCH, _SLICE = 64, 1e6, 64000
+_REGISTERS, _MORE_REGISTERS, _MOST_LANES, _MOST_RESIDENT = 65536, 60, 1024, 16
+_LEAST_SLICES = 8
 
 
 def scratch_budget(device: Device) -> int:
@@ -69,14 +75,54 @@ def _low_parallelism(device: Device) -> bool:
     return device.kind in ("cpu", "integrated")
 
 
-def tiles(p: Problem, device: Device) -> list[int]:
-    """Numbers of the kernels that may take the problem, the rule's pick first: a CPU driver emulates shared memory
-    slowly, and a GPU wants neighbouring lanes on neighbouring pixels."""
-    cpu = device.kind == "cpu"
+def tiles(p: Problem, device: Device, cut: bool = False) -> list[int]:
+    """Numbers of the kernels that may take the problem, the rule's pick first for a sum that may be cut or not."""
     fitting = [i for i, kernel in enumerate(KERNELS) if kernel.fits(device) and kernel.takes(p)]
-    rule = [i for i in fitting if isinstance(KERNELS[i], Rows) == cpu]
-    best = min(rule, key=lambda i: KERNELS[i].cost(p))
-    return [best, *(i for i in (fitting if cpu else rule) if i != best)]
+    if device.kind != "cpu":  # where neighbouring lanes want neighbouring pixels
+        fitting = [i for i in fitting if not isinstance(KERNELS[i], Rows)]
+    best = _pick(p, device, cut)[0]
+    return [best, *(i for i in fitting if i != best)]
+
+
+@functools.lru_cache(maxsize=256)
+def _pick(p: Problem, device: Device, cut: bool) -> tuple[int, int]:
+    """The kernel, and how many parts where the sum may be cut, that are estimated to take the least time."""
+    cpu, narrow = device.kind == "cpu", p.rows <= _NARROW
+    kinds = (Rows,) if cpu else (Gemm, Narrow) if narrow else (Gemm,)
+    rule = [i for i, k in enumerate(KERNELS) if isinstance(k, kinds) and k.fits(device) and k.takes(p)]
+    if cpu:  # workgroups run one after the other: only so many that each core has some
+        best = min(rule, key=lambda i: KERNELS[i].cost(p))
+        kernel = KERNELS[best]
+        busy = compute_units(device) * _CPU_WORKGROUPS
+        return best, max(1, min(ceil_div(busy, kernel.blocks(p)), kernel.slices(p) // _LEAST_SLICES))
+    least = (float("inf"), 0, 1)
+    for i in rule:
+        kernel = KERNELS[i]
+        busy, grid = _resident(kernel, p, device), kernel.blocks(p)
+        counts = {*SPLITS, busy // grid, 2 * busy // grid} if cut else {1}
+        most = min(SPLITS[-1], kernel.slices(p) // _LEAST_SLICES, most_in_scratch(p, device))
+        for parts in sorted(counts):
+            if parts == 1 or 1 < parts <= most:
+                least = min(least, (_time(kernel, p, device, parts), i, parts))
+    return least[1:]
+
+
+def _resident(kernel: Kernel, p: Problem, device: Device) -> int:
+    """An estimate of the workgroups that a GPU holds at a time, by registers: units have several times the shared
+    memory that a workgroup may take."""
+    lanes = min(_REGISTERS // (kernel.sums(p) + _MORE_REGISTERS), _MOST_LANES)
+    return compute_units(device) * max(1, min(lanes // kernel.local, _MOST_RESIDENT))
+
+
+def _time(kernel: Kernel, p: Problem, device: Device, parts: int) -> float:
+    """An estimate of the time on a GPU, in multiply-adds of a lane of all units."""
+    busy, workgroups, units = _resident(kernel, p, device), kernel.blocks(p) * parts, compute_units(device)
+    waves = ceil_div(workgroups, busy)
+    full = workgroups / (waves * busy)
+    # Half as many workgroups as there is room for take less than twice the time.
+    compute = kernel.cost(p) / (full * (2 - full))
+    wait = waves * ceil_div(kernel.slices(p), parts) * _SLICE * units
+    return max(compute, wait) + (parts * p.size * _PART_ELEMENT + units * _SECOND_LAUNCH if parts > 1 else 0)
 
 
 def _reduction(p: Problem) -> Tiles:
@@ -91,11 +137,13 @@ def _boxes(p: Problem, tile: Tiles) -> Parts:
 
 
 def bands_of(p: Problem, device: Device) -> tuple[Tiles | None, str]:
+    """The tile of policy bands, and why."""
     s = Sum(p.c_out * p.channels, p.size, _reduction(p))
     return bands(s, _low_parallelism(device), ragged=True) if p.pixels else (None, "nothing to sum")
 
 
 def most_in_scratch(p: Problem, device: Device) -> int:
+    """Partial results that the budget of scratch holds."""
     return max(1, scratch_budget(device) // (4 * p.size))
 
 
@@ -104,18 +152,14 @@ def _cuts(p: Problem, device: Device, policy: str, split: int) -> tuple[int, str
     """How many equal parts two_stage and one_stage cut the sum into, and why."""
     if split:
         return split, "as asked for"
-    kernel = KERNELS[tiles(p, device)[0]]
+    best, parts = _pick(p, device, True)
+    kernel = KERNELS[best]
     grid, slices = kernel.blocks(p), kernel.slices(p)
     if policy == "occupancy":
         capacity = occupancy_estimate(device, kernel.local, kernel.shared_bytes)
         parts, why = occupancy(grid, slices, capacity)
     else:
-        busy = compute_units(device) * _WORKGROUPS.get(device.kind, _WORKGROUPS_ELSE)
-        parts = max(1, min(ceil_div(busy, grid), slices // _LEAST_SLICES, SPLITS[-1]))
-        units = compute_units(device)
-        why = (
-            f"{grid} workgroups of {slices} slices, {busy} keep {units} compute units busy, at most {SPLITS[-1]} parts"
-        )
+        why = f"{grid} workgroups of {slices} slices, {compute_units(device)} compute units to keep busy"
     if device.max_loop_iterations is not None:
         least = ceil_div(kernel.iterations(p, whole(p)), device.max_loop_iterations - 64)
         if least > parts:
@@ -125,16 +169,19 @@ def _cuts(p: Problem, device: Device, policy: str, split: int) -> tuple[int, str
 
 
 def all_of_it(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    """Not cut."""
     return whole(Problem.of(call)), "the whole sum"
 
 
 def equal(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    """Equal parts of all images and pixels in a row, wherever an image ends."""
     p = Problem.of(call)
     parts, why = _cuts(p, device, call["policy"], call["split"])
     return whole(p, splits), why if splits == parts else "as asked for"
 
 
 def by_images(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    """Parts of some of the images each."""
     p = Problem.of(call)
     tile = (max(1, ceil_div(p.n, splits)),)
     return _boxes(p, (*tile, *_reduction(p)[1:])), "as asked for" if call["split"] else _batch_only(p)[1]
@@ -147,6 +194,7 @@ def _batch_only(p: Problem) -> tuple[Tiles | None, str]:
 
 
 def by_bands(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    """Boxes of several dimensions."""
     p = Problem.of(call)
     tile, why = bands_of(p, device)
     parts = _boxes(p, tile) if tile else whole(p)
@@ -159,6 +207,7 @@ Cut = Callable[[Call, Device, int], tuple[Parts, str]]
 
 
 def default_splits(cut: Cut, call: Call, device: Device) -> int:
+    """The parameter ``splits`` of a route that cuts so, where it is not set."""
     p = Problem.of(call)
     if cut is all_of_it:
         return 1

@@ -81,7 +81,7 @@ def _atomic(call: Call, device: Device, params: Params) -> Program:
 
 def _params(call: Call, device: Device, cut: Cut, *, scratch: bool = True) -> Mapping[str, tuple[int, ...]]:
     p = Problem.of(call)
-    legal: dict[str, tuple[int, ...]] = {"tile": tuple(tiles(p, device))}
+    legal: dict[str, tuple[int, ...]] = {"tile": tuple(tiles(p, device, cut is not all_of_it))}
     if cut is all_of_it:
         return legal
     default = default_splits(cut, call, device)
@@ -126,7 +126,7 @@ def _iterations(cut: Cut) -> Callable[[Call, Device], int]:
     def count(call: Call, device: Device) -> int:
         p = Problem.of(call)
         parts = cut(call, device, default_splits(cut, call, device))[0]
-        return max(KERNELS[tiles(p, device)[0]].iterations(p, parts), parts.count(p))
+        return max(KERNELS[tiles(p, device, cut is not all_of_it)[0]].iterations(p, parts), parts.count(p))
 
     return count
 
