@@ -209,6 +209,7 @@ class Rows:
         units = self._units_of_group(p)
         within = not self.across or (p.groups > 1 and units % self.units == 0)
         small = self.rows < max(2, 2 * p.rows) and self.units < max(2, 2 * units)
+        small = small and (self.pixels != 7 or p.out[2] % 7 == 0)
         return within and small and not spread and _span(p, self.pixels, taps) <= _MOST_SPAN
 
     def _units_of_group(self, p: Problem) -> int:

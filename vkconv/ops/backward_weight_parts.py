@@ -78,10 +78,16 @@ def _low_parallelism(device: Device) -> bool:
 def tiles(p: Problem, device: Device, cut: bool = False) -> list[int]:
     """Numbers of the kernels that may take the problem, the rule's pick first for a sum that may be cut or not."""
     fitting = [i for i, kernel in enumerate(KERNELS) if kernel.fits(device) and kernel.takes(p)]
-    if device.kind != "cpu":  # where neighbouring lanes want neighbouring pixels
-        fitting = [i for i in fitting if not isinstance(KERNELS[i], Rows)]
+    # Neighbouring lanes of a GPU want neighbouring pixels; a CPU driver emulates shared memory slowly, and compiles
+    # large tiles for seconds.
+    cpu = device.kind == "cpu"
+    fitting = [i for i in fitting if (_small(KERNELS[i]) if cpu else not isinstance(KERNELS[i], Rows))]
     best = _pick(p, device, cut)[0]
     return [best, *(i for i in fitting if i != best)]
+
+
+def _small(kernel: Kernel) -> bool:
+    return isinstance(kernel, Rows) or (kernel.local < 128 and not (isinstance(kernel, Gemm) and kernel.rows > 32))
 
 
 @functools.lru_cache(maxsize=256)

@@ -142,6 +142,11 @@ INT32 = Need(
     lambda call, device: _largest_index(call) < 1 << 31,
     lambda call, device: str(_largest_index(call)),
 )
+PARTS_INT32 = Need(
+    "fewer than 2^31 partial results to add",
+    lambda call, device: default_splits(equal, call, device) * Problem.of(call).size < 1 << 31,
+    lambda call, device: f"{default_splits(equal, call, device)} parts of {Problem.of(call).size}",
+)
 POINTWISE = Need(
     "a kernel of one tap, stride 1 and no padding",
     lambda call, device: Problem.of(call).pointwise,
@@ -251,7 +256,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *_ATOMIC),
         why="equal parts that are added to dw by atomic operations: no scratch, but the order of the adds changes from "
         "run to run, and the last bits with it",
-        must=(F32, INT32, loop_iterations(_iterations(equal))),
+        must=(F32, INT32, PARTS_INT32, loop_iterations(_iterations(equal))),
         prefer=(ASKED_FOR,),
         source="composable_kernel#2947",
         params=lambda call, device: {**_params(call, device, equal, scratch=False), "native": _native(device)},
