@@ -57,10 +57,11 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 # Bytes of partial results that a call may take, by kind of device.
 _SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
 _SCRATCH_BYTES_ELSE = 256 << 20
-# ``auto``. CPUs: workgroups of a compute unit. GPUs, in multiply-adds of a lane: what it costs to store and read back
-# an element of a part, and each unit's share of a second launch (4 us) and of waiting for the loads of a slice (500
-# cycles); registers of a unit, and those that a lane takes beside its sums. No part is shorter than so many slices.
-_CPU_WORKGROUPS = 2
+# ``auto``. CPUs: workgroups of a compute unit, and the cost from which a second launch, 0.1 ms, is worth it. GPUs, in
+# multiply-adds of a lane: what it costs to store and read back an element of a part, and each unit's share of a second
+# launch (4 us) and of waiting for the loads of a slice (500 cycles); registers of a unit, and those that a lane takes
+# beside its sums. No part is shorter than so many slices.
+_CPU_WORKGROUPS, _CPU_WORTH = 2, 3e5
 _PART_ELEMENT, _SECOND_LAUNCH, _SLICE = 64, 1e6, 64000
 _REGISTERS, _MORE_REGISTERS, _MOST_LANES, _MOST_RESIDENT = 65536, 60, 1024, 16
 _LEAST_SLICES = 8
@@ -75,14 +76,15 @@ def _low_parallelism(device: Device) -> bool:
     return device.kind in ("cpu", "integrated")
 
 
-def tiles(p: Problem, device: Device, cut: bool = False) -> list[int]:
-    """Numbers of the kernels that may take the problem, the rule's pick first for a sum that may be cut or not."""
+def tiles(p: Problem, device: Device, parts: int) -> list[int]:
+    """Numbers of the kernels that may take the problem, the rule's pick for a sum in so many parts first (0: in as many
+    as the rule cuts it into)."""
     fitting = [i for i, kernel in enumerate(KERNELS) if kernel.fits(device) and kernel.takes(p)]
     # Neighbouring lanes of a GPU want neighbouring pixels; a CPU driver emulates shared memory slowly, and compiles
     # large tiles for seconds.
     cpu = device.kind == "cpu"
     fitting = [i for i in fitting if (_small(KERNELS[i]) if cpu else not isinstance(KERNELS[i], Rows))]
-    best = _pick(p, device, cut)[0]
+    best = _pick(p, device, parts)[0]
     return [best, *(i for i in fitting if i != best)]
 
 
@@ -91,25 +93,26 @@ def _small(kernel: Kernel) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _pick(p: Problem, device: Device, cut: bool) -> tuple[int, int]:
-    """The kernel, and how many parts where the sum may be cut, that are estimated to take the least time."""
+def _pick(p: Problem, device: Device, parts: int) -> tuple[int, int]:
+    """The kernel that is estimated to take the least time for so many parts, or with 0, how many parts do as well."""
     cpu, narrow = device.kind == "cpu", p.rows <= _NARROW
     kinds = (Rows,) if cpu else (Gemm, Narrow) if narrow else (Gemm,)
     rule = [i for i, k in enumerate(KERNELS) if isinstance(k, kinds) and k.fits(device) and k.takes(p)]
     if cpu:  # workgroups run one after the other: only so many that each core has some
         best = min(rule, key=lambda i: KERNELS[i].cost(p))
         kernel = KERNELS[best]
-        busy = compute_units(device) * _CPU_WORKGROUPS
-        return best, max(1, min(ceil_div(busy, kernel.blocks(p)), kernel.slices(p) // _LEAST_SLICES))
+        busy = ceil_div(compute_units(device) * _CPU_WORKGROUPS, kernel.blocks(p))
+        worth = kernel.cost(p) >= _CPU_WORTH
+        return best, parts or (max(1, min(busy, kernel.slices(p) // _LEAST_SLICES)) if worth else 1)
     least = (float("inf"), 0, 1)
     for i in rule:
         kernel = KERNELS[i]
         busy, grid = _resident(kernel, p, device), kernel.blocks(p)
-        counts = {*SPLITS, busy // grid, 2 * busy // grid} if cut else {1}
         most = min(SPLITS[-1], kernel.slices(p) // _LEAST_SLICES, most_in_scratch(p, device))
-        for parts in sorted(counts):
-            if parts == 1 or 1 < parts <= most:
-                least = min(least, (_time(kernel, p, device, parts), i, parts))
+        counts = (
+            (parts,) if parts else [c for c in {*SPLITS, busy // grid, 2 * busy // grid} if c == 1 or 1 < c <= most]
+        )
+        least = min(least, *((_time(kernel, p, device, count), i, count) for count in counts))
     return least[1:]
 
 
@@ -158,7 +161,7 @@ def _cuts(p: Problem, device: Device, policy: str, split: int) -> tuple[int, str
     """How many equal parts two_stage and one_stage cut the sum into, and why."""
     if split:
         return split, "as asked for"
-    best, parts = _pick(p, device, True)
+    best, parts = _pick(p, device, 0)
     kernel = KERNELS[best]
     grid, slices = kernel.blocks(p), kernel.slices(p)
     if policy == "occupancy":
@@ -226,3 +229,10 @@ def default_splits(cut: Cut, call: Call, device: Device) -> int:
         return ceil_div(p.n, tile[0]) if tile and p.n else 1
     tile = bands_of(p, device)[0]
     return _boxes(p, tile).count(p) if tile else 1
+
+
+def default_tiles(cut: Cut, call: Call, device: Device) -> list[int]:
+    """The parameter ``tile`` of a route that cuts so, its default first."""
+    p, splits = Problem.of(call), default_splits(cut, call, device)
+    by_rule = cut is equal and not call["split"]
+    return tiles(p, device, 0 if by_rule else cut(call, device, splits)[0].count(p))

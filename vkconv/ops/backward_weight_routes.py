@@ -17,10 +17,10 @@ from vkconv.ops.backward_weight_parts import (
     by_bands,
     by_images,
     default_splits,
+    default_tiles,
     equal,
     most_in_scratch,
     scratch_budget,
-    tiles,
 )
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.base import linear_groups
@@ -30,16 +30,16 @@ from vkconv.ops.products import SHADERS as PRODUCTS
 from vkconv.ops.products import params as product_params
 from vkconv.ops.products import product
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Bind, Dispatch, Program, Shader, read, write
+from vkconv.shader import Access, Bind, Dispatch, Program, Shader, read, write
 
 COMBINE = Shader("backward_weight_combine")
 _VARIANTS = tuple(Shader(f"backward_weight_{stem}") for stem in ("gemm", "rows", "narrow"))
 _ATOMIC = tuple(dataclasses.replace(s, defines=d) for s in _VARIANTS for d in (ATOMIC_CAS, ATOMIC_FLOAT))
 
 
-def _binds(call: Call, target: str, access: str = "w") -> tuple[Bind, ...]:
+def _binds(call: Call, target: str, access: Access = "w") -> tuple[Bind, ...]:
     # A call without add binds x there: it is never read.
-    return (*read("x", "dy", "add" if call.has("add") else "x"), Bind(target, "rw" if access == "rw" else "w"))
+    return (*read("x", "dy", "add" if call.has("add") else "x"), Bind(target, access))
 
 
 def _combine(call: Call, parts: int, device: Device) -> Dispatch:
@@ -81,7 +81,7 @@ def _atomic(call: Call, device: Device, params: Params) -> Program:
 
 def _params(call: Call, device: Device, cut: Cut, *, scratch: bool = True) -> Mapping[str, tuple[int, ...]]:
     p = Problem.of(call)
-    legal: dict[str, tuple[int, ...]] = {"tile": tuple(tiles(p, device, cut is not all_of_it))}
+    legal: dict[str, tuple[int, ...]] = {"tile": tuple(default_tiles(cut, call, device))}
     if cut is all_of_it:
         return legal
     default = default_splits(cut, call, device)
@@ -126,7 +126,7 @@ def _iterations(cut: Cut) -> Callable[[Call, Device], int]:
     def count(call: Call, device: Device) -> int:
         p = Problem.of(call)
         parts = cut(call, device, default_splits(cut, call, device))[0]
-        return max(KERNELS[tiles(p, device, cut is not all_of_it)[0]].iterations(p, parts), parts.count(p))
+        return max(KERNELS[default_tiles(cut, call, device)[0]].iterations(p, parts), parts.count(p))
 
     return count
 
