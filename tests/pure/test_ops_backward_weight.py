@@ -10,7 +10,8 @@ from ops_device import device
 from vkconv.core import DType
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.backward_weight_parts import scratch_budget
+from vkconv.ops.backward_weight_kernels import Gemm, Narrow, Rows
+from vkconv.ops.backward_weight_parts import KERNELS, scratch_budget
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.tolerance import relative_tolerance, two_level_tolerance
 from vkconv.plan.explain import explain_call
@@ -157,3 +158,15 @@ def test_the_tolerance_of_two_levels_is_the_larger_one():
     for terms, parts, out, of in ((1000, 1, "f32", 1000), (1000, 10, "f32", 100), (1000, 100, "f32", 100)):
         assert two_level_tolerance(terms, parts, DType(out)) == relative_tolerance(of, DType(out))
     assert two_level_tolerance(64, 2, DType.BF16) == relative_tolerance(1, DType.BF16)
+
+
+def test_tiles_are_what_their_shaders_need():
+    for kernel in KERNELS:
+        if isinstance(kernel, Gemm):
+            assert kernel.rows % kernel.lane_rows == kernel.columns % kernel.lane_columns == 0
+            assert kernel.lane_rows % 4 == kernel.lane_columns % 4 == kernel.local % kernel.depth == 0
+        if isinstance(kernel, Narrow):
+            assert kernel.local.bit_count() == 1
+    least = device("INTEGRATED_GPU", 128)
+    assert {type(k) for k in KERNELS if k.fits(least)} == {Gemm, Narrow, Rows}
+    assert len(set(KERNELS)) == len(KERNELS)
