@@ -64,7 +64,9 @@ class Route:
 
     ``params(call, device)`` gives the legal values of each tunable number for a call that the route may take, the
     default first; every combination of them is right. ``program`` makes the program from a value for each;
-    ``shaders`` declares every variant it may use.
+    ``shaders`` declares every variant it may use. ``note`` says, for a call and values of its parameters, what they
+    come to and why, as `vkconv explain` shows it. A route that is not ``deterministic`` may give other last bits each
+    time it runs.
     """
 
     name: str
@@ -75,6 +77,8 @@ class Route:
     prefer: tuple[Need, ...] = ()
     source: str = "vkconv"
     params: Callable[[Call, Device], Mapping[str, tuple[int, ...]]] = lambda call, device: {}
+    note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
+    deterministic: bool = True
 
     def resolve(self, call: Call, device: Device, given: Params) -> dict[str, int]:
         """A value for every parameter: the given ones, defaults for the rest. UsageError for a name that the route

@@ -8,6 +8,7 @@ import pytest
 from vkconv import functional
 from vkconv.check import compare, expect
 from vkconv.core import GraphError, InputError, RouteError, UsageError, VkconvError
+from vkconv.functional import cache
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
 
@@ -118,17 +119,17 @@ def test_operands_of_any_memory_order(device):
 def test_sessions_are_kept_by_call_device_and_route_and_the_oldest_goes(device):
     x, w = drawn((1, 3, 6, 6), (4, 3, 3, 3))
     first = functional.conv2d(x, w, device=device)
-    (kept,) = functional._sessions.values()
+    (kept,) = cache._sessions.values()
     assert not np.array_equal(functional.conv2d(x, 2 * w, device=device), first)
-    assert list(functional._sessions.values()) == [kept]
+    assert list(cache._sessions.values()) == [kept]
     functional.conv2d(x, w, route="direct", device=device)
     functional.conv2d(x, w, padding=1, device=device)
     assert (
-        len(functional._sessions) == 3 and [s.plan.nodes[0].route for s in functional._sessions.values()][1] == "direct"
+        len(cache._sessions) == 3 and [s.plan.nodes[0].route for s in cache._sessions.values()][1] == "direct"
     )
-    for size in range(4, 4 + functional.MAX_SESSIONS):
+    for size in range(4, 4 + cache.MAX_SESSIONS):
         functional.conv2d(x[:, :, :3], np.repeat(w, size, 0), device=device)
-    assert len(functional._sessions) == functional.MAX_SESSIONS and kept not in functional._sessions.values()
+    assert len(cache._sessions) == cache.MAX_SESSIONS and kept not in cache._sessions.values()
     np.testing.assert_array_equal(functional.conv2d(x, w, device=device), first)
 
 
@@ -196,7 +197,7 @@ def test_what_is_refused_says_why(change, error, message, device):
     given = {"x": X, "w": W, "device": device, **change}
     with pytest.raises(error, match=message):
         functional.conv2d(given.pop("x"), given.pop("w"), given.pop("b", None), **given)
-    assert not functional._sessions
+    assert not cache._sessions
 
 
 def test_what_the_others_refuse(device):

@@ -39,7 +39,7 @@ def test_the_python_blocks_run(folder, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "(1, 2)" in printed and "depthwise" in printed and "read outputs" in printed
     exec(compile(functions, "README.md", "exec"), {})
-    assert capsys.readouterr().out == "(1, 16, 16, 16) (1, 8, 32, 32) (1, 30, 30, 16)\n"
+    assert capsys.readouterr().out == "(1, 16, 16, 16) (1, 8, 32, 32) (1, 30, 30, 16) (16, 8, 3, 3)\n"
 
 
 def test_there_are_commands():

@@ -14,7 +14,7 @@ from vkconv.ops import OPS
 LINE = "conv -n 2 -c 8 -H 15 -W 13 -k 12 -y 3 -x 5 -p 1 -q 2 -u 2 -v 1 -l 1 -j 2 -g 4"
 FORWARD = "conv2d:x=2x8x15x13,w=12x2x3x5,s=2x1,p=1x2x1x2,d=1x2,g=4,dtype=f32"
 BY_DATA = "conv2d_backward_data:dy=2x12x8x9,w=12x2x3x5,x_shape=2x8x15x13,s=2x1,p=1x2x1x2,d=1x2,g=4,dtype=f32"
-BY_WEIGHT = "conv2d_backward_weight:x=2x8x15x13,dy=2x12x8x9,kernel=3x5,s=2x1,p=1x2x1x2,d=1x2,g=4,dtype=f32"
+BY_WEIGHT = "conv2d_backward_weight:x=2x8x15x13,dy=2x12x8x9,w_shape=12x2x3x5,s=2x1,p=1x2x1x2,d=1x2,g=4,dtype=f32"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_transposed_line_has_its_weights_by_input_channel_and_its_gradient_is_
     assert calls == [
         "conv_transpose2d:x=1x64x28x28,w=64x32x4x4,s=2x2,p=1x1x1x1,dtype=f32",
         "conv2d:x=1x32x56x56,w=64x32x4x4,s=2x2,p=1x1x1x1,dtype=f32",
-        "conv2d_backward_weight:x=1x32x56x56,dy=1x64x28x28,kernel=4x4,s=2x2,p=1x1x1x1,dtype=f32",
+        "conv2d_backward_weight:x=1x32x56x56,dy=1x64x28x28,w_shape=64x32x4x4,s=2x2,p=1x1x1x1,dtype=f32",
     ]
     (entry,) = parse_entries(calls[1])
     assert entry.call.shape("y") == (1, 64, 28, 28)  # the gradient by x has the shape of x
@@ -120,6 +120,8 @@ def test_shipped_suites_parse_and_keep_what_has_no_op_yet(name):
 
 SUITE_SIZES = {
     "backward-data-30": 30,
+    "backward-weight-30": 30,
+    "backward-weight-resnet50": 30,
     "ck-grouped-wgrad": 11,
     "conv-shapes-60": 60,
     "executorch-conv2d": 24,
@@ -195,7 +197,7 @@ def test_a_table_of_convolutions_is_a_suite(tmp_path):
         ("conv2d:x=2x3x9x11,w=4x3x3x3,s=2x1,p=1x0x1x2,dtype=f32", 4, False),
         ("conv2d:x=2x6x9x9,w=4x3x1x3,p=0x1x0x1,g=2,dtype=f32", 1, False),
         ("conv2d_backward_data:dy=2x4x9x9,w=4x3x1x3,x_shape=2x6x9x9,p=0x1x0x1,g=2,dtype=f32", 1, False),
-        ("conv2d_backward_weight:x=2x6x9x9,dy=2x4x9x9,kernel=1x3,p=0x1x0x1,g=2,dtype=f32", 1, True),
+        ("conv2d_backward_weight:x=2x6x9x9,dy=2x4x9x9,w_shape=4x3x1x3,p=0x1x0x1,g=2,dtype=f32", 1, False),
     ]
 
 

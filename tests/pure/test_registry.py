@@ -124,8 +124,10 @@ def test_every_declared_shader_is_used_by_some_case():
         for device in (*SHIPPED, LEAST):
             for route in OPS[call.op].routes:
                 if judge(route, call, device).allowed:
-                    program = route.build(call, device)
-                    used |= {d.shader for d in (*program.prepack, *program.steps)}
+                    legal = route.params(call, device).items()
+                    for params in ({}, *({name: values[-1]} for name, values in legal)):
+                        program = route.build(call, device, params)
+                        used |= {d.shader for d in (*program.prepack, *program.steps)}
     assert {s for op in OPS.values() for route in op.routes for s in route.shaders} == used
     assert used < set(all_shaders())  # the others are tools', such as the floors that bench measures
 
@@ -178,11 +180,11 @@ def test_operands_of_any_rank_and_dtype_are_refused_or_a_legal_call(op):
 
 def test_every_op_is_reached_by_the_importer_a_pass_or_a_function():
     """The source of every rule names the ops it emits: an op that nothing emits would be dead."""
-    from vkconv import functional
+    from vkconv.functional import forward, gradients
     from vkconv.graph.onnx import elementwise, layout, windows
     from vkconv.plan import passes
 
-    sources = "".join(inspect.getsource(m) for m in (elementwise, layout, windows, passes, functional))
+    sources = "".join(inspect.getsource(m) for m in (elementwise, layout, windows, passes, forward, gradients))
     assert not [name for name in OPS if f'"{name}"' not in sources]
 
 

@@ -118,7 +118,7 @@ class Conv:
         if directions & BACKWARD_DATA:
             yield self._text("conv2d_backward_data", dy=y, w=w, x_shape=x)
         if directions & BACKWARD_WEIGHT:
-            yield self._text("conv2d_backward_weight", x=x, dy=y, kernel=self.kernel)
+            yield self._text("conv2d_backward_weight", x=x, dy=y, w_shape=w)
 
     def transposed_calls(self, directions: int, output_padding: tuple[int, int]) -> Iterator[str]:
         """The same for a transposed convolution, which takes x of ``c_in`` channels to ``c_out``; its gradient by x
@@ -131,7 +131,7 @@ class Conv:
         if directions & BACKWARD_DATA:
             yield self._text("conv2d", x=dy, w=w)
         if directions & BACKWARD_WEIGHT:
-            yield self._text("conv2d_backward_weight", x=dy, dy=x, kernel=self.kernel)
+            yield self._text("conv2d_backward_weight", x=dy, dy=x, w_shape=w)
 
     def _text(self, op: str, **shapes: tuple[int, ...]) -> str:
         fields = [f"{name}={shape_str(shape)}" for name, shape in shapes.items()]

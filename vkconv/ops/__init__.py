@@ -8,6 +8,7 @@ from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.cast import CAST
 from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
+from vkconv.ops.conv2d_backward_weight import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
 from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
 from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
@@ -34,6 +35,8 @@ _ALL: tuple[Op, ...] = (
     CONSTANT_OF_SHAPE,
     CONV2D,
     CONV2D_BACKWARD_DATA,
+    CONV2D_BACKWARD_WEIGHT,
+    CONV3D_BACKWARD_WEIGHT,
     CONV_TRANSPOSE2D,
     EXPAND,
     FLATTEN,

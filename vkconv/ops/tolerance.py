@@ -40,6 +40,13 @@ def relative_tolerance(terms: int, out: DType, accumulate: DType = DType.F32) ->
     return max(acc, store) + 4 * 2.0**-accumulate.mantissa_bits
 
 
+def two_level_tolerance(terms: int, parts: int, out: DType) -> float:
+    """The same for a sum of ``terms`` in ``parts`` that are added in a second step: the larger of what the f32 sum of a
+    part may be off by and what adding the parts may, as composable_kernel's tests of backward-weight have it
+    (profile_grouped_conv_bwd_weight_impl.hpp). Never wider than `relative_tolerance` of all terms or parts."""
+    return max(relative_tolerance(-(-terms // max(parts, 1)), DType.F32), relative_tolerance(parts, out))
+
+
 def tolerance(op: Op, call: Call, operands: Mapping[str, Array | None], reference: Array) -> Tolerance:
     """What is allowed for one output of a call, from the operands and the reference as `Op.reference` has them."""
     reference = np.asarray(reference)

@@ -101,7 +101,8 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         Column("source"),
     )
     taken = f"{choice} ({_by(choice, _BY)})" if choice else f"{route} ({_NO_ROUTE[route]})"
-    table = Table(f"{text} on {device.name}: {taken}", columns, rows)
+    note = choice.route.note(call, device, choice.params) if choice else ""
+    table = Table(f"{text} on {device.name}: {taken}" + (f"; {note}" if note else ""), columns, rows)
     data = {
         "schema": "vkconv.explain/1",
         "call": text,
@@ -109,6 +110,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         "route": route,
         "params": dict(choice.params) if choice else {},
         "by": choice.by if choice else None,
+        "note": note,
         "measured": _measured(choice) if choice else [],
         "dispatches": len(program.steps),
         "prepack_dispatches": len(program.prepack),
@@ -122,6 +124,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
                 "refused_by": v.refused_by,
                 "actual": v.actual,
                 "params": {name: list(values) for name, values in legal.get(v.route.name, {}).items()},
+                "deterministic": v.route.deterministic,
                 "why": v.route.why,
                 "source": v.route.source,
             }

@@ -1,0 +1,47 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#extension GL_EXT_control_flow_attributes : require
+
+// dw = scale * (sum of the parts) + beta * add, always in the same order. LANES lanes of a workgroup share an element,
+// each summing every LANES-th part, and the first adds their sums. With no parts it is what atomics then add to.
+layout(constant_id = 3) const bool HAS_ADD = false;
+layout(constant_id = 4) const int LANES = 1;
+layout(constant_id = 5) const int ELEMENTS = 64;  // of a workgroup, neighbours in neighbouring invocations
+
+layout(push_constant) uniform Push {
+    int total, part_count;
+    float scale, beta;
+};
+
+layout(set = 0, binding = 0) readonly restrict buffer Parts { float parts[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Add { ELEM add[]; };
+layout(set = 0, binding = 2) writeonly restrict buffer Out { ELEM dw[]; };
+
+shared float sums[LANES > 1 ? LANES * ELEMENTS : 1];
+
+void main() {
+    int element = int(gl_LocalInvocationID.x) % ELEMENTS;
+    int lane = int(gl_LocalInvocationID.x) / ELEMENTS;
+    int index = int(flat_group()) * ELEMENTS + element;
+    bool inside = index < total;
+    int at = inside ? index : 0;
+    float sum = 0.0;
+    int p = lane;
+    // Four loads are on their way at a time; the order of the adds stays.
+    for (; p + 3 * LANES < part_count; p += 4 * LANES) {
+        float v[4];
+        [[unroll]] for (int i = 0; i < 4; i++) v[i] = parts[(p + i * LANES) * total + at];
+        [[unroll]] for (int i = 0; i < 4; i++) sum += v[i];
+    }
+    for (; p < part_count; p += LANES) sum += parts[p * total + at];
+    if (LANES > 1) {
+        sums[lane * ELEMENTS + element] = sum;
+        barrier();
+        sum = 0.0;
+        for (int i = 0; i < LANES; i++) sum += sums[i * ELEMENTS + element];
+    }
+    if (!inside || lane > 0) return;
+    float value = scale * sum;
+    dw[index] = FROM_F32(HAS_ADD ? value + beta * TO_F32(add[index]) : value);
+}

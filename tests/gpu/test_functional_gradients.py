@@ -1,0 +1,153 @@
+"""Gradients as functions: against the float64 reference, in every layout, and what is refused."""
+
+import numpy as np
+import pytest
+from test_functional import drawn
+
+from vkconv import functional
+from vkconv.check import compare, expect
+from vkconv.core import GraphError, InputError, RouteError, UsageError
+from vkconv.functional import cache
+from vkconv.ops import OPS
+from vkconv.ops.calls import parse_call
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def released():
+    """Sessions of a test close under its own validation report."""
+    yield
+    functional.clear_cache()
+
+
+def holds(text, arrays, dw):
+    call = parse_call(text, OPS)
+    assert dw.dtype == np.float32 and dw.flags.c_contiguous
+    assert compare(call, [dw], expect(call, arrays)).problem == ""
+
+
+@pytest.mark.parametrize("split", [None, 1, 5])
+@pytest.mark.parametrize("policy", [None, "bands", "occupancy"])
+def test_conv2d_backward_weight(split, policy, device):
+    x, dy, d = drawn((2, 6, 9, 11), (2, 4, 5, 10), (4, 3, 3, 2))
+    options = {"stride": (2, 1), "padding": (1, 0, 2, 1), "dilation": (1, 2), "groups": 2, "scale": 0.5, "beta": -2}
+    dw = functional.conv2d_backward_weight(
+        x, dy, (4, 3, 3, 2), **options, d=d, split=split, policy=policy, device=device
+    )
+    text = "conv2d_backward_weight:x=2x6x9x11,dy=2x4x5x10,add=4x3x3x2,w_shape=4x3x3x2,s=2x1,p=1x0x2x1,d=1x2,g=2"
+    holds(f"{text},scale=0.5,beta=-2", {"x": x, "dy": dy, "add": d}, dw)
+
+
+def test_it_is_the_gradient_of_conv2d(device):
+    x, w, dy, step = drawn((2, 4, 7, 8), (6, 2, 3, 3), (2, 6, 4, 4), (6, 2, 3, 3))
+    options = {"stride": 2, "padding": 1, "groups": 2, "device": device}
+    dw = functional.conv2d_backward_weight(x, dy, w.shape, **options).astype(np.float64)
+    y, moved = (functional.conv2d(x, v, **options).astype(np.float64) for v in (w, w + step))
+    np.testing.assert_allclose((dw * step).sum(), ((moved - y) * dy).sum(), rtol=1e-4)
+
+
+def test_channels_last_and_groups_apart_are_the_same_with_the_axes_moved(device):
+    x, dy, d = drawn((2, 6, 7, 5), (2, 4, 7, 5), (4, 3, 3, 3))
+    options = {"padding": 1, "beta": 1.5, "device": device}
+    want = functional.conv2d_backward_weight(x, dy, d.shape, d=d, groups=2, **options)
+    last = [np.ascontiguousarray(a.transpose(0, 2, 3, 1)) for a in (x, dy)]
+    dw = functional.conv2d_backward_weight(*last, d.shape, d=d, groups=2, layout="NHWC", **options)
+    np.testing.assert_array_equal(dw, want)
+    apart = last[0].reshape(2, 7, 5, 2, 3), last[1].reshape(2, 7, 5, 2, 2)
+    gkyxc = np.ascontiguousarray(d.reshape(2, 2, 3, 3, 3).transpose(0, 1, 3, 4, 2))
+    dw = functional.conv2d_backward_weight(*apart, gkyxc.shape, d=gkyxc, layout="NHWGC", **options)
+    assert dw.shape == gkyxc.shape and dw.flags.c_contiguous
+    np.testing.assert_array_equal(dw.transpose(0, 1, 4, 2, 3).reshape(d.shape), want)
+
+
+def test_three_dimensions(device):
+    x, dy = drawn((2, 4, 5, 6, 7), (2, 6, 3, 6, 6))
+    options = {"stride": (2, 1, 1), "padding": (1, 1, 0, 1, 1, 1), "groups": 2, "device": device}
+    want = functional.conv3d_backward_weight(x, dy, (6, 2, 3, 3, 3), **options)
+    text = "conv3d_backward_weight:x=2x4x5x6x7,dy=2x6x3x6x6,w_shape=6x2x3x3x3,s=2x1x1,p=1x1x0x1x1x1,g=2"
+    holds(text, {"x": x, "dy": dy}, want)
+    last = [a.transpose(0, 2, 3, 4, 1) for a in (x, dy)]
+    dw = functional.conv3d_backward_weight(*last, (6, 2, 3, 3, 3), layout="NDHWC", **options)
+    np.testing.assert_array_equal(dw, want)
+    apart = last[0].reshape(2, 5, 6, 7, 2, 2), last[1].reshape(2, 3, 6, 6, 2, 3)
+    dw = functional.conv3d_backward_weight(*apart, (2, 3, 3, 3, 3, 2), layout="NDHWGC", **options)
+    np.testing.assert_array_equal(dw.transpose(0, 1, 5, 2, 3, 4).reshape(want.shape), want)
+
+
+def test_bias_gradient(device):
+    (dy,) = drawn((3, 37, 5, 13))
+    want = dy.astype(np.float64).sum((0, 2, 3))
+    db = functional.conv2d_bias_gradient(dy, device=device)
+    assert db.dtype == np.float32
+    np.testing.assert_allclose(db, want, atol=3 * 5 * 13 * 2.0**-24 * np.abs(want).max())
+    last = functional.conv2d_bias_gradient(dy.transpose(0, 2, 3, 1), layout="NHWC", device=device)
+    np.testing.assert_allclose(last, db, atol=3 * 5 * 13 * 2.0**-24 * np.abs(want).max())
+    assert not functional.conv2d_bias_gradient(dy[:0], device=device).any()
+
+
+def test_a_batch_of_nothing_gives_nothing_or_what_is_added(device):
+    x, dy, d = drawn((0, 4, 6, 6), (0, 6, 4, 4), (6, 2, 3, 3))
+    dw = functional.conv2d_backward_weight(x, dy, d.shape, groups=2, device=device)
+    assert dw.shape == d.shape and not dw.any()
+    dw = functional.conv2d_backward_weight(x, dy, d.shape, groups=2, beta=0.5, d=d, device=device)
+    np.testing.assert_array_equal(dw, np.float32(0.5) * d)
+
+
+X, DY = drawn((2, 4, 6, 6), (2, 6, 4, 4))
+REFUSED = [
+    ({"dy": DY[:, :, :3]}, GraphError, r"along h dy has 3, but x of 6 with padding 0 \+ 0, kernel 3, .* = 4"),
+    ({"stride": 2}, GraphError, r"along h dy has 4, .* and stride 2 makes \(6 \+ 0 - 2 - 1\) / 2 \+ 1 = 2"),
+    ({"x": X[:1]}, GraphError, "x has 1 images, but dy has 2"),
+    ({"w_shape": (6, 3, 3, 3)}, GraphError, "x has 4 channels, but w_shape 6x3x3x3 has 3 per group in 1 groups = 3"),
+    ({"w_shape": (5, 4, 3, 3)}, GraphError, "dy has 6 channels, but w_shape 5x4x3x3 makes 5"),
+    ({"w_shape": (6, 1, 3, 3), "groups": 4}, GraphError, "6 output channels do not divide into 4 groups"),
+    ({"w_shape": (6, 4, 3)}, GraphError, r"takes x \(N, C_in, H, W\), dy \(N, C_out, OH, OW\) and w_shape"),
+    ({"w_shape": (6, 4, 0, 3)}, GraphError, "the kernel is 0x3"),
+    ({"w_shape": 6.5}, UsageError, "w_shape is 6.5"),
+    ({"groups": 0}, GraphError, "groups is 0"),
+    ({"padding": (1, 2, 3)}, GraphError, r"padding is \(1, 2, 3\); it takes 1, 2 \(h, w\) or 4 values"),
+    ({"padding": -1}, GraphError, "at least 0"),
+    ({"padding": "same_upper"}, UsageError, "padding is 'same_upper'"),
+    ({"dilation": 0}, GraphError, r"dilation is \(0,\); it takes 1 or 2 values"),
+    ({"dilation": 4}, GraphError, "the output would be empty"),
+    ({"beta": 1}, GraphError, "beta is 1.0, but there is no operand add"),
+    ({"d": X}, GraphError, "add is 2x4x6x6; it is added to dw and has w_shape, 6x4x3x3"),
+    ({"scale": "1"}, UsageError, "scale is '1'"),
+    ({"scale": 1e39}, GraphError, "scale is 1e[+]39, which f32 cannot hold"),
+    ({"policy": "band"}, GraphError, r"policy is 'band' \(did you mean 'bands'\?\)"),
+    ({"split": 0}, UsageError, "split is 0"),
+    ({"split": -3}, GraphError, "split is -3"),
+    ({"split": 1.5}, UsageError, "split is 1.5"),
+    ({"route": "explicit_gemm"}, RouteError, "needs a kernel of one tap, stride 1 and no padding, and here it is 3x3"),
+    ({"route": "two_step"}, UsageError, "did you mean 'two_stage'"),
+    ({"split": 1 << 20, "route": "two_stage"}, RouteError, "budget of scratch, and here it is 864 MiB, 64.0 MiB is"),
+    (
+        {"split": 1 << 30, "route": "one_stage"},
+        RouteError,
+        r"fewer than 2\^31 partial results to add, and here it is 10737",
+    ),
+    ({"layout": "NHCW"}, UsageError, "has no layout 'NHCW'"),
+    ({"layout": "NHWGC"}, InputError, r"takes x \(N, H, W, G, C\), not an array of shape"),
+    ({"x": X.astype(np.float64)}, GraphError, "numpy dtype float64"),
+    ({"dy": DY.astype(np.int32)}, GraphError, "one float dtype"),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "message"), REFUSED, ids=lambda v: str(v)[:40] if type(v) is str else "")
+def test_what_is_refused_says_why(change, error, message, device):
+    given = {"x": X, "dy": DY, "w_shape": (6, 4, 3, 3), "device": device, **change}
+    with pytest.raises(error, match=message):
+        functional.conv2d_backward_weight(given.pop("x"), given.pop("dy"), given.pop("w_shape"), **given)
+    assert not cache._sessions
+
+
+def test_groups_that_differ_are_refused(device):
+    x, dy = np.zeros((1, 5, 5, 2, 3), np.float32), np.zeros((1, 5, 5, 2, 4), np.float32)
+    for shape, groups, message in (
+        ((3, 4, 1, 1, 3), 1, "x has 2 groups, dy 2, w_shape 3"),
+        ((2, 4, 1, 1, 3), 3, "groups is 3"),
+        ((8, 3, 1, 1), 2, r"is \(G, C_out/G, KH, KW, C_in/G\)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            functional.conv2d_backward_weight(x, dy, shape, groups=groups, layout="NHWGC", device=device)

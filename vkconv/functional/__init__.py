@@ -1,0 +1,33 @@
+"""Single convolutions, what they are made of and their gradients as functions, numpy arrays in and out::
+
+    from vkconv import functional
+
+    y = functional.conv2d(x, w, b, stride=2, padding=1, activation="relu")
+
+Each takes an optional ``route`` to force and a ``device`` as `vkconv.load` does, and raises a VkconvError for
+what it cannot do, before anything runs. The sessions of the last few distinct calls are kept, so that a second call
+with the same shapes plans, allocates and compiles nothing; weights go to the device and are packed at every call.
+A model, or weights that stay, want `vkconv.load`.
+"""
+
+from vkconv.functional.cache import clear_cache
+from vkconv.functional.forward import conv1d, conv2d, conv_transpose2d
+from vkconv.functional.gradients import (
+    conv2d_backward_data,
+    conv2d_backward_weight,
+    conv2d_bias_gradient,
+    conv3d_backward_weight,
+    scatter_strided,
+)
+
+__all__ = [
+    "clear_cache",
+    "conv1d",
+    "conv2d",
+    "conv2d_backward_data",
+    "conv2d_backward_weight",
+    "conv2d_bias_gradient",
+    "conv3d_backward_weight",
+    "conv_transpose2d",
+    "scatter_strided",
+]

@@ -1,0 +1,106 @@
+"""What the functions make of their arguments: attributes of an op, and arrays with their channels first."""
+
+import operator
+from collections.abc import Collection, Iterable, Sequence
+from typing import SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from vkconv.core import Array, InputError, UsageError, did_you_mean
+from vkconv.graph.ir import AttrValue
+from vkconv.ops.activation import activation as activation_row
+
+# One number, or one per axis; padding also by side or by name.
+Sizes = SupportsIndex | Sequence[SupportsIndex]
+# The name of a scalar function, or the name and its parameters: ("clip", 0.0, 6.0).
+Activation = str | tuple[str, float] | tuple[str, float, float]
+
+_PADDINGS = ("same_lower", "same_upper", "valid")
+
+
+def ints(name: str, value: Sizes) -> tuple[int, ...]:
+    """The numbers of an argument; UsageError where they are no integers."""
+    try:
+        if isinstance(value, Iterable):
+            return tuple(map(operator.index, value))
+        return (operator.index(value),)
+    except TypeError:
+        raise UsageError(f"{name} is {value!r}; it is an integer, or a sequence of integers") from None
+
+
+def window(
+    stride: Sizes, padding: Sizes | str, dilation: Sizes, groups: SupportsIndex, activation: Activation | None = None
+) -> dict[str, AttrValue]:
+    """The attributes that all convolutions have."""
+    attrs: dict[str, AttrValue] = {"stride": ints("stride", stride), "dilation": ints("dilation", dilation)}
+    (attrs["groups"],) = ints("groups", groups)
+    if not isinstance(padding, str):
+        attrs["padding"] = ints("padding", padding)
+    elif padding in _PADDINGS:
+        attrs["auto_pad"] = padding
+    else:
+        raise UsageError(
+            f"padding is {padding!r}{did_you_mean(padding, _PADDINGS)}; it is numbers or one of {', '.join(_PADDINGS)}"
+        )
+    if activation is not None:
+        attrs |= _activation(activation)
+    return attrs
+
+
+def _activation(activation: Activation) -> dict[str, AttrValue]:
+    if not activation:
+        raise UsageError("activation is empty; give a name, or None for none")
+    name, *values = (activation,) if isinstance(activation, str) else activation
+    if not isinstance(name, str) or not all(isinstance(v, int | float) for v in values):
+        raise UsageError(f"activation is {activation!r}; it is a name, or a tuple of a name and numbers")
+    needs = activation_row(name).params
+    if len(values) != len(needs):
+        takes = f"({', '.join([repr(name), *needs])})" if needs else repr(name)
+        raise UsageError(f"activation is {activation!r}; with its parameters it is {takes}")
+    parameters = zip("ab", values, strict=False)
+    return {"act": name, **{f"act_{key}": float(value) for key, value in parameters}}
+
+
+def array(op: str, name: str, value: npt.ArrayLike) -> Array:
+    """An operand as an array."""
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{op}: {name} is not an array: {error}") from None
+
+
+def arrays(op: str, **operands: npt.ArrayLike | None) -> dict[str, Array]:
+    """The operands as arrays, without those that are None."""
+    return {name: array(op, name, value) for name, value in operands.items() if value is not None}
+
+
+def check_layout(op: str, layout: str, known: Collection[str]) -> None:
+    """UsageError where an op has no such layout."""
+    if layout not in known:
+        raise UsageError(f"{op} has no layout {layout!r}{did_you_mean(str(layout), known)}; it has {', '.join(known)}")
+
+
+def channels_first(op: str, name: str, given: Array, layout: str) -> Array:
+    """An operand of a layout as (N, C, ...): channels first ("NCHW"), last ("NHWC") or last by groups ("NHWGC")."""
+    if given.ndim != len(layout):
+        raise InputError(f"{op} takes {name} ({', '.join(layout)}), not an array of shape {given.shape}")
+    if layout.endswith("GC"):
+        moved = np.moveaxis(given, (-2, -1), (1, 2))
+        return moved.reshape(moved.shape[0], moved.shape[1] * moved.shape[2], *moved.shape[3:])
+    return np.moveaxis(given, -1, 1) if layout.endswith("C") else given
+
+
+def as_given(result: Array, layout: str, groups: int = 1) -> Array:
+    """A result (N, C, ...) in the layout of the operands; the other way of `channels_first`."""
+    if layout.endswith("GC"):
+        n, c, *extents = result.shape
+        result = np.moveaxis(result.reshape(n, groups, c // groups, *extents), (1, 2), (-2, -1))
+    elif layout.endswith("C"):
+        result = np.moveaxis(result, 1, -1)
+    return np.ascontiguousarray(result)
+
+
+def weights_first(w: Array) -> Array:
+    """Weights (G, K, Y, X, C), with any number of kernel dimensions, as (G K, C, Y, X)."""
+    return np.moveaxis(w, -1, 2).reshape(w.shape[0] * w.shape[1], w.shape[-1], *w.shape[2:-1])

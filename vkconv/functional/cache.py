@@ -1,0 +1,56 @@
+"""Runs one call, and keeps the sessions of the last few distinct ones."""
+
+import atexit
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from vkconv.core import Array, DType, VkconvError
+from vkconv.graph.ir import AttrValue, TensorSpec
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call
+from vkconv.plan.single import call_graph, forcing
+from vkconv.session import Session
+
+MAX_SESSIONS = 16
+_sessions: OrderedDict[tuple[str, str | int, str | None], Session] = OrderedDict()
+_lock = threading.RLock()
+
+
+def run(
+    op: str,
+    arrays: Mapping[str, Array],
+    attrs: Mapping[str, AttrValue],
+    route: str | None,
+    device: str | int | None,
+) -> Array:
+    """The one output of a call, from a session that is kept for the next."""
+    specs: dict[str, TensorSpec | None] = {operand.name: None for operand in OPS[op].operands if not operand.host}
+    for name, array in arrays.items():
+        specs[name] = TensorSpec(array.shape, DType.of(array.dtype))
+    call = OPS[op].call(specs, attrs)
+    where = "auto" if device is None else device
+    key = format_call(call, OPS), where, route
+    with _lock:
+        session = _sessions.pop(key, None)
+        if session is None:
+            session = Session(call_graph(call), where, options=forcing(route))
+        try:
+            (y,) = session.run(arrays).values()
+        except VkconvError:
+            session.close()  # a device that failed once does not come back
+            raise
+        _sessions[key] = session
+        while len(_sessions) > MAX_SESSIONS:
+            _sessions.popitem(last=False)[1].close()
+    return y
+
+
+def clear_cache() -> None:
+    """Close the sessions that are kept, and with them release their device memory."""
+    with _lock:
+        while _sessions:
+            _sessions.popitem()[1].close()
+
+
+atexit.register(clear_cache)

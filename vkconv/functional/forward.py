@@ -1,0 +1,124 @@
+"""Convolutions as functions."""
+
+from typing import SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from vkconv.core import Array, InputError, UsageError
+from vkconv.functional.arguments import Activation, Sizes, arrays, as_given, channels_first, check_layout, ints, window
+from vkconv.functional.cache import run
+from vkconv.graph.ir import AttrValue
+
+_LAYOUTS_2D, _LAYOUTS_1D = ("NCHW", "NHWC"), ("NCW", "NWC")
+
+
+def conv2d(
+    x: npt.ArrayLike,
+    w: npt.ArrayLike,
+    b: npt.ArrayLike | None = None,
+    *,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    activation: Activation | None = None,
+    layout: str = "NCHW",
+    route: str | None = None,
+    device: str | int | None = None,
+) -> Array:
+    """2-D convolution as networks define it (cross-correlation), in f32.
+
+    x is (N, C_in, H, W), w is (C_out, C_in / groups, KH, KW), b is (C_out), the result (N, C_out, OH, OW) with
+    OH = floor((H + padding - dilation (KH - 1) - 1) / stride) + 1. With ``layout="NHWC"`` x and the result have
+    their channels last; w stays as it is. ``stride`` and ``dilation`` are one number or (h, w); ``padding`` is one,
+    (h, w), (top, left, bottom, right) or one of "valid", "same_upper" and "same_lower"; ``activation`` is the name of
+    a scalar function of ``vkconv ops``, or a tuple of that and its parameters.
+
+    Raises InputError for what is no array or has the wrong rank, GraphError for shapes, dtypes and numbers that do not
+    go together, UsageError for names that do not exist, RouteError for a forced route that cannot take the call,
+    LimitError for what the device cannot hold, DeviceError for the device.
+    """
+    attrs = window(stride, padding, dilation, groups, activation)
+    return _conv("conv2d", x, w, b, attrs, layout, route, device)
+
+
+def conv_transpose2d(
+    x: npt.ArrayLike,
+    w: npt.ArrayLike,
+    b: npt.ArrayLike | None = None,
+    *,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    output_padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    activation: Activation | None = None,
+    layout: str = "NCHW",
+    route: str | None = None,
+    device: str | int | None = None,
+) -> Array:
+    """2-D transposed convolution, the gradient of conv2d by its input, in f32.
+
+    x is (N, C_in, H, W), w is (C_in, C_out / groups, KH, KW), b is (C_out), the result (N, C_out, OH, OW) with
+    OH = (H - 1) stride - padding + dilation (KH - 1) + output_padding + 1. ``output_padding`` is one number or (h, w),
+    smaller than the stride or the dilation. Everything else is as in `conv2d`.
+    """
+    attrs = window(stride, padding, dilation, groups, activation)
+    attrs["output_padding"] = ints("output_padding", output_padding)
+    return _conv("conv_transpose2d", x, w, b, attrs, layout, route, device)
+
+
+def conv1d(
+    x: npt.ArrayLike,
+    w: npt.ArrayLike,
+    b: npt.ArrayLike | None = None,
+    *,
+    stride: SupportsIndex = 1,
+    padding: Sizes | str = 0,
+    dilation: SupportsIndex = 1,
+    groups: int = 1,
+    activation: Activation | None = None,
+    layout: str = "NCW",
+    route: str | None = None,
+    device: str | int | None = None,
+) -> Array:
+    """1-D convolution, as a conv2d of height 1.
+
+    x is (N, C_in, W), w is (C_out, C_in / groups, KW), b is (C_out), the result (N, C_out, OW). ``padding`` is one
+    number, (left, right) or a name; with ``layout="NWC"`` x and the result have their channels last. Everything else
+    is as in `conv2d`.
+    """
+    pads: tuple[int, ...] | str = padding if isinstance(padding, str) else ints("padding", padding)
+    if isinstance(pads, tuple):
+        if len(pads) not in (1, 2):
+            raise UsageError(f"padding is {padding!r}; conv1d takes one number or (left, right)")
+        pads = (0, pads[0], 0, pads[-1])
+    one = {"stride": ints("stride", stride), "dilation": ints("dilation", dilation)}
+    for name, values in one.items():
+        if len(values) != 1:
+            raise UsageError(f"{name} is {values}; conv1d takes one number")
+    attrs = window((1, *one["stride"]), pads, (1, *one["dilation"]), groups, activation)
+    operands = arrays("conv1d", x=x, w=w, b=b)
+    check_layout("conv1d", layout, _LAYOUTS_1D)
+    operands["x"] = channels_first("conv1d", "x", operands["x"], layout)
+    if operands["w"].ndim != 3:
+        raise InputError(f"conv1d takes w (C_out, C_in/groups, KW), not an array of shape {operands['w'].shape}")
+    operands |= {name: np.expand_dims(operands[name], 2) for name in "xw"}
+    return as_given(run("conv2d", operands, attrs, route, device).squeeze(2), layout)
+
+
+def _conv(
+    op: str,
+    x: npt.ArrayLike,
+    w: npt.ArrayLike,
+    b: npt.ArrayLike | None,
+    attrs: dict[str, AttrValue],
+    layout: str,
+    route: str | None,
+    device: str | int | None,
+) -> Array:
+    operands = arrays(op, x=x, w=w, b=b)
+    check_layout(op, layout, _LAYOUTS_2D)
+    operands["x"] = channels_first(op, "x", operands["x"], layout)
+    return as_given(run(op, operands, attrs, route, device), layout)

@@ -1,0 +1,321 @@
+"""The kernels of a convolution's gradient by its weights: what a workgroup makes of dw, and how each is launched."""
+
+import dataclasses
+import math
+from typing import Protocol
+
+from vkconv.core import ceil_div
+from vkconv.device import Device
+from vkconv.ops.backward_weight_problem import Problem
+from vkconv.ops.base import linear_groups, most_invocations
+from vkconv.shader import Bind, Dispatch, Shader, Word
+
+ATOMIC_CAS, ATOMIC_FLOAT = (("ATOMIC_CAS", ""),), (("ATOMIC_FLOAT", ""),)
+Defines = tuple[tuple[str, str], ...]
+
+# Loads of x lie in registers and the loop over them is unrolled: past this they would spill.
+_MOST_SPAN = 40
+_MOST_TAPS = 8
+_MOST_SUMS = 144
+# lavapipe, in multiply-adds of a SIMD vector: a load, alike in all lanes (where none may be masked) or not, and a step.
+_DY_LOAD, _LOAD, _STEP = 8.0, 5.0, 30.0
+# Long bodies of a loop run slower: 64x31x29 to 128 1x1 16x8, pixels 1 2.2 ms, 4 2.4, 8 2.9.
+_MANY_DY = 128
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parts:
+    """How the sum is cut: boxes of ``tile`` (images, d, h, w of dy; a last one may be smaller), each in ``cuts``."""
+
+    tile: tuple[int, int, int, int]
+    cuts: int = 1
+
+    def count(self, p: Problem) -> int:
+        return self.boxes(p) * self.cuts
+
+    def boxes(self, p: Problem) -> int:
+        return math.prod(max(ceil_div(extent, tile), 1) for extent, tile in zip(p.reduction, self.tile, strict=True))
+
+    @property
+    def pixels(self) -> int:
+        """Of the largest box."""
+        return math.prod(self.tile)
+
+    @property
+    def lines(self) -> int:
+        """Rows of dy of the largest box."""
+        return math.prod(self.tile[:3])
+
+
+def whole(p: Problem, cuts: int = 1) -> Parts:
+    """The whole sum as one box."""
+    n, d, h, w = (max(extent, 1) for extent in p.reduction)
+    return Parts((n, d, h, w), cuts)
+
+
+class Kernel(Protocol):
+    """One shader with its tile sizes."""
+
+    @property
+    def stem(self) -> str: ...
+
+    @property
+    def local(self) -> int:
+        """Invocations of a workgroup."""
+
+    @property
+    def shared_bytes(self) -> int: ...
+
+    def fits(self, device: Device) -> bool:
+        """Whether a workgroup of the device can hold it."""
+
+    def takes(self, p: Problem) -> bool:
+        """Whether its registers hold what the problem needs of them, and the problem is not far smaller than it."""
+
+    def blocks(self, p: Problem) -> int:
+        """Workgroups that make one part of dw."""
+
+    def slices(self, p: Problem) -> int:
+        """Steps that the whole sum takes, into which it may be cut."""
+
+    def iterations(self, p: Problem, parts: Parts) -> int:
+        """Loop iterations of one invocation."""
+
+    def sums(self, p: Problem) -> int:
+        """Running sums that an invocation holds in registers."""
+
+    def cost(self, p: Problem) -> float:
+        """An estimate of the time of the whole sum, in multiply-adds of an invocation or a SIMD vector."""
+
+    def spec(self, p: Problem) -> tuple[Word, ...]:
+        """The specialization constants that its shader has of its own."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Output:
+    """What becomes of a part: with ``to_parts`` it is stored as it is, else as scale * part + beta * add, or where
+    ``defines`` say so, scale * part is added to dw by an atomic operation."""
+
+    scale: float = 1.0
+    beta: float = 0.0
+    has_add: bool = False
+    to_parts: bool = False
+    defines: Defines = ()
+
+
+def launch(
+    kernel: Kernel, p: Problem, parts: Parts, output: Output, binds: tuple[Bind, ...], device: Device
+) -> Dispatch:
+    """The launch of a kernel over all parts; bindings are x, dy, add and the output."""
+    push = (p.n, p.c_in, *p.extent, p.c_out, *p.out, p.groups, *p.kernel, *p.stride, *p.dilation, *p.before)
+    groups = parts.count(p) * kernel.blocks(p)
+    return Dispatch(
+        Shader(kernel.stem, defines=output.defines),
+        binds,
+        linear_groups(groups * kernel.local, kernel.local, device),
+        (kernel.local, 1, 1),
+        (*push, *parts.tile, parts.cuts, output.scale, output.beta),
+        (output.to_parts, output.has_add, p.deep, p.padded, *kernel.spec(p)),
+        kernel.shared_bytes,
+        kernel.iterations(p, parts),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gemm:
+    """Output channels x columns of a workgroup, pixels of a slice, and output channels x columns of an invocation."""
+
+    rows: int
+    columns: int
+    depth: int
+    lane_rows: int
+    lane_columns: int
+
+    @property
+    def stem(self) -> str:
+        return "backward_weight_gemm"
+
+    def __str__(self) -> str:
+        return f"gemm {self.rows}x{self.columns}x{self.depth} by {self.lane_rows}x{self.lane_columns}"
+
+    @property
+    def local(self) -> int:
+        return self.rows // self.lane_rows * (self.columns // self.lane_columns)
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * self.depth * (self.rows + 4 + self.columns + 4)
+
+    def fits(self, device: Device) -> bool:
+        shared = device.limit("maxComputeSharedMemorySize")
+        return self.local <= most_invocations(device) and self.shared_bytes <= shared
+
+    def takes(self, p: Problem) -> bool:
+        return True
+
+    def blocks(self, p: Problem) -> int:
+        return p.groups * ceil_div(p.rows, self.rows) * ceil_div(p.columns, self.columns)
+
+    def slices(self, p: Problem) -> int:
+        return ceil_div(p.pixels, self.depth)
+
+    def iterations(self, p: Problem, parts: Parts) -> int:
+        return ceil_div(ceil_div(parts.pixels, self.depth), parts.cuts) + 1
+
+    def sums(self, p: Problem) -> int:
+        return self.lane_rows * self.lane_columns
+
+    def cost(self, p: Problem) -> float:
+        # A multiply-add is 1, a number read from shared memory 2, one loaded, placed and stored 10.
+        tile, side = self.lane_rows * self.lane_columns, self.lane_rows + self.lane_columns
+        of_pixel = self.local * (tile + 2 * side) + 10 * (self.rows + self.columns)
+        return float(self.blocks(p) * self.slices(p) * self.depth * of_pixel)
+
+    def spec(self, p: Problem) -> tuple[Word, ...]:
+        return (*dataclasses.astuple(self), *p.kernel)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rows:
+    """Output channels and units (an input channel, a row of the kernel, neighbouring taps) of an invocation, pixels it
+    takes at a time, and invocations. ``across`` groups, each lane loads what it needs of dy; within one, all load the
+    same."""
+
+    rows: int
+    units: int
+    pixels: int
+    across: bool = False
+    local: int = 8
+
+    @property
+    def stem(self) -> str:
+        return "backward_weight_rows"
+
+    def __str__(self) -> str:
+        across = " across groups" if self.across else ""
+        return f"rows {self.rows} by {self.units} units{across}, {self.pixels} pixels"
+
+    @property
+    def shared_bytes(self) -> int:
+        return 0
+
+    def fits(self, device: Device) -> bool:
+        return self.local <= most_invocations(device)
+
+    def takes(self, p: Problem) -> bool:
+        taps = _taps(p, _MOST_TAPS)
+        inputs = self.units * _span(p, self.pixels, taps)
+        spread = self.units > 1 and (inputs > 2 * _MOST_SPAN or self.sums(p) > _MOST_SUMS)
+        units = self._units_of_group(p)
+        within = not self.across or (p.groups > 1 and units % self.units == 0)
+        small = self.rows < max(2, 2 * p.rows) and self.units < max(2, 2 * units)
+        small = small and (self.pixels != 7 or p.out[2] % 7 == 0)
+        return within and small and not spread and _span(p, self.pixels, taps) <= _MOST_SPAN
+
+    def _units_of_group(self, p: Problem) -> int:
+        return p.channels * p.kernel[0] * p.kernel[1] * ceil_div(p.kernel[2], _taps(p, _MOST_TAPS))
+
+    def blocks(self, p: Problem) -> int:
+        groups = 1 if self.across else p.groups
+        units = self._units_of_group(p) * (p.groups if self.across else 1)
+        return groups * ceil_div(p.rows, self.rows) * ceil_div(units, self.local * self.units)
+
+    def slices(self, p: Problem) -> int:
+        line, rest = divmod(p.out[2], self.pixels)
+        return p.n * p.out[0] * p.out[1] * max(line, rest)
+
+    def iterations(self, p: Problem, parts: Parts) -> int:
+        line, rest = divmod(parts.tile[3], self.pixels)
+        return ceil_div(parts.lines * line, parts.cuts) + ceil_div(parts.lines * rest, parts.cuts)
+
+    def sums(self, p: Problem) -> int:
+        return self.rows * self.units * _taps(p, _MOST_TAPS)
+
+    def cost(self, p: Problem) -> float:
+        taps, sums = _taps(p, _MOST_TAPS), self.sums(p)
+        line, rest = divmod(p.out[2], self.pixels)
+        of_pixel = sums + _DY_LOAD * self.rows
+        step = _STEP + sums / 2
+        of_line = line * (self.pixels * of_pixel + _LOAD * self.units * _met(p, self.pixels, taps) + step)
+        of_line *= 1 + self.rows * self.pixels / _MANY_DY
+        of_line += rest * (of_pixel + _LOAD * self.units * taps + step)
+        return float(self.blocks(p) * p.n * p.out[0] * p.out[1] * of_line)
+
+    def spec(self, p: Problem) -> tuple[Word, ...]:
+        taps = _taps(p, _MOST_TAPS)
+        return (self.rows, self.units, self.pixels, self.across, taps, p.stride[2], p.dilation[2])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Narrow:
+    """Output channels of a workgroup, pixels that a lane takes at a time, and lanes."""
+
+    rows: int
+    pixels: int
+    local: int
+
+    @property
+    def stem(self) -> str:
+        return "backward_weight_narrow"
+
+    def __str__(self) -> str:
+        return f"narrow {self.rows}, {self.pixels} pixels, {self.local} lanes"
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * self.local
+
+    def fits(self, device: Device) -> bool:
+        return self.local <= most_invocations(device)
+
+    def takes(self, p: Problem) -> bool:
+        return _span(p, self.pixels, self._taps(p)[1]) <= _MOST_SPAN
+
+    def _taps(self, p: Problem) -> tuple[int, int]:
+        """Taps of an invocation along h and w: up to 5 x 5, and one row of them where there are several rows of dw."""
+        across = _taps(p, _MOST_TAPS)
+        most = max(1, (72 if self.rows > 1 else 32) // (across * self.rows))
+        return min(p.kernel[1], most), across
+
+    def blocks(self, p: Problem) -> int:
+        y, x = self._taps(p)
+        taps = p.kernel[0] * ceil_div(p.kernel[1], y) * ceil_div(p.kernel[2], x)
+        return ceil_div(p.rows, self.rows) * p.c_in * taps
+
+    def slices(self, p: Problem) -> int:
+        return ceil_div(p.n * p.out[0] * p.out[1] * ceil_div(p.out[2], self.pixels), self.local)
+
+    def iterations(self, p: Problem, parts: Parts) -> int:
+        units = parts.lines * ceil_div(parts.tile[3], self.pixels)
+        y, x = self._taps(p)
+        return ceil_div(ceil_div(units, parts.cuts), self.local) + self.rows * y * x * (self.local.bit_length() + 1)
+
+    def sums(self, p: Problem) -> int:
+        y, x = self._taps(p)
+        return self.rows * y * x
+
+    def cost(self, p: Problem) -> float:
+        # A multiply-add is 1, a load 6: it comes from a cache.
+        y, x = self._taps(p)
+        loads = self.rows * self.pixels + y * _met(p, self.pixels, x)
+        units = p.n * p.out[0] * p.out[1] * ceil_div(p.out[2], self.pixels)
+        return float(self.blocks(p) * units * (self.pixels * self.rows * y * x + 6 * loads))
+
+    def spec(self, p: Problem) -> tuple[Word, ...]:
+        return (self.rows, self.pixels, *self._taps(p), p.stride[2], p.dilation[2], self.local)
+
+
+def _span(p: Problem, pixels: int, taps: int) -> int:
+    """Columns of x that so many neighbouring pixels of dy and taps meet, from the first to the last."""
+    return (pixels - 1) * p.stride[2] + (taps - 1) * p.dilation[2] + 1
+
+
+def _met(p: Problem, pixels: int, taps: int) -> int:
+    """How many of those columns are met at all."""
+    return len({q * p.stride[2] + t * p.dilation[2] for q in range(pixels) for t in range(taps)})
+
+
+def _taps(p: Problem, most: int) -> int:
+    """Taps of a row of the kernel that an invocation takes: even shares of at most ``most`` that are not far apart."""
+    taps = ceil_div(p.kernel[2], ceil_div(p.kernel[2], most))
+    return taps if _span(p, 1, taps) <= _MOST_SPAN // 2 else 1

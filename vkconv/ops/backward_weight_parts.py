@@ -1,0 +1,238 @@
+"""How many parts the sum of a call is cut into: the kernel that makes them, the budget of scratch, and the cut of each
+route."""
+
+import functools
+from collections.abc import Callable, Mapping
+
+from vkconv.core import ceil_div
+from vkconv.device import Device
+from vkconv.ops.backward_weight_kernels import Gemm, Kernel, Narrow, Parts, Rows, whole
+from vkconv.ops.backward_weight_problem import Problem
+from vkconv.ops.backward_weight_splits import (
+    Sum,
+    Tiles,
+    bands,
+    batch_only,
+    compute_units,
+    into,
+    occupancy,
+    occupancy_estimate,
+)
+from vkconv.route import Call
+
+# Sums of an invocation of the register kernel. lavapipe, ms: 16x57x57 to 64 channels 3x3 8x6 5.3, 16x3 5.6, 8x3 7.0,
+# 4x6 7.1, 16x2 8.5, 16x1 15.0; 2x64x28x28 to 128 1x1 of stride 2 16x8 0.6, 8x8 0.9, 16x4 1.1, 8x4 1.7.
+_ROWS_BY_UNITS = (
+    *((16, 8), (16, 4), (16, 3), (16, 1), (8, 8), (8, 6), (8, 3), (8, 1)),
+    *((4, 8), (4, 3), (4, 1), (1, 8), (1, 3), (1, 1)),
+)
+# At most so many output channels of a group for which GPUs take the kernel of narrow groups.
+_NARROW = 8
+# By number: the parameter ``tile``.
+KERNELS: tuple[Kernel, ...] = (
+    Gemm(128, 128, 8, 8, 8),
+    Gemm(128, 64, 8, 8, 8),
+    Gemm(64, 128, 8, 8, 8),
+    Gemm(64, 144, 8, 8, 12),
+    Gemm(128, 144, 8, 8, 12),
+    Gemm(64, 96, 8, 8, 8),
+    Gemm(64, 64, 8, 8, 8),
+    Gemm(64, 64, 16, 8, 8),
+    Gemm(64, 48, 8, 8, 4),
+    Gemm(64, 32, 8, 8, 4),
+    Gemm(64, 64, 16, 4, 4),
+    Gemm(32, 144, 8, 4, 12),
+    Gemm(32, 64, 8, 4, 8),
+    Gemm(32, 32, 16, 4, 4),
+    Gemm(16, 32, 16, 4, 4),
+    Gemm(64, 144, 16, 8, 12),
+    Gemm(128, 128, 16, 8, 8),
+    Gemm(128, 64, 16, 8, 8),
+    Gemm(64, 48, 16, 8, 4),
+    *(Narrow(rows, pixels, local) for rows in (1, 2, 4, 8) for pixels in (4, 1) for local in (128, 32)),
+    *(Rows(rows, units, px) for rows, units in _ROWS_BY_UNITS for px in (8, 7, 4, 1)),
+    *(Rows(rows, units, px, across=True) for rows in (8, 4, 1) for units in (1, 3, 5) for px in (8, 4, 1)),
+)
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+# Bytes of partial results that a call may take, by kind of device.
+_SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
+_SCRATCH_BYTES_ELSE = 256 << 20
+# ``auto``. CPUs: workgroups of a compute unit, and the cost from which a second launch, 0.1 ms, is worth it. GPUs, in
+# multiply-adds of a lane: what it costs to store and read back an element of a part, and each unit's share of a second
+# launch (4 us) and of waiting for the loads of a slice (500 cycles); registers of a unit, and those that a lane takes
+# beside its sums. No part is shorter than so many slices.
+_CPU_WORKGROUPS, _CPU_WORTH = 2, 3e5
+_PART_ELEMENT, _SECOND_LAUNCH, _SLICE = 64, 1e6, 64000
+_REGISTERS, _MORE_REGISTERS, _MOST_LANES, _MOST_RESIDENT = 65536, 60, 1024, 16
+_LEAST_SLICES = 8
+
+
+def scratch_budget(device: Device) -> int:
+    """Bytes that the partial results of a call may take."""
+    return _SCRATCH_BYTES.get(device.kind, _SCRATCH_BYTES_ELSE)
+
+
+def _low_parallelism(device: Device) -> bool:
+    return device.kind in ("cpu", "integrated")
+
+
+def tiles(p: Problem, device: Device, parts: int) -> list[int]:
+    """Numbers of the kernels that may take the problem, the rule's pick for a sum in so many parts first (0: in as many
+    as the rule cuts it into)."""
+    fitting = [i for i, kernel in enumerate(KERNELS) if kernel.fits(device) and kernel.takes(p)]
+    # Neighbouring lanes of a GPU want neighbouring pixels; a CPU driver emulates shared memory slowly, and compiles
+    # large tiles for seconds.
+    cpu = device.kind == "cpu"
+    fitting = [i for i in fitting if (_small(KERNELS[i]) if cpu else not isinstance(KERNELS[i], Rows))]
+    best = _pick(p, device, parts)[0]
+    return [best, *(i for i in fitting if i != best)]
+
+
+def _small(kernel: Kernel) -> bool:
+    return isinstance(kernel, Rows) or (kernel.local < 128 and not (isinstance(kernel, Gemm) and kernel.rows > 32))
+
+
+@functools.lru_cache(maxsize=256)
+def _pick(p: Problem, device: Device, parts: int) -> tuple[int, int]:
+    """The kernel that is estimated to take the least time for so many parts, or with 0, how many parts do as well."""
+    cpu, narrow = device.kind == "cpu", p.rows <= _NARROW
+    kinds = (Rows,) if cpu else (Gemm, Narrow) if narrow else (Gemm,)
+    rule = [i for i, k in enumerate(KERNELS) if isinstance(k, kinds) and k.fits(device) and k.takes(p)]
+    if cpu:  # workgroups run one after the other: only so many that each core has some
+        best = min(rule, key=lambda i: KERNELS[i].cost(p))
+        kernel = KERNELS[best]
+        busy = ceil_div(compute_units(device) * _CPU_WORKGROUPS, kernel.blocks(p))
+        worth = kernel.cost(p) >= _CPU_WORTH
+        return best, parts or (max(1, min(busy, kernel.slices(p) // _LEAST_SLICES)) if worth else 1)
+    least = (float("inf"), 0, 1)
+    for i in rule:
+        kernel = KERNELS[i]
+        busy, grid = _resident(kernel, p, device), kernel.blocks(p)
+        most = min(SPLITS[-1], kernel.slices(p) // _LEAST_SLICES, most_in_scratch(p, device))
+        counts = (
+            (parts,) if parts else [c for c in {*SPLITS, busy // grid, 2 * busy // grid} if c == 1 or 1 < c <= most]
+        )
+        least = min(least, *((_time(kernel, p, device, count), i, count) for count in counts))
+    return least[1:]
+
+
+def _resident(kernel: Kernel, p: Problem, device: Device) -> int:
+    """An estimate of the workgroups that a GPU holds at a time, by registers: units have several times the shared
+    memory that a workgroup may take."""
+    lanes = min(_REGISTERS // (kernel.sums(p) + _MORE_REGISTERS), _MOST_LANES)
+    return compute_units(device) * max(1, min(lanes // kernel.local, _MOST_RESIDENT))
+
+
+def _time(kernel: Kernel, p: Problem, device: Device, parts: int) -> float:
+    """An estimate of the time on a GPU, in multiply-adds of a lane of all units."""
+    busy, workgroups, units = _resident(kernel, p, device), kernel.blocks(p) * parts, compute_units(device)
+    waves = ceil_div(workgroups, busy)
+    full = workgroups / (waves * busy)
+    # Half as many workgroups as there is room for take less than twice the time.
+    compute = kernel.cost(p) / (full * (2 - full))
+    wait = waves * ceil_div(kernel.slices(p), parts) * _SLICE * units
+    return max(compute, wait) + (parts * p.size * _PART_ELEMENT + units * _SECOND_LAUNCH if parts > 1 else 0)
+
+
+def _reduction(p: Problem) -> Tiles:
+    return p.reduction if p.deep else (p.n, *p.out[1:])
+
+
+def _boxes(p: Problem, tile: Tiles) -> Parts:
+    """Boxes of a tile of as many dimensions as `_reduction` has, or of the outermost alone."""
+    n, *rest = tile
+    d, h, w = (*p.out[: 3 - len(rest)], *rest)
+    return Parts((max(n, 1), max(d, 1), max(h, 1), max(w, 1)))
+
+
+def bands_of(p: Problem, device: Device) -> tuple[Tiles | None, str]:
+    """The tile of policy bands, and why."""
+    s = Sum(p.c_out * p.channels, p.size, _reduction(p))
+    return bands(s, _low_parallelism(device), ragged=True) if p.pixels else (None, "nothing to sum")
+
+
+def most_in_scratch(p: Problem, device: Device) -> int:
+    """Partial results that the budget of scratch holds."""
+    return max(1, scratch_budget(device) // (4 * p.size))
+
+
+@functools.lru_cache(maxsize=256)
+def _cuts(p: Problem, device: Device, policy: str, split: int) -> tuple[int, str]:
+    """How many equal parts two_stage and one_stage cut the sum into, and why."""
+    if split:
+        return split, "as asked for"
+    best, parts = _pick(p, device, 0)
+    kernel = KERNELS[best]
+    grid, slices = kernel.blocks(p), kernel.slices(p)
+    if policy == "occupancy":
+        capacity = occupancy_estimate(device, kernel.local, kernel.shared_bytes)
+        parts, why = occupancy(grid, slices, capacity)
+    else:
+        why = f"{grid} workgroups of {slices} slices, {compute_units(device)} compute units to keep busy"
+    if device.max_loop_iterations is not None:
+        least = ceil_div(kernel.iterations(p, whole(p)), device.max_loop_iterations - 64)
+        if least > parts:
+            parts, why = least, "the driver ends longer loops"
+    most = most_in_scratch(p, device)
+    return (parts, why) if parts <= most else (most, f"{why}; {most} fit the scratch")
+
+
+def all_of_it(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    """Not cut."""
+    return whole(Problem.of(call)), "the whole sum"
+
+
+def equal(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    """Equal parts of all images and pixels in a row, wherever an image ends."""
+    p = Problem.of(call)
+    parts, why = _cuts(p, device, call["policy"], call["split"])
+    return whole(p, splits), why if splits == parts else "as asked for"
+
+
+def by_images(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    """Parts of some of the images each."""
+    p = Problem.of(call)
+    tile = (max(1, ceil_div(p.n, splits)),)
+    return _boxes(p, (*tile, *_reduction(p)[1:])), "as asked for" if call["split"] else _batch_only(p)[1]
+
+
+def _batch_only(p: Problem) -> tuple[Tiles | None, str]:
+    """The first rule, and where it would not cut at all, one image to a part."""
+    tile, why = batch_only(p.c_out, p.channels, p.extent[0 if p.deep else 1 :], p.n)
+    return tile or (ceil_div(p.n, 512),), why
+
+
+def by_bands(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
+    """Boxes of several dimensions."""
+    p = Problem.of(call)
+    tile, why = bands_of(p, device)
+    parts = _boxes(p, tile) if tile else whole(p)
+    if call["split"] or splits != parts.count(p):
+        return _boxes(p, into(_reduction(p), splits)), "as asked for"
+    return parts, why
+
+
+Cut = Callable[[Call, Device, int], tuple[Parts, str]]
+
+
+def default_splits(cut: Cut, call: Call, device: Device) -> int:
+    """The parameter ``splits`` of a route that cuts so, where it is not set."""
+    p = Problem.of(call)
+    if cut is all_of_it:
+        return 1
+    if call["split"]:
+        return int(call["split"])
+    if cut is equal:
+        return _cuts(p, device, call["policy"], 0)[0]
+    if cut is by_images:
+        tile = _batch_only(p)[0]
+        return ceil_div(p.n, tile[0]) if tile and p.n else 1
+    tile = bands_of(p, device)[0]
+    return _boxes(p, tile).count(p) if tile else 1
+
+
+def default_tiles(cut: Cut, call: Call, device: Device) -> list[int]:
+    """The parameter ``tile`` of a route that cuts so, its default first."""
+    p, splits = Problem.of(call), default_splits(cut, call, device)
+    by_rule = cut is equal and not call["split"]
+    return tiles(p, device, 0 if by_rule else cut(call, device, splits)[0].count(p))

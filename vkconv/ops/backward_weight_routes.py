@@ -1,0 +1,279 @@
+"""The routes of a convolution's gradient by its weights: how each cuts the sum, and how the parts meet."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+
+from vkconv.core import bytes_str, ceil_div, shape_str
+from vkconv.device import Device
+from vkconv.ops.backward_weight_kernels import ATOMIC_CAS, ATOMIC_FLOAT, Output, launch, whole
+from vkconv.ops.backward_weight_parts import (
+    KERNELS,
+    SPLITS,
+    Cut,
+    all_of_it,
+    bands_of,
+    by_bands,
+    by_images,
+    default_splits,
+    default_tiles,
+    equal,
+    most_in_scratch,
+    scratch_budget,
+)
+from vkconv.ops.backward_weight_problem import Problem
+from vkconv.ops.base import linear_groups
+from vkconv.ops.matmul_routes import Epilogue, Layout
+from vkconv.ops.needs import F32, loop_iterations
+from vkconv.ops.products import SHADERS as PRODUCTS
+from vkconv.ops.products import params as product_params
+from vkconv.ops.products import product
+from vkconv.route import Call, Need, Params, Route
+from vkconv.shader import Access, Bind, Dispatch, Program, Shader, read, write
+
+COMBINE = Shader("backward_weight_combine")
+_VARIANTS = tuple(Shader(f"backward_weight_{stem}") for stem in ("gemm", "rows", "narrow"))
+_ATOMIC = tuple(dataclasses.replace(s, defines=d) for s in _VARIANTS for d in (ATOMIC_CAS, ATOMIC_FLOAT))
+
+
+def _binds(call: Call, target: str, access: Access = "w") -> tuple[Bind, ...]:
+    # A call without add binds x there: it is never read.
+    return (*read("x", "dy", "add" if call.has("add") else "x"), Bind(target, access))
+
+
+def _combine(call: Call, parts: int, device: Device) -> Dispatch:
+    """Parts to dw; with none, what atomics then add to."""
+    p, has_add = Problem.of(call), call.has("add")
+    lanes = 1 if device.kind == "cpu" or parts < 16 else 8
+    elements = 64 if device.kind != "cpu" else 8
+    elements //= min(lanes, 4)
+    return Dispatch(
+        COMBINE,
+        (*read("parts" if parts else "x", "add" if has_add else "x"), *write("dw")),
+        linear_groups(ceil_div(p.size, elements), 1, device),
+        (lanes * elements, 1, 1),
+        (p.size, parts, float(call["scale"]), float(call["beta"])),
+        (has_add, lanes, elements),
+        4 * lanes * elements if lanes > 1 else 0,
+        parts,
+    )
+
+
+def _in_parts(call: Call, device: Device, params: Params, cut: Cut) -> Program:
+    p, kernel = Problem.of(call), KERNELS[params["tile"]]
+    parts = cut(call, device, params.get("splits", 1))[0]
+    count = parts.count(p)
+    if count <= 1:
+        output = Output(float(call["scale"]), float(call["beta"]), call.has("add"))
+        return Program((launch(kernel, p, whole(p), output, _binds(call, "dw"), device),))
+    made = launch(kernel, p, parts, Output(to_parts=True), _binds(call, "parts"), device)
+    return Program((made, _combine(call, count, device)), scratch={"parts": 4 * p.size * count})
+
+
+def _atomic(call: Call, device: Device, params: Params) -> Program:
+    p, kernel = Problem.of(call), KERNELS[params["tile"]]
+    output = Output(float(call["scale"]), defines=ATOMIC_FLOAT if params["native"] else ATOMIC_CAS)
+    parts = whole(p, params["splits"])
+    added = launch(kernel, p, parts, output, _binds(call, "dw", "rw"), device)
+    return Program((_combine(call, 0, device), added))
+
+
+def _params(call: Call, device: Device, cut: Cut, *, scratch: bool = True) -> Mapping[str, tuple[int, ...]]:
+    p = Problem.of(call)
+    legal: dict[str, tuple[int, ...]] = {"tile": tuple(default_tiles(cut, call, device))}
+    if cut is all_of_it:
+        return legal
+    default = default_splits(cut, call, device)
+    most = most_in_scratch(p, device) if scratch else SPLITS[-1]
+    most = min(most, max(p.n, 1)) if cut is by_images else most
+    most = min(most, max(p.pixels, 1))
+    return legal | {"splits": (default, *(s for s in SPLITS if s != default and s <= most))}
+
+
+def _native(device: Device) -> tuple[int, ...]:
+    """Whether float atomics are the device's own (1) or made of compare-and-swap (0)."""
+    feature = "VkPhysicalDeviceShaderAtomicFloatFeaturesEXT", "shaderBufferFloat32AtomicAdd"
+    return (1, 0) if device.has("VK_EXT_shader_atomic_float") and device.feature(*feature) else (0,)
+
+
+def _split_note(call: Call, device: Device, params: Params, cut: Cut) -> str:
+    p = Problem.of(call)
+    parts, why = cut(call, device, params["splits"])
+    count = parts.count(p)
+    boxes = f"boxes of {shape_str(parts.tile)} (n, d, h, w)" if parts.boxes(p) > 1 else "equal parts"
+    scratch = bytes_str(4 * p.size * count) if count > 1 else "no"
+    return f"{count} {boxes}: {why}; {scratch} scratch; {KERNELS[params['tile']]}"
+
+
+def _scratch_bytes(cut: Cut, call: Call, device: Device) -> int:
+    p = Problem.of(call)
+    count = cut(call, device, default_splits(cut, call, device))[0].count(p)
+    return 4 * p.size * count if count > 1 else 0
+
+
+def _within_scratch(cut: Cut) -> Need:
+    return Need(
+        "partial results within the device's budget of scratch",
+        lambda call, device: _scratch_bytes(cut, call, device) <= scratch_budget(device),
+        lambda call, device: (
+            f"{bytes_str(_scratch_bytes(cut, call, device))}, {bytes_str(scratch_budget(device))} is the most"
+        ),
+    )
+
+
+def _iterations(cut: Cut) -> Callable[[Call, Device], int]:
+    def count(call: Call, device: Device) -> int:
+        p = Problem.of(call)
+        parts = cut(call, device, default_splits(cut, call, device))[0]
+        return max(KERNELS[default_tiles(cut, call, device)[0]].iterations(p, parts), parts.count(p))
+
+    return count
+
+
+def _largest_index(call: Call) -> int:
+    p = Problem.of(call)
+    specs = (*call.operands.values(), *call.outputs.values())
+    return max(p.pixels + 512, *(spec.size for spec in specs if spec is not None))
+
+
+INT32 = Need(
+    "tensors and sums of fewer than 2^31 elements",
+    lambda call, device: _largest_index(call) < 1 << 31,
+    lambda call, device: str(_largest_index(call)),
+)
+PARTS_INT32 = Need(
+    "fewer than 2^31 partial results to add",
+    lambda call, device: default_splits(equal, call, device) * Problem.of(call).size < 1 << 31,
+    lambda call, device: f"{default_splits(equal, call, device)} parts of {Problem.of(call).size}",
+)
+POINTWISE = Need(
+    "a kernel of one tap, stride 1 and no padding",
+    lambda call, device: Problem.of(call).pointwise,
+    lambda call, device: (
+        f"{shape_str(call['w_shape'][2:])}, stride {shape_str(call['stride'])}, padding {shape_str(call['padding'])}"
+    ),
+)
+BANDS = Need(
+    "policy bands, and a sum that it cuts",
+    lambda call, device: (
+        call["policy"] == "bands"
+        and (call["split"] > 1 or (not call["split"] and bands_of(Problem.of(call), device)[0] is not None))
+    ),
+    lambda call, device: f"policy {call['policy']}, {bands_of(Problem.of(call), device)[1]}",
+)
+SEVERAL_PARTS = Need(
+    "another policy than bands, and more than one part",
+    lambda call, device: call["policy"] != "bands" and default_splits(equal, call, device) > 1,
+    lambda call, device: f"policy {call['policy']}, {default_splits(equal, call, device)} parts",
+)
+ASKED_FOR = Need("to be asked for by name", lambda call, device: False, lambda call, device: "not asked for")
+
+
+def _layout(call: Call) -> Layout:
+    """dy (C_out / groups, pixels) by x (pixels, C_in / groups) of each image and group."""
+    p = Problem.of(call)
+    plane = math.prod(p.out)
+    each = ((p.n, p.c_out * plane, p.c_in * plane), (p.groups, p.rows * plane, p.channels * plane))
+    batch = tuple(row for row in each if row[0] > 1)
+    return Layout(p.rows, p.channels, plane, (plane, 1), (1, plane), (p.channels, 1), batch)
+
+
+def _explicit(call: Call, device: Device, params: Params) -> Program:
+    p = Problem.of(call)
+    binds = (*read("dy", "x", "dy"), *write("parts"))
+    made = product(params["product"], _layout(call), Epilogue(), binds, device)
+    return Program((made, _combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
+
+
+def _explicit_bytes(call: Call) -> int:
+    p = Problem.of(call)
+    return 4 * p.size * p.n
+
+
+IMAGES_IN_SCRATCH = Need(
+    "a partial result of each image within the device's budget of scratch",
+    lambda call, device: 0 < _explicit_bytes(call) <= scratch_budget(device),
+    lambda call, device: f"{bytes_str(_explicit_bytes(call))}, {bytes_str(scratch_budget(device))} is the most",
+)
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "explicit_gemm",
+        _explicit,
+        (COMBINE, *PRODUCTS),
+        why="one tap: a plain matrix product of each image and group, dy by x transposed, then the sum over images",
+        must=(
+            F32,
+            INT32,
+            POINTWISE,
+            IMAGES_IN_SCRATCH,
+            loop_iterations(lambda c, d: max(_layout(c).k, _layout(c).batches)),
+        ),
+        prefer=(ASKED_FOR,),
+        source="composable_kernel#2947",
+        params=lambda call, device: product_params(_layout(call), device),
+        note=lambda call, device, params: f"{Problem.of(call).n} images; {bytes_str(_explicit_bytes(call))} scratch",
+    ),
+    Route(
+        "split_n",
+        functools.partial(_in_parts, cut=by_images),
+        (COMBINE, *_VARIANTS),
+        why="each part sums some of the images; a second pass adds the parts in a fixed order",
+        must=(F32, INT32, _within_scratch(by_images), loop_iterations(_iterations(by_images))),
+        prefer=(ASKED_FOR,),
+        source="iree#22275",
+        params=functools.partial(_params, cut=by_images),
+        note=functools.partial(_split_note, cut=by_images),
+    ),
+    Route(
+        "split_multi",
+        functools.partial(_in_parts, cut=by_bands),
+        (COMBINE, *_VARIANTS),
+        why="each part sums a box of images, rows and columns, sized by bands of the output; a second pass adds the "
+        "parts in a fixed order",
+        must=(F32, INT32, _within_scratch(by_bands), loop_iterations(_iterations(by_bands))),
+        prefer=(BANDS,),
+        source="iree#22491",
+        params=functools.partial(_params, cut=by_bands),
+        note=functools.partial(_split_note, cut=by_bands),
+    ),
+    Route(
+        "two_stage",
+        functools.partial(_in_parts, cut=equal),
+        (COMBINE, *_VARIANTS),
+        why="as many equal parts as keep the device busy, wherever an image ends; a second pass adds them in a fixed "
+        "order, scales and adds",
+        must=(F32, INT32, _within_scratch(equal), loop_iterations(_iterations(equal))),
+        prefer=(SEVERAL_PARTS,),
+        source="composable_kernel#2947",
+        params=functools.partial(_params, cut=equal),
+        note=functools.partial(_split_note, cut=equal),
+    ),
+    Route(
+        "one_stage",
+        _atomic,
+        (COMBINE, *_ATOMIC),
+        why="equal parts that are added to dw by atomic operations: no scratch, but the order of the adds changes from "
+        "run to run, and the last bits with it",
+        must=(F32, INT32, PARTS_INT32, loop_iterations(_iterations(equal))),
+        prefer=(ASKED_FOR,),
+        source="composable_kernel#2947",
+        params=lambda call, device: {**_params(call, device, equal, scratch=False), "native": _native(device)},
+        note=lambda call, device, params: (
+            f"{params['splits']} parts, "
+            f"{'float atomics' if params['native'] else 'compare-and-swap'}; not deterministic; no scratch; "
+            f"{KERNELS[params['tile']]}"
+        ),
+        deterministic=False,
+    ),
+    Route(
+        "direct",
+        functools.partial(_in_parts, cut=all_of_it),
+        _VARIANTS,
+        why="each workgroup sums everything of its outputs: no scratch and no second pass",
+        must=(F32, INT32, loop_iterations(_iterations(all_of_it))),
+        params=functools.partial(_params, cut=all_of_it),
+        note=lambda call, device, params: f"the whole sum; no scratch; {KERNELS[params['tile']]}",
+    ),
+)
