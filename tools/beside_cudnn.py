@@ -1,90 +1,133 @@
-"""Times conv2d calls on the device's chosen routes beside cuDNN on the same GPU, in one run: f32, TF32 off.
+"""Times convolutions and their gradients on the device beside cuDNN on the same GPU, in one run: f32, TF32 off.
 
-    python tools/beside_cudnn.py [--batch 1 --batch 32] [SUITE ...]
+    python tools/beside_cudnn.py [--batch 1 --batch 32] [--route chosen,all,NAME] [SUITE | CALL ...]
 
 Needs PyTorch with CUDA. vkconv's time is GPU time of a call whose result was checked against the float64 reference;
-cuDNN's is that of a captured CUDA graph of many calls, with its benchmark mode on.
+cuDNN's is that of a captured CUDA graph of many calls, with its benchmark mode on, in the faster of both layouts.
 """
 
 import argparse
 import dataclasses
 import math
 import statistics
+import sys
+from collections.abc import Callable, Iterator
 
 import torch
 
 from vkconv.backend.runtime import open_device
 from vkconv.bench.calibrate import floors
 from vkconv.bench.engine import BenchOptions, measure
-from vkconv.bench.suites import read_suite
+from vkconv.bench.suites import is_call, parse_entries, read_suite
+from vkconv.core import DType
+from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
-from vkconv.route import Call
+from vkconv.route import Call, judge
 from vkconv.table import Column, Table
 
-_GRAPH_CALLS, _REPLAYS = 50, 9
+_REPLAYS = 9
+_GRAPH_US = 20000.0  # of one replay, at most
+_MOST_CALLS = 50
 
 
 def with_batch(call: Call, n: int) -> Call:
     """The same call over another number of images."""
-    x = call.operands["x"]
-    assert x is not None
-    specs = {**call.operands, "x": dataclasses.replace(x, shape=(n, *x.shape[1:]))}
-    return OPS[call.op].call(specs, call.attrs)
+    specs = dict(call.operands)
+    for name in ("x", "dy"):
+        spec = specs.get(name)
+        if spec is not None:
+            specs[name] = dataclasses.replace(spec, shape=(n, *spec.shape[1:]))
+    attrs = dict(call.attrs)
+    if "x_shape" in attrs:
+        attrs["x_shape"] = (n, *attrs["x_shape"][1:])
+    return OPS[call.op].call(specs, attrs)
+
+
+def cudnn_run(call: Call, layout: torch.memory_format) -> Callable[[], object]:
+    """The same convolution or gradient in PyTorch, without bias and activation."""
+    shapes = {name: call.shape(name) for name, spec in call.operands.items() if spec is not None}
+    x_shape = shapes.get("x") or call.attrs["x_shape"]
+    w_shape = shapes.get("w") or call.attrs["w_shape"]
+    x, w = (torch.randn(*shape, device="cuda").to(memory_format=layout) for shape in (x_shape, w_shape))
+    top, left, bottom, right = call["padding"]
+    if (top, left) != (bottom, right):
+        x, top, left = torch.nn.functional.pad(x, (left, right, top, bottom)), 0, 0
+    window = call["stride"], (top, left), call["dilation"]
+    if call.op == "conv2d":
+        return lambda: torch.nn.functional.conv2d(x, w, None, *window, call["groups"])
+    dy = torch.randn(*shapes["dy"], device="cuda").to(memory_format=layout)
+    mask = [call.op == "conv2d_backward_data", call.op == "conv2d_backward_weight", False]
+    backward = torch.ops.aten.convolution_backward
+    return lambda: backward(dy, x, w, None, *window, False, [0, 0], call["groups"], mask)
 
 
 def cudnn_us(call: Call) -> float:
-    """Microseconds of the same convolution in PyTorch, without bias and activation."""
-    top, left, bottom, right = call["padding"]
-    x = torch.randn(*call.shape("x"), device="cuda")
-    w = torch.randn(*call.shape("w"), device="cuda")
-    if (top, left) != (bottom, right):
-        x, top, left = torch.nn.functional.pad(x, (left, right, top, bottom)), 0, 0
+    """Microseconds of the faster layout."""
+    return min(_timed_us(cudnn_run(call, layout)) for layout in (torch.contiguous_format, torch.channels_last))
 
-    def run() -> None:
-        torch.nn.functional.conv2d(x, w, None, call["stride"], (top, left), call["dilation"], call["groups"])
 
-    for _ in range(5):
-        run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(_GRAPH_CALLS):
-            run()
-    times_us = []
-    for _ in range(_REPLAYS):
+def _timed_us(run: Callable[[], object]) -> float:
+    def events_us(repeat: Callable[[], object]) -> float:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
-        graph.replay()
+        repeat()
         end.record()
         torch.cuda.synchronize()
-        times_us.append(start.elapsed_time(end) * 1e3 / _GRAPH_CALLS)
-    return statistics.median(times_us[1:])
+        return float(start.elapsed_time(end)) * 1e3
+
+    for _ in range(3):
+        run()
+    torch.cuda.synchronize()
+    calls = max(2, min(_MOST_CALLS, int(_GRAPH_US / events_us(run))))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            run()
+    return statistics.median([events_us(graph.replay) / calls for _ in range(_REPLAYS)][1:])
+
+
+def calls_of(texts: list[str], batches: list[int] | None) -> Iterator[Call]:
+    """The convolutions among suites and call strings; those of the default suites at batch 1 and 32."""
+    for text in texts or ["peers", "resnet50"]:
+        read = parse_entries if is_call(text) or (text.startswith("conv") and " " in text) else read_suite
+        for entry in read(text, DType.F32):
+            if entry.call is None or entry.op not in ("conv2d", "conv2d_backward_data", "conv2d_backward_weight"):
+                continue
+            for n in batches or ([] if texts else [1, 32]) or [None]:
+                yield entry.call if n is None else with_batch(entry.call, n)
+
+
+def routes_of(call: Call, names: str, device: Device) -> list[str | None]:
+    """What to measure: the chosen route (None) and those that are named and can take the call."""
+    wanted = names.split(",")
+    legal = [route.name for route in OPS[call.op].routes if judge(route, call, device).allowed]
+    named = [name for name in legal if "all" in wanted or name in wanted]
+    return [*([None] if "chosen" in wanted else []), *named]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suites", nargs="*", default=["peers", "resnet50"])
+    parser.add_argument("texts", nargs="*", metavar="SUITE | CALL")
     parser.add_argument("--batch", type=int, action="append")
+    parser.add_argument("--route", default="chosen")
     parser.add_argument("--min-time", type=float, default=0.02)
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    roofs = floors(open_device("auto"))
-    calls: dict[str, Call] = {}
-    for suite in args.suites:
-        for entry in read_suite(suite):
-            for n in (args.batch or (1, 32)) if entry.call and entry.op == "conv2d" else ():
-                call = with_batch(entry.call, n)
-                calls[format_call(call, OPS)] = call
+    live = open_device("auto")
+    calls = {format_call(call, OPS): call for call in calls_of(args.texts, args.batch)}
     rows, logs = [], []
     for text, call in calls.items():
-        row = measure(call, options=BenchOptions(min_time_s=args.min_time), floors=roofs)
         us = cudnn_us(call)
-        ratio = us / row.us_median if row.us_median else None
-        logs += [math.log(ratio)] if ratio else []
-        rows.append((text, row.route, row.us_median, row.gflops, row.gbps, row.percent_of_floor, us, ratio, row.check))
-        print(*rows[-1], flush=True)
+        torch.cuda.empty_cache()
+        for name in routes_of(call, args.route, live.device):
+            row = measure(call, name, options=BenchOptions(min_time_s=args.min_time), floors=floors(live))
+            ratio = us / row.us_median if row.us_median else None
+            logs += [math.log(ratio)] if ratio and name is None else []
+            route = f"{row.route}*" if name is None else row.route
+            rows.append((text, route, row.us_median, row.gflops, row.gbps, row.percent_of_floor, us, ratio, row.check))
+            print(*rows[-1], row.why, file=sys.stderr, flush=True)
     columns = [
         Column("call"),
         Column("route"),
@@ -96,9 +139,10 @@ def main() -> None:
         Column("cuDNN / vkconv", digits=3),
         Column("check"),
     ]
-    mean, worst = math.exp(sum(logs) / len(logs)), math.exp(min(logs))
-    title = f"{torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}: {len(rows)} calls"
-    print(Table(f"{title}, geometric mean {mean:.3f}, least {worst:.3f}", columns, rows).to_markdown())
+    title = f"{torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}: {len(calls)} calls"
+    if logs:
+        title += f", geometric mean {math.exp(sum(logs) / len(logs)):.3f}, least {math.exp(min(logs)):.3f}"
+    print(Table(title, columns, rows).to_markdown())
 
 
 if __name__ == "__main__":
