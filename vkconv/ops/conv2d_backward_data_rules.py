@@ -36,20 +36,20 @@ FEW_PASSED_THROUGH = Need(
     lambda call, device: dilation(call).passed_through <= MOST_PASSED_THROUGH,
     lambda call, device: str(dilation(call).passed_through),
 )
-# lavapipe, us, swap_1x1 and phase_blocks, stride 2, by multiply-adds: 205 M 9000 and 11200, 180 M 9400 and 11900, 164 M
+# lavapipe, us, swap_1x1 and phase_blocks, stride 2, by operations: 205 M 9000 and 11200, 180 M 9400 and 11900, 164 M
 # 8350 and 9100, 78 M 4210 and 4110, 77 M 4870 and 5360, 69 M 3920 and 4030; 51 M 2710 and 2660, 41 M 2700 and 2340, 26
 # M 1000 and 760, 23 M 2160 and 1700, 13 M 840 and 730.
 _LONG = 60_000_000
 
 
-def _multiply_adds(call: Call) -> int:
+def _operations(call: Call) -> int:
     return 2 * math.prod(call.shape("dy")) * math.prod(call.shape("w")[1:])
 
 
 LONG = Need(
     f"{_LONG // 1_000_000} million operations",
-    lambda call, device: _multiply_adds(call) >= _LONG,
-    lambda call, device: f"{_multiply_adds(call) / 1e6:.1f} million",
+    lambda call, device: _operations(call) >= _LONG,
+    lambda call, device: f"{_operations(call) / 1e6:.1f} million",
 )
 _BLOCKS = tuple(TRANSPOSED.need(need) for need in FITS_BLOCKS)
 _NARROW = TRANSPOSED.need(NARROW_GROUPS)
