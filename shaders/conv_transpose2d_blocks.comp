@@ -13,7 +13,7 @@
 // Outputs fall into blocks of SH x SW. Each invocation makes all outputs of PX neighbouring blocks of CO output
 // channels of a group: every input that it loads meets every tap, each tap at its place of a block, and rows of outputs
 // are written whole. Weight is packed [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp), and its address is the
-// same in every lane.
+// same in every lane; with SHARED_LOADS the weights of an input channel are loaded once for all lanes (held.glsl).
 layout(constant_id = 5) const int CO = 8;
 layout(constant_id = 6) const int PX = 2;
 layout(constant_id = 7) const int KH = 3;
@@ -24,6 +24,10 @@ layout(constant_id = 11) const int DH = 1;
 layout(constant_id = 12) const int DW = 1;
 layout(constant_id = 13) const int PT = 0;
 layout(constant_id = 14) const int PL = 0;
+#ifdef SHARED_LOADS
+#include "held.glsl"
+layout(constant_id = 15) const int SUBGROUP = 8;
+#endif
 const int RUN = PX * SW;  // outputs of a row of an invocation
 // A tap k reaches place (k d - p) mod s of the block that lies floor((k d - p) / s) behind the input.
 const int FIRST_H = -((PT + SH - 1) / SH);
@@ -43,11 +47,16 @@ void main() {
     int co_tiles = (out_group + CO - 1) / CO;
     int index = int(flat_group());
     if (index >= n * groups * co_tiles * parts) return;
+#ifdef SHARED_LOADS
+    int lane = int(gl_SubgroupInvocationID);
+    int unit = index % parts * local + int(gl_SubgroupID) * SUBGROUP + lane;
+#else
     int unit = index % parts * local + int(gl_LocalInvocationID.x);
+#endif
     index /= parts;
     int tile = index % (groups * co_tiles);
     int image = index / (groups * co_tiles);
-    if (unit >= block_rows * columns) return;
+    bool inside = unit < block_rows * columns;  // lanes beyond take part in what all lanes do
     int by = unit / columns;
     int bx = unit % columns * PX;
     // The last row and the first column of inputs that reach the blocks.
@@ -56,12 +65,19 @@ void main() {
 
     float acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
-    int tap = tile * in_group * KH * KW * (CO / 4);
+    const int TAPS4 = KH * KW * (CO / 4);
+    int tap = tile * in_group * TAPS4;
     int x_plane = (image * c_in + tile / co_tiles * in_group) * h;
     for (int ci = 0; ci < in_group; ci++) {
+#ifdef SHARED_LOADS
+        vec4 held[HELD(4 * TAPS4, SUBGROUP)];
+        [[unroll]] for (int i = 0; i < HELD(4 * TAPS4, SUBGROUP); i++) {
+            held[i] = weight4[tap + min(i * SUBGROUP + lane, TAPS4 - 1)];
+        }
+#endif
         [[unroll]] for (int r = 0; r < ROWS; r++) {
             int iy = iy0 - r;
-            bool row_inside = iy >= 0 && iy < h;
+            bool row_inside = inside && iy >= 0 && iy < h;
             int row = (x_plane + iy) * w + ix0;
             float v[SPAN];
             [[unroll]] for (int i = 0; i < SPAN; i++) {
@@ -74,11 +90,19 @@ void main() {
                     [[unroll]] for (int kx = 0; kx < KW; kx++) {
                         int ax = kx * DW - PL - FIRST_W * SW;
                         [[unroll]] for (int c4 = 0; c4 < CO / 4; c4++) {
-                            vec4 k = weight4[tap + (ky * KW + kx) * (CO / 4) + c4];
+                            int t = (ky * KW + kx) * (CO / 4) + c4;
+#ifndef SHARED_LOADS
+                            vec4 k4 = weight4[tap + t];
+#endif
                             [[unroll]] for (int c = 0; c < 4; c++) {
+#ifdef SHARED_LOADS
+                                float k = HELD_VALUE(held, 4 * t + c, SUBGROUP);
+#else
+                                float k = k4[c];
+#endif
                                 [[unroll]] for (int p = 0; p < PX; p++) {
                                     int at = ((c4 * 4 + c) * SH + ay % SH) * RUN + p * SW + ax % SW;
-                                    acc[at] += k[c] * v[p + BACK - ax / SW];
+                                    acc[at] += k * v[p + BACK - ax / SW];
                                 }
                             }
                         }
@@ -86,9 +110,10 @@ void main() {
                 }
             }
         }
-        tap += KH * KW * (CO / 4);
+        tap += TAPS4;
         x_plane += h;
     }
+    if (!inside) return;
     [[unroll]] for (int c = 0; c < CO; c++) {
         int co = tile % co_tiles * CO + c;
         if (co < out_group) {

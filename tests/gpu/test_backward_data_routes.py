@@ -7,9 +7,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from test_ops import draw as inputs_of
 
+import vkconv
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect, run_call
 from vkconv.core import GraphError, RouteError
+from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
@@ -175,6 +177,22 @@ def test_a_batch_of_nothing_runs_nothing(route, device):
     call = call_of({"swap_1x1": "dy=0x4x6x6,w=4x2x1x1,x_shape=6x6"}.get(route, "dy=0x4x6x6,w=4x2x3x3,x_shape=6x6,p=1"))
     ran = run_call(call, inputs_of(call, "normals"), device=device, route=route)
     assert ran.route == "empty" and ran.outputs[0][0].shape == (0, 2, 6, 6)
+
+
+def test_a_graph_with_it_takes_batches_in_turn(device):
+    """x_shape as (h, w) leaves the batch open; w is flipped or packed once."""
+    w = np.random.default_rng(1).integers(-3, 4, (5, 3, 3, 3)).astype(np.float32)
+    node = Node(
+        "g", "conv2d_backward_data", ("dy", "w"), ("dx",), {"x_shape": (12, 9), "stride": (2, 1), "padding": (1,)}
+    )
+    graph = Graph({"dy": TensorSpec(("n", 5, 6, 9))}, ("dx",), (node,), {"w": w})
+    for route in ("fill_scatter_conv", "phase_blocks", "phase_gemm"):
+        with vkconv.load(graph, device, routes={"conv2d_backward_data": route}) as session:
+            for n in (1, 3, 1):
+                call = call_of(f"dy={n}x5x6x9,w=5x3x3x3,x_shape=12x9,s=2x1,p=1")
+                dy = inputs_of(call, "integers", seed=n)["dy"]
+                want = expect(call, {"dy": dy, "w": w}).outputs[0]
+                np.testing.assert_array_equal(session.run({"dy": dy})["dx"], want)
 
 
 @pytest.mark.parametrize(

@@ -138,12 +138,12 @@ def test_illegal_calls_name_their_values(text, message):
 @pytest.mark.parametrize(
     ("text", "on_cpu", "on_gpu"),
     [
-        ("dy=1x64x28x28,w=64x64x3x3,x_shape=28x28,p=1", "flipped_winograd", "flipped_winograd"),
-        ("dy=1x64x14x14,w=64x64x3x3,x_shape=14x14,p=1", "phase_blocks", "flipped_winograd"),
-        ("dy=1x16x56x56,w=16x32x3x3,x_shape=56x56,p=1", "phase_blocks", "flipped_winograd"),
-        ("dy=1x64x2x2,w=64x64x1x1,x_shape=2x2", "phase_blocks", "flipped_conv"),
+        ("dy=1x64x56x56,w=64x64x3x3,x_shape=56x56,p=1", "flipped_winograd", "flipped_winograd"),
+        ("dy=1x64x14x14,w=64x64x3x3,x_shape=14x14,p=1", "flipped_conv", "flipped_winograd"),
+        ("dy=1x16x56x56,w=16x32x3x3,x_shape=56x56,p=1", "flipped_conv", "flipped_winograd"),
+        ("dy=1x64x2x2,w=64x64x1x1,x_shape=2x2", "flipped_conv", "flipped_conv"),
         ("dy=1x64x3x3,w=64x8x1x3,x_shape=3x83,d=1x40", "flipped_conv", "flipped_conv"),
-        ("dy=1x64x28x28,w=64x64x5x5,x_shape=28x28,p=2", "phase_blocks", "flipped_conv"),
+        ("dy=1x64x28x28,w=64x64x5x5,x_shape=28x28,p=2", "flipped_conv", "flipped_conv"),
         ("dy=1x64x28x28,w=64x64x1x1,x_shape=28x28", "flipped_conv", "flipped_conv"),
         ("dy=1x64x28x28,w=64x1x3x3,x_shape=28x28,p=1,g=64", "flipped_conv", "flipped_conv"),
         ("dy=4x224x235x363,w=224x32x1x1,x_shape=470x725,s=2", "swap_1x1", "swap_1x1"),

@@ -143,6 +143,7 @@ CONV2D_BACKWARD_DATA = Op(
         "conv2d_backward_data:dy=1x24x7x37,w=24x16x3x3,b=16,x_shape=7x37,p=4,d=4,act=tanh",
         "conv2d_backward_data:dy=1x16x9x20,w=16x16x3x3,x_shape=17x40,s=2,p=1,g=2",
         "conv2d_backward_data:dy=1x3x6x7,w=3x2x2x2,x_shape=3x4,p=2",
+        "conv2d_backward_data:dy=1x8x6x16,w=8x16x3x3,x_shape=4x12,p=2x3",
     ),
     doc="The gradient of conv2d by its input, of shape x_shape, with groups, dilation, bias and a fused activation.",
 )

@@ -20,15 +20,19 @@ from vkconv.ops.conv2d_gemm import (
 )
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.conv_transpose2d_phases import axes
-from vkconv.ops.needs import F32, ON_GPU
+from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE
 from vkconv.ops.packing import PACK_TILES, Packing, Sizes
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
 
 PHASES = Shader("conv_transpose2d_phases")
-# By how many outputs are written as one.
-BLOCKS: Mapping[int, Shader] = {
-    store: Shader("conv_transpose2d_blocks", defines=(("STORE", str(store)),)) for store in (4, 2, 1)
+# By how many outputs are written as one, and whether lanes share loads of weights.
+BLOCKS: Mapping[tuple[int, bool], Shader] = {
+    (store, shared): Shader(
+        "conv_transpose2d_blocks", defines=(("STORE", str(store)), *([("SHARED_LOADS", "")] if shared else []))
+    )
+    for store in (4, 2, 1)
+    for shared in (False, True)
 }
 
 
@@ -116,9 +120,11 @@ class BlockTiles:
     most_sums: int
 
 
-# lavapipe, 64->32 to 56x56 3x3 stride 2, best of 3 runs, channels x columns, us: 16x8 1580, 8x8 1640, 4x8 1930, 16x4
-# 2110, 8x4 2060, 4x4 2400, 16x2 3050.
-_TILES: Mapping[str, BlockTiles] = {"cpu": BlockTiles((8, 16, 32), Sizes((8, 4), (16,)), Sizes((8, 4, 2, 1)), 256, 256)}
+# lavapipe, channels x columns, least us, with shared loads and without: 64->32 to 56x56 3x3 stride 2 16x4 810 and 3530,
+# 16x8 1170 and 2590, 8x4 1270 and 3290, 8x8 1550 and 2560, 16x2 1400 and 5340; to 28x28 4x4 stride 2 16x4 450 and 1690,
+# 8x8 490 and 1340, 8x4 680 and 1870; 64 in 8 groups to 50x50 3x3 stride 2 8x2 460 and 880, 8x8 500 and 810, 8x4 590,
+# 680.
+_TILES: Mapping[str, BlockTiles] = {"cpu": BlockTiles((8, 16, 32), Sizes((16, 8, 4)), Sizes((4, 2, 1), (8,)), 256, 256)}
 _GPU_TILES = BlockTiles((64, 32, 128, 256), Sizes((8, 4)), Sizes((2, 1), (4,)), 64, 128)
 
 
@@ -126,11 +132,16 @@ def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t, phases = _TILES.get(device.kind, _GPU_TILES), math.prod(call["stride"])
     channels = tuple(co for co in t.channels.values(call.shape("w")[1]) if co * phases <= t.most_sums)
     sums = channels[0] * phases
+    local = local_sizes(device, *t.local)
+    # On CPU drivers a load goes lane by lane. Lanes share them in full subgroups.
+    shares = ON_CPU.test(call, device) and SHUFFLE.test(call, device)
+    shares = shares and all(size % device.subgroup_size == 0 for size in local)
     legal = [px for px in t.columns.values(_image_blocks(call)[1]) if sums * px <= t.most_sums]
     return {
         "channels": channels,
         "columns": tuple(sorted(legal, key=lambda px: sums * px > t.rule_sums)),
-        "local": local_sizes(device, *t.local),
+        "shared_loads": (1, 0) if shares else (0,),
+        "local": local,
     }
 
 
@@ -141,16 +152,17 @@ def _build_blocks(call: Call, device: Device, params: Params) -> Program:
     rows, columns = _image_blocks(call)
     units = rows * ceil_div(columns, px)
     workgroups = call.shape("x")[0] * groups * ceil_div(out_group, co) * ceil_div(units, local)
-    store = next(s for s in BLOCKS if px * w.stride % s == 0 and w.outputs % s == 0)
+    store = next(s for s in (4, 2, 1) if px * w.stride % s == 0 and w.outputs % s == 0)
+    shared = bool(params["shared_loads"])
     pack = packing(call, co)
     geometry = (h.kernel, w.kernel, *call["stride"], *call["dilation"], *call["padding"][:2])
     step = Dispatch(
-        BLOCKS[store],
+        BLOCKS[store, shared],
         binds(call, "packed"),
         linear_groups(workgroups * local, local, device),
         (local, 1, 1),
         push(call),
-        (*constants(call), co, px, *geometry),
+        (*constants(call), co, px, *geometry, *([device.subgroup_size] if shared else [])),
         loop_iterations=call.shape("x")[1] // groups,
     )
     return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size})
@@ -185,9 +197,10 @@ SHORT_REACH = Need(
     lambda call, device: f"{_reach(call)} inputs",
 )
 FITS_BLOCKS = SMALL_BLOCKS, FEW_TAPS, SHORT_REACH
-# transposed_phases makes at least 32 output channels of a group at a time. lavapipe, best of 3 runs, transposed_blocks
-# over transposed_tile in time: 64->32 to 56x56 4x4 stride 2 0.88, 2x2 stride 2 0.53, to 14x14 3x3 stride 2 0.50;
-# 32x28x28 3x3 stride 1 0.96; 16->8 to 112x112 4x4 stride 4 0.69; 64 groups to 56x56 4x4 stride 2 0.97.
+# transposed_phases makes at least 32 output channels of a group at a time. lavapipe, least us, transposed_blocks and
+# transposed_tile: 64->32 to 56x56 4x4 stride 2 1320 and 3350, 2x2 stride 2 520 and 1410, to 14x14 3x3 stride 2 110 and
+# 310; 32x28x28 3x3 stride 1 420 and 1590; 16->8 to 112x112 4x4 stride 4 210 and 650; 64 groups to 56x56 4x4 stride 2
+# 830, 1480.
 _NARROW = 8
 NARROW_GROUPS = Need(
     f"at most {_NARROW} output channels in a group, or a CPU",
