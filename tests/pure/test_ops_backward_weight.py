@@ -1,6 +1,8 @@
 """The backward-weight ops without a device: the reference against a second formulation, which route is chosen, how the
 sum is cut, and what explain tells of it."""
 
+import copy
+import dataclasses
 import itertools
 
 import numpy as np
@@ -170,3 +172,14 @@ def test_tiles_are_what_their_shaders_need():
     least = device("INTEGRATED_GPU", 128)
     assert {type(k) for k in KERNELS if k.fits(least)} == {Gemm, Narrow, Rows}
     assert len(set(KERNELS)) == len(KERNELS)
+
+
+def test_lanes_share_loads_where_subgroups_are_full():
+    call = parse_call("conv2d_backward_weight:x=2x64x28x28,dy=2x64x28x28,w_shape=64x64x3x3,p=1", OPS)
+    wide = dataclasses.replace(LAVAPIPE, facts=copy.deepcopy(LAVAPIPE.facts))
+    wide.facts["properties"]["VkPhysicalDeviceSubgroupProperties"]["subgroupSize"] = 16
+    for facts, shared in ((LAVAPIPE, True), (wide, False), (device("CPU"), False)):
+        chosen = choose(OPS[call.op].routes, call, facts)
+        step = chosen.route.build(call, facts, chosen.params).steps[0]
+        assert step.shader.stem == "backward_weight_rows"
+        assert (("SUBGROUPS", "") in step.shader.defines) == shared
