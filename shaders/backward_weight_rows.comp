@@ -6,9 +6,10 @@
 // Without shared memory or barriers. A unit is an input channel, a row of the kernel and TAPS_X neighbouring taps of it;
 // a lane has UNITS of them that follow each other, and holds ROWS output channels by their taps. It walks PX neighbouring
 // pixels of dy at a time, whose address is the same in every lane; the SPAN inputs of x that they meet in a unit are
-// loaded once for all taps and channels. Pixels of a row beyond the last whole PX come one by one. With ACROSS_GROUPS
-// the lanes go on over the groups, where those are too narrow to fill a workgroup, and each loads dy of its own: its
-// units are of one group.
+// loaded once for all taps and channels. Pixels of a row beyond the last whole PX come one by one. With SUBGROUPS the
+// lanes of a subgroup load dy for each other and shuffle it: a driver may load lane by lane also where addresses agree.
+// With ACROSS_GROUPS the lanes go on over the groups, where those are too narrow to fill a workgroup, and each loads dy
+// of its own: its units are of one group.
 layout(constant_id = 7) const int ROWS = 8;
 layout(constant_id = 8) const int UNITS = 1;
 layout(constant_id = 9) const int PX = 8;
@@ -16,8 +17,33 @@ layout(constant_id = 10) const bool ACROSS_GROUPS = false;
 layout(constant_id = 11) const int TAPS_X = 3;
 layout(constant_id = 12) const int SW = 1;
 layout(constant_id = 13) const int DW = 1;
+layout(constant_id = 14) const int SUBGROUP = 8;
 const int SPAN = (PX - 1) * SW + (TAPS_X - 1) * DW + 1;
 const int ACCS = ROWS * UNITS * TAPS_X;
+
+#ifdef SUBGROUPS
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+// dy of ROWS output channels x PIXELS neighbours lies in this order in the lanes; AT is where those of a lane are.
+#define HELD(PIXELS) ((ROWS * PIXELS + SUBGROUP - 1) / SUBGROUP)
+#define PLACE(PIXELS, AT)                                                                       \
+    int AT[HELD(PIXELS)];                                                                       \
+    [[unroll]] for (int i = 0; i < HELD(PIXELS); i++) {                                         \
+        int which = min(i * SUBGROUP + int(gl_SubgroupInvocationID), ROWS * PIXELS - 1);        \
+        AT[i] = (group * rows + min(row0 + which / PIXELS, rows - 1)) * plane + which % PIXELS; \
+    }
+#define HOLD(PIXELS, AT)      \
+    float held[HELD(PIXELS)]; \
+    [[unroll]] for (int i = 0; i < HELD(PIXELS); i++) held[i] = TO_F32(dy[dy_at + AT[i]]);
+#define DY(PIXELS, AT, m, q) subgroupShuffle(held[((m) * PIXELS + (q)) / SUBGROUP], ((m) * PIXELS + (q)) % SUBGROUP)
+#else
+// Output channels past the end repeat the last one and are not stored.
+#define PLACE(PIXELS, AT) \
+    int AT[ROWS];         \
+    [[unroll]] for (int m = 0; m < ROWS; m++) AT[m] = (group * rows + min(row0 + m, rows - 1)) * plane;
+#define HOLD(PIXELS, AT)
+#define DY(PIXELS, AT, m, q) TO_F32(dy[dy_at + AT[m] + (q)])
+#endif
 
 // A place in a box: image, depth and row of dy, and columns from the box's first.
 ivec4 place(int at, ivec4 size, int columns) {
@@ -87,10 +113,8 @@ void main() {
     int whole = size.w / PX;
     int rest = size.w - whole * PX;
     int plane = od * oh * ow;
-    // Output channels past the end repeat the last one and are not stored.
-    int row_at[ROWS];
-    [[unroll]] for (int m = 0; m < ROWS; m++) row_at[m] = (group * rows + min(row0 + m, rows - 1)) * plane;
-
+    PLACE(PX, dy_of)
+    PLACE(1, dy_of_one)
     float acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
 
@@ -112,9 +136,10 @@ void main() {
                 v[b * SPAN + i] = ok ? TO_F32(x[ok ? x_at + x_of[b] + i : 0]) : 0.0;
             }
         }
+        HOLD(PX, dy_of)
         [[unroll]] for (int m = 0; m < ROWS; m++) {
             [[unroll]] for (int q = 0; q < PX; q++) {
-                float u = TO_F32(dy[dy_at + row_at[m] + q]);
+                float u = DY(PX, dy_of, m, q);
                 [[unroll]] for (int b = 0; b < UNITS; b++) {
                     [[unroll]] for (int t = 0; t < TAPS_X; t++) {
                         acc[(m * UNITS + b) * TAPS_X + t] += u * v[b * SPAN + q * SW + t * DW];
@@ -143,8 +168,9 @@ void main() {
                 v[b * TAPS_X + t] = ok ? TO_F32(x[ok ? x_at + x_of[b] + t * DW : 0]) : 0.0;
             }
         }
+        HOLD(1, dy_of_one)
         [[unroll]] for (int m = 0; m < ROWS; m++) {
-            float u = TO_F32(dy[dy_at + row_at[m]]);
+            float u = DY(1, dy_of_one, m, 0);
             [[unroll]] for (int i = 0; i < UNITS * TAPS_X; i++) acc[m * UNITS * TAPS_X + i] += u * v[i];
         }
         advance(p, size, rest);

@@ -204,7 +204,7 @@ TILED = {
 QUICK = {
     Gemm: [i for i, k in enumerate(KERNELS) if isinstance(k, Gemm) and k.rows <= 32],
     Narrow: [i for i, k in enumerate(KERNELS) if isinstance(k, Narrow) and k.local == 32],
-    Rows: [i for i, k in enumerate(KERNELS) if isinstance(k, Rows)][1::6],
+    Rows: [i for i, k in enumerate(KERNELS) if isinstance(k, Rows)][1::9],
 }
 
 

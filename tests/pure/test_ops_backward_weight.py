@@ -1,6 +1,8 @@
 """The backward-weight ops without a device: the reference against a second formulation, which route is chosen, how the
 sum is cut, and what explain tells of it."""
 
+import copy
+import dataclasses
 import itertools
 
 import numpy as np
@@ -146,9 +148,9 @@ def test_sums_that_a_driver_would_end_early_are_cut():
 
 def test_wide_calls_take_a_gemm_on_gpus_and_registers_on_cpus():
     for text, gpu, cpu in (
-        ("x=32x64x56x56,dy=32x64x56x56,w_shape=64x64x3x3,p=1", "gemm 64x144", "rows 8 by 6"),
+        ("x=32x64x56x56,dy=32x64x56x56,w_shape=64x64x3x3,p=1", "gemm 64x144", "rows 16 by 3"),
         ("x=4x144x28x28,dy=4x144x28x28,w_shape=144x1x3x3,p=1,g=144", "narrow 1", "rows 1 by 3 units across groups"),
-        ("x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "gemm 128x64", "rows 16 by 8"),
+        ("x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "gemm 128x64", "rows 32 by 4"),
     ):
         call = parse_call(f"conv2d_backward_weight:{text}", OPS)
         assert gpu in explain_call(call, H200)[1]["note"] and cpu in explain_call(call, LAVAPIPE)[1]["note"]
@@ -170,3 +172,14 @@ def test_tiles_are_what_their_shaders_need():
     least = device("INTEGRATED_GPU", 128)
     assert {type(k) for k in KERNELS if k.fits(least)} == {Gemm, Narrow, Rows}
     assert len(set(KERNELS)) == len(KERNELS)
+
+
+def test_lanes_share_loads_where_subgroups_are_full():
+    call = parse_call("conv2d_backward_weight:x=2x64x28x28,dy=2x64x28x28,w_shape=64x64x3x3,p=1", OPS)
+    wide = dataclasses.replace(LAVAPIPE, facts=copy.deepcopy(LAVAPIPE.facts))
+    wide.facts["properties"]["VkPhysicalDeviceSubgroupProperties"]["subgroupSize"] = 16
+    for facts, shared in ((LAVAPIPE, True), (wide, False), (device("CPU"), False)):
+        chosen = choose(OPS[call.op].routes, call, facts)
+        step = chosen.route.build(call, facts, chosen.params).steps[0]
+        assert step.shader.stem == "backward_weight_rows"
+        assert (("SUBGROUPS", "") in step.shader.defines) == shared

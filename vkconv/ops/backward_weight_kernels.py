@@ -8,19 +8,20 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.base import linear_groups, most_invocations
+from vkconv.ops.needs import shuffles
 from vkconv.shader import Bind, Dispatch, Shader, Word
 
-ATOMIC_CAS, ATOMIC_FLOAT = (("ATOMIC_CAS", ""),), (("ATOMIC_FLOAT", ""),)
+ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS = (("ATOMIC_CAS", ""),), (("ATOMIC_FLOAT", ""),), (("SUBGROUPS", ""),)
 Defines = tuple[tuple[str, str], ...]
 
 # Loads of x lie in registers and the loop over them is unrolled: past this they would spill.
 _MOST_SPAN = 40
 _MOST_TAPS = 8
-_MOST_SUMS = 144
-# lavapipe, in multiply-adds of a SIMD vector: a load, alike in all lanes (where none may be masked) or not, and a step.
-_DY_LOAD, _LOAD, _STEP = 8.0, 5.0, 30.0
-# Long bodies of a loop run slower: 64x31x29 to 128 1x1 16x8, pixels 1 2.2 ms, 4 2.4, 8 2.9.
-_MANY_DY = 128
+_MOST_SUMS = 192
+# lavapipe, ns of one core for a subgroup of 8 (as conv2d_subgroup.py has measured them): a load, handing a loaded value
+# to all lanes, a multiply-add, and a step of a loop.
+_LOAD, _SHARE, _FMA, _STEP = 10.0, 0.5, 0.3, 10.0
+_MOST_UNROLLED = 1152
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,8 +88,11 @@ class Kernel(Protocol):
     def cost(self, p: Problem) -> float:
         """An estimate of the time of the whole sum, in multiply-adds of an invocation or a SIMD vector."""
 
-    def spec(self, p: Problem) -> tuple[Word, ...]:
+    def spec(self, p: Problem, device: Device) -> tuple[Word, ...]:
         """The specialization constants that its shader has of its own."""
+
+    def defines(self, device: Device) -> Defines:
+        """The variant of its shader that suits the device."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,12 +114,12 @@ def launch(
     push = (p.n, p.c_in, *p.extent, p.c_out, *p.out, p.groups, *p.kernel, *p.stride, *p.dilation, *p.before)
     groups = parts.count(p) * kernel.blocks(p)
     return Dispatch(
-        Shader(kernel.stem, defines=output.defines),
+        Shader(kernel.stem, defines=(*output.defines, *kernel.defines(device))),
         binds,
         linear_groups(groups * kernel.local, kernel.local, device),
         (kernel.local, 1, 1),
         (*push, *parts.tile, parts.cuts, output.scale, output.beta),
-        (output.to_parts, output.has_add, p.deep, p.padded, *kernel.spec(p)),
+        (output.to_parts, output.has_add, p.deep, p.padded, *kernel.spec(p, device)),
         kernel.shared_bytes,
         kernel.iterations(p, parts),
     )
@@ -171,8 +175,11 @@ class Gemm:
         of_pixel = self.local * (tile + 2 * side) + 10 * (self.rows + self.columns)
         return float(self.blocks(p) * self.slices(p) * self.depth * of_pixel)
 
-    def spec(self, p: Problem) -> tuple[Word, ...]:
+    def spec(self, p: Problem, device: Device) -> tuple[Word, ...]:
         return (*dataclasses.astuple(self), *p.kernel)
+
+    def defines(self, device: Device) -> Defines:
+        return ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -205,7 +212,10 @@ class Rows:
     def takes(self, p: Problem) -> bool:
         taps = _taps(p, _MOST_TAPS)
         inputs = self.units * _span(p, self.pixels, taps)
-        spread = self.units > 1 and (inputs > 2 * _MOST_SPAN or self.sums(p) > _MOST_SUMS)
+        unrolled = self.sums(p) * self.pixels
+        spread = self.rows * self.units > 1 and (
+            inputs > 2 * _MOST_SPAN or self.sums(p) > _MOST_SUMS or unrolled > _MOST_UNROLLED
+        )
         units = self._units_of_group(p)
         within = not self.across or (p.groups > 1 and units % self.units == 0)
         small = self.rows < max(2, 2 * p.rows) and self.units < max(2, 2 * units)
@@ -234,16 +244,23 @@ class Rows:
     def cost(self, p: Problem) -> float:
         taps, sums = _taps(p, _MOST_TAPS), self.sums(p)
         line, rest = divmod(p.out[2], self.pixels)
-        of_pixel = sums + _DY_LOAD * self.rows
-        step = _STEP + sums / 2
-        of_line = line * (self.pixels * of_pixel + _LOAD * self.units * _met(p, self.pixels, taps) + step)
-        of_line *= 1 + self.rows * self.pixels / _MANY_DY
-        of_line += rest * (of_pixel + _LOAD * self.units * taps + step)
+
+        def step(pixels: int, met: int) -> float:
+            values = self.rows * pixels
+            dy = _LOAD * values if self.across else _LOAD * ceil_div(values, self.local) + _SHARE * values
+            return dy + _LOAD * self.units * met + _FMA * sums * (pixels + 1) + _STEP
+
+        of_line = line * step(self.pixels, _met(p, self.pixels, taps)) + rest * step(1, taps)
         return float(self.blocks(p) * p.n * p.out[0] * p.out[1] * of_line)
 
-    def spec(self, p: Problem) -> tuple[Word, ...]:
+    def spec(self, p: Problem, device: Device) -> tuple[Word, ...]:
         taps = _taps(p, _MOST_TAPS)
-        return (self.rows, self.units, self.pixels, self.across, taps, p.stride[2], p.dilation[2])
+        subgroup = min(device.subgroup_size, self.local)
+        return (self.rows, self.units, self.pixels, self.across, taps, p.stride[2], p.dilation[2], subgroup)
+
+    def defines(self, device: Device) -> Defines:
+        full = self.local % device.subgroup_size == 0 and not self.across
+        return SUBGROUPS if full and shuffles(device) else ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -301,8 +318,11 @@ class Narrow:
         units = p.n * p.out[0] * p.out[1] * ceil_div(p.out[2], self.pixels)
         return float(self.blocks(p) * units * (self.pixels * self.rows * y * x + 6 * loads))
 
-    def spec(self, p: Problem) -> tuple[Word, ...]:
+    def spec(self, p: Problem, device: Device) -> tuple[Word, ...]:
         return (self.rows, self.pixels, *self._taps(p), p.stride[2], p.dilation[2], self.local)
+
+    def defines(self, device: Device) -> Defines:
+        return ()
 
 
 def _span(p: Problem, pixels: int, taps: int) -> int:

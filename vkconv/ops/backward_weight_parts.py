@@ -20,11 +20,11 @@ from vkconv.ops.backward_weight_splits import (
 )
 from vkconv.route import Call
 
-# Sums of an invocation of the register kernel. lavapipe, ms: 16x57x57 to 64 channels 3x3 8x6 5.3, 16x3 5.6, 8x3 7.0,
-# 4x6 7.1, 16x2 8.5, 16x1 15.0; 2x64x28x28 to 128 1x1 of stride 2 16x8 0.6, 8x8 0.9, 16x4 1.1, 8x4 1.7.
+# Output channels by units of an invocation of the register kernel. lavapipe, ms: 8x16x57x57 to 64 by 3x3 8x6 17.0,
+# 24x2 17.7, 16x3 18.3, 16x1 24.4, 32x1 25.7.
 _ROWS_BY_UNITS = (
-    *((16, 8), (16, 4), (16, 3), (16, 1), (8, 8), (8, 6), (8, 3), (8, 1)),
-    *((4, 8), (4, 3), (4, 1), (1, 8), (1, 3), (1, 1)),
+    *((32, 4), (32, 2), (32, 1), (24, 2), (16, 8), (16, 4), (16, 3), (16, 1), (12, 4)),
+    *((8, 8), (8, 6), (8, 3), (8, 1), (4, 8), (4, 3), (4, 1), (1, 8), (1, 3), (1, 1)),
 )
 # At most so many output channels of a group for which GPUs take the kernel of narrow groups.
 _NARROW = 8

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from vkconv.core import bytes_str, ceil_div, shape_str
 from vkconv.device import Device
-from vkconv.ops.backward_weight_kernels import ATOMIC_CAS, ATOMIC_FLOAT, Output, launch, whole
+from vkconv.ops.backward_weight_kernels import ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS, Output, launch, whole
 from vkconv.ops.backward_weight_parts import (
     KERNELS,
     SPLITS,
@@ -33,8 +33,11 @@ from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Access, Bind, Dispatch, Program, Shader, read, write
 
 COMBINE = Shader("backward_weight_combine")
-_VARIANTS = tuple(Shader(f"backward_weight_{stem}") for stem in ("gemm", "rows", "narrow"))
-_ATOMIC = tuple(dataclasses.replace(s, defines=d) for s in _VARIANTS for d in (ATOMIC_CAS, ATOMIC_FLOAT))
+_VARIANTS = (
+    *(Shader(f"backward_weight_{stem}") for stem in ("gemm", "rows", "narrow")),
+    Shader("backward_weight_rows", defines=SUBGROUPS),
+)
+_ATOMIC = tuple(dataclasses.replace(s, defines=(*d, *s.defines)) for s in _VARIANTS for d in (ATOMIC_CAS, ATOMIC_FLOAT))
 
 
 def _binds(call: Call, target: str, access: Access = "w") -> tuple[Bind, ...]:
