@@ -11,10 +11,10 @@
 // channels and taps in the order of w, [c_in][kh][kw] up to BK, which wastes nothing where channels are few but
 // computes each address anew. With SPLITS > 1, K is cut into that many parts and y is scratch of [SPLITS][output],
 // summed by sum_splits.comp, which adds bias and activation.
-layout(constant_id = 10) const int SPLITS = 1;
-layout(constant_id = 11) const bool LINEAR = false;
-layout(constant_id = 12) const int KH = 3;
-layout(constant_id = 13) const int KW = 3;
+layout(constant_id = 11) const int SPLITS = 1;
+layout(constant_id = 12) const bool LINEAR = false;
+layout(constant_id = 13) const int KH = 3;
+layout(constant_id = 14) const int KW = 3;
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -87,11 +87,11 @@ void main() {
             }
         }
         if (step > first) {
-            MULTIPLY_SLICES(acc, lane)
-            barrier();
+            MULTIPLY_SLICE(acc, lane, step - 1)
+            if (BUFFERS == 1) barrier();
         }
         if (step < last) {
-            STORE_SLICES(a_next, b_next, lane)
+            STORE_SLICE(a_next, b_next, lane, step)
             barrier();
         }
     }

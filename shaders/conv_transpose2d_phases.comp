@@ -14,12 +14,12 @@
 // Weights are packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp). With SPLITS > 1, K of each phase
 // is cut into that many parts and y is scratch of [SPLITS][output], summed by sum_splits.comp, which adds bias and
 // activation.
-layout(constant_id = 10) const bool TOGETHER = true;
-layout(constant_id = 11) const int SPLITS = 1;
-layout(constant_id = 12) const int GCD_H = 1;
-layout(constant_id = 13) const int GCD_W = 1;
-layout(constant_id = 14) const int INVERSE_H = 0;
-layout(constant_id = 15) const int INVERSE_W = 0;
+layout(constant_id = 11) const bool TOGETHER = true;
+layout(constant_id = 12) const int SPLITS = 1;
+layout(constant_id = 13) const int GCD_H = 1;
+layout(constant_id = 14) const int GCD_W = 1;
+layout(constant_id = 15) const int INVERSE_H = 0;
+layout(constant_id = 16) const int INVERSE_W = 0;
 
 int taps_of(Taps t, int tap_step, int kernel) { return t.first < kernel ? (kernel - t.first - 1) / tap_step + 1 : 0; }
 
@@ -100,14 +100,15 @@ void main() {
                 }
             }
             if (step > first) {
-                MULTIPLY_SLICES(acc, lane)
-                barrier();
+                MULTIPLY_SLICE(acc, lane, step - 1)
+                if (BUFFERS == 1) barrier();
             }
             if (step < last) {
-                STORE_SLICES(a_next, b_next, lane)
+                STORE_SLICE(a_next, b_next, lane, step)
                 barrier();
             }
         }
+        if (BUFFERS > 1) barrier();  // the next phase begins to store
 
         int part = split * n * c_out * oh * ow;
         int out_at[TN];

@@ -124,9 +124,7 @@ def test_sessions_are_kept_by_call_device_and_route_and_the_oldest_goes(device):
     assert list(cache._sessions.values()) == [kept]
     functional.conv2d(x, w, route="direct", device=device)
     functional.conv2d(x, w, padding=1, device=device)
-    assert (
-        len(cache._sessions) == 3 and [s.plan.nodes[0].route for s in cache._sessions.values()][1] == "direct"
-    )
+    assert len(cache._sessions) == 3 and [s.plan.nodes[0].route for s in cache._sessions.values()][1] == "direct"
     for size in range(4, 4 + cache.MAX_SESSIONS):
         functional.conv2d(x[:, :, :3], np.repeat(w, size, 0), device=device)
     assert len(cache._sessions) == cache.MAX_SESSIONS and kept not in cache._sessions.values()

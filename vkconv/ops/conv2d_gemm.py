@@ -17,13 +17,20 @@ from vkconv.shader import Dispatch, Program, Shader, read, write
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tile:
-    """Output channels x pixels of a workgroup, the depth of a slice, and channels x pixels of one invocation."""
+    """Output channels x pixels of a workgroup, the depth of a slice, channels x pixels of one invocation, and slices
+    that shared memory holds at a time (1 or 2)."""
 
     rows: int
     columns: int
     depth: int
     lane_rows: int
     lane_columns: int
+    buffers: int = 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The constants of shaders/include/gemm_tile.glsl."""
+        return dataclasses.astuple(self)
 
     @property
     def local(self) -> int:
@@ -31,7 +38,7 @@ class Tile:
 
     @property
     def shared_bytes(self) -> int:
-        return 4 * self.depth * (self.rows + self.columns)
+        return 4 * self.buffers * self.depth * (self.rows + self.columns)
 
     def fits(self, device: Device) -> bool:
         """Whether a workgroup of the device can hold it."""
@@ -53,13 +60,17 @@ TILES: tuple[Tile, ...] = (
     Tile(64, 64, 16, 8, 4),
     Tile(128, 64, 16, 8, 4),
     Tile(32, 128, 16, 4, 8),
+    Tile(64, 32, 16, 4, 4, 2),
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 # H200 (driver 580.159), us. Many blocks: 9 or within 5 % of the best (32x64x56x56 3x3: 9 202, 2 202, 4 241, 0 352;
-# 32x512x7x7 1x1 to 2048: 9 113, 1 116, 4 132). Few blocks: small tiles, cut along K until they are many (1x64x56x56
-# 3x3: 7 in 4 parts 19.7, uncut 26, 9 in 8 parts 21.6; 1x128x28x28 3x3: 7 in 8 parts 21.0, in 2 parts 28.8).
-_RULE = (9, 6, 7)
+# 32x512x7x7 1x1 to 2048: 9 113, 1 116, 4 132); very many of 128 rows: 1 (32x1024x25x25 1x1 to 1024: 1 1003, 8 1027, 9
+# 1086; 32x512x14x14 1x1 to 1024: 8 183, 1 186, 9 191). Few blocks: small tiles, cut along K until they are many
+# (1x64x56x56 3x3: 7 in 4 parts 19.7, uncut 26, 9 in 8 parts 21.6; 1x256x14x14 1x1 to 1024: 12 17.5, 6 18.4, 7 19.2;
+# 1x256x56x56 1x1 to 64: 12 14.5, 6 15.3, 7 16.4). A second buffer makes large tiles 5 to 15 % slower.
+_RULE = (9, 12, 6, 7)
 _RULE_FEW_ROWS = (11, 5, 7)  # at most 32 output channels in a group
+_RULE_VERY_MANY, _VERY_MANY, _WASTE = 1, 700, 1.1
 _SMALLEST = 7
 # Cutting costs a launch and a pass over the parts: 16 steps uncut take 14.3, in 2 parts 14.5 (1x256x56x56 1x1 to 64).
 ENOUGH, _MOST, _LEAST_STEPS, _WORTH_STEPS = 300, 800, 8, 24
@@ -81,10 +92,13 @@ def _steps(call: Call, tile: Tile, linear: bool) -> int:
 
 def tiles_by_rule(rows: int, blocks: Callable[[Tile], int], device: Device) -> tuple[int, ...]:
     """Numbers of the tiles that a device can hold, first the one for a product of so many rows (output channels of a
-    group): the first that makes enough ``blocks`` to keep the device busy."""
+    group): the first that makes enough ``blocks`` to keep the device busy, or a large one where it makes very many."""
     fitting = [i for i, tile in enumerate(TILES) if tile.fits(device)]
     rule = [i for i in (_RULE_FEW_ROWS if rows <= TILES[_SMALLEST].rows else _RULE) if i in fitting]
     best = next((i for i in rule if blocks(TILES[i]) >= ENOUGH), rule[-1])
+    large = TILES[_RULE_VERY_MANY]
+    if large.fits(device) and blocks(large) >= _VERY_MANY and align(rows, large.rows) <= _WASTE * rows:
+        best = _RULE_VERY_MANY
     return (best, *(i for i in fitting if i != best))
 
 
@@ -122,7 +136,6 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     tile, linear, splits = TILES[params["tile"]], bool(params["linear"]), params["splits"]
     kh, kw = call.shape("w")[2:]
     pack = packing(call, params)
-    sizes = (tile.rows, tile.columns, tile.depth, tile.lane_rows, tile.lane_columns, splits, linear, kh, kw)
     grid = linear_groups(splits * _blocks(call, tile) * tile.local, tile.local, device)
     target = "y" if splits == 1 else "parts"
     gemm = Dispatch(
@@ -131,7 +144,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         grid,
         (tile.local, 1, 1),
         push(call),
-        (*constants(call), *sizes),
+        (*constants(call), *tile.sizes, splits, linear, kh, kw),
         tile.shared_bytes,
         _steps(call, tile, linear) + 1,
     )
