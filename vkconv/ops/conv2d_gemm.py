@@ -65,8 +65,9 @@ TILES: tuple[Tile, ...] = (
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 # H200 (driver 580.159), us. Many blocks: 9 or within 5 % of the best (32x64x56x56 3x3: 9 202, 2 202, 4 241, 0 352;
 # 32x512x7x7 1x1 to 2048: 9 113, 1 116, 4 132); very many of 128 rows: 1 (32x1024x25x25 1x1 to 1024: 1 1003, 8 1027, 9
-# 1086; 32x512x14x14 1x1 to 1024: 8 183, 1 186, 9 191). Few blocks: small tiles, cut along K until they are many
-# (1x64x56x56 3x3: 7 in 4 parts 19.7, uncut 26, 9 in 8 parts 21.6; 1x256x14x14 1x1 to 1024: 12 17.5, 6 18.4, 7 19.2;
+# 1086; 32x512x14x14 1x1 to 1024: 8 183, 1 186, 9 191), but not in the many groups of winograd (32x128x28x28 3x3: 9
+# 110, 1 121; 32x512x14x14: 9 341, 1 365). Few blocks: small tiles, cut along K until they are many (1x64x56x56
+# 3x3: 7 in 4 parts 19.7, uncut 26, 9 in 8 parts 21.6; 1x256x14x14 1x1 to 1024: 12 17.5, 6 18.4, 7 19.2;
 # 1x256x56x56 1x1 to 64: 12 14.5, 6 15.3, 7 16.4). A second buffer makes large tiles 5 to 15 % slower.
 _RULE = (9, 12, 6, 7)
 _RULE_FEW_ROWS = (11, 5, 7)  # at most 32 output channels in a group
@@ -90,14 +91,15 @@ def _steps(call: Call, tile: Tile, linear: bool) -> int:
     return ceil_div(c_in * kh * kw, tile.depth) if linear else kh * kw * ceil_div(c_in, tile.depth)
 
 
-def tiles_by_rule(rows: int, blocks: Callable[[Tile], int], device: Device) -> tuple[int, ...]:
+def tiles_by_rule(rows: int, groups: int, blocks: Callable[[Tile], int], device: Device) -> tuple[int, ...]:
     """Numbers of the tiles that a device can hold, first the one for a product of so many rows (output channels of a
-    group): the first that makes enough ``blocks`` to keep the device busy, or a large one where it makes very many."""
+    group): the first that makes enough ``blocks`` to keep the device busy, or a large one where a group has very
+    many."""
     fitting = [i for i, tile in enumerate(TILES) if tile.fits(device)]
     rule = [i for i in (_RULE_FEW_ROWS if rows <= TILES[_SMALLEST].rows else _RULE) if i in fitting]
     best = next((i for i in rule if blocks(TILES[i]) >= ENOUGH), rule[-1])
     large = TILES[_RULE_VERY_MANY]
-    if large.fits(device) and blocks(large) >= _VERY_MANY and align(rows, large.rows) <= _WASTE * rows:
+    if large.fits(device) and blocks(large) >= groups * _VERY_MANY and align(rows, large.rows) <= _WASTE * rows:
         best = _RULE_VERY_MANY
     return (best, *(i for i in fitting if i != best))
 
@@ -111,7 +113,8 @@ def splits_by_rule(blocks: int, steps: int) -> tuple[int, ...]:
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    tiles = tiles_by_rule(call.shape("y")[1] // call["groups"], lambda tile: _blocks(call, tile), device)
+    groups: int = call["groups"]
+    tiles = tiles_by_rule(call.shape("y")[1] // groups, groups, lambda tile: _blocks(call, tile), device)
     tile, c_in = TILES[tiles[0]], call.shape("w")[1]
     linear = align(c_in, tile.depth) >= 1.15 * c_in
     return {
