@@ -61,11 +61,11 @@ void main() {
         }
     }
     if (!inside) return;
-    float offset = bias_of(co);
+    Channel channel = channel_of(co);
     [[unroll]] for (int o = 0; o < RY; o++) {
         int out_row = ((image * c_out + co) * oh + oy0 + o) * ow + ox0;
         [[unroll]] for (int p = 0; p < PX; p++) {
-            if (oy0 + o < oh && ox0 + p < ow) y[out_row + p] = finish(acc[o * PX + p] + offset);
+            if (oy0 + o < oh && ox0 + p < ow) y[out_row + p] = finish(acc[o * PX + p], channel);
         }
     }
 }

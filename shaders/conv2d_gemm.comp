@@ -105,10 +105,10 @@ void main() {
     [[unroll]] for (int i = 0; i < TM; i++) {
         int row = block_row * BM + tile_row(lane, i);
         if (row < out_group) {
-            float offset = SPLITS == 1 ? bias_of(group * out_group + row) : 0.0;
+            Channel channel = channel_of(group * out_group + row);
             [[unroll]] for (int j = 0; j < TN; j++) {
                 float value = acc[i * TN4 + j / 4][j % 4];
-                if (out_at[j] >= 0) y[out_at[j] + row * plane] = SPLITS == 1 ? finish(value + offset) : FROM_F32(value);
+                if (out_at[j] >= 0) y[out_at[j] + row * plane] = SPLITS == 1 ? finish(value, channel) : FROM_F32(value);
             }
         }
     }

@@ -49,11 +49,11 @@ void main() {
     [[unroll]] for (int c = 0; c < CO; c++) {
         int co = co_tile * CO + c;
         if (co < out_group) {
-            float offset = bias_of(group * out_group + co);
+            Channel channel = channel_of(group * out_group + co);
             int out_plane = (image * c_out + group * out_group + co) * pixels;
             [[unroll]] for (int p = 0; p < PX; p++) {
                 int pixel = first + p * local;
-                if (pixel < pixels) y[out_plane + pixel] = finish(acc[c * PX + p] + offset);
+                if (pixel < pixels) y[out_plane + pixel] = finish(acc[c * PX + p], channel);
             }
         }
     }

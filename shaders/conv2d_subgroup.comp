@@ -94,14 +94,16 @@ void main() {
         int co = tile % co_tiles * CO + c;
         if (co < out_group) {
             co += group * out_group;
-            float offset = bias_of(co);
+            Channel channel = channel_of(co);
             int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
             [[unroll]] for (int p = 0; p < PX; p += Y_VEC4 ? 4 : 1) {
                 if (ox0 + p < ow) {
-                    float first = finish(acc[c * PX + p] + offset);
+                    float first = finish(acc[c * PX + p], channel);
                     if (Y_VEC4) {
                         vec4 four = vec4(first, 0.0, 0.0, 0.0);
-                        [[unroll]] for (int i = 1; i < 4; i++) four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)] + offset);
+                        [[unroll]] for (int i = 1; i < 4; i++) {
+                            four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)], channel);
+                        }
                         y4[(out_row + p) / 4] = four;
                     } else {
                         y[out_row + p] = first;

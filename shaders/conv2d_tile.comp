@@ -63,10 +63,10 @@ void main() {
         int co = tile % co_tiles * CO + c;
         if (co < out_group) {
             co += group * out_group;
-            float offset = bias_of(co);
+            Channel channel = channel_of(co);
             int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
             [[unroll]] for (int p = 0; p < PX; p++) {
-                if (ox0 + p < ow) y[out_row + p] = finish(acc[c * PX + p] + offset);
+                if (ox0 + p < ow) y[out_row + p] = finish(acc[c * PX + p], channel);
             }
         }
     }

@@ -118,7 +118,7 @@ void main() {
         int co = tile % co_tiles * CO + c;
         if (co < out_group) {
             co += tile / co_tiles * out_group;
-            float offset = bias_of(co);
+            Channel channel = channel_of(co);
             [[unroll]] for (int r = 0; r < SH; r++) {
                 int oy = by * SH + r;
                 int out_row = ((image * c_out + co) * oh + oy) * ow;
@@ -127,12 +127,12 @@ void main() {
                     int at = (c * SH + r) * RUN + i;
                     if (oy < oh && ox < ow) {
 #if STORE == 4
-                        y[(out_row + ox) / 4] = vec4(finish(acc[at] + offset), finish(acc[at + 1] + offset),
-                                                     finish(acc[at + 2] + offset), finish(acc[at + 3] + offset));
+                        y[(out_row + ox) / 4] = vec4(finish(acc[at], channel), finish(acc[at + 1], channel),
+                                                     finish(acc[at + 2], channel), finish(acc[at + 3], channel));
 #elif STORE == 2
-                        y[(out_row + ox) / 2] = vec2(finish(acc[at] + offset), finish(acc[at + 1] + offset));
+                        y[(out_row + ox) / 2] = vec2(finish(acc[at], channel), finish(acc[at + 1], channel));
 #else
-                        y[out_row + ox] = finish(acc[at] + offset);
+                        y[out_row + ox] = finish(acc[at], channel);
 #endif
                     }
                 }

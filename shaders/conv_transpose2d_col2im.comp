@@ -34,5 +34,5 @@ void main() {
             acc += TO_F32(x[((tap + i * (SW / GCD_W)) * rows + row) * w + xs.origin - i * (DW / GCD_W)]);
         }
     }
-    y[((first_image * c_out + plane) * oh + oy) * ow + ox] = finish(acc + bias_of(plane % c_out));
+    y[((first_image * c_out + plane) * oh + oy) * ow + ox] = finish(acc, channel_of(plane % c_out));
 }

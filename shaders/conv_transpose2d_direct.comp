@@ -42,5 +42,5 @@ void main() {
             }
         }
     }
-    y[index] = finish(acc + bias_of(co));
+    y[index] = finish(acc, channel_of(co));
 }

@@ -85,11 +85,11 @@ void main() {
         int co = group_tile % co_tiles * CO + c;
         if (co < out_group) {
             co += group * out_group;
-            float offset = bias_of(co);
+            Channel channel = channel_of(co);
             int out_row = ((image * c_out + co) * oh + oy) * ow;
             [[unroll]] for (int p = 0; p < PX; p++) {
                 int ox = ox0 + (at_col + p) * sw;
-                if (ox < ow) y[out_row + ox] = finish(acc[c * PX + p] + offset);
+                if (ox < ow) y[out_row + ox] = finish(acc[c * PX + p], channel);
             }
         }
     }

@@ -43,10 +43,10 @@ void main() {
     [[unroll]] for (int i = 0; i < TM; i++) {
         int row = first_row + i;
         if (row < m) {
-            float row_bias = bias_at(row, true);
+            Channel channel = channel_of(row);
             [[unroll]] for (int j = 0; j < TN; j++) {
                 int col = first_col + j * local;
-                if (col < n) store(origin.z, row, col, acc[i * TN + j], row_bias + col_bias[j]);
+                if (col < n) store(origin.z, row, col, acc[i * TN + j], channel, col_bias[j]);
             }
         }
     }

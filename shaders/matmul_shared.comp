@@ -74,10 +74,10 @@ void main() {
     }
     [[unroll]] for (int i = 0; i < TM; i++) {
         int row = block_row + (i / 4 * (BM / TM) + lane_row) * 4 + i % 4;
-        float row_bias = bias_at(min(row, m - 1), true);
+        Channel channel = channel_of(min(row, m - 1));
         [[unroll]] for (int j = 0; j < TN; j++) {
-            float offset = row_bias + col_bias[j];
-            if (row < m && cols[j] < n) store(origin.z, row, cols[j], acc[i * TN4 + j / 4][j % 4], offset);
+            float sum = acc[i * TN4 + j / 4][j % 4];
+            if (row < m && cols[j] < n) store(origin.z, row, cols[j], sum, channel, col_bias[j]);
         }
     }
 }

@@ -68,16 +68,16 @@ void main() {
     [[unroll]] for (int i = 0; i < TM; i++) {
         int row = first_row + i;
         if (row < m) {
-            float row_bias = bias_at(row, true);
+            Channel channel = channel_of(row);
             [[unroll]] for (int j = 0; j < TN; j += RUN) {
                 if (cols[j] < n) {
-                    float first = finished(acc[i * TN + j], row_bias + col_bias[j]);
+                    float first = finished(acc[i * TN + j], channel, col_bias[j]);
                     int at = origin.z + row * y_row + cols[j] * y_col;
                     if (VEC4) {
                         vec4 four = vec4(first, 0.0, 0.0, 0.0);
                         [[unroll]] for (int c = 1; c < 4; c++) {
                             int next = min(j + c, TN - 1);
-                            four[c] = finished(acc[i * TN + next], row_bias + col_bias[next]);
+                            four[c] = finished(acc[i * TN + next], channel, col_bias[next]);
                         }
                         y4[at / 4] = four;
                     } else {

@@ -3,14 +3,14 @@
 #include "common.glsl"
 #include "walk.glsl"
 #ifdef EPILOGUE
-#include "activation.glsl"
+#define EPILOGUE_ID 6
+#define EPILOGUE_BINDING 1
+#include "epilogue.glsl"
 #endif
 
 // x at offsets and strides in zeros, from the side of the output: every element of y is written once, by an invocation
 // that looks for the element of x that lies there. With EPILOGUE y is act(that + bias), also where there is none.
 layout(constant_id = 5) const bool SHIFT = false;  // strides are powers of two, and s holds their logarithms
-layout(constant_id = 6) const uint ACT = 0;
-layout(constant_id = 7) const bool HAS_BIAS = false;
 
 layout(push_constant) uniform Push {
     uint invocations;
@@ -27,7 +27,6 @@ layout(push_constant) uniform Push {
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 #ifdef EPILOGUE
-layout(set = 0, binding = 1) readonly restrict buffer B { ELEM bias[]; };
 layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
 #else
 layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
@@ -62,7 +61,7 @@ void main() {
         row = q;
     }
 #ifdef EPILOGUE
-    float offset_of_row = HAS_BIAS ? TO_F32(bias[outermost % channels]) : 0.0;
+    Channel channel = channel_at(int(outermost % channels), int(channels));
 #endif
     for (uint k = 0; k < ITEMS; k++) {
         int o = lane + int(k * chunk);
@@ -70,7 +69,7 @@ void main() {
         int i = inside ? source(RANK - 1, o) : -1;
 #ifdef EPILOGUE
         float value = i >= 0 ? TO_F32(x[from + i]) : 0.0;
-        y[to + o] = FROM_F32(activate(ACT, value + offset_of_row, act_a, act_b));
+        y[to + o] = FROM_F32(finished(value, channel, act_a, act_b));
 #else
         y[to + o] = i >= 0 ? x[from + i] : ELEM(0);
 #endif

@@ -1,14 +1,13 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#include "activation.glsl"
+#define EPILOGUE_ID 4
+#define EPILOGUE_BINDING 1
+#include "epilogue.glsl"
 #include "winograd.glsl"
 
 // One channel of one tile of outputs per invocation, M on a side, from the T x T sums p[T * T][c_out][count]; see
 // winograd_input.comp for the tiles. Bias and activation are applied here.
-layout(constant_id = 4) const uint ACT = 0;
-layout(constant_id = 5) const bool HAS_BIAS = false;
-
 layout(push_constant) uniform Push {
     int c_out, oh, ow;
     int tiles_y, tiles_x;
@@ -17,7 +16,6 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer P { ELEM p[]; };
-layout(set = 0, binding = 1) readonly restrict buffer B { ELEM bias[]; };
 layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
 
 void main() {
@@ -29,7 +27,7 @@ void main() {
     int oy0 = tile / tiles_x % tiles_y * M;
     int ox0 = tile % tiles_x * M;
     int plane = (image * c_out + co) * oh * ow;
-    float offset = HAS_BIAS ? TO_F32(bias[co]) : 0.0;
+    Channel channel = channel_at(co, c_out);
 
     float d[T][6];
     [[unroll]] for (int i = 0; i < T; i++) {
@@ -42,7 +40,7 @@ void main() {
         transform_output(column);
         [[unroll]] for (int i = 0; i < M; i++) {
             if (oy0 + i < oh && ox0 + j < ow) {
-                float value = activate(ACT, column[i] + offset, act_a, act_b);
+                float value = finished(column[i], channel, act_a, act_b);
                 y[plane + (oy0 + i) * ow + ox0 + j] = FROM_F32(value);
             }
         }

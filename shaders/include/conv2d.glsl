@@ -1,9 +1,8 @@
-// What every conv2d shader shares: x NCHW, y NCHW, the push block of vkconv/ops/conv2d.py, bias and activation.
+// What every conv2d shader shares: x NCHW, y NCHW, the push block of vkconv/ops/conv2d_parts.py, bias and activation.
 #extension GL_EXT_control_flow_attributes : require
-#include "activation.glsl"
-
-layout(constant_id = 3) const uint ACT = 0;
-layout(constant_id = 4) const bool HAS_BIAS = false;
+#define EPILOGUE_ID 3
+#define EPILOGUE_BINDING 2
+#include "epilogue.glsl"
 
 layout(push_constant) uniform Push {
     int n, c_in, h, w;
@@ -22,12 +21,11 @@ layout(set = 0, binding = 1) readonly restrict buffer W { vec4 weight4[]; };
 #else
 layout(set = 0, binding = 1) readonly restrict buffer W { ELEM weight[]; };
 #endif
-layout(set = 0, binding = 2) readonly restrict buffer B { ELEM bias[]; };
 #ifndef Y_ELEM
 #define Y_ELEM ELEM
 #endif
 layout(set = 0, binding = 3) writeonly restrict buffer Y { Y_ELEM y[]; };
 
-float bias_of(int co) { return HAS_BIAS ? TO_F32(bias[co]) : 0.0; }
+Channel channel_of(int co) { return channel_at(co, c_out); }
 
-ELEM finish(float value) { return FROM_F32(activate(ACT, value, act_a, act_b)); }
+ELEM finish(float sum, Channel channel) { return FROM_F32(finished(sum, channel, act_a, act_b)); }

@@ -1,10 +1,10 @@
-// What both matmul shaders share: y[batch] = act(alpha a[batch] b[batch] + beta bias), every matrix with its own
+// What all matmul shaders share: y[batch] = act(alpha a[batch] b[batch] + beta bias), every matrix with its own
 // first element and strides in elements, so that transposes, broadcast batches and swapped roles are the same code.
 #extension GL_EXT_control_flow_attributes : require
-#include "activation.glsl"
+#define EPILOGUE_ID 3
+#define EPILOGUE_BINDING 2
+#include "epilogue.glsl"
 
-layout(constant_id = 3) const uint ACT = 0;
-layout(constant_id = 4) const bool HAS_BIAS = false;
 layout(constant_id = 5) const bool BIAS_BY_ROW = false;
 
 layout(push_constant) uniform Push {
@@ -17,7 +17,6 @@ layout(push_constant) uniform Push {
 
 layout(set = 0, binding = 0) readonly restrict buffer A { ELEM a[]; };
 layout(set = 0, binding = 1) readonly restrict buffer B { ELEM b[]; };
-layout(set = 0, binding = 2) readonly restrict buffer C { ELEM bias[]; };
 layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
 
 // First elements of the matrices of one flat batch index: x in a, y in b, z in the output.
@@ -35,11 +34,17 @@ int batches() { return batch[0] * batch[1] * batch[2] * batch[3]; }
 
 // beta bias at a row (by_row) or at a column; 0 where the other one carries the bias.
 float bias_at(int index, bool by_row) {
-    return HAS_BIAS && by_row == BIAS_BY_ROW ? beta * TO_F32(bias[index]) : 0.0;
+    return HAS_BIAS && by_row == BIAS_BY_ROW ? beta * offset_at(index) : 0.0;
 }
 
-float finished(float acc, float offset) { return activate(ACT, alpha * acc + offset, act_a, act_b); }
+// Slopes lie along the rows, as the channels of a convolution do.
+Channel channel_of(int row) { return Channel(bias_at(row, true), slope_at(row, m)); }
 
-void store(int origin, int row, int col, float acc, float offset) {
-    y[origin + row * y_row + col * y_col] = FROM_F32(finished(acc, offset));
+// ``offset`` is what the column adds to that of the row.
+float finished(float acc, Channel row, float offset) {
+    return finished(alpha * acc, Channel(row.offset + offset, row.slope), act_a, act_b);
+}
+
+void store(int origin, int row, int col, float acc, Channel channel, float offset) {
+    y[origin + row * y_row + col * y_col] = FROM_F32(finished(acc, channel, offset));
 }

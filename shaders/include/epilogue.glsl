@@ -1,0 +1,27 @@
+// What becomes of a sum: the bias of its channel is added, then the activation applied; prelu is leaky_relu with a slope
+// per channel in place of its parameter. One buffer holds what a call has of [bias][slope] (vkconv/ops/epilogue.py).
+// Defined before: EPILOGUE_ID, the first of two specialization constants, and EPILOGUE_BINDING.
+#include "activation.glsl"
+
+layout(constant_id = EPILOGUE_ID) const uint ACT = 0;
+layout(constant_id = EPILOGUE_ID + 1) const uint PER_CHANNEL = 0;  // 1: a bias, 2: a slope
+const bool HAS_BIAS = (PER_CHANNEL & 1u) != 0u;
+const bool HAS_SLOPE = (PER_CHANNEL & 2u) != 0u;
+
+layout(set = 0, binding = EPILOGUE_BINDING) readonly restrict buffer PerChannel { ELEM per_channel[]; };
+
+struct Channel {
+    float offset;
+    float slope;
+};
+
+float offset_at(int c) { return HAS_BIAS ? TO_F32(per_channel[c]) : 0.0; }
+
+// Of ``channels`` channels.
+float slope_at(int c, int channels) { return HAS_SLOPE ? TO_F32(per_channel[HAS_BIAS ? channels + c : c]) : 0.0; }
+
+Channel channel_at(int c, int channels) { return Channel(offset_at(c), slope_at(c, channels)); }
+
+float finished(float sum, Channel channel, float a, float b) {
+    return activate(ACT, sum + channel.offset, HAS_SLOPE ? channel.slope : a, b);
+}
