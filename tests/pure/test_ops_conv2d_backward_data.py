@@ -23,7 +23,7 @@ def integers(*shapes):
 @pytest.mark.parametrize("text", CONV2D_BACKWARD_DATA.cases)
 def test_reference_is_the_gradient_of_conv2d(text):
     """<conv2d(a, w), dy> = <a, dx> for every a and dy: for a that is 1 in one place, dx there."""
-    fields = [field for field in text.split(",") if not field.startswith(("b=", "act"))]
+    fields = [field for field in text.split(",") if not field.startswith(("b=", "slope=", "act"))]
     call = parse_call(",".join(fields), OPS)
     forward = OPS["conv2d"].call(
         {"x": call.outputs["dx"], "w": call.operands["w"]},
@@ -201,6 +201,8 @@ def test_the_dilated_dy_is_as_upstream_lays_it_out(text, dy, dilated, offset):
         (",act=clip,act_a=-1,act_b=2", True),
         (",b=4", False),
         (",b=4,act=relu", False),
+        (",slope=4,act=prelu", True),
+        (",b=4,slope=4,act=prelu", False),
     ],
 )
 def test_an_epilogue_comes_before_the_scatter_only_where_it_keeps_zeros(more, before):
@@ -208,11 +210,12 @@ def test_an_epilogue_comes_before_the_scatter_only_where_it_keeps_zeros(more, be
     (route,) = [r for r in CONV2D_BACKWARD_DATA.routes if r.name == "swap_1x1"]
     product, *scatter = route.build(call, device("CPU")).steps
     act = call["act"] != "none"
-    assert (product.spec[0] > 0) == (act and before) and not product.spec[1]
+    of_channels = call.has("b") + 2 * call.has("slope")
+    assert (product.spec[0] > 0, product.spec[1]) == ((act, of_channels) if before else (False, 0))
     assert route.params(call, device("CPU"))["gather"] == ((0, 1) if before else (1,))
     if before:
         _, gather = route.build(call, device("CPU"), {"gather": 1}).steps
         assert scatter[0].shader == FILL and gather.shader == GATHER
     else:
         (gather,) = scatter
-        assert gather.shader == GATHER_EPILOGUE and (gather.spec[-2] > 0, gather.spec[-1]) == (act, call.has("b"))
+        assert gather.shader == GATHER_EPILOGUE and (gather.spec[-2] > 0, gather.spec[-1]) == (act, of_channels)

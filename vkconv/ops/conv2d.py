@@ -1,7 +1,7 @@
 """2-D convolution (cross-correlation, as networks define it) with groups, bias and a fused activation.
 
-x is (N, C_in, H, W), w is (C_out, C_in / groups, KH, KW), b is (C_out), y is (N, C_out, OH, OW). A 1-D
-convolution comes as H = 1.
+x is (N, C_in, H, W), w is (C_out, C_in / groups, KH, KW), b is (C_out), y is (N, C_out, OH, OW). With
+``act=prelu`` there is a slope (C_out). A 1-D convolution comes as H = 1.
 """
 
 import math
@@ -9,25 +9,27 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, GraphError, shape_str
+from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.activation import activation, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
+from vkconv.ops.epilogue import BIAS, SLOPE, check_epilogue, finished, packs_per_channel
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import explicit_padding, out_extent, pair, windows
 from vkconv.route import Call
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x, w, b = specs["x"], specs["w"], specs.get("b")
+    x, w, b, slope = specs["x"], specs["w"], specs.get("b"), specs.get("slope")
     assert x is not None and w is not None
     if len(x.shape) != 4 or len(w.shape) != 4:
         raise GraphError(f"conv2d takes x (N, C, H, W) and w (C_out, C_in/groups, KH, KW), not {x} and {w}")
-    if not x.dtype.is_float or any(s.dtype != x.dtype for s in (w, b) if s is not None):
-        raise GraphError(f"conv2d takes operands of one float dtype, not {', '.join(str(s) for s in (x, w, b) if s)}")
+    if not x.dtype.is_float or any(s.dtype != x.dtype for s in (w, b, slope) if s is not None):
+        raise GraphError(
+            f"conv2d takes operands of one float dtype, not {', '.join(str(s) for s in (x, w, b, slope) if s)}"
+        )
     n, c_in, height, width = x.dims
     c_out, in_group, kh, kw = w.dims
     groups = attrs["groups"]
@@ -41,9 +43,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
         raise GraphError(f"{c_out} output channels do not divide into {groups} groups")
     if kh < 1 or kw < 1:
         raise GraphError(f"the kernel is {kh}x{kw}; both sides are at least 1")
-    if b is not None and b.dims != (c_out,):
-        raise GraphError(f"the bias is {shape_str(b.shape)}; with {c_out} output channels it is {c_out}")
-    activation(str(attrs["act"]))
+    check_epilogue(b, slope, attrs, c_out, "output")
     stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
     padding = explicit_padding(attrs, (height, width), (kh, kw))
     oh = out_extent("h", height, kh, stride[0], (padding[0], padding[2]), dilation[0])
@@ -64,10 +64,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
         patches = view[image, group].transpose(0, 3, 4, 1, 2).reshape(grouped.shape[2], oh * ow)
         np.matmul(grouped[group], patches, out=y[image, group])
     y = y.reshape(call.shape("y"))
-    bias = arrays.get("b")
-    if bias is not None:
-        y = y + np.asarray(bias, np.float64)[:, None, None]
-    return [apply(call["act"], y, call["act_a"], call["act_b"])]
+    return [finished(call, arrays, y)]
 
 
 def _terms(call: Call) -> int:
@@ -80,7 +77,7 @@ def _flops(call: Call) -> int:
 
 CONV2D = Op(
     "conv2d",
-    operands=(Operand("x"), Operand("w"), Operand("b", optional=True)),
+    operands=(Operand("x"), Operand("w"), BIAS, SLOPE),
     outputs=("y",),
     resolve=_resolve,
     reference=_reference,
@@ -94,7 +91,7 @@ CONV2D = Op(
         Attr("act_a", "act_a", float, 0.0),
         Attr("act_b", "act_b", float, 0.0),
     ),
-    routes=(IM2COL_GEMM, WINOGRAD, *ROUTES),
+    routes=tuple(map(packs_per_channel, (IM2COL_GEMM, WINOGRAD, *ROUTES))),
     terms=_terms,
     magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call["act"]),
     flops=_flops,
@@ -120,6 +117,11 @@ CONV2D = Op(
         "conv2d:x=1x3x3x3,w=2x3x3x3",
         "conv2d:x=1x16x7x160,w=24x16x3x3,p=1,b=24,act=tanh",
         "conv2d:x=1x40x5x6,w=9x40x5x5,p=1,b=9,act=relu",
+        "conv2d:x=2x5x9x11,w=19x5x3x3,p=1,b=19,slope=19,act=prelu",
+        "conv2d:x=1x33x6x10,w=13x33x3x3,p=1,slope=13,act=prelu",
+        "conv2d:x=1x6x7x8,w=10x3x3x3,p=1,b=10,slope=10,g=2,act=prelu",
+        "conv2d:x=1x5x9x10,w=5x1x3x3,p=1,s=2x1,slope=5,g=5,act=prelu",
+        "conv2d:x=2x9x5x7,w=21x9x1x1,b=21,slope=21,act=prelu",
     ),
-    doc="2-D convolution with groups, asymmetric padding, dilation, bias and a fused activation.",
+    doc="2-D convolution with groups, asymmetric padding, dilation, bias and a fused activation, prelu by channel too.",
 )

@@ -3,7 +3,7 @@
 dy is (N, C_out, OH, OW), w is (C_out, C_in / groups, KH, KW), dx is (N, C_in, H, W), whose shape ``x_shape`` gives: a
 stride leaves it open. With groups 1, dx[n, ci, y, x] is the sum of dy[n, co, oy, ox] w[co, ci, ky, kx] over all terms
 with oy stride + ky dilation - padding = y, and so for x; elsewhere it is 0. As in conv_transpose2d, b is (C_in) and
-an activation may follow. A 1-D one comes as H = 1.
+an activation may follow, prelu with a slope (C_in). A 1-D one comes as H = 1.
 """
 
 import math
@@ -13,11 +13,11 @@ import numpy as np
 
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.activation import activation, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv2d_backward_data_routes import ROUTES
 from vkconv.ops.conv2d_backward_data_view import as_transposed
 from vkconv.ops.conv_transpose2d_phases import most_products
+from vkconv.ops.epilogue import BIAS, SLOPE, check_epilogue, finished, packs_per_channel
 from vkconv.ops.shapes import ints
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import explicit_padding, out_extent, pair
@@ -25,14 +25,14 @@ from vkconv.route import Call
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    dy, w, b = specs["dy"], specs["w"], specs.get("b")
+    dy, w, b, slope = specs["dy"], specs["w"], specs.get("b"), specs.get("slope")
     assert dy is not None and w is not None
     if len(dy.shape) != 4 or len(w.shape) != 4:
         raise GraphError(
             f"conv2d_backward_data takes dy (N, C_out, OH, OW) and w (C_out, C_in/groups, KH, KW), not {dy} and {w}"
         )
-    if not dy.dtype.is_float or any(s.dtype != dy.dtype for s in (w, b) if s is not None):
-        names = ", ".join(str(s) for s in (dy, w, b) if s)
+    if not dy.dtype.is_float or any(s.dtype != dy.dtype for s in (w, b, slope) if s is not None):
+        names = ", ".join(str(s) for s in (dy, w, b, slope) if s)
         raise GraphError(f"conv2d_backward_data takes operands of one float dtype, not {names}")
     n, c_out, *extents = dy.dims
     w_out, in_group, *kernel = w.dims
@@ -48,9 +48,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
             f"w has {in_group} input channels per group and a {shape_str(kernel)} kernel; all are at least 1"
         )
     c_in = in_group * groups
-    if b is not None and b.dims != (c_in,):
-        raise GraphError(f"the bias is {shape_str(b.shape)}; with {c_in} input channels it is {c_in}")
-    activation(str(attrs["act"]))
+    check_epilogue(b, slope, attrs, c_in, "input")
     height, width = _x_extent(attrs, n, c_in)
     stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
     padding = explicit_padding(attrs, (height, width), (kernel[0], kernel[1]))
@@ -92,10 +90,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
         tap = w[:, :, ky, kx].reshape(g, c_out // g, c_in // g).swapaxes(1, 2)
         padded[..., rows, columns] += (tap @ grouped).reshape(n, g, c_in // g, oh, ow)
     dx = padded[..., top : top + height, left : left + width].reshape(call.shape("dx"))
-    bias = arrays.get("b")
-    if bias is not None:
-        dx = dx + np.asarray(bias, np.float64)[:, None, None]
-    return [apply(call["act"], dx, call["act_a"], call["act_b"])]
+    return [finished(call, arrays, dx)]
 
 
 def _terms(call: Call) -> int:
@@ -109,7 +104,7 @@ def _flops(call: Call) -> int:
 
 CONV2D_BACKWARD_DATA = Op(
     "conv2d_backward_data",
-    operands=(Operand("dy"), Operand("w"), Operand("b", optional=True)),
+    operands=(Operand("dy"), Operand("w"), BIAS, SLOPE),
     outputs=("dx",),
     resolve=_resolve,
     reference=_reference,
@@ -124,7 +119,7 @@ CONV2D_BACKWARD_DATA = Op(
         Attr("act_a", "act_a", float, 0.0),
         Attr("act_b", "act_b", float, 0.0),
     ),
-    routes=ROUTES,
+    routes=tuple(map(packs_per_channel, ROUTES)),
     terms=_terms,
     magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call["act"]),
     flops=_flops,
@@ -144,6 +139,9 @@ CONV2D_BACKWARD_DATA = Op(
         "conv2d_backward_data:dy=1x16x9x20,w=16x16x3x3,x_shape=17x40,s=2,p=1,g=2",
         "conv2d_backward_data:dy=1x3x6x7,w=3x2x2x2,x_shape=3x4,p=2",
         "conv2d_backward_data:dy=1x8x6x16,w=8x16x3x3,x_shape=4x12,p=2x3",
+        "conv2d_backward_data:dy=2x7x5x6,w=7x5x1x1,b=5,slope=5,x_shape=9x11,s=2,act=prelu",
+        "conv2d_backward_data:dy=2x6x5x6,w=6x5x3x3,slope=10,x_shape=9x12,g=2,s=2,p=1,act=prelu",
+        "conv2d_backward_data:dy=1x6x7x6,w=6x11x3x3,b=11,slope=11,x_shape=7x6,p=1,act=prelu",
     ),
     doc="The gradient of conv2d by its input, of shape x_shape, with groups, dilation, bias and a fused activation.",
 )

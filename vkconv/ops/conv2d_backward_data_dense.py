@@ -5,15 +5,14 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.activation import activation, apply
-from vkconv.ops.conv2d import CONV2D
+from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_parts import KERNEL_1X1, STRIDE_1
+from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
+from vkconv.ops.epilogue import epilogue_constants, keeps_zeros, per_channel
 from vkconv.ops.needs import F32
 from vkconv.ops.scatter import FILL_SCATTER, GATHER, Insertion
 from vkconv.ops.scatter_strided import gathers
@@ -24,7 +23,7 @@ from vkconv.shader import Dispatch, Program, Shader
 
 GATHER_EPILOGUE = Shader("scatter_strided", defines=(("EPILOGUE", ""),))
 # What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
-_CONVOLUTIONS = tuple(route for route in CONV2D.routes if route is not WINOGRAD)
+_CONVOLUTIONS = (IM2COL_GEMM, *ROUTES)
 _COPY: Params = {"local": 64, "items": 8}
 
 
@@ -37,8 +36,9 @@ def _convolution(call: Call, dy: tuple[int, ...], padding: tuple[int, ...], dx: 
     attrs |= {"stride": (1, 1), "padding": padding, "auto_pad": "explicit"}
     attrs |= {} if act else {"act": "none"}
     w = TensorSpec((in_group * groups, c_out // groups, kh, kw), DType.F32)
-    b = call.operands["b"] if act else None
-    return Call("conv2d", {"x": TensorSpec(dy, DType.F32), "w": w, "b": b}, {"y": TensorSpec(dx, DType.F32)}, attrs)
+    epilogue = {name: call.operands.get(name) if act else None for name in ("b", "slope")}
+    operands = {"x": TensorSpec(dy, DType.F32), "w": w, **epilogue}
+    return Call("conv2d", operands, {"y": TensorSpec(dx, DType.F32)}, attrs)
 
 
 def _reach(call: Call) -> tuple[int, int]:
@@ -122,12 +122,6 @@ def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> 
     return dataclasses.replace(program, steps=(*scatter, *program.steps), scratch=scratch)
 
 
-def keeps_zeros(call: Call) -> bool:
-    """True where bias and activation leave a 0 as it is, so that they may come before zeros are put between."""
-    zero = apply(call["act"], np.zeros(1), call["act_a"], call["act_b"])
-    return not call.has("b") and bool(zero[0] == 0)
-
-
 def _build_swap(call: Call, device: Device, params: Params) -> Program:
     before = keeps_zeros(call)
     conv, insertion = as_small(call, act=before), result(call)
@@ -135,9 +129,9 @@ def _build_swap(call: Call, device: Device, params: Params) -> Program:
     program = _convolve(call, device, _inner(conv, device).program(conv, device, inner), "dy", "small")
     if not before:
         # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
-        source = ["small", "b" if call.has("b") else "small"]
+        source = ["small", per_channel(call, "small")]
         push = (call.shape("dx")[1], float(call["act_a"]), float(call["act_b"]))
-        spec = (activation(call["act"]).id, call.has("b"))
+        spec = epilogue_constants(call["act"], call.has("b"))
         scatter: tuple[Dispatch, ...] = (
             insertion.gather(device, _COPY, source, "dx", GATHER_EPILOGUE, push, spec, apart=2),
         )

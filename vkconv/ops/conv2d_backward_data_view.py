@@ -16,7 +16,7 @@ def as_transposed(call: Call) -> Call:
     """The call of conv_transpose2d; w lies as that takes it."""
     attrs = {name: value for name, value in call.attrs.items() if name != "x_shape"}
     attrs |= {"output_padding": remainders(call), "output_shape": ()}
-    operands = {"x": call.operands["dy"], "w": call.operands["w"], "b": call.operands["b"]}
+    operands = {"x": call.operands["dy"], **{name: call.operands.get(name) for name in ("w", "b", "slope")}}
     return Call("conv_transpose2d", operands, {"y": call.outputs["dx"]}, attrs)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
-from vkconv.ops.activation import activation
 from vkconv.ops.base import linear_groups, most_invocations
 from vkconv.ops.conv2d_parts import binds, constants, push
+from vkconv.ops.epilogue import per_channel
 from vkconv.ops.needs import F32, ON_GPU, invocations, shared_bytes
 from vkconv.ops.packing import PACK_TILES, Packing
 from vkconv.route import Call, Params, Route
@@ -164,11 +164,11 @@ def sum_parts(call: Call, splits: int, device: Device) -> tuple[Dispatch, dict[s
     total = math.prod(call.shape("y"))
     step = Dispatch(
         SUM_SPLITS,
-        (*read("parts", "b" if call.has("b") else "parts"), *write("y")),
+        (*read("parts", per_channel(call, "parts")), *write("y")),
         linear_groups(total, 128, device),
         (128, 1, 1),
         (total, c_out, oh * ow, float(call["act_a"]), float(call["act_b"])),
-        (activation(call["act"]).id, call.has("b"), splits),
+        (*constants(call), splits),
         loop_iterations=splits,
     )
     return step, {"parts": 4 * total * splits}

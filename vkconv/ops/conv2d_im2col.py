@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
+from vkconv.ops.epilogue import per_channel
 from vkconv.ops.matmul_routes import Epilogue, Layout
 from vkconv.ops.needs import F32
 from vkconv.ops.packing import PACK_TILES, Packing
@@ -84,8 +85,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     t, left, _, _ = call["padding"]
     window = (c_in, h, w, call.shape("y")[3], *call["stride"], *call["dilation"], t, left)
     epilogue = Epilogue(call["act"], call.has("b"), act_a=float(call["act_a"]), act_b=float(call["act_b"]))
-    # A call without bias binds the weight there: it is never read.
-    binds = (*read("packed", "columns", "b" if call.has("b") else "packed"), *write("y"))
+    binds = (*read("packed", "columns", per_channel(call, "packed")), *write("y"))
     steps: list[Dispatch] = []
     for slab in cuts:
         gather = Dispatch(

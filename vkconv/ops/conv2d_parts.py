@@ -1,7 +1,7 @@
 """What the routes of conv2d share: the push block, bindings and constants of shaders/include/conv2d.glsl, and needs."""
 
 from vkconv.core import shape_str
-from vkconv.ops.activation import activation
+from vkconv.ops.epilogue import epilogue_constants, per_channel
 from vkconv.route import Call, Need
 from vkconv.shader import Bind, Word, read, write
 
@@ -17,13 +17,12 @@ def push(call: Call) -> tuple[Word, ...]:
 
 def binds(call: Call, weight: str, target: str = "y") -> tuple[Bind, ...]:
     """The bindings, with the weights in one buffer and the output in another."""
-    # A call without bias binds the weight there: HAS_BIAS is false and the shader never reads it.
-    return (*read("x", weight, "b" if call.has("b") else weight), *write(target))
+    return (*read("x", weight, per_channel(call, weight)), *write(target))
 
 
 def constants(call: Call) -> tuple[Word, ...]:
     """The specialization constants that every shader has."""
-    return activation(call["act"]).id, call.has("b")
+    return epilogue_constants(call["act"], call.has("b"))
 
 
 def span(call: Call, axis: int, outputs: int) -> int:

@@ -11,9 +11,9 @@ from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import conv2d_gemm, conv2d_routes, conv2d_subgroup
-from vkconv.ops.activation import activation
 from vkconv.ops.base import Attrs, linear_groups
-from vkconv.ops.conv2d_parts import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1
+from vkconv.ops.conv2d_parts import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1, constants
+from vkconv.ops.epilogue import per_channel
 from vkconv.ops.needs import F32
 from vkconv.ops.packing import Packing
 from vkconv.route import Call, Need, Params, Route
@@ -144,11 +144,11 @@ def _pass(call: Call, device: Device, m: int, first: int, count: int, inner: Par
     )
     finish = Dispatch(
         OUTPUT,
-        (*read("sums", "b" if call.has("b") else "sums"), *write("y")),
+        (*read("sums", per_channel(call, "sums")), *write("y")),
         linear_groups(c_out * count, local, device),
         (local, 1, 1),
         (c_out, oh, ow, tiles_y, tiles_x, first, count, float(call["act_a"]), float(call["act_b"])),
-        (m, activation(call["act"]).id, call.has("b")),
+        (m, *constants(call)),
     )
     return prepare, product, finish
 

@@ -1,8 +1,8 @@
 """2-D transposed convolution: every input element adds its product with the kernel to the outputs it touches.
 
 x is (N, C_in, H, W), w is (C_in, C_out / groups, KH, KW), b is (C_out), y is (N, C_out, OH, OW) with
-OH = (H - 1) stride - padding + dilation (KH - 1) + output_padding + 1. Output that no tap reaches is bias alone. A
-1-D one comes as H = 1. It is the gradient of conv2d by its input.
+OH = (H - 1) stride - padding + dilation (KH - 1) + output_padding + 1. Output that no tap reaches is bias alone.
+With ``act=prelu`` there is a slope (C_out). A 1-D one comes as H = 1. It is the gradient of conv2d by its input.
 """
 
 import math
@@ -10,24 +10,24 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, GraphError, shape_str
+from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.activation import activation, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv_transpose2d_phases import most_products
 from vkconv.ops.conv_transpose2d_routes import ROUTES
+from vkconv.ops.epilogue import BIAS, SLOPE, check_epilogue, finished, packs_per_channel
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import AUTO_PADS, explicit_padding, pair
 from vkconv.route import Call
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x, w, b = specs["x"], specs["w"], specs.get("b")
+    x, w, b, slope = specs["x"], specs["w"], specs.get("b"), specs.get("slope")
     assert x is not None and w is not None
     if len(x.shape) != 4 or len(w.shape) != 4:
         raise GraphError(f"conv_transpose2d takes x (N, C, H, W) and w (C_in, C_out/groups, KH, KW), not {x} and {w}")
-    if not x.dtype.is_float or any(s.dtype != x.dtype for s in (w, b) if s is not None):
-        names = ", ".join(str(s) for s in (x, w, b) if s)
+    if not x.dtype.is_float or any(s.dtype != x.dtype for s in (w, b, slope) if s is not None):
+        names = ", ".join(str(s) for s in (x, w, b, slope) if s)
         raise GraphError(f"conv_transpose2d takes operands of one float dtype, not {names}")
     n, c_in, height, width = x.dims
     w_in, out_group, kh, kw = w.dims
@@ -43,9 +43,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     if min(out_group, kh, kw) < 1:
         raise GraphError(f"w has {out_group} output channels per group and a {kh}x{kw} kernel; all are at least 1")
     c_out = out_group * groups
-    if b is not None and b.dims != (c_out,):
-        raise GraphError(f"the bias is {shape_str(b.shape)}; with {c_out} output channels it is {c_out}")
-    activation(str(attrs["act"]))
+    check_epilogue(b, slope, attrs, c_out, "output")
     stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
     padding, more = _explicit(attrs, (height, width), (kh, kw))
     out = []
@@ -129,10 +127,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
         y0, x0 = ky * dh, kx * dw
         full[..., y0 : y0 + (h - 1) * sh + 1 : sh, x0 : x0 + (width - 1) * sw + 1 : sw] += product
     y = full[..., t : t + oh, left : left + ow].reshape(call.shape("y"))
-    bias = arrays.get("b")
-    if bias is not None:
-        y = y + np.asarray(bias, np.float64)[:, None, None]
-    return [apply(call["act"], y, call["act_a"], call["act_b"])]
+    return [finished(call, arrays, y)]
 
 
 def _terms(call: Call) -> int:
@@ -146,7 +141,7 @@ def _flops(call: Call) -> int:
 
 CONV_TRANSPOSE2D = Op(
     "conv_transpose2d",
-    operands=(Operand("x"), Operand("w"), Operand("b", optional=True)),
+    operands=(Operand("x"), Operand("w"), BIAS, SLOPE),
     outputs=("y",),
     resolve=_resolve,
     reference=_reference,
@@ -162,7 +157,7 @@ CONV_TRANSPOSE2D = Op(
         Attr("act_a", "act_a", float, 0.0),
         Attr("act_b", "act_b", float, 0.0),
     ),
-    routes=ROUTES,
+    routes=tuple(map(packs_per_channel, ROUTES)),
     terms=_terms,
     magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call["act"]),
     flops=_flops,
@@ -181,6 +176,9 @@ CONV_TRANSPOSE2D = Op(
         "conv_transpose2d:x=1x16x5x37,w=16x24x3x3,p=1,b=24,act=tanh",
         "conv_transpose2d:x=1x6x40x50,w=6x8x3x3,b=8,s=1x2,p=2x3,op=0x1",
         "conv_transpose2d:x=1x2x4x3,w=2x3x2x2,p=1,s=1x9,d=7x1",
+        "conv_transpose2d:x=2x6x5x4,w=6x9x3x3,b=18,g=2,s=2,p=1,act=prelu,slope=18",
+        "conv_transpose2d:x=1x5x6x7,w=5x3x3x2,s=2x3,d=2x1,act=prelu,slope=3",
     ),
-    doc="2-D transposed convolution with groups, output padding, dilation, bias and a fused activation.",
+    doc="2-D transposed convolution with groups, output padding, dilation, bias and a fused activation, prelu by "
+    "channel too.",
 )

@@ -8,6 +8,7 @@ from vkconv.device import Device
 from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import constants, push
 from vkconv.ops.conv_transpose2d_phases import axes, reaching
+from vkconv.ops.epilogue import per_channel
 from vkconv.ops.matmul_routes import Epilogue, Layout
 from vkconv.ops.needs import F32, ON_GPU
 from vkconv.ops.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
@@ -69,8 +70,6 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 def _build(call: Call, device: Device, params: Params) -> Program:
     c_out, ow = call.shape("y")[1], call.shape("y")[3]
     h, w = axes(call)
-    # A call without bias binds the products there: it is never read.
-    bias = "b" if call.has("b") else "products"
     steps: list[Dispatch] = []
     most = 0
     for slab, begin, end in _slabs(call):
@@ -80,7 +79,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
             product(params["product"], g, Epilogue(), (*read("w", "x", "w"), *write("products")), device),
             Dispatch(
                 COL2IM,
-                (*read("products", "products", bias), *write("y")),
+                (*read("products", "products", per_channel(call, "products")), *write("y")),
                 linear_groups(slab.images * c_out * slab.count * ow, _LOCAL, device),
                 (_LOCAL, 1, 1),
                 (*push(call), slab.image, slab.images, begin, end - begin, slab.first, slab.count),

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from vkconv.core import ceil_div
 from vkconv.device import Device
-from vkconv.ops.activation import activation
 from vkconv.ops.base import linear_groups, local_sizes, most_invocations
+from vkconv.ops.epilogue import epilogue_constants
 from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE, invocations, shared_bytes
 from vkconv.ops.packing import Sizes
 from vkconv.route import Call, Need, Params, Route
@@ -129,7 +129,8 @@ def _binds(call: Call, swapped: bool) -> tuple[Bind, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What becomes of a product: act(alpha product + beta bias), with the parameters of the activation."""
+    """What becomes of a product: act(alpha product + beta bias), with the parameters of the activation. The slopes of
+    prelu lie along the rows."""
 
     act: str = "none"
     has_bias: bool = False
@@ -150,7 +151,7 @@ def _push(g: Layout, e: Epilogue) -> tuple[Word, ...]:
 
 
 def _spec(g: Layout, e: Epilogue) -> tuple[Word, ...]:
-    return activation(e.act).id, e.has_bias, g.bias_by_row
+    return *epilogue_constants(e.act, e.has_bias), g.bias_by_row
 
 
 def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:

@@ -1,0 +1,77 @@
+"""Bias and activation of convolutions without a device: prelu's reference, its errors, where its slope lies."""
+
+import numpy as np
+import pytest
+from ops_device import device
+
+from vkconv.core import GraphError
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.strided import STRIDED_COPY
+from vkconv.route import judge
+
+# Calls of three channels out (in, for the gradient), and what has to follow.
+CALLS = {
+    "conv2d": "conv2d:x=1x2x7x8,w=3x2x3x3,p=1",
+    "conv2d 1x1": "conv2d:x=1x2x7x8,w=3x2x1x1",
+    "depthwise": "conv2d:x=1x3x7x8,w=3x1x3x3,g=3,p=1",
+    "conv_transpose2d": "conv_transpose2d:x=1x2x7x8,w=2x3x3x3,s=2,p=1",
+    "conv2d_backward_data": "conv2d_backward_data:dy=1x2x7x8,w=2x3x3x3,x_shape=7x8,p=1",
+    "conv2d_backward_data 1x1": "conv2d_backward_data:dy=1x2x7x8,w=2x3x1x1,x_shape=14x15,s=2",
+}
+KINDS = ["CPU", "DISCRETE_GPU"]
+
+
+def integers(*shape, seed=3):
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float64)
+
+
+@pytest.mark.parametrize("text", CALLS.values(), ids=CALLS)
+def test_prelu_multiplies_what_is_negative_by_the_slope_of_its_channel(text):
+    plain = parse_call(f"{text},b=3", OPS)
+    call = parse_call(f"{text},b=3,slope=3,act=prelu", OPS)
+    assert parse_call(format_call(call, OPS), OPS) == call
+    arrays = {name: integers(*spec.dims) for name, spec in plain.operands.items() if spec is not None}
+    slope = np.array([0.25, 0.0, -3.0])
+    (sums,) = OPS[call.op].reference(plain, arrays)
+    (y,) = OPS[call.op].reference(call, {**arrays, "slope": slope})
+    assert (sums < 0).any(axis=(0, 2, 3)).all()
+    for c in range(3):
+        np.testing.assert_array_equal(y[:, c], np.where(sums[:, c] < 0, slope[c] * sums[:, c], sums[:, c]))
+
+
+@pytest.mark.parametrize("text", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("act=prelu", "act is prelu, which needs a slope: one value for each of the 3 (out|in)put channels"),
+        ("slope=3", "there is a slope of 3, but act is 'none'; only prelu takes one"),
+        ("slope=3,act=leaky_relu", "there is a slope of 3, but act is 'leaky_relu'; only prelu takes one"),
+        ("slope=4,act=prelu", "the slope is 4; with 3 (out|in)put channels it is 3"),
+        ("slope=3x1x1,act=prelu", "the slope is 3x1x1; with 3 (out|in)put channels it is 3"),
+        ("slope=1,act=prelu", "the slope is 1; with 3 (out|in)put channels it is 3"),
+        ("slope=3:f16,act=prelu", "operands of one float dtype, not .*3:f16"),
+        ("slope=3,act=preluu", "there is no activation 'preluu'"),
+    ],
+)
+def test_prelu_and_its_slope_come_together(text, more, message):
+    with pytest.raises(GraphError, match=message):
+        parse_call(f"{text},{more}", OPS)
+
+
+@pytest.mark.parametrize("text", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_bias_and_slope_together_are_packed_and_no_launch_binds_a_fifth_buffer(text, kind):
+    for more, reads, packs in (("", (), 0), (",b=3", ("b",), 0), (",slope=3", ("slope",), 0), (",b=3,slope=3", (), 2)):
+        call = parse_call(f"{text}{more}{',act=prelu' if 'slope' in more else ''}", OPS)
+        for route in OPS[call.op].routes:
+            if not judge(route, call, device(kind)).allowed:
+                continue
+            program = route.build(call, device(kind))
+            bound = {bind.buffer for step in program.steps for bind in step.binds}
+            assert bound & {"b", "slope", "per_channel"} == (set(reads) or ({"per_channel"} if packs else set()))
+            assert program.packed.get("per_channel", 0) == (24 if packs else 0)
+            made = [d for d in program.prepack if d.binds[-1].buffer == "per_channel"]
+            assert len(made) == packs and all(d.shader == STRIDED_COPY and d.shader in route.shaders for d in made)
+            assert max(len(d.binds) for d in (*program.steps, *program.prepack)) <= 4
+            assert max(4 * len(d.push) for d in (*program.steps, *program.prepack)) <= 128

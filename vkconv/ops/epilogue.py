@@ -1,0 +1,90 @@
+"""What becomes of the sums of a convolution: the bias of the channel is added, then the activation applied.
+
+b and slope are (C_out) each. ``act=prelu`` is x, times the slope of its channel where x is negative; every other
+activation is a row of activation.py. Kernels read both from one buffer, [bias][slope] (shaders/include/epilogue.glsl):
+a fifth buffer beside x, w and y would be one more than the storage buffers that Vulkan 1.1 promises to a shader.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from vkconv.core import Array, GraphError, shape_str
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.activation import activation, apply
+from vkconv.ops.base import F64, Attrs, Operand
+from vkconv.ops.strided import STRIDED_COPY, strided_copy
+from vkconv.route import Call, Params, Route
+from vkconv.shader import Program, Word
+
+PRELU = "prelu"
+BIAS, SLOPE = Operand("b", optional=True), Operand("slope", optional=True)
+_PACKED = "per_channel"
+_COPY: Params = {"local": 64, "items": 1}
+
+
+def check_epilogue(b: TensorSpec | None, slope: TensorSpec | None, attrs: Attrs, channels: int, kind: str) -> None:
+    """GraphError unless bias and slope have one value for each of the ``kind`` (output, input) channels, a slope comes
+    with ``act=prelu``, and there is such an activation."""
+    for name, spec in (("bias", b), ("slope", slope)):
+        if spec is not None and spec.dims != (channels,):
+            raise GraphError(f"the {name} is {shape_str(spec.shape)}; with {channels} {kind} channels it is {channels}")
+    act = str(attrs["act"])
+    if act == PRELU and slope is None:
+        raise GraphError(f"act is prelu, which needs a slope: one value for each of the {channels} {kind} channels")
+    if act != PRELU:
+        activation(act)
+        if slope is not None:
+            raise GraphError(f"there is a slope of {shape_str(slope.shape)}, but act is {act!r}; only prelu takes one")
+
+
+def finished(call: Call, arrays: Mapping[str, Array | None], sums: F64) -> F64:
+    """Sums (N, C, H, W), with bias and activation, by definition in float64."""
+    b, slope = (arrays.get(name) for name in ("b", "slope"))
+    if b is not None:
+        sums = sums + np.asarray(b, np.float64)[:, None, None]
+    if slope is None:
+        return apply(call["act"], sums, call["act_a"], call["act_b"])
+    with np.errstate(all="ignore"):
+        return np.where(sums < 0, np.asarray(slope, np.float64)[:, None, None] * sums, sums)
+
+
+def keeps_zeros(call: Call) -> bool:
+    """True where bias and activation leave a 0 as it is."""
+    if call.has("b"):
+        return False
+    zero = np.zeros(1)
+    return call["act"] == PRELU or bool(apply(call["act"], zero, call["act_a"], call["act_b"])[0] == 0)
+
+
+def epilogue_constants(act: str, has_bias: bool) -> tuple[Word, ...]:
+    """The two specialization constants of a kernel that finishes sums."""
+    row = activation("leaky_relu" if act == PRELU else act)
+    return row.id, has_bias + 2 * (act == PRELU)
+
+
+def per_channel(call: Call, otherwise: str) -> str:
+    """The buffer with the bias and slope of a call; one that has neither binds ``otherwise``, which is never read."""
+    if call.has("b") and call.has("slope"):
+        return _PACKED
+    return "b" if call.has("b") else "slope" if call.has("slope") else otherwise
+
+
+def packs_per_channel(route: Route) -> Route:
+    """The route, with bias and slope put side by side once where a call has both."""
+
+    def program(call: Call, device: Device, params: Params) -> Program:
+        made = route.program(call, device, params)
+        b, slope = call.operands.get("b"), call.operands.get("slope")
+        if b is None or slope is None:
+            return made
+        copies = (
+            *strided_copy(device, _COPY, "b", _PACKED, b.dims, (1,), (1,)),
+            *strided_copy(device, _COPY, "slope", _PACKED, slope.dims, (1,), (1,), target_base=b.size),
+        )
+        packed = {**made.packed, _PACKED: b.nbytes + slope.nbytes}
+        return dataclasses.replace(made, prepack=(*made.prepack, *copies), packed=packed)
+
+    return dataclasses.replace(route, program=program, shaders=tuple(dict.fromkeys((*route.shaders, STRIDED_COPY))))
