@@ -21,6 +21,7 @@ CONSTANTS = {
     "zero": np.zeros((), np.float32),
     "holes": np.array([1, 0, 2, 3], np.float32).reshape(4, 1, 1),
     "huge": np.array(3e38, np.float32),
+    "slope": f32(4, seed=19),
     "scale": f32(4, low=0.5, seed=7),
     "shift": f32(4, seed=8),
     "mean": f32(4, seed=9),
@@ -151,6 +152,21 @@ REWRITES = {
     "clip after conv2d": (X, [CONV, ("clip", "c", "y", {"a": -0.25, "b": 0.75})], "y", "conv2d"),
     "hard_sigmoid after matmul": (A, [MATMUL, ("hard_sigmoid", "m", "y", {"a": 0.3, "b": 0.4})], "y", "matmul"),
     "silu after conv2d": (X, [CONV, ("sigmoid", "c", "g"), ("mul", "c g", "y")], "y", "conv2d"),
+    "prelu per channel": (X, [CONV, ("prelu", "c per_channel", "y")], "y", "conv2d"),
+    "prelu per channel in four dimensions, after batch norm": (
+        X,
+        [CONV, ("batch_norm", "c scale shift mean var", "n", {"eps": 1e-3}), ("prelu", "n per_channel_4d", "y")],
+        "y",
+        "conv2d",
+    ),
+    "prelu per channel after a conv_transpose2d": (
+        X,
+        [("conv_transpose2d", "x w_up3", "c", {"stride": (2, 2)}), ("prelu", "c per_channel", "y")],
+        "y",
+        "conv_transpose2d",
+    ),
+    "prelu of a conv2d with a scalar": (X, [CONV, ("prelu", "c half_0d", "y")], "y", "conv2d"),
+    "prelu of a matmul with one element": (A, [MATMUL, ("prelu", "m two", "y")], "y", "matmul"),
     "the first of two activations": (X, [CONV, ("relu", "c", "r"), ("tanh", "r", "y")], "y", "conv2d tanh"),
 }
 
@@ -215,6 +231,24 @@ KEPT = {
     "an activation of a conv2d with two readers": (X, [CONV, ("relu", "c", "y"), ("tanh", "c", "z")], "y z"),
     "an activation of a conv2d that is an output": (X, [CONV, ("relu", "c", "y")], "c y"),
     "an activation of an activated conv2d": (X, [("conv2d", "x w b", "c", {"act": "relu"}), ("tanh", "c", "y")], "y"),
+    "prelu along the width": (X, [CONV, ("prelu", "c along_width", "y")], "y"),
+    "prelu per image": (X, [CONV, ("prelu", "c per_image", "y")], "y"),
+    "prelu per pixel": (X, [CONV, ("prelu", "c map", "y")], "y"),
+    "prelu per column of a matmul": (A, [MATMUL, ("prelu", "m columns", "y")], "y"),
+    "prelu with a slope that is an input": ({**X, "s_in": (4, 1, 1)}, [CONV, ("prelu", "c s_in", "y")], "y"),
+    "prelu of a conv2d with two readers": (X, [CONV, ("prelu", "c per_channel", "y"), ("tanh", "c", "z")], "y z"),
+    "prelu of a conv2d that is an output": (X, [CONV, ("prelu", "c per_channel", "y")], "c y"),
+    "prelu of an activated conv2d": (
+        X,
+        [("conv2d", "x w b", "c", {"act": "relu"}), ("prelu", "c per_channel", "y")],
+        "y",
+    ),
+    "prelu of an addition": (X, [("add", "x two", "c"), ("prelu", "c two", "y")], "y"),
+    "a factor per channel after prelu": (
+        X,
+        [("conv2d", "x w b slope", "c", {"act": "prelu"}), ("mul", "c per_channel", "y")],
+        "y",
+    ),
     "an activation of an addition": (X, [("add", "x two", "c"), ("relu", "c", "y")], "y"),
 }
 CONSTANTS |= {"w_g2": f32(4, 3, 1, 1, seed=16), "four": np.array(4, np.float32)}

@@ -51,11 +51,13 @@ def test_half_precision_weights_are_not_turned_into_float32():
         CONV,
         ("mul", "c two", "s"),
         ("add", "s shift_4d", "y"),
+        ("conv2d", "x w b", "d"),
+        ("prelu", "d per_channel", "p"),
         ("matmul", "a wide", "m"),
         ("add", "m columns", "z"),
     ]
     inputs = {name: TensorSpec(shape, DType.F16) for name, shape in {**X, **A}.items()}
-    before = make_bound(inputs, nodes, "y z", {**half, "shift_4d": half["per_channel"]})
+    before = make_bound(inputs, nodes, "y z p", {**half, "shift_4d": half["per_channel"]})
     assert optimize(before, OPS).nodes == before.nodes
 
 
@@ -75,6 +77,14 @@ def test_folded_weights_are_float32_and_the_old_ones_are_dropped():
     after = optimize(bound_of(REWRITES["batch norm"]), OPS)
     assert {a.dtype for a in after.constants.values()} == {np.dtype(np.float32)}
     assert set(after.constants) == {after.nodes[0].reads[k] for k in "wb"}
+
+
+def test_a_slope_per_channel_becomes_an_operand_and_a_scalar_one_a_parameter():
+    (conv,) = optimize(bound_of(REWRITES["prelu per channel"]), OPS).nodes
+    assert conv.call["act"] == "prelu" and conv.call.shape("slope") == (4,)
+    for case in ("prelu of a conv2d with a scalar", "prelu of a matmul with one element"):
+        (node,) = optimize(bound_of(REWRITES[case]), OPS).nodes
+        assert node.call["act"] == "leaky_relu" and node.call["act_a"] in (0.5, 2.0) and "slope" not in node.reads
 
 
 def test_a_fused_node_has_the_name_of_the_convolution_or_product():
@@ -116,6 +126,9 @@ STEPS = st.sampled_from(
         ("mul", "{} along_width"),
         ("identity", "{}"),
         ("relu", "{}"),
+        ("prelu", "{} per_channel"),
+        ("prelu", "{} along_width"),
+        ("prelu", "{} half_0d"),
         ("tanh", "{}"),
         ("sigmoid", "{}"),
         ("batch_norm", "{} scale shift mean var"),

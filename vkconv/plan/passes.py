@@ -8,7 +8,8 @@ import numpy.typing as npt
 
 from vkconv.core import DType
 from vkconv.ops.activation import ACTIVATIONS
-from vkconv.ops.base import Op
+from vkconv.ops.base import Attrs, Op
+from vkconv.ops.epilogue import PRELU
 from vkconv.plan.bound import BoundGraph, BoundNode, widen
 from vkconv.plan.rewrite import Rewriter
 from vkconv.route import Call
@@ -84,11 +85,11 @@ def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
             folded = _fold_affine(rewriter, node, value, np.ones_like(shift), shift)
             if folded is not None:
                 return folded
-        matmul = rewriter.maker(value, "matmul")
+        matmul = _unfinished(rewriter, value, "matmul")
         shift = _along_channels(rewriter, value, other, -1)
-        if matmul is None or shift is None or "bias" in matmul.reads or matmul.call["act"] != "none":
+        if matmul is None or shift is None or "bias" in matmul.reads:
             continue
-        if rewriter.only_reader(value) and rewriter.specs[value].dtype is DType.F32:
+        if rewriter.specs[value].dtype is DType.F32:
             reads = {**matmul.reads, "bias": rewriter.constant(f"{node.name}.bias", shift)}
             return rewriter.node(node, "matmul", reads, {**matmul.call.attrs, "beta": 1.0}, matmul.name)
     return None
@@ -164,12 +165,27 @@ def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     row = ACTIVATIONS.get(node.call.op)
     if row is None:
         return None
-    maker = rewriter.maker(node.reads["x"], *_FUSES_ACTIVATION)
-    if maker is None or not rewriter.only_reader(node.reads["x"]) or maker.call["act"] != "none":
-        return None
+    maker = _unfinished(rewriter, node.reads["x"], *_FUSES_ACTIVATION)
     parameters = {f"act_{key}": float(node.call[key]) for key, _ in zip("ab", row.params, strict=False)}
-    attrs = {**maker.call.attrs, "act": row.name, **parameters}
-    return rewriter.node(node, maker.call.op, maker.reads, attrs, maker.name)
+    return _finished(rewriter, node, maker, {"act": row.name, **parameters}) if maker else None
+
+
+def fuse_prelu(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """prelu right after a convolution, with a constant slope per output channel, is applied by that kernel; with a
+    scalar one it is leaky_relu, also after a matmul."""
+    if node.call.op != "prelu":
+        return None
+    value, slope = node.reads["x"], node.reads["slope"]
+    alpha = rewriter.scalar(slope)
+    if alpha is not None:
+        maker = _unfinished(rewriter, value, *_FUSES_ACTIVATION)
+        return _finished(rewriter, node, maker, {"act": "leaky_relu", "act_a": alpha}) if maker else None
+    conv = _unfinished(rewriter, value, *_CONVOLUTIONS)
+    slopes = _along_channels(rewriter, value, slope, 1)
+    if conv is None or slopes is None or rewriter.specs[value].dtype is not DType.F32:
+        return None
+    more = {"slope": rewriter.constant(f"{node.name}.slope", slopes)}
+    return _finished(rewriter, node, conv, {"act": PRELU}, more)
 
 
 PASSES: tuple[Rule, ...] = (
@@ -181,6 +197,7 @@ PASSES: tuple[Rule, ...] = (
     recognise_silu,
     recognise_layer_norm,
     fuse_activation,
+    fuse_prelu,
 )
 
 
@@ -203,13 +220,25 @@ def _along_channels(rewriter: Rewriter, value: str, other: str, axis: int) -> Ve
     return np.broadcast_to(widen(constant).reshape(-1), (shape[axis],)).astype(np.float64)
 
 
+def _unfinished(rewriter: Rewriter, value: str, *ops: str) -> BoundNode | None:
+    """The node of one of the ops that makes a value for nothing but its one reader, and has no activation yet."""
+    maker = rewriter.maker(value, *ops)
+    return maker if maker and rewriter.only_reader(value) and maker.call["act"] == "none" else None
+
+
+def _finished(
+    rewriter: Rewriter, node: BoundNode, maker: BoundNode, act: Attrs, more: Mapping[str, str] | None = None
+) -> BoundNode:
+    """What makes the operand of a node, in place of both: with the activation, and ``more`` operands."""
+    reads = {**maker.reads, **(more or {})}
+    return rewriter.node(node, maker.call.op, reads, {**maker.call.attrs, **act}, maker.name)
+
+
 def _fold_affine(rewriter: Rewriter, node: BoundNode, value: str, factor: Vector, shift: Vector) -> BoundNode | None:
     """A convolution of x * factor + shift per output channel, as one; None where it is not one or not alone, and
     where the new weights are not finite: infinity times the weights is not infinity times their sum."""
-    conv = rewriter.maker(value, *_CONVOLUTIONS)
-    if conv is None or not rewriter.only_reader(value) or conv.call["act"] != "none":
-        return None
-    if rewriter.specs[value].dtype is not DType.F32:
+    conv = _unfinished(rewriter, value, *_CONVOLUTIONS)
+    if conv is None or rewriter.specs[value].dtype is not DType.F32:
         return None
     weight = rewriter.constants.get(conv.reads["w"])
     bias = rewriter.constants.get(conv.reads["b"]) if "b" in conv.reads else np.zeros(factor.shape)
