@@ -10,7 +10,7 @@ from vkconv.plan.planner import Options
 from vkconv.route import Call, Params
 
 # Operands that are weights where a model has the op.
-WEIGHTS = ("w", "b", "bias")
+WEIGHTS = ("w", "b", "bias", "slope")
 
 
 def call_graph(call: Call, constants: Mapping[str, Array] | None = None) -> Graph:
