@@ -31,7 +31,8 @@ def holds(text, arrays, y):
     """The result agrees with the reference of the call."""
     call = parse_call(text, OPS)
     assert y.dtype == np.float32 and y.flags.c_contiguous
-    assert compare(call, [y], expect(call, dict(zip(call.operands, arrays, strict=False)))).problem == ""
+    present = [name for name, spec in call.operands.items() if spec]
+    assert compare(call, [y], expect(call, dict(zip(present, arrays, strict=True)))).problem == ""
 
 
 def test_conv2d(device):
@@ -46,6 +47,23 @@ def test_activations_with_parameters_and_named_padding(device):
     arrays = drawn((1, 3, 8, 7), (5, 3, 3, 3))
     y = functional.conv2d(*arrays, padding="same_upper", stride=2, activation=("clip", -0.5, 1), device=device)
     holds("conv2d:x=1x3x8x7,w=5x3x3x3,s=2,auto=same_upper,act=clip,act_a=-0.5,act_b=1", arrays, y)
+
+
+def test_prelu_takes_a_slope_per_channel(device):
+    x, w, b, slope = drawn((2, 6, 9, 11), (4, 3, 3, 2), 4, 4)
+    prelu = {"activation": "prelu", "slope": slope, "groups": 2, "device": device}
+    text = "conv2d:x=2x6x9x11,w=4x3x3x2,{}slope=4,g=2,act=prelu"
+    holds(text.format("b=4,"), (x, w, b, slope), functional.conv2d(x, w, b, **prelu))
+    y = functional.conv2d(x, w, **prelu)
+    holds(text.format(""), (x, w, slope), y)
+    last = functional.conv2d(x.transpose(0, 2, 3, 1), w, layout="NHWC", **prelu)
+    np.testing.assert_array_equal(last.transpose(0, 3, 1, 2), y)
+    up = functional.conv_transpose2d(x, w.reshape(6, 2, 3, 2), b, stride=2, **prelu)
+    arrays = x, w.reshape(6, 2, 3, 2), b, slope
+    holds("conv_transpose2d:x=2x6x9x11,w=6x2x3x2,b=4,slope=4,g=2,s=2,act=prelu", arrays, up)
+    row = functional.conv1d(x[:, :, 0], w[:, :, 0], b, **prelu)
+    arrays = x[:, :, :1], w[:, :, :1], b, slope
+    holds("conv2d:x=2x6x1x11,w=4x3x1x2,b=4,slope=4,g=2,act=prelu", arrays, row[:, :, None])
 
 
 def test_conv_transpose2d(device):
@@ -179,6 +197,10 @@ REFUSED = [
     ({"activation": ("relu", 1)}, UsageError, "with its parameters it is 'relu'"),
     ({"activation": ("clip", "0", 1)}, UsageError, "a tuple of a name and numbers"),
     ({"activation": ()}, UsageError, "activation is empty"),
+    ({"activation": "prelu"}, GraphError, "prelu, which needs a slope: one value for each of the 4 output channels"),
+    ({"activation": ("prelu", 0.2)}, UsageError, "with its parameters it is 'prelu'"),
+    ({"activation": "prelu", "slope": np.float32(0.2)}, GraphError, "the slope is scalar; with 4 output"),
+    ({"slope": X[0, 0, 0, :4]}, GraphError, "there is a slope of 4, but act is 'none'; only prelu takes one"),
     ({"layout": "NHCW"}, UsageError, "conv2d has no layout 'NHCW'"),
     ({"route": "wino"}, UsageError, "conv2d has no route 'wino'"),
     ({"route": "winograd", "stride": 2}, RouteError, "needs stride 1, and here it is 2x2"),

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from vkconv.core import Array, InputError, UsageError, did_you_mean
 from vkconv.graph.ir import AttrValue
 from vkconv.ops.activation import activation as activation_row
+from vkconv.ops.epilogue import PRELU
 
 # One number, or one per axis; padding also by side or by name.
 Sizes = SupportsIndex | Sequence[SupportsIndex]
@@ -54,7 +55,7 @@ def _activation(activation: Activation) -> dict[str, AttrValue]:
     name, *values = (activation,) if isinstance(activation, str) else activation
     if not isinstance(name, str) or not all(isinstance(v, int | float) for v in values):
         raise UsageError(f"activation is {activation!r}; it is a name, or a tuple of a name and numbers")
-    needs = activation_row(name).params
+    needs = () if name == PRELU else activation_row(name).params
     if len(values) != len(needs):
         takes = f"({', '.join([repr(name), *needs])})" if needs else repr(name)
         raise UsageError(f"activation is {activation!r}; with its parameters it is {takes}")

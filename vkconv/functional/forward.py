@@ -23,6 +23,7 @@ def conv2d(
     dilation: Sizes = 1,
     groups: int = 1,
     activation: Activation | None = None,
+    slope: npt.ArrayLike | None = None,
     layout: str = "NCHW",
     route: str | None = None,
     device: str | int | None = None,
@@ -33,14 +34,15 @@ def conv2d(
     OH = floor((H + padding - dilation (KH - 1) - 1) / stride) + 1. With ``layout="NHWC"`` x and the result have
     their channels last; w stays as it is. ``stride`` and ``dilation`` are one number or (h, w); ``padding`` is one,
     (h, w), (top, left, bottom, right) or one of "valid", "same_upper" and "same_lower"; ``activation`` is the name of
-    a scalar function of ``vkconv ops``, or a tuple of that and its parameters.
+    a scalar function of ``vkconv ops``, a tuple of that and its parameters, or "prelu", to which belongs ``slope``
+    (C_out): negative results are multiplied by that of their channel.
 
     Raises InputError for what is no array or has the wrong rank, GraphError for shapes, dtypes and numbers that do not
     go together, UsageError for names that do not exist, RouteError for a forced route that cannot take the call,
     LimitError for what the device cannot hold, DeviceError for the device.
     """
     attrs = window(stride, padding, dilation, groups, activation)
-    return _conv("conv2d", x, w, b, attrs, layout, route, device)
+    return _conv("conv2d", x, w, b, slope, attrs, layout, route, device)
 
 
 def conv_transpose2d(
@@ -54,6 +56,7 @@ def conv_transpose2d(
     dilation: Sizes = 1,
     groups: int = 1,
     activation: Activation | None = None,
+    slope: npt.ArrayLike | None = None,
     layout: str = "NCHW",
     route: str | None = None,
     device: str | int | None = None,
@@ -66,7 +69,7 @@ def conv_transpose2d(
     """
     attrs = window(stride, padding, dilation, groups, activation)
     attrs["output_padding"] = ints("output_padding", output_padding)
-    return _conv("conv_transpose2d", x, w, b, attrs, layout, route, device)
+    return _conv("conv_transpose2d", x, w, b, slope, attrs, layout, route, device)
 
 
 def conv1d(
@@ -79,6 +82,7 @@ def conv1d(
     dilation: SupportsIndex = 1,
     groups: int = 1,
     activation: Activation | None = None,
+    slope: npt.ArrayLike | None = None,
     layout: str = "NCW",
     route: str | None = None,
     device: str | int | None = None,
@@ -99,7 +103,7 @@ def conv1d(
         if len(values) != 1:
             raise UsageError(f"{name} is {values}; conv1d takes one number")
     attrs = window((1, *one["stride"]), pads, (1, *one["dilation"]), groups, activation)
-    operands = arrays("conv1d", x=x, w=w, b=b)
+    operands = arrays("conv1d", x=x, w=w, b=b, slope=slope)
     check_layout("conv1d", layout, _LAYOUTS_1D)
     operands["x"] = channels_first("conv1d", "x", operands["x"], layout)
     if operands["w"].ndim != 3:
@@ -113,12 +117,13 @@ def _conv(
     x: npt.ArrayLike,
     w: npt.ArrayLike,
     b: npt.ArrayLike | None,
+    slope: npt.ArrayLike | None,
     attrs: dict[str, AttrValue],
     layout: str,
     route: str | None,
     device: str | int | None,
 ) -> Array:
-    operands = arrays(op, x=x, w=w, b=b)
+    operands = arrays(op, x=x, w=w, b=b, slope=slope)
     check_layout(op, layout, _LAYOUTS_2D)
     operands["x"] = channels_first(op, "x", operands["x"], layout)
     return as_given(run(op, operands, attrs, route, device), layout)
