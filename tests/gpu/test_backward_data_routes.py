@@ -23,7 +23,7 @@ ROUTES = {route.name: route for route in CONV2D_BACKWARD_DATA.routes}
 SHARED = ("phase_blocks", "phase_gemm", "phase", "col2im", "direct_gather")
 # Winograd's products differ from those of the definition: not exact, and what is no number reaches a whole tile.
 PLAIN = [name for name in ROUTES if name != "flipped_winograd"]
-EXACT_ACTIVATIONS = ("none", "relu", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25")
+EXACT_ACTIVATIONS = ("none", "relu", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25", "prelu", "prelu")
 EXACT = {text.partition(",")[0] for text in EXACT_ACTIVATIONS}
 ACTIVATIONS = (*EXACT_ACTIVATIONS, "hard_swish", "sigmoid", "tanh")
 
@@ -56,17 +56,19 @@ def gradients(draw, route):
         for i in range(2)
     )
     assume(min(x) >= 1)
+    act = draw(st.sampled_from(ACTIVATIONS))
     fields = {
         "dy": (draw(st.integers(1, 3)), out_group * groups, *out),
         "w": (out_group * groups, in_group, *kernel),
         **({"b": (in_group * groups,)} if draw(st.booleans()) else {}),
+        **({"slope": (in_group * groups,)} if act == "prelu" else {}),
         "x_shape": x,
         "s": stride,
         "p": padding,
         "d": dilation,
     }
     text = ",".join(f"{name}={'x'.join(map(str, values))}" for name, values in fields.items())
-    return call_of(f"{text},g={groups},act={draw(st.sampled_from(ACTIVATIONS))}")
+    return call_of(f"{text},g={groups},act={act}")
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -142,7 +144,7 @@ def test_what_no_tap_reaches_is_zero_to_the_bit(text, device):
         assert first[reached].all() and first.tobytes() == again.tobytes(), route
 
 
-@pytest.mark.parametrize("act", ["none", "relu", "sigmoid", "leaky_relu,act_a=0.1"])
+@pytest.mark.parametrize("act", ["none", "relu", "sigmoid", "leaky_relu,act_a=0.1", "prelu,slope=7"])
 @pytest.mark.parametrize("bias", [False, True])
 def test_an_epilogue_reaches_what_no_tap_does(act, bias, device):
     """Where 1x1 products are scattered, bias and an activation with f(0) other than 0 hold between them as well."""

@@ -19,7 +19,7 @@ from vkconv.route import judge
 pytestmark = pytest.mark.gpu
 ROUTES = [(op, route.name) for op in ("conv2d", "conv_transpose2d") for route in OPS[op].routes]
 # Exact on small integers.
-EXACT_ACTIVATIONS = ("none", "relu", "relu6", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25")
+EXACT_ACTIVATIONS = ("none", "relu", "relu6", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25", *["prelu"] * 3)
 EXACT = {text.partition(",")[0] for text in EXACT_ACTIVATIONS}
 ACTIVATIONS = (*EXACT_ACTIVATIONS, "hard_swish", "hard_sigmoid,act_a=0.2,act_b=0.5", "sigmoid", "silu", "gelu", "tanh")
 
@@ -39,11 +39,13 @@ def convolutions(draw, op, route):
     padding = (0, 0, 0, 0) if route == "pointwise" else draw(st.tuples(*[st.integers(0, 4)] * 4))
     extent = draw(st.tuples(st.integers(1, 13), st.sampled_from((1, 2, 5, 8, 17, 33))))
     c_in, c_out = in_group * groups, out_group * groups
+    act = draw(st.sampled_from(ACTIVATIONS))
     w = (c_in, out_group, *kernel) if op == "conv_transpose2d" else (c_out, in_group, *kernel)
     fields = {
         "x": (draw(st.integers(1, 3)), c_in, *extent),
         "w": w,
         **({"b": (c_out,)} if draw(st.booleans()) else {}),
+        **({"slope": (c_out,)} if act == "prelu" else {}),
         "s": stride,
         "p": padding,
         "d": dilation,
@@ -52,7 +54,7 @@ def convolutions(draw, op, route):
         fields["op"] = tuple(draw(st.integers(0, max(s, d) - 1)) for s, d in zip(stride, dilation, strict=True))
     text = f"{op}:" + ",".join(f"{name}={'x'.join(map(str, values))}" for name, values in fields.items())
     try:
-        return parse_call(f"{text},g={groups},act={draw(st.sampled_from(ACTIVATIONS))}", OPS)
+        return parse_call(f"{text},g={groups},act={act}", OPS)
     except GraphError as error:
         assert "the output would be empty" in str(error)
         assume(False)
@@ -173,12 +175,16 @@ SPECIAL = {
 
 # winograd mixes the inputs of a tile before it multiplies: one that is no number reaches all outputs of its tile.
 @pytest.mark.parametrize(("op", "route"), [case for case in ROUTES if case[1] != "winograd"])
-@pytest.mark.parametrize("act", ["none", "relu", "relu6", "hard_swish", "sigmoid"])
+@pytest.mark.parametrize("act", ["none", "relu", "relu6", "hard_swish", "sigmoid", "prelu"])
 def test_nan_and_infinity_go_where_ieee_says(op, route, act, device):
     default = "conv_transpose2d:x=1x6x5x7,w=6x5x3x3,b=5,s=2,p=1,act={}"
     default = default if op == "conv_transpose2d" else "conv2d:x=1x6x9x10,w=5x6x3x3,b=5,p=1,act={}"
-    call = parse_call(SPECIAL.get(route, default).format(act), OPS)
+    text = SPECIAL.get(route, default).format(act)
+    text += f",slope={text.split('b=')[1].split(',')[0]}" if act == "prelu" else ""
+    call = parse_call(text, OPS)
     arrays = inputs_of(call, "normals")
+    if act == "prelu":
+        arrays["slope"][:3] = 0, np.nan, np.inf
     arrays["x"][0, 0, 1, 1], arrays["x"][0, 3, 4, 6] = np.nan, np.inf
     arrays["x"][0, 5, 4, 1], arrays["b"][-1] = -np.inf, np.nan
     ran, checked = check_call(call, arrays, device=device, route=route)
