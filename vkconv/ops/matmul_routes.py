@@ -122,7 +122,7 @@ _DEFAULT_TILE = {name: sizes[0] for name, sizes in _SHARED_TILES.items()}
 
 
 def _binds(call: Call, swapped: bool) -> tuple[Bind, ...]:
-    # A call without bias binds b there: HAS_BIAS is false and the shader never reads it.
+    # A call without bias binds b there: it is never read.
     first, second = ("b", "a") if swapped else ("a", "b")
     return (*read(first, second, "bias" if call.has("bias") else "b"), *write("y"))
 
