@@ -119,11 +119,10 @@ def test_an_allowed_program_is_within_the_limits_and_as_declared(text):
 
 def test_every_declared_shader_is_used_by_some_case():
     used = set()
-    for text in ON_DEVICE:
-        call = parse_call(text, OPS)
+    for call in (parse_call(text, OPS) for text in ON_DEVICE):
         for device in (*SHIPPED, LEAST):
             for route in OPS[call.op].routes:
-                if judge(route, call, device).allowed:
+                if judge(route, call, device).allowed and not call.is_empty:
                     legal = route.params(call, device).items()
                     for params in ({}, *({name: values[-1]} for name, values in legal)):
                         program = route.build(call, device, params)
