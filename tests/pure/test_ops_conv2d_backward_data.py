@@ -123,6 +123,7 @@ def test_x_shape_is_height_and_width_or_whole():
         ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,b=4", "the bias is 4; with 5 input channels it is 5"),
         ("dy=1x4x8x8,w=4x0x3x3,x_shape=10x10", "0 input channels per group"),
         ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,s=0", r"stride is \(0, 0\)"),
+        ("dy=1x4x8x1,w=4x5x1x1,x_shape=8x10,s=1x99991", "99991 phases along an axis; at most 32768"),
         ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,p=-1", "values >= 0"),
         ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,d=0", r"dilation is \(0, 0\)"),
         ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,act=rellu", "did you mean 'relu'"),

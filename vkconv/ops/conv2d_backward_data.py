@@ -17,7 +17,7 @@ from vkconv.ops.activation import activation, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv2d_backward_data_routes import ROUTES
 from vkconv.ops.conv2d_backward_data_view import as_transposed
-from vkconv.ops.conv_transpose2d_phases import most_products
+from vkconv.ops.conv_transpose2d_phases import check_strides, most_products
 from vkconv.ops.shapes import ints
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import explicit_padding, out_extent, pair
@@ -53,6 +53,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     activation(str(attrs["act"]))
     height, width = _x_extent(attrs, n, c_in)
     stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
+    check_strides(stride, dilation)
     padding = explicit_padding(attrs, (height, width), (kernel[0], kernel[1]))
     for i, (axis, extent) in enumerate((("h", height), ("w", width))):
         k, s, d, (begin, end) = kernel[i], stride[i], dilation[i], (padding[i], padding[i + 2])

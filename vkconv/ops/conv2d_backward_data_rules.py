@@ -11,6 +11,7 @@ from vkconv.ops.conv2d_backward_data_view import TRANSPOSED
 from vkconv.ops.conv2d_gemm import FITS_SMALLEST
 from vkconv.ops.conv2d_parts import KERNEL_1X1, STRIDE_1
 from vkconv.ops.conv_transpose2d_blocks import FITS_BLOCKS, NARROW_GROUPS
+from vkconv.ops.conv_transpose2d_phases import FEW_PHASES
 from vkconv.ops.conv_transpose2d_routes import SHORT_SPAN
 from vkconv.route import Call, Need
 
@@ -52,6 +53,8 @@ LONG = Need(
     lambda call, device: f"{_operations(call) / 1e6:.1f} million",
 )
 _BLOCKS = tuple(TRANSPOSED.need(need) for need in FITS_BLOCKS)
+_FEW_PHASES = TRANSPOSED.need(FEW_PHASES)
+_TILES = _FEW_PHASES, TRANSPOSED.need(SHORT_SPAN)
 _NARROW = TRANSPOSED.need(NARROW_GROUPS)
 _WINOGRAD = (*FLIPPED_WINOGRAD.must, *FLIPPED_WINOGRAD.prefer)
 
@@ -70,7 +73,7 @@ _CPU = (
     Rule("swap_1x1", (KERNEL_1X1, STRIDED, LONG), "measured on lavapipe: 0.79 to 1.03 of the time of phase_blocks"),
     Rule("phase_blocks", _BLOCKS, "measured on lavapipe: 0.3 to 0.5 of the time of phase"),
     _SWAP,
-    Rule("phase", (TRANSPOSED.need(SHORT_SPAN),), "measured on lavapipe: at most 0.8 of the time of fill_scatter_conv"),
+    Rule("phase", _TILES, "measured on lavapipe: at most 0.8 of the time of fill_scatter_conv"),
     *_SCATTERS,
 )
 # By what they move and multiply: swap_1x1 writes and reads the small product once more than phase_gemm, but the latter
@@ -80,7 +83,7 @@ _GPUS = (
     Rule("flipped_conv", (STRIDE_1,), "iree#23976: nothing to dilate"),
     _SWAP,
     Rule("phase_blocks", (_NARROW, *_BLOCKS), "every element of dy read once and of dx written once, and no idle rows"),
-    Rule("phase_gemm", FITS_SMALLEST, "as many products as needed, without scratch"),
+    Rule("phase_gemm", (_FEW_PHASES, *FITS_SMALLEST), "as many products as needed, without scratch"),
     *_SCATTERS,
 )
 _RULES: Mapping[str, tuple[Rule, ...]] = {"cpu": _CPU}
