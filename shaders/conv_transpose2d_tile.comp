@@ -23,7 +23,7 @@ const int SPAN = TAPS > 0 ? PX + (TAPS - 1) * STEP_W : 1;
 const int ACCS = CO * PX;
 
 // The first output of the phase of a tap.
-int first_output(int tap, int d, int s, int before) { return (tap * d % s + s - before % s) % s; }
+int first_output(int tap, int d, int s, int before) { return (tap * (d % s) % s + s - before % s) % s; }
 
 void main() {
     int columns = ((ow + sw - 1) / sw + PX - 1) / PX;

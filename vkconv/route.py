@@ -45,6 +45,11 @@ class Call:
         """True when the optional operand is present."""
         return self.operands.get(operand) is not None
 
+    @property
+    def is_empty(self) -> bool:
+        """True when no output has an element: nothing runs."""
+        return all(spec.size == 0 for spec in self.outputs.values())
+
 
 @dataclasses.dataclass(frozen=True)
 class Need:
@@ -80,10 +85,14 @@ class Route:
     note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
     deterministic: bool = True
 
+    def legal(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+        """The legal values of every parameter; none for a call of which nothing runs."""
+        return {} if call.is_empty else self.params(call, device)
+
     def resolve(self, call: Call, device: Device, given: Params) -> dict[str, int]:
         """A value for every parameter: the given ones, defaults for the rest. UsageError for a name that the route
         does not have, or for a value that is not one of the legal ones."""
-        legal = self.params(call, device)
+        legal = self.legal(call, device)
         for name, value in given.items():
             if name not in legal:
                 has = f"it has {', '.join(legal)}" if legal else "it has none"

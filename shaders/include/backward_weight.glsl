@@ -26,7 +26,7 @@ layout(set = 0, binding = 2) readonly restrict buffer Add { ELEM add[]; };
 #if defined(ATOMIC_FLOAT)
 layout(set = 0, binding = 3) restrict buffer Out { float result[]; };
 #elif defined(ATOMIC_CAS)
-layout(set = 0, binding = 3) restrict buffer Out { uint result[]; };
+layout(set = 0, binding = 3) coherent restrict buffer Out { uint result[]; };
 #else
 layout(set = 0, binding = 3) writeonly restrict buffer Out { ELEM result[]; };
 #endif
@@ -57,17 +57,20 @@ void box_of(int part, out ivec4 first, out ivec4 size, out int cut) {
 // The first of ``count`` that a cut has; the next cut's first is one past its last.
 int first_of(int cut, int count) { return min(cut * ((count + cuts - 1) / cuts), count); }
 
+#ifdef ATOMIC_CAS
+// Adds to an element of dw, unless another invocation comes between: then false.
+bool added(int index, float value) {
+    uint before = result[index];
+    return atomicCompSwap(result[index], before, floatBitsToUint(uintBitsToFloat(before) + value)) == before;
+}
+#endif
+
 // ``index`` in dw, of ``total`` elements.
 void store(int part, int index, int total, float value) {
 #if defined(ATOMIC_FLOAT)
     atomicAdd(result[index], scale * value);
 #elif defined(ATOMIC_CAS)
-    uint seen = result[index];
-    for (bool done = false; !done;) {
-        uint before = atomicCompSwap(result[index], seen, floatBitsToUint(uintBitsToFloat(seen) + scale * value));
-        done = before == seen;
-        seen = before;
-    }
+    for (bool done = false; !done;) done = added(index, scale * value);
 #else
     float more = HAS_ADD && !TO_PARTS ? beta * TO_F32(add[index]) : 0.0;
     if (TO_PARTS) {

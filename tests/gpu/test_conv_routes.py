@@ -199,3 +199,15 @@ def test_a_batch_of_nothing_runs_nothing(op, route, device):
     call = parse_call(text[op], OPS)
     ran = run_call(call, inputs_of(call, "normals"), device=device, route=route)
     assert ran.route == "empty" and ran.outputs[0][0].shape == call.shape("y") and ran.outputs[0][0].size == 0
+
+
+def test_taps_are_found_where_products_of_strides_and_dilations_pass_32_bits(device):
+    """4093 phases, and taps a million places apart."""
+    call = parse_call("conv_transpose2d:x=1x1x1x2,w=1x1x1x3,s=1x4093,d=1x1000003", OPS)
+    _, facts = select_device(device)
+    arrays = inputs_of(call, "integers")
+    (want,) = expect(call, arrays).outputs
+    for route in OPS[call.op].routes:
+        if judge(route, call, facts).allowed:
+            ((y,),) = run_call(call, arrays, device=device, route=route.name).outputs
+            assert np.array_equal(y, want), route.name

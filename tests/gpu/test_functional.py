@@ -185,6 +185,7 @@ REFUSED = [
     ({"groups": 3}, GraphError, "w has 4 per group in 3 groups"),
     ({"groups": 0}, GraphError, "groups is 0"),
     ({"groups": 1.5}, UsageError, "groups is 1.5; it is an integer"),
+    ({"groups": (1, 2)}, UsageError, r"groups is \(1, 2\); it is one integer"),
     ({"stride": 0}, GraphError, r"stride is \(0, 0\)"),
     ({"stride": (1, -1)}, GraphError, r"stride is \(1, -1\)"),
     ({"stride": "2"}, UsageError, "stride is '2'"),
@@ -196,12 +197,14 @@ REFUSED = [
     ({"activation": "clip"}, UsageError, r"with its parameters it is \('clip', lo, hi\)"),
     ({"activation": ("relu", 1)}, UsageError, "with its parameters it is 'relu'"),
     ({"activation": ("clip", "0", 1)}, UsageError, "a tuple of a name and numbers"),
+    ({"activation": 3}, UsageError, "activation is 3; it is a name"),
     ({"activation": ()}, UsageError, "activation is empty"),
     ({"activation": "prelu"}, GraphError, "prelu, which needs a slope: one value for each of the 4 output channels"),
     ({"activation": ("prelu", 0.2)}, UsageError, "with its parameters it is 'prelu'"),
     ({"activation": "prelu", "slope": np.float32(0.2)}, GraphError, "the slope is scalar; with 4 output"),
     ({"slope": X[0, 0, 0, :4]}, GraphError, "there is a slope of 4, but act is 'none'; only prelu takes one"),
     ({"layout": "NHCW"}, UsageError, "conv2d has no layout 'NHCW'"),
+    ({"route": ""}, UsageError, "conv2d has no route ''"),
     ({"route": "wino"}, UsageError, "conv2d has no route 'wino'"),
     ({"route": "winograd", "stride": 2}, RouteError, "needs stride 1, and here it is 2x2"),
     ({"route": "im2col_gemm", "dilation": 2}, RouteError, "needs no dilation, and here it is 2x2"),
@@ -209,6 +212,8 @@ REFUSED = [
     ({"route": "grouped"}, RouteError, "needs more than one group, and here it is 1"),
     ({"route": "depthwise"}, RouteError, "needs one input channel per group, and here it is 4"),
     ({"device": "no such device"}, VkconvError, "no such device"),
+    ({"device": ["auto"]}, UsageError, "device is .*; it is an index, a name"),
+    ({"x": None}, InputError, "conv2d needs x"),
 ]
 
 

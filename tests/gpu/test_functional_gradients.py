@@ -76,14 +76,23 @@ def test_three_dimensions(device):
 
 
 def test_bias_gradient(device):
-    (dy,) = drawn((3, 37, 5, 13))
+    (dy,) = drawn((3, 38, 5, 13))
     want = dy.astype(np.float64).sum((0, 2, 3))
     db = functional.conv2d_bias_gradient(dy, device=device)
     assert db.dtype == np.float32
     np.testing.assert_allclose(db, want, atol=3 * 5 * 13 * 2.0**-24 * np.abs(want).max())
     last = functional.conv2d_bias_gradient(dy.transpose(0, 2, 3, 1), layout="NHWC", device=device)
     np.testing.assert_allclose(last, db, atol=3 * 5 * 13 * 2.0**-24 * np.abs(want).max())
+    apart = dy.transpose(0, 2, 3, 1).reshape(3, 5, 13, 2, 19)
+    np.testing.assert_array_equal(functional.conv2d_bias_gradient(apart, layout="NHWGC", device=device), last)
     assert not functional.conv2d_bias_gradient(dy[:0], device=device).any()
+
+
+def test_the_numbers_of_a_convolution_come_in_order(device):
+    x, dy, d = drawn((2, 4, 6, 6), (2, 6, 3, 3), (6, 2, 3, 3))
+    dw = functional.conv2d_backward_weight(x, dy, d.shape, 2, 1, 1, 2, np.float32(0.5), 3, d, device=device)
+    text = "conv2d_backward_weight:x=2x4x6x6,dy=2x6x3x3,w_shape=6x2x3x3,s=2,p=1,g=2,scale=0.5,add=6x2x3x3,beta=3"
+    holds(text, {"x": x, "dy": dy, "add": d}, dw)
 
 
 def test_a_batch_of_nothing_gives_nothing_or_what_is_added(device):
@@ -119,6 +128,8 @@ REFUSED = [
     ({"split": 0}, UsageError, "split is 0"),
     ({"split": -3}, GraphError, "split is -3"),
     ({"split": 1.5}, UsageError, "split is 1.5"),
+    ({"split": (1, 2)}, UsageError, r"split is \(1, 2\); it is one integer"),
+    ({"dy": None}, InputError, "needs dy"),
     ({"route": "explicit_gemm"}, RouteError, "needs a kernel of one tap, stride 1 and no padding, and here it is 3x3"),
     ({"route": "two_step"}, UsageError, "did you mean 'two_stage'"),
     (

@@ -34,6 +34,11 @@ def test_explaining_a_call_gives_its_route_and_every_refusal():
     [
         ("reshape:x=2x6,shape=3x4", "alias", "the input's bytes"),
         ("relu:x=0x4", "empty", "no output has an element"),
+        ("matmul:a=0x8,b=8x3", "empty", "no output has an element"),
+        ("conv2d:x=0x8x8x8,w=16x8x3x3,p=1", "empty", "no output has an element"),
+        ("conv2d:x=1x8x8x8,w=0x8x3x3", "empty", "no output has an element"),
+        ("conv_transpose2d:x=0x8x4x4,w=8x16x3x3,s=2", "empty", "no output has an element"),
+        ("conv2d_backward_data:dy=0x8x5x5,w=8x4x3x3,x_shape=10x10,s=2,p=1", "empty", "no output has an element"),
         ("shape:x=2x3", "constant", "computed when the graph is planned"),
         ("range:start=0,limit=5", "constant", "computed when the graph is planned"),
     ],

@@ -87,6 +87,10 @@ def test_shapes_and_padding(text, y, padding):
             "conv2d:x=1x3x2x8,w=4x3x3x3",
             "along h a kernel of 3 with dilation 1 spans 3, but the padded input has only 2",
         ),
+        (
+            "conv2d:x=1x1x1x1,w=1x1x1x2,p=0x1500000000x0x0,d=1x1500000000",
+            r"along w the padded input \(1 \+ 1500000000 \+ 0\) has 1500000001 elements; shaders count to 1073741824",
+        ),
         ("conv2d:x=1x3x8x8,w=4x3x3x3,auto=same", "auto_pad is 'same'"),
         ("conv2d:x=1x3x8x8,w=4x3x3x3,auto=valid,p=1", "give one of the two"),
         ("conv2d:x=1x3x8x8,w=4x3x3x3,act=rellu", "did you mean 'relu'"),

@@ -104,6 +104,8 @@ def test_shapes_and_padding(text, y, padding, output_padding):
         ("x=1x4x8x8,w=4x4x3x3,p=-1", "values >= 0"),
         ("x=1x4x8x8,w=4x4x3x3,s=2,op=2", r"output_padding is \(2,\); .* smaller than the stride \(2, 2\)"),
         ("x=1x4x8x8,w=4x4x3x3,s=2,op=0x-1", "not negative"),
+        ("x=1x4x8x8,w=4x4x3x3,s=1x65537", r"stride is \(1, 65537\) .* 65537 phases along an axis; at most 32768"),
+        ("x=1x4x1x2,w=4x4x1x3,d=1x999999999", r"along w the output before it is cropped has 20+ elements; .* 10737"),
         ("x=1x4x8x8,w=4x4x3x3,op=0x0x0", "one or two values"),
         ("x=1x4x1x8,w=4x4x3x3,p=2x0", r"along h 1 inputs reach 3 outputs, and the padding takes 4 of them \(2 \+ 2\)"),
         ("x=1x4x0x8,w=4x4x3x3", "x is 0x8"),

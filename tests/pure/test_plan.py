@@ -136,7 +136,7 @@ def test_empty_values_take_part(nodes, shape, source):
         inputs, first = {"x": (4, 3), "e": (0, 3)}, []
     result = check_flow(make_graph(inputs, first + nodes, "y", {"nothing": i64(3, 0)}), LAVAPIPE)
     assert result.outputs["y"][0].dims == shape
-    assert all(n.route == "empty" and n.dispatches == 0 for n in result.nodes if n.is_empty)
+    assert all(n.route == "empty" and n.dispatches == 0 for n in result.nodes if n.call.is_empty)
 
 
 def test_an_input_as_output_is_copied_through():

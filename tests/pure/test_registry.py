@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from graph_kit import made_up_device
 
-from vkconv.core import GraphError, LimitError, RouteError
+from vkconv.core import GraphError, LimitError, RouteError, UsageError
 from vkconv.device import load_device, shipped_devices
 from vkconv.graph.onnx.rules import RULES
 from vkconv.ops import OPS, all_shaders
@@ -119,17 +119,36 @@ def test_an_allowed_program_is_within_the_limits_and_as_declared(text):
 
 def test_every_declared_shader_is_used_by_some_case():
     used = set()
-    for text in ON_DEVICE:
-        call = parse_call(text, OPS)
+    for call in (parse_call(text, OPS) for text in ON_DEVICE):
         for device in (*SHIPPED, LEAST):
             for route in OPS[call.op].routes:
-                if judge(route, call, device).allowed:
+                if judge(route, call, device).allowed and not call.is_empty:
                     legal = route.params(call, device).items()
                     for params in ({}, *({name: values[-1]} for name, values in legal)):
                         program = route.build(call, device, params)
                         used |= {d.shader for d in (*program.prepack, *program.steps)}
     assert {s for op in OPS.values() for route in op.routes for s in route.shaders} == used
     assert used < set(all_shaders())  # the others are tools', such as the floors that bench measures
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("con2d:x=1x1x3x3", r"no op 'con2d' \(did you mean 'conv2d'\?\)"),
+        ("conv2d:x=1x1x3x3,w", "'w' is not one key=value"),
+        ("conv2d:x=1x1x3x3,w=1x1x3x3,s=1,s=2", "s is given twice, as 1 and 2"),
+        ("conv2d:x=1x1x3x3,w=1x1x3x3,stride=1,s=2", "stride is given twice, as stride and as s"),
+        ("conv2d:x=1x1x3x3,w=1x1x3x3,dtype=f8", r"'f8' is no dtype \(did you mean 'u8'\?\)"),
+        ("conv2d:x=1x1x3x3,w=1x1x3x3,s=2.5", "stride='2.5' does not read as numbers such as 2x3"),
+        ("conv2d:x=1x1x3x3,w=1x1x3x3,g=1.5", "groups='1.5' does not read as an integer"),
+        ("conv2d:x=1x1x3x3,w=1x1x3x3,act_a=q", "act_a='q' does not read as a number"),
+        ("reduce:x=3,keep=q", "keepdims='q' does not read as 0 or 1"),
+        ("resize:x=1x1x3x3,scales=ax2", "scales='ax2' does not read as numbers such as 0.5x2"),
+    ],
+)
+def test_a_text_that_is_no_call_says_where(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_call(text, OPS)
 
 
 # ---- bad attributes

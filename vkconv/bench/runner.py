@@ -114,7 +114,7 @@ def _legal_params(call: Call, route: str | None, device: Device) -> Mapping[str,
     """The legal values of each parameter of a route; none where it cannot take the call."""
     op = OPS[call.op]
     with contextlib.suppress(RouteError, UsageError):
-        return choose(op.routes, call, device, forced=route).route.params(call, device)
+        return choose(op.routes, call, device, forced=route).route.legal(call, device)
     return {}
 
 

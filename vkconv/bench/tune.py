@@ -63,7 +63,7 @@ def tune_call(call: Call, device: Device, measure: Measure, effort: Effort = "de
 def settings(route: Route, call: Call, device: Device, full: bool = False) -> list[dict[str, int]]:
     """The parameters to try for a route that may take the call, its defaults first: those that differ from them in
     one, or with ``full`` every combination. None makes the same program as another."""
-    legal = route.params(call, device)
+    legal = route.legal(call, device)
     default = route.resolve(call, device, {})
     if full:
         tried = [dict(zip(legal, values, strict=True)) for values in itertools.product(*legal.values())]

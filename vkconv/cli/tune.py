@@ -228,7 +228,7 @@ def _calls(texts: Sequence[str], suites: Sequence[str], shapes: Sequence[str], l
             _say(f"not tuned: {entry.text}: {entry.why}")
         elif not any(judge(route, call, live.device).allowed for route in OPS[call.op].routes):
             _say(f"not tuned: {entry.text}: no route of {call.op} can run it on {live.device.name}")
-        elif any(spec.size for spec in call.outputs.values()):
+        elif not call.is_empty:
             calls[format_call(call, OPS)] = call
     return calls
 

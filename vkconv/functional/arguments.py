@@ -1,8 +1,9 @@
 """What the functions make of their arguments: attributes of an op, and arrays with their channels first."""
 
+import numbers
 import operator
 from collections.abc import Collection, Iterable, Sequence
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ Sizes = SupportsIndex | Sequence[SupportsIndex]
 # The name of a scalar function, or the name and its parameters: ("clip", 0.0, 6.0).
 Activation = str | tuple[str, float] | tuple[str, float, float]
 
+_OPTIONAL = ("b", "add")
 _PADDINGS = ("same_lower", "same_upper", "valid")
 
 
@@ -30,12 +32,27 @@ def ints(name: str, value: Sizes) -> tuple[int, ...]:
         raise UsageError(f"{name} is {value!r}; it is an integer, or a sequence of integers") from None
 
 
+def one_int(name: str, value: SupportsIndex) -> int:
+    """The number of an argument that takes one; UsageError where it is none or several."""
+    values = ints(name, value)
+    if len(values) != 1:
+        raise UsageError(f"{name} is {value!r}; it is one integer")
+    return values[0]
+
+
+def number(name: str, value: object) -> float:
+    """The number of an argument; UsageError where it is none."""
+    if not isinstance(value, numbers.Real):
+        raise UsageError(f"{name} is {value!r}; it is a number")
+    return float(value)
+
+
 def window(
     stride: Sizes, padding: Sizes | str, dilation: Sizes, groups: SupportsIndex, activation: Activation | None = None
 ) -> dict[str, AttrValue]:
     """The attributes that all convolutions have."""
     attrs: dict[str, AttrValue] = {"stride": ints("stride", stride), "dilation": ints("dilation", dilation)}
-    (attrs["groups"],) = ints("groups", groups)
+    attrs["groups"] = one_int("groups", groups)
     if not isinstance(padding, str):
         attrs["padding"] = ints("padding", padding)
     elif padding in _PADDINGS:
@@ -52,8 +69,9 @@ def window(
 def _activation(activation: Activation) -> dict[str, AttrValue]:
     if not activation:
         raise UsageError("activation is empty; give a name, or None for none")
-    name, *values = (activation,) if isinstance(activation, str) else activation
-    if not isinstance(name, str) or not all(isinstance(v, int | float) for v in values):
+    given: Any = activation
+    name, *values = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+    if not isinstance(name, str) or not all(isinstance(v, numbers.Real) for v in values):
         raise UsageError(f"activation is {activation!r}; it is a name, or a tuple of a name and numbers")
     needs = () if name == PRELU else activation_row(name).params
     if len(values) != len(needs):
@@ -72,7 +90,10 @@ def array(op: str, name: str, value: npt.ArrayLike) -> Array:
 
 
 def arrays(op: str, **operands: npt.ArrayLike | None) -> dict[str, Array]:
-    """The operands as arrays, without those that are None."""
+    """The operands as arrays, without those optional ones (b, add) that are None."""
+    for name, value in operands.items():
+        if value is None and name not in _OPTIONAL:
+            raise InputError(f"{op} needs {name}; it is None")
     return {name: array(op, name, value) for name, value in operands.items() if value is not None}
 
 

@@ -5,7 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from vkconv.core import Array, DType, VkconvError
+from vkconv.core import Array, DType, UsageError, VkconvError
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
@@ -30,6 +30,8 @@ def run(
         specs[name] = TensorSpec(array.shape, DType.of(array.dtype))
     call = OPS[op].call(specs, attrs)
     where = "auto" if device is None else device
+    if not isinstance(where, str | int):
+        raise UsageError(f"device is {device!r}; it is an index, a name or a part of one, or None")
     key = format_call(call, OPS), where, route
     with _lock:
         session = _sessions.pop(key, None)

@@ -15,6 +15,8 @@ from vkconv.functional.arguments import (
     channels_first,
     check_layout,
     ints,
+    number,
+    one_int,
     weights_first,
     window,
 )
@@ -78,7 +80,6 @@ def conv2d_backward_weight(
     x: npt.ArrayLike,
     dy: npt.ArrayLike,
     w_shape: Sequence[SupportsIndex],
-    *,
     stride: Sizes = 1,
     padding: Sizes = 0,
     dilation: Sizes = 1,
@@ -86,6 +87,7 @@ def conv2d_backward_weight(
     scale: float = 1.0,
     beta: float = 0.0,
     d: npt.ArrayLike | None = None,
+    *,
     layout: str = "NCHW",
     route: str | None = None,
     split: int | None = None,
@@ -110,7 +112,6 @@ def conv3d_backward_weight(
     x: npt.ArrayLike,
     dy: npt.ArrayLike,
     w_shape: Sequence[SupportsIndex],
-    *,
     stride: Sizes = 1,
     padding: Sizes = 0,
     dilation: Sizes = 1,
@@ -118,6 +119,7 @@ def conv3d_backward_weight(
     scale: float = 1.0,
     beta: float = 0.0,
     d: npt.ArrayLike | None = None,
+    *,
     layout: str = "NCDHW",
     route: str | None = None,
     split: int | None = None,
@@ -132,9 +134,10 @@ def conv3d_backward_weight(
 
 def conv2d_bias_gradient(dy: npt.ArrayLike, *, layout: str = "NCHW", device: str | int | None = None) -> Array:
     """The gradient of conv2d by its bias, (C_out): the sum of dy (N, C_out, OH, OW), or with ``layout="NHWC"``
-    (N, OH, OW, C_out), over images and pixels, in f32. Raises what `conv2d` raises."""
+    (N, OH, OW, C_out) or "NHWGC" (N, OH, OW, G, C_out / G), over images and pixels, in f32. Raises what `conv2d`
+    raises."""
     op = "conv2d_bias_gradient"
-    check_layout(op, layout, ("NCHW", "NHWC"))
+    check_layout(op, layout, _LAYOUTS_2D)
     first = channels_first(op, "dy", array(op, "dy", dy), layout)
     return run("reduce", {"x": first}, {"op": "sum", "axes": (0, 2, 3), "keepdims": False}, None, device)
 
@@ -169,13 +172,11 @@ def _weight_attrs(
 ) -> dict[str, AttrValue]:
     attrs = window(stride, ints("padding", padding), dilation, groups)
     for name, value in (("scale", scale), ("beta", beta)):
-        if not isinstance(value, int | float):
-            raise UsageError(f"{name} is {value!r}; it is a number")
-        attrs[name] = float(value)
+        attrs[name] = number(name, value)
     if policy is not None:
         attrs["policy"] = policy
     if split is not None:
-        (attrs["split"],) = ints("split", split)
+        attrs["split"] = one_int("split", split)
         if attrs["split"] == 0:
             raise UsageError("split is 0; it is the number of parts, or None to let the policy choose")
     return attrs

@@ -32,6 +32,7 @@ from vkconv.ops.products import product
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Access, Bind, Dispatch, Program, Shader, read, write
 
+_MOST_INT = (1 << 31) - 1
 COMBINE = Shader("backward_weight_combine")
 _VARIANTS = (
     *(Shader(f"backward_weight_{stem}") for stem in ("gemm", "rows", "narrow")),
@@ -88,7 +89,7 @@ def _params(call: Call, device: Device, cut: Cut, *, scratch: bool = True) -> Ma
     if cut is all_of_it:
         return legal
     default = default_splits(cut, call, device)
-    most = most_in_scratch(p, device) if scratch else SPLITS[-1]
+    most = most_in_scratch(p, device) if scratch else _MOST_INT // p.size
     most = min(most, max(p.n, 1)) if cut is by_images else most
     most = min(most, max(p.pixels, 1))
     return legal | {"splits": (default, *(s for s in SPLITS if s != default and s <= most))}
@@ -142,12 +143,12 @@ def _largest_index(call: Call) -> int:
 
 INT32 = Need(
     "tensors and sums of fewer than 2^31 elements",
-    lambda call, device: _largest_index(call) < 1 << 31,
+    lambda call, device: _largest_index(call) <= _MOST_INT,
     lambda call, device: str(_largest_index(call)),
 )
 PARTS_INT32 = Need(
     "fewer than 2^31 partial results to add",
-    lambda call, device: default_splits(equal, call, device) * Problem.of(call).size < 1 << 31,
+    lambda call, device: default_splits(equal, call, device) * Problem.of(call).size <= _MOST_INT,
     lambda call, device: f"{default_splits(equal, call, device)} parts of {Problem.of(call).size}",
 )
 POINTWISE = Need(

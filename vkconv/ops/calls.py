@@ -1,6 +1,7 @@
 """The text form of a call: parsing and printing, exact inverses of each other on canonical text."""
 
 from collections.abc import Mapping
+from typing import get_args
 
 from vkconv.core import DType, GraphError, UsageError, did_you_mean, shape_str
 from vkconv.graph.ir import AttrValue, TensorSpec
@@ -34,8 +35,10 @@ def parse_call(text: str, ops: Mapping[str, Op]) -> Call:
     fields: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
-        if not equals or key in fields:
+        if not equals:
             raise UsageError(f"{text!r}: {part!r} is not one key=value; write {name}:KEY=VALUE,KEY=VALUE")
+        if key in fields:
+            raise UsageError(f"{text!r}: {key} is given twice, as {fields[key]} and {value}")
         fields[key] = value
     dtype = _parse_dtype(fields.pop("dtype", "f32"), text)
     specs: dict[str, TensorSpec | None] = {}
@@ -53,6 +56,8 @@ def parse_call(text: str, ops: Mapping[str, Op]) -> Call:
     attrs: dict[str, AttrValue] = {}
     for key, value in fields.items():
         attr = op.attr(key)
+        if attr.name in attrs:
+            raise UsageError(f"{text!r}: {attr.name} is given twice, as {attr.name} and as {attr.key}")
         attrs[attr.name] = _parse_attr(attr, value, text)
     try:
         return op.call(specs, attrs)
@@ -82,7 +87,7 @@ def _parse_dtype(value: str, text: str) -> DType:
     try:
         return DType(value)
     except ValueError:
-        raise UsageError(f"{text!r}: {value!r} is no dtype{did_you_mean(value, list(DType))}") from None
+        raise UsageError(f"{text!r}: {value!r} is no dtype{did_you_mean(value, [str(d) for d in DType])}") from None
 
 
 def _parse_spec(value: str, dtype: DType, text: str) -> TensorSpec:
@@ -103,7 +108,13 @@ def _parse_attr(attr: Attr, value: str, text: str) -> AttrValue:
         number = float if attr.type == tuple[float, ...] else int
         return tuple(number(part) for part in value.split("x")) if value else ()
     except ValueError:
-        raise UsageError(f"{text!r}: {attr.name}={value!r} does not read as {attr.type}") from None
+        raise UsageError(f"{text!r}: {attr.name}={value!r} does not read as {_words(attr)}") from None
+
+
+def _words(attr: Attr) -> str:
+    element = get_args(attr.type)[0] if get_args(attr.type) else attr.type
+    many = f"numbers such as {'2x3' if element is int else '0.5x2'}"
+    return many if get_args(attr.type) else {bool: "0 or 1", int: "an integer"}.get(element, "a number")
 
 
 def _format_attr(value: AttrValue) -> str:

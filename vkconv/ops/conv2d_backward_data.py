@@ -16,7 +16,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv2d_backward_data_routes import ROUTES
 from vkconv.ops.conv2d_backward_data_view import as_transposed
-from vkconv.ops.conv_transpose2d_phases import most_products
+from vkconv.ops.conv_transpose2d_phases import check_strides, most_products
 from vkconv.ops.epilogue import BIAS, SLOPE, check_epilogue, finished, packs_per_channel
 from vkconv.ops.shapes import ints
 from vkconv.ops.tolerance import sum_of_products
@@ -51,6 +51,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     check_epilogue(b, slope, attrs, c_in, "input")
     height, width = _x_extent(attrs, n, c_in)
     stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
+    check_strides(stride, dilation)
     padding = explicit_padding(attrs, (height, width), (kernel[0], kernel[1]))
     for i, (axis, extent) in enumerate((("h", height), ("w", width))):
         k, s, d, (begin, end) = kernel[i], stride[i], dilation[i], (padding[i], padding[i + 2])

@@ -11,11 +11,10 @@ from vkconv.ops.conv2d_backward_data_view import TRANSPOSED
 from vkconv.ops.conv2d_gemm import FITS_SMALLEST
 from vkconv.ops.conv2d_parts import KERNEL_1X1, STRIDE_1
 from vkconv.ops.conv_transpose2d_blocks import FITS_BLOCKS, NARROW_GROUPS
+from vkconv.ops.conv_transpose2d_phases import FEW_PHASES
 from vkconv.ops.conv_transpose2d_routes import SHORT_SPAN
+from vkconv.ops.scatter_strided import few_passed_through
 from vkconv.route import Call, Need
-
-# iree#23979: kMaxPassthroughElems, above which filling by DMA was faster on an MI355X.
-MOST_PASSED_THROUGH = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,11 +30,6 @@ class Rule:
         return f"{self.route} for {calls} ({self.source})"
 
 
-FEW_PASSED_THROUGH = Need(
-    f"at most {MOST_PASSED_THROUGH} channels of dy",
-    lambda call, device: dilation(call).passed_through <= MOST_PASSED_THROUGH,
-    lambda call, device: str(dilation(call).passed_through),
-)
 # lavapipe, us, swap_1x1 and phase_blocks, stride 2, by operations: 205 M 9000 and 11200, 180 M 9400 and 11900, 164 M
 # 8350 and 9100, 78 M 4210 and 4110, 77 M 4870 and 5360, 69 M 3920 and 4030; 51 M 2710 and 2660, 41 M 2700 and 2340, 26
 # M 1000 and 760, 23 M 2160 and 1700, 13 M 840 and 730.
@@ -52,13 +46,15 @@ LONG = Need(
     lambda call, device: f"{_operations(call) / 1e6:.1f} million",
 )
 _BLOCKS = tuple(TRANSPOSED.need(need) for need in FITS_BLOCKS)
+_FEW_PHASES = TRANSPOSED.need(FEW_PHASES)
+_TILES = _FEW_PHASES, TRANSPOSED.need(SHORT_SPAN)
 _NARROW = TRANSPOSED.need(NARROW_GROUPS)
 _WINOGRAD = (*FLIPPED_WINOGRAD.must, *FLIPPED_WINOGRAD.prefer)
 
 _SWAP = Rule("swap_1x1", (KERNEL_1X1, STRIDED), "iree#23976: 2.81 to 6.82 times as fast on an MI355X")
 _SCATTERS = (
-    Rule("gather_scatter_conv", (FEW_PASSED_THROUGH,), "iree#23979: 1.19 to 1.77 times as fast on an MI355X"),
-    Rule("fill_scatter_conv", (), "iree#23979"),
+    Rule("gather_scatter_conv", (few_passed_through(dilation),), "iree#23979: 1.19 to 1.77 times as fast on an MI355X"),
+    Rule("fill_scatter_conv", (), "iree#23979: above, filling by DMA was faster on an MI355X"),
 )
 # lavapipe, least of 2 runs, us, phase_blocks, phase and fill_scatter_conv: 64 in 8 groups to 100x100 3x3 stride 2 1650,
 # 3710, 5100; 32->3 to 235x363 3x3 stride 2 2590, 8870, 21300; 512->256 to 50x50 1x1 stride 2 9100, 20800, 26500. Stride
@@ -70,8 +66,8 @@ _CPU = (
     Rule("swap_1x1", (KERNEL_1X1, STRIDED, LONG), "measured on lavapipe: 0.79 to 1.03 of the time of phase_blocks"),
     Rule("phase_blocks", _BLOCKS, "measured on lavapipe: 0.3 to 0.5 of the time of phase"),
     _SWAP,
-    Rule("phase", (TRANSPOSED.need(SHORT_SPAN),), "measured on lavapipe: at most 0.8 of the time of fill_scatter_conv"),
-    *_SCATTERS,
+    Rule("phase", _TILES, "measured on lavapipe: at most 0.8 of the time of fill_scatter_conv"),
+    Rule("fill_scatter_conv", (), "measured on lavapipe: one launch that gathers is 1.36 to 2.85 times as slow"),
 )
 # By what they move and multiply: swap_1x1 writes and reads the small product once more than phase_gemm, but the latter
 # writes dx in pieces of one element; other kernels multiply the dilated dy by stride x stride times as many products.
@@ -80,7 +76,7 @@ _GPUS = (
     Rule("flipped_conv", (STRIDE_1,), "iree#23976: nothing to dilate"),
     _SWAP,
     Rule("phase_blocks", (_NARROW, *_BLOCKS), "every element of dy read once and of dx written once, and no idle rows"),
-    Rule("phase_gemm", FITS_SMALLEST, "as many products as needed, without scratch"),
+    Rule("phase_gemm", (_FEW_PHASES, *FITS_SMALLEST), "as many products as needed, without scratch"),
     *_SCATTERS,
 )
 _RULES: Mapping[str, tuple[Rule, ...]] = {"cpu": _CPU}

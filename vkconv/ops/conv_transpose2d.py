@@ -13,11 +13,11 @@ import numpy as np
 from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.conv_transpose2d_phases import most_products
+from vkconv.ops.conv_transpose2d_phases import check_strides, most_products
 from vkconv.ops.conv_transpose2d_routes import ROUTES
 from vkconv.ops.epilogue import BIAS, SLOPE, check_epilogue, finished, packs_per_channel
 from vkconv.ops.tolerance import sum_of_products
-from vkconv.ops.windows import AUTO_PADS, explicit_padding, pair
+from vkconv.ops.windows import AUTO_PADS, check_extent, explicit_padding, pair
 from vkconv.route import Call
 
 
@@ -45,11 +45,13 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     c_out = out_group * groups
     check_epilogue(b, slope, attrs, c_out, "output")
     stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
+    check_strides(stride, dilation)
     padding, more = _explicit(attrs, (height, width), (kh, kw))
     out = []
     for i, (axis, extent, kernel) in enumerate((("h", height, kh), ("w", width, kw))):
         reach = _reach(extent, kernel, stride[i], dilation[i]) + more[i]
         pads = padding[i], padding[i + 2]
+        check_extent("the output before it is cropped", axis, reach)
         if reach - sum(pads) < 1:
             raise GraphError(
                 f"along {axis} {extent} inputs reach {reach} outputs, and the padding takes {sum(pads)} of them "

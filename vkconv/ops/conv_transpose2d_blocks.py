@@ -19,7 +19,7 @@ from vkconv.ops.conv2d_gemm import (
     tiles_by_rule,
 )
 from vkconv.ops.conv2d_parts import binds, constants, push
-from vkconv.ops.conv_transpose2d_phases import axes
+from vkconv.ops.conv_transpose2d_phases import FEW_PHASES, axes
 from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE
 from vkconv.ops.packing import PACK_TILES, Packing, Sizes
 from vkconv.route import Call, Need, Params, Route
@@ -225,7 +225,7 @@ TRANSPOSED_PHASES = Route(
     (PHASES, SUM_SPLITS, PACK_TILES),
     why="outputs one stride apart are a dense convolution by the taps that reach them: tiles of its matrix product in "
     "shared memory, all phases in one launch, without scratch and with no product that is not needed",
-    must=(F32, *FITS_SMALLEST),
+    must=(F32, FEW_PHASES, *FITS_SMALLEST),
     prefer=(ON_GPU,),
     params=_phase_params,
 )

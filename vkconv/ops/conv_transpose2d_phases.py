@@ -3,9 +3,22 @@
 import dataclasses
 import math
 
-from vkconv.core import ceil_div
-from vkconv.route import Call
+from vkconv.core import GraphError, ceil_div, shape_str
+from vkconv.route import Call, Need
 from vkconv.shader import Word
+
+# Which tap reaches an output is found by products of two numbers below stride / gcd(stride, dilation), in 32 bits.
+_MOST_TAP_STEP = 1 << 15
+
+
+def check_strides(stride: tuple[int, int], dilation: tuple[int, int]) -> None:
+    """GraphError where a stride is too large to look for the taps that reach an output."""
+    for s, d in zip(stride, dilation, strict=True):
+        if s // math.gcd(s, d) > _MOST_TAP_STEP:
+            raise GraphError(
+                f"stride is {stride} and dilation {dilation}: outputs split into {s // math.gcd(s, d)} phases along an "
+                f"axis; at most {_MOST_TAP_STEP} can be told apart"
+            )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,3 +79,12 @@ def most_products(call: Call) -> int:
     """Products that the output with the most of them sums: of each phase, the taps that reach it."""
     h, w = axes(call)
     return call.shape("w")[0] // int(call["groups"]) * h.most_taps * w.most_taps
+
+
+# Phases are units of work, also those that have no output.
+_MOST_PHASES = 4096
+FEW_PHASES = Need(
+    f"at most {_MOST_PHASES} phases of the strides",
+    lambda call, device: math.prod(call["stride"]) <= _MOST_PHASES,
+    lambda call, device: f"{shape_str(call['stride'])} = {math.prod(call['stride'])}",
+)

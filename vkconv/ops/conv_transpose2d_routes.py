@@ -10,7 +10,7 @@ from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.conv_transpose2d_blocks import TRANSPOSED_BLOCKS, TRANSPOSED_PHASES, packing
 from vkconv.ops.conv_transpose2d_gemm import TRANSPOSED_GEMM
-from vkconv.ops.conv_transpose2d_phases import Axis, axes, reaching
+from vkconv.ops.conv_transpose2d_phases import FEW_PHASES, Axis, axes, reaching
 from vkconv.ops.needs import F32
 from vkconv.ops.packing import PACK_TILES, Sizes
 from vkconv.ops.strided import local_params
@@ -114,7 +114,7 @@ TRANSPOSED_TILE = Route(
     (TILE, DIRECT, PACK_TILES),
     why="outputs one stride apart are a convolution of stride 1 by the taps that reach them: register tiles as in "
     "direct_tile, without tests per tap, scratch or a second pass over the products",
-    must=(F32, SHORT_SPAN),
+    must=(F32, SHORT_SPAN, FEW_PHASES),
     params=_tile_params,
 )
 TRANSPOSED_DIRECT = Route(

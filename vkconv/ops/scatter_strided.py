@@ -1,7 +1,7 @@
 """scatter_strided: a tensor inserted at offsets and strides into zeros of a given shape."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -97,15 +97,14 @@ def gathers(x: Insertion, device: Device) -> bool:
     return most is None or x.passed_through <= most
 
 
-def _actual(call: Call, device: Device) -> str:
-    return f"{insertion(call).passed_through}; one launch gathers {limit(device)}"
+def few_passed_through(of: Callable[[Call], Insertion]) -> Need:
+    """`gathers` of the insertion that a call makes."""
+    return Need(
+        "no more elements of dimensions that pass through than such devices gather",
+        lambda call, device: gathers(of(call), device),
+        lambda call, device: f"{of(call).passed_through}; one launch gathers {limit(device)}",
+    )
 
-
-FEW_PASSED_THROUGH = Need(
-    "no more elements of dimensions that pass through than such devices gather",
-    lambda call, device: gathers(insertion(call), device),
-    _actual,
-)
 
 SCATTER_STRIDED = Op(
     "scatter_strided",
@@ -126,7 +125,7 @@ SCATTER_STRIDED = Op(
             "one launch writes every element of y once: zeros where no element of x lies; and, shift for strides that "
             "are powers of two",
             (WORDS,),
-            (FEW_PASSED_THROUGH,),
+            (few_passed_through(insertion),),
             source="iree#23979",
             params=walk_params,
         ),

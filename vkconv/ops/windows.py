@@ -10,6 +10,8 @@ from vkconv.core import GraphError, ceil_div
 
 F64 = npt.NDArray[np.float64]
 
+# Sums and differences of two places along an axis are within the 32 bits that shaders count with.
+MOST_EXTENT = 1 << 30
 AUTO_PADS = ("explicit", "same_upper", "same_lower", "valid")
 
 
@@ -55,15 +57,22 @@ def explicit_padding(
     return begin[0], begin[1], end[0], end[1]
 
 
+def check_extent(what: str, axis: str, extent: int) -> None:
+    """GraphError where an axis is longer than MOST_EXTENT."""
+    if extent > MOST_EXTENT:
+        raise GraphError(f"along {axis} {what} has {extent} elements; shaders count to {MOST_EXTENT}")
+
+
 def out_extent(
     axis: str, extent: int, kernel: int, stride: int, pads: tuple[int, int], dilation: int, ceil_mode: bool = False
 ) -> int:
     """Number of windows along one axis: floor((extent + pads - span) / stride) + 1.
 
     With ``ceil_mode`` the division rounds up and a last window that starts beyond the input and the padding
-    before it is dropped. GraphError when no window fits.
+    before it is dropped. GraphError when no window fits, or the padded input is longer than MOST_EXTENT.
     """
     span = dilation * (kernel - 1) + 1
+    check_extent(f"the padded input ({extent} + {pads[0]} + {pads[1]})", axis, extent + sum(pads))
     room = extent + sum(pads) - span
     if room < 0:
         raise GraphError(

@@ -78,7 +78,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
     choice = nodes[0].choice if nodes else None
     program = choice.route.build(call, device, choice.params) if choice else Program(())
     verdicts = choice.verdicts if choice else [judge(r, call, device) for r in OPS[call.op].routes]
-    legal = {v.route.name: v.route.params(call, device) for v in verdicts if v.allowed}
+    legal = {v.route.name: v.route.legal(call, device) for v in verdicts if v.allowed}
     rows = [
         (
             v.route.name,

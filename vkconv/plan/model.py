@@ -29,7 +29,7 @@ class PlannedNode:
             self.choice.route.name
             if self.choice
             else "alias"
-            if self.dispatches == 0 and not self.is_empty
+            if self.dispatches == 0 and not self.call.is_empty
             else "empty"
         )
 
@@ -37,10 +37,6 @@ class PlannedNode:
     def params(self) -> Params:
         """The route's parameters and their values; none where no route runs."""
         return self.choice.params if self.choice else {}
-
-    @property
-    def is_empty(self) -> bool:
-        return all(spec.size == 0 for spec in self.call.outputs.values())
 
 
 @dataclasses.dataclass(frozen=True)

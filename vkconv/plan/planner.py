@@ -80,7 +80,7 @@ def _plan_node(
 ) -> tuple[PlannedNode, Program | None]:
     op, call = OPS[node.call.op], node.call
     text = format_call(call, OPS)
-    if op.alias or all(spec.size == 0 for spec in call.outputs.values()):
+    if op.alias or call.is_empty:
         return PlannedNode(node.name, call, text, None, 0, 0), None
     try:
         choice = choose_route(call, node.name, device, options)

@@ -42,6 +42,5 @@ def held_constant(arrays: Mapping[str, Array], names: tuple[str, ...] = WEIGHTS)
 
 def forcing(route: str | None, params: Params | None = None) -> Options:
     """Options for a `call_graph`: this route with these parameters, and no passes, so that it runs as it is written."""
-    return Options(
-        routes={"node:call": route} if route else {}, params={"node:call": params} if params else {}, passes=False
-    )
+    routes = {} if route is None else {"node:call": route}
+    return Options(routes=routes, params={"node:call": params} if params else {}, passes=False)
