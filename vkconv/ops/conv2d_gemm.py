@@ -64,14 +64,14 @@ TILES: tuple[Tile, ...] = (
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 # H200 (driver 580.159), us. Many blocks: 9 or within 5 % of the best (32x64x56x56 3x3: 9 202, 2 202, 4 241, 0 352;
-# 32x512x7x7 1x1 to 2048: 9 113, 1 116, 4 132); very many of 128 rows: 1 (32x1024x25x25 1x1 to 1024: 1 1003, 8 1027, 9
-# 1086; 32x512x14x14 1x1 to 1024: 8 183, 1 186, 9 191), but not in the many groups of winograd (32x128x28x28 3x3: 9
-# 110, 1 121; 32x512x14x14: 9 341, 1 365). Few blocks: small tiles, cut along K until they are many (1x64x56x56
-# 3x3: 7 in 4 parts 19.7, uncut 26, 9 in 8 parts 21.6; 1x256x14x14 1x1 to 1024: 12 17.5, 6 18.4, 7 19.2;
-# 1x256x56x56 1x1 to 64: 12 14.5, 6 15.3, 7 16.4). A second buffer makes large tiles 5 to 15 % slower.
+# 32x512x7x7 1x1 to 2048: 9 113, 1 116, 4 132); very many that are deep: 1 (32x1024x25x25 1x1 to 1024: 1 1003, 8 1027, 9
+# 1086; 2048 to 32x1024x25x25: 1 2348, 9 2515), but not 32x512x28x28 1x1 to 256 (9 187, 1 197), to 256 of 32x64x56x56
+# (9 128, 1 162) or the many groups of winograd (32x128x28x28 3x3: 9 110, 1 121). Few blocks: small tiles, cut along K until
+# they are many (1x64x56x56 3x3: 7 in 4 parts 19.7, uncut 26, 9 in 8 parts 21.6; 1x256x14x14 1x1 to 1024: 12 17.5, 6 18.4,
+# 7 19.2; 1x256x56x56 1x1 to 64: 12 14.5, 6 15.3, 7 16.4). A second buffer makes large tiles 5 to 15 % slower.
 _RULE = (9, 12, 6, 7)
 _RULE_FEW_ROWS = (11, 5, 7)  # at most 32 output channels in a group
-_RULE_VERY_MANY, _VERY_MANY, _WASTE = 1, 700, 1.1
+_RULE_VERY_MANY, _VERY_MANY, _VERY_DEEP, _WASTE = 1, 700, 1024, 1.1
 _SMALLEST = 7
 # Cutting costs a launch and a pass over the parts: 16 steps uncut take 14.3, in 2 parts 14.5 (1x256x56x56 1x1 to 64).
 ENOUGH, _MOST, _LEAST_STEPS, _WORTH_STEPS = 300, 800, 8, 24
@@ -91,15 +91,16 @@ def _steps(call: Call, tile: Tile, linear: bool) -> int:
     return ceil_div(c_in * kh * kw, tile.depth) if linear else kh * kw * ceil_div(c_in, tile.depth)
 
 
-def tiles_by_rule(rows: int, groups: int, blocks: Callable[[Tile], int], device: Device) -> tuple[int, ...]:
+def tiles_by_rule(rows: int, depth: int, groups: int, blocks: Callable[[Tile], int], device: Device) -> tuple[int, ...]:
     """Numbers of the tiles that a device can hold, first the one for a product of so many rows (output channels of a
-    group): the first that makes enough ``blocks`` to keep the device busy, or a large one where a group has very
-    many."""
+    group), each a sum of ``depth`` products: the first that makes enough ``blocks`` to keep the device busy, or a
+    large one where a group has very many that are deep."""
     fitting = [i for i, tile in enumerate(TILES) if tile.fits(device)]
     rule = [i for i in (_RULE_FEW_ROWS if rows <= TILES[_SMALLEST].rows else _RULE) if i in fitting]
     best = next((i for i in rule if blocks(TILES[i]) >= ENOUGH), rule[-1])
     large = TILES[_RULE_VERY_MANY]
-    if large.fits(device) and blocks(large) >= groups * _VERY_MANY and align(rows, large.rows) <= _WASTE * rows:
+    many = blocks(large) >= groups * _VERY_MANY and depth >= _VERY_DEEP
+    if many and large.fits(device) and align(rows, large.rows) <= _WASTE * rows:
         best = _RULE_VERY_MANY
     return (best, *(i for i in fitting if i != best))
 
@@ -114,7 +115,8 @@ def splits_by_rule(blocks: int, steps: int) -> tuple[int, ...]:
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     groups: int = call["groups"]
-    tiles = tiles_by_rule(call.shape("y")[1] // groups, groups, lambda tile: _blocks(call, tile), device)
+    rows, depth = call.shape("y")[1] // groups, math.prod(call.shape("w")[1:])
+    tiles = tiles_by_rule(rows, depth, groups, lambda tile: _blocks(call, tile), device)
     tile, c_in = TILES[tiles[0]], call.shape("w")[1]
     linear = align(c_in, tile.depth) >= 1.15 * c_in
     return {

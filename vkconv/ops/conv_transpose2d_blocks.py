@@ -78,7 +78,8 @@ def _chunks(call: Call, tile: Tile) -> int:
 def _phase_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     phases, (h, w) = math.prod(call["stride"]), axes(call)
     groups: int = call["groups"]
-    tiles = tiles_by_rule(call.shape("w")[1], groups, lambda tile: phases * _workgroups(call, tile), device)
+    depth = call.shape("w")[0] // groups * h.most_taps * w.most_taps
+    tiles = tiles_by_rule(call.shape("w")[1], depth, groups, lambda tile: phases * _workgroups(call, tile), device)
     tile = TILES[tiles[0]]
     together = int(_workgroups(call, tile) >= ENOUGH)
     splits = splits_by_rule(phases * _workgroups(call, tile), h.most_taps * w.most_taps * _chunks(call, tile))
