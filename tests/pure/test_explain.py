@@ -77,6 +77,14 @@ def test_explaining_a_plan_has_a_row_per_node_and_the_memory():
     assert (
         [row["node"] for row in data["nodes"]] == [n.name for n in result.nodes] == [row["node"] for row in table.rows]
     )
-    assert set(data["nodes"][0]) == {"node", "call", "route", "params", "by", "measured", "dispatches", "why"}
+    assert set(data["nodes"][0]) == {"node", "call", "route", "params", "by", "note", "measured", "dispatches", "why"}
     assert data["barriers"] == len(commands(result.run, Barrier)) > 0
     assert data["memory"]["activations_bytes"] == result.memory.activations_bytes
+
+
+def test_explaining_a_plan_tells_what_parameters_come_to():
+    text = "conv2d_backward_weight:x=9x4x30x30,dy=9x4x30x30,w_shape=4x4x3x3,p=1,split=3"
+    result = plan(graph_of_shapes(parse_call(text, OPS)), LAVAPIPE).plan
+    (node,), (row,) = explain_plan_data(result)["nodes"], explain_plan(result).rows
+    assert node["note"].startswith("3 equal parts: 3 asked for; 1.69 KiB scratch; rows ")
+    assert row["by"] == f"rule; {node['note']}"

@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 
 import pytest
 from graph_kit import f32, made_up_device, make_graph
@@ -104,8 +105,17 @@ def test_limits_may_be_reached():
 
 
 def test_a_value_larger_than_an_allocation_is_refused_with_both_numbers():
-    with pytest.raises(LimitError, match=r"'value:[ay]' takes .*\(132000 bytes\).*\(100000 bytes\)"):
+    with pytest.raises(LimitError, match=r"add_y.*'[ay]' takes .*\(132000 bytes\).*\(100000 bytes\)"):
         plan(ADD, made_up_device(allocation=100000))
+
+
+def test_a_value_out_of_all_proportion_is_refused_before_its_program_is_made():
+    """By transposed_gemm it would have a million launches."""
+    call = parse_call("conv_transpose2d:x=70000x16x1000x4,w=16x32x1x63,s=5x2,d=6", OPS)
+    started = time.process_time()
+    with pytest.raises(LimitError, match=r"node 'call': 'x' takes 16.7 GiB .*llvmpipe.* is 2.00 GiB .*; use smaller"):
+        plan(call_graph(call), load_device("lavapipe"), forcing("transposed_gemm"))
+    assert time.process_time() - started < 1
 
 
 def test_values_that_fit_one_by_one_are_spread_over_allocations():

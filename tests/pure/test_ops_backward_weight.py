@@ -104,6 +104,24 @@ def test_the_notes_say_why():
     assert [r["route"] for r in data["routes"] if not r["deterministic"]] == ["one_stage"]
 
 
+@pytest.mark.parametrize(
+    ("split", "params", "route", "note"),
+    [
+        (7, {}, "split_n", "3 boxes of 1x1x30x30 (n, d, h, w): 7 asked for; "),
+        (7, {}, "two_stage", "7 equal parts: 7 asked for; "),
+        (7, {}, "direct", "the whole sum, 7 asked for; "),
+        (1, {}, "direct", "the whole sum; "),
+        (0, {"splits": 2}, "split_n", "2 boxes of 2x1x30x30 (n, d, h, w): 2 asked for; "),
+        (0, {"splits": 3}, "split_n", "3 boxes of 1x1x30x30 (n, d, h, w): 3 images, at most 512 parts; "),
+        (70000000, {}, None, "the whole sum, 70000000 asked for; "),  # more than the scratch holds
+    ],
+)
+def test_notes_tell_what_was_asked_for_from_what_is_done(split, params, route, note):
+    call = parse_call(f"conv2d_backward_weight:x=3x4x30x30,dy=3x4x30x30,w_shape=4x4x3x3,p=1,split={split}", OPS)
+    options = Options(routes={call.op: route} if route else {}, params={call.op: params} if params else {})
+    assert explain_call(call, H200, options)[1]["note"].startswith(note)
+
+
 def test_bands_that_do_not_cut_leave_the_sum_whole():
     call = parse_call("conv2d_backward_weight:x=1x64x9x9,dy=1x64x9x9,w_shape=64x64x3x3,p=1,policy=bands", OPS)
     _, data = explain_call(call, H200)

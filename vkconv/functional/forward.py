@@ -35,7 +35,8 @@ def conv2d(
     their channels last; w stays as it is. ``stride`` and ``dilation`` are one number or (h, w); ``padding`` is one,
     (h, w), (top, left, bottom, right) or one of "valid", "same_upper" and "same_lower"; ``activation`` is the name of
     a scalar function of ``vkconv ops``, a tuple of that and its parameters, or "prelu", to which belongs ``slope``
-    (C_out): negative results are multiplied by that of their channel.
+    (C_out): negative results are multiplied by that of their channel. NaN and infinities in x go where IEEE 754 says,
+    but by the route ``winograd`` they make NaN of whole tiles: force another one where that matters.
 
     Raises InputError for what is no array or has the wrong rank, GraphError for shapes, dtypes and numbers that do not
     go together, UsageError for names that do not exist, RouteError for a forced route that cannot take the call,

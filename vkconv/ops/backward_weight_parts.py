@@ -160,7 +160,7 @@ def most_in_scratch(p: Problem, device: Device) -> int:
 def _cuts(p: Problem, device: Device, policy: str, split: int) -> tuple[int, str]:
     """How many equal parts two_stage and one_stage cut the sum into, and why."""
     if split:
-        return split, "as asked for"
+        return split, asked_for(split)
     best, parts = _pick(p, device, 0)
     kernel = KERNELS[best]
     grid, slices = kernel.blocks(p), kernel.slices(p)
@@ -177,23 +177,30 @@ def _cuts(p: Problem, device: Device, policy: str, split: int) -> tuple[int, str
     return (parts, why) if parts <= most else (most, f"{why}; {most} fit the scratch")
 
 
+def asked_for(parts: int) -> str:
+    """Why a sum is cut into parts whose number is not the rule's: boxes may be fewer."""
+    return f"{parts} asked for"
+
+
 def all_of_it(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
     """Not cut."""
-    return whole(Problem.of(call)), "the whole sum"
+    split = int(call["split"])
+    return whole(Problem.of(call)), f"the whole sum, {asked_for(split)}" if split > 1 else "the whole sum"
 
 
 def equal(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
     """Equal parts of all images and pixels in a row, wherever an image ends."""
     p = Problem.of(call)
     parts, why = _cuts(p, device, call["policy"], call["split"])
-    return whole(p, splits), why if splits == parts else "as asked for"
+    return whole(p, splits), why if splits == parts else asked_for(splits)
 
 
 def by_images(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
     """Parts of some of the images each."""
     p = Problem.of(call)
     tile = (max(1, ceil_div(p.n, splits)),)
-    return _boxes(p, (*tile, *_reduction(p)[1:])), "as asked for" if call["split"] else _batch_only(p)[1]
+    by_rule = not call["split"] and splits == default_splits(by_images, call, device)
+    return _boxes(p, (*tile, *_reduction(p)[1:])), _batch_only(p)[1] if by_rule else asked_for(splits)
 
 
 def _batch_only(p: Problem) -> tuple[Tiles | None, str]:
@@ -208,7 +215,7 @@ def by_bands(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
     tile, why = bands_of(p, device)
     parts = _boxes(p, tile) if tile else whole(p)
     if call["split"] or splits != parts.count(p):
-        return _boxes(p, into(_reduction(p), splits)), "as asked for"
+        return _boxes(p, into(_reduction(p), splits)), asked_for(splits)
     return parts, why
 
 

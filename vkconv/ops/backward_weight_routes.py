@@ -278,6 +278,6 @@ ROUTES: tuple[Route, ...] = (
         why="each workgroup sums everything of its outputs: no scratch and no second pass",
         must=(F32, INT32, loop_iterations(_iterations(all_of_it))),
         params=functools.partial(_params, cut=all_of_it),
-        note=lambda call, device, params: f"the whole sum; no scratch; {KERNELS[params['tile']]}",
+        note=lambda call, device, params: f"{all_of_it(call, device, 1)[1]}; no scratch; {KERNELS[params['tile']]}",
     ),
 )

@@ -164,7 +164,7 @@ FLIPPED_WINOGRAD = Route(
     _build_winograd,
     (STRIDED_COPY, *WINOGRAD.shaders),
     why="stride 1 is a plain convolution of dy with the flipped filter, and a 3x3 one takes fewer products between "
-    "transforms of tiles",
+    "transforms of tiles; an element of dy that is not finite makes NaN of the whole tiles that it is in",
     must=(STRIDE_1, *(View(as_flipped, {}).need(need) for need in WINOGRAD.must)),
     prefer=tuple(View(as_flipped, {}).need(need) for need in WINOGRAD.prefer),
     source=WINOGRAD.source,

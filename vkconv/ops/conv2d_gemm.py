@@ -64,11 +64,12 @@ TILES: tuple[Tile, ...] = (
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 # H200 (driver 580.159), us. Many blocks: 9 or within 5 % of the best (32x64x56x56 3x3: 9 202, 2 202, 4 241, 0 352;
-# 32x512x7x7 1x1 to 2048: 9 113, 1 116, 4 132); very many that are deep: 1 (32x1024x25x25 1x1 to 1024: 1 1003, 8 1027, 9
-# 1086; 2048 to 32x1024x25x25: 1 2348, 9 2515), but not 32x512x28x28 1x1 to 256 (9 187, 1 197), to 256 of 32x64x56x56
-# (9 128, 1 162) or the many groups of winograd (32x128x28x28 3x3: 9 110, 1 121). Few blocks: small tiles, cut along K until
-# they are many (1x64x56x56 3x3: 7 in 4 parts 19.7, uncut 26, 9 in 8 parts 21.6; 1x256x14x14 1x1 to 1024: 12 17.5, 6 18.4,
-# 7 19.2; 1x256x56x56 1x1 to 64: 12 14.5, 6 15.3, 7 16.4). A second buffer makes large tiles 5 to 15 % slower.
+# 32x512x7x7 1x1 to 2048: 9 113, 1 116, 4 132); very many that are deep: 1 (32x1024x25x25 1x1 to 1024: 1 1003, 8 1027,
+# 9 1086; 2048 to 32x1024x25x25: 1 2348, 9 2515), but not 32x512x28x28 1x1 to 256 (9 187, 1 197), 32x64x56x56 1x1 to
+# 256 (9 128, 1 162) or the many groups of winograd (32x128x28x28 3x3: 9 110, 1 121). Few blocks: small tiles, cut along
+# K until they are many (1x64x56x56 3x3: 7 in 4 parts 19.7, uncut 26, 9 in 8 parts 21.6; 1x256x14x14 1x1 to 1024: 12
+# 17.5, 6 18.4, 7 19.2; 1x256x56x56 1x1 to 64: 12 14.5, 6 15.3, 7 16.4). A second buffer makes large tiles 5 to 15 %
+# slower.
 _RULE = (9, 12, 6, 7)
 _RULE_FEW_ROWS = (11, 5, 7)  # at most 32 output channels in a group
 _RULE_VERY_MANY, _VERY_MANY, _VERY_DEEP, _WASTE = 1, 700, 1024, 1.1

@@ -33,11 +33,11 @@ class Threshold:
 
 # By vendor, then by kind of device, then for what is left.
 _THRESHOLDS: Mapping[str, Threshold] = {
-    "arm": Threshold(1, "executorch#20059, measured on a Mali-G715"),
+    "arm": Threshold(1, "executorch#20059, from times of a Mali-G715 in #20058"),
     "cpu": Threshold(None, "measured on lavapipe: 1.1 to 6.5 times the time of subgroup_tile, least 192x17x17 1x7"),
     "discrete": Threshold(None, "measured on an H200: 2190 us where implicit_gemm takes 295, 8x128x28x28 5x5 to 256"),
 }
-_OTHERS = Threshold(128, "executorch#20059, measured on an Adreno 750")
+_OTHERS = Threshold(128, "executorch#20059, from times of an Adreno 750 in #20058")
 
 
 def threshold(device: Device) -> Threshold:

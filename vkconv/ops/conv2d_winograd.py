@@ -220,7 +220,8 @@ WINOGRAD = Route(
         *conv2d_subgroup.SUBGROUP_TILE.shaders,
         *conv2d_routes.POINTWISE_ROUTE.shaders,
     ),
-    why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles",
+    why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that is "
+    "not finite makes NaN of the whole tiles that it is in",
     must=(F32, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION),
     prefer=(MANY_CHANNELS, MANY_TILES),
     params=_params,

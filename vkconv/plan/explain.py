@@ -11,7 +11,7 @@ from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
 from vkconv.plan.commands import Barrier
-from vkconv.plan.model import Memory, Plan
+from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import graph_of_shapes
 from vkconv.route import Call, Choice, Verdict, judge
@@ -28,13 +28,14 @@ _ALTERNATIVES = 3  # of what a measured table knows of a call
 
 
 def explain_plan(plan: Plan) -> Table:
-    """One row per node of a plan: call, route, how it was chosen and why that route exists."""
+    """One row per node of a plan: call, route, how it was chosen and what its parameters come to, and why that route
+    exists."""
     rows = [
         (
             node.name,
             node.text,
             str(node.choice or node.route),
-            _by(node.choice, {}) if node.choice else "",
+            "; ".join(filter(None, (_by(node.choice, {}), _note(node, plan.device)))) if node.choice else "",
             node.dispatches,
             node.choice.route.why if node.choice else "",
         )
@@ -101,7 +102,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         Column("source"),
     )
     taken = f"{choice} ({_by(choice, _BY)})" if choice else f"{route} ({_NO_ROUTE[route]})"
-    note = choice.route.note(call, device, choice.params) if choice else ""
+    note = _note(nodes[0], device) if nodes else ""
     table = Table(f"{text} on {device.name}: {taken}" + (f"; {note}" if note else ""), columns, rows)
     data = {
         "schema": "vkconv.explain/1",
@@ -148,6 +149,7 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
                 "route": node.route,
                 "params": dict(node.params),
                 "by": node.choice.by if node.choice else None,
+                "note": _note(node, plan.device),
                 "measured": _measured(node.choice) if node.choice else [],
                 "dispatches": node.dispatches,
                 "why": node.choice.route.why if node.choice else None,
@@ -176,6 +178,11 @@ def _by(choice: Choice, words: Mapping[str, str]) -> str:
     others = [f"{c} {c.us_median:.4g}" for c in choice.measured if c is not taken]
     shown = others[:_ALTERNATIVES] + [f"{len(others) - _ALTERNATIVES} more"] * (len(others) > _ALTERNATIVES)
     return "; ".join([f"measured table: {taken.us_median:.4g} us", *([", ".join(shown)] if shown else [])])
+
+
+def _note(node: PlannedNode, device: Device) -> str:
+    """What the parameters of a node's route come to; empty where the route does not say, or none runs."""
+    return node.choice.route.note(node.call, device, node.params) if node.choice else ""
 
 
 def _measured(choice: Choice) -> list[dict[str, Any]]:

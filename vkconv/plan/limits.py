@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from vkconv.core import LimitError, bytes_str
 from vkconv.device import Device
+from vkconv.plan.bound import BoundGraph
 from vkconv.plan.commands import Launch
 from vkconv.plan.model import Memory
 from vkconv.shader import Dispatch, word_bits
@@ -43,6 +44,20 @@ def check_launch(where: str, launch: Launch, device: Device) -> None:
 def max_allocation_bytes(device: Device) -> int:
     """The largest single allocation; where a device file does not say, what Vulkan 1.1 guarantees."""
     return int(device.fact("VkPhysicalDeviceMaintenance3Properties", "maxMemoryAllocationSize") or 1 << 30)
+
+
+def check_values(bound: BoundGraph, device: Device) -> None:
+    """Raise LimitError when a value that nodes read or write is larger than one allocation may be. Comes first: for
+    values out of all proportion, programs may have a million launches."""
+    most = max_allocation_bytes(device)
+    for node in bound.nodes:
+        for value in (*node.reads.values(), *node.writes.values()):
+            nbytes = bound.specs[value].nbytes
+            if nbytes > most and value not in bound.constants:
+                raise LimitError(
+                    f"{bound.name}, {node}: {value!r} takes {bytes_str(nbytes)} ({nbytes} bytes), the largest "
+                    f"allocation of {device.name} is {bytes_str(most)} ({most} bytes); use smaller shapes"
+                )
 
 
 def check_memory(graph: str, memory: Memory, device: Device) -> None:

@@ -9,6 +9,7 @@ from vkconv.graph.ir import Graph
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
 from vkconv.plan.bound import BoundGraph, BoundNode, bind
+from vkconv.plan.limits import check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.passes import optimize
@@ -65,6 +66,7 @@ def plan(
         bound = optimize(bound, OPS)
     _check_routes(options.routes, bound)
     _check_params(options.params, bound)
+    check_values(bound, device)
     planned, programs = [], []
     for node in bound.nodes:
         entry, program = _plan_node(node, device, options, bound)
