@@ -706,12 +706,12 @@ def test_abandoned_memory_comes_back(device: _bridge.Device, spin_spirv: bytes) 
 
 
 def test_dropping_a_recording_in_flight_does_not_wait(device: _bridge.Device, spin_spirv: bytes) -> None:
-    work = _long_work(device, spin_spirv, 0.6)
+    work = _long_work(device, spin_spirv, 2.0)
     work.submit()
     start = time.perf_counter()
     del work
     gc.collect()
-    assert time.perf_counter() - start < 0.2
+    assert time.perf_counter() - start < 1.0
     assert device.abandoned == 1
     device.wait_idle()
     assert device.abandoned == 0

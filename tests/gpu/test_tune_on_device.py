@@ -126,4 +126,4 @@ def test_a_wrong_route_is_never_in_a_table(device, tmp_path, monkeypatch):
     assert code == 1 and "off by one" in err
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert {c.route for c in read_table(path).rows[CALL].candidates} == {"shared"}
+        assert {c.route for c in read_table(path).rows[CALL].candidates} == {"shared", "subgroup"}

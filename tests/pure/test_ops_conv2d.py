@@ -135,12 +135,12 @@ def test_route_chosen_by_rule(text, on_cpu, on_gpu, kind):
     [
         ("conv2d:x=1x16x24x160,w=16x1x3x3,g=16,p=1", "depthwise", {}),
         ("conv2d:x=1x64x28x28,w=64x64x3x3,p=1", "winograd", {"channels": 32, "columns": 4}),
-        ("conv2d:x=1x32x28x28,w=32x32x3x3,p=1", "subgroup_tile", {"channels": 32}),
-        ("conv2d:x=1x64x28x28,w=64x64x3x3,p=1,s=2", "subgroup_tile", {"channels": 32}),
+        ("conv2d:x=1x32x28x28,w=32x32x3x3,p=1", "subgroup_tile", {"channels": 16, "columns": 8}),
+        ("conv2d:x=1x64x28x28,w=64x64x3x3,p=1,s=2", "subgroup_tile", {"channels": 16, "columns": 8}),
         ("conv2d:x=1x256x56x56,w=64x256x1x1", "subgroup_tile", {"channels": 32, "columns": 8}),
         ("conv2d:x=1x3x224x224,w=64x3x7x7,s=2,p=3", "subgroup_tile", {"channels": 8, "columns": 8}),
         ("conv2d:x=1x256x28x28,w=256x8x3x3,p=1,g=32", "subgroup_tile", {"channels": 8, "columns": 16}),
-        ("conv2d:x=1x192x17x17,w=192x192x1x7,p=0x3", "subgroup_tile", {"channels": 16}),
+        ("conv2d:x=1x192x17x17,w=192x192x1x7,p=0x3", "subgroup_tile", {"channels": 8, "columns": 8}),
         ("conv2d:x=1x4x9x199,w=8x4x3x3,d=1x32", "direct", {}),
     ],
 )

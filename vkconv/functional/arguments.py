@@ -18,7 +18,7 @@ Sizes = SupportsIndex | Sequence[SupportsIndex]
 # The name of a scalar function, or the name and its parameters: ("clip", 0.0, 6.0).
 Activation = str | tuple[str, float] | tuple[str, float, float]
 
-_OPTIONAL = ("b", "add")
+_OPTIONAL = ("b", "slope", "add")
 _PADDINGS = ("same_lower", "same_upper", "valid")
 
 
@@ -90,7 +90,7 @@ def array(op: str, name: str, value: npt.ArrayLike) -> Array:
 
 
 def arrays(op: str, **operands: npt.ArrayLike | None) -> dict[str, Array]:
-    """The operands as arrays, without those optional ones (b, add) that are None."""
+    """The operands as arrays, without the optional ones that are None."""
     for name, value in operands.items():
         if value is None and name not in _OPTIONAL:
             raise InputError(f"{op} needs {name}; it is None")

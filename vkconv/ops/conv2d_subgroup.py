@@ -1,7 +1,6 @@
 """conv2d by subgroups: weights loaded once for all lanes and handed out by shuffles, for CPU drivers."""
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping
 
@@ -36,6 +35,9 @@ _COSTS = Costs(load=10.0, load4=24.0, share=0.5, multiply_add=0.3, iteration=10.
 # Unrolled multiply-adds of a row of taps and sums of an invocation: lavapipe compiles 16x8 of a 1x1 in 0.25 s, 32x8 in
 # 0.55 s, 16x8 of a 3x3 in 0.35 s, 32x8 in 1 s. The larger one is 10 to 20 % faster, which only long calls need.
 _MOST_UNROLLED, _MOST_SUMS, _MOST_SUMS_LONG, _LONG_FLOPS = 512, 128, 256, 5e7
+# Weights of a row of taps of a tile. Channels x columns, least us: 64x56x56 3x3 32x8 5520, 16x8 5730, 8x16 6540;
+# 3->64 7x7 stride 2 16x8 5560, 8x8 6130, 16x4 6400.
+_MOST_TAPS = 64
 _MOST_SPAN = 40
 
 
@@ -77,27 +79,35 @@ def _blocks(call: Call, channels: int, columns: int, lanes: int) -> int:
     return n * groups * ceil_div(c_out // groups, channels) * ceil_div(oh * ceil_div(ow, columns), lanes)
 
 
+def _iteration(call: Call, channels: int, columns: int, lanes: int) -> float:
+    """Estimated ns of one row of taps of one input channel, by `_COSTS`."""
+    taps = call.shape("w")[3] * channels
+    loads = _input_loads(call, columns)[0] + _COSTS.load4 * ceil_div(taps, 4 * lanes)
+    return _COSTS.iteration + loads + taps * (_COSTS.share + columns * _COSTS.multiply_add)
+
+
 def _cost(call: Call, channels: int, columns: int, lanes: int) -> float:
-    """Estimated ns of a tile size, by `_COSTS`."""
-    in_group, kh, kw = call.shape("w")[1:]
-    taps = kw * channels
-    row = _COSTS.iteration + _input_loads(call, columns)[0] + _COSTS.load4 * ceil_div(taps, 4 * lanes)
-    row += taps * (_COSTS.share + columns * _COSTS.multiply_add)
+    """Estimated ns of the call by a tile size."""
+    in_group, kh, _ = call.shape("w")[1:]
     store = _COSTS.load4 / 4 if _y_vec4(call, columns) else _COSTS.load
-    return _blocks(call, channels, columns, lanes) * (in_group * kh * row + channels * columns * store)
+    each = in_group * kh * _iteration(call, channels, columns, lanes) + channels * columns * store
+    return _blocks(call, channels, columns, lanes) * each
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     call, lanes = _flat(call), device.subgroup_size
-    kw = call.shape("w")[3]
-    columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= _MOST_SPAN)
+    kw, rows = call.shape("w")[3], call.shape("y")[1] // int(call["groups"])
+    # Channels by the weights alone, so that plans for other sizes of images share what is packed.
+    few = [co for co in _CHANNELS if co * kw <= _MOST_TAPS] or _CHANNELS[-1:]
+    channels = min(few, key=lambda co: ceil_div(rows, co) * _iteration(call, co, _COLUMNS[0], lanes))
     flops = 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:])
-    most = min(_MOST_UNROLLED // kw, _MOST_SUMS_LONG if flops >= _LONG_FLOPS else _MOST_SUMS)
-    sizes = [(co, px) for co, px in itertools.product(_CHANNELS, columns) if co * px <= most]
-    best = min(sizes or [(_CHANNELS[-1], columns[-1])], key=lambda size: _cost(call, size[0], size[1], lanes))
+    most = _MOST_SUMS_LONG if flops >= _LONG_FLOPS else _MOST_SUMS
+    columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= _MOST_SPAN)
+    fitting = [px for px in columns if channels * px * kw <= _MOST_UNROLLED and channels * px <= most]
+    best = min(fitting or columns[-1:], key=lambda px: _cost(call, channels, px, lanes))
     return {
-        "channels": (best[0], *(co for co in _CHANNELS if co != best[0])),
-        "columns": (best[1], *(px for px in columns if px != best[1])),
+        "channels": (channels, *(co for co in _CHANNELS if co != channels)),
+        "columns": (best, *(px for px in columns if px != best)),
         "local": local_sizes(device, lanes, 2 * lanes, 4 * lanes),
     }
 
