@@ -30,8 +30,8 @@ class Costs:
 
 
 # lavapipe (Mesa 22.3, 8 lanes), what tools/lane_costs.py measures and the arithmetic of addresses and bounds on top: a
-# load or a store goes lane by lane with a test and a branch for each, also where all lanes have one address; one of four
-# floats costs little more than twice that.
+# load or a store goes lane by lane with a test and a branch for each, also where all lanes have one address; one of
+# four floats costs little more than twice that.
 _COSTS = Costs(load=10.0, load4=24.0, share=0.5, multiply_add=0.3, iteration=10.0)
 # Unrolled multiply-adds of a row of taps and sums of an invocation: lavapipe compiles 16x8 of a 1x1 in 0.25 s, 32x8 in
 # 0.55 s, 16x8 of a 3x3 in 0.35 s, 32x8 in 1 s. The larger one is 10 to 20 % faster, which only long calls need.
