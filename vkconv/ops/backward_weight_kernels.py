@@ -8,19 +8,16 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.base import linear_groups, most_invocations
+from vkconv.ops.lane_costs import COSTS
 from vkconv.ops.needs import shuffles
+from vkconv.ops.packing import MOST_SPAN
 from vkconv.shader import Bind, Dispatch, Shader, Word
 
 ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS = (("ATOMIC_CAS", ""),), (("ATOMIC_FLOAT", ""),), (("SUBGROUPS", ""),)
 Defines = tuple[tuple[str, str], ...]
 
-# Loads of x lie in registers and the loop over them is unrolled: past this they would spill.
-_MOST_SPAN = 40
 _MOST_TAPS = 8
 _MOST_SUMS = 192
-# lavapipe, ns of one core for a subgroup of 8 (as conv2d_subgroup.py has measured them): a load, handing a loaded value
-# to all lanes, a multiply-add, and a step of a loop.
-_LOAD, _SHARE, _FMA, _STEP = 10.0, 0.5, 0.3, 10.0
 _MOST_UNROLLED = 1152
 
 
@@ -214,13 +211,13 @@ class Rows:
         inputs = self.units * _span(p, self.pixels, taps)
         unrolled = self.sums(p) * self.pixels
         spread = self.rows * self.units > 1 and (
-            inputs > 2 * _MOST_SPAN or self.sums(p) > _MOST_SUMS or unrolled > _MOST_UNROLLED
+            inputs > 2 * MOST_SPAN or self.sums(p) > _MOST_SUMS or unrolled > _MOST_UNROLLED
         )
         units = self._units_of_group(p)
         within = not self.across or (p.groups > 1 and units % self.units == 0)
         small = self.rows < max(2, 2 * p.rows) and self.units < max(2, 2 * units)
         small = small and (self.pixels != 7 or p.out[2] % 7 == 0)
-        return within and small and not spread and _span(p, self.pixels, taps) <= _MOST_SPAN
+        return within and small and not spread and _span(p, self.pixels, taps) <= MOST_SPAN
 
     def _units_of_group(self, p: Problem) -> int:
         return p.channels * p.kernel[0] * p.kernel[1] * ceil_div(p.kernel[2], _taps(p, _MOST_TAPS))
@@ -247,8 +244,10 @@ class Rows:
 
         def step(pixels: int, met: int) -> float:
             values = self.rows * pixels
-            dy = _LOAD * values if self.across else _LOAD * ceil_div(values, self.local) + _SHARE * values
-            return dy + _LOAD * self.units * met + _FMA * sums * (pixels + 1) + _STEP
+            dy = (
+                COSTS.load * values if self.across else COSTS.load * ceil_div(values, self.local) + COSTS.share * values
+            )
+            return dy + COSTS.load * self.units * met + COSTS.multiply_add * sums * (pixels + 1) + COSTS.iteration
 
         of_line = line * step(self.pixels, _met(p, self.pixels, taps)) + rest * step(1, taps)
         return float(self.blocks(p) * p.n * p.out[0] * p.out[1] * of_line)
@@ -286,7 +285,7 @@ class Narrow:
         return self.local <= most_invocations(device)
 
     def takes(self, p: Problem) -> bool:
-        return _span(p, self.pixels, self._taps(p)[1]) <= _MOST_SPAN
+        return _span(p, self.pixels, self._taps(p)[1]) <= MOST_SPAN
 
     def _taps(self, p: Problem) -> tuple[int, int]:
         """Taps of an invocation along h and w: up to 5 x 5, and one row of them where there are several rows of dw."""
@@ -338,4 +337,4 @@ def _met(p: Problem, pixels: int, taps: int) -> int:
 def _taps(p: Problem, most: int) -> int:
     """Taps of a row of the kernel that an invocation takes: even shares of at most ``most`` that are not far apart."""
     taps = ceil_div(p.kernel[2], ceil_div(p.kernel[2], most))
-    return taps if _span(p, 1, taps) <= _MOST_SPAN // 2 else 1
+    return taps if _span(p, 1, taps) <= MOST_SPAN // 2 else 1

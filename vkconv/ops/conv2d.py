@@ -15,7 +15,7 @@ from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
-from vkconv.ops.epilogue import BIAS, SLOPE, check_epilogue, finished, packs_per_channel
+from vkconv.ops.epilogue import BIAS, EPILOGUE_ATTRS, SLOPE, check_epilogue, finished, packs_per_channel
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import explicit_padding, out_extent, pair, windows
 from vkconv.route import Call
@@ -87,9 +87,7 @@ CONV2D = Op(
         Attr("auto_pad", "auto", str, "explicit"),
         Attr("dilation", "d", tuple[int, ...], (1, 1)),
         Attr("groups", "g", int, 1),
-        Attr("act", "act", str, "none"),
-        Attr("act_a", "act_a", float, 0.0),
-        Attr("act_b", "act_b", float, 0.0),
+        *EPILOGUE_ATTRS,
     ),
     routes=tuple(map(packs_per_channel, (IM2COL_GEMM, WINOGRAD, *ROUTES))),
     terms=_terms,

@@ -17,7 +17,7 @@ from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv2d_backward_data_routes import ROUTES
 from vkconv.ops.conv2d_backward_data_view import as_transposed
 from vkconv.ops.conv_transpose2d_phases import check_strides, most_products
-from vkconv.ops.epilogue import BIAS, SLOPE, check_epilogue, finished, packs_per_channel
+from vkconv.ops.epilogue import BIAS, EPILOGUE_ATTRS, SLOPE, check_epilogue, finished, packs_per_channel
 from vkconv.ops.shapes import ints
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import explicit_padding, out_extent, pair
@@ -116,9 +116,7 @@ CONV2D_BACKWARD_DATA = Op(
         Attr("auto_pad", "auto", str, "explicit"),
         Attr("dilation", "d", tuple[int, ...], (1, 1)),
         Attr("groups", "g", int, 1),
-        Attr("act", "act", str, "none"),
-        Attr("act_a", "act_a", float, 0.0),
-        Attr("act_b", "act_b", float, 0.0),
+        *EPILOGUE_ATTRS,
     ),
     routes=tuple(map(packs_per_channel, ROUTES)),
     terms=_terms,

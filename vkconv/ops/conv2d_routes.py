@@ -23,7 +23,7 @@ from vkconv.ops.conv2d_parts import (
 )
 from vkconv.ops.conv2d_subgroup import SUBGROUP_TILE
 from vkconv.ops.needs import F32
-from vkconv.ops.packing import PACK_TILES, Packing, Sizes
+from vkconv.ops.packing import MOST_SPAN, PACK_TILES, Packing, Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, Word
@@ -108,7 +108,7 @@ def _packed(
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t = tiles(device) if call["groups"] == 1 else _GROUPED_TILES.get(device.kind, _GPU_GROUPED_TILES)
-    columns = tuple(px for px in t.columns.values(call.shape("y")[3]) if span(call, 1, px) <= _MOST_SPAN)
+    columns = tuple(px for px in t.columns.values(call.shape("y")[3]) if span(call, 1, px) <= MOST_SPAN)
     channels = t.channels.values(call.shape("y")[1] // call["groups"])
     return {"channels": channels, "columns": columns, "local": local_sizes(device, *t.local)}
 
@@ -139,7 +139,7 @@ def _depthwise_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...
     t = tiles(device)
     oh, ow = call.shape("y")[2:]
     rows = tuple(ry for ry in t.depthwise_rows.values(oh) if span(call, 0, ry) <= _MOST_REACH)
-    columns = tuple(px for px in t.depthwise_columns.values(ow) if span(call, 1, px) <= _MOST_SPAN)
+    columns = tuple(px for px in t.depthwise_columns.values(ow) if span(call, 1, px) <= MOST_SPAN)
 
     def cost(block: tuple[int, int]) -> int:
         """Of a plane, in workgroups: small planes leave lanes without a block where blocks are large."""
@@ -166,12 +166,11 @@ def _build_depthwise(call: Call, device: Device, params: Params) -> Program:
     return Program((Dispatch(DEPTHWISE, binds(call, "w"), groups, (local, 1, 1), push(call), spec),))
 
 
-# Rows of inputs lie in registers and the loops over them are unrolled: past these sizes they would spill, and
-# compile for seconds.
-_MOST_SPAN, _MOST_REACH = 40, 20
+# As `MOST_SPAN`, of rows.
+_MOST_REACH = 20
 SHORT_SPAN = Need(
-    f"8 outputs of a row from at most {_MOST_SPAN} input columns",
-    lambda call, device: span(call, 1, 8) <= _MOST_SPAN,
+    f"8 outputs of a row from at most {MOST_SPAN} input columns",
+    lambda call, device: span(call, 1, 8) <= MOST_SPAN,
     lambda call, device: f"{span(call, 1, 8)} columns",
 )
 SHORT_REACH = Need(

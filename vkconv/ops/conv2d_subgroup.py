@@ -9,8 +9,9 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.conv2d_parts import binds, constants, push, span
+from vkconv.ops.lane_costs import COSTS
 from vkconv.ops.needs import F32, ON_CPU, SHUFFLE
-from vkconv.ops.packing import PACK_TILES, Packing
+from vkconv.ops.packing import MOST_SPAN, PACK_TILES, Packing
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
 
@@ -18,28 +19,12 @@ SUBGROUP = Shader("conv2d_subgroup")
 _CHANNELS, _COLUMNS = (32, 16, 8, 4), (8, 4, 16, 2, 1)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Costs:
-    """What the parts of the kernel take, in ns of one core for a subgroup."""
-
-    load: float
-    load4: float
-    share: float
-    multiply_add: float
-    iteration: float
-
-
-# lavapipe (Mesa 22.3, 8 lanes), what tools/lane_costs.py measures and the arithmetic of addresses and bounds on top: a
-# load or a store goes lane by lane with a test and a branch for each, also where all lanes have one address; one of
-# four floats costs little more than twice that.
-_COSTS = Costs(load=10.0, load4=24.0, share=0.5, multiply_add=0.3, iteration=10.0)
 # Unrolled multiply-adds of a row of taps and sums of an invocation: lavapipe compiles 16x8 of a 1x1 in 0.25 s, 32x8 in
 # 0.55 s, 16x8 of a 3x3 in 0.35 s, 32x8 in 1 s. The larger one is 10 to 20 % faster, which only long calls need.
 _MOST_UNROLLED, _MOST_SUMS, _MOST_SUMS_LONG, _LONG_FLOPS = 512, 128, 256, 5e7
 # Weights of a row of taps of a tile. Channels x columns, least us: 64x56x56 3x3 32x8 5520, 16x8 5730, 8x16 6540;
 # 3->64 7x7 stride 2 16x8 5560, 8x8 6130, 16x4 6400.
 _MOST_TAPS = 64
-_MOST_SPAN = 40
 
 
 def _flat(call: Call) -> Call:
@@ -62,11 +47,11 @@ def _input_loads(call: Call, columns: int) -> tuple[float, bool]:
     """Estimated ns to load the inputs of so many columns, and whether that is by fours, which takes rows and blocks
     that are whole fours."""
     inputs = _inputs(call, columns)
-    single = _COSTS.load * len(inputs)
+    single = COSTS.load * len(inputs)
     if call.shape("x")[3] % 4 or columns * int(call["stride"][1]) % 4:
         return single, False
     skip = -int(call["padding"][1]) % 4
-    fours = _COSTS.load4 * len({(skip + i) // 4 for i in inputs})
+    fours = COSTS.load4 * len({(skip + i) // 4 for i in inputs})
     return min((single, False), (fours, True))
 
 
@@ -81,16 +66,16 @@ def _blocks(call: Call, channels: int, columns: int, lanes: int) -> int:
 
 
 def _iteration(call: Call, channels: int, columns: int, lanes: int) -> float:
-    """Estimated ns of one row of taps of one input channel, by `_COSTS`."""
+    """Estimated ns of one row of taps of one input channel, by `COSTS`."""
     taps = call.shape("w")[3] * channels
-    loads = _input_loads(call, columns)[0] + _COSTS.load4 * ceil_div(taps, 4 * lanes)
-    return _COSTS.iteration + loads + taps * (_COSTS.share + columns * _COSTS.multiply_add)
+    loads = _input_loads(call, columns)[0] + COSTS.load4 * ceil_div(taps, 4 * lanes)
+    return COSTS.iteration + loads + taps * (COSTS.share + columns * COSTS.multiply_add)
 
 
 def _cost(call: Call, channels: int, columns: int, lanes: int) -> float:
     """Estimated ns of the call by a tile size."""
     in_group, kh, _ = call.shape("w")[1:]
-    store = _COSTS.load4 / 4 if _y_vec4(call, columns) else _COSTS.load
+    store = COSTS.load4 / 4 if _y_vec4(call, columns) else COSTS.load
     each = in_group * kh * _iteration(call, channels, columns, lanes) + channels * columns * store
     return _blocks(call, channels, columns, lanes) * each
 
@@ -103,7 +88,7 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     channels = min(few, key=lambda co: ceil_div(rows, co) * _iteration(call, co, _COLUMNS[0], lanes))
     flops = 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:])
     most = _MOST_SUMS_LONG if flops >= _LONG_FLOPS else _MOST_SUMS
-    columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= _MOST_SPAN)
+    columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= MOST_SPAN)
     fitting = [px for px in columns if channels * px * kw <= _MOST_UNROLLED and channels * px <= most]
     best = min(fitting or columns[-1:], key=lambda px: _cost(call, channels, px, lanes))
     return {
@@ -134,8 +119,8 @@ def _build(call: Call, device: Device, params: Params) -> Program:
 
 
 SHORT_SPAN = Need(
-    f"a row of taps over at most {_MOST_SPAN} input columns",
-    lambda call, device: span(call, 1, 1) <= _MOST_SPAN,
+    f"a row of taps over at most {MOST_SPAN} input columns",
+    lambda call, device: span(call, 1, 1) <= MOST_SPAN,
     lambda call, device: f"{span(call, 1, 1)} columns",
 )
 

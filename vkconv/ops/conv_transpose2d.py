@@ -15,7 +15,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv_transpose2d_phases import check_strides, most_products
 from vkconv.ops.conv_transpose2d_routes import ROUTES
-from vkconv.ops.epilogue import BIAS, SLOPE, check_epilogue, finished, packs_per_channel
+from vkconv.ops.epilogue import BIAS, EPILOGUE_ATTRS, SLOPE, check_epilogue, finished, packs_per_channel
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import AUTO_PADS, check_extent, explicit_padding, pair
 from vkconv.route import Call
@@ -155,9 +155,7 @@ CONV_TRANSPOSE2D = Op(
         Attr("auto_pad", "auto", str, "explicit"),
         Attr("dilation", "d", tuple[int, ...], (1, 1)),
         Attr("groups", "g", int, 1),
-        Attr("act", "act", str, "none"),
-        Attr("act_a", "act_a", float, 0.0),
-        Attr("act_b", "act_b", float, 0.0),
+        *EPILOGUE_ATTRS,
     ),
     routes=tuple(map(packs_per_channel, ROUTES)),
     terms=_terms,

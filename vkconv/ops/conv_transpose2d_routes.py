@@ -12,7 +12,7 @@ from vkconv.ops.conv_transpose2d_blocks import TRANSPOSED_BLOCKS, TRANSPOSED_PHA
 from vkconv.ops.conv_transpose2d_gemm import TRANSPOSED_GEMM
 from vkconv.ops.conv_transpose2d_phases import FEW_PHASES, Axis, axes, reaching
 from vkconv.ops.needs import F32
-from vkconv.ops.packing import PACK_TILES, Sizes
+from vkconv.ops.packing import MOST_SPAN, PACK_TILES, Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
@@ -62,7 +62,7 @@ def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     columns = t.columns.values(ceil_div(w.outputs, w.stride))
     return {
         "channels": t.channels.values(call.shape("w")[1]),
-        "columns": tuple(px for px in columns if _span(w, px) <= _MOST_SPAN),
+        "columns": tuple(px for px in columns if _span(w, px) <= MOST_SPAN),
         "local": local_sizes(device, *t.local),
     }
 
@@ -93,18 +93,14 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
     return Program(tuple(steps), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size})
 
 
-# Inputs lie in registers and the loop over them is unrolled: past this they would spill.
-_MOST_SPAN = 40
-
-
 def _span(axis: Axis, outputs: int) -> int:
     """Inputs from the first to the last that so many neighbouring outputs of a phase take."""
     return outputs + (axis.most_taps - 1) * axis.step
 
 
 SHORT_SPAN = Need(
-    f"8 outputs of a phase from at most {_MOST_SPAN} input columns",
-    lambda call, device: _span(axes(call)[1], 8) <= _MOST_SPAN,
+    f"8 outputs of a phase from at most {MOST_SPAN} input columns",
+    lambda call, device: _span(axes(call)[1], 8) <= MOST_SPAN,
     lambda call, device: f"{_span(axes(call)[1], 8)} columns",
 )
 

@@ -14,13 +14,18 @@ from vkconv.core import Array, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply
-from vkconv.ops.base import F64, Attrs, Operand
+from vkconv.ops.base import F64, Attr, Attrs, Operand
 from vkconv.ops.strided import STRIDED_COPY, strided_copy
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Program, Word
 
 PRELU = "prelu"
 BIAS, SLOPE = Operand("b", optional=True), Operand("slope", optional=True)
+EPILOGUE_ATTRS = (
+    Attr("act", "act", str, "none"),
+    Attr("act_a", "act_a", float, 0.0),
+    Attr("act_b", "act_b", float, 0.0),
+)
 _PACKED = "per_channel"
 _COPY: Params = {"local": 64, "items": 1}
 

@@ -13,6 +13,7 @@ from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.epilogue import EPILOGUE_ATTRS
 from vkconv.ops.matmul_routes import MAX_BATCH_GROUPS, ROUTES, layout
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.route import Call
@@ -76,9 +77,7 @@ MATMUL = Op(
         Attr("trans_b", "tb", bool, False),
         Attr("alpha", "alpha", float, 1.0),
         Attr("beta", "beta", float, 1.0),
-        Attr("act", "act", str, "none"),
-        Attr("act_a", "act_a", float, 0.0),
-        Attr("act_b", "act_b", float, 0.0),
+        *EPILOGUE_ATTRS,
     ),
     routes=ROUTES,
     terms=_terms,

@@ -10,6 +10,10 @@ from vkconv.shader import Dispatch, Shader, read, write
 
 PACK_TILES = Shader("pack_tiles")
 
+# Columns of inputs that lie in registers, the loop over them unrolled: past this they would spill, and compile for
+# seconds.
+MOST_SPAN = 40
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sizes:
