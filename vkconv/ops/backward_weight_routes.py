@@ -34,6 +34,10 @@ from vkconv.shader import Access, Bind, Dispatch, Program, Shader, read, write
 
 _MOST_INT = (1 << 31) - 1
 COMBINE = Shader("backward_weight_combine")
+# Of a workgroup that adds the parts: elements, and lanes for each where there are many parts. A CPU driver has no use
+# for lanes that meet in shared memory.
+_ELEMENTS, _LANES, _MANY_PARTS = {"cpu": 8}, {"cpu": 1}, 16
+_GPU_ELEMENTS, _GPU_LANES = 64, 8
 _VARIANTS = (
     *(Shader(f"backward_weight_{stem}") for stem in ("gemm", "rows", "narrow")),
     Shader("backward_weight_rows", defines=SUBGROUPS),
@@ -49,9 +53,8 @@ def _binds(call: Call, target: str, access: Access = "w") -> tuple[Bind, ...]:
 def _combine(call: Call, parts: int, device: Device) -> Dispatch:
     """Parts to dw; with none, what atomics then add to."""
     p, has_add = Problem.of(call), call.has("add")
-    lanes = 1 if device.kind == "cpu" or parts < 16 else 8
-    elements = 64 if device.kind != "cpu" else 8
-    elements //= min(lanes, 4)
+    lanes = _LANES.get(device.kind, _GPU_LANES) if parts >= _MANY_PARTS else 1
+    elements = _ELEMENTS.get(device.kind, _GPU_ELEMENTS) // min(lanes, 4)
     return Dispatch(
         COMBINE,
         (*read("parts" if parts else "x", "add" if has_add else "x"), *write("dw")),
