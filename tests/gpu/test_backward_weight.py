@@ -172,7 +172,7 @@ def gradients(draw, route):
     shapes |= {"add": w} if draw(st.booleans()) else {}
     shapes |= {"s": stride, "p": padding, "d": dilation}
     text = ",".join(f"{name}={'x'.join(map(str, values))}" for name, values in shapes.items())
-    text += f",g={groups},split={draw(st.sampled_from((0, 0, 1, 2, 3, 11)))}"
+    text += f",g={groups},split={min(draw(st.sampled_from((0, 0, 1, 2, 3, 11))), n * math.prod(out))}"
     text += f",policy={draw(st.sampled_from(('auto', 'bands', 'occupancy')))}"
     text += f",scale={draw(st.sampled_from((1, 1, -0.5, 4)))}" + (",beta=-2" if "add" in shapes else "")
     return parse_call(f"conv{rank}d_backward_weight:{text}", OPS)

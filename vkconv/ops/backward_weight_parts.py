@@ -4,7 +4,7 @@ route."""
 import functools
 from collections.abc import Callable, Mapping
 
-from vkconv.core import ceil_div
+from vkconv.core import bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.ops.backward_weight_kernels import Gemm, Kernel, Narrow, Parts, Rows, whole
 from vkconv.ops.backward_weight_problem import Problem
@@ -57,8 +57,8 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 _SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
 _SCRATCH_BYTES_ELSE = 256 << 20
 # ``auto``. CPUs: workgroups of a compute unit, and the cost from which a second launch, 0.1 ms, is worth it. GPUs,
-# fitted to 480 times of 14 calls by kernels and parts (H200, driver 580.159; what the estimate picks takes 1.02 times the
-# best in the mean): multiply-adds that storing and reading back an element of a part cost, cycles of a second launch
+# fitted to 480 times of 14 calls by kernels and parts (H200, driver 580.159; what it picks takes 1.02 times the best in
+# the mean): multiply-adds that storing and reading back an element of a part cost, cycles of a second launch
 # and of waiting for the loads of a slice; multiply-adds of a unit in a cycle, and the subgroups of 32 that do half as
 # many; registers of a unit, and those that a lane takes beside its sums. No part is shorter than so many slices.
 _CPU_WORKGROUPS, _CPU_WORTH = 2, 3e5
@@ -188,8 +188,11 @@ def asked_for(parts: int) -> str:
 
 def all_of_it(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
     """Not cut."""
-    split = int(call["split"])
-    return whole(Problem.of(call)), f"the whole sum, {asked_for(split)}" if split > 1 else "the whole sum"
+    p, split = Problem.of(call), int(call["split"])
+    if split > most_in_scratch(p, device):
+        most = f"{bytes_str(4 * p.size * split)} of scratch, and {bytes_str(scratch_budget(device))} is the most"
+        return whole(p), f"the whole sum: the {asked_for(split)} take {most}"
+    return whole(p), f"the whole sum, {asked_for(split)}" if split > 1 else "the whole sum"
 
 
 def equal(call: Call, device: Device, splits: int) -> tuple[Parts, str]:

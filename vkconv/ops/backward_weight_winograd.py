@@ -74,17 +74,18 @@ def build(call: Call, device: Device, params: Params) -> Program:
         )
         total += parts.cuts
     local, pairs = local_size(device), p.c_out * p.channels
+    sums = "parts" if total else "x"  # of no images: never read
     taps = Dispatch(
         TAPS,
-        (*read("parts", "add" if call.has("add") else "parts"), *write("dw")),
+        (*read(sums, "add" if call.has("add") else sums), *write("dw")),
         linear_groups(pairs, local, device),
         (local, 1, 1),
         (pairs, total, float(call["scale"]), float(call["beta"])),
         (m, call.has("add")),
         loop_iterations=total,
     )
-    scratch = {"inputs": p.c_in * step, "gradients": p.c_out * step, "parts": pairs * max(total, 1)}
-    return Program((*steps, taps), scratch={name: 4 * tiles.points * size for name, size in scratch.items()})
+    scratch = {"inputs": p.c_in * step, "gradients": p.c_out * step, "parts": pairs * total}
+    return Program((*steps, taps), scratch={name: 4 * tiles.points * size for name, size in scratch.items() if total})
 
 
 def _default(call: Call, device: Device) -> Program:
@@ -98,7 +99,7 @@ def iterations(call: Call, device: Device) -> int:
 
 def scratch_elements(call: Call, device: Device) -> int:
     """Of the largest buffer of scratch."""
-    return max(_default(call, device).scratch.values()) // 4
+    return max(_default(call, device).scratch.values(), default=0) // 4
 
 
 def _gradients(p: Problem, tiles: Tiles, first: int, count: int, device: Device) -> Dispatch:
