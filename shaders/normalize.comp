@@ -150,7 +150,7 @@ void main() {
         vec4 v = (d - m.drift) * slope;
         if (FOURS) {
             uint i = element(item, 0);
-            if (i >= last) continue;
+            if (!inside(item, i)) continue;
             uint p = parameter(i);
             if (PARAMETERS == BY_ELEMENT) {
                 if (HAS_SCALE) v *= scale4[p / 4];
@@ -165,7 +165,7 @@ void main() {
         } else {
             [[unroll]] EACH_FOUR {
                 uint i = element(item, j);
-                if (i < last) {
+                if (inside(item, i)) {
                     if (PARAMETERS == BY_ROW) {
                         v[j] += shift;
                     } else {

@@ -69,11 +69,11 @@ void main() {
 #endif
         if (FOURS) {
             uint i = element(item, 0);
-            if (i < last) y4[address(i) / 4] = v;
+            if (inside(item, i)) y4[address(i) / 4] = v;
         } else {
             [[unroll]] EACH_FOUR {
                 uint i = element(item, j);
-                if (i < last) y[address(i)] = FROM_F32(v[j]);
+                if (inside(item, i)) y[address(i)] = FROM_F32(v[j]);
             }
         }
     }

@@ -47,6 +47,14 @@ uint element(uint item, uint j) {
     return first + (FOURS ? (item * LANES + lane) * 4 + j : (item * 4 + j) * LANES + lane);
 }
 
+// Whether element i of an item is there: of a held row, all items but the last are whole.
+bool inside(uint item, uint i) {
+#ifdef HELD
+    if (item + 1 < ITEMS) return true;
+#endif
+    return i < last;
+}
+
 uint address(uint i) {
     if (WALK == DENSE) return base + i;
     if (WALK == STRIDED) return base + i * run_step;
@@ -58,15 +66,15 @@ vec4 load_item(uint item, float other) {
     vec4 v;
     if (FOURS) {
         uint i = element(item, 0);
-        bool inside = i < last;
-        vec4 four = x4[inside ? address(i) / 4 : 0];
-        v = inside ? four : vec4(other);
+        bool there = inside(item, i);
+        vec4 four = x4[there ? address(i) / 4 : 0];
+        v = there ? four : vec4(other);
     } else {
         [[unroll]] EACH_FOUR {
             uint i = element(item, j);
-            bool inside = i < last;
-            float one = TO_F32(x[inside ? address(i) : 0]);
-            v[j] = inside ? one : other;
+            bool there = inside(item, i);
+            float one = TO_F32(x[there ? address(i) : 0]);
+            v[j] = there ? one : other;
         }
     }
     return v;
@@ -89,7 +97,7 @@ void hold_row(float other) {
 
 // Zero past the end of the row.
 vec4 inside_row(uint item, vec4 v) {
-    if (FOURS) return element(item, 0) < last ? v : vec4(0.0);
-    [[unroll]] EACH_FOUR v[j] = element(item, j) < last ? v[j] : 0.0;
+    if (FOURS) return inside(item, element(item, 0)) ? v : vec4(0.0);
+    [[unroll]] EACH_FOUR v[j] = inside(item, element(item, j)) ? v[j] : 0.0;
     return v;
 }

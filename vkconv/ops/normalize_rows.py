@@ -67,6 +67,7 @@ def kernel(
         defines=STATISTICS if statistics else PLAIN,
         passes=3,  # the mean, the variance, the quotients
         part_words=3,
+        cpu_items=8,
         by_fours=parameters.lie != "run" or parameters.run % 4 == 0,
     )
 
@@ -104,7 +105,7 @@ def check_vectors(op: str, specs: Specs, names: Sequence[str], lengths: Mapping[
 
 
 def normalized(x: Wide, axes: tuple[int, ...], eps: float, *, centred: bool = True) -> tuple[Wide, Wide, Wide]:
-    """By definition: (x - mean) / sqrt(var + eps), the mean and the variance, all of them float64, reduced axes kept."""
+    """By definition: (x - mean) / sqrt(var + eps), the mean and the variance, in float64, reduced axes kept."""
     count = math.prod(x.shape[a] for a in axes)
     with np.errstate(all="ignore"):
         mean = np.sum(x, axis=axes, keepdims=True) / np.float64(count)

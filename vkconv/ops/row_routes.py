@@ -25,7 +25,8 @@ _HELD, _PARTS, _PART, _APPLY = ("HELD", ""), ("PARTS", ""), ("PART", ""), ("APPL
 class Kernel:
     """What a family's kernel wants for a call: its rows, buffers (x is the first input), push and specialization
     constants after those of the rows, the define of its outputs, how often it visits an element, the words that it
-    makes of a part of a row, and whether what lies along a row may be read by fours where the row may."""
+    makes of a part of a row, the items that it is worth holding on a CPU driver, and whether what lies along a row may
+    be read by fours where the row may."""
 
     rows: RowSet
     inputs: tuple[str, ...]
@@ -35,6 +36,7 @@ class Kernel:
     defines: Defines
     passes: int
     part_words: int
+    cpu_items: int
     by_fours: bool = True
 
     @property
@@ -42,12 +44,19 @@ class Kernel:
         return self.by_fours and self.rows.fours
 
 
-# Items of four values that a lane holds, at most: 32 registers beside the arithmetic.
-_MOST_ITEMS = 8
 # Lanes of a row that is held, and of a workgroup that rereads one, best first; 128 is what every Vulkan device has.
 _HELD_LANES = (32, 64, 128, 256, 512, 1024)
 _LANES = (256, 128, 64, 32, 512)
 _LEAST_LANES = 128
+# Items of four values that a lane holds: by default, and at most where a workgroup has few lanes.
+_ITEMS, _MOST_ITEMS, _FEW_LANES = 8, 16, 256
+# On a CPU driver subgroups are small and registers lie in its cache, but code is unrolled item by item. lavapipe with 8
+# lanes, CPU ms: softmax 16384x64 held 4.8, serial 5.2; 8192x128 3.7 and 5.2, the first run 60; 1024x1000 3.5 and 7.0,
+# by rereading subgroups 5.4, the first run 320. layer_norm 8192x128 held 4.8, serial 5.7; 1024x1024 6.0 and 5.5.
+_CPU_MOST_ITEMS = 32
+_CPU_LONG_CALL = 1 << 18  # elements of a call that is worth compiling more than _ITEMS items
+_CPU_LONG_ROW = 256  # softmax, CPU ms of subgroups that reread and serial: 8192x128 6.0 and 5.1, 1024x1000 5.4 and 7.0
+_CPU_LANES = 32
 # Rows of a workgroup that has a subgroup for each.
 _ROWS = (4, 1, 2, 8)
 _SERIAL_LOCALS = (64, 32, 16, 8, 128)
@@ -100,17 +109,23 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
     fits = Need(
         "a row that fits in the registers of a workgroup",
         lambda call, device: bool(family.held_lanes(call, device)),
-        lambda call, device: f"{rows(call).count} elements, {4 * _MOST_ITEMS * most_invocations(device)} fit",
+        lambda call, device: f"{rows(call).count} elements",
+    )
+    pays = Need(
+        f"a GPU; or a CPU driver, and a row that its subgroups hold in few registers, in a call of {_CPU_LONG_CALL} "
+        f"elements where it takes more than {_ITEMS} fours of each lane",
+        family.holding_pays,
+        lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
     )
     few_long_rows = Need(
         f"rows too few for {_FILL} workgroups, with parts of at least {_LEAST_PART} elements",
         lambda call, device: _parts(rows(call)) > 1,
         lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
     )
-    few_rows = Need(
-        "fewer rows than lanes of a CPU",
-        lambda call, device: rows(call).rows < _CPU_LANES,
-        lambda call, device: str(rows(call).rows),
+    few_or_long = Need(
+        f"rows of at least {_CPU_LONG_ROW} elements, or fewer than {_CPU_LANES} rows",
+        lambda call, device: rows(call).count >= _CPU_LONG_ROW or rows(call).rows < _CPU_LANES,
+        lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
     )
     groups = (invocations(_LEAST_LANES),)
     return (
@@ -128,10 +143,10 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
             "one_pass",
             family.one_pass,
             variants((_SUBGROUP, _HELD), (_TREE, _HELD)),
-            "the row stays in registers, so that it is read once: by a subgroup, whose lanes meet without shared memory, "
-            "where it fits there, else by a workgroup",
+            "the row stays in registers, so that it is read once: those of a subgroup, whose lanes meet without shared "
+            "memory, where it fits there, else of a workgroup",
             must=(F32, *groups, fits),
-            prefer=(ON_GPU, long_rows, near),
+            prefer=(long_rows, near, pays),
             source="OneFlow, How to implement an efficient softmax CUDA kernel: a warp for each row of up to 1024",
             params=family.one_pass_params,
         ),
@@ -141,7 +156,7 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
             variants((_SUBGROUP,)),
             "a subgroup for each row and no shared memory: as many lanes for few rows, right for any length",
             must=(F32, SUBGROUP_SUMS, loop_iterations(family.subgroup_iterations)),
-            prefer=(ON_CPU, few_rows),
+            prefer=(ON_CPU, few_or_long, near),
             params=family.subgroup_params,
         ),
         Route(
@@ -163,9 +178,6 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
             params=family.serial_params,
         ),
     )
-
-
-_CPU_LANES = 32
 
 
 def _parts(rows: RowSet) -> int:
@@ -214,22 +226,35 @@ class _Family:
     def _fours(self, call: Call) -> tuple[int, ...]:
         return (1, 0) if self.kernel(call).fours else (0,)
 
+    def _rows_of_group(self, call: Call, device: Device) -> tuple[int, ...]:
+        """Rows of a workgroup with a subgroup for each; one where there are few, so that they spread over cores."""
+        sizes = _ROWS if self.kernel(call).rows.rows >= _CPU_LANES else sorted(_ROWS)
+        return tuple(n for n in sizes if n * device.subgroup_size <= most_invocations(device))
+
     # Rows in registers.
 
     def held_lanes(self, call: Call, device: Device) -> tuple[int, ...]:
-        """Lanes that can hold a row, the fewest first."""
+        """Lanes that can hold a row, the default first."""
         least = device.subgroup_size if sums_by_subgroups(device) else _HELD_LANES[0]
-        sizes = sorted({least, *_HELD_LANES})
         rows = self.kernel(call).rows
-        return tuple(
-            n
-            for n in sizes
-            if least <= n <= most_invocations(device) and rows.items(n) <= _MOST_ITEMS and n % least == 0
-        )
+        lanes = [n for n in sorted({least, *_HELD_LANES}) if n % least == 0 and n <= most_invocations(device)]
+        if device.kind == "cpu":
+            return tuple(n for n in lanes if rows.items(n) <= _CPU_MOST_ITEMS)
+        holding = [n for n in lanes if rows.items(n) <= (_MOST_ITEMS if n <= _FEW_LANES else _ITEMS)]
+        return tuple(sorted(holding, key=lambda n: (rows.items(n) > _ITEMS, n)))
+
+    def holding_pays(self, call: Call, device: Device) -> bool:
+        """Whether holding rows is preferred, as far as the kind of device decides it."""
+        if device.kind != "cpu":
+            return True
+        kernel = self.kernel(call)
+        items, elements = kernel.rows.items(device.subgroup_size), kernel.rows.rows * kernel.rows.count
+        long_enough = items <= _ITEMS or elements >= _CPU_LONG_CALL
+        return sums_by_subgroups(device) and items <= kernel.cpu_items and long_enough
 
     def one_pass_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         lanes = self.held_lanes(call, device)
-        return {"lanes": lanes, "rows": _rows_of_group(device), "fours": self._fours(call)}
+        return {"lanes": lanes, "rows": self._rows_of_group(call, device), "fours": self._fours(call)}
 
     def one_pass(self, call: Call, device: Device, params: Params) -> Program:
         lanes, meet = params["lanes"], _meeting(device)
@@ -239,8 +264,7 @@ class _Family:
     # Rows read again for every step.
 
     def subgroup_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-        rows = _rows_of_group(device)
-        return {"rows": (1, *(r for r in rows if r > 1)), "fours": self._fours(call)}
+        return {"rows": self._rows_of_group(call, device), "fours": self._fours(call)}
 
     def by_subgroups(self, call: Call, device: Device, params: Params) -> Program:
         lanes, rows = device.subgroup_size, params["rows"]
@@ -294,7 +318,7 @@ class _Family:
         params: Mapping[str, tuple[int, ...]],
         name: str,
     ) -> dict[str, tuple[int, ...]]:
-        """The parameters with those values of one, and its default, with which the driver runs all loops to their end."""
+        """The parameters with the default and those values of one with which the driver runs all loops to the end."""
         most, values = device.max_loop_iterations, params[name]
         if most is not None:
             others = _defaults(params)
@@ -329,10 +353,6 @@ def _defaults(params: Mapping[str, tuple[int, ...]]) -> Params:
 
 def _meeting(device: Device) -> tuple[str, str]:
     return _SUBGROUP if sums_by_subgroups(device) else _TREE
-
-
-def _rows_of_group(device: Device) -> tuple[int, ...]:
-    return tuple(n for n in _ROWS if n * device.subgroup_size <= most_invocations(device))
 
 
 def _locals(device: Device) -> tuple[int, ...]:

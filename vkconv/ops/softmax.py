@@ -24,7 +24,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 def _kernel(call: Call) -> Kernel:
     rows = along(call.shape("x"), call["axis"], call["axis"])
     # The peak, the sum, the quotients.
-    return Kernel(rows, ("x",), ("y",), (), (bool(call["log"]),), (), passes=3, part_words=2)
+    return Kernel(rows, ("x",), ("y",), (), (bool(call["log"]),), (), passes=3, part_words=2, cpu_items=32)
 
 
 def _count(call: Call) -> int:

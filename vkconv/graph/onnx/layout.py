@@ -128,19 +128,6 @@ def _reduce(op: str, n: NodeView) -> None:
     n.finish("reduce", n.input(0), *inputs, op=op, keepdims=keepdims, **attrs)
 
 
-def _softmax(log: bool, n: NodeView) -> None:
-    """Before opset 13 the input counts as a matrix: every dimension from axis on is one row."""
-    if n.version >= 13:
-        n.finish("softmax", n.input(0), axis=n.attr_int("axis", -1), log=log)
-        return
-    axis, rank = n.attr_int("axis", 1), n.rank(0)
-    if axis == -1 or (rank is not None and axis == rank - 1):
-        n.finish("softmax", n.input(0), axis=-1, log=log)
-        return
-    rows = n.emit("softmax", n.emit("flatten", n.input(0), axis=axis), axis=1, log=log)
-    n.finish("reshape", rows, n.emit("shape", n.input(0)), allowzero=True)
-
-
 def _resize(n: NodeView) -> None:
     """Resize 10 and Upsample sample asymmetrically and round down; Resize 11 and later say how."""
     mode = n.attr_str("mode", "nearest")
@@ -239,8 +226,6 @@ RULES: dict[str, Rule] = {
     "Tile": _tile,
     "Pad": _pad,
     "Gather": _gather,
-    "Softmax": partial(_softmax, False),
-    "LogSoftmax": partial(_softmax, True),
     "Resize": _resize,
     "Upsample": _resize,
     "Shape": _shape,
