@@ -154,7 +154,6 @@ LAYER_NORM = Op(
         "layer_norm:x=2x5x64,stats=1",
         "layer_norm:x=2x3x5x7,scale=5x7,bias=5x7,axis=2,stats=1",
         "layer_norm:x=1x1031,scale=1031,bias=1031,eps=0.001",
-        "layer_norm:x=66000x4,scale=4,bias=4",
         "layer_norm:x=2x8192,bias=8192,stats=1",
         "layer_norm:x=1x40009,scale=40009,bias=40009",
     ),

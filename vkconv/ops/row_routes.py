@@ -127,6 +127,13 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
         lambda call, device: rows(call).count >= _CPU_LONG_ROW or rows(call).rows < _CPU_LANES,
         lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
     )
+    bindings = Need(
+        "a binding for the parts beside those of the call",
+        lambda call, device: family.buffers(call) < device.limit("maxPerStageDescriptorStorageBuffers"),
+        lambda call, device: (
+            f"{family.buffers(call)} buffers, it allows {device.limit('maxPerStageDescriptorStorageBuffers')}"
+        ),
+    )
     groups = (invocations(_LEAST_LANES),)
     return (
         Route(
@@ -135,7 +142,7 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
             (*variants((_SUBGROUP, _PARTS, _APPLY), (_TREE, _PARTS, _APPLY)), *family.part_shaders),
             "few long rows would leave most of the device idle: a workgroup for each part of a row, then one for each "
             "part again that combines what all of them made, in fixed order",
-            must=(F32, *groups, loop_iterations(family.split_iterations)),
+            must=(F32, *groups, bindings, loop_iterations(family.split_iterations)),
             prefer=(ON_GPU, few_long_rows),
             params=family.split_params,
         ),
@@ -186,6 +193,11 @@ def _parts(rows: RowSet) -> int:
     return max((n for n in _PARTS_SIZES if n <= wanted), default=1)
 
 
+def _chunk(rows: RowSet, parts: int) -> int:
+    """Elements of each part of a row but the last."""
+    return 4 * max(1, ceil_div(rows.count, 4 * parts))
+
+
 class _Family:
     """Programs and parameters of the routes of one shader."""
 
@@ -207,7 +219,7 @@ class _Family:
         """One launch with ``lanes`` for each row or part of one; ``defines`` say how they meet."""
         kernel = self.kernel(call)
         rows, made = kernel.rows, _PART in defines
-        chunk = 4 * ceil_div(rows.count, 4 * parts)
+        chunk = _chunk(rows, parts)
         groups = linear_groups(ceil_div(rows.rows * parts, rows_of_group) * local, local, device)
         inputs = ("x",) if made else kernel.inputs
         binds = (*read(*inputs), *write(*(("parts",) if made else kernel.outputs)))
@@ -231,12 +243,19 @@ class _Family:
         sizes = _ROWS if self.kernel(call).rows.rows >= _CPU_LANES else sorted(_ROWS)
         return tuple(n for n in sizes if n * device.subgroup_size <= most_invocations(device))
 
+    def buffers(self, call: Call) -> int:
+        """Storage buffers of a launch that makes results."""
+        kernel = self.kernel(call)
+        return len(kernel.inputs) + len(kernel.outputs)
+
     # Rows in registers.
 
     def held_lanes(self, call: Call, device: Device) -> tuple[int, ...]:
         """Lanes that can hold a row, the default first."""
         least = device.subgroup_size if sums_by_subgroups(device) else _HELD_LANES[0]
         rows = self.kernel(call).rows
+        if not rows.count:
+            return ()
         lanes = [n for n in sorted({least, *_HELD_LANES}) if n % least == 0 and n <= most_invocations(device)]
         if device.kind == "cpu":
             return tuple(n for n in lanes if rows.items(n) <= _CPU_MOST_ITEMS)
@@ -254,10 +273,11 @@ class _Family:
 
     def one_pass_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         lanes = self.held_lanes(call, device)
-        return {"lanes": lanes, "rows": self._rows_of_group(call, device), "fours": self._fours(call)}
+        rows, fours = self._rows_of_group(call, device), self._fours(call)
+        return {"lanes": lanes, "rows": rows, "fours": fours, "tree": _trees(device)}
 
     def one_pass(self, call: Call, device: Device, params: Params) -> Program:
-        lanes, meet = params["lanes"], _meeting(device)
+        lanes, meet = params["lanes"], _meeting(params)
         rows = params["rows"] if meet is _SUBGROUP and lanes == device.subgroup_size else 1
         return Program((self._dispatch(call, device, params, (meet, _HELD), lanes, rows * lanes, rows),))
 
@@ -271,12 +291,16 @@ class _Family:
         return Program((self._dispatch(call, device, params, (_SUBGROUP,), lanes, rows * lanes, rows),))
 
     def workgroup_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-        given = {"local": _locals(device), "fours": self._fours(call)}
+        given = {
+            "local": _locals(device, self.kernel(call).rows.count),
+            "fours": self._fours(call),
+            "tree": _trees(device),
+        }
         return self._ending(call, device, self.by_workgroups, given, "local")
 
     def by_workgroups(self, call: Call, device: Device, params: Params) -> Program:
         local = params["local"]
-        return Program((self._dispatch(call, device, params, (_meeting(device),), local, local),))
+        return Program((self._dispatch(call, device, params, (_meeting(params),), local, local),))
 
     def serial_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         sizes = _FEW_ROWS_LOCALS if self.kernel(call).rows.rows < _FEW_ROWS else _SERIAL_LOCALS
@@ -292,16 +316,20 @@ class _Family:
         rows = self.kernel(call).rows
         rule = max(_PARTS_SIZES[0], _parts(rows))
         more = [n for n in _PARTS_SIZES if n != rule and n <= max(rule, ceil_div(rows.count, 4))]
-        given = {"parts": (rule, *more), "local": _locals(device), "fours": self._fours(call)}
+        given: Mapping[str, tuple[int, ...]] = {
+            "parts": (rule, *more),
+            "local": _locals(device, _chunk(rows, rule)),
+            "fours": self._fours(call),
+            "tree": _trees(device),
+        }
         given = self._ending(call, device, self.split, given, "local")
-        given["parts"], sizes = (rule,), given["parts"]
-        fewest = {**given, "local": (min(given["local"]),), "parts": sizes}
+        fewest = {**given, "local": (min(given["local"]),)}
         return {**given, "parts": self._ending(call, device, self.split, fewest, "parts")["parts"]}
 
     def split(self, call: Call, device: Device, params: Params) -> Program:
-        kernel, local, meet = self.kernel(call), params["local"], _meeting(device)
-        # Chunks are whole fours: the last parts of a short row may have nothing left.
-        parts = ceil_div(kernel.rows.count, 4 * ceil_div(kernel.rows.count, 4 * params["parts"]))
+        kernel, local, meet = self.kernel(call), params["local"], _meeting(params)
+        # Chunks are whole fours: the last parts of a short row would have nothing left.
+        parts = ceil_div(kernel.rows.count, _chunk(kernel.rows, params["parts"])) or 1
         steps = tuple(
             self._dispatch(call, device, params, (meet, _PARTS, which), local, local, parts=parts)
             for which in (_PART, _APPLY)
@@ -351,11 +379,17 @@ def _defaults(params: Mapping[str, tuple[int, ...]]) -> Params:
     return {name: values[0] for name, values in params.items()}
 
 
-def _meeting(device: Device) -> tuple[str, str]:
-    return _SUBGROUP if sums_by_subgroups(device) else _TREE
+def _trees(device: Device) -> tuple[int, ...]:
+    """Whether lanes meet in a tree in shared memory, rather than in subgroups first."""
+    return (0, 1) if sums_by_subgroups(device) else (1,)
 
 
-def _locals(device: Device) -> tuple[int, ...]:
-    """Workgroup sizes that subgroups divide."""
-    fit = [n for n in _LANES if n <= most_invocations(device)]
-    return tuple(n for n in fit if n % device.subgroup_size == 0) or (_LEAST_LANES,)
+def _meeting(params: Params) -> tuple[str, str]:
+    return _TREE if params["tree"] else _SUBGROUP
+
+
+def _locals(device: Device, elements: int) -> tuple[int, ...]:
+    """Workgroup sizes that subgroups divide, first the best one of which each lane has a four of the elements."""
+    fit = [n for n in _LANES if n <= most_invocations(device) and n % device.subgroup_size == 0] or [_LEAST_LANES]
+    best = next((n for n in fit if 4 * n <= elements), min(fit))
+    return (best, *(n for n in fit if n != best))
