@@ -68,6 +68,8 @@ _LONG_ROW = 64
 _NEAR = 8
 # Workgroups that fill a large GPU, and elements of a part that are worth a workgroup and a second launch.
 _FILL, _LEAST_PART = 1024, 4096
+# Parts that pay for reading a row twice: with fewer, a workgroup for each row keeps most of the device busy.
+_LEAST_PARTS = 4
 _PARTS_SIZES = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -118,7 +120,7 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
         lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
     )
     few_long_rows = Need(
-        f"rows too few for {_FILL} workgroups, with parts of at least {_LEAST_PART} elements",
+        f"rows that {_FILL} workgroups have {_LEAST_PARTS} or more parts of, each of {_LEAST_PART} elements or more",
         lambda call, device: _parts(rows(call)) > 1,
         lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
     )
@@ -190,7 +192,7 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
 def _parts(rows: RowSet) -> int:
     """Parts of each row by rule: as many as fill the device, none too short; 1 where that is not worth it."""
     wanted = min(_FILL // max(1, rows.rows), rows.count // _LEAST_PART)
-    return max((n for n in _PARTS_SIZES if n <= wanted), default=1)
+    return max((n for n in _PARTS_SIZES if _LEAST_PARTS <= n <= wanted), default=1)
 
 
 def _chunk(rows: RowSet, parts: int) -> int:
