@@ -121,6 +121,7 @@ def test_each_device_takes_the_route_its_kind_is_good_at():
         ("softmax:x=8192x1025", "one_pass lanes=64", "subgroup rows=4"),
         ("softmax:x=40x1000", "one_pass lanes=32", "subgroup rows=4"),
         ("softmax:x=8192x33", "one_lane local=64", "one_lane local=64"),
+        ("softmax:x=8x1000x16,axis=1", "one_pass lanes=32", "serial local=8"),
         ("softmax:x=100x33", "one_lane local=8", "serial local=8"),
         ("softmax:x=1x67x512x1024,axis=1", "serial local=64", "serial local=64"),
         ("softmax:x=2048x50257", "workgroup local=256", "subgroup rows=4"),

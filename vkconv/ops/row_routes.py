@@ -32,8 +32,9 @@ from vkconv.shader import Shader
 _CPU_LONG_ROW = 256  # softmax, CPU ms of subgroups that reread and serial: 8192x128 6.0 and 5.1, 1024x1000 5.4 and 7.0
 # A row this long keeps a workgroup's lanes busy; shorter ones are better off with one invocation each.
 _LONG_ROW = 64
-# Elements of a row further apart than this share no cache line worth the name: neighbouring rows do.
-_NEAR = 8
+# Elements of a row further apart than this share no cache line worth the name: neighbouring rows do. But one lane for
+# each row leaves a device idle where rows are few.
+_NEAR, _FEW_ROWS = 8, 4096
 
 
 SUBGROUP_SUMS = Need(
@@ -62,9 +63,13 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
         lambda call, device: str(rows(call).count),
     )
     near = Need(
-        f"elements of a row at most {_NEAR} apart",
-        lambda call, device: rows(call).walk != "strided" or rows(call).run_step <= _NEAR,
-        lambda call, device: f"{rows(call).run_step} apart",
+        f"elements of a row at most {_NEAR} apart, or fewer than {_FEW_ROWS} rows ({CPU_LANES} on a CPU)",
+        lambda call, device: (
+            rows(call).walk != "strided"
+            or rows(call).run_step <= _NEAR
+            or rows(call).rows < (CPU_LANES if device.kind == "cpu" else _FEW_ROWS)
+        ),
+        lambda call, device: f"{rows(call).run_step} apart, {rows(call).rows} rows",
     )
     fits = Need(
         "a row that fits in the registers of a workgroup",
@@ -98,9 +103,9 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
         lambda call, device: str(rows(call).count),
     )
     short_or_far = Need(
-        f"rows shorter than {_LONG_ROW} elements, or elements of a row more than {_NEAR} apart",
+        f"rows shorter than {_LONG_ROW} elements, or elements of a row more than {_NEAR} apart and many rows",
         lambda call, device: not (long_rows.test(call, device) and near.test(call, device)),
-        lambda call, device: f"rows of {rows(call).count}, {max(1, rows(call).run_step)} apart",
+        lambda call, device: f"{rows(call).rows} rows of {rows(call).count}, {max(1, rows(call).run_step)} apart",
     )
     bindings = Need(
         "a binding for the parts beside those of the call",
