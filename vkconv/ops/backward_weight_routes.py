@@ -260,7 +260,10 @@ ROUTES: tuple[Route, ...] = (
         must=(F32, INT32, PARTS_INT32, loop_iterations(_iterations(equal))),
         prefer=(ASKED_FOR,),
         source="composable_kernel#2947",
-        params=lambda call, device: {**_params(call, device, equal, scratch=False), "native": (1, 0) if float_atomics(device) else (0,)},
+        params=lambda call, device: {
+            **_params(call, device, equal, scratch=False),
+            "native": (1, 0) if float_atomics(device) else (0,),
+        },
         note=lambda call, device, params: (
             f"{params['splits']} parts, "
             f"{'float atomics' if params['native'] else 'compare-and-swap'}; not deterministic; no scratch; "
