@@ -23,24 +23,27 @@ _LEAST_LOCAL = 32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Policy:
-    """The numbers of a kind of device. Of the row kernel: lanes at most, and loads of four that each should have; of
-    the column kernel: lanes, how many of them across, and columns (or fours) of each; of both: loads at a time. A
+    """The numbers of a kind of device. Of the row kernel: lanes at most, loads of four that each should have, and loads
+    at a time; of the column kernel: lanes, how many of them across, columns (or fours) of each, and loads at a time. A
     reduction is cut where it has fewer than ``busy`` workgroups for each compute unit, into ``wanted`` of them, none of
     fewer than ``least`` elements."""
 
     row_local: int
     row_share: int
+    row_loads: int
     column_local: int
     across: int
     span: int
-    loads: int
+    column_loads: int
     busy: int
     wanted: int
     least: int
 
 
-_GPU = Policy(256, 4, 256, 64, 1, 8, busy=8, wanted=32, least=4096)
-_CPU = Policy(8, 1, 8, 8, 4, 8, busy=1, wanted=2, least=32768)
+# lavapipe, 1024x4096, ms: rows by 1, 2, 4 and 8 loads 1.67, 1.68, 1.75, 1.86; columns by 4 fours and 2 loads 2.3, by 8
+# and 1 2.1, by 2 and 4 4.6, by 1 and 8 7.6: what a lane takes of a row at once must be long.
+_GPU = Policy(256, 4, 8, 256, 64, 1, 8, busy=8, wanted=32, least=4096)
+_CPU = Policy(8, 1, 2, 8, 8, 4, 8, busy=1, wanted=2, least=32768)
 
 
 def _policy(device: Device) -> Policy:
@@ -80,7 +83,10 @@ def _open_params(p: Problem, device: Device, cut: Cut, alone: bool) -> dict[str,
         else:
             best = max(_LEAST_LOCAL, min(policy.row_local, power_of_two(fours // policy.row_share)))
             local = _first(best, local_sizes(device, _LEAST_LOCAL, 64, 128, 256, 512, 1024))
-        return {"local": local, "loads": _first(_most(_LOADS, max(1, fours // local[0])), _LOADS)}
+        return {
+            "local": local,
+            "loads": _first(_most(_LOADS, max(1, min(policy.row_loads, fours // local[0]))), _LOADS),
+        }
     width = 4 if p.by_fours else 1
     columns = ceil_div(p.width, width)
     across = min(device.subgroup_size if alone else policy.across, power_of_two(columns))
@@ -91,8 +97,8 @@ def _open_params(p: Problem, device: Device, cut: Cut, alone: bool) -> dict[str,
     return {
         "local": local,
         "across": (across,) if alone else _first(across, (1, 8, 16, 32, 64)),
-        "span": _first(span, (1, 2, 4)),
-        "loads": _first(_most(_LOADS, max(1, min(policy.loads // span, rows))), _LOADS),
+        "span": _first(span, (1, 2, 4, 8, 16)),
+        "loads": _first(_most(_LOADS, max(1, min(policy.column_loads // span, rows))), _LOADS),
         "width": (4, 1) if p.by_fours else (1,),
     }
 
