@@ -1,4 +1,4 @@
-"""Single convolutions, what they are made of and their gradients as functions, numpy arrays in and out::
+"""Single convolutions, what they are made of, their gradients, and reductions as functions, numpy arrays in and out::
 
     from vkconv import functional
 
@@ -19,8 +19,11 @@ from vkconv.functional.gradients import (
     conv3d_backward_weight,
     scatter_strided,
 )
+from vkconv.functional.reductions import argmax, argmin, reduce
 
 __all__ = [
+    "argmax",
+    "argmin",
     "clear_cache",
     "conv1d",
     "conv2d",
@@ -29,5 +32,6 @@ __all__ = [
     "conv2d_bias_gradient",
     "conv3d_backward_weight",
     "conv_transpose2d",
+    "reduce",
     "scatter_strided",
 ]
