@@ -35,12 +35,11 @@ VALUE slab_peak(VALUE v, uint index, uint count, uint stride) { return v; }
 
 // Columns past the last repeat it.
 #define COLUMN(j) min(column + (j) * ACROSS, columns - 1)
-// The sum of SPAN columns from ``column`` on of this lane's rows, into ``total``; the loop is not a function since
-// arrays that one returns leave the registers.
+// What SPAN columns from ``column`` on have in this lane's rows, into ``total``; rows are combined in pairs, so that they
+// do not wait for each other. No function, since arrays that one returns leave the registers.
 #define GATHER(total, function, peak)                                                                       \
     {                                                                                                       \
-        VALUE sums[LOADS * SPAN];                                                                           \
-        [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) sums[k] = VALUE(identity_of(function));          \
+        [[unroll]] for (uint k = 0; k < SPAN; k++) total[k] = VALUE(identity_of(function));                 \
         for (uint line = part.first_line + line_slab; line < part.end_line; line += line_slabs) {           \
             uint at = (base + line_offset(line)) / WIDTH;                                                   \
             uint i = part.first + run_slab;                                                                 \
@@ -49,21 +48,19 @@ VALUE slab_peak(VALUE v, uint index, uint count, uint stride) { return v; }
                 [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) {                                        \
                     v[k] = x[at + (i + k / SPAN * RUN_SLABS) * stride + COLUMN(k % SPAN)];                  \
                 }                                                                                           \
-                [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) {                                        \
-                    sums[k] = combine_as(function, sums[k], term_of(function, v[k], peak[k % SPAN]));       \
+                [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) v[k] = term_of(function, v[k], peak[k % SPAN]);\
+                [[unroll]] for (uint pairs = LOADS / 2; pairs > 0; pairs /= 2) {                            \
+                    [[unroll]] for (uint k = 0; k < pairs * SPAN; k++) {                                    \
+                        v[k] = combine_as(function, v[k], v[k + pairs * SPAN]);                             \
+                    }                                                                                       \
                 }                                                                                           \
+                [[unroll]] for (uint k = 0; k < SPAN; k++) total[k] = combine_as(function, total[k], v[k]); \
             }                                                                                               \
             for (; i < part.end; i += RUN_SLABS) {                                                          \
                 [[unroll]] for (uint k = 0; k < SPAN; k++) {                                                \
                     VALUE v = x[at + i * stride + COLUMN(k)];                                               \
-                    sums[k] = combine_as(function, sums[k], term_of(function, v, peak[k]));                 \
+                    total[k] = combine_as(function, total[k], term_of(function, v, peak[k]));               \
                 }                                                                                           \
-            }                                                                                               \
-        }                                                                                                   \
-        [[unroll]] for (uint k = 0; k < SPAN; k++) {                                                        \
-            total[k] = sums[k];                                                                             \
-            [[unroll]] for (uint l = 1; l < LOADS; l++) {                                                   \
-                total[k] = combine_as(function, total[k], sums[l * SPAN + k]);                              \
             }                                                                                               \
         }                                                                                                   \
     }
