@@ -128,8 +128,10 @@ SUITE_SIZES = {
     "iree-backward-data": 13,
     "iree-backward-data-small": 7,
     "iree-split-reduction": 19,
+    "normalisations": 23,
     "mobilenet": 57,
     "peers": 16,
+    "reductions": 31,
     "resnet50": 24,
     "rocmlir-reduce": 11,
 }

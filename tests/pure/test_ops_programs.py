@@ -8,7 +8,20 @@ import numpy as np
 import pytest
 
 from vkconv.device import Device
-from vkconv.ops import alias, cast, gather, host, layout, normalize, pad, reduce, resize, select, softmax
+from vkconv.ops import (
+    alias,
+    cast,
+    gather,
+    host,
+    layout,
+    normalize,
+    normalize_batch,
+    pad,
+    reduce,
+    resize,
+    select,
+    softmax,
+)
 from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS, TABLE
 from vkconv.ops.calls import format_call, parse_call
@@ -19,7 +32,7 @@ from vkconv.route import Call, Route, choose, judge
 from vkconv.shader import Dispatch
 
 SHADERS = Path(__file__).parents[2] / "shaders"
-MODULES = (alias, cast, gather, host, layout, normalize, pad, reduce, resize, select, softmax)
+MODULES = (alias, cast, gather, host, layout, normalize, normalize_batch, pad, reduce, resize, select, softmax)
 OPS = {
     op.name: op
     for op in (*(v for m in MODULES for v in vars(m).values() if isinstance(v, Op)), *UNARY_OPS, *BINARY_OPS)
@@ -34,6 +47,7 @@ def device(kind: str = "CPU", invocations: int = 128) -> Device:
         "maxComputeWorkGroupInvocations": invocations,
         "maxComputeWorkGroupSize": [invocations, invocations, 64],
         "maxComputeSharedMemorySize": 16384,
+        "maxPerStageDescriptorStorageBuffers": 4,
     }
     properties = {"deviceName": "t", "vendorID": 0, "deviceType": f"VK_PHYSICAL_DEVICE_TYPE_{kind}", "limits": limits}
     return Device({"properties": {"VkPhysicalDeviceProperties": properties}})
@@ -124,11 +138,17 @@ def test_merging_joins_only_what_every_tensor_steps_through_as_one() -> None:
     ("text", "kind", "route"),
     [
         ("reduce:x=1x480x3x160,op=mean,axes=2x3", "CPU", "serial"),
-        ("reduce:x=1x480x3x160,op=mean,axes=2x3", "DISCRETE_GPU", "workgroup"),
+        ("reduce:x=1x480x3x160,op=mean,axes=2x3", "DISCRETE_GPU", "tree"),
         ("reduce:x=1000x3,axes=1", "DISCRETE_GPU", "serial"),
         ("softmax:x=1x40x6625", "CPU", "serial"),
-        ("softmax:x=1x40x6625", "INTEGRATED_GPU", "workgroup"),
-        ("layer_norm:x=40x120,scale=120,bias=120", "DISCRETE_GPU", "workgroup"),
+        ("softmax:x=1x40x6625", "INTEGRATED_GPU", "one_pass"),
+        ("softmax:x=2048x50257", "DISCRETE_GPU", "workgroup"),
+        ("softmax:x=4x1000003", "DISCRETE_GPU", "split_rows"),
+        ("softmax:x=1x21x512x512,axis=1", "DISCRETE_GPU", "one_lane"),
+        ("softmax:x=1x81x512x512,axis=1", "DISCRETE_GPU", "serial"),
+        ("softmax:x=66000x3", "DISCRETE_GPU", "one_lane"),
+        ("layer_norm:x=40x120,scale=120,bias=120", "DISCRETE_GPU", "one_pass"),
+        ("instance_norm:x=32x64x56x56,scale=64,bias=64", "DISCRETE_GPU", "one_pass"),
     ],
 )
 def test_rows_go_to_workgroups_on_gpus_where_they_are_long(text: str, kind: str, route: str) -> None:
@@ -137,8 +157,8 @@ def test_rows_go_to_workgroups_on_gpus_where_they_are_long(text: str, kind: str,
 
 
 def test_the_workgroup_route_is_refused_where_workgroups_are_too_small() -> None:
-    route: Route = reduce.REDUCE.routes[0]
-    verdict = judge(route, call_of("reduce:x=5x500,axes=1"), device("DISCRETE_GPU", invocations=64))
+    route: Route = OPS["softmax"].routes[0]
+    verdict = judge(route, call_of("softmax:x=5x500"), device("DISCRETE_GPU", invocations=64))
     assert not verdict.allowed and "128 invocations" in verdict.refused_by and verdict.actual == "64"
 
 
@@ -148,7 +168,7 @@ def test_wide_integers_are_refused_on_the_device_by_name() -> None:
 
 
 def test_function_ids_are_those_of_the_shaders() -> None:
-    lines = re.search(r"const uint (SUM = 0.*);", (SHADERS / "reduce.comp").read_text())
+    lines = re.search(r"const uint (SUM = 0.*);", (SHADERS / "include" / "reduce.glsl").read_text())
     assert lines
     assert dict(part.lower().split(" = ") for part in lines[1].split(", ")) == {
         k: str(v[0]) for k, v in FUNCTIONS.items()

@@ -1,4 +1,5 @@
-"""Single convolutions, what they are made of and their gradients as functions, numpy arrays in and out::
+"""Convolutions, what they are made of, their gradients, reductions and normalizations as functions, numpy arrays in
+and out::
 
     from vkconv import functional
 
@@ -19,8 +20,21 @@ from vkconv.functional.gradients import (
     conv3d_backward_weight,
     scatter_strided,
 )
+from vkconv.functional.normalize import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    log_softmax,
+    rms_norm,
+    softmax,
+)
+from vkconv.functional.reductions import argmax, argmin, reduce
 
 __all__ = [
+    "argmax",
+    "argmin",
+    "batch_norm",
     "clear_cache",
     "conv1d",
     "conv2d",
@@ -29,5 +43,12 @@ __all__ = [
     "conv2d_bias_gradient",
     "conv3d_backward_weight",
     "conv_transpose2d",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "log_softmax",
+    "reduce",
+    "rms_norm",
     "scatter_strided",
+    "softmax",
 ]

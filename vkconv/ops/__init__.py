@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from vkconv.ops.alias import FLATTEN, IDENTITY, RESHAPE, SQUEEZE, UNSQUEEZE
+from vkconv.ops.arg_reduce import ARG_REDUCE
 from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.cast import CAST
@@ -15,7 +16,8 @@ from vkconv.ops.gather import GATHER
 from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
 from vkconv.ops.matmul import MATMUL
-from vkconv.ops.normalize import BATCH_NORM, LAYER_NORM
+from vkconv.ops.normalize import GROUP_NORM, INSTANCE_NORM, LAYER_NORM, RMS_NORM
+from vkconv.ops.normalize_batch import BATCH_NORM, BATCH_NORM_TRAINING
 from vkconv.ops.pad import PAD
 from vkconv.ops.pool2d import POOL2D
 from vkconv.ops.reduce import REDUCE
@@ -29,7 +31,9 @@ from vkconv.shader import Shader
 __all__ = ["OPS", "all_shaders"]
 
 _ALL: tuple[Op, ...] = (
+    ARG_REDUCE,
     BATCH_NORM,
+    BATCH_NORM_TRAINING,
     CAST,
     CONCAT,
     CONSTANT_OF_SHAPE,
@@ -41,7 +45,9 @@ _ALL: tuple[Op, ...] = (
     EXPAND,
     FLATTEN,
     GATHER,
+    GROUP_NORM,
     IDENTITY,
+    INSTANCE_NORM,
     LAYER_NORM,
     MATMUL,
     PAD,
@@ -50,6 +56,7 @@ _ALL: tuple[Op, ...] = (
     REDUCE,
     RESHAPE,
     RESIZE,
+    RMS_NORM,
     SCATTER_STRIDED,
     SHAPE,
     SIZE,

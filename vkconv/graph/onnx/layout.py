@@ -1,4 +1,4 @@
-"""Import rules for ops that move, reduce or resize values, and for those that compute shapes."""
+"""Import rules for ops that move, normalise or resize values, and for those that compute shapes."""
 
 from functools import partial
 
@@ -9,18 +9,6 @@ from vkconv.graph.ir import AttrValue
 from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.view import NodeView
 
-_REDUCE = {
-    "ReduceL1": "l1",
-    "ReduceL2": "l2",
-    "ReduceLogSum": "log_sum",
-    "ReduceLogSumExp": "log_sum_exp",
-    "ReduceMax": "max",
-    "ReduceMean": "mean",
-    "ReduceMin": "min",
-    "ReduceProd": "prod",
-    "ReduceSum": "sum",
-    "ReduceSumSquare": "sum_square",
-}
 # ONNX's defaults come first.
 _COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
 _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
@@ -112,35 +100,6 @@ def _gather(n: NodeView) -> None:
     n.finish("gather", n.input(0), n.input(1), axis=n.attr_int("axis", 0))
 
 
-def _reduce(op: str, n: NodeView) -> None:
-    """Axes moved from an attribute to an input with opset 18, for the sum with 13."""
-    keepdims = n.attr_flag("keepdims", True)
-    by_input = n.version >= (13 if op == "sum" else 18)
-    inputs, attrs = n.host(axes=1) if by_input else _as_attr(n, "axes", "axes")
-    if by_input and n.attr_flag("noop_with_empty_axes"):
-        if inputs:
-            n.refuse("noop_with_empty_axes=1 with axes computed at run time; vkconv needs constant axes")
-        if not attrs.get("axes"):
-            if op not in ("sum", "mean", "max", "min", "prod"):
-                n.refuse("noop_with_empty_axes=1 without axes; remove the node or name its axes")
-            n.finish("identity", n.input(0))
-            return
-    n.finish("reduce", n.input(0), *inputs, op=op, keepdims=keepdims, **attrs)
-
-
-def _softmax(log: bool, n: NodeView) -> None:
-    """Before opset 13 the input counts as a matrix: every dimension from axis on is one row."""
-    if n.version >= 13:
-        n.finish("softmax", n.input(0), axis=n.attr_int("axis", -1), log=log)
-        return
-    axis, rank = n.attr_int("axis", 1), n.rank(0)
-    if axis == -1 or (rank is not None and axis == rank - 1):
-        n.finish("softmax", n.input(0), axis=-1, log=log)
-        return
-    rows = n.emit("softmax", n.emit("flatten", n.input(0), axis=axis), axis=1, log=log)
-    n.finish("reshape", rows, n.emit("shape", n.input(0)), allowzero=True)
-
-
 def _resize(n: NodeView) -> None:
     """Resize 10 and Upsample sample asymmetrically and round down; Resize 11 and later say how."""
     mode = n.attr_str("mode", "nearest")
@@ -224,7 +183,6 @@ def _range(n: NodeView) -> None:
 
 
 RULES: dict[str, Rule] = {
-    **{name: partial(_reduce, op) for name, op in _REDUCE.items()},
     "Identity": _identity,
     "Dropout": _dropout,
     "Reshape": _reshape,
@@ -239,8 +197,6 @@ RULES: dict[str, Rule] = {
     "Tile": _tile,
     "Pad": _pad,
     "Gather": _gather,
-    "Softmax": partial(_softmax, False),
-    "LogSoftmax": partial(_softmax, True),
     "Resize": _resize,
     "Upsample": _resize,
     "Shape": _shape,

@@ -1,4 +1,4 @@
-"""Import rules for convolution, pooling, normalization and matrix products."""
+"""Import rules for convolution, pooling and matrix products."""
 
 from functools import partial
 
@@ -98,25 +98,6 @@ def _global_pool(op: str, n: NodeView) -> None:
     n.finish("reduce", n.input(0), op=op, axes=tuple(range(2, rank)), keepdims=True)
 
 
-def _batch_norm(n: NodeView) -> None:
-    n.ignore("momentum")
-    if n.attr_flag("training_mode"):
-        n.refuse("training_mode=1; export the model for inference")
-    if not n.attr_flag("spatial", True):
-        n.refuse("spatial=0 (statistics per element); vkconv normalizes per channel")
-    n.only_outputs(1, "its running statistics are used; export the model for inference")
-    n.finish("batch_norm", *(n.input(i) for i in range(5)), eps=n.attr_float("epsilon", 1e-5))
-
-
-def _layer_norm(n: NodeView) -> None:
-    n.only_outputs(1, "its outputs Mean or InvStdDev are used; vkconv makes the normalized value only")
-    if n.attr_int("stash_type", 1) != 1:
-        n.refuse(f"stash_type={n.attr_int('stash_type', 1)}; vkconv computes the statistics in float32")
-    bias = [n.input(2)] if n.has(2) else []
-    attrs = {"axis": n.attr_int("axis", -1), "eps": n.attr_float("epsilon", 1e-5)}
-    n.finish("layer_norm", n.input(0), n.input(1), *bias, **attrs)
-
-
 def _matmul(n: NodeView) -> None:
     """Rank 1 operands are a row on the left, a column on the right, and the added dimension goes again."""
     a, b = n.input(0), n.input(1)
@@ -165,8 +146,6 @@ RULES: dict[str, Rule] = {
     "AveragePool": partial(_pool, "avg"),
     "GlobalAveragePool": partial(_global_pool, "mean"),
     "GlobalMaxPool": partial(_global_pool, "max"),
-    "BatchNormalization": _batch_norm,
-    "LayerNormalization": _layer_norm,
     "MatMul": _matmul,
     "Gemm": _gemm,
 }
