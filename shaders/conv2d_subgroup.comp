@@ -2,13 +2,21 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #define WEIGHT_VEC4
+#ifdef REDUCE
+#define MORE_PUSH float divisor;
+#define REDUCE_ID 14
+#endif
 #include "conv2d.glsl"
 #include "held.glsl"
+#ifdef REDUCE
+#include "reduced.glsl"
+#endif
 
 // Sliding window by subgroups: each invocation makes CO output channels of a group x PX neighbouring output columns.
 // The SPAN inputs of a row are loaded once for all taps and channels, by fours if X_VEC4 (rows are whole fours, and
 // so is what lies between two blocks of columns; LEFT is the padding). The CO * KW weights of a row of taps are
-// loaded once for all lanes (held.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp).
+// loaded once for all lanes (held.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp). With REDUCE only
+// what a subgroup's blocks of pixels come to is stored: [image][subgroup][channel].
 layout(constant_id = 5) const int CO = 8;
 layout(constant_id = 6) const int PX = 8;
 layout(constant_id = 7) const int KW = 3;
@@ -25,7 +33,9 @@ const int ACCS = CO * PX;
 const int TAPS = KW * CO;
 
 layout(set = 0, binding = 0) readonly restrict buffer X4 { vec4 x4[]; };
+#ifndef REDUCE
 layout(set = 0, binding = 3) writeonly restrict buffer Y4 { vec4 y4[]; };
+#endif
 
 void main() {
     int columns = (ow + PX - 1) / PX;
@@ -89,6 +99,29 @@ void main() {
             tap += TAPS / 4;
         }
     }
+#ifdef REDUCE
+    int first_channel = tile % co_tiles * CO;
+    int parts = blocks * int(gl_NumSubgroups);
+    int part = block * int(gl_NumSubgroups) + int(gl_SubgroupID);
+    int first_output = (TO_PARTS ? image * parts + part : image) * c_out + group * out_group;
+    [[unroll]] for (int from = 0; from < CO; from += SUBGROUP) {
+        float mine = 0.0;
+        [[unroll]] for (int i = from; i < min(from + SUBGROUP, CO); i++) {
+            Channel channel = channel_of(group * out_group + min(first_channel + i, out_group - 1));
+            float total = nothing();
+            [[unroll]] for (int p = 0; p < PX; p++) {
+                float value = finished(acc[i * PX + p], channel, act_a, act_b);
+                if (inside && ox0 + p < ow) total = combined(total, value);
+            }
+            [[unroll]] for (int away = SUBGROUP / 2; away > 0; away /= 2) {
+                total = combined(total, subgroupShuffleXor(total, away));
+            }
+            if (lane == i - from) mine = total;
+        }
+        int co = first_channel + from + lane;
+        if (from + lane < CO && co < out_group) put(first_output + co, mine, divisor);
+    }
+#else
     if (!inside) return;
     [[unroll]] for (int c = 0; c < CO; c++) {
         int co = tile % co_tiles * CO + c;
@@ -112,4 +145,5 @@ void main() {
             }
         }
     }
+#endif
 }
