@@ -1,4 +1,4 @@
-"""Single convolutions, what they are made of and their gradients as functions, numpy arrays in and out::
+"""Single convolutions, products that are reduced and gradients as functions, numpy arrays in and out::
 
     from vkconv import functional
 
@@ -12,6 +12,7 @@ A model, or weights that stay, want `vkconv.load`.
 
 from vkconv.functional.cache import clear_cache
 from vkconv.functional.forward import conv1d, conv2d, conv_transpose2d
+from vkconv.functional.fused import conv_reduce, gemm_reduce
 from vkconv.functional.gradients import (
     conv2d_backward_data,
     conv2d_backward_weight,
@@ -28,6 +29,8 @@ __all__ = [
     "conv2d_backward_weight",
     "conv2d_bias_gradient",
     "conv3d_backward_weight",
+    "conv_reduce",
     "conv_transpose2d",
+    "gemm_reduce",
     "scatter_strided",
 ]
