@@ -8,9 +8,6 @@
 #endif
 #include "conv2d.glsl"
 #include "held.glsl"
-#ifdef REDUCE
-#include "reduced.glsl"
-#endif
 
 // Sliding window by subgroups: each invocation makes CO output channels of a group x PX neighbouring output columns.
 // The SPAN inputs of a row are loaded once for all taps and channels, by fours if X_VEC4 (rows are whole fours, and
@@ -33,7 +30,11 @@ const int ACCS = CO * PX;
 const int TAPS = KW * CO;
 
 layout(set = 0, binding = 0) readonly restrict buffer X4 { vec4 x4[]; };
-#ifndef REDUCE
+#ifdef REDUCE
+#define SUBGROUP_LANES SUBGROUP
+#include "reduced.glsl"
+const int OWNED = (CO + SUBGROUP - 1) / SUBGROUP;
+#else
 layout(set = 0, binding = 3) writeonly restrict buffer Y4 { vec4 y4[]; };
 #endif
 
@@ -104,22 +105,21 @@ void main() {
     int parts = blocks * int(gl_NumSubgroups);
     int part = block * int(gl_NumSubgroups) + int(gl_SubgroupID);
     int first_output = (TO_PARTS ? image * parts + part : image) * c_out + group * out_group;
-    [[unroll]] for (int from = 0; from < CO; from += SUBGROUP) {
-        float mine = 0.0;
-        [[unroll]] for (int i = from; i < min(from + SUBGROUP, CO); i++) {
-            Channel channel = channel_of(group * out_group + min(first_channel + i, out_group - 1));
-            float total = nothing();
-            [[unroll]] for (int p = 0; p < PX; p++) {
-                float value = finished(acc[i * PX + p], channel, act_a, act_b);
-                if (inside && ox0 + p < ow) total = combined(total, value);
-            }
-            [[unroll]] for (int away = SUBGROUP / 2; away > 0; away /= 2) {
-                total = combined(total, subgroupShuffleXor(total, away));
-            }
-            if (lane == i - from) mine = total;
+    float mine[OWNED];  // of every SUBGROUP-th channel
+    [[unroll]] for (int c = 0; c < CO; c++) {
+        Channel channel = channel_of(group * out_group + min(first_channel + c, out_group - 1));
+        float total = nothing();
+        [[unroll]] for (int p = 0; p < PX; p++) {
+            float value = finished(acc[c * PX + p], channel, act_a, act_b);
+            if (inside && ox0 + p < ow) total = combined(total, value);
         }
-        int co = first_channel + from + lane;
-        if (from + lane < CO && co < out_group) put(first_output + co, mine, divisor);
+        total = over_lanes(total);
+        if (lane == c % SUBGROUP) mine[c / SUBGROUP] = total;
+    }
+    [[unroll]] for (int i = 0; i < OWNED; i++) {
+        int c = i * SUBGROUP + lane;
+        int co = first_channel + c;
+        if (c < CO && co < out_group) put(first_output + co, mine[i], divisor);
     }
 #else
     if (!inside) return;

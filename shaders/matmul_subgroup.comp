@@ -7,9 +7,6 @@
 #endif
 #include "matmul.glsl"
 #include "held.glsl"
-#ifdef REDUCE
-#include "reduced.glsl"
-#endif
 
 // Each invocation makes TM rows x TN columns. The subgroup loads TM elements of a column of a at once, a row per lane,
 // and shuffles hand them out (held.glsl). With VEC4 b and y have rows of whole fours and a lane takes four neighbouring
@@ -25,6 +22,8 @@ const int RUN = VEC4 ? 4 : 1;
 
 layout(set = 0, binding = 1) readonly restrict buffer B4 { vec4 b4[]; };
 #ifdef REDUCE
+#define SUBGROUP_LANES SUBGROUP
+#include "reduced.glsl"
 layout(constant_id = 12) const bool ALONG_COLUMNS = false;  // else the rows are reduced
 #else
 layout(set = 0, binding = 3) writeonly restrict buffer Y4 { vec4 y4[]; };
@@ -99,17 +98,14 @@ void main() {
     int subgroups = int(gl_NumSubgroups);
     int part = (batch * col_blocks + group % col_blocks) * subgroups + int(gl_SubgroupID);
     int first_output = (TO_PARTS ? part : batch) * m + first_row;
-    [[unroll]] for (int from = 0; from < TM; from += SUBGROUP) {
-        float mine = 0.0;
-        [[unroll]] for (int i = from; i < min(from + SUBGROUP, TM); i++) {
-            float total = totals[i];
-            [[unroll]] for (int away = SUBGROUP / 2; away > 0; away /= 2) {
-                total = combined(total, subgroupShuffleXor(total, away));
-            }
-            if (lane == i - from) mine = total;
-        }
-        int i = from + lane;
-        if (i < TM && first_row + i < m) put(first_output + i, mine, divisor);
+    float mine[HELDS];  // of every SUBGROUP-th row
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        float total = over_lanes(totals[i]);
+        if (lane == i % SUBGROUP) mine[i / SUBGROUP] = total;
+    }
+    [[unroll]] for (int i = 0; i < HELDS; i++) {
+        int at = i * SUBGROUP + lane;
+        if (at < TM && first_row + at < m) put(first_output + at, mine[i], divisor);
     }
 #else
     [[unroll]] for (int i = 0; i < TM; i++) {

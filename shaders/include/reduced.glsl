@@ -1,5 +1,5 @@
 // What a product becomes that is reduced before anything is stored: how two values are one, and where results go.
-// Defined before: REDUCE_ID, the first of two specialization constants; an output at binding 3 that is its own.
+// Defined before: REDUCE_ID, the first of two specialization constants, and for kernels by subgroups SUBGROUP_LANES.
 #include "reduction.glsl"
 #ifdef ATOMIC_FLOAT
 #extension GL_EXT_shader_atomic_float : require
@@ -24,6 +24,17 @@ float nothing() { return FUNCTION == MAX ? LOWEST : FUNCTION == MIN ? HIGHEST : 
 float combined(float p, float q) {
     return FUNCTION == MAX ? larger(p, q) : FUNCTION == MIN ? smaller(p, q) : p + q;
 }
+
+#ifdef SUBGROUP_LANES
+// Over the lanes of a subgroup, which all get it.
+float over_lanes(float value) {
+    // Mesa leaves a loop that halves its counter as it is, and with it all around it, registers indexed as memory.
+    [[unroll]] for (int i = 0; i < 7; i++) {
+        if ((1 << i) < SUBGROUP_LANES) value = combined(value, subgroupShuffleXor(value, 1 << i));
+    }
+    return value;
+}
+#endif
 
 #ifdef ATOMIC_CAS
 // Adds to an output, unless another invocation comes between: then false.
