@@ -26,6 +26,8 @@ from vkconv.shader import Access, Bind, Dispatch, Program, Shader, Word, read, w
 _ADD, _MAX, _MIN = (0, 0x00000000), (1, 0xFF800000), (2, 0x7F800000)
 FUNCTIONS: Mapping[str, tuple[int, int]] = {"sum": _ADD, "mean": _ADD, "max": _MAX, "min": _MIN}
 _SUMS = ("sum", "mean")
+# The route that runs the two steps in turn.
+UNFUSED = "unfused"
 REDUCE_ATTRS = (Attr("op", "op", str, "sum"), Attr("keepdims", "keep", bool, False))
 
 COMBINE = Shader("gemm_reduce_combine")
@@ -241,7 +243,7 @@ def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> 
     routes = ((first.name, first.routes, 0), ("reduce", _REDUCE_ROUTES, 1))
     must = tuple(_runnable(name, route_list, steps, index) for name, route_list, index in routes)
     shaders = dict.fromkeys(s for route in (*first.routes, *_REDUCE_ROUTES) for s in route.shaders)
-    return Route("unfused", program, tuple(shaders), why, must=must, note=note)
+    return Route(UNFUSED, program, tuple(shaders), why, must=must, note=note)
 
 
 def _runnable(name: str, routes: Sequence[Route], steps: Callable[[Call], tuple[Call, Call]], index: int) -> Need:
