@@ -60,6 +60,8 @@ EVERY_VALUE = (
     "matmul:a=67x33,b=33x71",
     "matmul:a=131x17,b=17x5,bias=5",
     "matmul:a=3x1x17x40,b=2x33x40,trans_b=1",
+    "gemm_reduce:a=2x67x19,b=19x131,bias=131,axis=m",
+    "conv_reduce:x=5x13x5x7,w=7x13x1x1,b=7,op=max",
 )
 EVERY_COMBINATION = (
     "softmax:x=5x131",
