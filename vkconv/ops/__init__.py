@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from vkconv.ops.alias import FLATTEN, IDENTITY, RESHAPE, SQUEEZE, UNSQUEEZE
+from vkconv.ops.arg_reduce import ARG_REDUCE
 from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.cast import CAST
@@ -31,6 +32,7 @@ from vkconv.shader import Shader
 __all__ = ["OPS", "all_shaders"]
 
 _ALL: tuple[Op, ...] = (
+    ARG_REDUCE,
     BATCH_NORM,
     CAST,
     CONCAT,

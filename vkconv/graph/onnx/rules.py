@@ -1,9 +1,9 @@
 """The table of ONNX ops: one rule each, and the reasons for those that have none."""
 
-from vkconv.graph.onnx import elementwise, layout, windows
+from vkconv.graph.onnx import elementwise, layout, reductions, windows
 from vkconv.graph.onnx.elementwise import Rule
 
-RULES: dict[str, Rule] = {**elementwise.RULES, **layout.RULES, **windows.RULES}
+RULES: dict[str, Rule] = {**elementwise.RULES, **layout.RULES, **reductions.RULES, **windows.RULES}
 
 _CONTROL = "control flow; vkconv runs straight-line graphs, so export the model with fixed control flow"
 _SEQUENCE = "sequence types; vkconv has tensors only"
