@@ -16,6 +16,7 @@ from vkconv.core import Array, GraphError, bytes_str, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import F64, Attr, Op, linear_groups
+from vkconv.ops.needs import float_atomics
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.scatter import FILL
 from vkconv.ops.tolerance import largest
@@ -145,9 +146,7 @@ def by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native:
 def native_atomics(call: Call, device: Device) -> tuple[int, ...]:
     """The parameter ``native``: whether floats are added by the device's own atomics (1) or by compare-and-swap (0). A
     maximum or minimum is one of integers, which every device has."""
-    feature = "VkPhysicalDeviceShaderAtomicFloatFeaturesEXT", "shaderBufferFloat32AtomicAdd"
-    native = device.has("VK_EXT_shader_atomic_float") and device.feature(*feature)
-    return (1, 0) if native and call["op"] in _SUMS else (0,)
+    return (1, 0) if float_atomics(device) and call["op"] in _SUMS else (0,)
 
 
 def scratch_budget(device: Device) -> int:
@@ -221,12 +220,20 @@ _REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic)
 
 
 def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> Route:
-    """The route that runs a product by its chosen route into scratch and reduces that by the chosen one."""
+    """The route that runs a product by one of its routes into scratch and reduces that by another: by their numbers
+    the parameters ``product`` and ``reduce``, those that are chosen where the two stand alone first."""
+
+    def parameters(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+        product, reduction = steps(call)
+        return {
+            "product": _numbers(first.routes, product, device),
+            "reduce": _numbers(_REDUCE_ROUTES, reduction, device),
+        }
 
     def program(call: Call, device: Device, params: Params) -> Program:
         product, reduction = steps(call)
-        made = _chosen(first.routes, product, device)
-        reduced = _chosen(_REDUCE_ROUTES, reduction, device)
+        made = first.routes[params["product"]].build(product, device)
+        reduced = _REDUCE_ROUTES[params["reduce"]].build(reduction, device)
         made = _renamed(made, {"y": "full"})
         reduced = _renamed(reduced, {"x": "full", **{name: f"reduce_{name}" for name in reduced.scratch}})
         nbytes = product.outputs["y"].nbytes
@@ -234,16 +241,14 @@ def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> 
         return Program((*made.steps, *reduced.steps), made.prepack, made.packed, scratch)
 
     def note(call: Call, device: Device, params: Params) -> str:
-        product, reduction = steps(call)
-        names = [choose(r, c, device).route.name for r, c in ((first.routes, product), (_REDUCE_ROUTES, reduction))]
-        return (
-            f"{first.name} by {names[0]} into {bytes_str(product.outputs['y'].nbytes)} of scratch, reduce by {names[1]}"
-        )
+        names = first.routes[params["product"]].name, _REDUCE_ROUTES[params["reduce"]].name
+        stored = bytes_str(steps(call)[0].outputs["y"].nbytes)
+        return f"{first.name} by {names[0]} into {stored} of scratch, reduce by {names[1]}"
 
     routes = ((first.name, first.routes, 0), ("reduce", _REDUCE_ROUTES, 1))
     must = tuple(_runnable(name, route_list, steps, index) for name, route_list, index in routes)
     shaders = dict.fromkeys(s for route in (*first.routes, *_REDUCE_ROUTES) for s in route.shaders)
-    return Route(UNFUSED, program, tuple(shaders), why, must=must, note=note)
+    return Route(UNFUSED, program, tuple(shaders), why, must=must, params=parameters, note=note)
 
 
 def _runnable(name: str, routes: Sequence[Route], steps: Callable[[Call], tuple[Call, Call]], index: int) -> Need:
@@ -259,9 +264,10 @@ def _runnable(name: str, routes: Sequence[Route], steps: Callable[[Call], tuple[
     )
 
 
-def _chosen(routes: Sequence[Route], call: Call, device: Device) -> Program:
-    choice = choose(routes, call, device)
-    return choice.route.build(call, device, choice.params)
+def _numbers(routes: Sequence[Route], call: Call, device: Device) -> tuple[int, ...]:
+    """Of the routes that can take a call, the chosen one first."""
+    best = routes.index(choose(routes, call, device).route)
+    return (best, *(i for i, route in enumerate(routes) if i != best and judge(route, call, device).allowed))
 
 
 def _renamed(program: Program, names: Mapping[str, str]) -> Program:
