@@ -62,10 +62,12 @@ EVERY_VALUE = (
     "matmul:a=3x1x17x40,b=2x33x40,trans_b=1",
     "gemm_reduce:a=2x67x19,b=19x131,bias=131,axis=m",
     "conv_reduce:x=5x13x5x7,w=7x13x1x1,b=7,op=max",
+    "reduce:x=13x1031,op=l2,axes=1",
+    "reduce:x=3x67x140,op=max,axes=1",
+    "arg_reduce:x=5x67x9,axis=1",
 )
 EVERY_COMBINATION = (
     "softmax:x=5x131",
-    "reduce:x=13x1031,op=l2,axes=1",
     "layer_norm:x=5x67,scale=67,bias=67",
     "pool2d:x=2x3x13x17,kind=max,k=3,s=2,p=1",
     "add:a=2x5x3x37,b=5x1x1",

@@ -200,10 +200,12 @@ def test_operands_of_any_rank_and_dtype_are_refused_or_a_legal_call(op):
 def test_every_op_is_reached_by_the_importer_a_pass_or_a_function():
     """The source of every rule names the ops it emits: an op that nothing emits would be dead."""
     from vkconv.functional import forward, fused, gradients
-    from vkconv.graph.onnx import elementwise, layout, windows
+    from vkconv.graph.onnx import elementwise, layout, reductions, windows
     from vkconv.plan import passes
 
-    sources = "".join(inspect.getsource(m) for m in (elementwise, layout, windows, passes, forward, fused, gradients))
+    sources = "".join(
+        inspect.getsource(m) for m in (elementwise, layout, reductions, windows, passes, forward, fused, gradients)
+    )
     assert not [name for name in OPS if f'"{name}"' not in sources]
 
 

@@ -1,4 +1,4 @@
-"""Single convolutions, products that are reduced and gradients as functions, numpy arrays in and out::
+"""Single convolutions, what they are made of, their gradients, and reductions as functions, numpy arrays in and out::
 
     from vkconv import functional
 
@@ -20,8 +20,11 @@ from vkconv.functional.gradients import (
     conv3d_backward_weight,
     scatter_strided,
 )
+from vkconv.functional.reductions import argmax, argmin, reduce
 
 __all__ = [
+    "argmax",
+    "argmin",
     "clear_cache",
     "conv1d",
     "conv2d",
@@ -32,5 +35,6 @@ __all__ = [
     "conv_reduce",
     "conv_transpose2d",
     "gemm_reduce",
+    "reduce",
     "scatter_strided",
 ]

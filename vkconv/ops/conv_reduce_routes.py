@@ -148,11 +148,11 @@ def _build_lanes(call: Call, device: Device, params: Params) -> Program:
     return dataclasses.replace(reduced, prepack=made.prepack, packed=made.packed)
 
 
-# Where conv2d itself takes the kernel, fusing saves writing and reading its result and costs next to nothing. lavapipe,
-# least us, fused_lanes and unfused: 3x224x224 3x3 stride 2 to 32 688 1071, 32x112x112 1x1 to 64 1902 2542, four 64x28x28
-# 1x1 to 128 1872 2296, 96x14x14 1x1 to 576 1023 1205, 512x7x7 1x1 to 2048 5026 5604, 320x7x7 1x1 to 1280 2278 2545, 32 of
-# 64x3x3 1x1 to 64 262 403, 64x56x56 3x3 stride 2 1594 1659. Where it takes another, that is why: 64x56x56 3x3 5144, by
-# winograd in two steps 4711.
+# Where conv2d itself takes the kernel, fusing saves writing and reading its result and costs next to nothing.
+# lavapipe, least us, fused_lanes and unfused: 3x224x224 3x3 stride 2 to 32 688 1071, 32x112x112 1x1 to 64 1902 2542,
+# four 64x28x28 1x1 to 128 1872 2296, 96x14x14 1x1 to 576 1023 1205, 512x7x7 1x1 to 2048 5026 5604, 320x7x7 1x1 to 1280
+# 2278 2545, 32 of 64x3x3 1x1 to 64 262 403, 64x56x56 3x3 stride 2 1594 1659. Where it takes another, that is why:
+# 64x56x56 3x3 5144, by winograd in two steps 4711.
 def _takes(route: str) -> Need:
     """conv2d alone would take the route whose tiles are reduced."""
 

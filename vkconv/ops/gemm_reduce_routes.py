@@ -164,10 +164,10 @@ def _build_lanes(call: Call, device: Device, params: Params) -> Program:
     return by_parts(call, _lane_reduction(call, device, params), launch, device)
 
 
-# Where matmul itself takes the kernel, fusing saves writing and reading the product and costs next to nothing. lavapipe,
-# least us, fused_lanes and unfused, axis m, n: 512x512 by 512x512 6412 6707, 6355 6684; 512x64 by 64x512 1113 1423, 1090
-# 1371; 1024x16 by 16x1024 1441 2502, 1267 2392; 64x512 by 512x64 166 180, 220 214; eight 40x32 by 32x40 152 172, 97 204;
-# 4096x64 by 64x1 279 294, 266 311.
+# Where matmul itself takes the kernel, fusing saves writing and reading the product and costs next to nothing.
+# lavapipe, least us, fused_lanes and unfused, axis m, n: 512x512 by 512x512 6412 6707, 6355 6684; 512x64 by 64x512 1113
+# 1423, 1090 1371; 1024x16 by 16x1024 1441 2502, 1267 2392; 64x512 by 512x64 166 180, 220 214; eight 40x32 by 32x40
+# 152 172, 97 204; 4096x64 by 64x1 279 294, 266 311.
 def _takes(route: str) -> Need:
     """matmul alone would take the route whose tiles are reduced."""
 
