@@ -117,9 +117,11 @@ def test_passes_save_nodes_and_change_nothing_but_rounding(name, device):
         assert len(session.plan.nodes) > 1.3 * nodes
 
 
-# None of these networks has a convolution in groups of several channels, a gradient or what only gradients are made of.
+# None of these networks has a convolution in groups of several channels, a gradient or what only gradients are made of,
+# or a product or convolution that nothing but a reduction reads.
 NOT_THERE = {("conv2d", "grouped")}
 OPS_NOT_THERE = {"conv2d_backward_data", "conv2d_backward_weight", "conv3d_backward_weight", "scatter_strided"}
+OPS_NOT_THERE |= {"conv_reduce", "gemm_reduce"}
 
 
 def forced_routes():

@@ -165,6 +165,9 @@ def test_a_product_is_fused_where_its_own_route_has_the_tiles(constant, fused):
         (Options(routes={"matmul": "register"}), ["matmul", "reduce"], "are set"),
         (Options(routes={"node:matmul_m": "register"}), ["matmul", "reduce"], "are set"),
         (Options(routes={"reduce": "serial"}), ["matmul", "reduce"], "are set"),
+        (Options(routes={"node:reduce_y": "serial"}), ["matmul", "reduce"], "are set"),
+        (Options(routes={"node:matmul_m": "fused_partials"}), ["gemm_reduce"], "is part of it"),
+        (Options(routes={"node:matmul_m": "unfused"}), ["gemm_reduce"], "is part of it"),
         (Options(params={"matmul:register": {"rows": 4}}, routes={"matmul": "register"}), ["matmul", "reduce"], "set"),
         (Options(params={"gemm_reduce": {"rows": 4}}), ["gemm_reduce"], "is part of it"),
     ],
@@ -174,6 +177,7 @@ def test_what_the_caller_sets_is_kept(options, ops, why):
     nodes = plan(graph, LAVAPIPE, options).plan.nodes
     assert [node.call.op for node in nodes] == ops
     assert why in nodes[-1].remark
+    assert nodes[0].route == options.routes.get("node:matmul_m", nodes[0].route)
 
 
 def test_what_was_measured_decides():

@@ -27,13 +27,15 @@ Chooser = Callable[[Call, str], Choice]
 class ReduceFusion:
     """One run of the pass over a graph; ``remarks`` says by node what was made one and what was not, and why.
 
-    ``is_set(node)`` tells whether the caller has set the route or parameters of a node, which then stays as it is.
+    ``given`` has the routes and parameters that the caller sets, by op or node as `Options` names them, with the name
+    of the route or None. A node for which there are some stays as it is, but where a product is given a route that only
+    the fused op has, the two become one.
     """
 
-    def __init__(self, choose: Chooser, is_set: Callable[[BoundNode], bool]) -> None:
+    def __init__(self, choose: Chooser, given: Mapping[str, str | None]) -> None:
         self.remarks: dict[str, str] = {}
         self._choose = choose
-        self._is_set = is_set
+        self._given = given
 
     def run(self, graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
         """The graph after the pass: the same outputs under the same names."""
@@ -71,15 +73,19 @@ class ReduceFusion:
             attrs = {**attrs, "axis": "m" if axes[0] == rank - 2 else "n"}
         else:
             return None, f"only its rows or its columns, axis {rank - 2} or {rank - 1}, can be reduced with it"
-        if self._is_set(maker) or self._is_set(node):
+        op = _FUSED[maker.call.op]
+        asked = self._given.get(f"node:{maker.name}") in [route.name for route in rewriter.ops[op].routes]
+        if self._is_set(node) or (self._is_set(maker) and not asked):
             return None, "the route or parameters of one of them are set"
         try:
-            op = _FUSED[maker.call.op]
             made = rewriter.node(node, op, maker.reads, {**maker.call.attrs, **attrs}, maker.name)
             choice = self._choose(made.call, made.name)
         except (GraphError, RouteError) as error:
             return None, str(error)
-        return (None, _why_unfused(choice)) if choice.route.name == UNFUSED else (made, "")
+        return (made, "") if asked or choice.route.name != UNFUSED else (None, _why_unfused(choice))
+
+    def _is_set(self, node: BoundNode) -> bool:
+        return any(key == f"node:{node.name}" or key.partition(":")[0] == node.call.op for key in self._given)
 
     def _say_what_lies_between(self, rewriter: Rewriter, node: BoundNode, value: str) -> None:
         between = rewriter.maker(value, *_BETWEEN)

@@ -81,11 +81,8 @@ def rewritten(bound: BoundGraph, device: Device, options: Options) -> tuple[Boun
     if not options.passes:
         return bound, {}
 
-    def is_set(node: BoundNode) -> bool:
-        given = (*options.routes, *(key for key, params in options.params.items() if params))
-        return any(key == f"node:{node.name}" or key.partition(":")[0] == node.call.op for key in given)
-
-    fusion = ReduceFusion(lambda call, name: choose_route(call, name, device, options), is_set)
+    given = {**dict.fromkeys(options.params), **options.routes}
+    fusion = ReduceFusion(lambda call, name: choose_route(call, name, device, options), given)
     return fusion.run(optimize(bound, OPS), OPS), fusion.remarks
 
 
