@@ -172,7 +172,7 @@ def parts_beyond_scratch(of: Reduced) -> Need:
     """The other way round."""
     need = parts_within_scratch(of)
     return Need(
-        "parts beyond the device's budget of scratch: else they are stored and combined, which is as fast and repeats",
+        "parts beyond the device's budget of scratch: within it they are stored, and combined in a fixed order",
         lambda call, device: not need.test(call, device),
         need.actual,
     )
