@@ -201,12 +201,24 @@ def test_operands_of_any_rank_and_dtype_are_refused_or_a_legal_call(op):
 
 def test_every_op_is_reached_by_the_importer_a_pass_or_a_function():
     """The source of every rule names the ops it emits: an op that nothing emits would be dead."""
-    from vkconv.functional import forward, gradients
+    from vkconv.functional import forward, fused, gradients
     from vkconv.functional import normalize as functional_normalize
     from vkconv.graph.onnx import elementwise, layout, normalize, reductions, windows
     from vkconv.plan import passes
 
-    modules = (elementwise, layout, normalize, reductions, windows, passes, forward, gradients, functional_normalize)
+    modules = (
+        functional_normalize,
+        elementwise,
+        layout,
+        normalize,
+        reductions,
+        windows,
+        passes,
+        forward,
+        fused,
+        gradients,
+        functional_normalize,
+    )
     sources = "".join(inspect.getsource(m) for m in modules)
     assert not [name for name in OPS if f'"{name}"' not in sources]
 

@@ -10,9 +10,11 @@ from vkconv.ops.cast import CAST
 from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
 from vkconv.ops.conv2d_backward_weight import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
+from vkconv.ops.conv_reduce import CONV_REDUCE
 from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
 from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
+from vkconv.ops.gemm_reduce import GEMM_REDUCE
 from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
 from vkconv.ops.matmul import MATMUL
@@ -41,10 +43,12 @@ _ALL: tuple[Op, ...] = (
     CONV2D_BACKWARD_DATA,
     CONV2D_BACKWARD_WEIGHT,
     CONV3D_BACKWARD_WEIGHT,
+    CONV_REDUCE,
     CONV_TRANSPOSE2D,
     EXPAND,
     FLATTEN,
     GATHER,
+    GEMM_REDUCE,
     GROUP_NORM,
     IDENTITY,
     INSTANCE_NORM,
