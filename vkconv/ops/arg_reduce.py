@@ -24,8 +24,8 @@ _MOST_INT = (1 << 31) - 1
 _LOADS = (8, 4, 2, 1)
 _LOCALS = (256, 128, 64, 32)
 _LEAST_LOCAL = 32
-# From so many elements along the axis on, a workgroup shares them.
-_LONG_AXIS = 64
+# From so many elements along the axis on, a workgroup shares them; as for the rows of reduce.
+_LONG_AXIS, _LONG_AXIS_ELSE = {"cpu": 128}, 64
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -131,8 +131,8 @@ _INNERMOST = Need(
     lambda call, device: f"{_extents(call)[1]} elements apart",
 )
 _LONG = Need(
-    f"an axis of at least {_LONG_AXIS}",
-    lambda call, device: _extents(call)[0] >= _LONG_AXIS,
+    f"an axis of at least {_LONG_AXIS_ELSE}, or {_LONG_AXIS['cpu']} on a CPU driver",
+    lambda call, device: _extents(call)[0] >= _LONG_AXIS.get(device.kind, _LONG_AXIS_ELSE),
     lambda call, device: str(_extents(call)[0]),
 )
 

@@ -243,8 +243,9 @@ LONG = Need(
     lambda call, device: Problem.of(call).columns or Problem.of(call).count >= _LONG_ROW,
     lambda call, device: f"rows of {Problem.of(call).count}",
 )
-# lavapipe, against an invocation for each output.
-_CPU_ROW, _CPU_WIDTH = 32, 8
+# lavapipe, against an invocation for each output, us: 16384 rows of 32 2729 to 1207, 8192 of 64 2652 to 1641 (each
+# workgroup takes 0.3 us more), 1024 of 4096 1700 to 4700; 4096x16x4 1555 to 1528, x7 1082 to 1462, x8 1648 to 2921.
+_CPU_ROW, _CPU_WIDTH = 128, 7
 VECTORS = Need(
     f"rows of at least {_CPU_ROW} elements, {_CPU_WIDTH} neighbouring columns, or parts for several cores",
     lambda call, device: _in_vectors(Problem.of(call)) or _default_parts(_cut_to_fill, True, call, device) > 1,
