@@ -8,34 +8,53 @@
 
 // A workgroup makes BM x BN outputs from BK-deep slices of a and b in shared memory; each invocation holds TM x TN
 // of them as blocks of 4 x 4 that lie BM / (TM / 4) rows and BN / (TN / 4) columns apart, so that shared memory is
-// read as vec4 without bank conflicts. Local size is (BM / TM) * (BN / TN). With REDUCE the results are reduced along
+// read as vec4 without bank conflicts. Local size is (BM / TM) * (BN / TN). Neighbouring lanes load along whichever
+// dimension an operand has in a row, by fours where its rows are whole fours. With REDUCE the results are reduced along
 // their columns (tile_reduce.glsl), and only what the tile comes to is stored: [batch][tile along the columns][row].
 layout(constant_id = 6) const int BM = 64;
 layout(constant_id = 7) const int BN = 64;
 layout(constant_id = 8) const int BK = 16;
 layout(constant_id = 9) const int TM = 4;
 layout(constant_id = 10) const int TN = 4;
-layout(constant_id = 11) const bool A_BY_COL = false;  // neighbouring lanes load along m, not k
-layout(constant_id = 12) const bool B_BY_ROW = false;  // neighbouring lanes load along k, not n
+layout(constant_id = 11) const bool A_BY_COL = false;  // a lies along m, not k
+layout(constant_id = 12) const bool B_BY_ROW = false;  // b lies along k, not n
+layout(constant_id = 13) const bool A_FOURS = false;
+layout(constant_id = 14) const bool B_FOURS = false;
 const int TM4 = TM / 4;
 const int TN4 = TN / 4;
 const int LANES_M = BM / TM;
 const int LANES_N = BN / TN;
-const int A_VECS = BK * BM / 4;
-const int B_VECS = BK * BN / 4;
+const int LANES = LANES_M * LANES_N;
+const int A_WIDE = A_FOURS ? 4 : 1;
+const int B_WIDE = B_FOURS ? 4 : 1;
+const int A_COUNT = BM * BK / A_WIDE;
+const int B_COUNT = BN * BK / B_WIDE;
+const int A_LOADS = (A_COUNT + LANES - 1) / LANES;
+const int B_LOADS = (B_COUNT + LANES - 1) / LANES;
 const int ACCS = TM * TN4;
+// One vec4 more than a row has: lanes that turn an operand store to different banks.
+const int A_ROW = BM / 4 + 1;
+const int B_ROW = BN / 4 + 1;
 
-shared vec4 a_tile[A_VECS];  // [BK][BM / 4]
-shared vec4 b_tile[B_VECS];  // [BK][BN / 4]
+layout(set = 0, binding = 0) readonly restrict buffer A4 { vec4 a4[]; };
+layout(set = 0, binding = 1) readonly restrict buffer B4 { vec4 b4[]; };
+
+shared vec4 a_tile[BK * A_ROW];
+shared vec4 b_tile[BK * B_ROW];
+
+// Where load ``index`` of a slice lies: x is its row or column in the tile, y its depth.
+ivec2 place_of(int index, bool by_depth, int wide, int side) {
+    int line = (by_depth ? BK : side) / wide;
+    ivec2 place = ivec2(index / line, index % line * wide);
+    return by_depth ? place : place.yx;
+}
 
 #ifdef REDUCE
-const int LANES = LANES_M * LANES_N;
-#define REDUCE_ID 13
+#define REDUCE_ID 15
 #include "tile_reduce.glsl"
 #endif
 
 void main() {
-    int local = int(gl_WorkGroupSize.x);
     int lane = int(gl_LocalInvocationID.x);
     int col_blocks = (n + BN - 1) / BN;
     int row_blocks = (m + BM - 1) / BM;
@@ -49,33 +68,69 @@ void main() {
 
     vec4 acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
-    for (int k0 = 0; k0 < k; k0 += BK) {
-        for (int i = lane; i < BM * BK; i += local) {
-            int ki = A_BY_COL ? i / BM : i % BK;
-            int row = A_BY_COL ? i % BM : i / BK;
-            bool ok = block_row + row < m && k0 + ki < k;
-            int at = origin.x + (block_row + row) * a_row + (k0 + ki) * a_col;
-            a_tile[ki * (BM / 4) + row / 4][row % 4] = ok ? TO_F32(a[ok ? at : 0]) : 0.0;
-        }
-        for (int i = lane; i < BN * BK; i += local) {
-            int ki = B_BY_ROW ? i % BK : i / BN;
-            int col = B_BY_ROW ? i / BK : i % BN;
-            bool ok = block_col + col < n && k0 + ki < k;
-            int at = origin.y + (k0 + ki) * b_row + (block_col + col) * b_col;
-            b_tile[ki * (BN / 4) + col / 4][col % 4] = ok ? TO_F32(b[ok ? at : 0]) : 0.0;
-        }
-        barrier();
-        [[unroll]] for (int ki = 0; ki < BK; ki++) {
-            vec4 v[TN4];
-            [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[ki * (BN / 4) + j * LANES_N + lane_col];
-            [[unroll]] for (int i = 0; i < TM4; i++) {
-                vec4 u = a_tile[ki * (BM / 4) + i * LANES_M + lane_row];
-                [[unroll]] for (int r = 0; r < 4; r++) {
-                    [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j];
+    float a_next[A_LOADS * A_WIDE];
+    float b_next[B_LOADS * B_WIDE];
+    int steps = (k + BK - 1) / BK;
+    for (int step = 0; step <= steps; step++) {
+        // The slice after the one that is multiplied is on its way meanwhile.
+        if (step < steps) {
+            [[unroll]] for (int i = 0; i < A_LOADS; i++) {
+                ivec2 p = place_of(lane + i * LANES, !A_BY_COL, A_WIDE, BM) + ivec2(block_row, step * BK);
+                bool ok = p.x < m && p.y < k && (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT);
+                int at = ok ? origin.x + p.x * a_row + p.y * a_col : 0;
+                if (A_FOURS) {
+                    vec4 v = ok ? a4[at / 4] : vec4(0.0);
+                    [[unroll]] for (int q = 0; q < A_WIDE; q++) a_next[i * A_WIDE + q] = v[q];
+                } else {
+                    a_next[i] = ok ? TO_F32(a[at]) : 0.0;
+                }
+            }
+            [[unroll]] for (int i = 0; i < B_LOADS; i++) {
+                ivec2 p = place_of(lane + i * LANES, B_BY_ROW, B_WIDE, BN) + ivec2(block_col, step * BK);
+                bool ok = p.x < n && p.y < k && (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT);
+                int at = ok ? origin.y + p.y * b_row + p.x * b_col : 0;
+                if (B_FOURS) {
+                    vec4 v = ok ? b4[at / 4] : vec4(0.0);
+                    [[unroll]] for (int q = 0; q < B_WIDE; q++) b_next[i * B_WIDE + q] = v[q];
+                } else {
+                    b_next[i] = ok ? TO_F32(b[at]) : 0.0;
                 }
             }
         }
-        barrier();
+        if (step > 0) {
+            [[unroll]] for (int ki = 0; ki < BK; ki++) {
+                vec4 v[TN4];
+                [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[ki * B_ROW + j * LANES_N + lane_col];
+                [[unroll]] for (int i = 0; i < TM4; i++) {
+                    vec4 u = a_tile[ki * A_ROW + i * LANES_M + lane_row];
+                    [[unroll]] for (int r = 0; r < 4; r++) {
+                        [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j];
+                    }
+                }
+            }
+            barrier();
+        }
+        if (step < steps) {
+            [[unroll]] for (int i = 0; i < A_LOADS; i++) {
+                ivec2 p = place_of(lane + i * LANES, !A_BY_COL, A_WIDE, BM);
+                if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {
+                    [[unroll]] for (int q = 0; q < A_WIDE; q++) {
+                        ivec2 at = p + (A_BY_COL ? ivec2(q, 0) : ivec2(0, q));
+                        a_tile[at.y * A_ROW + at.x / 4][at.x % 4] = a_next[i * A_WIDE + q];
+                    }
+                }
+            }
+            [[unroll]] for (int i = 0; i < B_LOADS; i++) {
+                ivec2 p = place_of(lane + i * LANES, B_BY_ROW, B_WIDE, BN);
+                if (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT) {
+                    [[unroll]] for (int q = 0; q < B_WIDE; q++) {
+                        ivec2 at = p + (B_BY_ROW ? ivec2(0, q) : ivec2(q, 0));
+                        b_tile[at.y * B_ROW + at.x / 4][at.x % 4] = b_next[i * B_WIDE + q];
+                    }
+                }
+            }
+            barrier();
+        }
     }
     float col_bias[TN];
     int cols[TN];

@@ -6,45 +6,14 @@ from collections.abc import Callable, Mapping
 
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
-from vkconv.ops.base import linear_groups, most_invocations
+from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.epilogue import per_channel
+from vkconv.ops.gemm_tile import Tile
 from vkconv.ops.needs import F32, ON_GPU, invocations, shared_bytes
 from vkconv.ops.packing import PACK_TILES, Packing
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tile:
-    """Output channels x pixels of a workgroup, the depth of a slice, channels x pixels of one invocation, and slices
-    that shared memory holds at a time (1 or 2)."""
-
-    rows: int
-    columns: int
-    depth: int
-    lane_rows: int
-    lane_columns: int
-    buffers: int = 1
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The constants of shaders/include/gemm_tile.glsl."""
-        return dataclasses.astuple(self)
-
-    @property
-    def local(self) -> int:
-        return self.rows // self.lane_rows * (self.columns // self.lane_columns)
-
-    @property
-    def shared_bytes(self) -> int:
-        return 4 * self.buffers * self.depth * (self.rows + self.columns)
-
-    def fits(self, device: Device) -> bool:
-        """Whether a workgroup of the device can hold it."""
-        shared = device.limit("maxComputeSharedMemorySize")
-        return self.local <= most_invocations(device) and self.shared_bytes <= shared
-
 
 # By number: the parameter ``tile`` of the route. Every one keeps local a multiple of its columns, as the shader loads.
 TILES: tuple[Tile, ...] = (

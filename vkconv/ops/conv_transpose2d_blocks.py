@@ -13,13 +13,13 @@ from vkconv.ops.conv2d_gemm import (
     FITS_SMALLEST,
     SUM_SPLITS,
     TILES,
-    Tile,
     splits_by_rule,
     sum_parts,
     tiles_by_rule,
 )
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.conv_transpose2d_phases import FEW_PHASES, axes
+from vkconv.ops.gemm_tile import Tile
 from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE
 from vkconv.ops.packing import PACK_TILES, Packing, Sizes
 from vkconv.route import Call, Need, Params, Route

@@ -24,9 +24,11 @@ from vkconv.ops.gemm_reduce_parts import (
     reduce_call,
     variants,
 )
+from vkconv.ops.gemm_tile import Tile
 from vkconv.ops.matmul import MATMUL
 from vkconv.ops.matmul_routes import (
     SHARED,
+    SHARED_TILES,
     SUBGROUP,
     Layout,
     epilogue_of,
@@ -71,24 +73,18 @@ def _oriented(call: Call) -> Layout:
     return g if call["axis"] == "n" else g.swapped()
 
 
-# Shared memory holds two slices, and a number for every four results of half of the tile or all. 128 x 128 in blocks of
-# 4 x 4 takes 32 KiB with a depth of 16, and 48 KiB with one of 32; every other combination takes less.
-_LARGE_TILE, _LARGE_TILE_BYTES = 128, 32 << 10
-_DEEP_TILE, _DEEP_TILE_BYTES = 32, 48 << 10
+def _fours_bytes(tile: Tile) -> int:
+    """Shared memory for a number for every four results of a part of the tile."""
+    return 4 * tile.lane_columns * tile.local
 
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    shared = device.limit("maxComputeSharedMemorySize")
-    largest = _LARGE_TILE if shared >= _LARGE_TILE_BYTES else _LARGE_TILE - 1
-    deepest = _DEEP_TILE if shared >= _DEEP_TILE_BYTES else _DEEP_TILE - 1
-    most = {"tile_rows": largest, "tile_columns": largest, "tile_depth": deepest}
-    sizes = shared_params(product_of(call), device).items()
-    return {name: tuple(v for v in values if v <= most.get(name, v)) for name, values in sizes}
+    return shared_params(_oriented(call), device, _fours_bytes)
 
 
 def _tile_reduction(call: Call, params: Params) -> Reduction:
     g = _oriented(call)
-    return Reduction(g.batches, g.m, 1, align(g.n, 4), params["tile_columns"], g.n)
+    return Reduction(g.batches, g.m, 1, align(g.n, 4), SHARED_TILES[params["tile"]].columns, g.n)
 
 
 def _tiles(call: Call, device: Device) -> Reduction:
@@ -96,17 +92,17 @@ def _tiles(call: Call, device: Device) -> Reduction:
 
 
 def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
-    product, g = product_of(call), _oriented(call)
+    product, g, tile = product_of(call), _oriented(call), SHARED_TILES[params["tile"]]
 
     def launch(end: Ending) -> Dispatch:
         binds = operand_binds(product, call["axis"] == "m", end.target, end.access)
-        made = shared_product(g, epilogue_of(product), binds, params, device)
+        made = shared_product(g, epilogue_of(product), binds, tile, device)
         return dataclasses.replace(
             made,
             shader=dataclasses.replace(SHARED, defines=end.defines),
             push=(*made.push, end.divisor),
             spec=(*made.spec, *end.spec),
-            shared_bytes=made.shared_bytes + 4 * params["columns"] * made.local[0],
+            shared_bytes=made.shared_bytes + _fours_bytes(tile),
         )
 
     return launch

@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.epilogue import epilogue_constants
+from vkconv.ops.gemm_tile import Tile
 from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE, invocations, shared_bytes
 from vkconv.ops.packing import Sizes
 from vkconv.route import Call, Need, Params, Route
@@ -97,28 +98,24 @@ _LONG_FLOPS = 5e7
 REGISTER = Shader("matmul_register")
 SUBGROUP = Shader("matmul_subgroup")
 SHARED = Shader("matmul_shared")
-# The tile of a workgroup (rows, columns, depth) and of an invocation in it, the default first. A tile of 128 x 128 in
-# blocks of 4 x 4 takes 1024 invocations, and one of depth 32 takes 32 KiB; every other combination takes less.
-_SHARED_TILES: Mapping[str, tuple[int, ...]] = {
-    "tile_rows": (64, 32),
-    "tile_columns": (64, 32),
-    "tile_depth": (16, 8),
-    "rows": (4, 8),
-    "columns": (4, 8),
-}
-_LARGE_TILE, _LARGE_TILE_LOCAL = 128, 1024
-_DEEP_TILE, _DEEP_TILE_BYTES = 32, 32768
-
-
-def _shared_local(params: Params) -> int:
-    return params["tile_rows"] // params["rows"] * params["tile_columns"] // params["columns"]
-
-
-def _shared_bytes(params: Params) -> int:
-    return 4 * params["tile_depth"] * (params["tile_rows"] + params["tile_columns"])
-
-
-_DEFAULT_TILE = {name: sizes[0] for name, sizes in _SHARED_TILES.items()}
+# By number: the parameter ``tile`` of the route.
+SHARED_TILES: tuple[Tile, ...] = (
+    Tile(128, 128, 16, 8, 8),
+    Tile(128, 64, 16, 8, 8),
+    Tile(64, 128, 16, 8, 8),
+    Tile(128, 128, 8, 8, 8),
+    Tile(64, 64, 16, 8, 4),
+    Tile(64, 64, 16, 4, 4),
+    Tile(64, 32, 16, 4, 4),
+    Tile(32, 64, 16, 4, 4),
+    Tile(32, 32, 16, 4, 4),
+    Tile(64, 64, 8, 4, 4),
+    Tile(64, 64, 32, 8, 8),
+)
+# The first that makes enough workgroups is the default, or the last that the device can hold.
+_SHARED_RULE = (0, 4, 5, 8)
+_ENOUGH_BLOCKS = 256
+_LEAST_TILE = SHARED_TILES[_SHARED_RULE[-1]]
 
 
 def operand_binds(call: Call, swapped: bool, target: str = "y", access: Access = "w") -> tuple[Bind, ...]:
@@ -216,29 +213,50 @@ def _by_fours(g: Layout) -> bool:
     return g.b[1] == 1 and g.y[1] == 1 and all(step % 4 == 0 for step in steps)
 
 
-def shared_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    """The sizes that `shared_product` may take on a device."""
-    large = (_LARGE_TILE,) if most_invocations(device) >= _LARGE_TILE_LOCAL else ()
-    deep = (_DEEP_TILE,) if device.limit("maxComputeSharedMemorySize") >= _DEEP_TILE_BYTES else ()
-    more = {"tile_rows": large, "tile_columns": large, "tile_depth": deep}
-    return {name: sizes + more.get(name, ()) for name, sizes in _SHARED_TILES.items()}
+def _in_fours(extents: tuple[int, int], strides: tuple[int, int], base: int, batch: Sequence[int]) -> bool:
+    """Whether a matrix lies in rows or columns that are whole fours."""
+    if 1 not in strides:
+        return False
+    inner = strides.index(1)
+    return all(step % 4 == 0 for step in (extents[inner], strides[1 - inner], base, *batch))
+
+
+def padded_bytes(tile: Tile) -> int:
+    """Shared memory of a workgroup: rows of the tiles have four numbers more."""
+    return tile.shared_bytes + 4 * 8 * tile.depth
+
+
+def shared_params(g: Layout, device: Device, more_bytes: Callable[[Tile], int]) -> Mapping[str, tuple[int, ...]]:
+    """The tiles that `shared_product` may take, the rule's pick first; ``more_bytes`` is the shared memory that an
+    invocation of one takes besides."""
+    shared = device.limit("maxComputeSharedMemorySize")
+    fitting = [
+        i
+        for i, tile in enumerate(SHARED_TILES)
+        if tile.local <= most_invocations(device) and padded_bytes(tile) + more_bytes(tile) <= shared
+    ]
+    rule = [i for i in _SHARED_RULE if i in fitting]
+    best = next((i for i in rule if _blocks(g, SHARED_TILES[i]) >= _ENOUGH_BLOCKS), rule[-1] if rule else 0)
+    return {"tile": (best, *(i for i in fitting if i != best))}
+
+
+def _blocks(g: Layout, tile: Tile) -> int:
+    return g.batches * ceil_div(g.m, tile.rows) * ceil_div(g.n, tile.columns)
 
 
 def _build_shared(call: Call, device: Device, params: Params) -> Program:
-    return Program((shared_product(layout(call), epilogue_of(call), operand_binds(call, False), params, device),))
+    tile = SHARED_TILES[params["tile"]]
+    return Program((shared_product(layout(call), epilogue_of(call), operand_binds(call, False), tile, device),))
 
 
-def shared_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Params, device: Device) -> Dispatch:
-    """A product by tiles in shared memory, of the sizes in ``params``; bindings are a, b, bias and y."""
-    local = _shared_local(params)
-    tile = tuple(params[name] for name in _SHARED_TILES)  # BM, BN, BK, TM, TN
-    bm, bn, bk = tile[:3]
-    workgroups = g.batches * ceil_div(g.m, bm) * ceil_div(g.n, bn)
-    groups = linear_groups(workgroups * local, local, device)
-    spec = (*_spec(g, e), *tile, g.a[0] == 1, g.b[0] == 1)
-    loads = ceil_div(bm * bk, local) + ceil_div(bn * bk, local)
-    iterations = ceil_div(g.k, bk) * (1 + loads)
-    return Dispatch(SHARED, binds, groups, (local, 1, 1), _push(g, e), spec, _shared_bytes(params), iterations)
+def shared_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], tile: Tile, device: Device) -> Dispatch:
+    """A product by tiles in shared memory; bindings are a, b, bias and y."""
+    groups = linear_groups(_blocks(g, tile) * tile.local, tile.local, device)
+    a_fours = _in_fours((g.m, g.k), g.a, g.base[0], [a for _, a, _ in g.batch])
+    b_fours = _in_fours((g.k, g.n), g.b, g.base[1], [b for _, _, b in g.batch])
+    spec = (*_spec(g, e), *tile.sizes[:5], g.a[0] == 1, g.b[0] == 1, a_fours, b_fours)
+    iterations = ceil_div(g.k, tile.depth) + 1
+    return Dispatch(SHARED, binds, groups, (tile.local, 1, 1), _push(g, e), spec, padded_bytes(tile), iterations)
 
 
 def _sides(call: Call, device: Device) -> str:
@@ -255,10 +273,10 @@ ROUTES: tuple[Route, ...] = (
         "shared",
         _build_shared,
         (SHARED,),
-        why="64x64 tiles in shared memory: each element that is loaded serves 64 outputs",
-        must=(F32, shared_bytes(_shared_bytes(_DEFAULT_TILE)), invocations(_shared_local(_DEFAULT_TILE))),
+        why="tiles in shared memory: each element that is loaded serves all rows or columns of one",
+        must=(F32, shared_bytes(padded_bytes(_LEAST_TILE)), invocations(_LEAST_TILE.local)),
         prefer=(ON_GPU, AT_LEAST_32X32),
-        params=shared_params,
+        params=lambda call, device: shared_params(layout(call), device, lambda tile: 0),
     ),
     Route(
         "subgroup",

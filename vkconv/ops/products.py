@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import most_invocations
+from vkconv.ops.gemm_tile import Tile as GemmTile
 from vkconv.ops.matmul_routes import (
     REGISTER,
     SHARED,
     SUBGROUP,
     Epilogue,
     Layout,
+    padded_bytes,
     register_product,
     shared_product,
     subgroup_product,
@@ -30,32 +32,36 @@ _ENOUGH = 256
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tile:
-    """Rows x columns of an invocation of ``local``; with ``shared`` (rows, columns, depth) those of the workgroup; with
+    """Rows x columns of an invocation of ``local``; by the kernel in shared memory with its tile ``shared``; with
     ``subgroup`` lanes share what they load of the rows."""
 
     rows: int
     columns: int
     local: int
-    shared: tuple[int, int, int] | None = None
+    shared: GemmTile | None = None
     subgroup: bool = False
 
     @property
     def sizes(self) -> Params:
-        """The parameters that matmul's kernels take."""
-        sizes = {"rows": self.rows, "columns": self.columns, "local": self.local}
-        return sizes | dict(zip(("tile_rows", "tile_columns", "tile_depth"), self.shared or (), strict=False))
+        """The parameters that matmul's kernels in registers take."""
+        return {"rows": self.rows, "columns": self.columns, "local": self.local}
 
     @property
     def block(self) -> tuple[int, int]:
         """Rows and columns of a workgroup."""
-        return self.shared[:2] if self.shared else (self.rows, self.columns * self.local)
+        return (self.shared.rows, self.shared.columns) if self.shared else (self.rows, self.columns * self.local)
 
     def fits(self, device: Device) -> bool:
         """Whether a workgroup of the device can hold it."""
-        shared_bytes = 4 * self.shared[2] * (self.shared[0] + self.shared[1]) if self.shared else 0
+        shared_bytes = padded_bytes(self.shared) if self.shared else 0
         if self.local > most_invocations(device) or shared_bytes > device.limit("maxComputeSharedMemorySize"):
             return False
         return not self.subgroup or (shuffles(device) and self.local % device.subgroup_size == 0)
+
+
+def _in_shared(*sizes: int) -> Tile:
+    tile = GemmTile(*sizes)
+    return Tile(tile.lane_rows, tile.lane_columns, tile.local, tile)
 
 
 # By number, the parameter ``product`` of routes: small workgroups and large tiles for CPU drivers, then what GPUs take.
@@ -66,10 +72,10 @@ TILES: tuple[Tile, ...] = (
     Tile(8, 16, 8),
     Tile(4, 8, 8),
     Tile(1, 8, 8),
-    Tile(8, 8, 256, (128, 128, 8)),
-    Tile(8, 4, 256, (128, 64, 16)),
-    Tile(4, 4, 256, (64, 64, 16)),
-    Tile(4, 4, 64, (32, 32, 16)),
+    _in_shared(128, 128, 16, 8, 8),
+    _in_shared(128, 64, 16, 8, 4),
+    _in_shared(64, 64, 16, 4, 4),
+    _in_shared(32, 32, 16, 4, 4),
     Tile(8, 4, 64),
     Tile(2, 4, 64),
     Tile(32, 8, 8, subgroup=True),
@@ -97,7 +103,9 @@ def params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
 def product(number: int, g: Layout, e: Epilogue, binds: tuple[Bind, ...], device: Device) -> Dispatch:
     """The launch of a product by the tile of that number; bindings are a, b, bias and y."""
     tile = TILES[number]
-    make = shared_product if tile.shared else subgroup_product if tile.subgroup else register_product
+    if tile.shared:
+        return shared_product(g, e, binds, tile.shared, device)
+    make = subgroup_product if tile.subgroup else register_product
     return make(g, e, binds, tile.sizes, device)
 
 
