@@ -60,7 +60,21 @@ def _unary(op: str, params: tuple[tuple[str, float], ...], n: NodeView) -> None:
 
 
 def _binary(op: str, n: NodeView) -> None:
-    n.finish(op, n.input(0), n.input(1))
+    n.finish(op, n.input(0), _second(n))
+
+
+def _second(n: NodeView) -> str:
+    """The second operand, as it broadcasts in numpy: opset 6 has it begin at an axis of the first one, and an ending one
+    without; the slope of PRelu lies along the channels there."""
+    if n.version >= 7:
+        return n.input(1)
+    if n.op_type == "PRelu":
+        axis = 1
+    else:
+        axis = n.attr_int("axis", -1) if n.attr_flag("broadcast") else -1
+    shape = n.rank(1)
+    trailing = 0 if axis < 0 or not shape else n.need_rank(0) - axis - shape
+    return n.emit("unsqueeze", n.input(1), axes=tuple(range(-trailing, 0))) if trailing > 0 else n.input(1)
 
 
 def _folded(op: str, n: NodeView) -> None:
@@ -83,6 +97,9 @@ def _mean(n: NodeView) -> None:
 
 def _pow(n: NodeView) -> None:
     base, exponent = n.input(0), n.const(1)
+    if n.version < 7:
+        _binary("pow", n)
+        return
     dtype = n.dtype(0)
     if exponent is not None and exponent.ndim == 0 and exponent == 2:
         n.finish("mul", base, base)

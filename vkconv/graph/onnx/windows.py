@@ -99,7 +99,7 @@ def _global_pool(op: str, n: NodeView) -> None:
 
 
 def _batch_norm(n: NodeView) -> None:
-    n.ignore("momentum")
+    n.ignore("momentum", "is_test")
     if n.attr_flag("training_mode"):
         n.refuse("training_mode=1; export the model for inference")
     if not n.attr_flag("spatial", True):
@@ -135,6 +135,7 @@ def _matmul(n: NodeView) -> None:
 
 def _gemm(n: NodeView) -> None:
     """alpha * A' * B' + beta * C; a C that is one row becomes the bias, any other is added."""
+    n.ignore("broadcast")  # what C of opset 6 needs to be added as it is from then on
     alpha, beta = n.attr_float("alpha", 1.0), n.attr_float("beta", 1.0)
     attrs: dict[str, AttrValue] = {"trans_a": n.attr_flag("transA"), "trans_b": n.attr_flag("transB")}
     if alpha != 1.0:
