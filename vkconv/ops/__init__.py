@@ -10,10 +10,13 @@ from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
 from vkconv.ops.conv2d_backward_weight import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
 from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
+from vkconv.ops.cumulative import CUMULATIVE
 from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
+from vkconv.ops.hardmax import HARDMAX
 from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
+from vkconv.ops.logic import LOGIC_OPS
 from vkconv.ops.matmul import MATMUL
 from vkconv.ops.normalize import BATCH_NORM, LAYER_NORM
 from vkconv.ops.pad import PAD
@@ -23,6 +26,7 @@ from vkconv.ops.resize import RESIZE
 from vkconv.ops.scatter_strided import SCATTER_STRIDED
 from vkconv.ops.select import COMPARE_OPS, WHERE_OP
 from vkconv.ops.softmax import SOFTMAX
+from vkconv.ops.trilu import TRILU
 from vkconv.ops.unary import UNARY_OPS
 from vkconv.shader import Shader
 
@@ -38,9 +42,11 @@ _ALL: tuple[Op, ...] = (
     CONV2D_BACKWARD_WEIGHT,
     CONV3D_BACKWARD_WEIGHT,
     CONV_TRANSPOSE2D,
+    CUMULATIVE,
     EXPAND,
     FLATTEN,
     GATHER,
+    HARDMAX,
     IDENTITY,
     LAYER_NORM,
     MATMUL,
@@ -59,10 +65,12 @@ _ALL: tuple[Op, ...] = (
     SQUEEZE,
     TILE,
     TRANSPOSE,
+    TRILU,
     UNSQUEEZE,
     WHERE_OP,
     *BINARY_OPS,
     *COMPARE_OPS,
+    *LOGIC_OPS,
     *UNARY_OPS,
 )
 
