@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from vkconv.ops.alias import FLATTEN, IDENTITY, RESHAPE, SQUEEZE, UNSQUEEZE
 from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
+from vkconv.ops.blocks import DEPTH_TO_SPACE, SPACE_TO_DEPTH
 from vkconv.ops.cast import CAST
 from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
@@ -13,19 +14,24 @@ from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
 from vkconv.ops.cumulative import CUMULATIVE
 from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
+from vkconv.ops.gather_elements import GATHER_ELEMENTS, GATHER_ND
 from vkconv.ops.hardmax import HARDMAX
 from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
 from vkconv.ops.logic import LOGIC_OPS
 from vkconv.ops.matmul import MATMUL
 from vkconv.ops.normalize import BATCH_NORM, LAYER_NORM
+from vkconv.ops.one_hot import ONE_HOT
 from vkconv.ops.pad import PAD
 from vkconv.ops.pool2d import POOL2D
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.resize import RESIZE
+from vkconv.ops.reverse_sequence import REVERSE_SEQUENCE
+from vkconv.ops.scatter_elements import SCATTER_ELEMENTS, SCATTER_ND
 from vkconv.ops.scatter_strided import SCATTER_STRIDED
 from vkconv.ops.select import COMPARE_OPS, WHERE_OP
 from vkconv.ops.softmax import SOFTMAX
+from vkconv.ops.topk import TOPK
 from vkconv.ops.trilu import TRILU
 from vkconv.ops.unary import UNARY_OPS
 from vkconv.shader import Shader
@@ -43,27 +49,36 @@ _ALL: tuple[Op, ...] = (
     CONV3D_BACKWARD_WEIGHT,
     CONV_TRANSPOSE2D,
     CUMULATIVE,
+    DEPTH_TO_SPACE,
     EXPAND,
     FLATTEN,
     GATHER,
+    GATHER_ELEMENTS,
+    GATHER_ND,
     HARDMAX,
     IDENTITY,
     LAYER_NORM,
     MATMUL,
+    ONE_HOT,
     PAD,
     POOL2D,
     RANGE,
     REDUCE,
     RESHAPE,
     RESIZE,
+    REVERSE_SEQUENCE,
+    SCATTER_ELEMENTS,
+    SCATTER_ND,
     SCATTER_STRIDED,
     SHAPE,
     SIZE,
     SLICE,
     SOFTMAX,
+    SPACE_TO_DEPTH,
     SPLIT,
     SQUEEZE,
     TILE,
+    TOPK,
     TRANSPOSE,
     TRILU,
     UNSQUEEZE,

@@ -47,6 +47,10 @@ def _hard_sigmoid(x: F64, alpha: float, beta: float) -> F64:
     return np.clip(alpha * x + beta, 0.0, 1.0)
 
 
+def _shrink(x: F64, lambda_: float, bias: float) -> F64:
+    return np.where(x > lambda_, x - bias, np.where(x < -lambda_, x + bias, np.where(np.isnan(x), x, 0.0)))
+
+
 def _clip3(x: F64) -> F64:
     return np.clip(np.abs(x), 0.0, 3.0)
 
@@ -94,6 +98,16 @@ _ROWS: tuple[Activation, ...] = (
     Activation("erf", 29, (), lambda x, a, b: _erf64(x)),
     Activation("sin", 30, (), lambda x, a, b: np.sin(x)),
     Activation("cos", 31, (), lambda x, a, b: np.cos(x)),
+    Activation("tan", 32, (), lambda x, a, b: np.tan(x)),
+    Activation("asin", 33, (), lambda x, a, b: np.arcsin(x)),
+    Activation("acos", 34, (), lambda x, a, b: np.arccos(x)),
+    Activation("atan", 35, (), lambda x, a, b: np.arctan(x)),
+    Activation("sinh", 36, (), lambda x, a, b: np.sinh(x)),
+    Activation("cosh", 37, (), lambda x, a, b: np.cosh(x)),
+    Activation("asinh", 38, (), lambda x, a, b: np.arcsinh(x)),
+    Activation("acosh", 39, (), lambda x, a, b: np.arccosh(x)),
+    Activation("atanh", 40, (), lambda x, a, b: np.arctanh(x)),
+    Activation("shrink", 41, ("lambda", "bias"), _shrink, lambda x, a, b: np.full_like(x, abs(b))),
 )
 
 ACTIVATIONS: Mapping[str, Activation] = {row.name: row for row in _ROWS}
