@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from vkconv.ops.alias import FLATTEN, IDENTITY, RESHAPE, SQUEEZE, UNSQUEEZE
+from vkconv.ops.alias import BITCAST, FLATTEN, IDENTITY, MERGE, RESHAPE, SQUEEZE, UNSQUEEZE
 from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.blocks import DEPTH_TO_SPACE, SPACE_TO_DEPTH
@@ -16,14 +16,15 @@ from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
 from vkconv.ops.gather_elements import GATHER_ELEMENTS, GATHER_ND
 from vkconv.ops.hardmax import HARDMAX
-from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
+from vkconv.ops.host import CONSTANT_OF_SHAPE, EYE_LIKE, RANGE, SHAPE, SIZE
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
 from vkconv.ops.logic import LOGIC_OPS
 from vkconv.ops.matmul import MATMUL
 from vkconv.ops.normalize import BATCH_NORM, LAYER_NORM
 from vkconv.ops.one_hot import ONE_HOT
-from vkconv.ops.pad import PAD
+from vkconv.ops.pad import CENTER_CROP_PAD, PAD
 from vkconv.ops.pool2d import POOL2D
+from vkconv.ops.pool2d_argmax import POOL2D_ARGMAX
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.resize import RESIZE
 from vkconv.ops.reverse_sequence import REVERSE_SEQUENCE
@@ -40,7 +41,9 @@ __all__ = ["OPS", "all_shaders"]
 
 _ALL: tuple[Op, ...] = (
     BATCH_NORM,
+    BITCAST,
     CAST,
+    CENTER_CROP_PAD,
     CONCAT,
     CONSTANT_OF_SHAPE,
     CONV2D,
@@ -51,6 +54,7 @@ _ALL: tuple[Op, ...] = (
     CUMULATIVE,
     DEPTH_TO_SPACE,
     EXPAND,
+    EYE_LIKE,
     FLATTEN,
     GATHER,
     GATHER_ELEMENTS,
@@ -59,9 +63,11 @@ _ALL: tuple[Op, ...] = (
     IDENTITY,
     LAYER_NORM,
     MATMUL,
+    MERGE,
     ONE_HOT,
     PAD,
     POOL2D,
+    POOL2D_ARGMAX,
     RANGE,
     REDUCE,
     RESHAPE,

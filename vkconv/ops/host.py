@@ -71,6 +71,19 @@ def _range_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence
     return [(call["start"] + call["delta"] * np.arange(y.size)).astype(y.dtype.numpy)]
 
 
+def _eye_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
+    x = shapes.operand(specs, "x", "eye_like")
+    if len(x.dims) != 2:
+        raise GraphError(f"eye_like: x is {x}; it takes a matrix")
+    dtype = _dtype("eye_like", attrs)
+    k = min(max(shapes.ints(attrs["k"])[0], -x.dims[0]), x.dims[1])
+    return {"k": k, "dtype": str(dtype)}, (TensorSpec(x.shape, dtype),)
+
+
+def _eye_fold(call: Call) -> Sequence[Array]:
+    return [np.eye(*call.shape("x"), k=call["k"], dtype=call.outputs["y"].dtype.numpy)]
+
+
 SHAPE = Op(
     "shape",
     (Operand("x"),),
@@ -120,4 +133,15 @@ RANGE = Op(
     ),
     cases=("range:start=3,limit=11,delta=2", "range:start=1,limit=-1,delta=-0.75,to=f32"),
     doc="start, start + delta, ... below limit (above for a negative delta), of element type dtype.",
+)
+EYE_LIKE = Op(
+    "eye_like",
+    (Operand("x"),),
+    ("y",),
+    _eye_resolve,
+    lambda call, arrays: _eye_fold(call),
+    attrs=(Attr("k", "k", int, 0), Attr("dtype", "to", str, "f32")),
+    fold_from_specs=_eye_fold,
+    cases=("eye_like:x=3x5,k=1", "eye_like:x=4x4,to=i64"),
+    doc="A matrix of the shape of x with ones on diagonal k, zeros elsewhere; known from the shape alone.",
 )
