@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from vkconv.ops.alias import BITCAST, FLATTEN, IDENTITY, MERGE, RESHAPE, SQUEEZE, UNSQUEEZE
+from vkconv.ops.alias import BITCAST, DROPOUT, FLATTEN, IDENTITY, MERGE, RESHAPE, SQUEEZE, UNSQUEEZE
 from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.blocks import DEPTH_TO_SPACE, SPACE_TO_DEPTH
@@ -53,6 +53,7 @@ _ALL: tuple[Op, ...] = (
     CONV_TRANSPOSE2D,
     CUMULATIVE,
     DEPTH_TO_SPACE,
+    DROPOUT,
     EXPAND,
     EYE_LIKE,
     FLATTEN,

@@ -93,6 +93,14 @@ def _bitcast_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequen
     return [x.view(call.outputs["y"].dtype.numpy).reshape(call.shape("y"))]
 
 
+def _dropout(specs: Specs, attrs: Attrs) -> _Resolved:
+    if attrs["training"] and attrs["ratio"] != 0:
+        raise GraphError(
+            f"dropout: training with a ratio of {attrs['ratio']} drops elements at random; run the model for inference"
+        )
+    return attrs, (shapes.operand(specs, "x", "dropout"),)
+
+
 def _identity(specs: Specs, attrs: Attrs) -> _Resolved:
     return {}, (shapes.operand(specs, "x", "identity"),)
 
@@ -172,4 +180,15 @@ BITCAST = Op(
     alias=True,
     cases=("bitcast:x=2x3,to=i32", "bitcast:x=scalar:i32,to=f32"),
     doc="The bits of x as another element type of as many bytes.",
+)
+DROPOUT = Op(
+    "dropout",
+    (Operand("x"), Operand("ratio", host=True), Operand("training", host=True)),
+    ("y",),
+    _dropout,
+    _reference,
+    attrs=(Attr("ratio", "ratio", float, 0.5), Attr("training", "training", bool, False)),
+    alias=True,
+    cases=("dropout:x=2x3", "dropout:x=2x3,ratio=0,training=1"),
+    doc="x itself, as at inference; refused for training that would drop something.",
 )

@@ -34,12 +34,16 @@ def _identity(n: NodeView) -> None:
 
 
 def _dropout(n: NodeView) -> None:
-    """The identity at inference."""
+    """The identity at inference, and in training where nothing is dropped; the mask then says that all stay."""
     n.ignore("ratio", "seed", "is_test")
-    n.only_outputs(1, "its mask is used; export the model for inference")
-    if n.has(2) and n.const_scalar(2) != 0:
-        n.refuse("training_mode is not constantly false; export the model for inference")
-    n.finish("identity", n.input(0))
+    if n.has(2):
+        ratio = n.input(1) or n.number(0.5, DType.F32)
+        n.write(0, "dropout", n.input(0), ratio, n.input(2))
+    else:
+        n.write(0, "identity", n.input(0))
+    if len(n.outputs) > 1 and n.outputs[1] in n.builder.consumed:
+        mask = DType.BOOL if n.version >= 10 else n.dtype(0)
+        n.write(1, "constant_of_shape", n.emit("shape", n.input(0)), value=1.0, dtype=str(mask))
 
 
 def _reshape(n: NodeView) -> None:
@@ -99,8 +103,8 @@ def _tile(n: NodeView) -> None:
 
 def _pad(n: NodeView) -> None:
     mode = n.attr_str("mode", "constant")
-    if mode not in ("constant", "reflect", "edge"):
-        n.refuse(f"mode={mode!r}; vkconv has constant, reflect and edge")
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        n.refuse(f"mode={mode!r}; vkconv has constant, reflect, edge and wrap")
     if n.version < 11:
         n.finish("pad", n.input(0), mode=mode, pads=n.attr_ints("pads"), value=n.attr_float("value", 0.0))
         return
@@ -220,6 +224,7 @@ def _constant_of_shape(n: NodeView) -> None:
 
 
 def _range(n: NodeView) -> None:
+    n.ignore("stash_type")  # of 16-bit floats
     n.finish("range", *(n.input(i) for i in range(3)), dtype=str(n.dtype(0)))
 
 

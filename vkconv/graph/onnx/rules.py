@@ -1,9 +1,16 @@
 """The table of ONNX ops: one rule each, and the reasons for those that have none."""
 
-from vkconv.graph.onnx import elementwise, layout, windows
+from vkconv.graph.onnx import elementwise, indexing, layout, losses, pooling, windows
 from vkconv.graph.onnx.elementwise import Rule
 
-RULES: dict[str, Rule] = {**elementwise.RULES, **layout.RULES, **windows.RULES}
+RULES: dict[str, Rule] = {
+    **elementwise.RULES,
+    **indexing.RULES,
+    **layout.RULES,
+    **losses.RULES,
+    **pooling.RULES,
+    **windows.RULES,
+}
 
 _CONTROL = "control flow; vkconv runs straight-line graphs, so export the model with fixed control flow"
 _SEQUENCE = "sequence types; vkconv has tensors only"

@@ -209,9 +209,19 @@ class NodeView:
         self.builder.nodes.append(Node(self.builder.node_name(f"{self.name}/{op}"), op, inputs, (value,), attrs))
         return value
 
+    def write(self, i: int, op: str, /, *inputs: str, **attrs: AttrValue) -> None:
+        """A node that writes output i of an ONNX node with several; nothing where the model leaves it out."""
+        if i < len(self.outputs) and self.outputs[i]:
+            name = self.name if i == 0 else self.builder.node_name(f"{self.name}/{i}")
+            self.builder.nodes.append(Node(name, op, inputs, (self.outputs[i],), attrs))
+
     def finish(self, op: str, /, *inputs: str, **attrs: AttrValue) -> None:
         """The node that writes the ONNX node's outputs and bears its name; the last one a rule emits."""
         self.builder.nodes.append(Node(self.name, op, inputs, self.outputs, attrs))
+
+    def ints(self, *values: int) -> str:
+        """A new constant of rank 1, as shapes are."""
+        return self.number(values, DType.I64)
 
     def number(self, value: npt.ArrayLike, dtype: DType) -> str:
         """A new constant."""

@@ -1,4 +1,4 @@
-"""Import rules for convolution, pooling, normalization and matrix products."""
+"""Import rules for convolution, normalization and matrix products."""
 
 from functools import partial
 
@@ -12,13 +12,21 @@ from vkconv.graph.onnx.view import NodeView
 _AUTO_PAD = {"NOTSET": "explicit", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 
 
-def _window(n: NodeView, spatial: int) -> dict[str, AttrValue]:
+def window(n: NodeView, spatial: int) -> dict[str, AttrValue]:
     """stride, dilation, padding (t, l, b, r) and auto_pad of a window over 1 or 2 spatial dimensions.
 
     One spatial dimension is W of an image of height 1.
     """
     if spatial not in (1, 2):
         n.refuse(f"{spatial} spatial dimensions; vkconv has 1 and 2")
+    strides, dilations, pads, auto_pad = geometry(n, spatial)
+    if spatial == 1:
+        strides, dilations, pads = (1, *strides), (1, *dilations), (0, pads[0], 0, pads[1])
+    return {"stride": strides, "dilation": dilations, "padding": pads, "auto_pad": auto_pad}
+
+
+def geometry(n: NodeView, spatial: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], str]:
+    """strides, dilations, pads (all begins, then all ends) and auto_pad of a window over so many dimensions."""
     auto_pad = n.attr_str("auto_pad", "NOTSET")
     if auto_pad not in _AUTO_PAD:
         n.refuse(f"auto_pad={auto_pad!r}; ONNX has {', '.join(_AUTO_PAD)}")
@@ -28,21 +36,19 @@ def _window(n: NodeView, spatial: int) -> dict[str, AttrValue]:
         if len(found[name]) != count:
             n.refuse(f"{name}={found[name]} for {spatial} spatial dimensions; {count} numbers belong there")
     strides, dilations, pads = found["strides"], found["dilations"], found["pads"]
-    if spatial == 1:
-        strides, dilations, pads = (1, *strides), (1, *dilations), (0, pads[0], 0, pads[1])
     if auto_pad != "NOTSET":
-        pads = (0, 0, 0, 0)
-    return {"stride": strides, "dilation": dilations, "padding": pads, "auto_pad": _AUTO_PAD[auto_pad]}
+        pads = (0,) * (2 * spatial)
+    return strides, dilations, pads, _AUTO_PAD[auto_pad]
 
 
 def _conv(n: NodeView) -> None:
     spatial = _spatial(n)
-    _finish_conv(n, "conv2d", spatial, _window(n, spatial))
+    _finish_conv(n, "conv2d", spatial, window(n, spatial))
 
 
 def _conv_transpose(n: NodeView) -> None:
     spatial = _spatial(n)
-    attrs = _window(n, spatial)
+    attrs = window(n, spatial)
     for name, fill in (("output_padding", 0), ("output_shape", 1)):
         values = n.attr_ints(name)
         if len(values) not in (0, spatial):
@@ -75,27 +81,6 @@ def _finish_conv(n: NodeView, op: str, spatial: int, attrs: dict[str, AttrValue]
         w = n.builder.constant(f"{n.input(1)}/2d", np.expand_dims(weights, 2))
     y = n.emit(op, n.emit("unsqueeze", n.input(0), axes=(2,)), w, *bias, **attrs)
     n.finish("squeeze", y, axes=(2,))
-
-
-def _pool(kind: str, n: NodeView) -> None:
-    kernel = n.attr_ints("kernel_shape")
-    n.ignore("storage_order")  # the layout of the indices output, which is refused where used
-    n.only_outputs(1, "its output of indices is used; vkconv makes values only")
-    attrs = _window(n, len(kernel)) | {"kind": kind, "ceil_mode": n.attr_flag("ceil_mode")}
-    if kind == "avg":
-        attrs["count_include_pad"] = n.attr_flag("count_include_pad")
-    if len(kernel) == 2:
-        n.finish("pool2d", n.input(0), kernel=kernel, **attrs)
-        return
-    y = n.emit("pool2d", n.emit("unsqueeze", n.input(0), axes=(2,)), kernel=(1, *kernel), **attrs)
-    n.finish("squeeze", y, axes=(2,))
-
-
-def _global_pool(op: str, n: NodeView) -> None:
-    rank = n.need_rank(0)
-    if rank < 3:
-        n.refuse(f"its input has rank {rank}; pooling wants N, C and at least one spatial dimension")
-    n.finish("reduce", n.input(0), op=op, axes=tuple(range(2, rank)), keepdims=True)
 
 
 def _batch_norm(n: NodeView) -> None:
@@ -162,10 +147,6 @@ def _is_row(c: Array, b: Array | None, trans_b: bool) -> bool:
 RULES: dict[str, Rule] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
-    "MaxPool": partial(_pool, "max"),
-    "AveragePool": partial(_pool, "avg"),
-    "GlobalAveragePool": partial(_global_pool, "mean"),
-    "GlobalMaxPool": partial(_global_pool, "max"),
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
     "MatMul": _matmul,
