@@ -1,4 +1,4 @@
-"""Import rules for ops that move, reduce or resize values, and for those that compute shapes."""
+"""Import rules for ops that move or reduce values, and for those that compute shapes."""
 
 from functools import partial
 
@@ -21,9 +21,6 @@ _REDUCE = {
     "ReduceSum": "sum",
     "ReduceSumSquare": "sum_square",
 }
-# ONNX's defaults come first.
-_COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
-_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 def _identity(n: NodeView) -> None:
@@ -145,47 +142,6 @@ def _softmax(log: bool, n: NodeView) -> None:
     n.finish("reshape", rows, n.emit("shape", n.input(0)), allowzero=True)
 
 
-def _resize(n: NodeView) -> None:
-    """Resize 10 and Upsample sample asymmetrically and round down; Resize 11 and later say how."""
-    mode = n.attr_str("mode", "nearest")
-    if mode not in ("nearest", "linear"):
-        n.refuse(f"mode={mode!r}; vkconv has nearest and linear")
-    attrs: dict[str, AttrValue] = {"mode": mode, "coordinate": "asymmetric", "nearest": "floor"}
-    if n.op_type == "Resize" and n.version >= 11:
-        _resize_options(n, attrs)
-        scales, sizes = 2, 3
-    else:
-        scales, sizes = 1, 4
-    if n.has(sizes):
-        inputs, found = n.host(sizes=sizes)
-        n.finish("resize", n.input(0), *inputs, **attrs, **found)
-    elif n.op_type == "Upsample" and n.version < 9:
-        n.finish("resize", n.input(0), **attrs, scales=n.attr_floats("scales"))
-    elif (factors := n.const(scales)) is not None:
-        n.finish("resize", n.input(0), **attrs, scales=tuple(float(v) for v in factors.reshape(-1)))
-    else:
-        n.finish("resize", n.input(0), "", n.input(scales), **attrs)
-
-
-def _resize_options(n: NodeView, attrs: dict[str, AttrValue]) -> None:
-    n.ignore("cubic_coeff_a", "extrapolation_value")  # of modes that are refused
-    if n.attr_flag("exclude_outside") or n.attr_flag("antialias"):
-        n.refuse("exclude_outside or antialias is set; vkconv samples without them")
-    if n.has_attr("axes"):
-        n.refuse("attribute 'axes' selects dimensions; export with sizes or scales for all of them")
-    policy = n.attr_str("keep_aspect_ratio_policy", "stretch")
-    if policy != "stretch":
-        n.refuse(f"keep_aspect_ratio_policy={policy!r}; vkconv has stretch")
-    for attr, name, choices in (
-        ("coordinate", "coordinate_transformation_mode", _COORDINATES),
-        ("nearest", "nearest_mode", _NEAREST),
-    ):
-        value = n.attr_str(name, choices[0])
-        if value not in choices:
-            n.refuse(f"{name}={value!r}; vkconv has {', '.join(choices)}")
-        attrs[attr] = value
-
-
 def _shape(n: NodeView) -> None:
     n.finish("shape", n.input(0), **{name: n.attr_int(name, 0) for name in ("start", "end") if n.has_attr(name)})
 
@@ -246,8 +202,6 @@ RULES: dict[str, Rule] = {
     "Gather": _gather,
     "Softmax": partial(_softmax, False),
     "LogSoftmax": partial(_softmax, True),
-    "Resize": _resize,
-    "Upsample": _resize,
     "Shape": _shape,
     "Size": _size,
     "Constant": _constant,

@@ -1,0 +1,78 @@
+"""Import rules for resizing and for sampling at places that are computed."""
+
+from vkconv.graph.ir import AttrValue
+from vkconv.graph.onnx.elementwise import Rule
+from vkconv.graph.onnx.view import NodeView
+
+# ONNX's defaults come first.
+_COORDINATES = (
+    "half_pixel",
+    "asymmetric",
+    "align_corners",
+    "pytorch_half_pixel",
+    "half_pixel_symmetric",
+    "tf_crop_and_resize",
+)
+_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_POLICIES = ("stretch", "not_larger", "not_smaller")
+
+
+def _resize(n: NodeView) -> None:
+    """Resize 10 and Upsample sample asymmetrically and round down; Resize 11 and later say how."""
+    mode = n.attr_str("mode", "nearest")
+    if mode not in ("nearest", "linear", "cubic"):
+        n.refuse(f"mode={mode!r}; vkconv has nearest, linear and cubic")
+    attrs: dict[str, AttrValue] = {"mode": mode, "coordinate": "asymmetric", "nearest": "floor"}
+    if n.op_type == "Resize" and n.version >= 11:
+        _resize_options(n, attrs)
+        roi, scales, sizes = (1 if attrs["coordinate"] == "tf_crop_and_resize" else len(n.inputs)), 2, 3
+    else:
+        roi, scales, sizes = len(n.inputs), 1, 4
+    if n.op_type == "Upsample" and n.version < 9:
+        n.finish("resize", n.input(0), **attrs, scales=n.attr_floats("scales"))
+        return
+    # sizes are there, or scales: what is empty counts as absent.
+    given = n.const(sizes) if n.has(sizes) else None
+    if n.has(sizes) and (given is None or given.size):
+        inputs, found = n.host(sizes=sizes)
+        attrs |= found
+    else:
+        found, inputs = _floats(n, "scales", scales)
+        inputs = ["", *inputs] if inputs else []
+        attrs |= found
+    found, region = _floats(n, "roi", roi)
+    if region:
+        inputs = [*inputs, *[""] * (2 - len(inputs)), *region]
+    n.finish("resize", n.input(0), *inputs, **attrs, **found)
+
+
+def _floats(n: NodeView, name: str, i: int) -> tuple[dict[str, AttrValue], list[str]]:
+    """Floats that steer an op: as an attribute where the model fixes them, else as a node input."""
+    if not n.has(i):
+        return {}, []
+    values = n.const(i)
+    return ({}, [n.input(i)]) if values is None else ({name: tuple(float(v) for v in values.reshape(-1))}, [])
+
+
+def _resize_options(n: NodeView, attrs: dict[str, AttrValue]) -> None:
+    attrs["cubic_a"] = n.attr_float("cubic_coeff_a", -0.75)
+    attrs["beyond"] = n.attr_float("extrapolation_value", 0.0)
+    attrs["exclude_outside"] = n.attr_flag("exclude_outside")
+    attrs["antialias"] = n.attr_flag("antialias")
+    if n.has_attr("axes"):
+        attrs["axes"] = n.attr_ints("axes")
+    for attr, name, choices in (
+        ("coordinate", "coordinate_transformation_mode", _COORDINATES),
+        ("nearest", "nearest_mode", _NEAREST),
+        ("policy", "keep_aspect_ratio_policy", _POLICIES),
+    ):
+        value = n.attr_str(name, choices[0])
+        if value not in choices:
+            n.refuse(f"{name}={value!r}; vkconv has {', '.join(choices)}")
+        attrs[attr] = value
+
+
+RULES: dict[str, Rule] = {
+    "Resize": _resize,
+    "Upsample": _resize,
+}
