@@ -7,14 +7,17 @@ from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.blocks import DEPTH_TO_SPACE, SPACE_TO_DEPTH
 from vkconv.ops.cast import CAST
+from vkconv.ops.col2im import COL2IM
 from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
 from vkconv.ops.conv2d_backward_weight import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
 from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
 from vkconv.ops.cumulative import CUMULATIVE
+from vkconv.ops.deform_conv2d import DEFORM_CONV2D
 from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
 from vkconv.ops.gather_elements import GATHER_ELEMENTS, GATHER_ND
+from vkconv.ops.grid_sample import AFFINE_GRID, GRID_SAMPLE
 from vkconv.ops.hardmax import HARDMAX
 from vkconv.ops.host import CONSTANT_OF_SHAPE, EYE_LIKE, RANGE, SHAPE, SIZE
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
@@ -40,10 +43,12 @@ from vkconv.shader import Shader
 __all__ = ["OPS", "all_shaders"]
 
 _ALL: tuple[Op, ...] = (
+    AFFINE_GRID,
     BATCH_NORM,
     BITCAST,
     CAST,
     CENTER_CROP_PAD,
+    COL2IM,
     CONCAT,
     CONSTANT_OF_SHAPE,
     CONV2D,
@@ -52,6 +57,7 @@ _ALL: tuple[Op, ...] = (
     CONV3D_BACKWARD_WEIGHT,
     CONV_TRANSPOSE2D,
     CUMULATIVE,
+    DEFORM_CONV2D,
     DEPTH_TO_SPACE,
     DROPOUT,
     EXPAND,
@@ -60,6 +66,7 @@ _ALL: tuple[Op, ...] = (
     GATHER,
     GATHER_ELEMENTS,
     GATHER_ND,
+    GRID_SAMPLE,
     HARDMAX,
     IDENTITY,
     LAYER_NORM,

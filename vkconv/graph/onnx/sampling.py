@@ -72,7 +72,44 @@ def _resize_options(n: NodeView, attrs: dict[str, AttrValue]) -> None:
         attrs[attr] = value
 
 
+# Names of older opsets beside those of GridSample-20.
+_GRID_MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
+
+
+def _grid_sample(n: NodeView) -> None:
+    mode, padding = n.attr_str("mode", "linear"), n.attr_str("padding_mode", "zeros")
+    if mode not in _GRID_MODES:
+        n.refuse(f"mode={mode!r}; vkconv has {', '.join(_GRID_MODES)}")
+    attrs: dict[str, AttrValue] = {"mode": _GRID_MODES[mode], "align_corners": n.attr_flag("align_corners")}
+    n.finish("grid_sample", n.input(0), n.input(1), padding=padding, **attrs)
+
+
+def _affine_grid(n: NodeView) -> None:
+    inputs, attrs = n.host(size=1)
+    n.finish("affine_grid", n.input(0), *inputs, align_corners=n.attr_flag("align_corners"), **attrs)
+
+
+def _col2im(n: NodeView) -> None:
+    inputs, attrs = n.host(image=1, block=2)
+    for name, attr in (("stride", "strides"), ("dilation", "dilations"), ("padding", "pads")):
+        attrs[name] = n.attr_ints(attr)
+    n.finish("col2im", n.input(0), *inputs, **attrs)
+
+
+def _deform_conv(n: NodeView) -> None:
+    n.ignore("kernel_shape")  # that of the weights
+    attrs: dict[str, AttrValue] = {"groups": n.attr_int("group", 1), "offset_groups": n.attr_int("offset_group", 1)}
+    for name, attr in (("stride", "strides"), ("dilation", "dilations"), ("padding", "pads")):
+        if n.has_attr(attr):
+            attrs[name] = n.attr_ints(attr)
+    n.finish("deform_conv2d", *(n.input(i) for i in range(5)), **attrs)
+
+
 RULES: dict[str, Rule] = {
+    "AffineGrid": _affine_grid,
+    "Col2Im": _col2im,
+    "DeformConv": _deform_conv,
+    "GridSample": _grid_sample,
     "Resize": _resize,
     "Upsample": _resize,
 }
