@@ -32,7 +32,6 @@ REFUSED = {
     r"test_center_crop_pad_.*_expanded": "depends on the values of an input",
     r"test_maxpool_2d_uint8": "float dtype, not 1x1x5x5:u8",
     r"test_pow_types_int(32|64)_int(32|64)": "cast them to f32 first",
-    r"test_reduce_(min|max)_(bool_inputs|empty_set_bool)": "cast it to f32 first",
 }
 # Cases whose expected values the package gives rounded to four digits.
 _ROUNDED = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from vkconv.ops.alias import BITCAST, DROPOUT, FLATTEN, IDENTITY, MERGE, RESHAPE, SQUEEZE, UNSQUEEZE
+from vkconv.ops.arg_reduce import ARG_REDUCE
 from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.blocks import DEPTH_TO_SPACE, SPACE_TO_DEPTH
@@ -44,6 +45,7 @@ __all__ = ["OPS", "all_shaders"]
 
 _ALL: tuple[Op, ...] = (
     AFFINE_GRID,
+    ARG_REDUCE,
     BATCH_NORM,
     BITCAST,
     CAST,

@@ -25,7 +25,7 @@ from vkconv.ops.backward_weight_parts import (
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.base import linear_groups
 from vkconv.ops.matmul_routes import Epilogue, Layout
-from vkconv.ops.needs import F32, loop_iterations
+from vkconv.ops.needs import F32, float_atomics, loop_iterations
 from vkconv.ops.products import SHADERS as PRODUCTS
 from vkconv.ops.products import params as product_params
 from vkconv.ops.products import product
@@ -96,12 +96,6 @@ def _params(call: Call, device: Device, cut: Cut, *, scratch: bool = True) -> Ma
     most = min(most, max(p.n, 1)) if cut is by_images else most
     most = min(most, max(p.pixels, 1))
     return legal | {"splits": (default, *(s for s in SPLITS if s != default and s <= most))}
-
-
-def _native(device: Device) -> tuple[int, ...]:
-    """Whether float atomics are the device's own (1) or made of compare-and-swap (0)."""
-    feature = "VkPhysicalDeviceShaderAtomicFloatFeaturesEXT", "shaderBufferFloat32AtomicAdd"
-    return (1, 0) if device.has("VK_EXT_shader_atomic_float") and device.feature(*feature) else (0,)
 
 
 def _split_note(call: Call, device: Device, params: Params, cut: Cut) -> str:
@@ -266,7 +260,10 @@ ROUTES: tuple[Route, ...] = (
         must=(F32, INT32, PARTS_INT32, loop_iterations(_iterations(equal))),
         prefer=(ASKED_FOR,),
         source="composable_kernel#2947",
-        params=lambda call, device: {**_params(call, device, equal, scratch=False), "native": _native(device)},
+        params=lambda call, device: {
+            **_params(call, device, equal, scratch=False),
+            "native": (1, 0) if float_atomics(device) else (0,),
+        },
         note=lambda call, device, params: (
             f"{params['splits']} parts, "
             f"{'float atomics' if params['native'] else 'compare-and-swap'}; not deterministic; no scratch; "

@@ -49,6 +49,12 @@ def shuffles(device: Device) -> bool:
     return "shuffle" in device.subgroup_operations and device.subgroup_sizes == (device.subgroup_size,) * 2
 
 
+def float_atomics(device: Device) -> bool:
+    """Whether the device adds to a float of a buffer by an atomic operation of its own."""
+    feature = "VkPhysicalDeviceShaderAtomicFloatFeaturesEXT", "shaderBufferFloat32AtomicAdd"
+    return device.has("VK_EXT_shader_atomic_float") and device.feature(*feature)
+
+
 SHUFFLE = Need(
     "shuffles in subgroups of one size",
     lambda call, device: shuffles(device),

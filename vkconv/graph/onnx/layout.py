@@ -1,4 +1,4 @@
-"""Import rules for ops that move or reduce values, and for those that compute shapes."""
+"""Import rules for ops that move values, and for those that compute shapes."""
 
 from functools import partial
 
@@ -9,18 +9,6 @@ from vkconv.graph.ir import AttrValue
 from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.view import NodeView
 
-_REDUCE = {
-    "ReduceL1": "l1",
-    "ReduceL2": "l2",
-    "ReduceLogSum": "log_sum",
-    "ReduceLogSumExp": "log_sum_exp",
-    "ReduceMax": "max",
-    "ReduceMean": "mean",
-    "ReduceMin": "min",
-    "ReduceProd": "prod",
-    "ReduceSum": "sum",
-    "ReduceSumSquare": "sum_square",
-}
 
 
 def _identity(n: NodeView) -> None:
@@ -113,22 +101,6 @@ def _gather(n: NodeView) -> None:
     n.finish("gather", n.input(0), n.input(1), axis=n.attr_int("axis", 0))
 
 
-def _reduce(op: str, n: NodeView) -> None:
-    """Axes moved from an attribute to an input with opset 18, for the sum with 13."""
-    keepdims = n.attr_flag("keepdims", True)
-    by_input = n.version >= (13 if op == "sum" else 18)
-    inputs, attrs = n.host(axes=1) if by_input else _as_attr(n, "axes", "axes")
-    if by_input and n.attr_flag("noop_with_empty_axes"):
-        if inputs:
-            n.refuse("noop_with_empty_axes=1 with axes computed at run time; vkconv needs constant axes")
-        if not attrs.get("axes"):
-            if op not in ("sum", "mean", "max", "min", "prod"):
-                n.refuse("noop_with_empty_axes=1 without axes; remove the node or name its axes")
-            n.finish("identity", n.input(0))
-            return
-    n.finish("reduce", n.input(0), *inputs, op=op, keepdims=keepdims, **attrs)
-
-
 def _softmax(log: bool, n: NodeView) -> None:
     """Before opset 13 the input counts as a matrix: every dimension from axis on is one row."""
     if n.version >= 13:
@@ -185,7 +157,6 @@ def _range(n: NodeView) -> None:
 
 
 RULES: dict[str, Rule] = {
-    **{name: partial(_reduce, op) for name, op in _REDUCE.items()},
     "Identity": _identity,
     "Dropout": _dropout,
     "Reshape": _reshape,

@@ -1,0 +1,86 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "reduce.glsl"
+
+// The innermost dimension of x is reduced: a workgroup takes one part of one output. ACROSS of its lanes take
+// neighbouring fours of a line, the others further lines; LOADS loads of four are on their way at a time. What lies before
+// and after a line's aligned fours is loaded one by one.
+layout(constant_id = 8) const uint ACROSS = 64;
+layout(constant_id = 9) const uint LOADS = 8;
+
+layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Peak { ELEM peaks[]; };
+layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+
+REDUCTION_SPACE(space, ELEM)
+#define OF_FUNCTION(p, q) COMBINE(p, q)
+#ifdef REDUCTION_SUBGROUP
+// Only one of them is left after specialization.
+ELEM across_subgroup(ELEM v) {
+    if (FUNCTION == MAX) return subgroup_larger(v);
+    if (FUNCTION == MIN) return subgroup_smaller(v);
+    if (FUNCTION == PROD) return subgroupMul(v);
+    return subgroupAdd(v);
+}
+#define OF_FUNCTION_SUBGROUP(v) across_subgroup(v)
+#endif
+REDUCTION(row_total, ELEM, space, OF_FUNCTION)
+#ifdef DTYPE_f32
+REDUCTION(row_peak, ELEM, space, REDUCTION_MAX)
+#endif
+
+ELEM gather(uint base, Part part, uint function, ELEM peak) {
+    uint lane = gl_LocalInvocationID.x % ACROSS;
+    uint step = gl_WorkGroupSize.x / ACROSS;
+    ELEM4 sums[LOADS];
+    [[unroll]] for (uint k = 0; k < LOADS; k++) sums[k] = ELEM4(identity_of(function));
+    ELEM single = identity_of(function);
+    for (uint line = part.first_line + gl_LocalInvocationID.x / ACROSS; line < part.end_line; line += step) {
+        uint start = base + line_offset(line);
+        uint end = start + part.end;
+        start += part.first;
+        uint aligned = min((start + 3) & ~3u, end);
+        for (uint i = start + lane; i < aligned; i += ACROSS) {
+            single = combine_as(function, single, term_of(function, x[i], peak));
+        }
+        uint end4 = end / 4;
+        uint i4 = aligned / 4 + lane;
+        for (; i4 + (LOADS - 1) * ACROSS < end4; i4 += LOADS * ACROSS) {
+            ELEM4 v[LOADS];
+            [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = x4[i4 + k * ACROSS];
+            [[unroll]] for (uint k = 0; k < LOADS; k++) {
+                sums[k] = combine_as(function, sums[k], term_of(function, v[k], ELEM4(peak)));
+            }
+        }
+        for (; i4 < end4; i4 += ACROSS) {
+            sums[0] = combine_as(function, sums[0], term_of(function, x4[i4], ELEM4(peak)));
+        }
+        for (uint i = max(aligned, end4 * 4) + lane; i < end; i += ACROSS) {
+            single = combine_as(function, single, term_of(function, x[i], peak));
+        }
+    }
+    [[unroll]] for (uint k = 1; k < LOADS; k++) sums[0] = combine_as(function, sums[0], sums[k]);
+    ELEM4 sum = sums[0];
+    ELEM pairs = combine_as(function, combine_as(function, sum.x, sum.y), combine_as(function, sum.z, sum.w));
+    return combine_as(function, pairs, single);
+}
+
+void main() {
+    uint group = flat_group();
+    uint output_index = group / parts;
+    if (output_index >= outputs) return;
+    uint part_index = group - output_index * parts;
+    Part part = part_of(part_index);
+    uint base = kept_offset(output_index, KEPT_RANK);
+    ELEM peak = ELEM(0);
+#ifdef DTYPE_f32
+    if (FUNCTION == LOG_SUM_EXP) {
+        peak = finite_or_0(GIVEN_PEAK ? peaks[output_index] : row_peak(gather(base, part, MAX, 0.0)));
+    }
+#endif
+    ELEM total = row_total(gather(base, part, FUNCTION, peak));
+    if (gl_LocalInvocationID.x != 0) return;
+    y[part_index * outputs + output_index] = TO_PARTS ? total : finished(total, peak);
+}
