@@ -1,46 +1,81 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#include "rows.glsl"
 #include "math.glsl"
+#include "row_set.glsl"
 
-layout(constant_id = 3) const bool LOG = false;
+// PART makes the peak and the sum of a part of a row, APPLY the results from those of all parts.
+layout(constant_id = 7) const bool LOG = false;
 
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+#ifdef PART
+layout(set = 0, binding = 1) writeonly restrict buffer Part { vec2 made[]; };
+#else
 layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer Y4 { vec4 y4[]; };
+#endif
+#ifdef APPLY
+layout(set = 0, binding = 2) readonly restrict buffer Part { vec2 made[]; };
+#endif
 
-layout(push_constant) uniform Push {
-    uint rows;
-    uint count;
-    uint inner;  // distance between the elements of a row
-};
+layout(push_constant) uniform Push { ROW_SET };
+
+#include "row_walk.glsl"
+
+vec4 exp_below_four(vec4 v) {
+    return vec4(exp_below(v.x), exp_below(v.y), exp_below(v.z), exp_below(v.w));
+}
 
 void main() {
-    uint row = row_index();
-    if (row >= rows) return;
-    uint outer = row / inner;
-    uint base = outer * count * inner + (row - outer * inner);
-    uint lanes = lane_count();
-
-    float peak = uintBitsToFloat(0xFF800000u);
-    for (uint i = lane_index(); i < count; i += lanes) {
-        float v = TO_F32(x[base + i * inner]);
-        peak = isnan(peak) || peak > v ? peak : v;
-    }
-#define COMBINE(p, q) (isnan(p) || p > q ? p : q)
-    ROW_REDUCE(peak)
-#undef COMBINE
-
+    if (!find_row()) return;
+    float peak = LOWEST;
     float total = 0.0;
-    for (uint i = lane_index(); i < count; i += lanes) total += exp_f32(TO_F32(x[base + i * inner]) - peak);
-#define COMBINE(p, q) (p + q)
-    ROW_REDUCE(total)
-#undef COMBINE
-
+#ifdef APPLY
+    for (uint i = lane; i < parts; i += LANES) peak = larger(peak, made[row * parts + i].x);
+    peak = row_peak(peak);
+    for (uint i = lane; i < parts; i += LANES) {
+        vec2 one = made[row * parts + i];
+        total += one.y * exp_below(one.x - peak);
+    }
+    total = row_sum(total);
+#else
+    hold_row(LOWEST);
+    vec4 peaks = vec4(LOWEST);
+    EACH_ITEM peaks = larger(peaks, item_values(item, LOWEST));
+    peak = row_peak(four_peak(peaks));
+    // What is not there counts as exp(-inf), which is 0; where the peak is -inf itself the whole row is NaN.
+    vec4 sums = vec4(0.0);
+    EACH_ITEM {
+        vec4 v = item_values(item, LOWEST) - peak;
+        vec4 e = exp_below_four(v);
+        sums += e;
+#ifdef HELD
+        held[item] = LOG ? v : e;
+#endif
+    }
+    total = row_sum(four_sum(sums));
+#endif
+#ifdef PART
+    // A part that is all -inf adds nothing to a row that is not.
+    if (lane == 0) made[row * parts + part] = vec2(peak, peak == LOWEST ? 0.0 : total);
+#else
     float log_total = LOG ? log_f32(total) : 0.0;
     float scale = 1.0 / total;
-    for (uint i = lane_index(); i < count; i += lanes) {
-        float v = TO_F32(x[base + i * inner]) - peak;
-        y[base + i * inner] = FROM_F32(LOG ? v - log_total : exp_f32(v) * scale);
+    EACH_ITEM {
+#ifdef HELD
+        vec4 v = LOG ? held[item] - log_total : held[item] * scale;
+#else
+        vec4 v = load_item(item, 0.0) - peak;
+        v = LOG ? v - log_total : exp_below_four(v) * scale;
+#endif
+        if (FOURS) {
+            uint i = element(item, 0);
+            if (inside(item, i)) y4[address(i) / 4] = v;
+        } else {
+            [[unroll]] EACH_FOUR {
+                uint i = element(item, j);
+                if (inside(item, i)) y[address(i)] = FROM_F32(v[j]);
+            }
+        }
     }
+#endif
 }

@@ -23,6 +23,17 @@ float exp_f32(float x) {
     return scale_exp2(1.0 + (r + r * r * exp_tail(r)), int(k));
 }
 
+// The same for x <= 0, without a branch; results below the smallest normal number are 0. Adding 1.5 2^23 rounds to an
+// integer, which then stands in the low bits.
+float exp_below(float x) {
+    precise float shifted = x * 1.44269504 + 12582912.0;
+    precise float k = shifted - 12582912.0;
+    precise float r = (x - k * 0.693115234375) - k * 3.194618329871446e-05;
+    float power = intBitsToFloat((floatBitsToInt(shifted) << 23) + 0x3F800000);
+    float e = (1.0 + (r + r * r * exp_tail(r))) * power;
+    return x < -87.3365 ? 0.0 : e;
+}
+
 // e^x - 1 without cancellation near 0.
 float expm1_f32(float x) {
     if (abs(x) < 0.34657359) return x + x * x * exp_tail(x);

@@ -8,7 +8,20 @@ import numpy as np
 import pytest
 
 from vkconv.device import Device
-from vkconv.ops import alias, cast, gather, host, layout, normalize, pad, reduce, resize, select, softmax
+from vkconv.ops import (
+    alias,
+    cast,
+    gather,
+    host,
+    layout,
+    normalize,
+    normalize_batch,
+    pad,
+    reduce,
+    resize,
+    select,
+    softmax,
+)
 from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS, TABLE
 from vkconv.ops.calls import format_call, parse_call
@@ -19,7 +32,7 @@ from vkconv.route import Call, Route, choose, judge
 from vkconv.shader import Dispatch
 
 SHADERS = Path(__file__).parents[2] / "shaders"
-MODULES = (alias, cast, gather, host, layout, normalize, pad, reduce, resize, select, softmax)
+MODULES = (alias, cast, gather, host, layout, normalize, normalize_batch, pad, reduce, resize, select, softmax)
 OPS = {
     op.name: op
     for op in (*(v for m in MODULES for v in vars(m).values() if isinstance(v, Op)), *UNARY_OPS, *BINARY_OPS)
@@ -34,6 +47,7 @@ def device(kind: str = "CPU", invocations: int = 128) -> Device:
         "maxComputeWorkGroupInvocations": invocations,
         "maxComputeWorkGroupSize": [invocations, invocations, 64],
         "maxComputeSharedMemorySize": 16384,
+        "maxPerStageDescriptorStorageBuffers": 4,
     }
     properties = {"deviceName": "t", "vendorID": 0, "deviceType": f"VK_PHYSICAL_DEVICE_TYPE_{kind}", "limits": limits}
     return Device({"properties": {"VkPhysicalDeviceProperties": properties}})
@@ -127,8 +141,13 @@ def test_merging_joins_only_what_every_tensor_steps_through_as_one() -> None:
         ("reduce:x=1x480x3x160,op=mean,axes=2x3", "DISCRETE_GPU", "workgroup"),
         ("reduce:x=1000x3,axes=1", "DISCRETE_GPU", "serial"),
         ("softmax:x=1x40x6625", "CPU", "serial"),
-        ("softmax:x=1x40x6625", "INTEGRATED_GPU", "workgroup"),
-        ("layer_norm:x=40x120,scale=120,bias=120", "DISCRETE_GPU", "workgroup"),
+        ("softmax:x=1x40x6625", "INTEGRATED_GPU", "one_pass"),
+        ("softmax:x=2048x50257", "DISCRETE_GPU", "workgroup"),
+        ("softmax:x=4x1000003", "DISCRETE_GPU", "split_rows"),
+        ("softmax:x=1x21x512x512,axis=1", "DISCRETE_GPU", "serial"),
+        ("softmax:x=66000x3", "DISCRETE_GPU", "serial"),
+        ("layer_norm:x=40x120,scale=120,bias=120", "DISCRETE_GPU", "one_pass"),
+        ("instance_norm:x=32x64x56x56,scale=64,bias=64", "DISCRETE_GPU", "one_pass"),
     ],
 )
 def test_rows_go_to_workgroups_on_gpus_where_they_are_long(text: str, kind: str, route: str) -> None:

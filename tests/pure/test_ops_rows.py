@@ -8,7 +8,8 @@ import pytest
 from vkconv.core import DType, GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Op
-from vkconv.ops.normalize import BATCH_NORM, LAYER_NORM
+from vkconv.ops.normalize import LAYER_NORM
+from vkconv.ops.normalize_batch import BATCH_NORM
 from vkconv.ops.reduce import FUNCTIONS, REDUCE
 from vkconv.ops.resize import RESIZE
 from vkconv.ops.softmax import SOFTMAX
@@ -108,7 +109,12 @@ def test_resize_by_scales_rounds_the_size_down_in_f32() -> None:
         (SOFTMAX, {"x": spec()}, {}, "rank-0"),
         (LAYER_NORM, {"x": spec(2, 3), "scale": spec(2)}, {}, "scale is 2; from axis 1 on, x is 3"),
         (LAYER_NORM, {"x": spec(2, 3), "scale": spec(3)}, {"eps": -1.0}, "eps is -1.0"),
-        (BATCH_NORM, {"x": spec(2, 3), **{n: spec(4) for n in ("scale", "bias", "mean", "var")}}, {}, "4 and x has 3"),
+        (
+            BATCH_NORM,
+            {"x": spec(2, 3), **{n: spec(4) for n in ("scale", "bias", "mean", "var")}},
+            {},
+            "scale is 4; it is 3, one for each channel",
+        ),
         (RESIZE, {"x": spec(1, 1, 4)}, {}, "either sizes or scales"),
         (RESIZE, {"x": spec(1, 1, 4)}, {"sizes": (1, 2, 4)}, "changes n or c"),
         (RESIZE, {"x": spec(1, 1, 4)}, {"sizes": (1, 1)}, "need 3 finite values"),

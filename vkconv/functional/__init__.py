@@ -1,4 +1,4 @@
-"""Single convolutions, what they are made of and their gradients as functions, numpy arrays in and out::
+"""Convolutions, what they are made of, their gradients, and normalizations as functions, numpy arrays in and out::
 
     from vkconv import functional
 
@@ -19,8 +19,18 @@ from vkconv.functional.gradients import (
     conv3d_backward_weight,
     scatter_strided,
 )
+from vkconv.functional.normalize import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    log_softmax,
+    rms_norm,
+    softmax,
+)
 
 __all__ = [
+    "batch_norm",
     "clear_cache",
     "conv1d",
     "conv2d",
@@ -29,5 +39,11 @@ __all__ = [
     "conv2d_bias_gradient",
     "conv3d_backward_weight",
     "conv_transpose2d",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "log_softmax",
+    "rms_norm",
     "scatter_strided",
+    "softmax",
 ]

@@ -25,6 +25,18 @@ def run(
     device: str | int | None,
 ) -> Array:
     """The one output of a call, from a session that is kept for the next."""
+    (y,) = run_all(op, arrays, attrs, route, device)
+    return y
+
+
+def run_all(
+    op: str,
+    arrays: Mapping[str, Array],
+    attrs: Mapping[str, AttrValue],
+    route: str | None,
+    device: str | int | None,
+) -> tuple[Array, ...]:
+    """All outputs of a call, from a session that is kept for the next."""
     specs: dict[str, TensorSpec | None] = {operand.name: None for operand in OPS[op].operands if not operand.host}
     for name, array in arrays.items():
         specs[name] = TensorSpec(array.shape, DType.of(array.dtype))
@@ -38,14 +50,14 @@ def run(
         if session is None:
             session = Session(call_graph(call), where, options=forcing(route))
         try:
-            (y,) = session.run(arrays).values()
+            outputs = session.run(arrays)
         except VkconvError:
             session.close()  # a device that failed once does not come back
             raise
         _sessions[key] = session
         while len(_sessions) > MAX_SESSIONS:
             _sessions.popitem(last=False)[1].close()
-    return y
+    return tuple(outputs[name] for name in call.outputs)
 
 
 def clear_cache() -> None:

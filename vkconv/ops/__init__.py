@@ -24,7 +24,8 @@ from vkconv.ops.host import CONSTANT_OF_SHAPE, EYE_LIKE, RANGE, SHAPE, SIZE
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
 from vkconv.ops.logic import LOGIC_OPS
 from vkconv.ops.matmul import MATMUL
-from vkconv.ops.normalize import BATCH_NORM, LAYER_NORM
+from vkconv.ops.normalize import GROUP_NORM, INSTANCE_NORM, LAYER_NORM, RMS_NORM
+from vkconv.ops.normalize_batch import BATCH_NORM, BATCH_NORM_TRAINING
 from vkconv.ops.one_hot import ONE_HOT
 from vkconv.ops.pad import CENTER_CROP_PAD, PAD
 from vkconv.ops.pool2d import POOL2D
@@ -47,6 +48,7 @@ _ALL: tuple[Op, ...] = (
     AFFINE_GRID,
     ARG_REDUCE,
     BATCH_NORM,
+    BATCH_NORM_TRAINING,
     BITCAST,
     CAST,
     CENTER_CROP_PAD,
@@ -69,8 +71,10 @@ _ALL: tuple[Op, ...] = (
     GATHER_ELEMENTS,
     GATHER_ND,
     GRID_SAMPLE,
+    GROUP_NORM,
     HARDMAX,
     IDENTITY,
+    INSTANCE_NORM,
     LAYER_NORM,
     MATMUL,
     MERGE,
@@ -85,6 +89,7 @@ _ALL: tuple[Op, ...] = (
     REVERSE_SEQUENCE,
     SCATTER_ELEMENTS,
     SCATTER_ND,
+    RMS_NORM,
     SCATTER_STRIDED,
     SHAPE,
     SIZE,

@@ -72,7 +72,9 @@ def _slice_program(call: Call, device: Device, params: Params) -> Program:
         base += start * strides[axis]
         strides[axis] *= step
     out = call.shape("y")
-    return Program(strided_copy(device, params, "x", "y", out, strides, shapes.row_major(out), base, nbytes=_nbytes(call)))
+    return Program(
+        strided_copy(device, params, "x", "y", out, strides, shapes.row_major(out), base, nbytes=_nbytes(call))
+    )
 
 
 def _slice_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -96,9 +98,7 @@ def _transpose_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorS
 def _transpose_program(call: Call, device: Device, params: Params) -> Program:
     strides = shapes.row_major(call.shape("x"))
     out = call.shape("y")
-    return Program(
-        _copy(call, device, params, out, [strides[p] for p in call["perm"]])
-    )
+    return Program(_copy(call, device, params, out, [strides[p] for p in call["perm"]]))
 
 
 def _concat_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -226,15 +226,15 @@ def _tile_program(call: Call, device: Device, params: Params) -> Program:
             scratch[target] = int(np.prod(dims)) * _nbytes(call)
         index = [n for n, _ in pairs]
         own = [s for _, s in pairs]
-        steps += strided_copy(
-            device, params, source, target, index, own, shapes.row_major(index), nbytes=_nbytes(call)
-        )
+        steps += strided_copy(device, params, source, target, index, own, shapes.row_major(index), nbytes=_nbytes(call))
         source = target
     return Program(tuple(steps), scratch=scratch)
 
 
 def _route(build: Callable[[Call, Device, Params], Program]) -> tuple[Route, ...]:
-    return (Route("strided_copy", build, tuple(STRIDED_COPIES.values()), _WHY, must=(WORDS_OR_PAIRS,), params=walk_params),)
+    return (
+        Route("strided_copy", build, tuple(STRIDED_COPIES.values()), _WHY, must=(WORDS_OR_PAIRS,), params=walk_params),
+    )
 
 
 TRANSPOSE = Op(

@@ -1,176 +1,222 @@
-"""layer_norm (statistics of the row) and batch_norm (given statistics, per channel)."""
+"""layer_norm, rms_norm, instance_norm and group_norm: normalization by statistics of each image."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, DType, GraphError, shape_str
-from vkconv.device import Device
+from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.needs import F32
-from vkconv.ops.rows import row_dispatch, row_routes
-from vkconv.ops.strided import lanes, walk_params
-from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
+from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.normalize_rows import (
+    PLAIN,
+    STATISTICS,
+    Parameters,
+    channels_of,
+    check_eps,
+    check_vectors,
+    kernel,
+    normalized,
+    scaled,
+)
+from vkconv.ops.row_routes import Kernel, row_routes
+from vkconv.ops.row_sets import along
+from vkconv.route import Call
 
-BATCH_NORM_SHADER = Shader("batch_norm")
-_STATISTICS = ("scale", "bias", "mean", "var")
+_OPERANDS = (Operand("x"), Operand("scale", optional=True), Operand("bias", optional=True))
+_EPS = Attr("eps", "eps", float, 1e-5)
 
 
-def _check_eps(op: str, x: TensorSpec, attrs: Attrs) -> float:
-    if not x.dtype.is_float:
-        raise GraphError(f"{op}: x is {x.dtype}; it takes a float type, cast first")
-    eps = shapes.held_in(op, "eps", float(str(attrs["eps"])), x.dtype)
-    if not (eps >= 0 and math.isfinite(eps)):
-        raise GraphError(f"{op}: eps is {eps}; it must be finite and 0 or more")
-    return eps
+# ---- over the dimensions from an axis on
+
+
+def _trailing(op: str, specs: Specs, attrs: Attrs) -> tuple[Attrs, TensorSpec]:
+    x, eps = shapes.operand(specs, "x", op), check_eps(op, shapes.operand(specs, "x", op), attrs)
+    axis = shapes.axis_of(op, attrs["axis"], len(x.dims))
+    named = {name: spec for name in ("scale", "bias") for spec in [specs.get(name)] if spec is not None}
+    shapes.same_dtype(op, {"x": x, **named})
+    for name, spec in named.items():
+        if spec.dims != x.dims[axis:]:
+            raise GraphError(
+                f"{op}: {name} is {shape_str(spec.dims)}; from axis {axis} on, x is {shape_str(x.dims[axis:])}"
+            )
+    return {"axis": axis, "eps": eps}, x
 
 
 def _layer_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x, scale, bias = shapes.operand(specs, "x", "layer_norm"), specs.get("scale"), specs.get("bias")
-    eps = _check_eps("layer_norm", x, attrs)
-    axis = shapes.axis_of("layer_norm", attrs["axis"], len(x.dims))
-    named = {"x": x} | {name: s for name, s in (("scale", scale), ("bias", bias)) if s is not None}
-    shapes.same_dtype("layer_norm", named)
-    for name, spec in named.items():
-        if name != "x" and spec.dims != x.dims[axis:]:
-            raise GraphError(
-                f"layer_norm: {name} is {shape_str(spec.dims)}; from axis {axis} on, x is {shape_str(x.dims[axis:])}"
-            )
-    return {"axis": axis, "eps": eps}, (x,)
+    found, x = _trailing("layer_norm", specs, attrs)
+    axis, stats = shapes.axis_of("layer_norm", attrs["axis"], len(x.dims)), bool(attrs["stats"])
+    reduced = TensorSpec((*x.dims[:axis], *(1,) * (len(x.dims) - axis)), x.dtype)
+    return {**found, "stats": stats}, (x, reduced, reduced) if stats else (x,)
 
 
-def _count(call: Call) -> int:
-    return math.prod(call.shape("x")[call["axis"] :])
+def _rms_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    found, x = _trailing("rms_norm", specs, attrs)
+    return found, (x,)
 
 
-def _rows(call: Call) -> int:
-    return math.prod(call.shape("x")[: call["axis"]])
+def _layer_kernel(call: Call) -> Kernel:
+    x = call.shape("x")
+    return kernel(call, along(x, call["axis"], len(x) - 1), Parameters(), statistics=bool(call["stats"]))
 
 
-def _iterations(call: Call) -> int:
-    return 3 * _count(call)  # the mean, the variance, the quotients
-
-
-def _layer_build(call: Call, device: Device, local: int, cooperative: bool) -> Program:
-    has_bias = call.has("bias")
-    return row_dispatch(
-        "layer_norm",
-        DType.F32,
-        # Without a bias the scale fills its binding, which the shader then leaves alone.
-        ["x", "scale", "bias" if has_bias else "scale"],
-        _rows(call),
-        device,
-        local=local,
-        cooperative=cooperative,
-        iterations=_iterations(call),
-        push=(_count(call), float(call["eps"])),
-        spec=(has_bias,),
-    )
+def _rms_kernel(call: Call) -> Kernel:
+    x = call.shape("x")
+    return kernel(call, along(x, call["axis"], len(x) - 1), Parameters(), centred=False)
 
 
 def _layer_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    x, scale, bias = shapes.given(arrays, "x").astype(np.float64), shapes.given(arrays, "scale"), arrays.get("bias")
-    axes = tuple(range(call["axis"], x.ndim))
+    x = shapes.given(arrays, "x").astype(np.float64)
+    y, mean, variance = normalized(x, tuple(range(call["axis"], x.ndim)), call["eps"])
+    made = scaled(y, arrays, x.shape[call["axis"] :])
     with np.errstate(all="ignore"):
-        centered = x - np.mean(x, axis=axes, keepdims=True)
-        variance = np.mean(centered**2, axis=axes, keepdims=True)
-        y = centered / np.sqrt(variance + call["eps"]) * scale.astype(np.float64)
-        return [y if bias is None else y + bias.astype(np.float64)]
+        return [made, mean, 1 / np.sqrt(variance + call["eps"])] if call["stats"] else [made]
 
 
-def _batch_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x = shapes.operand(specs, "x", "batch_norm")
-    eps = _check_eps("batch_norm", x, attrs)
-    if len(x.dims) < 2:
-        raise GraphError(f"batch_norm: x is {shape_str(x.dims)}; it needs n and c dimensions at least")
-    channels = x.dims[1]
-    named = {name: shapes.operand(specs, name, "batch_norm") for name in _STATISTICS}
-    shapes.same_dtype("batch_norm", {"x": x, **named})
-    for name, spec in named.items():
-        if spec.dims != (channels,):
-            raise GraphError(f"batch_norm: {name} is {shape_str(spec.dims)} and x has {channels} channels")
+def _rms_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    x = shapes.given(arrays, "x").astype(np.float64)
+    y, _, _ = normalized(x, tuple(range(call["axis"], x.ndim)), call["eps"], centred=False)
+    return [scaled(y, arrays, x.shape[call["axis"] :])]
+
+
+def _trailing_terms(call: Call) -> int:
+    return max(1, math.prod(call.shape("x")[call["axis"] :]))
+
+
+# ---- over channels and pixels of each image
+
+
+def _instance_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x = shapes.operand(specs, "x", "instance_norm")
+    eps, channels = check_eps("instance_norm", x, attrs), channels_of("instance_norm", x)
+    check_vectors("instance_norm", specs, ("scale", "bias"), {channels: "channel"})
     return {"eps": eps}, (x,)
 
 
-def _batch_program(call: Call, device: Device, params: Params) -> Program:
+def _group_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x = shapes.operand(specs, "x", "group_norm")
+    eps, channels, groups = check_eps("group_norm", x, attrs), channels_of("group_norm", x), attrs["groups"]
+    assert isinstance(groups, int)
+    if groups < 1 or channels % groups:
+        raise GraphError(f"group_norm: {channels} channels do not divide into {groups} groups")
+    check_vectors("group_norm", specs, ("scale", "bias"), {channels: "channel", groups: "group"})
+    return {"groups": groups, "eps": eps}, (x,)
+
+
+def _groups(call: Call) -> int:
+    return int(call["groups"]) if call.op == "group_norm" else call.shape("x")[1]
+
+
+def _by_group(call: Call) -> tuple[int, ...]:
+    """The shape of x with the channels of a group as a dimension."""
     n, channels, *rest = call.shape("x")
-    inner = math.prod(rest)
-    spread = lanes(n * channels, inner, device, params)
-    step = Dispatch(
-        BATCH_NORM_SHADER,
-        read("x", *_STATISTICS) + write("y"),
-        groups=spread.groups,
-        local=(params["local"], 1, 1),
-        push=(spread.invocations, spread.chunk, channels, inner, float(call["eps"])),
-        spec=(spread.items,),
-    )
-    return Program((step,))
+    groups = max(1, _groups(call))
+    return n, groups, channels // groups, *rest
 
 
-def _batch_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    x = shapes.given(arrays, "x").astype(np.float64)
-    per_channel = (1, -1, *(1,) * (x.ndim - 2))
-    scale, bias, mean, var = (shapes.given(arrays, k).astype(np.float64).reshape(per_channel) for k in _STATISTICS)
-    with np.errstate(all="ignore"):
-        return [np.asarray((x - mean) / np.sqrt(var + call["eps"]) * scale + bias)]
+def _group_kernel(call: Call) -> Kernel:
+    dims = _by_group(call)
+    rows = along(dims, 2, len(dims) - 1)
+    given = next((call.shape(name)[0] for name in ("scale", "bias") if call.has(name)), 0)
+    if given == dims[1]:
+        return kernel(call, rows, Parameters("row", dims[1], 1, rows.count))
+    return kernel(call, rows, Parameters("run", dims[1], dims[2], math.prod(dims[3:])))
 
 
-def _batch_magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
-    """The scaled difference and the bias, which may cancel."""
-    bias = np.abs(shapes.given(arrays, "bias")).reshape(1, -1, *(1,) * (reference.ndim - 2))
-    scaled = _batch_reference(call, {**arrays, "bias": np.zeros(bias.size)})[0]
-    return np.asarray(np.abs(scaled) + bias, np.float64)
+def _group_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    dims = _by_group(call)
+    x = shapes.given(arrays, "x").astype(np.float64).reshape(dims)
+    y, _, _ = normalized(x, tuple(range(2, len(dims))), call["eps"])
+    given = next((a.size for name in ("scale", "bias") for a in [arrays.get(name)] if a is not None), 0)
+    by_channel = given == dims[1] * dims[2] and given != dims[1]
+    shape = (1, dims[1], dims[2] if by_channel else 1, *(1,) * (len(dims) - 3))
+    return [scaled(y, arrays, shape).reshape(call.shape("x"))]
+
+
+def _group_terms(call: Call) -> int:
+    return max(1, math.prod(_by_group(call)[2:]))
 
 
 LAYER_NORM = Op(
     "layer_norm",
-    (Operand("x"), Operand("scale"), Operand("bias", optional=True)),
-    ("y",),
+    _OPERANDS,
+    ("y", "mean", "inv_std"),
     _layer_resolve,
     _layer_reference,
-    attrs=(Attr("axis", "axis", int, -1), Attr("eps", "eps", float, 1e-5)),
-    routes=row_routes("layer_norm", (DType.F32,), _layer_build, _rows, _count, _iterations, (F32,)),
-    terms=lambda call: max(1, _count(call)),
+    attrs=(Attr("axis", "axis", int, -1), _EPS, Attr("stats", "stats", bool, False)),
+    routes=row_routes("normalize", _layer_kernel, (PLAIN, STATISTICS)),
+    terms=_trailing_terms,
     flops=lambda call: 8 * call.outputs["y"].size,
     cases=(
         "layer_norm:x=3x40,scale=40,bias=40",
         "layer_norm:x=2x5x67,scale=67",
-        "layer_norm:x=2x3x5x7,scale=5x7,bias=5x7,axis=2",
+        "layer_norm:x=2x5x64,stats=1",
+        "layer_norm:x=2x3x5x7,scale=5x7,bias=5x7,axis=2,stats=1",
         "layer_norm:x=1x1031,scale=1031,bias=1031,eps=0.001",
-        "layer_norm:x=66000x4,scale=4,bias=4",
+        "layer_norm:x=2x8192,bias=8192,stats=1",
+        "layer_norm:x=1x40009,scale=40009,bias=40009",
     ),
-    doc="(x - mean) / sqrt(var + eps) * scale + bias with mean and variance over the dimensions from axis on.",
+    doc="(x - mean) / sqrt(var + eps) * scale + bias with mean and variance over the dimensions from axis on; with "
+    "stats also the mean and 1 / sqrt(var + eps).",
 )
 
-BATCH_NORM = Op(
-    "batch_norm",
-    (Operand("x"), *(Operand(name) for name in _STATISTICS)),
+RMS_NORM = Op(
+    "rms_norm",
+    (Operand("x"), Operand("scale", optional=True)),
     ("y",),
-    _batch_resolve,
-    _batch_reference,
-    attrs=(Attr("eps", "eps", float, 1e-5),),
-    routes=(
-        Route(
-            "channels",
-            _batch_program,
-            (BATCH_NORM_SHADER,),
-            "one pass; each invocation works within one channel and forms its factor once",
-            must=(F32,),
-            params=walk_params,
-        ),
-    ),
-    # The difference, var + eps, the product and the sum round; root and division are in the units on top.
-    terms=lambda call: 4,
-    magnitude=_batch_magnitude,
-    flops=lambda call: 2 * call.outputs["y"].size,
+    _rms_resolve,
+    _rms_reference,
+    attrs=(Attr("axis", "axis", int, -1), _EPS),
+    routes=row_routes("normalize", _rms_kernel),
+    terms=_trailing_terms,
+    flops=lambda call: 5 * call.outputs["y"].size,
     cases=(
-        "batch_norm:x=2x3x5x7,scale=3,bias=3,mean=3,var=3,eps=6",
-        "batch_norm:x=2x67,scale=67,bias=67,mean=67,var=67,eps=6",
-        "batch_norm:x=1x5x13x2x3,scale=5,bias=5,mean=5,var=5,eps=6",
+        "rms_norm:x=3x40,scale=40",
+        "rms_norm:x=2x3x5x7,scale=3x5x7,axis=1",
+        "rms_norm:x=5x131,eps=0.5",
+        "rms_norm:x=2x20480,scale=20480",
     ),
-    doc="(x - mean) / sqrt(var + eps) * scale + bias per channel (dimension 1): the inference form.",
+    doc="x / sqrt(mean of x^2 + eps) * scale over the dimensions from axis on.",
+)
+
+INSTANCE_NORM = Op(
+    "instance_norm",
+    _OPERANDS,
+    ("y",),
+    _instance_resolve,
+    _group_reference,
+    attrs=(_EPS,),
+    routes=row_routes("normalize", _group_kernel),
+    terms=_group_terms,
+    flops=lambda call: 8 * call.outputs["y"].size,
+    cases=(
+        "instance_norm:x=2x3x5x7,scale=3,bias=3",
+        "instance_norm:x=2x5x64",
+        "instance_norm:x=3x4x13x2x3,bias=4,eps=0.01",
+        "instance_norm:x=1x2x120x140,scale=2,bias=2",
+    ),
+    doc="(x - mean) / sqrt(var + eps) * scale + bias with mean and variance of each channel of each image.",
+)
+
+GROUP_NORM = Op(
+    "group_norm",
+    _OPERANDS,
+    ("y",),
+    _group_resolve,
+    _group_reference,
+    attrs=(Attr("groups", "g", int, 1), _EPS),
+    routes=row_routes("normalize", _group_kernel),
+    terms=_group_terms,
+    flops=lambda call: 8 * call.outputs["y"].size,
+    cases=(
+        "group_norm:x=2x6x5x7,scale=6,bias=6,g=2",
+        "group_norm:x=2x6x4x8,scale=6,bias=6,g=3",
+        "group_norm:x=2x6x5x7,scale=3,bias=3,g=3",
+        "group_norm:x=3x8x17,g=4",
+        "group_norm:x=2x6,scale=6,bias=6,g=2",
+        "group_norm:x=1x12x60x61,scale=12,bias=12,g=2",
+    ),
+    doc="(x - mean) / sqrt(var + eps) * scale + bias with mean and variance of each group of channels of each image; "
+    "scale and bias are given by channel or by group.",
 )

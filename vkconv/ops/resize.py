@@ -99,9 +99,11 @@ def _is_planar(call: Call) -> bool:
 PLANAR = Need(
     "nearest or linear sampling of one or two spatial dimensions, all of it inside",
     lambda call, device: _is_planar(call),
-    lambda call, device: f"{call['mode']} of {shape_str(call.shape('x'))} to {shape_str(call.shape('y'))}, "
-    f"{call['coordinate']}{', antialias' if call['antialias'] else ''}"
-    f"{', exclude_outside' if call['exclude_outside'] else ''}",
+    lambda call, device: (
+        f"{call['mode']} of {shape_str(call.shape('x'))} to {shape_str(call.shape('y'))}, "
+        f"{call['coordinate']}{', antialias' if call['antialias'] else ''}"
+        f"{', exclude_outside' if call['exclude_outside'] else ''}"
+    ),
 )
 
 

@@ -81,7 +81,12 @@ def _compare(name: str) -> Op:
                 params=local_params,
             ),
         ),
-        cases=(f"{name}:a=3x7,b=3x7", f"{name}:a=5x1x3,b=2x3", f"{name}:a=67:i32,b=scalar:i32", f"{name}:a=67:i64,b=67:i64"),
+        cases=(
+            f"{name}:a=3x7,b=3x7",
+            f"{name}:a=5x1x3,b=2x3",
+            f"{name}:a=67:i32,b=scalar:i32",
+            f"{name}:a=67:i64,b=67:i64",
+        ),
         doc=f"y = {name.replace('_', ' or ')}(a, b) as bool; operands broadcast, NaN compares false.",
     )
 

@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, DType, GraphError
-from vkconv.device import Device
+from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.needs import F32
-from vkconv.ops.rows import row_dispatch, row_routes
+from vkconv.ops.row_routes import Kernel, row_routes
+from vkconv.ops.row_sets import along
 from vkconv.route import Call
-from vkconv.shader import Program
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -23,32 +21,14 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return {"axis": axis, "log": bool(attrs["log"])}, (x,)
 
 
+def _kernel(call: Call) -> Kernel:
+    rows = along(call.shape("x"), call["axis"], call["axis"])
+    # The peak, the sum, the quotients.
+    return Kernel(rows, ("x",), ("y",), (), (bool(call["log"]),), (), passes=3, part_words=2, cpu_items=32)
+
+
 def _count(call: Call) -> int:
     return call.shape("x")[int(call["axis"])]
-
-
-def _rows(call: Call) -> int:
-    return call.outputs["y"].size // max(1, _count(call))
-
-
-def _iterations(call: Call) -> int:
-    return 3 * _count(call)  # the peak, the sum, the quotients
-
-
-def _build(call: Call, device: Device, local: int, cooperative: bool) -> Program:
-    inner = shapes.row_major(call.shape("x"))[call["axis"]]
-    return row_dispatch(
-        "softmax",
-        DType.F32,
-        ["x"],
-        _rows(call),
-        device,
-        local=local,
-        cooperative=cooperative,
-        iterations=_iterations(call),
-        push=(_count(call), inner),
-        spec=(bool(call["log"]),),
-    )
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -76,7 +56,7 @@ SOFTMAX = Op(
     _resolve,
     _reference,
     attrs=(Attr("axis", "axis", int, -1), Attr("log", "log", bool, False)),
-    routes=row_routes("softmax", (DType.F32,), _build, _rows, _count, _iterations, (F32,)),
+    routes=row_routes("softmax", _kernel),
     terms=lambda call: max(1, _count(call)),
     magnitude=_magnitude,
     flops=lambda call: 5 * call.outputs["y"].size,
@@ -88,7 +68,10 @@ SOFTMAX = Op(
         "softmax:x=3x67,log=1",
         "softmax:x=1x5x6625,axis=2",
         "softmax:x=67x1,axis=1",
-        "softmax:x=66000x3",
+        "softmax:x=2x5x3,axis=1,log=1",
+        "softmax:x=3x128",
+        "softmax:x=2x30011",
+        "softmax:x=1x65536,log=1",
     ),
     doc="exp(x - max) / sum exp(x - max) along axis; log gives its logarithm.",
 )

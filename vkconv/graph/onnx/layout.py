@@ -10,7 +10,6 @@ from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.view import NodeView
 
 
-
 def _identity(n: NodeView) -> None:
     if n.const(0) is not None and n.outputs[0] not in n.builder.results:
         n.builder.alias[n.outputs[0]] = n.input(0)
@@ -101,19 +100,6 @@ def _gather(n: NodeView) -> None:
     n.finish("gather", n.input(0), n.input(1), axis=n.attr_int("axis", 0))
 
 
-def _softmax(log: bool, n: NodeView) -> None:
-    """Before opset 13 the input counts as a matrix: every dimension from axis on is one row."""
-    if n.version >= 13:
-        n.finish("softmax", n.input(0), axis=n.attr_int("axis", -1), log=log)
-        return
-    axis, rank = n.attr_int("axis", 1), n.rank(0)
-    if axis == -1 or (rank is not None and axis == rank - 1):
-        n.finish("softmax", n.input(0), axis=-1, log=log)
-        return
-    rows = n.emit("softmax", n.emit("flatten", n.input(0), axis=axis), axis=1, log=log)
-    n.finish("reshape", rows, n.emit("shape", n.input(0)), allowzero=True)
-
-
 def _shape(n: NodeView) -> None:
     n.finish("shape", n.input(0), **{name: n.attr_int(name, 0) for name in ("start", "end") if n.has_attr(name)})
 
@@ -171,8 +157,6 @@ RULES: dict[str, Rule] = {
     "Tile": _tile,
     "Pad": _pad,
     "Gather": _gather,
-    "Softmax": partial(_softmax, False),
-    "LogSoftmax": partial(_softmax, True),
     "Shape": _shape,
     "Size": _size,
     "Constant": _constant,

@@ -1,6 +1,6 @@
 """The table of ONNX ops: one rule each, and the reasons for those that have none."""
 
-from vkconv.graph.onnx import elementwise, indexing, layout, losses, pooling, reductions, sampling, windows
+from vkconv.graph.onnx import elementwise, indexing, layout, losses, normalize, pooling, reductions, sampling, windows
 from vkconv.graph.onnx.elementwise import Rule
 
 RULES: dict[str, Rule] = {
@@ -8,6 +8,7 @@ RULES: dict[str, Rule] = {
     **indexing.RULES,
     **layout.RULES,
     **losses.RULES,
+    **normalize.RULES,
     **pooling.RULES,
     **reductions.RULES,
     **sampling.RULES,

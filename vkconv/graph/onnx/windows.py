@@ -1,4 +1,4 @@
-"""Import rules for convolution, normalization and matrix products."""
+"""Import rules for convolution and matrix products."""
 
 from functools import partial
 
@@ -83,25 +83,6 @@ def _finish_conv(n: NodeView, op: str, spatial: int, attrs: dict[str, AttrValue]
     n.finish("squeeze", y, axes=(2,))
 
 
-def _batch_norm(n: NodeView) -> None:
-    n.ignore("momentum", "is_test")
-    if n.attr_flag("training_mode"):
-        n.refuse("training_mode=1; export the model for inference")
-    if not n.attr_flag("spatial", True):
-        n.refuse("spatial=0 (statistics per element); vkconv normalizes per channel")
-    n.only_outputs(1, "its running statistics are used; export the model for inference")
-    n.finish("batch_norm", *(n.input(i) for i in range(5)), eps=n.attr_float("epsilon", 1e-5))
-
-
-def _layer_norm(n: NodeView) -> None:
-    n.only_outputs(1, "its outputs Mean or InvStdDev are used; vkconv makes the normalized value only")
-    if n.attr_int("stash_type", 1) != 1:
-        n.refuse(f"stash_type={n.attr_int('stash_type', 1)}; vkconv computes the statistics in float32")
-    bias = [n.input(2)] if n.has(2) else []
-    attrs = {"axis": n.attr_int("axis", -1), "eps": n.attr_float("epsilon", 1e-5)}
-    n.finish("layer_norm", n.input(0), n.input(1), *bias, **attrs)
-
-
 def _matmul(n: NodeView) -> None:
     """Rank 1 operands are a row on the left, a column on the right, and the added dimension goes again."""
     a, b = n.input(0), n.input(1)
@@ -147,8 +128,6 @@ def _is_row(c: Array, b: Array | None, trans_b: bool) -> bool:
 RULES: dict[str, Rule] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
-    "BatchNormalization": _batch_norm,
-    "LayerNormalization": _layer_norm,
     "MatMul": _matmul,
     "Gemm": _gemm,
 }

@@ -1,0 +1,103 @@
+// The row of an invocation, for shaders that have a ROW_SET among their push constants.
+
+uint row, part, lane;
+uint first, last;  // elements of the row that are worked on here
+uint items;        // of each lane
+uint base;         // of the row in x and y
+#ifdef HELD
+vec4 held[ITEMS];
+#define EACH_ITEM [[unroll]] for (uint item = 0; item < ITEMS; item++)
+#else
+#define EACH_ITEM for (uint item = 0; item < items; item++)
+#endif
+
+// False where there is nothing to do, for all lanes of a row alike.
+bool find_row() {
+    first = 0;
+    last = count;
+    part = 0;
+#if defined(REDUCTION_SUBGROUP) || defined(REDUCTION_TREE)
+    row = flat_group();
+    lane = gl_LocalInvocationID.x;
+#ifdef PARTS
+    part = row % parts;
+    row /= parts;
+    first = part * chunk;
+    last = min(first + chunk, count);
+#endif
+#ifdef REDUCTION_SUBGROUP
+    if (LANES < gl_WorkGroupSize.x) {
+        row = row * gl_NumSubgroups + gl_SubgroupID;
+        lane = gl_SubgroupInvocationID;
+    }
+#endif
+#else
+    row = flat_index();
+    lane = 0;
+#endif
+    if (row >= rows) return false;
+    items = (last - first + 4 * LANES - 1) / (4 * LANES);
+    uint outer = row / period;
+    base = outer * outer_step + (row - outer * period) * inner_step;
+    return true;
+}
+
+// Which element of the row is value j of an item; it may lie past the last.
+uint element(uint item, uint j) {
+    return first + (FOURS ? (item * LANES + lane) * 4 + j : (item * 4 + j) * LANES + lane);
+}
+
+// Whether element i of an item is there: of a held row, all items but the last are whole.
+bool inside(uint item, uint i) {
+#ifdef HELD
+    if (item + 1 < ITEMS) return true;
+#endif
+    return i < last;
+}
+
+uint address(uint i) {
+    if (WALK == DENSE) return base + i;
+    if (WALK == STRIDED) return base + i * run_step;
+    uint before = i / run;
+    return base + before * run_step + (i - before * run);
+}
+
+vec4 load_item(uint item, float other) {
+    vec4 v;
+    if (FOURS) {
+        uint i = element(item, 0);
+        bool there = inside(item, i);
+        vec4 four = x4[there ? address(i) / 4 : 0];
+        v = there ? four : vec4(other);
+    } else {
+        [[unroll]] EACH_FOUR {
+            uint i = element(item, j);
+            bool there = inside(item, i);
+            float one = TO_F32(x[there ? address(i) : 0]);
+            v[j] = there ? one : other;
+        }
+    }
+    return v;
+}
+
+// The item with ``other`` past the end of the row.
+vec4 item_values(uint item, float other) {
+#ifdef HELD
+    return held[item];
+#else
+    return load_item(item, other);
+#endif
+}
+
+void hold_row(float other) {
+#ifdef HELD
+    EACH_ITEM held[item] = load_item(item, other);
+#endif
+}
+
+// Zero past the end of the row.
+vec4 inside_row(uint item, vec4 v) {
+    if (FOURS) return inside(item, element(item, 0)) ? v : vec4(0.0);
+    [[unroll]] EACH_FOUR v[j] = inside(item, element(item, j)) ? v[j] : 0.0;
+    return v;
+}
