@@ -15,6 +15,18 @@ from vkconv.graph.onnx.proto import AttrData, Opaque, RefusedError, ValueType
 _Kind = TypeVar("_Kind", bound=AttrData)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sequence:
+    """A sequence of tensors: the values in it, or a value that is ``split`` along an axis, into parts of ``sizes`` (a
+    value of its own) or of one each, which keep that axis or lose it."""
+
+    items: tuple[str, ...]
+    split: str | None = None
+    sizes: str = ""
+    axis: int = 0
+    keepdims: bool = True
+
+
 @dataclasses.dataclass
 class Builder:
     """The graph while it grows: nodes, constants, names taken, and what is known of each value."""
@@ -28,6 +40,7 @@ class Builder:
     # Identity of a constant is the constant itself: exporters share weights that way.
     alias: dict[str, str] = dataclasses.field(default_factory=dict)
     node_names: set[str] = dataclasses.field(default_factory=set)
+    sequences: dict[str, Sequence] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def types(self) -> Mapping[str, ValueType]:

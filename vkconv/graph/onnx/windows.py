@@ -9,6 +9,8 @@ from vkconv.graph.ir import AttrValue
 from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.view import NodeView
 
+# Behind the end of every axis.
+_END = (1 << 63) - 1
 _AUTO_PAD = {"NOTSET": "explicit", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 
 
@@ -43,7 +45,45 @@ def geometry(n: NodeView, spatial: int) -> tuple[tuple[int, ...], tuple[int, ...
 
 def _conv(n: NodeView) -> None:
     spatial = _spatial(n)
-    _finish_conv(n, "conv2d", spatial, window(n, spatial))
+    if spatial == 3:
+        _finish_conv3d(n)
+    else:
+        _finish_conv(n, "conv2d", spatial, window(n, spatial))
+
+
+def _finish_conv3d(n: NodeView) -> None:
+    """A convolution of planes whose channels are those of all planes that a window spans."""
+    strides, dilations, pads, auto_pad = geometry(n, 3)
+    if auto_pad not in ("explicit", "valid"):
+        n.refuse(f"auto_pad={auto_pad!r} with 3 spatial dimensions; vkconv has explicit pads there")
+    taps = n.attr_ints("kernel_shape")
+    if len(taps) != 3:
+        n.refuse("it has no kernel_shape, which vkconv needs for 3 spatial dimensions")
+    depth, step, dilation = taps[0], strides[0], dilations[0]
+    x = n.emit("pad", n.input(0), pads=(0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0)) if pads[0] or pads[3] else n.input(0)
+    # Plane k of every window: as many fit as the last one leaves room for behind it.
+    planes = []
+    for k in range(depth):
+        behind = (depth - 1 - k) * dilation
+        end = -behind if behind else _END
+        plane = n.emit("slice", x, starts=(k * dilation,), ends=(end,), axes=(2,), steps=(step,))
+        planes.append(n.emit("unsqueeze", plane, axes=(2,)))
+    spanned = n.emit("concat", *planes, axis=2) if depth > 1 else planes[0]  # n, c, k, d, h, w
+    by_plane = n.emit("transpose", spanned, perm=(0, 3, 1, 2, 4, 5))
+    batch = n.emit("merge", n.emit("merge", by_plane, first=2, last=3), first=0, last=1)
+    y = n.emit(
+        "conv2d",
+        batch,
+        n.emit("merge", n.input(1), first=1, last=2),
+        *([n.input(2)] if n.has(2) else []),
+        groups=n.attr_int("group", 1),
+        stride=strides[1:],
+        dilation=dilations[1:],
+        padding=(*pads[1:3], *pads[4:]),
+    )
+    split = n.emit("shape", by_plane, start=0, end=2)
+    shape = n.emit("concat", split, n.emit("shape", y, start=1), axis=0)
+    n.finish("transpose", n.emit("reshape", y, shape, allowzero=True), perm=(0, 2, 1, 3, 4))
 
 
 def _conv_transpose(n: NodeView) -> None:
