@@ -1,15 +1,20 @@
-"""Ops that exist on the host only: their values are known when the graph is bound."""
+"""Ops whose values are known when the graph is bound; constant_of_shape is filled on the device where it is large."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, DType, GraphError
+from vkconv.core import Array, DType, GraphError, ceil_div
+from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
-from vkconv.route import Call
+from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.needs import WORDS
+from vkconv.ops.scatter import FILL
+from vkconv.ops.strided import walk_params
+from vkconv.route import Call, Params, Route
+from vkconv.shader import Dispatch, Program, word_bits, write
 
 _Resolved = tuple[Attrs, tuple[TensorSpec, ...]]
 
@@ -55,6 +60,13 @@ def _constant_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
 
 def _constant_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
     return [np.full(call["shape"], call["value"], call.outputs["y"].dtype.numpy)]
+
+
+def _constant_program(call: Call, device: Device, params: Params) -> Program:
+    y, value = call.outputs["y"], call["value"]
+    bits = word_bits(float(value) if y.dtype.is_float else int(value))
+    groups = linear_groups(ceil_div(y.size, params["items"]), params["local"], device)
+    return Program((Dispatch(FILL, write("y"), groups, (params["local"], 1, 1), (y.size, bits), (params["items"],)),))
 
 
 def _range_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
@@ -115,6 +127,16 @@ CONSTANT_OF_SHAPE = Op(
         Attr("shape", "shape", tuple[int, ...]),
         Attr("value", "value", float, 0.0),
         Attr("dtype", "to", str, "f32"),
+    ),
+    routes=(
+        Route(
+            "fill",
+            _constant_program,
+            (FILL,),
+            "one word everywhere; for what is too large to be a constant that the host makes",
+            must=(WORDS,),
+            params=walk_params,
+        ),
     ),
     cases=("constant_of_shape:shape=2x3,value=1.5", "constant_of_shape:shape=,value=7,to=i64"),
     doc="A tensor of the given shape, every element value, of element type dtype.",
