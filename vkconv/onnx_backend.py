@@ -24,7 +24,7 @@ from vkconv.session import Session, load
 _DEVICES = ("CPU", "VULKAN")
 
 
-class VkconvRep(BackendRep):  # type: ignore[misc]
+class VkconvRep(BackendRep):
     """A model on a Vulkan device, as `VkconvBackend.prepare` makes it; ``session`` is vkconv's own handle."""
 
     def __init__(self, session: Session) -> None:
@@ -63,7 +63,7 @@ class VkconvRep(BackendRep):  # type: ignore[misc]
         self.close()
 
 
-class VkconvBackend(Backend):  # type: ignore[misc]
+class VkconvBackend(Backend):
     """ONNX models on Vulkan.
 
     ``device`` is ``CPU``, which is what onnx calls the default and stands for the device that ``auto`` selects, or
@@ -92,7 +92,7 @@ class VkconvBackend(Backend):  # type: ignore[misc]
         **kwargs: Any,
     ) -> tuple[Array, ...]:
         """Run one node; ``opset_version`` is the newest that onnx has unless given. ``inputs`` are those of the node
-        that are not empty, each once. Element types of outputs follow from the inputs: ``outputs_info`` is not needed."""
+        that are not empty, each once. ``outputs_info`` is not needed: types of outputs follow from those of inputs."""
         version = int(kwargs.pop("opset_version", onnx.defs.onnx_opset_version()))
         names = list(dict.fromkeys(name for name in node.input if name))
         arrays = [np.asarray(array) for array in inputs]

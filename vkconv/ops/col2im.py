@@ -82,7 +82,8 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
             inside = np.flatnonzero((place >= 0) & (place < call["image"][i]))
             at.append(place[inside])
             kept.append(inside)
-        part = parts[(slice(None), slice(None), *tap)]
+        part: F64 = np.moveaxis(parts, (0, 1), (-2, -1))[tap]
+        part = np.moveaxis(part, (-2, -1), (0, 1))
         every = [np.arange(n) for n in y.shape[:2]]
         y[np.ix_(*every, *at)] += part[np.ix_(*every, *kept)]
     return [y]
@@ -124,6 +125,6 @@ COL2IM = Op(
         "col2im:x=2x6x8,image=12,block=3,d=2",
         "col2im:x=1x12x12,image=3x4x5,block=2x2x3,s=1x2x1,p=0x0x0x0x1x0",
     ),
-    doc="x (n, c x block, blocks) added up into images (n, c, image): element k of a block lies at the block's place plus "
-    "k dilation, and blocks are stride apart, beginning padding before the image. ONNX Col2Im.",
+    doc="x (n, c x block, blocks) added up into images (n, c, image): element k of a block lies k dilation behind its "
+    "first one, and blocks are stride apart, beginning padding before the image. ONNX Col2Im.",
 )

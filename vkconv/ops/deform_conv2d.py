@@ -22,7 +22,7 @@ DEFORM_SHADER = Shader("deform_conv2d")
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
     named = {name: specs.get(name) for name in ("x", "w", "offset", "b", "mask")}
-    x, w, offset = (shapes.operand(specs, name, "deform_conv2d") for name in ("x", "w", "offset"))
+    x, w, _ = (shapes.operand(specs, name, "deform_conv2d") for name in ("x", "w", "offset"))
     shapes.same_dtype("deform_conv2d", {name: spec for name, spec in named.items() if spec is not None})
     groups, parts = int(str(attrs["groups"])), int(str(attrs["offset_groups"]))
     if len(x.dims) != 4 or len(w.dims) != 4 or not x.dtype.is_float or min(groups, parts) < 1:
@@ -101,8 +101,8 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     (m, per_group, kh, kw), (oh, ow) = w.shape, call.shape("y")[2:]
     parts, groups = call["offset_groups"], call["groups"]
     offset = offset.reshape(x.shape[0], parts, kh, kw, 2, oh, ow)
-    mask = arrays.get("mask")
-    mask = np.ones((x.shape[0], parts, kh, kw, oh, ow)) if mask is None else mask.reshape(-1, parts, kh, kw, oh, ow)
+    ones = np.ones((x.shape[0], parts * kh * kw, oh, ow))
+    mask = (shapes.given(arrays, "mask") if call.has("mask") else ones).reshape(-1, parts, kh, kw, oh, ow)
     per_part = x.shape[1] // parts
     rows = np.arange(oh)[:, None] * call["stride"][0] - call["padding"][0]
     columns = np.arange(ow)[None, :] * call["stride"][1] - call["padding"][1]
@@ -116,8 +116,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
         grouped = seen.reshape(x.shape[0], groups, per_group, oh, ow)
         y += np.einsum("ngchw,gmc->ngmhw", grouped, w[:, :, i, j].reshape(groups, m // groups, per_group))
     y = y.reshape(call.shape("y"))
-    bias = arrays.get("b")
-    return [y if bias is None else y + bias[:, None, None]]
+    return [y + shapes.given(arrays, "b")[:, None, None] if call.has("b") else y]
 
 
 def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:

@@ -68,7 +68,7 @@ def _reflect(v: F64, extent: int, align: bool) -> F64:
     if span <= 0:
         return np.full_like(v, low)
     turns, rest = np.divmod(np.abs(v - low), span)
-    return np.where(turns % 2 == 0, low + rest, low + span - rest)
+    return np.asarray(np.where(turns % 2 == 0, low + rest, low + span - rest), np.float64)
 
 
 def _places(call: Call, grid: F64, axis: int, extent: int) -> F64:
@@ -95,11 +95,11 @@ def _pixels(call: Call, i: npt.NDArray[Any], extent: int) -> tuple[npt.NDArray[A
 
 
 def _kernel(mode: str, distance: F64) -> F64:
-    d = np.abs(distance)
+    d: F64 = np.abs(distance)
     if mode == "nearest":
         return np.ones_like(d)
     if mode == "linear":
-        return 1 - d
+        return np.asarray(1 - d, np.float64)
     near, far = 1.25 * d**3 - 2.25 * d**2 + 1, -0.75 * d**3 + 3.75 * d**2 - 6 * d + 3
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
@@ -121,7 +121,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
             at.append(index)
             inside &= real
         used = (inside & (weight != 0))[..., None]
-        picked = x[(images, slice(None), *at)]
+        picked: F64 = np.moveaxis(x, 1, -1)[(images, *at)]
         y += np.where(used, weight[..., None] * np.where(used, picked, 0.0), 0.0)
     return [np.moveaxis(y, -1, 1)]
 
@@ -168,7 +168,7 @@ def _affine_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequenc
 
 
 def _line(extent: int, align: bool) -> F64:
-    i = np.arange(extent)
+    i = np.arange(extent, dtype=np.float64)
     return -1 + 2.0 * i / max(1, extent - 1) if align else -1 + (2.0 * i + 1) / extent
 
 
@@ -220,5 +220,5 @@ AFFINE_GRID = Op(
     terms=lambda call: len(call["size"]) - 1,
     magnitude=_affine_magnitude,
     cases=("affine_grid:theta=2x2x3,size=2x3x5x7", "affine_grid:theta=1x3x4,size=1x1x3x5x4,align=1"),
-    doc="The grid of places that theta (n, rank, rank + 1) maps the pixels of an image of this size to. ONNX AffineGrid.",
+    doc="The grid of places that theta (n, rank, rank + 1) maps the pixels of an image of size to. ONNX AffineGrid.",
 )

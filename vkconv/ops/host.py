@@ -93,7 +93,8 @@ def _eye_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
 
 
 def _eye_fold(call: Call) -> Sequence[Array]:
-    return [np.eye(*call.shape("x"), k=call["k"], dtype=call.outputs["y"].dtype.numpy)]
+    rows, columns = call.shape("x")
+    return [np.eye(rows, columns, call["k"], call.outputs["y"].dtype.numpy)]
 
 
 SHAPE = Op(

@@ -1,4 +1,4 @@
-"""pad: constant, reflect, edge or wrap padding of any dimensions; negative pads crop. center_crop_pad: pads to a size."""
+"""pad: constant, reflect, edge or wrap padding of any dimensions; negative pads crop. center_crop_pad: to a size."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -90,15 +90,15 @@ def _center_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec
     axes = tuple(shapes.axis_of("center_crop_pad", a, rank) for a in shapes.ints(attrs["axes"]) or range(rank))
     if len(sizes) != len(axes) or len(set(axes)) != len(axes) or min(sizes, default=0) < 0:
         raise GraphError(
-            f"center_crop_pad: shape {list(sizes)} for axes {list(axes)} of {shape_str(x.dims)}; each has one size, of 0 "
-            "or more"
+            f"center_crop_pad: shape {list(sizes)} for axes {list(axes)} of {shape_str(x.dims)}; each has one size, "
+            "of 0 or more"
         )
     call = Call("center_crop_pad", specs, {}, {"shape": sizes, "axes": axes})
     return dict(call.attrs), tuple(_centered(call).outputs.values())
 
 
 def _centered(call: Call) -> Call:
-    """The call as one of pad. Of an odd number of elements to crop the last goes, of an odd number to pad it is added."""
+    """The call as one of pad. The odd one of what goes, or is added, is at the end."""
     x = call.shape("x")
     pads = [0] * (2 * len(x))
     for size, axis in zip(call["shape"], call["axes"], strict=True):

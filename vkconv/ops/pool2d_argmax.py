@@ -9,7 +9,7 @@ from vkconv.core import Array, DType
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.needs import operands_in
 from vkconv.ops.pool2d import POOL2D
 from vkconv.ops.strided import local_params
@@ -21,7 +21,7 @@ ARGMAX_SHADER = Shader("pool2d_argmax")
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    own = {"kind": "max", "p": 2.0, "count_include_pad": False}
+    own: Attrs = {"kind": "max", "p": 2.0, "count_include_pad": False}
     canonical, (y,) = POOL2D.resolve(specs, {**attrs, **own})
     return {name: canonical[name] for name in attrs}, (TensorSpec(y.shape, DType.I64),)
 
@@ -44,13 +44,18 @@ def _program(call: Call, device: Device, params: Params) -> Program:
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
     x = np.asarray(shapes.given(arrays, "x"), np.float64)
     n, c, h, w = x.shape
-    geometry = (call["kernel"], call["stride"], call["padding"], call["dilation"], call.shape("y")[2:])
-    seen = windows(x, *geometry, -np.inf).reshape(*call.shape("y"), -1)
+    oh, ow = call.shape("y")[2:]
+
+    def view(array: F64, fill: float) -> F64:
+        over = windows(array, call["kernel"], call["stride"], call["padding"], call["dilation"], (oh, ow), fill)
+        return over.reshape(*over.shape[:4], -1)
+
+    seen = view(x, -np.inf)
     rows, columns = np.indices((h, w))
     place = columns * h + rows if call["column_major"] else rows * w + columns
     places = (np.arange(n * c).reshape(n, c, 1, 1) * h * w + place).astype(np.float64)
     # Padding is nowhere: -1 there, so that it is not taken for the first of equal elements.
-    at = windows(places, *geometry, -1.0).reshape(*call.shape("y"), -1)
+    at = view(places, -1.0)
     order = np.where(at < 0, -np.inf, np.where(np.isneginf(seen), -np.finfo(np.float64).max, seen))
     best = np.argmax(order, -1)[..., None]
     return [np.take_along_axis(at, best, -1)[..., 0].astype(np.int64)]

@@ -1,7 +1,7 @@
 """resize: nearest, linear or cubic sampling along any axes, per ONNX Resize-19; `resize_geometry` says where."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 

@@ -205,7 +205,7 @@ SCATTER_ELEMENTS = Op(
         "scatter_elements:x=67,indices=31:i64,updates=31,reduction=min",
         "scatter_elements:x=5x7,indices=5x0:i64,updates=5x0,axis=1",
     ),
-    doc="x with updates[i, j, ...] at [..., indices[i, j, ...], ...], the index along axis: in place of the element, or "
+    doc="x with updates[i, j, ...] at [..., indices[i, j, ...], ...], the index along axis: in its element's place, or "
     f"combined with it (reduction add, mul, max, min). {_NONE} An index outside the axis changes nothing.",
 )
 SCATTER_ND = Op(

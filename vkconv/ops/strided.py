@@ -122,7 +122,8 @@ def strided_copy(
     target_base: int = 0,
     nbytes: int = 4,
 ) -> tuple[Dispatch, ...]:
-    """Copy elements of 4 or 8 bytes: target[target_base + i.ts] = source[source_base + i.ss] for every index i of ``dims``.
+    """Copy elements of ``nbytes``, 4 or 8: target[target_base + i.ts] = source[source_base + i.ss] for every index i of
+    ``dims``.
 
     Empty for an empty index space. Raises GraphError where more than MAX_RANK dimensions stay apart.
     """

@@ -82,16 +82,13 @@ def _binary(op: str, n: NodeView) -> None:
 
 
 def _second(n: NodeView) -> str:
-    """The second operand, as it broadcasts in numpy: opset 6 has it begin at an axis of the first one, and an ending one
-    without; the slope of PRelu lies along the channels there."""
+    """The second operand, as it broadcasts in numpy. In opset 6 it may begin at an axis of the first one, and the slope
+    of PRelu lies along the channels."""
     if n.version >= 7:
         return n.input(1)
-    if n.op_type == "PRelu":
-        axis = 1
-    else:
-        axis = n.attr_int("axis", -1) if n.attr_flag("broadcast") else -1
-    shape = n.rank(1)
-    trailing = 0 if axis < 0 or not shape else n.need_rank(0) - axis - shape
+    given = n.attr_int("axis", -1) if n.attr_flag("broadcast") else -1
+    axis, rank = (1 if n.op_type == "PRelu" else given), n.rank(1)
+    trailing = n.need_rank(0) - axis - rank if axis >= 0 and rank else 0
     return n.emit("unsqueeze", n.input(1), axes=tuple(range(-trailing, 0))) if trailing > 0 else n.input(1)
 
 

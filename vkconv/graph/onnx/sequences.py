@@ -1,4 +1,4 @@
-"""Import rules for sequences of tensors: lists that are known when the model is read, and leave no trace in the graph."""
+"""Import rules for sequences of tensors: lists that are known when the model is read, so that the graph has none."""
 
 from vkconv.core import DType
 from vkconv.graph.onnx.elementwise import Rule

@@ -1,7 +1,5 @@
 """Import rules for convolution and matrix products."""
 
-from functools import partial
-
 import numpy as np
 
 from vkconv.core import Array
