@@ -67,9 +67,11 @@ EVERY_VALUE = (
     "layer_norm:x=5x67,scale=67,bias=67",
     "layer_norm:x=37x132,scale=132,bias=132,stats=1",
     "batch_norm_training:x=3x2x5x8,scale=2,bias=2,mean=2,var=2",
+    "reduce:x=13x1031,op=l2,axes=1",
+    "reduce:x=3x67x140,op=max,axes=1",
+    "arg_reduce:x=5x67x9,axis=1",
 )
 EVERY_COMBINATION = (
-    "reduce:x=13x1031,op=l2,axes=1",
     "pool2d:x=2x3x13x17,kind=max,k=3,s=2,p=1",
     "add:a=2x5x3x37,b=5x1x1",
     "where:cond=2x1x3x1:bool,a=1x5x1x7,b=2x5x3x7",

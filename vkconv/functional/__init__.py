@@ -1,4 +1,5 @@
-"""Convolutions, what they are made of, their gradients, and normalizations as functions, numpy arrays in and out::
+"""Convolutions, what they are made of, their gradients, reductions and normalizations as functions, numpy arrays in and
+out::
 
     from vkconv import functional
 
@@ -28,8 +29,11 @@ from vkconv.functional.normalize import (
     rms_norm,
     softmax,
 )
+from vkconv.functional.reductions import argmax, argmin, reduce
 
 __all__ = [
+    "argmax",
+    "argmin",
     "batch_norm",
     "clear_cache",
     "conv1d",
@@ -43,6 +47,7 @@ __all__ = [
     "instance_norm",
     "layer_norm",
     "log_softmax",
+    "reduce",
     "rms_norm",
     "scatter_strided",
     "softmax",

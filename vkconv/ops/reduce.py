@@ -9,14 +9,10 @@ from vkconv.core import Array, DType, GraphError, did_you_mean
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.reduce_problem import FUNCTIONS, PART_RANK, PICKS, parts_of
+from vkconv.ops.reduce_problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, PICKS, parts_of
 from vkconv.ops.reduce_routes import ROUTES
 from vkconv.ops.tolerance import largest
 from vkconv.route import Call
-
-# Sums of addends of both signs, and logarithms, may be smaller than what was rounded on the way. The other functions
-# are off by what is relative to their result.
-_CANCELLING = ("sum", "mean", "log_sum", "log_sum_exp")
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -56,7 +52,18 @@ def _terms(call: Call) -> int:
 
 
 def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
-    return largest(reference) if call["op"] in _CANCELLING else np.abs(reference)
+    """Sums of addends of both signs may be smaller than what was rounded on the way. The relative error of a sum is an
+    absolute one of its logarithm, and is larger by what cancelled in it. The other functions are off by what is
+    relative to their result."""
+    if call["op"] in ("sum", "mean"):
+        return largest(reference)
+    if call["op"] == LOG_SUM_EXP:
+        return np.asarray(np.abs(reference) + 1.0)
+    if call["op"] == "log_sum":
+        x, axes = shapes.given(arrays, "x").astype(np.float64), call["axes"]
+        of_sizes, of_values = np.sum(np.abs(x), axis=axes), np.abs(np.sum(x, axis=axes))
+        return np.asarray(np.abs(reference) + np.reshape(of_sizes / of_values, reference.shape))
+    return np.abs(reference)
 
 
 REDUCE = Op(
