@@ -26,9 +26,9 @@ float exp_f32(float x) {
 // The same for x <= 0, without a branch; results below the smallest normal number are 0. Adding 1.5 2^23 rounds to an
 // integer, which then stands in the low bits.
 float exp_below(float x) {
-    precise float shifted = x * 1.44269504 + 12582912.0;
+    precise float shifted = fma(x, 1.44269504, 12582912.0);
     precise float k = shifted - 12582912.0;
-    precise float r = (x - k * 0.693115234375) - k * 3.194618329871446e-05;
+    precise float r = fma(-k, 3.194618329871446e-05, fma(-k, 0.693115234375, x));
     float power = intBitsToFloat((floatBitsToInt(shifted) << 23) + 0x3F800000);
     float e = (1.0 + (r + r * r * exp_tail(r))) * power;
     return x < -87.3365 ? 0.0 : e;

@@ -128,6 +128,7 @@ SUITE_SIZES = {
     "iree-backward-data": 13,
     "iree-backward-data-small": 7,
     "iree-split-reduction": 19,
+    "normalisations": 23,
     "mobilenet": 57,
     "peers": 16,
     "resnet50": 24,

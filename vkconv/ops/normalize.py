@@ -20,7 +20,8 @@ from vkconv.ops.normalize_rows import (
     normalized,
     scaled,
 )
-from vkconv.ops.row_routes import Kernel, row_routes
+from vkconv.ops.row_programs import Kernel
+from vkconv.ops.row_routes import row_routes
 from vkconv.ops.row_sets import along
 from vkconv.route import Call
 

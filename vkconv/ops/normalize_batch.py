@@ -21,7 +21,8 @@ from vkconv.ops.normalize_rows import (
     normalized,
     scaled,
 )
-from vkconv.ops.row_routes import Kernel, row_routes
+from vkconv.ops.row_programs import Kernel
+from vkconv.ops.row_routes import row_routes
 from vkconv.ops.row_sets import across
 from vkconv.ops.strided import lanes, walk_params
 from vkconv.route import Call, Params, Route

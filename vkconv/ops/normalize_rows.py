@@ -13,7 +13,7 @@ from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attrs, Specs
-from vkconv.ops.row_routes import Defines, Kernel
+from vkconv.ops.row_programs import Defines, Kernel
 from vkconv.ops.row_sets import RowSet
 from vkconv.route import Call
 

@@ -8,7 +8,8 @@ from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.row_routes import Kernel, row_routes
+from vkconv.ops.row_programs import Kernel
+from vkconv.ops.row_routes import row_routes
 from vkconv.ops.row_sets import along
 from vkconv.route import Call
 
