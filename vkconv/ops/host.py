@@ -139,7 +139,7 @@ CONSTANT_OF_SHAPE = Op(
             params=walk_params,
         ),
     ),
-    cases=("constant_of_shape:shape=2x3,value=1.5", "constant_of_shape:shape=,value=7,to=i64"),
+    cases=("constant_of_shape:shape=2x3,value=1.5", "constant_of_shape:shape=,value=7,to=i32"),
     doc="A tensor of the given shape, every element value, of element type dtype.",
 )
 RANGE = Op(

@@ -28,8 +28,8 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
         raise GraphError(f"pool2d takes x (N, C, H, W) of a float dtype, not {x}")
     if attrs["kind"] not in KINDS:
         raise GraphError(f"kind is {attrs['kind']!r}; it is one of {', '.join(KINDS)}")
-    if not (isinstance(attrs["p"], float) and 0 < attrs["p"] < math.inf):
-        raise GraphError(f"p is {attrs['p']}; a norm has one above 0")
+    if not (isinstance(attrs["norm"], float) and 0 < attrs["norm"] < math.inf):
+        raise GraphError(f"norm is {attrs['norm']}; it is a finite number above 0")
     n, c, h, w = x.dims
     kernel, stride, dilation = pair(attrs, "kernel"), pair(attrs, "stride"), pair(attrs, "dilation")
     padding = explicit_padding(attrs, (h, w), kernel)
@@ -59,8 +59,8 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     if call["kind"] == "max":
         return [view(x, call["padding"], -np.inf).max(axis=(4, 5))]
     if call["kind"] == "lp":
-        powers = np.abs(view(x, call["padding"], 0.0)) ** call["p"]
-        return [np.asarray(powers.sum(axis=(4, 5)) ** (1 / call["p"]))]
+        powers = np.abs(view(x, call["padding"], 0.0)) ** call["norm"]
+        return [np.asarray(powers.sum(axis=(4, 5)) ** (1 / call["norm"]))]
     if call["count_include_pad"]:
         counts = view(np.ones((1, 1, x.shape[2] + t + b, x.shape[3] + left + r)), (0, 0, 0, 0), 0.0)
     else:
@@ -75,7 +75,7 @@ POOL = Shader("pool2d")
 def _build_window(call: Call, device: Device, params: Params) -> Program:
     n, c, h, w = call.shape("x")
     sizes = (n * c, h, w, *call.shape("y")[2:], *call["kernel"], *call["stride"], *call["dilation"], *call["padding"])
-    push = (*sizes, float(call["p"]))
+    push = (*sizes, float(call["norm"]))
     groups = linear_groups(math.prod(call.shape("y")), params["local"], device)
     spec = (KINDS.index(call["kind"]), bool(call["count_include_pad"]))
     kh, kw = call["kernel"]
@@ -111,7 +111,7 @@ POOL2D = Op(
         Attr("dilation", "d", tuple[int, ...], (1, 1)),
         Attr("ceil_mode", "ceil", bool, False),
         Attr("count_include_pad", "cip", bool, False),
-        Attr("p", "norm", float, 2.0),
+        Attr("norm", "norm", float, 2.0),
     ),
     routes=ROUTES,
     terms=lambda call: 1 if call["kind"] == "max" else math.prod(call["kernel"]),

@@ -21,7 +21,7 @@ ARGMAX_SHADER = Shader("pool2d_argmax")
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    own: Attrs = {"kind": "max", "p": 2.0, "count_include_pad": False}
+    own: Attrs = {"kind": "max", "norm": 2.0, "count_include_pad": False}
     canonical, (y,) = POOL2D.resolve(specs, {**attrs, **own})
     return {name: canonical[name] for name in attrs}, (TensorSpec(y.shape, DType.I64),)
 
@@ -68,7 +68,7 @@ POOL2D_ARGMAX = Op(
     _resolve,
     _reference,
     attrs=(
-        *(attr for attr in POOL2D.attrs if attr.name not in ("kind", "count_include_pad", "p")),
+        *(attr for attr in POOL2D.attrs if attr.name not in ("kind", "count_include_pad", "norm")),
         Attr("column_major", "column", bool, False),
     ),
     routes=(

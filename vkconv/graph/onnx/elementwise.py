@@ -184,7 +184,7 @@ def _bit_shift(n: NodeView) -> None:
     direction = n.attr_str("direction", "")
     if direction not in ("LEFT", "RIGHT"):
         n.refuse(f"direction={direction!r}; ONNX has LEFT and RIGHT")
-    n.finish(f"shift_{direction.lower()}", n.input(0), n.input(1))
+    n.finish("shift_left" if direction == "LEFT" else "shift_right", n.input(0), n.input(1))
 
 
 def _is_inf(n: NodeView) -> None:

@@ -20,11 +20,13 @@ def _identity(n: NodeView) -> None:
 def _dropout(n: NodeView) -> None:
     """The identity at inference, and in training where nothing is dropped; the mask then says that all stay."""
     n.ignore("ratio", "seed", "is_test")
-    if n.has(2):
-        ratio = n.input(1) or n.number(0.5, DType.F32)
-        n.write(0, "dropout", n.input(0), ratio, n.input(2))
-    else:
+    training, ratio = n.const_scalar(2), n.const_scalar(1) if n.has(1) else 0.5
+    if training and ratio:
+        n.refuse("training_mode is constantly true; export the model for inference")
+    if not n.has(2) or training is not None:
         n.write(0, "identity", n.input(0))
+    else:
+        n.write(0, "dropout", n.input(0), n.input(1) or n.number(0.5, DType.F32), n.input(2))
     if len(n.outputs) > 1 and n.outputs[1] in n.builder.consumed:
         mask = DType.BOOL if n.version >= 10 else n.dtype(0)
         n.write(1, "constant_of_shape", n.emit("shape", n.input(0)), value=1.0, dtype=str(mask))

@@ -14,7 +14,7 @@ def _pool(kind: str, n: NodeView) -> None:
     if kind == "avg":
         options["count_include_pad"] = n.attr_flag("count_include_pad")
     if kind == "lp":
-        options["p"] = float(n.attr_int("p", 2))
+        options["norm"] = float(n.attr_int("p", 2))
     column_major = kind == "max" and n.attr_flag("storage_order")
     indices = len(n.outputs) > 1 and n.outputs[1] in n.builder.consumed
     if len(kernel) == 3:

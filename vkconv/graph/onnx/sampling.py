@@ -5,7 +5,7 @@ from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.view import NodeView
 
 # ONNX's defaults come first.
-_COORDINATES = (
+COORDINATES = (
     "half_pixel",
     "asymmetric",
     "align_corners",
@@ -13,8 +13,8 @@ _COORDINATES = (
     "half_pixel_symmetric",
     "tf_crop_and_resize",
 )
-_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-_POLICIES = ("stretch", "not_larger", "not_smaller")
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+POLICIES = ("stretch", "not_larger", "not_smaller")
 
 
 def _resize(n: NodeView) -> None:
@@ -55,21 +55,27 @@ def _floats(n: NodeView, name: str, i: int) -> tuple[dict[str, AttrValue], list[
 
 
 def _resize_options(n: NodeView, attrs: dict[str, AttrValue]) -> None:
-    attrs["cubic_a"] = n.attr_float("cubic_coeff_a", -0.75)
-    attrs["beyond"] = n.attr_float("extrapolation_value", 0.0)
-    attrs["exclude_outside"] = n.attr_flag("exclude_outside")
-    attrs["antialias"] = n.attr_flag("antialias")
-    if n.has_attr("axes"):
-        attrs["axes"] = n.attr_ints("axes")
     for attr, name, choices in (
-        ("coordinate", "coordinate_transformation_mode", _COORDINATES),
-        ("nearest", "nearest_mode", _NEAREST),
-        ("policy", "keep_aspect_ratio_policy", _POLICIES),
+        ("coordinate", "coordinate_transformation_mode", COORDINATES),
+        ("nearest", "nearest_mode", NEAREST),
+        ("policy", "keep_aspect_ratio_policy", POLICIES),
     ):
         value = n.attr_str(name, choices[0])
         if value not in choices:
             n.refuse(f"{name}={value!r}; vkconv has {', '.join(choices)}")
-        attrs[attr] = value
+        if attr != "policy" or value != choices[0]:
+            attrs[attr] = value
+    if n.has_attr("axes"):
+        attrs["axes"] = n.attr_ints("axes")
+    if n.attr_flag("exclude_outside"):
+        attrs["exclude_outside"] = True
+    if n.attr_flag("antialias"):
+        attrs["antialias"] = True
+    a, beyond = n.attr_float("cubic_coeff_a", -0.75), n.attr_float("extrapolation_value", 0.0)
+    if attrs["mode"] == "cubic":
+        attrs["cubic_a"] = a
+    if attrs["coordinate"] == "tf_crop_and_resize":
+        attrs["beyond"] = beyond
 
 
 # Names of older opsets beside those of GridSample-20.

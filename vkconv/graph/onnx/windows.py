@@ -54,9 +54,10 @@ def _finish_conv3d(n: NodeView) -> None:
     strides, dilations, pads, auto_pad = geometry(n, 3)
     if auto_pad not in ("explicit", "valid"):
         n.refuse(f"auto_pad={auto_pad!r} with 3 spatial dimensions; vkconv has explicit pads there")
-    taps = n.attr_ints("kernel_shape")
+    weights = n.const(1)
+    taps = n.attr_ints("kernel_shape") or (weights.shape[2:] if weights is not None else ())
     if len(taps) != 3:
-        n.refuse("it has no kernel_shape, which vkconv needs for 3 spatial dimensions")
+        n.refuse("neither it nor constant weights tell the kernel_shape, which vkconv needs for 3 spatial dimensions")
     depth, step, dilation = taps[0], strides[0], dilations[0]
     x = n.emit("pad", n.input(0), pads=(0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0)) if pads[0] or pads[3] else n.input(0)
     # Plane k of every window: as many fit as the last one leaves room for behind it.
