@@ -30,6 +30,9 @@ from vkconv.table import Table
 
 # Plans kept for different input shapes; the least recently used one goes first.
 MAX_PLANS = 8
+# Buffers of constants that plans share, per plan kept. Some are a plan's own, such as values of inputs that steer it:
+# those of plans that are gone must not pile up.
+_BUFFERS_PER_PLAN = 4
 
 # What a plan was made for: the shape of every input, and the bytes of those that steer it.
 _Key = tuple[tuple[Shape, ...], tuple[bytes, ...]]
@@ -61,7 +64,10 @@ class Session:
         shapes: Mapping[str, Shape] | None = None,
         options: Options | None = None,
         poison: bool = False,
+        max_plans: int = MAX_PLANS,
     ) -> None:
+        if max_plans < 1:
+            raise UsageError(f"max_plans is {max_plans}; a session keeps at least 1 plan")
         started = time.perf_counter_ns()
         self.timings = Timings()
         self._opened: list[Span] = []
@@ -71,6 +77,7 @@ class Session:
         self.metadata: Mapping[str, str] = dict(graph.metadata)
         options = options or Options()
         self._poison = poison
+        self._max_plans = max_plans
         self._lock = threading.RLock()
         self._closed = False
         with spanning(self._opened, "open device"):
@@ -251,13 +258,15 @@ class Session:
         if executable is None:
             assert self._graph is not None  # a static graph was prepared when the session was made
             spans: list[Span] = []
+            if len(self._weights.buffers) > _BUFFERS_PER_PLAN * self._max_plans:
+                self._weights = Weights()  # plans that are there keep the old ones until they go
             resident = None if self._fixed else self._weights.regions
             with spanning(spans, "plan"):
                 bind_shapes(self._graph, shapes)
                 graph = with_values(self._graph, values)
                 others = {name: shape for name, shape in shapes.items() if name not in values}
                 planned = plan(graph, self._live.device, self._options, others, resident)
-            while len(self._executables) >= MAX_PLANS:
+            while len(self._executables) >= self._max_plans:
                 self._executables.popitem(last=False)[1].close()
             compiled_us = self._live.compile_us
             executable = Executable(planned.plan, self._live, planned.constants, self._poison, weights=self._weights)
@@ -276,15 +285,17 @@ def load(
     routes: Mapping[str, str] | None = None,
     params: Mapping[str, Params] | None = None,
     options: Options | None = None,
+    max_plans: int = MAX_PLANS,
 ) -> Session:
     """Load a model on a device.
 
     ``source`` is a ``.vkc`` or ``.onnx`` file or a `Graph`; ``device`` is ``auto``, an index or part of a name;
     ``shapes`` binds symbolic input shapes now instead of at the first run; ``routes`` forces routes
     (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``), ``params`` their parameters
-    (``{"conv2d:direct_tile": {"columns": 4}}``). Raises ModelError for a file that is no model
-    (UnsupportedError listing all that vkconv lacks), DeviceError for the device, RouteError and LimitError for
-    what cannot run there.
+    (``{"conv2d:direct_tile": {"columns": 4}}``), ``max_plans`` bounds the plans kept for different input shapes, or
+    values of inputs that steer the graph: the least recently used one goes first. Raises ModelError for a
+    file that is no model (UnsupportedError listing all that vkconv lacks), DeviceError for the device, RouteError and
+    LimitError for what cannot run there.
     """
     options = options or Options()
     if routes:
@@ -297,7 +308,7 @@ def load(
     else:
         with spanning(spans, "load model"):
             graph = load_model(source)
-    session = Session(graph, device, shapes=shapes, options=options)
+    session = Session(graph, device, shapes=shapes, options=options, max_plans=max_plans)
     session.timings.load_us += sum(span.us for span in spans)
     session._opened[:0] = spans
     return session

@@ -13,7 +13,7 @@ from vkconv.core import DType, GraphError, InputError, LimitError, UnsupportedEr
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
-from vkconv.plan.bound import FOLD_LIMIT_BYTES, bind
+from vkconv.plan.bound import FOLD_LIMIT_BYTES, bind, value_inputs, with_values
 from vkconv.plan.planner import plan
 
 TWO_INPUTS = ({"a": ("n", 3), "b": (3, "n")}, [("matmul", "a b", "y")], "y")
@@ -172,6 +172,37 @@ def test_views_of_large_weights_always_fold(small_limit):
     bound = make_bound({}, nodes, "v20", {"w": weights, "s": i64(2, -1)})
     assert ops_of(bound) == []
     assert np.shares_memory(bound.constants["v20"], weights)
+
+
+# ---- inputs that steer
+
+
+def test_inputs_that_steer_are_those_that_host_operands_come_from():
+    nodes = [
+        ("gather", "s zero", "d"),  # on the way to a shape
+        ("concat", "d k", "dims", {"axis": 0}),
+        ("reshape", "x dims", "r"),
+        ("shape", "m", "ms"),  # shapes are known without values
+        ("expand", "r ms", "y"),
+        ("add", "y v", "z"),
+    ]
+    kinds = {"s": (3,), "k": (1,), "v": (1,), "x": (6,), "m": (2, 3)}
+    inputs = {n: TensorSpec(shape, DType.I64 if n in "sk" else DType.F32) for n, shape in kinds.items()}
+    graph = make_graph(inputs, nodes, "z", {"zero": i64(0)})
+    assert value_inputs(graph, OPS) == ("s", "k")
+    bound = bind(with_values(graph, {"s": i64(2, 5, 5), "k": i64(3)}), OPS)
+    assert list(bound.inputs) == ["v", "x", "m"] and bound.specs["r"].dims == (2, 3)
+
+
+def test_what_is_no_vector_does_not_steer():
+    """A shape computed from an image would be the work of the device, on the host."""
+    nodes = [
+        ("reduce", "x", "s", {"op": "max", "axes": (0,)}),
+        ("cast", "s", "c", {"to": "i64"}),
+        ("reshape", "y c", "z"),
+    ]
+    graph = make_graph({"x": (2, 2), "y": (4,)}, nodes, "z")
+    assert value_inputs(graph, OPS) == ()
 
 
 # ---- refusals
