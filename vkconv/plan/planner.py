@@ -12,6 +12,7 @@ from vkconv.plan.bound import BoundGraph, BoundNode, bind
 from vkconv.plan.limits import check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
+from vkconv.plan.parts import in_parts
 from vkconv.plan.passes import optimize
 from vkconv.plan.weights import Resident
 from vkconv.route import Call, Candidate, Choice, Params, choose
@@ -64,6 +65,7 @@ def plan(
     bound = bind(graph, OPS, shapes)
     if options.passes:
         bound = optimize(bound, OPS)
+    bound = in_parts(bound, OPS, device)
     _check_routes(options.routes, bound)
     _check_params(options.params, bound)
     check_values(bound, device)
