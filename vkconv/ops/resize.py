@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,8 @@ from vkconv.ops.resize_geometry import COORDINATES, POLICIES, Axis, floats, give
 from vkconv.ops.strided import walk_params
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
+
+Integers = npt.NDArray[np.int64]
 
 RESIZE_SHADER, RESAMPLE_SHADER = Shader("resize"), Shader("resample")
 MODES = ("nearest", "linear", "cubic")  # index is the shader's MODE
@@ -150,37 +151,37 @@ def _axis_program(call: Call, device: Device, params: Params) -> Program:
     return Program(tuple(steps), scratch=scratch)
 
 
-_HALF = Fraction(1, 2)
-_ROUND: Mapping[str, Callable[[Fraction], int]] = {
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "round_prefer_floor": lambda p: math.ceil(p - _HALF),
-    "round_prefer_ceil": lambda p: math.floor(p + _HALF),
+# Of a numerator and a denominator, which is positive.
+_ROUND: Mapping[str, Callable[[Integers, int], Integers]] = {
+    "floor": lambda p, unit: p // unit,
+    "ceil": lambda p, unit: -(-p // unit),
+    "round_prefer_floor": lambda p, unit: -((unit - 2 * p) // (2 * unit)),
+    "round_prefer_ceil": lambda p, unit: (2 * p + unit) // (2 * unit),
 }
 
 
-def _weights(call: Call, axis: Axis) -> npt.NDArray[np.float64]:
-    """What each source pixel counts for each output pixel."""
-    table = np.zeros((axis.n_out, axis.n_in))
-    first, taps, squeeze = _kernel(call, axis)
-    for o in range(axis.n_out):
-        at = axis.at(o)
-        if call["mode"] == "nearest":
-            table[o, min(max(_ROUND[call["nearest"]](at), 0), axis.n_in - 1)] = 1.0
-            continue
-        low = math.floor(at)
-        places = low + first + np.arange(taps)
-        counts = _kernel_at((places - low - float(at - low)) * squeeze, call["mode"], float(call["cubic_a"]))
-        if call["exclude_outside"]:
-            counts = np.where((places < 0) | (places >= axis.n_in), 0.0, counts)
-        if call["exclude_outside"] or call["antialias"]:
-            counts = counts / counts.sum()
-        np.add.at(table[o], np.clip(places, 0, axis.n_in - 1), counts)
-    return table
+def _taps(call: Call, axis: Axis) -> tuple[Integers, F64]:
+    """Source pixels of each output pixel along an axis, and what each counts: two arrays, (n_out, taps)."""
+    step, offset, unit = axis.integers()
+    numerators = step * np.arange(axis.n_out, dtype=np.int64) + offset
+    if call["mode"] == "nearest":
+        places = _ROUND[call["nearest"]](numerators, unit)[:, None]
+        return np.clip(places, 0, axis.n_in - 1), np.ones(places.shape)
+    first, count, squeeze = _kernel(call, axis)
+    low = numerators // unit
+    fraction = (numerators - low * unit) / unit
+    steps = first + np.arange(count)
+    places = low[:, None] + steps
+    counts = _kernel_at((steps - fraction[:, None]) * squeeze, call["mode"], float(call["cubic_a"]))
+    if call["exclude_outside"]:
+        counts = np.where((places < 0) | (places >= axis.n_in), 0.0, counts)
+    if call["exclude_outside"] or call["antialias"]:
+        counts = counts / counts.sum(-1, keepdims=True)
+    return np.clip(places, 0, axis.n_in - 1), counts
 
 
-def _kernel_at(distance: npt.NDArray[np.float64], mode: str, a: float) -> npt.NDArray[np.float64]:
-    d = np.abs(distance)
+def _kernel_at(distance: F64, mode: str, a: float) -> F64:
+    d: F64 = np.abs(distance)
     if mode == "linear":
         return np.maximum(1 - d, 0.0)
     near, far = (a + 2) * d**3 - (a + 3) * d**2 + 1, a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
@@ -188,26 +189,24 @@ def _kernel_at(distance: npt.NDArray[np.float64], mode: str, a: float) -> npt.ND
 
 
 def _sample(call: Call, x: npt.NDArray[Any], absolute: bool = False) -> npt.NDArray[Any]:
+    """y; with ``absolute``, of weights without their signs."""
     y = x
     for i, axis in _passes(call):
-        table = _weights(call, axis)
-        table = np.abs(table) if absolute else table
+        places, counts = _taps(call, axis)
         source = np.moveaxis(y, i, -1)
-        rows = [_row(source, counts) for counts in table]
+        total = np.zeros((*source.shape[:-1], axis.n_out))
+        for k in range(places.shape[1]):
+            weight = np.abs(counts[:, k]) if absolute else counts[:, k]
+            # A weight of 0 takes nothing, also not the NaN of 0 times infinity.
+            picked = np.where(weight == 0, 0.0, source[..., places[:, k]])
+            with np.errstate(invalid="ignore"):
+                total += weight * picked
         if call["coordinate"] == "tf_crop_and_resize":
-            outside = [not 0 <= axis.at(o) <= axis.n_in - 1 for o in range(axis.n_out)]
-            rows = [np.full_like(r, call["beyond"]) if out else r for r, out in zip(rows, outside, strict=True)]
-        y = np.moveaxis(np.stack(rows, -1), -1, i)
+            step, offset, unit = axis.integers()
+            at = step * np.arange(axis.n_out, dtype=np.int64) + offset
+            total = np.where((at < 0) | (at > (axis.n_in - 1) * unit), call["beyond"], total)
+        y = np.moveaxis(total, -1, i)
     return y
-
-
-def _row(source: npt.NDArray[Any], counts: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-    """One output along the last axis; a weight of 0 takes nothing, also not the NaN of 0 times infinity."""
-    used = np.flatnonzero(counts)
-    if len(used) == 1 and counts[used[0]] == 1.0:
-        return source[..., used[0]]
-    with np.errstate(invalid="ignore"):
-        return np.asarray((source[..., used] * counts[used]).sum(-1))
 
 
 def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:

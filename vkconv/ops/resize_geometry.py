@@ -44,9 +44,6 @@ class Axis:
     def is_identity(self) -> bool:
         return self.n_in == self.n_out and self.slope == 1 and self.start == 0
 
-    def at(self, o: int) -> Fraction:
-        return self.slope * o + self.start
-
     def integers(self, rounding: str = "") -> tuple[int, int, int]:
         """(step, offset, unit) so that floor((step o + offset) / unit) is the source at or below each output, or the
         nearest one by a ``rounding``. The fractions of a coordinate and a kernel's are the same numbers."""
