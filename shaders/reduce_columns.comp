@@ -37,6 +37,13 @@ VALUE slab_peak(VALUE v, uint index, uint count, uint stride) { return v; }
 #define COLUMN(j) min(column + (j) * ACROSS, columns - 1)
 // What SPAN columns from ``column`` on have in this lane's rows, into ``total``; rows are combined in pairs, so that they
 // do not wait for each other. No function, since arrays that one returns leave the registers.
+#define IN_PAIRS(n, function)                                                                               \
+    if (LOADS >= 2 * n) {                                                                                   \
+        [[unroll]] for (uint k = 0; k < n * SPAN; k++) {                                                    \
+            v[min(k, LOADS * SPAN - 1)] = combine_as(                                                       \
+                function, v[min(k, LOADS * SPAN - 1)], v[min(k + n * SPAN, LOADS * SPAN - 1)]);             \
+        }                                                                                                   \
+    }
 #define GATHER(total, function, peak)                                                                       \
     {                                                                                                       \
         [[unroll]] for (uint k = 0; k < SPAN; k++) total[k] = VALUE(identity_of(function));                 \
@@ -48,12 +55,12 @@ VALUE slab_peak(VALUE v, uint index, uint count, uint stride) { return v; }
                 [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) {                                        \
                     v[k] = x[at + (i + k / SPAN * RUN_SLABS) * stride + COLUMN(k % SPAN)];                  \
                 }                                                                                           \
-                [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) v[k] = term_of(function, v[k], peak[k % SPAN]);\
-                [[unroll]] for (uint pairs = LOADS / 2; pairs > 0; pairs /= 2) {                            \
-                    [[unroll]] for (uint k = 0; k < pairs * SPAN; k++) {                                    \
-                        v[k] = combine_as(function, v[k], v[k + pairs * SPAN]);                             \
-                    }                                                                                       \
+                [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) {                                        \
+                    v[k] = term_of(function, v[k], peak[k % SPAN]);                                         \
                 }                                                                                           \
+                IN_PAIRS(4, function)                                                                       \
+                IN_PAIRS(2, function)                                                                       \
+                IN_PAIRS(1, function)                                                                       \
                 [[unroll]] for (uint k = 0; k < SPAN; k++) total[k] = combine_as(function, total[k], v[k]); \
             }                                                                                               \
             for (; i < part.end; i += RUN_SLABS) {                                                          \

@@ -31,6 +31,15 @@ REDUCTION(row_total, ELEM, space, OF_FUNCTION)
 REDUCTION(row_peak, ELEM, space, REDUCTION_MAX)
 #endif
 
+// The loads from the n-th on onto those before, where there are so many; up to 8 in all.
+#define IN_PAIRS(n)                                                             \
+    if (LOADS >= 2 * n) {                                                       \
+        [[unroll]] for (uint k = 0; k < n; k++) {                               \
+            v[min(k, LOADS - 1)] = combine_as(                                  \
+                function, v[min(k, LOADS - 1)], v[min(k + n, LOADS - 1)]);      \
+        }                                                                       \
+    }
+
 ELEM gather(uint base, Part part, uint function, ELEM peak) {
     uint lane = gl_LocalInvocationID.x % ACROSS;
     uint step = gl_WorkGroupSize.x / ACROSS;
@@ -51,9 +60,9 @@ ELEM gather(uint base, Part part, uint function, ELEM peak) {
             [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = x4[i4 + k * ACROSS];
             [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = term_of(function, v[k], ELEM4(peak));
             // In pairs, so that they do not wait for each other and one running sum is enough.
-            [[unroll]] for (uint pairs = LOADS / 2; pairs > 0; pairs /= 2) {
-                [[unroll]] for (uint k = 0; k < pairs; k++) v[k] = combine_as(function, v[k], v[k + pairs]);
-            }
+            IN_PAIRS(4)
+            IN_PAIRS(2)
+            IN_PAIRS(1)
             sum = combine_as(function, sum, v[0]);
         }
         for (; i4 < end4; i4 += ACROSS) sum = combine_as(function, sum, term_of(function, x4[i4], ELEM4(peak)));
