@@ -4,8 +4,8 @@
 #include "reduce.glsl"
 
 // The innermost dimension of x is reduced: a workgroup takes one part of one output. ACROSS of its lanes take
-// neighbouring fours of a line, the others further lines; LOADS loads of four are on their way at a time. What lies before
-// and after a line's aligned fours is loaded one by one.
+// neighbouring fours of a line, the others further lines; LOADS loads of four are on their way at a time. What lies
+// before and after a line's aligned fours is loaded one by one.
 layout(constant_id = 8) const uint ACROSS = 64;
 layout(constant_id = 9) const uint LOADS = 8;
 
