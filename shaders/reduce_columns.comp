@@ -4,8 +4,9 @@
 #include "reduce.glsl"
 
 // The innermost dimension of x is kept: neighbouring lanes take neighbouring columns, with VEC4 by fours, and each of
-// ACROSS lanes SPAN of them that lie ACROSS apart. The lanes of a workgroup are so many across and the rest slabs, RUN_SLABS
-// of them along a line's run and the others along lines; slabs meet in shared memory. LOADS rows are on their way at a time.
+// ACROSS lanes SPAN of them that lie ACROSS apart. The lanes of a workgroup are so many across and the rest slabs,
+// RUN_SLABS of them along a line's run and the others along lines; slabs meet in shared memory. LOADS rows are on their
+// way at a time.
 layout(constant_id = 8) const uint ACROSS = 64;
 layout(constant_id = 9) const uint LOADS = 8;
 layout(constant_id = 10) const uint SPAN = 1;
@@ -33,37 +34,40 @@ VALUE slab_total(VALUE v, uint index, uint count, uint stride) { return v; }
 VALUE slab_peak(VALUE v, uint index, uint count, uint stride) { return v; }
 #endif
 
-// Columns past the last repeat it.
-#define COLUMN(j) min(column + (j) * ACROSS, columns - 1)
-// The sum of SPAN columns from ``column`` on of this lane's rows, into ``total``; the loop is not a function since
-// arrays that one returns leave the registers.
+// What SPAN columns from ``column`` on have in this lane's rows, into ``total``; rows are combined in pairs, so that
+// they do not wait for each other. No function, since arrays that one returns leave the registers.
+#define IN_PAIRS(n, function)                                                                               \
+    if (LOADS >= 2 * n) {                                                                                   \
+        [[unroll]] for (uint k = 0; k < n * SPAN; k++) {                                                    \
+            v[min(k, LOADS * SPAN - 1)] = combine_as(                                                       \
+                function, v[min(k, LOADS * SPAN - 1)], v[min(k + n * SPAN, LOADS * SPAN - 1)]);             \
+        }                                                                                                   \
+    }
 #define GATHER(total, function, peak)                                                                       \
     {                                                                                                       \
-        VALUE sums[LOADS * SPAN];                                                                           \
-        [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) sums[k] = VALUE(identity_of(function));          \
+        [[unroll]] for (uint k = 0; k < SPAN; k++) total[k] = VALUE(identity_of(function));                 \
         for (uint line = part.first_line + line_slab; line < part.end_line; line += line_slabs) {           \
             uint at = (base + line_offset(line)) / WIDTH;                                                   \
             uint i = part.first + run_slab;                                                                 \
-            for (; i + (LOADS - 1) * RUN_SLABS < part.end; i += LOADS * RUN_SLABS) {                        \
+            uint row = at + i * stride;                                                                     \
+            for (; i + (LOADS - 1) * RUN_SLABS < part.end; i += LOADS * RUN_SLABS, row += LOADS * step) {   \
                 VALUE v[LOADS * SPAN];                                                                      \
                 [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) {                                        \
-                    v[k] = x[at + (i + k / SPAN * RUN_SLABS) * stride + COLUMN(k % SPAN)];                  \
+                    v[k] = x[row + k / SPAN * step + cols[k % SPAN]];                                       \
                 }                                                                                           \
                 [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) {                                        \
-                    sums[k] = combine_as(function, sums[k], term_of(function, v[k], peak[k % SPAN]));       \
+                    v[k] = term_of(function, v[k], peak[k % SPAN]);                                         \
                 }                                                                                           \
+                IN_PAIRS(4, function)                                                                       \
+                IN_PAIRS(2, function)                                                                       \
+                IN_PAIRS(1, function)                                                                       \
+                [[unroll]] for (uint k = 0; k < SPAN; k++) total[k] = combine_as(function, total[k], v[k]); \
             }                                                                                               \
-            for (; i < part.end; i += RUN_SLABS) {                                                          \
+            for (; i < part.end; i += RUN_SLABS, row += step) {                                             \
                 [[unroll]] for (uint k = 0; k < SPAN; k++) {                                                \
-                    VALUE v = x[at + i * stride + COLUMN(k)];                                               \
-                    sums[k] = combine_as(function, sums[k], term_of(function, v, peak[k]));                 \
+                    VALUE v = x[row + cols[k]];                                                             \
+                    total[k] = combine_as(function, total[k], term_of(function, v, peak[k]));               \
                 }                                                                                           \
-            }                                                                                               \
-        }                                                                                                   \
-        [[unroll]] for (uint k = 0; k < SPAN; k++) {                                                        \
-            total[k] = sums[k];                                                                             \
-            [[unroll]] for (uint l = 1; l < LOADS; l++) {                                                   \
-                total[k] = combine_as(function, total[k], sums[l * SPAN + k]);                              \
             }                                                                                               \
         }                                                                                                   \
     }
@@ -82,12 +86,16 @@ void main() {
     Part part = part_of(part_index);
     uint base = kept_offset(plane, KEPT_RANK - 1);
     uint stride = run_stride / WIDTH;
+    // Columns past the last repeat it.
+    uint cols[SPAN];
+    [[unroll]] for (uint j = 0; j < SPAN; j++) cols[j] = min(column + j * ACROSS, columns - 1);
 
     uint slab = gl_LocalInvocationID.x / ACROSS;
     uint slabs = gl_WorkGroupSize.x / ACROSS;
     uint line_slabs = slabs / RUN_SLABS;
     uint run_slab = slab % RUN_SLABS;
     uint line_slab = slab / RUN_SLABS;
+    uint step = RUN_SLABS * stride;
 
     VALUE peak[SPAN];
     [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = VALUE(0);
@@ -95,7 +103,7 @@ void main() {
 #ifdef DTYPE_f32
     if (FUNCTION == LOG_SUM_EXP) {
         if (GIVEN_PEAK) {
-            [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = peaks[plane * columns + COLUMN(j)];
+            [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = peaks[plane * columns + cols[j]];
         } else {
             GATHER(total, MAX, peak)
             [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = slab_peak(total[j], slab, slabs, ACROSS);

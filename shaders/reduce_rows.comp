@@ -4,8 +4,8 @@
 #include "reduce.glsl"
 
 // The innermost dimension of x is reduced: a workgroup takes one part of one output. ACROSS of its lanes take
-// neighbouring fours of a line, the others further lines; LOADS loads of four are on their way at a time. What lies before
-// and after a line's aligned fours is loaded one by one.
+// neighbouring fours of a line, the others further lines; LOADS loads of four are on their way at a time. What lies
+// before and after a line's aligned fours is loaded one by one.
 layout(constant_id = 8) const uint ACROSS = 64;
 layout(constant_id = 9) const uint LOADS = 8;
 
@@ -31,11 +31,19 @@ REDUCTION(row_total, ELEM, space, OF_FUNCTION)
 REDUCTION(row_peak, ELEM, space, REDUCTION_MAX)
 #endif
 
+// The loads from the n-th on onto those before, where there are so many; up to 8 in all.
+#define IN_PAIRS(n)                                                             \
+    if (LOADS >= 2 * n) {                                                       \
+        [[unroll]] for (uint k = 0; k < n; k++) {                               \
+            v[min(k, LOADS - 1)] = combine_as(                                  \
+                function, v[min(k, LOADS - 1)], v[min(k + n, LOADS - 1)]);      \
+        }                                                                       \
+    }
+
 ELEM gather(uint base, Part part, uint function, ELEM peak) {
     uint lane = gl_LocalInvocationID.x % ACROSS;
     uint step = gl_WorkGroupSize.x / ACROSS;
-    ELEM4 sums[LOADS];
-    [[unroll]] for (uint k = 0; k < LOADS; k++) sums[k] = ELEM4(identity_of(function));
+    ELEM4 sum = ELEM4(identity_of(function));
     ELEM single = identity_of(function);
     for (uint line = part.first_line + gl_LocalInvocationID.x / ACROSS; line < part.end_line; line += step) {
         uint start = base + line_offset(line);
@@ -50,19 +58,18 @@ ELEM gather(uint base, Part part, uint function, ELEM peak) {
         for (; i4 + (LOADS - 1) * ACROSS < end4; i4 += LOADS * ACROSS) {
             ELEM4 v[LOADS];
             [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = x4[i4 + k * ACROSS];
-            [[unroll]] for (uint k = 0; k < LOADS; k++) {
-                sums[k] = combine_as(function, sums[k], term_of(function, v[k], ELEM4(peak)));
-            }
+            [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = term_of(function, v[k], ELEM4(peak));
+            // In pairs, so that they do not wait for each other and one running sum is enough.
+            IN_PAIRS(4)
+            IN_PAIRS(2)
+            IN_PAIRS(1)
+            sum = combine_as(function, sum, v[0]);
         }
-        for (; i4 < end4; i4 += ACROSS) {
-            sums[0] = combine_as(function, sums[0], term_of(function, x4[i4], ELEM4(peak)));
-        }
+        for (; i4 < end4; i4 += ACROSS) sum = combine_as(function, sum, term_of(function, x4[i4], ELEM4(peak)));
         for (uint i = max(aligned, end4 * 4) + lane; i < end; i += ACROSS) {
             single = combine_as(function, single, term_of(function, x[i], peak));
         }
     }
-    [[unroll]] for (uint k = 1; k < LOADS; k++) sums[0] = combine_as(function, sums[0], sums[k]);
-    ELEM4 sum = sums[0];
     ELEM pairs = combine_as(function, combine_as(function, sum.x, sum.y), combine_as(function, sum.z, sum.w));
     return combine_as(function, pairs, single);
 }

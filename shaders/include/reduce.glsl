@@ -1,5 +1,5 @@
-// What the kernels of reduce share: the functions, the push block of vkconv/ops/reduce_kernels.py, and where elements lie.
-// x is walked as lines: the innermost dimension that is reduced is a line's run, the others that are reduced count lines.
+// What the kernels of reduce share: the functions, the push block of vkconv/ops/reduce_kernels.py, and where elements
+// lie. x is walked as lines: the innermost dimension that is reduced is a line's run, the others count lines.
 #extension GL_EXT_control_flow_attributes : require
 #include "reduction.glsl"
 #include "math.glsl"

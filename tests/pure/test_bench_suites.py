@@ -131,6 +131,7 @@ SUITE_SIZES = {
     "normalisations": 23,
     "mobilenet": 57,
     "peers": 16,
+    "reductions": 31,
     "resnet50": 24,
     "rocmlir-reduce": 11,
 }

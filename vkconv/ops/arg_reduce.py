@@ -11,7 +11,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups, local_sizes
-from vkconv.ops.needs import ON_GPU, invocations, loop_iterations, operands_in
+from vkconv.ops.needs import ON_GPU, loop_iterations, operands_in
 from vkconv.ops.reduce_kernels import SUBGROUP, TREE, power_of_two
 from vkconv.ops.reduce_routes import ARITHMETIC
 from vkconv.route import Call, Need, Params, Route
@@ -154,7 +154,6 @@ def _route(
         must=(
             *_MUST,
             *must,
-            invocations(_LEAST_LOCAL),
             loop_iterations(iterations),
         ),
         prefer=prefer,
@@ -212,7 +211,6 @@ ARG_REDUCE = Op(
         "arg_reduce:x=2x131x67,axis=1,to=i64",
         "arg_reduce:x=70001x2,axis=1",
         "arg_reduce:x=13x67:i32,op=min,axis=1",
-        "arg_reduce:x=2x3x0,axis=1",
     ),
     doc="The index of the largest or smallest element along axis. NaN is beyond all; of equals it is the first, or the "
     "last.",

@@ -11,7 +11,7 @@ from vkconv.ops import reduce_kernels as kernels
 from vkconv.ops.backward_weight_parts import scratch_budget
 from vkconv.ops.backward_weight_splits import compute_units
 from vkconv.ops.base import local_sizes
-from vkconv.ops.needs import F32_OR_I32, ON_CPU, ON_GPU, float_atomics, invocations, loop_iterations
+from vkconv.ops.needs import F32_OR_I32, ON_CPU, ON_GPU, float_atomics, loop_iterations
 from vkconv.ops.reduce_kernels import SUBGROUP, TREE, Columns, Kernel, Output, Rows, power_of_two
 from vkconv.ops.reduce_problem import LOG_SUM_EXP, NOTHING_TO_FINISH, PICKS, Cut, Problem, by_bands, into, whole
 from vkconv.route import Call, Need, Params, Route
@@ -75,14 +75,14 @@ def _kernel_params(p: Problem, device: Device, cut: Cut, alone: bool) -> dict[st
 
 
 def _open_params(p: Problem, device: Device, cut: Cut, alone: bool) -> dict[str, tuple[int, ...]]:
-    policy = _policy(device)
+    policy, locals_ = _policy(device), local_sizes(device, _LEAST_LOCAL, 64, 128, 256, 512, 1024)
     if not p.columns:
         fours = ceil_div(cut.run, 4) * cut.lines
         if alone:
             local: tuple[int, ...] = (device.subgroup_size,)
         else:
-            best = max(_LEAST_LOCAL, min(policy.row_local, power_of_two(fours // policy.row_share)))
-            local = _first(best, local_sizes(device, _LEAST_LOCAL, 64, 128, 256, 512, 1024))
+            best = min(policy.row_local, max(locals_), power_of_two(fours // policy.row_share))
+            local = _first(max(_LEAST_LOCAL, best), locals_)
         return {
             "local": local,
             "loads": _first(_most(_LOADS, max(1, min(policy.row_loads, fours // local[0]))), _LOADS),
@@ -90,8 +90,7 @@ def _open_params(p: Problem, device: Device, cut: Cut, alone: bool) -> dict[str,
     width = 4 if p.by_fours else 1
     columns = ceil_div(p.width, width)
     across = min(device.subgroup_size if alone else policy.across, power_of_two(columns))
-    locals_ = (across,) if alone else local_sizes(device, _LEAST_LOCAL, 64, 128, 256, 512, 1024)
-    local = locals_ if alone else _first(max(policy.column_local, across), locals_)
+    local = (across,) if alone else _first(max(min(policy.column_local, max(locals_)), across), locals_)
     span = _most((4, 2, 1), max(1, min(policy.span, columns // across)))
     rows = max(1, cut.run * cut.lines * across // local[0])
     return {
@@ -148,12 +147,14 @@ def _cut(p: Problem, device: Device, rule: CutRule, alone: bool, parts: int) -> 
     return (cut, why) if cut.count(p) == parts else (into(p, parts), f"{parts} asked for")
 
 
-def _chain(p: Problem, stage: Callable[[Output], Sequence[Dispatch]], scratch: Mapping[str, int]) -> Program:
-    """Launches that make one result; log_sum_exp has its maxima made first."""
-    if p.function != LOG_SUM_EXP:
-        return Program(tuple(stage(Output(p.function))), scratch=scratch)
-    peaks, sums = stage(Output("max", "peak", to_parts=True)), stage(Output(LOG_SUM_EXP, peak="peak"))
-    return Program((*peaks, *sums), scratch={**scratch, "peak": 4 * p.outputs})
+def _chain(p: Problem, stage: Callable[[Output], Sequence[Dispatch]], parts: int) -> Program:
+    """Launches that make one result; log_sum_exp has its maxima made first. ``parts`` are those of an output."""
+    steps = stage(Output(p.function, peak="peak" if p.function == LOG_SUM_EXP else ""))
+    if p.function == LOG_SUM_EXP:
+        steps = (*stage(Output("max", "peak", to_parts=True)), *steps)
+    sizes = {"parts": 4 * p.outputs * parts, "peak": 4 * p.outputs}
+    made = {bind.buffer for step in steps for bind in step.binds}
+    return Program(tuple(steps), scratch={name: size for name, size in sizes.items() if name in made})
 
 
 def _in_parts(call: Call, device: Device, params: Params, rule: CutRule, alone: bool) -> Program:
@@ -167,7 +168,7 @@ def _in_parts(call: Call, device: Device, params: Params, rule: CutRule, alone: 
         made = Output(output.function, "parts", to_parts=True, peak=output.peak)
         return kernel.launch(p, cut, made, device), kernels.combine(p, parts, "parts", output, device)
 
-    return _chain(p, stage, {"parts": 4 * p.outputs * parts})
+    return _chain(p, stage, parts)
 
 
 def _parts_params(call: Call, device: Device, rule: CutRule, alone: bool) -> Mapping[str, tuple[int, ...]]:
@@ -202,7 +203,7 @@ def _atomic(call: Call, device: Device, params: Params) -> Program:
         rest = () if direct else (kernels.combine(p, 1, "parts", output, device, keys=keys),)
         return filled, added, *rest
 
-    return _chain(p, stage, {"parts": 4 * p.outputs})
+    return _chain(p, stage, 1)
 
 
 def _atomic_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -245,14 +246,18 @@ LONG = Need(
 # lavapipe, against an invocation for each output.
 _CPU_ROW, _CPU_WIDTH = 32, 8
 VECTORS = Need(
-    f"rows of at least {_CPU_ROW} elements, or {_CPU_WIDTH} neighbouring columns",
-    lambda call, device: (
-        Problem.of(call).width >= _CPU_WIDTH if Problem.of(call).columns else Problem.of(call).run >= _CPU_ROW
-    ),
+    f"rows of at least {_CPU_ROW} elements, {_CPU_WIDTH} neighbouring columns, or parts for several cores",
+    lambda call, device: _in_vectors(Problem.of(call)) or _default_parts(_cut_to_fill, True, call, device) > 1,
     lambda call, device: (
         f"{Problem.of(call).width} columns" if Problem.of(call).columns else f"rows of {Problem.of(call).run}"
     ),
 )
+
+
+def _in_vectors(p: Problem) -> bool:
+    return p.width >= _CPU_WIDTH if p.columns else p.run >= _CPU_ROW
+
+
 ARITHMETIC_OR_COLUMNS = Need(
     "arithmetic within subgroups, or columns",
     lambda call, device: Problem.of(call).columns or "arithmetic" in device.subgroup_operations,
@@ -351,7 +356,7 @@ ROUTES: tuple[Route, ...] = (
         "split",
         "parts of about the square root of the sum; a second pass adds them in a fixed order",
         _cut_by_bands,
-        (*_MUST, invocations(_LEAST_LOCAL)),
+        _MUST,
         (ASKED_FOR,),
         source="iree#22275",
     ),
@@ -359,7 +364,7 @@ ROUTES: tuple[Route, ...] = (
         "two_pass",
         "as many parts as keep the device busy; a second pass adds them in a fixed order",
         _cut_to_fill,
-        (*_MUST, invocations(_LEAST_LOCAL)),
+        _MUST,
         (ON_GPU, SEVERAL_PARTS),
         source="rocMLIR#938",
     ),
@@ -368,7 +373,7 @@ ROUTES: tuple[Route, ...] = (
         functools.partial(_whole_program, form=SUBGROUP),
         kernels.ROWS_SUBGROUP,
         "a workgroup for each output: arithmetic within subgroups, and shared memory only between several",
-        must=(*_MUST, INNERMOST, ARITHMETIC, invocations(_LEAST_LOCAL), loop_iterations(_iterations(None, False))),
+        must=(*_MUST, INNERMOST, ARITHMETIC, loop_iterations(_iterations(None, False))),
         prefer=(ON_GPU, LONG),
         source="rocMLIR#2301",
         params=_whole_params,
@@ -379,7 +384,7 @@ ROUTES: tuple[Route, ...] = (
         functools.partial(_whole_program, form=TREE),
         (*kernels.ROWS_TREE, *kernels.COLUMNS_TREE, *kernels.COLUMNS_ALONE),
         "a workgroup for each output or for neighbouring ones: registers first, then a tree in shared memory",
-        must=(*_MUST, invocations(_LEAST_LOCAL), loop_iterations(_iterations(None, False))),
+        must=(*_MUST, loop_iterations(_iterations(None, False))),
         prefer=(ON_GPU, LONG),
         source="rocMLIR#1108",
         params=_whole_params,
