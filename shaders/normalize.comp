@@ -58,10 +58,9 @@ struct Moments {
 };
 
 #ifdef APPLY
-
 float part_size(uint i) { return float(min(chunk, count - i * chunk)); }
 
-Moments moments() {
+Moments combined() {
     Moments m = Moments(0.0, 0.0, 0.0);
     uint at = row * parts;
     if (CENTRED) {
@@ -78,46 +77,7 @@ Moments moments() {
     m.squares = row_sum(m.squares);
     return m;
 }
-
-#else
-
-Moments moments() {
-    Moments m = Moments(0.0, 0.0, 0.0);
-    float size = float(last - first);
-    hold_row(0.0);
-    if (CENTRED) {
-        vec4 sums = vec4(0.0);
-        EACH_ITEM sums += item_values(item, 0.0);
-        m.mean = row_sum(four_sum(sums)) / size;
-    }
-    vec4 squares = vec4(0.0);
-    vec4 drifts = vec4(0.0);
-    EACH_ITEM {
-        precise vec4 d = item_values(item, 0.0);
-        if (CENTRED) d = inside_row(item, d - m.mean);
-        squares += d * d;
-        if (CENTRED) drifts += d;
-    }
-    m.squares = row_sum(four_sum(squares));
-    if (CENTRED) m.drift = row_sum(four_sum(drifts)) / size;
-    return m;
-}
-
 #endif
-
-#ifdef PART
-
-void main() {
-    if (!find_row()) return;
-    Moments m = moments();
-    if (lane != 0) return;
-    uint at = 3 * (row * parts + part);
-    made[at] = m.mean;
-    made[at + 1] = m.drift;
-    made[at + 2] = m.squares - float(last - first) * m.drift * m.drift;
-}
-
-#else
 
 uint parameter(uint i) {
     if (PARAMETERS == BY_ELEMENT) return i;
@@ -126,7 +86,35 @@ uint parameter(uint i) {
 
 void main() {
     if (!find_row()) return;
-    Moments m = moments();
+#ifdef APPLY
+    Moments m = combined();
+#else
+    Moments m = Moments(0.0, 0.0, 0.0);
+    float size = float(last - first);
+    HOLD_ROW(0.0)
+    if (CENTRED) {
+        vec4 sums = vec4(0.0);
+        EACH_ITEM sums += ITEM(0.0);
+        m.mean = row_sum(four_sum(sums)) / size;
+    }
+    vec4 squares = vec4(0.0);
+    vec4 drifts = vec4(0.0);
+    EACH_ITEM {
+        precise vec4 d = ITEM(0.0);
+        if (CENTRED) d = inside_row(item, d - m.mean);
+        squares += d * d;
+        if (CENTRED) drifts += d;
+    }
+    m.squares = row_sum(four_sum(squares));
+    if (CENTRED) m.drift = row_sum(four_sum(drifts)) / size;
+#endif
+#ifdef PART
+    if (lane != 0) return;
+    uint at = 3 * (row * parts + part);
+    made[at] = m.mean;
+    made[at + 1] = m.drift;
+    made[at + 2] = m.squares - size * m.drift * m.drift;
+#else
     float variance = m.squares / float(count) - m.drift * m.drift;
     if (variance < 0.0) variance = 0.0;  // rounding
     float factor = 1.0 / sqrt(variance + eps);
@@ -145,7 +133,7 @@ void main() {
         if (HAS_BIAS) shift = TO_F32(bias[parameter(0)]);
     }
     EACH_ITEM {
-        precise vec4 d = item_values(item, 0.0);
+        precise vec4 d = ITEM(0.0);
         if (CENTRED) d = d - m.mean;
         vec4 v = (d - m.drift) * slope;
         if (FOURS) {
@@ -178,6 +166,5 @@ void main() {
             }
         }
     }
-}
-
 #endif
+}

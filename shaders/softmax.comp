@@ -38,14 +38,14 @@ void main() {
     }
     total = row_sum(total);
 #else
-    hold_row(LOWEST);
+    HOLD_ROW(LOWEST)
     vec4 peaks = vec4(LOWEST);
-    EACH_ITEM peaks = larger(peaks, item_values(item, LOWEST));
+    EACH_ITEM peaks = larger(peaks, ITEM(LOWEST));
     peak = row_peak(four_peak(peaks));
     // What is not there counts as exp(-inf), which is 0; where the peak is -inf itself the whole row is NaN.
     vec4 sums = vec4(0.0);
     EACH_ITEM {
-        vec4 v = item_values(item, LOWEST) - peak;
+        vec4 v = ITEM(LOWEST) - peak;
         vec4 e = exp_below_four(v);
         sums += e;
 #ifdef HELD

@@ -4,11 +4,15 @@ uint row, part, lane;
 uint first, last;  // elements of the row that are worked on here
 uint items;        // of each lane
 uint base;         // of the row in x and y
+// HOLD_ROW comes before ITEM, an item with ``other`` past the end of the row.
 #ifdef HELD
-vec4 held[ITEMS];
 #define EACH_ITEM [[unroll]] for (uint item = 0; item < ITEMS; item++)
+#define HOLD_ROW(other) vec4 held[ITEMS]; EACH_ITEM held[item] = load_item(item, other);
+#define ITEM(other) held[item]
 #else
 #define EACH_ITEM for (uint item = 0; item < items; item++)
+#define HOLD_ROW(other)
+#define ITEM(other) load_item(item, other)
 #endif
 
 // False where there is nothing to do, for all lanes of a row alike.
@@ -78,21 +82,6 @@ vec4 load_item(uint item, float other) {
         }
     }
     return v;
-}
-
-// The item with ``other`` past the end of the row.
-vec4 item_values(uint item, float other) {
-#ifdef HELD
-    return held[item];
-#else
-    return load_item(item, other);
-#endif
-}
-
-void hold_row(float other) {
-#ifdef HELD
-    EACH_ITEM held[item] = load_item(item, other);
-#endif
 }
 
 // Zero past the end of the row.

@@ -48,12 +48,15 @@ _HELD_LANES = (32, 64, 128, 256, 512, 1024)
 _LANES = (256, 128, 64, 32, 512)
 LEAST_LANES = 128
 # Items of four values that a lane holds: by default, and at most where a workgroup has few lanes.
-ITEMS, _MOST_ITEMS, _FEW_LANES = 8, 16, 256
+ITEMS, MOST_ITEMS, _FEW_LANES = 8, 16, 256
 # On a CPU driver subgroups are small and registers lie in its cache, but code is unrolled item by item. lavapipe with 8
 # lanes, CPU ms: softmax 16384x64 held 4.8, serial 5.2; 8192x128 3.7 and 5.2, the first run 60; 1024x1000 3.5 and 7.0,
 # by rereading subgroups 5.4, the first run 320. layer_norm 8192x128 held 4.8, serial 5.7; 1024x1024 6.0 and 5.5.
 _CPU_MOST_ITEMS = 32
 CPU_LONG_CALL = 1 << 18  # elements of a call that is worth compiling more than ITEMS items
+# One lane to a row, CPU ms held and serial, and the first run: softmax 65536x10 3.8 and 7.0, 79; 16384x33 3.3 and 5.8,
+# 125; 21 elements 65536 apart 11.9 and 25.2, 94; layer_norm 16384x64 4.8 and 6.7, 221. A few items compile in no time.
+CPU_FEW_ITEMS, CPU_SHORT_CALL = 4, 1 << 16
 CPU_LANES = 32  # with fewer rows, one for each lane leaves some of a CPU idle
 # Rows of a workgroup that has a subgroup for each.
 _ROWS = (4, 1, 2, 8)
@@ -144,7 +147,7 @@ class RowPrograms:
         lanes = [n for n in sorted({least, *_HELD_LANES}) if n % least == 0 and n <= most_invocations(device)]
         if device.kind == "cpu":
             return tuple(n for n in lanes if rows.items(n) <= _CPU_MOST_ITEMS)
-        holding = [n for n in lanes if rows.items(n) <= (_MOST_ITEMS if n <= _FEW_LANES else ITEMS)]
+        holding = [n for n in lanes if rows.items(n) <= (MOST_ITEMS if n <= _FEW_LANES else ITEMS)]
         return tuple(sorted(holding, key=lambda n: (rows.items(n) > ITEMS, n)))
 
     def holding_pays(self, call: Call, device: Device) -> bool:
@@ -156,6 +159,11 @@ class RowPrograms:
         long_enough = items <= ITEMS or elements >= CPU_LONG_CALL
         return sums_by_subgroups(device) and items <= kernel.cpu_items and long_enough
 
+    def lane_pays(self, call: Call, device: Device) -> bool:
+        """Whether one lane for a row is preferred, as far as the kind of device decides it."""
+        rows = self.kernel(call).rows
+        return device.kind != "cpu" or rows.items(1) <= CPU_FEW_ITEMS or rows.rows * rows.count >= CPU_SHORT_CALL
+
     def one_pass_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         lanes = self.held_lanes(call, device)
         rows, fours = self._rows_of_group(call, device), self._fours(call)
@@ -165,6 +173,16 @@ class RowPrograms:
         lanes, meet = params["lanes"], _meeting(params)
         rows = params["rows"] if meet is SUBGROUP and lanes == device.subgroup_size else 1
         return Program((self._dispatch(call, device, params, (meet, HELD), lanes, rows * lanes, rows),))
+
+    def one_lane(self, call: Call, device: Device, params: Params) -> Program:
+        local = params["local"]
+        return Program((self._dispatch(call, device, params, (HELD,), 1, local, local),))
+
+    def note(self, call: Call, device: Device, params: Params) -> str:
+        """What a lane holds by the routes that hold rows."""
+        lanes = params.get("lanes", 1)
+        each = f"{self.kernel(call).rows.items(lanes)} x 4 values"
+        return f"each of {lanes} lanes holds {each} of a row" if lanes > 1 else f"each lane holds {each}, a whole row"
 
     # Rows read again for every step.
 
