@@ -6,23 +6,29 @@
 // Implicit GEMM of each group: (output channels) x (input channels and taps), summed over images and pixels of dy. Both
 // operands lie along the pixels, so that neighbouring lanes load neighbouring pixels, and slices of BK pixels are
 // turned as they go to shared memory; a pixel's place is worked out once for all rows and columns that a lane loads.
+// FOURS: each pixel of dy meets the same pixel of x and nothing else, and both are loaded by fours.
 // A workgroup makes BM x BN outputs of one part; each invocation holds TM x TN of them as blocks of 4 x 4 that lie
 // BM / (TM / 4) rows and BN / (TN / 4) columns apart. Local size is (BM / TM) * (BN / TN), a multiple of BK.
+// With two BUFFERS the next slice is stored while others still multiply the last one, see gemm_tile.glsl.
 layout(constant_id = 7) const int BM = 64;
 layout(constant_id = 8) const int BN = 64;
 layout(constant_id = 9) const int BK = 8;
 layout(constant_id = 10) const int TM = 8;
 layout(constant_id = 11) const int TN = 8;
-layout(constant_id = 12) const int KD = 1;
-layout(constant_id = 13) const int KH = 3;
-layout(constant_id = 14) const int KW = 3;
+layout(constant_id = 12) const int BUFFERS = 1;
+layout(constant_id = 13) const int KD = 1;
+layout(constant_id = 14) const int KH = 3;
+layout(constant_id = 15) const int KW = 3;
+layout(constant_id = 16) const bool FOURS = false;
 const int TAPS = KD * KH * KW;
 const int TM4 = TM / 4;
 const int TN4 = TN / 4;
 const int LANES_M = BM / TM;
 const int LANES_N = BN / TN;
 const int LANES = LANES_M * LANES_N;
-const int STEP = LANES / BK;  // rows or columns between two loads of an invocation
+const int WIDE = FOURS ? 4 : 1;    // pixels of a load
+const int LOADS_K = BK / WIDE;     // loads that a slice of a row or a column takes
+const int STEP = LANES / LOADS_K;  // rows or columns between two loads of an invocation
 const int A_LOADS = (BM + STEP - 1) / STEP;
 const int B_LOADS = (BN + STEP - 1) / STEP;
 const int ACCS = TM * TN4;
@@ -30,8 +36,11 @@ const int ACCS = TM * TN4;
 const int A_ROW = BM / 4 + 1;
 const int B_ROW = BN / 4 + 1;
 
-shared vec4 a_tile[BK * A_ROW];
-shared vec4 b_tile[BK * B_ROW];
+layout(set = 0, binding = 0) readonly restrict buffer X4 { vec4 x4[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Dy4 { vec4 dy4[]; };
+
+shared vec4 a_tile[BUFFERS * BK * A_ROW];
+shared vec4 b_tile[BUFFERS * BK * B_ROW];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -57,8 +66,8 @@ void main() {
     int begin = first_of(cut, slices);
     int end = first_of(cut + 1, slices);
 
-    int load_pixel = lane % BK;
-    int load_row = lane / BK;
+    int load_k = lane % LOADS_K * WIDE;
+    int load_row = lane / LOADS_K;
     int plane = od * oh * ow;
     int offset[B_LOADS];
     int reach_y[B_LOADS];
@@ -73,63 +82,108 @@ void main() {
         offset[i] = ((column / TAPS * d + reach_z[i]) * h + reach_y[i]) * w + reach_x[i];
     }
 
-    float a_next[A_LOADS];
-    float b_next[B_LOADS];
+    // The place in the box of the pixel that this invocation loads next, and what a slice adds to it: FOURS count a
+    // plane as one row.
+    int pixel = begin * BK + load_k;
+    ivec4 box = max(FOURS ? ivec4(size.x, 1, 1, plane) : size, 1);
+    ivec4 place, step_by;
+    place.w = pixel % box.w;
+    step_by.w = BK % box.w;
+    place.z = pixel / box.w;
+    step_by.z = BK / box.w;
+    place.y = place.z / box.z;
+    step_by.y = step_by.z / box.z;
+    place.z %= box.z;
+    step_by.z %= box.z;
+    place.x = DEEP ? place.y / box.y : place.y;
+    step_by.x = DEEP ? step_by.y / box.y : step_by.y;
+    place.y = DEEP ? place.y % box.y : 0;
+    step_by.y = DEEP ? step_by.y % box.y : 0;
+
+    float a_next[A_LOADS * WIDE];
+    float b_next[B_LOADS * WIDE];
     vec4 acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
 
     for (int slice = begin; slice <= end; slice++) {
         // The slice after the one that is multiplied is on its way meanwhile.
         if (slice < end) {
-            int pixel = slice * BK + load_pixel;
             bool inside = pixel < pixels;
-            int at = inside ? pixel : 0;
-            int ox = first.w + at % size.w;
-            at /= size.w;
-            int oy = first.z + at % size.z;
-            at /= size.z;
-            int oz = DEEP ? first.y + at % size.y : 0;
-            int image = first.x + (DEEP ? at / size.y : at);
+            int ox = first.w + place.w;
+            int oy = first.z + place.z;
+            int oz = DEEP ? first.y + place.y : 0;
+            int image = first.x + place.x;
             int a_at = (image * c_out + group * rows) * plane + (oz * oh + oy) * ow + ox;
-            [[unroll]] for (int i = 0; i < A_LOADS; i++) {
-                int row = block_row + load_row + i * STEP;
-                bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);
-                a_next[i] = ok ? TO_F32(dy[ok ? a_at + row * plane : 0]) : 0.0;
-            }
-            int ix = ox * sw - pl;
-            int iy = oy * sh - pt;
-            int iz = DEEP ? oz * sd - pf : 0;
-            int b_at = (((image * c_in + group * in_group) * d + iz) * h + iy) * w + ix;
-            [[unroll]] for (int i = 0; i < B_LOADS; i++) {
-                bool ok = inside && (BN % STEP == 0 || load_row + i * STEP < BN);
-                if (PADDED) {
-                    ok = ok && uint(iy + reach_y[i]) < uint(h) && uint(ix + reach_x[i]) < uint(w);
-                    if (DEEP) ok = ok && uint(iz + reach_z[i]) < uint(d);
+            int b_first = (image * c_in + group * in_group) * d;
+            if (FOURS) {
+                [[unroll]] for (int i = 0; i < A_LOADS; i++) {
+                    int row = block_row + load_row + i * STEP;
+                    bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);
+                    vec4 v = ok ? dy4[ok ? (a_at + row * plane) / 4 : 0] : vec4(0.0);
+                    [[unroll]] for (int q = 0; q < WIDE; q++) a_next[i * WIDE + q] = v[q];
                 }
-                b_next[i] = ok ? TO_F32(x[ok ? b_at + offset[i] : 0]) : 0.0;
+                int b_at = b_first * h * w + ox;
+                [[unroll]] for (int i = 0; i < B_LOADS; i++) {
+                    bool ok = inside && (BN % STEP == 0 || load_row + i * STEP < BN);
+                    vec4 v = ok ? x4[ok ? (b_at + offset[i]) / 4 : 0] : vec4(0.0);
+                    [[unroll]] for (int q = 0; q < WIDE; q++) b_next[i * WIDE + q] = v[q];
+                }
+            } else {
+                [[unroll]] for (int i = 0; i < A_LOADS; i++) {
+                    int row = block_row + load_row + i * STEP;
+                    bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);
+                    a_next[i] = ok ? TO_F32(dy[ok ? a_at + row * plane : 0]) : 0.0;
+                }
+                int ix = ox * sw - pl;
+                int iy = oy * sh - pt;
+                int iz = DEEP ? oz * sd - pf : 0;
+                int b_at = ((b_first + iz) * h + iy) * w + ix;
+                [[unroll]] for (int i = 0; i < B_LOADS; i++) {
+                    bool ok = inside && (BN % STEP == 0 || load_row + i * STEP < BN);
+                    if (PADDED) {
+                        ok = ok && uint(iy + reach_y[i]) < uint(h) && uint(ix + reach_x[i]) < uint(w);
+                        if (DEEP) ok = ok && uint(iz + reach_z[i]) < uint(d);
+                    }
+                    b_next[i] = ok ? TO_F32(x[ok ? b_at + offset[i] : 0]) : 0.0;
+                }
             }
+            pixel += BK;
+            place += step_by;
+            if (place.w >= box.w) place += ivec4(0, 0, 1, -box.w);
+            if (place.z >= box.z) place += DEEP ? ivec4(0, 1, -box.z, 0) : ivec4(1, 0, -box.z, 0);
+            if (DEEP && place.y >= box.y) place += ivec4(1, -box.y, 0, 0);
         }
         if (slice > begin) {
+            int a_from = (BUFFERS == 1 ? 0 : (slice - 1) % 2 * BK * A_ROW) + lane / LANES_N;
+            int b_from = (BUFFERS == 1 ? 0 : (slice - 1) % 2 * BK * B_ROW) + lane % LANES_N;
             [[unroll]] for (int k = 0; k < BK; k++) {
                 vec4 v[TN4];
-                [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[k * B_ROW + j * LANES_N + lane % LANES_N];
+                [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[b_from + k * B_ROW + j * LANES_N];
                 [[unroll]] for (int i = 0; i < TM4; i++) {
-                    vec4 u = a_tile[k * A_ROW + i * LANES_M + lane / LANES_N];
+                    vec4 u = a_tile[a_from + k * A_ROW + i * LANES_M];
                     [[unroll]] for (int r = 0; r < 4; r++) {
                         [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j];
                     }
                 }
             }
-            barrier();
+            if (BUFFERS == 1) barrier();
         }
         if (slice < end) {
+            int a_to = (BUFFERS == 1 ? 0 : slice % 2 * BK * A_ROW) + load_k * A_ROW;
+            int b_to = (BUFFERS == 1 ? 0 : slice % 2 * BK * B_ROW) + load_k * B_ROW;
             [[unroll]] for (int i = 0; i < A_LOADS; i++) {
                 int row = load_row + i * STEP;
-                if (BM % STEP == 0 || row < BM) a_tile[load_pixel * A_ROW + row / 4][row % 4] = a_next[i];
+                [[unroll]] for (int q = 0; q < WIDE; q++) {
+                    if (BM % STEP == 0 || row < BM) a_tile[a_to + q * A_ROW + row / 4][row % 4] = a_next[i * WIDE + q];
+                }
             }
             [[unroll]] for (int i = 0; i < B_LOADS; i++) {
                 int column = load_row + i * STEP;
-                if (BN % STEP == 0 || column < BN) b_tile[load_pixel * B_ROW + column / 4][column % 4] = b_next[i];
+                [[unroll]] for (int q = 0; q < WIDE; q++) {
+                    if (BN % STEP == 0 || column < BN) {
+                        b_tile[b_to + q * B_ROW + column / 4][column % 4] = b_next[i * WIDE + q];
+                    }
+                }
             }
             barrier();
         }

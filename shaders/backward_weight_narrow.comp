@@ -4,19 +4,22 @@
 #include "backward_weight.glsl"
 
 // Narrow groups on GPUs: a workgroup makes ROWS output channels by TAPS_Y x TAPS_X taps of one input channel. Its lanes
-// share out the pixels, PX neighbours of a row at a time, and meet in a fixed tree in shared memory.
+// share out the pixels, PX of a column of dy at a time: neighbouring lanes load neighbouring columns. Their sums meet in
+// a fixed order in shared memory.
 layout(constant_id = 7) const int ROWS = 1;
 layout(constant_id = 8) const int PX = 4;
 layout(constant_id = 9) const int TAPS_Y = 3;
 layout(constant_id = 10) const int TAPS_X = 3;
-layout(constant_id = 11) const int SW = 1;
-layout(constant_id = 12) const int DW = 1;
+layout(constant_id = 11) const int SH = 1;
+layout(constant_id = 12) const int DH = 1;
 layout(constant_id = 13) const int LANES = 128;  // a power of two
-const int SPAN = (PX - 1) * SW + (TAPS_X - 1) * DW + 1;
+layout(constant_id = 14) const int MEET = 16;    // sums that meet at a time, a power of two and at most LANES
+const int SPAN = (PX - 1) * SH + (TAPS_Y - 1) * DH + 1;
 const int TAPS = TAPS_Y * TAPS_X;
 const int ACCS = ROWS * TAPS;
+const int SHARE = LANES / MEET;  // lanes that add the values of one sum
 
-shared float sums[LANES];
+shared float sums[MEET * LANES];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -42,71 +45,98 @@ void main() {
     ivec4 first, size;
     int cut;
     box_of(part, first, size, cut);
-    int chunks = (size.w + PX - 1) / PX;
-    int count = size.x * size.y * size.z * chunks;
+    ivec4 box = max(ivec4(size.x, size.y, (size.z + PX - 1) / PX, size.w), 1);
+    int count = size.x * size.y * ((size.z + PX - 1) / PX) * size.w;
     int end = first_of(cut + 1, count);
     int plane = od * oh * ow;
 
+    // The place in the box of what this lane takes next, and what LANES add to it.
+    int at = first_of(cut, count) + lane;
+    ivec4 place, step_by;
+    place.w = at % box.w;
+    step_by.w = LANES % box.w;
+    place.z = at / box.w;
+    step_by.z = LANES / box.w;
+    place.y = place.z / box.z;
+    step_by.y = step_by.z / box.z;
+    place.z %= box.z;
+    step_by.z %= box.z;
+    place.x = place.y / box.y;
+    step_by.x = step_by.y / box.y;
+    place.y %= box.y;
+    step_by.y %= box.y;
+
     float acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
-    for (int at = first_of(cut, count) + lane; at < end; at += LANES) {
-        int left = at;
-        int ox = left % chunks * PX;
-        left /= chunks;
-        int pixels = min(PX, size.w - ox);
-        ox += first.w;
-        int oy = first.z + left % size.z;
-        left /= size.z;
-        int oz = first.y + left % size.y;
-        int image = first.x + left / size.y;
+    for (; at < end; at += LANES) {
+        int pixels = min(PX, size.z - place.z * PX);
+        int ox = first.w + place.w;
+        int oy = first.z + place.z * PX;
+        int oz = first.y + place.y;
+        int image = first.x + place.x;
         int iz = oz * sd + kz * dd - pf;
-        int iy = oy * sh + ky * dh - pt;
-        int ix = ox * SW + kx * DW - pl;
-        bool plane_ok = uint(iz) < uint(d);
+        int iy = oy * SH + ky * DH - pt;
+        int ix = ox * sw + kx * dw - pl;
+        bool plane_ok = !DEEP || uint(iz) < uint(d);
         int x_at = (((image * c_in + channel) * d + iz) * h + iy) * w + ix;
         int dy_at = (image * c_out + group * rows) * plane + (oz * oh + oy) * ow + ox;
         float u[ROWS * PX];
         [[unroll]] for (int m = 0; m < ROWS; m++) {
             [[unroll]] for (int q = 0; q < PX; q++) {
                 bool ok = q < pixels && row0 + m < rows;
-                u[m * PX + q] = ok ? TO_F32(dy[ok ? dy_at + (row0 + m) * plane + q : 0]) : 0.0;
+                u[m * PX + q] = ok ? TO_F32(dy[ok ? dy_at + (row0 + m) * plane + q * ow : 0]) : 0.0;
             }
         }
-        [[unroll]] for (int r = 0; r < TAPS_Y; r++) {
-            bool line_ok = plane_ok && uint(iy + r * dh) < uint(h);
-            float v[SPAN];
-            [[unroll]] for (int i = 0; i < SPAN; i++) {
-                bool ok = line_ok && uint(ix + i) < uint(w);
-                v[i] = ok ? TO_F32(x[ok ? x_at + r * dh * w + i : 0]) : 0.0;
+        [[unroll]] for (int r = 0; r < SPAN; r++) {
+            bool line_ok = plane_ok && uint(iy + r) < uint(h);
+            float v[TAPS_X];
+            [[unroll]] for (int t = 0; t < TAPS_X; t++) {
+                bool ok = line_ok && (!PADDED && kw == TAPS_X || uint(ix + t * dw) < uint(w));
+                v[t] = ok ? TO_F32(x[ok ? x_at + r * w + t * dw : 0]) : 0.0;
             }
-            [[unroll]] for (int q = 0; q < PX; q++) {
-                // A tap of a pixel that is not there may lie on an input that is no number.
-                if (q < pixels) {
-                    [[unroll]] for (int m = 0; m < ROWS; m++) {
-                        [[unroll]] for (int t = 0; t < TAPS_X; t++) {
-                            acc[m * TAPS + r * TAPS_X + t] += u[m * PX + q] * v[q * SW + t * DW];
+            [[unroll]] for (int y = 0; y < TAPS_Y; y++) {
+                [[unroll]] for (int q = 0; q < PX; q++) {
+                    // A tap of a pixel that is not there may lie on an input that is no number.
+                    if (q * SH + y * DH == r && q < pixels) {
+                        [[unroll]] for (int m = 0; m < ROWS; m++) {
+                            [[unroll]] for (int t = 0; t < TAPS_X; t++) {
+                                acc[m * TAPS + y * TAPS_X + t] += u[m * PX + q] * v[t];
+                            }
                         }
                     }
                 }
             }
         }
+        place += step_by;
+        if (place.w >= box.w) place += ivec4(0, 0, 1, -box.w);
+        if (place.z >= box.z) place += ivec4(0, 1, -box.z, 0);
+        if (place.y >= box.y) place += ivec4(1, -box.y, 0, 0);
     }
 
     int columns = in_group * kd * kh * kw;
     int total = c_out * columns;
     int in_w = ((channel - group * in_group) * kd + kz) * kh * kw;
-    [[unroll]] for (int i = 0; i < ACCS; i++) {
-        sums[lane] = acc[i];
-        barrier();
-        for (int step = LANES / 2; step > 0; step /= 2) {
-            if (lane < step) sums[lane] += sums[lane + step];
-            barrier();
+    [[unroll]] for (int i0 = 0; i0 < ACCS; i0 += MEET) {
+        [[unroll]] for (int j = 0; j < MEET; j++) {
+            if (i0 + j < ACCS) sums[j * LANES + lane] = acc[min(i0 + j, ACCS - 1)];
         }
+        barrier();
+        // A lane overwrites only what it alone has read.
+        int mine = lane / SHARE * LANES + lane % SHARE;
+        if (i0 + lane / SHARE < ACCS) {
+            float sum = 0.0;
+            for (int i = 0; i < MEET; i++) sum += sums[mine + i * SHARE];
+            sums[mine] = sum;
+        }
+        barrier();
+        int i = i0 + lane;
         int row = row0 + i / TAPS;
         int y = ky + i % TAPS / TAPS_X;
         int t = kx + i % TAPS_X;
-        if (lane == 0 && row < rows && y < kh && t < kw) {
-            store(part, (group * rows + row) * columns + in_w + y * kw + t, total, sums[0]);
+        if (lane < MEET && i < ACCS && row < rows && y < kh && t < kw) {
+            float sum = 0.0;
+            for (int s = 0; s < SHARE; s++) sum += sums[lane * LANES + s];
+            store(part, (group * rows + row) * columns + in_w + y * kw + t, total, sum);
         }
         barrier();
     }

@@ -17,6 +17,7 @@ layout(push_constant) uniform Push {
     int pf, pt, pl;
     int tile_n, tile_d, tile_h, tile_w;  // the reduction dimensions, cut into boxes of this size
     int cuts;                            // equal parts of each box
+    int first_part;                      // where this launch's parts begin in the scratch
     float scale, beta;
 };
 
@@ -74,7 +75,7 @@ void store(int part, int index, int total, float value) {
 #else
     float more = HAS_ADD && !TO_PARTS ? beta * TO_F32(add[index]) : 0.0;
     if (TO_PARTS) {
-        result[part * total + index] = FROM_F32(value);
+        result[(first_part + part) * total + index] = FROM_F32(value);
     } else {
         result[index] = FROM_F32(HAS_ADD ? scale * value + more : scale * value);
     }

@@ -40,3 +40,25 @@ void transform_output(inout float m[6]) {
         m[0] + sum + sum2, difference + 2.0 * difference2, sum + 4.0 * sum2, difference + 8.0 * difference2 + m[5],
         0.0, 0.0);
 }
+
+// The transposes of the last two, for the gradient by the weights. M gradients of outputs to the domain of products:
+void transform_output_gradient(inout float m[6]) {
+    if (M == 2) {
+        m = float[6](m[0], m[0] + m[1], m[0] - m[1], -m[1], 0.0, 0.0);
+        return;
+    }
+    float even = m[0] + m[2], odd = m[1] + m[3], even2 = m[0] + 4.0 * m[2], odd2 = 2.0 * m[1] + 8.0 * m[3];
+    m = float[6](m[0], even + odd, even - odd, even2 + odd2, even2 - odd2, m[3]);
+}
+
+// T sums of products to the gradients of 3 taps, in the first 3 elements.
+void transform_weight_gradient(inout float u[6]) {
+    if (M == 2) {
+        u = float[6](u[0] + 0.5 * (u[1] + u[2]), 0.5 * (u[1] - u[2]), u[3] + 0.5 * (u[1] + u[2]), 0.0, 0.0, 0.0);
+        return;
+    }
+    float sum = u[1] + u[2], sum2 = u[3] + u[4];
+    u = float[6](
+        0.25 * u[0] - sum / 6.0 + sum2 / 24.0, (u[2] - u[1]) / 6.0 + (u[3] - u[4]) / 12.0, (sum2 - sum) / 6.0 + u[5],
+        0.0, 0.0, 0.0);
+}

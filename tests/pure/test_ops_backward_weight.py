@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ops_device import device
 
-from vkconv.core import DType
+from vkconv.core import DType, GraphError
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.backward_weight_kernels import Gemm, Narrow, Rows
@@ -113,13 +113,20 @@ def test_the_notes_say_why():
         (1, {}, "direct", "the whole sum; "),
         (0, {"splits": 2}, "split_n", "2 boxes of 2x1x30x30 (n, d, h, w): 2 asked for; "),
         (0, {"splits": 3}, "split_n", "3 boxes of 1x1x30x30 (n, d, h, w): 3 images, at most 512 parts; "),
-        (70000000, {}, None, "the whole sum, 70000000 asked for; "),  # more than the scratch holds
     ],
 )
 def test_notes_tell_what_was_asked_for_from_what_is_done(split, params, route, note):
     call = parse_call(f"conv2d_backward_weight:x=3x4x30x30,dy=3x4x30x30,w_shape=4x4x3x3,p=1,split={split}", OPS)
     options = Options(routes={call.op: route} if route else {}, params={call.op: params} if params else {})
     assert explain_call(call, H200, options)[1]["note"].startswith(note)
+
+
+def test_a_split_that_cannot_be_is_refused_or_said():
+    with pytest.raises(GraphError, match="split is 163, but a sum of 162 products"):
+        parse_call("conv2d_backward_weight:x=2x4x9x9,dy=2x4x9x9,w_shape=4x4x3x3,p=1,split=163", OPS)
+    call = parse_call("conv2d_backward_weight:x=1x512x9x9,dy=1x512x9x9,w_shape=512x512x3x3,p=1,split=64", OPS)
+    note = explain_call(call, H200)[1]["note"]
+    assert note.startswith("the whole sum: the 64 asked for take 576 MiB of scratch, and 256 MiB is the most; ")
 
 
 def test_bands_that_do_not_cut_leave_the_sum_whole():
@@ -150,7 +157,8 @@ def test_scratch_stays_within_its_budget(facts):
 
 def test_too_many_parts_are_refused_with_both_numbers():
     call = parse_call("conv2d_backward_weight:x=1x512x9x9,dy=1x512x9x9,w_shape=512x512x3x3,p=1,split=64", OPS)
-    verdict = judge(OPS[call.op].routes[3], call, H200)
+    (two_stage,) = (route for route in OPS[call.op].routes if route.name == "two_stage")
+    verdict = judge(two_stage, call, H200)
     assert not verdict.allowed and verdict.actual == "576 MiB, 256 MiB is the most"
     assert choose(OPS[call.op].routes, call, H200).route.name != "two_stage"
 
@@ -166,7 +174,7 @@ def test_sums_that_a_driver_would_end_early_are_cut():
 
 def test_wide_calls_take_a_gemm_on_gpus_and_registers_on_cpus():
     for text, gpu, cpu in (
-        ("x=32x64x56x56,dy=32x64x56x56,w_shape=64x64x3x3,p=1", "gemm 64x144", "rows 16 by 3"),
+        ("x=32x64x56x56,dy=32x64x56x56,w_shape=64x64x3x3,p=1", "tiles of 4x4", "rows 16 by 3"),
         ("x=4x144x28x28,dy=4x144x28x28,w_shape=144x1x3x3,p=1,g=144", "narrow 1", "rows 1 by 3 units across groups"),
         ("x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "gemm 128x64", "rows 32 by 4"),
     ):

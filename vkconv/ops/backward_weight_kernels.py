@@ -19,6 +19,7 @@ Defines = tuple[tuple[str, str], ...]
 _MOST_TAPS = 8
 _MOST_SUMS = 192
 _MOST_UNROLLED = 1152
+_MOST_MEETING = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Kernel(Protocol):
     def cost(self, p: Problem) -> float:
         """An estimate of the time of the whole sum, in multiply-adds of an invocation or a SIMD vector."""
 
-    def spec(self, p: Problem, device: Device) -> tuple[Word, ...]:
+    def spec(self, p: Problem, parts: Parts, device: Device) -> tuple[Word, ...]:
         """The specialization constants that its shader has of its own."""
 
     def defines(self, device: Device) -> Defines:
@@ -95,13 +96,15 @@ class Kernel(Protocol):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Output:
     """What becomes of a part: with ``to_parts`` it is stored as it is, else as scale * part + beta * add, or where
-    ``defines`` say so, scale * part is added to dw by an atomic operation."""
+    ``defines`` say so, scale * part is added to dw by an atomic operation. ``first`` is where the parts of this launch
+    begin among those of the scratch."""
 
     scale: float = 1.0
     beta: float = 0.0
     has_add: bool = False
     to_parts: bool = False
     defines: Defines = ()
+    first: int = 0
 
 
 def launch(
@@ -115,8 +118,8 @@ def launch(
         binds,
         linear_groups(groups * kernel.local, kernel.local, device),
         (kernel.local, 1, 1),
-        (*push, *parts.tile, parts.cuts, output.scale, output.beta),
-        (output.to_parts, output.has_add, p.deep, p.padded, *kernel.spec(p, device)),
+        (*push, *parts.tile, parts.cuts, output.first, output.scale, output.beta),
+        (output.to_parts, output.has_add, p.deep, p.padded, *kernel.spec(p, parts, device)),
         kernel.shared_bytes,
         kernel.iterations(p, parts),
     )
@@ -124,20 +127,24 @@ def launch(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gemm:
-    """Output channels x columns of a workgroup, pixels of a slice, and output channels x columns of an invocation."""
+    """Output channels x columns of a workgroup, pixels of a slice, output channels x columns of an invocation, and
+    slices that shared memory holds."""
 
     rows: int
     columns: int
     depth: int
     lane_rows: int
     lane_columns: int
+    buffers: int = 1
 
     @property
     def stem(self) -> str:
         return "backward_weight_gemm"
 
     def __str__(self) -> str:
-        return f"gemm {self.rows}x{self.columns}x{self.depth} by {self.lane_rows}x{self.lane_columns}"
+        return f"gemm {self.rows}x{self.columns}x{self.depth} by {self.lane_rows}x{self.lane_columns}" + (
+            f", {self.buffers} buffers" if self.buffers > 1 else ""
+        )
 
     @property
     def local(self) -> int:
@@ -145,7 +152,7 @@ class Gemm:
 
     @property
     def shared_bytes(self) -> int:
-        return 4 * self.depth * (self.rows + 4 + self.columns + 4)
+        return 4 * self.buffers * self.depth * (self.rows + 4 + self.columns + 4)
 
     def fits(self, device: Device) -> bool:
         shared = device.limit("maxComputeSharedMemorySize")
@@ -167,13 +174,15 @@ class Gemm:
         return self.lane_rows * self.lane_columns
 
     def cost(self, p: Problem) -> float:
-        # A multiply-add is 1, a number read from shared memory 2, one loaded, placed and stored 10.
+        # A multiply-add is 1, a number read from shared memory 1, one loaded, placed and stored 10.
         tile, side = self.lane_rows * self.lane_columns, self.lane_rows + self.lane_columns
-        of_pixel = self.local * (tile + 2 * side) + 10 * (self.rows + self.columns)
+        of_pixel = self.local * (tile + side) + 10 * (self.rows + self.columns)
         return float(self.blocks(p) * self.slices(p) * self.depth * of_pixel)
 
-    def spec(self, p: Problem, device: Device) -> tuple[Word, ...]:
-        return (*dataclasses.astuple(self), *p.kernel)
+    def spec(self, p: Problem, parts: Parts, device: Device) -> tuple[Word, ...]:
+        # By fours, neither a load nor a part may begin within one.
+        fours = p.pointwise and math.prod(p.out) % 4 == 0 and self.depth % 4 == 0 and parts.tile[1:] == p.out
+        return (*dataclasses.astuple(self), *p.kernel, fours)
 
     def defines(self, device: Device) -> Defines:
         return ()
@@ -208,7 +217,7 @@ class Rows:
 
     def takes(self, p: Problem) -> bool:
         taps = _taps(p, _MOST_TAPS)
-        inputs = self.units * _span(p, self.pixels, taps)
+        inputs = self.units * _span(p, 2, self.pixels, taps)
         unrolled = self.sums(p) * self.pixels
         spread = self.rows * self.units > 1 and (
             inputs > 2 * MOST_SPAN or self.sums(p) > _MOST_SUMS or unrolled > _MOST_UNROLLED
@@ -217,7 +226,7 @@ class Rows:
         within = not self.across or (p.groups > 1 and units % self.units == 0)
         small = self.rows < max(2, 2 * p.rows) and self.units < max(2, 2 * units)
         small = small and (self.pixels != 7 or p.out[2] % 7 == 0)
-        return within and small and not spread and _span(p, self.pixels, taps) <= MOST_SPAN
+        return within and small and not spread and _span(p, 2, self.pixels, taps) <= MOST_SPAN
 
     def _units_of_group(self, p: Problem) -> int:
         return p.channels * p.kernel[0] * p.kernel[1] * ceil_div(p.kernel[2], _taps(p, _MOST_TAPS))
@@ -249,10 +258,10 @@ class Rows:
             )
             return dy + COSTS.load * self.units * met + COSTS.multiply_add * sums * (pixels + 1) + COSTS.iteration
 
-        of_line = line * step(self.pixels, _met(p, self.pixels, taps)) + rest * step(1, taps)
+        of_line = line * step(self.pixels, _met(p, 2, self.pixels, taps)) + rest * step(1, taps)
         return float(self.blocks(p) * p.n * p.out[0] * p.out[1] * of_line)
 
-    def spec(self, p: Problem, device: Device) -> tuple[Word, ...]:
+    def spec(self, p: Problem, parts: Parts, device: Device) -> tuple[Word, ...]:
         taps = _taps(p, _MOST_TAPS)
         subgroup = min(device.subgroup_size, self.local)
         return (self.rows, self.units, self.pixels, self.across, taps, p.stride[2], p.dilation[2], subgroup)
@@ -264,7 +273,7 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Narrow:
-    """Output channels of a workgroup, pixels that a lane takes at a time, and lanes."""
+    """Output channels of a workgroup, pixels of a column of dy that a lane takes at a time, and lanes."""
 
     rows: int
     pixels: int
@@ -279,32 +288,42 @@ class Narrow:
 
     @property
     def shared_bytes(self) -> int:
-        return 4 * self.local
+        return 4 * _MOST_MEETING * self.local
 
     def fits(self, device: Device) -> bool:
-        return self.local <= most_invocations(device)
+        shared = device.limit("maxComputeSharedMemorySize")
+        return self.local <= most_invocations(device) and self.shared_bytes <= shared
 
     def takes(self, p: Problem) -> bool:
-        return _span(p, self.pixels, self._taps(p)[1]) <= MOST_SPAN
+        return _span(p, 1, self.pixels, self._taps(p)[0]) <= MOST_SPAN
 
     def _taps(self, p: Problem) -> tuple[int, int]:
         """Taps of an invocation along h and w: up to 5 x 5, and one row of them where there are several rows of dw."""
-        across = _taps(p, _MOST_TAPS)
+        across = ceil_div(p.kernel[2], ceil_div(p.kernel[2], _MOST_TAPS))
         most = max(1, (72 if self.rows > 1 else 32) // (across * self.rows))
-        return min(p.kernel[1], most), across
+        down = min(p.kernel[1], most)
+        return (down if _span(p, 1, 1, down) <= MOST_SPAN // 2 else 1), across
 
     def blocks(self, p: Problem) -> int:
         y, x = self._taps(p)
         taps = p.kernel[0] * ceil_div(p.kernel[1], y) * ceil_div(p.kernel[2], x)
         return ceil_div(p.rows, self.rows) * p.c_in * taps
 
+    def _units(self, extents: tuple[int, int, int, int]) -> int:
+        n, d, h, w = extents
+        return n * d * ceil_div(h, self.pixels) * w
+
     def slices(self, p: Problem) -> int:
-        return ceil_div(p.n * p.out[0] * p.out[1] * ceil_div(p.out[2], self.pixels), self.local)
+        return ceil_div(self._units(p.reduction), self.local)
+
+    def _meeting(self, p: Problem) -> int:
+        """Sums that lanes add together at a time, a power of two."""
+        return min(1 << (self.sums(p) - 1).bit_length(), _MOST_MEETING, self.local)
 
     def iterations(self, p: Problem, parts: Parts) -> int:
-        units = parts.lines * ceil_div(parts.tile[3], self.pixels)
-        y, x = self._taps(p)
-        return ceil_div(ceil_div(units, parts.cuts), self.local) + self.rows * y * x * (self.local.bit_length() + 1)
+        meeting = self._meeting(p)
+        tail = ceil_div(self.sums(p), meeting) * (meeting + self.local // meeting + 2)
+        return ceil_div(ceil_div(self._units(parts.tile), parts.cuts), self.local) + tail
 
     def sums(self, p: Problem) -> int:
         y, x = self._taps(p)
@@ -313,28 +332,29 @@ class Narrow:
     def cost(self, p: Problem) -> float:
         # A multiply-add is 1, a load 6: it comes from a cache.
         y, x = self._taps(p)
-        loads = self.rows * self.pixels + y * _met(p, self.pixels, x)
-        units = p.n * p.out[0] * p.out[1] * ceil_div(p.out[2], self.pixels)
-        return float(self.blocks(p) * units * (self.pixels * self.rows * y * x + 6 * loads))
+        loads = self.rows * self.pixels + x * _met(p, 1, self.pixels, y)
+        return float(self.blocks(p) * self._units(p.reduction) * (self.pixels * self.rows * y * x + 6 * loads))
 
-    def spec(self, p: Problem, device: Device) -> tuple[Word, ...]:
-        return (self.rows, self.pixels, *self._taps(p), p.stride[2], p.dilation[2], self.local)
+    def spec(self, p: Problem, parts: Parts, device: Device) -> tuple[Word, ...]:
+        taps = self._taps(p)
+        return (self.rows, self.pixels, *taps, p.stride[1], p.dilation[1], self.local, self._meeting(p))
 
     def defines(self, device: Device) -> Defines:
         return ()
 
 
-def _span(p: Problem, pixels: int, taps: int) -> int:
-    """Columns of x that so many neighbouring pixels of dy and taps meet, from the first to the last."""
-    return (pixels - 1) * p.stride[2] + (taps - 1) * p.dilation[2] + 1
+def _span(p: Problem, axis: int, pixels: int, taps: int) -> int:
+    """Inputs along an axis (1: h, 2: w) that so many neighbouring pixels of dy and taps meet, from the first to the
+    last."""
+    return (pixels - 1) * p.stride[axis] + (taps - 1) * p.dilation[axis] + 1
 
 
-def _met(p: Problem, pixels: int, taps: int) -> int:
-    """How many of those columns are met at all."""
-    return len({q * p.stride[2] + t * p.dilation[2] for q in range(pixels) for t in range(taps)})
+def _met(p: Problem, axis: int, pixels: int, taps: int) -> int:
+    """How many of those inputs are met at all."""
+    return len({q * p.stride[axis] + t * p.dilation[axis] for q in range(pixels) for t in range(taps)})
 
 
 def _taps(p: Problem, most: int) -> int:
     """Taps of a row of the kernel that an invocation takes: even shares of at most ``most`` that are not far apart."""
     taps = ceil_div(p.kernel[2], ceil_div(p.kernel[2], most))
-    return taps if _span(p, 1, taps) <= MOST_SPAN // 2 else 1
+    return taps if _span(p, 2, 1, taps) <= MOST_SPAN // 2 else 1

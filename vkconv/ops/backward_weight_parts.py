@@ -4,7 +4,7 @@ route."""
 import functools
 from collections.abc import Callable, Mapping
 
-from vkconv.core import ceil_div
+from vkconv.core import bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.ops.backward_weight_kernels import Gemm, Kernel, Narrow, Parts, Rows, whole
 from vkconv.ops.backward_weight_problem import Problem
@@ -30,26 +30,25 @@ _ROWS_BY_UNITS = (
 _NARROW = 8
 # By number: the parameter ``tile``.
 KERNELS: tuple[Kernel, ...] = (
-    Gemm(128, 128, 8, 8, 8),
-    Gemm(128, 64, 8, 8, 8),
-    Gemm(64, 128, 8, 8, 8),
-    Gemm(64, 144, 8, 8, 12),
-    Gemm(128, 144, 8, 8, 12),
-    Gemm(64, 96, 8, 8, 8),
-    Gemm(64, 64, 8, 8, 8),
-    Gemm(64, 64, 16, 8, 8),
-    Gemm(64, 48, 8, 8, 4),
-    Gemm(64, 32, 8, 8, 4),
-    Gemm(64, 64, 16, 4, 4),
-    Gemm(32, 144, 8, 4, 12),
-    Gemm(32, 64, 8, 4, 8),
-    Gemm(32, 32, 16, 4, 4),
-    Gemm(16, 32, 16, 4, 4),
-    Gemm(64, 144, 16, 8, 12),
     Gemm(128, 128, 16, 8, 8),
     Gemm(128, 64, 16, 8, 8),
+    Gemm(64, 128, 16, 8, 8),
+    Gemm(64, 64, 16, 8, 8),
+    Gemm(128, 144, 8, 8, 12),
+    Gemm(64, 144, 8, 8, 12, 2),
+    Gemm(64, 144, 16, 8, 12),
+    Gemm(64, 96, 16, 8, 8),
+    Gemm(64, 96, 8, 8, 8, 2),
     Gemm(64, 48, 16, 8, 4),
-    *(Narrow(rows, pixels, local) for rows in (1, 2, 4, 8) for pixels in (4, 1) for local in (128, 32)),
+    Gemm(64, 32, 16, 8, 4),
+    Gemm(64, 64, 16, 4, 4),
+    Gemm(32, 144, 8, 4, 12),
+    Gemm(32, 64, 16, 4, 8),
+    Gemm(32, 32, 16, 4, 4),
+    Gemm(16, 32, 16, 4, 4),
+    Gemm(128, 128, 16, 8, 8, 2),
+    Gemm(64, 64, 16, 8, 8, 2),
+    *(Narrow(rows, pixels, local) for rows in (1, 2, 4, 8) for pixels in (4, 8, 1) for local in (128, 32)),
     *(Rows(rows, units, px) for rows, units in _ROWS_BY_UNITS for px in (8, 7, 4, 1)),
     *(Rows(rows, units, px, across=True) for rows in (8, 4, 1) for units in (1, 3, 5) for px in (8, 4, 1)),
 )
@@ -57,13 +56,15 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 # Bytes of partial results that a call may take, by kind of device.
 _SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
 _SCRATCH_BYTES_ELSE = 256 << 20
-# ``auto``. CPUs: workgroups of a compute unit, and the cost from which a second launch, 0.1 ms, is worth it. GPUs, in
-# multiply-adds of a lane: what it costs to store and read back an element of a part, and each unit's share of a second
-# launch (4 us) and of waiting for the loads of a slice (500 cycles); registers of a unit, and those that a lane takes
-# beside its sums. No part is shorter than so many slices.
+# ``auto``. CPUs: workgroups of a compute unit, and the cost from which a second launch, 0.1 ms, is worth it. GPUs,
+# fitted to 480 times of 14 calls by kernels and parts (H200, driver 580.159; what it picks takes 1.02 times the best in
+# the mean): multiply-adds that storing and reading back an element of a part cost, cycles of a second launch
+# and of waiting for the loads of a slice; multiply-adds of a unit in a cycle, and the subgroups of 32 that do half as
+# many; registers of a unit, and those that a lane takes beside its sums. No part is shorter than so many slices.
 _CPU_WORKGROUPS, _CPU_WORTH = 2, 3e5
-_PART_ELEMENT, _SECOND_LAUNCH, _SLICE = 64, 1e6, 64000
-_REGISTERS, _MORE_REGISTERS, _MOST_LANES, _MOST_RESIDENT = 65536, 60, 1024, 16
+_PART_ELEMENT, _SECOND_LAUNCH, _SLICE = 200, 2000, 300
+_UNIT_LANES, _HALF_BUSY, _SUBGROUP = 128, 2, 32
+_REGISTERS, _MORE_REGISTERS, _MOST_LANES, _MOST_RESIDENT = 65536, 45, 1024, 16
 _LEAST_SLICES = 8
 
 
@@ -76,7 +77,7 @@ def _low_parallelism(device: Device) -> bool:
     return device.kind in ("cpu", "integrated")
 
 
-def tiles(p: Problem, device: Device, parts: int) -> list[int]:
+def kernels_for(p: Problem, device: Device, parts: int) -> list[int]:
     """Numbers of the kernels that may take the problem, the rule's pick for a sum in so many parts first (0: in as many
     as the rule cuts it into)."""
     fitting = [i for i, kernel in enumerate(KERNELS) if kernel.fits(device) and kernel.takes(p)]
@@ -84,7 +85,7 @@ def tiles(p: Problem, device: Device, parts: int) -> list[int]:
     # large tiles for seconds.
     cpu = device.kind == "cpu"
     fitting = [i for i in fitting if (_small(KERNELS[i]) if cpu else not isinstance(KERNELS[i], Rows))]
-    best = _pick(p, device, parts)[0]
+    best = least_time(p, device, parts)[0]
     return [best, *(i for i in fitting if i != best)]
 
 
@@ -93,7 +94,7 @@ def _small(kernel: Kernel) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _pick(p: Problem, device: Device, parts: int) -> tuple[int, int]:
+def least_time(p: Problem, device: Device, parts: int) -> tuple[int, int]:
     """The kernel that is estimated to take the least time for so many parts, or with 0, how many parts do as well."""
     cpu, narrow = device.kind == "cpu", p.rows <= _NARROW
     kinds = (Rows,) if cpu else (Gemm, Narrow) if narrow else (Gemm,)
@@ -105,33 +106,36 @@ def _pick(p: Problem, device: Device, parts: int) -> tuple[int, int]:
         worth = kernel.cost(p) >= _CPU_WORTH
         return best, parts or (max(1, min(busy, kernel.slices(p) // _LEAST_SLICES)) if worth else 1)
     least = (float("inf"), 0, 1)
+    units = compute_units(device)
     for i in rule:
         kernel = KERNELS[i]
-        busy, grid = _resident(kernel, p, device), kernel.blocks(p)
         most = min(SPLITS[-1], kernel.slices(p) // _LEAST_SLICES, most_in_scratch(p, device))
-        counts = (
-            (parts,) if parts else [c for c in {*SPLITS, busy // grid, 2 * busy // grid} if c == 1 or 1 < c <= most]
-        )
-        least = min(least, *((_time(kernel, p, device, count), i, count) for count in counts))
+        even = (units * deep // kernel.blocks(p) for deep in range(1, 2 * _resident(kernel, p) + 1))
+        counts = (parts,) if parts else [c for c in {*SPLITS, *even} if c == 1 or 1 < c <= most]
+        least = min(least, *((_cycles(kernel, p, units, count), i, count) for count in counts))
     return least[1:]
 
 
-def _resident(kernel: Kernel, p: Problem, device: Device) -> int:
-    """An estimate of the workgroups that a GPU holds at a time, by registers: units have several times the shared
+def _resident(kernel: Kernel, p: Problem) -> int:
+    """An estimate of the workgroups that a unit of a GPU holds at a time, by registers: it has several times the shared
     memory that a workgroup may take."""
     lanes = min(_REGISTERS // (kernel.sums(p) + _MORE_REGISTERS), _MOST_LANES)
-    return compute_units(device) * max(1, min(lanes // kernel.local, _MOST_RESIDENT))
+    return max(1, min(lanes // kernel.local, _MOST_RESIDENT))
 
 
-def _time(kernel: Kernel, p: Problem, device: Device, parts: int) -> float:
-    """An estimate of the time on a GPU, in multiply-adds of a lane of all units."""
-    busy, workgroups, units = _resident(kernel, p, device), kernel.blocks(p) * parts, compute_units(device)
-    waves = ceil_div(workgroups, busy)
-    full = workgroups / (waves * busy)
-    # Half as many workgroups as there is room for take less than twice the time.
-    compute = kernel.cost(p) / (full * (2 - full))
-    wait = waves * ceil_div(kernel.slices(p), parts) * _SLICE * units
-    return max(compute, wait) + (parts * p.size * _PART_ELEMENT + units * _SECOND_LAUNCH if parts > 1 else 0)
+def _cycles(kernel: Kernel, p: Problem, units: int, parts: int) -> float:
+    """An estimate of the time on a GPU: that of the unit that has most workgroups, as many of them at a time as it
+    holds, and fewer at the end."""
+    workgroups, resident = kernel.blocks(p) * parts, _resident(kernel, p)
+    full, rest = divmod(ceil_div(workgroups, units), resident)
+
+    def at_a_time(count: int) -> float:
+        return count + _HALF_BUSY * _SUBGROUP / kernel.local if count else 0.0
+
+    compute = kernel.cost(p) / workgroups / _UNIT_LANES * (full * at_a_time(resident) + at_a_time(rest))
+    wait = (full + (rest > 0)) * ceil_div(kernel.slices(p), parts) * _SLICE
+    added = parts * p.size * _PART_ELEMENT / units / _UNIT_LANES + _SECOND_LAUNCH if parts > 1 else 0
+    return max(compute, wait) + added
 
 
 def _reduction(p: Problem) -> Tiles:
@@ -161,7 +165,7 @@ def _cuts(p: Problem, device: Device, policy: str, split: int) -> tuple[int, str
     """How many equal parts two_stage and one_stage cut the sum into, and why."""
     if split:
         return split, asked_for(split)
-    best, parts = _pick(p, device, 0)
+    best, parts = least_time(p, device, 0)
     kernel = KERNELS[best]
     grid, slices = kernel.blocks(p), kernel.slices(p)
     if policy == "occupancy":
@@ -184,8 +188,11 @@ def asked_for(parts: int) -> str:
 
 def all_of_it(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
     """Not cut."""
-    split = int(call["split"])
-    return whole(Problem.of(call)), f"the whole sum, {asked_for(split)}" if split > 1 else "the whole sum"
+    p, split = Problem.of(call), int(call["split"])
+    if split > most_in_scratch(p, device):
+        most = f"{bytes_str(4 * p.size * split)} of scratch, and {bytes_str(scratch_budget(device))} is the most"
+        return whole(p), f"the whole sum: the {asked_for(split)} take {most}"
+    return whole(p), f"the whole sum, {asked_for(split)}" if split > 1 else "the whole sum"
 
 
 def equal(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
@@ -242,4 +249,4 @@ def default_tiles(cut: Cut, call: Call, device: Device) -> list[int]:
     """The parameter ``tile`` of a route that cuts so, its default first."""
     p, splits = Problem.of(call), default_splits(cut, call, device)
     by_rule = cut is equal and not call["split"]
-    return tiles(p, device, 0 if by_rule else cut(call, device, splits)[0].count(p))
+    return kernels_for(p, device, 0 if by_rule else cut(call, device, splits)[0].count(p))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from vkconv.core import bytes_str, ceil_div, shape_str
 from vkconv.device import Device
+from vkconv.ops import backward_weight_winograd as winograd
 from vkconv.ops.backward_weight_kernels import ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS, Output, launch, whole
 from vkconv.ops.backward_weight_parts import (
     KERNELS,
@@ -29,10 +30,14 @@ from vkconv.ops.needs import F32, float_atomics, loop_iterations
 from vkconv.ops.products import SHADERS as PRODUCTS
 from vkconv.ops.products import params as product_params
 from vkconv.ops.products import product
+from vkconv.ops.winograd import INPUT
+from vkconv.ops.winograd import SOURCE as WINOGRAD_SOURCE
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Access, Bind, Dispatch, Program, Shader, read, write
 
 _MOST_INT = (1 << 31) - 1
+# From what on winograd is taken: channels of a group, in and out, and pixels of dy.
+_LEAST, _OTHER_LEAST = {"cpu": (1 << 30, 1 << 30)}, (32, 512)
 COMBINE = Shader("backward_weight_combine")
 # Of a workgroup that adds the parts: elements, and lanes for each where there are many parts. A CPU driver has no use
 # for lanes that meet in shared memory.
@@ -168,6 +173,33 @@ SEVERAL_PARTS = Need(
     lambda call, device: call["policy"] != "bands" and default_splits(equal, call, device) > 1,
     lambda call, device: f"policy {call['policy']}, {default_splits(equal, call, device)} parts",
 )
+WINDOW_3X3 = Need(
+    "a 3x3 kernel of two dimensions, stride 1 and no dilation",
+    lambda call, device: _window_3x3(Problem.of(call)),
+    lambda call, device: (
+        f"{shape_str(call['w_shape'][2:])}, stride {shape_str(call['stride'])}, dilation {shape_str(call['dilation'])}"
+    ),
+)
+WINOGRAD_INT32 = Need(
+    "scratch of fewer than 2^31 elements",
+    lambda call, device: winograd.scratch_elements(call, device) <= _MOST_INT,
+    lambda call, device: f"{winograd.scratch_elements(call, device)} elements",
+)
+MANY_CHANNELS = Need(
+    "as many channels of a group, and pixels, as pay on such devices",
+    lambda call, device: _pays(Problem.of(call), device),
+    lambda call, device: "{} in, {} out, {} pixels; at least {}".format(
+        Problem.of(call).channels,
+        Problem.of(call).rows,
+        Problem.of(call).pixels,
+        ", ".join(map(str, _LEAST.get(device.kind, _OTHER_LEAST))),
+    ),
+)
+BY_RULE = Need(
+    "neither a split nor policy bands",
+    lambda call, device: call["split"] == 0 and call["policy"] != "bands",
+    lambda call, device: f"split {call['split']}, policy {call['policy']}",
+)
 ASKED_FOR = Need("to be asked for by name", lambda call, device: False, lambda call, device: "not asked for")
 
 
@@ -198,7 +230,30 @@ IMAGES_IN_SCRATCH = Need(
     lambda call, device: f"{bytes_str(_explicit_bytes(call))}, {bytes_str(scratch_budget(device))} is the most",
 )
 
+
+def _window_3x3(p: Problem) -> bool:
+    ones = (1, 1, 1)
+    return not p.deep and (p.kernel, p.stride, p.dilation) == ((1, 3, 3), ones, ones)
+
+
+def _pays(p: Problem, device: Device) -> bool:
+    channels, pixels = _LEAST.get(device.kind, _OTHER_LEAST)
+    return min(p.channels, p.rows) >= channels and p.pixels >= pixels
+
+
 ROUTES: tuple[Route, ...] = (
+    Route(
+        "winograd",
+        winograd.build,
+        (INPUT, winograd.GRADIENTS, winograd.TAPS, *_VARIANTS),
+        why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that "
+        "is not finite makes NaN of all taps that its tile meets",
+        must=(F32, INT32, WINDOW_3X3, WINOGRAD_INT32, loop_iterations(winograd.iterations)),
+        prefer=(BY_RULE, MANY_CHANNELS),
+        source=WINOGRAD_SOURCE,
+        params=winograd.params,
+        note=winograd.note,
+    ),
     Route(
         "explicit_gemm",
         _explicit,

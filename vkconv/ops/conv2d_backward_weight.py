@@ -53,6 +53,11 @@ def _resolve(op: str, rank: int, specs: Specs, attrs: Attrs) -> tuple[Attrs, tup
         )
     if not isinstance(split, int) or split < 0:
         raise GraphError(f"{op}: split is {split}; it is the number of parts of the sum, or 0 to let the policy choose")
+    terms = math.prod((dy.dims[0], *dy.dims[2:]))
+    if split > max(terms, 1):
+        raise GraphError(
+            f"{op}: split is {split}, but a sum of {terms} products (images and pixels of dy) has no more parts"
+        )
     canonical: Attrs = {"w_shape": w_shape, "stride": stride, "padding": padding, "dilation": dilation}
     return {**attrs, **canonical, "scale": scale, "beta": beta}, (TensorSpec(w_shape, x.dtype),)
 

@@ -61,18 +61,21 @@ TILES: tuple[Tile, ...] = (
     Tile(128, 64, 16, 8, 4),
     Tile(32, 128, 16, 4, 8),
     Tile(64, 32, 16, 4, 4, 2),
+    Tile(64, 128, 16, 8, 8),
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 # H200 (driver 580.159), us. Many blocks: 9 or within 5 % of the best (32x64x56x56 3x3: 9 202, 2 202, 4 241, 0 352;
 # 32x512x7x7 1x1 to 2048: 9 113, 1 116, 4 132); very many that are deep: 1 (32x1024x25x25 1x1 to 1024: 1 1003, 8 1027,
-# 9 1086; 2048 to 32x1024x25x25: 1 2348, 9 2515), but not 32x512x28x28 1x1 to 256 (9 187, 1 197), 32x64x56x56 1x1 to
-# 256 (9 128, 1 162) or the many groups of winograd (32x128x28x28 3x3: 9 110, 1 121). Few blocks: small tiles, cut along
+# 13 1070, 9 1086; 2048 to 32x1024x25x25: 1 2348, 9 2515) or 13 (10x448x118x182 from 896: 13 1309, 2 1352, 9 1359;
+# 32x256x28x28 1x1 to 512: 13 185, 1 187, 9 191), but not 32x64x56x56 1x1 to 256 (9 128, 13 140, 1 162) or the many
+# groups of winograd (32x128x28x28 3x3: 9 110, 1 121). Few blocks: small tiles, cut along
 # K until they are many (1x64x56x56 3x3: 7 in 4 parts 19.7, uncut 26, 9 in 8 parts 21.6; 1x256x14x14 1x1 to 1024: 12
 # 17.5, 6 18.4, 7 19.2; 1x256x56x56 1x1 to 64: 12 14.5, 6 15.3, 7 16.4). A second buffer makes large tiles 5 to 15 %
 # slower.
 _RULE = (9, 12, 6, 7)
 _RULE_FEW_ROWS = (11, 5, 7)  # at most 32 output channels in a group
-_RULE_VERY_MANY, _VERY_MANY, _VERY_DEEP, _WASTE = 1, 700, 1024, 1.1
+_RULE_DEEP = ((1, 1024), (13, 256))  # and from what depth, where a group has so many blocks and wastes few rows
+_VERY_MANY, _WASTE = 700, 1.1
 _SMALLEST = 7
 # Cutting costs a launch and a pass over the parts: 16 steps uncut take 14.3, in 2 parts 14.5 (1x256x56x56 1x1 to 64).
 ENOUGH, _MOST, _LEAST_STEPS, _WORTH_STEPS = 300, 800, 8, 24
@@ -99,10 +102,9 @@ def tiles_by_rule(rows: int, depth: int, groups: int, blocks: Callable[[Tile], i
     fitting = [i for i, tile in enumerate(TILES) if tile.fits(device)]
     rule = [i for i in (_RULE_FEW_ROWS if rows <= TILES[_SMALLEST].rows else _RULE) if i in fitting]
     best = next((i for i in rule if blocks(TILES[i]) >= ENOUGH), rule[-1])
-    large = TILES[_RULE_VERY_MANY]
-    many = blocks(large) >= groups * _VERY_MANY and depth >= _VERY_DEEP
-    if many and large.fits(device) and align(rows, large.rows) <= _WASTE * rows:
-        best = _RULE_VERY_MANY
+    large = (i for i, least in _RULE_DEEP if i in fitting and depth >= least)
+    many = (i for i in large if blocks(TILES[i]) >= groups * _VERY_MANY)
+    best = next((i for i in many if align(rows, TILES[i].rows) <= _WASTE * rows), best)
     return (best, *(i for i in fitting if i != best))
 
 

@@ -1,13 +1,9 @@
-"""Winograd's minimal filtering for 3x3 conv2d: fewer products, as a batch of matrix products between transforms.
-
-F(m x m, 3 x 3) makes m x m outputs with (m + 2)^2 products instead of 9 m^2: 2.25 times fewer for m = 2, 4 times
-for m = 4 (Lavin and Gray 2015, arXiv:1509.09308).
-"""
+"""conv2d by Winograd's minimal filtering: fewer products, as a batch of matrix products between transforms."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from vkconv.core import DType, align, ceil_div
+from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import conv2d_gemm, conv2d_routes, conv2d_subgroup
@@ -16,10 +12,11 @@ from vkconv.ops.conv2d_parts import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1,
 from vkconv.ops.epilogue import per_channel
 from vkconv.ops.needs import F32
 from vkconv.ops.packing import Packing
+from vkconv.ops.winograd import INPUT, SOURCE, Tiles, inputs, local_size
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, read, write
 
-INPUT, WEIGHTS, OUTPUT = Shader("winograd_input"), Shader("winograd_weights"), Shader("winograd_output")
+WEIGHTS, OUTPUT = Shader("winograd_weights"), Shader("winograd_output")
 # The routes that do the matrix products, as a 1x1 conv2d with a group for each, and how their weights are packed: the
 # first that the device can do.
 _Product = tuple[Route, Callable[[Call, Params], Packing]]
@@ -33,8 +30,6 @@ _GPU_PRODUCTS: tuple[_Product, ...] = ((conv2d_gemm.IMPLICIT_GEMM, conv2d_gemm.p
 # Scratch of one pass over some of the tiles, MiB, the default first: what stays in a cache while it is used.
 _SCRATCH_MIB: Mapping[str, tuple[int, ...]] = {"cpu": (2, 1, 4, 16), "discrete": (64, 16, 32, 256)}
 _OTHER_SCRATCH_MIB = (16, 4, 64)
-_LOCAL: Mapping[str, int] = {"cpu": 8}
-_GPU_LOCAL = 128
 
 
 # The rounding error of m = 4 grows with the transforms, not with the sum: with few channels it is more than a direct
@@ -43,20 +38,8 @@ _GPU_LOCAL = 128
 _LEAST_CHANNELS = 32
 
 
-def _extents(call: Call, m: int) -> tuple[int, int, int]:
-    """Rows and columns of tiles of an image, and tiles of all images."""
-    n, _, oh, ow = call.shape("y")
-    rows, columns = ceil_div(oh, m), ceil_div(ow, m)
-    return rows, columns, n * rows * columns
-
-
-def _chunk(call: Call, m: int, mib: int) -> int:
-    """Tiles of a pass, so that its scratch takes at most so many MiB; passes are alike but the last."""
-    total = _extents(call, m)[2]
-    c_in, c_out = call.shape("x")[1], call.shape("y")[1]
-    most = max(64, (mib << 20) // (4 * (m + 2) ** 2 * (c_in + c_out)))
-    passes = ceil_div(total, most)
-    return total if passes == 1 else align(ceil_div(total, passes), 4)  # by fours they load and store faster
+def _tiles_of(call: Call, m: int) -> Tiles:
+    return Tiles.of(m, call.shape("y")[0], call.shape("y")[2:])
 
 
 def _products(call: Call, m: int, count: int) -> Call:
@@ -77,17 +60,16 @@ def _product(call: Call, device: Device) -> _Product:
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    m = 4 if _long(call) else 2
-    mib: dict[int, int] = {}  # by the tiles of a pass: sizes that make the same passes are the same
-    for size in _SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB):
-        mib.setdefault(_chunk(call, m, size), size)
-    product = _products(call, m, next(iter(mib)))
+    tiles = _tiles_of(call, 4 if _long(call) else 2)
+    channels = sum(_channels(call))
+    sizes = tiles.scratch_sizes(channels, _SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB))
+    product = _products(call, tiles.m, tiles.chunk(channels, sizes[0]))
     route, _ = _product(product, device)
     inner = dict(route.params(product, device))
     for name, only in (("splits", 1), ("linear", 0)):  # K is long enough, and its channels are what is packed
         if name in inner:
             inner[name] = (only,)
-    return {"outputs": (4, 2) if _long(call) else (2,), "scratch_mib": tuple(mib.values()), **inner}
+    return {"outputs": (4, 2) if _long(call) else (2,), "scratch_mib": sizes, **inner}
 
 
 def _long(call: Call) -> bool:
@@ -96,15 +78,14 @@ def _long(call: Call) -> bool:
 
 def _build(call: Call, device: Device, params: Params) -> Program:
     m, inner = params["outputs"], {k: v for k, v in params.items() if k not in ("outputs", "scratch_mib")}
-    total = _extents(call, m)[2]
-    step = _chunk(call, m, params["scratch_mib"])
+    tiles, (c_in, c_out) = _tiles_of(call, m), _channels(call)
+    step = tiles.chunk(c_in + c_out, params["scratch_mib"])
     steps: list[Dispatch] = []
-    for first in range(0, total, step):
-        steps += _pass(call, device, m, first, min(step, total - first), inner)
-    c_in, c_out = call.shape("x")[1], call.shape("y")[1]
+    for first in range(0, tiles.total, step):
+        steps += _pass(call, device, tiles, first, min(step, tiles.total - first), inner)
     products = _products(call, m, step)
     pack = _product(products, device)[1](products, inner)
-    local = _local(device)
+    local = local_size(device)
     weights = Dispatch(
         WEIGHTS,
         (*read("w"), *write("packed")),
@@ -113,29 +94,15 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         (c_out, c_in, pack.inner_padded),
         (m, pack.tile),
     )
-    scratch = {"inputs": 4 * (m + 2) ** 2 * c_in * step, "sums": 4 * (m + 2) ** 2 * c_out * step}
+    scratch = {"inputs": 4 * tiles.points * c_in * step, "sums": 4 * tiles.points * c_out * step}
     return Program(tuple(steps), (weights,), {"packed": 4 * pack.size}, scratch)
 
 
-def _local(device: Device) -> int:
-    return _LOCAL.get(device.kind, _GPU_LOCAL)
-
-
-def _pass(call: Call, device: Device, m: int, first: int, count: int, inner: Params) -> tuple[Dispatch, ...]:
+def _pass(call: Call, device: Device, tiles: Tiles, first: int, count: int, inner: Params) -> tuple[Dispatch, ...]:
     """The three launches that make the tiles from ``first`` on: inputs, products, outputs."""
-    c_in, h, w = call.shape("x")[1:]
     c_out, oh, ow = call.shape("y")[1:]
-    tiles_y, tiles_x, _ = _extents(call, m)
-    local = _local(device)
-    prepare = Dispatch(
-        INPUT,
-        (*read("x"), *write("inputs")),
-        linear_groups(c_in * count, local, device),
-        (local, 1, 1),
-        (c_in, h, w, tiles_y, tiles_x, *call["padding"][:2], first, count),
-        (m,),
-    )
-    products = _products(call, m, count)
+    local = local_size(device)
+    products = _products(call, tiles.m, count)
     route, _ = _product(products, device)
     (product,) = route.build(products, device, inner).steps
     names = {"x": "inputs", "y": "sums"}
@@ -147,10 +114,10 @@ def _pass(call: Call, device: Device, m: int, first: int, count: int, inner: Par
         (*read("sums", per_channel(call, "sums")), *write("y")),
         linear_groups(c_out * count, local, device),
         (local, 1, 1),
-        (c_out, oh, ow, tiles_y, tiles_x, first, count, float(call["act_a"]), float(call["act_b"])),
-        (m, *constants(call)),
+        (c_out, oh, ow, tiles.rows, tiles.columns, first, count, float(call["act_a"]), float(call["act_b"])),
+        (tiles.m, *constants(call)),
     )
-    return prepare, product, finish
+    return inputs(tiles, call.shape("x"), call["padding"], first, count, device), product, finish
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -180,7 +147,7 @@ def _channels(call: Call) -> tuple[int, int]:
 
 
 def _tiles(call: Call) -> int:
-    return _extents(call, 4)[2]
+    return _tiles_of(call, 4).total
 
 
 def _many_channels(call: Call, device: Device) -> bool:
@@ -225,5 +192,5 @@ WINOGRAD = Route(
     must=(F32, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION),
     prefer=(MANY_CHANNELS, MANY_TILES),
     params=_params,
-    source="Lavin and Gray 2015, arXiv:1509.09308",
+    source=SOURCE,
 )
