@@ -728,7 +728,16 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("node", "opset", "text"),
     [
-        (helper.make_node("ConvTranspose", ["x", "w5"], ["y"]), 13, "3 spatial dimensions; vkconv has 1 and 2"),
+        (
+            helper.make_node("ConvTranspose", ["x", "w5"], ["y"], output_shape=[9, 9, 9]),
+            13,
+            "auto_pad or output_shape with 3 spatial dimensions",
+        ),
+        (
+            helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1] * 4),
+            13,
+            "4 spatial dimensions; vkconv has 1 and 2",
+        ),
         (
             helper.make_node("Conv", ["x", "w5"], ["y"], auto_pad="SAME_UPPER"),
             13,
@@ -765,7 +774,11 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
         ),
         (helper.make_node("HardSwish", ["x"], ["y"]), 13, "opset 13 has no such op"),
         (helper.make_node("Clip", ["x", "v"], ["y"]), 13, "input 1 must be one number, it has shape 3"),
-        (helper.make_node("ReduceSum", ["x", "shape"], ["y"], noop_with_empty_axes=1), 18, "noop_with_empty_axes=1"),
+        (
+            helper.make_node("ReduceSum", ["open", "shape"], ["y"], noop_with_empty_axes=1),
+            18,
+            "the rank of input 0 ('open') cannot be told",
+        ),
         (helper.make_node("Constant", [], ["y"], value_string="a"), 13, "it holds value_string"),
         (
             helper.make_node("ConstantOfShape", ["shape"], ["y"], value=numpy_helper.from_array(i64(I64_MAX))),

@@ -142,6 +142,43 @@ def test_a_volume_is_convolved_plane_by_plane(groups: int) -> None:
     np.testing.assert_allclose(y, want.reshape(n, 6, *out) + bias[:, None, None, None], rtol=1e-9)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_volume_is_transposed_plane_by_plane(groups: int, constant: bool) -> None:
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((2, 4, 3, 2, 4)).astype(np.float32)
+    w = rng.standard_normal((4, 3, 2, 3, 2)).astype(np.float32)
+    bias = np.arange(3 * groups, dtype=np.float32)
+    strides, pads, dilations, extra = (3, 1, 2), (1, 0, 1, 0, 1, 0), (2, 1, 2), (2, 0, 1)
+    attrs = {"strides": strides, "pads": pads, "dilations": dilations, "group": groups, "output_padding": extra}
+    name = "c_w" if constant else "w"
+    (y,) = computed(helper.make_node("ConvTranspose", ["x", name, "b"], ["y"], **attrs), x=x, b=bias, **{name: w})
+    spans = [d * (k - 1) + 1 for d, k in zip(dilations, w.shape[2:], strict=True)]
+    full = [(n - 1) * s + span + e for n, s, span, e in zip(x.shape[2:], strides, spans, extra, strict=True)]
+    want = np.zeros((2, groups, 3, *full))
+    parts = w.reshape(groups, 4 // groups, *w.shape[1:]).astype(np.float64)
+    images = x.reshape(2, groups, 4 // groups, *x.shape[2:]).astype(np.float64)
+    for i, j, k in np.ndindex(*w.shape[2:]):
+        taps = zip((i, j, k), dilations, x.shape[2:], strides, strict=True)
+        at = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in taps]
+        want[(..., *at)] += np.einsum("ngcdhw,gcm->ngmdhw", images, parts[..., i, j, k])
+    want = want.reshape(2, 3 * groups, *full) + bias[:, None, None, None]
+    cropped = want[(..., *(slice(b, n - e) for b, e, n in zip(pads[:3], pads[3:], full, strict=True)))]
+    assert y.shape == cropped.shape
+    np.testing.assert_allclose(y, cropped, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize(("axes", "want"), [((), None), ((-1,), (3,)), ((0, -2), (0, 2))])
+def test_axes_that_turn_out_to_be_none_reduce_nothing(
+    axes: tuple[int, ...], want: tuple[int, ...] | None, keepdims: int
+) -> None:
+    node = helper.make_node("ReduceL2", ["x", "axes"], ["y"], keepdims=keepdims, noop_with_empty_axes=1)
+    (y,) = computed(node, x=X, axes=np.array(axes, np.int64))
+    square = X.astype(np.float64) ** 2
+    np.testing.assert_allclose(y, np.sqrt(square if want is None else square.sum(want, keepdims=bool(keepdims))))
+
+
 def test_sequences_are_gone_from_the_graph() -> None:
     nodes = [
         helper.make_node("SequenceConstruct", ["a", "b"], ["s"]),

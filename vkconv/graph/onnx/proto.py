@@ -50,10 +50,11 @@ AttrData = int | float | str | Array | tuple[int, ...] | tuple[float, ...] | tup
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValueType:
-    """What shape inference found out about a value; None where it could not."""
+    """What shape inference found out about a value; None where it could not. ``dims`` are those of a known rank."""
 
     rank: int | None
     dtype: DType | None
+    dims: tuple[int | None, ...] = ()
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -256,7 +257,8 @@ def run_apart(task: worker.Task, model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _value_type(info: onnx.ValueInfoProto) -> ValueType:
     tensor = info.type.tensor_type
-    return ValueType(len(tensor.shape.dim) if tensor.HasField("shape") else None, DTYPES.get(tensor.elem_type))
+    dims = tuple(d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim)
+    return ValueType(len(dims) if tensor.HasField("shape") else None, DTYPES.get(tensor.elem_type), dims)
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:

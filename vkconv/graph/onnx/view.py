@@ -176,6 +176,14 @@ class NodeView:
         known = self.builder.types.get(self.input(i))
         return known.rank if known else None
 
+    def dims(self, i: int) -> tuple[int | None, ...]:
+        """Dimensions of input i, None for those that cannot be told from the model; none where its rank cannot."""
+        array = self.const(i)
+        if array is not None:
+            return array.shape
+        known = self.builder.types.get(self.input(i))
+        return known.dims if known else ()
+
     def need_rank(self, i: int) -> int:
         rank = self.rank(i)
         if rank is None:

@@ -54,11 +54,7 @@ def _finish_conv3d(n: NodeView) -> None:
     strides, dilations, pads, auto_pad = geometry(n, 3)
     if auto_pad not in ("explicit", "valid"):
         n.refuse(f"auto_pad={auto_pad!r} with 3 spatial dimensions; vkconv has explicit pads there")
-    weights = n.const(1)
-    taps = n.attr_ints("kernel_shape") or (weights.shape[2:] if weights is not None else ())
-    if len(taps) != 3:
-        n.refuse("neither it nor constant weights tell the kernel_shape, which vkconv needs for 3 spatial dimensions")
-    depth, step, dilation = taps[0], strides[0], dilations[0]
+    depth, step, dilation = _taps3d(n)[0], strides[0], dilations[0]
     x = n.emit("pad", n.input(0), pads=(0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0)) if pads[0] or pads[3] else n.input(0)
     # Plane k of every window: as many fit as the last one leaves room for behind it.
     planes = []
@@ -87,6 +83,9 @@ def _finish_conv3d(n: NodeView) -> None:
 
 def _conv_transpose(n: NodeView) -> None:
     spatial = _spatial(n)
+    if spatial == 3:
+        _finish_conv_transpose3d(n)
+        return
     attrs = window(n, spatial)
     for name, fill in (("output_padding", 0), ("output_shape", 1)):
         values = n.attr_ints(name)
@@ -97,6 +96,56 @@ def _conv_transpose(n: NodeView) -> None:
     if "output_shape" in attrs:  # ONNX ignores pads beside it
         attrs["padding"] = (0, 0, 0, 0)
     _finish_conv(n, "conv_transpose2d", spatial, attrs)
+
+
+def _finish_conv_transpose3d(n: NodeView) -> None:
+    """A transposed convolution of planes that makes what every tap of the depth adds, and the sum of these where they
+    fall, which is that of col2im."""
+    strides, dilations, pads, auto_pad = geometry(n, 3)
+    if auto_pad not in ("explicit", "valid") or n.has_attr("output_shape"):
+        n.refuse("auto_pad or output_shape with 3 spatial dimensions; vkconv has explicit pads there")
+    extra, depth = n.attr_ints("output_padding") or (0, 0, 0), _taps3d(n)[0]
+    planes = n.emit("merge", n.emit("transpose", n.input(0), perm=(0, 2, 1, 3, 4)), first=0, last=1)
+    made = n.emit(
+        "conv_transpose2d",
+        planes,
+        n.emit("merge", n.input(1), first=1, last=2),
+        groups=n.attr_int("group", 1),
+        stride=strides[1:],
+        dilation=dilations[1:],
+        padding=(*pads[1:3], *pads[4:]),
+        output_padding=extra[1:],
+    )
+    batch, deep = n.emit("shape", n.input(0), start=0, end=1), n.emit("shape", n.input(0), start=2, end=3)
+    image = n.emit("shape", made, start=2)
+    flat = n.emit("merge", made, first=2, last=3)
+    parts = n.emit("concat", batch, deep, n.ints(-1, depth), n.emit("shape", flat, start=2), axis=0)
+    apart = n.emit("reshape", flat, parts, allowzero=True)  # n, d, m, k, h w
+    columns = n.emit("merge", n.emit("transpose", apart, perm=(0, 2, 4, 3, 1)), first=1, last=3)
+    room = dilations[0] * (depth - 1) + 1 - pads[0] - pads[3] + extra[0] - strides[0]
+    out = n.emit("add", n.emit("mul", deep, n.ints(strides[0])), n.ints(room))
+    summed = n.emit(
+        "col2im",
+        columns,
+        out,
+        block=(depth,),
+        stride=strides[:1],
+        dilation=dilations[:1],
+        padding=(pads[0], pads[3]),
+    )
+    shape = n.emit("concat", batch, n.ints(-1), image, n.emit("shape", summed, start=2), axis=0)
+    y = n.emit("reshape", summed, shape, allowzero=True)
+    if n.has(2):
+        y = n.emit("add", y, n.emit("unsqueeze", n.input(2), axes=(1, 2, 3)))
+    n.finish("transpose", y, perm=(0, 1, 4, 2, 3))
+
+
+def _taps3d(n: NodeView) -> tuple[int, ...]:
+    """Taps of a window over 3 dimensions."""
+    taps = n.attr_ints("kernel_shape") or tuple(d for d in n.dims(1)[2:] if d is not None)
+    if len(taps) != 3:
+        n.refuse("neither it nor its weights tell the kernel_shape, which vkconv needs for 3 spatial dimensions")
+    return taps
 
 
 def _spatial(n: NodeView) -> int:
