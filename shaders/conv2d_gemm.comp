@@ -2,6 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #define WEIGHT_VEC4
+#ifdef REDUCE
+#define MORE_PUSH int slots; float divisor;
+#endif
 #include "conv2d.glsl"
 #include "gemm_tile.glsl"
 
@@ -10,18 +13,30 @@
 // are packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp), zeros beyond both ends; LINEAR leaves
 // channels and taps in the order of w, [c_in][kh][kw] up to BK, which wastes nothing where channels are few but
 // computes each address anew. With SPLITS > 1, K is cut into that many parts and y is scratch of [SPLITS][output],
-// summed by sum_splits.comp, which adds bias and activation.
+// summed by sum_splits.comp, which adds bias and activation. With REDUCE the pixels of an image are reduced
+// (tile_reduce.glsl), and only what the tile comes to is stored: [tile along the pixels][slot for an image][channel]. Each
+// image then begins at a multiple of four columns.
 layout(constant_id = 11) const int SPLITS = 1;
 layout(constant_id = 12) const bool LINEAR = false;
 layout(constant_id = 13) const int KH = 3;
 layout(constant_id = 14) const int KW = 3;
+
+#ifdef REDUCE
+#define REDUCE_ID 15
+#include "tile_reduce.glsl"
+#endif
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     int out_group = c_out / groups;
     int in_group = c_in / groups;
     int plane = oh * ow;
-    int pixels = n * plane;
+#ifdef REDUCE
+    int extent = (plane + 3) / 4 * 4;
+#else
+    int extent = plane;
+#endif
+    int pixels = n * extent;
     int row_blocks = (out_group + BM - 1) / BM;
     int col_blocks = (pixels + BN - 1) / BN;
     int depth = LINEAR ? in_group * KH * KW : in_group;
@@ -43,11 +58,11 @@ void main() {
     int load_col = lane % BN;
     int load_row = lane / BN;
     int pixel = block_col * BN + load_col;
-    bool inside = pixel < pixels;
-    int image = pixel / plane;
-    int oy = pixel % plane / ow;
-    int iy0 = oy * sh - pt;
-    int ix0 = pixel % ow * sw - pl;
+    int image = pixel / extent;
+    int place = pixel % extent;
+    bool inside = pixel < pixels && place < plane;
+    int iy0 = place / ow * sh - pt;
+    int ix0 = place % ow * sw - pl;
     int origin = (image * c_in + group * in_group) * h * w + iy0 * w + ix0;
 
     int ky = LINEAR ? 0 : first / (KW * chunks);
@@ -96,6 +111,26 @@ void main() {
         }
     }
 
+#ifdef REDUCE
+    int column = block_col * BN;
+    int first_output = (TO_PARTS ? block_col * slots * c_out : 0) + group * out_group;
+    [[unroll]] for (int i = 0; i < TM4; i++) {
+        int row = block_row * BM + i * CHUNK_ROWS;
+        [[unroll]] for (int r = 0; r < 4; r++) {
+            Channel channel = channel_of(group * out_group + min(block_row * BM + tile_row(lane, i * 4 + r), out_group - 1));
+            [[unroll]] for (int j = 0; j < TN4; j++) {
+                int p = column + tile_column(lane, j * 4);
+                float four = nothing();
+                [[unroll]] for (int c = 0; c < 4; c++) {
+                    float value = finished(acc[(i * 4 + r) * TN4 + j][c], channel, act_a, act_b);
+                    if (p < pixels && p % extent + c < plane) four = combined(four, value);
+                }
+                fours[four_at(lane, r, j)] = four;
+            }
+        }
+        reduce_chunk(lane, column, extent, n, row, out_group, first_output + row, c_out, divisor);
+    }
+#else
     int total = n * c_out * plane;
     int out_at[TN];
     [[unroll]] for (int j = 0; j < TN; j++) {
@@ -112,4 +147,5 @@ void main() {
             }
         }
     }
+#endif
 }

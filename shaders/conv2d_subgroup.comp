@@ -2,13 +2,18 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #define WEIGHT_VEC4
+#ifdef REDUCE
+#define MORE_PUSH float divisor;
+#define REDUCE_ID 14
+#endif
 #include "conv2d.glsl"
 #include "held.glsl"
 
 // Sliding window by subgroups: each invocation makes CO output channels of a group x PX neighbouring output columns.
 // The SPAN inputs of a row are loaded once for all taps and channels, by fours if X_VEC4 (rows are whole fours, and
 // so is what lies between two blocks of columns; LEFT is the padding). The CO * KW weights of a row of taps are
-// loaded once for all lanes (held.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp).
+// loaded once for all lanes (held.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp). With REDUCE only
+// what a subgroup's blocks of pixels come to is stored: [image][subgroup][channel].
 layout(constant_id = 5) const int CO = 8;
 layout(constant_id = 6) const int PX = 8;
 layout(constant_id = 7) const int KW = 3;
@@ -25,7 +30,13 @@ const int ACCS = CO * PX;
 const int TAPS = KW * CO;
 
 layout(set = 0, binding = 0) readonly restrict buffer X4 { vec4 x4[]; };
+#ifdef REDUCE
+#define SUBGROUP_LANES SUBGROUP
+#include "reduced.glsl"
+const int OWNED = (CO + SUBGROUP - 1) / SUBGROUP;
+#else
 layout(set = 0, binding = 3) writeonly restrict buffer Y4 { vec4 y4[]; };
+#endif
 
 void main() {
     int columns = (ow + PX - 1) / PX;
@@ -89,6 +100,28 @@ void main() {
             tap += TAPS / 4;
         }
     }
+#ifdef REDUCE
+    int first_channel = tile % co_tiles * CO;
+    int parts = blocks * int(gl_NumSubgroups);
+    int part = block * int(gl_NumSubgroups) + int(gl_SubgroupID);
+    int first_output = (TO_PARTS ? image * parts + part : image) * c_out + group * out_group;
+    float mine[OWNED];  // of every SUBGROUP-th channel
+    [[unroll]] for (int c = 0; c < CO; c++) {
+        Channel channel = channel_of(group * out_group + min(first_channel + c, out_group - 1));
+        float total = nothing();
+        [[unroll]] for (int p = 0; p < PX; p++) {
+            float value = finished(acc[c * PX + p], channel, act_a, act_b);
+            if (inside && ox0 + p < ow) total = combined(total, value);
+        }
+        total = over_lanes(total);
+        if (lane == c % SUBGROUP) mine[c / SUBGROUP] = total;
+    }
+    [[unroll]] for (int i = 0; i < OWNED; i++) {
+        int c = i * SUBGROUP + lane;
+        int co = first_channel + c;
+        if (c < CO && co < out_group) put(first_output + co, mine[i], divisor);
+    }
+#else
     if (!inside) return;
     [[unroll]] for (int c = 0; c < CO; c++) {
         int co = tile % co_tiles * CO + c;
@@ -112,4 +145,5 @@ void main() {
             }
         }
     }
+#endif
 }

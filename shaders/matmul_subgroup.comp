@@ -1,12 +1,17 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#ifdef REDUCE
+#define MORE_PUSH float divisor;
+#define REDUCE_ID 10
+#endif
 #include "matmul.glsl"
 #include "held.glsl"
 
 // Each invocation makes TM rows x TN columns. The subgroup loads TM elements of a column of a at once, a row per lane,
 // and shuffles hand them out (held.glsl). With VEC4 b and y have rows of whole fours and a lane takes four neighbouring
-// columns at a time, fours one workgroup apart; without, the columns themselves are one workgroup apart.
+// columns at a time, fours one workgroup apart; without, the columns themselves are one workgroup apart. With REDUCE
+// only what the tile comes to along its rows or its columns is stored: [batch][tile, of a subgroup][row or column].
 layout(constant_id = 6) const int TM = 16;
 layout(constant_id = 7) const int TN = 8;
 layout(constant_id = 8) const int SUBGROUP = 8;
@@ -16,7 +21,13 @@ const int HELDS = (TM + SUBGROUP - 1) / SUBGROUP;
 const int RUN = VEC4 ? 4 : 1;
 
 layout(set = 0, binding = 1) readonly restrict buffer B4 { vec4 b4[]; };
+#ifdef REDUCE
+#define SUBGROUP_LANES SUBGROUP
+#include "reduced.glsl"
+layout(constant_id = 12) const bool ALONG_COLUMNS = false;  // else the rows are reduced
+#else
 layout(set = 0, binding = 3) writeonly restrict buffer Y4 { vec4 y4[]; };
+#endif
 
 void main() {
     int local = int(gl_WorkGroupSize.x);
@@ -65,6 +76,38 @@ void main() {
     }
     float col_bias[TN];
     [[unroll]] for (int j = 0; j < TN; j++) col_bias[j] = bias_at(min(cols[j], n - 1), false);
+#ifdef REDUCE
+    int batch = group / col_blocks / row_blocks;
+    float totals[ALONG_COLUMNS ? TN : TM];
+    [[unroll]] for (int i = 0; i < (ALONG_COLUMNS ? TN : TM); i++) totals[i] = nothing();
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        Channel channel = channel_of(min(first_row + i, m - 1));
+        [[unroll]] for (int j = 0; j < TN; j++) {
+            float value = finished(acc[i * TN + j], channel, col_bias[j]);
+            int kept = ALONG_COLUMNS ? j : i;
+            if (ALONG_COLUMNS ? first_row + i < m : cols[j] < n) totals[kept] = combined(totals[kept], value);
+        }
+    }
+    if (ALONG_COLUMNS) {
+        int first_output = (TO_PARTS ? group / col_blocks : batch) * n;
+        [[unroll]] for (int j = 0; j < TN; j++) {
+            if (cols[j] < n) put(first_output + cols[j], totals[j], divisor);
+        }
+        return;
+    }
+    int subgroups = int(gl_NumSubgroups);
+    int part = (batch * col_blocks + group % col_blocks) * subgroups + int(gl_SubgroupID);
+    int first_output = (TO_PARTS ? part : batch) * m + first_row;
+    float mine[HELDS];  // of every SUBGROUP-th row
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        float total = over_lanes(totals[i]);
+        if (lane == i % SUBGROUP) mine[i / SUBGROUP] = total;
+    }
+    [[unroll]] for (int i = 0; i < HELDS; i++) {
+        int at = i * SUBGROUP + lane;
+        if (at < TM && first_row + at < m) put(first_output + at, mine[i], divisor);
+    }
+#else
     [[unroll]] for (int i = 0; i < TM; i++) {
         int row = first_row + i;
         if (row < m) {
@@ -87,4 +130,5 @@ void main() {
             }
         }
     }
+#endif
 }

@@ -24,7 +24,9 @@ layout(set = 0, binding = 1) readonly restrict buffer W { ELEM weight[]; };
 #ifndef Y_ELEM
 #define Y_ELEM ELEM
 #endif
+#ifndef REDUCE
 layout(set = 0, binding = 3) writeonly restrict buffer Y { Y_ELEM y[]; };
+#endif
 
 Channel channel_of(int co) { return channel_at(co, c_out); }
 

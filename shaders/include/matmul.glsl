@@ -13,11 +13,16 @@ layout(push_constant) uniform Push {
     int batch[4], a_batch[4], b_batch[4];
     int a_base, b_base, y_base;
     float alpha, beta, act_a, act_b;
+#ifdef MORE_PUSH
+    MORE_PUSH
+#endif
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer A { ELEM a[]; };
 layout(set = 0, binding = 1) readonly restrict buffer B { ELEM b[]; };
+#ifndef REDUCE
 layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
+#endif
 
 // First elements of the matrices of one flat batch index: x in a, y in b, z in the output.
 ivec3 batch_origin(int index) {
@@ -45,6 +50,8 @@ float finished(float acc, Channel row, float offset) {
     return finished(alpha * acc, Channel(row.offset + offset, row.slope), act_a, act_b);
 }
 
+#ifndef REDUCE
 void store(int origin, int row, int col, float acc, Channel channel, float offset) {
     y[origin + row * y_row + col * y_col] = FROM_F32(finished(acc, channel, offset));
 }
+#endif

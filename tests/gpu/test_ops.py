@@ -67,6 +67,8 @@ EVERY_VALUE = (
     "layer_norm:x=5x67,scale=67,bias=67",
     "layer_norm:x=37x132,scale=132,bias=132,stats=1",
     "batch_norm_training:x=3x2x5x8,scale=2,bias=2,mean=2,var=2",
+    "gemm_reduce:a=2x67x19,b=19x131,bias=131,axis=m",
+    "conv_reduce:x=5x13x5x7,w=7x13x1x1,b=7,op=max",
     "reduce:x=13x1031,op=l2,axes=1",
     "reduce:x=3x67x140,op=max,axes=1",
     "arg_reduce:x=5x67x9,axis=1",

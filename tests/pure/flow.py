@@ -5,8 +5,7 @@ import numpy as np
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind
 from vkconv.plan.commands import Copy, Launch
-from vkconv.plan.passes import optimize
-from vkconv.plan.planner import Options, plan
+from vkconv.plan.planner import Options, plan, rewritten
 
 
 def commands(done, kind):
@@ -18,8 +17,7 @@ def check_flow(graph, device, options=None, ops=OPS):
     wrote, whole, and nothing that came later may have touched it."""
     options = options or Options()
     result = plan(graph, device, options).plan
-    bound = bind(graph, ops)
-    bound = optimize(bound, ops) if options.passes else bound
+    bound, _ = rewritten(bind(graph, ops), device, options)
     nodes = {node.name: node for node in bound.nodes}
     producer = {v: node.name for node in bound.nodes for v in node.writes.values()}
     producer |= {name: f"upload {name}" for name in bound.inputs}

@@ -1,5 +1,5 @@
-"""Convolutions, what they are made of, their gradients, reductions and normalizations as functions, numpy arrays in and
-out::
+"""Convolutions, what they are made of, their gradients, reductions and normalizations as functions, numpy arrays in
+and out::
 
     from vkconv import functional
 
@@ -13,6 +13,7 @@ A model, or weights that stay, want `vkconv.load`.
 
 from vkconv.functional.cache import clear_cache
 from vkconv.functional.forward import conv1d, conv2d, conv_transpose2d
+from vkconv.functional.fused import conv_reduce, gemm_reduce
 from vkconv.functional.gradients import (
     conv2d_backward_data,
     conv2d_backward_weight,
@@ -42,7 +43,9 @@ __all__ = [
     "conv2d_backward_weight",
     "conv2d_bias_gradient",
     "conv3d_backward_weight",
+    "conv_reduce",
     "conv_transpose2d",
+    "gemm_reduce",
     "group_norm",
     "instance_norm",
     "layer_norm",

@@ -18,7 +18,7 @@ Sizes = SupportsIndex | Sequence[SupportsIndex]
 # The name of a scalar function, or the name and its parameters: ("clip", 0.0, 6.0).
 Activation = str | tuple[str, float] | tuple[str, float, float]
 
-_OPTIONAL = ("b", "slope", "add")
+_OPTIONAL = ("b", "slope", "add", "bias")
 _PADDINGS = ("same_lower", "same_upper", "valid")
 
 
@@ -62,11 +62,12 @@ def window(
             f"padding is {padding!r}{did_you_mean(padding, _PADDINGS)}; it is numbers or one of {', '.join(_PADDINGS)}"
         )
     if activation is not None:
-        attrs |= _activation(activation)
+        attrs |= activation_attrs(activation)
     return attrs
 
 
-def _activation(activation: Activation) -> dict[str, AttrValue]:
+def activation_attrs(activation: Activation) -> dict[str, AttrValue]:
+    """The attributes of a fused activation; UsageError for none, or other parameters than it takes."""
     if not activation:
         raise UsageError("activation is empty; give a name, or None for none")
     given: Any = activation

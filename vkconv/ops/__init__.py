@@ -12,12 +12,14 @@ from vkconv.ops.col2im import COL2IM
 from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
 from vkconv.ops.conv2d_backward_weight import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
+from vkconv.ops.conv_reduce import CONV_REDUCE
 from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
 from vkconv.ops.cumulative import CUMULATIVE
 from vkconv.ops.deform_conv2d import DEFORM_CONV2D
 from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
 from vkconv.ops.gather_elements import GATHER_ELEMENTS, GATHER_ND
+from vkconv.ops.gemm_reduce import GEMM_REDUCE
 from vkconv.ops.grid_sample import AFFINE_GRID, GRID_SAMPLE
 from vkconv.ops.hardmax import HARDMAX
 from vkconv.ops.host import CONSTANT_OF_SHAPE, EYE_LIKE, RANGE, SHAPE, SIZE
@@ -59,6 +61,7 @@ _ALL: tuple[Op, ...] = (
     CONV2D_BACKWARD_DATA,
     CONV2D_BACKWARD_WEIGHT,
     CONV3D_BACKWARD_WEIGHT,
+    CONV_REDUCE,
     CONV_TRANSPOSE2D,
     CUMULATIVE,
     DEFORM_CONV2D,
@@ -70,6 +73,7 @@ _ALL: tuple[Op, ...] = (
     GATHER,
     GATHER_ELEMENTS,
     GATHER_ND,
+    GEMM_REDUCE,
     GRID_SAMPLE,
     GROUP_NORM,
     HARDMAX,

@@ -13,6 +13,7 @@ from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups, local_sizes
 from vkconv.ops.needs import ON_GPU, loop_iterations, operands_in
 from vkconv.ops.reduce_kernels import SUBGROUP, TREE, power_of_two
+from vkconv.ops.reduce_parts import first
 from vkconv.ops.reduce_routes import ARITHMETIC
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
@@ -22,10 +23,10 @@ _EXTREMES = ("max", "min")
 _INDICES = (DType.I32, DType.I64)
 _MOST_INT = (1 << 31) - 1
 _LOADS = (8, 4, 2, 1)
-_LOCALS = (256, 128, 64, 32)
+_LOCALS = (256, 128, 64)
 _LEAST_LOCAL = 32
-# From so many elements along the axis on, a workgroup shares them.
-_LONG_AXIS = 64
+# From so many elements along the axis on, a workgroup shares them; as for the rows of reduce.
+_LONG_AXIS, _LONG_AXIS_ELSE = {"cpu": 128}, 64
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -95,14 +96,10 @@ def _meeting_params(call: Call, device: Device, form: tuple[tuple[str, str], ...
     best = (
         least if alone else max(least, min(*_LOCALS[:1], max(locals_), power_of_two(across * ceil_div(n, _LOADS[0]))))
     )
-    legal = {"local": _first(best, locals_), "loads": _LOADS, "across": _first(across, (1, 8, _LEAST_LOCAL))}
+    legal = {"local": first(best, locals_), "loads": _LOADS, "across": first(across, (1, 8, _LEAST_LOCAL))}
     if most is not None and _iterations(n, least // across, 1) > most:
         legal = {"local": (max(locals_),), "loads": _LOADS[:1], "across": (across,)}
     return {name: values for name, values in legal.items() if name != "across" or form == TREE}
-
-
-def _first(best: int, values: Sequence[int]) -> tuple[int, ...]:
-    return (best, *dict.fromkeys(v for v in values if v != best))
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -131,8 +128,8 @@ _INNERMOST = Need(
     lambda call, device: f"{_extents(call)[1]} elements apart",
 )
 _LONG = Need(
-    f"an axis of at least {_LONG_AXIS}",
-    lambda call, device: _extents(call)[0] >= _LONG_AXIS,
+    f"an axis of at least {_LONG_AXIS_ELSE}, or {_LONG_AXIS['cpu']} on a CPU driver",
+    lambda call, device: _extents(call)[0] >= _LONG_AXIS.get(device.kind, _LONG_AXIS_ELSE),
     lambda call, device: str(_extents(call)[0]),
 )
 

@@ -174,9 +174,9 @@ class Gemm:
         return self.lane_rows * self.lane_columns
 
     def cost(self, p: Problem) -> float:
-        # A multiply-add is 1, a number read from shared memory 1, one loaded, placed and stored 10.
+        # A multiply-add is 1, a number read from shared memory 1, one loaded, placed and stored 20.
         tile, side = self.lane_rows * self.lane_columns, self.lane_rows + self.lane_columns
-        of_pixel = self.local * (tile + side) + 10 * (self.rows + self.columns)
+        of_pixel = self.local * (tile + side) + 20 * (self.rows + self.columns)
         return float(self.blocks(p) * self.slices(p) * self.depth * of_pixel)
 
     def spec(self, p: Problem, parts: Parts, device: Device) -> tuple[Word, ...]:

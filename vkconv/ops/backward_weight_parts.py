@@ -26,7 +26,8 @@ _ROWS_BY_UNITS = (
     *((32, 4), (32, 2), (32, 1), (24, 2), (16, 8), (16, 4), (16, 3), (16, 1), (12, 4)),
     *((8, 8), (8, 6), (8, 3), (8, 1), (4, 8), (4, 3), (4, 1), (1, 8), (1, 3), (1, 1)),
 )
-# At most so many output channels of a group for which GPUs take the kernel of narrow groups.
+# At most so many output channels of a group for which GPUs take the kernel of narrow groups: more than two of them to
+# an invocation took twice as long (H200, 1x512x240x240 by 3x3 in 64 groups, us: two 170, four over 240, eight 340).
 _NARROW = 8
 # By number: the parameter ``tile``.
 KERNELS: tuple[Kernel, ...] = (
@@ -48,7 +49,7 @@ KERNELS: tuple[Kernel, ...] = (
     Gemm(16, 32, 16, 4, 4),
     Gemm(128, 128, 16, 8, 8, 2),
     Gemm(64, 64, 16, 8, 8, 2),
-    *(Narrow(rows, pixels, local) for rows in (1, 2, 4, 8) for pixels in (4, 8, 1) for local in (128, 32)),
+    *(Narrow(rows, pixels, local) for rows in (1, 2) for pixels in (4, 8, 1) for local in (128, 32)),
     *(Rows(rows, units, px) for rows, units in _ROWS_BY_UNITS for px in (8, 7, 4, 1)),
     *(Rows(rows, units, px, across=True) for rows in (8, 4, 1) for units in (1, 3, 5) for px in (8, 4, 1)),
 )
@@ -57,14 +58,14 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 _SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
 _SCRATCH_BYTES_ELSE = 256 << 20
 # ``auto``. CPUs: workgroups of a compute unit, and the cost from which a second launch, 0.1 ms, is worth it. GPUs,
-# fitted to 480 times of 14 calls by kernels and parts (H200, driver 580.159; what it picks takes 1.02 times the best in
+# fitted to 500 times of 15 calls by kernels and parts (H200, driver 580.159; what it picks takes 1.03 times the best in
 # the mean): multiply-adds that storing and reading back an element of a part cost, cycles of a second launch
 # and of waiting for the loads of a slice; multiply-adds of a unit in a cycle, and the subgroups of 32 that do half as
 # many; registers of a unit, and those that a lane takes beside its sums. No part is shorter than so many slices.
 _CPU_WORKGROUPS, _CPU_WORTH = 2, 3e5
-_PART_ELEMENT, _SECOND_LAUNCH, _SLICE = 200, 2000, 300
+_PART_ELEMENT, _SECOND_LAUNCH, _SLICE = 200, 2000, 100
 _UNIT_LANES, _HALF_BUSY, _SUBGROUP = 128, 2, 32
-_REGISTERS, _MORE_REGISTERS, _MOST_LANES, _MOST_RESIDENT = 65536, 45, 1024, 16
+_REGISTERS, _MORE_REGISTERS, _MOST_LANES, _MOST_RESIDENT = 65536, 30, 768, 16
 _LEAST_SLICES = 8
 
 

@@ -36,8 +36,10 @@ from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Access, Bind, Dispatch, Program, Shader, read, write
 
 _MOST_INT = (1 << 31) - 1
-# From what on winograd is taken: channels of a group, in and out, and pixels of dy.
-_LEAST, _OTHER_LEAST = {"cpu": (1 << 30, 1 << 30)}, (32, 512)
+# From what on winograd is taken: channels of a group, in and out, and pixels of dy. H200, us, winograd and the next:
+# 2x256x14x14 to 256 30 and 71, 2x23x13x13 to 64 38 and 55, 9x16x24x240 to 32 122 and 161. lavapipe, ms: 4x128x28x28 to
+# 128 14.2 and 21.4, 64x56x56 to 64 4.3 and 5.4; 48x64x64 to 48 4.8 and 4.2, 2x256x14x14 to 256 17.7 and 11.5.
+_LEAST, _OTHER_LEAST = {"cpu": (64, 3000)}, (16, 256)
 COMBINE = Shader("backward_weight_combine")
 # Of a workgroup that adds the parts: elements, and lanes for each where there are many parts. A CPU driver has no use
 # for lanes that meet in shared memory.

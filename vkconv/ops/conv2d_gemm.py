@@ -90,7 +90,8 @@ def _blocks(call: Call, tile: Tile) -> int:
     return groups * ceil_div(c_out // groups, tile.rows) * ceil_div(n * oh * ow, tile.columns)
 
 
-def _steps(call: Call, tile: Tile, linear: bool) -> int:
+def steps_of(call: Call, tile: Tile, linear: bool) -> int:
+    """Slices that a workgroup multiplies."""
     c_in, kh, kw = call.shape("w")[1:]
     return ceil_div(c_in * kh * kw, tile.depth) if linear else kh * kw * ceil_div(c_in, tile.depth)
 
@@ -125,7 +126,7 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     return {
         "tile": tiles,
         "linear": (int(linear), int(not linear)),
-        "splits": splits_by_rule(_blocks(call, tile), _steps(call, tile, linear)),
+        "splits": splits_by_rule(_blocks(call, tile), steps_of(call, tile, linear)),
     }
 
 
@@ -154,7 +155,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         push(call),
         (*constants(call), *tile.sizes, splits, linear, kh, kw),
         tile.shared_bytes,
-        _steps(call, tile, linear) + 1,
+        steps_of(call, tile, linear) + 1,
     )
     prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
     if splits == 1:

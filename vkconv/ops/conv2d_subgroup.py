@@ -27,7 +27,7 @@ _MOST_UNROLLED, _MOST_SUMS, _MOST_SUMS_LONG, _LONG_FLOPS = 512, 128, 256, 5e7
 _MOST_TAPS = 64
 
 
-def _flat(call: Call) -> Call:
+def flattened(call: Call) -> Call:
     """The call as the kernel sees it: a 1x1 of stride 1 without padding has one long row for each image."""
     x, y = call.shape("x"), call.shape("y")
     if call.shape("w")[2:] != (1, 1) or call["stride"] != (1, 1) or any(call["padding"]):
@@ -81,7 +81,7 @@ def _cost(call: Call, channels: int, columns: int, lanes: int) -> float:
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    call, lanes = _flat(call), device.subgroup_size
+    call, lanes = flattened(call), device.subgroup_size
     kw, rows = call.shape("w")[3], call.shape("y")[1] // int(call["groups"])
     # Channels by the weights alone, so that plans for other sizes of images share what is packed.
     few = [co for co in _CHANNELS if co * kw <= _MOST_TAPS] or _CHANNELS[-1:]
@@ -106,7 +106,7 @@ def packing(call: Call, params: Params) -> Packing:
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
-    call, lanes = _flat(call), device.subgroup_size
+    call, lanes = flattened(call), device.subgroup_size
     co, px, local = params["channels"], params["columns"], params["local"]
     c_in, kh, kw = call.shape("w")[1:]
     grid = linear_groups(_blocks(call, co, px, local) * local, local, device)

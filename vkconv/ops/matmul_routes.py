@@ -11,7 +11,7 @@ from vkconv.ops.epilogue import epilogue_constants
 from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE, invocations, shared_bytes
 from vkconv.ops.packing import Sizes
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
+from vkconv.shader import Access, Bind, Dispatch, Program, Shader, Word, read
 
 MAX_BATCH_GROUPS = 4
 
@@ -43,9 +43,9 @@ class Layout:
         return Layout(self.n, self.m, self.k, *strides, batch, not self.bias_by_row, base)
 
 
-def layout(call: Call) -> Layout:
-    """Strides of a call. Neighbouring batch dimensions that broadcast alike are one group, and the batch of a
-    is more rows when b has none."""
+def layout(call: Call, *, merge: bool = True) -> Layout:
+    """Strides of a call. Neighbouring batch dimensions that broadcast alike are one group, and with ``merge`` the batch
+    of a is more rows when b has none."""
     a, b = call.shape("a"), call.shape("b")
     m, n = call.shape("y")[-2:]
     k = a[-2] if call["trans_a"] else a[-1]
@@ -60,7 +60,7 @@ def layout(call: Call) -> Layout:
             last = groups.pop()
             extent, in_a, in_b = extent * last[0], in_a * last[1], in_b * last[2]
         groups.append((extent, in_a, in_b))
-    if len(groups) == 1 and groups[0][2] == 1 and not call["trans_a"]:
+    if merge and len(groups) == 1 and groups[0][2] == 1 and not call["trans_a"]:
         m *= groups[0][0]
         groups = []
     batch: list[tuple[int, int, int]] = []
@@ -121,10 +121,11 @@ def _shared_bytes(params: Params) -> int:
 _DEFAULT_TILE = {name: sizes[0] for name, sizes in _SHARED_TILES.items()}
 
 
-def _binds(call: Call, swapped: bool) -> tuple[Bind, ...]:
+def operand_binds(call: Call, swapped: bool, target: str = "y", access: Access = "w") -> tuple[Bind, ...]:
+    """The bindings, with a and b in the other order where the transposed problem is solved."""
     # A call without bias binds b there: it is never read.
     first, second = ("b", "a") if swapped else ("a", "b")
-    return (*read(first, second, "bias" if call.has("bias") else "b"), *write("y"))
+    return (*read(first, second, "bias" if call.has("bias") else "b"), Bind(target, access))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ class Epilogue:
     act_b: float = 0.0
 
 
-def _epilogue(call: Call) -> Epilogue:
+def epilogue_of(call: Call) -> Epilogue:
+    """That of a call."""
     return Epilogue(call["act"], call.has("bias"), *(float(call[name]) for name in ("alpha", "beta", "act_a", "act_b")))
 
 
@@ -167,7 +169,7 @@ def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]
 def _build_register(call: Call, device: Device, params: Params) -> Program:
     swap = bool(params["swap"])
     g = layout(call).swapped() if swap else layout(call)
-    return Program((register_product(g, _epilogue(call), _binds(call, swap), params, device),))
+    return Program((register_product(g, epilogue_of(call), operand_binds(call, swap), params, device),))
 
 
 def register_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Params, device: Device) -> Dispatch:
@@ -179,7 +181,8 @@ def register_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Pa
     return Dispatch(REGISTER, binds, groups, (local, 1, 1), _push(g, e), spec, loop_iterations=g.k)
 
 
-def _subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """The sizes that `subgroup_product` may take for a call on a device."""
     lanes = device.subgroup_size
     g = layout(call)
     swap = g.n < lanes < g.m
@@ -196,7 +199,7 @@ def _subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]
 def _build_subgroup(call: Call, device: Device, params: Params) -> Program:
     swap = bool(params["swap"])
     g = layout(call).swapped() if swap else layout(call)
-    return Program((subgroup_product(g, _epilogue(call), _binds(call, swap), params, device),))
+    return Program((subgroup_product(g, epilogue_of(call), operand_binds(call, swap), params, device),))
 
 
 def subgroup_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Params, device: Device) -> Dispatch:
@@ -213,7 +216,8 @@ def _by_fours(g: Layout) -> bool:
     return g.b[1] == 1 and g.y[1] == 1 and all(step % 4 == 0 for step in steps)
 
 
-def _shared_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def shared_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """The sizes that `shared_product` may take on a device."""
     large = (_LARGE_TILE,) if most_invocations(device) >= _LARGE_TILE_LOCAL else ()
     deep = (_DEEP_TILE,) if device.limit("maxComputeSharedMemorySize") >= _DEEP_TILE_BYTES else ()
     more = {"tile_rows": large, "tile_columns": large, "tile_depth": deep}
@@ -221,7 +225,7 @@ def _shared_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 
 
 def _build_shared(call: Call, device: Device, params: Params) -> Program:
-    return Program((shared_product(layout(call), _epilogue(call), _binds(call, False), params, device),))
+    return Program((shared_product(layout(call), epilogue_of(call), operand_binds(call, False), params, device),))
 
 
 def shared_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Params, device: Device) -> Dispatch:
@@ -254,7 +258,7 @@ ROUTES: tuple[Route, ...] = (
         why="64x64 tiles in shared memory: each element that is loaded serves 64 outputs",
         must=(F32, shared_bytes(_shared_bytes(_DEFAULT_TILE)), invocations(_shared_local(_DEFAULT_TILE))),
         prefer=(ON_GPU, AT_LEAST_32X32),
-        params=_shared_params,
+        params=shared_params,
     ),
     Route(
         "subgroup",
@@ -264,7 +268,7 @@ ROUTES: tuple[Route, ...] = (
         "as a subgroup has lanes, and shuffles hand them out",
         must=(F32, SHUFFLE),
         prefer=(ON_CPU,),
-        params=_subgroup_params,
+        params=subgroup_params,
     ),
     Route(
         "register",

@@ -181,8 +181,9 @@ def _by(choice: Choice, words: Mapping[str, str]) -> str:
 
 
 def _note(node: PlannedNode, device: Device) -> str:
-    """What the parameters of a node's route come to; empty where the route does not say, or none runs."""
-    return node.choice.route.note(node.call, device, node.params) if node.choice else ""
+    """What the parameters of a node's route come to, where the route says so, and what a pass says of the node."""
+    note = node.choice.route.note(node.call, device, node.params) if node.choice else ""
+    return "; ".join(filter(None, (note, node.remark)))
 
 
 def _measured(choice: Choice) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from vkconv.route import Call, Choice, Params
 
 @dataclasses.dataclass(frozen=True)
 class PlannedNode:
-    """One node of a plan: its call, the route and why, and how many dispatches one inference takes."""
+    """One node of a plan: its call, the route and why, and how many dispatches one inference takes. ``remark`` is what
+    a pass says of it."""
 
     name: str
     call: Call
@@ -21,6 +22,7 @@ class PlannedNode:
     choice: Choice | None
     dispatches: int
     prepack_dispatches: int
+    remark: str = ""
 
     @property
     def route(self) -> str:

@@ -9,6 +9,7 @@ from vkconv.graph.ir import Graph
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
 from vkconv.plan.bound import BoundGraph, BoundNode, bind
+from vkconv.plan.fuse_reduce import ReduceFusion
 from vkconv.plan.limits import check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
@@ -62,21 +63,28 @@ def plan(
     a parameter that does not exist or that no node takes.
     """
     options = options or Options()
-    bound = bind(graph, OPS, shapes)
-    if options.passes:
-        bound = optimize(bound, OPS)
-    bound = in_parts(bound, OPS, device)
+    bound, remarks = rewritten(bind(graph, OPS, shapes), device, options)
     _check_routes(options.routes, bound)
     _check_params(options.params, bound)
     check_values(bound, device)
     planned, programs = [], []
     for node in bound.nodes:
         entry, program = _plan_node(node, device, options, bound)
-        planned.append(entry)
+        planned.append(dataclasses.replace(entry, remark=remarks.get(node.name, "")))
         programs.append(program)
     _check_params_taken(options.params, planned)
     result = lower(bound, OPS, device, planned, programs, options.share_memory, resident)
     return Planned(result, {name: bound.constants[name] for name in result.stage})
+
+
+def rewritten(bound: BoundGraph, device: Device, options: Options) -> tuple[BoundGraph, Mapping[str, str]]:
+    """The graph after its passes, and what there is to say of a node by name."""
+    if not options.passes:
+        return in_parts(bound, OPS, device), {}
+
+    given = {**dict.fromkeys(options.params), **options.routes}
+    fusion = ReduceFusion(lambda call, name: choose_route(call, name, device, options), given)
+    return fusion.run(in_parts(optimize(bound, OPS), OPS, device), OPS), fusion.remarks
 
 
 def _plan_node(

@@ -1,9 +1,10 @@
-"""Times convolutions and their gradients on the device beside cuDNN on the same GPU, in one run: f32, TF32 off.
+"""Times calls on the device beside PyTorch on the same GPU, in one run: f32, TF32 off.
 
-    python tools/beside_cudnn.py [--batch 1 --batch 32] [--route chosen,all,NAME] [SUITE | CALL ...]
+    python tools/beside_torch.py [--batch 1 --batch 32] [--route chosen,all,NAME] [SUITE | CALL ...]
 
-Needs PyTorch with CUDA. vkconv's time is GPU time of a call whose result was checked against the float64 reference;
-cuDNN's is that of a captured CUDA graph of many calls, with its benchmark mode on, in the faster of both layouts.
+Convolutions and their gradients (cuDNN), matrix products (cuBLAS), reductions, softmax and normalizations. Needs
+PyTorch with CUDA. vkconv's time is GPU time of a call whose result was checked against the float64 reference; PyTorch's
+is that of a captured CUDA graph of many calls, for convolutions with cuDNN's benchmark mode on, in the faster layout.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import dataclasses
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
@@ -44,9 +45,30 @@ def with_batch(call: Call, n: int) -> Call:
     return OPS[call.op].call(specs, attrs)
 
 
-def cudnn_run(call: Call, layout: torch.memory_format) -> Callable[[], object]:
-    """The same convolution or gradient in PyTorch, without bias and activation."""
-    shapes = {name: call.shape(name) for name, spec in call.operands.items() if spec is not None}
+Run = Callable[[], object]
+
+
+def _shapes(call: Call) -> dict[str, tuple[int, ...]]:
+    return {name: call.shape(name) for name, spec in call.operands.items() if spec is not None}
+
+
+def _drawn(call: Call) -> dict[str, torch.Tensor]:
+    return {name: torch.randn(*shape, device="cuda") for name, shape in _shapes(call).items()}
+
+
+_REDUCTIONS: Mapping[str, Callable[[torch.Tensor, tuple[int, ...]], object]] = {
+    "sum": torch.sum,
+    "mean": torch.mean,
+    "max": torch.amax,
+    "min": torch.amin,
+    "log_sum_exp": torch.logsumexp,
+    "l2": lambda x, axes: torch.linalg.vector_norm(x, dim=axes),
+}
+
+
+def _convolution(call: Call, layout: torch.memory_format) -> Run:
+    """A convolution or a gradient, without bias and activation."""
+    shapes = _shapes(call)
     x_shape = shapes.get("x") or call.attrs["x_shape"]
     w_shape = shapes.get("w") or call.attrs["w_shape"]
     x, w = (torch.randn(*shape, device="cuda").to(memory_format=layout) for shape in (x_shape, w_shape))
@@ -56,15 +78,67 @@ def cudnn_run(call: Call, layout: torch.memory_format) -> Callable[[], object]:
     window = call["stride"], (top, left), call["dilation"]
     if call.op == "conv2d":
         return lambda: torch.nn.functional.conv2d(x, w, None, *window, call["groups"])
+    if call.op == "conv_reduce":
+        of = _REDUCTIONS[call["op"]]
+        return lambda: of(torch.nn.functional.conv2d(x, w, None, *window, call["groups"]), (2, 3))
     dy = torch.randn(*shapes["dy"], device="cuda").to(memory_format=layout)
     mask = [call.op == "conv2d_backward_data", call.op == "conv2d_backward_weight", False]
     backward = torch.ops.aten.convolution_backward
     return lambda: backward(dy, x, w, None, *window, False, [0, 0], call["groups"], mask)
 
 
-def cudnn_us(call: Call) -> float:
-    """Microseconds of the faster layout."""
-    return min(_timed_us(cudnn_run(call, layout)) for layout in (torch.contiguous_format, torch.channels_last))
+def _reduce(call: Call) -> Run:
+    x, of = _drawn(call)["x"], _REDUCTIONS[call["op"]]
+    return lambda: of(x, call["axes"])
+
+
+def _arg_reduce(call: Call) -> Run:
+    x = _drawn(call)["x"]
+    return lambda: torch.argmax(x, call["axis"])
+
+
+def _softmax(call: Call) -> Run:
+    x, of = _drawn(call)["x"], torch.log_softmax if call["log"] else torch.softmax
+    return lambda: of(x, call["axis"])
+
+
+def _layer_norm(call: Call) -> Run:
+    given = _drawn(call)
+    inner = given["x"].shape[call["axis"] :]
+    return lambda: torch.nn.functional.layer_norm(given["x"], inner, given.get("scale"), given.get("bias"))
+
+
+def _group_norm(call: Call) -> Run:
+    given = _drawn(call)
+    return lambda: torch.nn.functional.group_norm(given["x"], call["groups"], given.get("scale"), given.get("bias"))
+
+
+def _matmul(call: Call) -> Run:
+    """The product alone; of gemm_reduce with the reduction after it, as PyTorch does it."""
+    given = _drawn(call)
+    if call.op == "matmul":
+        return lambda: torch.matmul(given["a"], given["b"])
+    of, axis = _REDUCTIONS[call["op"]], (-1 if call["axis"] == "n" else -2,)
+    return lambda: of(torch.matmul(given["a"], given["b"]), axis)
+
+
+_OTHERS: Mapping[str, Callable[[Call], Run]] = {
+    "reduce": _reduce,
+    "arg_reduce": _arg_reduce,
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "matmul": _matmul,
+    "gemm_reduce": _matmul,
+}
+_CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight", "conv_reduce")
+
+
+def torch_us(call: Call) -> float:
+    """Microseconds of PyTorch; of a convolution in the faster layout."""
+    if call.op in _OTHERS:
+        return _timed_us(_OTHERS[call.op](call))
+    return min(_timed_us(_convolution(call, layout)) for layout in (torch.contiguous_format, torch.channels_last))
 
 
 def _timed_us(run: Callable[[], object]) -> float:
@@ -88,11 +162,11 @@ def _timed_us(run: Callable[[], object]) -> float:
 
 
 def calls_of(texts: list[str], batches: list[int] | None) -> Iterator[Call]:
-    """The convolutions among suites and call strings; those of the default suites at batch 1 and 32."""
+    """What PyTorch has of suites and call strings; convolutions of the default suites at batch 1 and 32."""
     for text in texts or ["peers", "resnet50"]:
         read = parse_entries if is_call(text) or (text.startswith("conv") and " " in text) else read_suite
         for entry in read(text, DType.F32):
-            if entry.call is None or entry.op not in ("conv2d", "conv2d_backward_data", "conv2d_backward_weight"):
+            if entry.call is None or entry.op not in (*_CONVOLUTIONS, *_OTHERS):
                 continue
             for n in batches or ([] if texts else [1, 32]) or [None]:
                 yield entry.call if n is None else with_batch(entry.call, n)
@@ -119,7 +193,7 @@ def main() -> None:
     calls = {format_call(call, OPS): call for call in calls_of(args.texts, args.batch)}
     rows, logs = [], []
     for text, call in calls.items():
-        us = cudnn_us(call)
+        us = torch_us(call)
         torch.cuda.empty_cache()
         for name in routes_of(call, args.route, live.device):
             row = measure(call, name, options=BenchOptions(min_time_s=args.min_time), floors=floors(live))
@@ -135,11 +209,12 @@ def main() -> None:
         Column("GFLOP/s"),
         Column("GB/s"),
         Column("floor %", digits=3),
-        Column("cuDNN us"),
-        Column("cuDNN / vkconv", digits=3),
+        Column("PyTorch us"),
+        Column("PyTorch / vkconv", digits=3),
         Column("check"),
     ]
-    title = f"{torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}: {len(calls)} calls"
+    title = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
+    title += f": {len(calls)} calls"
     if logs:
         title += f", geometric mean {math.exp(sum(logs) / len(logs)):.3f}, least {math.exp(min(logs)):.3f}"
     print(Table(title, columns, rows).to_markdown())

@@ -1,0 +1,245 @@
+"""gemm_reduce and conv_reduce on every route: drawn calls, exact integers, tails, what is not finite, in a graph."""
+
+import numpy as np
+import pytest
+from graph_kit import f32, make_graph
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from test_ops import draw as inputs_of
+
+from vkconv import functional
+from vkconv.backend.runtime import select_device
+from vkconv.check import check_call, expect, run_call
+from vkconv.core import GraphError, RouteError, UsageError
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.plan.planner import Options
+from vkconv.route import judge
+from vkconv.session import Session
+
+pytestmark = pytest.mark.gpu
+ROUTES = [(op, route.name) for op in ("gemm_reduce", "conv_reduce") for route in OPS[op].routes]
+EXACT_ACTIVATIONS = ("none", "relu", "relu6", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25")
+ACTIVATIONS = (*EXACT_ACTIVATIONS, "hard_swish", "sigmoid", "gelu", "tanh")
+FUNCTIONS = ("sum", "mean", "max", "min")
+
+
+def text_of(op, fields):
+    parts = (f"{k}={'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in fields.items())
+    return f"{op}:{','.join(parts)}"
+
+
+@st.composite
+def products(draw):
+    side = st.sampled_from((1, 2, 3, 5, 8, 17, 31, 33, 64, 65, 130))
+    m, n, k = draw(side), draw(side), draw(st.sampled_from((1, 2, 7, 16, 33)))
+    lead_a, lead_b = draw(st.sampled_from((((), ()), ((2,), ()), ((), (3,)), ((2, 1), (3,)), ((3,), (3,)))))
+    ta, tb = draw(st.booleans()), draw(st.booleans())
+    fields = {"a": (*lead_a, *((k, m) if ta else (m, k))), "b": (*lead_b, *((n, k) if tb else (k, n)))}
+    if draw(st.booleans()):
+        fields["bias"] = (n,)
+    fields |= {"ta": int(ta), "tb": int(tb), "alpha": draw(st.sampled_from((1, -0.5))), "keep": draw(st.integers(0, 1))}
+    fields |= {"axis": draw(st.sampled_from("mn")), "op": draw(st.sampled_from(FUNCTIONS))}
+    return parse_call(text_of("gemm_reduce", fields | {"act": draw(st.sampled_from(ACTIVATIONS))}), OPS)
+
+
+@st.composite
+def convolutions(draw):
+    groups, size = draw(st.sampled_from((1, 1, 2, 3))), st.integers(1, 3)
+    c_in, c_out = groups * draw(st.sampled_from((1, 3, 5, 9))), groups * draw(st.sampled_from((1, 4, 7, 17, 33)))
+    kernel = draw(st.tuples(size, size))
+    extent = draw(st.tuples(st.integers(1, 9), st.sampled_from((1, 2, 5, 8, 17, 33))))
+    fields = {"x": (draw(st.sampled_from((1, 2, 5, 23))), c_in, *extent), "w": (c_out, c_in // groups, *kernel)}
+    act = draw(st.sampled_from((*ACTIVATIONS, "prelu")))
+    if draw(st.booleans()):
+        fields["b"] = (c_out,)
+    if act == "prelu":
+        fields["slope"] = (c_out,)
+    fields |= {"s": draw(st.tuples(size, size)), "p": draw(st.tuples(*[st.integers(0, 2)] * 4)), "g": groups}
+    fields |= {"d": draw(st.tuples(size, size)), "op": draw(st.sampled_from(FUNCTIONS)), "act": act}
+    try:
+        return parse_call(text_of("conv_reduce", fields | {"keep": draw(st.integers(0, 1))}), OPS)
+    except GraphError as error:
+        assert "the output would be empty" in str(error)
+        assume(False)
+
+
+def is_exact(call):
+    return call["op"] != "mean" and call["act"] in ("prelu", *(text.partition(",")[0] for text in EXACT_ACTIVATIONS))
+
+
+@pytest.mark.parametrize(("op", "route"), ROUTES)
+def test_drawn_calls_agree_with_the_reference(op, route, device):
+    _, facts = select_device(device)
+    (row,) = [r for r in OPS[op].routes if r.name == route]
+    drawn = products() if op == "gemm_reduce" else convolutions()
+
+    @settings(
+        max_examples=12,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+    )
+    @given(drawn, st.sampled_from(("integers", "normals")))
+    def agrees(call, kind):
+        assume(judge(row, call, facts).allowed)
+        arrays = inputs_of(call, kind)
+        ran, checked = check_call(call, arrays, device=device, route=route)
+        assert ran.route == route and checked.ok, f"{format_call(call, OPS)}: {checked.problem}"
+        if kind == "integers" and is_exact(call):
+            np.testing.assert_array_equal(ran.outputs[0][0], expect(call, arrays).outputs[0], format_call(call, OPS))
+
+    agrees()
+
+
+# Tiles that end beyond the matrix on both sides, several of them along what is reduced.
+TAILS = (
+    "gemm_reduce:a=67x5,b=5x131,bias=131,op={},axis={}",
+    "gemm_reduce:a=2x129x3,b=3x33,op={},axis={}",
+    "conv_reduce:x=3x5x9x15,w=35x5x3x3,b=35,op={}",
+    "conv_reduce:x=40x3x1x5,w=5x3x1x1,b=5,op={}",
+)
+
+
+def calls_of(text, *functions):
+    axes = "mn" if text.startswith("gemm") else "m"
+    return [parse_call(text.format(op, axis), OPS) for op in functions for axis in axes]
+
+
+def each_route(call, device):
+    _, facts = select_device(device)
+    return [route.name for route in OPS[call.op].routes if judge(route, call, facts).allowed]
+
+
+@pytest.mark.parametrize("text", TAILS)
+def test_what_lies_beyond_a_matrix_wins_nothing(text, device):
+    """All results are negative and their bias is positive: zeros, and bias and activation of nothing, would win a
+    maximum; the other way round for a minimum."""
+    for call in calls_of(text, "max", "min"):
+        sign = np.float32(1 if call["op"] == "max" else -1)
+        arrays = {name: np.abs(array) + 1 for name, array in inputs_of(call, "integers").items()}
+        first = "a" if call.op == "gemm_reduce" else "x"
+        arrays[first] = -8 * sign * arrays[first]
+        for bias in {"bias", "b"} & {name for name, spec in call.operands.items() if spec and len(spec.dims) == 1}:
+            arrays[bias] = sign * arrays[bias]
+        (want,) = expect(call, arrays).outputs
+        assert (want * sign < 0).all()
+        for route in each_route(call, device):
+            ((y,),) = run_call(call, arrays, device=device, route=route).outputs
+            np.testing.assert_array_equal(y, want, f"{format_call(call, OPS)} {route}")
+
+
+@pytest.mark.parametrize("text", TAILS)
+def test_what_is_not_finite_goes_where_ieee_says(text, device):
+    for call in calls_of(text, "max", "min", "sum"):
+        arrays = inputs_of(call, "normals")
+        first, second = ("a", "b") if call.op == "gemm_reduce" else ("x", "w")
+        arrays[second] = np.abs(arrays[second]) + np.float32(0.1)
+        flat = arrays[first].reshape(-1, arrays[first].shape[-1])
+        flat[1, 0], flat[-1, -1], flat[2, 1] = np.nan, -np.inf, np.inf
+        (want,) = expect(call, arrays).outputs
+        assert np.isnan(want).any()
+        for route in each_route(call, device):
+            ran, checked = check_call(call, arrays, device=device, route=route)
+            assert ran.route == route and checked.ok, f"{format_call(call, OPS)} {route}: {checked.problem}"
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_rows_of_nothing_but_infinities(op, device):
+    call = parse_call(f"gemm_reduce:a=37x3,b=3x70,op={op},axis=n", OPS)
+    arrays = {"a": np.ones((37, 3), np.float32), "b": np.ones((3, 70), np.float32)}
+    arrays["a"][::2] = -np.inf
+    arrays["a"][5] = np.inf
+    (want,) = expect(call, arrays).outputs
+    for route in each_route(call, device):
+        ((y,),) = run_call(call, arrays, device=device, route=route).outputs
+        np.testing.assert_array_equal(y, want, route)
+
+
+def test_atomic_extremes_repeat_and_keep_the_order_of_floats(device):
+    """Values of both signs and many sizes meet at each output, from many workgroups at once."""
+    for op in ("max", "min"):
+        call = parse_call(f"gemm_reduce:a=33x1,b=1x2053,op={op}", OPS)
+        rng = np.random.default_rng(3)
+        arrays = {
+            "a": rng.standard_normal((33, 1)),
+            "b": rng.standard_normal((1, 2053)) * 10.0 ** rng.integers(-30, 30),
+        }
+        arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+        ran = run_call(call, arrays, device=device, route="fused_atomic", replays=3)
+        one = run_call(call, arrays, device=device, route="unfused").outputs[0][0]
+        assert all(out[0].tobytes() == one.tobytes() for out in ran.outputs)
+
+
+@pytest.mark.parametrize("op", ["gemm_reduce", "conv_reduce"])
+def test_a_batch_of_nothing_runs_nothing(op, device):
+    text = {"gemm_reduce": "gemm_reduce:a=0x4x6,b=6x3", "conv_reduce": "conv_reduce:x=0x4x6x6,w=4x2x3x3,g=2,b=4"}[op]
+    call = parse_call(text, OPS)
+    for route in OPS[op].routes:
+        ran = run_call(call, inputs_of(call, "normals"), device=device, route=route.name)
+        assert ran.route == "empty" and ran.outputs[0][0].shape == call.shape("y")
+
+
+def test_a_sum_over_no_products_is_the_activation_of_the_bias(device):
+    call = parse_call("gemm_reduce:a=5x0,b=0x7,bias=7,act=sigmoid,axis=n", OPS)
+    arrays = inputs_of(call, "normals")
+    for route in each_route(call, device):
+        _, checked = check_call(call, arrays, device=device, route=route)
+        assert checked.ok, f"{route}: {checked.problem}"
+
+
+def test_a_network_ends_in_one_kernel(device):
+    """Convolution, batch norm, activation and global average pooling, as the end of a classifier has them."""
+    x, constants = f32(2, 9, 6, 7, seed=5), {"w": f32(20, 9, 1, 1), "b": f32(20), "v": f32(20, 11)}
+    graph = make_graph(
+        {"x": x.shape},
+        [
+            ("conv2d", "x w b", "c"),
+            ("relu6", "c", "r"),
+            ("reduce", "r", "g", {"op": "mean", "axes": (2, 3), "keepdims": False}),
+            ("matmul", "g v", "y"),
+        ],
+        "y",
+        constants,
+    )
+    with Session(graph, device) as session, Session(graph, device, options=Options(passes=False)) as plain:
+        assert [node.call.op for node in session.plan.nodes] == ["conv_reduce", "matmul"]
+        np.testing.assert_allclose(session.run({"x": x})["y"], plain.run({"x": x})["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_as_functions(device):
+    a, b, bias = f32(3, 5, 7), f32(7, 9, seed=2), f32(9, seed=3)
+    p = np.maximum(a.astype(np.float64) @ b + bias, 0)
+    for route in (None, "fused_partials", "fused_atomic", "unfused"):
+        kwargs = {"activation": "relu", "route": route, "device": device}
+        np.testing.assert_allclose(functional.gemm_reduce(a, b, bias, **kwargs), p.sum(-1), rtol=1e-5, atol=1e-5)
+        y = functional.gemm_reduce(a, b, bias, op="max", axis="m", keepdims=True, **kwargs)
+        np.testing.assert_allclose(y, p.max(1, keepdims=True), rtol=1e-5, atol=1e-5)
+    x, w = f32(2, 4, 6, 5), f32(6, 2, 3, 3, seed=2)
+    whole = functional.conv2d(x, w, padding=1, groups=2, device=device)
+    y = functional.conv_reduce(x, w, padding=1, groups=2, device=device)
+    np.testing.assert_allclose(y, whole.mean((2, 3)), rtol=1e-5, atol=1e-5)
+    last = np.moveaxis(x, 1, -1)
+    y = functional.conv_reduce(last, w, op="max", keepdims=True, padding=1, groups=2, layout="NHWC", device=device)
+    np.testing.assert_allclose(y, np.moveaxis(whole.max((2, 3), keepdims=True), 1, -1), rtol=1e-5, atol=1e-5)
+    functional.clear_cache()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"op": "prod"}, GraphError, "no op='prod'; one of sum, mean, max, min"),
+        ({"axis": "k"}, GraphError, "axis is 'k'; it is m"),
+        ({"axis": 1}, UsageError, "axis is 1; it is a name"),
+        ({"op": None}, UsageError, "op is None; it is a name"),
+        ({"route": "fused_atomics"}, UsageError, "did you mean 'fused_atomic'"),
+        ({"a": np.zeros((0, 7), np.float32), "axis": "m"}, GraphError, "there is nothing along m to reduce"),
+        ({"a": np.zeros((5, 6), np.float32)}, GraphError, "sums over 6 elements, but b .* has 7"),
+        ({"a": np.zeros((5, 7), np.float16), "b": np.zeros((7, 3), np.float16)}, RouteError, "f32 elements"),
+    ],
+)
+def test_what_a_function_refuses(given, error, said, device):
+    arguments = {"a": np.zeros((5, 7), np.float32), "b": np.zeros((7, 3), np.float32), **given}
+    with pytest.raises(error, match=said):
+        functional.gemm_reduce(arguments.pop("a"), arguments.pop("b"), device=device, **arguments)

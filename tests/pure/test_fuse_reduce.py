@@ -1,0 +1,211 @@
+"""A product or convolution and the reduction of its result as one node: what becomes one, what stays two and why."""
+
+import numpy as np
+import pytest
+from graph_kit import draw, evaluate, f32, make_bound, make_graph
+from pass_cases import CONSTANTS
+
+from vkconv.core import DType
+from vkconv.device import load_device
+from vkconv.graph import TensorSpec
+from vkconv.plan.explain import explain_plan, explain_plan_data
+from vkconv.plan.planner import Options, plan, rewritten
+from vkconv.route import Candidate
+
+LAVAPIPE, H200 = load_device("lavapipe"), load_device("h200")
+X, A, BATCHED = {"x": (2, 3, 5, 4)}, {"a": (5, 3)}, {"a": (2, 5, 3)}
+CONV = ("conv2d", "x w b", "c", {"padding": (1,), "stride": (2, 2)})
+MATMUL = ("matmul", "a wide columns", "m")
+MEAN = {"op": "mean", "axes": (2, 3)}
+LARGE = {"w_1x1": f32(256, 64, 1, 1), "w_3x3": f32(64, 64, 3, 3), "k": f32(256, 192), "thin": f32(256, 8)}
+
+
+def rows(op, axis=-1, keepdims=True):
+    return ("reduce", "m", "y", {"op": op, "axes": (axis,), "keepdims": keepdims})
+
+
+FUSED = {
+    "mean of a conv2d": (X, [CONV, ("reduce", "c", "y", MEAN)], "conv_reduce"),
+    "mean without its axes": (X, [CONV, ("reduce", "c", "y", {**MEAN, "keepdims": False})], "conv_reduce"),
+    "maximum, activation between": (
+        X,
+        [CONV, ("relu", "c", "r"), ("reduce", "r", "y", {"op": "max", "axes": (-1, -2)})],
+        "conv_reduce",
+    ),
+    "prelu between": (X, [CONV, ("prelu", "c per_channel", "r"), ("reduce", "r", "y", MEAN)], "conv_reduce"),
+    "batch norm and activation between": (
+        X,
+        [
+            CONV,
+            ("batch_norm", "c scale shift mean var", "n", {"eps": 1e-3}),
+            ("hard_swish", "n", "h"),
+            ("reduce", "h", "y", {"op": "min", "axes": (2, 3)}),
+        ],
+        "conv_reduce",
+    ),
+    "a pool as large as the image": (X, [CONV, ("pool2d", "c", "y", {"kind": "avg", "kernel": (3, 2)})], "conv_reduce"),
+    "its maximum": (X, [CONV, ("pool2d", "c", "y", {"kind": "max", "kernel": (3, 2)})], "conv_reduce"),
+    "sum of rows": (A, [MATMUL, rows("sum")], "gemm_reduce"),
+    "maximum of columns": (A, [MATMUL, rows("max", 0)], "gemm_reduce"),
+    "in batches": (BATCHED, [MATMUL, rows("min", 1, False)], "gemm_reduce"),
+    "a bias that an addition brings, and an activation": (
+        A,
+        [("matmul", "a wide", "p"), ("add", "p columns", "s"), ("tanh", "s", "m"), rows("mean", 1, False)],
+        "gemm_reduce",
+    ),
+}
+KEPT = {
+    "the result is an output": (X, [CONV, ("reduce", "c", "y", MEAN)], "c y", "is an output of the graph too"),
+    "it is read twice": (A, [MATMUL, rows("sum"), ("tanh", "m", "z")], "y z", "has other readers"),
+    "another axis": (X, [CONV, ("reduce", "c", "y", {"op": "sum", "axes": (1,)})], "y", "both spatial axes, 2 and 3"),
+    "one of the two": (X, [CONV, ("reduce", "c", "y", {"op": "sum", "axes": (3,)})], "y", "not 3"),
+    "both axes of a product": (A, [MATMUL, ("reduce", "m", "y", {"op": "sum", "axes": (0, 1)})], "y", "axis 0 or 1"),
+    "over the batches": (BATCHED, [MATMUL, rows("sum", 0)], "y", "axis 1 or 2"),
+    "an addition between": (
+        X,
+        [CONV, ("add", "c along", "s"), ("reduce", "s", "y", MEAN)],
+        "y",
+        "'add_s' lies between",
+    ),
+    "two activations": (
+        A,
+        [MATMUL, ("relu", "m", "r"), ("tanh", "r", "t"), ("reduce", "t", "y", {"op": "sum", "axes": (1,)})],
+        "y",
+        "'tanh_t' lies between",
+    ),
+}
+SILENT = {
+    "another function": (A, [MATMUL, rows("l2")], "y"),
+    "nothing before it": (A, [("reduce", "a", "y", {"op": "sum", "axes": (1,)})], "y"),
+    "a pool with padding": (
+        X,
+        [CONV, ("pool2d", "c", "y", {"kind": "max", "kernel": (3, 2), "padding": (1, 0)})],
+        "y",
+    ),
+    "a smaller pool": (X, [CONV, ("pool2d", "c", "y", {"kind": "max", "kernel": (2, 2)})], "y"),
+}
+
+
+def bound_of(inputs, nodes, outputs="y"):
+    return make_bound(inputs, nodes, outputs, {**CONSTANTS, "along": f32(2)})
+
+
+def assert_same(before, after):
+    arrays = draw(before.inputs)
+    for want, got in zip(evaluate(before, arrays), evaluate(after, arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", FUSED.values(), ids=FUSED)
+def test_both_become_one_that_computes_the_same(case):
+    inputs, nodes, op = case
+    before = bound_of(inputs, nodes)
+    after, remarks = rewritten(before, LAVAPIPE, Options())
+    (node,) = after.nodes
+    assert node.call.op == op and node.name in ("conv2d_c", "matmul_m", "matmul_p")
+    assert list(remarks) == [node.name] and "is part of it" in remarks[node.name]
+    assert after.outputs == before.outputs and after.specs["y"] == before.specs["y"]
+    assert_same(before, after)
+
+
+@pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
+def test_what_cannot_be_one_stays_two_and_says_why(case):
+    *graph, why = case
+    before = bound_of(*graph)
+    after, remarks = rewritten(before, LAVAPIPE, Options())
+    assert not {"gemm_reduce", "conv_reduce"} & {node.call.op for node in after.nodes}
+    (remark,) = remarks.values()
+    assert "not in one with" in remark and why in remark
+    assert_same(before, after)
+
+
+@pytest.mark.parametrize("case", SILENT.values(), ids=SILENT)
+def test_what_only_looks_alike_is_left_without_a_word(case):
+    after, remarks = rewritten(bound_of(*case), LAVAPIPE, Options())
+    assert not remarks and not {"gemm_reduce", "conv_reduce"} & {node.call.op for node in after.nodes}
+
+
+def planned(nodes, shape, device, options=None, reads="x"):
+    graph = make_graph({reads: shape}, nodes, "y", LARGE)
+    return plan(graph, device, options or Options()).plan
+
+
+@pytest.mark.parametrize(
+    ("shape", "conv", "device", "why"),
+    [
+        ((8, 64, 56, 56), ("conv2d", "x w_1x1", "c"), H200, None),
+        ((1, 64, 56, 56), ("conv2d", "x w_3x3", "c", {"padding": (1,)}), LAVAPIPE, "and here it is winograd"),
+        ((8, 64, 56, 56), ("conv2d", "x w_3x3", "c", {"padding": (1,)}), H200, "and here it is winograd"),
+        ((1, 64, 14, 14), ("conv2d", "x w_1x1", "c", {"padding": (1,)}), LAVAPIPE, None),
+    ],
+)
+def test_a_convolution_is_fused_where_its_own_route_has_the_tiles(shape, conv, device, why):
+    nodes = planned([conv, ("reduce", "c", "y", MEAN)], shape, device).nodes
+    assert (len(nodes) == 1) is (why is None)
+    if why:
+        assert why in nodes[-1].remark
+    else:
+        assert nodes[0].route.startswith("fused")
+
+
+@pytest.mark.parametrize(("constant", "fused"), [("k", True), ("thin", False)])
+def test_a_product_is_fused_where_its_own_route_has_the_tiles(constant, fused):
+    nodes = planned([("matmul", f"a {constant}", "m"), rows("sum")], (512, 256), H200, reads="a").nodes
+    assert [node.route for node in nodes] == (["fused_partials"] if fused else ["register", nodes[-1].route])
+    if not fused:
+        assert "by its route shared, and here it is register" in nodes[-1].remark
+
+
+@pytest.mark.parametrize(
+    ("options", "ops", "why"),
+    [
+        (Options(passes=False), ["matmul", "reduce"], ""),
+        (Options(routes={"gemm_reduce": "unfused"}), ["matmul", "reduce"], "unfused is forced"),
+        (Options(routes={"gemm_reduce": "fused_partials"}), ["gemm_reduce"], "is part of it"),
+        (Options(routes={"matmul": "register"}), ["matmul", "reduce"], "are set"),
+        (Options(routes={"node:matmul_m": "register"}), ["matmul", "reduce"], "are set"),
+        (Options(routes={"reduce": "serial"}), ["matmul", "reduce"], "are set"),
+        (Options(routes={"node:reduce_y": "serial"}), ["matmul", "reduce"], "are set"),
+        (Options(routes={"node:matmul_m": "fused_partials"}), ["gemm_reduce"], "is part of it"),
+        (Options(routes={"node:matmul_m": "unfused"}), ["gemm_reduce"], "is part of it"),
+        (Options(params={"matmul:register": {"rows": 4}}, routes={"matmul": "register"}), ["matmul", "reduce"], "set"),
+        (Options(params={"gemm_reduce": {"rows": 4}}), ["gemm_reduce"], "is part of it"),
+    ],
+)
+def test_what_the_caller_sets_is_kept(options, ops, why):
+    graph = make_graph(A, [MATMUL, rows("sum")], "y", CONSTANTS)
+    nodes = plan(graph, LAVAPIPE, options).plan.nodes
+    assert [node.call.op for node in nodes] == ops
+    assert why in nodes[-1].remark
+    assert nodes[0].route == options.routes.get("node:matmul_m", nodes[0].route)
+
+
+def test_what_was_measured_decides():
+    graph = make_graph(A, [MATMUL, rows("sum")], "y", CONSTANTS)
+    text = "gemm_reduce:a=5x3,b=3x6,bias=6,keep=1,dtype=f32"
+    (node,) = plan(graph, LAVAPIPE, Options(measured={})).plan.nodes
+    assert node.text == text
+    slow, fast = (Candidate(route, {}, us, 0.1) for route, us in (("fused_lanes", 9.0), ("unfused", 5.0)))
+    nodes = plan(graph, LAVAPIPE, Options(measured={text: (slow, fast)})).plan.nodes
+    assert [n.call.op for n in nodes] == ["matmul", "reduce"] and "unfused is measured" in nodes[-1].remark
+
+
+def test_an_explanation_says_what_became_of_them():
+    one = plan(make_graph(A, [MATMUL, rows("sum")], "y", CONSTANTS), LAVAPIPE).plan
+    assert "reduce 'reduce_y' is part of it" in explain_plan(one).rows[0]["by"]
+    two = plan(make_graph(A, [MATMUL, rows("sum")], "m y", CONSTANTS), LAVAPIPE).plan
+    (_, reduce) = explain_plan_data(two)["nodes"]
+    assert reduce["note"].endswith("not in one with matmul node 'matmul_m': its result is an output of the graph too")
+
+
+def test_half_precision_stays_two():
+    half = {name: array.astype(np.float16) for name, array in CONSTANTS.items() if name != "huge"}
+    before = make_bound({"a": TensorSpec((5, 3), DType.F16)}, [MATMUL, rows("sum")], "y", half)
+    after, remarks = rewritten(before, LAVAPIPE, Options())
+    assert after.nodes == before.nodes and "f32 elements" in remarks["reduce_y"]
+
+
+def test_nothing_to_reduce_stays_two():
+    before = make_bound({"a": (0, 3)}, [MATMUL, rows("sum", 0)], "y", CONSTANTS)
+    after, remarks = rewritten(before, LAVAPIPE, Options())
+    assert after.nodes == before.nodes and "there is nothing along m to reduce" in remarks["reduce_y"]

@@ -1,0 +1,95 @@
+"""Products of which only a reduction is kept, as functions."""
+
+import numpy.typing as npt
+
+from vkconv.core import Array, UsageError
+from vkconv.functional.arguments import (
+    Activation,
+    Sizes,
+    activation_attrs,
+    arrays,
+    as_given,
+    channels_first,
+    check_layout,
+    number,
+    window,
+)
+from vkconv.functional.cache import run
+from vkconv.graph.ir import AttrValue
+
+_LAYOUTS = ("NCHW", "NHWC")
+
+
+def gemm_reduce(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    bias: npt.ArrayLike | None = None,
+    *,
+    op: str = "sum",
+    axis: str = "n",
+    keepdims: bool = False,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    activation: Activation | None = None,
+    route: str | None = None,
+    device: str | int | None = None,
+) -> Array:
+    """A reduction of a matrix product, which itself is not stored, in f32.
+
+    a is (..., M, K) or, with ``trans_a``, (..., K, M); b is (..., K, N) or (..., N, K); bias is (N); batches broadcast
+    as numpy's do. Of p = activation(alpha a b + beta bias), (..., M, N), the result is the ``op`` ("sum", "mean", "max"
+    or "min") of each row with ``axis="n"``, (..., M), or of each column with ``axis="m"``, (..., N); with ``keepdims``
+    the reduced dimension stays as 1. NaN in a row makes its maximum and minimum NaN. ``activation`` and errors are as
+    in `conv2d`; a sum by the route ``fused_atomic`` may change in its last bits from run to run.
+    """
+    operands = arrays("gemm_reduce", a=a, b=b, bias=bias)
+    attrs: dict[str, AttrValue] = {"op": op, "axis": axis, "keepdims": bool(keepdims)}
+    attrs |= {"trans_a": bool(trans_a), "trans_b": bool(trans_b)}
+    attrs |= {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
+    if activation is not None:
+        attrs |= activation_attrs(activation)
+    return run("gemm_reduce", operands, _named(attrs), route, device)
+
+
+def conv_reduce(
+    x: npt.ArrayLike,
+    w: npt.ArrayLike,
+    b: npt.ArrayLike | None = None,
+    *,
+    op: str = "mean",
+    keepdims: bool = False,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    activation: Activation | None = None,
+    slope: npt.ArrayLike | None = None,
+    layout: str = "NCHW",
+    route: str | None = None,
+    device: str | int | None = None,
+) -> Array:
+    """A 2-D convolution reduced over all its pixels, which are not stored, in f32: with ``op="mean"`` convolution and
+    global average pooling in one.
+
+    The operands are those of `conv2d`; the result is (N, C_out), the ``op`` ("sum", "mean", "max" or "min") of each
+    channel of each image. With ``keepdims`` it is (N, C_out, 1, 1), or (N, 1, 1, C_out) with ``layout="NHWC"``. NaN in
+    a channel makes its maximum and minimum NaN. Everything else is as in `conv2d`; a sum by the route ``fused_atomic``
+    may change in its last bits from run to run.
+    """
+    attrs = window(stride, padding, dilation, groups, activation)
+    attrs |= {"op": op, "keepdims": bool(keepdims)}
+    operands = arrays("conv_reduce", x=x, w=w, b=b, slope=slope)
+    check_layout("conv_reduce", layout, _LAYOUTS)
+    operands["x"] = channels_first("conv_reduce", "x", operands["x"], layout)
+    y = run("conv_reduce", operands, _named(attrs), route, device)
+    return as_given(y, layout) if keepdims else y
+
+
+def _named(attrs: dict[str, AttrValue]) -> dict[str, AttrValue]:
+    """UsageError where what names a function or an axis is no name."""
+    for name in ("op", "axis"):
+        if not isinstance(attrs.get(name, ""), str):
+            raise UsageError(f"{name} is {attrs[name]!r}; it is a name")
+    return attrs

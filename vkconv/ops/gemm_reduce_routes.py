@@ -1,0 +1,239 @@
+"""The routes of gemm_reduce: kernels of matmul that reduce their tiles before anything is stored, and the two steps in
+turn."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from vkconv.core import align
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.gemm_reduce_parts import (
+    COMBINE,
+    Ending,
+    Launch,
+    Reduction,
+    atomic_note,
+    by_atomics,
+    by_parts,
+    columns_in_32_bits,
+    in_turn,
+    native_atomics,
+    parts_beyond_scratch,
+    parts_note,
+    parts_within_scratch,
+    reduce_call,
+    variants,
+)
+from vkconv.ops.matmul import MATMUL
+from vkconv.ops.matmul_routes import (
+    SHARED,
+    SUBGROUP,
+    Layout,
+    epilogue_of,
+    layout,
+    operand_binds,
+    shared_params,
+    shared_product,
+    subgroup_params,
+    subgroup_product,
+)
+from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
+from vkconv.ops.scatter import FILL
+from vkconv.route import Call, Need, Params, Route, choose
+from vkconv.shader import Dispatch, Program
+
+_SHARED_PARTS, _SHARED_CAS, _SHARED_NATIVE = variants(SHARED)
+_SUBGROUP_PARTS = variants(SUBGROUP)[0]
+_PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)
+
+
+def product_of(call: Call) -> Call:
+    """The matmul whose result is reduced."""
+    return MATMUL.call(call.operands, {name: call[name] for name in _PRODUCT_ATTRS})
+
+
+def axes_of(call: Call) -> tuple[int]:
+    """The axis of that result that is reduced, from the front."""
+    rank = len(product_of(call).shape("y"))
+    return (rank - 2 if call["axis"] == "m" else rank - 1,)
+
+
+def steps(call: Call) -> tuple[Call, Call]:
+    """The product and the reduction as calls of their own."""
+    product = product_of(call)
+    full: TensorSpec = product.outputs["y"]
+    return product, reduce_call(call, full, axes_of(call))
+
+
+def _oriented(call: Call) -> Layout:
+    """The product with the dimension that is reduced along its columns, as its transpose where that is m."""
+    g = layout(product_of(call), merge=call["axis"] == "n")
+    return g if call["axis"] == "n" else g.swapped()
+
+
+# Shared memory holds two slices, and a number for every four results of half of the tile or all. 128 x 128 in blocks of
+# 4 x 4 takes 32 KiB with a depth of 16, and 48 KiB with one of 32; every other combination takes less.
+_LARGE_TILE, _LARGE_TILE_BYTES = 128, 32 << 10
+_DEEP_TILE, _DEEP_TILE_BYTES = 32, 48 << 10
+
+
+def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    shared = device.limit("maxComputeSharedMemorySize")
+    largest = _LARGE_TILE if shared >= _LARGE_TILE_BYTES else _LARGE_TILE - 1
+    deepest = _DEEP_TILE if shared >= _DEEP_TILE_BYTES else _DEEP_TILE - 1
+    most = {"tile_rows": largest, "tile_columns": largest, "tile_depth": deepest}
+    sizes = shared_params(product_of(call), device).items()
+    return {name: tuple(v for v in values if v <= most.get(name, v)) for name, values in sizes}
+
+
+def _tile_reduction(call: Call, params: Params) -> Reduction:
+    g = _oriented(call)
+    return Reduction(g.batches, g.m, 1, align(g.n, 4), params["tile_columns"], g.n)
+
+
+def _tiles(call: Call, device: Device) -> Reduction:
+    return _tile_reduction(call, {name: values[0] for name, values in _tile_params(call, device).items()})
+
+
+def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
+    product, g = product_of(call), _oriented(call)
+
+    def launch(end: Ending) -> Dispatch:
+        binds = operand_binds(product, call["axis"] == "m", end.target, end.access)
+        made = shared_product(g, epilogue_of(product), binds, params, device)
+        return dataclasses.replace(
+            made,
+            shader=dataclasses.replace(SHARED, defines=end.defines),
+            push=(*made.push, end.divisor),
+            spec=(*made.spec, *end.spec),
+            shared_bytes=made.shared_bytes + 4 * params["columns"] * made.local[0],
+        )
+
+    return launch
+
+
+def _build_tiles(call: Call, device: Device, params: Params) -> Program:
+    return by_parts(call, _tile_reduction(call, params), _launch_tiles(call, device, params), device)
+
+
+def _build_atomic(call: Call, device: Device, params: Params) -> Program:
+    launch = _launch_tiles(call, device, params)
+    return by_atomics(call, _tile_reduction(call, params), launch, device, bool(params["native"]))
+
+
+def _down_rows(call: Call, params: Params) -> bool:
+    """Whether the kernel by subgroups reduces its rows to one, else its columns."""
+    return bool(call["axis"] == "m") is not bool(params["swap"])
+
+
+def _lane_layout(call: Call, params: Params) -> Layout:
+    g = layout(product_of(call), merge=call["axis"] == "n")
+    g = g.swapped() if params["swap"] else g
+    return dataclasses.replace(g, y=(g.n, 1))  # the output has no such rows: fours depend on b alone
+
+
+def _lane_reduction(call: Call, device: Device, params: Params) -> Reduction:
+    g, columns = _lane_layout(call, params), params["columns"]
+    if _down_rows(call, params):
+        return Reduction(g.batches, g.n, 1, g.m, params["rows"], g.m)
+    covered = align(g.n, columns * params["local"])
+    return Reduction(g.batches, g.m, 1, covered, columns * device.subgroup_size, g.n)
+
+
+def _lane_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    return subgroup_params(product_of(call), device)
+
+
+def _lanes(call: Call, device: Device) -> Reduction:
+    return _lane_reduction(call, device, {name: values[0] for name, values in _lane_params(call, device).items()})
+
+
+def _build_lanes(call: Call, device: Device, params: Params) -> Program:
+    product, g, down = product_of(call), _lane_layout(call, params), _down_rows(call, params)
+
+    def launch(end: Ending) -> Dispatch:
+        binds = operand_binds(product, bool(params["swap"]), end.target, end.access)
+        made = subgroup_product(g, epilogue_of(product), binds, params, device)
+        return dataclasses.replace(
+            made,
+            shader=dataclasses.replace(SUBGROUP, defines=end.defines),
+            push=(*made.push, end.divisor),
+            spec=(*made.spec, *end.spec, down),
+        )
+
+    return by_parts(call, _lane_reduction(call, device, params), launch, device)
+
+
+# Where matmul itself takes the kernel, fusing saves writing and reading the product and costs next to nothing.
+# lavapipe, least us, fused_lanes and unfused, axis m, n: 512x512 by 512x512 6412 6707, 6355 6684; 512x64 by 64x512 1113
+# 1423, 1090 1371; 1024x16 by 16x1024 1441 2502, 1267 2392; 64x512 by 512x64 166 180, 220 214; eight 40x32 by 32x40
+# 152 172, 97 204; 4096x64 by 64x1 279 294, 266 311.
+def _takes(route: str) -> Need:
+    """matmul alone would take the route whose tiles are reduced."""
+
+    def taken(call: Call, device: Device) -> str:
+        return choose(MATMUL.routes, product_of(call), device).route.name
+
+    return Need(
+        f"a product that matmul would compute by its route {route}",
+        lambda call, device: taken(call, device) == route,
+        taken,
+    )
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "fused_partials",
+        _build_tiles,
+        (_SHARED_PARTS, COMBINE),
+        why="the tiles of matmul's route shared, reduced in registers, then in shared memory: one number of a row and "
+        "tile is stored instead of the whole product, and a second launch combines them in a fixed order",
+        must=(
+            F32,
+            shared_bytes(12 << 10),
+            invocations(256),
+            columns_in_32_bits(_tiles),
+            parts_within_scratch(_tiles),
+        ),
+        prefer=(ON_GPU, _takes("shared")),
+        source="rocMLIR reduction-fusion RFC, stage 2",
+        params=_tile_params,
+        note=lambda call, device, params: parts_note(call, _tile_reduction(call, params)),
+    ),
+    Route(
+        "fused_lanes",
+        _build_lanes,
+        (_SUBGROUP_PARTS, COMBINE),
+        why="the tiles of matmul's route subgroup, reduced in registers and by shuffles: no shared memory, which a CPU "
+        "driver emulates slowly",
+        must=(
+            F32,
+            SHUFFLE,
+            loop_iterations(lambda call, device: _lanes(call, device).most_parts),
+            columns_in_32_bits(_lanes),
+            parts_within_scratch(_lanes),
+        ),
+        prefer=(ON_CPU, _takes("subgroup")),
+        params=_lane_params,
+        note=lambda call, device, params: parts_note(call, _lane_reduction(call, device, params)),
+    ),
+    Route(
+        "fused_atomic",
+        _build_atomic,
+        (_SHARED_CAS, _SHARED_NATIVE, FILL),
+        why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no scratch, "
+        "but sums change in their last bits from run to run",
+        must=(F32, shared_bytes(12 << 10), invocations(256), columns_in_32_bits(_tiles)),
+        prefer=(ON_GPU, _takes("shared"), parts_beyond_scratch(_tiles)),
+        source="rocMLIR reduction-fusion RFC, stage 1 and 2",
+        params=lambda call, device: {**_tile_params(call, device), "native": native_atomics(call, device)},
+        note=lambda call, device, params: atomic_note(call, params),
+        deterministic=False,
+    ),
+    in_turn(
+        MATMUL,
+        steps,
+        "the product by its own best route into scratch, then its reduction by its own best route: what fusing must "
+        "beat",
+    ),
+)

@@ -1,0 +1,124 @@
+"""The pass that makes one node of a matrix product or convolution and a reduction of its result, where that pays.
+
+What pays is the fused op's own rule: the pass asks which route the op would take, and leaves the two nodes where that
+is the one that runs them in turn.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vkconv.core import GraphError, RouteError
+from vkconv.ops.activation import ACTIVATIONS
+from vkconv.ops.base import Attrs, Op
+from vkconv.ops.gemm_reduce_parts import FUNCTIONS, UNFUSED
+from vkconv.ops.needs import ON_CPU, ON_GPU
+from vkconv.plan.bound import BoundGraph, BoundNode
+from vkconv.plan.rewrite import Rewriter
+from vkconv.route import Call, Choice
+
+# By the op that makes the result: the one that also reduces it.
+_FUSED = {"matmul": "gemm_reduce", "conv2d": "conv_reduce"}
+_BETWEEN = (*ACTIVATIONS, "prelu", "add", "sub", "mul", "div")
+
+# The route that the planner takes for a call at a node of that name.
+Chooser = Callable[[Call, str], Choice]
+
+
+class ReduceFusion:
+    """One run of the pass over a graph; ``remarks`` says by node what was made one and what was not, and why.
+
+    ``given`` has the routes and parameters that the caller sets, by op or node as `Options` names them, with the name
+    of the route or None. A node for which there are some stays as it is, but where a product is given a route that only
+    the fused op has, the two become one.
+    """
+
+    def __init__(self, choose: Chooser, given: Mapping[str, str | None]) -> None:
+        self.remarks: dict[str, str] = {}
+        self._choose = choose
+        self._given = given
+
+    def run(self, graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
+        """The graph after the pass: the same outputs under the same names."""
+        return Rewriter(graph, ops).run(self._rule)
+
+    def _rule(self, rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+        reduction = _reduction(node)
+        if reduction is None:
+            return None
+        value = node.reads["x"]
+        maker = rewriter.maker(value, *_FUSED)
+        if maker is None:
+            self._say_what_lies_between(rewriter, node, value)
+            return None
+        axes, attrs = reduction
+        made, why_not = self._fused(rewriter, node, maker, axes, attrs)
+        if made is None:
+            self._refuse(node, maker, why_not)
+            return None
+        self.remarks[made.name] = f"{node.call.op} {node.name!r} is part of it"
+        return made
+
+    def _fused(
+        self, rewriter: Rewriter, node: BoundNode, maker: BoundNode, axes: tuple[int, ...], attrs: Attrs
+    ) -> tuple[BoundNode | None, str]:
+        value = node.reads["x"]
+        rank = len(rewriter.specs[value].dims)
+        if not rewriter.only_reader(value):
+            also = "is an output of the graph too" if value in rewriter.graph.outputs else "has other readers"
+            return None, f"its result {also}"
+        if maker.call.op == "conv2d":
+            if axes != (2, 3):
+                return None, f"only both spatial axes, 2 and 3, can be reduced with it, not {_numbers(axes)}"
+        elif axes in ((rank - 2,), (rank - 1,)):
+            attrs = {**attrs, "axis": "m" if axes[0] == rank - 2 else "n"}
+        else:
+            return None, f"only its rows or its columns, axis {rank - 2} or {rank - 1}, can be reduced with it"
+        op = _FUSED[maker.call.op]
+        asked = self._given.get(f"node:{maker.name}") in [route.name for route in rewriter.ops[op].routes]
+        if self._is_set(node) or (self._is_set(maker) and not asked):
+            return None, "the route or parameters of one of them are set"
+        try:
+            made = rewriter.node(node, op, maker.reads, {**maker.call.attrs, **attrs}, maker.name)
+            choice = self._choose(made.call, made.name)
+        except (GraphError, RouteError) as error:
+            return None, str(error)
+        return (made, "") if asked or choice.route.name != UNFUSED else (None, _why_unfused(choice))
+
+    def _is_set(self, node: BoundNode) -> bool:
+        return any(key == f"node:{node.name}" or key.partition(":")[0] == node.call.op for key in self._given)
+
+    def _say_what_lies_between(self, rewriter: Rewriter, node: BoundNode, value: str) -> None:
+        between = rewriter.maker(value, *_BETWEEN)
+        for operand in ("x", "a", "b") if between else ():
+            assert between is not None
+            maker = rewriter.maker(between.reads.get(operand, ""), *_FUSED)
+            if maker is not None:
+                self._refuse(node, maker, f"{between} lies between them, which it does not apply before it stores")
+                return
+
+    def _refuse(self, node: BoundNode, maker: BoundNode, why_not: str) -> None:
+        self.remarks[node.name] = f"not in one with {maker}: {why_not}"
+
+
+def _reduction(node: BoundNode) -> tuple[tuple[int, ...], dict[str, Any]] | None:
+    """The axes that a node reduces and the attributes that say how; None where it does something else."""
+    call = node.call
+    if call.op == "reduce" and call["op"] in FUNCTIONS:
+        return call["axes"], {"op": call["op"], "keepdims": call["keepdims"]}
+    if call.op == "pool2d" and call["kernel"] == call.shape("x")[2:] and not any(call["padding"]):
+        return (2, 3), {"op": {"avg": "mean", "max": "max"}[call["kind"]], "keepdims": True}
+    return None
+
+
+def _why_unfused(choice: Choice) -> str:
+    """What kept the fused routes of a call from being taken, apart from the kind of device that they are for."""
+    if choice.by != "rule":
+        return f"{UNFUSED} is {choice.by}"
+    of_kind = (ON_GPU.text, ON_CPU.text)
+    refused = {v.refused_by: v for v in reversed(choice.verdicts) if v.refused_by and v.refused_by not in of_kind}
+    reasons = [f"{v.route.name} needs {v.refused_by}, and here it is {v.actual}" for v in refused.values()]
+    return "; ".join(reversed(reasons))
+
+
+def _numbers(axes: tuple[int, ...]) -> str:
+    return " and ".join(map(str, axes))
