@@ -3,6 +3,9 @@
 #include "common.glsl"
 #include "walk.glsl"
 #include "pow.glsl"
+#ifdef DTYPE_i64
+#include "int64.glsl"
+#endif
 
 layout(constant_id = 5) const uint FUNCTION = 0;
 
@@ -18,15 +21,76 @@ layout(push_constant) uniform Push {
     int b_stride[8];
 };
 
-#ifdef DTYPE_i32
+#if defined(DTYPE_i64)
+
+uvec2 power(uvec2 base, uvec2 exponent) {
+    bool odd = (exponent.x & 1u) == 1u;
+    if (base == uvec2(1u, 0u)) return base;
+    if (base == uvec2(0xFFFFFFFFu)) return odd ? base : uvec2(1u, 0u);
+    if (negative64(exponent)) return uvec2(0u);
+    uvec2 result = uvec2(1u, 0u);
+    for (int bit = 0; bit < 63 && exponent != uvec2(0u); bit++) {
+        if ((exponent.x & 1u) == 1u) result = mul64(result, base);
+        base = mul64(base, base);
+        exponent = shift_right64(exponent, 1u);
+    }
+    return result;
+}
+
+uvec2 apply(uvec2 p, uvec2 q) {
+    bool beyond = q.y != 0u || q.x >= 64u;
+    switch (FUNCTION) {
+    case 0: return add64(p, q);
+    case 1: return sub64(p, q);
+    case 2: return mul64(p, q);
+    case 4: return power(p, q);
+    case 5: return less64(p, q) ? p : q;
+    case 6: return less64(p, q) ? q : p;
+    case 10: return p & q;
+    case 11: return p | q;
+    case 12: return p ^ q;
+    case 13: return beyond ? uvec2(0u) : shift_left64(p, q.x);
+    case 14: return shift_right64(p, beyond ? 63u : q.x);
+    }
+    if (q == uvec2(0u)) return uvec2(0u);
+    uvec2 rest;
+    uvec2 quotient = divide64(abs64(p), abs64(q), rest);
+    if (FUNCTION == 3) return negative64(p) == negative64(q) ? quotient : negate64(quotient);
+    if (negative64(p)) rest = negate64(rest);
+    if (FUNCTION == 8 && rest != uvec2(0u) && negative64(rest) != negative64(q)) rest = add64(rest, q);
+    return rest;
+}
+
+#elif defined(DTYPE_i32)
+
+// By squaring; 0 for what is below 1.
+int power(int base, int exponent) {
+    if (base == 1) return 1;
+    if (base == -1) return (exponent & 1) == 1 ? -1 : 1;
+    if (exponent < 0) return 0;
+    int result = 1;
+    for (int bit = 0; bit < 31 && exponent > 0; bit++) {
+        if ((exponent & 1) == 1) result *= base;
+        base *= base;
+        exponent >>= 1;
+    }
+    return result;
+}
 
 int apply(int p, int q) {
+    bool beyond = q < 0 || q >= 32;
     switch (FUNCTION) {
     case 0: return p + q;
     case 1: return p - q;
     case 2: return p * q;
+    case 4: return power(p, q);
     case 5: return p < q ? p : q;
     case 6: return p > q ? p : q;
+    case 10: return p & q;
+    case 11: return p | q;
+    case 12: return p ^ q;
+    case 13: return beyond ? 0 : p << q;
+    case 14: return p >> (beyond ? 31 : q);
     }
     // Division and remainders on magnitudes: GLSL leaves negative operands of % open.
     if (q == 0) return 0;

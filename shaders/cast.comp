@@ -2,8 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "bits.glsl"
+#include "int64.glsl"
 
-const uint F32 = 0, I32 = 1, U32 = 2, BOOL = 3;  // KINDS in vkconv/ops/cast.py
+const uint F32 = 0, I32 = 1, U32 = 2, BOOL = 3, I64 = 4;  // KINDS in vkconv/ops/cast.py
 layout(constant_id = 3) const uint SOURCE = 0;
 layout(constant_id = 4) const uint TARGET = 0;
 
@@ -20,6 +21,37 @@ int to_int(float v) {
 
 uint to_uint(float v) {
     return !(v > 0.0) ? 0u : v >= 4294967296.0 ? 0xFFFFFFFFu : uint(v);
+}
+
+// The magnitude in whole words; what a float of 24 bits has below them is gone, or nothing.
+uvec2 to_long(float v) {
+    if (isnan(v)) return uvec2(0u);
+    if (v >= 9223372036854775808.0) return uvec2(0xFFFFFFFFu, 0x7FFFFFFFu);
+    if (v < -9223372036854775808.0) return uvec2(0u, 0x80000000u);
+    float size = floor(abs(v));
+    float high = floor(size / 4294967296.0);
+    uvec2 magnitude = uvec2(uint(size - high * 4294967296.0), uint(high));
+    return v < 0.0 ? negate64(magnitude) : magnitude;
+}
+
+// The leading 32 bits, of which the last one stands for all that follow, round as the whole number does.
+float from_long(uvec2 v) {
+    uvec2 size = abs64(v);
+    int shift = size.y == 0u ? 0 : findMSB(size.y) + 1;
+    uint lead = shift == 0 ? size.x : shift == 32 ? size.y : (size.y << uint(32 - shift)) | (size.x >> uint(shift));
+    uint lost = shift == 0 ? 0u : shift == 32 ? size.x : size.x << uint(32 - shift);
+    float scaled = float(lead | uint(lost != 0u)) * intBitsToFloat((127 + shift) << 23);
+    return negative64(v) ? -scaled : scaled;
+}
+
+uvec2 convert_to_long(uint bits) {
+    if (SOURCE == F32) return to_long(uintBitsToFloat(bits));
+    return uvec2(bits, SOURCE == I32 ? uint(int(bits) >> 31) : 0u);
+}
+
+uint convert_from_long(uvec2 v) {
+    if (TARGET == F32) return floatBitsToUint(from_long(v));
+    return TARGET == BOOL ? uint(v != uvec2(0u)) : v.x;
 }
 
 uint convert(uint bits) {
@@ -42,8 +74,22 @@ void main() {
     for (uint k = 0; k < 4; k++) {
         uint i = first + k;
         if (i >= count) break;
-        uint value = convert(SOURCE == BOOL ? byte_of(x[first / 4], k) : x[i]);
-        if (TARGET == BOOL) packed |= value << (8u * k);
+        uint value;
+        if (SOURCE == I64) {
+            uvec2 whole = uvec2(x[2 * i], x[2 * i + 1]);
+            value = TARGET == I64 ? whole.x : convert_from_long(whole);
+            if (TARGET == I64) y[2 * i + 1] = whole.y;
+        } else {
+            uint bits = SOURCE == BOOL ? byte_of(x[first / 4], k) : x[i];
+            value = TARGET == I64 ? 0u : convert(bits);
+            if (TARGET == I64) {
+                uvec2 whole = convert_to_long(bits);
+                value = whole.x;
+                y[2 * i + 1] = whole.y;
+            }
+        }
+        if (TARGET == I64) y[2 * i] = value;
+        else if (TARGET == BOOL) packed |= value << (8u * k);
         else y[i] = value;
     }
     if (TARGET == BOOL) y[first / 4] = packed;

@@ -1,6 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#ifdef DTYPE_i64
+#include "int64.glsl"
+#define LESS(p, q) less64(p, q)
+#else
+#define LESS(p, q) ((p) < (q))
+#endif
 
 layout(constant_id = 3) const uint RANK = 1;
 layout(constant_id = 4) const uint FUNCTION = 0;
@@ -19,11 +25,11 @@ layout(push_constant) uniform Push {
 bool holds(ELEM p, ELEM q) {
     switch (FUNCTION) {
     case 0: return p == q;
-    case 1: return p < q;
-    case 2: return p <= q;
-    case 3: return p > q;
+    case 1: return LESS(p, q);
+    case 2: return LESS(p, q) || p == q;
+    case 3: return LESS(q, p);
     }
-    return p >= q;
+    return LESS(q, p) || p == q;
 }
 
 // One invocation makes one word, which is four results; bytes past the end are 0.

@@ -15,7 +15,7 @@ layout(push_constant) uniform Push {
     uint n_indices;
     uint n_axis;
     uint inner;
-    uint outside;  // bits written where an index is out of range
+    uint outside_low, outside_high;  // written where an index is out of range
 };
 
 void main() {
@@ -29,6 +29,11 @@ void main() {
     bool inside = at < int(n_axis) && at >= -int(n_axis);
     if (WIDE) inside = inside && indices[2 * j + 1] == (at >> 31);
     uint from = (outer * n_axis + uint(at < 0 ? at + int(n_axis) : at)) * inner;
+#ifdef DTYPE_i64
+    ELEM outside = uvec2(outside_low, outside_high);
+#else
+    ELEM outside = outside_low;
+#endif
     for (uint k = 0; k < ITEMS; k++) {
         uint i = lane + k * chunk;
         if (i < inner) y[row * inner + i] = inside ? x[from + i] : outside;

@@ -3,7 +3,7 @@
 #include "common.glsl"
 #include "walk.glsl"
 
-layout(constant_id = 5) const uint MODE = 0;  // 0 constant, 1 reflect, 2 edge
+layout(constant_id = 5) const uint MODE = 0;  // 0 constant, 1 reflect, 2 edge, 3 wrap
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
@@ -21,6 +21,10 @@ layout(push_constant) uniform Push {
 int source(int i, int size) {
     if (MODE == 0) return i >= 0 && i < size ? i : -1;
     if (MODE == 2) return clamp(i, 0, size - 1);
+    if (MODE == 3) {
+        int beyond = i < 0 ? (-1 - i) % size : i % size;
+        return i < 0 ? size - 1 - beyond : beyond;
+    }
     i = abs(i);
     return i < size ? i : 2 * (size - 1) - i;
 }

@@ -2,8 +2,10 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "windows.glsl"
+#include "pow.glsl"
 
-layout(constant_id = 3) const bool IS_MAX = true;
+const uint AVERAGE = 0, MAXIMUM = 1, NORM = 2;  // KINDS in vkconv/ops/pool2d.py
+layout(constant_id = 3) const uint KIND = MAXIMUM;
 layout(constant_id = 4) const bool COUNT_PADDING = false;
 
 layout(push_constant) uniform Push {
@@ -11,6 +13,7 @@ layout(push_constant) uniform Push {
     int h, w, oh, ow;
     int kh, kw, sh, sw, dh, dw;
     int pt, pl, pb, pr;
+    float p;  // of the norm
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
@@ -33,7 +36,7 @@ void main() {
         int row = (plane + iy0 + ky * dh) * w + ix0;
         for (int kx = cols.x; kx < cols.y; kx++) {
             float v = TO_F32(x[row + kx * dw]);
-            sum += v;
+            sum += KIND == NORM ? pow_f32(abs(v), p) : v;
             if (isnan(v) || v > best) best = v;
         }
     }
@@ -42,5 +45,6 @@ void main() {
         cols = taps_inside(ix0 + pl, dw, kw, pl + w + pr);
     }
     int count = max(rows.y - rows.x, 0) * max(cols.y - cols.x, 0);
-    y[index] = FROM_F32(IS_MAX ? best : sum / float(count));
+    float norm = KIND == NORM ? pow_f32(sum, 1.0 / p) : 0.0;
+    y[index] = FROM_F32(KIND == MAXIMUM ? best : KIND == NORM ? norm : sum / float(count));
 }

@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#define EVERY_FUNCTION
 #include "activation.glsl"
 
 layout(constant_id = 3) const uint FUNCTION = 0;

@@ -16,8 +16,10 @@ from vkconv.backend.runtime import Executable, LiveDevice, Weights, open_device
 from vkconv.core import Array, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph, TensorSpec, load_model
-from vkconv.plan.bound import bind_shapes
+from vkconv.ops import OPS
+from vkconv.plan.bound import bind_shapes, value_inputs, with_values
 from vkconv.plan.explain import explain_plan
+from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.measured import find_measured
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Options, plan
@@ -28,6 +30,12 @@ from vkconv.table import Table
 
 # Plans kept for different input shapes; the least recently used one goes first.
 MAX_PLANS = 8
+# Buffers of constants that plans share, per plan kept. Some are a plan's own, such as values of inputs that steer it:
+# those of plans that are gone must not pile up.
+_BUFFERS_PER_PLAN = 4
+
+# What a plan was made for: the shape of every input, and the bytes of those that steer it.
+_Key = tuple[tuple[Shape, ...], tuple[bytes, ...]]
 
 
 @dataclasses.dataclass
@@ -42,10 +50,10 @@ class Timings:
 class Session:
     """A graph on a device. Use it as a context manager, or call `close` when done.
 
-    Runs from several threads are legal and take turns. Where the graph has symbolic dimensions, the first run
-    with new shapes makes a plan, which finds the weights of earlier ones on the device, and the session keeps the
-    graph (from a ``.vkc`` file: memory-mapped, so that they take no host memory of their own); otherwise the host
-    copy of the weights is dropped.
+    Runs from several threads are legal and take turns. Where the graph has symbolic dimensions, or inputs that
+    steer it (shapes, axes, numbers of repeats), the first run with new shapes or values makes a plan, which finds the
+    weights of earlier ones on the device, and the session keeps the graph (from a ``.vkc`` file: memory-mapped, so
+    that they take no host memory of their own); otherwise the host copy of the weights is dropped.
     """
 
     def __init__(
@@ -56,7 +64,10 @@ class Session:
         shapes: Mapping[str, Shape] | None = None,
         options: Options | None = None,
         poison: bool = False,
+        max_plans: int = MAX_PLANS,
     ) -> None:
+        if max_plans < 1:
+            raise UsageError(f"max_plans is {max_plans}; a session keeps at least 1 plan")
         started = time.perf_counter_ns()
         self.timings = Timings()
         self._opened: list[Span] = []
@@ -66,6 +77,7 @@ class Session:
         self.metadata: Mapping[str, str] = dict(graph.metadata)
         options = options or Options()
         self._poison = poison
+        self._max_plans = max_plans
         self._lock = threading.RLock()
         self._closed = False
         with spanning(self._opened, "open device"):
@@ -73,12 +85,14 @@ class Session:
         if options.measured is None:
             options = dataclasses.replace(options, measured=find_measured(self._live.device))
         self._options = options
-        self._executables: OrderedDict[tuple[Shape, ...], Executable] = OrderedDict()
+        self._executables: OrderedDict[_Key, Executable] = OrderedDict()
+        self._steering = value_inputs(graph, OPS)
+        self._fixed = graph.is_static and not self._steering
         self._weights = Weights()
         self._graph: Graph | None = graph
-        if graph.is_static or shapes is not None:
+        if self._fixed or (shapes is not None and not self._steering):
             self._prepare({name: spec.dims for name, spec in bind_shapes(graph, shapes or {}).items()})
-        if graph.is_static:
+        if self._fixed:
             self._graph = None
         self.timings.load_us += (time.perf_counter_ns() - started) / 1e3 - self.timings.compile_us
 
@@ -95,7 +109,9 @@ class Session:
             if not self._executables:
                 symbols = ", ".join(self._graph.symbols) if self._graph else ""
                 raise InputError(
-                    f"{self.name!r} has unbound dimensions ({symbols}): run it once, or load it with shapes="
+                    f"{self.name!r} depends on the values of {', '.join(self._steering)}: run it once"
+                    if self._steering
+                    else f"{self.name!r} has unbound dimensions ({symbols}): run it once, or load it with shapes="
                 )
             return next(reversed(self._executables.values())).plan
 
@@ -110,7 +126,7 @@ class Session:
         timeout_ns = _timeout_ns(timeout_s)
         with self._lock:
             arrays = self._checked(inputs)
-            executable = self._prepare({name: array.shape for name, array in arrays.items()})
+            executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
             first = self.timings.first_run_us == 0.0
             started = time.perf_counter_ns()
             outputs = executable.run(arrays, timeout_ns)
@@ -131,7 +147,7 @@ class Session:
         with self._lock:
             started = time.perf_counter_ns()
             arrays = self._checked(inputs)
-            executable = self._prepare({name: array.shape for name, array in arrays.items()})
+            executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
             outputs, timing = executable.profile(arrays)
             return outputs, dataclasses.replace(timing, call_us=(time.perf_counter_ns() - started) / 1e3)
 
@@ -229,18 +245,28 @@ class Session:
             arrays[name] = array
         return arrays
 
-    def _prepare(self, shapes: Mapping[str, Shape]) -> Executable:
-        """The executable for these input shapes, planned and loaded if it is not there yet."""
+    def _prepare(self, shapes: Mapping[str, Shape], arrays: Mapping[str, Array] | None = None) -> Executable:
+        """The executable for these input shapes, and values of the inputs that steer it, planned and loaded if it is
+        not there yet."""
         full = {name: shapes.get(name, spec.shape) for name, spec in self.inputs.items()}
-        key = tuple(tuple(int(d) if isinstance(d, int) else -1 for d in shape) for shape in full.values())
+        values = {name: np.array(array) for name, array in (arrays or {}).items() if name in self._steering}
+        key: _Key = (
+            tuple(tuple(int(d) if isinstance(d, int) else -1 for d in shape) for shape in full.values()),
+            tuple(staged_bytes(value) for value in values.values()),
+        )
         executable = self._executables.get(key)
         if executable is None:
             assert self._graph is not None  # a static graph was prepared when the session was made
             spans: list[Span] = []
-            resident = None if self._graph.is_static else self._weights.regions
+            if len(self._weights.buffers) > _BUFFERS_PER_PLAN * self._max_plans:
+                self._weights = Weights()  # plans that are there keep the old ones until they go
+            resident = None if self._fixed else self._weights.regions
             with spanning(spans, "plan"):
-                planned = plan(self._graph, self._live.device, self._options, shapes, resident)
-            while len(self._executables) >= MAX_PLANS:
+                bind_shapes(self._graph, shapes)
+                graph = with_values(self._graph, values)
+                others = {name: shape for name, shape in shapes.items() if name not in values}
+                planned = plan(graph, self._live.device, self._options, others, resident)
+            while len(self._executables) >= self._max_plans:
                 self._executables.popitem(last=False)[1].close()
             compiled_us = self._live.compile_us
             executable = Executable(planned.plan, self._live, planned.constants, self._poison, weights=self._weights)
@@ -259,15 +285,17 @@ def load(
     routes: Mapping[str, str] | None = None,
     params: Mapping[str, Params] | None = None,
     options: Options | None = None,
+    max_plans: int = MAX_PLANS,
 ) -> Session:
     """Load a model on a device.
 
     ``source`` is a ``.vkc`` or ``.onnx`` file or a `Graph`; ``device`` is ``auto``, an index or part of a name;
     ``shapes`` binds symbolic input shapes now instead of at the first run; ``routes`` forces routes
     (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``), ``params`` their parameters
-    (``{"conv2d:direct_tile": {"columns": 4}}``). Raises ModelError for a file that is no model
-    (UnsupportedError listing all that vkconv lacks), DeviceError for the device, RouteError and LimitError for
-    what cannot run there.
+    (``{"conv2d:direct_tile": {"columns": 4}}``), ``max_plans`` bounds the plans kept for different input shapes, or
+    values of inputs that steer the graph: the least recently used one goes first. Raises ModelError for a
+    file that is no model (UnsupportedError listing all that vkconv lacks), DeviceError for the device, RouteError and
+    LimitError for what cannot run there.
     """
     options = options or Options()
     if routes:
@@ -280,7 +308,7 @@ def load(
     else:
         with spanning(spans, "load model"):
             graph = load_model(source)
-    session = Session(graph, device, shapes=shapes, options=options)
+    session = Session(graph, device, shapes=shapes, options=options, max_plans=max_plans)
     session.timings.load_us += sum(span.us for span in spans)
     session._opened[:0] = spans
     return session

@@ -1,6 +1,7 @@
 // Scalar functions by id: one line per row of the table in vkconv/ops/activation.py. The id is a specialization
 // constant at the call site, so that one line is left after compilation. Comparisons, not min and max, so that
-// NaN goes through: GLSL leaves min and max of NaN open.
+// NaN goes through: GLSL leaves min and max of NaN open. Epilogues leave out what no network has behind a convolution:
+// drivers compile every line, and with all of them took twice the time.
 #include "math.glsl"
 
 float clip(float x, float lo, float hi) { return isnan(x) ? x : x > hi || lo > hi ? hi : x < lo ? lo : x; }
@@ -8,6 +9,7 @@ float sigmoid(float x) { return 1.0 / (1.0 + exp_f32(-x)); }
 float softplus(float x) { return isnan(x) ? x : (x > 0.0 ? x : 0.0) + log1p_f32(exp_f32(-abs(x))); }
 float elu(float x, float alpha) { return x < 0.0 ? alpha * expm1_f32(x) : x; }
 float hard_sigmoid(float x, float alpha, float beta) { return clip(alpha * x + beta, 0.0, 1.0); }
+float shrink(float x, float lambda, float bias) { return x > lambda ? x - bias : x < -lambda ? x + bias : isnan(x) ? x : 0.0; }
 
 float activate(uint id, float x, float a, float b) {
     switch (id) {
@@ -43,6 +45,18 @@ float activate(uint id, float x, float a, float b) {
     case 29: return erf_f32(x);  // erf
     case 30: return sin_f32(x);  // sin
     case 31: return cos_f32(x);  // cos
+#ifdef EVERY_FUNCTION
+    case 32: return tan_f32(x);  // tan
+    case 33: return asin_f32(x);  // asin
+    case 34: return acos_f32(x);  // acos
+    case 35: return atan_f32(x);  // atan
+    case 36: return sinh_f32(x);  // sinh
+    case 37: return cosh_f32(x);  // cosh
+    case 38: return asinh_f32(x);  // asinh
+    case 39: return acosh_f32(x);  // acosh
+    case 40: return atanh_f32(x);  // atanh
+    case 41: return shrink(x, a, b);  // shrink
+#endif
     }
     return x;
 }

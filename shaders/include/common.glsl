@@ -14,6 +14,8 @@ layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;
 #define ELEM int
 #define TO_F32(e) float(e)
 #define FROM_F32(f) int(f)
+#elif defined(DTYPE_i64)
+#define ELEM uvec2  // two's complement, the low word first: int64.glsl
 #else
 #error "no DTYPE_* is defined"
 #endif

@@ -111,3 +111,83 @@ float sin_quarter(float x, int quarter) {
 
 float sin_f32(float x) { return sin_quarter(x, 0); }
 float cos_f32(float x) { return sin_quarter(x, 1); }
+
+// Sine over cosine of the same reduction as `sin_quarter`.
+float tan_f32(float x) {
+    if (!(abs(x) < 6000.0)) return tan(x);
+    return sin_quarter(x, 0) / sin_quarter(x, 1);
+}
+
+// For a > 88, where e^a is infinite before its half is: the square of e^(a/2), in an order that stays finite.
+float half_exp(float a) {
+    if (a <= 88.0) return 0.5 * exp_f32(a);
+    float root = exp_f32(0.5 * a);
+    return (0.5 * root) * root;
+}
+
+float sinh_f32(float x) {
+    float a = abs(x);
+    float t = expm1_f32(a);
+    float y = a > 20.0 ? half_exp(a) : 0.5 * (t + t / (t + 1.0));
+    return x < 0.0 ? -y : y;
+}
+
+float cosh_f32(float x) {
+    float half_e = half_exp(abs(x));
+    return half_e + 0.25 / half_e;
+}
+
+// log(a + sqrt(a^2 + 1)) as log(1 + (a + a^2 / (1 + sqrt(a^2 + 1)))); beyond 4096 the 1 is below the last bit.
+float asinh_f32(float x) {
+    float a = abs(x);
+    float y = a > 4096.0 ? log_f32(a) + 0.69314718 : log1p_f32(a + a * a / (1.0 + sqrt(a * a + 1.0)));
+    return x < 0.0 ? -y : y;
+}
+
+float acosh_f32(float x) {
+    if (x < 1.0) return uintBitsToFloat(0x7FC00000u);
+    float t = x - 1.0;
+    return x > 4096.0 ? log_f32(x) + 0.69314718 : log1p_f32(t + sqrt(2.0 * t + t * t));
+}
+
+float atanh_f32(float x) {
+    float a = abs(x);
+    if (a > 1.0) return uintBitsToFloat(0x7FC00000u);
+    float y = a == 1.0 ? uintBitsToFloat(0x7F800000u) : 0.5 * log1p_f32(2.0 * a / (1.0 - a));
+    return x < 0.0 ? -y : y;
+}
+
+// Beyond tan(pi/8) and tan(3 pi/8) around pi/4 and pi/2; in between x + x^3 P(x^2), error 1e-8 of the result.
+float atan_f32(float x) {
+    float a = abs(x);
+    float around = a > 2.41421356 ? 1.57079633 : a > 0.414213562 ? 0.785398163 : 0.0;
+    float t = a > 2.41421356 ? -1.0 / a : a > 0.414213562 ? (a - 1.0) / (a + 1.0) : a;
+    float q = t * t;
+    float y = around + (t + t * q * (-0.333333318 + q * (0.199995405 + q * (-0.142639556
+            + q * (0.107437315 + q * -0.0645192819)))));
+    return x < 0.0 ? -y : y;
+}
+
+// asin(t) for 0 <= t <= 1/2, q = t^2: t + t^3 P(t^2), error 1e-8 of the result.
+float asin_tail(float t, float q) {
+    return t + t * q * (0.166666663 + q * (0.0750009454 + q * (0.0445994015
+         + q * (0.0311006627 + q * (0.0171492384 + q * 0.0336908472)))));
+}
+
+// Beyond 1/2 by the half angle: asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)).
+float asin_f32(float x) {
+    float a = abs(x);
+    if (a > 1.0) return uintBitsToFloat(0x7FC00000u);
+    float q = 0.5 * (1.0 - a);
+    float y = a > 0.5 ? 1.57079633 - 2.0 * asin_tail(sqrt(q), q) : asin_tail(a, a * a);
+    return x < 0.0 ? -y : y;
+}
+
+float acos_f32(float x) {
+    float a = abs(x);
+    if (a > 1.0) return uintBitsToFloat(0x7FC00000u);
+    if (a <= 0.5) return 1.57079633 - (x < 0.0 ? -1.0 : 1.0) * asin_tail(a, a * a);
+    float q = 0.5 * (1.0 - a);
+    float y = 2.0 * asin_tail(sqrt(q), q);
+    return x < 0.0 ? 3.14159265 - y : y;
+}

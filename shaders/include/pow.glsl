@@ -57,6 +57,9 @@ float pow_f32(float x, float y) {
     if (y == 1.0) return x;
     if (y == 2.0) return x * x;
     if (y == 3.0) return x * x * x;
+    if (y == 4.0) return (x * x) * (x * x);
+    if (y == 5.0) return (x * x) * (x * x) * x;
+    if (y == 6.0) return (x * x * x) * (x * x * x);
     if (y == -1.0) return 1.0 / x;
     bool whole = abs(y) >= 8388608.0 || floor(y) == y;
     bool odd = whole && abs(y) < 16777216.0 && (int(abs(y)) & 1) == 1;

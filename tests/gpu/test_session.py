@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import vkconv
-from vkconv.core import InputError, LimitError, VkconvError
+from vkconv.core import DType, GraphError, InputError, LimitError, UsageError, VkconvError
 from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.plan import planner
 from vkconv.session import MAX_PLANS
 
 pytestmark = pytest.mark.gpu
@@ -49,6 +50,19 @@ def expected(x):
 def assert_right(outputs, x):
     for name, want in expected(x).items():
         np.testing.assert_allclose(outputs[name], want, rtol=0, atol=2e-5 * np.abs(want).max())
+
+
+@pytest.fixture
+def plans_made(monkeypatch):
+    """Every plan that sessions make, in order."""
+    made = []
+
+    def counted(*args, **kwargs):
+        made.append(planner.plan(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr("vkconv.session.plan", counted)
+    return made
 
 
 @pytest.fixture
@@ -203,6 +217,73 @@ def test_plans_beyond_the_bound_are_dropped_and_made_again(device):
         assert session.plan is plans[-1]  # kept
         np.testing.assert_array_equal(session.run({"x": normals(1, 3, 9, 4)})["y"], first)
         assert session.plan is not plans[0]  # made again
+
+
+def test_the_bound_on_plans_is_an_option_and_the_least_recently_used_goes(device, plans_made):
+    with vkconv.load(conv_graph("w"), device, max_plans=2) as session:
+        for width, made in ((4, 1), (5, 2), (4, 2), (6, 3), (4, 3), (5, 4), (4, 4), (6, 5)):
+            assert session.run({"x": normals(1, 3, 9, width)})["h"].shape[-1] == width
+            assert len(plans_made) == made, width
+    with pytest.raises(UsageError, match="at least 1"):
+        vkconv.load(conv_graph("w"), device, max_plans=0)
+
+
+def test_another_batch_costs_one_plan_and_no_compilation(device, plans_made):
+    x = normals(4, 3, 9, 7)
+    graph = conv_graph()
+    graph = graph.replace(inputs={"x": TensorSpec(("n", 3, "h", "w"))})
+    with vkconv.load(graph, device) as session:
+        session.run({"x": x})
+        compiled, loaded = session.timings.compile_us, dict(session._weights.buffers)
+        for n in (1, 3, 4, 1):
+            outputs = session.run({"x": x[:n]})
+            assert_right(outputs, x[:n])
+        assert len(plans_made) == 3
+        assert session._weights.buffers == loaded
+        repeat = session.timings.compile_us
+        session.run({"x": x[:2]})
+        session.run({"x": x[:2]})
+        assert len(plans_made) == 4 and session.timings.compile_us >= repeat >= compiled
+
+
+def steered_graph():
+    """x, as many times as n says, scaled by s: n steers the graph, s is read on the device too."""
+    nodes = (
+        Node("tile", "tile", ("x", "n"), ("t",)),
+        Node("shift", "add", ("t", "s"), ("y",)),
+        Node("ends", "slice", ("y", "n", "e"), ("z",)),
+    )
+    inputs = {"x": TensorSpec((3,)), "n": TensorSpec((1,), DType.I64), "s": TensorSpec(())}
+    return Graph(inputs, ("y", "z"), nodes, {"e": np.array([100])}, "steered")
+
+
+def test_inputs_that_steer_a_graph_are_part_of_what_a_plan_is_for(device, plans_made):
+    x = normals(3)
+    with vkconv.load(steered_graph(), device) as session:
+        assert not plans_made
+        with pytest.raises(InputError, match="depends on the values of n"):
+            session.explain()
+        for n, s, made in ((2, 1, 1), (4, 1, 2), (2, 5, 2), (4, 7, 2)):
+            outputs = session.run({"x": x, "n": np.array([n]), "s": np.float32(s)})
+            np.testing.assert_array_equal(outputs["y"], np.tile(x, n) + np.float32(s))
+            np.testing.assert_array_equal(outputs["z"], outputs["y"][n:])
+            assert len(plans_made) == made
+        with pytest.raises(InputError, match="'n' of 'steered' is i64"):
+            session.run({"x": x, "n": np.array([2.0]), "s": np.float32(1)})
+        with pytest.raises(GraphError, match="repeats"):
+            session.run({"x": x, "n": np.array([-1]), "s": np.float32(1)})
+        outputs = session.run({"x": x, "n": np.array([2]), "s": np.float32(0)})
+        np.testing.assert_array_equal(outputs["y"], np.tile(x, 2))
+
+
+def test_values_that_steer_do_not_pile_up_on_the_device(device):
+    nodes = (Node("tile", "tile", ("x", "n"), ("t",)), Node("sum", "add", ("t", "n"), ("y",)))
+    inputs = {"x": TensorSpec((1,), DType.I64), "n": TensorSpec((1,), DType.I64)}
+    with vkconv.load(Graph(inputs, ("y",), nodes), device, max_plans=2) as session:
+        for n in range(1, 30):
+            y = session.run({"x": np.array([5]), "n": np.array([n])})["y"]
+            assert y.tolist() == [5 + n] * n
+            assert len(session._weights.buffers) <= 9
 
 
 def test_unbound_dimensions_are_asked_for_by_name(device):

@@ -62,3 +62,5 @@ def test_nan_stays_nan(name):
 def test_unknown_name_suggests():
     with pytest.raises(GraphError, match="did you mean 'relu'"):
         activation("rellu")
+    with pytest.raises(GraphError, match="'tan'; it is an op of its own"):
+        activation("tan")

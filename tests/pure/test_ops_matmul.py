@@ -82,7 +82,7 @@ def test_reference_scales_the_product_and_the_bias():
         ("matmul:a=4,b=4x6", "rank 2 or more"),
         ("matmul:a=3x4,b=4x6,bias=3", "the bias is 3; with 6 columns it is 6"),
         ("matmul:a=3x4,b=4x6:f16", "one float dtype"),
-        ("matmul:a=3x4,b=4x6,act=tan", "there is no activation 'tan'"),
+        ("matmul:a=3x4,b=4x6,act=cot", "there is no activation 'cot'"),
         ("matmul:a=2x1x2x1x2x3x4,b=1x2x1x2x1x4x3", "in 5 separate groups"),
     ],
 )

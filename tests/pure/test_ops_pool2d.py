@@ -63,7 +63,7 @@ def test_average_past_the_padding():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("pool2d:x=1x1x4x4,kind=min,k=2", "kind is 'min'; it is one of max, avg"),
+        ("pool2d:x=1x1x4x4,kind=min,k=2", "kind is 'min'; it is one of avg, max, lp"),
         ("pool2d:x=1x1x4x4,kind=max,k=2,s=0", "stride"),
         ("pool2d:x=1x1x4x4,kind=max,k=0", "kernel"),
         ("pool2d:x=1x1x4x4,kind=max,k=5", "along h a kernel of 5"),

@@ -60,7 +60,7 @@ def call_of(text: str) -> Call:
 def test_every_op_has_cases_and_a_way_to_be_computed() -> None:
     for op in OPS.values():
         assert op.cases and op.doc, op.name
-        assert bool(op.routes) + op.alias + (op.name in ("shape", "size", "constant_of_shape", "range")) == 1, op.name
+        assert bool(op.routes) + op.alias + (op.name in ("shape", "size", "eye_like", "range")) == 1, op.name
 
 
 @pytest.mark.parametrize("text", CASES)
@@ -163,8 +163,8 @@ def test_the_workgroup_route_is_refused_where_workgroups_are_too_small() -> None
 
 
 def test_wide_integers_are_refused_on_the_device_by_name() -> None:
-    verdict = judge(OPS["add"].routes[0], call_of("add:a=3:i64,b=3:i64"), device())
-    assert not verdict.allowed and "f32 or i32" in verdict.refused_by and "a is i64" in verdict.actual
+    verdict = judge(OPS["pad"].routes[0], call_of("pad:x=3:i64,pads=1x1"), device())
+    assert not verdict.allowed and "f32 or i32" in verdict.refused_by and "x is i64" in verdict.actual
 
 
 def test_function_ids_are_those_of_the_shaders() -> None:

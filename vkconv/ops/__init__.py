@@ -2,41 +2,59 @@
 
 from collections.abc import Mapping
 
-from vkconv.ops.alias import FLATTEN, IDENTITY, RESHAPE, SQUEEZE, UNSQUEEZE
+from vkconv.ops.alias import BITCAST, DROPOUT, FLATTEN, IDENTITY, MERGE, RESHAPE, SQUEEZE, UNSQUEEZE
 from vkconv.ops.arg_reduce import ARG_REDUCE
 from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
+from vkconv.ops.blocks import DEPTH_TO_SPACE, SPACE_TO_DEPTH
 from vkconv.ops.cast import CAST
+from vkconv.ops.col2im import COL2IM
 from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
 from vkconv.ops.conv2d_backward_weight import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
 from vkconv.ops.conv_reduce import CONV_REDUCE
 from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
+from vkconv.ops.cumulative import CUMULATIVE
+from vkconv.ops.deform_conv2d import DEFORM_CONV2D
 from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
 from vkconv.ops.gather import GATHER
+from vkconv.ops.gather_elements import GATHER_ELEMENTS, GATHER_ND
 from vkconv.ops.gemm_reduce import GEMM_REDUCE
-from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
+from vkconv.ops.grid_sample import AFFINE_GRID, GRID_SAMPLE
+from vkconv.ops.hardmax import HARDMAX
+from vkconv.ops.host import CONSTANT_OF_SHAPE, EYE_LIKE, RANGE, SHAPE, SIZE
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
+from vkconv.ops.logic import LOGIC_OPS
 from vkconv.ops.matmul import MATMUL
 from vkconv.ops.normalize import GROUP_NORM, INSTANCE_NORM, LAYER_NORM, RMS_NORM
 from vkconv.ops.normalize_batch import BATCH_NORM, BATCH_NORM_TRAINING
-from vkconv.ops.pad import PAD
+from vkconv.ops.one_hot import ONE_HOT
+from vkconv.ops.pad import CENTER_CROP_PAD, PAD
 from vkconv.ops.pool2d import POOL2D
+from vkconv.ops.pool2d_argmax import POOL2D_ARGMAX
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.resize import RESIZE
+from vkconv.ops.reverse_sequence import REVERSE_SEQUENCE
+from vkconv.ops.scatter_elements import SCATTER_ELEMENTS, SCATTER_ND
 from vkconv.ops.scatter_strided import SCATTER_STRIDED
 from vkconv.ops.select import COMPARE_OPS, WHERE_OP
 from vkconv.ops.softmax import SOFTMAX
+from vkconv.ops.topk import TOPK
+from vkconv.ops.trilu import TRILU
 from vkconv.ops.unary import UNARY_OPS
 from vkconv.shader import Shader
 
 __all__ = ["OPS", "all_shaders"]
 
 _ALL: tuple[Op, ...] = (
+    AFFINE_GRID,
     ARG_REDUCE,
     BATCH_NORM,
     BATCH_NORM_TRAINING,
+    BITCAST,
     CAST,
+    CENTER_CROP_PAD,
+    COL2IM,
     CONCAT,
     CONSTANT_OF_SHAPE,
     CONV2D,
@@ -45,35 +63,54 @@ _ALL: tuple[Op, ...] = (
     CONV3D_BACKWARD_WEIGHT,
     CONV_REDUCE,
     CONV_TRANSPOSE2D,
+    CUMULATIVE,
+    DEFORM_CONV2D,
+    DEPTH_TO_SPACE,
+    DROPOUT,
     EXPAND,
+    EYE_LIKE,
     FLATTEN,
     GATHER,
+    GATHER_ELEMENTS,
+    GATHER_ND,
     GEMM_REDUCE,
+    GRID_SAMPLE,
     GROUP_NORM,
+    HARDMAX,
     IDENTITY,
     INSTANCE_NORM,
     LAYER_NORM,
     MATMUL,
+    MERGE,
+    ONE_HOT,
     PAD,
     POOL2D,
+    POOL2D_ARGMAX,
     RANGE,
     REDUCE,
     RESHAPE,
     RESIZE,
+    REVERSE_SEQUENCE,
     RMS_NORM,
+    SCATTER_ELEMENTS,
+    SCATTER_ND,
     SCATTER_STRIDED,
     SHAPE,
     SIZE,
     SLICE,
     SOFTMAX,
+    SPACE_TO_DEPTH,
     SPLIT,
     SQUEEZE,
     TILE,
+    TOPK,
     TRANSPOSE,
+    TRILU,
     UNSQUEEZE,
     WHERE_OP,
     *BINARY_OPS,
     *COMPARE_OPS,
+    *LOGIC_OPS,
     *UNARY_OPS,
 )
 

@@ -22,13 +22,15 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 class Activation:
     """One function: ``id`` selects it in the shader, ``params`` names its float parameters (at most two, in the
     order ``a``, ``b``), ``reference(x, a, b)`` is its definition in float64. ``cancelled(x, a, b)`` is the size of what
-    f32 adds and subtracts on the way where the result may be smaller (None: nowhere)."""
+    f32 adds and subtracts on the way where the result may be smaller (None: nowhere). Without ``epilogue`` it is an op
+    of its own only."""
 
     name: str
     id: int
     params: tuple[str, ...]
     reference: Callable[[F64, float, float], F64]
     cancelled: Callable[[F64, float, float], F64] | None = None
+    epilogue: bool = True
 
 
 def _sigmoid(x: F64) -> F64:
@@ -45,6 +47,10 @@ def _elu(x: F64, alpha: float) -> F64:
 
 def _hard_sigmoid(x: F64, alpha: float, beta: float) -> F64:
     return np.clip(alpha * x + beta, 0.0, 1.0)
+
+
+def _shrink(x: F64, lambda_: float, bias: float) -> F64:
+    return np.where(x > lambda_, x - bias, np.where(x < -lambda_, x + bias, np.where(np.isnan(x), x, 0.0)))
 
 
 def _clip3(x: F64) -> F64:
@@ -94,19 +100,31 @@ _ROWS: tuple[Activation, ...] = (
     Activation("erf", 29, (), lambda x, a, b: _erf64(x)),
     Activation("sin", 30, (), lambda x, a, b: np.sin(x)),
     Activation("cos", 31, (), lambda x, a, b: np.cos(x)),
+    Activation("tan", 32, (), lambda x, a, b: np.tan(x), epilogue=False),
+    Activation("asin", 33, (), lambda x, a, b: np.arcsin(x), epilogue=False),
+    Activation("acos", 34, (), lambda x, a, b: np.arccos(x), epilogue=False),
+    Activation("atan", 35, (), lambda x, a, b: np.arctan(x), epilogue=False),
+    Activation("sinh", 36, (), lambda x, a, b: np.sinh(x), epilogue=False),
+    Activation("cosh", 37, (), lambda x, a, b: np.cosh(x), epilogue=False),
+    Activation("asinh", 38, (), lambda x, a, b: np.arcsinh(x), epilogue=False),
+    Activation("acosh", 39, (), lambda x, a, b: np.arccosh(x), epilogue=False),
+    Activation("atanh", 40, (), lambda x, a, b: np.arctanh(x), epilogue=False),
+    Activation("shrink", 41, ("lambda", "bias"), _shrink, lambda x, a, b: np.full_like(x, abs(b)), False),
 )
 
 ACTIVATIONS: Mapping[str, Activation] = {row.name: row for row in _ROWS}
 
 
 def activation(name: str) -> Activation:
-    """The row with this name; GraphError with a suggestion otherwise."""
-    if name not in ACTIVATIONS:
-        raise GraphError(f"there is no activation {name!r}{did_you_mean(name, ACTIVATIONS)}")
+    """The row with this name, of an epilogue; GraphError with a suggestion otherwise."""
+    known = [row.name for row in _ROWS if row.epilogue]
+    if name not in known:
+        own = "; it is an op of its own" if name in ACTIVATIONS else did_you_mean(name, known)
+        raise GraphError(f"there is no activation {name!r}{own}")
     return ACTIVATIONS[name]
 
 
 def apply(name: str, x: F64, a: float = 0.0, b: float = 0.0) -> F64:
     """The named function of ``x`` elementwise in float64; overflow, NaN and infinity as IEEE 754 says."""
     with np.errstate(all="ignore"):
-        return activation(name).reference(x, a, b)
+        return ACTIVATIONS[name].reference(x, a, b)

@@ -1,9 +1,12 @@
-"""Ops that give the same bytes another shape: reshape, squeeze, unsqueeze, flatten, identity. Nothing runs."""
+"""Ops that give the same bytes another shape or type: reshape, squeeze, unsqueeze, flatten, merge, bitcast, identity.
+Nothing runs."""
 
 import math
 from collections.abc import Mapping, Sequence
 
-from vkconv.core import Array, GraphError, shape_str
+import numpy as np
+
+from vkconv.core import Array, DType, GraphError, did_you_mean, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
@@ -63,6 +66,41 @@ def _flatten(specs: Specs, attrs: Attrs) -> _Resolved:
     return {"axis": axis}, (TensorSpec((math.prod(x.dims[:axis]), math.prod(x.dims[axis:])), x.dtype),)
 
 
+def _merge(specs: Specs, attrs: Attrs) -> _Resolved:
+    x = shapes.operand(specs, "x", "merge")
+    first, last = (shapes.axis_of("merge", attrs[name], len(x.dims)) for name in ("first", "last"))
+    if first > last:
+        raise GraphError(f"merge: axes {first} to {last} of {shape_str(x.dims)}; first is not behind last")
+    out = (*x.dims[:first], math.prod(x.dims[first : last + 1]), *x.dims[last + 1 :])
+    return {"first": first, "last": last}, (TensorSpec(out, x.dtype),)
+
+
+def _bitcast(specs: Specs, attrs: Attrs) -> _Resolved:
+    x, to = shapes.operand(specs, "x", "bitcast"), str(attrs["to"])
+    if to not in list(DType):
+        raise GraphError(f"bitcast: to={to!r} is no element type{did_you_mean(to, map(str, DType))}")
+    if DType(to).nbytes != x.dtype.nbytes:
+        raise GraphError(
+            f"bitcast: x is {x.dtype}, of {x.dtype.nbytes} bytes, and {to} has {DType(to).nbytes}; they are as many"
+        )
+    return {"to": to}, (TensorSpec(x.shape, DType(to)),)
+
+
+def _bitcast_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    spec = call.operands["x"]
+    assert spec is not None
+    x = np.ascontiguousarray(shapes.given(arrays, "x").astype(spec.dtype.numpy))
+    return [x.view(call.outputs["y"].dtype.numpy).reshape(call.shape("y"))]
+
+
+def _dropout(specs: Specs, attrs: Attrs) -> _Resolved:
+    if attrs["training"] and attrs["ratio"] != 0:
+        raise GraphError(
+            f"dropout: training with a ratio of {attrs['ratio']} drops elements at random; run the model for inference"
+        )
+    return attrs, (shapes.operand(specs, "x", "dropout"),)
+
+
 def _identity(specs: Specs, attrs: Attrs) -> _Resolved:
     return {}, (shapes.operand(specs, "x", "identity"),)
 
@@ -120,4 +158,37 @@ IDENTITY = Op(
     alias=True,
     cases=("identity:x=2x3",),
     doc="x itself (also what dropout is at inference).",
+)
+MERGE = Op(
+    "merge",
+    (Operand("x"),),
+    ("y",),
+    _merge,
+    _reference,
+    attrs=(Attr("first", "first", int), Attr("last", "last", int)),
+    alias=True,
+    cases=("merge:x=2x3x4x5,first=1,last=2", "merge:x=2x3,first=-2,last=-2"),
+    doc="x with the dimensions first to last as one.",
+)
+BITCAST = Op(
+    "bitcast",
+    (Operand("x"),),
+    ("y",),
+    _bitcast,
+    _bitcast_reference,
+    attrs=(Attr("to", "to", str),),
+    alias=True,
+    cases=("bitcast:x=2x3,to=i32", "bitcast:x=scalar:i32,to=f32"),
+    doc="The bits of x as another element type of as many bytes.",
+)
+DROPOUT = Op(
+    "dropout",
+    (Operand("x"), Operand("ratio", host=True), Operand("training", host=True)),
+    ("y",),
+    _dropout,
+    _reference,
+    attrs=(Attr("ratio", "ratio", float, 0.5), Attr("training", "training", bool, False)),
+    alias=True,
+    cases=("dropout:x=2x3", "dropout:x=2x3,ratio=0,training=1"),
+    doc="x itself, as at inference; refused for training that would drop something.",
 )

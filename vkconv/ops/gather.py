@@ -15,8 +15,15 @@ from vkconv.ops.strided import lanes, walk_params
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
-GATHER_SHADER = Shader("gather", DType.U32)
+GATHER_SHADERS = {4: Shader("gather", DType.U32), 8: Shader("gather", DType.I64)}  # by the bytes of an element
 _NAN_BITS, _INT_MIN_BITS = 0x7FC00000, 0x80000000
+
+
+def outside_bits(dtype: DType) -> tuple[int, int]:
+    """The words of an element that an index outside the axis gives, the low one first: NaN, or the smallest integer."""
+    if dtype is DType.I64:
+        return 0, _INT_MIN_BITS
+    return (_NAN_BITS if dtype.is_float else _INT_MIN_BITS), 0
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -37,13 +44,13 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     assert indices is not None
     outer, inner = math.prod(x[:axis]), math.prod(x[axis + 1 :])
     spread = lanes(outer * indices.size, inner, device, params)
-    outside = _NAN_BITS if call.outputs["y"].dtype.is_float else _INT_MIN_BITS
+    y = call.outputs["y"]
     step = Dispatch(
-        GATHER_SHADER,
+        GATHER_SHADERS[y.dtype.nbytes],
         read("x", "indices") + write("y"),
         groups=spread.groups,
         local=(params["local"], 1, 1),
-        push=(spread.invocations, spread.chunk, max(1, indices.size), x[axis], inner, outside),
+        push=(spread.invocations, spread.chunk, max(1, indices.size), x[axis], inner, *outside_bits(y.dtype)),
         spec=(spread.items, indices.dtype is DType.I64),
     )
     return Program((step,))
@@ -68,9 +75,9 @@ GATHER = Op(
         Route(
             "gather",
             _program,
-            (GATHER_SHADER,),
+            tuple(GATHER_SHADERS.values()),
             "one pass; the index is read once per run of the inner dimensions",
-            must=(operands_in("x", DType.F32, DType.I32, DType.U32),),
+            must=(operands_in("x", DType.F32, DType.I32, DType.U32, DType.I64),),
             params=walk_params,
         ),
     ),
@@ -80,6 +87,7 @@ GATHER = Op(
         "gather:x=3x7x13,indices=4:i32,axis=1",
         "gather:x=2x3x9,indices=scalar:i64,axis=-1",
         "gather:x=8x1x3:i32,indices=5:i32",
+        "gather:x=8x3:i64,indices=5:i64",
     ),
     doc="y[o, j, i] = x[o, indices[j], i] along axis; negative indices count from the back. An index outside the axis "
     "is a GraphError where the graph folds, and NaN (the smallest integer) in y on the device.",

@@ -1,15 +1,20 @@
-"""Ops that exist on the host only: their values are known when the graph is bound."""
+"""Ops whose values are known when the graph is bound; constant_of_shape is filled on the device where it is large."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, DType, GraphError
+from vkconv.core import Array, DType, GraphError, ceil_div
+from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
-from vkconv.route import Call
+from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.needs import WORDS
+from vkconv.ops.scatter import FILL
+from vkconv.ops.strided import walk_params
+from vkconv.route import Call, Params, Route
+from vkconv.shader import Dispatch, Program, word_bits, write
 
 _Resolved = tuple[Attrs, tuple[TensorSpec, ...]]
 
@@ -57,6 +62,13 @@ def _constant_reference(call: Call, arrays: Mapping[str, Array | None]) -> Seque
     return [np.full(call["shape"], call["value"], call.outputs["y"].dtype.numpy)]
 
 
+def _constant_program(call: Call, device: Device, params: Params) -> Program:
+    y, value = call.outputs["y"], call["value"]
+    bits = word_bits(float(value) if y.dtype.is_float else int(value))
+    groups = linear_groups(ceil_div(y.size, params["items"]), params["local"], device)
+    return Program((Dispatch(FILL, write("y"), groups, (params["local"], 1, 1), (y.size, bits), (params["items"],)),))
+
+
 def _range_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
     start, limit, delta = (float(attrs[k]) for k in ("start", "limit", "delta"))  # type: ignore[arg-type]
     if delta == 0 or not all(map(math.isfinite, (start, limit, delta))):
@@ -69,6 +81,20 @@ def _range_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
 def _range_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
     y = call.outputs["y"]
     return [(call["start"] + call["delta"] * np.arange(y.size)).astype(y.dtype.numpy)]
+
+
+def _eye_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
+    x = shapes.operand(specs, "x", "eye_like")
+    if len(x.dims) != 2:
+        raise GraphError(f"eye_like: x is {x}; it takes a matrix")
+    dtype = _dtype("eye_like", attrs)
+    k = min(max(shapes.ints(attrs["k"])[0], -x.dims[0]), x.dims[1])
+    return {"k": k, "dtype": str(dtype)}, (TensorSpec(x.shape, dtype),)
+
+
+def _eye_fold(call: Call) -> Sequence[Array]:
+    rows, columns = call.shape("x")
+    return [np.eye(rows, columns, call["k"], call.outputs["y"].dtype.numpy)]
 
 
 SHAPE = Op(
@@ -103,7 +129,17 @@ CONSTANT_OF_SHAPE = Op(
         Attr("value", "value", float, 0.0),
         Attr("dtype", "to", str, "f32"),
     ),
-    cases=("constant_of_shape:shape=2x3,value=1.5", "constant_of_shape:shape=,value=7,to=i64"),
+    routes=(
+        Route(
+            "fill",
+            _constant_program,
+            (FILL,),
+            "one word everywhere; for what is too large to be a constant that the host makes",
+            must=(WORDS,),
+            params=walk_params,
+        ),
+    ),
+    cases=("constant_of_shape:shape=2x3,value=1.5", "constant_of_shape:shape=,value=7,to=i32"),
     doc="A tensor of the given shape, every element value, of element type dtype.",
 )
 RANGE = Op(
@@ -120,4 +156,15 @@ RANGE = Op(
     ),
     cases=("range:start=3,limit=11,delta=2", "range:start=1,limit=-1,delta=-0.75,to=f32"),
     doc="start, start + delta, ... below limit (above for a negative delta), of element type dtype.",
+)
+EYE_LIKE = Op(
+    "eye_like",
+    (Operand("x"),),
+    ("y",),
+    _eye_resolve,
+    lambda call, arrays: _eye_fold(call),
+    attrs=(Attr("k", "k", int, 0), Attr("dtype", "to", str, "f32")),
+    fold_from_specs=_eye_fold,
+    cases=("eye_like:x=3x5,k=1", "eye_like:x=4x4,to=i64"),
+    doc="A matrix of the shape of x with ones on diagonal k, zeros elsewhere; known from the shape alone.",
 )

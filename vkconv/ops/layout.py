@@ -1,4 +1,4 @@
-"""Layout ops on one strided copy: transpose, slice, concat, split, expand, tile. They move 4-byte words."""
+"""Layout ops on one strided copy: transpose, slice, concat, split, expand, tile. They move elements of 4 or 8 bytes."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,13 +9,25 @@ from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.needs import WORDS
-from vkconv.ops.strided import STRIDED_COPY, strided_copy, walk_params
+from vkconv.ops.needs import WORDS_OR_PAIRS
+from vkconv.ops.strided import STRIDED_COPIES, strided_copy, walk_params
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program
 
 _WHY = "one strided copy: output elements in row-major order, so that writes are dense, reads at any stride"
 X = Operand("x")
+
+
+def _nbytes(call: Call) -> int:
+    """Bytes of an element."""
+    return next(iter(call.outputs.values())).dtype.nbytes
+
+
+def _copy(
+    call: Call, device: Device, params: Params, out: Sequence[int], strides: Sequence[int]
+) -> tuple[Dispatch, ...]:
+    """All of y in order, from x at strides."""
+    return strided_copy(device, params, "x", "y", out, strides, shapes.row_major(out), nbytes=_nbytes(call))
 
 
 def _slice_bounds(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
@@ -60,7 +72,9 @@ def _slice_program(call: Call, device: Device, params: Params) -> Program:
         base += start * strides[axis]
         strides[axis] *= step
     out = call.shape("y")
-    return Program(strided_copy(device, params, "x", "y", out, strides, shapes.row_major(out), base))
+    return Program(
+        strided_copy(device, params, "x", "y", out, strides, shapes.row_major(out), base, nbytes=_nbytes(call))
+    )
 
 
 def _slice_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -84,9 +98,7 @@ def _transpose_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorS
 def _transpose_program(call: Call, device: Device, params: Params) -> Program:
     strides = shapes.row_major(call.shape("x"))
     out = call.shape("y")
-    return Program(
-        strided_copy(device, params, "x", "y", out, [strides[p] for p in call["perm"]], shapes.row_major(out))
-    )
+    return Program(_copy(call, device, params, out, [strides[p] for p in call["perm"]]))
 
 
 def _concat_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -113,7 +125,9 @@ def _concat_program(call: Call, device: Device, params: Params) -> Program:
     at = 0
     for i, part in enumerate(shapes.variadic(call.operands, "x")):
         own = shapes.row_major(part.dims)
-        steps += strided_copy(device, params, f"x{i}", "y", part.dims, own, out, target_base=at * out[axis])
+        steps += strided_copy(
+            device, params, f"x{i}", "y", part.dims, own, out, target_base=at * out[axis], nbytes=part.dtype.nbytes
+        )
         at += part.dims[axis]
     return Program(tuple(steps))
 
@@ -146,7 +160,9 @@ def _split_program(call: Call, device: Device, params: Params) -> Program:
     at = 0
     for name, part in call.outputs.items():
         own = shapes.row_major(part.dims)
-        steps += strided_copy(device, params, "x", name, part.dims, strides, own, source_base=at * strides[axis])
+        steps += strided_copy(
+            device, params, "x", name, part.dims, strides, own, at * strides[axis], nbytes=part.dtype.nbytes
+        )
         at += part.dims[axis]
     return Program(tuple(steps))
 
@@ -172,7 +188,7 @@ def _dims(op: str, value: AttrValue) -> Shape:
 def _expand_program(call: Call, device: Device, params: Params) -> Program:
     out = call.shape("y")
     strides = shapes.broadcast_strides(call.shape("x"), out)
-    return Program(strided_copy(device, params, "x", "y", out, strides, shapes.row_major(out)))
+    return Program(_copy(call, device, params, out, strides))
 
 
 def _tile_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -207,15 +223,18 @@ def _tile_program(call: Call, device: Device, params: Params) -> Program:
             dims[a] *= repeats[a]
         target = "y" if i == len(batches) - 1 else f"part{i}"
         if target != "y":
-            scratch[target] = int(np.prod(dims)) * 4
+            scratch[target] = int(np.prod(dims)) * _nbytes(call)
         index = [n for n, _ in pairs]
-        steps += strided_copy(device, params, source, target, index, [s for _, s in pairs], shapes.row_major(index))
+        own = [s for _, s in pairs]
+        steps += strided_copy(device, params, source, target, index, own, shapes.row_major(index), nbytes=_nbytes(call))
         source = target
     return Program(tuple(steps), scratch=scratch)
 
 
 def _route(build: Callable[[Call, Device, Params], Program]) -> tuple[Route, ...]:
-    return (Route("strided_copy", build, (STRIDED_COPY,), _WHY, must=(WORDS,), params=walk_params),)
+    return (
+        Route("strided_copy", build, tuple(STRIDED_COPIES.values()), _WHY, must=(WORDS_OR_PAIRS,), params=walk_params),
+    )
 
 
 TRANSPOSE = Op(
@@ -234,6 +253,7 @@ TRANSPOSE = Op(
         "transpose:x=2x3x2x3x2x3x2x3,perm=7x5x3x1x6x4x2x0",
         "transpose:x=2x3x4:i32,perm=2x0x1",
         "transpose:x=scalar",
+        "transpose:x=3x5x7:i64,perm=2x0x1",
         "transpose:x=67x31x3,perm=0x1x2",
     ),
     doc="y[i0, ...] = x permuted: dimension d of y is dimension perm[d] of x (default: reversed).",
@@ -257,6 +277,7 @@ SLICE = Op(
     routes=_route(_slice_program),
     cases=(
         "slice:x=17,starts=3,ends=11",
+        "slice:x=5x17:i64,starts=3,ends=11,axes=1",
         "slice:x=5x7x11,starts=1x2,ends=4x100,axes=0x2",
         "slice:x=5x7x11,starts=-1x-2,ends=-100x1,axes=-1x1,steps=-2x-3",
         "slice:x=2x3x5x7,starts=0x1,ends=2x3,axes=3x2,steps=1x2",
@@ -283,6 +304,7 @@ CONCAT = Op(
         "concat:x0=2x3:i32,x1=5x3:i32,axis=0",
         "concat:x0=2x0x3,x1=2x2x3,axis=1",
         "concat:x0=4x9,axis=0",
+        "concat:x0=2x3:i64,x1=2x5:i64,axis=1",
     ),
     doc="Operands joined along axis, one copy each into its part of y.",
 )
@@ -305,6 +327,7 @@ SPLIT = Op(
         "split:x=2x7x5,axis=1,outputs=3",
         "split:x=2x3x9:i32,axis=-1,sizes=1x8",
         "split:x=4x6,axis=1,sizes=0x6",
+        "split:x=3x7:i64,axis=1,outputs=2",
     ),
     doc="x cut along axis into sizes, or into num_outputs equal parts (the last one smaller).",
 )
@@ -322,6 +345,7 @@ EXPAND = Op(
         "expand:x=1x5x1x7,shape=2x1x3x1",
         "expand:x=scalar,shape=5x13",
         "expand:x=4:i32,shape=2x3x4",
+        "expand:x=5x1:i64,shape=3x5x7",
     ),
     doc="x broadcast to the numpy broadcast of its shape and shape.",
 )
@@ -340,6 +364,7 @@ TILE = Op(
         "tile:x=2x3x2x3x2x1x2x3,repeats=2x2x2x2x1x3x2x2",
         "tile:x=7x11:i32,repeats=1x1",
         "tile:x=3x4,repeats=0x2",
+        "tile:x=3x4:i64,repeats=2x3",
     ),
     doc="x repeated repeats[d] times along every dimension d.",
 )

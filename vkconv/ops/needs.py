@@ -25,7 +25,9 @@ def elements_in(*dtypes: DType) -> Need:
 
 F32 = elements_in(DType.F32)
 F32_OR_I32 = elements_in(DType.F32, DType.I32)
+NUMBERS = elements_in(DType.F32, DType.I32, DType.I64)
 WORDS = elements_in(DType.F32, DType.I32, DType.U32)
+WORDS_OR_PAIRS = elements_in(DType.F32, DType.I32, DType.U32, DType.I64)
 
 
 def operands_in(name: str, *dtypes: DType) -> Need:

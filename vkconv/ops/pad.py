@@ -1,4 +1,4 @@
-"""pad: constant, reflect or edge padding of any dimensions; negative pads crop."""
+"""pad: constant, reflect, edge or wrap padding of any dimensions; negative pads crop. center_crop_pad: to a size."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, word_bits, write
 
 PAD_SHADER = Shader("pad", DType.U32)
-MODES = ("constant", "reflect", "edge")  # index is the shader's MODE
+MODES = ("constant", "reflect", "edge", "wrap")  # index is the shader's MODE
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -43,8 +43,8 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
             raise GraphError(
                 f"pad: axis {i} of {shape_str(x.dims)} has {d}; reflect can pad {max(0, d - 1)}, not {most}"
             )
-        if mode == "edge" and d == 0 and most > 0:
-            raise GraphError(f"pad: axis {i} of {shape_str(x.dims)} is empty; there is no edge to repeat")
+        if mode in ("edge", "wrap") and d == 0 and most > 0:
+            raise GraphError(f"pad: axis {i} of {shape_str(x.dims)} is empty; there is nothing to repeat")
     merged = len(_merge(x.dims, out, pads))
     if merged > MAX_RANK:
         raise GraphError(f"pad: {merged} dimensions stay after merging; at most {MAX_RANK} can")
@@ -82,6 +82,30 @@ def _program(call: Call, device: Device, params: Params) -> Program:
         spec=(len(rows), spread.items, MODES.index(call["mode"])),
     )
     return Program((step,))
+
+
+def _center_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x = shapes.operand(specs, "x", "center_crop_pad")
+    rank, sizes = len(x.dims), shapes.ints(attrs["shape"])
+    axes = tuple(shapes.axis_of("center_crop_pad", a, rank) for a in shapes.ints(attrs["axes"]) or range(rank))
+    if len(sizes) != len(axes) or len(set(axes)) != len(axes) or min(sizes, default=0) < 0:
+        raise GraphError(
+            f"center_crop_pad: shape {list(sizes)} for axes {list(axes)} of {shape_str(x.dims)}; each has one size, "
+            "of 0 or more"
+        )
+    call = Call("center_crop_pad", specs, {}, {"shape": sizes, "axes": axes})
+    return dict(call.attrs), tuple(_centered(call).outputs.values())
+
+
+def _centered(call: Call) -> Call:
+    """The call as one of pad. The odd one of what goes, or is added, is at the end."""
+    x = call.shape("x")
+    pads = [0] * (2 * len(x))
+    for size, axis in zip(call["shape"], call["axes"], strict=True):
+        more = size - x[axis]
+        pads[axis] = more // 2 if more > 0 else -(-more // 2)
+        pads[axis + len(x)] = more - pads[axis]
+    return PAD.call(call.operands, {"pads": tuple(pads)})
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -133,11 +157,33 @@ PAD = Op(
         "pad:x=2x3x5x7,pads=0x0x2x3x0x0x4x6,mode=reflect",
         "pad:x=2x3x5x7,pads=0x1x2x3x0x1x9x1,mode=edge",
         "pad:x=4x6,pads=-1x2x1x-3,value=-2.5",
+        "pad:x=3x5x4,pads=0x7x1x0x6x13,mode=wrap",
         "pad:x=4x6,pads=-1x2x1x-3,mode=reflect",
         "pad:x=3x5x4,pads=1x2,axes=-2,value=inf",
         "pad:x=3x5:i32,pads=1x1x1x1,value=7",
         "pad:x=2x1x2x3x2x1x2x3,pads=1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1",
     ),
     doc="x with pads (all begins, then all ends) per axis; mode constant fills value, reflect mirrors without the "
-    "edge, edge repeats it; negative pads crop.",
+    "edge, edge repeats it, wrap goes on at the other end; negative pads crop.",
+)
+
+CENTER_CROP_PAD = Op(
+    "center_crop_pad",
+    (Operand("x"), Operand("shape", host=True)),
+    ("y",),
+    _center_resolve,
+    lambda call, arrays: _reference(_centered(call), arrays),
+    attrs=(Attr("shape", "shape", tuple[int, ...]), Attr("axes", "axes", tuple[int, ...], ())),
+    routes=(
+        Route(
+            "pad",
+            lambda call, device, params: _program(_centered(call), device, params),
+            (PAD_SHADER,),
+            "what pad does, with the pads that put x in the middle",
+            (WORDS,),
+            params=walk_params,
+        ),
+    ),
+    cases=("center_crop_pad:x=5x8x3,shape=8x5x3", "center_crop_pad:x=4x7:i32,shape=9,axes=-1"),
+    doc="x cropped or padded with zeros to shape along axes (default: all), around its middle.",
 )

@@ -1,4 +1,4 @@
-"""Maximum and average over sliding windows, with the rules of ONNX MaxPool and AveragePool.
+"""Maximum, average and p-norm over sliding windows, with the rules of ONNX MaxPool, AveragePool and LpPool.
 
 x is (N, C, H, W), y is (N, C, OH, OW). A 1-D pool comes as H = 1. NaN in a window makes its output NaN.
 """
@@ -18,7 +18,7 @@ from vkconv.ops.windows import F64, explicit_padding, out_extent, pair, windows
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
-KINDS = ("max", "avg")
+KINDS = ("avg", "max", "lp")  # index is the shader's KIND
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -28,6 +28,8 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
         raise GraphError(f"pool2d takes x (N, C, H, W) of a float dtype, not {x}")
     if attrs["kind"] not in KINDS:
         raise GraphError(f"kind is {attrs['kind']!r}; it is one of {', '.join(KINDS)}")
+    if not (isinstance(attrs["norm"], float) and 0 < attrs["norm"] < math.inf):
+        raise GraphError(f"norm is {attrs['norm']}; it is a finite number above 0")
     n, c, h, w = x.dims
     kernel, stride, dilation = pair(attrs, "kernel"), pair(attrs, "stride"), pair(attrs, "dilation")
     padding = explicit_padding(attrs, (h, w), kernel)
@@ -56,6 +58,9 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 
     if call["kind"] == "max":
         return [view(x, call["padding"], -np.inf).max(axis=(4, 5))]
+    if call["kind"] == "lp":
+        powers = np.abs(view(x, call["padding"], 0.0)) ** call["norm"]
+        return [np.asarray(powers.sum(axis=(4, 5)) ** (1 / call["norm"]))]
     if call["count_include_pad"]:
         counts = view(np.ones((1, 1, x.shape[2] + t + b, x.shape[3] + left + r)), (0, 0, 0, 0), 0.0)
     else:
@@ -70,12 +75,13 @@ POOL = Shader("pool2d")
 def _build_window(call: Call, device: Device, params: Params) -> Program:
     n, c, h, w = call.shape("x")
     sizes = (n * c, h, w, *call.shape("y")[2:], *call["kernel"], *call["stride"], *call["dilation"], *call["padding"])
+    push = (*sizes, float(call["norm"]))
     groups = linear_groups(math.prod(call.shape("y")), params["local"], device)
-    spec = (call["kind"] == "max", bool(call["count_include_pad"]))
+    spec = (KINDS.index(call["kind"]), bool(call["count_include_pad"]))
     kh, kw = call["kernel"]
     binds = (*read("x"), *write("y"))
     local = (params["local"], 1, 1)
-    return Program((Dispatch(POOL, binds, groups, local, sizes, spec, loop_iterations=kh * (1 + kw)),))
+    return Program((Dispatch(POOL, binds, groups, local, push, spec, loop_iterations=kh * (1 + kw)),))
 
 
 ROUTES = (
@@ -105,6 +111,7 @@ POOL2D = Op(
         Attr("dilation", "d", tuple[int, ...], (1, 1)),
         Attr("ceil_mode", "ceil", bool, False),
         Attr("count_include_pad", "cip", bool, False),
+        Attr("norm", "norm", float, 2.0),
     ),
     routes=ROUTES,
     terms=lambda call: 1 if call["kind"] == "max" else math.prod(call["kernel"]),
@@ -123,6 +130,8 @@ POOL2D = Op(
         "pool2d:x=1x2x9x10,kind=avg,k=3x2,d=2x4,p=1",
         "pool2d:x=1x7x1x31,kind=avg,k=1x5,s=1x2,auto=valid",
         "pool2d:x=1x480x3x160,kind=avg,k=3x2,s=3x2",
+        "pool2d:x=2x3x13x17,kind=lp,k=3,s=2,p=1",
+        "pool2d:x=1x2x9x10,kind=lp,k=3x2,d=2x1,norm=3.5,ceil=1",
     ),
-    doc="Maximum or average over sliding windows, ONNX rules for padding, ceiling and counting.",
+    doc="Maximum, average or p-norm over sliding windows, ONNX rules for padding, ceiling and counting.",
 )

@@ -1,107 +1,76 @@
-"""resize: nearest or linear sampling of the spatial dimensions of an NCW or NCHW tensor, per ONNX Resize-13.
-
-Every coordinate mode is a fraction (step * o + offset) / unit of integers in the output index o. Kernel and
-reference compute with it exactly: rounding modes decide at ties, and f32 scales put most indices near one.
-"""
+"""resize: nearest, linear or cubic sampling along any axes, per ONNX Resize-19; `resize_geometry` says where."""
 
 import math
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vkconv.core import Array, GraphError, ceil_div, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.needs import F32
+from vkconv.ops.resize_geometry import COORDINATES, POLICIES, Axis, floats, given_axes, resized
 from vkconv.ops.strided import walk_params
-from vkconv.route import Call, Params, Route
+from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
-RESIZE_SHADER = Shader("resize")
+Integers = npt.NDArray[np.int64]
+
+RESIZE_SHADER, RESAMPLE_SHADER = Shader("resize"), Shader("resample")
+MODES = ("nearest", "linear", "cubic")  # index is the shader's MODE
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    "mode": ("nearest", "linear"),
-    "coordinate": ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"),
+    "mode": MODES,
+    "coordinate": COORDINATES,
     "nearest": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+    "policy": POLICIES,
 }
-
-
-def _floats(value: AttrValue) -> tuple[float, ...]:
-    return tuple(float(v) for v in value) if isinstance(value, tuple) else (float(value),)
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
     x = shapes.operand(specs, "x", "resize")
-    rank = len(x.dims)
-    sizes, scales = shapes.ints(attrs["sizes"]), _floats(attrs["scales"])
     for name, choices in _CHOICES.items():
         if attrs[name] not in choices:
             hint = did_you_mean(str(attrs[name]), choices)
             raise GraphError(f"resize: {name}={attrs[name]!r} is not one of {', '.join(choices)}{hint}")
-    if not x.dtype.is_float or rank not in (3, 4):
-        raise GraphError(f"resize: x is {x}; it takes a float tensor of rank 3 (NCW) or 4 (NCHW)")
-    if bool(sizes) == bool(scales):
-        raise GraphError("resize needs either sizes or scales, and not both")
-    given: Sequence[float] = sizes or scales
-    if len(given) != rank or min(given) <= 0 or not np.isfinite(given).all():
-        raise GraphError(f"resize: {list(given)} for {shape_str(x.dims)}; need {rank} finite values above 0")
-    # The product rounds to f32 first, as in the runtimes that models are checked with: 10 * f32(0.7) is 7.
-    out = sizes or tuple(int(np.float32(d) * np.float32(s)) for d, s in zip(x.dims, scales, strict=True))
-    if out[:2] != x.dims[:2]:
-        raise GraphError(f"resize: {shape_str(x.dims)} to {shape_str(out)} changes n or c; only spatial dims resize")
-    if x.size == 0 or 0 in out:
-        raise GraphError(f"resize: {shape_str(x.dims)} to {shape_str(out)} is empty")
-    resolved: Attrs = {**attrs, "sizes": sizes, "scales": scales}
-    for axis in range(2, rank):
-        step, offset, unit = _coordinate(resolved, axis, x.dims[axis], out[axis])
-        if max(abs(step) * out[axis] + abs(offset), unit) >= 1 << 31:
+    if not x.dtype.is_float or not x.dims:
+        raise GraphError(f"resize: x is {x}; it takes a float tensor of rank 1 or more")
+    axes = given_axes(attrs, len(x.dims)) if attrs["axes"] else ()
+    sizes, scales = shapes.ints(attrs["sizes"]), floats(attrs["scales"])
+    roi = floats(attrs["roi"]) if attrs["coordinate"] == "tf_crop_and_resize" else ()
+    resolved: Attrs = {**attrs, "sizes": sizes, "scales": scales, "axes": axes, "roi": roi}
+    geometry = resized(resolved, x.dims)
+    for i, axis in enumerate(geometry):
+        step, offset, unit = axis.integers(_rounding(resolved))
+        if max(abs(step) * axis.n_out + abs(offset), unit) >= 1 << 31:
             raise GraphError(
-                f"resize: axis {axis} from {x.dims[axis]} to {out[axis]} needs the fraction {step}/{unit} per pixel, "
+                f"resize: axis {i} from {axis.n_in} to {axis.n_out} needs the fraction {step}/{unit} per pixel, "
                 f"which passes 2^31 - 1 within the axis; take a size with a smaller ratio"
             )
-    return resolved, (TensorSpec(out, x.dtype),)
+    return resolved, (TensorSpec(tuple(axis.n_out for axis in geometry), x.dtype),)
 
 
-def _pixel(attrs: Mapping[str, AttrValue], axis: int, n_in: int, n_out: int) -> Fraction:
-    """Source pixels per output pixel. A scale that leads to n_out within f32 rounding is n_out / n_in."""
-    scales = _floats(attrs["scales"])
-    if not scales or abs(scales[axis] * n_in - n_out) <= n_out * 2.0**-22:
-        return Fraction(n_in, n_out)
-    return 1 / Fraction(scales[axis]).limit_denominator(1 << 12)
+def _rounding(attrs: Mapping[str, AttrValue]) -> str:
+    return str(attrs["nearest"]) if attrs["mode"] == "nearest" else ""
 
 
-def _position(attrs: Mapping[str, AttrValue], axis: int, n_in: int, n_out: int) -> tuple[Fraction, Fraction]:
-    """(slope, start): output index o looks at source coordinate slope * o + start."""
-    mode, pixel = attrs["coordinate"], _pixel(attrs, axis, n_in, n_out)
-    if mode == "align_corners":
-        return (Fraction(n_in - 1, n_out - 1) if n_out > 1 else Fraction(0)), Fraction(0)
-    if mode == "asymmetric":
-        return pixel, Fraction(0)
-    if mode == "pytorch_half_pixel" and n_out == 1:
-        return Fraction(0), Fraction(0)
-    return pixel, pixel / 2 - Fraction(1, 2)
+def _kernel(call: Call, axis: Axis) -> tuple[int, int, float]:
+    """First tap from the pixel at or below, number of taps, and how much the kernel is squeezed along the axis: with
+    antialias it is as wide as an output pixel where that is the wider one."""
+    squeeze = min(1.0, float(1 / axis.pixel)) if call["antialias"] else 1.0
+    reach = {"nearest": 0, "linear": 1, "cubic": 2}[call["mode"]]
+    first = math.floor(-reach / squeeze) + 1
+    return first, 2 - 2 * first, squeeze
 
 
-def _coordinate(attrs: Mapping[str, AttrValue], axis: int, n_in: int, n_out: int) -> tuple[int, int, int]:
-    """(step, offset, unit) whose floor((step o + offset) / unit) is the nearest, or the lower linear, source."""
-    slope, start = _position(attrs, axis, n_in, n_out)
-    half = Fraction(1, 2)
-    if attrs["mode"] == "nearest" and str(attrs["nearest"]).startswith("round"):
-        start += half
-    unit = math.lcm(slope.denominator, start.denominator)
-    step, offset = int(slope * unit), int(start * unit)
-    if attrs["mode"] == "nearest":
-        # ceil(a / u) = floor((a + u - 1) / u), and rounding half down is ceil(x - 1/2).
-        offset += {"ceil": unit - 1, "round_prefer_floor": -1}.get(str(attrs["nearest"]), 0)
-    return step, offset, unit
-
-
-def _program(call: Call, device: Device, params: Params) -> Program:
-    x, out = call.shape("x"), call.shape("y")
-    rows = [_coordinate(call.attrs, axis, x[axis], out[axis]) for axis in range(2, len(x))]
-    sources, targets = x[2:], out[2:]
+def _planar_program(call: Call, device: Device, params: Params) -> Program:
+    x = call.shape("x")
+    axes = resized(call.attrs, x)[2:]
+    rows = [axis.integers(_rounding(call.attrs)) for axis in axes]
+    sources, targets = x[2:], call.shape("y")[2:]
     if len(x) == 3:
         rows, sources, targets = [(0, 0, 1), *rows], (1, *sources), (1, *targets)
     planes = x[0] * x[1]
@@ -117,59 +86,185 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((step,))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    y = shapes.given(arrays, "x")
-    for axis in range(2, y.ndim):
-        n_in, n_out = y.shape[axis], call.shape("y")[axis]
-        slope, start = _position(call.attrs, axis, n_in, n_out)
-        at = [slope * o + start for o in range(n_out)]
-        if call["mode"] == "nearest":
-            half = Fraction(1, 2)
-            index = [_ROUND[call["nearest"]](p, half) for p in at]
-            y = np.take(y, np.clip(index, 0, n_in - 1), axis)
-            continue
-        low = [p.__floor__() for p in at]
-        weight = np.array([float(p - i) for p, i in zip(at, low, strict=True)])
-        weight = weight.reshape((-1, *(1,) * (y.ndim - 1 - axis)))
-        first, second = (np.take(y, np.clip(np.array(low) + d, 0, n_in - 1), axis) for d in (0, 1))
-        with np.errstate(invalid="ignore"):
-            y = np.where(weight == 0, first, first * (1 - weight) + second * weight)
-    return [y]
+def _is_planar(call: Call) -> bool:
+    x = call.shape("x")
+    plain = not (call["antialias"] or call["exclude_outside"]) and call["coordinate"] != "tf_crop_and_resize"
+    return (
+        call["mode"] != "cubic"
+        and plain
+        and len(x) in (3, 4)
+        and all(axis.is_identity for axis in resized(call.attrs, x)[:2])
+    )
 
 
-_ROUND = {
-    "floor": lambda p, half: p.__floor__(),
-    "ceil": lambda p, half: p.__ceil__(),
-    "round_prefer_floor": lambda p, half: (p - half).__ceil__(),
-    "round_prefer_ceil": lambda p, half: (p + half).__floor__(),
+PLANAR = Need(
+    "nearest or linear sampling of one or two spatial dimensions, all of it inside",
+    lambda call, device: _is_planar(call),
+    lambda call, device: (
+        f"{call['mode']} of {shape_str(call.shape('x'))} to {shape_str(call.shape('y'))}, "
+        f"{call['coordinate']}{', antialias' if call['antialias'] else ''}"
+        f"{', exclude_outside' if call['exclude_outside'] else ''}"
+    ),
+)
+
+
+def _passes(call: Call) -> list[tuple[int, Axis]]:
+    """The axes that a pass is needed for; one, where none is."""
+    axes = [(i, axis) for i, axis in enumerate(resized(call.attrs, call.shape("x"))) if not axis.is_identity]
+    return axes or [(0, resized(call.attrs, call.shape("x"))[0])]
+
+
+def _axis_program(call: Call, device: Device, params: Params) -> Program:
+    dims = list(call.shape("x"))
+    steps: list[Dispatch] = []
+    scratch: dict[str, int] = {}
+    passes = _passes(call)
+    source = "x"
+    for number, (i, axis) in enumerate(passes):
+        target = "y" if number == len(passes) - 1 else f"pass{number}"
+        dims[i] = axis.n_out
+        if target != "y":
+            scratch[target] = 4 * math.prod(dims)
+        first, taps, squeeze = _kernel(call, axis)
+        excluding = bool(call["exclude_outside"])
+        steps.append(
+            Dispatch(
+                RESAMPLE_SHADER,
+                read(source) + write(target),
+                groups=linear_groups(math.prod(dims), params["local"], device),
+                local=(params["local"], 1, 1),
+                push=(
+                    *(math.prod(dims), axis.n_in, axis.n_out, math.prod(dims[i + 1 :])),
+                    *axis.integers(_rounding(call.attrs)),
+                    *(first, taps, float(squeeze), float(call["cubic_a"]), float(call["beyond"])),
+                ),
+                spec=(
+                    MODES.index(call["mode"]),
+                    excluding,
+                    excluding or bool(call["antialias"]),
+                    call["coordinate"] == "tf_crop_and_resize",
+                ),
+                loop_iterations=taps,
+            )
+        )
+        source = target
+    return Program(tuple(steps), scratch=scratch)
+
+
+# Of a numerator and a denominator, which is positive.
+_ROUND: Mapping[str, Callable[[Integers, int], Integers]] = {
+    "floor": lambda p, unit: p // unit,
+    "ceil": lambda p, unit: -(-p // unit),
+    "round_prefer_floor": lambda p, unit: -((unit - 2 * p) // (2 * unit)),
+    "round_prefer_ceil": lambda p, unit: (2 * p + unit) // (2 * unit),
 }
+
+
+def _taps(call: Call, axis: Axis) -> tuple[Integers, F64]:
+    """Source pixels of each output pixel along an axis, and what each counts: two arrays, (n_out, taps)."""
+    step, offset, unit = axis.integers()
+    numerators = step * np.arange(axis.n_out, dtype=np.int64) + offset
+    if call["mode"] == "nearest":
+        places = _ROUND[call["nearest"]](numerators, unit)[:, None]
+        return np.clip(places, 0, axis.n_in - 1), np.ones(places.shape)
+    first, count, squeeze = _kernel(call, axis)
+    low = numerators // unit
+    fraction = (numerators - low * unit) / unit
+    steps = first + np.arange(count)
+    places = low[:, None] + steps
+    counts = _kernel_at((steps - fraction[:, None]) * squeeze, call["mode"], float(call["cubic_a"]))
+    if call["exclude_outside"]:
+        counts = np.where((places < 0) | (places >= axis.n_in), 0.0, counts)
+    if call["exclude_outside"] or call["antialias"]:
+        counts = counts / counts.sum(-1, keepdims=True)
+    return np.clip(places, 0, axis.n_in - 1), counts
+
+
+def _kernel_at(distance: F64, mode: str, a: float) -> F64:
+    d: F64 = np.abs(distance)
+    if mode == "linear":
+        return np.maximum(1 - d, 0.0)
+    near, far = (a + 2) * d**3 - (a + 3) * d**2 + 1, a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def _sample(call: Call, x: npt.NDArray[Any], absolute: bool = False) -> npt.NDArray[Any]:
+    """y; with ``absolute``, of weights without their signs."""
+    y = x
+    for i, axis in _passes(call):
+        places, counts = _taps(call, axis)
+        source = np.moveaxis(y, i, -1)
+        total = np.zeros((*source.shape[:-1], axis.n_out))
+        for k in range(places.shape[1]):
+            weight = np.abs(counts[:, k]) if absolute else counts[:, k]
+            # A weight of 0 takes nothing, also not the NaN of 0 times infinity.
+            picked = np.where(weight == 0, 0.0, source[..., places[:, k]])
+            with np.errstate(invalid="ignore"):
+                total += weight * picked
+        if call["coordinate"] == "tf_crop_and_resize":
+            step, offset, unit = axis.integers()
+            at = step * np.arange(axis.n_out, dtype=np.int64) + offset
+            total = np.where((at < 0) | (at > (axis.n_in - 1) * unit), call["beyond"], total)
+        y = np.moveaxis(total, -1, i)
+    return y
+
+
+def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    x = np.abs(shapes.given(arrays, "x"))
+    most = float(x[np.isfinite(x)].max(initial=0.0))
+    return np.maximum(np.full(reference.shape, most), np.abs(_sample(call, x, absolute=True)))
+
+
+def _terms(call: Call) -> int:
+    return math.prod(1 if call["mode"] == "nearest" else _kernel(call, axis)[1] for _, axis in _passes(call))
+
 
 RESIZE = Op(
     "resize",
-    (Operand("x"), Operand("sizes", optional=True, host=True), Operand("scales", optional=True, host=True)),
+    (
+        Operand("x"),
+        Operand("sizes", optional=True, host=True),
+        Operand("scales", optional=True, host=True),
+        Operand("roi", optional=True, host=True),
+    ),
     ("y",),
     _resolve,
-    _reference,
+    lambda call, arrays: [_sample(call, shapes.given(arrays, "x"))],
     attrs=(
         Attr("sizes", "sizes", tuple[int, ...], ()),
         Attr("scales", "scales", tuple[float, ...], ()),
+        Attr("roi", "roi", tuple[float, ...], ()),
+        Attr("axes", "axes", tuple[int, ...], ()),
         Attr("mode", "mode", str, "nearest"),
         Attr("coordinate", "coord", str, "half_pixel"),
         Attr("nearest", "round", str, "round_prefer_floor"),
+        Attr("policy", "policy", str, "stretch"),
+        Attr("cubic_a", "a", float, -0.75),
+        Attr("exclude_outside", "exclude", bool, False),
+        Attr("antialias", "antialias", bool, False),
+        Attr("beyond", "beyond", float, 0.0),
     ),
     routes=(
         Route(
             "gather",
-            _program,
+            _planar_program,
             (RESIZE_SHADER,),
             "each invocation computes one pixel's sources once, in integers, and serves several planes",
+            must=(F32, PLANAR),
+            params=walk_params,
+        ),
+        Route(
+            "axis_passes",
+            _axis_program,
+            (RESAMPLE_SHADER,),
+            "kernels are products of one per axis: a pass along each axis reads only that axis' taps",
             must=(F32,),
             params=walk_params,
         ),
     ),
-    # Four weighted pixels, and weights that are rounded twice.
-    terms=lambda call: 4 if call["mode"] == "linear" else 1,
-    flops=lambda call: 8 * call.outputs["y"].size if call["mode"] == "linear" else 0,
+    terms=_terms,
+    flops=lambda call: 0 if call["mode"] == "nearest" else 2 * _terms(call) * call.outputs["y"].size,
+    magnitude=_magnitude,
     cases=(
         "resize:x=1x3x5x7,sizes=1x3x10x14,coord=asymmetric,round=floor",
         "resize:x=2x5x5x7,sizes=2x5x3x11",
@@ -182,6 +277,15 @@ RESIZE = Op(
         "resize:x=1x3x5x7,sizes=1x3x1x13,mode=linear,coord=pytorch_half_pixel",
         "resize:x=1x3x5x7,scales=1.0x1.0x2.3x0.45,mode=linear,coord=asymmetric",
         "resize:x=2x3x11,sizes=2x3x29,mode=linear",
+        "resize:x=2x3x5x7,sizes=2x3x9x4,mode=cubic",
+        "resize:x=2x3x5x7,sizes=11x3,axes=2x-1,mode=cubic,a=-0.5,exclude=1",
+        "resize:x=1x2x9x13,sizes=1x2x4x5,mode=linear,antialias=1",
+        "resize:x=1x2x9x13,scales=1.0x1.0x0.45x0.3,mode=cubic,antialias=1",
+        "resize:x=3x4x5,sizes=5x3x4,mode=linear,coord=half_pixel_symmetric",
+        "resize:x=1x2x6x7,sizes=4x9,axes=2x3,mode=linear,coord=tf_crop_and_resize,roi=0.25x-0.125x0.75x1.25,beyond=10",
+        "resize:x=1x1x6x7,sizes=13x9,axes=2x3,policy=not_larger",
+        "resize:x=2x3x4x5x6,sizes=2x3x7x4x6,mode=linear",
     ),
-    doc="Spatial dims sampled to sizes, or by scales (output floor(in * scale)); modes and names are ONNX's.",
+    doc="x sampled along axes (default: all) to sizes, or by scales (output floor(in * scale)), in a region of it for "
+    "tf_crop_and_resize, which gives beyond outside x; modes and names are ONNX's.",
 )

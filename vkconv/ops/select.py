@@ -18,8 +18,8 @@ from vkconv.shader import Dispatch, Program, Shader, read, write
 
 Values = npt.NDArray[Any]
 
-COMPARE = {dtype: Shader("compare", dtype) for dtype in (DType.F32, DType.I32)}
-WHERE = Shader("where", DType.U32)
+COMPARE = {dtype: Shader("compare", dtype) for dtype in (DType.F32, DType.I32, DType.I64)}
+WHERE, WHERE_PAIRS = Shader("where", DType.U32), Shader("where", DType.I64)
 WHERE_RANK = 6  # dimensions after merging; four index tables share the push constants
 
 _COMPARISONS: Mapping[str, tuple[int, Callable[[Values, Values], Values]]] = {
@@ -77,11 +77,16 @@ def _compare(name: str) -> Op:
                 _compare_program,
                 tuple(COMPARE.values()),
                 "one word of four results per invocation: no 8-bit storage, no two writers of a word",
-                must=(operands_in("a", DType.F32, DType.I32),),
+                must=(operands_in("a", *COMPARE),),
                 params=local_params,
             ),
         ),
-        cases=(f"{name}:a=3x7,b=3x7", f"{name}:a=5x1x3,b=2x3", f"{name}:a=67:i32,b=scalar:i32"),
+        cases=(
+            f"{name}:a=3x7,b=3x7",
+            f"{name}:a=5x1x3,b=2x3",
+            f"{name}:a=67:i32,b=scalar:i32",
+            f"{name}:a=67:i64,b=67:i64",
+        ),
         doc=f"y = {name.replace('_', ' or ')}(a, b) as bool; operands broadcast, NaN compares false.",
     )
 
@@ -100,7 +105,8 @@ def _where_program(call: Call, device: Device, params: Params) -> Program:
     out = call.shape("y")
     inputs = ("cond", "a", "b")
     walk = merge(out, *(shapes.broadcast_strides(call.shape(name), out) for name in inputs))
-    return Program((walk_dispatch(WHERE, walk, device, params, inputs, "y", rank=WHERE_RANK),))
+    shader = WHERE_PAIRS if call.outputs["y"].dtype is DType.I64 else WHERE
+    return Program((walk_dispatch(shader, walk, device, params, inputs, "y", rank=WHERE_RANK),))
 
 
 def _where_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -120,9 +126,9 @@ WHERE_OP = Op(
         Route(
             "broadcast",
             _where_program,
-            (WHERE,),
+            (WHERE, WHERE_PAIRS),
             "one pass over the merged index space; values move as words",
-            must=(operands_in("a", DType.F32, DType.I32, DType.U32),),
+            must=(operands_in("a", DType.F32, DType.I32, DType.U32, DType.I64),),
             params=walk_params,
         ),
     ),
@@ -131,6 +137,7 @@ WHERE_OP = Op(
         "where:cond=5x1:bool,a=7,b=scalar",
         "where:cond=2x1x3x1:bool,a=1x5x1x7,b=2x5x3x7",
         "where:cond=4x9:bool,a=4x9:i32,b=1:i32",
+        "where:cond=4x1:bool,a=4x9:i64,b=9:i64",
     ),
     doc="y = a where cond, else b; all three broadcast.",
 )

@@ -21,6 +21,7 @@ _LOCALS = (64, 8, 16, 32, 128, 256)
 _ITEMS = (8, 4, 2, 1, 16)
 
 STRIDED_COPY = Shader("strided_copy", DType.U32)
+STRIDED_COPIES = {4: STRIDED_COPY, 8: Shader("strided_copy", DType.I64)}  # by the bytes of an element
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,8 +120,10 @@ def strided_copy(
     target_strides: Sequence[int],
     source_base: int = 0,
     target_base: int = 0,
+    nbytes: int = 4,
 ) -> tuple[Dispatch, ...]:
-    """Copy 4-byte words: target[target_base + i.ts] = source[source_base + i.ss] for every index i of ``dims``.
+    """Copy elements of ``nbytes``, 4 or 8: target[target_base + i.ts] = source[source_base + i.ss] for every index i of
+    ``dims``.
 
     Empty for an empty index space. Raises GraphError where more than MAX_RANK dimensions stay apart.
     """
@@ -129,4 +132,5 @@ def strided_copy(
     walk = merge(dims, source_strides, target_strides)
     if walk.rank > MAX_RANK:
         raise GraphError(f"copy of {source!r}: {walk.rank} dimensions stay after merging; at most {MAX_RANK} can")
-    return (walk_dispatch(STRIDED_COPY, walk, device, params, [source], target, push=(source_base, target_base)),)
+    shader = STRIDED_COPIES[nbytes]
+    return (walk_dispatch(shader, walk, device, params, [source], target, push=(source_base, target_base)),)

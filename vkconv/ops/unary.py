@@ -27,6 +27,7 @@ _DEFAULTS: Mapping[str, tuple[float, ...]] = {
     "selu": (1.6732632423543772, 1.0507009873554805),
     "celu": (1.0,),
     "thresholded_relu": (1.0,),
+    "shrink": (0.5, 0.0),
 }
 
 # Cases beside the common ones: where a function has branches that small values do not reach.
@@ -35,6 +36,7 @@ _CASES: Mapping[str, tuple[str, ...]] = {
     "leaky_relu": ("leaky_relu:x=7x11,a=0.3",),
     "hard_sigmoid": ("hard_sigmoid:x=7x11,a=0.16666667,b=0.5",),
     "elu": ("elu:x=7x11,a=0.5",),
+    "shrink": ("shrink:x=7x11,a=1.5,b=1.25",),
     "relu": ("relu:x=scalar", "relu:x=1x3x5x7", "relu:x=70000"),
 }
 

@@ -110,6 +110,33 @@ def bind_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorSp
     return bound
 
 
+def value_inputs(graph: Graph, ops: Mapping[str, Op]) -> tuple[str, ...]:
+    """Inputs whose values, not only shapes, a plan depends on: what shapes, axes and other host operands come from.
+
+    Only inputs of rank 0 and 1: whatever computes such an operand from more is tensor work, which runs on no host.
+    """
+    needed: set[str] = set()
+    for node in reversed(graph.nodes):
+        op = ops.get(node.op)
+        if op is None:
+            continue
+        names = list(_operand_names(op, len(node.inputs)))
+        needed.update(value for (_, host), value in zip(names, node.inputs, strict=False) if host)
+        if op.fold_from_specs is None and needed.intersection(node.outputs):
+            needed.update(node.inputs)
+    return tuple(name for name, spec in graph.inputs.items() if name in needed and len(spec.shape) <= 1)
+
+
+def with_values(graph: Graph, values: Mapping[str, Array]) -> Graph:
+    """The graph with these inputs as constants."""
+    if not values:
+        return graph
+    return graph.replace(
+        inputs={name: spec for name, spec in graph.inputs.items() if name not in values},
+        constants={**graph.constants, **values},
+    )
+
+
 def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None = None) -> BoundGraph:
     """Bind a graph: infer every shape, fold every node whose operands are known, drop what no output needs.
 

@@ -163,7 +163,7 @@ def recognise_layer_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | Non
 def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     """A scalar function right after a convolution or matmul is applied by that kernel before it stores."""
     row = ACTIVATIONS.get(node.call.op)
-    if row is None:
+    if row is None or not row.epilogue:
         return None
     maker = _unfinished(rewriter, node.reads["x"], *_FUSES_ACTIVATION)
     parameters = {f"act_{key}": float(node.call[key]) for key, _ in zip("ab", row.params, strict=False)}

@@ -13,6 +13,7 @@ from vkconv.plan.fuse_reduce import ReduceFusion
 from vkconv.plan.limits import check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
+from vkconv.plan.parts import in_parts
 from vkconv.plan.passes import optimize
 from vkconv.plan.weights import Resident
 from vkconv.route import Call, Candidate, Choice, Params, choose
@@ -79,11 +80,11 @@ def plan(
 def rewritten(bound: BoundGraph, device: Device, options: Options) -> tuple[BoundGraph, Mapping[str, str]]:
     """The graph after its passes, and what there is to say of a node by name."""
     if not options.passes:
-        return bound, {}
+        return in_parts(bound, OPS, device), {}
 
     given = {**dict.fromkeys(options.params), **options.routes}
     fusion = ReduceFusion(lambda call, name: choose_route(call, name, device, options), given)
-    return fusion.run(optimize(bound, OPS), OPS), fusion.remarks
+    return fusion.run(in_parts(optimize(bound, OPS), OPS, device), OPS), fusion.remarks
 
 
 def _plan_node(

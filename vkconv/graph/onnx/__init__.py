@@ -1,11 +1,17 @@
 """ONNX models as graphs. Needs the ``onnx`` package; nothing outside this package imports it."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vkconv.core import UsageError
 from vkconv.graph.ir import Graph
 
-__all__ = ["load_onnx"]
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["load_onnx", "load_onnx_proto"]
 
 
 def load_onnx(path: str | Path) -> Graph:
@@ -27,3 +33,15 @@ def load_onnx(path: str | Path) -> Graph:
     from vkconv.graph.onnx.importer import import_model
 
     return import_model(Path(path))
+
+
+def load_onnx_proto(model: onnx.ModelProto, name: str = "model.onnx") -> Graph:
+    """The graph of a model in memory, as `load_onnx` gives that of a file; errors call it ``name``, and external data
+    lies beside that.
+
+    What onnx computes in C++ runs in this process, and that ends the process for some damaged models: check the model
+    with ``onnx.checker`` first.
+    """
+    from vkconv.graph.onnx.importer import import_proto
+
+    return import_proto(model, name)

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from vkconv.core import DType
 from vkconv.graph.onnx.proto import dtype_of
 from vkconv.graph.onnx.view import NodeView
 
@@ -13,9 +14,16 @@ Rule = Callable[[NodeView], None]
 # ONNX op: vkconv op and its float attributes with ONNX's defaults, which become a and b in this order.
 _UNARY: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "Abs": ("abs", ()),
+    "Acos": ("acos", ()),
+    "Acosh": ("acosh", ()),
+    "Asin": ("asin", ()),
+    "Asinh": ("asinh", ()),
+    "Atan": ("atan", ()),
+    "Atanh": ("atanh", ()),
     "Ceil": ("ceil", ()),
     "Celu": ("celu", (("alpha", 1.0),)),
     "Cos": ("cos", ()),
+    "Cosh": ("cosh", ()),
     "Elu": ("elu", (("alpha", 1.0),)),
     "Erf": ("erf", ()),
     "Exp": ("exp", ()),
@@ -23,33 +31,43 @@ _UNARY: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "HardSigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
     "HardSwish": ("hard_swish", ()),
     "LeakyRelu": ("leaky_relu", (("alpha", 0.01),)),
+    "IsNaN": ("is_nan", ()),
     "Log": ("log", ()),
     "Mish": ("mish", ()),
     "Neg": ("neg", ()),
+    "Not": ("logical_not", ()),
     "Reciprocal": ("reciprocal", ()),
     "Relu": ("relu", ()),
     "Round": ("round", ()),
     "Selu": ("selu", (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))),
+    "Shrink": ("shrink", (("lambd", 0.5), ("bias", 0.0))),
     "Sigmoid": ("sigmoid", ()),
     "Sign": ("sign", ()),
     "Sin": ("sin", ()),
+    "Sinh": ("sinh", ()),
     "Softplus": ("softplus", ()),
     "Softsign": ("softsign", ()),
     "Sqrt": ("sqrt", ()),
+    "Tan": ("tan", ()),
     "Tanh": ("tanh", ()),
     "ThresholdedRelu": ("thresholded_relu", (("alpha", 1.0),)),
 }
 _BINARY = {
     "Add": "add",
+    "And": "logical_and",
+    "BitwiseAnd": "bit_and",
+    "BitwiseOr": "bit_or",
+    "BitwiseXor": "bit_xor",
     "Div": "div",
-    "Equal": "equal",
     "Greater": "greater",
     "GreaterOrEqual": "greater_equal",
     "Less": "less",
     "LessOrEqual": "less_equal",
     "Mul": "mul",
+    "Or": "logical_or",
     "PRelu": "prelu",
     "Sub": "sub",
+    "Xor": "logical_xor",
 }
 _FOLDED = {"Min": "minimum", "Max": "maximum", "Sum": "add"}
 
@@ -60,7 +78,22 @@ def _unary(op: str, params: tuple[tuple[str, float], ...], n: NodeView) -> None:
 
 
 def _binary(op: str, n: NodeView) -> None:
-    n.finish(op, n.input(0), n.input(1))
+    n.finish(op, n.input(0), _second(n))
+
+
+def _second(n: NodeView) -> str:
+    """The second operand, as it broadcasts in numpy. In opset 6 it may begin at an axis of the first one, and the slope
+    of PRelu lies along the channels."""
+    if n.version >= 7:
+        return n.input(1)
+    given = n.attr_int("axis", -1) if n.attr_flag("broadcast") else -1
+    axis, rank = (1 if n.op_type == "PRelu" else given), n.rank(1)
+    trailing = n.need_rank(0) - axis - rank if axis >= 0 and rank else 0
+    return n.emit("unsqueeze", n.input(1), axes=tuple(range(-trailing, 0))) if trailing > 0 else n.input(1)
+
+
+def _equal(n: NodeView) -> None:
+    n.finish("logical_equal" if n.dtype(0) is DType.BOOL else "equal", n.input(0), _second(n))
 
 
 def _folded(op: str, n: NodeView) -> None:
@@ -83,6 +116,9 @@ def _mean(n: NodeView) -> None:
 
 def _pow(n: NodeView) -> None:
     base, exponent = n.input(0), n.const(1)
+    if n.version < 7:
+        _binary("pow", n)
+        return
     dtype = n.dtype(0)
     if exponent is not None and exponent.ndim == 0 and exponent == 2:
         n.finish("mul", base, base)
@@ -90,10 +126,11 @@ def _pow(n: NodeView) -> None:
         n.finish("pow", base, n.input(1))
     elif exponent is not None and dtype.is_float:
         n.finish("pow", base, n.number(exponent, dtype))
-    elif dtype.is_float:
+    elif dtype.is_float or not n.dtype(1).is_float:
         n.finish("pow", base, n.emit("cast", n.input(1), to=str(dtype)))
-    else:
-        n.refuse(f"an exponent of {n.dtype(1)} for a base of {dtype}; cast one of them in the model")
+    else:  # the power of a float is cut to a whole number
+        wide = n.emit("cast", base, to=str(n.dtype(1)))
+        n.finish("cast", n.emit("pow", wide, n.input(1)), to=str(dtype))
 
 
 def _clip(n: NodeView) -> None:
@@ -124,9 +161,41 @@ def _gelu(n: NodeView) -> None:
 
 def _swish(n: NodeView) -> None:
     alpha = n.attr_float("alpha", 1.0)
-    if alpha != 1.0:
-        n.refuse(f"alpha={alpha}; vkconv has x * sigmoid(x) only")
-    n.finish("silu", n.input(0))
+    if alpha == 1.0:
+        n.finish("silu", n.input(0))
+    else:
+        n.finish("mul", n.input(0), _gate(n, alpha))
+
+
+def _gate(n: NodeView, alpha: float) -> str:
+    """sigmoid(alpha x)"""
+    return n.emit("sigmoid", n.emit("mul", n.input(0), n.number(alpha, n.dtype(0))))
+
+
+def _swiglu(n: NodeView) -> None:
+    n.finish("mul", n.emit("mul", n.input(0), _gate(n, n.attr_float("alpha", 1.0))), n.input(1))
+
+
+def _bitwise_not(n: NodeView) -> None:
+    n.finish("bit_xor", n.input(0), n.number(-1, n.dtype(0)))
+
+
+def _bit_shift(n: NodeView) -> None:
+    direction = n.attr_str("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        n.refuse(f"direction={direction!r}; ONNX has LEFT and RIGHT")
+    n.finish("shift_left" if direction == "LEFT" else "shift_right", n.input(0), n.input(1))
+
+
+def _is_inf(n: NodeView) -> None:
+    negative, positive = n.attr_flag("detect_negative", True), n.attr_flag("detect_positive", True)
+    if negative and positive:
+        n.finish("is_inf", n.input(0))
+    elif negative or positive:
+        n.finish("is_positive_inf" if positive else "is_negative_inf", n.input(0))
+    else:
+        infinite = n.emit("is_inf", n.input(0))
+        n.finish("logical_xor", infinite, infinite)
 
 
 def _mod(n: NodeView) -> None:
@@ -148,11 +217,16 @@ RULES: dict[str, Rule] = {
     **{name: partial(_unary, op, params) for name, (op, params) in _UNARY.items()},
     **{name: partial(_binary, op) for name, op in _BINARY.items()},
     **{name: partial(_folded, op) for name, op in _FOLDED.items()},
+    "BitShift": _bit_shift,
+    "BitwiseNot": _bitwise_not,
+    "Equal": _equal,
+    "IsInf": _is_inf,
     "Mean": _mean,
     "Pow": _pow,
     "Mod": _mod,
     "Clip": _clip,
     "Gelu": _gelu,
+    "SwiGLU": _swiglu,
     "Swish": _swish,
     "Cast": _cast,
     "Where": _where,

@@ -4,23 +4,37 @@ import dataclasses
 import heapq
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import onnx
 import onnx.defs
 
 from vkconv.core import GraphError, ModelError, UnsupportedError, did_you_mean
 from vkconv.graph.ir import Dim, Graph, TensorSpec
-from vkconv.graph.onnx.proto import RefusedError, dtype_of, infer_types, read_attribute, read_model, read_tensor
+from vkconv.graph.onnx import worker
+from vkconv.graph.onnx.proto import (
+    RefusedError,
+    RunTask,
+    dtype_of,
+    infer_types,
+    inlined,
+    read_attribute,
+    read_model,
+    read_tensor,
+)
 from vkconv.graph.onnx.rules import REASONS, RULES
 from vkconv.graph.onnx.view import Builder, NodeView
 
-OLDEST_OPSET = 7
-# An op that ONNX revised after this opset is refused; the rules hold for everything up to it.
-NEWEST_OPSET = 26
+# An op that ONNX revised between its model's opset and this one is refused, and so is one that it revised after the
+# newest: the rules hold for everything from the one to the other.
+OLDEST_OPSET = 6
+NEWEST_OPSET = 28
 _NAMES_SHOWN = 8
+
+_Result = TypeVar("_Result")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,26 +48,33 @@ class Problem:
 
 def import_model(path: Path) -> Graph:
     """See `vkconv.graph.onnx.load_onnx`."""
-    model = read_model(path)
+    return _named(path, _convert, read_model(path), path)
+
+
+def import_proto(model: onnx.ModelProto, name: str) -> Graph:
+    """See `vkconv.graph.onnx.load_onnx_proto`."""
+    path = Path(name)
+    return _named(path, _convert, _named(path, inlined, model, worker.run), path, worker.run)
+
+
+def _named(path: Path, function: Callable[..., _Result], *arguments: object) -> _Result:
+    """What the function gives; errors that do not name the model do so then."""
     try:
-        return _convert(model, path)
+        return function(*arguments)
     except UnsupportedError:
         raise
     except (GraphError, ModelError) as error:
         raise ModelError(f"{path}: {error}") from None
 
 
-def _convert(model: onnx.ModelProto, path: Path) -> Graph:
+def _convert(model: onnx.ModelProto, path: Path, run: RunTask | None = None) -> Graph:
     graph, folder = model.graph, path.parent
     opset = _opset(model)
     nodes = _in_order(graph)
     problems: list[Problem] = []
-    if opset < OLDEST_OPSET:
-        reason = f"version {opset} is too old, the oldest is {OLDEST_OPSET}; convert with onnx.version_converter"
-        raise UnsupportedError(_report(path, [Problem("opset", "default domain", reason)]))
     results = tuple(output.name for output in graph.output)
     builder = Builder(
-        infer=partial(infer_types, model),
+        infer=partial(infer_types, model, run),
         consumed=frozenset(name for node in nodes for name in node.input) | frozenset(results),
         results=frozenset(results),
         taken={name for node in nodes for name in node.output} | {i.name for i in graph.input},
@@ -92,7 +113,7 @@ def _convert(model: onnx.ModelProto, path: Path) -> Graph:
 def _opset(model: onnx.ModelProto) -> int:
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     if not versions and all(node.domain not in ("", "ai.onnx") for node in model.graph.node):
-        return OLDEST_OPSET  # no node depends on it, and each is refused for its domain
+        return NEWEST_OPSET  # no node depends on it, and each is refused for its domain
     if not versions:
         raise ModelError("does not say which opset of the default domain it uses; export the model again")
     return int(max(versions))
@@ -230,6 +251,10 @@ def _check_signature(node: onnx.NodeProto, opset: int, what: str) -> None:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:
         raise RefusedError(f"opset {opset} has no such op; export the model again") from None
+    if opset < OLDEST_OPSET and schema.since_version < onnx.defs.get_schema(node.op_type, OLDEST_OPSET).since_version:
+        raise RefusedError(
+            f"version {opset} is too old, the oldest is {OLDEST_OPSET}; convert with onnx.version_converter"
+        )
     if schema.since_version > NEWEST_OPSET:
         raise RefusedError(
             f"its definition changed in opset {schema.since_version}; export with {NEWEST_OPSET} or older"

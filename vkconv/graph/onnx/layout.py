@@ -1,4 +1,4 @@
-"""Import rules for ops that move, normalise or resize values, and for those that compute shapes."""
+"""Import rules for ops that move values, and for those that compute shapes."""
 
 from functools import partial
 
@@ -9,10 +9,6 @@ from vkconv.graph.ir import AttrValue
 from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.view import NodeView
 
-# ONNX's defaults come first.
-_COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
-_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-
 
 def _identity(n: NodeView) -> None:
     if n.const(0) is not None and n.outputs[0] not in n.builder.results:
@@ -22,12 +18,18 @@ def _identity(n: NodeView) -> None:
 
 
 def _dropout(n: NodeView) -> None:
-    """The identity at inference."""
+    """The identity at inference, and in training where nothing is dropped; the mask then says that all stay."""
     n.ignore("ratio", "seed", "is_test")
-    n.only_outputs(1, "its mask is used; export the model for inference")
-    if n.has(2) and n.const_scalar(2) != 0:
-        n.refuse("training_mode is not constantly false; export the model for inference")
-    n.finish("identity", n.input(0))
+    training, ratio = n.const_scalar(2), n.const_scalar(1) if n.has(1) else 0.5
+    if training and ratio:
+        n.refuse("training_mode is constantly true; export the model for inference")
+    if not n.has(2) or training is not None:
+        n.write(0, "identity", n.input(0))
+    else:
+        n.write(0, "dropout", n.input(0), n.input(1) or n.number(0.5, DType.F32), n.input(2))
+    if len(n.outputs) > 1 and n.outputs[1] in n.builder.consumed:
+        mask = DType.BOOL if n.version >= 10 else n.dtype(0)
+        n.write(1, "constant_of_shape", n.emit("shape", n.input(0)), value=1.0, dtype=str(mask))
 
 
 def _reshape(n: NodeView) -> None:
@@ -87,8 +89,8 @@ def _tile(n: NodeView) -> None:
 
 def _pad(n: NodeView) -> None:
     mode = n.attr_str("mode", "constant")
-    if mode not in ("constant", "reflect", "edge"):
-        n.refuse(f"mode={mode!r}; vkconv has constant, reflect and edge")
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        n.refuse(f"mode={mode!r}; vkconv has constant, reflect, edge and wrap")
     if n.version < 11:
         n.finish("pad", n.input(0), mode=mode, pads=n.attr_ints("pads"), value=n.attr_float("value", 0.0))
         return
@@ -98,47 +100,6 @@ def _pad(n: NodeView) -> None:
 
 def _gather(n: NodeView) -> None:
     n.finish("gather", n.input(0), n.input(1), axis=n.attr_int("axis", 0))
-
-
-def _resize(n: NodeView) -> None:
-    """Resize 10 and Upsample sample asymmetrically and round down; Resize 11 and later say how."""
-    mode = n.attr_str("mode", "nearest")
-    if mode not in ("nearest", "linear"):
-        n.refuse(f"mode={mode!r}; vkconv has nearest and linear")
-    attrs: dict[str, AttrValue] = {"mode": mode, "coordinate": "asymmetric", "nearest": "floor"}
-    if n.op_type == "Resize" and n.version >= 11:
-        _resize_options(n, attrs)
-        scales, sizes = 2, 3
-    else:
-        scales, sizes = 1, 4
-    if n.has(sizes):
-        inputs, found = n.host(sizes=sizes)
-        n.finish("resize", n.input(0), *inputs, **attrs, **found)
-    elif n.op_type == "Upsample" and n.version < 9:
-        n.finish("resize", n.input(0), **attrs, scales=n.attr_floats("scales"))
-    elif (factors := n.const(scales)) is not None:
-        n.finish("resize", n.input(0), **attrs, scales=tuple(float(v) for v in factors.reshape(-1)))
-    else:
-        n.finish("resize", n.input(0), "", n.input(scales), **attrs)
-
-
-def _resize_options(n: NodeView, attrs: dict[str, AttrValue]) -> None:
-    n.ignore("cubic_coeff_a", "extrapolation_value")  # of modes that are refused
-    if n.attr_flag("exclude_outside") or n.attr_flag("antialias"):
-        n.refuse("exclude_outside or antialias is set; vkconv samples without them")
-    if n.has_attr("axes"):
-        n.refuse("attribute 'axes' selects dimensions; export with sizes or scales for all of them")
-    policy = n.attr_str("keep_aspect_ratio_policy", "stretch")
-    if policy != "stretch":
-        n.refuse(f"keep_aspect_ratio_policy={policy!r}; vkconv has stretch")
-    for attr, name, choices in (
-        ("coordinate", "coordinate_transformation_mode", _COORDINATES),
-        ("nearest", "nearest_mode", _NEAREST),
-    ):
-        value = n.attr_str(name, choices[0])
-        if value not in choices:
-            n.refuse(f"{name}={value!r}; vkconv has {', '.join(choices)}")
-        attrs[attr] = value
 
 
 def _shape(n: NodeView) -> None:
@@ -179,6 +140,7 @@ def _constant_of_shape(n: NodeView) -> None:
 
 
 def _range(n: NodeView) -> None:
+    n.ignore("stash_type")  # of 16-bit floats
     n.finish("range", *(n.input(i) for i in range(3)), dtype=str(n.dtype(0)))
 
 
@@ -197,8 +159,6 @@ RULES: dict[str, Rule] = {
     "Tile": _tile,
     "Pad": _pad,
     "Gather": _gather,
-    "Resize": _resize,
-    "Upsample": _resize,
     "Shape": _shape,
     "Size": _size,
     "Constant": _constant,

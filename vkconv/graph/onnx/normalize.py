@@ -30,6 +30,7 @@ def _used(n: NodeView, first: int) -> bool:
 
 def _batch_norm(n: NodeView) -> None:
     """The training form has the running statistics as outputs 1 and 2; before opset 14 those of the batch follow."""
+    n.ignore("is_test")  # of opset 6, where outputs that are read tell the same
     if not n.attr_flag("spatial", True):
         n.refuse("spatial=0 (statistics per element); vkconv normalizes per channel")
     since = n.version >= _TRAINING_MODE_SINCE

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -43,15 +44,17 @@ class Opaque:
     what: str
 
 
+RunTask = Callable[[worker.Task, onnx.ModelProto], onnx.ModelProto]
 AttrData = int | float | str | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Opaque
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValueType:
-    """What shape inference found out about a value; None where it could not."""
+    """What shape inference found out about a value; None where it could not. ``dims`` are those of a known rank."""
 
     rank: int | None
     dtype: DType | None
+    dims: tuple[int | None, ...] = ()
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -74,12 +77,20 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: a name in the model is not UTF-8 text; {again}")
     if not model.HasField("graph") or not model.graph.output:
         raise ModelError(f"{path}: holds no ONNX graph with outputs ({bytes_str(len(data))} read); {again}")
-    if model.functions:
-        try:
-            return run_apart("inline", model)
-        except ModelError as error:
-            raise ModelError(f"{path}: the model's local functions cannot be inlined ({error}); {again}") from None
-    return model
+    try:
+        return inlined(model)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}; {again}") from None
+
+
+def inlined(model: onnx.ModelProto, run: RunTask | None = None) -> onnx.ModelProto:
+    """The model without local functions, which ``run`` inlines. Raises ModelError."""
+    if not model.functions:
+        return model
+    try:
+        return (run or run_apart)("inline", model)
+    except ModelError as error:
+        raise ModelError(f"the model's local functions cannot be inlined ({error})") from None
 
 
 def _is_text(model: onnx.ModelProto) -> bool:
@@ -185,8 +196,8 @@ def read_attribute(attribute: onnx.AttributeProto, folder: Path, what: str) -> A
             return Opaque(f"of kind {other}")
 
 
-def infer_types(model: onnx.ModelProto) -> dict[str, ValueType]:
-    """Ranks and element types of as many values as ONNX's own shape inference can tell.
+def infer_types(model: onnx.ModelProto, run: RunTask | None = None) -> dict[str, ValueType]:
+    """Ranks and element types of as many values as ONNX's own shape inference can tell; ``run`` is who does it.
 
     The model's own ``value_info`` is not believed, and large constants go in as types, not values. Raises
     ModelError where inference neither ends nor fails, as happens with damaged models.
@@ -210,7 +221,7 @@ def infer_types(model: onnx.ModelProto) -> dict[str, ValueType]:
             slim.graph.node.append(node)
     for output in model.graph.output:
         slim.graph.output.add().name = output.name
-    graph = run_apart("infer", slim).graph
+    graph = (run or run_apart)("infer", slim).graph
     known = {info.name: _value_type(info) for info in worker.value_infos(graph)}
     known |= {t.name: ValueType(len(t.dims), DTYPES.get(t.data_type)) for t in graph.initializer}
     return known
@@ -246,7 +257,8 @@ def run_apart(task: worker.Task, model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _value_type(info: onnx.ValueInfoProto) -> ValueType:
     tensor = info.type.tensor_type
-    return ValueType(len(tensor.shape.dim) if tensor.HasField("shape") else None, DTYPES.get(tensor.elem_type))
+    dims = tuple(d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim)
+    return ValueType(len(dims) if tensor.HasField("shape") else None, DTYPES.get(tensor.elem_type), dims)
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:

@@ -37,7 +37,8 @@ def _reduce(op: str, n: NodeView) -> None:
         inputs, attrs = n.host(axes=1)
         if n.attr_flag("noop_with_empty_axes"):
             if inputs:
-                n.refuse("noop_with_empty_axes=1 with axes computed at run time; vkconv needs constant axes")
+                _over_axes_or_none(op, n, keepdims)
+                return
             if not attrs.get("axes"):
                 _of_one(op, n)
                 return
@@ -47,6 +48,18 @@ def _reduce(op: str, n: NodeView) -> None:
         n.finish("cast", made, to="bool")
         return
     n.finish("reduce", n.input(0), *inputs, op=op, keepdims=keepdims, **attrs)
+
+
+def _over_axes_or_none(op: str, n: NodeView, keepdims: bool) -> None:
+    """Axes that may turn out to be none: a last dimension of 1 is reduced with them, so that there always is one."""
+    rank = n.need_rank(0)
+    counted = n.emit("mod", n.input(1), n.ints(rank + (rank == 0)))
+    axes = n.emit("concat", counted, n.ints(rank), axis=0)
+    x = n.emit("unsqueeze", n.input(0), axes=(-1,))
+    if keepdims:
+        n.finish("squeeze", n.emit("reduce", x, axes, op=op, keepdims=True), axes=(-1,))
+    else:
+        n.finish("reduce", x, axes, op=op, keepdims=False)
 
 
 def _of_one(op: str, n: NodeView) -> None:

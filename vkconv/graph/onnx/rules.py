@@ -1,18 +1,33 @@
 """The table of ONNX ops: one rule each, and the reasons for those that have none."""
 
-from vkconv.graph.onnx import elementwise, layout, normalize, reductions, windows
+from vkconv.graph.onnx import (
+    elementwise,
+    indexing,
+    layout,
+    losses,
+    normalize,
+    pooling,
+    reductions,
+    sampling,
+    sequences,
+    windows,
+)
 from vkconv.graph.onnx.elementwise import Rule
 
 RULES: dict[str, Rule] = {
     **elementwise.RULES,
+    **indexing.RULES,
     **layout.RULES,
+    **losses.RULES,
     **normalize.RULES,
+    **pooling.RULES,
     **reductions.RULES,
+    **sampling.RULES,
+    **sequences.RULES,
     **windows.RULES,
 }
 
 _CONTROL = "control flow; vkconv runs straight-line graphs, so export the model with fixed control flow"
-_SEQUENCE = "sequence types; vkconv has tensors only"
 _QUANTIZED = "quantized arithmetic; export the model in float32"
 
 # Ops that models do contain, with more to say than that there is no rule.
@@ -20,12 +35,6 @@ REASONS: dict[str, str] = {
     "If": _CONTROL,
     "Loop": _CONTROL,
     "Scan": _CONTROL,
-    "ConcatFromSequence": _SEQUENCE,
-    "SequenceAt": _SEQUENCE,
-    "SequenceConstruct": _SEQUENCE,
-    "SequenceEmpty": _SEQUENCE,
-    "SequenceInsert": _SEQUENCE,
-    "SplitToSequence": _SEQUENCE,
     "ConvInteger": _QUANTIZED,
     "DequantizeLinear": _QUANTIZED,
     "DynamicQuantizeLinear": _QUANTIZED,

@@ -15,6 +15,18 @@ from vkconv.graph.onnx.proto import AttrData, Opaque, RefusedError, ValueType
 _Kind = TypeVar("_Kind", bound=AttrData)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sequence:
+    """A sequence of tensors: the values in it, or a value that is ``split`` along an axis, into parts of ``sizes`` (a
+    value of its own) or of one each, which keep that axis or lose it."""
+
+    items: tuple[str, ...]
+    split: str | None = None
+    sizes: str = ""
+    axis: int = 0
+    keepdims: bool = True
+
+
 @dataclasses.dataclass
 class Builder:
     """The graph while it grows: nodes, constants, names taken, and what is known of each value."""
@@ -28,6 +40,7 @@ class Builder:
     # Identity of a constant is the constant itself: exporters share weights that way.
     alias: dict[str, str] = dataclasses.field(default_factory=dict)
     node_names: set[str] = dataclasses.field(default_factory=set)
+    sequences: dict[str, Sequence] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def types(self) -> Mapping[str, ValueType]:
@@ -163,6 +176,14 @@ class NodeView:
         known = self.builder.types.get(self.input(i))
         return known.rank if known else None
 
+    def dims(self, i: int) -> tuple[int | None, ...]:
+        """Dimensions of input i, None for those that cannot be told from the model; none where its rank cannot."""
+        array = self.const(i)
+        if array is not None:
+            return array.shape
+        known = self.builder.types.get(self.input(i))
+        return known.dims if known else ()
+
     def need_rank(self, i: int) -> int:
         rank = self.rank(i)
         if rank is None:
@@ -209,9 +230,19 @@ class NodeView:
         self.builder.nodes.append(Node(self.builder.node_name(f"{self.name}/{op}"), op, inputs, (value,), attrs))
         return value
 
+    def write(self, i: int, op: str, /, *inputs: str, **attrs: AttrValue) -> None:
+        """A node that writes output i of an ONNX node with several; nothing where the model leaves it out."""
+        if i < len(self.outputs) and self.outputs[i]:
+            name = self.name if i == 0 else self.builder.node_name(f"{self.name}/{i}")
+            self.builder.nodes.append(Node(name, op, inputs, (self.outputs[i],), attrs))
+
     def finish(self, op: str, /, *inputs: str, **attrs: AttrValue) -> None:
         """The node that writes the ONNX node's outputs and bears its name; the last one a rule emits."""
         self.builder.nodes.append(Node(self.name, op, inputs, self.outputs, attrs))
+
+    def ints(self, *values: int) -> str:
+        """A new constant of rank 1, as shapes are."""
+        return self.number(values, DType.I64)
 
     def number(self, value: npt.ArrayLike, dtype: DType) -> str:
         """A new constant."""

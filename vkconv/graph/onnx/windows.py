@@ -1,6 +1,4 @@
-"""Import rules for convolution, pooling and matrix products."""
-
-from functools import partial
+"""Import rules for convolution and matrix products."""
 
 import numpy as np
 
@@ -9,16 +7,26 @@ from vkconv.graph.ir import AttrValue
 from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.view import NodeView
 
+# Behind the end of every axis.
+_END = (1 << 63) - 1
 _AUTO_PAD = {"NOTSET": "explicit", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 
 
-def _window(n: NodeView, spatial: int) -> dict[str, AttrValue]:
+def window(n: NodeView, spatial: int) -> dict[str, AttrValue]:
     """stride, dilation, padding (t, l, b, r) and auto_pad of a window over 1 or 2 spatial dimensions.
 
     One spatial dimension is W of an image of height 1.
     """
     if spatial not in (1, 2):
         n.refuse(f"{spatial} spatial dimensions; vkconv has 1 and 2")
+    strides, dilations, pads, auto_pad = geometry(n, spatial)
+    if spatial == 1:
+        strides, dilations, pads = (1, *strides), (1, *dilations), (0, pads[0], 0, pads[1])
+    return {"stride": strides, "dilation": dilations, "padding": pads, "auto_pad": auto_pad}
+
+
+def geometry(n: NodeView, spatial: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], str]:
+    """strides, dilations, pads (all begins, then all ends) and auto_pad of a window over so many dimensions."""
     auto_pad = n.attr_str("auto_pad", "NOTSET")
     if auto_pad not in _AUTO_PAD:
         n.refuse(f"auto_pad={auto_pad!r}; ONNX has {', '.join(_AUTO_PAD)}")
@@ -28,21 +36,57 @@ def _window(n: NodeView, spatial: int) -> dict[str, AttrValue]:
         if len(found[name]) != count:
             n.refuse(f"{name}={found[name]} for {spatial} spatial dimensions; {count} numbers belong there")
     strides, dilations, pads = found["strides"], found["dilations"], found["pads"]
-    if spatial == 1:
-        strides, dilations, pads = (1, *strides), (1, *dilations), (0, pads[0], 0, pads[1])
     if auto_pad != "NOTSET":
-        pads = (0, 0, 0, 0)
-    return {"stride": strides, "dilation": dilations, "padding": pads, "auto_pad": _AUTO_PAD[auto_pad]}
+        pads = (0,) * (2 * spatial)
+    return strides, dilations, pads, _AUTO_PAD[auto_pad]
 
 
 def _conv(n: NodeView) -> None:
     spatial = _spatial(n)
-    _finish_conv(n, "conv2d", spatial, _window(n, spatial))
+    if spatial == 3:
+        _finish_conv3d(n)
+    else:
+        _finish_conv(n, "conv2d", spatial, window(n, spatial))
+
+
+def _finish_conv3d(n: NodeView) -> None:
+    """A convolution of planes whose channels are those of all planes that a window spans."""
+    strides, dilations, pads, auto_pad = geometry(n, 3)
+    if auto_pad not in ("explicit", "valid"):
+        n.refuse(f"auto_pad={auto_pad!r} with 3 spatial dimensions; vkconv has explicit pads there")
+    depth, step, dilation = _taps3d(n)[0], strides[0], dilations[0]
+    x = n.emit("pad", n.input(0), pads=(0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0)) if pads[0] or pads[3] else n.input(0)
+    # Plane k of every window: as many fit as the last one leaves room for behind it.
+    planes = []
+    for k in range(depth):
+        behind = (depth - 1 - k) * dilation
+        end = -behind if behind else _END
+        plane = n.emit("slice", x, starts=(k * dilation,), ends=(end,), axes=(2,), steps=(step,))
+        planes.append(n.emit("unsqueeze", plane, axes=(2,)))
+    spanned = n.emit("concat", *planes, axis=2) if depth > 1 else planes[0]  # n, c, k, d, h, w
+    by_plane = n.emit("transpose", spanned, perm=(0, 3, 1, 2, 4, 5))
+    batch = n.emit("merge", n.emit("merge", by_plane, first=2, last=3), first=0, last=1)
+    y = n.emit(
+        "conv2d",
+        batch,
+        n.emit("merge", n.input(1), first=1, last=2),
+        *([n.input(2)] if n.has(2) else []),
+        groups=n.attr_int("group", 1),
+        stride=strides[1:],
+        dilation=dilations[1:],
+        padding=(*pads[1:3], *pads[4:]),
+    )
+    split = n.emit("shape", by_plane, start=0, end=2)
+    shape = n.emit("concat", split, n.emit("shape", y, start=1), axis=0)
+    n.finish("transpose", n.emit("reshape", y, shape, allowzero=True), perm=(0, 2, 1, 3, 4))
 
 
 def _conv_transpose(n: NodeView) -> None:
     spatial = _spatial(n)
-    attrs = _window(n, spatial)
+    if spatial == 3:
+        _finish_conv_transpose3d(n)
+        return
+    attrs = window(n, spatial)
     for name, fill in (("output_padding", 0), ("output_shape", 1)):
         values = n.attr_ints(name)
         if len(values) not in (0, spatial):
@@ -52,6 +96,56 @@ def _conv_transpose(n: NodeView) -> None:
     if "output_shape" in attrs:  # ONNX ignores pads beside it
         attrs["padding"] = (0, 0, 0, 0)
     _finish_conv(n, "conv_transpose2d", spatial, attrs)
+
+
+def _finish_conv_transpose3d(n: NodeView) -> None:
+    """A transposed convolution of planes that makes what every tap of the depth adds, and the sum of these where they
+    fall, which is that of col2im."""
+    strides, dilations, pads, auto_pad = geometry(n, 3)
+    if auto_pad not in ("explicit", "valid") or n.has_attr("output_shape"):
+        n.refuse("auto_pad or output_shape with 3 spatial dimensions; vkconv has explicit pads there")
+    extra, depth = n.attr_ints("output_padding") or (0, 0, 0), _taps3d(n)[0]
+    planes = n.emit("merge", n.emit("transpose", n.input(0), perm=(0, 2, 1, 3, 4)), first=0, last=1)
+    made = n.emit(
+        "conv_transpose2d",
+        planes,
+        n.emit("merge", n.input(1), first=1, last=2),
+        groups=n.attr_int("group", 1),
+        stride=strides[1:],
+        dilation=dilations[1:],
+        padding=(*pads[1:3], *pads[4:]),
+        output_padding=extra[1:],
+    )
+    batch, deep = n.emit("shape", n.input(0), start=0, end=1), n.emit("shape", n.input(0), start=2, end=3)
+    image = n.emit("shape", made, start=2)
+    flat = n.emit("merge", made, first=2, last=3)
+    parts = n.emit("concat", batch, deep, n.ints(-1, depth), n.emit("shape", flat, start=2), axis=0)
+    apart = n.emit("reshape", flat, parts, allowzero=True)  # n, d, m, k, h w
+    columns = n.emit("merge", n.emit("transpose", apart, perm=(0, 2, 4, 3, 1)), first=1, last=3)
+    room = dilations[0] * (depth - 1) + 1 - pads[0] - pads[3] + extra[0] - strides[0]
+    out = n.emit("add", n.emit("mul", deep, n.ints(strides[0])), n.ints(room))
+    summed = n.emit(
+        "col2im",
+        columns,
+        out,
+        block=(depth,),
+        stride=strides[:1],
+        dilation=dilations[:1],
+        padding=(pads[0], pads[3]),
+    )
+    shape = n.emit("concat", batch, n.ints(-1), image, n.emit("shape", summed, start=2), axis=0)
+    y = n.emit("reshape", summed, shape, allowzero=True)
+    if n.has(2):
+        y = n.emit("add", y, n.emit("unsqueeze", n.input(2), axes=(1, 2, 3)))
+    n.finish("transpose", y, perm=(0, 1, 4, 2, 3))
+
+
+def _taps3d(n: NodeView) -> tuple[int, ...]:
+    """Taps of a window over 3 dimensions."""
+    taps = n.attr_ints("kernel_shape") or tuple(d for d in n.dims(1)[2:] if d is not None)
+    if len(taps) != 3:
+        n.refuse("neither it nor its weights tell the kernel_shape, which vkconv needs for 3 spatial dimensions")
+    return taps
 
 
 def _spatial(n: NodeView) -> int:
@@ -77,27 +171,6 @@ def _finish_conv(n: NodeView, op: str, spatial: int, attrs: dict[str, AttrValue]
     n.finish("squeeze", y, axes=(2,))
 
 
-def _pool(kind: str, n: NodeView) -> None:
-    kernel = n.attr_ints("kernel_shape")
-    n.ignore("storage_order")  # the layout of the indices output, which is refused where used
-    n.only_outputs(1, "its output of indices is used; vkconv makes values only")
-    attrs = _window(n, len(kernel)) | {"kind": kind, "ceil_mode": n.attr_flag("ceil_mode")}
-    if kind == "avg":
-        attrs["count_include_pad"] = n.attr_flag("count_include_pad")
-    if len(kernel) == 2:
-        n.finish("pool2d", n.input(0), kernel=kernel, **attrs)
-        return
-    y = n.emit("pool2d", n.emit("unsqueeze", n.input(0), axes=(2,)), kernel=(1, *kernel), **attrs)
-    n.finish("squeeze", y, axes=(2,))
-
-
-def _global_pool(op: str, n: NodeView) -> None:
-    rank = n.need_rank(0)
-    if rank < 3:
-        n.refuse(f"its input has rank {rank}; pooling wants N, C and at least one spatial dimension")
-    n.finish("reduce", n.input(0), op=op, axes=tuple(range(2, rank)), keepdims=True)
-
-
 def _matmul(n: NodeView) -> None:
     """Rank 1 operands are a row on the left, a column on the right, and the added dimension goes again."""
     a, b = n.input(0), n.input(1)
@@ -116,6 +189,7 @@ def _matmul(n: NodeView) -> None:
 
 def _gemm(n: NodeView) -> None:
     """alpha * A' * B' + beta * C; a C that is one row becomes the bias, any other is added."""
+    n.ignore("broadcast")  # what C of opset 6 needs to be added as it is from then on
     alpha, beta = n.attr_float("alpha", 1.0), n.attr_float("beta", 1.0)
     attrs: dict[str, AttrValue] = {"trans_a": n.attr_flag("transA"), "trans_b": n.attr_flag("transB")}
     if alpha != 1.0:
@@ -142,10 +216,6 @@ def _is_row(c: Array, b: Array | None, trans_b: bool) -> bool:
 RULES: dict[str, Rule] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
-    "MaxPool": partial(_pool, "max"),
-    "AveragePool": partial(_pool, "avg"),
-    "GlobalAveragePool": partial(_global_pool, "mean"),
-    "GlobalMaxPool": partial(_global_pool, "max"),
     "MatMul": _matmul,
     "Gemm": _gemm,
 }

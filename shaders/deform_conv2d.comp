@@ -1,0 +1,61 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(constant_id = 3) const bool HAS_BIAS = false;
+layout(constant_id = 4) const bool HAS_MASK = false;
+
+layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+layout(set = 0, binding = 1) readonly restrict buffer W { ELEM w[]; };
+layout(set = 0, binding = 2) readonly restrict buffer Offset { ELEM offset[]; };
+layout(set = 0, binding = 3) readonly restrict buffer Bias { ELEM bias[]; };
+layout(set = 0, binding = 4) readonly restrict buffer Mask { ELEM mask[]; };
+layout(set = 0, binding = 5) writeonly restrict buffer Y { ELEM y[]; };
+
+layout(push_constant) uniform Push {
+    uint total;
+    int c, h, width, m, per_group, kh, kw, oh, ow;
+    int sh, sw, dh, dw, pt, pl;
+    int m_per_group, c_per_part;
+};
+
+float at(int plane, int i, int j) {
+    return i >= 0 && i < h && j >= 0 && j < width ? TO_F32(x[(plane * h + i) * width + j]) : 0.0;
+}
+
+// x at a place between pixels, zeros around it; nothing, where that is far away or no place.
+float bilinear(int plane, float row, float column) {
+    if (!(row > -1.0 && row < float(h) && column > -1.0 && column < float(width))) return 0.0;
+    int i = int(floor(row));
+    int j = int(floor(column));
+    float fi = row - float(i);
+    float fj = column - float(j);
+    return (1.0 - fi) * ((1.0 - fj) * at(plane, i, j) + fj * at(plane, i, j + 1))
+         + fi * ((1.0 - fj) * at(plane, i + 1, j) + fj * at(plane, i + 1, j + 1));
+}
+
+void main() {
+    uint index = flat_index();
+    if (index >= total) return;
+    int pixel = int(index % uint(oh * ow));
+    int plane = int(index / uint(oh * ow));
+    int image = plane / m;
+    int channel = plane % m;
+    int parts = c / c_per_part;
+    float top = float(pixel / ow * sh - pt);
+    float left = float(pixel % ow * sw - pl);
+    float sum = HAS_BIAS ? TO_F32(bias[channel]) : 0.0;
+    for (int k = 0; k < per_group; k++) {
+        int from = channel / m_per_group * per_group + k;
+        int part = image * parts + from / c_per_part;
+        for (int tap = 0; tap < kh * kw; tap++) {
+            int moved = (part * kh * kw + tap) * 2 * oh * ow + pixel;
+            float row = top + float(tap / kw * dh) + TO_F32(offset[moved]);
+            float column = left + float(tap % kw * dw) + TO_F32(offset[moved + oh * ow]);
+            float value = bilinear(image * c + from, row, column);
+            if (HAS_MASK) value *= TO_F32(mask[(part * kh * kw + tap) * oh * ow + pixel]);
+            sum += value * TO_F32(w[(channel * per_group + k) * kh * kw + tap]);
+        }
+    }
+    y[index] = FROM_F32(sum);
+}

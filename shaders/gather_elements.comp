@@ -1,0 +1,36 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "indices.glsl"
+
+layout(constant_id = 4) const uint RANK = 1;
+
+layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Indices { int indices[]; };
+layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+
+layout(push_constant) uniform Push {
+    uint total, n_axis, axis_stride, outside_low, outside_high;
+    uint n[8];
+    uint x_stride[8];  // 0 along the axis
+};
+
+void main() {
+    uint i = flat_index();
+    if (i >= total) return;
+    uint from = 0;
+    uint row = i;
+    for (uint d = RANK; d > 0; d--) {
+        uint q = d > 1 ? row / n[d - 1] : 0u;
+        from += (row - q * n[d - 1]) * x_stride[d - 1];
+        row = q;
+    }
+    int at;
+    INDEX_OF(indices, i, n_axis, at)
+#ifdef DTYPE_i64
+    ELEM outside = uvec2(outside_low, outside_high);
+#else
+    ELEM outside = outside_low;
+#endif
+    y[i] = at < 0 ? outside : x[from + uint(at) * axis_stride];
+}

@@ -1,0 +1,25 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+
+layout(push_constant) uniform Push { uint lines, length, inner; };
+
+void main() {
+    uint line = flat_index();
+    if (line >= lines) return;
+    uint first = line / inner * inner * length + line % inner;
+    uint best = 0;
+    float most = TO_F32(x[first]);
+    for (uint k = 1; k < length; k++) {
+        float value = TO_F32(x[first + k * inner]);
+        if (isnan(most)) break;
+        if (isnan(value) || value > most) {
+            most = value;
+            best = k;
+        }
+    }
+    for (uint k = 0; k < length; k++) y[first + k * inner] = FROM_F32(k == best ? 1.0 : 0.0);
+}

@@ -1,0 +1,42 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "windows.glsl"
+
+layout(constant_id = 3) const bool COLUMN_MAJOR = false;
+
+layout(push_constant) uniform Push {
+    uint planes;
+    int h, w, oh, ow;
+    int kh, kw, sh, sw, dh, dw;
+    int pt, pl;
+};
+
+layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer Y { uvec2 y[]; };
+
+void main() {
+    uint index = flat_index();
+    if (index >= planes * uint(oh * ow)) return;
+    int pixel = int(index) % (oh * ow);
+    int plane = int(index) / (oh * ow);
+    int iy0 = pixel / ow * sh - pt;
+    int ix0 = pixel % ow * sw - pl;
+    ivec2 rows = taps_inside(iy0, dh, kh, h);
+    ivec2 cols = taps_inside(ix0, dw, kw, w);
+    bool found = false;
+    float best = 0.0;
+    int at = 0;
+    for (int ky = rows.x; ky < rows.y; ky++) {
+        int iy = iy0 + ky * dh;
+        for (int kx = cols.x; kx < cols.y; kx++) {
+            int ix = ix0 + kx * dw;
+            float v = TO_F32(x[(plane * h + iy) * w + ix]);
+            if (found && (isnan(best) || (!isnan(v) && !(v > best)))) continue;
+            found = true;
+            best = v;
+            at = COLUMN_MAJOR ? ix * h + iy : iy * w + ix;
+        }
+    }
+    y[index] = uvec2(uint(plane * h * w + at), 0u);
+}

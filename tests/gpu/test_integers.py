@@ -1,0 +1,178 @@
+"""64-bit integers, which the device has as pairs of words, over their whole range; and bools."""
+
+import numpy as np
+import pytest
+
+from vkconv.check import run_call
+from vkconv.ops import OPS
+from vkconv.ops.calls import parse_call
+
+pytestmark = pytest.mark.gpu
+LOW, HIGH = -(2**63), 2**63 - 1
+# Where words end, carries go over and signs turn.
+EDGES = np.array(
+    [
+        0,
+        1,
+        -1,
+        2,
+        -2,
+        3,
+        2**31 - 1,
+        2**31,
+        -(2**31),
+        -(2**31) - 1,
+        2**32 - 1,
+        2**32,
+        -(2**32),
+        2**33 + 5,
+        LOW,
+        LOW + 1,
+        HIGH,
+    ],
+    np.int64,
+)
+
+
+def wide(count, seed):
+    """Edges, and numbers of every length."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(LOW, HIGH, count, endpoint=True) >> rng.integers(0, 63, count)
+    return np.concatenate([EDGES, drawn])
+
+
+def on_device(text, device, **arrays):
+    return run_call(parse_call(text, OPS), arrays, device=device).outputs[0]
+
+
+def pairs():
+    a, b = wide(200, 1), wide(200, 2)
+    return np.repeat(a, len(b)), np.tile(b, len(a))
+
+
+def exactly(a, b, function):
+    """numpy's function, element by element in Python's integers, wrapped to 64 bits."""
+    wrapped = [((function(int(p), int(q)) - LOW) % 2**64) + LOW for p, q in zip(a, b, strict=True)]
+    return np.array(wrapped, np.int64)
+
+
+def divided(p, q):
+    quotient = abs(p) // abs(q) if q else 0
+    return quotient if (p < 0) == (q < 0) else -quotient
+
+
+def remainder(p, q):
+    return p - divided(p, q) * q if q else 0
+
+
+FUNCTIONS = {
+    "add": lambda p, q: p + q,
+    "sub": lambda p, q: p - q,
+    "mul": lambda p, q: p * q,
+    "div": divided,
+    "fmod": remainder,
+    "mod": lambda p, q: p % q if q else 0,
+    "minimum": min,
+    "maximum": max,
+    "bit_and": lambda p, q: p & q,
+    "bit_or": lambda p, q: p | q,
+    "bit_xor": lambda p, q: p ^ q,
+    "shift_left": lambda p, q: p << q if 0 <= q < 64 else 0,
+    "shift_right": lambda p, q: p >> (q if 0 <= q < 64 else 63),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_arithmetic_of_wide_integers_is_exact(name, device):
+    a, b = pairs()
+    if name.startswith("shift"):
+        b = np.where(np.arange(b.size) % 4 == 0, b, np.arange(b.size) % 70 - 3)
+    (y,) = on_device(f"{name}:a={a.size}:i64,b={b.size}:i64", device, a=a, b=b)
+    np.testing.assert_array_equal(y, exactly(a, b, FUNCTIONS[name]))
+
+
+def test_powers_of_wide_integers_wrap(device):
+    a, b = pairs()
+    b = np.arange(b.size) % 68 - 3
+    (y,) = on_device(f"pow:a={a.size}:i64,b={b.size}:i64", device, a=a, b=b)
+    negative = {1: lambda q: 1, -1: lambda q: -1 if q % 2 else 1}
+    want = exactly(a, b, lambda p, q: p**q if q >= 0 else negative.get(p, lambda q: 0)(q))
+    np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize("name", ["equal", "less", "less_equal", "greater", "greater_equal"])
+def test_wide_integers_compare_by_all_their_bits(name, device):
+    a, b = pairs()
+    b = np.where(np.arange(b.size) % 5 == 0, a, b)
+    (y,) = on_device(f"{name}:a={a.size}:i64,b={b.size}:i64", device, a=a, b=b)
+    np.testing.assert_array_equal(y, getattr(np, name)(a, b))
+
+
+def test_wide_integers_become_the_nearest_floats(device):
+    x = np.concatenate([wide(5000, 3), (2**24 + 1) * 2 ** np.arange(38), 2**62 + 2**38 + np.arange(-2, 3)])
+    (y,) = on_device(f"cast:x={x.size}:i64,to=f32", device, x=x)
+    np.testing.assert_array_equal(y, x.astype(np.float32))
+
+
+def test_floats_become_wide_integers(device):
+    rng = np.random.default_rng(4)
+    x = (rng.standard_normal(5000) * 2.0 ** rng.integers(-3, 66, 5000)).astype(np.float32)
+    x = np.concatenate([x, np.array([np.nan, np.inf, -np.inf, -0.0, 2.0**63, -(2.0**63), 0.75, -0.75], np.float32)])
+    (y,) = on_device(f"cast:x={x.size},to=i64", device, x=x)
+    whole = [0 if v != v else HIGH if v >= 2.0**63 else LOW if v <= -(2.0**63) else int(v) for v in x.tolist()]
+    np.testing.assert_array_equal(y, whole)
+
+
+@pytest.mark.parametrize("to", ["i32", "u32", "bool", "i64"])
+def test_wide_integers_become_narrow_ones_as_in_numpy(to, device):
+    x = wide(1000, 5)
+    (y,) = on_device(f"cast:x={x.size}:i64,to={to}", device, x=x)
+    names = {"i32": np.int32, "u32": np.uint32, "bool": bool, "i64": np.int64}
+    np.testing.assert_array_equal(y, x.astype(names[to]))
+
+
+def test_wide_values_move_whole(device):
+    x = wide(3, 6)  # 20
+    order = np.argsort(x, kind="stable")
+    values, places = on_device("topk:x=20:i64,k=20,largest=0", device, x=x)
+    np.testing.assert_array_equal(values, x[order])
+    np.testing.assert_array_equal(places, order)
+    (picked,) = on_device("gather:x=20:i64,indices=20:i64", device, x=x, indices=order)
+    np.testing.assert_array_equal(picked, x[order])
+    (chosen,) = on_device("where:cond=20:bool,a=20:i64,b=1:i64", device, cond=x > 0, a=x, b=np.array([LOW]))
+    np.testing.assert_array_equal(chosen, np.where(x > 0, x, LOW))
+
+
+@pytest.mark.parametrize("indices", [[0, 7, -8], [8, -9, 2**32, -(2**32), LOW, HIGH]])
+def test_indices_outside_the_axis_pick_nothing(indices, device):
+    """Also those whose low word alone would be inside."""
+    x, at = np.arange(1, 9, dtype=np.float32), np.array(indices)
+    inside = (at >= -8) & (at < 8)
+    for text, arrays in (
+        ("gather:x=8,indices={}:i64", {"x": x, "indices": at}),
+        ("gather_elements:x=8,indices={}:i64", {"x": x, "indices": at}),
+        ("gather_nd:x=8,indices={}x1:i64", {"x": x, "indices": at[:, None]}),
+    ):
+        (y,) = on_device(text.format(at.size), device, **arrays)
+        np.testing.assert_array_equal(np.isnan(y), ~inside)
+        np.testing.assert_array_equal(y[inside], x[at[inside]])
+    updates = np.full(at.size, 100, np.float32)
+    want = x.copy()
+    np.add.at(want, at[inside], 100)
+    for text, shaped in (
+        ("scatter_elements:x=8,indices={0}:i64,updates={0},reduction=add", at),
+        ("scatter_nd:x=8,indices={0}x1:i64,updates={0},reduction=add", at[:, None]),
+    ):
+        (y,) = on_device(text.format(at.size), device, x=x, indices=shaped, updates=updates)
+        np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 31, 64, 67])
+def test_bools_of_any_count_fill_their_words(count, device):
+    rng = np.random.default_rng(count)
+    a, b = rng.integers(0, 2, (2, count)).astype(bool)
+    for name, function in (("and", np.logical_and), ("or", np.logical_or), ("xor", np.logical_xor)):
+        (y,) = on_device(f"logical_{name}:a={count}:bool,b={count}:bool", device, a=a, b=b)
+        np.testing.assert_array_equal(y, function(a, b))
+    (y,) = on_device(f"logical_not:x={count}:bool", device, x=a)
+    np.testing.assert_array_equal(y, ~a)

@@ -1,0 +1,117 @@
+"""ONNX's own backend tests through `vkconv.onnx_backend`: which pass, and how many dispatches each takes."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx_backend_tests import (
+    MODEL_TESTS,
+    NODE_TESTS,
+    expected_failures,
+    model_tests,
+    node_tests,
+    without_dispatches,
+)
+
+from vkconv.core import InputError, UsageError, VkconvError
+from vkconv.onnx_backend import VkconvBackend
+
+pytestmark = pytest.mark.gpu
+TESTS = [*node_tests(), *model_tests()]
+
+
+@pytest.fixture(scope="module")
+def selector(device):
+    return "VULKAN" if device == "auto" else f"VULKAN:{device}"
+
+
+def ran(test, selector):
+    """Dispatches that a test took; raises what it raised, AssertionError for wrong outputs."""
+    model, data_sets = test.load()
+    dispatches = 0
+    with VkconvBackend.prepare(model, selector) as prepared:
+        for given, wanted in data_sets:
+            test.check(wanted, prepared.run(given))
+            dispatches += prepared.dispatches
+    return dispatches
+
+
+@pytest.mark.parametrize("test", TESTS, ids=lambda test: test.name)
+def test_passes_or_is_listed(test, selector):
+    reason = expected_failures().get(test.name)
+    if reason is not None:
+        with pytest.raises((VkconvError, AssertionError)):
+            ran(test, selector)
+        return
+    assert (ran(test, selector) == 0) == (test.name in without_dispatches())
+
+
+def test_the_lists_name_tests_that_there_are():
+    names = [test.name for test in TESTS]
+    assert len(set(names)) == len(names) == NODE_TESTS + MODEL_TESTS
+    assert {*expected_failures(), *without_dispatches()} <= set(names)
+    assert not without_dispatches() & expected_failures().keys()
+
+
+def test_enough_pass():
+    failing = [set(expected_failures()) & {test.name for test in tests} for tests in (node_tests(), model_tests())]
+    assert NODE_TESTS - len(failing[0]) >= 760
+    assert MODEL_TESTS - len(failing[1]) >= 132
+
+
+# ---- the interface
+
+
+def relu_model(shape=(2, 3)):
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "y.0")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y.0"])], "g", info[:1], info[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+X = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
+
+
+def test_a_model_runs_once_or_again_and_outputs_go_by_place_and_name():
+    (y,) = VkconvBackend.run_model(relu_model(), [X])
+    np.testing.assert_array_equal(y, np.maximum(X, 0))
+    with VkconvBackend.prepare(relu_model(), "CPU") as prepared:
+        for x in (X, -X):
+            outputs = prepared.run({"x": x})
+            np.testing.assert_array_equal(outputs[0], np.maximum(x, 0))
+            np.testing.assert_array_equal(outputs["y.0"], outputs[0])
+        assert prepared.dispatches == 1
+
+
+def test_a_node_runs_by_itself():
+    node = helper.make_node("Add", ["a", "b"], ["c"])
+    (total,) = VkconvBackend.run_node(node, [np.float32(2), X])
+    np.testing.assert_array_equal(total, X + 2)
+    node = helper.make_node("Mul", ["a", "a"], ["c"])
+    (square,) = VkconvBackend.run_node(node, [np.int64(1 << 20)], opset_version=13)
+    assert square.dtype == np.int64 and square.shape == () and square == 1 << 40
+
+
+@pytest.mark.parametrize("device", ["CUDA", "VULKAN:x", "CPU:1", "vulkan"])
+def test_devices_that_there_are_not(device):
+    assert not VkconvBackend.supports_device(device)
+    with pytest.raises(UsageError, match="name CPU or VULKAN"):
+        VkconvBackend.prepare(relu_model(), device)
+
+
+def test_inputs_that_do_not_fit_are_named():
+    with VkconvBackend.prepare(relu_model()) as prepared:
+        with pytest.raises(InputError, match="takes a list of 1 inputs"):
+            prepared.run([X, X])
+        with pytest.raises(InputError, match="takes a list of 1 inputs"):
+            prepared.run(5)
+        with pytest.raises(InputError, match="has shape 3x2"):
+            prepared.run([X.T])
+    with pytest.raises(InputError, match="takes 2 inputs"):
+        VkconvBackend.run_node(helper.make_node("Add", ["a", "b"], ["c"]), [X])
+
+
+def test_a_model_that_onnx_refuses_goes_no_further():
+    model = relu_model()
+    model.graph.node[0].input[0] = "z"
+    with pytest.raises(onnx.checker.ValidationError):
+        VkconvBackend.prepare(model)

@@ -1,0 +1,255 @@
+"""Import rules that make several nodes of one, or need what earlier opsets meant."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_kit import evaluate
+from required import required
+
+required("onnx")
+import onnx  # noqa: E402
+from onnx import helper, numpy_helper  # noqa: E402
+
+from vkconv.core import Array, DType, GraphError, ModelError, UnsupportedError  # noqa: E402
+from vkconv.graph import Graph  # noqa: E402
+from vkconv.graph.onnx import load_onnx_proto  # noqa: E402
+from vkconv.ops import OPS  # noqa: E402
+from vkconv.plan.bound import bind, value_inputs, with_values  # noqa: E402
+
+X = np.random.default_rng(0).standard_normal((2, 4, 5, 6)).astype(np.float32)
+
+
+def imported(
+    node: Any | list[Any], outputs: tuple[str, ...] = ("y",), opset: int = 18, **arrays: Any
+) -> tuple[Graph, dict[str, Array]]:
+    """The graph of a node (or several) whose inputs are the arrays; those named ``c_...`` are constants."""
+    constants = {name: np.asarray(a) for name, a in arrays.items() if name.startswith("c_")}
+    inputs = {name: np.asarray(a) for name, a in arrays.items() if name not in constants}
+    graph = helper.make_graph(
+        node if isinstance(node, list) else [node],
+        "g",
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in inputs.items()
+        ],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [numpy_helper.from_array(a, n) for n, a in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return load_onnx_proto(model), inputs
+
+
+def computed(node: Any | list[Any], outputs: tuple[str, ...] = ("y",), opset: int = 18, **arrays: Any) -> list[Array]:
+    """What the references of the imported graph give."""
+    graph, inputs = imported(node, outputs, opset, **arrays)
+    steering = value_inputs(graph, OPS)
+    graph = with_values(graph, {name: inputs.pop(name) for name in steering})
+    return evaluate(bind(graph, OPS), inputs)
+
+
+def refused(node: Any | list[Any], outputs: tuple[str, ...] = ("y",), opset: int = 18, **arrays: Any) -> str:
+    with pytest.raises(UnsupportedError) as error:
+        imported(node, outputs, opset, **arrays)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "attrs", "aligned"),
+    [
+        ((4, 5), {"broadcast": 1, "axis": 1}, (4, 5, 1)),
+        ((4,), {"broadcast": 1, "axis": 1}, (4, 1, 1)),
+        ((2,), {"broadcast": 1, "axis": 0}, (2, 1, 1, 1)),
+        ((5, 6), {"broadcast": 1}, (5, 6)),
+        ((5, 6), {"broadcast": 1, "axis": 2}, (5, 6)),
+        ((2, 4, 5, 6), {}, (2, 4, 5, 6)),
+    ],
+)
+@pytest.mark.parametrize(("op", "function"), [("Add", np.add), ("Mul", np.multiply), ("Pow", np.power)])
+def test_operands_of_opset_6_may_begin_at_an_axis(
+    op: str, function: Any, shape: tuple[int, ...], attrs: dict[str, int], aligned: tuple[int, ...]
+) -> None:
+    b = np.random.default_rng(1).uniform(1, 2, shape).astype(np.float32)
+    x = np.abs(X)
+    (y,) = computed(helper.make_node(op, ["x", "b"], ["y"], **attrs), opset=6, x=x, b=b)
+    np.testing.assert_allclose(y, function(x.astype(np.float64), b.reshape(aligned)), rtol=1e-6)
+
+
+def test_a_slope_of_opset_6_lies_along_the_channels() -> None:
+    slope = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    (y,) = computed(helper.make_node("PRelu", ["x", "c_s"], ["y"]), opset=6, x=X, c_s=slope)
+    np.testing.assert_allclose(y, np.where(X < 0, X * slope[:, None, None], X), rtol=1e-6)
+
+
+def test_what_onnx_has_not_changed_since_is_as_old_as_it_likes() -> None:
+    flags = np.array([True, False])
+    assert computed(helper.make_node("Not", ["x"], ["y"]), opset=1, x=flags)[0].tolist() == [False, True]
+    assert "version 5 is too old, the oldest is 6" in refused(helper.make_node("Relu", ["x"], ["y"]), opset=5, x=X)
+
+
+@pytest.mark.parametrize(("version", "training", "ratio"), [(13, False, 0.5), (13, True, 0.0), (22, False, 0.9)])
+def test_dropout_that_drops_nothing_has_a_mask_of_ones(version: int, training: bool, ratio: float) -> None:
+    node = helper.make_node("Dropout", ["x", "r", "t"], ["y", "mask"])
+    y, mask = computed(node, ("y", "mask"), version, x=X, r=np.float32(ratio), t=np.array(training))
+    assert mask.dtype == bool and mask.all() and mask.shape == X.shape
+    np.testing.assert_array_equal(y, X)
+
+
+def test_dropout_that_would_drop_is_refused_when_it_is_known() -> None:
+    node = helper.make_node("Dropout", ["x", "", "t"], ["y"])
+    with pytest.raises(GraphError, match=r"ratio of 0\.5 drops elements at random"):
+        computed(node, x=X, t=np.array(True))
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("ignore", [None, 2, -7])
+def test_losses_ignore_what_they_are_told_to(reduction: str, weighted: bool, ignore: int | None) -> None:
+    target = np.random.default_rng(2).integers(0, 4, (2, 5, 6))
+    if ignore is not None:
+        target[0, 1] = ignore
+    weights = np.array([0.5, 1, 2, 3], np.float32)
+    used = weights[np.clip(target, 0, 3)] if weighted else np.ones(target.shape)
+    used = np.where(target == ignore, 0, used)
+    picked = np.take_along_axis(X, np.clip(target, 0, 3)[:, None], 1)[:, 0]
+    want = -picked.astype(np.float64) * used
+    want = {"none": want, "sum": want.sum(), "mean": want.sum() / used.sum()}[reduction]
+    attrs = {"reduction": reduction} | ({} if ignore is None else {"ignore_index": ignore})
+    node = helper.make_node("NegativeLogLikelihoodLoss", ["x", "t", *(["w"] if weighted else [])], ["y"], **attrs)
+    (y,) = computed(node, x=X, t=target, **({"w": weights} if weighted else {}))
+    assert y.shape == np.shape(want)
+    np.testing.assert_allclose(y, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_volume_is_convolved_plane_by_plane(groups: int) -> None:
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((2, 4, 6, 5, 7)), rng.standard_normal((6, 4 // groups, 2, 3, 2))
+    strides, pads, dilations = (2, 1, 2), (1, 0, 1, 0, 1, 2), (2, 1, 1)
+    attrs = {"strides": strides, "pads": pads, "dilations": dilations, "group": groups}
+    node = helper.make_node("Conv", ["x", "c_w", "c_b"], ["y"], **attrs)
+    bias = np.arange(6, dtype=np.float32)
+    (y,) = computed(node, x=x.astype(np.float32), c_w=w.astype(np.float32), c_b=bias)
+    x, w = x.astype(np.float32).astype(np.float64), w.astype(np.float32).astype(np.float64)
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(pads[:3], pads[3:], strict=True)])
+    spans = [d * (k - 1) + 1 for d, k in zip(dilations, w.shape[2:], strict=True)]
+    seen = np.lib.stride_tricks.sliding_window_view(padded, spans, (2, 3, 4))
+    seen = seen[:, :, :: strides[0], :: strides[1], :: strides[2], :: dilations[0], :: dilations[1], :: dilations[2]]
+    n, _, *out = seen.shape[:5]
+    grouped = seen.reshape(n, groups, 4 // groups, *seen.shape[2:])
+    want = np.einsum("ngcdhwijk,gmcijk->ngmdhw", grouped, w.reshape(groups, 6 // groups, *w.shape[1:]))
+    np.testing.assert_allclose(y, want.reshape(n, 6, *out) + bias[:, None, None, None], rtol=1e-9)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_volume_is_transposed_plane_by_plane(groups: int, constant: bool) -> None:
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((2, 4, 3, 2, 4)).astype(np.float32)
+    w = rng.standard_normal((4, 3, 2, 3, 2)).astype(np.float32)
+    bias = np.arange(3 * groups, dtype=np.float32)
+    strides, pads, dilations, extra = (3, 1, 2), (1, 0, 1, 0, 1, 0), (2, 1, 2), (2, 0, 1)
+    attrs = {"strides": strides, "pads": pads, "dilations": dilations, "group": groups, "output_padding": extra}
+    name = "c_w" if constant else "w"
+    (y,) = computed(helper.make_node("ConvTranspose", ["x", name, "b"], ["y"], **attrs), x=x, b=bias, **{name: w})
+    spans = [d * (k - 1) + 1 for d, k in zip(dilations, w.shape[2:], strict=True)]
+    full = [(n - 1) * s + span + e for n, s, span, e in zip(x.shape[2:], strides, spans, extra, strict=True)]
+    want = np.zeros((2, groups, 3, *full))
+    parts = w.reshape(groups, 4 // groups, *w.shape[1:]).astype(np.float64)
+    images = x.reshape(2, groups, 4 // groups, *x.shape[2:]).astype(np.float64)
+    for i, j, k in np.ndindex(*w.shape[2:]):
+        taps = zip((i, j, k), dilations, x.shape[2:], strides, strict=True)
+        at = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in taps]
+        want[(..., *at)] += np.einsum("ngcdhw,gcm->ngmdhw", images, parts[..., i, j, k])
+    want = want.reshape(2, 3 * groups, *full) + bias[:, None, None, None]
+    cropped = want[(..., *(slice(b, n - e) for b, e, n in zip(pads[:3], pads[3:], full, strict=True)))]
+    assert y.shape == cropped.shape
+    np.testing.assert_allclose(y, cropped, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize(("axes", "want"), [((), None), ((-1,), (3,)), ((0, -2), (0, 2))])
+def test_axes_that_turn_out_to_be_none_reduce_nothing(
+    axes: tuple[int, ...], want: tuple[int, ...] | None, keepdims: int
+) -> None:
+    node = helper.make_node("ReduceL2", ["x", "axes"], ["y"], keepdims=keepdims, noop_with_empty_axes=1)
+    (y,) = computed(node, x=X, axes=np.array(axes, np.int64))
+    square = X.astype(np.float64) ** 2
+    np.testing.assert_allclose(y, np.sqrt(square if want is None else square.sum(want, keepdims=bool(keepdims))))
+
+
+def test_sequences_are_gone_from_the_graph() -> None:
+    nodes = [
+        helper.make_node("SequenceConstruct", ["a", "b"], ["s"]),
+        helper.make_node("SequenceInsert", ["s", "d", "c_front"], ["t"]),
+        helper.make_node("SequenceErase", ["t", "c_last"], ["u"]),
+        helper.make_node("ConcatFromSequence", ["u"], ["y"], axis=0),
+        helper.make_node("SequenceLength", ["u"], ["n"]),
+    ]
+    a, b, d = (np.full((1, 2), v, np.float32) for v in (1, 2, 3))
+    y, n = computed(nodes, ("y", "n"), a=a, b=b, d=d, c_front=np.array(0), c_last=np.array(-1))
+    assert y.tolist() == [[3, 3], [1, 1]] and n == 2 and n.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ([helper.make_node("SequenceConstruct", ["x", "x"], ["y"])], "a sequence is an output of the model"),
+        (
+            [
+                helper.make_node("SequenceConstruct", ["x", "x"], ["s"]),
+                helper.make_node("SequenceAt", ["s", "p"], ["y"]),
+            ],
+            "its position is computed at run time",
+        ),
+        (
+            [
+                helper.make_node("SequenceConstruct", ["x", "x"], ["s"]),
+                helper.make_node("SequenceAt", ["s", "c_2"], ["y"]),
+            ],
+            "its position is 2, and the sequence has 2 items",
+        ),
+        (
+            [
+                helper.make_node("SequenceEmpty", [], ["s"]),
+                helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+            ],
+            "the sequence is empty",
+        ),
+        (
+            [
+                helper.make_node("SplitToSequence", ["x"], ["s"]),
+                helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+            ],
+            "the parts of SplitToSequence",
+        ),
+    ],
+)
+def test_sequences_that_are_not_known_are_refused(nodes: list[Any], reason: str) -> None:
+    assert reason in refused(nodes, x=X, p=np.array(0), c_2=np.array(2))
+
+
+def test_resize_takes_its_region_and_sizes_from_inputs() -> None:
+    node = helper.make_node(
+        "Resize", ["x", "roi", "", "sizes"], ["y"], mode="linear", coordinate_transformation_mode="tf_crop_and_resize"
+    )
+    roi = np.array([0, 0, 0.25, 0.5, 1, 1, 0.75, 0.5], np.float32)
+    (y,) = computed(node, x=X, roi=roi, sizes=np.array([2, 4, 3, 1]))
+    assert y.shape == (2, 4, 3, 1)
+    np.testing.assert_allclose(y[..., 0], X[:, :, 1:4, 2:4].mean(-1), rtol=1e-6)
+
+
+def test_integers_of_two_types_have_a_power() -> None:
+    (y,) = computed(helper.make_node("Pow", ["x", "e"], ["y"]), x=np.array([2, -3, 5], np.int32), e=np.array([3, 3, 0]))
+    assert y.dtype == np.int32 and y.tolist() == [8, -27, 1]
+
+
+def test_models_in_memory_are_those_of_files(tmp_path: Path) -> None:
+    graph, _ = imported(helper.make_node("Relu", ["x"], ["y"]), x=X)
+    assert graph.inputs["x"].dtype is DType.F32 and graph.nodes[0].op == "relu"
+    model = onnx.ModelProto(ir_version=8, opset_import=[helper.make_opsetid("", 18)])
+    model.graph.node.add(op_type="Relu", input=["x"], output=["y"])
+    model.graph.output.add(name="y")
+    with pytest.raises(ModelError, match=r"net\.onnx: .*reads 'x'"):
+        load_onnx_proto(model, "net.onnx")

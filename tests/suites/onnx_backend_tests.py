@@ -1,0 +1,138 @@
+"""ONNX's own backend tests: the "CNN core" set of its node tests and its model tests, and what is known of them.
+
+A node test is in the set when its model is a node of the default domain (no ``_expanded`` function body) whose inputs
+and outputs are all tensors of float32, int32, int64 or bool, and the node is none of `OTHER_FAMILIES`.
+"""
+
+import dataclasses
+import warnings
+from functools import cache
+from pathlib import Path
+
+from required import required
+
+required("onnx")
+import onnx  # noqa: E402
+from onnx import numpy_helper  # noqa: E402
+from onnx.backend.test.loader import load_model_tests  # noqa: E402
+from onnx.backend.test.runner import Runner  # noqa: E402
+
+TYPES = {onnx.TensorProto.FLOAT, onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.TensorProto.BOOL}
+OTHER_FAMILIES = {
+    "attention": ("Attention", "CausalConvWithState", "LinearAttention", "RotaryEmbedding", "TensorScatter"),
+    "recurrence": ("GRU", "LSTM", "RNN"),
+    "control flow": ("If", "Loop", "OptionalGetElement", "OptionalHasElement", "Scan"),
+    "signals": ("BlackmanWindow", "DFT", "HammingWindow", "HannWindow", "MelWeightMatrix", "STFT"),
+    "detection, and shapes that depend on data": ("Compress", "NonMaxSuppression", "NonZero", "RoiAlign", "Unique"),
+    "text": ("TfIdfVectorizer",),
+    "random numbers": ("Bernoulli",),
+    "linear algebra": ("Det",),
+}
+_OTHERS = {op for ops in OTHER_FAMILIES.values() for op in ops}
+# Of onnx 1.23.2.
+NODE_TESTS, MODEL_TESTS = 784, 149
+_MODELS = ("simple", "pytorch-converted", "pytorch-operator", "real")
+_FOLDER = Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class BackendTest:
+    """One test: its name (of a model test, behind its kind), the model or where it lies, and how close to come."""
+
+    name: str
+    source: onnx.ModelProto | Path
+    data_sets: tuple = ()
+    rtol: float = 1e-3
+    atol: float = 1e-7
+
+    def load(self):
+        """The model, and pairs of inputs and expected outputs."""
+        if isinstance(self.source, onnx.ModelProto):
+            arrays = lambda items: [_array(item) for item in items]  # noqa: E731
+            return self.source, [(arrays(given), arrays(wanted)) for given, wanted in self.data_sets]
+        model = onnx.load(self.source)
+        return model, list(
+            _real_data(model, self.source) if self.name.startswith("real/") else _data(model, self.source)
+        )
+
+    def check(self, wanted, outputs):
+        """Hold outputs to the expected ones as onnx's runner does: shapes, element types, values."""
+        Runner.assert_similar_outputs(wanted, outputs, self.rtol, self.atol, self.name)
+
+
+def _array(item):
+    return numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item
+
+
+def _data(model, source):
+    """The data sets beside a model."""
+    read = object.__new__(Runner)._load_proto  # needs nothing of a runner
+    for folder in sorted(source.parent.glob("test_data_set*")):
+        pair = []
+        for word, infos in (("input", model.graph.input), ("output", model.graph.output)):
+            arrays = []
+            for i in range(len(list(folder.glob(f"{word}_*.pb")))):
+                read(folder / f"{word}_{i}.pb", arrays, infos[i].type)
+            pair.append(arrays)
+        yield tuple(pair)
+
+
+def _real_data(model, source):
+    """For a model without data: the inputs that onnx's runner makes up, and the outputs that come with the model."""
+    constant = {tensor.name for tensor in model.graph.initializer}
+    given = [Runner.generate_dummy_data(info) for info in model.graph.input if info.name not in constant]
+    files = [source.with_name(f"{source.stem}_output_{i}.pb") for i in range(len(model.graph.output))]
+    yield given, [numpy_helper.to_array(onnx.load_tensor(file)) for file in files]
+
+
+def _is_core(case):
+    graph = case.model.graph
+    infos = [*graph.input, *graph.output]
+    return (
+        "_expanded" not in case.name
+        and all(node.domain in ("", "ai.onnx") and node.op_type not in _OTHERS for node in graph.node)
+        and all(i.type.WhichOneof("value") == "tensor_type" and i.type.tensor_type.elem_type in TYPES for i in infos)
+    )
+
+
+@cache
+def node_tests():
+    """The core set, as onnx makes it."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package's, while it computes its cases
+        cases = [case for case in collect_testcases(None) if _is_core(case)]
+    return [BackendTest(c.name, c.model, tuple(c.data_sets), c.rtol, c.atol) for c in cases]
+
+
+@cache
+def model_tests():
+    """The models that come with onnx."""
+    package = Path(onnx.__file__).parents[1]
+    return [
+        BackendTest(
+            f"{kind}/{case.name}",
+            Path(case.model_dir) / "model.onnx" if case.model_dir else package / case.url,
+            rtol=case.rtol,
+            atol=case.atol,
+        )
+        for kind in _MODELS
+        for case in load_model_tests(kind=kind)
+    ]
+
+
+def _lines(file):
+    return [line for line in (_FOLDER / file).read_text().splitlines() if line and not line.startswith("#")]
+
+
+@cache
+def expected_failures():
+    """Test name to the reason why it does not pass."""
+    return dict(line.split(": ", 1) for line in _lines("onnx_backend_failures.txt"))
+
+
+@cache
+def without_dispatches():
+    """Tests that need no kernel: shapes, views and values that are known when the graph is planned."""
+    return set(_lines("onnx_backend_without_dispatches.txt"))

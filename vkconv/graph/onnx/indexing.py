@@ -1,0 +1,102 @@
+"""Import rules for ops that pick, place, order or mask elements by index."""
+
+from functools import partial
+
+from vkconv.graph.onnx.elementwise import Rule
+from vkconv.graph.onnx.proto import dtype_of
+from vkconv.graph.onnx.view import NodeView
+
+
+def _gather_elements(n: NodeView) -> None:
+    n.finish("gather_elements", n.input(0), n.input(1), axis=n.attr_int("axis", 0))
+
+
+def _gather_nd(n: NodeView) -> None:
+    n.finish("gather_nd", n.input(0), n.input(1), batch_dims=n.attr_int("batch_dims", 0))
+
+
+def _scatter_elements(n: NodeView) -> None:
+    n.finish("scatter_elements", *_scattered(n), axis=n.attr_int("axis", 0), reduction=n.attr_str("reduction", "none"))
+
+
+def _scatter_nd(n: NodeView) -> None:
+    n.finish("scatter_nd", *_scattered(n), reduction=n.attr_str("reduction", "none"))
+
+
+def _scattered(n: NodeView) -> tuple[str, str, str]:
+    return n.input(0), n.input(1), n.input(2)
+
+
+def _one_hot(n: NodeView) -> None:
+    inputs, attrs = n.host("depth", depth=1)
+    n.finish("one_hot", n.input(0), n.input(2), *inputs, axis=n.attr_int("axis", -1), **attrs)
+
+
+def _topk(n: NodeView) -> None:
+    n.ignore("sorted")  # in order is one of the orders that sorted=0 allows
+    inputs, attrs = n.host(k=1) if n.version >= 10 else ([], {"k": n.attr_int("k", 0)})
+    n.finish("topk", n.input(0), *inputs, axis=n.attr_int("axis", -1), largest=n.attr_flag("largest", True), **attrs)
+
+
+def _reverse_sequence(n: NodeView) -> None:
+    axes = {"time_axis": n.attr_int("time_axis", 0), "batch_axis": n.attr_int("batch_axis", 1)}
+    n.finish("reverse_sequence", n.input(0), n.input(1), **axes)
+
+
+def _trilu(n: NodeView) -> None:
+    inputs, attrs = n.host(k=1)
+    n.finish("trilu", n.input(0), *inputs, upper=n.attr_flag("upper", True), **attrs)
+
+
+def _cumulative(op: str, n: NodeView) -> None:
+    inputs, attrs = n.host(axis=1)
+    flags = {name: n.attr_flag(name) for name in ("exclusive", "reverse")}
+    n.finish("cumulative", n.input(0), *inputs, op=op, **flags, **attrs)
+
+
+def _hardmax(n: NodeView) -> None:
+    """Before opset 13 the input counts as a matrix: every dimension from axis on is one row."""
+    if n.version >= 13:
+        n.finish("hardmax", n.input(0), axis=n.attr_int("axis", -1))
+        return
+    rows = n.emit("hardmax", n.emit("flatten", n.input(0), axis=n.attr_int("axis", 1)), axis=1)
+    n.finish("reshape", rows, n.emit("shape", n.input(0)), allowzero=True)
+
+
+def _eye_like(n: NodeView) -> None:
+    dtype = dtype_of(n.attr_int("dtype", 0), "makes") if n.has_attr("dtype") else n.dtype(0)
+    n.finish("eye_like", n.input(0), k=n.attr_int("k", 0), dtype=str(dtype))
+
+
+def _blocks(op: str, n: NodeView) -> None:
+    n.finish(op, n.input(0), block=n.attr_int("blocksize", 0), mode=n.attr_str("mode", "DCR").lower())
+
+
+def _center_crop_pad(n: NodeView) -> None:
+    inputs, attrs = n.host(shape=1)
+    n.finish("center_crop_pad", n.input(0), *inputs, axes=n.attr_ints("axes"), **attrs)
+
+
+def _bitcast(n: NodeView) -> None:
+    n.finish("bitcast", n.input(0), to=str(dtype_of(n.attr_int("to", 0), "makes")))
+
+
+RULES: dict[str, Rule] = {
+    "BitCast": _bitcast,
+    "CenterCropPad": _center_crop_pad,
+    "CumProd": partial(_cumulative, "prod"),
+    "CumSum": partial(_cumulative, "sum"),
+    "DepthToSpace": partial(_blocks, "depth_to_space"),
+    "EyeLike": _eye_like,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "Hardmax": _hardmax,
+    "OneHot": _one_hot,
+    "ReverseSequence": _reverse_sequence,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "SpaceToDepth": partial(_blocks, "space_to_depth"),
+    "TopK": _topk,
+    "Trilu": _trilu,
+}
