@@ -106,5 +106,9 @@ def test_slabs_cover_everything_once_in_whole_steps_where_they_can():
 def test_tiles_say_what_a_workgroup_needs():
     for tile in TILES:
         if tile.shared:
-            assert tile.local == tile.shared[0] // tile.rows * (tile.shared[1] // tile.columns)
+            assert (tile.local, tile.rows, tile.columns) == (
+                tile.shared.local,
+                tile.shared.lane_rows,
+                tile.shared.lane_columns,
+            )
             assert tile.rows % 4 == 0 and tile.columns % 4 == 0

@@ -7,7 +7,7 @@ from ops_device import device
 from vkconv.core import GraphError
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.matmul import MATMUL
-from vkconv.ops.matmul_routes import layout
+from vkconv.ops.matmul_routes import SHARED_TILES, layout
 from vkconv.ops.packing import best_tile
 from vkconv.route import choose, judge
 
@@ -105,8 +105,11 @@ def test_route_chosen_by_rule(text, kind, route):
 
 
 def test_shared_route_needs_its_workgroup():
-    verdict = judge(MATMUL.routes[0], parse_call("matmul:a=512x512,b=512x512", OPS), device("DISCRETE_GPU", 128))
-    assert (verdict.allowed, verdict.refused_by, verdict.actual) == (False, "workgroups of 256 invocations", "128")
+    call = parse_call("matmul:a=4096x4096,b=4096x4096", OPS)
+    verdict = judge(MATMUL.routes[0], call, device("DISCRETE_GPU", 32))
+    assert (verdict.allowed, verdict.refused_by, verdict.actual) == (False, "workgroups of 64 invocations", "32")
+    least, most = (MATMUL.routes[0].resolve(call, device("DISCRETE_GPU", lanes), {}) for lanes in (64, 1024))
+    assert SHARED_TILES[least["tile"]].local == 64 and SHARED_TILES[most["tile"]].rows == 128
 
 
 def test_last_route_takes_every_case():

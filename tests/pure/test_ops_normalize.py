@@ -117,17 +117,17 @@ def test_training_moves_the_statistics_towards_the_batch():
 def test_each_device_takes_the_route_its_kind_is_good_at():
     h200, lavapipe = load_device("h200"), load_device("lavapipe")
     for text, on_h200, on_lavapipe in (
-        ("softmax:x=8192x1000", "one_pass lanes=32", "one_pass lanes=8"),
+        ("softmax:x=8192x1000", "one_pass lanes=64", "one_pass lanes=8"),
         ("softmax:x=8192x1025", "one_pass lanes=64", "subgroup rows=4"),
-        ("softmax:x=40x1000", "one_pass lanes=32", "subgroup rows=4"),
+        ("softmax:x=40x1000", "one_pass lanes=64", "subgroup rows=4"),
         ("softmax:x=8192x33", "one_lane local=64", "one_lane local=64"),
-        ("softmax:x=8x1000x16,axis=1", "one_pass lanes=32", "serial local=8"),
+        ("softmax:x=8x1000x16,axis=1", "one_pass lanes=64", "serial local=8"),
         ("softmax:x=100x33", "one_lane local=8", "serial local=8"),
         ("softmax:x=1x67x512x1024,axis=1", "serial local=64", "serial local=64"),
         ("softmax:x=2048x50257", "workgroup local=256", "subgroup rows=4"),
         ("softmax:x=16x262144", "split_rows parts=64", "subgroup rows=1"),
         ("softmax:x=1x19x512x1024,axis=1", "one_lane local=64", "one_lane local=64"),
-        ("layer_norm:x=8192x1024,scale=1024,bias=1024", "one_pass lanes=32", "subgroup rows=4"),
+        ("layer_norm:x=8192x1024,scale=1024,bias=1024", "one_pass lanes=64", "subgroup rows=4"),
         ("instance_norm:x=8x64x112x112", "one_pass lanes=512", "subgroup rows=4"),
         ("batch_norm_training:x=32x64x56x56,scale=64,bias=64,mean=64,var=64", "split_rows parts=16", "subgroup rows=4"),
     ):

@@ -36,10 +36,11 @@ from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Access, Bind, Dispatch, Program, Shader, read, write
 
 _MOST_INT = (1 << 31) - 1
-# From what on winograd is taken: channels of a group, in and out, and pixels of dy. H200, us, winograd and the next:
-# 2x256x14x14 to 256 30 and 71, 2x23x13x13 to 64 38 and 55, 9x16x24x240 to 32 122 and 161. lavapipe, ms: 4x128x28x28 to
-# 128 14.2 and 21.4, 64x56x56 to 64 4.3 and 5.4; 48x64x64 to 48 4.8 and 4.2, 2x256x14x14 to 256 17.7 and 11.5.
-_LEAST, _OTHER_LEAST = {"cpu": (64, 3000)}, (16, 256)
+# From what on winograd is taken: channels of a group, in and out, and pixels of dy; and channels where what it
+# transforms does not stay in a cache. H200, us, winograd and the next: 2x256x14x14 to 256 30 and 71,
+# 2x23x13x13 to 64 38 and 55, 9x16x24x240 to 32 122 and 161; 16x16x225x225 to 64, 560 MiB, 658 and 603. lavapipe, ms:
+# 4x128x28x28 to 128 14.2 and 21.4, 64x56x56 to 64 4.3 and 5.4; 48x64x64 to 48 4.8 and 4.2, 2x256x14x14 17.7 and 11.5.
+_LEAST, _OTHER_LEAST, _CACHE_BYTES = {"cpu": (64, 3000, 64)}, (16, 256, 32), 64 << 20
 COMBINE = Shader("backward_weight_combine")
 # Of a workgroup that adds the parts: elements, and lanes for each where there are many parts. A CPU driver has no use
 # for lanes that meet in shared memory.
@@ -190,16 +191,11 @@ WINOGRAD_INT32 = Need(
 MANY_CHANNELS = Need(
     "as many channels of a group, and pixels, as pay on such devices",
     lambda call, device: _pays(Problem.of(call), device),
-    lambda call, device: "{} in, {} out, {} pixels; at least {}".format(
-        Problem.of(call).channels,
-        Problem.of(call).rows,
-        Problem.of(call).pixels,
-        ", ".join(map(str, _LEAST.get(device.kind, _OTHER_LEAST))),
-    ),
+    lambda call, device: _extent(Problem.of(call), device),
 )
 BY_RULE = Need(
-    "neither a split nor policy bands",
-    lambda call, device: call["split"] == 0 and call["policy"] != "bands",
+    "neither a split nor another policy than auto",
+    lambda call, device: call["split"] == 0 and call["policy"] == "auto",
     lambda call, device: f"split {call['split']}, policy {call['policy']}",
 )
 ASKED_FOR = Need("to be asked for by name", lambda call, device: False, lambda call, device: "not asked for")
@@ -233,14 +229,24 @@ IMAGES_IN_SCRATCH = Need(
 )
 
 
+def _extent(p: Problem, device: Device) -> str:
+    channels, pixels, uncached = _LEAST.get(device.kind, _OTHER_LEAST)
+    return (
+        f"{p.channels} in, {p.rows} out, {p.pixels} pixels, {bytes_str(winograd.transformed_bytes(p))} transformed; at "
+        f"least {channels} channels and {pixels} pixels, and {uncached} beyond {bytes_str(_CACHE_BYTES)}"
+    )
+
+
 def _window_3x3(p: Problem) -> bool:
     ones = (1, 1, 1)
     return not p.deep and (p.kernel, p.stride, p.dilation) == ((1, 3, 3), ones, ones)
 
 
 def _pays(p: Problem, device: Device) -> bool:
-    channels, pixels = _LEAST.get(device.kind, _OTHER_LEAST)
-    return min(p.channels, p.rows) >= channels and p.pixels >= pixels
+    channels, pixels, uncached = _LEAST.get(device.kind, _OTHER_LEAST)
+    fewer = min(p.channels, p.rows)
+    cached = fewer >= uncached or winograd.transformed_bytes(p) <= _CACHE_BYTES
+    return fewer >= channels and p.pixels >= pixels and cached
 
 
 ROUTES: tuple[Route, ...] = (

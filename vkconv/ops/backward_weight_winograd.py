@@ -29,6 +29,12 @@ def _tiles(p: Problem, m: int) -> Tiles:
     return Tiles.of(m, p.n, p.out[1:])
 
 
+def transformed_bytes(p: Problem) -> int:
+    """What the tiles of x and dy take once they are transformed, for tiles of 4 x 4."""
+    tiles = _tiles(p, 4)
+    return 4 * tiles.points * tiles.total * (p.c_in + p.c_out)
+
+
 def products(p: Problem, m: int, count: int) -> Problem:
     """The (m + 2)^2 products of each group, (c_out x count) by (count x c_in), as the gradient of a 1x1 convolution
     with that many times the groups."""
