@@ -42,11 +42,12 @@ layout(set = 0, binding = 1) readonly restrict buffer B4 { vec4 b4[]; };
 shared vec4 a_tile[BK * A_ROW];
 shared vec4 b_tile[BK * B_ROW];
 
-// Where load ``index`` of a slice lies: x is its row or column in the tile, y its depth.
+// Where load ``index`` of a slice lies: x is its row or column in the tile, y its depth. Loads of four along the depth
+// go by twos, a whole sector, so that the lanes of a subgroup store to different banks.
 ivec2 place_of(int index, bool by_depth, int wide, int side) {
-    int line = (by_depth ? BK : side) / wide;
-    ivec2 place = ivec2(index / line, index % line * wide);
-    return by_depth ? place : place.yx;
+    if (!by_depth) return ivec2(index % (side / wide) * wide, index / (side / wide));
+    if (wide == 1) return ivec2(index / BK, index % BK);
+    return ivec2(index / 2 % side, (index / (2 * side) * 2 + index % 2) * wide);
 }
 
 #ifdef REDUCE

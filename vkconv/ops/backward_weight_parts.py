@@ -59,13 +59,13 @@ _SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
 _SCRATCH_BYTES_ELSE = 256 << 20
 # ``auto``. CPUs: workgroups of a compute unit, and the cost from which a second launch, 0.1 ms, is worth it. GPUs,
 # fitted to 520 times of 16 calls by kernels and parts (H200, driver 580.159; what it picks takes 1.04 times the best in
-# the mean): multiply-adds that storing and reading back an element of a part cost, cycles of a second launch
-# and of waiting for the loads of a slice; multiply-adds of a unit in a cycle, and the subgroups of 32 that do half as
-# many; registers of a unit, and those that a lane takes beside its sums. No part is shorter than so many slices.
+# the mean): multiply-adds that storing and reading back an element of a part cost, cycles of a second launch and of
+# waiting for the loads of a slice; multiply-adds of a unit in a cycle; registers of a unit, and those that a lane takes
+# beside its sums. No part is shorter than so many slices.
 _CPU_WORKGROUPS, _CPU_WORTH = 2, 3e5
-_PART_ELEMENT, _SECOND_LAUNCH, _SLICE = 200, 2000, 500
-_UNIT_LANES, _HALF_BUSY, _SUBGROUP = 128, 3, 32
-_REGISTERS, _MORE_REGISTERS, _MOST_LANES, _MOST_RESIDENT = 65536, 45, 768, 16
+_PART_ELEMENT, _SECOND_LAUNCH, _SLICE = 200, 7000, 200
+_UNIT_LANES, _SUBGROUP = 128, 32
+_REGISTERS, _MORE_REGISTERS, _MOST_LANES, _MOST_RESIDENT = 65536, 50, 768, 16
 _LEAST_SLICES = 8
 
 
@@ -131,7 +131,7 @@ def _cycles(kernel: Kernel, p: Problem, units: int, parts: int) -> float:
     full, rest = divmod(ceil_div(workgroups, units), resident)
 
     def at_a_time(count: int) -> float:
-        return count + _HALF_BUSY * _SUBGROUP / kernel.local if count else 0.0
+        return count + kernel.half_busy * _SUBGROUP / kernel.local if count else 0.0
 
     compute = kernel.cost(p) / workgroups / _UNIT_LANES * (full * at_a_time(resident) + at_a_time(rest))
     wait = (full + (rest > 0)) * ceil_div(kernel.slices(p), parts) * _SLICE

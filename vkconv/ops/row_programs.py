@@ -47,8 +47,8 @@ class Kernel:
 _HELD_LANES = (32, 64, 128, 256, 512, 1024)
 _LANES = (256, 128, 64, 32, 512)
 LEAST_LANES = 128
-# Items of four values that a lane holds: at most, and where a workgroup has few lanes; and by default. H200, us, by 8, 4
-# and 2: softmax 8192x1000 18.9, 18.7, 19.1; layer_norm 8192x1024 20.2, 19.9, 19.4.
+# Items of four values that a lane holds: at most, and where a workgroup has few lanes; and by default. H200, us, by 8,
+# 4 and 2: softmax 8192x1000 18.9, 18.7, 19.1; layer_norm 8192x1024 20.2, 19.9, 19.4.
 ITEMS, MOST_ITEMS, _FEW_LANES, _DEFAULT_ITEMS = 8, 16, 256, 4
 # On a CPU driver subgroups are small and registers lie in its cache, but code is unrolled item by item. lavapipe with 8
 # lanes, CPU ms: softmax 16384x64 held 4.8, serial 5.2; 8192x128 3.7 and 5.2, the first run 60; 1024x1000 3.5 and 7.0,
