@@ -42,6 +42,92 @@ layout(set = 0, binding = 1) readonly restrict buffer Dy4 { vec4 dy4[]; };
 shared vec4 a_tile[BUFFERS * BK * A_ROW];
 shared vec4 b_tile[BUFFERS * BK * B_ROW];
 
+// A slice into registers, and on to where the next one is. These are macros since arrays that a function returns leave
+// the registers.
+#define LOAD_SLICE                                                                                 \
+    {                                                                                              \
+        bool inside = pixel < pixels;                                                              \
+        int ox = first.w + place.w;                                                                \
+        int oy = first.z + place.z;                                                                \
+        int oz = DEEP ? first.y + place.y : 0;                                                     \
+        int image = first.x + place.x;                                                             \
+        int a_at = (image * c_out + group * rows) * plane + (oz * oh + oy) * ow + ox;              \
+        int b_first = (image * c_in + group * in_group) * d;                                       \
+        if (FOURS) {                                                                               \
+            [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                         \
+                int row = block_row + load_row + i * STEP;                                         \
+                bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);    \
+                vec4 v = ok ? dy4[ok ? (a_at + row * plane) / 4 : 0] : vec4(0.0);                  \
+                [[unroll]] for (int q = 0; q < WIDE; q++) a_next[i * WIDE + q] = v[q];             \
+            }                                                                                      \
+            int b_at = b_first * h * w + ox;                                                       \
+            [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                         \
+                bool ok = inside && (BN % STEP == 0 || load_row + i * STEP < BN);                  \
+                vec4 v = ok ? x4[ok ? (b_at + offset[i]) / 4 : 0] : vec4(0.0);                     \
+                [[unroll]] for (int q = 0; q < WIDE; q++) b_next[i * WIDE + q] = v[q];             \
+            }                                                                                      \
+        } else {                                                                                   \
+            [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                         \
+                int row = block_row + load_row + i * STEP;                                         \
+                bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);    \
+                a_next[i] = ok ? TO_F32(dy[ok ? a_at + row * plane : 0]) : 0.0;                    \
+            }                                                                                      \
+            int ix = ox * sw - pl;                                                                 \
+            int iy = oy * sh - pt;                                                                 \
+            int iz = DEEP ? oz * sd - pf : 0;                                                      \
+            int b_at = ((b_first + iz) * h + iy) * w + ix;                                         \
+            [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                         \
+                bool ok = inside && (BN % STEP == 0 || load_row + i * STEP < BN);                  \
+                if (PADDED) {                                                                      \
+                    ok = ok && uint(iy + reach_y[i]) < uint(h) && uint(ix + reach_x[i]) < uint(w); \
+                    if (DEEP) ok = ok && uint(iz + reach_z[i]) < uint(d);                          \
+                }                                                                                  \
+                b_next[i] = ok ? TO_F32(x[ok ? b_at + offset[i] : 0]) : 0.0;                       \
+            }                                                                                      \
+        }                                                                                          \
+        pixel += BK;                                                                               \
+        place += step_by;                                                                          \
+        if (place.w >= box.w) place += ivec4(0, 0, 1, -box.w);                                     \
+        if (place.z >= box.z) place += DEEP ? ivec4(0, 1, -box.z, 0) : ivec4(1, 0, -box.z, 0);     \
+        if (DEEP && place.y >= box.y) place += ivec4(1, -box.y, 0, 0);                             \
+    }
+
+#define MULTIPLY_SLICE(slice_)                                                                          \
+    {                                                                                                   \
+        int a_from = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * A_ROW) + lane / LANES_N;                   \
+        int b_from = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * B_ROW) + lane % LANES_N;                   \
+        [[unroll]] for (int k = 0; k < BK; k++) {                                                       \
+            vec4 v[TN4];                                                                                \
+            [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[b_from + k * B_ROW + j * LANES_N];   \
+            [[unroll]] for (int i = 0; i < TM4; i++) {                                                  \
+                vec4 u = a_tile[a_from + k * A_ROW + i * LANES_M];                                      \
+                [[unroll]] for (int r = 0; r < 4; r++) {                                                \
+                    [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j]; \
+                }                                                                                       \
+            }                                                                                           \
+        }                                                                                               \
+    }
+
+#define STORE_SLICE(slice_)                                                                                         \
+    {                                                                                                               \
+        int a_to = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * A_ROW) + load_k * A_ROW;                                 \
+        int b_to = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * B_ROW) + load_k * B_ROW;                                 \
+        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                              \
+            int row = load_row + i * STEP;                                                                          \
+            [[unroll]] for (int q = 0; q < WIDE; q++) {                                                             \
+                if (BM % STEP == 0 || row < BM) a_tile[a_to + q * A_ROW + row / 4][row % 4] = a_next[i * WIDE + q]; \
+            }                                                                                                       \
+        }                                                                                                           \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                              \
+            int column = load_row + i * STEP;                                                                       \
+            [[unroll]] for (int q = 0; q < WIDE; q++) {                                                             \
+                if (BN % STEP == 0 || column < BN) {                                                                \
+                    b_tile[b_to + q * B_ROW + column / 4][column % 4] = b_next[i * WIDE + q];                       \
+                }                                                                                                   \
+            }                                                                                                       \
+        }                                                                                                           \
+    }
+
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     int rows = c_out / groups;
@@ -105,88 +191,19 @@ void main() {
     vec4 acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
 
-    for (int slice = begin; slice <= end; slice++) {
-        // The slice after the one that is multiplied is on its way meanwhile.
-        if (slice < end) {
-            bool inside = pixel < pixels;
-            int ox = first.w + place.w;
-            int oy = first.z + place.z;
-            int oz = DEEP ? first.y + place.y : 0;
-            int image = first.x + place.x;
-            int a_at = (image * c_out + group * rows) * plane + (oz * oh + oy) * ow + ox;
-            int b_first = (image * c_in + group * in_group) * d;
-            if (FOURS) {
-                [[unroll]] for (int i = 0; i < A_LOADS; i++) {
-                    int row = block_row + load_row + i * STEP;
-                    bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);
-                    vec4 v = ok ? dy4[ok ? (a_at + row * plane) / 4 : 0] : vec4(0.0);
-                    [[unroll]] for (int q = 0; q < WIDE; q++) a_next[i * WIDE + q] = v[q];
-                }
-                int b_at = b_first * h * w + ox;
-                [[unroll]] for (int i = 0; i < B_LOADS; i++) {
-                    bool ok = inside && (BN % STEP == 0 || load_row + i * STEP < BN);
-                    vec4 v = ok ? x4[ok ? (b_at + offset[i]) / 4 : 0] : vec4(0.0);
-                    [[unroll]] for (int q = 0; q < WIDE; q++) b_next[i * WIDE + q] = v[q];
-                }
-            } else {
-                [[unroll]] for (int i = 0; i < A_LOADS; i++) {
-                    int row = block_row + load_row + i * STEP;
-                    bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);
-                    a_next[i] = ok ? TO_F32(dy[ok ? a_at + row * plane : 0]) : 0.0;
-                }
-                int ix = ox * sw - pl;
-                int iy = oy * sh - pt;
-                int iz = DEEP ? oz * sd - pf : 0;
-                int b_at = ((b_first + iz) * h + iy) * w + ix;
-                [[unroll]] for (int i = 0; i < B_LOADS; i++) {
-                    bool ok = inside && (BN % STEP == 0 || load_row + i * STEP < BN);
-                    if (PADDED) {
-                        ok = ok && uint(iy + reach_y[i]) < uint(h) && uint(ix + reach_x[i]) < uint(w);
-                        if (DEEP) ok = ok && uint(iz + reach_z[i]) < uint(d);
-                    }
-                    b_next[i] = ok ? TO_F32(x[ok ? b_at + offset[i] : 0]) : 0.0;
-                }
-            }
-            pixel += BK;
-            place += step_by;
-            if (place.w >= box.w) place += ivec4(0, 0, 1, -box.w);
-            if (place.z >= box.z) place += DEEP ? ivec4(0, 1, -box.z, 0) : ivec4(1, 0, -box.z, 0);
-            if (DEEP && place.y >= box.y) place += ivec4(1, -box.y, 0, 0);
-        }
-        if (slice > begin) {
-            int a_from = (BUFFERS == 1 ? 0 : (slice - 1) % 2 * BK * A_ROW) + lane / LANES_N;
-            int b_from = (BUFFERS == 1 ? 0 : (slice - 1) % 2 * BK * B_ROW) + lane % LANES_N;
-            [[unroll]] for (int k = 0; k < BK; k++) {
-                vec4 v[TN4];
-                [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[b_from + k * B_ROW + j * LANES_N];
-                [[unroll]] for (int i = 0; i < TM4; i++) {
-                    vec4 u = a_tile[a_from + k * A_ROW + i * LANES_M];
-                    [[unroll]] for (int r = 0; r < 4; r++) {
-                        [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j];
-                    }
-                }
-            }
+    // In the loop the next slice is on its way while one is multiplied, and nothing branches: compilers then mix both.
+    if (begin < end) {
+        LOAD_SLICE
+        STORE_SLICE(begin)
+        barrier();
+        for (int slice = begin + 1; slice < end; slice++) {
+            LOAD_SLICE
+            MULTIPLY_SLICE(slice - 1)
             if (BUFFERS == 1) barrier();
-        }
-        if (slice < end) {
-            int a_to = (BUFFERS == 1 ? 0 : slice % 2 * BK * A_ROW) + load_k * A_ROW;
-            int b_to = (BUFFERS == 1 ? 0 : slice % 2 * BK * B_ROW) + load_k * B_ROW;
-            [[unroll]] for (int i = 0; i < A_LOADS; i++) {
-                int row = load_row + i * STEP;
-                [[unroll]] for (int q = 0; q < WIDE; q++) {
-                    if (BM % STEP == 0 || row < BM) a_tile[a_to + q * A_ROW + row / 4][row % 4] = a_next[i * WIDE + q];
-                }
-            }
-            [[unroll]] for (int i = 0; i < B_LOADS; i++) {
-                int column = load_row + i * STEP;
-                [[unroll]] for (int q = 0; q < WIDE; q++) {
-                    if (BN % STEP == 0 || column < BN) {
-                        b_tile[b_to + q * B_ROW + column / 4][column % 4] = b_next[i * WIDE + q];
-                    }
-                }
-            }
+            STORE_SLICE(slice)
             barrier();
         }
+        MULTIPLY_SLICE(end - 1)
     }
 
     int total = c_out * columns;

@@ -128,7 +128,7 @@ def test_each_device_takes_the_route_its_kind_is_good_at():
         ("softmax:x=16x262144", "split_rows parts=64", "subgroup rows=1"),
         ("softmax:x=1x19x512x1024,axis=1", "one_lane local=64", "one_lane local=64"),
         ("layer_norm:x=8192x1024,scale=1024,bias=1024", "one_pass lanes=64", "subgroup rows=4"),
-        ("instance_norm:x=8x64x112x112", "one_pass lanes=512", "subgroup rows=4"),
+        ("instance_norm:x=8x64x112x112", "one_pass lanes=1024", "subgroup rows=4"),
         ("batch_norm_training:x=32x64x56x56,scale=64,bias=64,mean=64,var=64", "split_rows parts=16", "subgroup rows=4"),
     ):
         call = parse_call(text, OPS)

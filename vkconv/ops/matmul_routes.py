@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from vkconv.core import ceil_div
 from vkconv.device import Device
@@ -112,8 +112,8 @@ SHARED_TILES: tuple[Tile, ...] = (
     Tile(64, 64, 8, 4, 4),
     Tile(64, 64, 32, 8, 8),
 )
-# The first that makes enough workgroups is the default, or the last that the device can hold. H200, us, by 0, 3, 4, 5, 8:
-# 4096^3 3280 3360 3810 4710 over 5200; 1024^3 over 84, over 84, 71 84 99; 512^3 over 42, over 42, 24 27 19.
+# The first that makes enough workgroups is the default, or the last that the device can hold. H200, us, by 0, 3, 4, 5,
+# 8: 4096^3 3280 3360 3810 4710 over 5200; 1024^3 over 84, over 84, 71 84 99; 512^3 over 42, over 42, 24 27 19.
 _SHARED_RULE = (0, 3, 4, 5, 8)
 _ENOUGH_BLOCKS = 256
 _LEAST_TILE = SHARED_TILES[_SHARED_RULE[-1]]
@@ -227,14 +227,13 @@ def padded_bytes(tile: Tile) -> int:
     return tile.shared_bytes + 4 * 8 * tile.depth
 
 
-def shared_params(g: Layout, device: Device, more_bytes: Callable[[Tile], int]) -> Mapping[str, tuple[int, ...]]:
-    """The tiles that `shared_product` may take, the rule's pick first; ``more_bytes`` is the shared memory that an
-    invocation of one takes besides."""
+def shared_params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """The tiles that `shared_product` may take, the rule's pick first."""
     shared = device.limit("maxComputeSharedMemorySize")
     fitting = [
         i
         for i, tile in enumerate(SHARED_TILES)
-        if tile.local <= most_invocations(device) and padded_bytes(tile) + more_bytes(tile) <= shared
+        if tile.local <= most_invocations(device) and padded_bytes(tile) <= shared
     ]
     rule = [i for i in _SHARED_RULE if i in fitting]
     best = next((i for i in rule if _blocks(g, SHARED_TILES[i]) >= _ENOUGH_BLOCKS), rule[-1] if rule else 0)
@@ -277,7 +276,7 @@ ROUTES: tuple[Route, ...] = (
         why="tiles in shared memory: each element that is loaded serves all rows or columns of one",
         must=(F32, shared_bytes(padded_bytes(_LEAST_TILE)), invocations(_LEAST_TILE.local)),
         prefer=(ON_GPU, AT_LEAST_32X32),
-        params=lambda call, device: shared_params(layout(call), device, lambda tile: 0),
+        params=lambda call, device: shared_params(layout(call), device),
     ),
     Route(
         "subgroup",
