@@ -105,7 +105,7 @@ app.command("compare")(bench.compare)
 app.command("convert")(models.convert)
 app.command("show")(models.show_model)
 app.command("ops")(models.ops)
-app.command("devices")(devices.devices)
+app.add_typer(devices.devices_app, name="devices")
 app.command("doctor")(doctor.doctor)
 
 

@@ -26,6 +26,7 @@ _KINDS: dict[str, Kind] = {
     "VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU": "discrete",
     "VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU": "virtual",
 }
+KIND_NAMES: dict[Kind, str] = {kind: name for name, kind in _KINDS.items()} | {"other": "VK_PHYSICAL_DEVICE_TYPE_OTHER"}
 DEVICE_LOCAL = "VK_MEMORY_HEAP_DEVICE_LOCAL_BIT"
 _COMPUTE_STAGE = "VK_SHADER_STAGE_COMPUTE_BIT"
 # Extra facts worth a line to people: the feature bits that routes ask for.
