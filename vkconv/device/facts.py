@@ -43,9 +43,12 @@ _SHOWN_FEATURES = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Device:
-    """Facts of one Vulkan device. ``facts`` is the dict that the bridge or a device file gives."""
+    """Facts of one Vulkan device. ``facts`` is the dict that the bridge or a device file gives. ``own_quirks`` replaces
+    the rows that would be found for its driver: those of two devices where one stands for another, none to plan as if
+    there were none."""
 
     facts: Mapping[str, Any]
+    own_quirks: tuple[Quirk, ...] | None = None
 
     @cached_property
     def _properties(self) -> Mapping[str, Any]:
@@ -157,6 +160,8 @@ class Device:
     @cached_property
     def quirks(self) -> tuple[Quirk, ...]:
         """The rows of `QUIRKS` that apply to this driver."""
+        if self.own_quirks is not None:
+            return self.own_quirks
         driver = str(self.fact("VkPhysicalDeviceDriverProperties", "driverID"))
         return tuple(quirk for quirk in QUIRKS if quirk.driver_id == driver)
 

@@ -1,7 +1,4 @@
-"""Calls held to their float64 reference: what a call must give, running it alone, and the one comparison of both.
-
-Tests and the bench check with this.
-"""
+"""Calls held to their float64 reference: what a call must give, running it alone, and the one comparison of both."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv.core import Array, shape_str
+from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.base import F64
 from vkconv.ops.tolerance import Tolerance, tolerance
@@ -76,16 +74,18 @@ def run_call(
     params: Params | None = None,
     replays: int = 1,
     constant: tuple[str, ...] = WEIGHTS,
+    limits: Device | None = None,
 ) -> Ran:
     """Run one call on a device, over memory filled with NaN bits, ``replays`` times from the same recording.
 
     ``route`` and ``params`` force a route and set its parameters. Operands named in ``constant`` are loaded (and
-    prepacked) once, as a model's weights are. Passes are off: the call runs as it is written. Raises what
-    `vkconv.load` raises.
+    prepacked) once, as a model's weights are. ``limits`` plans with those of another device. Passes are off: the call
+    runs as it is written. Raises what `vkconv.load` raises.
     """
     held = held_constant(arrays, constant)
     inputs = {name: array for name, array in arrays.items() if name not in held}
-    with Session(call_graph(call, held), device, options=forcing(route, params), poison=True) as session:
+    graph, options = call_graph(call, held), forcing(route, params)
+    with Session(graph, device, options=options, poison=True, limits=limits) as session:
         outputs = [session.run(inputs) for _ in range(replays)]
         used = session.plan.nodes[0]
     return Ran(used.route, used.params, tuple(tuple(o[name] for name in call.outputs) for o in outputs))
@@ -98,10 +98,11 @@ def check_call(
     device: str | int = "auto",
     route: str | None = None,
     params: Params | None = None,
+    limits: Device | None = None,
 ) -> tuple[Ran, Checked]:
     """Run a call twice from one recording and hold both runs to its reference, and the second to the bytes of the
     first, where its route is deterministic; arguments and errors as of `run_call` and `expect`."""
-    ran = run_call(call, arrays, device=device, route=route, params=params, replays=2)
+    ran = run_call(call, arrays, device=device, route=route, params=params, replays=2, limits=limits)
     first, again = ran.outputs
     wanted = expect(call, arrays)
     checked = compare(call, first, wanted)
