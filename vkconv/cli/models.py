@@ -11,6 +11,7 @@ import typer
 
 from vkconv.cli.options import (
     JsonOption,
+    NoQuirksOption,
     ParamOption,
     RouteOption,
     parse_params,
@@ -60,6 +61,7 @@ def explain(
     ] = None,
     routes: RouteOption = None,
     params: ParamOption = None,
+    no_quirks: NoQuirksOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show which route every node takes on a device and why, or every route of one call."""
@@ -69,7 +71,8 @@ def explain(
     from vkconv.plan.measured import find_measured
     from vkconv.plan.planner import Options, plan
 
-    options, bound = Options(routes=parse_routes(routes), params=parse_params(params)), parse_shapes(shapes)
+    options = Options(routes=parse_routes(routes), params=parse_params(params), quirks=not no_quirks)
+    bound = parse_shapes(shapes)
     if _CALL.match(target) and not Path(target).exists():
         call = parse_call(target, OPS)
         if bound:

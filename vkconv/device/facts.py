@@ -125,8 +125,8 @@ class Device:
         return bool(self.facts.get("features", {}).get(struct, {}).get(name, False))
 
     def has(self, extension: str) -> bool:
-        """True when the device offers the extension, such as ``VK_KHR_cooperative_matrix``."""
-        return extension in self.facts.get("extensions", {})
+        """True when the device offers the extension, such as ``VK_KHR_cooperative_matrix``, and no quirk spoils it."""
+        return extension in self.facts.get("extensions", {}) and not any(extension in q.off for q in self.quirks)
 
     @property
     def subgroup_size(self) -> int:
@@ -162,8 +162,15 @@ class Device:
         """The rows of `QUIRKS` that apply to this driver."""
         if self.own_quirks is not None:
             return self.own_quirks
-        driver = str(self.fact("VkPhysicalDeviceDriverProperties", "driverID"))
-        return tuple(quirk for quirk in QUIRKS if quirk.driver_id == driver)
+        return tuple(quirk for quirk in QUIRKS if quirk.applies(self))
+
+    def avoids(self, op: str, route: str, call: Any) -> str:
+        """Why a quirk of the driver speaks against a route for a call; empty where none does."""
+        for quirk in self.quirks:
+            for avoid in quirk.avoid:
+                if (avoid.op, avoid.route) == (op, route) and avoid.test(call):
+                    return f"no quirk {quirk.id} ({avoid.when})"
+        return ""
 
     @cached_property
     def max_loop_iterations(self) -> int | None:
