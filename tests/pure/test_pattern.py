@@ -45,3 +45,14 @@ def test_scattered_elements_are_counted() -> None:
     assert pattern(wrong) == "2 of 8192 elements, in columns 0, 31 of rows 0, 15 of channels 0, 7"
     checkers = np.indices((4, 4)).sum(0) % 2 == 0
     assert pattern(checkers) == "8 of 16 elements, all over"
+
+
+def test_runs_in_memory_order() -> None:
+    wrong = np.zeros(1260, bool)
+    for start in range(96, 1260, 158):
+        wrong[start : start + 62] = True
+    wrong = wrong.reshape(1, 3, 20, 21)
+    assert pattern(wrong) == "492 of 1260 elements, runs of 62 of every 158 in memory order from 96"
+    wrong = np.zeros(1260, bool)
+    wrong[100:777] = True
+    assert pattern(wrong.reshape(1, 3, 20, 21)) == "677 of 1260 elements, 100 to 776 in memory order"

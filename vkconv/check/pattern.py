@@ -38,6 +38,8 @@ def pattern(wrong: Mask) -> str:
         whole = "all of " if any(wrong.shape[i] > 1 for i in range(wrong.ndim) if i not in partial) else ""
         return whole + words + _tile([places[i] for i in partial], [wrong.shape[i] for i in partial])
     share = f"{count} of {wrong.size} elements"
+    if runs := _runs(wrong):
+        return f"{share}, {runs}"
     if partial:
         return f"{share}, in " + " of ".join(_places(names[i], places[i], wrong.shape[i]) for i in reversed(partial))
     return f"{share}, all over"
@@ -60,6 +62,20 @@ def _places(name: str, at: npt.NDArray[np.intp], size: int) -> str:
     if count <= _FEW:
         return f"{name}s {', '.join(map(str, at.tolist()))}"
     return f"{count} {name}s from {first} to {last}"
+
+
+def _runs(wrong: Mask) -> str:
+    """``runs of 32 of every 64 in memory order``: what a wrong workgroup size or a wrong number of groups leaves."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], wrong.ravel().astype(np.int8), [0]))))
+    starts, lengths = edges[::2], edges[1::2] - edges[::2]
+    if len(starts) == 1:
+        return f"{int(starts[0])} to {int(edges[1]) - 1} in memory order"
+    # What is cut off at the end counts as whole.
+    even = (lengths[:-1] == lengths[0]).all() and lengths[-1] <= lengths[0]
+    steps = np.diff(starts)
+    if lengths[0] > 1 and len(starts) > 2 and even and (steps == steps[0]).all():
+        return f"runs of {int(lengths[0])} of every {int(steps[0])} in memory order from {int(starts[0])}"
+    return ""
 
 
 def _tile(places: Sequence[npt.NDArray[np.intp]], sizes: Sequence[int]) -> str:

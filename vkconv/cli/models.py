@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc or .onnx file.")]
 
-_CALL = re.compile(r"[a-z]\w*:")
+CALL = re.compile(r"[a-z]\w*:")
 _VALUE_CHARACTERS = 60
 
 
@@ -73,7 +73,7 @@ def explain(
 
     options = Options(routes=parse_routes(routes), params=parse_params(params), quirks=not no_quirks)
     bound = parse_shapes(shapes)
-    if _CALL.match(target) and not Path(target).exists():
+    if CALL.match(target) and not Path(target).exists():
         call = parse_call(target, OPS)
         if bound:
             raise UsageError("--shape is for models; a call has its shapes in its text")
