@@ -1,11 +1,14 @@
 """The device files that vkconv ships: complete, with sources, planned for; and files made from other tools' reports."""
 
+import contextlib
 import copy
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import golden_routes
+import numpy as np
 import pytest
 
 from vkconv.core import ModelError, UsageError
@@ -173,11 +176,40 @@ def test_the_form_that_vulkaninfo_had_before(tmp_path: Path) -> None:
     assert device.has("VK_KHR_16bit_storage")
 
 
+def test_what_android_prints(tmp_path: Path) -> None:
+    """As frameworks/native/vulkan/vkjson writes it: its names, numbers as floats, enums and bits as numbers."""
+    block = report()["capabilities"]["device"]
+    base = block["properties"]["VkPhysicalDeviceProperties"] | {"deviceType": 4.0, "vendorID": 65541.0}
+    eleven = block["properties"]["VkPhysicalDeviceVulkan11Properties"]
+    eleven |= {"subgroupSize": 8.0, "subgroupSupportedStages": 48.0, "subgroupSupportedOperations": 191.0}
+    phone = {
+        "properties": base,
+        "core11": {"properties": eleven, "features": {"storageBuffer16BitAccess": 1.0}},
+        "core12": {
+            "properties": {"driverID": 13.0, "driverName": "llvmpipe", "driverInfo": "Mesa 22.3.6 (LLVM 15.0.6)"},
+            "features": {"shaderFloat16": 1.0, "storageBuffer8BitAccess": 1.0},
+        },
+        "core13": {
+            "properties": {"minSubgroupSize": 8.0, "maxSubgroupSize": 8.0, "requiredSubgroupSizeStages": 48.0},
+            "features": {"subgroupSizeControl": 1.0},
+        },
+        "extensions": [{"extensionName": "VK_EXT_shader_atomic_float", "specVersion": 1.0}],
+        "memory": {"memoryHeaps": [{"flags": 1.0, "size": float(2 << 30)}]},
+    }
+    device = import_device(write(tmp_path / "phone.json", {"apiVersion": 4206822.0, "devices": [phone]}))
+    same = planned_for(load_device("lavapipe")) | {"atomic": False}  # vkjson has no struct of it in core
+    assert planned_for(device) == same
+    assert device.heap_bytes == 2 << 30
+    assert device.facts["assumed"] == []
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [
         ([], "holds a list, not an object"),
-        ({"schema": "vkconv.device/1"}, "neither what vulkaninfo --json writes nor a Vulkan profile"),
+        ({"schema": "vkconv.device/1"}, "neither what vulkaninfo --json writes, nor a Vulkan profile"),
+        ({"devices": [{}, 5]}, "neither what vulkaninfo"),
+        ({"devices": [{"properties": {"vendorID": "arm"}, "core11": 5}]}, "vendorID must be a whole number"),
         ({"profiles": {"A": {}, "B": {}}, "capabilities": {}}, "several profiles, A, B: say which with --profile"),
         ({"profiles": {"A": {"capabilities": ["x"]}}, "capabilities": {}}, "asks for the capabilities 'x'"),
         (
@@ -207,3 +239,40 @@ def test_text_of_vulkaninfo_is_refused_with_a_hint(tmp_path: Path) -> None:
         import_device(REPORT, profile="nope")
     with pytest.raises(ModelError, match="vkconv devices import"):
         load_device(REPORT)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, held in inner:
+        yield (*path, key)
+        yield from places(held, (*path, key))
+
+
+def test_a_damaged_report_raises_nothing_but_our_errors(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    junk = [None, [], {}, 5, -1, 1.5, "text", True, [None], [{}], {"x": []}, [[]], 1e300]
+    block = report()["capabilities"]["device"]
+    phone = {
+        "properties": block["properties"]["VkPhysicalDeviceProperties"],
+        "core11": {"properties": block["properties"]["VkPhysicalDeviceVulkan11Properties"], "features": {}},
+        "core12": {"properties": {"driverID": 13}, "features": {"shaderFloat16": 1}},
+        "extensions": [{"extensionName": "VK_KHR_16bit_storage"}],
+        "memory": {"memoryHeaps": [{"size": 5, "flags": 1}]},
+    }
+    old = {
+        "VkPhysicalDeviceProperties": phone["properties"],
+        "ArrayOfVkExtensionProperties": phone["extensions"],
+        "VkPhysicalDeviceMemoryProperties": phone["memory"],
+    }
+    for whole in (report(), {"devices": [phone]}, old):
+        everywhere = list(places(whole))
+        for _ in range(300):
+            data = copy.deepcopy(whole)
+            *before, last = everywhere[random.integers(len(everywhere))]
+            held: Any = data
+            for key in before:
+                held = held[key]
+            held[last] = junk[random.integers(len(junk))]
+            with contextlib.suppress(ModelError, UsageError):
+                import_device(write(tmp_path / "d.json", data)).describe()

@@ -1,4 +1,5 @@
-"""Device files made from what other tools write: ``vulkaninfo --json`` (new and old) and Vulkan profile files.
+"""Device files made from what other tools write: ``vulkaninfo --json`` (new and old), Vulkan profile files, and what
+Android prints of a phone's GPU.
 
 A profile file says nothing of some fields that planning needs, least of all of memory. What is missing is filled with
 what Vulkan requires of every device, and listed in the file's ``assumed``.
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vkconv.core import ModelError, UsageError, did_you_mean, not_a_file
+from vkconv.device.android import vkjson
 from vkconv.device.facts import DEVICE_LOCAL, KIND_NAMES, Device, Kind
 from vkconv.device.files import MAX_FILE_BYTES, problems_of
 
@@ -99,21 +101,31 @@ def import_device(
     a profile file, and UsageError for a profile that it does not have.
     """
     data = _read(path)
-    if "capabilities" in data:
-        label, found = _profile(data, profile, path)
-    elif _BASE in data:
-        label, found = "vulkaninfo", _old_vulkaninfo(data)
-    else:
-        raise ModelError(
-            f"{path} is neither what vulkaninfo --json writes nor a Vulkan profile: it has neither "
-            f'"capabilities" nor "{_BASE}" at its top'
-        )
-    facts, assumed = _complete(found, name or label, kind, heap_bytes, path)
+    try:
+        label, found = _found(data, profile, path)
+        facts, assumed = _complete(found, name or label, kind, heap_bytes)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path} is damaged: a part of it is of the wrong kind ({error})") from None
     facts = {"source": f"{label} in {path.name}, imported by vkconv devices import", "assumed": assumed, **facts}
     problems = list(problems_of(facts))
     if problems:
         raise ModelError("\n  ".join([f"{path} has fields that make no device file:", *problems]))
     return Device(facts)
+
+
+def _found(data: Mapping[str, Any], profile: str, path: Path) -> tuple[str, dict[str, Any]]:
+    """What a report tells, by whatever tool it was written: its name, and properties, features, extensions, heaps."""
+    if "capabilities" in data:
+        return _profile(data, profile, path)
+    if _BASE in data:
+        return "vulkaninfo", _old_vulkaninfo(data)
+    if (phone := _first(data.get("devices"))) and "properties" in phone:
+        told = vkjson(phone)
+        return "vkjson", _with_plain_names({**told, "heaps": _heaps(told["heaps"])})
+    raise ModelError(
+        f"{path} is neither what vulkaninfo --json writes, nor a Vulkan profile, nor what adb shell cmd gpu vkjson "
+        f'prints: it has neither "capabilities" nor "{_BASE}" nor "devices" at its top'
+    )
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -134,7 +146,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     return data
 
 
-# ---- profiles, which is what vulkaninfo has written since Vulkan 1.3.204
+# ---- profiles, which is also what vulkaninfo writes
 
 
 def _profile(data: Mapping[str, Any], wanted: str, path: Path) -> tuple[str, dict[str, Any]]:
@@ -152,9 +164,16 @@ def _profile(data: Mapping[str, Any], wanted: str, path: Path) -> tuple[str, dic
         if block not in blocks:
             raise ModelError(f"{path}: profile {name!r} asks for the capabilities {block!r}, which are not there")
         _merge(merged, blocks[block])
-    merged["properties"] = _struct_names(merged["properties"], _SUMMED_PROPERTIES)
-    merged["features"] = _struct_names(merged["features"], _SUMMED_FEATURES)
-    return name, merged
+    return name, _with_plain_names(merged)
+
+
+def _with_plain_names(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with its structs under the names that device files have."""
+    return {
+        **found,
+        "properties": _struct_names(found["properties"], _SUMMED_PROPERTIES),
+        "features": _struct_names(found["features"], _SUMMED_FEATURES),
+    }
 
 
 def _flat(names: Any) -> Iterator[str]:
@@ -192,7 +211,7 @@ def _struct_names(
     return plain
 
 
-# ---- what vulkaninfo wrote before: the structs at the top, enums as numbers
+# ---- what old versions of vulkaninfo write: the structs at the top, enums as numbers
 
 
 def _old_vulkaninfo(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,19 +229,24 @@ def _old_vulkaninfo(data: Mapping[str, Any]) -> dict[str, Any]:
             for entry in (extensions if isinstance(extensions, list) else ())
             if isinstance(entry, dict) and "extensionName" in entry
         },
-        "heaps": [
-            {"size": heap.get("size"), "flags": [DEVICE_LOCAL] if heap.get("flags") in (1, 3, [DEVICE_LOCAL]) else []}
-            for heap in (heaps if isinstance(heaps, list) else ())
-            if isinstance(heap, dict)
-        ],
+        "heaps": _heaps(heaps),
     }
+
+
+def _heaps(heaps: Any) -> list[dict[str, Any]]:
+    """Memory heaps with their flags, a number, by name."""
+    return [
+        {"size": heap.get("size"), "flags": [DEVICE_LOCAL] if heap.get("flags") in (1, 3, [DEVICE_LOCAL]) else []}
+        for heap in (heaps if isinstance(heaps, list) else ())
+        if isinstance(heap, dict)
+    ]
 
 
 # ---- what is missing
 
 
 def _complete(
-    found: Mapping[str, Any], name: str, kind: Kind | None, heap_bytes: int | None, path: Path
+    found: Mapping[str, Any], name: str, kind: Kind | None, heap_bytes: int | None
 ) -> tuple[dict[str, Any], list[str]]:
     """The facts of a device file from what was found, and the paths of fields that were assumed."""
     assumed: list[str] = []
@@ -278,6 +302,11 @@ def _type(kind: Kind | None, value: Any, assumed: list[str]) -> str:
 def _objects(value: Any) -> dict[str, Any]:
     """The entries of an object that are objects themselves; none of anything else."""
     return {key: inner for key, inner in value.items() if isinstance(inner, dict)} if isinstance(value, dict) else {}
+
+
+def _first(value: Any) -> dict[str, Any]:
+    """The first element of a list, where that is an object."""
+    return value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else {}
 
 
 def _list(names: Iterable[str]) -> str:
