@@ -1,17 +1,29 @@
 """Planted faults are found by `vkconv check`, located to their node, and told by what they look like."""
 
+import dataclasses
+import json
+
 import faults
 import numpy as np
 import pytest
+from graph_kit import draw as drawn
 from graph_kit import make_graph
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_random_graphs import graphs
 
+from vkconv import session
 from vkconv.backend.runtime import select_device
 from vkconv.check.model import check_model
 from vkconv.check.repeat import repeat_model
+from vkconv.check.report import model_data, model_table
 from vkconv.check.sweep import sweep_call
+from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
-from vkconv.plan.planner import Options
+from vkconv.plan import lowering, memory
+from vkconv.plan.commands import Launch
+from vkconv.plan.planner import Options, plan
 
 pytestmark = pytest.mark.gpu
 
@@ -107,6 +119,62 @@ def test_no_false_alarm(attempt, device):
     for options in (OPTIONS, Options()):
         assert check_model(model(), {"x": x}, device=device, options=options).problem == ""
         assert repeat_model(model(), {"x": x}, 10, device=device, options=options).problem == ""
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(graphs(), st.booleans(), st.sampled_from([None, "mali-g57", "adreno-618"]))
+def test_no_false_alarm_on_random_graphs(device, graph, passes, limits):
+    """Aliases, empty values, outputs that are inputs or constants, several outputs: all of it is checked or passed."""
+    other = None if limits is None else load_device(limits)
+    arrays = drawn(graph.inputs, seed=4)
+    options = Options(passes=passes)
+    checked = check_model(graph, arrays, device=device, options=options, limits=other)
+    assert checked.problem == ""
+    assert json.dumps(model_data(checked), allow_nan=False)
+    assert str(model_table(checked))
+    assert repeat_model(graph, arrays, 3, device=device, options=options, limits=other).problem == ""
+
+
+# ---- faults that no kernel has by itself
+
+
+def test_a_node_that_runs_too_early_is_wrong_in_the_run_only(monkeypatch, device):
+    """The maximum before the values it reads are there: alone it is right."""
+
+    def too_early(*args):
+        planned = plan(*args)
+        run = list(planned.plan.run)
+        nodes = [c.node if isinstance(c, Launch) else "" for c in run]
+        if "pool2d_p" in nodes and "relu_r" in nodes:
+            early, late = nodes.index("relu_r"), nodes.index("pool2d_p")
+            run[early], run[late] = run[late], run[early]
+        return dataclasses.replace(planned, plan=dataclasses.replace(planned.plan, run=tuple(run)))
+
+    monkeypatch.setattr(session, "plan", too_early)
+    checked = check_model(model(), inputs(), device=device, options=OPTIONS)
+    assert checked.first is not None
+    assert checked.first.node == "pool2d_p"
+    assert checked.first.cause == "in the run"
+    assert "right alone, wrong in the run" in checked.problem
+    assert [n.node for n in checked.nodes if n.cause] == ["pool2d_p"]
+
+
+def test_values_that_share_memory_while_both_are_alive_are_told(monkeypatch, device):
+    def overlapping(blocks, alignment, most):
+        layout = memory.lay_out(blocks, alignment, most)
+        if len(blocks) < 4 or len({(block.first, block.last) for block in blocks}) == 1:
+            return layout  # of a node alone, or of the run where nothing is shared
+        places = {name: dataclasses.replace(place, offset=0) for name, place in layout.places.items()}
+        return dataclasses.replace(layout, places=places)
+
+    graph = make_graph({"x": (64, 64)}, [("neg", "x", "a"), ("exp", "a", "b"), ("add", "a b", "y")], "y")
+    x = {"x": np.random.default_rng(2).standard_normal((64, 64), np.float32)}
+    assert check_model(graph, x, device=device, options=Options(passes=False)).problem == ""
+    monkeypatch.setattr(lowering, "lay_out", overlapping)
+    checked = check_model(graph, x, device=device, options=Options(passes=False))
+    assert checked.first is None
+    assert checked.shared == ("y",)
+    assert "differs when values share memory" in checked.problem
 
 
 # ---- determinism
