@@ -91,7 +91,7 @@ class Session:
             # Nothing was measured on a device that is not here.
             known = find_measured(self._live.device) if limits is None else {}
             options = dataclasses.replace(options, measured=known)
-        self._options = options
+        self.options = options  # with what was measured here, if the caller left that open
         self._executables: OrderedDict[_Key, Executable] = OrderedDict()
         self._steering = value_inputs(graph, OPS)
         self._fixed = graph.is_static and not self._steering
@@ -179,8 +179,8 @@ class Session:
         with self._lock:
             self._check_open()
             values = self.plan.values
-            if self._options.share_memory or name not in values:
-                known = "" if self._options.share_memory else did_you_mean(name, values)
+            if self.options.share_memory or name not in values:
+                known = "" if self.options.share_memory else did_you_mean(name, values)
                 raise InputError(
                     f"value {name!r} cannot be read{known}: load with options=Options(share_memory=False), "
                     "and name a value that the plan computes"
@@ -272,7 +272,7 @@ class Session:
                 bind_shapes(self._graph, shapes)
                 graph = with_values(self._graph, values)
                 others = {name: shape for name, shape in shapes.items() if name not in values}
-                planned = plan(graph, self._planned_for, self._options, others, resident)
+                planned = plan(graph, self._planned_for, self.options, others, resident)
             while len(self._executables) >= self._max_plans:
                 self._executables.popitem(last=False)[1].close()
             compiled_us = self._live.compile_us

@@ -20,12 +20,9 @@ class Fault:
 
 MISSING_BARRIER = Fault(
     "softmax",
-    "include/rows.glsl",
-    """            barrier();                                                            \\
-        }                                                                         \\
-        value""",
-    """        }                                                                         \\
-        value""",
+    "include/reduction.glsl",
+    f"{'            left = kept;':88}\\\n{'            barrier();':88}\\\n",
+    f"{'            left = kept;':88}\\\n",
 )
 WRONG_LOCAL_SIZE = Fault(
     "unary",

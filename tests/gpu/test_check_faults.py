@@ -28,7 +28,7 @@ from vkconv.plan.planner import Options, plan
 pytestmark = pytest.mark.gpu
 
 SHAPE = (1, 3, 10, 301)
-OPTIONS = Options(routes={"conv2d": "direct", "softmax": "workgroup"}, passes=False)
+OPTIONS = Options({"conv2d": "direct", "softmax": "workgroup"}, {"softmax": {"tree": 1}}, passes=False)
 
 
 def model():
@@ -211,3 +211,15 @@ def test_a_sweep_tells_which_local_sizes_are_wrong(tmp_path, monkeypatch, device
     by_local = {row.params["local"]: row for row in rows}
     assert len(by_local) > 2
     assert all(bool(row.problem) == (local > 32) for local, row in by_local.items())
+
+
+def test_nodes_that_the_plan_fused_are_checked_as_it_has_them(device):
+    nodes = [("matmul", "x w", "a"), ("reduce", "a", "r", {"op": "sum", "axes": (1,)}), ("relu", "r", "y")]
+    graph = make_graph({"x": (300, 20)}, nodes, "y", {"w": np.ones((20, 40), np.float32)})
+    given = {"x": np.random.default_rng(1).standard_normal((300, 20), np.float32)}
+    options = Options(routes={"gemm_reduce": "fused_partials"})
+    checked = check_model(graph, given, device=device, options=options)
+    assert "gemm_reduce" in {node.call.op for node in checked.nodes}
+    assert checked.complete and checked.first is None
+    repeated = repeat_model(graph, given, 3, device=device, options=options)
+    assert repeated.first is None and not repeated.shared

@@ -48,6 +48,11 @@ CALLS = (
     "transpose:x=1x40x96,perm=0x2x1",
     "resize:x=1x96x24x80,sizes=1x96x48x160,mode=nearest",
     "add:a=1x64x56x56,b=64x1x1",
+    "softmax:x=8x1000",
+    "layer_norm:x=196x768,scale=768,bias=768",
+    "reduce:x=1x512x7x7,op=mean,axes=2x3",
+    "reduce:x=1000003,op=sum",
+    "arg_reduce:x=20x6625",
 )
 
 

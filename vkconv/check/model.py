@@ -13,15 +13,14 @@ from typing import Literal
 import numpy as np
 
 from vkconv.check.calls import Checked, compare, compare_output, expect, run_call
-from vkconv.core import Array, InputError, VkconvError
+from vkconv.core import Array, InputError, Shape, VkconvError
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
 from vkconv.ops.tolerance import Tolerance
 from vkconv.plan.bound import BoundGraph, BoundNode, bind
 from vkconv.plan.model import PlannedNode
-from vkconv.plan.passes import optimize
-from vkconv.plan.planner import Options
+from vkconv.plan.planner import Options, rewritten
 from vkconv.route import Call, Params
 from vkconv.session import Session
 
@@ -97,6 +96,11 @@ class ModelCheck:
         return ""
 
 
+def bound_of(graph: Graph, shapes: Mapping[str, Shape], session: Session) -> BoundGraph:
+    """The graph whose nodes the session's plan has, with its constants and what each node reads and writes."""
+    return rewritten(bind(graph, OPS, shapes), session.plan.device, session.options)[0]
+
+
 def check_model(
     graph: Graph,
     inputs: Mapping[str, Array],
@@ -116,9 +120,8 @@ def check_model(
     """
     options = dataclasses.replace(options or Options(), share_memory=False)
     shapes = {name: array.shape for name, array in inputs.items()}
-    bound = bind(graph, OPS, shapes)
-    bound = optimize(bound, OPS) if options.passes else bound
     with Session(graph, device, shapes=shapes, options=options, poison=True, limits=limits) as session:
+        bound = bound_of(graph, shapes, session)
         outputs = session.run(inputs)
         planned = session.plan
         checker = _Checker(bound, inputs, session, device, limits, options.quirks)

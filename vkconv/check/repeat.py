@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from vkconv.check.model import bound_of
 from vkconv.check.pattern import Mask, pattern
 from vkconv.core import Array, UsageError
 from vkconv.device import Device
 from vkconv.graph import Graph
-from vkconv.ops import OPS
-from vkconv.plan.bound import BoundNode, bind
-from vkconv.plan.passes import optimize
+from vkconv.plan.bound import BoundNode
 from vkconv.plan.planner import Options
 from vkconv.route import Call, Params
 from vkconv.session import Session
@@ -87,9 +86,8 @@ def repeat_model(
         raise UsageError(f"cannot compare {runs} runs: give 2 or more")
     options = dataclasses.replace(options or Options(), share_memory=False)
     shapes = {name: array.shape for name, array in inputs.items()}
-    bound = bind(graph, OPS, shapes)
-    bound = optimize(bound, OPS) if options.passes else bound
     with Session(graph, device, shapes=shapes, options=options, poison=True, limits=limits) as session:
+        bound = bound_of(graph, shapes, session)
         session.run(inputs)
         planned = session.plan.nodes
         watched = [_Watched(node) for node, plan in zip(bound.nodes, planned, strict=True) if plan.choice]

@@ -204,7 +204,7 @@ class Result:
         lines += [f"forced {key} = {route}" for key, route in self.work.options.routes.items()]
         lines += [f"set {key}: {_params(given)}" for key, given in self.work.options.params.items()]
         if self.work.limits is not None:
-            lines += limits_lines(self.work.limits, self.model, self.work)
+            lines += limits_lines(self.work.limits, self.work)
             data["limits"] = self.work.limits.name
         lines += [] if self.work.options.quirks else ["quirks of the driver are ignored"]
         verdicts = [f"FAILED: {problem}" for problem in self._problems()] or [self._all_right()]
@@ -226,11 +226,11 @@ class Result:
         return said + (f"; {len(self.swept)} ways to compute its calls right" if self.swept else "")
 
 
-def limits_lines(other: Device, model: "ModelCheck", work: Work) -> list[str]:
+def limits_lines(other: Device, work: Work) -> list[str]:
     """What of another device this one cannot stand for: facts that differ, and nodes that take another route there."""
     from vkconv.backend.runtime import select_device
     from vkconv.core import VkconvError
-    from vkconv.device.emulate import differences
+    from vkconv.device.emulate import differences, emulated
     from vkconv.plan.planner import plan
 
     real = select_device(work.device)[1]
@@ -242,8 +242,9 @@ def limits_lines(other: Device, model: "ModelCheck", work: Work) -> list[str]:
         there = plan(work.graph, other, work.options, shapes).plan.nodes
     except VkconvError as error:
         return [*lines, f"{other.name} itself cannot run it: {error}"]
-    here = {node.node: (node.route, dict(node.params)) for node in model.nodes}
-    others = [n for n in there if n.name in here and (n.route, dict(n.params)) != here[n.name]]
+    planned = plan(work.graph, emulated(other, real), work.options, shapes).plan.nodes
+    here = {(node.name, node.route, *node.params.items()) for node in planned}
+    others = [n for n in there if (n.name, n.route, *n.params.items()) not in here]
     if others:
         first = ", ".join(f"{n.name} by {n.choice or n.route}" for n in others[:3])
         lines.append(f"{len(others)} of {len(there)} nodes are computed in another way on {other.name} itself: {first}")
