@@ -18,7 +18,7 @@ from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
 from vkconv.ops.tolerance import Tolerance
-from vkconv.plan.bound import BoundGraph, BoundNode, bind
+from vkconv.plan.bound import BoundGraph, BoundNode, bind, steered
 from vkconv.plan.model import PlannedNode
 from vkconv.plan.planner import Options, rewritten
 from vkconv.route import Call, Params
@@ -119,6 +119,7 @@ def check_model(
     is called with each node and how many there are. Raises what `vkconv.load` and a run raise.
     """
     options = dataclasses.replace(options or Options(), share_memory=False)
+    graph, inputs = steered(graph, OPS, inputs)
     shapes = {name: array.shape for name, array in inputs.items()}
     with Session(graph, device, shapes=shapes, options=options, poison=True, limits=limits) as session:
         bound = bound_of(graph, shapes, session)

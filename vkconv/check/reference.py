@@ -7,12 +7,13 @@ import numpy as np
 from vkconv.core import Array, GraphError, InputError
 from vkconv.graph import Graph
 from vkconv.ops import OPS
-from vkconv.plan.bound import bind, widen
+from vkconv.plan.bound import bind, steered, widen
 
 
 def reference_outputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs of a graph, in their own dtypes. Raises InputError naming the node where a reference refuses its values,
     and what `vkconv.plan.bound.bind` raises."""
+    graph, inputs = steered(graph, OPS, inputs)
     bound = bind(graph, OPS, {name: array.shape for name, array in inputs.items()})
     values: dict[str, Array] = {name: widen(array) for name, array in {**bound.constants, **inputs}.items()}
     for node in bound.nodes:

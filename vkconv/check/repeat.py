@@ -11,7 +11,8 @@ from vkconv.check.pattern import Mask, pattern
 from vkconv.core import Array, UsageError
 from vkconv.device import Device
 from vkconv.graph import Graph
-from vkconv.plan.bound import BoundNode
+from vkconv.ops import OPS
+from vkconv.plan.bound import BoundNode, steered
 from vkconv.plan.planner import Options
 from vkconv.route import Call, Params
 from vkconv.session import Session
@@ -85,6 +86,7 @@ def repeat_model(
     if runs < 2:
         raise UsageError(f"cannot compare {runs} runs: give 2 or more")
     options = dataclasses.replace(options or Options(), share_memory=False)
+    graph, inputs = steered(graph, OPS, inputs)
     shapes = {name: array.shape for name, array in inputs.items()}
     with Session(graph, device, shapes=shapes, options=options, poison=True, limits=limits) as session:
         bound = bound_of(graph, shapes, session)

@@ -38,6 +38,8 @@ class Work:
         options: "Options",
     ) -> None:
         from vkconv.graph import load_model
+        from vkconv.ops import OPS
+        from vkconv.plan.bound import steered
 
         self.name, self.device, self.limits, self.options = target, device, limits, options
         self.limits_text = limits_text
@@ -46,8 +48,9 @@ class Work:
         if self.is_call:
             self.graph, self.inputs = self._call(target, texts, seed)
         else:
-            self.graph = load_model(Path(target))
-            self.inputs, self.again = make_inputs(self.graph.inputs, texts)
+            graph = load_model(Path(target))
+            arrays, self.again = make_inputs(graph.inputs, texts)
+            self.graph, self.inputs = steered(graph, OPS, arrays)
 
     def _call(self, target: str, texts: Sequence[str], seed: int) -> "tuple[Graph, dict[str, Array]]":
         from vkconv.check.inputs import draw

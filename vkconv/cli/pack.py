@@ -41,12 +41,15 @@ def pack(
     """
     from vkconv.check.reference import reference_outputs
     from vkconv.graph import load_model
+    from vkconv.ops import OPS
+    from vkconv.plan.bound import steered
     from vkconv.plan.pack import pack as write
     from vkconv.plan.planner import Options, plan
 
     options = Options(routes=parse_routes(routes), params=parse_params(params), quirks=not no_quirks)
     graph = load_model(model)
     arrays, texts = make_inputs(graph.inputs, inputs)
+    graph, arrays = steered(graph, OPS, arrays)
     facts = find_device(device)
     planned = plan(graph, facts, options, {name: array.shape for name, array in arrays.items()})
     expected = reference_outputs(graph, arrays)
