@@ -18,7 +18,7 @@ layout(set = 0, binding = 0) readonly restrict buffer Parts { float parts[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Add { ELEM add[]; };
 layout(set = 0, binding = 2) writeonly restrict buffer Out { ELEM dw[]; };
 
-shared float sums[LANES > 1 ? LANES * ELEMENTS : 1];
+shared float sums[LANES * ELEMENTS];  // no Select: an Adreno driver gets those wrong (ncnn#6972)
 
 void main() {
     int element = int(gl_LocalInvocationID.x) % ELEMENTS;

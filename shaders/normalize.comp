@@ -120,7 +120,7 @@ void main() {
     float factor = 1.0 / sqrt(variance + eps);
 #ifdef STATISTICS
     if (part == 0 && lane == 0) {
-        float mean = m.mean + m.drift;
+        float mean = isinf(m.mean) ? m.mean : m.mean + m.drift;  // the drift from an infinite mean is NaN
         mean_made[row] = FROM_F32(RUNNING ? TO_F32(old_mean[row]) * momentum + mean * (1.0 - momentum) : mean);
         spread_made[row] =
             FROM_F32(RUNNING ? TO_F32(old_variance[row]) * momentum + variance * (1.0 - momentum) : factor);

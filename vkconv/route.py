@@ -160,10 +160,13 @@ def label(route: str, params: Params) -> str:
 
 
 def judge(route: Route, call: Call, device: Device) -> Verdict:
-    """The verdict on one route: every ``must`` first, then every ``prefer``, in the order they are listed."""
+    """The verdict on one route: every ``must`` first, then the driver's quirks, which count as a ``prefer``, then every
+    ``prefer``, in the order they are listed."""
     for need in route.must:
         if not need.test(call, device):
             return Verdict(route, False, False, need.text, need.actual(call, device))
+    if against := device.avoids(call.op, route.name, call):
+        return Verdict(route, True, False, against, device.driver)
     for need in route.prefer:
         if not need.test(call, device):
             return Verdict(route, True, False, need.text, need.actual(call, device))

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from vkconv.backend.runtime import Executable, LiveDevice, Weights, open_device
 from vkconv.core import Array, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
-from vkconv.device import Device
+from vkconv.device import Device, load_device
+from vkconv.device.emulate import emulated
 from vkconv.graph import Graph, TensorSpec, load_model
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind_shapes, value_inputs, with_values
@@ -54,6 +55,8 @@ class Session:
     steer it (shapes, axes, numbers of repeats), the first run with new shapes or values makes a plan, which finds the
     weights of earlier ones on the device, and the session keeps the graph (from a ``.vkc`` file: memory-mapped, so
     that they take no host memory of their own); otherwise the host copy of the weights is dropped.
+    With ``limits``, the facts of another device, it plans with that one's routes and limits what then runs on the
+    device (`vkconv.device.emulate`).
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Session:
         options: Options | None = None,
         poison: bool = False,
         max_plans: int = MAX_PLANS,
+        limits: Device | None = None,
     ) -> None:
         if max_plans < 1:
             raise UsageError(f"max_plans is {max_plans}; a session keeps at least 1 plan")
@@ -82,9 +86,12 @@ class Session:
         self._closed = False
         with spanning(self._opened, "open device"):
             self._live: LiveDevice = open_device(device)
+        self._planned_for = self._live.device if limits is None else emulated(limits, self._live.device)
         if options.measured is None:
-            options = dataclasses.replace(options, measured=find_measured(self._live.device))
-        self._options = options
+            # Nothing was measured on a device that is not here.
+            known = find_measured(self._live.device) if limits is None else {}
+            options = dataclasses.replace(options, measured=known)
+        self.options = options  # with what was measured here, if the caller left that open
         self._executables: OrderedDict[_Key, Executable] = OrderedDict()
         self._steering = value_inputs(graph, OPS)
         self._fixed = graph.is_static and not self._steering
@@ -172,8 +179,8 @@ class Session:
         with self._lock:
             self._check_open()
             values = self.plan.values
-            if self._options.share_memory or name not in values:
-                known = "" if self._options.share_memory else did_you_mean(name, values)
+            if self.options.share_memory or name not in values:
+                known = "" if self.options.share_memory else did_you_mean(name, values)
                 raise InputError(
                     f"value {name!r} cannot be read{known}: load with options=Options(share_memory=False), "
                     "and name a value that the plan computes"
@@ -265,7 +272,7 @@ class Session:
                 bind_shapes(self._graph, shapes)
                 graph = with_values(self._graph, values)
                 others = {name: shape for name, shape in shapes.items() if name not in values}
-                planned = plan(graph, self._live.device, self._options, others, resident)
+                planned = plan(graph, self._planned_for, self.options, others, resident)
             while len(self._executables) >= self._max_plans:
                 self._executables.popitem(last=False)[1].close()
             compiled_us = self._live.compile_us
@@ -286,6 +293,7 @@ def load(
     params: Mapping[str, Params] | None = None,
     options: Options | None = None,
     max_plans: int = MAX_PLANS,
+    limits: Device | str | Path | None = None,
 ) -> Session:
     """Load a model on a device.
 
@@ -293,7 +301,9 @@ def load(
     ``shapes`` binds symbolic input shapes now instead of at the first run; ``routes`` forces routes
     (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``), ``params`` their parameters
     (``{"conv2d:direct_tile": {"columns": 4}}``), ``max_plans`` bounds the plans kept for different input shapes, or
-    values of inputs that steer the graph: the least recently used one goes first. Raises ModelError for a
+    values of inputs that steer the graph: the least recently used one goes first; ``limits``
+    is another device whose limits and routes to plan with, by the name of a shipped device file or the path of one
+    (``"mali-g57"``). Raises ModelError for a
     file that is no model (UnsupportedError listing all that vkconv lacks), DeviceError for the device, RouteError and
     LimitError for what cannot run there.
     """
@@ -308,7 +318,8 @@ def load(
     else:
         with spanning(spans, "load model"):
             graph = load_model(source)
-    session = Session(graph, device, shapes=shapes, options=options, max_plans=max_plans)
+    other = limits if limits is None or isinstance(limits, Device) else load_device(limits)
+    session = Session(graph, device, shapes=shapes, options=options, max_plans=max_plans, limits=other)
     session.timings.load_us += sum(span.us for span in spans)
     session._opened[:0] = spans
     return session

@@ -152,6 +152,23 @@ def test_statistics_of_nothing_are_nan(text, route, device):
     assert all(np.isnan(made).all() for made in outputs[1:])
 
 
+@pytest.mark.parametrize("route", [route for route in ROUTES if route != "one_lane"])
+@pytest.mark.parametrize(
+    "text", ["layer_norm:x=6x80,stats=1", "batch_norm_training:x=80x6,scale=6,bias=6,mean=6,var=6"]
+)
+def test_means_of_what_is_not_finite(text, route, device):
+    """A mean over an infinity is one, over both infinities or NaN it is NaN; no other row changes."""
+    call = parse_call(text, OPS)
+    arrays = drawn(call, np.random.default_rng(1))
+    rows = arrays["x"] if call.op == "layer_norm" else arrays["x"].T
+    rows[1, 3], rows[2, 70], rows[3, 5], rows[4, 2], rows[4, 60] = INF, -INF, NAN, INF, -INF
+    outputs = agrees(text, route, device, arrays, {"parts": 4} if route == "split_rows" else None)
+    mean = next(made for made in outputs if made.size == 6).reshape(6)
+    assert mean[[1, 2]].tolist() == [INF, -INF]
+    assert np.isnan(mean[[3, 4]]).all()
+    assert np.isfinite(mean[[0, 5]]).all()
+
+
 def calls():
     """Call strings of every op of the family, of any shape and axis."""
     size = st.integers(1, 19)

@@ -1,10 +1,21 @@
-"""Each quirk row has a kernel here that shows it: when a driver is mended, its test fails and the row can go."""
+"""Each quirk row of a driver that tests run on is shown here: when the driver is mended, its test fails and the row
+can go. The rows of other drivers have a command that shows them (tests/pure/test_quirk_rows.py)."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 
-from vkconv.backend.runtime import open_device
+from vkconv.backend.runtime import Executable, open_device
+from vkconv.check import check_call
+from vkconv.check.inputs import draw
 from vkconv.compiler import compile_shader
-from vkconv.device.quirks import QUIRKS
+from vkconv.device import load_device
+from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.ops import OPS
+from vkconv.ops.calls import parse_call
+from vkconv.plan.commands import Barrier
+from vkconv.plan.planner import Options, plan
 from vkconv.shader import Shader
 
 LOOP = """#version 450
@@ -32,8 +43,8 @@ def loop_total(live, folder, n):
     return int.from_bytes(bytes(result.view), "little")
 
 
-def test_every_quirk_has_its_reproducer_here():
-    assert {q.id for q in QUIRKS} == {"llvmpipe-loop-limit"}
+def test_every_quirk_of_lavapipe_has_its_reproducer_here():
+    assert {q.id for q in load_device("lavapipe").quirks} == {"llvmpipe-loop-limit", "llvmpipe-in-order"}
 
 
 def test_llvmpipe_leaves_long_loops_early(device, tmp_path):
@@ -44,3 +55,32 @@ def test_llvmpipe_leaves_long_loops_early(device, tmp_path):
         pytest.skip(f"{live.device.name} runs its loops to their end")
     assert loop_total(live, tmp_path, limit - 1) == (limit - 1) * 3 // 2
     assert loop_total(live, tmp_path, 2 * limit) < 3 * limit, "the driver was mended: drop the quirk's row"
+
+
+def test_without_quirks_a_long_sum_is_planned_and_comes_out_wrong(device):
+    """What `vkconv check ... --no-quirks` shows: the row is what keeps the route from being taken."""
+    call = parse_call("reduce:x=1x3000000,op=sum,axes=1", OPS)
+    facts = open_device(device).device
+    if facts.max_loop_iterations is None:
+        pytest.skip(f"{facts.name} runs its loops to their end")
+    _, checked = check_call(call, draw(call, 1), device=device, route="serial", quirks=False)
+    assert not checked.ok
+    _, checked = check_call(call, draw(call, 1), device=device)
+    assert checked.ok
+
+
+def test_llvmpipe_hides_a_missing_barrier(device, validation):
+    """Two dependent dispatches without the barrier between them: right here, and a hazard to the validation layer."""
+    if "llvmpipe-in-order" not in {q.id for q in open_device(device).device.quirks}:
+        pytest.skip("the device may really run them at once")
+    x = np.random.default_rng(0).standard_normal((64, 1024), np.float32)
+    nodes = (Node("one", "neg", ("x",), ("a",)), Node("two", "neg", ("a",), ("y",)))
+    graph = Graph({"x": TensorSpec(x.shape)}, ("y",), nodes)
+    live = open_device(device)
+    planned = plan(graph, live.device, Options(passes=False))
+    racing = dataclasses.replace(planned.plan, run=tuple(c for c in planned.plan.run if not isinstance(c, Barrier)))
+    executable = Executable(racing, live, planned.constants, poison=True)
+    assert executable.run({"x": x})["y"].tobytes() == x.tobytes()
+    executable.close()
+    if validation.active:
+        assert "SYNC-HAZARD" in validation.take()

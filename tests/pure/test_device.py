@@ -46,9 +46,8 @@ def test_shipped_devices(name: str, vendor: str, kind: str, subgroup: int, unifi
     assert dict(device.describe())["name"] == device.name
 
 
-def test_every_shipped_file_is_tested_above_and_has_its_own_key() -> None:
-    assert shipped_devices() == ("adreno-740", "h200", "lavapipe", "mali-g715")
-    assert len({load_device(name).key for name in shipped_devices()}) == 4
+def test_every_shipped_file_has_its_own_key() -> None:
+    assert len({load_device(name).key for name in shipped_devices()}) == len(shipped_devices())
 
 
 def test_lavapipe_reads_as_vulkaninfo_says() -> None:

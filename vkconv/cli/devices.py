@@ -1,19 +1,33 @@
-"""``vkconv devices``: what is there, and the facts of one device as a file for bug reports and planning elsewhere."""
+"""``vkconv devices``: what is there, the facts of one device as a file for bug reports and planning elsewhere, the
+device files that vkconv ships, and such files made from what other tools write."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, get_args
 
 import typer
 
-from vkconv.cli.output import show, show_json
-from vkconv.core import bytes_str
+from vkconv.cli.models import find_device
+from vkconv.cli.output import file_errors, show, show_json
+from vkconv.core import UsageError, bytes_str
+from vkconv.device import load_device, shipped_devices
+from vkconv.device.facts import SCHEMA, Kind
 from vkconv.table import Column, Table
 
+devices_app = typer.Typer()
 
+
+@devices_app.callback(invoke_without_command=True)
 def devices(
+    context: typer.Context,
     device: Annotated[
         str,
         # No environment variable here: listing everything must stay possible.
-        typer.Option("--device", "-d", metavar="SEL", help="Tell about one device: an index, part of a name, or auto."),
+        typer.Option(
+            "--device",
+            "-d",
+            metavar="SEL",
+            help="Tell about one device: an index, part of a name, auto, a device file or the name of a shipped one.",
+        ),
     ] = "",
     dump: Annotated[
         bool,
@@ -26,16 +40,17 @@ def devices(
 
     Exit code 3 when there is none.
     """
-    from vkconv.backend.runtime import list_devices, select_device
-    from vkconv.device.facts import SCHEMA
-
-    best, chosen = select_device(device or "auto")
+    if context.invoked_subcommand is not None:
+        return
     if dump:
-        show_json({"schema": SCHEMA, **chosen.facts})
+        show_json({"schema": SCHEMA, **find_device(device or "auto").facts})
         return
     if device:
-        show(Table("", (Column("fact"), Column("value")), chosen.describe()))
+        show(Table("", (Column("fact"), Column("value")), find_device(device).describe()))
         return
+    from vkconv.backend.runtime import list_devices, select_device
+
+    best, _ = select_device("auto")
     rows = [
         (
             index,
@@ -51,3 +66,67 @@ def devices(
     ]
     names = ("index", "name", "kind", "vendor", "driver", "vulkan", "memory", "")
     show(Table("", [Column(name) for name in names], rows))
+
+
+@devices_app.command("files")
+def files() -> None:
+    """List the device files that vkconv ships, for --device and --limits where the device is not at hand."""
+    rows = []
+    for name in shipped_devices():
+        d = load_device(name)
+        rows.append(
+            (
+                name,
+                d.name,
+                d.kind,
+                d.limit("maxComputeWorkGroupInvocations"),
+                bytes_str(d.limit("maxComputeSharedMemorySize")),
+                d.subgroup_size,
+                d.limit("maxPerStageDescriptorStorageBuffers"),
+                len(d.facts.get("assumed", ())) or "",
+            )
+        )
+    names = ("file", "device", "kind", "invocations", "shared", "subgroup", "storage buffers", "assumed fields")
+    show(
+        Table("", [Column(name) for name in names], rows),
+        "vkconv devices --device FILE --dump prints one, with its source and the fields that are assumed",
+    )
+
+
+@devices_app.command("import")
+def import_file(
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What vulkaninfo --json wrote, or a Vulkan profile file.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Save it there instead of printing it.")
+    ] = None,
+    profile: Annotated[str, typer.Option(metavar="NAME", help="The profile to take, where the file has several.")] = "",
+    name: Annotated[str, typer.Option(metavar="TEXT", help="The device's name, where the file has none.")] = "",
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help=f"One of {', '.join(get_args(Kind))}, where the file does not say.")
+    ] = "",
+    heap_mib: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="MIB", help="The device's memory, which neither profiles nor vulkaninfo know."),
+    ] = None,
+) -> None:
+    """Make a device file of a report on a device, for --device and --limits.
+
+    What the report does not say is filled with what Vulkan requires of every device, and listed.
+    """
+    from vkconv.device.importer import import_device
+
+    kinds: dict[str, Kind] = {k: k for k in get_args(Kind)}
+    if kind and kind not in kinds:
+        raise UsageError(f"--kind {kind!r} is not one of {', '.join(kinds)}")
+    heap_bytes = None if heap_mib is None else heap_mib << 20
+    found = import_device(source, profile=profile, name=name, kind=kinds.get(kind), heap_bytes=heap_bytes)
+    if output is None:
+        show_json({"schema": SCHEMA, **found.facts})
+        return
+    with file_errors(output):
+        found.save(output)
+    assumed = [field.rpartition(".")[2] for field in found.facts["assumed"]]
+    filled = f"; filled with what Vulkan requires: {', '.join(assumed)}" if assumed else ""
+    show(f"wrote {output}: {found.name}, {found.kind}, Vulkan {found.api_version}{filled}")

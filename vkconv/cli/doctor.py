@@ -100,6 +100,9 @@ def _vulkan() -> Iterator[Check]:
     for index, device in enumerate(answer["devices"]):
         detail = f"{device['name']}, {device['kind']}, driver {device['driver']}, Vulkan {device['vulkan']}"
         yield Check(f"device {index}", "ok", detail)
+        for quirk in device["quirks"]:
+            told = f"{quirk['id']}: {quirk['effect']}; {quirk['action']} ({quirk['source']})"
+            yield Check(f"quirk of device {index}", "ok", told)
         yield from _tried(index)
 
 

@@ -11,6 +11,7 @@ import typer
 
 from vkconv.cli.options import (
     JsonOption,
+    NoQuirksOption,
     ParamOption,
     RouteOption,
     parse_params,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc or .onnx file.")]
 
-_CALL = re.compile(r"[a-z]\w*:")
+CALL = re.compile(r"[a-z]\w*:")
 _VALUE_CHARACTERS = 60
 
 
@@ -60,6 +61,7 @@ def explain(
     ] = None,
     routes: RouteOption = None,
     params: ParamOption = None,
+    no_quirks: NoQuirksOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show which route every node takes on a device and why, or every route of one call."""
@@ -69,8 +71,9 @@ def explain(
     from vkconv.plan.measured import find_measured
     from vkconv.plan.planner import Options, plan
 
-    options, bound = Options(routes=parse_routes(routes), params=parse_params(params)), parse_shapes(shapes)
-    if _CALL.match(target) and not Path(target).exists():
+    options = Options(routes=parse_routes(routes), params=parse_params(params), quirks=not no_quirks)
+    bound = parse_shapes(shapes)
+    if CALL.match(target) and not Path(target).exists():
         call = parse_call(target, OPS)
         if bound:
             raise UsageError("--shape is for models; a call has its shapes in its text")

@@ -40,6 +40,13 @@ ParamOption = Annotated[
         "vkconv explain CALL lists them; they may be slow, never wrong.",
     ),
 ]
+NoQuirksOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-quirks",
+        help="Plan as if the driver had none of its known quirks (vkconv doctor lists them). May be wrong.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 

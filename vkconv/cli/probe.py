@@ -53,7 +53,16 @@ def list_all() -> dict[str, Any]:
     from vkconv.backend.runtime import list_devices
 
     build = dict(import_bridge().BUILD)
-    devices = [{"name": d.name, "kind": d.kind, "driver": d.driver, "vulkan": d.api_version} for d in list_devices()]
+    devices = [
+        {
+            "name": d.name,
+            "kind": d.kind,
+            "driver": d.driver,
+            "vulkan": d.api_version,
+            "quirks": [{"id": q.id, "effect": q.effect, "action": q.action, "source": q.source} for q in d.quirks],
+        }
+        for d in list_devices()
+    ]
     return {"build": build, "devices": devices}
 
 

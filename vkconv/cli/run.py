@@ -11,7 +11,15 @@ import numpy as np
 import typer
 
 from vkconv.cli.inputs import make_inputs
-from vkconv.cli.options import DeviceOption, JsonOption, ParamOption, RouteOption, parse_params, parse_routes
+from vkconv.cli.options import (
+    DeviceOption,
+    JsonOption,
+    NoQuirksOption,
+    ParamOption,
+    RouteOption,
+    parse_params,
+    parse_routes,
+)
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.core import Array, UsageError, atomic_write, did_you_mean, shape_str
 from vkconv.device import Device
@@ -47,6 +55,7 @@ def run(
     device: DeviceOption = "auto",
     routes: RouteOption = None,
     params: ParamOption = None,
+    no_quirks: NoQuirksOption = False,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Timed runs; their median is the steady row.")] = 10,
     warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Untimed runs after the first one.")] = 2,
     profile: Annotated[
@@ -74,6 +83,7 @@ def run(
     from vkconv.bench.node_data import node_data as model_explorer_data
     from vkconv.bench.trace import trace as chrome_trace
     from vkconv.graph import load_model
+    from vkconv.plan.planner import Options
     from vkconv.plan.timing import spanning
     from vkconv.session import load
 
@@ -89,7 +99,8 @@ def run(
         raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
     arrays, texts = make_inputs(graph.inputs, inputs)
     shapes = {name: array.shape for name, array in arrays.items()}
-    with load(graph, device, shapes=shapes, routes=forced, params=chosen) as session:
+    options = Options(routes=forced, params=chosen, quirks=not no_quirks)
+    with load(graph, device, shapes=shapes, options=options) as session:
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph
         results, run_spans = measure(session, arrays, runs, warmup, timeout)

@@ -26,6 +26,7 @@ _KINDS: dict[str, Kind] = {
     "VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU": "discrete",
     "VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU": "virtual",
 }
+KIND_NAMES: dict[Kind, str] = {kind: name for name, kind in _KINDS.items()} | {"other": "VK_PHYSICAL_DEVICE_TYPE_OTHER"}
 DEVICE_LOCAL = "VK_MEMORY_HEAP_DEVICE_LOCAL_BIT"
 _COMPUTE_STAGE = "VK_SHADER_STAGE_COMPUTE_BIT"
 # Extra facts worth a line to people: the feature bits that routes ask for.
@@ -42,9 +43,12 @@ _SHOWN_FEATURES = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Device:
-    """Facts of one Vulkan device. ``facts`` is the dict that the bridge or a device file gives."""
+    """Facts of one Vulkan device. ``facts`` is the dict that the bridge or a device file gives. ``own_quirks`` replaces
+    the rows that would be found for its driver: those of two devices where one stands for another, none to plan as if
+    there were none."""
 
     facts: Mapping[str, Any]
+    own_quirks: tuple[Quirk, ...] | None = None
 
     @cached_property
     def _properties(self) -> Mapping[str, Any]:
@@ -121,8 +125,8 @@ class Device:
         return bool(self.facts.get("features", {}).get(struct, {}).get(name, False))
 
     def has(self, extension: str) -> bool:
-        """True when the device offers the extension, such as ``VK_KHR_cooperative_matrix``."""
-        return extension in self.facts.get("extensions", {})
+        """True when the device offers the extension, such as ``VK_KHR_cooperative_matrix``, and no quirk spoils it."""
+        return extension in self.facts.get("extensions", {}) and not any(extension in q.off for q in self.quirks)
 
     @property
     def subgroup_size(self) -> int:
@@ -156,8 +160,17 @@ class Device:
     @cached_property
     def quirks(self) -> tuple[Quirk, ...]:
         """The rows of `QUIRKS` that apply to this driver."""
-        driver = str(self.fact("VkPhysicalDeviceDriverProperties", "driverID"))
-        return tuple(quirk for quirk in QUIRKS if quirk.driver_id == driver)
+        if self.own_quirks is not None:
+            return self.own_quirks
+        return tuple(quirk for quirk in QUIRKS if quirk.applies(self))
+
+    def avoids(self, op: str, route: str, call: Any) -> str:
+        """Why a quirk of the driver speaks against a route for a call; empty where none does."""
+        for quirk in self.quirks:
+            for avoid in quirk.avoid:
+                if (avoid.op, avoid.route) == (op, route) and avoid.test(call):
+                    return f"no quirk {quirk.id} ({avoid.when})"
+        return ""
 
     @cached_property
     def max_loop_iterations(self) -> int | None:

@@ -10,7 +10,7 @@ from vkconv.core import ModelError, UsageError, did_you_mean, expand_user, not_a
 from vkconv.device.facts import DEVICE_LOCAL, SCHEMA, Device
 
 _DATA = Path(__file__).parent / "data"
-_MAX_FILE_BYTES = 16 << 20
+MAX_FILE_BYTES = 16 << 20
 _HOW = "vkconv devices --dump prints such a file"
 _MISSING = object()
 
@@ -42,19 +42,19 @@ def _load(path: Path) -> Device:
     try:
         if problem := not_a_file(path):
             raise ModelError(f"device file {path}: {problem}; {_HOW}")
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise ModelError(f"{path} has {path.stat().st_size} bytes; a device file has at most {_MAX_FILE_BYTES}")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ModelError(f"{path} has {path.stat().st_size} bytes; a device file has at most {MAX_FILE_BYTES}")
         facts = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not a device file: not JSON ({error}); {_HOW}") from None
     if isinstance(facts, dict) and "capabilities" in facts:
-        raise ModelError(f"{path} is a Vulkan profile, which knows nothing of memory heaps; {_HOW}")
+        raise ModelError(f"{path} is a Vulkan profile, not a device file; vkconv devices import {path} makes one of it")
     if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
         found = facts.get("schema") if isinstance(facts, dict) else type(facts).__name__
         raise ModelError(f'{path} is not a device file: it needs "schema": "{SCHEMA}", and has {found!r}; {_HOW}')
-    problems = list(_problems(facts))
+    problems = list(problems_of(facts))
     if problems:
         raise ModelError("\n  ".join([f"{path} is not a complete device file; {_HOW}:", *problems]))
     return Device({key: value for key, value in facts.items() if key != "schema"})
@@ -138,12 +138,14 @@ OPTIONAL: dict[str, Rule] = {
     _SIZE_CONTROL + "maxSubgroupSize": _POSITIVE,
     _SIZE_CONTROL + "requiredSubgroupSizeStages": _TEXTS,
     "source": _TEXT,
+    "assumed": _TEXTS,
     "queueFamilies": _OBJECTS,
     "cooperativeMatrices": _OBJECTS,
 }
 
 
-def _problems(facts: Mapping[str, Any]) -> Iterator[str]:
+def problems_of(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What is missing or wrong in the facts of a device file, field by field."""
     for pattern, (words, holds) in (REQUIRED | OPTIONAL).items():
         for path, value in _at(facts, pattern):
             if value is _MISSING:

@@ -70,7 +70,7 @@ def _combine(call: Call, parts: int, device: Device) -> Dispatch:
         (lanes * elements, 1, 1),
         (p.size, parts, float(call["scale"]), float(call["beta"])),
         (has_add, lanes, elements),
-        4 * lanes * elements if lanes > 1 else 0,
+        4 * lanes * elements,
         parts,
     )
 

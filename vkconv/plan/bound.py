@@ -137,6 +137,12 @@ def with_values(graph: Graph, values: Mapping[str, Array]) -> Graph:
     )
 
 
+def steered(graph: Graph, ops: Mapping[str, Op], inputs: Mapping[str, Array]) -> tuple[Graph, dict[str, Array]]:
+    """The graph with the given values of the inputs that steer it as constants, and the other inputs."""
+    values = {name: inputs[name] for name in value_inputs(graph, ops) if name in inputs}
+    return with_values(graph, values), {name: array for name, array in inputs.items() if name not in values}
+
+
 def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None = None) -> BoundGraph:
     """Bind a graph: infer every shape, fold every node whose operands are known, drop what no output needs.
 

@@ -74,6 +74,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
     """
     text = format_call(call, OPS)
     options = dataclasses.replace(options or Options(), passes=False)
+    device = device if options.quirks else dataclasses.replace(device, own_quirks=())
     nodes = plan(graph_of_shapes(call), device, options).plan.nodes
     route = nodes[0].route if nodes else "constant"
     choice = nodes[0].choice if nodes else None

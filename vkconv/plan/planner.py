@@ -29,6 +29,7 @@ class Options:
     outranks the earlier. ``measured`` is what a measured table knows of the device, by call string; with None
     `plan` knows nothing, and a session looks for the user's table. ``passes`` off keeps every node as it was
     written. ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
+    ``quirks`` off plans as if the driver had none of those that are known of it.
     """
 
     routes: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -36,6 +37,7 @@ class Options:
     measured: Mapping[str, Sequence[Candidate]] | None = None
     passes: bool = True
     share_memory: bool = True
+    quirks: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,7 @@ def plan(
     a parameter that does not exist or that no node takes.
     """
     options = options or Options()
+    device = device if options.quirks else dataclasses.replace(device, own_quirks=())
     bound, remarks = rewritten(bind(graph, OPS, shapes), device, options)
     _check_routes(options.routes, bound)
     _check_params(options.params, bound)

@@ -1,14 +1,13 @@
-"""Calls held to their float64 reference: what a call must give, running it alone, and the one comparison of both.
-
-Tests and the bench check with this.
-"""
+"""Calls held to their float64 reference: what a call must give, running it alone, and the one comparison of both."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv.check.pattern import pattern
 from vkconv.core import Array, shape_str
+from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.base import F64
 from vkconv.ops.tolerance import Tolerance, tolerance
@@ -36,12 +35,25 @@ class Expected:
 class Checked:
     """How far the worst output of a call is from its reference: its largest error; the largest one relative to the
     magnitude that the tolerance goes by, and what is allowed of it; and what is wrong if anything is. Errors that are
-    no number are None."""
+    no number are None.
+
+    ``mean_abs`` is the mean error, ``cosine`` that of the angle between output and reference (None where one of them
+    is zero or not finite), ``worst`` the index of the element that is furthest beyond what is allowed, else of the
+    largest error, ``wrong`` how many are beyond it and ``pattern`` where those are; ``nan`` and ``inf`` count such
+    elements of the output."""
 
     max_abs: float | None
     max_rel: float | None
     allowed: float
     problem: str = ""
+    output: str = ""
+    mean_abs: float | None = None
+    cosine: float | None = None
+    worst: tuple[int, ...] | None = None
+    wrong: int = 0
+    pattern: str = ""
+    nan: int = 0
+    inf: int = 0
 
     @property
     def ok(self) -> bool:
@@ -76,16 +88,19 @@ def run_call(
     params: Params | None = None,
     replays: int = 1,
     constant: tuple[str, ...] = WEIGHTS,
+    limits: Device | None = None,
+    quirks: bool = True,
 ) -> Ran:
     """Run one call on a device, over memory filled with NaN bits, ``replays`` times from the same recording.
 
     ``route`` and ``params`` force a route and set its parameters. Operands named in ``constant`` are loaded (and
-    prepacked) once, as a model's weights are. Passes are off: the call runs as it is written. Raises what
-    `vkconv.load` raises.
+    prepacked) once, as a model's weights are. ``limits`` plans with those of another device, ``quirks`` off without
+    what is known of its driver. Passes are off: the call runs as it is written. Raises what `vkconv.load` raises.
     """
     held = held_constant(arrays, constant)
     inputs = {name: array for name, array in arrays.items() if name not in held}
-    with Session(call_graph(call, held), device, options=forcing(route, params), poison=True) as session:
+    graph, options = call_graph(call, held), dataclasses.replace(forcing(route, params), quirks=quirks)
+    with Session(graph, device, options=options, poison=True, limits=limits) as session:
         outputs = [session.run(inputs) for _ in range(replays)]
         used = session.plan.nodes[0]
     return Ran(used.route, used.params, tuple(tuple(o[name] for name in call.outputs) for o in outputs))
@@ -98,10 +113,12 @@ def check_call(
     device: str | int = "auto",
     route: str | None = None,
     params: Params | None = None,
+    limits: Device | None = None,
+    quirks: bool = True,
 ) -> tuple[Ran, Checked]:
     """Run a call twice from one recording and hold both runs to its reference, and the second to the bytes of the
     first, where its route is deterministic; arguments and errors as of `run_call` and `expect`."""
-    ran = run_call(call, arrays, device=device, route=route, params=params, replays=2)
+    ran = run_call(call, arrays, device=device, route=route, params=params, replays=2, limits=limits, quirks=quirks)
     first, again = ran.outputs
     wanted = expect(call, arrays)
     checked = compare(call, first, wanted)
@@ -121,7 +138,7 @@ def compare(call: Call, outputs: Sequence[Array], wanted: Expected) -> Checked:
     ):
         if got.shape != spec.dims or got.dtype != spec.dtype.numpy:
             found = f"{shape_str(got.shape)} of {got.dtype}"
-            return Checked(None, None, allowed.relative, f"{name} is {found}, the call makes {spec}")
+            return Checked(None, None, allowed.relative, f"{name} is {found}, the call makes {spec}", name)
         errors = compare_output(name, got, np.asarray(want), allowed)
         if worst is None or (errors.problem and not worst.problem) or _excess(errors) > _excess(worst):
             worst = errors
@@ -138,23 +155,60 @@ def compare_output(name: str, got: Array, want: Array, allowed: Tolerance) -> Ch
     finite = np.isfinite(target)
     with np.errstate(invalid="ignore"):
         same = np.where(finite, np.isfinite(result), (result == target) | (np.isnan(result) & np.isnan(target)))
+    found = Checked(
+        None,
+        None,
+        allowed.relative,
+        output=name,
+        cosine=_cosine(result, target),
+        nan=int(np.isnan(result).sum()),
+        inf=int(np.isinf(result).sum()),
+    )
     if not same.all():
         where = tuple(int(i) for i in np.argwhere(~same)[0])
         problem = f"{name}{list(where)} is {result[where]:g}, the reference {target[where]:g}"
-        return Checked(None, None, allowed.relative, f"{problem} ({int((~same).sum())} such elements)")
+        return dataclasses.replace(
+            found,
+            problem=f"{problem} ({int((~same).sum())} such elements)",
+            worst=where,
+            wrong=int((~same).sum()),
+            pattern=pattern(~same),
+        )
     error = np.abs(np.subtract(result, target, where=finite, out=np.zeros_like(target)))
     limit = allowed.absolute
     beyond = error > limit
     problem = ""
+    worst = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape)) if error.size else None
     if beyond.any():
         # How far an error is beyond what is allowed counts, not how large it is.
         excess = np.divide(error, limit, where=limit > 0, out=np.where(beyond, np.inf, 0.0))
-        where = tuple(int(i) for i in np.unravel_index(int(excess.argmax()), error.shape))
+        worst = where = tuple(int(i) for i in np.unravel_index(int(excess.argmax()), error.shape))
         problem = (
             f"{name}{list(where)} is {result[where]:g}, the reference {target[where]:g}, "
             f"{limit[where]:.2g} is allowed; {int(beyond.sum())} of {error.size} elements are off by more than that"
         )
-    return Checked(float(error.max(initial=0.0)), _relative(error, allowed), allowed.relative, problem)
+    return dataclasses.replace(
+        found,
+        max_abs=float(error.max(initial=0.0)),
+        max_rel=_relative(error, allowed),
+        problem=problem,
+        mean_abs=float(error.mean()) if error.size else 0.0,
+        worst=worst,
+        wrong=int(beyond.sum()),
+        pattern=pattern(beyond),
+    )
+
+
+def _cosine(result: F64, target: F64) -> float | None:
+    """The cosine of the angle between two arrays taken as vectors; None where one is zero or not finite."""
+    if not (np.isfinite(result).all() and np.isfinite(target).all()):
+        return None
+    # Scaled first, so that no square overflows.
+    largest = [float(np.abs(a).max(initial=0.0)) for a in (result, target)]
+    if not all(largest):
+        return None
+    a, b = (array.ravel() / scale for array, scale in zip((result, target), largest, strict=True))
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
 def _relative(error: F64, allowed: Tolerance) -> float:

@@ -1,0 +1,80 @@
+"""Faults planted into shaders for a test, as broken drivers and kernels have them: none of them is in vkconv."""
+
+import contextlib
+import dataclasses
+import shutil
+
+from vkconv.backend import runtime
+from vkconv.compiler import compile_shader, shader_dir, spirv
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """In the shader ``stem``, the text ``old`` of ``file`` (its own, or an include) is replaced by ``new``."""
+
+    stem: str
+    file: str
+    old: str
+    new: str
+
+
+MISSING_BARRIER = Fault(
+    "softmax",
+    "include/reduction.glsl",
+    f"{'            left = kept;':88}\\\n{'            barrier();':88}\\\n",
+    f"{'            left = kept;':88}\\\n",
+)
+WRONG_LOCAL_SIZE = Fault(
+    "unary",
+    "include/common.glsl",
+    "layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;",
+    "layout(local_size_x = 32, local_size_y = 1, local_size_z = 1) in;",
+)
+WRONG_TAIL = Fault("unary", "unary.comp", "if (i < count)", "if (i + 3 < count)")
+SWAPPED_PADDING = Fault("conv2d_direct", "conv2d_direct.comp", "* sh - pt;", "* sh - pl;")
+NAN_DROPPING_MAX = Fault("pool2d", "pool2d.comp", "if (isnan(v) || v > best)", "if (v > best)")
+HALF_OVERFLOW = Fault(
+    "unary",
+    "unary.comp",
+    "FROM_F32(activate(FUNCTION, TO_F32(x[i]), a, b))",
+    "unpackHalf2x16(packHalf2x16(vec2(FROM_F32(activate(FUNCTION, TO_F32(x[i]), a, b)))) ).x",
+)
+# Every workgroup writes the last element: which one comes last is up to the device.
+RACE = Fault(
+    "unary",
+    "unary.comp",
+    "if (i < count) y[i] =",
+    "if (i + 1 == chunk) y[count - 1] = 0.0;\n        else if (index > 0u && gl_LocalInvocationIndex == 0u) "
+    "y[count - 1] = float(gl_WorkGroupID.x);\n        if (i < count - 1) y[i] =",
+)
+# What the memory held before is added to: nothing clears it between two runs.
+STALE_MEMORY = Fault(
+    "unary", "unary.comp", "if (i < count) y[i] =", "if (i < count) y[i] = (i == 5u && !isnan(y[i]) ? y[i] : 0.0) +"
+)
+
+
+@contextlib.contextmanager
+def planted(fault, folder, monkeypatch, device):
+    """The shader with its fault in the place of the real one, on a device without pipelines of either."""
+    made = folder / "shaders"
+    shutil.copytree(shader_dir(), made)
+    path = made / fault.file
+    text = path.read_text()
+    assert fault.old in text, f"{fault.file} has changed: plant the fault anew"
+    text = text.replace(fault.old, fault.new)
+    path.write_text(
+        text.replace("writeonly restrict buffer Y", "restrict buffer Y") if fault.new.count("y[") > 1 else text
+    )
+    live = runtime.open_device(device)
+
+    def forget():
+        for key in [key for key in live._pipelines if key[0].partition(".")[0] == fault.stem]:
+            del live._pipelines[key]
+
+    forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "spirv", lambda s: compile_shader(s, made) if s.stem == fault.stem else spirv(s))
+        try:
+            yield
+        finally:
+            forget()

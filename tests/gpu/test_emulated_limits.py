@@ -1,0 +1,70 @@
+"""Every program that any shipped device would be given, within that device's limits, run on the device under test.
+
+Programs that come out the same for several devices run once; those of the device itself are what test_ops runs.
+"""
+
+import functools
+
+import pytest
+from test_ops import draw
+
+from vkconv.backend.runtime import select_device
+from vkconv.check import check_call
+from vkconv.core import LimitError
+from vkconv.device import load_device, shipped_devices
+from vkconv.device.emulate import emulated
+from vkconv.ops import OPS
+from vkconv.ops.calls import parse_call
+from vkconv.plan.limits import check_dispatch
+from vkconv.route import judge
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+
+# Where a call may need more than there is: with four storage buffers in all, the ones that bind more.
+FOUR_BUFFERS = "powervr-bxs-4-64"
+
+
+@functools.cache
+def calls():
+    parsed = ((text, parse_call(text, OPS)) for op in OPS.values() for text in op.cases)
+    return [(text, call) for text, call in parsed if not call.is_empty]
+
+
+def programs(device):
+    """Each route of each case that the device may be given, with its program as text; None where a limit forbids it."""
+    for text, call in calls():
+        for route in OPS[call.op].routes:
+            if judge(route, call, device).allowed:
+                try:
+                    program = route.build(call, device)
+                    for dispatch in (*program.prepack, *program.steps):
+                        check_dispatch(text, dispatch, device)
+                except LimitError:
+                    yield text, call, route.name, None
+                else:
+                    yield text, call, route.name, repr(program)
+
+
+_seen = set()
+
+
+@functools.cache
+def own_programs(selector):
+    return {(text, route, made) for text, _, route, made in programs(select_device(selector)[1])}
+
+
+@pytest.mark.parametrize("name", shipped_devices())
+def test_every_program_of_the_device_runs_here(name, device):
+    other, real = load_device(name), select_device(device)[1]
+    known = own_programs(device)
+    refused, failed = set(), []
+    for text, call, route, made in programs(emulated(other, real)):
+        if made is None:
+            refused.add(call.op)
+        elif (key := (text, route, made)) not in known and key not in _seen:
+            _seen.add(key)
+            ran, checked = check_call(call, draw(call, "normals"), device=device, route=route, limits=other)
+            if not checked.ok or ran.route != route:
+                failed.append(f"vkconv check {text} --route {call.op}={route} --limits {name}: {checked.problem}")
+    assert not failed, "\n".join(failed)
+    assert not refused or name == FOUR_BUFFERS, f"no route within the limits for calls of {refused}"

@@ -1,0 +1,5 @@
+"""Holding what a device computes to float64 references: single calls, whole models node by node, whole devices."""
+
+from vkconv.check.calls import Checked, Expected, Ran, check_call, compare, compare_output, expect, run_call
+
+__all__ = ["Checked", "Expected", "Ran", "check_call", "compare", "compare_output", "expect", "run_call"]

@@ -1,0 +1,36 @@
+"""Inputs to check calls with, drawn from a seed."""
+
+from typing import Literal
+
+import numpy as np
+
+from vkconv.core import Array, DType, UnsupportedError
+from vkconv.plan.single import WEIGHTS
+from vkconv.route import Call
+
+Kind = Literal["normals", "specials"]
+
+# What breaks kernels that treat it as any other number: GLSL leaves min, max and others undefined for NaN.
+_SPECIALS = (np.nan, np.inf, -np.inf, -0.0, 0.0)
+_SPECIAL_SHARE = 0.05
+
+
+def draw(call: Call, seed: int, kind: Kind = "normals") -> dict[str, Array]:
+    """Inputs of a call: normal floats, integers from 0 to 3, bools; of ``specials``, every twentieth float is NaN, an
+    infinity or a zero of either sign, but for weights. UnsupportedError for bf16, which numpy lacks."""
+    rng = np.random.default_rng(seed)
+    arrays: dict[str, Array] = {}
+    for name, spec in call.operands.items():
+        if spec is None:
+            continue
+        if spec.dtype is DType.BF16:
+            raise UnsupportedError(f"{call.op}: no inputs can be drawn in bf16")
+        if spec.dtype.is_float:
+            values = rng.standard_normal(spec.dims, np.float32)
+            if kind == "specials" and name not in WEIGHTS:
+                chosen = rng.random(spec.dims) < _SPECIAL_SHARE
+                values = np.where(chosen, rng.choice(np.array(_SPECIALS, np.float32), spec.dims), values)
+            arrays[name] = values.astype(spec.dtype.numpy)
+        else:
+            arrays[name] = rng.integers(0, 2 if spec.dtype is DType.BOOL else 4, spec.dims).astype(spec.dtype.numpy)
+    return arrays

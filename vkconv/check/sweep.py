@@ -1,0 +1,114 @@
+"""One call by all its routes and values of their parameters: right, and the same each time?
+
+Drivers have bugs that only one workgroup size shows (executorch#22328): a sweep finds which.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from vkconv.check.calls import Checked, compare, expect, run_call
+from vkconv.core import Array, LimitError, UsageError, did_you_mean
+from vkconv.device import Device
+from vkconv.ops import OPS
+from vkconv.plan.planner import Options, choose_route
+from vkconv.plan.single import WEIGHTS
+from vkconv.route import Call, Params, judge
+
+ROUTE = "route"
+
+
+@dataclasses.dataclass(frozen=True)
+class Swept:
+    """One way to compute a call: what was checked, and how many distinct outputs its replays gave."""
+
+    call: Call
+    route: str
+    params: Params
+    checked: Checked
+    runs: int
+    distinct: int
+    declared: bool
+    refused: str = ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong; empty where nothing is, or a limit of the device forbids it."""
+        if self.refused:
+            return ""
+        said = [f"{self.checked.problem} ({self.checked.pattern})"] if not self.checked.ok else []
+        if self.distinct > 1 and not self.declared:
+            said.append(f"{self.distinct} different outputs in {self.runs} runs")
+        return "; ".join(said)
+
+
+def sweep_call(
+    call: Call,
+    arrays: Mapping[str, Array],
+    names: Sequence[str],
+    *,
+    device: str | int = "auto",
+    facts: Device,
+    runs: int = 2,
+    options: Options | None = None,
+    limits: Device | None = None,
+    constant: tuple[str, ...] = WEIGHTS,
+    node: str = "call",
+) -> Iterator[Swept]:
+    """Check a call with every legal value of the named parameters, all combined, the others at their defaults; with
+    ``route`` among the names by every route that may take it, else by the one that the options lead to.
+
+    ``facts`` is the device that is planned for. Raises UsageError for names that no such route has.
+    """
+    options = options or Options()
+    op = OPS[call.op]
+    if ROUTE in names:
+        routes = [route for route in op.routes if judge(route, call, facts).allowed]
+    else:
+        routes = [choose_route(call, node, facts, options).route]
+    wanted_params = [name for name in names if name != ROUTE]
+    known = sorted({name for route in op.routes for name in route.legal(call, facts)})
+    for name in wanted_params:
+        if not any(name in route.legal(call, facts) for route in routes):
+            hint = did_you_mean(name, [*known, ROUTE])
+            taken = ", ".join(route.name for route in routes)
+            raise UsageError(
+                f"{call.op} by {taken} has no parameter {name!r}{hint}; sweep {', '.join([*known, ROUTE])}"
+            )
+    wanted = expect(call, arrays)
+    for route in routes:
+        legal = route.legal(call, facts)
+        swept = {name: legal[name] for name in wanted_params if name in legal}
+        for values in itertools.product(*swept.values()):
+            params = route.resolve(call, facts, dict(zip(swept, values, strict=True)))
+            try:
+                ran = run_call(
+                    call,
+                    arrays,
+                    device=device,
+                    route=route.name,
+                    params=params,
+                    replays=runs,
+                    constant=constant,
+                    limits=limits,
+                    quirks=options.quirks,
+                )
+            except LimitError as error:
+                yield Swept(call, route.name, params, Checked(None, None, 0.0), runs, 0, True, str(error))
+                continue
+            outputs = {tuple(array.tobytes() for array in replay) for replay in ran.outputs}
+            checked = next(
+                (c for c in (compare(call, replay, wanted) for replay in _distinct(ran.outputs)) if not c.ok),
+                compare(call, ran.outputs[0], wanted),
+            )
+            yield Swept(call, route.name, params, checked, runs, len(outputs), not route.deterministic)
+
+
+def _distinct(replays: Sequence[Sequence[Array]]) -> Iterator[Sequence[Array]]:
+    """Each different result once."""
+    seen: set[tuple[bytes, ...]] = set()
+    for replay in replays:
+        key = tuple(array.tobytes() for array in replay)
+        if key not in seen:
+            seen.add(key)
+            yield replay

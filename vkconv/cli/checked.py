@@ -1,0 +1,264 @@
+"""What ``vkconv check`` checks and what it found: a model or a call with its inputs, results to show and to save."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vkconv.cli.inputs import make_inputs
+from vkconv.cli.models import CALL
+from vkconv.cli.output import file_errors, show, show_json
+from vkconv.cli.run import device_data
+from vkconv.core import Array, UsageError
+from vkconv.device import Device
+from vkconv.table import Table
+
+if TYPE_CHECKING:
+    from vkconv.check.model import ModelCheck, NodeCheck
+    from vkconv.check.repeat import RepeatCheck
+    from vkconv.check.sweep import Swept
+    from vkconv.graph import Graph
+    from vkconv.plan.planner import Options
+
+SCHEMA = "vkconv.check/1"
+_SHOWN_DIFFERENCES = 12
+
+
+class Work:
+    """What is checked: a graph with its inputs, on a device."""
+
+    def __init__(
+        self,
+        target: str,
+        texts: Sequence[str],
+        seed: int,
+        device: str,
+        limits: Device | None,
+        limits_text: str,
+        options: "Options",
+    ) -> None:
+        from vkconv.graph import load_model
+        from vkconv.ops import OPS
+        from vkconv.plan.bound import steered
+
+        self.name, self.device, self.limits, self.options = target, device, limits, options
+        self.limits_text = limits_text
+        self.again: Mapping[str, str] = {}
+        self.is_call = bool(CALL.match(target)) and not Path(target).exists()
+        if self.is_call:
+            self.graph, self.inputs = self._call(target, texts, seed)
+        else:
+            graph = load_model(Path(target))
+            arrays, self.again = make_inputs(graph.inputs, texts)
+            self.graph, self.inputs = steered(graph, OPS, arrays)
+
+    def _call(self, target: str, texts: Sequence[str], seed: int) -> "tuple[Graph, dict[str, Array]]":
+        from vkconv.check.inputs import draw
+        from vkconv.ops import OPS
+        from vkconv.ops.calls import parse_call
+        from vkconv.plan.single import call_graph, held_constant
+
+        call = parse_call(target, OPS)
+        if call.is_empty:
+            raise UsageError(f"{target}: no output has an element: nothing runs, and there is nothing to check")
+        if not OPS[call.op].routes:
+            raise UsageError(f"{target}: nothing runs for {call.op}: it is computed when the graph is planned")
+        arrays = draw(call, seed)
+        if texts:
+            given, again = make_inputs(call_graph(call).inputs, texts)
+            named = {text.partition("=")[0] for text in texts}
+            arrays |= {name: array for name, array in given.items() if name in named}
+            self.again = {name: again[name] for name in arrays if name in named}
+        self.options = dataclasses.replace(self.options, passes=False)
+        held = held_constant(arrays)
+        return call_graph(call, held), {name: array for name, array in arrays.items() if name not in held}
+
+
+class Result:
+    """What was found so far."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.model: ModelCheck | None = None
+        self.repeated: RepeatCheck | None = None
+        self.swept: list[tuple[str, Swept]] = []
+
+    @property
+    def failed(self) -> bool:
+        return bool(self._problems())
+
+    def _problems(self) -> list[str]:
+        found = [part.problem for part in (self.model, self.repeated) if part is not None]
+        wrong = [(text, row) for text, row in self.swept if row.problem]
+        if wrong:
+            text, row = wrong[0]
+            more = f"; so are {len(wrong) - 1} others" if len(wrong) > 1 else ""
+            found.append(f"{text} by {row.route} {_params(row.params)} is wrong: {row.problem}{more}")
+        return [problem for problem in found if problem]
+
+    def check(self, stop_at_first: bool, tell: "Callable[[str, int, int], None]") -> None:
+        from vkconv.check.model import check_model
+
+        done = 0
+
+        def seen(node: "NodeCheck", count: int) -> None:
+            nonlocal done
+            done += 1
+            tell(node.node, done, count)
+
+        work = self.work
+        self.model = check_model(
+            work.graph,
+            work.inputs,
+            device=work.device,
+            options=work.options,
+            limits=work.limits,
+            stop_at_first=stop_at_first,
+            seen=seen,
+        )
+
+    def repeat(self, runs: int) -> None:
+        from vkconv.check.repeat import repeat_model
+
+        work = self.work
+        self.repeated = repeat_model(
+            work.graph, work.inputs, runs, device=work.device, options=work.options, limits=work.limits
+        )
+
+    def sweep(self, names: Sequence[str], runs: int, seed: int, tell: "Callable[[str, int, int], None]") -> None:
+        from vkconv.check.inputs import draw
+        from vkconv.check.sweep import sweep_call
+
+        assert self.model is not None
+        work = self.work
+        distinct = {node.text: node for node in self.model.nodes if node.params or "route" in names}
+        distinct = {text: node for text, node in distinct.items() if node.route not in ("alias", "empty")}
+        for done, (text, node) in enumerate(distinct.items(), 1):
+            arrays = {**work.inputs, **work.graph.constants} if work.is_call else draw(node.call, seed)
+            forced = dataclasses.replace(work.options, routes=_for_node(work.options.routes, node.node, node.call.op))
+            mine = [name for name in names if name == "route" or name in node.params]
+            if not mine and len(distinct) > 1:
+                continue
+            for row in sweep_call(
+                node.call,
+                {name: arrays[name] for name in node.call.operands if name in arrays},
+                mine or names,
+                device=work.device,
+                facts=self.model.device,
+                runs=runs,
+                options=forced,
+                limits=work.limits,
+                node=node.node,
+            ):
+                self.swept.append((text, row))
+            tell(text, done, len(distinct))
+
+    def dump(self, folder: Path) -> list[str]:
+        """Save the nodes that are wrong; the commands that repeat them."""
+        from vkconv.check.dump import dump_node
+
+        assert self.model is not None
+        given = {"--device": self.work.device.removeprefix("auto"), "--limits": self.work.limits_text}
+        more = [word for option, value in given.items() if value for word in (option, value)]
+        more += [] if self.work.options.quirks else ["--no-quirks"]
+        commands = []
+        for number, node in enumerate(self.model.nodes):
+            if node.cause and node.route not in ("alias", "empty"):
+                with file_errors(folder):
+                    _, command = dump_node(
+                        folder,
+                        f"{number:03d}-{node.node}",
+                        node.call,
+                        node.arrays,
+                        route=node.route,
+                        params=node.params,
+                        constant=node.constant,
+                        more=tuple(more),
+                    )
+                commands.append(command)
+        return commands
+
+    def tell(self, paths: Sequence[Path], dumped: Sequence[str], as_json: bool) -> None:
+        """Print it, and save it in files."""
+        from vkconv.check.report import (
+            model_data,
+            model_table,
+            repeat_data,
+            repeat_table,
+            sweep_data,
+            sweep_table,
+            write_page,
+        )
+
+        assert self.model is not None
+        texts = {i: text for i, (text, _) in enumerate(self.swept)}
+        rows = [row for _, row in self.swept]
+        parts: list[tuple[str, Table]] = [("Nodes", model_table(self.model))]
+        data: dict[str, Any] = {"schema": SCHEMA, "target": self.work.name, "device": device_data(self.model.device)}
+        data |= {"inputs": dict(self.work.again), "problems": self._problems(), "check": model_data(self.model)}
+        if self.repeated:
+            parts.append(("Runs", repeat_table(self.repeated)))
+            data["repeat"] = repeat_data(self.repeated)
+        if self.swept:
+            parts.append(("Sweep", sweep_table(rows, texts)))
+            data["sweep"] = sweep_data(rows, texts)
+        lines = [f"{self.work.name} on {self.model.device.name}, driver {self.model.device.driver}"]
+        lines += [f"input {name} = {text}" for name, text in self.work.again.items()]
+        lines += [f"forced {key} = {route}" for key, route in self.work.options.routes.items()]
+        lines += [f"set {key}: {_params(given)}" for key, given in self.work.options.params.items()]
+        if self.work.limits is not None:
+            lines += limits_lines(self.work.limits, self.work)
+            data["limits"] = self.work.limits.name
+        lines += [] if self.work.options.quirks else ["quirks of the driver are ignored"]
+        verdicts = [f"FAILED: {problem}" for problem in self._problems()] or [self._all_right()]
+        verdicts += [f"repeat it alone: {command}" for command in dumped]
+        for path in paths:
+            with file_errors(path):
+                write_page(path, f"vkconv check: {self.work.name}", [*lines, *verdicts], parts, data)
+        verdicts += [f"wrote {path}" for path in paths]
+        if as_json:
+            show_json(data)
+        else:
+            show(*lines, *(table for _, table in parts), *verdicts)
+
+    def _all_right(self) -> str:
+        assert self.model is not None
+        count = len(self.model.nodes)
+        said = f"{count} node{'s' * (count != 1)} right, alone and in the run"
+        said += f"; the same bytes in {self.repeated.runs} runs" if self.repeated else ""
+        return said + (f"; {len(self.swept)} ways to compute its calls right" if self.swept else "")
+
+
+def limits_lines(other: Device, work: Work) -> list[str]:
+    """What of another device this one cannot stand for: facts that differ, and nodes that take another route there."""
+    from vkconv.backend.runtime import select_device
+    from vkconv.core import VkconvError
+    from vkconv.device.emulate import differences, emulated
+    from vkconv.plan.planner import plan
+
+    real = select_device(work.device)[1]
+    told = [f"{name} {there} (here {here})" for name, there, here in differences(other, real)]
+    more = f" and {len(told) - _SHOWN_DIFFERENCES} more" if len(told) > _SHOWN_DIFFERENCES else ""
+    lines = [f"planned for {other.name}; not as there: {', '.join(told[:_SHOWN_DIFFERENCES]) or 'nothing'}{more}"]
+    try:
+        shapes = {name: array.shape for name, array in work.inputs.items()}
+        there = plan(work.graph, other, work.options, shapes).plan.nodes
+    except VkconvError as error:
+        return [*lines, f"{other.name} itself cannot run it: {error}"]
+    planned = plan(work.graph, emulated(other, real), work.options, shapes).plan.nodes
+    here = {(node.name, node.route, *node.params.items()) for node in planned}
+    others = [n for n in there if (n.name, n.route, *n.params.items()) not in here]
+    if others:
+        first = ", ".join(f"{n.name} by {n.choice or n.route}" for n in others[:3])
+        lines.append(f"{len(others)} of {len(there)} nodes are computed in another way on {other.name} itself: {first}")
+    return lines
+
+
+def _for_node(routes: Mapping[str, str], node: str, op: str) -> dict[str, str]:
+    """The forced route of a node as that of the one node of its own graph."""
+    forced = routes.get(f"node:{node}", routes.get(op))
+    return {} if forced is None else {f"node:{node}": forced}
+
+
+def _params(params: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in params.items())
