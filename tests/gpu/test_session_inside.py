@@ -8,6 +8,7 @@ import pytest
 from test_session import assert_right, conv_graph, expected, normals
 
 import vkconv
+from vkconv.backend import runtime
 from vkconv.backend.runtime import Executable, open_device
 from vkconv.core import DeviceError, InputError
 from vkconv.graph import Graph, Node, TensorSpec
@@ -16,6 +17,18 @@ from vkconv.plan.planner import Options, plan
 
 pytestmark = pytest.mark.gpu
 X = normals(1, 3, 9, 11)
+
+
+def test_pipelines_that_are_forgotten_stay_with_what_was_recorded(device, monkeypatch):
+    """A process that compiles thousands keeps the last ones; the commands of open sessions keep theirs."""
+    monkeypatch.setattr(runtime, "MOST_PIPELINES", 1)
+    live = open_device(device)
+    live._pipelines.clear()
+    with vkconv.load(conv_graph(), device) as first, vkconv.load(conv_graph(), device) as second:
+        assert_right(first.run({"x": X}), X)
+        assert_right(second.run({"x": X}), X)
+        assert len(live._pipelines) == 1
+        assert_right(first.run({"x": X}), X)
 
 
 # ---- profiles and values

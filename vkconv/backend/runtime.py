@@ -9,6 +9,7 @@ import itertools
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,10 @@ def select_device(selector: str | int = "auto") -> tuple[int, Device]:
     return found[0], devices[found[0]]
 
 
+# Compiled code takes memory, 1 to 3 MB each on lavapipe, and long runs over many calls compile thousands.
+MOST_PIPELINES = 1024
+
+
 class LiveDevice:
     """An open device with its pipelines; `open_device` shares one among all sessions of the process.
 
@@ -99,7 +104,7 @@ class LiveDevice:
         self._cache_path = cache_dir() / "pipelines" / f"{facts.key}.bin"
         with device_errors(f"opening {facts.name}"):
             self.handle = bridge.Device(index, pipeline_cache=_read_cache(self._cache_path))
-        self._pipelines: dict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = {}
+        self._pipelines: OrderedDict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = OrderedDict()
         self._pipelines_lock = threading.Lock()
         self._unsaved = False
         self.compiled: list[Span] = []
@@ -125,7 +130,8 @@ class LiveDevice:
                 raise
 
     def pipeline(self, launch: Launch) -> "_bridge.Pipeline":
-        """The pipeline of a launch; made once for each shader, specialization, binding count and push size."""
+        """The pipeline of a launch; made once for each shader, specialization, binding count and push size, and again
+        only after `MOST_PIPELINES` others. Commands that were recorded with one keep it."""
         key = (launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push))
         with self._pipelines_lock:
             if key not in self._pipelines:
@@ -138,6 +144,9 @@ class LiveDevice:
                         spirv(launch.shader), len(launch.binds), len(launch.push), launch.spec_words
                     )
                 self._unsaved = True
+                if len(self._pipelines) > MOST_PIPELINES:
+                    self._pipelines.popitem(last=False)
+            self._pipelines.move_to_end(key)
             return self._pipelines[key]
 
     def save_pipeline_cache(self) -> None:
