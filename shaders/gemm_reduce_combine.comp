@@ -22,7 +22,7 @@ layout(push_constant) uniform Push {
 layout(set = 0, binding = 0) readonly restrict buffer Parts { float parts[]; };
 layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
 
-shared float shares[LANES > 1 ? LANES * OUTPUTS : 1];
+shared float shares[LANES * OUTPUTS];  // no Select: an Adreno driver gets those wrong (ncnn#6972)
 
 float combined(float p, float q) {
     return FUNCTION == MAX ? larger(p, q) : FUNCTION == MIN ? smaller(p, q) : p + q;

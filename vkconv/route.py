@@ -214,7 +214,8 @@ def choose(
     for verdict in verdicts:
         if verdict.preferred:
             return chosen(verdict.route, "rule")
-    for verdict in verdicts:
+    # One that gives other bits each time is the very last.
+    for verdict in sorted(verdicts, key=lambda v: not v.route.deterministic):
         if verdict.allowed:
             return chosen(verdict.route, "last resort")
     reasons = "; ".join(f"{v.route.name} needs {v.refused_by} (here {v.actual})" for v in verdicts)

@@ -77,6 +77,7 @@ KEPT = {
 SILENT = {
     "another function": (A, [MATMUL, rows("l2")], "y"),
     "nothing before it": (A, [("reduce", "a", "y", {"op": "sum", "axes": (1,)})], "y"),
+    "a pool of another kind": (X, [CONV, ("pool2d", "c", "y", {"kind": "lp", "kernel": (3, 2)})], "y"),
     "a pool with padding": (
         X,
         [CONV, ("pool2d", "c", "y", {"kind": "max", "kernel": (3, 2), "padding": (1, 0)})],

@@ -5,6 +5,7 @@ import pytest
 from ops_device import device
 
 from vkconv.core import GraphError
+from vkconv.device import load_device
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.matmul import MATMUL
 from vkconv.ops.matmul_routes import SHARED_TILES, layout
@@ -125,3 +126,10 @@ def test_last_route_takes_every_case():
 )
 def test_best_tile(extent, sizes, tile):
     assert best_tile(extent, sizes) == tile
+
+
+def test_sums_longer_than_a_drivers_loops_go_through_shared_memory():
+    for text in ("matmul:a=4x70000,b=70000x4", "gemm_reduce:a=4x70000,b=70000x4"):
+        call = parse_call(text, OPS)
+        choice = choose(OPS[call.op].routes, call, load_device("lavapipe"))
+        assert choice.route.name in ("shared", "fused_partials")

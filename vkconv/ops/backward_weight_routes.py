@@ -68,7 +68,7 @@ def _combine(call: Call, parts: int, device: Device) -> Dispatch:
         (*read("parts" if parts else "x", "add" if has_add else "x"), *write("dw")),
         linear_groups(ceil_div(p.size, elements), 1, device),
         (lanes * elements, 1, 1),
-        (p.size, parts, float(call["scale"]), float(call["beta"])),
+        (p.size, parts, float(call["scale"]) if parts else 1.0, float(call["beta"])),
         (has_add, lanes, elements),
         4 * lanes * elements,
         parts,
@@ -188,6 +188,13 @@ WINOGRAD_INT32 = Need(
     lambda call, device: winograd.scratch_elements(call, device) <= _MOST_INT,
     lambda call, device: f"{winograd.scratch_elements(call, device)} elements",
 )
+WINOGRAD_SCRATCH = Need(
+    "partial results within the device's budget of scratch",
+    lambda call, device: winograd.parts_bytes(call, device) <= scratch_budget(device),
+    lambda call, device: (
+        f"{bytes_str(winograd.parts_bytes(call, device))}, {bytes_str(scratch_budget(device))} is the most"
+    ),
+)
 MANY_CHANNELS = Need(
     "as many channels of a group, and pixels, as pay on such devices",
     lambda call, device: _pays(Problem.of(call), device),
@@ -256,7 +263,7 @@ ROUTES: tuple[Route, ...] = (
         (INPUT, winograd.GRADIENTS, winograd.TAPS, *_VARIANTS),
         why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that "
         "is not finite makes NaN of all taps that its tile meets",
-        must=(F32, INT32, WINDOW_3X3, WINOGRAD_INT32, loop_iterations(winograd.iterations)),
+        must=(F32, INT32, WINDOW_3X3, WINOGRAD_INT32, WINOGRAD_SCRATCH, loop_iterations(winograd.iterations)),
         prefer=(BY_RULE, MANY_CHANNELS),
         source=WINOGRAD_SOURCE,
         params=winograd.params,

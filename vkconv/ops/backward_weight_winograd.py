@@ -6,7 +6,7 @@ dw = G^T [sum over tiles of (B^T x B) * (A dy A^T)] G: the forward algorithm, tr
 
 from collections.abc import Mapping
 
-from vkconv.core import bytes_str
+from vkconv.core import bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.ops.backward_weight_kernels import Output, Parts, launch, whole
 from vkconv.ops.backward_weight_parts import KERNELS, SPLITS, kernels_for, least_time, most_in_scratch
@@ -49,10 +49,11 @@ def params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     outputs = (4, 2) if p.pixels >= _LEAST_PIXELS else (2,)
     tiles = _tiles(p, outputs[0])
     sizes = tiles.scratch_sizes(p.c_in + p.c_out, _SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB))
-    inner = products(p, outputs[0], tiles.chunk(p.c_in + p.c_out, sizes[0]))
+    step = tiles.chunk(p.c_in + p.c_out, sizes[0])
+    inner, passes = products(p, outputs[0], step), ceil_div(tiles.total, step)
+    most = max(1, most_in_scratch(inner, device) // max(passes, 1))  # each pass leaves its parts behind the others'
     split: int = call["split"]
-    parts = split or least_time(inner, device, 0)[1]
-    most = most_in_scratch(inner, device)
+    parts = split or min(least_time(inner, device, 0)[1], most)
     return {
         "outputs": outputs,
         "scratch_mib": sizes,
@@ -74,7 +75,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
         inner = products(p, m, count)
         parts = Parts(whole(inner).tile, min(cuts, kernel.slices(inner)))
         steps += (
-            inputs(tiles, call.shape("x"), call["padding"], first, count, device),
+            inputs(tiles, (p.n, p.c_in, *p.extent[1:]), p.before[1:], first, count, device),
             _gradients(p, tiles, first, count, device),
             launch(kernel, inner, parts, Output(to_parts=True, first=total), binds, device),
         )
@@ -106,6 +107,11 @@ def iterations(call: Call, device: Device) -> int:
 def scratch_elements(call: Call, device: Device) -> int:
     """Of the largest buffer of scratch."""
     return max(_default(call, device).scratch.values(), default=0) // 4
+
+
+def parts_bytes(call: Call, device: Device) -> int:
+    """Bytes of the partial results of all passes."""
+    return _default(call, device).scratch.get("parts", 0)
 
 
 def _gradients(p: Problem, tiles: Tiles, first: int, count: int, device: Device) -> Dispatch:

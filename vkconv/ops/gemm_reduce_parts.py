@@ -129,7 +129,7 @@ def by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Progra
         (lanes * outputs, 1, 1),
         (r.outputs, r.rows, r.segments, r.extent, r.block, r.tiles, r.slots, _divisor(call, r)),
         (function, lanes, outputs),
-        4 * lanes * outputs if lanes > 1 else 4,
+        4 * lanes * outputs,
         r.most_parts,
     )
     return Program((made, combine), scratch={"parts": 4 * r.parts})

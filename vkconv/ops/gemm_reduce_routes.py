@@ -26,6 +26,7 @@ from vkconv.ops.gemm_reduce_parts import (
 )
 from vkconv.ops.matmul import MATMUL
 from vkconv.ops.matmul_routes import (
+    LEAST_TILE,
     SHARED,
     SHARED_TILES,
     SUBGROUP,
@@ -33,6 +34,7 @@ from vkconv.ops.matmul_routes import (
     epilogue_of,
     layout,
     operand_binds,
+    padded_bytes,
     shared_params,
     shared_product,
     subgroup_params,
@@ -172,7 +174,7 @@ def _takes(route: str) -> Need:
 
 # The tiles that are reduced come out of NVIDIA's compiler slower in every step of the sum. H200, 4096x4096 outputs, us,
 # fused and matmul alone: sums of 4096 3274 and 3027, of 1024 997 and 915; storing and reading the product takes 30.
-_MOST_TERMS = 512
+_MOST_TERMS = 256
 SHORT_SUMS = Need(
     f"sums of at most {_MOST_TERMS}",
     lambda call, device: _oriented(call).k <= _MOST_TERMS,
@@ -188,8 +190,8 @@ ROUTES: tuple[Route, ...] = (
         "tile is stored instead of the whole product, and a second launch combines them in a fixed order",
         must=(
             F32,
-            shared_bytes(12 << 10),
-            invocations(256),
+            shared_bytes(padded_bytes(LEAST_TILE)),
+            invocations(LEAST_TILE.local),
             columns_in_32_bits(_tiles),
             parts_within_scratch(_tiles),
         ),
@@ -207,7 +209,7 @@ ROUTES: tuple[Route, ...] = (
         must=(
             F32,
             SHUFFLE,
-            loop_iterations(lambda call, device: _lanes(call, device).most_parts),
+            loop_iterations(lambda call, device: max(_oriented(call).k, _lanes(call, device).most_parts)),
             columns_in_32_bits(_lanes),
             parts_within_scratch(_lanes),
         ),
@@ -221,7 +223,7 @@ ROUTES: tuple[Route, ...] = (
         (_SHARED_CAS, _SHARED_NATIVE, FILL),
         why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no scratch, "
         "but sums change in their last bits from run to run",
-        must=(F32, shared_bytes(12 << 10), invocations(256), columns_in_32_bits(_tiles)),
+        must=(F32, shared_bytes(padded_bytes(LEAST_TILE)), invocations(LEAST_TILE.local), columns_in_32_bits(_tiles)),
         prefer=(ON_GPU, _takes("shared"), parts_beyond_scratch(_tiles)),
         source="rocMLIR reduction-fusion RFC, stage 1 and 2",
         params=lambda call, device: {**_tile_params(call, device), "native": native_atomics(call, device)},

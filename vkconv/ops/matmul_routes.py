@@ -9,7 +9,7 @@ from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.epilogue import epilogue_constants
 from vkconv.ops.gemm_tile import Tile
-from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE, invocations, shared_bytes
+from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
 from vkconv.ops.packing import Sizes
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Access, Bind, Dispatch, Program, Shader, Word, read
@@ -116,7 +116,7 @@ SHARED_TILES: tuple[Tile, ...] = (
 # 8: 4096^3 3280 3360 3810 4710 over 5200; 1024^3 over 84, over 84, 71 84 99; 512^3 over 42, over 42, 24 27 19.
 _SHARED_RULE = (0, 3, 4, 5, 8)
 _ENOUGH_BLOCKS = 256
-_LEAST_TILE = SHARED_TILES[_SHARED_RULE[-1]]
+LEAST_TILE = SHARED_TILES[_SHARED_RULE[-1]]
 
 
 def operand_binds(call: Call, swapped: bool, target: str = "y", access: Access = "w") -> tuple[Bind, ...]:
@@ -268,13 +268,15 @@ AT_LEAST_32X32 = Need(
     "at least 32 rows and 32 columns", lambda call, device: min(layout(call).m, layout(call).n) >= 32, _sides
 )
 
+_K_IN_ONE_LOOP = loop_iterations(lambda call, device: layout(call).k)
+
 ROUTES: tuple[Route, ...] = (
     Route(
         "shared",
         _build_shared,
         (SHARED,),
         why="tiles in shared memory: each element that is loaded serves all rows or columns of one",
-        must=(F32, shared_bytes(padded_bytes(_LEAST_TILE)), invocations(_LEAST_TILE.local)),
+        must=(F32, shared_bytes(padded_bytes(LEAST_TILE)), invocations(LEAST_TILE.local)),
         prefer=(ON_GPU, AT_LEAST_32X32),
         params=lambda call, device: shared_params(layout(call), device),
     ),
@@ -284,7 +286,7 @@ ROUTES: tuple[Route, ...] = (
         (SUBGROUP,),
         why="where every load goes lane by lane, also where all lanes have one address: one load brings as many rows "
         "as a subgroup has lanes, and shuffles hand them out",
-        must=(F32, SHUFFLE),
+        must=(F32, SHUFFLE, _K_IN_ONE_LOOP),
         prefer=(ON_CPU,),
         params=subgroup_params,
     ),
@@ -294,7 +296,7 @@ ROUTES: tuple[Route, ...] = (
         (REGISTER,),
         why="a register tile per invocation, no shared memory or barrier, which a CPU driver emulates slowly; "
         "takes every call of f32",
-        must=(F32,),
+        must=(F32, _K_IN_ONE_LOOP),
         params=_register_params,
     ),
 )

@@ -100,5 +100,6 @@ REDUCE = Op(
         "reduce:x=2x9001:i32,op=min,axes=1",
         *(f"reduce:x=13x67:i32,op={name},axes=1" for name in ("sum", "mean", "max", "min", "l1")),
     ),
-    doc="One function over axes (none given: all of them). Integers: mean truncates; l2 and the logs are for floats.",
+    doc="One function over axes (none given: all of them). Integers: sums wrap at 32 bits, and with them mean, which "
+    "truncates; l2 and the logs are for floats.",
 )

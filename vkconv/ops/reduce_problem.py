@@ -28,7 +28,7 @@ def _log_sum_exp(x: Values, axes: tuple[int, ...]) -> Values:
 def _mean(x: Values, axes: tuple[int, ...]) -> Values:
     if x.dtype.kind == "f":
         return np.asarray(np.sum(x, axis=axes) / np.float64(math.prod(x.shape[a] for a in axes)))
-    total, count = np.sum(x, axis=axes), max(1, math.prod(x.shape[a] for a in axes))
+    total, count = np.sum(x, axis=axes, dtype=x.dtype), max(1, math.prod(x.shape[a] for a in axes))
     return np.asarray(np.sign(total) * (np.abs(total) // count))
 
 

@@ -18,6 +18,7 @@ from vkconv.route import Call, Choice
 
 # By the op that makes the result: the one that also reduces it.
 _FUSED = {"matmul": "gemm_reduce", "conv2d": "conv_reduce"}
+_POOLED = {"avg": "mean", "max": "max"}
 _BETWEEN = (*ACTIVATIONS, "prelu", "add", "sub", "mul", "div")
 
 # The route that the planner takes for a call at a node of that name.
@@ -105,8 +106,10 @@ def _reduction(node: BoundNode) -> tuple[tuple[int, ...], dict[str, Any]] | None
     call = node.call
     if call.op == "reduce" and call["op"] in FUNCTIONS:
         return call["axes"], {"op": call["op"], "keepdims": call["keepdims"]}
-    if call.op == "pool2d" and call["kernel"] == call.shape("x")[2:] and not any(call["padding"]):
-        return (2, 3), {"op": {"avg": "mean", "max": "max"}[call["kind"]], "keepdims": True}
+    if call.op != "pool2d" or call["kind"] not in _POOLED:
+        return None
+    if call["kernel"] == call.shape("x")[2:] and not any(call["padding"]):
+        return (2, 3), {"op": _POOLED[call["kind"]], "keepdims": True}
     return None
 
 
