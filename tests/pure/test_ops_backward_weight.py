@@ -213,11 +213,11 @@ def test_lanes_share_loads_where_subgroups_are_full():
 
 def test_winograds_parts_stay_within_the_scratch():
     """Also where passes over some of the tiles each leave their own."""
-    for text, device, route in (
+    for text, facts, route in (
         ("x=32x512x28x28,dy=32x512x28x28,w_shape=512x512x3x3,p=1", load_device("mali-g715"), "direct"),
         ("x=128x256x56x56,dy=128x256x56x56,w_shape=256x256x3x3,p=1", H200, "winograd"),
     ):
         call = parse_call(f"conv2d_backward_weight:{text}", OPS)
-        choice = choose(OPS[call.op].routes, call, device)
-        scratch = choice.route.build(call, device, choice.params).scratch
-        assert choice.route.name == route and scratch.get("parts", 0) <= scratch_budget(device)
+        choice = choose(OPS[call.op].routes, call, facts)
+        scratch = choice.route.build(call, facts, choice.params).scratch
+        assert choice.route.name == route and scratch.get("parts", 0) <= scratch_budget(facts)
