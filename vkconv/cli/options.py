@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vkconv.core import InputError, Shape, UsageError, shape_str
+from vkconv.core import InputError, Shape, UsageError, is_count, shape_str
 from vkconv.graph import TensorSpec
 from vkconv.ops.calls import parse_shape
 
@@ -70,7 +70,7 @@ def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int]]:
             before, equals, setting = part.strip().rpartition("=")
             key = before if equals else key
             name, colon, value = setting.partition(":")
-            if not key or not name or not colon or not value.isdecimal():
+            if not key or not name or not colon or not is_count(value):
                 raise UsageError(
                     f"--param {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, OP:ROUTE or node:NAME "
                     "and NAME:VALUE may be followed by more of them; write for example --param conv2d=local:64"

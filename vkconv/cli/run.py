@@ -21,7 +21,7 @@ from vkconv.cli.options import (
     parse_routes,
 )
 from vkconv.cli.output import file_errors, show, show_json
-from vkconv.core import Array, UsageError, atomic_write, did_you_mean, shape_str
+from vkconv.core import Array, UsageError, atomic_write, did_you_mean, expand_user, shape_str
 from vkconv.device import Device
 from vkconv.table import Column, Table
 
@@ -205,7 +205,7 @@ def parse_outputs(texts: Iterable[str] | None, names: Sequence[str]) -> dict[Pat
             name, file = names[0], text
         if name not in names:
             raise UsageError(f"-o {text}: there is no output {name!r}{did_you_mean(name, names)}; {', '.join(names)}")
-        path = Path(file).expanduser()
+        path = expand_user(file, "-o")
         if path.suffix != ".npy" or path in targets:
             problem = "is there twice" if path in targets else "is no .npy file; outputs are saved in that format"
             raise UsageError(f"-o {text}: {file!r} {problem}")

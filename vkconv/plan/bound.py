@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import Array, DType, GraphError, InputError, Shape, UnsupportedError, did_you_mean, shape_str
+from vkconv.core import (
+    Array,
+    DType,
+    GraphError,
+    InputError,
+    Shape,
+    UnsupportedError,
+    did_you_mean,
+    shape_problem,
+    shape_str,
+)
 from vkconv.graph.ir import AttrValue, Graph, Node, TensorSpec
 from vkconv.ops.base import Op
 from vkconv.route import Call
@@ -107,6 +117,9 @@ def bind_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorSp
                 f"but the graph takes {shape_str(spec.shape)}" + (f" (with {known})" if known else "")
             )
         bound[name] = TensorSpec(shape, spec.dtype)
+    for name, spec in bound.items():
+        if problem := shape_problem(spec.dims, spec.dtype):
+            raise InputError(f"input {name!r} of graph {graph.name!r} cannot be {shape_str(spec.shape)}: {problem}")
     return bound
 
 
@@ -259,7 +272,10 @@ def _attr_of(array: Array) -> AttrValue:
 
 def widen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An operand as a reference takes it: floats as float64, integers and bools as they are."""
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        return array.astype(np.float64)
 
 
 def _made_bytes(node: BoundNode) -> int:
@@ -286,9 +302,10 @@ def _fold(node: BoundNode, op: Op, constants: Mapping[str, Array], left_bytes: i
         with np.errstate(all="ignore"):
             results = op.reference(node.call, arrays)
     named = dict(zip(node.call.outputs, results, strict=True))
-    return {
-        value: np.ascontiguousarray(named[name])
-        .astype(node.call.outputs[name].dtype.numpy, copy=False)
-        .reshape(node.call.outputs[name].dims)
-        for name, value in node.writes.items()
-    }
+    with np.errstate(all="ignore"):  # signalling NaNs
+        return {
+            value: np.ascontiguousarray(named[name])
+            .astype(node.call.outputs[name].dtype.numpy, copy=False)
+            .reshape(node.call.outputs[name].dims)
+            for name, value in node.writes.items()
+        }
