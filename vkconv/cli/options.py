@@ -1,5 +1,6 @@
 """Options that several commands share, and what their texts mean."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
@@ -47,6 +48,16 @@ NoQuirksOption = Annotated[
         help="Plan as if the driver had none of its known quirks (vkconv doctor lists them). May be wrong.",
     ),
 ]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="BYTES",
+        envvar="VKCONV_MEMORY",
+        help="Refuse to take more memory for weights, activations, inputs and outputs: 512MiB, 2GiB, or plain bytes. "
+        "Default: the device's heap.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -77,6 +88,17 @@ def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int]]:
                 )
             params.setdefault(key, {})[name] = int(value)
     return params
+
+
+def parse_bytes(text: str | None, option: str) -> int | None:
+    """``512MiB``, ``1.5GB`` or ``4096`` as bytes; None for None. Raises UsageError."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)\s*([KMGT]?)(i?)B?", text.strip(), re.ASCII | re.IGNORECASE)
+    if match is None:
+        raise UsageError(f"{option} {text!r} is no number of bytes; write for example {option} 512MiB")
+    number, unit, binary = match.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(unit.upper() or " "))
 
 
 def parse_shapes(texts: Iterable[str] | None) -> dict[str, Shape]:

@@ -14,9 +14,11 @@ from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import (
     DeviceOption,
     JsonOption,
+    MemoryOption,
     NoQuirksOption,
     ParamOption,
     RouteOption,
+    parse_bytes,
     parse_params,
     parse_routes,
 )
@@ -73,6 +75,7 @@ def run(
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Give up when one run takes longer; default: never.")
     ] = None,
+    memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a model and show timings and outputs.
@@ -90,6 +93,7 @@ def run(
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
         raise UsageError(f"--timeout {timeout:g} is no positive number of seconds")
     forced, chosen = parse_routes(routes), parse_params(params)
+    memory_bytes = parse_bytes(memory, "--memory")
     spans: list[Span] = []
     with spanning(spans, "load model", file=str(model)):
         graph = load_model(model)
@@ -99,7 +103,7 @@ def run(
         raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
     arrays, texts = make_inputs(graph.inputs, inputs)
     shapes = {name: array.shape for name, array in arrays.items()}
-    options = Options(routes=forced, params=chosen, quirks=not no_quirks)
+    options = Options(routes=forced, params=chosen, quirks=not no_quirks, memory_bytes=memory_bytes)
     with load(graph, device, shapes=shapes, options=options) as session:
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph
