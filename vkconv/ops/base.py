@@ -62,6 +62,8 @@ class Op:
     fold away when the graph is bound. ``fold_from_specs(call)`` gives the outputs of an op whose value
     follows from the operand shapes alone (shape, size), also where the operand is no constant. With
     ``variadic_outputs`` the one output name is numbered from 0, as variadic operands are (split: y0, y1, ...).
+    ``check_constants(call, arrays)`` raises GraphError for values, of the operands that are constant, which no device
+    would refuse (an index out of range).
     """
 
     name: str
@@ -77,6 +79,7 @@ class Op:
     alias: bool = False
     fold_from_specs: Callable[[Call], Sequence[Array]] | None = None
     variadic_outputs: bool = False
+    check_constants: Callable[[Call, Mapping[str, Array]], None] | None = None
     cases: tuple[str, ...] = ()
     doc: str = ""
 

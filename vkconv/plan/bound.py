@@ -182,6 +182,9 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
         op = ops[node.op]
         try:
             bound = _bind_node(node, op, specs, constants, taken)
+            if op.check_constants is not None:
+                fixed = {name: constants[value] for name, value in bound.reads.items() if value in constants}
+                op.check_constants(bound.call, fixed)
         except GraphError as error:
             raise GraphError(f"graph {graph.name!r}, {node}: {error}") from None
         for output, value in bound.writes.items():
