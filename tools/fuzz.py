@@ -3,12 +3,15 @@
 Every way in of tests/fuzz/targets.py gets mutants of whole files, and must return or raise VkconvError, each within
 `LIMIT_S` seconds and `LIMIT_BYTES` of address space. What gets out otherwise is printed, and kept in
 tests/fuzz/regressions/TARGET, where the tests find it. ``--coverage TARGET`` lets atheris (pip install atheris)
-look for new paths instead.
+look for new paths instead. ``--graphs`` runs random small graphs on the device, each node on a random one of its
+routes, against the float64 references; ``--edges`` runs every op with its attributes at the edges of what numbers can
+be, on every route.
 """
 
 import argparse
 import hashlib
 import json
+import os
 import random
 import resource
 import signal
@@ -18,7 +21,7 @@ import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / folder) for folder in ("", "pure", "fuzz"))]
+sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / folder) for folder in ("", "pure", "fuzz", "gpu"))]
 
 LIMIT_S = 20
 LIMIT_BYTES = 8 << 30
@@ -38,7 +41,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="for how long, all targets together")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--coverage", metavar="TARGET", help="let atheris look for new paths in one target")
+    parser.add_argument("--graphs", action="store_true", help="run random graphs instead, on all routes")
+    parser.add_argument("--edges", action="store_true", help="run calls with extreme attributes instead")
     options = parser.parse_args()
+    os.environ.setdefault("VKCONV_MEASURED", "off")  # what was measured here must not choose the routes
+    if options.graphs:
+        return _graphs(options.seconds, options.seed)
+    if options.edges:
+        return _edges(options.seconds, options.seed)
     if options.coverage:
         return _with_atheris(options.coverage, options.seconds)
 
@@ -112,6 +122,72 @@ def _with_atheris(name: str, seconds: float) -> int:
     )
     atheris.Fuzz()
     return 0
+
+
+def _graphs(seconds: float, first_seed: int) -> int:
+    from hypothesis import HealthCheck, given, seed, settings
+    from hypothesis import strategies as st
+    from test_random_graphs import graphs, run_any_routes
+
+    end, batch, done = time.monotonic() + seconds, 0, 0
+
+    def one(graph: object, rng: random.Random) -> None:
+        nonlocal done
+        if time.monotonic() < end:
+            run_any_routes("auto", graph, rng)
+            done += 1
+
+    while time.monotonic() < end:  # a mismatch ends it, with the smallest graph that has it
+        run = settings(max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        seed(first_seed + batch)(run(given(graphs(), st.randoms(use_true_random=False))(one)))()
+        batch += 1
+    print(json.dumps({"seed": first_seed, "batches": batch, "graphs": done, "mismatches": 0}))
+    return 0
+
+
+def _edges(seconds: float, seed: int) -> int:
+    from extremes import extremes
+    from test_ops import draw
+
+    from vkconv.backend.runtime import select_device
+    from vkconv.check import check_call
+    from vkconv.core import VkconvError
+    from vkconv.ops import OPS
+    from vkconv.ops.calls import format_call
+    from vkconv.plan import bound
+    from vkconv.route import judge
+
+    bound.FOLD_LIMIT_BYTES = 0  # what has no operands would fold
+    _, facts = select_device("auto")
+    calls = {}
+    for extreme in extremes():
+        try:
+            call = OPS[extreme.op].call(extreme.specs, extreme.attrs)
+        except VkconvError:
+            continue
+        if 0 < sum(spec.size for spec in call.outputs.values()) < 20_000:
+            calls[format_call(call, OPS)] = call
+    order = sorted(calls)
+    random.Random(seed).shuffle(order)
+    end, ran, refused, wrong, seen = time.monotonic() + seconds, 0, 0, 0, 0
+    for text in order:
+        if time.monotonic() > end:
+            break
+        seen += 1
+        for route in OPS[calls[text].op].routes:
+            if not judge(route, calls[text], facts).allowed:
+                continue
+            try:
+                _, checked = check_call(calls[text], draw(calls[text], "normals"), route=route.name, params={})
+            except VkconvError:
+                refused += 1
+                continue
+            ran += 1
+            if not checked.ok:
+                wrong += 1
+                print(f"{route.name} of {text}: {checked.problem}", flush=True)
+    print(json.dumps({"seed": seed, "calls": seen, "of": len(order), "ran": ran, "refused": refused, "wrong": wrong}))
+    return bool(wrong)
 
 
 def void(_: bool) -> None:

@@ -6,7 +6,7 @@ import pytest
 from graph_kit import f32, i64, make_graph
 
 from vkconv.cli.options import parse_bytes
-from vkconv.core import LimitError, UsageError
+from vkconv.core import GraphError, LimitError, UsageError
 from vkconv.device import load_device
 from vkconv.plan.planner import Options, plan
 
@@ -63,3 +63,11 @@ def test_a_plan_may_take_all_that_is_allowed_and_no_byte_more():
     plan(graph, DEVICE, Options(memory_bytes=needed))
     with pytest.raises(LimitError, match=rf"\({needed} bytes\).*\({needed - 1} bytes\)"):
         plan(graph, DEVICE, Options(memory_bytes=needed - 1))
+
+
+def test_a_matrix_that_is_made_of_a_shape_alone_has_the_limit_of_constants():
+    graph = make_graph({"x": (1 << 32, 4)}, [("eye_like", "x", "y")], "y")
+    started = time.perf_counter()
+    with pytest.raises(GraphError, match=f"make a constant of {1 << 36} bytes"):
+        plan(graph, DEVICE)
+    assert time.perf_counter() - started < 1

@@ -109,7 +109,8 @@ def _read(name: str, path: Path) -> Array:
             if file.read(2) == b"PK":
                 raise InputError(f"input {name!r}: {path} holds several arrays; save the one you want with numpy.save")
         # Mapped: what the header declares is held against the file's size before any memory is taken.
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="ignore"):  # sizes that wrap around are refused as impossible shapes
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
     except InputError:
         raise
     except Exception as error:  # numpy and tokenize have no common base for what they raise

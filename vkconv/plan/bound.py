@@ -199,15 +199,15 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
             for value, array in folded.items():
                 specs[value] = TensorSpec(tuple(array.shape), DType.of(array.dtype))
         elif not (op.routes or op.alias):
-            raise GraphError(f"graph {graph.name!r}, {node}: {_why_not_folded(bound, constants, left_bytes)}")
+            raise GraphError(f"graph {graph.name!r}, {node}: {_why_not_folded(bound, op, constants, left_bytes)}")
         else:
             nodes.append(bound)
     return BoundGraph(graph.name, inputs, graph.outputs, tuple(nodes), constants, specs).pruned()
 
 
-def _why_not_folded(node: BoundNode, constants: Mapping[str, Array], left_bytes: int) -> str:
+def _why_not_folded(node: BoundNode, op: Op, constants: Mapping[str, Array], left_bytes: int) -> str:
     unknown = [value for value in node.reads.values() if value not in constants]
-    if not unknown:
+    if not unknown or op.fold_from_specs is not None:
         return (
             f"it would make a constant of {_made_bytes(node)} bytes, and {_fold_limit(node, constants, left_bytes)} "
             "is the most that may be made here when the graph is planned"
@@ -286,19 +286,19 @@ def _made_bytes(node: BoundNode) -> int:
 
 
 def _fold_limit(node: BoundNode, constants: Mapping[str, Array], left_bytes: int) -> int:
-    used_bytes = sum(constants[value].nbytes for value in node.reads.values())
+    used_bytes = sum(constants[value].nbytes for value in node.reads.values() if value in constants)
     return min(max(FOLD_LIMIT_BYTES, 4 * used_bytes), left_bytes)
 
 
 def _fold(node: BoundNode, op: Op, constants: Mapping[str, Array], left_bytes: int) -> dict[str, Array] | None:
     """The node's outputs as constants, or None when they are not known or would be too large to keep."""
+    if op.fold_from_specs is None and any(value not in constants for value in node.reads.values()):
+        return None
+    if not op.alias and _made_bytes(node) > _fold_limit(node, constants, left_bytes):
+        return None
     if op.fold_from_specs is not None:
         results: Sequence[Array] = op.fold_from_specs(node.call)
     else:
-        if any(value not in constants for value in node.reads.values()):
-            return None
-        if not op.alias and _made_bytes(node) > _fold_limit(node, constants, left_bytes):
-            return None
         arrays = dict.fromkeys(node.call.operands) | {
             name: constants[value] if op.alias else widen(constants[value]) for name, value in node.reads.items()
         }
