@@ -2,7 +2,7 @@
 
 Every way in of tests/fuzz/targets.py gets mutants of whole files, and must return or raise VkconvError, each within
 `LIMIT_S` seconds and `LIMIT_BYTES` of address space. What gets out otherwise is printed, and kept in
-tests/fuzz/regressions/TARGET, where the tests find it. ``--coverage TARGET`` lets atheris (pip install atheris)
+a folder of tests/fuzz/regressions, where the tests find it. ``--coverage TARGET`` lets atheris (pip install atheris)
 look for new paths instead. ``--graphs`` runs random small graphs on the device, each node on a random one of its
 routes, against the float64 references; ``--edges`` runs every op with its attributes at the edges of what numbers can
 be, on every route.
@@ -55,6 +55,9 @@ def main() -> int:
     import targets
     from mutants import mutant
 
+    unknown = set(options.targets) - set(targets.TARGETS)
+    if unknown:
+        parser.error(f"there is no target {', '.join(sorted(unknown))}; there are {', '.join(targets.TARGETS)}")
     targets.without_processes()
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
     signal.signal(signal.SIGALRM, _hung)
