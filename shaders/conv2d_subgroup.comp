@@ -89,7 +89,7 @@ void main() {
             vec4 held[HELD(TAPS, SUBGROUP)];
             [[unroll]] for (int i = 0; i < HELD(TAPS, SUBGROUP); i++) {
                 int at = i * SUBGROUP;
-                held[i] = weight4[at + SUBGROUP <= TAPS / 4 || at + lane < TAPS / 4 ? tap + at : tap];
+                held[i] = weight4[at + SUBGROUP <= TAPS / 4 || at + lane < TAPS / 4 ? tap + at : tap - lane];
             }
             [[unroll]] for (int kx = 0; kx < KW; kx++) {
                 [[unroll]] for (int c = 0; c < CO; c++) {

@@ -12,7 +12,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # What the installation is made from, and for which copy of the repository (an editable installation holds its path).
 digest() {
-    local inputs=(native cmake pyproject.toml CMakeLists.txt tools/setup.sh tools/kp-env.sh)
+    local inputs=(native cmake pyproject.toml CMakeLists.txt tools/setup.sh tools/kp-env.sh tools/requirements-*.lock)
     { printf '%s\n' "$PWD"; find "${inputs[@]}" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } \
         | sha256sum | cut -d' ' -f1
 }
@@ -60,6 +60,12 @@ rm -f "$stamp"
 # shellcheck source=/dev/null
 . "$venv/bin/activate"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
+# CI takes exactly what the lock file lists; elsewhere pip takes what fits.
+lock=tools/requirements-$(python -c 'import sys; print("%d.%d" % sys.version_info[:2])').lock
+if [ "${CI:-}" = true ] && [ -f "$lock" ]; then
+    say "installing what $lock lists"
+    pip install -q --no-deps --require-hashes -r "$lock"
+fi
 build_requires=$(python - <<'PY'
 import tomllib
 with open("pyproject.toml", "rb") as file:

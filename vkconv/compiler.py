@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from vkconv.core import ShaderError, atomic_write, cache_dir, did_you_mean
+from vkconv.core import ShaderError, atomic_write, cache_dir, did_you_mean, expand_user
 from vkconv.shader import Shader
 
 INDEX_SCHEMA = "vkconv.spirv/1"
@@ -144,7 +144,7 @@ def find_glslang() -> Glslang:
     """
     explicit = os.environ.get("VKCONV_GLSLANG")
     if explicit:
-        return _probe(Path(explicit).expanduser())
+        return _probe(expand_user(explicit, "VKCONV_GLSLANG"))
     tried = []
     for path in tool_paths("glslangValidator", "glslang"):
         try:

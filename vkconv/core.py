@@ -17,10 +17,11 @@ Error tree (every one has an ``exit_code`` for the command line):
 import contextlib
 import difflib
 import enum
+import itertools
 import math
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +30,13 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.generic]
 Shape = tuple[int, ...]
+
+MAX_BYTES = 1 << 62  # numpy ends at 2^63; offsets and padding need room beyond the array itself
+MAX_RANK = 32  # what every numpy that vkconv runs with can hold
+# Planning takes a time that grows with the square of it; the largest published networks have a third of this.
+MAX_NODES = 16_384
+_MAX_SUGGESTED_CHARS = 80
+_MAX_SUGGESTED_FROM = 2_000
 
 
 class VkconvError(Exception):
@@ -152,9 +160,28 @@ def bytes_str(nbytes: float) -> str:
     return f"{value:.{digits}f} {units[power]}"
 
 
+def shape_problem(shape: Sequence[int], dtype: DType) -> str:
+    """Why no array can have this shape, also where a dimension is 0; empty where one can."""
+    if len(shape) > MAX_RANK:
+        return f"it has {len(shape)} dimensions; at most {MAX_RANK} can be"
+    nbytes = math.prod(d for d in shape if d) * dtype.nbytes
+    if nbytes >= MAX_BYTES:
+        return f"its dimensions other than 0 make 2^{nbytes.bit_length() - 1} bytes or more; fewer than 2^62 can be"
+    return ""
+
+
+def is_count(text: str) -> bool:
+    """Whether a text is a whole number, not negative, of at most 18 digits: Python refuses to read very long ones."""
+    return text.isdecimal() and len(text) <= 18
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` for the nearest known word, or an empty string."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    """`` (did you mean 'x'?)`` for the nearest known word, or an empty string. Words of a file may be millions, and
+    of any length: neither long ones nor all of very many are looked at."""
+    if len(word) > _MAX_SUGGESTED_CHARS:
+        return ""
+    short = (k for k in itertools.islice(known, _MAX_SUGGESTED_FROM) if len(k) <= _MAX_SUGGESTED_CHARS)
+    near = difflib.get_close_matches(word, list(short), n=1, cutoff=0.5)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

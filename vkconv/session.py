@@ -273,7 +273,7 @@ class Session:
                 graph = with_values(self._graph, values)
                 others = {name: shape for name, shape in shapes.items() if name not in values}
                 planned = plan(graph, self._planned_for, self.options, others, resident)
-            while len(self._executables) >= self._max_plans:
+            while len(self._executables) >= self._max_plans or self._is_over_budget(planned.plan):
                 self._executables.popitem(last=False)[1].close()
             compiled_us = self._live.compile_us
             executable = Executable(planned.plan, self._live, planned.constants, self._poison, weights=self._weights)
@@ -282,6 +282,15 @@ class Session:
             self._executables[key] = executable
         self._executables.move_to_end(key)
         return executable
+
+    def _is_over_budget(self, plan: Plan) -> bool:
+        """Whether the plans that are kept leave too little of the budget for this one; the weights they share count
+        once."""
+        if self.options.memory_bytes is None or not self._executables:
+            return False
+        kept = (executable.plan.memory for executable in self._executables.values())
+        held_bytes = sum(m.activations_bytes + m.upload_bytes + m.download_bytes for m in kept)
+        return held_bytes + plan.memory.peak_bytes > self.options.memory_bytes
 
 
 def load(
@@ -294,6 +303,7 @@ def load(
     options: Options | None = None,
     max_plans: int = MAX_PLANS,
     limits: Device | str | Path | None = None,
+    memory_bytes: int | None = None,
 ) -> Session:
     """Load a model on a device.
 
@@ -301,9 +311,10 @@ def load(
     ``shapes`` binds symbolic input shapes now instead of at the first run; ``routes`` forces routes
     (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``), ``params`` their parameters
     (``{"conv2d:direct_tile": {"columns": 4}}``), ``max_plans`` bounds the plans kept for different input shapes, or
-    values of inputs that steer the graph: the least recently used one goes first; ``limits``
-    is another device whose limits and routes to plan with, by the name of a shipped device file or the path of one
-    (``"mali-g57"``). Raises ModelError for a
+    values of inputs that steer the graph: the least recently used one goes first, also where all together would take
+    more than ``memory_bytes`` (of device and host-visible memory; by default the device's heap is the limit of each);
+    ``limits`` is another device whose limits and routes to plan with, by the name of a shipped device file or the path
+    of one (``"mali-g57"``). Raises ModelError for a
     file that is no model (UnsupportedError listing all that vkconv lacks), DeviceError for the device, RouteError and
     LimitError for what cannot run there.
     """
@@ -312,6 +323,8 @@ def load(
         options = dataclasses.replace(options, routes={**options.routes, **routes})
     if params:
         options = dataclasses.replace(options, params={**options.params, **params})
+    if memory_bytes is not None:
+        options = dataclasses.replace(options, memory_bytes=memory_bytes)
     spans: list[Span] = []
     if isinstance(source, Graph):
         graph = source

@@ -1,6 +1,7 @@
 """GPU tests run on lavapipe under the validation layer with synchronization validation: one report fails the test.
 
-Set VKCONV_TEST_DEVICE to run them on another device, VKCONV_TEST_VALIDATION=0 where the layer is not installed.
+Set VKCONV_TEST_DEVICE to run them on another device, VKCONV_TEST_VALIDATION=0 where the layer is not installed, and
+VKCONV_TEST_VALIDATION=gpu to have every access of a shader held against its buffers instead (GPU-assisted validation).
 """
 
 import os
@@ -11,6 +12,7 @@ import pytest
 
 _LAVAPIPE = Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
 _VALIDATE = os.environ.get("VKCONV_TEST_VALIDATION", "1") != "0"
+_WHAT = "GPU_ASSISTED" if os.environ.get("VKCONV_TEST_VALIDATION") == "gpu" else "SYNCHRONIZATION_VALIDATION"
 _FOLDER = Path(tempfile.mkdtemp(prefix="vkconv-tests-"))
 _LOG = _FOLDER / "validation.log"
 
@@ -23,7 +25,7 @@ if "VKCONV_TEST_DEVICE" not in os.environ and _LAVAPIPE.exists():
     os.environ.setdefault("VK_ICD_FILENAMES", str(_LAVAPIPE))
 if _VALIDATE:
     (_FOLDER / "vk_layer_settings.txt").write_text(
-        "khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT\n"
+        f"khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_{_WHAT}_EXT\n"
         "khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n"
         "khronos_validation.report_flags = error,warn\n"
         "khronos_validation.enable_message_limit = false\n"

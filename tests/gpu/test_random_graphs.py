@@ -6,9 +6,10 @@ from graph_kit import draw, evaluate, f32, make_graph
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vkconv.backend.runtime import select_device
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind
-from vkconv.plan.planner import Options
+from vkconv.plan.planner import Options, plan
 from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
@@ -103,7 +104,32 @@ def test_a_random_graph_agrees_with_the_references(device, validation, graph, pa
     with Session(graph, device, options=options, poison=True) as session:
         first, second = session.run(arrays), session.run(arrays)
     assert validation.take() == ""
-    for name, expected in zip(graph.outputs, want, strict=True):
+    for name in graph.outputs:
         assert first[name].tobytes() == second[name].tobytes()
-        assert first[name].shape == expected.shape
-        np.testing.assert_allclose(first[name], expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+    agrees(graph, first, want)
+
+
+def agrees(graph, got, want):
+    for name, expected in zip(graph.outputs, want, strict=True):
+        assert got[name].shape == expected.shape
+        np.testing.assert_allclose(got[name], expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def run_any_routes(device, graph, rng):
+    """A random one of the routes that each node may take, and the references of the outputs."""
+    arrays = draw(graph.inputs, seed=4)
+    _, facts = select_device(device)
+    planned = plan(graph, facts, Options(passes=False)).plan
+    allowed = {n.name: [v.route.name for v in n.choice.verdicts if v.allowed] for n in planned.nodes if n.choice}
+    routes = {f"node:{name}": rng.choice(names) for name, names in allowed.items()}
+    with Session(graph, device, options=Options(routes=routes, passes=False), poison=True) as session:
+        got = session.run(arrays)
+        assert {f"node:{n.name}": n.route for n in session.plan.nodes if n.choice} == routes
+    agrees(graph, got, evaluate(bind(graph, OPS), arrays))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(graphs(), st.randoms(use_true_random=False))
+def test_any_routes_of_a_random_graph_agree_with_the_references(device, validation, graph, rng):
+    run_any_routes(device, graph, rng)
+    assert validation.take() == ""

@@ -18,7 +18,7 @@ import numpy as np
 
 from vkconv.backend.errors import device_errors, import_bridge
 from vkconv.compiler import spirv
-from vkconv.core import Array, DeviceError, UsageError, atomic_write, cache_dir, did_you_mean
+from vkconv.core import Array, DeviceError, UsageError, atomic_write, cache_dir, did_you_mean, is_count
 from vkconv.device import Device
 from vkconv.plan.commands import Barrier, Command, Copy, Launch, Region, with_barriers
 from vkconv.plan.lowering import staged_bytes
@@ -75,7 +75,7 @@ def select_device(selector: str | int = "auto") -> tuple[int, Device]:
     if selector == "auto":
         best = min(range(len(devices)), key=lambda i: (_KIND_RANK.index(devices[i].kind), i))
         return best, devices[best]
-    if str(selector).isdecimal():
+    if is_count(str(selector)):
         index = int(selector)
         if index >= len(devices):
             raise UsageError(f"there is no device {index}; this machine has {listing}")

@@ -15,6 +15,7 @@ from vkconv.bench.rows import Header, Result, Row, params_str
 from vkconv.table import Column, Table
 
 STANDARD_ERRORS = 3.0
+_MOST_ERRORS = 700.0  # beyond which no float holds the exponential
 LEAST_RATIO = 1.03
 _DEVIATION_PER_MAD = 1.4826
 
@@ -84,7 +85,8 @@ def comparison_table(comparison: Comparison) -> Table:
 
 def threshold(a: Row, b: Row) -> float:
     """The ratio beyond which two rows differ."""
-    return max(LEAST_RATIO, math.exp(STANDARD_ERRORS * math.hypot(_relative_error(a), _relative_error(b))))
+    errors = STANDARD_ERRORS * math.hypot(_relative_error(a), _relative_error(b))
+    return max(LEAST_RATIO, math.exp(min(errors, _MOST_ERRORS)))
 
 
 def _relative_error(row: Row) -> float:

@@ -7,7 +7,7 @@ import dataclasses
 import shlex
 from collections.abc import Iterator, Mapping
 
-from vkconv.core import DType, UsageError, did_you_mean, shape_str
+from vkconv.core import DType, UsageError, did_you_mean, is_count, shape_str
 
 DTYPES: Mapping[str, DType] = {
     "conv": DType.F32,
@@ -152,7 +152,10 @@ def miopen_calls(line: str) -> list[tuple[str, str]]:
 
     Raises UsageError naming every flag that is unknown, missing or out of range.
     """
-    words = shlex.split(line)
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"{line!r} is no line of {_PROGRAM}: {error}") from None
     if words and words[0].endswith(_PROGRAM):
         words = words[1:]
     if not words or words[0] not in DTYPES:
@@ -164,7 +167,7 @@ def miopen_calls(line: str) -> list[tuple[str, str]]:
         value = flags.get(letter, default)
         if value is None:
             problems.append(f"-{letter} ({name}) is missing")
-        elif not str(value).isdecimal():
+        elif not is_count(str(value)):
             problems.append(f"-{letter} ({name}) is {value!r}, no whole number")
         else:
             numbers[letter] = int(value)

@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from vkconv.core import ModelError, UsageError, atomic_write, did_you_mean
+from vkconv.core import ModelError, UsageError, atomic_write, did_you_mean, not_a_file
 from vkconv.table import Column, Table
 
 SCHEMA = "vkconv.bench/1"
+_MAX_FILE_BYTES = 256 << 20
 
 Check = Literal["ok", "FAILED", "refused", "skipped", "no op", "error"]
 """``ok`` or ``FAILED`` against the reference; ``refused`` by a need of the route; ``skipped`` because it is too large,
@@ -221,7 +222,11 @@ def write_result(result: Result, paths: Sequence[Path]) -> None:
 
 def read_result(path: Path) -> Result:
     """A result from its JSON file. Raises ModelError naming the file and the place in it."""
+    if problem := not_a_file(path):
+        raise ModelError(f"{path} cannot be read: {problem}")
     try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise ModelError(f"{path} has {path.stat().st_size} bytes; a result has at most {_MAX_FILE_BYTES}")
         return msgspec.json.decode(path.read_bytes(), type=Result)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None

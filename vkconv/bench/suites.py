@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from vkconv.bench.miopen import BACKWARD_DATA, BACKWARD_WEIGHT, FORWARD, Conv, is_miopen, miopen_calls
-from vkconv.core import DType, Shape, UsageError, VkconvError, did_you_mean, shape_str
+from vkconv.core import DType, Shape, UsageError, VkconvError, did_you_mean, not_a_file, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
@@ -89,6 +89,8 @@ def read_suite(name: str, dtype: DType | None = None) -> list[Entry]:
             f"there is no suite {name!r}{did_you_mean(name, known)}; vkconv ships {', '.join(known)}, "
             "and takes .txt and .csv files"
         )
+    if problem := not_a_file(path):
+        raise UsageError(f"suite {path} cannot be read: {problem}")
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise UsageError(f"{path} has {path.stat().st_size} bytes; a suite has at most {_MAX_FILE_BYTES}")
@@ -139,19 +141,30 @@ def _read_lines(path: Path, lines: Iterable[tuple[int, str]], dtype: DType | Non
 def _read_table(path: Path, lines: list[tuple[int, str]], dtype: DType | None) -> Iterator[Made]:
     if not lines:
         return
-    header = next(csv.reader([lines[0][1]]))
+    try:
+        header = _cells(lines[0][1])
+    except UsageError as error:
+        yield lines[0][0], error
+        return
     missing = [name for name in CSV_COLUMNS if name not in header]
     if missing:
         yield lines[0][0], UsageError(f"the column {', '.join(missing)} is missing; the table needs {CSV_COLUMNS}")
         return
     for number, line in lines[1:]:
-        cells = next(csv.reader([line]))
         try:
+            cells = _cells(line)
             if len(cells) != len(header):
                 raise UsageError(f"{len(cells)} cells, not {len(header)}")
             yield number, _table_entries(dict(zip(header, cells, strict=True)), dtype)
         except VkconvError as error:
             yield number, error
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]))
+    except csv.Error as error:
+        raise UsageError(f"no line of a table: {error}") from None
 
 
 def _table_entries(cells: Mapping[str, str], dtype: DType | None) -> list[Entry]:

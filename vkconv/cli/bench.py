@@ -15,7 +15,7 @@ import typer
 
 from vkconv.cli.options import DeviceOption, parse_shapes, require_shapes
 from vkconv.cli.output import file_errors, show
-from vkconv.core import DType, UsageError, did_you_mean
+from vkconv.core import DType, UsageError, did_you_mean, expand_user
 from vkconv.ops.calls import parse_shape
 from vkconv.table import format_cell
 
@@ -103,7 +103,7 @@ def bench(
     for name, seconds, least in (("--min-time", min_time, 1e-4), ("--cooldown", cooldown, 0.0)):
         if not math.isfinite(seconds) or seconds < least:
             raise UsageError(f"{name} {seconds:g} is no number of seconds from {least:g} on")
-    paths = [path.expanduser() for path in outputs or ()]
+    paths = [expand_user(path, "-o") for path in outputs or ()]
     check_targets(paths)
     sizes = parse_local(local)
     options = BenchOptions(min_time, runs, warmup, cooldown, seed)

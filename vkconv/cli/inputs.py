@@ -7,7 +7,18 @@ from pathlib import Path
 import numpy as np
 
 from vkconv.cli.options import require_shapes
-from vkconv.core import Array, DType, InputError, Shape, UsageError, did_you_mean, shape_str
+from vkconv.core import (
+    Array,
+    DType,
+    InputError,
+    Shape,
+    UsageError,
+    did_you_mean,
+    expand_user,
+    is_count,
+    not_a_file,
+    shape_str,
+)
 from vkconv.graph import TensorSpec
 from vkconv.ops.calls import parse_shape
 
@@ -31,7 +42,7 @@ def parse_input(text: str) -> tuple[str, InputText]:
     if not equals:
         name, value = "", text
     if value.startswith("@"):
-        return name, InputText(path=Path(value[1:]).expanduser())
+        return name, InputText(path=expand_user(value[1:], "--input"))
     head, *rest = value.split(":")
     shape: Shape | None = None
     if head not in FILLS:
@@ -43,7 +54,7 @@ def parse_input(text: str) -> tuple[str, InputText]:
         head, *rest = rest or ["randn"]
     if head not in FILLS or len(rest) > (head == "randn"):
         raise UsageError(f"--input {text!r} does not read as {GRAMMAR}")
-    if rest and not rest[0].isdecimal():
+    if rest and not is_count(rest[0]):
         raise UsageError(f"--input {text!r}: the seed {rest[0]!r} is no whole number from 0 on")
     return name, InputText(shape=shape, fill=head, seed=int(rest[0]) if rest else None)
 
@@ -91,15 +102,21 @@ def make_inputs(
 
 
 def _read(name: str, path: Path) -> Array:
+    if problem := not_a_file(path):
+        raise InputError(f"input {name!r}: cannot read {path}: {problem}")
     try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            if file.read(2) == b"PK":
+                raise InputError(f"input {name!r}: {path} holds several arrays; save the one you want with numpy.save")
+        # Mapped: what the header declares is held against the file's size before any memory is taken.
+        with np.errstate(over="ignore"):  # sizes that wrap around are refused as impossible shapes
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except InputError:
+        raise
+    except Exception as error:  # numpy and tokenize have no common base for what they raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else f"it is no .npy file ({error})"
         raise InputError(f"input {name!r}: cannot read {path}: {reason}") from None
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise InputError(f"input {name!r}: {path} holds several arrays; save the one you want with numpy.save")
-    return array
+    return np.array(array)
 
 
 def _fill(name: str, fill: str, seed: int, shape: Shape, dtype: DType) -> Array:

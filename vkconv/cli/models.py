@@ -11,9 +11,11 @@ import typer
 
 from vkconv.cli.options import (
     JsonOption,
+    MemoryOption,
     NoQuirksOption,
     ParamOption,
     RouteOption,
+    parse_bytes,
     parse_params,
     parse_routes,
     parse_shapes,
@@ -61,6 +63,7 @@ def explain(
     ] = None,
     routes: RouteOption = None,
     params: ParamOption = None,
+    memory: MemoryOption = None,
     no_quirks: NoQuirksOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,7 +74,12 @@ def explain(
     from vkconv.plan.measured import find_measured
     from vkconv.plan.planner import Options, plan
 
-    options = Options(routes=parse_routes(routes), params=parse_params(params), quirks=not no_quirks)
+    options = Options(
+        routes=parse_routes(routes),
+        params=parse_params(params),
+        quirks=not no_quirks,
+        memory_bytes=parse_bytes(memory, "--memory"),
+    )
     bound = parse_shapes(shapes)
     if CALL.match(target) and not Path(target).exists():
         call = parse_call(target, OPS)

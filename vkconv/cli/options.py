@@ -1,11 +1,12 @@
 """Options that several commands share, and what their texts mean."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import typer
 
-from vkconv.core import InputError, Shape, UsageError, shape_str
+from vkconv.core import InputError, Shape, UsageError, is_count, shape_str
 from vkconv.graph import TensorSpec
 from vkconv.ops.calls import parse_shape
 
@@ -47,6 +48,16 @@ NoQuirksOption = Annotated[
         help="Plan as if the driver had none of its known quirks (vkconv doctor lists them). May be wrong.",
     ),
 ]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="BYTES",
+        envvar="VKCONV_MEMORY",
+        help="Refuse to take more memory for weights, activations, inputs and outputs: 512MiB, 2GiB, or plain bytes. "
+        "Default: the device's heap.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -70,13 +81,24 @@ def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int]]:
             before, equals, setting = part.strip().rpartition("=")
             key = before if equals else key
             name, colon, value = setting.partition(":")
-            if not key or not name or not colon or not value.isdecimal():
+            if not key or not name or not colon or not is_count(value):
                 raise UsageError(
                     f"--param {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, OP:ROUTE or node:NAME "
                     "and NAME:VALUE may be followed by more of them; write for example --param conv2d=local:64"
                 )
             params.setdefault(key, {})[name] = int(value)
     return params
+
+
+def parse_bytes(text: str | None, option: str) -> int | None:
+    """``512MiB``, ``1.5GB`` or ``4096`` as bytes; None for None. Raises UsageError."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)\s*([KMGT]?)(i?)B?", text.strip(), re.ASCII | re.IGNORECASE)
+    if match is None:
+        raise UsageError(f"{option} {text!r} is no number of bytes; write for example {option} 512MiB")
+    number, unit, binary = match.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(unit.upper() or " "))
 
 
 def parse_shapes(texts: Iterable[str] | None) -> dict[str, Shape]:

@@ -14,14 +14,16 @@ from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import (
     DeviceOption,
     JsonOption,
+    MemoryOption,
     NoQuirksOption,
     ParamOption,
     RouteOption,
+    parse_bytes,
     parse_params,
     parse_routes,
 )
 from vkconv.cli.output import file_errors, show, show_json
-from vkconv.core import Array, UsageError, atomic_write, did_you_mean, shape_str
+from vkconv.core import Array, UsageError, atomic_write, did_you_mean, expand_user, shape_str
 from vkconv.device import Device
 from vkconv.table import Column, Table
 
@@ -73,6 +75,7 @@ def run(
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Give up when one run takes longer; default: never.")
     ] = None,
+    memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a model and show timings and outputs.
@@ -90,6 +93,7 @@ def run(
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
         raise UsageError(f"--timeout {timeout:g} is no positive number of seconds")
     forced, chosen = parse_routes(routes), parse_params(params)
+    memory_bytes = parse_bytes(memory, "--memory")
     spans: list[Span] = []
     with spanning(spans, "load model", file=str(model)):
         graph = load_model(model)
@@ -99,7 +103,7 @@ def run(
         raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
     arrays, texts = make_inputs(graph.inputs, inputs)
     shapes = {name: array.shape for name, array in arrays.items()}
-    options = Options(routes=forced, params=chosen, quirks=not no_quirks)
+    options = Options(routes=forced, params=chosen, quirks=not no_quirks, memory_bytes=memory_bytes)
     with load(graph, device, shapes=shapes, options=options) as session:
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph
@@ -205,7 +209,7 @@ def parse_outputs(texts: Iterable[str] | None, names: Sequence[str]) -> dict[Pat
             name, file = names[0], text
         if name not in names:
             raise UsageError(f"-o {text}: there is no output {name!r}{did_you_mean(name, names)}; {', '.join(names)}")
-        path = Path(file).expanduser()
+        path = expand_user(file, "-o")
         if path.suffix != ".npy" or path in targets:
             problem = "is there twice" if path in targets else "is no .npy file; outputs are saved in that format"
             raise UsageError(f"-o {text}: {file!r} {problem}")

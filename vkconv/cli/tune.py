@@ -14,7 +14,7 @@ from vkconv.cli.bench import read_entries
 from vkconv.cli.models import find_device
 from vkconv.cli.options import JsonOption
 from vkconv.cli.output import file_errors, show, show_json
-from vkconv.core import ModelError, UsageError
+from vkconv.core import ModelError, UsageError, expand_user
 from vkconv.route import label
 
 if TYPE_CHECKING:
@@ -95,13 +95,13 @@ def tune(
     Examples: vkconv tune model.onnx, vkconv tune --suite resnet50 --quick, vkconv tune --report,
     vkconv tune --merge mine.json yours.json -o both.json
     """
-    texts, target = targets or [], output.expanduser() if output else None
+    texts, target = targets or [], expand_user(output, "--output") if output else None
     if sum((report, merge)) == 2 or sum((quick, full)) == 2:
         raise UsageError("--report and --merge, and --quick and --full, exclude each other")
     if (report or merge) and (suites or shapes or quick or full):
         raise UsageError("--report and --merge measure nothing: they take tables, not suites, shapes or an effort")
     if merge:
-        _merge([Path(text).expanduser() for text in texts], target)
+        _merge([expand_user(text, "the table") for text in texts], target)
     elif report:
         _report(texts, device, target, as_json)
     else:
@@ -140,7 +140,7 @@ def _report(texts: Sequence[str], selector: str, target: Path | None, as_json: b
     if len(texts) > 1 or target is not None:
         raise UsageError("--report takes one table, and writes no file: vkconv tune --report [TABLE]")
     facts = find_device(selector)
-    path = Path(texts[0]).expanduser() if texts else measured_path(facts)
+    path = expand_user(texts[0], "the table") if texts else measured_path(facts)
     if path is None:
         raise UsageError(f"there is no measured table of {facts.name} with its driver: name one, or run vkconv tune")
     try:

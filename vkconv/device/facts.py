@@ -142,7 +142,8 @@ class Device:
             "VkPhysicalDeviceSubgroupSizeControlFeatures", "subgroupSizeControl"
         ):
             return self.subgroup_size, self.subgroup_size
-        return int(self.fact(struct, "minSubgroupSize")), int(self.fact(struct, "maxSubgroupSize"))
+        least, most = (self.fact(struct, name) or self.subgroup_size for name in ("minSubgroupSize", "maxSubgroupSize"))
+        return int(least), int(most)
 
     @cached_property
     def subgroup_operations(self) -> frozenset[str]:

@@ -80,10 +80,26 @@ _TEXT: Rule = ("a text", lambda v: isinstance(v, str))
 _COUNT: Rule = ("a whole number, not negative", _is_count)
 _POSITIVE: Rule = ("a positive whole number", lambda v: _is_count(v) and v > 0)
 _PERIOD: Rule = ("a number of ns, not negative", lambda v: _is_count(v) or (isinstance(v, float) and 0 <= v < 1e9))
-_TRIPLE: Rule = (
-    "three positive whole numbers",
-    lambda v: isinstance(v, list) and len(v) == 3 and all(_is_count(n) and n > 0 for n in v),
-)
+
+
+def _triple(x: int, y: int, z: int) -> Rule:
+    """Three limits, each at least what Vulkan 1.1 guarantees."""
+
+    def holds(v: Any) -> bool:
+        return (
+            isinstance(v, list)
+            and len(v) == 3
+            and all(_is_count(n) and n >= m for n, m in zip(v, (x, y, z), strict=True))
+        )
+
+    return f"three whole numbers from {x}, {y} and {z} on, as Vulkan guarantees", holds
+
+
+def _at_least(least: int) -> Rule:
+    """A limit that Vulkan 1.1 guarantees of every device: routes and their parameters rely on it."""
+    return f"a whole number from {least} on, as Vulkan guarantees", lambda v: _is_count(v) and v >= least
+
+
 _HEX: Rule = ("32 hexadecimal digits", lambda v: isinstance(v, str) and re.fullmatch(r"[0-9a-f]{32}", v) is not None)
 _TEXTS: Rule = ("a list of texts", _is_texts)
 _BIT: Rule = ("true or false", lambda v: isinstance(v, bool))
@@ -108,13 +124,13 @@ REQUIRED: dict[str, Rule] = {
     _BASE + "deviceID": _COUNT,
     _BASE + "apiVersion": _POSITIVE,
     _BASE + "driverVersion": _COUNT,
-    _LIMITS + "maxComputeSharedMemorySize": _POSITIVE,
-    _LIMITS + "maxComputeWorkGroupCount": _TRIPLE,
-    _LIMITS + "maxComputeWorkGroupInvocations": _POSITIVE,
-    _LIMITS + "maxComputeWorkGroupSize": _TRIPLE,
-    _LIMITS + "maxPerStageDescriptorStorageBuffers": _POSITIVE,
-    _LIMITS + "maxPushConstantsSize": _POSITIVE,
-    _LIMITS + "maxStorageBufferRange": _POSITIVE,
+    _LIMITS + "maxComputeSharedMemorySize": _at_least(16_384),
+    _LIMITS + "maxComputeWorkGroupCount": _triple(65_535, 65_535, 65_535),
+    _LIMITS + "maxComputeWorkGroupInvocations": _at_least(128),
+    _LIMITS + "maxComputeWorkGroupSize": _triple(128, 128, 64),
+    _LIMITS + "maxPerStageDescriptorStorageBuffers": _at_least(4),
+    _LIMITS + "maxPushConstantsSize": _at_least(128),
+    _LIMITS + "maxStorageBufferRange": _at_least(1 << 27),
     _LIMITS + "minStorageBufferOffsetAlignment": _POSITIVE,
     _LIMITS + "timestampPeriod": _PERIOD,
     _SUBGROUP + "subgroupSize": _POSITIVE,

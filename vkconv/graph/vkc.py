@@ -17,6 +17,7 @@ import numpy as np
 import safetensors.numpy
 
 from vkconv.core import (
+    MAX_NODES,
     Array,
     DType,
     GraphError,
@@ -25,6 +26,7 @@ from vkconv.core import (
     atomic_write,
     bytes_str,
     not_a_file,
+    shape_problem,
     shape_str,
 )
 from vkconv.graph.ir import AttrValue, Graph, Node, TensorSpec
@@ -76,7 +78,7 @@ class _Graph(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     inputs: list[_Input]
     outputs: list[_Name]
-    nodes: list[_Node]
+    nodes: Annotated[list[_Node], msgspec.Meta(max_length=MAX_NODES)]
     metadata: dict[str, str]
 
 
@@ -177,11 +179,11 @@ def _parse_json(path: Path, what: str, text: bytes) -> dict[str, Any]:
     """A JSON object in which no key occurs twice, at any depth."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [key for key, _ in pairs]
-            twice = next(key for key in names if names.count(key) > 1)
-            raise ValueError(f"the key {twice!r} occurs twice")
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise ValueError(f"the key {key!r} occurs twice")
+            found[key] = value
         return found
 
     def no_constant(word: str) -> NoReturn:
@@ -189,6 +191,8 @@ def _parse_json(path: Path, what: str, text: bytes) -> dict[str, Any]:
 
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
+        if rb"\ud" in text.lower():  # escapes of halves of characters, of which each needs its other one
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         _refuse(path, f"{what} is not legal JSON ({error}); {_AGAIN}")
     if not isinstance(value, dict):
@@ -210,6 +214,8 @@ def _constants(path: Path, data: memoryview, begin: int, header: dict[str, Any])
             _refuse(path, f"a tensor has an empty name; {_AGAIN}")
         if tensor.dtype not in _DTYPES:
             _refuse(path, f"{where} has the dtype {tensor.dtype!r}, the format has {', '.join(_DTYPES)}")
+        if problem := shape_problem(tensor.shape, _DTYPES[tensor.dtype]):
+            _refuse(path, f"{where} cannot have the shape {shape_str(tensor.shape)}: {problem}; {_AGAIN}")
         first, last = tensor.data_offsets
         nbytes = math.prod(tensor.shape) * _DTYPES[tensor.dtype].nbytes
         if last - first != nbytes:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.core import GraphError, did_you_mean
+from vkconv.graph.ir import AttrValue
 
 F64 = npt.NDArray[np.float64]
 
@@ -113,6 +114,12 @@ _ROWS: tuple[Activation, ...] = (
 )
 
 ACTIVATIONS: Mapping[str, Activation] = {row.name: row for row in _ROWS}
+
+
+def check_numbers(name: str, *numbers: AttrValue) -> None:
+    """GraphError for a parameter of the function that is NaN: comparisons with a NaN bound would let all through."""
+    if any(isinstance(number, float) and math.isnan(number) for number in numbers):
+        raise GraphError(f"{name} with the parameters {', '.join(map(str, numbers))}: one of them is no number")
 
 
 def activation(name: str) -> Activation:

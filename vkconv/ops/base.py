@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import Array, GraphError, UsageError, ceil_div, did_you_mean
+from vkconv.core import MAX_RANK, Array, GraphError, UsageError, ceil_div, did_you_mean, shape_problem, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.route import Call, Route
@@ -62,6 +62,8 @@ class Op:
     fold away when the graph is bound. ``fold_from_specs(call)`` gives the outputs of an op whose value
     follows from the operand shapes alone (shape, size), also where the operand is no constant. With
     ``variadic_outputs`` the one output name is numbered from 0, as variadic operands are (split: y0, y1, ...).
+    ``check_constants(call, arrays)`` raises GraphError for values, of the operands that are constant, which no device
+    would refuse (an index out of range).
     """
 
     name: str
@@ -77,6 +79,7 @@ class Op:
     alias: bool = False
     fold_from_specs: Callable[[Call], Sequence[Array]] | None = None
     variadic_outputs: bool = False
+    check_constants: Callable[[Call, Mapping[str, Array]], None] | None = None
     cases: tuple[str, ...] = ()
     doc: str = ""
 
@@ -115,6 +118,10 @@ class Op:
             if not (operand.optional or operand.host or operand.variadic) and specs.get(operand.name) is None:
                 raise GraphError(f"{self.name} needs the operand {operand.name!r}")
         resolved, outputs = self.resolve(specs, full)
+        for spec in outputs:
+            # What is too large otherwise is refused with the device's limits; arrays without elements are made.
+            if (not spec.size or len(spec.dims) > MAX_RANK) and (problem := shape_problem(spec.dims, spec.dtype)):
+                raise GraphError(f"{self.name} would make {shape_str(spec.dims)}, which cannot be: {problem}")
         names = [f"{self.outputs[0]}{i}" for i in range(len(outputs))] if self.variadic_outputs else self.outputs
         return Call(self.name, dict(specs), dict(zip(names, outputs, strict=False)), resolved)
 
@@ -141,6 +148,8 @@ def _typed(op: str, attr: Attr, value: AttrValue) -> AttrValue:
     if not legal or not (is_tuple or len(values) == 1):
         words = f"{element.__name__} values" if is_tuple else f"one {element.__name__}"
         raise GraphError(f"{op}: the attribute {attr.name!r} is {value!r}; it takes {words}")
+    if element is int and any(not -(1 << 63) <= int(v) < 1 << 63 for v in values):
+        raise GraphError(f"{op}: the attribute {attr.name!r} holds a number of more than 64 bits; smaller ones can be")
     try:
         typed: tuple[Any, ...] = tuple(element(v) for v in values)
     except OverflowError:

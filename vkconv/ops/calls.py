@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import get_args
 
-from vkconv.core import DType, GraphError, UsageError, did_you_mean, shape_str
+from vkconv.core import MAX_RANK, DType, GraphError, UsageError, did_you_mean, shape_problem, shape_str
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.base import Attr, Op
 from vkconv.route import Call
@@ -19,6 +19,8 @@ def parse_shape(text: str) -> tuple[int, ...]:
         raise UsageError(f"{text!r} is not a shape; write dimensions as 1x64x56x56") from None
     if any(d < 0 for d in dims):
         raise UsageError(f"shape {text!r} has a negative dimension")
+    if max(dims) >= 1 << 63 or len(dims) > MAX_RANK:
+        raise UsageError(f"shape {text[:60]!r} is none: at most {MAX_RANK} dimensions, each below 2^63")
     return dims
 
 
@@ -92,7 +94,10 @@ def _parse_dtype(value: str, text: str) -> DType:
 
 def _parse_spec(value: str, dtype: DType, text: str) -> TensorSpec:
     shape, colon, own = value.partition(":")
-    return TensorSpec(parse_shape(shape), _parse_dtype(own, text) if colon else dtype)
+    spec = TensorSpec(parse_shape(shape), _parse_dtype(own, text) if colon else dtype)
+    if problem := shape_problem(spec.dims, spec.dtype):
+        raise UsageError(f"{text!r}: {shape} cannot be: {problem}")
+    return spec
 
 
 def _parse_attr(attr: Attr, value: str, text: str) -> AttrValue:

@@ -44,6 +44,9 @@ def _resolve(op: str, rank: int, specs: Specs, attrs: Attrs) -> tuple[Attrs, tup
             f"{op}: add is {shape_str(add.shape)}; it is added to dw and has w_shape, {shape_str(w_shape)}"
         )
     scale, beta = (held_in(op, name, attrs[name], DType.F32) for name in ("scale", "beta"))
+    if not (math.isfinite(scale) and math.isfinite(beta)):
+        # Parts of the sum may be scaled one by one: infinities of both signs would meet in their sum.
+        raise GraphError(f"{op}: scale is {scale} and beta {beta}; both are finite numbers")
     if beta and add is None:
         raise GraphError(f"{op}: beta is {beta}, but there is no operand add that it would multiply")
     policy, split = str(attrs["policy"]), attrs["split"]

@@ -13,7 +13,7 @@ import numpy as np
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.activation import activation, apply
+from vkconv.ops.activation import activation, apply, check_numbers
 from vkconv.ops.base import F64, Attr, Attrs, Operand
 from vkconv.ops.strided import STRIDED_COPY, strided_copy
 from vkconv.route import Call, Params, Route
@@ -39,6 +39,7 @@ def check_epilogue(b: TensorSpec | None, slope: TensorSpec | None, attrs: Attrs,
     act = str(attrs["act"])
     if act == PRELU and slope is None:
         raise GraphError(f"act is prelu, which needs a slope: one value for each of the {channels} {kind} channels")
+    check_numbers(act, attrs["act_a"], attrs["act_b"])
     if act != PRELU:
         activation(act)
         if slope is not None:

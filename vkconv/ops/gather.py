@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
@@ -56,12 +58,22 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((step,))
 
 
+def checked_indices(op: str, indices: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
+    """Indices counted from the front; GraphError for one outside an axis of n."""
+    if indices.size and not (-n <= int(indices.min()) and int(indices.max()) < n):
+        raise GraphError(f"{op}: indices span {indices.min()} to {indices.max()}; the axis has {n}")
+    return np.where(indices < 0, indices + n, indices)
+
+
+def check_axis_indices(call: Call, arrays: Mapping[str, Array]) -> None:
+    """GraphError for constant indices outside the axis of x that they pick from."""
+    if "indices" in arrays:
+        checked_indices(call.op, arrays["indices"], call.shape("x")[call["axis"]])
+
+
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
     x, indices = shapes.given(arrays, "x"), shapes.given(arrays, "indices")
-    n = call.shape("x")[call["axis"]]
-    if indices.size and not (-n <= int(indices.min()) and int(indices.max()) < n):
-        raise GraphError(f"gather: indices span {indices.min()} to {indices.max()}; axis {call['axis']} of x has {n}")
-    return [np.take(x, indices, call["axis"])]
+    return [np.take(x, checked_indices("gather", indices, call.shape("x")[call["axis"]]), call["axis"])]
 
 
 GATHER = Op(
@@ -89,6 +101,7 @@ GATHER = Op(
         "gather:x=8x1x3:i32,indices=5:i32",
         "gather:x=8x3:i64,indices=5:i64",
     ),
+    check_constants=check_axis_indices,
     doc="y[o, j, i] = x[o, indices[j], i] along axis; negative indices count from the back. An index outside the axis "
-    "is a GraphError where the graph folds, and NaN (the smallest integer) in y on the device.",
+    "is a GraphError where it is constant, and NaN (the smallest integer) in y on the device.",
 )

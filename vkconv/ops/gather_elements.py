@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.gather import outside_bits
+from vkconv.ops.gather import check_axis_indices, checked_indices, outside_bits
 from vkconv.ops.needs import operands_in
 from vkconv.ops.strided import MAX_RANK, local_params
 from vkconv.route import Call, Params, Route
@@ -44,13 +42,6 @@ def check_elements(op: str, x: TensorSpec, indices: TensorSpec, axis: int) -> No
         )
 
 
-def checked_indices(op: str, indices: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
-    """Indices counted from the front; GraphError for one outside an axis of n."""
-    if indices.size and not (-n <= int(indices.min()) and int(indices.max()) < n):
-        raise GraphError(f"{op}: indices span {indices.min()} to {indices.max()}; the axis has {n}")
-    return np.where(indices < 0, indices + n, indices)
-
-
 def tuple_depth(op: str, x: TensorSpec, indices: TensorSpec, batch_dims: int) -> int:
     """Indices in a tuple; GraphError unless they fit x behind its batch dimensions."""
     if not 0 <= batch_dims < min(len(x.dims), len(indices.dims)):
@@ -66,6 +57,17 @@ def tuple_depth(op: str, x: TensorSpec, indices: TensorSpec, batch_dims: int) ->
             f"({shape_str(x.dims)})"
         )
     return indices.dims[-1]
+
+
+def check_tuples(call: Call, arrays: Mapping[str, Array]) -> None:
+    """GraphError for constant tuples of indices of which one is outside its axis of x."""
+    indices = arrays.get("indices")
+    if indices is None:
+        return
+    batch_dims = call.attrs.get("batch_dims", 0)
+    assert isinstance(batch_dims, int)
+    for k, n in enumerate(call.shape("x")[batch_dims : batch_dims + indices.shape[-1]]):
+        checked_indices(call.op, indices[..., k], n)
 
 
 def _elements_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -162,6 +164,7 @@ GATHER_ELEMENTS = Op(
         "gather_elements:x=5x7:i64,indices=2x7:i32,axis=-2",
         "gather_elements:x=67,indices=131:i64",
     ),
+    check_constants=check_axis_indices,
     doc="y[i, j, ...] = x[..., indices[i, j, ...], ...] with the index along axis; an index outside it as in gather.",
 )
 GATHER_ND = Op(
@@ -187,6 +190,7 @@ GATHER_ND = Op(
         "gather_nd:x=4x5x6:i32,indices=4x3x1:i64,batch=1",
         "gather_nd:x=4x5x7:i64,indices=1:i32",
     ),
+    check_constants=check_tuples,
     doc="y[t] = x[indices[t]]: each tuple of indices along the last axis picks a slice, within its batch where x and "
     "indices share their first batch_dims dimensions; an index outside its axis as in gather.",
 )

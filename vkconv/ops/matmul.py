@@ -11,7 +11,7 @@ import numpy as np
 
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.activation import activation, apply
+from vkconv.ops.activation import activation, apply, check_numbers
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.epilogue import EPILOGUE_ATTRS
 from vkconv.ops.matmul_routes import MAX_BATCH_GROUPS, ROUTES, layout
@@ -41,6 +41,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     if bias is not None and bias.dims != (n,):
         raise GraphError(f"the bias is {shape_str(bias.shape)}; with {n} columns it is {n}")
     activation(str(attrs["act"]))
+    check_numbers(str(attrs["act"]), attrs["act_a"], attrs["act_b"])
     y = TensorSpec((*lead, m, n), a.dtype)
     groups = len(layout(Call("matmul", specs, {"y": y}, attrs)).batch)
     if groups > MAX_BATCH_GROUPS:

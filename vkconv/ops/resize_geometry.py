@@ -90,7 +90,11 @@ def resized(attrs: Mapping[str, AttrValue], dims: Sequence[int]) -> list[Axis]:
             n_out, pixel = sizes[i], Fraction(n_in, sizes[i])
         else:
             # The product rounds to f32 first, as in the runtimes that models are checked with: 10 * f32(0.7) is 7.
-            n_out = int(np.float32(n_in) * np.float32(scales[i]))
+            with np.errstate(over="ignore"):
+                product = np.float32(n_in) * np.float32(scales[i])
+            if not product < 2**63:
+                raise GraphError(f"resize: axis {axis} of {shape_str(dims)} by {given[i]} is {product:g} long")
+            n_out = int(product)
             pixel = _pixel(scales[i], n_in, n_out)
         if n_out < 1:
             raise GraphError(f"resize: axis {axis} of {shape_str(dims)} by {given[i]} is empty")

@@ -12,7 +12,8 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.gather_elements import check_elements, checked_indices, index_operands, tuple_depth
+from vkconv.ops.gather import check_axis_indices, checked_indices
+from vkconv.ops.gather_elements import check_elements, check_tuples, index_operands, tuple_depth
 from vkconv.ops.needs import loop_iterations, operands_in
 from vkconv.ops.strided import MAX_RANK, STRIDED_COPIES, strided_copy, walk_params
 from vkconv.route import Call, Params, Route
@@ -205,8 +206,10 @@ SCATTER_ELEMENTS = Op(
         "scatter_elements:x=67,indices=31:i64,updates=31,reduction=min",
         "scatter_elements:x=5x7,indices=5x0:i64,updates=5x0,axis=1",
     ),
+    check_constants=check_axis_indices,
     doc="x with updates[i, j, ...] at [..., indices[i, j, ...], ...], the index along axis: in its element's place, or "
-    f"combined with it (reduction add, mul, max, min). {_NONE} An index outside the axis changes nothing.",
+    f"combined with it (reduction add, mul, max, min). {_NONE} An index outside the axis changes nothing, or is a "
+    "GraphError where it is constant.",
 )
 SCATTER_ND = Op(
     "scatter_nd",
@@ -235,6 +238,8 @@ SCATTER_ND = Op(
         "scatter_nd:x=67:i32,indices=1x1:i64,updates=1:i32",
         "scatter_nd:x=7x4,indices=5x1:i32,updates=5x4,reduction=min",
     ),
+    check_constants=check_tuples,
     doc="x with the slice updates[t] at indices[t], a tuple along the last axis: in its place, or combined with it "
-    f"(reduction add, mul, max, min). {_NONE} A tuple outside x changes nothing.",
+    f"(reduction add, mul, max, min). {_NONE} A tuple outside x changes nothing, or is "
+    "a GraphError where it is constant.",
 )

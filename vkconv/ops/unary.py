@@ -8,7 +8,7 @@ from vkconv.core import Array, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.activation import ACTIVATIONS, apply
+from vkconv.ops.activation import ACTIVATIONS, apply, check_numbers
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.needs import F32
 from vkconv.ops.strided import lanes, walk_params
@@ -78,6 +78,7 @@ def _op(name: str) -> Op:
         x = shapes.operand(specs, "x", name)
         if not x.dtype.is_float and name not in INTEGER:
             raise GraphError(f"{name}: x is {x.dtype}; it takes a float type, cast first")
+        check_numbers(name, *attrs.values())
         return {k: float(v) for k, v in attrs.items() if not isinstance(v, tuple)}, (x,)
 
     params = ACTIVATIONS[name].params

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import Array, DType, GraphError, InputError, Shape, UnsupportedError, did_you_mean, shape_str
+from vkconv.core import (
+    Array,
+    DType,
+    GraphError,
+    InputError,
+    Shape,
+    UnsupportedError,
+    did_you_mean,
+    shape_problem,
+    shape_str,
+)
 from vkconv.graph.ir import AttrValue, Graph, Node, TensorSpec
 from vkconv.ops.base import Op
 from vkconv.route import Call
@@ -107,6 +117,9 @@ def bind_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorSp
                 f"but the graph takes {shape_str(spec.shape)}" + (f" (with {known})" if known else "")
             )
         bound[name] = TensorSpec(shape, spec.dtype)
+    for name, spec in bound.items():
+        if problem := shape_problem(spec.dims, spec.dtype):
+            raise InputError(f"input {name!r} of graph {graph.name!r} cannot be {shape_str(spec.shape)}: {problem}")
     return bound
 
 
@@ -169,6 +182,9 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
         op = ops[node.op]
         try:
             bound = _bind_node(node, op, specs, constants, taken)
+            if op.check_constants is not None:
+                fixed = {name: constants[value] for name, value in bound.reads.items() if value in constants}
+                op.check_constants(bound.call, fixed)
         except GraphError as error:
             raise GraphError(f"graph {graph.name!r}, {node}: {error}") from None
         for output, value in bound.writes.items():
@@ -183,15 +199,15 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
             for value, array in folded.items():
                 specs[value] = TensorSpec(tuple(array.shape), DType.of(array.dtype))
         elif not (op.routes or op.alias):
-            raise GraphError(f"graph {graph.name!r}, {node}: {_why_not_folded(bound, constants, left_bytes)}")
+            raise GraphError(f"graph {graph.name!r}, {node}: {_why_not_folded(bound, op, constants, left_bytes)}")
         else:
             nodes.append(bound)
     return BoundGraph(graph.name, inputs, graph.outputs, tuple(nodes), constants, specs).pruned()
 
 
-def _why_not_folded(node: BoundNode, constants: Mapping[str, Array], left_bytes: int) -> str:
+def _why_not_folded(node: BoundNode, op: Op, constants: Mapping[str, Array], left_bytes: int) -> str:
     unknown = [value for value in node.reads.values() if value not in constants]
-    if not unknown:
+    if not unknown or op.fold_from_specs is not None:
         return (
             f"it would make a constant of {_made_bytes(node)} bytes, and {_fold_limit(node, constants, left_bytes)} "
             "is the most that may be made here when the graph is planned"
@@ -259,7 +275,10 @@ def _attr_of(array: Array) -> AttrValue:
 
 def widen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An operand as a reference takes it: floats as float64, integers and bools as they are."""
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        return array.astype(np.float64)
 
 
 def _made_bytes(node: BoundNode) -> int:
@@ -267,28 +286,29 @@ def _made_bytes(node: BoundNode) -> int:
 
 
 def _fold_limit(node: BoundNode, constants: Mapping[str, Array], left_bytes: int) -> int:
-    used_bytes = sum(constants[value].nbytes for value in node.reads.values())
+    used_bytes = sum(constants[value].nbytes for value in node.reads.values() if value in constants)
     return min(max(FOLD_LIMIT_BYTES, 4 * used_bytes), left_bytes)
 
 
 def _fold(node: BoundNode, op: Op, constants: Mapping[str, Array], left_bytes: int) -> dict[str, Array] | None:
     """The node's outputs as constants, or None when they are not known or would be too large to keep."""
+    if op.fold_from_specs is None and any(value not in constants for value in node.reads.values()):
+        return None
+    if not op.alias and _made_bytes(node) > _fold_limit(node, constants, left_bytes):
+        return None
     if op.fold_from_specs is not None:
         results: Sequence[Array] = op.fold_from_specs(node.call)
     else:
-        if any(value not in constants for value in node.reads.values()):
-            return None
-        if not op.alias and _made_bytes(node) > _fold_limit(node, constants, left_bytes):
-            return None
         arrays = dict.fromkeys(node.call.operands) | {
             name: constants[value] if op.alias else widen(constants[value]) for name, value in node.reads.items()
         }
         with np.errstate(all="ignore"):
             results = op.reference(node.call, arrays)
     named = dict(zip(node.call.outputs, results, strict=True))
-    return {
-        value: np.ascontiguousarray(named[name])
-        .astype(node.call.outputs[name].dtype.numpy, copy=False)
-        .reshape(node.call.outputs[name].dims)
-        for name, value in node.writes.items()
-    }
+    with np.errstate(all="ignore"):  # signalling NaNs
+        return {
+            value: np.ascontiguousarray(named[name])
+            .astype(node.call.outputs[name].dtype.numpy, copy=False)
+            .reshape(node.call.outputs[name].dims)
+            for name, value in node.writes.items()
+        }

@@ -83,6 +83,16 @@ def check_memory(graph: str, memory: Memory, device: Device) -> None:
             )
 
 
+def check_budget(graph: str, memory: Memory, budget_bytes: int) -> None:
+    """Raise LimitError when a plan takes more than the user allows it."""
+    if memory.peak_bytes > budget_bytes:
+        raise LimitError(
+            f"{graph}: activations, weights, inputs and outputs take {bytes_str(memory.peak_bytes)} "
+            f"({memory.peak_bytes} bytes), the memory allowed is {bytes_str(budget_bytes)} ({budget_bytes} bytes); "
+            "use smaller shapes or allow more"
+        )
+
+
 def _dispatch_limits(dispatch: Dispatch, device: Device) -> Iterator[tuple[str, int, int]]:
     yield "maxComputeWorkGroupInvocations", math.prod(dispatch.local), device.limit("maxComputeWorkGroupInvocations")
     yield "maxComputeSharedMemorySize", dispatch.shared_bytes, device.limit("maxComputeSharedMemorySize")

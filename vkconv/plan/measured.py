@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from vkconv.core import ModelError, UsageError, VkconvWarning, atomic_write, cache_dir, expand_user
+from vkconv.core import ModelError, UsageError, VkconvWarning, atomic_write, cache_dir, expand_user, not_a_file
 from vkconv.device import Device
 from vkconv.route import Candidate
 
@@ -56,6 +56,8 @@ def table_path(device: Device) -> Path:
 
 def read_table(path: Path) -> MeasuredTable:
     """The table in a file; ModelError naming the file and the place in it where it is none."""
+    if problem := not_a_file(path):
+        raise ModelError(f"measured table {path} cannot be read: {problem}; {_HOW}")
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise ModelError(f"{path} has {path.stat().st_size} bytes; a measured table has at most {_MAX_FILE_BYTES}")

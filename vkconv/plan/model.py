@@ -59,6 +59,11 @@ class Memory:
     def device_bytes(self) -> int:
         return self.activations_bytes + self.weights_bytes
 
+    @property
+    def peak_bytes(self) -> int:
+        """Everything, as it is while the weights are loaded."""
+        return self.device_bytes + self.load_bytes + self.upload_bytes + self.download_bytes
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:

@@ -10,7 +10,7 @@ from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
 from vkconv.plan.bound import BoundGraph, BoundNode, bind
 from vkconv.plan.fuse_reduce import ReduceFusion
-from vkconv.plan.limits import check_values
+from vkconv.plan.limits import check_budget, check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.parts import in_parts
@@ -30,6 +30,8 @@ class Options:
     `plan` knows nothing, and a session looks for the user's table. ``passes`` off keeps every node as it was
     written. ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
     ``quirks`` off plans as if the driver had none of those that are known of it.
+    ``memory_bytes`` is what a plan may take of device and host-visible memory together, and a session with all its
+    plans; with None the device's heap is the limit.
     """
 
     routes: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -38,6 +40,7 @@ class Options:
     passes: bool = True
     share_memory: bool = True
     quirks: bool = True
+    memory_bytes: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +80,8 @@ def plan(
         programs.append(program)
     _check_params_taken(options.params, planned)
     result = lower(bound, OPS, device, planned, programs, options.share_memory, resident)
+    if options.memory_bytes is not None:
+        check_budget(bound.name, result.memory, options.memory_bytes)
     return Planned(result, {name: bound.constants[name] for name in result.stage})
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import onnx
 import onnx.defs
 
-from vkconv.core import GraphError, ModelError, UnsupportedError, did_you_mean
+from vkconv.core import MAX_RANK, GraphError, ModelError, UnsupportedError, did_you_mean
 from vkconv.graph.ir import Dim, Graph, TensorSpec
 from vkconv.graph.onnx import worker
 from vkconv.graph.onnx.proto import (
@@ -193,6 +193,8 @@ def _inputs(infos: Sequence[onnx.ValueInfoProto], problems: list[Problem]) -> di
         if not tensor.HasField("shape"):
             problems.append(Problem("input", info.name, "its rank is open; export with a shape, named where open"))
             continue
+        if len(tensor.shape.dim) > MAX_RANK:
+            raise ModelError(f"input {info.name!r} has {len(tensor.shape.dim)} dimensions; at most {MAX_RANK} can be")
         try:
             dtype = dtype_of(tensor.elem_type, "holds")
         except RefusedError as refused:

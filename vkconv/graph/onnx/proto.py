@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 
-from vkconv.core import Array, DType, ModelError, bytes_str, not_a_file
+from vkconv.core import MAX_NODES, Array, DType, ModelError, bytes_str, not_a_file, shape_problem
 from vkconv.graph.onnx import worker
 
 DTYPES: dict[int, DType] = {
@@ -77,6 +77,8 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: a name in the model is not UTF-8 text; {again}")
     if not model.HasField("graph") or not model.graph.output:
         raise ModelError(f"{path}: holds no ONNX graph with outputs ({bytes_str(len(data))} read); {again}")
+    if len(model.graph.node) > MAX_NODES:
+        raise ModelError(f"{path}: the model has {len(model.graph.node)} nodes, vkconv takes {MAX_NODES}; simplify it")
     try:
         return inlined(model)
     except ModelError as error:
@@ -128,8 +130,16 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path, what: str) -> Array:
     shape = tuple(tensor.dims)
     if any(d < 0 for d in shape):
         raise ModelError(f"{what} has a negative dimension in its shape {shape}; the file is damaged")
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return _read_external(tensor, folder, dtype, shape, what)
+    if problem := shape_problem(shape, dtype):
+        raise ModelError(f"{what} cannot have the shape it declares: {problem}; the file is damaged")
+    external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    array = _read_external(tensor, folder, dtype, shape, what) if external else _read_inline(tensor, dtype, shape, what)
+    if dtype is DType.BOOL and array.size and int(array.view(np.uint8).max()) > 1:
+        raise ModelError(f"{what} is bool and holds bytes other than 0 and 1; the file is damaged")
+    return array
+
+
+def _read_inline(tensor: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], what: str) -> Array:
     try:
         array = onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, OverflowError) as error:
@@ -140,7 +150,10 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path, what: str) -> Array:
 def _read_external(tensor: onnx.TensorProto, folder: Path, dtype: DType, shape: tuple[int, ...], what: str) -> Array:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    file = (folder / location).resolve()
+    try:
+        file = (folder / location).resolve()
+    except (ValueError, RuntimeError) as error:  # a NUL in the name, links in a circle
+        raise ModelError(f"{what}: its external data {location!r} names no file ({error})") from None
     if not location or not file.is_relative_to(folder.resolve()):
         raise ModelError(
             f"{what}: its external data {location!r} lies outside the model's folder {folder}; move it there"

@@ -41,6 +41,8 @@ class Builder:
     alias: dict[str, str] = dataclasses.field(default_factory=dict)
     node_names: set[str] = dataclasses.field(default_factory=set)
     sequences: dict[str, Sequence] = dataclasses.field(default_factory=dict)
+    numbers: dict[str, int] = dataclasses.field(default_factory=dict)
+    node_numbers: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def types(self) -> Mapping[str, ValueType]:
@@ -49,10 +51,10 @@ class Builder:
 
     def fresh(self, stem: str) -> str:
         """A value name that nothing in the model uses."""
-        return _unique(stem, self.taken)
+        return _unique(stem, self.taken, self.numbers)
 
     def node_name(self, stem: str) -> str:
-        return _unique(stem, self.node_names)
+        return _unique(stem, self.node_names, self.node_numbers)
 
     def constant(self, stem: str, array: Array) -> str:
         """A new constant; returns its name."""
@@ -61,11 +63,13 @@ class Builder:
         return name
 
 
-def _unique(stem: str, taken: set[str]) -> str:
-    name, i = stem, 1
+def _unique(stem: str, taken: set[str], last: dict[str, int]) -> str:
+    """A name that is not taken, and is then; ``last`` keeps the number given last to each stem, so that a million of
+    one name take no longer than as many different ones."""
+    name = stem
     while name in taken:
-        i += 1
-        name = f"{stem}_{i}"
+        last[stem] = last.get(stem, 1) + 1
+        name = f"{stem}_{last[stem]}"
     taken.add(name)
     return name
 

@@ -1,0 +1,241 @@
+"""Failures of the device and of memory, injected one after another: each is a VkconvError that says where, the session
+closes, and the process works on.
+
+A library before the Vulkan loader answers for it. The validation layer, which knows nothing of that, stays out.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vkconv
+
+pytestmark = pytest.mark.gpu
+
+# Each call of these counts; the one numbered ``fail_at`` (from 1) gives ``fail_with`` and does nothing.
+_CALLS = (
+    *("vkAllocateMemory", "vkCreateBuffer", "vkBindBufferMemory", "vkMapMemory", "vkCreateShaderModule"),
+    *("vkCreateComputePipelines", "vkCreatePipelineLayout", "vkCreateDescriptorSetLayout", "vkCreateDescriptorPool"),
+    *("vkAllocateDescriptorSets", "vkCreateFence", "vkCreateCommandPool", "vkAllocateCommandBuffers"),
+    *("vkCreatePipelineCache", "vkCreateDevice", "vkBeginCommandBuffer", "vkEndCommandBuffer", "vkResetFences"),
+    *("vkQueueSubmit", "vkGetFenceStatus"),
+)
+_LIBRARY = """
+#include <dlfcn.h>
+#include <stdint.h>
+#include <string.h>
+int calls, fail_at, fail_with;
+char failed[64];
+static void *real(const char *name) {
+    static void *library;
+    if (!library) library = dlopen("libvulkan.so.1", RTLD_NOW);
+    return dlsym(library, name);
+}
+typedef uintptr_t W;
+#define CALL(name)                                                          \\
+    int name(W a, W b, W c, W d, W e, W f) {                                \\
+        static int (*pass_on)(W, W, W, W, W, W);                            \\
+        if (!pass_on) pass_on = (int (*)(W, W, W, W, W, W))real(#name);     \\
+        if (++calls == fail_at) { strcpy(failed, #name); return fail_with; } \\
+        return pass_on(a, b, c, d, e, f);                                   \\
+    }
+"""
+_PROGRAM = """
+import ctypes, gc, os, signal, sys, threading, time
+import numpy as np
+import vkconv
+from vkconv.backend import runtime
+
+library = ctypes.CDLL(None)
+calls, fail_at, fail_with = (ctypes.c_int.in_dll(library, name) for name in ("calls", "fail_at", "fail_with"))
+failed = (ctypes.c_char * 64).in_dll(library, "failed")
+OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY, LOST = -1, -2, -4
+
+rng = np.random.default_rng(1)
+weights = {"w": rng.standard_normal((8, 4, 3, 3), dtype=np.float32)}
+nodes = (
+    vkconv.Node("c", "conv2d", ("x", "w"), ("y",), {"padding": (1, 1, 1, 1)}),
+    vkconv.Node("s", "softmax", ("y",), ("z",), {"axis": 1}),
+)
+graph = vkconv.Graph({"x": vkconv.TensorSpec((2, 4, 5, 7))}, ("z",), nodes, weights, "net")
+x = rng.standard_normal((2, 4, 5, 7), dtype=np.float32)
+
+def attempt():
+    with vkconv.load(graph) as session:
+        session.run({"x": x})
+        return session.run({"x": x})["z"]
+
+def armed(number, result):
+    calls.value, fail_at.value, fail_with.value = 0, number, result
+
+def disarmed():
+    fail_at.value = 0
+
+want = attempt()
+"""
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process in which the calls above can be made to fail."""
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "faults.c").write_text(_LIBRARY + "".join(f"CALL({name})\n" for name in _CALLS))
+    library = folder / "faults.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, folder / "faults.c", "-ldl"], check=True, timeout=60)
+    return {**os.environ, "LD_PRELOAD": str(library), "VK_INSTANCE_LAYERS": "", "VKCONV_CACHE_DIR": str(folder)}
+
+
+def run(program: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM + program], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+# FRESH opens the device each time, so that opening it is under test too; a device that was lost is opened anew anyway.
+_EVERY_CALL = """
+number, places = 0, {}
+while True:
+    number += 1
+    if FRESH:
+        runtime._open.clear()
+    armed(number, RESULT)
+    try:
+        attempt()
+    except vkconv.VkconvError as error:
+        disarmed()
+        name = failed.value.decode()
+        places[name] = places.get(name, 0) + 1
+        assert name, (number, error)
+        where = str(error).partition(":")[0]  # the graph, the node that is compiled, or the device
+        assert where.startswith(("net on", "c", "s", "opening")), (name, error)
+        assert attempt().tobytes() == want.tobytes(), (number, name)
+        continue
+    if calls.value < number:
+        break
+    disarmed()  # a call that may fail: a cache that cannot be read is made anew
+print(number, places)
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "fresh"), [("OUT_OF_DEVICE_MEMORY", True), ("OUT_OF_HOST_MEMORY", False), ("LOST", False)]
+)
+def test_whichever_call_fails_the_process_works_on(faults: dict[str, str], result: str, fresh: bool) -> None:
+    told = run(_EVERY_CALL.replace("RESULT", result).replace("FRESH", str(fresh)), faults)
+    assert int(told.split()[0]) > 20 and "vkAllocateMemory" in told and "vkQueueSubmit" in told
+
+
+_CTRL_C = """
+n = 1024
+chain = tuple(vkconv.Node(f"m{i}", "matmul", (f"v{i}", "w"), (f"v{i + 1}",)) for i in range(20))
+big = vkconv.Graph({"v0": vkconv.TensorSpec((n, n))}, ("v20",), chain, {"w": np.eye(n, dtype=np.float32)}, "slow")
+session = vkconv.load(big)
+ones = {"v0": np.ones((n, n), np.float32)}
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+started = time.perf_counter()
+try:
+    session.run(ones)
+    sys.exit("the run ended before it was interrupted")
+except KeyboardInterrupt:
+    took = time.perf_counter() - started
+assert took < 1.5, took
+assert attempt().tobytes() == want.tobytes()  # another session, while the device may still be at work
+np.testing.assert_array_equal(session.run(ones)["v20"], 1)  # and this one, when it is done
+session.close()
+"""
+
+
+def test_an_interrupt_ends_a_run_within_a_second_and_the_next_one_is_right(faults: dict[str, str]) -> None:
+    run(_CTRL_C, faults)
+
+
+_LOST = """
+session = vkconv.load(graph)
+session.run({"x": x})
+armed(1, LOST)
+for _ in range(2):  # the one that is told so, and those after
+    try:
+        session.run({"x": x})
+        sys.exit("the device was not lost")
+    except vkconv.VkconvError as error:
+        assert type(error).__name__ == "DeviceError" and str(error).startswith("net on "), error
+    disarmed()
+session.close()
+session.close()
+assert attempt().tobytes() == want.tobytes()
+"""
+
+
+def test_a_lost_device_ends_its_sessions_and_a_new_one_works(faults: dict[str, str]) -> None:
+    run(_LOST, faults)
+
+
+_CYCLES = """
+import resource
+def in_use():
+    gc.collect()
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return pages * resource.getpagesize()
+
+for number in range(1, 25):  # failures must not leak either
+    armed(number, OUT_OF_DEVICE_MEMORY)
+    try:
+        attempt()
+    except vkconv.VkconvError:
+        pass
+    disarmed()
+for cycle in range(1100):
+    if cycle == 100:
+        before = in_use()
+    if cycle % 4 == 0:
+        armed(1 + cycle % 29, OUT_OF_DEVICE_MEMORY)
+    try:
+        attempt()
+    except vkconv.VkconvError:
+        pass
+    disarmed()
+print(before, in_use() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+def test_cycles_with_and_without_failures_leave_no_memory_behind(faults: dict[str, str]) -> None:
+    before, grown = map(int, run(_CYCLES, faults).split())
+    assert grown < 0.01 * before
+
+
+def _wide(n: int) -> vkconv.Graph:
+    nodes = (vkconv.Node("s", "softmax", ("x",), ("y",)), vkconv.Node("t", "tanh", ("y",), ("z",)))
+    return vkconv.Graph({"x": vkconv.TensorSpec(("n", n))}, ("z",), nodes, {}, "wide")
+
+
+def test_a_plan_over_the_memory_allowed_is_refused_with_both_numbers(device: str) -> None:
+    graph = _wide(1024)
+    with vkconv.load(graph, device, shapes={"x": (64, 1024)}) as session:
+        needed = session.plan.memory.peak_bytes
+    with vkconv.load(graph, device, shapes={"x": (64, 1024)}, memory_bytes=needed) as session:
+        session.run({"x": np.ones((64, 1024), np.float32)})
+        with pytest.raises(vkconv.VkconvError, match=rf"\({needed} bytes\)"):
+            session.run({"x": np.ones((65, 1024), np.float32)})
+        session.run({"x": np.ones((64, 1024), np.float32)})
+    with pytest.raises(vkconv.VkconvError, match=rf"\({needed} bytes\).*\({needed - 1} bytes\)"):
+        vkconv.load(graph, device, shapes={"x": (64, 1024)}, memory_bytes=needed - 1)
+
+
+def test_plans_that_together_are_over_the_memory_allowed_make_room(device: str) -> None:
+    graph = _wide(1024)
+    with vkconv.load(graph, device, shapes={"x": (64, 1024)}) as session:
+        one = session.plan.memory.peak_bytes
+    with vkconv.load(graph, device, memory_bytes=2 * one) as session:
+        for rows in (64, 63, 62, 61, 64):
+            y = session.run({"x": np.ones((rows, 1024), np.float32)})["z"]
+            np.testing.assert_allclose(y, np.tanh(1 / 1024), rtol=1e-6)
+            assert len(session._executables) <= 2
+            assert sum(e.plan.memory.peak_bytes for e in session._executables.values()) <= 2 * one
+        assert len(session._executables) == 2

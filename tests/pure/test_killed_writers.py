@@ -1,0 +1,86 @@
+"""Processes that are killed while they write: the file is the old one or the new one, whole, whoever else writes."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vkconv.bench.rows import read_result
+from vkconv.device import load_device
+from vkconv.graph.vkc import load_vkc
+from vkconv.plan.measured import read_table
+
+KILLS = 12
+_WRITERS = {
+    "a.vkc": """
+from vkconv.graph import Graph, TensorSpec
+from vkconv.graph.vkc import save_vkc
+size = 300_000
+def write(i):
+    array = np.full(size + i % 7, i, np.float32)
+    save_vkc(Graph({"x": TensorSpec((2,))}, ("w",), (), {"w": array}), path)
+""",
+    "device.json": """
+from vkconv.device import load_device
+device = load_device("lavapipe")
+def write(i):
+    device.save(path)
+""",
+    "table.json": """
+from targets import TARGETS, FOLDER
+TARGETS["measured"].seeds()
+from vkconv.plan.measured import read_table, write_table
+table = read_table(FOLDER / "seed.json")
+def write(i):
+    write_table(table, path)
+""",
+    "result.json": """
+from targets import TARGETS, FOLDER
+TARGETS["result"].seeds()
+from vkconv.bench.rows import read_result, write_result
+result = read_result(FOLDER / "seed-result.json")
+def write(i):
+    write_result(result, [path])
+""",
+}
+_LOOP = """
+print("ready", flush=True)
+i = 0
+while True:
+    write(i)
+    i += 1
+"""
+
+
+def _whole_graph(path):
+    values = load_vkc(path).constants["w"]
+    assert values.size >= 300_000 and (values == values[0]).all()
+
+
+_READERS = {"a.vkc": _whole_graph, "device.json": load_device, "table.json": read_table, "result.json": read_result}
+
+
+@pytest.mark.parametrize("name", _WRITERS)
+def test_a_killed_writer_leaves_a_whole_file_or_none(tmp_path, name):
+    path, rng = tmp_path / name, random.Random(name)
+    program = f"import numpy as np\nfrom pathlib import Path\npath = Path({str(path)!r})\n{_WRITERS[name]}{_LOOP}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    seen = 0
+    for _ in range(KILLS // 2):
+        with (
+            subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE) as first,
+            subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE) as second,
+        ):
+            for writer in (first, second):
+                assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
+            for writer in (first, second):
+                time.sleep(rng.uniform(0, 0.06))
+                writer.kill()
+                writer.wait()
+                if path.exists():
+                    _READERS[name](path)
+                    seen += 1
+    assert seen > KILLS // 2  # else it was killed before it wrote

@@ -1,0 +1,201 @@
+"""Damage files and texts for as long as you like: ``python tools/fuzz.py --seconds 3600 [TARGET ...]``.
+
+Every way in of tests/fuzz/targets.py gets mutants of whole files, and must return or raise VkconvError, each within
+`LIMIT_S` seconds and `LIMIT_BYTES` of address space. What gets out otherwise is printed, and kept in
+a folder of tests/fuzz/regressions, where the tests find it. ``--coverage TARGET`` lets atheris (pip install atheris)
+look for new paths instead. ``--graphs`` runs random small graphs on the device, each node on a random one of its
+routes, against the float64 references; ``--edges`` runs every op with its attributes at the edges of what numbers can
+be, on every route.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / folder) for folder in ("", "pure", "fuzz", "gpu"))]
+
+LIMIT_S = 20
+LIMIT_BYTES = 8 << 30
+
+
+class HungError(BaseException):
+    """A mutant took longer than LIMIT_S."""
+
+
+def _hung(signum: int, frame: object) -> None:
+    raise HungError(f"no answer in {LIMIT_S} s")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="default: all in turn")
+    parser.add_argument("--seconds", type=float, default=60, help="for how long, all targets together")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--coverage", metavar="TARGET", help="let atheris look for new paths in one target")
+    parser.add_argument("--graphs", action="store_true", help="run random graphs instead, on all routes")
+    parser.add_argument("--edges", action="store_true", help="run calls with extreme attributes instead")
+    options = parser.parse_args()
+    os.environ.setdefault("VKCONV_MEASURED", "off")  # what was measured here must not choose the routes
+    if options.graphs:
+        return _graphs(options.seconds, options.seed)
+    if options.edges:
+        return _edges(options.seconds, options.seed)
+    if options.coverage:
+        return _with_atheris(options.coverage, options.seconds)
+
+    import targets
+    from mutants import mutant
+
+    unknown = set(options.targets) - set(targets.TARGETS)
+    if unknown:
+        parser.error(f"there is no target {', '.join(sorted(unknown))}; there are {', '.join(targets.TARGETS)}")
+    targets.without_processes()
+    resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
+    signal.signal(signal.SIGALRM, _hung)
+    chosen = options.targets or list(targets.TARGETS)
+    seeds = {name: list(targets.TARGETS[name].seeds()) for name in chosen}
+    rng = random.Random(options.seed)
+    counts = {name: [0, 0] for name in chosen}  # refused, taken
+    slowest = dict.fromkeys(chosen, 0.0)
+    spent = dict.fromkeys(chosen, 0.0)
+    found: dict[str, Path] = {}
+    end = time.monotonic() + options.seconds
+    while time.monotonic() < end:
+        name = min(chosen, key=spent.__getitem__)  # the same time for each
+        data = mutant(rng.choice(seeds[name]), rng)
+        started = time.monotonic()
+        signal.alarm(LIMIT_S)
+        try:
+            counts[name][targets.TARGETS[name].attempt(data)] += 1
+        except KeyboardInterrupt:
+            break
+        except BaseException as error:
+            signal.alarm(0)
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{name}: {type(error).__name__} at {at.filename}:{at.lineno}"
+            if place not in found:
+                found[place] = _keep(name, data)
+                print(f"{place}: {str(error)[:200]}\n  kept as {found[place]}", flush=True)
+        signal.alarm(0)
+        took = time.monotonic() - started
+        spent[name] += took
+        slowest[name] = max(slowest[name], took)
+    report = {
+        name: {"refused": refused, "taken": taken, "slowest_s": round(slowest[name], 3), "s": round(spent[name], 1)}
+        for name, (refused, taken) in counts.items()
+    }
+    total = sum(sum(pair) for pair in counts.values())
+    print(json.dumps({"seed": options.seed, "mutants": total, "findings": len(found), "targets": report}, indent=1))
+    return bool(found)
+
+
+def _keep(name: str, data: bytes) -> Path:
+    folder = ROOT / "tests" / "fuzz" / "regressions" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / hashlib.sha256(data).hexdigest()[:16]
+    path.write_bytes(data)
+    return path
+
+
+def _with_atheris(name: str, seconds: float) -> int:
+    import atheris
+
+    with atheris.instrument_imports(include=["vkconv"]):
+        import targets
+    targets.without_processes()
+    corpus = targets.FOLDER / "corpus"
+    corpus.mkdir()
+    for number, seed in enumerate(targets.TARGETS[name].seeds()):
+        (corpus / str(number)).write_bytes(seed)
+    kept = ROOT / "tests" / "fuzz" / "regressions" / name
+    kept.mkdir(parents=True, exist_ok=True)
+    limits = [f"-max_total_time={int(seconds)}", f"-timeout={LIMIT_S}", f"-rss_limit_mb={LIMIT_BYTES >> 20}"]
+    atheris.Setup(
+        [sys.argv[0], *limits, f"-artifact_prefix={kept}/", "-max_len=65536", str(corpus)],
+        lambda data: void(targets.TARGETS[name].attempt(data)),
+    )
+    atheris.Fuzz()
+    return 0
+
+
+def _graphs(seconds: float, first_seed: int) -> int:
+    from hypothesis import HealthCheck, given, seed, settings
+    from hypothesis import strategies as st
+    from test_random_graphs import graphs, run_any_routes
+
+    end, batch, done = time.monotonic() + seconds, 0, 0
+
+    def one(graph: object, rng: random.Random) -> None:
+        nonlocal done
+        if time.monotonic() < end:
+            run_any_routes("auto", graph, rng)
+            done += 1
+
+    while time.monotonic() < end:  # a mismatch ends it, with the smallest graph that has it
+        run = settings(max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        seed(first_seed + batch)(run(given(graphs(), st.randoms(use_true_random=False))(one)))()
+        batch += 1
+    print(json.dumps({"seed": first_seed, "batches": batch, "graphs": done, "mismatches": 0}))
+    return 0
+
+
+def _edges(seconds: float, seed: int) -> int:
+    from extremes import extremes
+    from test_ops import draw
+
+    from vkconv.backend.runtime import select_device
+    from vkconv.check import check_call
+    from vkconv.core import VkconvError
+    from vkconv.ops import OPS
+    from vkconv.ops.calls import format_call
+    from vkconv.plan import bound
+    from vkconv.route import judge
+
+    bound.FOLD_LIMIT_BYTES = 0  # what has no operands would fold
+    _, facts = select_device("auto")
+    calls = {}
+    for extreme in extremes():
+        try:
+            call = OPS[extreme.op].call(extreme.specs, extreme.attrs)
+        except VkconvError:
+            continue
+        if 0 < sum(spec.size for spec in call.outputs.values()) < 20_000:
+            calls[format_call(call, OPS)] = call
+    order = sorted(calls)
+    random.Random(seed).shuffle(order)
+    end, ran, refused, wrong, seen = time.monotonic() + seconds, 0, 0, 0, 0
+    for text in order:
+        if time.monotonic() > end:
+            break
+        seen += 1
+        for route in OPS[calls[text].op].routes:
+            if not judge(route, calls[text], facts).allowed:
+                continue
+            try:
+                _, checked = check_call(calls[text], draw(calls[text], "normals"), route=route.name, params={})
+            except VkconvError:
+                refused += 1
+                continue
+            ran += 1
+            if not checked.ok:
+                wrong += 1
+                print(f"{route.name} of {text}: {checked.problem}", flush=True)
+    print(json.dumps({"seed": seed, "calls": seen, "of": len(order), "ran": ran, "refused": refused, "wrong": wrong}))
+    return bool(wrong)
+
+
+def void(_: bool) -> None:
+    """atheris takes functions without a result."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

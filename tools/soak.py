@@ -1,0 +1,101 @@
+"""Run for long and look for what changes: ``tools/soak.py --runs 100000``, ``tools/soak.py --seconds 3600``.
+
+The first runs one small network so many times: every output has the bytes of the first. The second loads, runs and
+closes networks at random, several at once, some of them interrupted by a time-out, and prints what the process and the
+device hold in between. Both fail where memory grew by more than 1 % after the first tenth.
+"""
+
+import argparse
+import contextlib
+import gc
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / folder) for folder in ("", "pure", "fuzz"))]
+os.environ.setdefault("VKCONV_MEASURED", "off")
+
+import numpy as np  # noqa: E402
+from targets import network  # noqa: E402
+
+import vkconv  # noqa: E402
+from vkconv.backend import runtime  # noqa: E402
+from vkconv.core import VkconvError  # noqa: E402
+
+
+def held_bytes() -> dict[str, int]:
+    """Resident memory of the process, and what the device says it uses of its heaps (0 where it does not say)."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    heaps = [heap["usage_bytes"] or 0 for live in runtime._open.values() for heap in live.handle.memory()]
+    return {"process": pages * os.sysconf("SC_PAGESIZE"), "device": sum(heaps)}
+
+
+def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, float]:
+    return {what: round(after[what] / before[what] - 1, 5) for what in before if before[what]}
+
+
+def same_bytes(runs: int) -> dict[str, object]:
+    x = np.random.default_rng(1).standard_normal((1, 3, 8, 8), dtype=np.float32)
+    started, before = time.monotonic(), {}
+    with vkconv.load(network()) as session:
+        first = {name: array.tobytes() for name, array in session.run({"x": x}).items()}
+        for i in range(1, runs):
+            if i == max(1, runs // 10):
+                before = held_bytes()
+            for name, array in session.run({"x": x}).items():
+                if array.tobytes() != first[name]:
+                    raise SystemExit(f"run {i}: output {name} has other bytes than the first run")
+        return {"runs": runs, "s": round(time.monotonic() - started, 1), "grown": grown(before, held_bytes())}
+
+
+def at_random(seconds: float, seed: int) -> dict[str, object]:
+    rng, draw = random.Random(seed), np.random.default_rng(seed)
+    started, before, counts = time.monotonic(), {}, {"loads": 0, "runs": 0, "closes": 0, "timeouts": 0}
+    sessions: list[vkconv.Session] = []
+    while (elapsed := time.monotonic() - started) < seconds:
+        if not before and elapsed > seconds / 10:
+            before = held_bytes()
+        if len(sessions) < 4 and rng.random() < 0.3:
+            sessions.append(vkconv.load(network(), max_plans=2))
+            counts["loads"] += 1
+        elif sessions and rng.random() < 0.3:
+            sessions.pop(rng.randrange(len(sessions))).close()
+            counts["closes"] += 1
+        elif sessions:
+            x = draw.standard_normal((1, 3, 8, 8), dtype=np.float32)
+            timeout_s = 1e-6 if rng.random() < 0.05 else 60
+            try:
+                rng.choice(sessions).run({"x": x}, timeout_s=timeout_s)
+                counts["runs"] += 1
+            except VkconvError:
+                if timeout_s == 60:
+                    raise
+                counts["timeouts"] += 1
+    for session in sessions:
+        session.close()
+    return {"seconds": seconds, **counts, "grown": grown(before, held_bytes())}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, help="runs of one network")
+    parser.add_argument("--seconds", type=float, help="load, run and close at random for so long")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    report = {}
+    with contextlib.suppress(KeyboardInterrupt):
+        if options.runs:
+            report["same bytes"] = same_bytes(options.runs)
+        if options.seconds:
+            report["at random"] = at_random(options.seconds, options.seed)
+    print(json.dumps(report, indent=1))
+    return any(g > 0.01 for part in report.values() for g in part["grown"].values())  # type: ignore[union-attr, index]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
