@@ -6,6 +6,12 @@
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
 
+layout(set = 0, binding = 0) readonly restrict buffer X4 { uvec4 x4[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer Y4 { uvec4 y4[]; };
+
+// All counts, strides and bases are then in fours of words.
+layout(constant_id = 5) const bool FOURS = false;
+
 layout(push_constant) uniform Push {
     uint invocations;
     uint chunk;
@@ -33,6 +39,10 @@ void main() {
     int inner = int(n[RANK - 1]);
     for (uint k = 0; k < ITEMS; k++) {
         int i = lane + int(k * chunk);
-        if (i < inner) y[to + i * ys[RANK - 1]] = x[from + i * xs[RANK - 1]];
+        if (i >= inner) break;
+        int source = from + i * xs[RANK - 1];
+        int target = to + i * ys[RANK - 1];
+        if (FOURS) y4[target] = x4[source];
+        else y[target] = x[source];
     }
 }

@@ -101,12 +101,18 @@ def test_programs_keep_to_their_declarations_and_to_the_least_limits(text: str) 
             assert math.prod(step.local) <= 128 and max(step.groups) <= 65535
 
 
+def whole_words(buffer: np.ndarray, words: int) -> np.ndarray:
+    """A view of a buffer as rows of so many words, without what is left over."""
+    return buffer[: buffer.size // words * words].reshape(-1, words)
+
+
 def copied(step: Dispatch, buffers: dict[str, np.ndarray]) -> None:
     """What shaders/strided_copy.comp does, from its push constants."""
     _, _, base_x, base_y, *table = step.push
     dims, xs, ys = (np.array(table[8 * i : 8 * i + step.spec[0]]) for i in range(3))
     index = np.indices(dims).reshape(len(dims), -1)
-    x, y = (buffers[b.buffer] for b in step.binds)
+    words = 4 if step.spec[2] else 1
+    x, y = (whole_words(buffers[b.buffer], words) for b in step.binds)
     y[base_y + ys @ index] = x[base_x + xs @ index]
 
 
@@ -124,6 +130,24 @@ def test_strided_copies_move_what_the_reference_moves(text: str) -> None:
         copied(step, buffers)
     for (name, spec), want in zip(call.outputs.items(), OPS[call.op].reference(call, arrays), strict=True):
         assert np.array_equal(buffers[name].reshape(spec.dims), want)
+
+
+@pytest.mark.parametrize(
+    ("text", "fours"),
+    [
+        ("transpose:x=2x3x8,perm=1x0x2", True),
+        ("transpose:x=2x3x6,perm=1x0x2", False),  # rows begin between fours
+        ("transpose:x=4x8,perm=1x0", False),  # what is read is not in a row
+        ("transpose:x=2x3x8:i64,perm=1x0x2", False),
+        ("slice:x=9x8,starts=4,ends=8,axes=1,steps=1", True),
+        ("slice:x=9x8,starts=3,ends=7,axes=1,steps=1", False),
+    ],
+)
+def test_cpu_drivers_copy_runs_of_whole_fours_by_fours(text: str, fours: bool) -> None:
+    call = call_of(text)
+    for kind, expected in (("CPU", fours), ("DISCRETE_GPU", False)):
+        (step,) = OPS[call.op].routes[0].build(call, device(kind)).steps
+        assert step.spec[2] == expected
 
 
 def test_merging_joins_only_what_every_tensor_steps_through_as_one() -> None:

@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, GraphError
+from vkconv.core import Array, GraphError, ceil_div, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.needs import F32
+from vkconv.ops.needs import F32, ON_CPU
+from vkconv.ops.packing import MOST_SPAN
 from vkconv.ops.strided import local_params
 from vkconv.ops.windows import F64, explicit_padding, out_extent, pair, windows
-from vkconv.route import Call, Params, Route
+from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 KINDS = ("avg", "max", "lp")  # index is the shader's KIND
@@ -84,7 +85,59 @@ def _build_window(call: Call, device: Device, params: Params) -> Program:
     return Program((Dispatch(POOL, binds, groups, local, push, spec, loop_iterations=kh * (1 + kw)),))
 
 
+COLUMNS = Shader("pool2d_columns")
+# Outputs of a row that an invocation makes. lavapipe, us for 3x3 stride 2 by 8, 4, 2, 1 and by the route window:
+# 24x112x112 580 704 1023 1531 4134; 136x28x28 279 314 466 660 1949.
+_COLUMNS = (8, 4, 2, 1)
+
+
+def _span(call: Call, columns: int) -> int:
+    """Inputs of a row from the first to the last that so many neighbouring outputs touch."""
+    return (columns - 1) * int(call["stride"][1]) + (int(call["kernel"][1]) - 1) * int(call["dilation"][1]) + 1
+
+
+def _column_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    fitting = [px for px in _COLUMNS if _span(call, px) <= MOST_SPAN]
+    best = min(fitting, key=lambda px: ceil_div(call.shape("y")[3], px) * _span(call, px))
+    return {"columns": (best, *(px for px in fitting if px != best)), **local_params(call, device)}
+
+
+def _build_columns(call: Call, device: Device, params: Params) -> Program:
+    (n, c, h, w), (oh, ow) = call.shape("x"), call.shape("y")[2:]
+    (kh, kw), (sh, sw), (dh, dw) = call["kernel"], call["stride"], call["dilation"]
+    top, left, bottom, right = call["padding"]
+    px, local = params["columns"], params["local"]
+    by_fours = w % 4 == 0 and px * sw % 4 == 0, ow % 4 == 0 and px % 4 == 0
+    spec = (KINDS.index(call["kind"]), bool(call["count_include_pad"]), px, kh, kw, sw, dw, left, *by_fours)
+    push = (n * c, h, w, oh, ow, sh, dh, top, bottom, right)
+    groups = linear_groups(n * c * oh * ceil_div(ow, px), local, device)
+    binds = (*read("x"), *write("y"))
+    return Program((Dispatch(COLUMNS, binds, groups, (local, 1, 1), push, spec, loop_iterations=kh),))
+
+
+NO_NORM = Need("a maximum or an average", lambda call, device: call["kind"] != "lp", lambda call, device: call["kind"])
+SHORT_SPAN = Need(
+    f"a row of taps over at most {MOST_SPAN} input columns",
+    lambda call, device: _span(call, 1) <= MOST_SPAN,
+    lambda call, device: f"{_span(call, 1)} columns",
+)
+SEVERAL_TAPS = Need(
+    "windows of more than one column",
+    lambda call, device: call["kernel"][1] > 1,
+    lambda call, device: f"a kernel of {shape_str(call['kernel'])}",
+)
+
 ROUTES = (
+    Route(
+        "columns",
+        _build_columns,
+        (COLUMNS,),
+        why="neighbouring outputs of a row share the inputs they load, by fours where rows allow it, and the taps of a "
+        "row are no loop: where a load and a step of a loop go lane by lane, they are what a pool costs",
+        must=(F32, NO_NORM, SHORT_SPAN),
+        prefer=(ON_CPU, SEVERAL_TAPS),
+        params=_column_params,
+    ),
     Route(
         "window",
         _build_window,
@@ -122,6 +175,9 @@ POOL2D = Op(
         "pool2d:x=1x2x12x10,kind=max,k=3,s=2,p=1,d=2x3",
         "pool2d:x=1x3x7x8,kind=max,k=2,s=3,auto=same_lower",
         "pool2d:x=1x1x4x4,kind=max,k=2,s=3,p=1,ceil=1",
+        "pool2d:x=1x3x9x16,kind=max,k=3,p=1",
+        "pool2d:x=2x3x7x24,kind=avg,k=3x5,s=2x1,p=1x2x0x1,cip=1",
+        "pool2d:x=1x2x7x24,kind=avg,k=2x3,s=1x2,d=2x3,p=1x1x1x4",
         "pool2d:x=2x3x13x17,kind=avg,k=3,s=2,p=1",
         "pool2d:x=2x3x13x17,kind=avg,k=3,s=2,p=1,cip=1",
         "pool2d:x=1x2x10x11,kind=avg,k=3x4,s=2x3,p=0x1x2x2,cip=1,ceil=1",
