@@ -19,6 +19,7 @@ CONSTANTS = {
     "two": np.array([2], np.float32),
     "half_0d": np.array(0.5, np.float32),
     "zero": np.zeros((), np.float32),
+    "nan": np.array(np.nan, np.float32),
     "holes": np.array([1, 0, 2, 3], np.float32).reshape(4, 1, 1),
     "huge": np.array(3e38, np.float32),
     "slope": f32(4, seed=19),
@@ -167,6 +168,32 @@ REWRITES = {
     ),
     "prelu of a conv2d with a scalar": (X, [CONV, ("prelu", "c half_0d", "y")], "y", "conv2d"),
     "prelu of a matmul with one element": (A, [MATMUL, ("prelu", "m two", "y")], "y", "matmul"),
+    "a scale and shift behind an activation": (
+        X,
+        [CONV, ("hard_swish", "c", "h"), ("mul", "h two", "m"), ("add", "half_0d m", "y")],
+        "y",
+        "conv2d",
+    ),
+    "a shift, then a scale, then a shift, behind a matmul with an activation": (
+        A,
+        [MATMUL, ("relu", "m", "r"), ("sub", "r three", "s"), ("mul", "two s", "t"), ("add", "t six", "y")],
+        "y",
+        "matmul",
+    ),
+    "a scale behind prelu": (X, [CONV, ("prelu", "c per_channel", "p"), ("mul", "p two", "y")], "y", "conv2d"),
+    "a scale where the weights are inputs": (
+        {**X, "w_in": (4, 3, 1, 1)},
+        [("conv2d", "x w_in", "c"), ("mul", "c two", "y")],
+        "y",
+        "conv2d",
+    ),
+    "a factor that overflows the weights": (X, [CONV, ("mul", "c huge", "y")], "y", "conv2d"),
+    "a shift behind an activation of the file": (
+        X,
+        [("conv2d", "x w b", "c", {"act": "relu"}), ("add", "c two", "y")],
+        "y",
+        "conv2d",
+    ),
     "the first of two activations": (X, [CONV, ("relu", "c", "r"), ("tanh", "r", "y")], "y", "conv2d tanh"),
 }
 
@@ -192,11 +219,9 @@ KEPT = {
     "factor that adds a dimension": (X, [CONV, ("mul", "c fifth_dim", "y")], "y"),
     "division by zero": (X, [CONV, ("div", "c zero", "y")], "y"),
     "division by zero in one channel": (X, [CONV, ("div", "c holes", "y")], "y"),
-    "factor that overflows the weights": (X, [CONV, ("mul", "c huge", "y")], "y"),
     "division of a constant by the conv2d": (X, [CONV, ("div", "two c", "y")], "y"),
     "a constant minus the conv2d": (X, [CONV, ("sub", "two c", "y")], "y"),
     "two conv2d added": (X, [CONV, ("conv2d", "x w b", "c2", {"padding": (1,)}), ("add", "c c2", "y")], "y"),
-    "onto an activation": (X, [("conv2d", "x w b", "c", {"act": "relu"}), ("add", "c two", "y")], "y"),
     "a second bias of a matmul": (A, [("matmul", "a wide columns", "m"), ("add", "m columns", "y")], "y"),
     "a bias along the rows of a matmul": (A, [MATMUL, ("add", "m rows", "y")], "y"),
     "a bias on a matmul with a second reader": (A, [MATMUL, ("add", "m columns", "y"), ("tanh", "m", "z")], "y z"),
@@ -249,6 +274,23 @@ KEPT = {
         [("conv2d", "x w b slope", "c", {"act": "prelu"}), ("mul", "c per_channel", "y")],
         "y",
     ),
+    "a scale behind an activation with parameters": (
+        X,
+        [("conv2d", "x w b", "c", {"act": "leaky_relu", "act_a": 0.1}), ("mul", "c two", "y")],
+        "y",
+    ),
+    "an activation behind a scale": (
+        X,
+        [("conv2d", "x w b", "c", {"act": "relu", "out_scale": 2.0}), ("relu", "c", "y")],
+        "y",
+    ),
+    "a scale behind an activation that is an output": (
+        X,
+        [("conv2d", "x w b", "c", {"act": "relu"}), ("mul", "c two", "y")],
+        "c y",
+    ),
+    "three minus an activation": (X, [("conv2d", "x w b", "c", {"act": "relu"}), ("sub", "three c", "y")], "y"),
+    "a number that is no number": (X, [("conv2d", "x w b", "c", {"act": "relu"}), ("mul", "c nan", "y")], "y"),
     "an activation of an addition": (X, [("add", "x two", "c"), ("relu", "c", "y")], "y"),
 }
 CONSTANTS |= {"w_g2": f32(4, 3, 1, 1, seed=16), "four": np.array(4, np.float32)}

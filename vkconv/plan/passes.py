@@ -9,7 +9,7 @@ import numpy.typing as npt
 from vkconv.core import DType
 from vkconv.ops.activation import ACTIVATIONS
 from vkconv.ops.base import Attrs, Op
-from vkconv.ops.epilogue import PRELU
+from vkconv.ops.epilogue import PRELU, rescales
 from vkconv.plan.bound import BoundGraph, BoundNode, widen
 from vkconv.plan.rewrite import Rewriter
 from vkconv.route import Call
@@ -20,6 +20,8 @@ Rule = Callable[[Rewriter, BoundNode], BoundNode | None]
 # Ops whose kernels apply a scalar function to each result before storing it.
 _FUSES_ACTIVATION = ("conv2d", "conv_transpose2d", "matmul")
 _CONVOLUTIONS = ("conv2d", "conv_transpose2d")
+# Numbers that two operations become may not leave what f32 holds in full.
+_SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
 def optimize(graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
@@ -188,6 +190,32 @@ def fuse_prelu(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     return _finished(rewriter, node, conv, {"act": PRELU}, more)
 
 
+def fuse_rescale(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A scalar constant times, added to, or taken from what an activation leaves is applied by the kernel of the
+    convolution or matmul before it stores, as its out_scale and out_shift."""
+    if node.call.op not in ("mul", "add", "sub"):
+        return None
+    for value, other in _either_way(node)[: 1 if node.call.op == "sub" else 2]:
+        number = rewriter.scalar(other)
+        maker = rewriter.maker(value, *_FUSES_ACTIVATION)
+        if number is None or maker is None or not rewriter.only_reader(value):
+            continue
+        if rewriter.specs[value].dtype is not DType.F32 or _has_parameters(maker.call["act"]):
+            return None
+        scale, shift = float(maker.call["out_scale"]), float(maker.call["out_shift"])
+        if node.call.op == "mul":
+            scale, shift = scale * number, shift * number
+        else:
+            shift += number if node.call.op == "add" else -number
+        if all(n == 0 or _SMALLEST <= abs(n) <= _LARGEST for n in (scale, shift)):
+            return _finished(rewriter, node, maker, {"out_scale": scale, "out_shift": shift})
+    return None
+
+
+def _has_parameters(act: str) -> bool:
+    return act != PRELU and bool(ACTIVATIONS[act].params)
+
+
 PASSES: tuple[Rule, ...] = (
     drop_neutral,
     fold_batch_norm,
@@ -198,6 +226,7 @@ PASSES: tuple[Rule, ...] = (
     recognise_layer_norm,
     fuse_activation,
     fuse_prelu,
+    fuse_rescale,
 )
 
 
@@ -221,9 +250,12 @@ def _along_channels(rewriter: Rewriter, value: str, other: str, axis: int) -> Ve
 
 
 def _unfinished(rewriter: Rewriter, value: str, *ops: str) -> BoundNode | None:
-    """The node of one of the ops that makes a value for nothing but its one reader, and has no activation yet."""
+    """The node of one of the ops that makes a value for nothing but its one reader, and has no activation, scale or
+    shift yet."""
     maker = rewriter.maker(value, *ops)
-    return maker if maker and rewriter.only_reader(value) and maker.call["act"] == "none" else None
+    if maker is None or not rewriter.only_reader(value) or rescales(maker.call.attrs):
+        return None
+    return maker if maker.call["act"] == "none" else None
 
 
 def _finished(
