@@ -1,7 +1,6 @@
 """Passes: rewrites of a bound graph that keep what it computes. Each is one rule, applied to every node once."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +10,12 @@ from vkconv.ops.activation import ACTIVATIONS
 from vkconv.ops.base import Attrs, Op
 from vkconv.ops.epilogue import PRELU, rescales
 from vkconv.plan.bound import BoundGraph, BoundNode, widen
-from vkconv.plan.rewrite import Rewriter
+from vkconv.plan.chains import fuse_chain
+from vkconv.plan.recognise import recognise_gelu, recognise_hard_swish, recognise_layer_norm, recognise_silu
+from vkconv.plan.rewrite import Rewriter, Rule
 from vkconv.route import Call
 
 Vector = npt.NDArray[np.float64]
-Rule = Callable[[Rewriter, BoundNode], BoundNode | None]
 
 # Ops whose kernels apply a scalar function to each result before storing it.
 _FUSES_ACTIVATION = ("conv2d", "conv_transpose2d", "matmul")
@@ -48,6 +48,56 @@ def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     if x is not None and x not in rewriter.constants and rewriter.specs[x] == rewriter.specs[written]:
         rewriter.same(written, x)
     return None
+
+
+def join_transposes(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A permutation of a permutation is one; where the second takes the first back there is none."""
+    first = rewriter.maker(node.reads["x"], "transpose") if node.call.op == "transpose" else None
+    if first is None:
+        return None
+    perm = tuple(first.call["perm"][p] for p in node.call["perm"])
+    if perm == tuple(range(len(perm))):
+        rewriter.same(node.writes["y"], first.reads["x"])
+        return None
+    return rewriter.node(node, "transpose", {"x": first.reads["x"]}, {"perm": perm})
+
+
+def reshape_for_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A permutation that only moves dimensions of 1 moves no bytes: it is a reshape."""
+    if node.call.op != "transpose":
+        return None
+    shape = node.call.shape("x")
+    moved = [p for p in node.call["perm"] if shape[p] != 1]
+    if moved != sorted(moved):
+        return None
+    return rewriter.node(node, "reshape", node.reads, {"shape": node.call.shape("y"), "allowzero": True})
+
+
+def fold_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A matmul of an operand whose last two dimensions are exchanged reads it as it was."""
+    if node.call.op != "matmul":
+        return None
+    reads, attrs = dict(node.reads), dict(node.call.attrs)
+    for operand in ("a", "b"):
+        made = rewriter.maker(reads[operand], "transpose")
+        rank = len(rewriter.specs[reads[operand]].dims)
+        if made is not None and made.call["perm"] == (*range(rank - 2), rank - 1, rank - 2):
+            reads[operand] = made.reads["x"]
+            attrs[f"trans_{operand}"] = not attrs[f"trans_{operand}"]
+    return rewriter.node(node, "matmul", reads, attrs) if reads != node.reads else None
+
+
+def fold_pad(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A convolution of an image that is padded with zeros pads it itself."""
+    pad = rewriter.maker(node.reads["x"], "pad") if node.call.op == "conv2d" else None
+    if pad is None or pad.call["mode"] != "constant" or pad.call["value"] != 0:
+        return None
+    (n0, c0, top, left, n1, c1, bottom, right) = pad.call["pads"]
+    more = (top, left, bottom, right)
+    if n0 or c0 or n1 or c1 or min(more) < 0:
+        return None
+    padding = tuple(p + q for p, q in zip(node.call["padding"], more, strict=True))
+    return rewriter.node(node, "conv2d", {**node.reads, "x": pad.reads["x"]}, {**node.call.attrs, "padding": padding})
 
 
 def fold_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
@@ -95,71 +145,6 @@ def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
             reads = {**matmul.reads, "bias": rewriter.constant(f"{node.name}.bias", shift)}
             return rewriter.node(node, "matmul", reads, {**matmul.call.attrs, "beta": 1.0}, matmul.name)
     return None
-
-
-def recognise_hard_swish(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """x * clip(x + 3, 0, 6) / 6, as exporters spell it, is hard_swish(x)."""
-    if node.call.op not in ("div", "mul"):
-        return None
-    sixth = {"div": 6.0, "mul": 1 / 6}[node.call.op]
-    product = rewriter.maker(node.reads["a"], "mul")
-    divisor = rewriter.scalar(node.reads["b"])
-    if product is None or divisor is None or not math.isclose(divisor, sixth, rel_tol=1e-6):
-        return None
-    if not rewriter.only_reader(node.reads["a"]):
-        return None
-    for x, clipped in ((product.reads["a"], product.reads["b"]), (product.reads["b"], product.reads["a"])):
-        clip = rewriter.maker(clipped, "clip", "relu6")
-        if clip is None or (clip.call.op == "clip" and _bounds(clip) != (0.0, 6.0)):
-            continue
-        shifted = rewriter.maker(clip.reads["x"], "add")
-        if shifted is None:
-            continue
-        for left, right in (("a", "b"), ("b", "a")):
-            if shifted.reads[left] == x and rewriter.scalar(shifted.reads[right]) == 3.0:
-                return rewriter.node(node, "hard_swish", {"x": x})
-    return None
-
-
-def recognise_silu(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """x * sigmoid(x) is silu(x)."""
-    if node.call.op != "mul":
-        return None
-    for x, gate in ((node.reads["a"], node.reads["b"]), (node.reads["b"], node.reads["a"])):
-        sigmoid = rewriter.maker(gate, "sigmoid")
-        if sigmoid is not None and sigmoid.reads["x"] == x:
-            return rewriter.node(node, "silu", {"x": x})
-    return None
-
-
-def recognise_layer_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """(x - mean) / sqrt(mean((x - mean)^2) + eps) * scale + bias over the last axis is layer_norm."""
-    if node.call.op != "add":
-        return None
-    scaled = rewriter.maker(node.reads["a"], "mul")
-    normal = rewriter.maker(scaled.reads["a"], "div") if scaled else None
-    centred = rewriter.maker(normal.reads["a"], "sub") if normal else None
-    root = rewriter.maker(normal.reads["b"], "sqrt") if normal else None
-    summed = rewriter.maker(root.reads["x"], "add") if root else None
-    variance = rewriter.maker(summed.reads["a"], "reduce") if summed else None
-    square = rewriter.maker(variance.reads["x"], "pow", "mul") if variance else None
-    mean = rewriter.maker(centred.reads["b"], "reduce") if centred else None
-    if scaled is None or normal is None or centred is None or summed is None or mean is None:
-        return None
-    if variance is None or square is None or square.reads["a"] != normal.reads["a"]:
-        return None
-    exponent = square.reads["b"]
-    squares = exponent == square.reads["a"] if square.call.op == "mul" else rewriter.scalar(exponent) == 2
-    x, scale, bias = centred.reads["a"], scaled.reads["b"], node.reads["b"]
-    eps = rewriter.scalar(summed.reads["b"])
-    shape = rewriter.specs[x].dims
-    over_last = all(
-        r.call["op"] == "mean" and r.call["axes"] == (len(shape) - 1,) and r.call["keepdims"] for r in (mean, variance)
-    )
-    vectors = all(rewriter.specs[v].shape == (shape[-1],) for v in (scale, bias))
-    if not squares or mean.reads["x"] != x or eps is None or not over_last or not vectors:
-        return None
-    return rewriter.node(node, "layer_norm", {"x": x, "scale": scale, "bias": bias}, {"axis": -1, "eps": eps})
 
 
 def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
@@ -218,15 +203,21 @@ def _has_parameters(act: str) -> bool:
 
 PASSES: tuple[Rule, ...] = (
     drop_neutral,
+    join_transposes,
+    reshape_for_transpose,
+    fold_transpose,
+    fold_pad,
     fold_batch_norm,
     fold_scale,
     fold_bias,
     recognise_hard_swish,
     recognise_silu,
+    recognise_gelu,
     recognise_layer_norm,
     fuse_activation,
     fuse_prelu,
     fuse_rescale,
+    fuse_chain,
 )
 
 
@@ -300,7 +291,3 @@ def _over_weights(call: Call, factor: Vector) -> Vector:
 
 def _permutes_nothing(node: BoundNode) -> bool:
     return node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"])))
-
-
-def _bounds(clip: BoundNode) -> tuple[float, float]:
-    return float(clip.call["a"]), float(clip.call["b"])
