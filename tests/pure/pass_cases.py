@@ -407,6 +407,17 @@ CHAINS = {
         "y",
         "exp neg tanh/add_x1",
     ),
+    "batch_norm of no convolution, a scale and shift, and relu": (
+        {"x": (2, 4, 3, 3)},
+        [
+            ("batch_norm", "x scale shift mean var", "n", {"eps": 1e-3}),
+            ("mul", "n per_channel", "m"),
+            ("add", "m half_0d", "s"),
+            ("relu", "s", "y"),
+        ],
+        "y",
+        "mul_x1/add_x2/relu",
+    ),
     "a value that is an output": ({"x": (2, 3)}, [("exp", "x", "a"), ("tanh", "a", "y")], "a y", "exp tanh"),
     "a value that is broadcast": (
         {"x": (3,), "z": (2, 3)},

@@ -103,15 +103,8 @@ def fold_pad(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
 def fold_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     """A convolution then batch_norm, all parameters constant, is one convolution: w' = w s, b' = (b - mean) s + bias
     with s = scale / sqrt(var + eps), computed in float64."""
-    if node.call.op != "batch_norm":
-        return None
-    parameters = [rewriter.constants.get(node.reads[p]) for p in ("scale", "bias", "mean", "var")]
-    if any(p is None for p in parameters):
-        return None
-    scale, bias, mean, var = (widen(p) for p in parameters if p is not None)
-    with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(var + float(node.call["eps"]))
-    return _fold_affine(rewriter, node, node.reads["x"], factor, bias - mean * factor)
+    affine = _affine(rewriter, node) if node.call.op == "batch_norm" else None
+    return _fold_affine(rewriter, node, node.reads["x"], *affine) if affine else None
 
 
 def fold_scale(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
@@ -145,6 +138,41 @@ def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
             reads = {**matmul.reads, "bias": rewriter.constant(f"{node.name}.bias", shift)}
             return rewriter.node(node, "matmul", reads, {**matmul.call.attrs, "beta": 1.0}, matmul.name)
     return None
+
+
+def fold_into_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """batch_norm, then times or + a constant along the channels or a scalar, takes it into its scale and bias."""
+    if node.call.op not in ("mul", "add"):
+        return None
+    for value, other in _either_way(node):
+        norm = rewriter.maker(value, "batch_norm")
+        number = _along_channels(rewriter, value, other, 1)
+        if norm is None or number is None or not rewriter.only_reader(value):
+            continue
+        scale, bias = (rewriter.constants.get(norm.reads[p]) for p in ("scale", "bias"))
+        if scale is None or bias is None or rewriter.specs[value].dtype is not DType.F32:
+            return None
+        with np.errstate(all="ignore"):
+            factor, shift = (number, 0.0) if node.call.op == "mul" else (1.0, number)
+            pair = (widen(scale) * factor, widen(bias) * factor + shift)
+            new = {name: np.asarray(array, np.float32) for name, array in zip(("scale", "bias"), pair, strict=True)}
+        if all(np.isfinite(array).all() for array in new.values()):
+            named = {name: rewriter.constant(f"{node.name}.{name}", array) for name, array in new.items()}
+            return rewriter.node(node, "batch_norm", {**norm.reads, **named}, norm.call.attrs, norm.name)
+    return None
+
+
+def spell_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """batch_norm with constant parameters is x * s + t along the channels, to which a chain may add what follows."""
+    affine = _affine(rewriter, node) if node.call.op == "batch_norm" else None
+    if affine is None or rewriter.specs[node.writes["y"]].dtype is not DType.F32:
+        return None
+    factor, shift = (array.astype(np.float32).reshape(-1, *(1,) * (len(node.call.shape("x")) - 2)) for array in affine)
+    if not (np.isfinite(factor).all() and np.isfinite(shift).all()):
+        return None
+    names = (rewriter.constant(f"{node.name}.{name}", array) for name, array in (("s", factor), ("t", shift)))
+    reads = dict(zip(("x0", "x1", "x2"), (node.reads["x"], *names), strict=True))
+    return rewriter.node(node, "chain", reads, {"steps": "mul_x1/add_x2"})
 
 
 def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
@@ -210,6 +238,8 @@ PASSES: tuple[Rule, ...] = (
     fold_batch_norm,
     fold_scale,
     fold_bias,
+    fold_into_batch_norm,
+    spell_batch_norm,
     recognise_hard_swish,
     recognise_silu,
     recognise_gelu,
@@ -224,6 +254,17 @@ PASSES: tuple[Rule, ...] = (
 def _either_way(node: BoundNode) -> tuple[tuple[str, str], tuple[str, str]]:
     a, b = node.reads["a"], node.reads["b"]
     return (a, b), (b, a)
+
+
+def _affine(rewriter: Rewriter, node: BoundNode) -> tuple[Vector, Vector] | None:
+    """Factor and shift of a batch_norm by channel in float64, where all its parameters are constant."""
+    parameters = [rewriter.constants.get(node.reads[p]) for p in ("scale", "bias", "mean", "var")]
+    if any(p is None for p in parameters):
+        return None
+    scale, bias, mean, var = (widen(p) for p in parameters if p is not None)
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(var + float(node.call["eps"]))
+        return factor, bias - mean * factor
 
 
 def _along_channels(rewriter: Rewriter, value: str, other: str, axis: int) -> Vector | None:
