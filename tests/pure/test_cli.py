@@ -353,7 +353,7 @@ def test_a_broken_measured_table_is_a_warning(tmp_path, monkeypatch):
 
 def test_explain_model_says_once_why_a_route_exists(tmp_path):
     nodes = [Node(op, op, (before,), (op,)) for before, op in (("x", "tanh"), ("tanh", "exp"), ("exp", "sin"))]
-    save_vkc(Graph({"x": TensorSpec((3, 5))}, ("sin",), tuple(nodes)), tmp_path / "three.vkc")
+    save_vkc(Graph({"x": TensorSpec((3, 5))}, ("tanh", "exp", "sin"), tuple(nodes)), tmp_path / "three.vkc")
     command = ("explain", tmp_path / "three.vkc", "--device", "lavapipe")
     (why,) = {node["why"] for node in json.loads(vkconv(*command, "--json")[1])["nodes"]}
     out = vkconv(*command)[1]
@@ -386,6 +386,19 @@ def test_show_tells_all_and_shortens_metadata(model):
     data = json.loads(vkconv("show", model, "--json")[1])
     assert data["inputs"]["x"] == {"shape": [1, 3, "h", "w"], "dtype": "f32"}
     assert data["metadata"]["labels"].endswith("label 99")
+
+
+def test_show_memory_is_what_the_plan_takes(model):
+    shapes = ("--shape", "x=1x3x9x8", "--device", "h200")
+    code, out, _ = vkconv("show", model, "--memory", *shapes)
+    assert code == 0 and "activations and scratch, as planned" in out and "weights to load" in out
+    data = json.loads(vkconv("show", model, "--memory", "--json", *shapes)[1])
+    assert data["schema"] == "vkconv.memory/1" and data["over_lower_bound"] >= 1
+    assert data["activations_bytes"] >= data["lower_bound_bytes"] > 0 and f" {data['lower_bound_bytes']} " in out
+    code, _, err = vkconv("show", model, "--memory", "--device", "h200")
+    assert code != 0 and "for example --shape x=1x3x" in err
+    code, _, err = vkconv("show", model, *shapes)
+    assert code != 0 and "write --memory too" in err
 
 
 def test_show_prints_what_the_terminal_cannot(tmp_path):

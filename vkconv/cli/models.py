@@ -31,6 +31,22 @@ if TYPE_CHECKING:
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc or .onnx file.")]
 
+FactsOption = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        "-d",
+        metavar="FILE|NAME|INDEX",
+        envvar="VKCONV_DEVICE",
+        help="A device file (vkconv devices --dump), the name of one that vkconv ships, or as elsewhere auto, "
+        "an index or part of a name. Files and shipped names need no Vulkan.",
+    ),
+]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=SHAPE", help="Shape of an input where the model leaves it open; repeat it."),
+]
+
 CALL = re.compile(r"[a-z]\w*:")
 _VALUE_CHARACTERS = 60
 
@@ -42,23 +58,8 @@ def explain(
             metavar="MODEL|CALL", help="A .vkc or .onnx file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1."
         ),
     ],
-    device: Annotated[
-        str,
-        typer.Option(
-            "--device",
-            "-d",
-            metavar="FILE|NAME|INDEX",
-            envvar="VKCONV_DEVICE",
-            help="A device file (vkconv devices --dump), the name of one that vkconv ships, or as elsewhere auto, "
-            "an index or part of a name. Files and shipped names need no Vulkan.",
-        ),
-    ] = "auto",
-    shapes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shape", metavar="NAME=SHAPE", help="Shape of an input where the model leaves it open; repeat it."
-        ),
-    ] = None,
+    device: FactsOption = "auto",
+    shapes: ShapeOption = None,
     routes: RouteOption = None,
     params: ParamOption = None,
     no_quirks: NoQuirksOption = False,
@@ -139,9 +140,22 @@ def convert(
     show(f"wrote {target}: {len(graph.nodes)} nodes, {_weights(graph)}, {bytes_str(target.stat().st_size)} in all")
 
 
-def show_model(model: ModelArgument, as_json: JsonOption = False) -> None:
-    """Show a model: inputs, outputs, nodes, weights and metadata."""
+def show_model(
+    model: ModelArgument,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show the memory that the model takes on a device instead.")
+    ] = False,
+    device: FactsOption = "auto",
+    shapes: ShapeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a model: inputs, outputs, nodes, weights and metadata; or what memory it takes on a device."""
     graph = _load(model)
+    if memory:
+        _show_memory(graph, device, shapes, as_json)
+        return
+    if shapes:
+        raise UsageError("--shape says how much memory a model takes; write --memory too")
     if as_json:
         show_json(_graph_data(graph))
         return
@@ -154,6 +168,22 @@ def show_model(model: ModelArgument, as_json: JsonOption = False) -> None:
         *(f"metadata {key}: {_shortened(value)}" for key, value in graph.metadata.items()),
         Table("", columns, nodes),
     )
+
+
+def _show_memory(graph: Graph, device: str, shapes: list[str] | None, as_json: bool) -> None:
+    """What a plan of the graph takes. LimitError where the device has less, before anything is allocated."""
+    from vkconv.plan.explain import memory_data, memory_table
+    from vkconv.plan.measured import find_measured
+    from vkconv.plan.planner import Options, plan
+
+    bound = parse_shapes(shapes)
+    require_shapes(graph.inputs, bound, "--shape")
+    facts = find_device(device)
+    planned = plan(graph, facts, Options(measured=find_measured(facts)), bound).plan
+    if as_json:
+        show_json(memory_data(planned))
+    else:
+        show(memory_table(planned))
 
 
 def ops(
