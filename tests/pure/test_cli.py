@@ -16,7 +16,8 @@ from required import required
 from vkconv.cli import app, doctor, loader, main, probe
 from vkconv.cli.inputs import InputText, make_inputs, parse_input
 from vkconv.cli.options import parse_routes, parse_shapes
-from vkconv.cli.run import output_table, parse_outputs, stage_table
+from vkconv.cli.outputs import output_table, parse_outputs
+from vkconv.cli.run import stage_table
 from vkconv.core import DeviceError, DType, InputError, UsageError, VkconvError, cache_dir
 from vkconv.graph import Graph, Node, TensorSpec, load_model
 from vkconv.graph.vkc import save_vkc
