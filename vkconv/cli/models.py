@@ -20,7 +20,7 @@ from vkconv.cli.options import (
     require_shapes,
 )
 from vkconv.cli.output import file_errors, show, show_json
-from vkconv.core import UsageError, bytes_str, did_you_mean
+from vkconv.core import UsageError, atomic_write, bytes_str, did_you_mean
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.graph.ir import AttrValue, Graph
 from vkconv.ops.base import Op
@@ -126,17 +126,26 @@ def find_device(selector: str) -> Device:
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="A.onnx", help="The model to read; .onnx or .vkc.")],
-    target: Annotated[Path, typer.Argument(metavar="B.vkc", help="The file to write; replaced if it exists.")],
+    source: Annotated[Path, typer.Argument(metavar="A", help="The model to read; .onnx or .vkc.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="B", help="The file to write, .vkc or .onnx; replaced if it exists.")
+    ],
 ) -> None:
-    """Convert a model to vkconv's own format, which loads without the onnx package."""
+    """Convert a model to vkconv's own format, which loads without the onnx package, or to ONNX."""
     from vkconv.graph.vkc import save_vkc
 
-    if target.suffix != ".vkc":
-        raise UsageError(f"cannot write {target}: vkconv writes .vkc files only")
+    if target.suffix not in (".vkc", ".onnx"):
+        raise UsageError(f"cannot write {target}: vkconv writes .vkc and .onnx files only")
     graph = _load(source)
-    with file_errors(target):
-        save_vkc(graph, target)
+    if target.suffix == ".vkc":
+        with file_errors(target):
+            save_vkc(graph, target)
+    else:
+        from vkconv.onnx_export import to_onnx
+
+        data = to_onnx(graph).SerializeToString()
+        with file_errors(target), atomic_write(target) as file:
+            file.write(data)
     show(f"wrote {target}: {len(graph.nodes)} nodes, {_weights(graph)}, {bytes_str(target.stat().st_size)} in all")
 
 
