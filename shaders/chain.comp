@@ -6,23 +6,28 @@
 
 // Words of vkconv/ops/chain.py: function in 8 bits, second value in 4, first number in 4, 1 << 16 for two operands,
 // 1 << 17 where the second value is the first operand. 0 leaves the value as it is.
-layout(constant_id = 5) const uint STEP_0 = 0;
-layout(constant_id = 6) const uint STEP_1 = 0;
+layout(constant_id = 5) const bool FOURS = false;  // rows are whole fours, of every operand or of none
+layout(constant_id = 6) const uint STEP_0 = 0;
+layout(constant_id = 7) const uint STEP_1 = 0;
 #if STEPS > 2
-layout(constant_id = 7) const uint STEP_2 = 0;
-layout(constant_id = 8) const uint STEP_3 = 0;
+layout(constant_id = 8) const uint STEP_2 = 0;
+layout(constant_id = 9) const uint STEP_3 = 0;
 #endif
 #if STEPS > 4
-layout(constant_id = 9) const uint STEP_4 = 0;
-layout(constant_id = 10) const uint STEP_5 = 0;
-layout(constant_id = 11) const uint STEP_6 = 0;
-layout(constant_id = 12) const uint STEP_7 = 0;
+layout(constant_id = 10) const uint STEP_4 = 0;
+layout(constant_id = 11) const uint STEP_5 = 0;
+layout(constant_id = 12) const uint STEP_6 = 0;
+layout(constant_id = 13) const uint STEP_7 = 0;
 #endif
 
 layout(set = 0, binding = 0) readonly restrict buffer X0 { ELEM x0[]; };
 layout(set = 0, binding = 1) readonly restrict buffer X1 { ELEM x1[]; };
 layout(set = 0, binding = 2) readonly restrict buffer X2 { ELEM x2[]; };
 layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 0) readonly restrict buffer Fours0 { vec4 fours0[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Fours1 { vec4 fours1[]; };
+layout(set = 0, binding = 2) readonly restrict buffer Fours2 { vec4 fours2[]; };
+layout(set = 0, binding = 3) writeonly restrict buffer FoursY { vec4 fours_y[]; };
 
 layout(push_constant) uniform Push {
     uint invocations;
@@ -76,6 +81,28 @@ bool reads(uint operand) {
     return found;
 }
 
+// Elements at i, or one that repeats: the first component of four where rows are no fours.
+#define LOAD(x, fours, at, stride) \
+    (!FOURS ? vec4(TO_F32(x[at]), 0.0, 0.0, 0.0) : stride != 0 ? fours[at] : vec4(TO_F32(x[at])))
+
+float chained(float a, float b, float c) {
+    vec3 loaded = vec3(a, b, c);
+    float value = a;
+    value = stepped(STEP_0, value, loaded);
+    value = stepped(STEP_1, value, loaded);
+#if STEPS > 2
+    value = stepped(STEP_2, value, loaded);
+    value = stepped(STEP_3, value, loaded);
+#endif
+#if STEPS > 4
+    value = stepped(STEP_4, value, loaded);
+    value = stepped(STEP_5, value, loaded);
+    value = stepped(STEP_6, value, loaded);
+    value = stepped(STEP_7, value, loaded);
+#endif
+    return value;
+}
+
 void main() {
     uint index = flat_index();
     if (index >= invocations) return;
@@ -94,22 +121,13 @@ void main() {
     for (uint k = 0; k < ITEMS; k++) {
         int i = lane + int(k * chunk);
         if (i >= inner) break;
-        vec3 loaded = vec3(TO_F32(x0[from.x + i * stride.x]), 0.0, 0.0);
-        if (reads(1u)) loaded.y = TO_F32(x1[from.y + i * stride.y]);
-        if (reads(2u)) loaded.z = TO_F32(x2[from.z + i * stride.z]);
-        float value = loaded.x;
-        value = stepped(STEP_0, value, loaded);
-        value = stepped(STEP_1, value, loaded);
-#if STEPS > 2
-        value = stepped(STEP_2, value, loaded);
-        value = stepped(STEP_3, value, loaded);
-#endif
-#if STEPS > 4
-        value = stepped(STEP_4, value, loaded);
-        value = stepped(STEP_5, value, loaded);
-        value = stepped(STEP_6, value, loaded);
-        value = stepped(STEP_7, value, loaded);
-#endif
-        y[to + i] = FROM_F32(value);
+        ivec3 at = from + i * stride;
+        vec4 a = LOAD(x0, fours0, at.x, stride.x);
+        vec4 b = reads(1u) ? LOAD(x1, fours1, at.y, stride.y) : vec4(0.0);
+        vec4 c = reads(2u) ? LOAD(x2, fours2, at.z, stride.z) : vec4(0.0);
+        vec4 made = vec4(0.0);
+        for (int e = 0; e < (FOURS ? 4 : 1); e++) made[e] = chained(a[e], b[e], c[e]);
+        if (FOURS) fours_y[to + i] = made;
+        else y[to + i] = FROM_F32(made.x);
     }
 }

@@ -106,6 +106,24 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return {**attrs, **attributes(steps)}, (TensorSpec(out, operands[0].dtype),)
 
 
+def _by_fours(walk: Walk) -> bool:
+    """Whether rows are whole fours of neighbours, and operands either too or repeat along them."""
+    return walk.dims[-1] % 4 == 0 and all(strides[-1] in (0, 1) for strides in walk.strides)
+
+
+def _in_fours(walk: Walk) -> Walk:
+    """The walk with fours as its elements; one that repeats along a row is still counted by ones."""
+    strides = [(*(s // 4 for s in row[:-1]), 1) if row[-1] else row for row in walk.strides]
+    return Walk((*walk.dims[:-1], walk.dims[-1] // 4), tuple(strides))
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """Workgroup size and elements of an invocation; where these are fours, few."""
+    names = [name for name in call.operands if call.has(name)]
+    fours = _by_fours(_walk([call.shape(name) for name in names], call.shape("y")))
+    return {**walk_params(call, device), **({"items": (2, 1, 4, 8)} if fours else {})}
+
+
 def _walk(operands: Sequence[Shape], out: Shape) -> Walk:
     filled = [*operands, *(operands[0] for _ in range(MAX_OPERANDS - len(operands)))]
     return merge(out, *(shapes.broadcast_strides(dims, out) for dims in filled))
@@ -131,15 +149,17 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     steps = steps_of(call.attrs)
     room = next(count for count in _CHAINS if count >= len(steps))
     numbers = [n for step in steps for n in step.numbers]
+    walk = _walk([call.shape(name) for name in names], call.shape("y"))
+    fours = _by_fours(walk)
     dispatch = walk_dispatch(
         _CHAINS[room],
-        _walk([call.shape(name) for name in names], call.shape("y")),
+        _in_fours(walk) if fours else walk,
         device,
         params,
         [*names, *names[:1] * (MAX_OPERANDS - len(names))],
         "y",
         push=(*numbers, *(0.0,) * (MAX_NUMBERS - len(numbers))),
-        spec=(*_words(steps), *(0,) * (room - len(steps))),
+        spec=(fours, *_words(steps), *(0,) * (room - len(steps))),
         rank=_MAX_RANK,
     )
     return Program((dispatch,))
@@ -208,9 +228,9 @@ CHAIN = Op(
             "broadcast",
             _program,
             tuple(_CHAINS.values()),
-            "one pass over memory for all steps, each a specialization constant; operands as in binary arithmetic",
+            "one pass over memory for all steps, each a specialization constant; by fours where rows are whole fours",
             must=(F32,),
-            params=walk_params,
+            params=_params,
         ),
     ),
     magnitude=_magnitude,
@@ -223,6 +243,8 @@ CHAIN = Op(
         "chain:x0=70001,steps=mul/add/tanh,numbers=0.5x-2.0",
         "chain:x0=4x1x9,x1=7x1,x2=scalar,steps=minimum_x1/maximum_x2/leaky_relu/prelu/rprelu_x1/div/exp/sub,"
         "numbers=0.25x-0.5x3.0x1.0",
+        "chain:x0=2x3x8x8,x1=3x1x1,x2=2x3x8x8,steps=mul_x1/add_x2/relu",
+        "chain:x0=3x1x16,x1=5x16,x2=5x1,steps=tanh/mul_x1/sub_x2/mul,numbers=3.0",
         "chain:x0=2x3x4x5,x1=2x1x4x1,x2=1x3x1x5,steps=rsub_x1/add_x2/gelu/mul_x0",
     ),
     doc="Up to 8 elementwise steps on up to 3 operands that broadcast, in one pass: steps=sigmoid/mul_x0 is silu.",
