@@ -102,7 +102,7 @@ def run(
     if fallback:
         given = {"--profile": profile, "--trace": trace, "--node-data": node_data, "--timeout": timeout}
         others = [name for name, value in given.items() if value]
-        others += ["--route"] * bool(forced) + ["--param"] * bool(chosen)
+        others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--no-quirks"] * no_quirks
         if others:
             raise UsageError(f"--fallback runs a model in regions, and {', '.join(others)} cannot follow; leave it out")
         run_delegated(model, inputs, outputs, device, fallback, runs, warmup, as_json)
