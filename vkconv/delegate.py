@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from vkconv.core import Array, InputError, Shape, UnsupportedError, UsageError, VkconvError
 from vkconv.device import Device
-from vkconv.graph.ir import TensorSpec
+from vkconv.graph.ir import Graph, TensorSpec
+from vkconv.onnx_export import to_onnx
 from vkconv.plan.planner import Options, plan
 from vkconv.table import Column, Table
 
@@ -90,9 +91,10 @@ class Partition:
 
 
 def partition(
-    model: "str | Path | onnx.ModelProto", device: Device, shapes: Mapping[str, Shape] | None = None
+    model: "str | Path | Graph | onnx.ModelProto", device: Device, shapes: Mapping[str, Shape] | None = None
 ) -> Partition:
-    """Cut an ONNX model in regions that vkconv takes on a device and the rest, as few as can be.
+    """Cut a model in regions that vkconv takes on a device and the rest, as few as can be: an ONNX file or model, or a
+    graph that can be written as one.
 
     A node is refused where vkconv has no equivalent for it, where no tool can tell the type of what it reads from a
     refused one, and, where the shapes of all inputs are known (``shapes`` binds those that the model leaves open),
@@ -107,6 +109,8 @@ def partition(
     from vkconv.graph.onnx.importer import in_order, refused_nodes
     from vkconv.graph.onnx.proto import infer_infos, inlined, read_model
 
+    if isinstance(model, Graph):
+        model = to_onnx(model)
     path = Path(model) if isinstance(model, str | Path) else Path("model.onnx")
     if isinstance(model, str | Path):
         whole = read_model(path)

@@ -7,10 +7,12 @@ from required import required
 required("onnx")
 
 import delegated_models as models  # noqa: E402
+from graph_kit import make_graph  # noqa: E402
 
-from vkconv.core import UnsupportedError, UsageError  # noqa: E402
+from vkconv.core import DType, UnsupportedError, UsageError  # noqa: E402
 from vkconv.delegate import DelegatedSession, partition  # noqa: E402
 from vkconv.device import load_device  # noqa: E402
+from vkconv.graph import TensorSpec  # noqa: E402
 
 LAVAPIPE = load_device("lavapipe")
 
@@ -54,6 +56,14 @@ def test_every_row_of_the_table_says_where_it_runs():
     assert [row["runs on"] for row in rows] == ["vkconv", "FALLBACK: onnxruntime on the host", "vkconv"]
     assert [row["time"] for row in rows] == [1.0, 2.5, 0.01]
     assert [bool(row["why not on vkconv"]) for row in rows] == [False, True, False]
+
+
+def test_a_graph_is_cut_as_the_model_that_it_can_be_written_as():
+    half = TensorSpec((3, 3), DType.F16)
+    nodes = [("tanh", "x", "t"), ("cast", "h", "f", {"to": "f32"}), ("add", "t f", "y")]
+    parts = partition(make_graph({"x": (3, 3), "h": half}, nodes, "y"), LAVAPIPE)
+    assert [(r.op, r.node) for r in parts.refused] == [("Cast", "cast_f")]
+    assert [(region.taken, region.nodes) for region in parts.regions][-1] == (True, ("add_y",))
 
 
 def test_nothing_falls_back_unasked():
