@@ -428,7 +428,7 @@ def test_convert_writes_whole_files_or_none(model, tmp_path):
     for source, to in (
         (cut, tmp_path / "b.vkc"),
         (tmp_path, tmp_path / "b.vkc"),
-        (model, tmp_path / "b.onnx"),
+        (model, tmp_path / "b.pb"),
         (model, blocked),
     ):
         code, out, err = vkconv("convert", source, to)
