@@ -1,12 +1,14 @@
 // What becomes of a sum: the bias of its channel is added, then the activation applied; prelu is leaky_relu with a slope
-// per channel in place of its parameter. One buffer holds what a call has of [bias][slope] (vkconv/ops/epilogue.py).
+// per channel in place of its parameter. Behind an activation without parameters a and b may be a scale and shift.
+// One buffer holds what a call has of [bias][slope] (vkconv/ops/epilogue.py).
 // Defined before: EPILOGUE_ID, the first of two specialization constants, and EPILOGUE_BINDING.
 #include "activation.glsl"
 
 layout(constant_id = EPILOGUE_ID) const uint ACT = 0;
-layout(constant_id = EPILOGUE_ID + 1) const uint PER_CHANNEL = 0;  // 1: a bias, 2: a slope
+layout(constant_id = EPILOGUE_ID + 1) const uint PER_CHANNEL = 0;  // 1: a bias, 2: a slope, 4: a scale and shift for all
 const bool HAS_BIAS = (PER_CHANNEL & 1u) != 0u;
 const bool HAS_SLOPE = (PER_CHANNEL & 2u) != 0u;
+const bool IS_RESCALED = (PER_CHANNEL & 4u) != 0u;
 
 layout(set = 0, binding = EPILOGUE_BINDING) readonly restrict buffer PerChannel { ELEM per_channel[]; };
 
@@ -23,5 +25,6 @@ float slope_at(int c, int channels) { return HAS_SLOPE ? TO_F32(per_channel[HAS_
 Channel channel_at(int c, int channels) { return Channel(offset_at(c), slope_at(c, channels)); }
 
 float finished(float sum, Channel channel, float a, float b) {
-    return activate(ACT, sum + channel.offset, HAS_SLOPE ? channel.slope : a, b);
+    float value = activate(ACT, sum + channel.offset, HAS_SLOPE ? channel.slope : a, b);
+    return IS_RESCALED ? value * a + b : value;
 }

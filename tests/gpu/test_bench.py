@@ -214,7 +214,7 @@ def test_bench_writes_what_it_shows_and_compares_with_itself(tmp_path, capsys, d
     graph = Graph(
         {"x": TensorSpec((3, 50))},
         ("y",),
-        (Node("a", "tanh", ("x",), ("t",)), Node("b", "tanh", ("t",), ("u",)), Node("c", "softmax", ("u",), ("y",))),
+        (Node("a", "tan", ("x",), ("t",)), Node("b", "tan", ("t",), ("u",)), Node("c", "softmax", ("u",), ("y",))),
     )
     save_vkc(graph, tmp_path / "m.vkc")
     outputs = [tmp_path / f"r.{suffix}" for suffix in ("json", "csv", "md")]
@@ -222,7 +222,7 @@ def test_bench_writes_what_it_shows_and_compares_with_itself(tmp_path, capsys, d
     code, out, err = vkconv(capsys, "bench", tmp_path / "m.vkc", CONV, "--route", "all", *options)
     assert code == 0, err
     result = read_result(outputs[0])
-    assert {row.call.partition(":")[0]: row.count for row in result.rows} == {"tanh": 2, "softmax": 1, "conv2d": 1}
+    assert {row.call.partition(":")[0]: row.count for row in result.rows} == {"tan": 2, "softmax": 1, "conv2d": 1}
     assert len(outputs[1].read_text().splitlines()) == 1 + len(result.rows)
     assert result.header.expected_s > 0 and result.header.floors and not result.header.incomplete
     assert "about" in err and all(row.call in out for row in result.rows)

@@ -19,6 +19,10 @@ CONSTANTS = {
     "two": np.array([2], np.float32),
     "half_0d": np.array(0.5, np.float32),
     "zero": np.zeros((), np.float32),
+    "root_2": np.array(2**0.5, np.float32),
+    "root_2_pi": np.array((2 / np.pi) ** 0.5, np.float32),
+    "cubic": np.array(0.044715, np.float32),
+    "nan": np.array(np.nan, np.float32),
     "holes": np.array([1, 0, 2, 3], np.float32).reshape(4, 1, 1),
     "huge": np.array(3e38, np.float32),
     "slope": f32(4, seed=19),
@@ -63,6 +67,17 @@ def layer_norm(eps="eps", square=("pow", "d two", "q"), axes=(-1,), scale="vecto
     ]
 
 
+# 1 + erf(x / sqrt(2)) and 1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))
+ERF = [("div", "x root_2", "d"), ("erf", "d", "e"), ("add", "e one", "o")]
+TANH = [
+    ("pow", "x three", "x3"),
+    ("mul", "cubic x3", "c3"),
+    ("add", "x c3", "a3"),
+    ("mul", "a3 root_2_pi", "d"),
+    ("tanh", "d", "e"),
+    ("add", "one e", "o"),
+]
+
 REWRITES = {
     # drop_neutral
     "times one": (X, [("mul", "one x", "t"), ("relu", "t", "y")], "y", "relu"),
@@ -87,6 +102,45 @@ REWRITES = {
     "identity": (X, [("identity", "x", "t"), ("relu", "t", "y")], "y", "relu"),
     "identity between conv2d and relu": (X, [CONV, ("identity", "c", "t"), ("relu", "t", "y")], "y", "conv2d"),
     "an output that stands for another value": (X, [("relu", "x", "t"), ("mul", "t one", "y")], "y", "relu identity"),
+    # transposes and pads
+    "a permutation and its inverse": (
+        X,
+        [
+            ("transpose", "x", "t", {"perm": (0, 2, 3, 1)}),
+            ("transpose", "t", "u", {"perm": (0, 3, 1, 2)}),
+            ("relu", "u", "y"),
+        ],
+        "y",
+        "relu",
+    ),
+    "a permutation of a permutation": (
+        X,
+        [("transpose", "x", "t", {"perm": (0, 2, 3, 1)}), ("transpose", "t", "y", {"perm": (0, 1, 3, 2)})],
+        "y",
+        "transpose",
+    ),
+    "a permutation of dimensions of 1": (
+        {"x": (2, 1, 5, 1)},
+        [("transpose", "x", "t", {"perm": (1, 0, 3, 2)}), ("relu", "t", "y")],
+        "y",
+        "reshape relu",
+    ),
+    "transposed operands of a matmul": (
+        {"p": (2, 3, 5), "q": (2, 4, 3)},
+        [
+            ("transpose", "p", "pt", {"perm": (0, 2, 1)}),
+            ("transpose", "q", "qt", {"perm": (0, 2, 1)}),
+            ("matmul", "pt qt", "y"),
+        ],
+        "y",
+        "matmul",
+    ),
+    "zeros around the image of a conv2d": (
+        X,
+        [("pad", "x", "p", {"pads": (0, 0, 1, 0, 0, 0, 2, 3)}), ("conv2d", "p w b", "y", {"padding": (1,)})],
+        "y",
+        "conv2d",
+    ),
     # folds into conv2d
     "batch norm": (X, [CONV, BN], "y", "conv2d"),
     "batch norm after a conv2d without bias": (X, [("conv2d", "x w", "c"), BN], "y", "conv2d"),
@@ -145,6 +199,21 @@ REWRITES = {
         "y",
         "hard_swish",
     ),
+    "hard_swish from hard_sigmoid": (
+        X,
+        [("hard_sigmoid", "x", "g", {"a": 1 / 6, "b": 0.5}), ("mul", "g x", "y")],
+        "y",
+        "hard_swish",
+    ),
+    "gelu": (X, [*ERF, ("mul", "x o", "m"), ("mul", "m half_0d", "y")], "y", "gelu"),
+    "gelu, half of x first": (X, [*ERF, ("mul", "half_0d x", "m"), ("mul", "m o", "y")], "y", "gelu"),
+    "gelu by tanh": (X, [*TANH, ("mul", "half_0d x", "m"), ("mul", "o m", "y")], "y", "gelu_tanh"),
+    "gelu by tanh of a product": (
+        X,
+        [("mul", "x x", "s"), ("mul", "s x", "x3"), *TANH[1:], ("mul", "o x", "m"), ("div", "m two", "y")],
+        "y",
+        "gelu_tanh",
+    ),
     "silu": (X, [("sigmoid", "x", "g"), ("mul", "g x", "y")], "y", "silu"),
     "layer_norm": (X, layer_norm(), "y", "layer_norm"),
     "layer_norm with a product as the square": (X, layer_norm(square=("mul", "d d", "q")), "y", "layer_norm"),
@@ -167,6 +236,32 @@ REWRITES = {
     ),
     "prelu of a conv2d with a scalar": (X, [CONV, ("prelu", "c half_0d", "y")], "y", "conv2d"),
     "prelu of a matmul with one element": (A, [MATMUL, ("prelu", "m two", "y")], "y", "matmul"),
+    "a scale and shift behind an activation": (
+        X,
+        [CONV, ("hard_swish", "c", "h"), ("mul", "h two", "m"), ("add", "half_0d m", "y")],
+        "y",
+        "conv2d",
+    ),
+    "a shift, then a scale, then a shift, behind a matmul with an activation": (
+        A,
+        [MATMUL, ("relu", "m", "r"), ("sub", "r three", "s"), ("mul", "two s", "t"), ("add", "t six", "y")],
+        "y",
+        "matmul",
+    ),
+    "a scale behind prelu": (X, [CONV, ("prelu", "c per_channel", "p"), ("mul", "p two", "y")], "y", "conv2d"),
+    "a scale where the weights are inputs": (
+        {**X, "w_in": (4, 3, 1, 1)},
+        [("conv2d", "x w_in", "c"), ("mul", "c two", "y")],
+        "y",
+        "conv2d",
+    ),
+    "a factor that overflows the weights": (X, [CONV, ("mul", "c huge", "y")], "y", "conv2d"),
+    "a shift behind an activation of the file": (
+        X,
+        [("conv2d", "x w b", "c", {"act": "relu"}), ("add", "c two", "y")],
+        "y",
+        "conv2d",
+    ),
     "the first of two activations": (X, [CONV, ("relu", "c", "r"), ("tanh", "r", "y")], "y", "conv2d tanh"),
 }
 
@@ -192,11 +287,9 @@ KEPT = {
     "factor that adds a dimension": (X, [CONV, ("mul", "c fifth_dim", "y")], "y"),
     "division by zero": (X, [CONV, ("div", "c zero", "y")], "y"),
     "division by zero in one channel": (X, [CONV, ("div", "c holes", "y")], "y"),
-    "factor that overflows the weights": (X, [CONV, ("mul", "c huge", "y")], "y"),
     "division of a constant by the conv2d": (X, [CONV, ("div", "two c", "y")], "y"),
     "a constant minus the conv2d": (X, [CONV, ("sub", "two c", "y")], "y"),
     "two conv2d added": (X, [CONV, ("conv2d", "x w b", "c2", {"padding": (1,)}), ("add", "c c2", "y")], "y"),
-    "onto an activation": (X, [("conv2d", "x w b", "c", {"act": "relu"}), ("add", "c two", "y")], "y"),
     "a second bias of a matmul": (A, [("matmul", "a wide columns", "m"), ("add", "m columns", "y")], "y"),
     "a bias along the rows of a matmul": (A, [MATMUL, ("add", "m rows", "y")], "y"),
     "a bias on a matmul with a second reader": (A, [MATMUL, ("add", "m columns", "y"), ("tanh", "m", "z")], "y z"),
@@ -249,7 +342,106 @@ KEPT = {
         [("conv2d", "x w b slope", "c", {"act": "prelu"}), ("mul", "c per_channel", "y")],
         "y",
     ),
+    "a scale behind an activation with parameters": (
+        X,
+        [("conv2d", "x w b", "c", {"act": "leaky_relu", "act_a": 0.1}), ("mul", "c two", "y")],
+        "y",
+    ),
+    "an activation behind a scale": (
+        X,
+        [("conv2d", "x w b", "c", {"act": "relu", "out_scale": 2.0}), ("relu", "c", "y")],
+        "y",
+    ),
+    "a scale behind an activation that is an output": (
+        X,
+        [("conv2d", "x w b", "c", {"act": "relu"}), ("mul", "c two", "y")],
+        "c y",
+    ),
+    "three minus an activation": (X, [("conv2d", "x w b", "c", {"act": "relu"}), ("sub", "three c", "y")], "y"),
+    "erf of something else": (X, [("erf", "x", "e"), ("add", "e one", "o"), ("mul", "x o", "y")], "y"),
+    "a pad of ones before a conv2d": (
+        X,
+        [("pad", "x", "p", {"pads": (0, 0, 1, 1, 0, 0, 1, 1), "value": 1.0}), ("conv2d", "p w b", "y")],
+        "y",
+    ),
+    "a pad that crops before a conv2d": (
+        X,
+        [("pad", "x", "p", {"pads": (0, 0, 1, 1, 0, 0, -1, 1)}), ("conv2d", "p w b", "y")],
+        "y",
+    ),
+    "a permutation of a matmul's batch": (
+        {"p": (2, 3, 5, 4), "q": (3, 2, 5, 4)},
+        [("transpose", "p", "t", {"perm": (1, 0, 3, 2)}), ("matmul", "t q", "y")],
+        "y",
+    ),
+    "a number that is no number": (X, [("conv2d", "x w b", "c", {"act": "relu"}), ("mul", "c nan", "y")], "y"),
     "an activation of an addition": (X, [("add", "x two", "c"), ("relu", "c", "y")], "y"),
 }
 CONSTANTS |= {"w_g2": f32(4, 3, 1, 1, seed=16), "four": np.array(4, np.float32)}
 CONSTANTS |= {"w_up": f32(4, 2, 3, 2, seed=17), "w_up3": f32(3, 4, 2, 2, seed=18)}
+
+# Elementwise operations, with the steps of the chains that they become, or the op where there is none.
+CHAINS = {
+    "add and relu": ({"x": (2, 3), "z": (2, 3)}, [("add", "x z", "s"), ("relu", "s", "y")], "y", "add_x1/relu"),
+    "numbers, and a turned operand": (
+        {"x": (2, 3), "z": (3,)},
+        [("mul", "two x", "m"), ("sub", "three m", "s"), ("div", "z s", "y")],
+        "y",
+        "mul/rsub/rdiv_x1",
+    ),
+    "what the chain starts from comes again": (
+        {"x": (2, 3)},
+        [("tanh", "x", "t"), ("div", "x t", "d"), ("mul", "d d", "y")],
+        "y",
+        "tanh/rdiv_x0/mul_y",
+    ),
+    "a branch that ends in the other": (
+        {"x": (2, 3), "z": (2, 3)},
+        [("exp", "x", "a"), ("tanh", "z", "t"), ("add", "a t", "y")],
+        "y",
+        "tanh exp/add_x1",
+    ),
+    "a value with two readers": (
+        {"x": (2, 3)},
+        [("exp", "x", "a"), ("tanh", "a", "t"), ("neg", "a", "n"), ("add", "t n", "y")],
+        "y",
+        "exp neg tanh/add_x1",
+    ),
+    "batch_norm of no convolution, a scale and shift, and relu": (
+        {"x": (2, 4, 3, 3)},
+        [
+            ("batch_norm", "x scale shift mean var", "n", {"eps": 1e-3}),
+            ("mul", "n per_channel", "m"),
+            ("add", "m half_0d", "s"),
+            ("relu", "s", "y"),
+        ],
+        "y",
+        "mul_x1/add_x2/relu",
+    ),
+    "a value that is an output": ({"x": (2, 3)}, [("exp", "x", "a"), ("tanh", "a", "y")], "a y", "exp tanh"),
+    "a value that is broadcast": (
+        {"x": (3,), "z": (2, 3)},
+        [("exp", "x", "a"), ("add", "a z", "y")],
+        "y",
+        "exp add",
+    ),
+    "more operands than there is room for": (
+        {"p": (2, 3), "q": (2, 3), "r": (2, 3), "s": (2, 3)},
+        [("add", "p q", "a"), ("mul", "a r", "m"), ("sub", "m s", "y")],
+        "y",
+        "add_x1/mul_x2 sub",
+    ),
+    "more steps than there is room for": (
+        {"x": (2, 3)},
+        [("tanh", f"v{i - 1}" if i else "x", f"v{i}" if i < 8 else "y") for i in range(9)],
+        "y",
+        "tanh/tanh/tanh/tanh/tanh/tanh/tanh/tanh tanh",
+    ),
+    "a slope, and bounds": (
+        {"x": (2, 4, 3, 3)},
+        [("prelu", "x per_channel", "p"), ("clip", "p", "y", {"a": -1.0, "b": 0.5})],
+        "y",
+        "prelu_x1/clip",
+    ),
+    "powers are no step": ({"x": (2, 3)}, [("exp", "x", "a"), ("pow", "a two", "y")], "y", "exp pow"),
+}

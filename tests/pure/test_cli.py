@@ -16,7 +16,8 @@ from required import required
 from vkconv.cli import app, doctor, loader, main, probe
 from vkconv.cli.inputs import InputText, make_inputs, parse_input
 from vkconv.cli.options import parse_routes, parse_shapes
-from vkconv.cli.run import output_table, parse_outputs, stage_table
+from vkconv.cli.outputs import output_table, parse_outputs
+from vkconv.cli.run import stage_table
 from vkconv.core import DeviceError, DType, InputError, UsageError, VkconvError, cache_dir
 from vkconv.graph import Graph, Node, TensorSpec, load_model
 from vkconv.graph.vkc import save_vkc
@@ -353,7 +354,7 @@ def test_a_broken_measured_table_is_a_warning(tmp_path, monkeypatch):
 
 def test_explain_model_says_once_why_a_route_exists(tmp_path):
     nodes = [Node(op, op, (before,), (op,)) for before, op in (("x", "tanh"), ("tanh", "exp"), ("exp", "sin"))]
-    save_vkc(Graph({"x": TensorSpec((3, 5))}, ("sin",), tuple(nodes)), tmp_path / "three.vkc")
+    save_vkc(Graph({"x": TensorSpec((3, 5))}, ("tanh", "exp", "sin"), tuple(nodes)), tmp_path / "three.vkc")
     command = ("explain", tmp_path / "three.vkc", "--device", "lavapipe")
     (why,) = {node["why"] for node in json.loads(vkconv(*command, "--json")[1])["nodes"]}
     out = vkconv(*command)[1]
@@ -388,6 +389,19 @@ def test_show_tells_all_and_shortens_metadata(model):
     assert data["metadata"]["labels"].endswith("label 99")
 
 
+def test_show_memory_is_what_the_plan_takes(model):
+    shapes = ("--shape", "x=1x3x9x8", "--device", "h200")
+    code, out, _ = vkconv("show", model, "--memory", *shapes)
+    assert code == 0 and "activations and scratch, as planned" in out and "weights to load" in out
+    data = json.loads(vkconv("show", model, "--memory", "--json", *shapes)[1])
+    assert data["schema"] == "vkconv.memory/1" and data["over_lower_bound"] >= 1
+    assert data["activations_bytes"] >= data["lower_bound_bytes"] > 0 and f" {data['lower_bound_bytes']} " in out
+    code, _, err = vkconv("show", model, "--memory", "--device", "h200")
+    assert code != 0 and "for example --shape x=1x3x" in err
+    code, _, err = vkconv("show", model, *shapes)
+    assert code != 0 and "write --memory too" in err
+
+
 def test_show_prints_what_the_terminal_cannot(tmp_path):
     graph = Graph(
         {"x": TensorSpec((2,))}, ("y",), (Node("r", "relu", ("x",), ("y",)),), metadata={"alphabet": "\u7597"}
@@ -414,7 +428,7 @@ def test_convert_writes_whole_files_or_none(model, tmp_path):
     for source, to in (
         (cut, tmp_path / "b.vkc"),
         (tmp_path, tmp_path / "b.vkc"),
-        (model, tmp_path / "b.onnx"),
+        (model, tmp_path / "b.pb"),
         (model, blocked),
     ):
         code, out, err = vkconv("convert", source, to)

@@ -75,3 +75,21 @@ def test_only_bias_and_slope_together_are_packed_and_no_launch_binds_a_fifth_buf
             assert len(made) == packs and all(d.shader == STRIDED_COPY and d.shader in route.shaders for d in made)
             assert max(len(d.binds) for d in (*program.steps, *program.prepack)) <= 4
             assert max(4 * len(d.push) for d in (*program.steps, *program.prepack)) <= 128
+
+
+@pytest.mark.parametrize("text", CALLS.values(), ids=CALLS)
+def test_a_scale_and_shift_come_behind_the_activation(text):
+    plain = parse_call(f"{text},act=relu", OPS)
+    call = parse_call(f"{text},act=relu,out_scale=-2,out_shift=0.5", OPS)
+    assert parse_call(format_call(call, OPS), OPS) == call
+    arrays = {name: integers(*spec.dims) for name, spec in plain.operands.items() if spec is not None}
+    (before,) = OPS[call.op].reference(plain, arrays)
+    (y,) = OPS[call.op].reference(call, arrays)
+    np.testing.assert_array_equal(y, before * -2 + 0.5)
+
+
+@pytest.mark.parametrize("text", [*CALLS.values(), "matmul:a=2x3,b=3x4"])
+def test_only_an_activation_without_parameters_takes_a_scale_or_shift(text):
+    message = r"act is 'clip', which has parameters \(lo, hi\), and out_scale is 1.0, out_shift 3.0"
+    with pytest.raises(GraphError, match=message):
+        parse_call(f"{text},act=clip,act_a=-1,act_b=1,out_shift=3", OPS)

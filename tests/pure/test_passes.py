@@ -5,12 +5,14 @@ import pytest
 from graph_kit import draw, evaluate, f32, make_bound
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pass_cases import CONSTANTS, CONV, KEPT, MATMUL, REWRITES, A, X
+from pass_cases import CHAINS, CONSTANTS, CONV, KEPT, MATMUL, REWRITES, A, X
 
-from vkconv.core import DType
+from vkconv.core import DType, GraphError
 from vkconv.graph import TensorSpec
 from vkconv.ops import OPS
-from vkconv.plan.passes import PASSES, optimize
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.plan.chains import fuse_chain
+from vkconv.plan.passes import PASSES, optimize, spell_batch_norm
 from vkconv.plan.rewrite import Rewriter
 
 
@@ -39,10 +41,41 @@ def test_rewritten_graphs_are_smaller_and_compute_the_same(case):
 
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
 def test_graphs_that_only_look_alike_are_kept(case):
-    before = bound_of(case)
-    after = optimize(before, OPS)
+    before = after = bound_of(case)
+    for rule in PASSES:
+        if rule not in (fuse_chain, spell_batch_norm):
+            after = Rewriter(after, OPS).run(rule)
     assert after.nodes == before.nodes
     assert_same_results(before, after, 0)
+
+
+@pytest.mark.parametrize("case", CHAINS.values(), ids=CHAINS)
+def test_elementwise_operations_in_a_row_are_one_chain(case):
+    before = bound_of(case)
+    after = optimize(before, OPS)
+    made = [node.call.attrs.get("steps", node.call.op) for node in after.nodes]
+    assert " ".join(map(str, made)) == case[3]
+    assert_same_results(before, after)
+    for node in after.nodes:
+        if node.call.op == "chain":
+            text = format_call(node.call, OPS)
+            assert format_call(parse_call(text, OPS), OPS) == text
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ({"steps": "relu/rellu"}, "there is no step 'rellu' .did you mean 'relu'"),
+        ({"steps": "relu_x0"}, "there is no step 'relu_x0'"),
+        ({"steps": "add_x1"}, "the step add_x1 reads x1, and there are 1 operands"),
+        ({"steps": "mul"}, "take more than the 0 numbers there are"),
+        ({"steps": "mul", "numbers": (1.0, 2.0)}, "take 1 of the 2 numbers"),
+        ({"steps": "/".join(["relu"] * 9)}, "more than 8 steps and 12 numbers"),
+    ],
+)
+def test_steps_that_make_no_sense_are_refused(attrs, message):
+    with pytest.raises(GraphError, match=message):
+        OPS["chain"].call({"x0": TensorSpec((2, 3))}, attrs)
 
 
 def test_half_precision_weights_are_not_turned_into_float32():
@@ -63,7 +96,7 @@ def test_half_precision_weights_are_not_turned_into_float32():
 
 def test_every_pass_has_a_case_in_which_it_acts():
     acted = set()
-    for case in REWRITES.values():
+    for case in (*REWRITES.values(), *CHAINS.values()):
         bound = bound_of(case)
         for rule in PASSES:
             after = Rewriter(bound, OPS).run(rule)

@@ -22,7 +22,7 @@ from vkconv.cli.options import (
     require_shapes,
 )
 from vkconv.cli.output import file_errors, show, show_json
-from vkconv.core import UsageError, bytes_str, did_you_mean
+from vkconv.core import UsageError, atomic_write, bytes_str, did_you_mean
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.graph.ir import AttrValue, Graph
 from vkconv.ops.base import Op
@@ -32,6 +32,22 @@ if TYPE_CHECKING:
     from vkconv.plan.model import Plan
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc or .onnx file.")]
+
+FactsOption = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        "-d",
+        metavar="FILE|NAME|INDEX",
+        envvar="VKCONV_DEVICE",
+        help="A device file (vkconv devices --dump), the name of one that vkconv ships, or as elsewhere auto, "
+        "an index or part of a name. Files and shipped names need no Vulkan.",
+    ),
+]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=SHAPE", help="Shape of an input where the model leaves it open; repeat it."),
+]
 
 CALL = re.compile(r"[a-z]\w*:")
 _VALUE_CHARACTERS = 60
@@ -44,23 +60,8 @@ def explain(
             metavar="MODEL|CALL", help="A .vkc or .onnx file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1."
         ),
     ],
-    device: Annotated[
-        str,
-        typer.Option(
-            "--device",
-            "-d",
-            metavar="FILE|NAME|INDEX",
-            envvar="VKCONV_DEVICE",
-            help="A device file (vkconv devices --dump), the name of one that vkconv ships, or as elsewhere auto, "
-            "an index or part of a name. Files and shipped names need no Vulkan.",
-        ),
-    ] = "auto",
-    shapes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shape", metavar="NAME=SHAPE", help="Shape of an input where the model leaves it open; repeat it."
-        ),
-    ] = None,
+    device: FactsOption = "auto",
+    shapes: ShapeOption = None,
     routes: RouteOption = None,
     params: ParamOption = None,
     memory: MemoryOption = None,
@@ -133,23 +134,45 @@ def find_device(selector: str) -> Device:
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="A.onnx", help="The model to read; .onnx or .vkc.")],
-    target: Annotated[Path, typer.Argument(metavar="B.vkc", help="The file to write; replaced if it exists.")],
+    source: Annotated[Path, typer.Argument(metavar="A", help="The model to read; .onnx or .vkc.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="B", help="The file to write, .vkc or .onnx; replaced if it exists.")
+    ],
 ) -> None:
-    """Convert a model to vkconv's own format, which loads without the onnx package."""
+    """Convert a model to vkconv's own format, which loads without the onnx package, or to ONNX."""
     from vkconv.graph.vkc import save_vkc
 
-    if target.suffix != ".vkc":
-        raise UsageError(f"cannot write {target}: vkconv writes .vkc files only")
+    if target.suffix not in (".vkc", ".onnx"):
+        raise UsageError(f"cannot write {target}: vkconv writes .vkc and .onnx files only")
     graph = _load(source)
-    with file_errors(target):
-        save_vkc(graph, target)
+    if target.suffix == ".vkc":
+        with file_errors(target):
+            save_vkc(graph, target)
+    else:
+        from vkconv.onnx_export import to_onnx
+
+        data = to_onnx(graph).SerializeToString()
+        with file_errors(target), atomic_write(target) as file:
+            file.write(data)
     show(f"wrote {target}: {len(graph.nodes)} nodes, {_weights(graph)}, {bytes_str(target.stat().st_size)} in all")
 
 
-def show_model(model: ModelArgument, as_json: JsonOption = False) -> None:
-    """Show a model: inputs, outputs, nodes, weights and metadata."""
+def show_model(
+    model: ModelArgument,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show the memory that the model takes on a device instead.")
+    ] = False,
+    device: FactsOption = "auto",
+    shapes: ShapeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a model: inputs, outputs, nodes, weights and metadata; or what memory it takes on a device."""
     graph = _load(model)
+    if memory:
+        _show_memory(graph, device, shapes, as_json)
+        return
+    if shapes:
+        raise UsageError("--shape says how much memory a model takes; write --memory too")
     if as_json:
         show_json(_graph_data(graph))
         return
@@ -162,6 +185,22 @@ def show_model(model: ModelArgument, as_json: JsonOption = False) -> None:
         *(f"metadata {key}: {_shortened(value)}" for key, value in graph.metadata.items()),
         Table("", columns, nodes),
     )
+
+
+def _show_memory(graph: Graph, device: str, shapes: list[str] | None, as_json: bool) -> None:
+    """What a plan of the graph takes. LimitError where the device has less, before anything is allocated."""
+    from vkconv.plan.explain import memory_data, memory_table
+    from vkconv.plan.measured import find_measured
+    from vkconv.plan.planner import Options, plan
+
+    bound = parse_shapes(shapes)
+    require_shapes(graph.inputs, bound, "--shape")
+    facts = find_device(device)
+    planned = plan(graph, facts, Options(measured=find_measured(facts)), bound).plan
+    if as_json:
+        show_json(memory_data(planned))
+    else:
+        show(memory_table(planned))
 
 
 def ops(

@@ -3,13 +3,13 @@
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
+from vkconv.cli.fallback import run_delegated
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import (
     DeviceOption,
@@ -23,7 +23,8 @@ from vkconv.cli.options import (
     parse_routes,
 )
 from vkconv.cli.output import file_errors, show, show_json
-from vkconv.core import Array, UsageError, atomic_write, did_you_mean, expand_user, shape_str
+from vkconv.cli.outputs import output_table, parse_outputs, save_outputs
+from vkconv.core import Array, UsageError, atomic_write
 from vkconv.device import Device
 from vkconv.table import Column, Table
 
@@ -72,6 +73,14 @@ def run(
         Path | None,
         typer.Option(metavar="FILE.json", help="Save the nodes' times as node data for Model Explorer."),
     ] = None,
+    fallback: Annotated[
+        str,
+        typer.Option(
+            "--fallback",
+            metavar="onnxruntime",
+            help="Run the nodes that vkconv does not take on the host, by this. A table says which, and why.",
+        ),
+    ] = "",
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Give up when one run takes longer; default: never.")
     ] = None,
@@ -94,6 +103,20 @@ def run(
         raise UsageError(f"--timeout {timeout:g} is no positive number of seconds")
     forced, chosen = parse_routes(routes), parse_params(params)
     memory_bytes = parse_bytes(memory, "--memory")
+    if fallback:
+        given: dict[str, object] = {
+            "--profile": profile,
+            "--trace": trace,
+            "--node-data": node_data,
+            "--timeout": timeout,
+        }
+        given |= {"--memory": memory}
+        others = [name for name, value in given.items() if value]
+        others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--no-quirks"] * no_quirks
+        if others:
+            raise UsageError(f"--fallback runs a model in regions, and {', '.join(others)} cannot follow; leave it out")
+        run_delegated(model, inputs, outputs, device, fallback, runs, warmup, as_json)
+        return
     spans: list[Span] = []
     with spanning(spans, "load model", file=str(model)):
         graph = load_model(model)
@@ -113,10 +136,7 @@ def run(
         spans += [*session.spans, *run_spans]
         steady_us = [span.us for span in run_spans if span.name == "run"]
         stages = stage_table(load_us, session.timings.compile_us, session.timings.first_run_us, steady_us)
-    for path, name in targets.items():
-        with file_errors(path), atomic_write(path) as file:
-            np.save(file, results[name], allow_pickle=False)
-    written = {str(path): name for path, name in targets.items()}
+    written = save_outputs(targets, results)
     if profiled and trace:
         save_json(trace, chrome_trace(profiled, spans))
         written[str(trace)] = "trace for Perfetto"
@@ -181,40 +201,6 @@ def stage_table(load_us: float, compile_us: float, first_run_us: float, steady_u
         ("steady", statistics.median(steady_us) / 1e3, spread),
     ]
     return Table("", (Column("stage"), Column("time", unit="ms"), Column("what")), rows)
-
-
-def output_table(results: Mapping[str, Array]) -> Table:
-    """One row per output; least, mean and largest of the finite elements, and how many are not."""
-    rows = []
-    for name, array in results.items():
-        values = array.astype(np.float64)
-        finite = values[np.isfinite(values)]
-        low, mean, high = (
-            (float(finite.min()), float(finite.mean()), float(finite.max())) if finite.size else (None,) * 3
-        )
-        nan, inf = int(np.isnan(values).sum()), int(np.isinf(values).sum())
-        rows.append((name, shape_str(array.shape), array.dtype.name, low, mean, high, nan, inf))
-    names = ("output", "shape", "dtype", "min", "mean", "max", "nan", "inf")
-    return Table("", [Column(name) for name in names], rows)
-
-
-def parse_outputs(texts: Iterable[str] | None, names: Sequence[str]) -> dict[Path, str]:
-    """``["y=a.npy", "b.npy"]`` as file to output name. Raises UsageError for what the model does not have."""
-    targets: dict[Path, str] = {}
-    for text in texts or ():
-        name, equals, file = text.partition("=")
-        if not equals:
-            if len(names) != 1:
-                raise UsageError(f"-o {text}: the model has the outputs {', '.join(names)}; write -o NAME=FILE.npy")
-            name, file = names[0], text
-        if name not in names:
-            raise UsageError(f"-o {text}: there is no output {name!r}{did_you_mean(name, names)}; {', '.join(names)}")
-        path = expand_user(file, "-o")
-        if path.suffix != ".npy" or path in targets:
-            problem = "is there twice" if path in targets else "is no .npy file; outputs are saved in that format"
-            raise UsageError(f"-o {text}: {file!r} {problem}")
-        targets[path] = name
-    return targets
 
 
 def device_str(device: Device) -> str:

@@ -8,6 +8,7 @@ from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS
 from vkconv.ops.blocks import DEPTH_TO_SPACE, SPACE_TO_DEPTH
 from vkconv.ops.cast import CAST
+from vkconv.ops.chain import CHAIN
 from vkconv.ops.col2im import COL2IM
 from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
@@ -54,6 +55,7 @@ _ALL: tuple[Op, ...] = (
     BITCAST,
     CAST,
     CENTER_CROP_PAD,
+    CHAIN,
     COL2IM,
     CONCAT,
     CONSTANT_OF_SHAPE,

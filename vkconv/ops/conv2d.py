@@ -91,7 +91,7 @@ CONV2D = Op(
     ),
     routes=tuple(map(packs_per_channel, (IM2COL_GEMM, WINOGRAD, *ROUTES))),
     terms=_terms,
-    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call["act"]),
+    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
     flops=_flops,
     cases=(
         "conv2d:x=1x3x13x17,w=5x3x3x3,b=5,s=2,p=1,act=hard_swish",
@@ -115,6 +115,9 @@ CONV2D = Op(
         "conv2d:x=1x3x3x3,w=2x3x3x3",
         "conv2d:x=1x16x7x160,w=24x16x3x3,p=1,b=24,act=tanh",
         "conv2d:x=1x40x5x6,w=9x40x5x5,p=1,b=9,act=relu",
+        "conv2d:x=1x6x9x11,w=21x6x3x3,p=1,b=21,act=hard_swish,out_scale=-1.5,out_shift=0.25",
+        "conv2d:x=2x13x7x11,w=37x13x1x1,b=37,act=relu,out_scale=0.5",
+        "conv2d:x=1x5x12x19,w=5x1x3x3,g=5,p=1,slope=5,act=prelu,out_shift=-2",
         "conv2d:x=2x5x9x11,w=19x5x3x3,p=1,b=19,slope=19,act=prelu",
         "conv2d:x=1x33x6x10,w=13x33x3x3,p=1,slope=13,act=prelu",
         "conv2d:x=1x6x7x8,w=10x3x3x3,p=1,b=10,slope=10,g=2,act=prelu",

@@ -120,7 +120,7 @@ CONV2D_BACKWARD_DATA = Op(
     ),
     routes=tuple(map(packs_per_channel, ROUTES)),
     terms=_terms,
-    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call["act"]),
+    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
     flops=_flops,
     cases=(
         "conv2d_backward_data:dy=2x8x5x5,w=8x4x3x3,x_shape=2x4x10x10,s=2,p=1",
@@ -140,6 +140,7 @@ CONV2D_BACKWARD_DATA = Op(
         "conv2d_backward_data:dy=1x8x6x16,w=8x16x3x3,x_shape=4x12,p=2x3",
         "conv2d_backward_data:dy=2x7x5x6,w=7x5x1x1,b=5,slope=5,x_shape=9x11,s=2,act=prelu",
         "conv2d_backward_data:dy=2x6x5x6,w=6x5x3x3,slope=10,x_shape=9x12,g=2,s=2,p=1,act=prelu",
+        "conv2d_backward_data:dy=2x7x5x6,w=7x5x1x1,x_shape=9x11,s=2,act=relu,out_scale=3,out_shift=0.5",
         "conv2d_backward_data:dy=1x6x7x6,w=6x11x3x3,b=11,slope=11,x_shape=7x6,p=1,act=prelu",
     ),
     doc="The gradient of conv2d by its input, of shape x_shape, with groups, dilation, bias and a fused activation.",

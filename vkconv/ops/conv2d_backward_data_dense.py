@@ -12,7 +12,14 @@ from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_parts import KERNEL_1X1, STRIDE_1
 from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
-from vkconv.ops.epilogue import epilogue_constants, keeps_zeros, per_channel
+from vkconv.ops.epilogue import (
+    NO_EPILOGUE,
+    epilogue_constants,
+    epilogue_numbers,
+    keeps_zeros,
+    per_channel,
+    rescales,
+)
 from vkconv.ops.needs import F32
 from vkconv.ops.scatter import FILL_SCATTER, GATHER, Insertion
 from vkconv.ops.scatter_strided import gathers
@@ -32,9 +39,9 @@ def _convolution(call: Call, dy: tuple[int, ...], padding: tuple[int, ...], dx: 
     it is one without bias and activation."""
     c_out, in_group, kh, kw = call.shape("w")
     groups = int(call["groups"])
-    attrs = {name: call[name] for name in ("dilation", "groups", "act", "act_a", "act_b")}
+    attrs = {name: call[name] for name in ("dilation", "groups", *NO_EPILOGUE)}
     attrs |= {"stride": (1, 1), "padding": padding, "auto_pad": "explicit"}
-    attrs |= {} if act else {"act": "none"}
+    attrs |= {} if act else NO_EPILOGUE
     w = TensorSpec((in_group * groups, c_out // groups, kh, kw), DType.F32)
     epilogue = {name: call.operands.get(name) if act else None for name in ("b", "slope")}
     operands = {"x": TensorSpec(dy, DType.F32), "w": w, **epilogue}
@@ -130,8 +137,8 @@ def _build_swap(call: Call, device: Device, params: Params) -> Program:
     if not before:
         # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
         source = ["small", per_channel(call, "small")]
-        push = (call.shape("dx")[1], float(call["act_a"]), float(call["act_b"]))
-        spec = epilogue_constants(call["act"], call.has("b"))
+        push = (call.shape("dx")[1], *epilogue_numbers(call))
+        spec = epilogue_constants(call["act"], call.has("b"), rescales(call.attrs))
         scatter: tuple[Dispatch, ...] = (
             insertion.gather(device, _COPY, source, "dx", GATHER_EPILOGUE, push, spec, apart=2),
         )

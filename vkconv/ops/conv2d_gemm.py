@@ -8,7 +8,7 @@ from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import binds, constants, push
-from vkconv.ops.epilogue import per_channel
+from vkconv.ops.epilogue import epilogue_numbers, per_channel
 from vkconv.ops.gemm_tile import Tile
 from vkconv.ops.needs import F32, ON_GPU, invocations, shared_bytes
 from vkconv.ops.packing import PACK_TILES, Packing
@@ -142,7 +142,7 @@ def sum_parts(call: Call, splits: int, device: Device) -> tuple[Dispatch, dict[s
         (*read("parts", per_channel(call, "parts")), *write("y")),
         linear_groups(total, 128, device),
         (128, 1, 1),
-        (total, c_out, oh * ow, float(call["act_a"]), float(call["act_b"])),
+        (total, c_out, oh * ow, *epilogue_numbers(call)),
         (*constants(call), splits),
         loop_iterations=splits,
     )

@@ -8,7 +8,7 @@ from vkconv.device import Device
 from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
 from vkconv.ops.epilogue import per_channel
-from vkconv.ops.matmul_routes import Epilogue, Layout
+from vkconv.ops.matmul_routes import Layout, epilogue_of
 from vkconv.ops.needs import F32
 from vkconv.ops.packing import PACK_TILES, Packing
 from vkconv.ops.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
@@ -85,7 +85,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     cuts = _slabs(call)
     t, left, _, _ = call["padding"]
     window = (c_in, h, w, call.shape("y")[3], *call["stride"], *call["dilation"], t, left)
-    epilogue = Epilogue(call["act"], call.has("b"), act_a=float(call["act_a"]), act_b=float(call["act_b"]))
+    epilogue = epilogue_of(call, "b")
     binds = (*read("packed", "columns", per_channel(call, "packed")), *write("y"))
     steps: list[Dispatch] = []
     for slab in cuts:

@@ -1,7 +1,7 @@
 """What the routes of conv2d share: the push block, bindings and constants of shaders/include/conv2d.glsl, and needs."""
 
 from vkconv.core import shape_str
-from vkconv.ops.epilogue import epilogue_constants, per_channel
+from vkconv.ops.epilogue import epilogue_constants, epilogue_numbers, per_channel, rescales
 from vkconv.route import Call, Need
 from vkconv.shader import Bind, Word, read, write
 
@@ -12,7 +12,7 @@ def push(call: Call) -> tuple[Word, ...]:
     n, c_in, h, w = call.shape("x")
     _, c_out, oh, ow = call.shape("y")
     shapes = (n, c_in, h, w, c_out, oh, ow, call["groups"], *call.shape("w")[2:])
-    return (*shapes, *call["stride"], *call["dilation"], t, left, float(call["act_a"]), float(call["act_b"]))
+    return (*shapes, *call["stride"], *call["dilation"], t, left, *epilogue_numbers(call))
 
 
 def binds(call: Call, weight: str, target: str = "y") -> tuple[Bind, ...]:
@@ -22,7 +22,7 @@ def binds(call: Call, weight: str, target: str = "y") -> tuple[Bind, ...]:
 
 def constants(call: Call) -> tuple[Word, ...]:
     """The specialization constants that every shader has."""
-    return epilogue_constants(call["act"], call.has("b"))
+    return epilogue_constants(call["act"], call.has("b"), rescales(call.attrs))
 
 
 def span(call: Call, axis: int, outputs: int) -> int:

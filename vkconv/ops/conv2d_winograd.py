@@ -9,7 +9,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops import conv2d_gemm, conv2d_routes, conv2d_subgroup
 from vkconv.ops.base import Attrs, linear_groups
 from vkconv.ops.conv2d_parts import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1, constants
-from vkconv.ops.epilogue import per_channel
+from vkconv.ops.epilogue import NO_EPILOGUE, epilogue_numbers, per_channel
 from vkconv.ops.needs import F32
 from vkconv.ops.packing import Packing
 from vkconv.ops.winograd import INPUT, SOURCE, Tiles, inputs, local_size
@@ -49,7 +49,7 @@ def _products(call: Call, m: int, count: int) -> Call:
     w = TensorSpec((batch * c_out, c_in, 1, 1), DType.F32)
     y = TensorSpec((1, batch * c_out, 1, count), DType.F32)
     attrs: Attrs = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": batch}
-    attrs |= {"auto_pad": "explicit", "act": "none", "act_a": 0.0, "act_b": 0.0}
+    attrs |= {"auto_pad": "explicit", **NO_EPILOGUE}
     return Call("conv2d", {"x": x, "w": w, "b": None}, {"y": y}, attrs)
 
 
@@ -114,7 +114,7 @@ def _pass(call: Call, device: Device, tiles: Tiles, first: int, count: int, inne
         (*read("sums", per_channel(call, "sums")), *write("y")),
         linear_groups(c_out * count, local, device),
         (local, 1, 1),
-        (c_out, oh, ow, tiles.rows, tiles.columns, first, count, float(call["act_a"]), float(call["act_b"])),
+        (c_out, oh, ow, tiles.rows, tiles.columns, first, count, *epilogue_numbers(call)),
         (tiles.m, *constants(call)),
     )
     return inputs(tiles, call.shape("x"), call["padding"], first, count, device), product, finish

@@ -159,7 +159,7 @@ CONV_TRANSPOSE2D = Op(
     ),
     routes=tuple(map(packs_per_channel, ROUTES)),
     terms=_terms,
-    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call["act"]),
+    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
     flops=_flops,
     cases=(
         "conv_transpose2d:x=1x5x7x9,w=5x6x4x4,b=6,s=2,p=1,act=relu",
@@ -173,6 +173,7 @@ CONV_TRANSPOSE2D = Op(
         "conv_transpose2d:x=1x3x3x3,w=3x2x3x3,s=3x2,out=10x8",
         "conv_transpose2d:x=1x3x6x5,w=3x2x3x4,s=2,auto=same_upper,act=clip,act_a=-1,act_b=2",
         "conv_transpose2d:x=1x24x6x20,w=24x1x2x2,b=1,s=2,act=sigmoid",
+        "conv_transpose2d:x=1x6x5x7,w=6x5x3x3,s=2,b=5,act=silu,out_scale=2,out_shift=-1",
         "conv_transpose2d:x=1x16x5x37,w=16x24x3x3,p=1,b=24,act=tanh",
         "conv_transpose2d:x=1x6x40x50,w=6x8x3x3,b=8,s=1x2,p=2x3,op=0x1",
         "conv_transpose2d:x=1x2x4x3,w=2x3x2x2,p=1,s=1x9,d=7x1",

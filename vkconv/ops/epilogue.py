@@ -1,4 +1,6 @@
-"""What becomes of the sums of a convolution: the bias of the channel is added, then the activation applied.
+"""What becomes of the sums of a convolution: the bias of the channel is added, then the activation applied, then the
+result times ``out_scale`` plus ``out_shift`` is taken. Kernels have two floats for all of that, so that only an
+activation without parameters can have a scale and shift behind it.
 
 b and slope are (C_out) each. ``act=prelu`` is x, times the slope of its channel where x is negative; every other
 activation is a row of activation.py. Kernels read both from one buffer, [bias][slope] (shaders/include/epilogue.glsl):
@@ -7,6 +9,7 @@ a fifth buffer beside x, w and y would be one more than the storage buffers that
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +28,10 @@ EPILOGUE_ATTRS = (
     Attr("act", "act", str, "none"),
     Attr("act_a", "act_a", float, 0.0),
     Attr("act_b", "act_b", float, 0.0),
+    Attr("out_scale", "out_scale", float, 1.0),
+    Attr("out_shift", "out_shift", float, 0.0),
 )
+NO_EPILOGUE: Attrs = {attr.name: attr.default for attr in EPILOGUE_ATTRS if attr.default is not None}
 _PACKED = "per_channel"
 _COPY: Params = {"local": 64, "items": 1}
 
@@ -37,6 +43,7 @@ def check_epilogue(b: TensorSpec | None, slope: TensorSpec | None, attrs: Attrs,
         if spec is not None and spec.dims != (channels,):
             raise GraphError(f"the {name} is {shape_str(spec.shape)}; with {channels} {kind} channels it is {channels}")
     act = str(attrs["act"])
+    check_rescaling(attrs)
     if act == PRELU and slope is None:
         raise GraphError(f"act is prelu, which needs a slope: one value for each of the {channels} {kind} channels")
     check_numbers(act, attrs["act_a"], attrs["act_b"])
@@ -46,29 +53,61 @@ def check_epilogue(b: TensorSpec | None, slope: TensorSpec | None, attrs: Attrs,
             raise GraphError(f"there is a slope of {shape_str(slope.shape)}, but act is {act!r}; only prelu takes one")
 
 
+def check_rescaling(attrs: Attrs) -> None:
+    """GraphError where there is no such activation, or one with parameters comes with a scale or shift."""
+    act = str(attrs["act"])
+    row = activation("none" if act == PRELU else act)
+    if row.params and rescales(attrs):
+        raise GraphError(
+            f"act is {act!r}, which has parameters ({', '.join(row.params)}), and out_scale is {attrs['out_scale']}, "
+            f"out_shift {attrs['out_shift']}; only an activation without parameters takes a scale and shift"
+        )
+
+
+def rescales(attrs: Mapping[str, Any]) -> bool:
+    """True where the attributes have a scale or shift."""
+    return (attrs["out_scale"], attrs["out_shift"]) != (1.0, 0.0)
+
+
+def activated(call: Call, sums: F64) -> F64:
+    """The activation, scale and shift of a call without slopes, by definition in float64."""
+    with np.errstate(all="ignore"):
+        y = apply(call["act"], sums, call["act_a"], call["act_b"])
+        return np.asarray(y * call["out_scale"] + call["out_shift"])
+
+
 def finished(call: Call, arrays: Mapping[str, Array | None], sums: F64) -> F64:
-    """Sums (N, C, H, W), with bias and activation, by definition in float64."""
+    """Sums (N, C, H, W), with bias, activation, scale and shift, by definition in float64."""
     b, slope = (arrays.get(name) for name in ("b", "slope"))
     if b is not None:
         sums = sums + np.asarray(b, np.float64)[:, None, None]
     if slope is None:
-        return apply(call["act"], sums, call["act_a"], call["act_b"])
+        return activated(call, sums)
     with np.errstate(all="ignore"):
-        return np.where(sums < 0, np.asarray(slope, np.float64)[:, None, None] * sums, sums)
+        y = np.where(sums < 0, np.asarray(slope, np.float64)[:, None, None] * sums, sums)
+        return np.asarray(y * call["out_scale"] + call["out_shift"])
 
 
 def keeps_zeros(call: Call) -> bool:
-    """True where bias and activation leave a 0 as it is."""
+    """True where bias, activation, scale and shift leave a 0 as it is."""
     if call.has("b"):
         return False
-    zero = np.zeros(1)
-    return call["act"] == PRELU or bool(apply(call["act"], zero, call["act_a"], call["act_b"])[0] == 0)
+    if call["act"] == PRELU:
+        return bool(call["out_shift"] == 0)
+    return bool(activated(call, np.zeros(1))[0] == 0)
 
 
-def epilogue_constants(act: str, has_bias: bool) -> tuple[Word, ...]:
+def epilogue_constants(act: str, has_bias: bool, is_rescaled: bool) -> tuple[Word, ...]:
     """The two specialization constants of a kernel that finishes sums."""
     row = activation("leaky_relu" if act == PRELU else act)
-    return row.id, has_bias + 2 * (act == PRELU)
+    return row.id, has_bias + 2 * (act == PRELU) + 4 * is_rescaled
+
+
+def epilogue_numbers(call: Call) -> tuple[float, float]:
+    """The two floats of a kernel that finishes sums: the activation's parameters, or the scale and shift behind one
+    that has none."""
+    names = ("out_scale", "out_shift") if rescales(call.attrs) else ("act_a", "act_b")
+    return float(call[names[0]]), float(call[names[1]])
 
 
 def per_channel(call: Call, otherwise: str) -> str:

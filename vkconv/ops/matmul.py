@@ -1,7 +1,8 @@
 """Matrix product with numpy's broadcasting over batches; ONNX Gemm is the case with a bias and factors.
 
 a is (..., M, K) or, with trans_a, (..., K, M); b is (..., K, N) or (..., N, K); bias is (N);
-y = act(alpha a b + beta bias) is (..., M, N). Operands have rank 2 or more: an importer reshapes vectors.
+y = act(alpha a b + beta bias) out_scale + out_shift is (..., M, N). Operands have rank 2 or more: an
+importer reshapes vectors.
 """
 
 import math
@@ -11,9 +12,9 @@ import numpy as np
 
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.activation import activation, apply, check_numbers
+from vkconv.ops.activation import check_numbers
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.epilogue import EPILOGUE_ATTRS
+from vkconv.ops.epilogue import EPILOGUE_ATTRS, activated, check_rescaling
 from vkconv.ops.matmul_routes import MAX_BATCH_GROUPS, ROUTES, layout
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.route import Call
@@ -40,8 +41,8 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
         ) from None
     if bias is not None and bias.dims != (n,):
         raise GraphError(f"the bias is {shape_str(bias.shape)}; with {n} columns it is {n}")
-    activation(str(attrs["act"]))
     check_numbers(str(attrs["act"]), attrs["act_a"], attrs["act_b"])
+    check_rescaling(attrs)
     y = TensorSpec((*lead, m, n), a.dtype)
     groups = len(layout(Call("matmul", specs, {"y": y}, attrs)).batch)
     if groups > MAX_BATCH_GROUPS:
@@ -60,7 +61,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     bias = arrays.get("bias")
     if bias is not None:
         y = y + call["beta"] * np.asarray(bias, np.float64)
-    return [apply(call["act"], y, call["act_a"], call["act_b"])]
+    return [activated(call, y)]
 
 
 def _terms(call: Call) -> int:
@@ -82,7 +83,7 @@ MATMUL = Op(
     ),
     routes=ROUTES,
     terms=_terms,
-    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call["act"]),
+    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
     flops=lambda call: 2 * math.prod(call.shape("y")) * call.shape("a")[-2 if call["trans_a"] else -1],
     cases=(
         "matmul:a=1x40x120,b=120x360,bias=360",
@@ -94,6 +95,7 @@ MATMUL = Op(
         "matmul:a=5x7x1,b=1x3",
         "matmul:a=1x257,b=257x1,bias=1",
         "matmul:a=301x7,b=7x2,bias=2,act=leaky_relu,act_a=0.25",
+        "matmul:a=35x9,b=9x34,bias=34,act=gelu,out_scale=-0.75,out_shift=3",
         "matmul:a=2x1x3x4x5,b=7x1x5x6",
         "matmul:a=1x2x1x3x2x5,b=4x1x2x1x5x3",
         "matmul:a=4x6x5,b=5x9,ta=0",
@@ -101,5 +103,6 @@ MATMUL = Op(
         "matmul:a=3x35x20,b=20x44,bias=44,act=relu",
         "matmul:a=70000x1x2,b=70000x2x1",
     ),
-    doc="Matrix product with broadcast batches, transposes, factors, a bias per column and a fused activation.",
+    doc="Matrix product with broadcast batches, transposes, factors, a bias per column, a fused activation, scale and "
+    "shift.",
 )

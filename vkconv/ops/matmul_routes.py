@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes, most_invocations
-from vkconv.ops.epilogue import epilogue_constants
+from vkconv.ops.epilogue import epilogue_constants, epilogue_numbers, rescales
 from vkconv.ops.gemm_tile import Tile
 from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
 from vkconv.ops.packing import Sizes
@@ -128,8 +128,8 @@ def operand_binds(call: Call, swapped: bool, target: str = "y", access: Access =
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What becomes of a product: act(alpha product + beta bias), with the parameters of the activation. The slopes of
-    prelu lie along the rows."""
+    """What becomes of a product: act(alpha product + beta bias), with the parameters of the activation, or the scale
+    and shift behind one that has none. The slopes of prelu lie along the rows."""
 
     act: str = "none"
     has_bias: bool = False
@@ -137,11 +137,14 @@ class Epilogue:
     beta: float = 1.0
     act_a: float = 0.0
     act_b: float = 0.0
+    is_rescaled: bool = False
 
 
-def epilogue_of(call: Call) -> Epilogue:
-    """That of a call."""
-    return Epilogue(call["act"], call.has("bias"), *(float(call[name]) for name in ("alpha", "beta", "act_a", "act_b")))
+def epilogue_of(call: Call, bias: str = "bias") -> Epilogue:
+    """That of a call, whose operand with the bias has this name."""
+    alpha, beta = (float(call[name]) if name in call.attrs else 1.0 for name in ("alpha", "beta"))
+    a, b = epilogue_numbers(call)
+    return Epilogue(call["act"], call.has(bias), alpha, beta, a, b, rescales(call.attrs))
 
 
 def _push(g: Layout, e: Epilogue) -> tuple[Word, ...]:
@@ -151,7 +154,7 @@ def _push(g: Layout, e: Epilogue) -> tuple[Word, ...]:
 
 
 def _spec(g: Layout, e: Epilogue) -> tuple[Word, ...]:
-    return *epilogue_constants(e.act, e.has_bias), g.bias_by_row
+    return *epilogue_constants(e.act, e.has_bias, e.is_rescaled), g.bias_by_row
 
 
 def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:

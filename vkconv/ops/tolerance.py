@@ -71,10 +71,12 @@ def largest(reference: F64) -> F64:
     return np.full(reference.shape, most)
 
 
-def sum_of_products(reference: F64, terms: int, act: str) -> F64:
-    """The magnitude where an activation may follow a sum of products: what rounds before it counts for every element,
-    so that only a single product that stays as it is has its own."""
-    return np.abs(reference) if terms == 1 and act == "none" else largest(reference)
+def sum_of_products(reference: F64, terms: int, call: Call) -> F64:
+    """The magnitude where an activation may follow a sum of products, and a scale and shift that: what rounds before
+    counts for every element, so that only a single product that stays as it is has its own; and what the shift is
+    added to may be larger than the result by as much."""
+    shift = abs(float(call["out_shift"]))
+    return np.abs(reference) if terms == 1 and call["act"] == "none" and not shift else largest(reference) + shift
 
 
 def _floor(out: DType) -> float:

@@ -201,3 +201,37 @@ def _state(verdict: Verdict, choice: Choice | None) -> str:
 def _values(legal: Mapping[str, Sequence[int]]) -> str:
     """``channels=8|4 local=64|32``: the legal values of every parameter, its default first."""
     return " ".join(f"{name}={'|'.join(map(str, values))}" for name, values in legal.items())
+
+
+def memory_table(plan: Plan) -> Table:
+    """What a plan takes, each kind of memory on a line."""
+    memory, heap_bytes = plan.memory, plan.device.heap_bytes
+    rows = (
+        ("activations and scratch, as planned", memory.activations_bytes, "shared by lifetime"),
+        ("the most of them alive at one step", memory.lower_bound_bytes, f"planned {_over(memory):.3f} of it"),
+        ("weights", memory.weights_bytes, "for the session's life"),
+        ("on the device", memory.device_bytes, f"{100 * memory.device_bytes / heap_bytes:.3g} % of its memory"),
+        ("memory of the device", heap_bytes, ""),
+        ("weights to load", memory.load_bytes, "host-visible, while loading"),
+        ("inputs", memory.upload_bytes, "host-visible"),
+        ("outputs", memory.download_bytes, "host-visible"),
+    )
+    cells = [(what, bytes_str(nbytes), nbytes, note) for what, nbytes, note in rows]
+    columns = [Column("what"), Column("size"), Column("bytes"), Column("note")]
+    return Table(f"{plan.graph} on {plan.device.name}", columns, cells)
+
+
+def memory_data(plan: Plan) -> dict[str, object]:
+    """The same as plain data."""
+    return {
+        "schema": "vkconv.memory/1",
+        "graph": plan.graph,
+        "device": plan.device.name,
+        **dataclasses.asdict(plan.memory),
+        "heap_bytes": plan.device.heap_bytes,
+        "over_lower_bound": _over(plan.memory),
+    }
+
+
+def _over(memory: Memory) -> float:
+    return memory.activations_bytes / max(1, memory.lower_bound_bytes) if memory.activations_bytes else 1.0

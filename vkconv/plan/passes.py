@@ -1,7 +1,6 @@
 """Passes: rewrites of a bound graph that keep what it computes. Each is one rule, applied to every node once."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -9,17 +8,20 @@ import numpy.typing as npt
 from vkconv.core import DType
 from vkconv.ops.activation import ACTIVATIONS
 from vkconv.ops.base import Attrs, Op
-from vkconv.ops.epilogue import PRELU
+from vkconv.ops.epilogue import PRELU, rescales
 from vkconv.plan.bound import BoundGraph, BoundNode, widen
-from vkconv.plan.rewrite import Rewriter
+from vkconv.plan.chains import fuse_chain
+from vkconv.plan.recognise import recognise_gelu, recognise_hard_swish, recognise_layer_norm, recognise_silu
+from vkconv.plan.rewrite import Rewriter, Rule
 from vkconv.route import Call
 
 Vector = npt.NDArray[np.float64]
-Rule = Callable[[Rewriter, BoundNode], BoundNode | None]
 
 # Ops whose kernels apply a scalar function to each result before storing it.
 _FUSES_ACTIVATION = ("conv2d", "conv_transpose2d", "matmul")
 _CONVOLUTIONS = ("conv2d", "conv_transpose2d")
+# Numbers that two operations become may not leave what f32 holds in full.
+_SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
 def optimize(graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
@@ -48,18 +50,61 @@ def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     return None
 
 
+def join_transposes(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A permutation of a permutation is one; where the second takes the first back there is none."""
+    first = rewriter.maker(node.reads["x"], "transpose") if node.call.op == "transpose" else None
+    if first is None:
+        return None
+    perm = tuple(first.call["perm"][p] for p in node.call["perm"])
+    if perm == tuple(range(len(perm))):
+        rewriter.same(node.writes["y"], first.reads["x"])
+        return None
+    return rewriter.node(node, "transpose", {"x": first.reads["x"]}, {"perm": perm})
+
+
+def reshape_for_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A permutation that only moves dimensions of 1 moves no bytes: it is a reshape."""
+    if node.call.op != "transpose":
+        return None
+    shape = node.call.shape("x")
+    moved = [p for p in node.call["perm"] if shape[p] != 1]
+    if moved != sorted(moved):
+        return None
+    return rewriter.node(node, "reshape", node.reads, {"shape": node.call.shape("y"), "allowzero": True})
+
+
+def fold_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A matmul of an operand whose last two dimensions are exchanged reads it as it was."""
+    if node.call.op != "matmul":
+        return None
+    reads, attrs = dict(node.reads), dict(node.call.attrs)
+    for operand in ("a", "b"):
+        made = rewriter.maker(reads[operand], "transpose")
+        rank = len(rewriter.specs[reads[operand]].dims)
+        if made is not None and made.call["perm"] == (*range(rank - 2), rank - 1, rank - 2):
+            reads[operand] = made.reads["x"]
+            attrs[f"trans_{operand}"] = not attrs[f"trans_{operand}"]
+    return rewriter.node(node, "matmul", reads, attrs) if reads != node.reads else None
+
+
+def fold_pad(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A convolution of an image that is padded with zeros pads it itself."""
+    pad = rewriter.maker(node.reads["x"], "pad") if node.call.op == "conv2d" else None
+    if pad is None or pad.call["mode"] != "constant" or pad.call["value"] != 0:
+        return None
+    (n0, c0, top, left, n1, c1, bottom, right) = pad.call["pads"]
+    more = (top, left, bottom, right)
+    if n0 or c0 or n1 or c1 or min(more) < 0:
+        return None
+    padding = tuple(p + q for p, q in zip(node.call["padding"], more, strict=True))
+    return rewriter.node(node, "conv2d", {**node.reads, "x": pad.reads["x"]}, {**node.call.attrs, "padding": padding})
+
+
 def fold_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     """A convolution then batch_norm, all parameters constant, is one convolution: w' = w s, b' = (b - mean) s + bias
     with s = scale / sqrt(var + eps), computed in float64."""
-    if node.call.op != "batch_norm":
-        return None
-    parameters = [rewriter.constants.get(node.reads[p]) for p in ("scale", "bias", "mean", "var")]
-    if any(p is None for p in parameters):
-        return None
-    scale, bias, mean, var = (widen(p) for p in parameters if p is not None)
-    with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(var + float(node.call["eps"]))
-    return _fold_affine(rewriter, node, node.reads["x"], factor, bias - mean * factor)
+    affine = _affine(rewriter, node) if node.call.op == "batch_norm" else None
+    return _fold_affine(rewriter, node, node.reads["x"], *affine) if affine else None
 
 
 def fold_scale(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
@@ -95,69 +140,39 @@ def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     return None
 
 
-def recognise_hard_swish(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """x * clip(x + 3, 0, 6) / 6, as exporters spell it, is hard_swish(x)."""
-    if node.call.op not in ("div", "mul"):
+def fold_into_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """batch_norm, then times or + a constant along the channels or a scalar, takes it into its scale and bias."""
+    if node.call.op not in ("mul", "add"):
         return None
-    sixth = {"div": 6.0, "mul": 1 / 6}[node.call.op]
-    product = rewriter.maker(node.reads["a"], "mul")
-    divisor = rewriter.scalar(node.reads["b"])
-    if product is None or divisor is None or not math.isclose(divisor, sixth, rel_tol=1e-6):
-        return None
-    if not rewriter.only_reader(node.reads["a"]):
-        return None
-    for x, clipped in ((product.reads["a"], product.reads["b"]), (product.reads["b"], product.reads["a"])):
-        clip = rewriter.maker(clipped, "clip", "relu6")
-        if clip is None or (clip.call.op == "clip" and _bounds(clip) != (0.0, 6.0)):
+    for value, other in _either_way(node):
+        norm = rewriter.maker(value, "batch_norm")
+        number = _along_channels(rewriter, value, other, 1)
+        if norm is None or number is None or not rewriter.only_reader(value):
             continue
-        shifted = rewriter.maker(clip.reads["x"], "add")
-        if shifted is None:
-            continue
-        for left, right in (("a", "b"), ("b", "a")):
-            if shifted.reads[left] == x and rewriter.scalar(shifted.reads[right]) == 3.0:
-                return rewriter.node(node, "hard_swish", {"x": x})
+        scale, bias = (rewriter.constants.get(norm.reads[p]) for p in ("scale", "bias"))
+        if scale is None or bias is None or rewriter.specs[value].dtype is not DType.F32:
+            return None
+        with np.errstate(all="ignore"):
+            factor, shift = (number, 0.0) if node.call.op == "mul" else (1.0, number)
+            pair = (widen(scale) * factor, widen(bias) * factor + shift)
+            new = {name: np.asarray(array, np.float32) for name, array in zip(("scale", "bias"), pair, strict=True)}
+        if all(np.isfinite(array).all() for array in new.values()):
+            named = {name: rewriter.constant(f"{node.name}.{name}", array) for name, array in new.items()}
+            return rewriter.node(node, "batch_norm", {**norm.reads, **named}, norm.call.attrs, norm.name)
     return None
 
 
-def recognise_silu(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """x * sigmoid(x) is silu(x)."""
-    if node.call.op != "mul":
+def spell_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """batch_norm with constant parameters is x * s + t along the channels, to which a chain may add what follows."""
+    affine = _affine(rewriter, node) if node.call.op == "batch_norm" else None
+    if affine is None or rewriter.specs[node.writes["y"]].dtype is not DType.F32:
         return None
-    for x, gate in ((node.reads["a"], node.reads["b"]), (node.reads["b"], node.reads["a"])):
-        sigmoid = rewriter.maker(gate, "sigmoid")
-        if sigmoid is not None and sigmoid.reads["x"] == x:
-            return rewriter.node(node, "silu", {"x": x})
-    return None
-
-
-def recognise_layer_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """(x - mean) / sqrt(mean((x - mean)^2) + eps) * scale + bias over the last axis is layer_norm."""
-    if node.call.op != "add":
+    factor, shift = (array.astype(np.float32).reshape(-1, *(1,) * (len(node.call.shape("x")) - 2)) for array in affine)
+    if not (np.isfinite(factor).all() and np.isfinite(shift).all()):
         return None
-    scaled = rewriter.maker(node.reads["a"], "mul")
-    normal = rewriter.maker(scaled.reads["a"], "div") if scaled else None
-    centred = rewriter.maker(normal.reads["a"], "sub") if normal else None
-    root = rewriter.maker(normal.reads["b"], "sqrt") if normal else None
-    summed = rewriter.maker(root.reads["x"], "add") if root else None
-    variance = rewriter.maker(summed.reads["a"], "reduce") if summed else None
-    square = rewriter.maker(variance.reads["x"], "pow", "mul") if variance else None
-    mean = rewriter.maker(centred.reads["b"], "reduce") if centred else None
-    if scaled is None or normal is None or centred is None or summed is None or mean is None:
-        return None
-    if variance is None or square is None or square.reads["a"] != normal.reads["a"]:
-        return None
-    exponent = square.reads["b"]
-    squares = exponent == square.reads["a"] if square.call.op == "mul" else rewriter.scalar(exponent) == 2
-    x, scale, bias = centred.reads["a"], scaled.reads["b"], node.reads["b"]
-    eps = rewriter.scalar(summed.reads["b"])
-    shape = rewriter.specs[x].dims
-    over_last = all(
-        r.call["op"] == "mean" and r.call["axes"] == (len(shape) - 1,) and r.call["keepdims"] for r in (mean, variance)
-    )
-    vectors = all(rewriter.specs[v].shape == (shape[-1],) for v in (scale, bias))
-    if not squares or mean.reads["x"] != x or eps is None or not over_last or not vectors:
-        return None
-    return rewriter.node(node, "layer_norm", {"x": x, "scale": scale, "bias": bias}, {"axis": -1, "eps": eps})
+    names = (rewriter.constant(f"{node.name}.{name}", array) for name, array in (("s", factor), ("t", shift)))
+    reads = dict(zip(("x0", "x1", "x2"), (node.reads["x"], *names), strict=True))
+    return rewriter.node(node, "chain", reads, {"steps": "mul_x1/add_x2"})
 
 
 def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
@@ -188,22 +203,68 @@ def fuse_prelu(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     return _finished(rewriter, node, conv, {"act": PRELU}, more)
 
 
+def fuse_rescale(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A scalar constant times, added to, or taken from what an activation leaves is applied by the kernel of the
+    convolution or matmul before it stores, as its out_scale and out_shift."""
+    if node.call.op not in ("mul", "add", "sub"):
+        return None
+    for value, other in _either_way(node)[: 1 if node.call.op == "sub" else 2]:
+        number = rewriter.scalar(other)
+        maker = rewriter.maker(value, *_FUSES_ACTIVATION)
+        if number is None or maker is None or not rewriter.only_reader(value):
+            continue
+        if rewriter.specs[value].dtype is not DType.F32 or _has_parameters(maker.call["act"]):
+            return None
+        scale, shift = float(maker.call["out_scale"]), float(maker.call["out_shift"])
+        if node.call.op == "mul":
+            scale, shift = scale * number, shift * number
+        else:
+            shift += number if node.call.op == "add" else -number
+        if all(n == 0 or _SMALLEST <= abs(n) <= _LARGEST for n in (scale, shift)):
+            return _finished(rewriter, node, maker, {"out_scale": scale, "out_shift": shift})
+    return None
+
+
+def _has_parameters(act: str) -> bool:
+    return act != PRELU and bool(ACTIVATIONS[act].params)
+
+
 PASSES: tuple[Rule, ...] = (
     drop_neutral,
+    join_transposes,
+    reshape_for_transpose,
+    fold_transpose,
+    fold_pad,
     fold_batch_norm,
     fold_scale,
     fold_bias,
+    fold_into_batch_norm,
+    spell_batch_norm,
     recognise_hard_swish,
     recognise_silu,
+    recognise_gelu,
     recognise_layer_norm,
     fuse_activation,
     fuse_prelu,
+    fuse_rescale,
+    fuse_chain,
 )
 
 
 def _either_way(node: BoundNode) -> tuple[tuple[str, str], tuple[str, str]]:
     a, b = node.reads["a"], node.reads["b"]
     return (a, b), (b, a)
+
+
+def _affine(rewriter: Rewriter, node: BoundNode) -> tuple[Vector, Vector] | None:
+    """Factor and shift of a batch_norm by channel in float64, where all its parameters are constant."""
+    parameters = [rewriter.constants.get(node.reads[p]) for p in ("scale", "bias", "mean", "var")]
+    if any(p is None for p in parameters):
+        return None
+    scale, bias, mean, var = (widen(p) for p in parameters if p is not None)
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(var + float(node.call["eps"]))
+        return factor, bias - mean * factor
 
 
 def _along_channels(rewriter: Rewriter, value: str, other: str, axis: int) -> Vector | None:
@@ -221,9 +282,12 @@ def _along_channels(rewriter: Rewriter, value: str, other: str, axis: int) -> Ve
 
 
 def _unfinished(rewriter: Rewriter, value: str, *ops: str) -> BoundNode | None:
-    """The node of one of the ops that makes a value for nothing but its one reader, and has no activation yet."""
+    """The node of one of the ops that makes a value for nothing but its one reader, and has no activation, scale or
+    shift yet."""
     maker = rewriter.maker(value, *ops)
-    return maker if maker and rewriter.only_reader(value) and maker.call["act"] == "none" else None
+    if maker is None or not rewriter.only_reader(value) or rescales(maker.call.attrs):
+        return None
+    return maker if maker.call["act"] == "none" else None
 
 
 def _finished(
@@ -268,7 +332,3 @@ def _over_weights(call: Call, factor: Vector) -> Vector:
 
 def _permutes_nothing(node: BoundNode) -> bool:
     return node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"])))
-
-
-def _bounds(clip: BoundNode) -> tuple[float, float]:
-    return float(clip.call["a"]), float(clip.call["b"])

@@ -10,6 +10,8 @@ from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode
 
+Rule = Callable[["Rewriter", BoundNode], BoundNode | None]
+
 
 class Rewriter:
     """One walk over a bound graph: each node may be kept, replaced or dropped, later nodes see the result.
@@ -38,6 +40,10 @@ class Rewriter:
         """The node that makes a value, if its op is one of ``ops``."""
         node = self._maker.get(value)
         return node if node is not None and node.call.op in ops else None
+
+    def readers(self, value: str) -> int:
+        """Operands and outputs of the graph that are the value."""
+        return self._readers.get(value, 0)
 
     def only_reader(self, value: str) -> bool:
         """True when exactly one operand of the graph reads the value and it is no output."""
@@ -72,12 +78,12 @@ class Rewriter:
     ) -> BoundNode:
         """A node of another op that makes the first output of ``like``, under its name or that of a node that it
         absorbs: people look for the convolution, not for the activation behind it."""
-        operands = {o.name: None for o in self.ops[op].operands if not o.host}
+        operands = {o.name: None for o in self.ops[op].operands if not (o.host or o.variadic)}
         call = self.ops[op].call(operands | {k: self.specs[v] for k, v in reads.items()}, attrs)
         written = next(iter(like.writes.values()))
         return BoundNode(name or like.name, call, dict(reads), {next(iter(call.outputs)): written})
 
-    def run(self, rule: Callable[["Rewriter", BoundNode], BoundNode | None]) -> BoundGraph:
+    def run(self, rule: Rule) -> BoundGraph:
         """Apply a rule to every node in order and prune what nothing reads any more."""
         nodes: list[BoundNode] = []
         for original in self.graph.nodes:

@@ -12,7 +12,7 @@ from vkconv.graph.onnx.view import NodeView
 Rule = Callable[[NodeView], None]
 
 # ONNX op: vkconv op and its float attributes with ONNX's defaults, which become a and b in this order.
-_UNARY: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
+UNARY: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "Abs": ("abs", ()),
     "Acos": ("acos", ()),
     "Acosh": ("acosh", ()),
@@ -52,7 +52,7 @@ _UNARY: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "Tanh": ("tanh", ()),
     "ThresholdedRelu": ("thresholded_relu", (("alpha", 1.0),)),
 }
-_BINARY = {
+BINARY = {
     "Add": "add",
     "And": "logical_and",
     "BitwiseAnd": "bit_and",
@@ -214,8 +214,8 @@ def _where(n: NodeView) -> None:
 
 
 RULES: dict[str, Rule] = {
-    **{name: partial(_unary, op, params) for name, (op, params) in _UNARY.items()},
-    **{name: partial(_binary, op) for name, op in _BINARY.items()},
+    **{name: partial(_unary, op, params) for name, (op, params) in UNARY.items()},
+    **{name: partial(_binary, op) for name, op in BINARY.items()},
     **{name: partial(_folded, op) for name, op in _FOLDED.items()},
     "BitShift": _bit_shift,
     "BitwiseNot": _bitwise_not,

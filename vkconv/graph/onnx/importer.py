@@ -44,6 +44,7 @@ class Problem:
     kind: str  # the op type, or "input", "initializer"
     name: str
     reason: str
+    index: int = -1  # among the nodes in order, where it is one
 
 
 def import_model(path: Path) -> Graph:
@@ -57,6 +58,18 @@ def import_proto(model: onnx.ModelProto, name: str) -> Graph:
     return _named(path, _convert, _named(path, inlined, model, worker.run), path, worker.run)
 
 
+def refused_nodes(model: onnx.ModelProto, path: Path) -> dict[int, str]:
+    """Why vkconv has no equivalent for nodes of a model without local functions, by their place in `in_order`.
+
+    Raises ModelError for a damaged model, and UnsupportedError for what is refused but no node: inputs, constants.
+    """
+    problems = _named(path, _build, model, path)[1]
+    others = [problem for problem in problems if problem.index < 0]
+    if others:
+        raise UnsupportedError(_report(path, others))
+    return {problem.index: problem.reason for problem in problems}
+
+
 def _named(path: Path, function: Callable[..., _Result], *arguments: object) -> _Result:
     """What the function gives; errors that do not name the model do so then."""
     try:
@@ -68,9 +81,28 @@ def _named(path: Path, function: Callable[..., _Result], *arguments: object) -> 
 
 
 def _convert(model: onnx.ModelProto, path: Path, run: RunTask | None = None) -> Graph:
+    (builder, inputs, results), problems = _build(model, path, run)
+    if problems:
+        raise UnsupportedError(_report(path, problems))
+    used = {name for node in builder.nodes for name in node.inputs if name} | set(results)
+    return Graph(
+        inputs=inputs,
+        outputs=results,
+        nodes=tuple(builder.nodes),
+        constants={name: array for name, array in builder.constants.items() if name in used},
+        name=model.graph.name or path.stem,
+        metadata=_metadata(model, path, _opset(model)),
+    )
+
+
+_Built = tuple[Builder, dict[str, TensorSpec], tuple[str, ...]]
+
+
+def _build(model: onnx.ModelProto, path: Path, run: RunTask | None = None) -> tuple[_Built, list[Problem]]:
+    """Nodes and constants, the inputs and the names of the outputs, and all that has no equivalent."""
     graph, folder = model.graph, path.parent
     opset = _opset(model)
-    nodes = _in_order(graph)
+    nodes = in_order(graph)
     problems: list[Problem] = []
     results = tuple(output.name for output in graph.output)
     builder = Builder(
@@ -96,18 +128,8 @@ def _convert(model: onnx.ModelProto, path: Path, run: RunTask | None = None) -> 
         try:
             _import_node(builder, node, name, opset, folder)
         except RefusedError as refused:
-            problems.append(Problem(node.op_type, name, str(refused)))
-    if problems:
-        raise UnsupportedError(_report(path, problems))
-    used = {name for node in builder.nodes for name in node.inputs if name} | set(results)
-    return Graph(
-        inputs=inputs,
-        outputs=results,
-        nodes=tuple(builder.nodes),
-        constants={name: array for name, array in builder.constants.items() if name in used},
-        name=graph.name or path.stem,
-        metadata=_metadata(model, path, opset),
-    )
+            problems.append(Problem(node.op_type, name, str(refused), index))
+    return (builder, inputs, results), problems
 
 
 def _opset(model: onnx.ModelProto) -> int:
@@ -125,7 +147,7 @@ def _metadata(model: onnx.ModelProto, path: Path, opset: int) -> dict[str, str]:
     return {prop.key: prop.value for prop in model.metadata_props} | own
 
 
-def _in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+def in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The nodes so that each comes after those it reads, otherwise in the model's order."""
     outside = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     outside |= {i.name for i in graph.input} | {""}

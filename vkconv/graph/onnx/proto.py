@@ -210,7 +210,12 @@ def read_attribute(attribute: onnx.AttributeProto, folder: Path, what: str) -> A
 
 
 def infer_types(model: onnx.ModelProto, run: RunTask | None = None) -> dict[str, ValueType]:
-    """Ranks and element types of as many values as ONNX's own shape inference can tell; ``run`` is who does it.
+    """Ranks and element types of as many values as `infer_infos` can tell."""
+    return {name: _value_type(info) for name, info in infer_infos(model, run).items()}
+
+
+def infer_infos(model: onnx.ModelProto, run: RunTask | None = None) -> dict[str, onnx.ValueInfoProto]:
+    """What ONNX's own shape inference can tell of values; ``run`` is who does it.
 
     The model's own ``value_info`` is not believed, and large constants go in as types, not values. Raises
     ModelError where inference neither ends nor fails, as happens with damaged models.
@@ -235,9 +240,9 @@ def infer_types(model: onnx.ModelProto, run: RunTask | None = None) -> dict[str,
     for output in model.graph.output:
         slim.graph.output.add().name = output.name
     graph = (run or run_apart)("infer", slim).graph
-    known = {info.name: _value_type(info) for info in worker.value_infos(graph)}
-    known |= {t.name: ValueType(len(t.dims), DTYPES.get(t.data_type)) for t in graph.initializer}
-    return known
+    return {info.name: info for info in worker.value_infos(graph)} | {
+        t.name: _typed(t.name, t) for t in graph.initializer
+    }
 
 
 def run_apart(task: worker.Task, model: onnx.ModelProto) -> onnx.ModelProto:

@@ -7,7 +7,7 @@ from vkconv.graph.ir import AttrValue
 from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.view import NodeView
 
-_REDUCE = {
+REDUCE = {
     "ReduceL1": "l1",
     "ReduceL2": "l2",
     "ReduceLogSum": "log_sum",
@@ -80,7 +80,7 @@ def _arg_reduce(op: str, n: NodeView) -> None:
 
 
 RULES: dict[str, Rule] = {
-    **{name: partial(_reduce, op) for name, op in _REDUCE.items()},
+    **{name: partial(_reduce, op) for name, op in REDUCE.items()},
     "ArgMax": partial(_arg_reduce, "max"),
     "ArgMin": partial(_arg_reduce, "min"),
 }

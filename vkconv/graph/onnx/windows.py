@@ -9,7 +9,7 @@ from vkconv.graph.onnx.view import NodeView
 
 # Behind the end of every axis.
 _END = (1 << 63) - 1
-_AUTO_PAD = {"NOTSET": "explicit", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
+AUTO_PAD = {"NOTSET": "explicit", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 
 
 def window(n: NodeView, spatial: int) -> dict[str, AttrValue]:
@@ -28,8 +28,8 @@ def window(n: NodeView, spatial: int) -> dict[str, AttrValue]:
 def geometry(n: NodeView, spatial: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], str]:
     """strides, dilations, pads (all begins, then all ends) and auto_pad of a window over so many dimensions."""
     auto_pad = n.attr_str("auto_pad", "NOTSET")
-    if auto_pad not in _AUTO_PAD:
-        n.refuse(f"auto_pad={auto_pad!r}; ONNX has {', '.join(_AUTO_PAD)}")
+    if auto_pad not in AUTO_PAD:
+        n.refuse(f"auto_pad={auto_pad!r}; ONNX has {', '.join(AUTO_PAD)}")
     lengths = {"strides": spatial, "dilations": spatial, "pads": 2 * spatial}
     found = {name: n.attr_ints(name) or (int(name != "pads"),) * count for name, count in lengths.items()}
     for name, count in lengths.items():
@@ -38,7 +38,7 @@ def geometry(n: NodeView, spatial: int) -> tuple[tuple[int, ...], tuple[int, ...
     strides, dilations, pads = found["strides"], found["dilations"], found["pads"]
     if auto_pad != "NOTSET":
         pads = (0,) * (2 * spatial)
-    return strides, dilations, pads, _AUTO_PAD[auto_pad]
+    return strides, dilations, pads, AUTO_PAD[auto_pad]
 
 
 def _conv(n: NodeView) -> None:

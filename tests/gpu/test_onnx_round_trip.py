@@ -1,0 +1,31 @@
+"""A published network, converted to vkc, to ONNX and back, gives the same bytes on the device."""
+
+import contextlib
+import itertools
+
+import pytest
+from required import required
+from test_models import CLASSIFIER, DETECTOR, NETWORKS, RECOGNISER, drawn, model_path
+
+import vkconv
+from vkconv.cli import main
+
+required("onnx")
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("name", [CLASSIFIER, RECOGNISER, DETECTOR])
+def test_bytes_are_the_same_there_and_back(name, device, tmp_path):
+    import onnx
+
+    files = [model_path(name), tmp_path / "m.vkc", tmp_path / "m.onnx", tmp_path / "again.vkc"]
+    for source, target in itertools.pairwise(files):
+        with contextlib.suppress(SystemExit):
+            main(["convert", str(source), str(target)])
+    onnx.checker.check_model(tmp_path / "m.onnx", full_check=True)
+    results, x = [], drawn(name, NETWORKS[name])
+    for file in files:
+        with vkconv.load(file, device) as session:
+            (input_name,) = session.inputs
+            results.append([array.tobytes() for array in session.run({input_name: x}).values()])
+    assert results == results[:1] * len(results)

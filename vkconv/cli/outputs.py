@@ -1,0 +1,52 @@
+"""Outputs of a run: which to save where, and a table of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vkconv.cli.output import file_errors
+from vkconv.core import Array, UsageError, atomic_write, did_you_mean, expand_user, shape_str
+from vkconv.table import Column, Table
+
+
+def output_table(results: Mapping[str, Array]) -> Table:
+    """One row per output; least, mean and largest of the finite elements, and how many are not."""
+    rows = []
+    for name, array in results.items():
+        values = array.astype(np.float64)
+        finite = values[np.isfinite(values)]
+        low, mean, high = (
+            (float(finite.min()), float(finite.mean()), float(finite.max())) if finite.size else (None,) * 3
+        )
+        nan, inf = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+        rows.append((name, shape_str(array.shape), array.dtype.name, low, mean, high, nan, inf))
+    names = ("output", "shape", "dtype", "min", "mean", "max", "nan", "inf")
+    return Table("", [Column(name) for name in names], rows)
+
+
+def parse_outputs(texts: Iterable[str] | None, names: Sequence[str]) -> dict[Path, str]:
+    """``["y=a.npy", "b.npy"]`` as file to output name. Raises UsageError for what the model does not have."""
+    targets: dict[Path, str] = {}
+    for text in texts or ():
+        name, equals, file = text.partition("=")
+        if not equals:
+            if len(names) != 1:
+                raise UsageError(f"-o {text}: the model has the outputs {', '.join(names)}; write -o NAME=FILE.npy")
+            name, file = names[0], text
+        if name not in names:
+            raise UsageError(f"-o {text}: there is no output {name!r}{did_you_mean(name, names)}; {', '.join(names)}")
+        path = expand_user(file, "-o")
+        if path.suffix != ".npy" or path in targets:
+            problem = "is there twice" if path in targets else "is no .npy file; outputs are saved in that format"
+            raise UsageError(f"-o {text}: {file!r} {problem}")
+        targets[path] = name
+    return targets
+
+
+def save_outputs(targets: Mapping[Path, str], results: Mapping[str, Array]) -> dict[str, str]:
+    """Write outputs as .npy files; says by file which it has."""
+    for path, name in targets.items():
+        with file_errors(path), atomic_write(path) as file:
+            np.save(file, results[name], allow_pickle=False)
+    return {str(path): name for path, name in targets.items()}
