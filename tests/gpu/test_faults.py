@@ -28,6 +28,7 @@ _LIBRARY = """
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 int calls, fail_at, fail_with;
 char failed[64];
 static void *real(const char *name) {
@@ -40,7 +41,13 @@ typedef uintptr_t W;
     int name(W a, W b, W c, W d, W e, W f) {                                \\
         static int (*pass_on)(W, W, W, W, W, W);                            \\
         if (!pass_on) pass_on = (int (*)(W, W, W, W, W, W))real(#name);     \\
-        if (++calls == fail_at) { strcpy(failed, #name); return fail_with; } \\
+        if (++calls == fail_at) {                                           \\
+            strcpy(failed, #name);                                          \\
+            /* A device that is lost is not at work any more. */            \\
+            if (!strcmp(#name, "vkGetFenceStatus"))                         \\
+                while (pass_on(a, b, c, d, e, f) == 1) usleep(100);         \\
+            return fail_with;                                               \\
+        }                                                                   \\
         return pass_on(a, b, c, d, e, f);                                   \\
     }
 """
