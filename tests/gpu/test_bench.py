@@ -129,7 +129,7 @@ def test_calls_that_are_too_large_are_skipped_with_both_numbers(monkeypatch, dev
         ("flatten:x=3x4", "skipped", "nothing runs"),
         ("relu:x=0x4", "skipped", "no output element"),
         ("conv2d:x=1x3x8x8,w=4x3x3x3,dtype=bf16", "refused", "f32 elements"),
-        ("gather:x=1x3,indices=40:i32", "error", "axis 0 of x has 1"),
+        ("gather:x=1x3,indices=40:i32", "error", "indices span 0 to 3; the axis has 1"),
     ],
 )
 def test_what_cannot_be_measured_is_a_row(text, check, words, device):

@@ -28,7 +28,9 @@ from vkconv.plan.planner import Options, plan
 pytestmark = pytest.mark.gpu
 
 SHAPE = (1, 3, 10, 301)
-OPTIONS = Options({"conv2d": "direct", "softmax": "workgroup"}, {"softmax": {"tree": 1}}, passes=False)
+OPTIONS = Options(
+    {"conv2d": "direct", "pool2d": "window", "softmax": "workgroup"}, {"softmax": {"tree": 1}}, passes=False
+)
 
 
 def model():
