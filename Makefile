@@ -8,16 +8,18 @@ setup:
 run: setup
 	.venv/bin/python examples/read_text.py
 
-# lint, types, layers and the tests that need no Vulkan
+# lint, types, layers and the tests that need no Vulkan, but for the long ones
 check: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	.venv/bin/pytest -q tests/pure tests/suites
+	.venv/bin/pytest -q tests/pure -m 'not long'
 
-# all of that, then the tests on a device, under the validation layer with synchronization validation
+# all of that, the long ones, then the tests on a device, under the validation layer with synchronization validation
 test: check
+	.venv/bin/pytest -q tests/pure -m long
+	.venv/bin/pytest -q tests/suites
 	.venv/bin/pytest -q tests/gpu
 
 clean:

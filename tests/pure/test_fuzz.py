@@ -18,6 +18,8 @@ from vkconv.ops import OPS
 from vkconv.plan.planner import plan
 from vkconv.plan.single import forcing, graph_of_shapes
 
+pytestmark = pytest.mark.long
+
 BUDGET_S = 1.5  # for each target
 LEAST = 100  # mutants of each target, however slow the machine
 LIMIT_S = 20

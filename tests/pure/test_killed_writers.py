@@ -18,6 +18,8 @@ _WRITERS = {
     "a.vkc": """
 from vkconv.graph import Graph, TensorSpec
 from vkconv.graph.vkc import save_vkc
+
+pytestmark = pytest.mark.long
 size = 300_000
 def write(i):
     array = np.full(size + i % 7, i, np.float32)

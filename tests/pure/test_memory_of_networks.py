@@ -11,6 +11,8 @@ from vkconv.device import load_device
 from vkconv.graph import load_model
 from vkconv.plan.planner import Options, plan
 
+pytestmark = pytest.mark.long
+
 required("onnx")
 NAMES = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet")
 NAMES += ("vgg19", "zfnet512")

@@ -20,6 +20,8 @@ from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import call_graph
 from vkconv.route import judge
 
+pytestmark = pytest.mark.long
+
 LAVAPIPE = load_device("lavapipe")
 CONV = "conv2d:x=1x8x9x9,w=24x8x3x3,p=1"
 DEPTHWISE = "conv2d:x=1x8x9x9,w=8x1x3x3,g=8,p=1"

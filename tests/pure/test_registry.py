@@ -123,6 +123,7 @@ def test_an_allowed_program_is_within_the_limits_and_as_declared(text):
             assert written >= {n for n, s in call.outputs.items() if s.size} | made
 
 
+@pytest.mark.long
 def test_every_declared_shader_is_used_by_some_case():
     used = set()
     for call in (parse_call(text, OPS) for text in ON_DEVICE):
