@@ -13,13 +13,13 @@ from vkconv.device import load_device
 from vkconv.graph.vkc import load_vkc
 from vkconv.plan.measured import read_table
 
+pytestmark = pytest.mark.long
+
 KILLS = 12
 _WRITERS = {
     "a.vkc": """
 from vkconv.graph import Graph, TensorSpec
 from vkconv.graph.vkc import save_vkc
-
-pytestmark = pytest.mark.long
 size = 300_000
 def write(i):
     array = np.full(size + i % 7, i, np.float32)
