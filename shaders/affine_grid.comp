@@ -6,7 +6,7 @@ layout(constant_id = 3) const uint RANK = 2;  // spatial dimensions
 layout(constant_id = 4) const bool ALIGN_CORNERS = false;
 
 layout(set = 0, binding = 0) readonly restrict buffer Theta { ELEM theta[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint total, places;
@@ -19,13 +19,13 @@ void main() {
     uint place = index / RANK;
     uint row = place / places * RANK + index - place * RANK;
     uint rest = place % places;
-    float sum = TO_F32(theta[row * (RANK + 1) + RANK]);
+    float sum = LOAD(theta, row * (RANK + 1) + RANK);
     for (uint j = 0; j < RANK; j++) {
         uint extent = n[RANK - 1 - j];
         uint i = rest % extent;
         rest /= extent;
         float at = ALIGN_CORNERS ? 2.0 * float(i) / float(max(extent, 2u) - 1) : float(2 * i + 1) / float(extent);
-        sum += TO_F32(theta[row * (RANK + 1) + j]) * (at - 1.0);
+        sum += LOAD(theta, row * (RANK + 1) + j) * (at - 1.0);
     }
-    y[index] = FROM_F32(sum);
+    STORE(y, index, sum);
 }

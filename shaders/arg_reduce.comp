@@ -22,7 +22,7 @@ layout(push_constant) uniform Push {
     uint inner;  // their distance
 };
 
-uint key_of(ELEM v) {
+uint key_of(VALUE v) {
 #ifdef DTYPE_i32
     uint key = uint(v) ^ 0x80000000u;
     return MINIMUM ? ~key : key;
@@ -73,11 +73,11 @@ void main() {
     uvec2 best = NOTHING;
     uint i = slab;
     for (; i + (LOADS - 1) * slabs < n; i += LOADS * slabs) {
-        ELEM v[LOADS];
-        [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = x[base + (i + k * slabs) * inner];
+        VALUE v[LOADS];
+        [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = LOAD(x, base + (i + k * slabs) * inner);
         [[unroll]] for (uint k = 0; k < LOADS; k++) best = better(best, uvec2(key_of(v[k]), i + k * slabs));
     }
-    for (; i < n; i += slabs) best = better(best, uvec2(key_of(x[base + i * inner]), i));
+    for (; i < n; i += slabs) best = better(best, uvec2(key_of(LOAD(x, base + i * inner)), i));
 #if defined(REDUCTION_SUBGROUP)
     best = best_of_row(best);
 #elif defined(REDUCTION_TREE)

@@ -16,7 +16,7 @@ layout(push_constant) uniform Push {
 
 layout(set = 0, binding = 0) readonly restrict buffer Parts { float parts[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Add { ELEM add[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Out { ELEM dw[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Out { ELEM dw[]; };
 
 shared float sums[LANES * ELEMENTS];  // no Select: an Adreno driver gets those wrong (ncnn#6972)
 
@@ -43,5 +43,5 @@ void main() {
     }
     if (!inside || lane > 0) return;
     float value = scale * sum;
-    dw[index] = FROM_F32(HAS_ADD ? value + beta * TO_F32(add[index]) : value);
+    STORE(dw, index, HAS_ADD ? value + beta * LOAD(add, index) : value);
 }

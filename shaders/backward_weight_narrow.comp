@@ -84,7 +84,7 @@ void main() {
         [[unroll]] for (int m = 0; m < ROWS; m++) {
             [[unroll]] for (int q = 0; q < PX; q++) {
                 bool ok = q < pixels && row0 + m < rows;
-                u[m * PX + q] = ok ? TO_F32(dy[ok ? dy_at + (row0 + m) * plane + q * ow : 0]) : 0.0;
+                u[m * PX + q] = ok ? LOAD(dy, ok ? dy_at + (row0 + m) * plane + q * ow : 0) : 0.0;
             }
         }
         [[unroll]] for (int r = 0; r < SPAN; r++) {
@@ -92,7 +92,7 @@ void main() {
             float v[TAPS_X];
             [[unroll]] for (int t = 0; t < TAPS_X; t++) {
                 bool ok = line_ok && (!PADDED && kw == TAPS_X || uint(ix + t * dw) < uint(w));
-                v[t] = ok ? TO_F32(x[ok ? x_at + r * w + t * dw : 0]) : 0.0;
+                v[t] = ok ? LOAD(x, ok ? x_at + r * w + t * dw : 0) : 0.0;
             }
             [[unroll]] for (int y = 0; y < TAPS_Y; y++) {
                 [[unroll]] for (int q = 0; q < PX; q++) {

@@ -34,7 +34,7 @@ const int ACCS = ROWS * UNITS * TAPS_X;
     }
 #define HOLD(PIXELS, AT)      \
     float held[HELD(PIXELS)]; \
-    [[unroll]] for (int i = 0; i < HELD(PIXELS); i++) held[i] = TO_F32(dy[dy_at + AT[i]]);
+    [[unroll]] for (int i = 0; i < HELD(PIXELS); i++) held[i] = LOAD(dy, dy_at + AT[i]);
 #define DY(PIXELS, AT, m, q) subgroupShuffle(held[((m) * PIXELS + (q)) / SUBGROUP], ((m) * PIXELS + (q)) % SUBGROUP)
 #else
 // Output channels past the end repeat the last one and are not stored.
@@ -42,7 +42,7 @@ const int ACCS = ROWS * UNITS * TAPS_X;
     int AT[ROWS];         \
     [[unroll]] for (int m = 0; m < ROWS; m++) AT[m] = (group * rows + min(row0 + m, rows - 1)) * plane;
 #define HOLD(PIXELS, AT)
-#define DY(PIXELS, AT, m, q) TO_F32(dy[dy_at + AT[m] + (q)])
+#define DY(PIXELS, AT, m, q) LOAD(dy, dy_at + AT[m] + (q))
 #endif
 
 // A place in a box: image, depth and row of dy, and columns from the box's first.
@@ -133,7 +133,7 @@ void main() {
             bool line_ok = !PADDED || (uint(oy * sh + y_of[b]) < uint(h) && uint(oz * sd + z_of[b]) < uint(d));
             [[unroll]] for (int i = 0; i < SPAN; i++) {
                 bool ok = line_ok && (uint(ox * SW + c_of[b] + i) < uint(w) || (!PADDED && kw % TAPS_X == 0));
-                v[b * SPAN + i] = ok ? TO_F32(x[ok ? x_at + x_of[b] + i : 0]) : 0.0;
+                v[b * SPAN + i] = ok ? LOAD(x, ok ? x_at + x_of[b] + i : 0) : 0.0;
             }
         }
         HOLD(PX, dy_of)
@@ -165,7 +165,7 @@ void main() {
             bool line_ok = !PADDED || (uint(oy * sh + y_of[b]) < uint(h) && uint(oz * sd + z_of[b]) < uint(d));
             [[unroll]] for (int t = 0; t < TAPS_X; t++) {
                 bool ok = line_ok && uint(ox * SW + c_of[b] + t * DW) < uint(w);
-                v[b * TAPS_X + t] = ok ? TO_F32(x[ok ? x_at + x_of[b] + t * DW : 0]) : 0.0;
+                v[b * TAPS_X + t] = ok ? LOAD(x, ok ? x_at + x_of[b] + t * DW : 0) : 0.0;
             }
         }
         HOLD(1, dy_of_one)

@@ -9,7 +9,7 @@ layout(set = 0, binding = 1) readonly restrict buffer Scale { ELEM scale[]; };
 layout(set = 0, binding = 2) readonly restrict buffer Bias { ELEM bias[]; };
 layout(set = 0, binding = 3) readonly restrict buffer Mean { ELEM mean[]; };
 layout(set = 0, binding = 4) readonly restrict buffer Variance { ELEM var[]; };
-layout(set = 0, binding = 5) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 5) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint invocations;
@@ -25,13 +25,13 @@ void main() {
     uint plane = index / chunk;
     uint lane = index - plane * chunk;
     uint c = plane % channels;
-    float slope = TO_F32(scale[c]) / sqrt(TO_F32(var[c]) + eps);
-    float shift = TO_F32(bias[c]);
-    float center = TO_F32(mean[c]);
+    float slope = LOAD(scale, c) / sqrt(LOAD(var, c) + eps);
+    float shift = LOAD(bias, c);
+    float center = LOAD(mean, c);
     for (uint k = 0; k < ITEMS; k++) {
         uint i = lane + k * chunk;
         if (i >= inner) continue;
         uint at = plane * inner + i;
-        y[at] = FROM_F32((TO_F32(x[at]) - center) * slope + shift);
+        STORE(y, at, (LOAD(x, at) - center) * slope + shift);
     }
 }

@@ -11,7 +11,7 @@ layout(constant_id = 5) const uint FUNCTION = 0;
 
 layout(set = 0, binding = 0) readonly restrict buffer A { ELEM a[]; };
 layout(set = 0, binding = 1) readonly restrict buffer B { ELEM b[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint invocations;
@@ -160,6 +160,9 @@ void main() {
     int inner = int(n[RANK - 1]);
     for (uint k = 0; k < ITEMS; k++) {
         int i = lane + int(k * chunk);
-        if (i < inner) y[to + i] = apply(a[from_a + i * a_stride[RANK - 1]], b[from_b + i * b_stride[RANK - 1]]);
+        if (i >= inner) break;
+        VALUE p = LOAD(a, from_a + i * a_stride[RANK - 1]);
+        VALUE q = LOAD(b, from_b + i * b_stride[RANK - 1]);
+        STORE(y, to + i, apply(p, q));
     }
 }

@@ -23,11 +23,11 @@ layout(constant_id = 13) const uint STEP_7 = 0;
 layout(set = 0, binding = 0) readonly restrict buffer X0 { ELEM x0[]; };
 layout(set = 0, binding = 1) readonly restrict buffer X1 { ELEM x1[]; };
 layout(set = 0, binding = 2) readonly restrict buffer X2 { ELEM x2[]; };
-layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
-layout(set = 0, binding = 0) readonly restrict buffer Fours0 { vec4 fours0[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Fours1 { vec4 fours1[]; };
-layout(set = 0, binding = 2) readonly restrict buffer Fours2 { vec4 fours2[]; };
-layout(set = 0, binding = 3) writeonly restrict buffer FoursY { vec4 fours_y[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 0) readonly restrict buffer Fours0 { ELEM4 fours0[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Fours1 { ELEM4 fours1[]; };
+layout(set = 0, binding = 2) readonly restrict buffer Fours2 { ELEM4 fours2[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer FoursY { ELEM4 fours_y[]; };
 
 layout(push_constant) uniform Push {
     uint invocations;
@@ -82,8 +82,8 @@ bool reads(uint operand) {
 }
 
 // Elements at i, or one that repeats: the first component of four where rows are no fours.
-#define LOAD(x, fours, at, stride) \
-    (!FOURS ? vec4(TO_F32(x[at]), 0.0, 0.0, 0.0) : stride != 0 ? fours[at] : vec4(TO_F32(x[at])))
+#define LOAD_AT(x, fours, at, stride) \
+    (!FOURS ? vec4(x[at], 0.0, 0.0, 0.0) : stride != 0 ? fours[at] : vec4(x[at]))
 
 float chained(float a, float b, float c) {
     vec3 loaded = vec3(a, b, c);
@@ -122,12 +122,12 @@ void main() {
         int i = lane + int(k * chunk);
         if (i >= inner) break;
         ivec3 at = from + i * stride;
-        vec4 a = LOAD(x0, fours0, at.x, stride.x);
-        vec4 b = reads(1u) ? LOAD(x1, fours1, at.y, stride.y) : vec4(0.0);
-        vec4 c = reads(2u) ? LOAD(x2, fours2, at.z, stride.z) : vec4(0.0);
+        vec4 a = LOAD_AT(x0, fours0, at.x, stride.x);
+        vec4 b = reads(1u) ? LOAD_AT(x1, fours1, at.y, stride.y) : vec4(0.0);
+        vec4 c = reads(2u) ? LOAD_AT(x2, fours2, at.z, stride.z) : vec4(0.0);
         vec4 made = vec4(0.0);
         for (int e = 0; e < (FOURS ? 4 : 1); e++) made[e] = chained(a[e], b[e], c[e]);
-        if (FOURS) fours_y[to + i] = made;
-        else y[to + i] = FROM_F32(made.x);
+        if (FOURS) STORE4(fours_y, to + i, made);
+        else STORE(y, to + i, made.x);
     }
 }

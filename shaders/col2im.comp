@@ -3,7 +3,7 @@
 #include "common.glsl"
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint total;
@@ -38,7 +38,7 @@ void main() {
             inside = inside && first >= 0 && b * stride[d] == first && b < blocks[d];
             block = block * blocks[d] + b;
         }
-        if (inside) sum += TO_F32(x[(plane * uint(taps) + uint(tap)) * count + uint(block)]);
+        if (inside) sum += LOAD(x, (plane * uint(taps) + uint(tap)) * count + uint(block));
     }
-    y[index] = FROM_F32(sum);
+    STORE(y, index, sum);
 }

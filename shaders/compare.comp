@@ -22,7 +22,7 @@ layout(push_constant) uniform Push {
     int b_stride[8];
 };
 
-bool holds(ELEM p, ELEM q) {
+bool holds(VALUE p, VALUE q) {
     switch (FUNCTION) {
     case 0: return p == q;
     case 1: return LESS(p, q);
@@ -49,7 +49,7 @@ void main() {
             from_b += i * b_stride[d - 1];
             row = q;
         }
-        packed |= uint(holds(a[from_a], b[from_b])) << (8u * k);
+        packed |= uint(holds(LOAD(a, from_a), LOAD(b, from_b))) << (8u * k);
     }
     y[word] = packed;
 }

@@ -38,7 +38,7 @@ void main() {
     int plane = (image * c_in + co / (c_out / c_in)) * h;
 
     float k[TAPS];
-    [[unroll]] for (int i = 0; i < TAPS; i++) k[i] = TO_F32(weight[co * TAPS + i]);
+    [[unroll]] for (int i = 0; i < TAPS; i++) k[i] = LOAD(weight, co * TAPS + i);
     float acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
     [[unroll]] for (int r = 0; r < ROWS; r++) {
@@ -48,7 +48,7 @@ void main() {
         float v[SPAN];
         [[unroll]] for (int i = 0; i < SPAN; i++) {
             bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
-            v[i] = ok ? TO_F32(x[ok ? row + i : 0]) : 0.0;
+            v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
         }
         [[unroll]] for (int o = 0; o < RY; o++) {
             int reach = r - o * SH;
@@ -65,7 +65,7 @@ void main() {
     [[unroll]] for (int o = 0; o < RY; o++) {
         int out_row = ((image * c_out + co) * oh + oy0 + o) * ow + ox0;
         [[unroll]] for (int p = 0; p < PX; p++) {
-            if (oy0 + o < oh && ox0 + p < ow) y[out_row + p] = finish(acc[o * PX + p], channel);
+            if (oy0 + o < oh && ox0 + p < ow) STORE(y, out_row + p, finish(acc[o * PX + p], channel));
         }
     }
 }

@@ -22,8 +22,8 @@ void main() {
         for (int ky = rows.x; ky < rows.y; ky++) {
             int row = ((first + ci) * h + iy0 + ky * dh) * w + ix0;
             int tap = ((co * in_group + ci) * kh + ky) * kw;
-            for (int kx = cols.x; kx < cols.y; kx++) acc += TO_F32(x[row + kx * dw]) * TO_F32(weight[tap + kx]);
+            for (int kx = cols.x; kx < cols.y; kx++) acc += LOAD(x, row + kx * dw) * LOAD(weight, tap + kx);
         }
     }
-    y[index] = finish(acc, channel_of(co));
+    STORE(y, index, finish(acc, channel_of(co)));
 }

@@ -80,7 +80,7 @@ void main() {
         if (step < last) {
             [[unroll]] for (int i = 0; i < A_LOADS; i++) {
                 int vec = lane + i * LANES;
-                if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = weight4[a_at + vec];
+                if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = LOAD4(weight4, a_at + vec);
             }
             [[unroll]] for (int i = 0; i < B_LOADS; i++) {
                 int k = k0 + i * B_STEP;
@@ -89,7 +89,7 @@ void main() {
                 int x_tap = (LINEAR ? k % KW : kx) * dw;
                 bool row_ok = inside && iy0 + y_tap >= 0 && iy0 + y_tap < h && k < depth;
                 bool ok = row_ok && ix0 + x_tap >= 0 && ix0 + x_tap < w;
-                b_next[i] = ok ? TO_F32(x[ok ? origin + (c * h + y_tap) * w + x_tap : 0]) : 0.0;
+                b_next[i] = ok ? LOAD(x, ok ? origin + (c * h + y_tap) * w + x_tap : 0) : 0.0;
             }
             a_at += A_VECS;
             k0 += BK;
@@ -143,7 +143,7 @@ void main() {
             Channel channel = channel_of(group * out_group + row);
             [[unroll]] for (int j = 0; j < TN; j++) {
                 float value = acc[i * TN4 + j / 4][j % 4];
-                if (out_at[j] >= 0) y[out_at[j] + row * plane] = SPLITS == 1 ? finish(value, channel) : FROM_F32(value);
+                if (out_at[j] >= 0) STORE(y, out_at[j] + row * plane, SPLITS == 1 ? finish(value, channel) : value);
             }
         }
     }

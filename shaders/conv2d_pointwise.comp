@@ -38,9 +38,9 @@ void main() {
     int plane = 0;
     for (int ci = 0; ci < in_group; ci++) {
         float v[PX];
-        [[unroll]] for (int p = 0; p < PX; p++) v[p] = TO_F32(x[source[p] + plane]);
+        [[unroll]] for (int p = 0; p < PX; p++) v[p] = LOAD(x, source[p] + plane);
         [[unroll]] for (int c = 0; c < CO; c++) {
-            float k = TO_F32(weight[tap + c]);
+            float k = LOAD(weight, tap + c);
             [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p];
         }
         tap += CO;
@@ -53,7 +53,7 @@ void main() {
             int out_plane = (image * c_out + group * out_group + co) * pixels;
             [[unroll]] for (int p = 0; p < PX; p++) {
                 int pixel = first + p * local;
-                if (pixel < pixels) y[out_plane + pixel] = finish(acc[c * PX + p], channel);
+                if (pixel < pixels) STORE(y, out_plane + pixel, finish(acc[c * PX + p], channel));
             }
         }
     }

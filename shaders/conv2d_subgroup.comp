@@ -29,13 +29,13 @@ const int QUADS = X_VEC4 ? (SKIP + SPAN + 3) / 4 : 1;
 const int ACCS = CO * PX;
 const int TAPS = KW * CO;
 
-layout(set = 0, binding = 0) readonly restrict buffer X4 { vec4 x4[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
 #ifdef REDUCE
 #define SUBGROUP_LANES SUBGROUP
 #include "reduced.glsl"
 const int OWNED = (CO + SUBGROUP - 1) / SUBGROUP;
 #else
-layout(set = 0, binding = 3) writeonly restrict buffer Y4 { vec4 y4[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
 #endif
 
 void main() {
@@ -77,19 +77,19 @@ void main() {
                 [[unroll]] for (int i = 0; i < QUADS; i++) {
                     int ix = ix0 - SKIP + 4 * i;
                     bool ok = row_inside && ix >= 0 && ix < width;
-                    quad[i] = ok ? x4[ok ? (row - SKIP) / 4 + i : 0] : vec4(0.0);
+                    quad[i] = ok ? LOAD4(x4, ok ? (row - SKIP) / 4 + i : 0) : vec4(0.0);
                 }
                 [[unroll]] for (int i = 0; i < SPAN; i++) v[i] = quad[(SKIP + i) / 4][(SKIP + i) % 4];
             } else {
                 [[unroll]] for (int i = 0; i < SPAN; i++) {
                     bool ok = row_inside && ix0 + i >= 0 && ix0 + i < width;
-                    v[i] = ok ? TO_F32(x[ok ? row + i : 0]) : 0.0;
+                    v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
                 }
             }
             vec4 held[HELD(TAPS, SUBGROUP)];
             [[unroll]] for (int i = 0; i < HELD(TAPS, SUBGROUP); i++) {
                 int at = i * SUBGROUP;
-                held[i] = weight4[at + SUBGROUP <= TAPS / 4 || at + lane < TAPS / 4 ? tap + at : tap - lane];
+                held[i] = LOAD4(weight4, at + SUBGROUP <= TAPS / 4 || at + lane < TAPS / 4 ? tap + at : tap - lane);
             }
             [[unroll]] for (int kx = 0; kx < KW; kx++) {
                 [[unroll]] for (int c = 0; c < CO; c++) {
@@ -137,9 +137,9 @@ void main() {
                         [[unroll]] for (int i = 1; i < 4; i++) {
                             four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)], channel);
                         }
-                        y4[(out_row + p) / 4] = four;
+                        STORE4(y4, (out_row + p) / 4, four);
                     } else {
-                        y[out_row + p] = first;
+                        STORE(y, out_row + p, first);
                     }
                 }
             }

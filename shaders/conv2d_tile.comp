@@ -47,11 +47,11 @@ void main() {
             float v[SPAN];
             [[unroll]] for (int i = 0; i < SPAN; i++) {
                 bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
-                v[i] = ok ? TO_F32(x[ok ? row + i : 0]) : 0.0;
+                v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
             }
             [[unroll]] for (int kx = 0; kx < KW; kx++) {
                 [[unroll]] for (int c = 0; c < CO; c++) {
-                    float k = TO_F32(weight[tap + kx * CO + c]);
+                    float k = LOAD(weight, tap + kx * CO + c);
                     [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p * SW + kx * DW];
                 }
             }
@@ -66,7 +66,7 @@ void main() {
             Channel channel = channel_of(co);
             int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
             [[unroll]] for (int p = 0; p < PX; p++) {
-                if (ox0 + p < ow) y[out_row + p] = finish(acc[c * PX + p], channel);
+                if (ox0 + p < ow) STORE(y, out_row + p, finish(acc[c * PX + p], channel));
             }
         }
     }

@@ -2,11 +2,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #define WEIGHT_VEC4
-// STORE outputs of a row are written as one.
-#if STORE == 4
-#define Y_ELEM vec4
-#elif STORE == 2
-#define Y_ELEM vec2
+// WRITTEN outputs of a row are written as one.
+#if WRITTEN == 4
+#define CONV_Y ELEM4
+#elif WRITTEN == 2
+#define CONV_Y ELEM2
 #endif
 #include "conv2d.glsl"
 
@@ -72,7 +72,7 @@ void main() {
 #ifdef SHARED_LOADS
         vec4 held[HELD(4 * TAPS4, SUBGROUP)];
         [[unroll]] for (int i = 0; i < HELD(4 * TAPS4, SUBGROUP); i++) {
-            held[i] = weight4[tap + min(i * SUBGROUP + lane, TAPS4 - 1)];
+            held[i] = LOAD4(weight4, tap + min(i * SUBGROUP + lane, TAPS4 - 1));
         }
 #endif
         [[unroll]] for (int r = 0; r < ROWS; r++) {
@@ -82,7 +82,7 @@ void main() {
             float v[SPAN];
             [[unroll]] for (int i = 0; i < SPAN; i++) {
                 bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
-                v[i] = ok ? TO_F32(x[ok ? row + i : 0]) : 0.0;
+                v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
             }
             [[unroll]] for (int ky = 0; ky < KH; ky++) {
                 int ay = ky * DH - PT - FIRST_H * SH;
@@ -92,7 +92,7 @@ void main() {
                         [[unroll]] for (int c4 = 0; c4 < CO / 4; c4++) {
                             int t = (ky * KW + kx) * (CO / 4) + c4;
 #ifndef SHARED_LOADS
-                            vec4 k4 = weight4[tap + t];
+                            vec4 k4 = LOAD4(weight4, tap + t);
 #endif
                             [[unroll]] for (int c = 0; c < 4; c++) {
 #ifdef SHARED_LOADS
@@ -122,17 +122,17 @@ void main() {
             [[unroll]] for (int r = 0; r < SH; r++) {
                 int oy = by * SH + r;
                 int out_row = ((image * c_out + co) * oh + oy) * ow;
-                [[unroll]] for (int i = 0; i < RUN; i += STORE) {
+                [[unroll]] for (int i = 0; i < RUN; i += WRITTEN) {
                     int ox = bx * SW + i;
                     int at = (c * SH + r) * RUN + i;
                     if (oy < oh && ox < ow) {
-#if STORE == 4
-                        y[(out_row + ox) / 4] = vec4(finish(acc[at], channel), finish(acc[at + 1], channel),
-                                                     finish(acc[at + 2], channel), finish(acc[at + 3], channel));
-#elif STORE == 2
-                        y[(out_row + ox) / 2] = vec2(finish(acc[at], channel), finish(acc[at + 1], channel));
+#if WRITTEN == 4
+                        STORE4(y, (out_row + ox) / 4, vec4(finish(acc[at], channel), finish(acc[at + 1], channel),
+                                                           finish(acc[at + 2], channel), finish(acc[at + 3], channel)));
+#elif WRITTEN == 2
+                        STORE2(y, (out_row + ox) / 2, vec2(finish(acc[at], channel), finish(acc[at + 1], channel)));
 #else
-                        y[out_row + ox] = finish(acc[at], channel);
+                        STORE(y, out_row + ox, finish(acc[at], channel));
 #endif
                     }
                 }

@@ -31,8 +31,8 @@ void main() {
         int row = ys.origin - j * (DH / GCD_H) - first_row;
         int tap = (plane * kh + ys.first + j * (SH / GCD_H)) * kw + xs.first;
         for (int i = xs.begin; i < xs.end; i++) {
-            acc += TO_F32(x[((tap + i * (SW / GCD_W)) * rows + row) * w + xs.origin - i * (DW / GCD_W)]);
+            acc += LOAD(x, ((tap + i * (SW / GCD_W)) * rows + row) * w + xs.origin - i * (DW / GCD_W));
         }
     }
-    y[((first_image * c_out + plane) * oh + oy) * ow + ox] = finish(acc, channel_of(plane % c_out));
+    STORE(y, ((first_image * c_out + plane) * oh + oy) * ow + ox, finish(acc, channel_of(plane % c_out)));
 }

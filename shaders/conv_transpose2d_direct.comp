@@ -38,9 +38,9 @@ void main() {
             int tap = (tap_plane + rows.first + j * (SH / GCD_H)) * kw + cols.first;
             int row = (x_plane + rows.origin - j * (DH / GCD_H)) * w + cols.origin;
             for (int i = cols.begin; i < cols.end; i++) {
-                acc += TO_F32(x[row - i * (DW / GCD_W)]) * TO_F32(weight[tap + i * (SW / GCD_W)]);
+                acc += LOAD(x, row - i * (DW / GCD_W)) * LOAD(weight, tap + i * (SW / GCD_W));
             }
         }
     }
-    y[index] = finish(acc, channel_of(co));
+    STORE(y, index, finish(acc, channel_of(co)));
 }

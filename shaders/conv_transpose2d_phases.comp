@@ -80,7 +80,7 @@ void main() {
                 int a_at = (first_slice + tap * chunks + chunk) * A_VECS;
                 [[unroll]] for (int i = 0; i < A_LOADS; i++) {
                     int vec = lane + i * LANES;
-                    if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = weight4[a_at + vec];
+                    if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = LOAD4(weight4, a_at + vec);
                 }
                 int iy = by + rows.origin - ty * (dh / GCD_H);
                 int ix = bx + cols.origin - tx * (dw / GCD_W);
@@ -89,7 +89,7 @@ void main() {
                 int x_at = (x_plane + k0 * h + iy) * w + ix;
                 [[unroll]] for (int i = 0; i < B_LOADS; i++) {
                     bool there = ok && k0 + i * B_STEP < in_group;
-                    b_next[i] = there ? TO_F32(x[there ? x_at + i * B_STEP * h * w : 0]) : 0.0;
+                    b_next[i] = there ? LOAD(x, there ? x_at + i * B_STEP * h * w : 0) : 0.0;
                 }
                 if (++chunk == chunks) {
                     chunk = 0;
@@ -126,7 +126,7 @@ void main() {
                 [[unroll]] for (int j = 0; j < TN; j++) {
                     float value = acc[i * TN4 + j / 4][j % 4];
                     int at = out_at[j] + row * oh * ow;
-                    if (out_at[j] >= 0) y[at] = SPLITS == 1 ? finish(value, channel) : FROM_F32(value);
+                    if (out_at[j] >= 0) STORE(y, at, SPLITS == 1 ? finish(value, channel) : value);
                 }
             }
         }

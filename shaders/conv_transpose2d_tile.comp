@@ -68,12 +68,12 @@ void main() {
             float v[SPAN];
             [[unroll]] for (int i = 0; i < SPAN; i++) {
                 bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
-                v[i] = ok ? TO_F32(x[ok ? row + i : 0]) : 0.0;
+                v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
             }
             int tap = ((plane + ky0 + ty * TAP_STEP_H) * kw + kx0) * CO;
             [[unroll]] for (int tx = 0; tx < TAPS; tx++) {
                 [[unroll]] for (int c = 0; c < CO; c++) {
-                    float k = TO_F32(weight[tap + tx * TAP_STEP_W * CO + c]);
+                    float k = LOAD(weight, tap + tx * TAP_STEP_W * CO + c);
                     [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p + (TAPS - 1 - tx) * STEP_W];
                 }
             }
@@ -89,7 +89,7 @@ void main() {
             int out_row = ((image * c_out + co) * oh + oy) * ow;
             [[unroll]] for (int p = 0; p < PX; p++) {
                 int ox = ox0 + (at_col + p) * sw;
-                if (ox < ow) y[out_row + ox] = finish(acc[c * PX + p], channel);
+                if (ox < ow) STORE(y, out_row + ox, finish(acc[c * PX + p], channel));
             }
         }
     }

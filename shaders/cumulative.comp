@@ -7,7 +7,7 @@ layout(constant_id = 4) const bool EXCLUSIVE = false;
 layout(constant_id = 5) const bool REVERSE = false;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push { uint lines, length, inner; };
 
@@ -15,13 +15,13 @@ void main() {
     uint line = flat_index();
     if (line >= lines) return;
     uint first = line / inner * inner * length + line % inner;
-    ELEM total = KIND == 0 ? ELEM(0) : ELEM(1);
+    VALUE total = KIND == 0 ? VALUE(0) : VALUE(1);
     for (uint k = 0; k < length; k++) {
         uint i = first + (REVERSE ? length - 1 - k : k) * inner;
-        ELEM value = x[i];
-        if (EXCLUSIVE) y[i] = total;
+        VALUE value = LOAD(x, i);
+        if (EXCLUSIVE) STORE(y, i, total);
         if (KIND == 0) total += value;
         else total *= value;
-        if (!EXCLUSIVE) y[i] = total;
+        if (!EXCLUSIVE) STORE(y, i, total);
     }
 }

@@ -10,7 +10,7 @@ layout(set = 0, binding = 1) readonly restrict buffer W { ELEM w[]; };
 layout(set = 0, binding = 2) readonly restrict buffer Offset { ELEM offset[]; };
 layout(set = 0, binding = 3) readonly restrict buffer Bias { ELEM bias[]; };
 layout(set = 0, binding = 4) readonly restrict buffer Mask { ELEM mask[]; };
-layout(set = 0, binding = 5) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 5) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint total;
@@ -20,7 +20,7 @@ layout(push_constant) uniform Push {
 };
 
 float at(int plane, int i, int j) {
-    return i >= 0 && i < h && j >= 0 && j < width ? TO_F32(x[(plane * h + i) * width + j]) : 0.0;
+    return i >= 0 && i < h && j >= 0 && j < width ? LOAD(x, (plane * h + i) * width + j) : 0.0;
 }
 
 // x at a place between pixels, zeros around it; nothing, where that is far away or no place.
@@ -44,18 +44,18 @@ void main() {
     int parts = c / c_per_part;
     float top = float(pixel / ow * sh - pt);
     float left = float(pixel % ow * sw - pl);
-    float sum = HAS_BIAS ? TO_F32(bias[channel]) : 0.0;
+    float sum = HAS_BIAS ? LOAD(bias, channel) : 0.0;
     for (int k = 0; k < per_group; k++) {
         int from = channel / m_per_group * per_group + k;
         int part = image * parts + from / c_per_part;
         for (int tap = 0; tap < kh * kw; tap++) {
             int moved = (part * kh * kw + tap) * 2 * oh * ow + pixel;
-            float row = top + float(tap / kw * dh) + TO_F32(offset[moved]);
-            float column = left + float(tap % kw * dw) + TO_F32(offset[moved + oh * ow]);
+            float row = top + float(tap / kw * dh) + LOAD(offset, moved);
+            float column = left + float(tap % kw * dw) + LOAD(offset, moved + oh * ow);
             float value = bilinear(image * c + from, row, column);
-            if (HAS_MASK) value *= TO_F32(mask[(part * kh * kw + tap) * oh * ow + pixel]);
-            sum += value * TO_F32(w[(channel * per_group + k) * kh * kw + tap]);
+            if (HAS_MASK) value *= LOAD(mask, (part * kh * kw + tap) * oh * ow + pixel);
+            sum += value * LOAD(w, (channel * per_group + k) * kh * kw + tap);
         }
     }
-    y[index] = FROM_F32(sum);
+    STORE(y, index, sum);
 }

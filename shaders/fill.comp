@@ -9,12 +9,12 @@ layout(push_constant) uniform Push {
     uint total, value;
 };
 
-layout(set = 0, binding = 0) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 0) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 void main() {
     uint at = flat_group() * gl_WorkGroupSize.x * ITEMS + gl_LocalInvocationID.x;
     for (uint k = 0; k < ITEMS; k++) {
-        if (at < total) y[at] = value;
+        if (at < total) STORE(y, at, value);
         at += gl_WorkGroupSize.x;
     }
 }

@@ -7,7 +7,7 @@ layout(constant_id = 4) const bool WIDE = false;  // 64-bit indices, read as two
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Indices { int indices[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint invocations;
@@ -30,12 +30,12 @@ void main() {
     if (WIDE) inside = inside && indices[2 * j + 1] == (at >> 31);
     uint from = (outer * n_axis + uint(at < 0 ? at + int(n_axis) : at)) * inner;
 #ifdef DTYPE_i64
-    ELEM outside = uvec2(outside_low, outside_high);
+    VALUE outside = uvec2(outside_low, outside_high);
 #else
-    ELEM outside = outside_low;
+    VALUE outside = outside_low;
 #endif
     for (uint k = 0; k < ITEMS; k++) {
         uint i = lane + k * chunk;
-        if (i < inner) y[row * inner + i] = inside ? x[from + i] : outside;
+        if (i < inner) STORE(y, row * inner + i, inside ? LOAD(x, from + i) : outside);
     }
 }

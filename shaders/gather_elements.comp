@@ -7,7 +7,7 @@ layout(constant_id = 4) const uint RANK = 1;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Indices { int indices[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint total, n_axis, axis_stride, outside_low, outside_high;
@@ -28,9 +28,9 @@ void main() {
     int at;
     INDEX_OF(indices, i, n_axis, at)
 #ifdef DTYPE_i64
-    ELEM outside = uvec2(outside_low, outside_high);
+    VALUE outside = uvec2(outside_low, outside_high);
 #else
-    ELEM outside = outside_low;
+    VALUE outside = outside_low;
 #endif
-    y[i] = at < 0 ? outside : x[from + uint(at) * axis_stride];
+    STORE(y, i, at < 0 ? outside : LOAD(x, from + uint(at) * axis_stride));
 }

@@ -7,7 +7,7 @@ layout(constant_id = 4) const uint DEPTH = 1;  // indices in a tuple
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Indices { int indices[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint total, inner, tuples, batch_stride, outside_low, outside_high;
@@ -28,10 +28,10 @@ void main() {
         from += uint(at) * x_stride[d];
     }
 #ifdef DTYPE_i64
-    ELEM outside = uvec2(outside_low, outside_high);
+    VALUE outside = uvec2(outside_low, outside_high);
 #else
-    ELEM outside = outside_low;
+    VALUE outside = outside_low;
 #endif
-    y[i] = outside;
-    if (inside) y[i] = x[from];
+    STORE(y, i, outside);
+    if (inside) STORE(y, i, LOAD(x, from));
 }

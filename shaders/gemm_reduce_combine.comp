@@ -20,7 +20,7 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer Parts { float parts[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 shared float shares[LANES * OUTPUTS];  // no Select: an Adreno driver gets those wrong (ncnn#6972)
 
@@ -52,5 +52,5 @@ void main() {
             if (lane == 0) value = combined(value, shares[i * OUTPUTS + output_in_group]);
         }
     }
-    if (inside && lane == 0) y[index] = FROM_F32(value / divisor);
+    if (inside && lane == 0) STORE(y, index, value / divisor);
 }

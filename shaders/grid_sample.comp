@@ -11,7 +11,7 @@ layout(constant_id = 6) const bool ALIGN_CORNERS = false;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Grid { ELEM grid[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint total, channels, places;
@@ -57,7 +57,7 @@ void main() {
     int taps = 1;
     int extent = 1;
     for (uint d = 0; d < RANK; d++) {
-        float v = TO_F32(grid[place * RANK + RANK - 1 - d]);
+        float v = LOAD(grid, place * RANK + RANK - 1 - d);
         v = ALIGN_CORNERS ? (v + 1.0) * 0.5 * float(n[d] - 1) : ((v + 1.0) * float(n[d]) - 1.0) * 0.5;
         if (MODE == NEAREST) v = roundEven(v);
         if (PADDING == BORDER) v = clamp_into(v, n[d]);
@@ -87,7 +87,7 @@ void main() {
             if (MODE == LINEAR) weight *= 1.0 - abs(distance);
             if (MODE == CUBIC) weight *= cubic(distance);
         }
-        if (inside && weight != 0.0) sum += weight * TO_F32(x[plane * uint(extent) + uint(from)]);
+        if (inside && weight != 0.0) sum += weight * LOAD(x, plane * uint(extent) + uint(from));
     }
-    y[index] = FROM_F32(sum);
+    STORE(y, index, sum);
 }

@@ -3,7 +3,7 @@
 #include "common.glsl"
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push { uint lines, length, inner; };
 
@@ -12,14 +12,14 @@ void main() {
     if (line >= lines) return;
     uint first = line / inner * inner * length + line % inner;
     uint best = 0;
-    float most = TO_F32(x[first]);
+    float most = LOAD(x, first);
     for (uint k = 1; k < length; k++) {
-        float value = TO_F32(x[first + k * inner]);
+        float value = LOAD(x, first + k * inner);
         if (isnan(most)) break;
         if (isnan(value) || value > most) {
             most = value;
             best = k;
         }
     }
-    for (uint k = 0; k < length; k++) y[first + k * inner] = FROM_F32(k == best ? 1.0 : 0.0);
+    for (uint k = 0; k < length; k++) STORE(y, first + k * inner, k == best ? 1.0 : 0.0);
 }

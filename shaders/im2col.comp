@@ -14,7 +14,7 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Columns { ELEM columns[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Columns { ELEM columns[]; };
 
 void main() {
     int index = int(flat_index());
@@ -31,7 +31,7 @@ void main() {
         for (int kx = 0; kx < KW; kx++) {
             int ix = ix0 + kx * dw;
             bool ok = row_inside && ix >= 0 && ix < w;
-            columns[to] = ok ? x[ok ? from + iy * w + ix : 0] : FROM_F32(0.0);
+            STORE(columns, to, ok ? LOAD(x, ok ? from + iy * w + ix : 0) : 0.0);
             to += count;
         }
     }

@@ -8,7 +8,7 @@ layout(constant_id = 4) const uint FUNCTION = 0;
 
 layout(set = 0, binding = 0) readonly restrict buffer A { ELEM a[]; };
 layout(set = 0, binding = 1) readonly restrict buffer B { ELEM b[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint count;
@@ -38,9 +38,9 @@ void main() {
             from_b += i * uint(b_stride[d - 1]);
             row = q;
         }
-        bool p = byte_of(a[from_a >> 2], from_a) != 0u;
-        bool q = byte_of(b[from_b >> 2], from_b) != 0u;
+        bool p = byte_of(LOAD(a, from_a >> 2), from_a) != 0u;
+        bool q = byte_of(LOAD(b, from_b >> 2), from_b) != 0u;
         packed |= uint(apply(p, q)) << (8u * k);
     }
-    y[word] = packed;
+    STORE(y, word, packed);
 }

@@ -30,9 +30,9 @@ void main() {
     int b_step = 0;
     for (int ki = 0; ki < k; ki++) {
         float v[TN];
-        [[unroll]] for (int j = 0; j < TN; j++) v[j] = TO_F32(b[b_at[j] + b_step]);
+        [[unroll]] for (int j = 0; j < TN; j++) v[j] = LOAD(b, b_at[j] + b_step);
         [[unroll]] for (int i = 0; i < TM; i++) {
-            float u = TO_F32(a[a_at[i] + a_step]);
+            float u = LOAD(a, a_at[i] + a_step);
             [[unroll]] for (int j = 0; j < TN; j++) acc[i * TN + j] += u * v[j];
         }
         a_step += a_col;

@@ -36,8 +36,8 @@ const int ACCS = TM * TN4;
 const int A_ROW = BM / 4 + 1;
 const int B_ROW = BN / 4 + 1;
 
-layout(set = 0, binding = 0) readonly restrict buffer A4 { vec4 a4[]; };
-layout(set = 0, binding = 1) readonly restrict buffer B4 { vec4 b4[]; };
+layout(set = 0, binding = 0) readonly restrict buffer A4 { ELEM4 a4[]; };
+layout(set = 0, binding = 1) readonly restrict buffer B4 { ELEM4 b4[]; };
 
 const int B_TILE = BK * A_ROW;
 
@@ -64,10 +64,10 @@ const int TOTALS_ROW = BM + 1;
         bool ok = p.x < m && p.y < k && (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT);                   \
         int at = ok ? origin.x + p.x * a_row + p.y * a_col : 0;                                                 \
         if (A_FOURS) {                                                                                          \
-            vec4 v = ok ? a4[at / 4] : vec4(0.0);                                                               \
+            vec4 v = ok ? LOAD4(a4, at / 4) : vec4(0.0);                                                               \
             [[unroll]] for (int q = 0; q < A_WIDE; q++) a_next[i * A_WIDE + q] = v[q];                          \
         } else {                                                                                                \
-            a_next[i] = ok ? TO_F32(a[at]) : 0.0;                                                               \
+            a_next[i] = ok ? LOAD(a, at) : 0.0;                                                               \
         }                                                                                                       \
     }                                                                                                           \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                              \
@@ -75,10 +75,10 @@ const int TOTALS_ROW = BM + 1;
         bool ok = p.x < n && p.y < k && (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT);                   \
         int at = ok ? origin.y + p.y * b_row + p.x * b_col : 0;                                                 \
         if (B_FOURS) {                                                                                          \
-            vec4 v = ok ? b4[at / 4] : vec4(0.0);                                                               \
+            vec4 v = ok ? LOAD4(b4, at / 4) : vec4(0.0);                                                               \
             [[unroll]] for (int q = 0; q < B_WIDE; q++) b_next[i * B_WIDE + q] = v[q];                          \
         } else {                                                                                                \
-            b_next[i] = ok ? TO_F32(b[at]) : 0.0;                                                               \
+            b_next[i] = ok ? LOAD(b, at) : 0.0;                                                               \
         }                                                                                                       \
     }
 

@@ -20,13 +20,13 @@ const int ACCS = TM * TN;
 const int HELDS = (TM + SUBGROUP - 1) / SUBGROUP;
 const int RUN = VEC4 ? 4 : 1;
 
-layout(set = 0, binding = 1) readonly restrict buffer B4 { vec4 b4[]; };
+layout(set = 0, binding = 1) readonly restrict buffer B4 { ELEM4 b4[]; };
 #ifdef REDUCE
 #define SUBGROUP_LANES SUBGROUP
 #include "reduced.glsl"
 layout(constant_id = 12) const bool ALONG_COLUMNS = false;  // else the rows are reduced
 #else
-layout(set = 0, binding = 3) writeonly restrict buffer Y4 { vec4 y4[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
 #endif
 
 void main() {
@@ -59,14 +59,14 @@ void main() {
         float v[TN];
         if (VEC4) {
             [[unroll]] for (int j = 0; j < TN; j += 4) {
-                vec4 four = b4[(b_at[j] + b_at_k) / 4];
+                vec4 four = LOAD4(b4, (b_at[j] + b_at_k) / 4);
                 [[unroll]] for (int i = 0; i < 4; i++) v[min(j + i, TN - 1)] = four[i];
             }
         } else {
-            [[unroll]] for (int j = 0; j < TN; j++) v[j] = TO_F32(b[b_at[j] + b_at_k]);
+            [[unroll]] for (int j = 0; j < TN; j++) v[j] = LOAD(b, b_at[j] + b_at_k);
         }
         float held[HELDS];
-        [[unroll]] for (int i = 0; i < HELDS; i++) held[i] = TO_F32(a[a_at[i] + a_at_k]);
+        [[unroll]] for (int i = 0; i < HELDS; i++) held[i] = LOAD(a, a_at[i] + a_at_k);
         [[unroll]] for (int i = 0; i < TM; i++) {
             float u = subgroupShuffle(held[i / SUBGROUP], i % SUBGROUP);
             [[unroll]] for (int j = 0; j < TN; j++) acc[i * TN + j] += u * v[j];
@@ -122,9 +122,9 @@ void main() {
                             int next = min(j + c, TN - 1);
                             four[c] = finished(acc[i * TN + next], channel, col_bias[next]);
                         }
-                        y4[at / 4] = four;
+                        STORE4(y4, at / 4, four);
                     } else {
-                        y[at] = FROM_F32(first);
+                        STORE(y, at, first);
                     }
                 }
             }

@@ -13,23 +13,23 @@ layout(constant_id = 11) const bool RUNNING = false;  // statistics: moved towar
 const uint BY_ELEMENT = 0, BY_ROW = 1, BY_RUN = 2;
 
 #ifdef PART
-layout(set = 0, binding = 1) writeonly restrict buffer Part { ELEM made[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Part { ELEM made[]; };
 #else
 layout(set = 0, binding = 1) readonly restrict buffer Scale { ELEM scale[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Scale4 { vec4 scale4[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Scale4 { ELEM4 scale4[]; };
 layout(set = 0, binding = 2) readonly restrict buffer Bias { ELEM bias[]; };
-layout(set = 0, binding = 2) readonly restrict buffer Bias4 { vec4 bias4[]; };
+layout(set = 0, binding = 2) readonly restrict buffer Bias4 { ELEM4 bias4[]; };
 #ifdef STATISTICS
 layout(set = 0, binding = 3) readonly restrict buffer OldMean { ELEM old_mean[]; };
 layout(set = 0, binding = 4) readonly restrict buffer OldVariance { ELEM old_variance[]; };
-layout(set = 0, binding = 5) writeonly restrict buffer Y { ELEM y[]; };
-layout(set = 0, binding = 5) writeonly restrict buffer Y4 { vec4 y4[]; };
-layout(set = 0, binding = 6) writeonly restrict buffer Mean { ELEM mean_made[]; };
-layout(set = 0, binding = 7) writeonly restrict buffer Spread { ELEM spread_made[]; };
+layout(set = 0, binding = 5) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 5) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
+layout(set = 0, binding = 6) WRITEONLY restrict buffer Mean { ELEM mean_made[]; };
+layout(set = 0, binding = 7) WRITEONLY restrict buffer Spread { ELEM spread_made[]; };
 #define PART_BINDING 8
 #else
-layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
-layout(set = 0, binding = 3) writeonly restrict buffer Y4 { vec4 y4[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
 #define PART_BINDING 4
 #endif
 #endif
@@ -64,14 +64,14 @@ Moments combined() {
     Moments m = Moments(0.0, 0.0, 0.0);
     uint at = row * parts;
     if (CENTRED) {
-        for (uint i = lane; i < parts; i += LANES) m.mean += made[3 * (at + i)] * (part_size(i) / float(count));
+        for (uint i = lane; i < parts; i += LANES) m.mean += LOAD(made, 3 * (at + i)) * (part_size(i) / float(count));
         m.mean = row_sum(m.mean);
     }
     for (uint i = lane; i < parts; i += LANES) {
         uint one = 3 * (at + i);
-        precise float d = (made[one] - m.mean) + made[one + 1];
+        precise float d = (LOAD(made, one) - m.mean) + LOAD(made, one + 1);
         m.drift += part_size(i) * d;
-        m.squares += made[one + 2] + part_size(i) * d * d;
+        m.squares += LOAD(made, one + 2) + part_size(i) * d * d;
     }
     m.drift = row_sum(m.drift) / float(count);
     m.squares = row_sum(m.squares);
@@ -111,9 +111,9 @@ void main() {
 #ifdef PART
     if (lane != 0) return;
     uint at = 3 * (row * parts + part);
-    made[at] = m.mean;
-    made[at + 1] = m.drift;
-    made[at + 2] = m.squares - size * m.drift * m.drift;
+    STORE(made, at, m.mean);
+    STORE(made, at + 1, m.drift);
+    STORE(made, at + 2, m.squares - size * m.drift * m.drift);
 #else
     float variance = m.squares / float(count) - m.drift * m.drift;
     if (variance < 0.0) variance = 0.0;  // rounding
@@ -121,16 +121,16 @@ void main() {
 #ifdef STATISTICS
     if (part == 0 && lane == 0) {
         float mean = isinf(m.mean) ? m.mean : m.mean + m.drift;  // the drift from an infinite mean is NaN
-        mean_made[row] = FROM_F32(RUNNING ? TO_F32(old_mean[row]) * momentum + mean * (1.0 - momentum) : mean);
-        spread_made[row] =
-            FROM_F32(RUNNING ? TO_F32(old_variance[row]) * momentum + variance * (1.0 - momentum) : factor);
+        STORE(mean_made, row, RUNNING ? LOAD(old_mean, row) * momentum + mean * (1.0 - momentum) : mean);
+        LOAD(spread_made, row) =
+            RUNNING ? LOAD(old_variance, row) * momentum + variance * (1.0 - momentum) : factor;
     }
 #endif
     float slope = factor;
     float shift = 0.0;
     if (PARAMETERS == BY_ROW) {
-        if (HAS_SCALE) slope *= TO_F32(scale[parameter(0)]);
-        if (HAS_BIAS) shift = TO_F32(bias[parameter(0)]);
+        if (HAS_SCALE) slope *= LOAD(scale, parameter(0));
+        if (HAS_BIAS) shift = LOAD(bias, parameter(0));
     }
     EACH_ITEM {
         precise vec4 d = ITEM(0.0);
@@ -141,15 +141,15 @@ void main() {
             if (!inside(item, i)) continue;
             uint p = parameter(i);
             if (PARAMETERS == BY_ELEMENT) {
-                if (HAS_SCALE) v *= scale4[p / 4];
-                if (HAS_BIAS) v += bias4[p / 4];
+                if (HAS_SCALE) v *= LOAD4(scale4, p / 4);
+                if (HAS_BIAS) v += LOAD4(bias4, p / 4);
             } else if (PARAMETERS == BY_RUN) {
-                if (HAS_SCALE) v *= TO_F32(scale[p]);
-                if (HAS_BIAS) v += TO_F32(bias[p]);
+                if (HAS_SCALE) v *= LOAD(scale, p);
+                if (HAS_BIAS) v += LOAD(bias, p);
             } else {
                 v += shift;
             }
-            y4[address(i) / 4] = v;
+            STORE4(y4, address(i) / 4, v);
         } else {
             [[unroll]] EACH_FOUR {
                 uint i = element(item, j);
@@ -158,10 +158,10 @@ void main() {
                         v[j] += shift;
                     } else {
                         uint p = parameter(i);
-                        if (HAS_SCALE) v[j] *= TO_F32(scale[p]);
-                        if (HAS_BIAS) v[j] += TO_F32(bias[p]);
+                        if (HAS_SCALE) v[j] *= LOAD(scale, p);
+                        if (HAS_BIAS) v[j] += LOAD(bias, p);
                     }
-                    y[address(i)] = FROM_F32(v[j]);
+                    STORE(y, address(i), v[j]);
                 }
             }
         }

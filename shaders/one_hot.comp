@@ -7,7 +7,7 @@ layout(constant_id = 3) const uint INDEX = 0;
 
 layout(set = 0, binding = 0) readonly restrict buffer Indices { uint indices[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Values { ELEM values[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push { uint total, depth, inner; };
 
@@ -33,5 +33,5 @@ void main() {
     uint line = i / inner;
     uint outer = line / depth;
     uint at = line - outer * depth;
-    y[i] = values[place(outer * inner + i - line * inner) == at ? 1 : 0];
+    STORE(y, i, LOAD(values, place(outer * inner + i - line * inner) == at ? 1 : 0));
 }

@@ -12,7 +12,7 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer Src { ELEM src[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Dst { ELEM dst[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Dst { ELEM dst[]; };
 
 void main() {
     uint index = flat_index();
@@ -26,5 +26,6 @@ void main() {
     uint row = at % tiles * TILE + index % TILE;
     uint group = at / tiles;
     bool ok = row < rows && i < inner;
-    dst[index] = ok ? src[group * group_stride + row * row_stride + o * outer_stride + i * inner_stride] : FROM_F32(0.0);
+    uint from = group * group_stride + row * row_stride + o * outer_stride + i * inner_stride;
+    STORE(dst, index, ok ? LOAD(src, from) : 0.0);
 }

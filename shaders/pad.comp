@@ -6,7 +6,7 @@
 layout(constant_id = 5) const uint MODE = 0;  // 0 constant, 1 reflect, 2 edge, 3 wrap
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint invocations;
@@ -51,8 +51,8 @@ void main() {
         int o = lane + int(k * chunk);
         if (o >= int(n[RANK - 1])) continue;
         int i = source(o - before[RANK - 1], inner);
-        ELEM value = fill;
-        if (inside && i >= 0) value = x[from + i];
-        y[to + o] = value;
+        VALUE value = fill;
+        if (inside && i >= 0) value = LOAD(x, from + i);
+        STORE(y, to + o, value);
     }
 }

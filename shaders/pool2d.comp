@@ -17,7 +17,7 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 // One output per invocation. Padding never wins a maximum and adds nothing to a sum; the average divides by the
 // taps on the input or, with COUNT_PADDING, on the input and its padding, never by those beyond both.
@@ -35,7 +35,7 @@ void main() {
     for (int ky = rows.x; ky < rows.y; ky++) {
         int row = (plane + iy0 + ky * dh) * w + ix0;
         for (int kx = cols.x; kx < cols.y; kx++) {
-            float v = TO_F32(x[row + kx * dw]);
+            float v = LOAD(x, row + kx * dw);
             sum += KIND == NORM ? pow_f32(abs(v), p) : v;
             if (isnan(v) || v > best) best = v;
         }
@@ -46,5 +46,5 @@ void main() {
     }
     int count = max(rows.y - rows.x, 0) * max(cols.y - cols.x, 0);
     float norm = KIND == NORM ? pow_f32(sum, 1.0 / p) : 0.0;
-    y[index] = FROM_F32(KIND == MAXIMUM ? best : KIND == NORM ? norm : sum / float(count));
+    STORE(y, index, KIND == MAXIMUM ? best : KIND == NORM ? norm : sum / float(count));
 }

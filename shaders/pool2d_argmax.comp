@@ -31,7 +31,7 @@ void main() {
         int iy = iy0 + ky * dh;
         for (int kx = cols.x; kx < cols.y; kx++) {
             int ix = ix0 + kx * dw;
-            float v = TO_F32(x[(plane * h + iy) * w + ix]);
+            float v = LOAD(x, (plane * h + iy) * w + ix);
             if (found && (isnan(best) || (!isnan(v) && !(v > best)))) continue;
             found = true;
             best = v;

@@ -30,9 +30,9 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 0) readonly restrict buffer X4 { vec4 x4[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y4 { vec4 y4[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
 
 void main() {
     uint index = flat_index();
@@ -57,13 +57,13 @@ void main() {
             [[unroll]] for (int i = 0; i < QUADS; i++) {
                 int ix = ix0 - SKIP + 4 * i;
                 bool ok = row_inside && ix >= 0 && ix < w;
-                quad[i] = ok ? x4[ok ? (row - SKIP) / 4 + i : 0] : vec4(outside);
+                quad[i] = ok ? LOAD4(x4, ok ? (row - SKIP) / 4 + i : 0) : vec4(outside);
             }
             [[unroll]] for (int i = 0; i < SPAN; i++) v[i] = quad[(SKIP + i) / 4][(SKIP + i) % 4];
         } else {
             [[unroll]] for (int i = 0; i < SPAN; i++) {
                 bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
-                v[i] = ok ? TO_F32(x[ok ? row + i : 0]) : outside;
+                v[i] = ok ? LOAD(x, ok ? row + i : 0) : outside;
             }
         }
         [[unroll]] for (int kx = 0; kx < KW; kx++) {
@@ -91,10 +91,10 @@ void main() {
         int at = out_row * ow + ox0 + p;
         if (Y_VEC4) {
             vec4 four;
-            [[unroll]] for (int i = 0; i < 4; i++) four[i] = FROM_F32(best[min(p + i, PX - 1)]);
-            y4[at / 4] = four;
+            [[unroll]] for (int i = 0; i < 4; i++) four[i] = best[min(p + i, PX - 1)];
+            STORE4(y4, at / 4, four);
         } else {
-            y[at] = FROM_F32(best[p]);
+            STORE(y, at, best[p]);
         }
     }
 }

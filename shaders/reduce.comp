@@ -5,22 +5,24 @@
 
 // One output per invocation.
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 // Eight sums side by side, so that they do not wait for each other.
-ELEM gather(uint base, uint function, ELEM peak) {
+VALUE gather(uint base, uint function, VALUE peak) {
     const uint WIDTH = 8;
-    ELEM sums[WIDTH];
+    VALUE sums[WIDTH];
     [[unroll]] for (uint k = 0; k < WIDTH; k++) sums[k] = identity_of(function);
     for (uint line = 0; line < lines; line++) {
         uint at = base + line_offset(line);
         uint i = 0;
         for (; i + WIDTH <= run; i += WIDTH) {
             [[unroll]] for (uint k = 0; k < WIDTH; k++) {
-                sums[k] = combine_as(function, sums[k], term_of(function, x[at + (i + k) * run_stride], peak));
+                sums[k] = combine_as(function, sums[k], term_of(function, LOAD(x, at + (i + k) * run_stride), peak));
             }
         }
-        for (; i < run; i++) sums[0] = combine_as(function, sums[0], term_of(function, x[at + i * run_stride], peak));
+        for (; i < run; i++) {
+            sums[0] = combine_as(function, sums[0], term_of(function, LOAD(x, at + i * run_stride), peak));
+        }
     }
     [[unroll]] for (uint half_width = WIDTH / 2; half_width > 0; half_width /= 2) {
         [[unroll]] for (uint k = 0; k < half_width; k++) {
@@ -34,9 +36,9 @@ void main() {
     uint index = flat_index();
     if (index >= outputs) return;
     uint base = kept_offset(index, KEPT_RANK);
-    ELEM peak = ELEM(0);
-#ifdef DTYPE_f32
+    VALUE peak = VALUE(0);
+#ifdef VALUE_IS_FLOAT
     if (FUNCTION == LOG_SUM_EXP) peak = finite_or_0(gather(base, MAX, 0.0));
 #endif
-    y[index] = finished(gather(base, FUNCTION, peak), peak);
+    STORE(y, index, finished(gather(base, FUNCTION, peak), peak));
 }

@@ -47,14 +47,14 @@ void main() {
     uint output_index = COLUMNS ? index % outputs : index / parts;
     uint first = COLUMNS ? index / outputs : index % parts;
     uint base = kept_offset(output_index, KEPT_RANK);
-    ELEM peak = ELEM(0);
-#ifdef DTYPE_f32
-    if (FUNCTION == LOG_SUM_EXP) peak = finite_or_0(peaks[output_index]);
+    VALUE peak = VALUE(0);
+#ifdef VALUE_IS_FLOAT
+    if (FUNCTION == LOG_SUM_EXP) peak = finite_or_0(LOAD(peaks, output_index));
 #endif
-    ELEM total = identity_of(FUNCTION);
+    VALUE total = identity_of(FUNCTION);
     for (uint k = 0; k < ITEMS; k++) {
         uint i = first + k * parts;
-        if (i < count) total = COMBINE(total, term_of(FUNCTION, x[base + element_offset(i)], peak));
+        if (i < count) total = COMBINE(total, term_of(FUNCTION, LOAD(x, base + element_offset(i)), peak));
     }
 #ifdef DTYPE_i32
     if (FUNCTION == MAX) {

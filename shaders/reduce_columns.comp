@@ -12,26 +12,32 @@ layout(constant_id = 9) const uint LOADS = 8;
 layout(constant_id = 10) const uint SPAN = 1;
 layout(constant_id = 11) const uint RUN_SLABS = 1;
 #ifdef VEC4
-#define VALUE ELEM4
+#define TERM VALUE4
+#define TERM_ELEM ELEM4
+#define LOAD_TERM LOAD4
+#define STORE_TERM STORE4
 const uint WIDTH = 4;
 #else
-#define VALUE ELEM
+#define TERM VALUE
+#define TERM_ELEM ELEM
+#define LOAD_TERM LOAD
+#define STORE_TERM STORE
 const uint WIDTH = 1;
 #endif
 
-layout(set = 0, binding = 0) readonly restrict buffer X { VALUE x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Peak { VALUE peaks[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { VALUE y[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X { TERM_ELEM x[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Peak { TERM_ELEM peaks[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { TERM_ELEM y[]; };
 
 #ifdef REDUCTION_TREE
-REDUCTION_SPACE(space, VALUE)
-REDUCTION_STRIDED(slab_total, VALUE, space, COMBINE)
-#ifdef DTYPE_f32
-REDUCTION_STRIDED(slab_peak, VALUE, space, COMBINE_PEAK)
+REDUCTION_SPACE(space, TERM)
+REDUCTION_STRIDED(slab_total, TERM, space, COMBINE)
+#ifdef VALUE_IS_FLOAT
+REDUCTION_STRIDED(slab_peak, TERM, space, COMBINE_PEAK)
 #endif
 #else
-VALUE slab_total(VALUE v, uint index, uint count, uint stride) { return v; }
-VALUE slab_peak(VALUE v, uint index, uint count, uint stride) { return v; }
+TERM slab_total(TERM v, uint index, uint count, uint stride) { return v; }
+TERM slab_peak(TERM v, uint index, uint count, uint stride) { return v; }
 #endif
 
 // What SPAN columns from ``column`` on have in this lane's rows, into ``total``; rows are combined in pairs, so that
@@ -45,15 +51,15 @@ VALUE slab_peak(VALUE v, uint index, uint count, uint stride) { return v; }
     }
 #define GATHER(total, function, peak)                                                                       \
     {                                                                                                       \
-        [[unroll]] for (uint k = 0; k < SPAN; k++) total[k] = VALUE(identity_of(function));                 \
+        [[unroll]] for (uint k = 0; k < SPAN; k++) total[k] = TERM(identity_of(function));                  \
         for (uint line = part.first_line + line_slab; line < part.end_line; line += line_slabs) {           \
             uint at = (base + line_offset(line)) / WIDTH;                                                   \
             uint i = part.first + run_slab;                                                                 \
             uint row = at + i * stride;                                                                     \
             for (; i + (LOADS - 1) * RUN_SLABS < part.end; i += LOADS * RUN_SLABS, row += LOADS * step) {   \
-                VALUE v[LOADS * SPAN];                                                                      \
+                TERM v[LOADS * SPAN];                                                                       \
                 [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) {                                        \
-                    v[k] = x[row + k / SPAN * step + cols[k % SPAN]];                                       \
+                    v[k] = LOAD_TERM(x, row + k / SPAN * step + cols[k % SPAN]);                            \
                 }                                                                                           \
                 [[unroll]] for (uint k = 0; k < LOADS * SPAN; k++) {                                        \
                     v[k] = term_of(function, v[k], peak[k % SPAN]);                                         \
@@ -65,7 +71,7 @@ VALUE slab_peak(VALUE v, uint index, uint count, uint stride) { return v; }
             }                                                                                               \
             for (; i < part.end; i += RUN_SLABS, row += step) {                                             \
                 [[unroll]] for (uint k = 0; k < SPAN; k++) {                                                \
-                    VALUE v = x[row + cols[k]];                                                             \
+                    TERM v = LOAD_TERM(x, row + cols[k]);                                                   \
                     total[k] = combine_as(function, total[k], term_of(function, v, peak[k]));               \
                 }                                                                                           \
             }                                                                                               \
@@ -97,13 +103,13 @@ void main() {
     uint line_slab = slab / RUN_SLABS;
     uint step = RUN_SLABS * stride;
 
-    VALUE peak[SPAN];
-    [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = VALUE(0);
-    VALUE total[SPAN];
-#ifdef DTYPE_f32
+    TERM peak[SPAN];
+    [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = TERM(0);
+    TERM total[SPAN];
+#ifdef VALUE_IS_FLOAT
     if (FUNCTION == LOG_SUM_EXP) {
         if (GIVEN_PEAK) {
-            [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = peaks[plane * columns + cols[j]];
+            [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = LOAD_TERM(peaks, plane * columns + cols[j]);
         } else {
             GATHER(total, MAX, peak)
             [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = slab_peak(total[j], slab, slabs, ACROSS);
@@ -113,10 +119,10 @@ void main() {
 #endif
     GATHER(total, FUNCTION, peak)
     [[unroll]] for (uint j = 0; j < SPAN; j++) {
-        VALUE sum = slab_total(total[j], slab, slabs, ACROSS);
+        TERM sum = slab_total(total[j], slab, slabs, ACROSS);
         if (slab == 0 && column + j * ACROSS < columns) {
-            y[(part_index * outputs) / WIDTH + plane * columns + column + j * ACROSS] =
-                TO_PARTS ? sum : finished(sum, peak[j]);
+            uint at = (part_index * outputs) / WIDTH + plane * columns + column + j * ACROSS;
+            STORE_TERM(y, at, TO_PARTS ? sum : finished(sum, peak[j]));
         }
     }
 }

@@ -12,21 +12,21 @@ layout(constant_id = 10) const bool KEYS = false;  // maxima or minima as intege
 layout(set = 0, binding = 0) readonly restrict buffer Parts { ELEM part[]; };
 layout(set = 0, binding = 0) readonly restrict buffer PartKeys { uint part_keys[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Peak { ELEM peaks[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 layout(set = 0, binding = 2) writeonly restrict buffer YKeys { uint y_keys[]; };
 
 #ifdef REDUCTION_TREE
-REDUCTION_SPACE(space, ELEM)
-REDUCTION_STRIDED(total_of, ELEM, space, COMBINE)
+REDUCTION_SPACE(space, VALUE)
+REDUCTION_STRIDED(total_of, VALUE, space, COMBINE)
 #else
-ELEM total_of(ELEM v, uint index, uint count, uint stride) { return v; }
+VALUE total_of(VALUE v, uint index, uint count, uint stride) { return v; }
 #endif
 
-ELEM part_at(uint index) {
-#ifdef DTYPE_f32
+VALUE part_at(uint index) {
+#ifdef VALUE_IS_FLOAT
     if (KEYS) return unordered(part_keys[index]);
 #endif
-    return part[index];
+    return LOAD(part, index);
 }
 
 void main() {
@@ -35,25 +35,25 @@ void main() {
     uint index = flat_group() * ELEMENTS + element;
     bool inside = index < outputs;
     uint at = inside ? index : 0u;
-    ELEM total = identity_of(FUNCTION);
+    VALUE total = identity_of(FUNCTION);
     uint p = lane;
     // Four loads are on their way at a time; the order stays.
     for (; p + 3 * LANES < parts; p += 4 * LANES) {
-        ELEM v[4];
+        VALUE v[4];
         [[unroll]] for (uint i = 0; i < 4; i++) v[i] = part_at((p + i * LANES) * outputs + at);
         [[unroll]] for (uint i = 0; i < 4; i++) total = COMBINE(total, v[i]);
     }
     for (; p < parts; p += LANES) total = COMBINE(total, part_at(p * outputs + at));
     total = total_of(total, lane, LANES, ELEMENTS);
     if (!inside || lane > 0) return;
-#ifdef DTYPE_f32
+#ifdef VALUE_IS_FLOAT
     if (parts == 0 && KEYS) {
         y_keys[index] = ordered(total);
         return;
     }
-    ELEM peak = FUNCTION == LOG_SUM_EXP && !TO_PARTS ? finite_or_0(peaks[index]) : 0.0;
+    VALUE peak = FUNCTION == LOG_SUM_EXP && !TO_PARTS ? finite_or_0(LOAD(peaks, index)) : 0.0;
 #else
-    ELEM peak = 0;
+    VALUE peak = 0;
 #endif
-    y[index] = TO_PARTS ? total : finished(total, peak);
+    STORE(y, index, TO_PARTS ? total : finished(total, peak));
 }

@@ -12,13 +12,13 @@ layout(constant_id = 9) const uint LOADS = 8;
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Peak { ELEM peaks[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 
-REDUCTION_SPACE(space, ELEM)
+REDUCTION_SPACE(space, VALUE)
 #define OF_FUNCTION(p, q) COMBINE(p, q)
 #ifdef REDUCTION_SUBGROUP
 // Only one of them is left after specialization.
-ELEM across_subgroup(ELEM v) {
+VALUE across_subgroup(VALUE v) {
     if (FUNCTION == MAX) return subgroup_larger(v);
     if (FUNCTION == MIN) return subgroup_smaller(v);
     if (FUNCTION == PROD) return subgroupMul(v);
@@ -26,9 +26,9 @@ ELEM across_subgroup(ELEM v) {
 }
 #define OF_FUNCTION_SUBGROUP(v) across_subgroup(v)
 #endif
-REDUCTION(row_total, ELEM, space, OF_FUNCTION)
-#ifdef DTYPE_f32
-REDUCTION(row_peak, ELEM, space, REDUCTION_MAX)
+REDUCTION(row_total, VALUE, space, OF_FUNCTION)
+#ifdef VALUE_IS_FLOAT
+REDUCTION(row_peak, VALUE, space, REDUCTION_MAX)
 #endif
 
 // The loads from the n-th on onto those before, where there are so many; up to 8 in all.
@@ -40,37 +40,37 @@ REDUCTION(row_peak, ELEM, space, REDUCTION_MAX)
         }                                                                       \
     }
 
-ELEM gather(uint base, Part part, uint function, ELEM peak) {
+VALUE gather(uint base, Part part, uint function, VALUE peak) {
     uint lane = gl_LocalInvocationID.x % ACROSS;
     uint step = gl_WorkGroupSize.x / ACROSS;
-    ELEM4 sum = ELEM4(identity_of(function));
-    ELEM single = identity_of(function);
+    VALUE4 sum = VALUE4(identity_of(function));
+    VALUE single = identity_of(function);
     for (uint line = part.first_line + gl_LocalInvocationID.x / ACROSS; line < part.end_line; line += step) {
         uint start = base + line_offset(line);
         uint end = start + part.end;
         start += part.first;
         uint aligned = min((start + 3) & ~3u, end);
         for (uint i = start + lane; i < aligned; i += ACROSS) {
-            single = combine_as(function, single, term_of(function, x[i], peak));
+            single = combine_as(function, single, term_of(function, LOAD(x, i), peak));
         }
         uint end4 = end / 4;
         uint i4 = aligned / 4 + lane;
         for (; i4 + (LOADS - 1) * ACROSS < end4; i4 += LOADS * ACROSS) {
-            ELEM4 v[LOADS];
-            [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = x4[i4 + k * ACROSS];
-            [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = term_of(function, v[k], ELEM4(peak));
+            VALUE4 v[LOADS];
+            [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = LOAD4(x4, i4 + k * ACROSS);
+            [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = term_of(function, v[k], VALUE4(peak));
             // In pairs, so that they do not wait for each other and one running sum is enough.
             IN_PAIRS(4)
             IN_PAIRS(2)
             IN_PAIRS(1)
             sum = combine_as(function, sum, v[0]);
         }
-        for (; i4 < end4; i4 += ACROSS) sum = combine_as(function, sum, term_of(function, x4[i4], ELEM4(peak)));
+        for (; i4 < end4; i4 += ACROSS) sum = combine_as(function, sum, term_of(function, LOAD4(x4, i4), VALUE4(peak)));
         for (uint i = max(aligned, end4 * 4) + lane; i < end; i += ACROSS) {
-            single = combine_as(function, single, term_of(function, x[i], peak));
+            single = combine_as(function, single, term_of(function, LOAD(x, i), peak));
         }
     }
-    ELEM pairs = combine_as(function, combine_as(function, sum.x, sum.y), combine_as(function, sum.z, sum.w));
+    VALUE pairs = combine_as(function, combine_as(function, sum.x, sum.y), combine_as(function, sum.z, sum.w));
     return combine_as(function, pairs, single);
 }
 
@@ -81,13 +81,13 @@ void main() {
     uint part_index = group - output_index * parts;
     Part part = part_of(part_index);
     uint base = kept_offset(output_index, KEPT_RANK);
-    ELEM peak = ELEM(0);
-#ifdef DTYPE_f32
+    VALUE peak = VALUE(0);
+#ifdef VALUE_IS_FLOAT
     if (FUNCTION == LOG_SUM_EXP) {
-        peak = finite_or_0(GIVEN_PEAK ? peaks[output_index] : row_peak(gather(base, part, MAX, 0.0)));
+        peak = finite_or_0(GIVEN_PEAK ? LOAD(peaks, output_index) : row_peak(gather(base, part, MAX, 0.0)));
     }
 #endif
-    ELEM total = row_total(gather(base, part, FUNCTION, peak));
+    VALUE total = row_total(gather(base, part, FUNCTION, peak));
     if (gl_LocalInvocationID.x != 0) return;
-    y[part_index * outputs + output_index] = TO_PARTS ? total : finished(total, peak);
+    STORE(y, part_index * outputs + output_index, TO_PARTS ? total : finished(total, peak));
 }

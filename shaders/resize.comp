@@ -6,7 +6,7 @@ layout(constant_id = 3) const uint ITEMS = 1;
 layout(constant_id = 4) const bool LINEAR = false;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 // Source coordinate of output index o is (step * o + offset) / unit, in integers: exact where f32 would tip over.
 layout(push_constant) uniform Push {
@@ -49,14 +49,14 @@ void main() {
         uint plane = block * ITEMS + k;
         if (plane >= planes) break;
         int from = int(plane) * in_h * in_w;
-        float v = TO_F32(x[from + top + left]);
+        float v = LOAD(x, from + top + left);
         if (LINEAR) {
             // A weight of 0 takes nothing, also not the NaN of 0 times infinity.
-            float upper = fx == 0.0 ? v : v * (1.0 - fx) + TO_F32(x[from + top + right]) * fx;
-            float lower = TO_F32(x[from + bottom + left]);
-            lower = fx == 0.0 ? lower : lower * (1.0 - fx) + TO_F32(x[from + bottom + right]) * fx;
+            float upper = fx == 0.0 ? v : v * (1.0 - fx) + LOAD(x, from + top + right) * fx;
+            float lower = LOAD(x, from + bottom + left);
+            lower = fx == 0.0 ? lower : lower * (1.0 - fx) + LOAD(x, from + bottom + right) * fx;
             v = fy == 0.0 ? upper : upper * (1.0 - fy) + lower * fy;
         }
-        y[plane * pixels + uint(pixel)] = FROM_F32(v);
+        STORE(y, plane * pixels + uint(pixel), v);
     }
 }

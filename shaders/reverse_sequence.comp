@@ -7,7 +7,7 @@ layout(constant_id = 4) const bool TIME_FIRST = true;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Lengths { int lengths[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push { uint total, n0, n1, inner; };
 
@@ -25,5 +25,5 @@ void main() {
     length = clamp(length, 0, most);
     int from = time < length ? length - 1 - time : time;
     uint source = TIME_FIRST ? uint(from) * n1 + uint(batch) : uint(batch) * n1 + uint(from);
-    y[i] = x[source * inner + i - row * inner];
+    STORE(y, i, LOAD(x, source * inner + i - row * inner));
 }

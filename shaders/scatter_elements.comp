@@ -38,6 +38,6 @@ void main() {
         INDEX_OF(indices, j, n_axis, at)
         if (at < 0) continue;
         uint i = to + uint(at) * axis_stride;
-        y[i] = combine(COMBINE, COMBINE == 0 ? updates[j] : y[i], updates[j]);
+        STORE(y, i, combine(COMBINE, COMBINE == 0 ? LOAD(updates, j) : LOAD(y, i), LOAD(updates, j)));
     }
 }

@@ -36,6 +36,6 @@ void main() {
             to += uint(at) * y_stride[d];
         }
         uint j = tuple * inner + lane;
-        if (inside) y[to] = combine(COMBINE, COMBINE == 0 ? updates[j] : y[to], updates[j]);
+        if (inside) STORE(y, to, combine(COMBINE, COMBINE == 0 ? LOAD(updates, j) : LOAD(y, to), LOAD(updates, j)));
     }
 }

@@ -27,9 +27,9 @@ layout(push_constant) uniform Push {
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 #ifdef EPILOGUE
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 #else
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 #endif
 
 // Index of x for index o of y along a dimension; -1 where none lies there.
@@ -68,10 +68,10 @@ void main() {
         if (o >= int(n[RANK - 1])) continue;
         int i = inside ? source(RANK - 1, o) : -1;
 #ifdef EPILOGUE
-        float value = i >= 0 ? TO_F32(x[from + i]) : 0.0;
-        y[to + o] = FROM_F32(finished(value, channel, act_a, act_b));
+        float value = i >= 0 ? LOAD(x, from + i) : 0.0;
+        STORE(y, to + o, finished(value, channel, act_a, act_b));
 #else
-        y[to + o] = i >= 0 ? x[from + i] : ELEM(0);
+        STORE(y, to + o, i >= 0 ? LOAD(x, from + i) : VALUE(0));
 #endif
     }
 }

@@ -10,8 +10,8 @@ layout(constant_id = 7) const bool LOG = false;
 #ifdef PART
 layout(set = 0, binding = 1) writeonly restrict buffer Part { vec2 made[]; };
 #else
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y4 { vec4 y4[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
 #endif
 #ifdef APPLY
 layout(set = 0, binding = 2) readonly restrict buffer Part { vec2 made[]; };
@@ -69,11 +69,11 @@ void main() {
 #endif
         if (FOURS) {
             uint i = element(item, 0);
-            if (inside(item, i)) y4[address(i) / 4] = v;
+            if (inside(item, i)) STORE4(y4, address(i) / 4, v);
         } else {
             [[unroll]] EACH_FOUR {
                 uint i = element(item, j);
-                if (inside(item, i)) y[address(i)] = FROM_F32(v[j]);
+                if (inside(item, i)) STORE(y, address(i), v[j]);
             }
         }
     }

@@ -4,10 +4,10 @@
 #include "walk.glsl"
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
-layout(set = 0, binding = 0) readonly restrict buffer X4 { uvec4 x4[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y4 { uvec4 y4[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
 
 // All counts, strides and bases are then in fours of words.
 layout(constant_id = 5) const bool FOURS = false;
@@ -42,7 +42,7 @@ void main() {
         if (i >= inner) break;
         int source = from + i * xs[RANK - 1];
         int target = to + i * ys[RANK - 1];
-        if (FOURS) y4[target] = x4[source];
-        else y[target] = x[source];
+        if (FOURS) STORE4(y4, target, LOAD4(x4, source));
+        else STORE(y, target, LOAD(x, source));
     }
 }

@@ -15,13 +15,13 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer Parts { ELEM parts[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 void main() {
     uint index = flat_index();
     if (index >= total) return;
     float sum = 0.0;
-    for (uint s = 0; s < SPLITS; s++) sum += TO_F32(parts[s * total + index]);
+    for (uint s = 0; s < SPLITS; s++) sum += LOAD(parts, s * total + index);
     Channel channel = channel_at(int(index / plane % channels), int(channels));
-    y[index] = FROM_F32(finished(sum, channel, act_a, act_b));
+    STORE(y, index, finished(sum, channel, act_a, act_b));
 }

@@ -6,7 +6,7 @@
 layout(constant_id = 3) const bool LARGEST = true;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Values { ELEM values[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Values { ELEM values[]; };
 layout(set = 0, binding = 2) writeonly restrict buffer Indices { uvec2 indices[]; };
 
 layout(push_constant) uniform Push { uint total, length, inner, k; };
@@ -20,16 +20,16 @@ void main() {
     uint at = line - outer * length;
     uint lane = i - line * inner;
     uint first = outer * length * inner + lane;
-    ELEM value = x[i];
+    VALUE value = LOAD(x, i);
     uvec2 own = sort_key(value);
     uint place = 0;
     for (uint j = 0; j < length && place < k; j++) {
-        uvec2 other = sort_key(x[first + j * inner]);
+        uvec2 other = sort_key(LOAD(x, first + j * inner));
         bool before = LARGEST ? key_below(own, other) : key_below(other, own);
         place += uint(before || (other == own && j < at));
     }
     if (place >= k) return;
     uint to = (outer * k + place) * inner + lane;
-    values[to] = value;
+    STORE(values, to, value);
     indices[to] = uvec2(at, 0u);
 }

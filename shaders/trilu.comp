@@ -5,7 +5,7 @@
 layout(constant_id = 3) const bool UPPER = true;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint total, rows, columns;
@@ -17,5 +17,5 @@ void main() {
     if (i >= total) return;
     uint line = i / columns;
     int ahead = int(i - line * columns) - int(line % rows) - k;
-    y[i] = (UPPER ? ahead >= 0 : ahead <= 0) ? x[i] : ELEM(0);
+    STORE(y, i, (UPPER ? ahead >= 0 : ahead <= 0) ? LOAD(x, i) : VALUE(0));
 }

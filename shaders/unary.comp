@@ -8,7 +8,7 @@ layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint ITEMS = 1;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint count;
@@ -22,6 +22,6 @@ void main() {
     if (index >= chunk) return;
     for (uint k = 0; k < ITEMS; k++) {
         uint i = index + k * chunk;
-        if (i < count) y[i] = FROM_F32(activate(FUNCTION, TO_F32(x[i]), a, b));
+        if (i < count) STORE(y, i, activate(FUNCTION, LOAD(x, i), a, b));
     }
 }

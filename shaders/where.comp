@@ -7,7 +7,7 @@
 layout(set = 0, binding = 0) readonly restrict buffer Condition { uint condition[]; };
 layout(set = 0, binding = 1) readonly restrict buffer A { ELEM a[]; };
 layout(set = 0, binding = 2) readonly restrict buffer B { ELEM b[]; };
-layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 layout(push_constant) uniform Push {
     uint invocations;
@@ -41,6 +41,6 @@ void main() {
         if (i >= inner) continue;
         uint c = uint(from_c + i * c_stride[RANK - 1]);
         bool chosen = byte_of(condition[c >> 2], c) != 0u;
-        y[to + i] = chosen ? a[from_a + i * a_stride[RANK - 1]] : b[from_b + i * b_stride[RANK - 1]];
+        STORE(y, to + i, chosen ? LOAD(a, from_a + i * a_stride[RANK - 1]) : LOAD(b, from_b + i * b_stride[RANK - 1]));
     }
 }

@@ -12,7 +12,7 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer V { ELEM v[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer V { ELEM v[]; };
 
 void main() {
     int index = int(flat_index());
@@ -31,7 +31,7 @@ void main() {
         [[unroll]] for (int j = 0; j < T; j++) {
             int ix = ix0 + j;
             bool inside = row_inside && ix >= 0 && ix < w;
-            d[i][j] = inside ? TO_F32(x[inside ? plane + iy * w + ix : 0]) : 0.0;
+            d[i][j] = inside ? LOAD(x, inside ? plane + iy * w + ix : 0) : 0.0;
         }
         transform_input(d[i]);
     }
@@ -39,6 +39,6 @@ void main() {
         float column[6];
         [[unroll]] for (int i = 0; i < T; i++) column[i] = d[i][j];
         transform_input(column);
-        [[unroll]] for (int i = 0; i < T; i++) v[(i * T + j) * c_in * count + index] = FROM_F32(column[i]);
+        [[unroll]] for (int i = 0; i < T; i++) STORE(v, (i * T + j) * c_in * count + index, column[i]);
     }
 }

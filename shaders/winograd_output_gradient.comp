@@ -12,7 +12,7 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer Dy { ELEM dy[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer U { ELEM u[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer U { ELEM u[]; };
 
 void main() {
     int index = int(flat_index());
@@ -28,7 +28,7 @@ void main() {
     [[unroll]] for (int i = 0; i < M; i++) {
         [[unroll]] for (int j = 0; j < M; j++) {
             bool inside = oy0 + i < oh && ox0 + j < ow;
-            d[i][j] = inside ? TO_F32(dy[inside ? plane + (oy0 + i) * ow + ox0 + j : 0]) : 0.0;
+            d[i][j] = inside ? LOAD(dy, inside ? plane + (oy0 + i) * ow + ox0 + j : 0) : 0.0;
         }
         transform_output_gradient(d[i]);
     }
@@ -36,6 +36,6 @@ void main() {
         float column[6];
         [[unroll]] for (int i = 0; i < M; i++) column[i] = d[i][j];
         transform_output_gradient(column);
-        [[unroll]] for (int i = 0; i < T; i++) u[(i * T + j) * c_out * count + index] = FROM_F32(column[i]);
+        [[unroll]] for (int i = 0; i < T; i++) STORE(u, (i * T + j) * c_out * count + index, column[i]);
     }
 }

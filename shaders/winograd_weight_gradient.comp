@@ -14,7 +14,7 @@ layout(push_constant) uniform Push {
 
 layout(set = 0, binding = 0) readonly restrict buffer Parts { float parts[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Add { ELEM add[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Out { ELEM dw[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Out { ELEM dw[]; };
 
 void main() {
     int pair = int(flat_index());
@@ -35,7 +35,7 @@ void main() {
         transform_weight_gradient(column);
         [[unroll]] for (int i = 0; i < 3; i++) {
             int at = pair * 9 + i * 3 + j;
-            dw[at] = FROM_F32(HAS_ADD ? scale * column[i] + beta * TO_F32(add[at]) : scale * column[i]);
+            STORE(dw, at, HAS_ADD ? scale * column[i] + beta * LOAD(add, at) : scale * column[i]);
         }
     }
 }

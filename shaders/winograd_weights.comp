@@ -10,7 +10,7 @@ layout(constant_id = 4) const int TILE = 8;
 layout(push_constant) uniform Push { int c_out, c_in, c_in_padded; };
 
 layout(set = 0, binding = 0) readonly restrict buffer W { ELEM weight[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer U { ELEM u[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer U { ELEM u[]; };
 
 void main() {
     int index = int(flat_index());
@@ -24,12 +24,12 @@ void main() {
     float rows[3][6];
     [[unroll]] for (int i = 0; i < 3; i++) {
         float g[3];
-        [[unroll]] for (int j = 0; j < 3; j++) g[j] = inside ? TO_F32(weight[at + i * 3 + j]) : 0.0;
+        [[unroll]] for (int j = 0; j < 3; j++) g[j] = inside ? LOAD(weight, at + i * 3 + j) : 0.0;
         transform_weight(g[0], g[1], g[2], rows[i]);
     }
     [[unroll]] for (int j = 0; j < T; j++) {
         float column[6];
         transform_weight(rows[0][j], rows[1][j], rows[2][j], column);
-        [[unroll]] for (int i = 0; i < T; i++) u[(i * T + j) * size + index] = FROM_F32(column[i]);
+        [[unroll]] for (int i = 0; i < T; i++) STORE(u, (i * T + j) * size + index, column[i]);
     }
 }

@@ -1,7 +1,7 @@
 // What an update makes of an element: id is 0 for taking its place, then sum, product, largest, smallest.
 #ifdef DTYPE_i64
 #include "int64.glsl"
-ELEM combine(uint id, ELEM old, ELEM update) {
+VALUE combine(uint id, VALUE old, VALUE update) {
     switch (id) {
     case 1: return add64(old, update);
     case 2: return mul64(old, update);
@@ -13,7 +13,7 @@ ELEM combine(uint id, ELEM old, ELEM update) {
 #else
 bool unordered(float p) { return isnan(p); }
 bool unordered(int p) { return false; }
-ELEM combine(uint id, ELEM old, ELEM update) {
+VALUE combine(uint id, VALUE old, VALUE update) {
     switch (id) {
     case 1: return old + update;
     case 2: return old * update;

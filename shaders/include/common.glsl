@@ -3,21 +3,51 @@
 
 layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;
 
-// ELEM is how one element lies in a buffer; arithmetic is f32. Exactly one DTYPE_* is defined per variant.
+// ELEM is how one element lies in a buffer and VALUE what a shader computes with. LOAD and STORE go from one to the other,
+// LOAD2 and STORE2, LOAD4 and STORE4 with so many neighbours at once, whose index then counts pairs or fours. Exactly one
+// DTYPE_* is defined per variant. An output is WRITEONLY, since some ways of storing read what lies beside an element.
+#if defined(DTYPE_f16) || defined(DTYPE_bf16) || defined(DTYPE_u16)
+#include "storage16.glsl"
+#else
+#define WRITEONLY writeonly
+#define LOAD(x, i) x[i]
+#define LOAD2(x, i) x[i]
+#define LOAD4(x, i) x[i]
+#define STORE(y, i, value) y[i] = value
+#define STORE2(y, i, value) y[i] = value
+#define STORE4(y, i, value) y[i] = value
+#define VALUE ELEM
+#define VALUE4 ELEM4
 #if defined(DTYPE_f32)
+#define VALUE_IS_FLOAT
 #define ELEM float
-#define TO_F32(e) (e)
-#define FROM_F32(f) (f)
+#define ELEM2 vec2
+#define ELEM4 vec4
 #elif defined(DTYPE_u32)
 #define ELEM uint
+#define ELEM4 uvec4
 #elif defined(DTYPE_i32)
 #define ELEM int
-#define TO_F32(e) float(e)
-#define FROM_F32(f) int(f)
+#define ELEM4 ivec4
 #elif defined(DTYPE_i64)
-#define ELEM uvec2  // two's complement, the low word first: int64.glsl
+#define ELEM uvec2   // two's complement, the low word first: int64.glsl
+#define ELEM4 uvec4  // four words, which are two elements
 #else
 #error "no DTYPE_* is defined"
+#endif
+#endif
+
+// An output that is scratch for some routes, which keep sums in f32 there (Y_F32), and the call's own for others.
+#ifdef Y_F32
+#define Y_ELEM float
+#define Y_ELEM4 vec4
+#define STORE_Y(y, i, value) y[i] = value
+#define STORE_Y4(y, i, value) y[i] = value
+#else
+#define Y_ELEM ELEM
+#define Y_ELEM4 ELEM4
+#define STORE_Y(y, i, value) STORE(y, i, value)
+#define STORE_Y4(y, i, value) STORE4(y, i, value)
 #endif
 
 // Index of this invocation in a 1-D grid that linear_groups() may have folded over y.

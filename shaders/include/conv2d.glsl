@@ -17,17 +17,17 @@ layout(push_constant) uniform Push {
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 #ifdef WEIGHT_VEC4
-layout(set = 0, binding = 1) readonly restrict buffer W { vec4 weight4[]; };
+layout(set = 0, binding = 1) readonly restrict buffer W { ELEM4 weight4[]; };
 #else
 layout(set = 0, binding = 1) readonly restrict buffer W { ELEM weight[]; };
 #endif
-#ifndef Y_ELEM
-#define Y_ELEM ELEM
+#ifndef CONV_Y
+#define CONV_Y Y_ELEM
 #endif
 #ifndef REDUCE
-layout(set = 0, binding = 3) writeonly restrict buffer Y { Y_ELEM y[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { CONV_Y y[]; };
 #endif
 
 Channel channel_of(int co) { return channel_at(co, c_out); }
 
-ELEM finish(float sum, Channel channel) { return FROM_F32(finished(sum, channel, act_a, act_b)); }
+float finish(float sum, Channel channel) { return finished(sum, channel, act_a, act_b); }

@@ -17,10 +17,10 @@ struct Channel {
     float slope;
 };
 
-float offset_at(int c) { return HAS_BIAS ? TO_F32(per_channel[c]) : 0.0; }
+float offset_at(int c) { return HAS_BIAS ? LOAD(per_channel, c) : 0.0; }
 
 // Of ``channels`` channels.
-float slope_at(int c, int channels) { return HAS_SLOPE ? TO_F32(per_channel[HAS_BIAS ? channels + c : c]) : 0.0; }
+float slope_at(int c, int channels) { return HAS_SLOPE ? LOAD(per_channel, HAS_BIAS ? channels + c : c) : 0.0; }
 
 Channel channel_at(int c, int channels) { return Channel(offset_at(c), slope_at(c, channels)); }
 

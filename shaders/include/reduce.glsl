@@ -25,10 +25,7 @@ layout(push_constant) uniform Push {
     uint line_stride[3];
 };
 
-#ifdef DTYPE_i32
-#define ELEM4 ivec4
-#else
-#define ELEM4 vec4
+#ifdef VALUE_IS_FLOAT
 vec4 exp_f32(vec4 v) { return vec4(exp_f32(v.x), exp_f32(v.y), exp_f32(v.z), exp_f32(v.w)); }
 vec4 log_f32(vec4 v) { return vec4(log_f32(v.x), log_f32(v.y), log_f32(v.z), log_f32(v.w)); }
 // An infinite peak would give inf - inf; without it the sum is inf, 0 or NaN by itself.
@@ -36,8 +33,8 @@ float finite_or_0(float v) { return isinf(v) ? 0.0 : v; }
 vec4 finite_or_0(vec4 v) { return vec4(finite_or_0(v.x), finite_or_0(v.y), finite_or_0(v.z), finite_or_0(v.w)); }
 #endif
 
-ELEM identity_of(uint function) {
-    return function == MAX ? LOWEST : function == MIN ? HIGHEST : function == PROD ? ELEM(1) : ELEM(0);
+VALUE identity_of(uint function) {
+    return function == MAX ? LOWEST : function == MIN ? HIGHEST : function == PROD ? VALUE(1) : VALUE(0);
 }
 
 #define REDUCE_FUNCTIONS(T)                                                  \
@@ -54,7 +51,7 @@ ELEM identity_of(uint function) {
         return function == LOG_SUM_EXP ? EXP(v - peak) : v;                  \
     }                                                                        \
     T finished(T total, T peak) {                                            \
-        if (FUNCTION == MEAN) return total / ELEM(max(count, LEAST_COUNT));  \
+        if (FUNCTION == MEAN) return total / VALUE(max(count, LEAST_COUNT)); \
         if (FUNCTION == L2) return SQRT(total);                              \
         if (FUNCTION == LOG_SUM) return LOG(total);                          \
         return FUNCTION == LOG_SUM_EXP ? LOG(total) + peak : total;          \
@@ -70,8 +67,8 @@ ELEM identity_of(uint function) {
 #define SQRT(v) sqrt(v)
 #define LEAST_COUNT 0u
 #endif
-REDUCE_FUNCTIONS(ELEM)
-REDUCE_FUNCTIONS(ELEM4)
+REDUCE_FUNCTIONS(VALUE)
+REDUCE_FUNCTIONS(VALUE4)
 
 // What terms are combined with: the operation of the function, as one of those of reduction.glsl.
 #define COMBINE(p, q) combine_as(FUNCTION, p, q)

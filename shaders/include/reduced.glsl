@@ -15,7 +15,7 @@ layout(set = 0, binding = 3) restrict buffer Y { float y[]; };
 layout(set = 0, binding = 3) coherent buffer Y { uint y[]; };
 layout(set = 0, binding = 3) coherent buffer YSigned { int y_signed[]; };
 #else
-layout(set = 0, binding = 3) writeonly restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { ELEM y[]; };
 #endif
 
 // What changes no result.
@@ -39,8 +39,8 @@ float over_lanes(float value) {
 #ifdef ATOMIC_CAS
 // Adds to an output, unless another invocation comes between: then false.
 bool added(int index, float value) {
-    uint before = y[index];
-    return atomicCompSwap(y[index], before, floatBitsToUint(uintBitsToFloat(before) + value)) == before;
+    uint before = LOAD(y, index);
+    return atomicCompSwap(LOAD(y, index), before, floatBitsToUint(uintBitsToFloat(before) + value)) == before;
 }
 
 // Positive floats have the order of their bits, negative ones the opposite one, as unsigned integers all above the
@@ -51,10 +51,10 @@ void keep_extreme(int index, float value) {
     uint bits = isnan(value) ? FUNCTION == MAX ? NAN_BITS : NAN_BITS | sign_bit : floatBitsToUint(value);
     bool negative = (bits & sign_bit) != 0u;
     if (FUNCTION == MAX) {
-        if (negative) atomicMin(y[index], bits);
+        if (negative) atomicMin(LOAD(y, index), bits);
         else atomicMax(y_signed[index], int(bits));
     } else {
-        if (negative) atomicMax(y[index], bits);
+        if (negative) atomicMax(LOAD(y, index), bits);
         else atomicMin(y_signed[index], int(bits));
     }
 }
@@ -63,7 +63,7 @@ void keep_extreme(int index, float value) {
 // A mean is a sum over ``divisor``, which is 1 for what is combined later.
 void put(int index, float value, float divisor) {
 #if defined(ATOMIC_FLOAT)
-    atomicAdd(y[index], value / divisor);
+    atomicAdd(LOAD(y, index), value / divisor);
 #elif defined(ATOMIC_CAS)
     if (FUNCTION == ADD) {
         for (bool done = false; !done;) done = added(index, value / divisor);
@@ -71,6 +71,6 @@ void put(int index, float value, float divisor) {
         keep_extreme(index, value);
     }
 #else
-    y[index] = FROM_F32(value / divisor);
+    STORE(y, index, value / divisor);
 #endif
 }

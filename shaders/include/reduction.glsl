@@ -20,7 +20,7 @@ const uint NAN_BITS = 0x7FC00000u;
 const uint INFINITY_BITS = 0x7F800000u;
 #define INFINITY_F32 uintBitsToFloat(INFINITY_BITS)
 
-// What changes no result: ELEM's smallest and largest value for max and min, 0 for a sum, 1 for a product.
+// What changes no result: VALUE's smallest and largest value for max and min, 0 for a sum, 1 for a product.
 #ifdef DTYPE_i32
 #define LOWEST (-2147483647 - 1)
 #define HIGHEST 2147483647

@@ -12,7 +12,7 @@ layout(constant_id = 6) const uint ITEMS = 1;  // of a lane, where they are held
 const uint DENSE = 0, STRIDED = 1, RUNS = 2;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 0) readonly restrict buffer X4 { vec4 x4[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
 
 #define ROW_SET                                                                       \
     uint rows;                                                                        \

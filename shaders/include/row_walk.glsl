@@ -71,13 +71,13 @@ vec4 load_item(uint item, float other) {
     if (FOURS) {
         uint i = element(item, 0);
         bool there = inside(item, i);
-        vec4 four = x4[there ? address(i) / 4 : 0];
+        vec4 four = LOAD4(x4, there ? address(i) / 4 : 0);
         v = there ? four : vec4(other);
     } else {
         [[unroll]] EACH_FOUR {
             uint i = element(item, j);
             bool there = inside(item, i);
-            float one = TO_F32(x[there ? address(i) : 0]);
+            float one = LOAD(x, there ? address(i) : 0);
             v[j] = there ? one : other;
         }
     }

@@ -29,7 +29,7 @@ PHASES = Shader("conv_transpose2d_phases")
 # By how many outputs are written as one, and whether lanes share loads of weights.
 BLOCKS: Mapping[tuple[int, bool], Shader] = {
     (store, shared): Shader(
-        "conv_transpose2d_blocks", defines=(("STORE", str(store)), *([("SHARED_LOADS", "")] if shared else []))
+        "conv_transpose2d_blocks", defines=(("WRITTEN", str(store)), *([("SHARED_LOADS", "")] if shared else []))
     )
     for store in (4, 2, 1)
     for shared in (False, True)
