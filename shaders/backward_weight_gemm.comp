@@ -57,20 +57,20 @@ shared vec4 b_tile[BUFFERS * BK * B_ROW];
             [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                         \
                 int row = block_row + load_row + i * STEP;                                         \
                 bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);    \
-                vec4 v = ok ? LOAD4(dy4, ok ? (a_at + row * plane) / 4 : 0) : vec4(0.0);                  \
+                vec4 v = ok ? LOAD4(dy4, ok ? (a_at + row * plane) / 4 : 0) : vec4(0.0);           \
                 [[unroll]] for (int q = 0; q < WIDE; q++) a_next[i * WIDE + q] = v[q];             \
             }                                                                                      \
             int b_at = b_first * h * w + ox;                                                       \
             [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                         \
                 bool ok = inside && (BN % STEP == 0 || load_row + i * STEP < BN);                  \
-                vec4 v = ok ? LOAD4(x4, ok ? (b_at + offset[i]) / 4 : 0) : vec4(0.0);                     \
+                vec4 v = ok ? LOAD4(x4, ok ? (b_at + offset[i]) / 4 : 0) : vec4(0.0);              \
                 [[unroll]] for (int q = 0; q < WIDE; q++) b_next[i * WIDE + q] = v[q];             \
             }                                                                                      \
         } else {                                                                                   \
             [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                         \
                 int row = block_row + load_row + i * STEP;                                         \
                 bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);    \
-                a_next[i] = ok ? LOAD(dy, ok ? a_at + row * plane : 0) : 0.0;                    \
+                a_next[i] = ok ? LOAD(dy, ok ? a_at + row * plane : 0) : 0.0;                      \
             }                                                                                      \
             int ix = ox * sw - pl;                                                                 \
             int iy = oy * sh - pt;                                                                 \
@@ -82,7 +82,7 @@ shared vec4 b_tile[BUFFERS * BK * B_ROW];
                     ok = ok && uint(iy + reach_y[i]) < uint(h) && uint(ix + reach_x[i]) < uint(w); \
                     if (DEEP) ok = ok && uint(iz + reach_z[i]) < uint(d);                          \
                 }                                                                                  \
-                b_next[i] = ok ? LOAD(x, ok ? b_at + offset[i] : 0) : 0.0;                       \
+                b_next[i] = ok ? LOAD(x, ok ? b_at + offset[i] : 0) : 0.0;                         \
             }                                                                                      \
         }                                                                                          \
         pixel += BK;                                                                               \

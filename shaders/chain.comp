@@ -82,8 +82,8 @@ bool reads(uint operand) {
 }
 
 // Elements at i, or one that repeats: the first component of four where rows are no fours.
-#define LOAD_AT(x, fours, at, stride) \
-    (!FOURS ? vec4(x[at], 0.0, 0.0, 0.0) : stride != 0 ? fours[at] : vec4(x[at]))
+#define LOAD_AT(b, fours, at, stride) \
+    (!FOURS ? vec4(LOAD(b, at), 0.0, 0.0, 0.0) : stride != 0 ? LOAD4(fours, at) : vec4(LOAD(b, at)))
 
 float chained(float a, float b, float c) {
     vec3 loaded = vec3(a, b, c);

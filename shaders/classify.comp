@@ -7,7 +7,7 @@ const uint NOT = 0, IS_NAN = 1, IS_INF = 2, IS_POSITIVE_INF = 3, IS_NEGATIVE_INF
 layout(constant_id = 3) const uint FUNCTION = 0;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer Y { uint y[]; };
 
 layout(push_constant) uniform Push { uint count; };
 
@@ -31,8 +31,12 @@ void main() {
     for (uint k = 0; k < 4; k++) {
         uint i = word * 4 + k;
         if (i >= count) break;
+#ifdef VALUE_IS_FLOAT
+        bool result = holds(floatBitsToUint(LOAD(x, i)));
+#else
         bool result = FUNCTION == NOT ? byte_of(LOAD(x, word), k) == 0u : holds(LOAD(x, i));
+#endif
         packed |= uint(result) << (8u * k);
     }
-    STORE(y, word, packed);
+    y[word] = packed;
 }

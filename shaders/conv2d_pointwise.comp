@@ -53,7 +53,7 @@ void main() {
             int out_plane = (image * c_out + group * out_group + co) * pixels;
             [[unroll]] for (int p = 0; p < PX; p++) {
                 int pixel = first + p * local;
-                if (pixel < pixels) STORE(y, out_plane + pixel, finish(acc[c * PX + p], channel));
+                if (pixel < pixels) STORE_Y(y, out_plane + pixel, finish(acc[c * PX + p], channel));
             }
         }
     }

@@ -35,7 +35,7 @@ layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
 #include "reduced.glsl"
 const int OWNED = (CO + SUBGROUP - 1) / SUBGROUP;
 #else
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { Y_ELEM4 y4[]; };
 #endif
 
 void main() {
@@ -137,9 +137,9 @@ void main() {
                         [[unroll]] for (int i = 1; i < 4; i++) {
                             four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)], channel);
                         }
-                        STORE4(y4, (out_row + p) / 4, four);
+                        STORE_Y4(y4, (out_row + p) / 4, four);
                     } else {
-                        STORE(y, out_row + p, first);
+                        STORE_Y(y, out_row + p, first);
                     }
                 }
             }

@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #define MORE_PUSH int first_image, images, first_row, rows, first_output, outputs;
+#define CONV_X float
 #include "conv2d.glsl"
 #include "transposed.glsl"
 
@@ -31,7 +32,7 @@ void main() {
         int row = ys.origin - j * (DH / GCD_H) - first_row;
         int tap = (plane * kh + ys.first + j * (SH / GCD_H)) * kw + xs.first;
         for (int i = xs.begin; i < xs.end; i++) {
-            acc += LOAD(x, ((tap + i * (SW / GCD_W)) * rows + row) * w + xs.origin - i * (DW / GCD_W));
+            acc += x[((tap + i * (SW / GCD_W)) * rows + row) * w + xs.origin - i * (DW / GCD_W)];
         }
     }
     STORE(y, ((first_image * c_out + plane) * oh + oy) * ow + ox, finish(acc, channel_of(plane % c_out)));

@@ -126,7 +126,7 @@ void main() {
                 [[unroll]] for (int j = 0; j < TN; j++) {
                     float value = acc[i * TN4 + j / 4][j % 4];
                     int at = out_at[j] + row * oh * ow;
-                    if (out_at[j] >= 0) STORE(y, at, SPLITS == 1 ? finish(value, channel) : value);
+                    if (out_at[j] >= 0) STORE_Y(y, at, SPLITS == 1 ? finish(value, channel) : value);
                 }
             }
         }

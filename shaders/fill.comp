@@ -14,7 +14,7 @@ layout(set = 0, binding = 0) WRITEONLY restrict buffer Y { ELEM y[]; };
 void main() {
     uint at = flat_group() * gl_WorkGroupSize.x * ITEMS + gl_LocalInvocationID.x;
     for (uint k = 0; k < ITEMS; k++) {
-        if (at < total) STORE(y, at, value);
+        if (at < total) STORE(y, at, FROM_WORD(value));
         at += gl_WorkGroupSize.x;
     }
 }

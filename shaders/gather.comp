@@ -32,7 +32,7 @@ void main() {
 #ifdef DTYPE_i64
     VALUE outside = uvec2(outside_low, outside_high);
 #else
-    VALUE outside = outside_low;
+    VALUE outside = FROM_WORD(outside_low);
 #endif
     for (uint k = 0; k < ITEMS; k++) {
         uint i = lane + k * chunk;

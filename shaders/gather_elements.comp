@@ -30,7 +30,7 @@ void main() {
 #ifdef DTYPE_i64
     VALUE outside = uvec2(outside_low, outside_high);
 #else
-    VALUE outside = outside_low;
+    VALUE outside = FROM_WORD(outside_low);
 #endif
     STORE(y, i, at < 0 ? outside : LOAD(x, from + uint(at) * axis_stride));
 }

@@ -58,60 +58,60 @@ const int TOTALS_ROW = BM + 1;
 #endif
 
 // A slice into registers. These are macros since arrays that a function returns leave the registers.
-#define LOAD_SLICE(step)                                                                                        \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                              \
-        ivec2 p = place_of(lane + i * LANES, !A_BY_COL, A_WIDE, BM) + ivec2(block_row, (step) * BK);            \
-        bool ok = p.x < m && p.y < k && (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT);                   \
-        int at = ok ? origin.x + p.x * a_row + p.y * a_col : 0;                                                 \
-        if (A_FOURS) {                                                                                          \
-            vec4 v = ok ? LOAD4(a4, at / 4) : vec4(0.0);                                                               \
-            [[unroll]] for (int q = 0; q < A_WIDE; q++) a_next[i * A_WIDE + q] = v[q];                          \
-        } else {                                                                                                \
-            a_next[i] = ok ? LOAD(a, at) : 0.0;                                                               \
-        }                                                                                                       \
-    }                                                                                                           \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                              \
-        ivec2 p = place_of(lane + i * LANES, B_BY_ROW, B_WIDE, BN) + ivec2(block_col, (step) * BK);             \
-        bool ok = p.x < n && p.y < k && (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT);                   \
-        int at = ok ? origin.y + p.y * b_row + p.x * b_col : 0;                                                 \
-        if (B_FOURS) {                                                                                          \
-            vec4 v = ok ? LOAD4(b4, at / 4) : vec4(0.0);                                                               \
-            [[unroll]] for (int q = 0; q < B_WIDE; q++) b_next[i * B_WIDE + q] = v[q];                          \
-        } else {                                                                                                \
-            b_next[i] = ok ? LOAD(b, at) : 0.0;                                                               \
-        }                                                                                                       \
+#define LOAD_SLICE(step)                                                                             \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                   \
+        ivec2 p = place_of(lane + i * LANES, !A_BY_COL, A_WIDE, BM) + ivec2(block_row, (step) * BK); \
+        bool ok = p.x < m && p.y < k && (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT);        \
+        int at = ok ? origin.x + p.x * a_row + p.y * a_col : 0;                                      \
+        if (A_FOURS) {                                                                               \
+            vec4 v = ok ? LOAD4(a4, at / 4) : vec4(0.0);                                             \
+            [[unroll]] for (int q = 0; q < A_WIDE; q++) a_next[i * A_WIDE + q] = v[q];               \
+        } else {                                                                                     \
+            a_next[i] = ok ? LOAD(a, at) : 0.0;                                                      \
+        }                                                                                            \
+    }                                                                                                \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                   \
+        ivec2 p = place_of(lane + i * LANES, B_BY_ROW, B_WIDE, BN) + ivec2(block_col, (step) * BK);  \
+        bool ok = p.x < n && p.y < k && (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT);        \
+        int at = ok ? origin.y + p.y * b_row + p.x * b_col : 0;                                      \
+        if (B_FOURS) {                                                                               \
+            vec4 v = ok ? LOAD4(b4, at / 4) : vec4(0.0);                                             \
+            [[unroll]] for (int q = 0; q < B_WIDE; q++) b_next[i * B_WIDE + q] = v[q];               \
+        } else {                                                                                     \
+            b_next[i] = ok ? LOAD(b, at) : 0.0;                                                      \
+        }                                                                                            \
     }
 
-#define STORE_SLICE                                                                                             \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                              \
-        ivec2 p = place_of(lane + i * LANES, !A_BY_COL, A_WIDE, BM);                                            \
-        if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {                                               \
-            [[unroll]] for (int q = 0; q < A_WIDE; q++) {                                                       \
-                ivec2 at = p + (A_BY_COL ? ivec2(q, 0) : ivec2(0, q));                                          \
-                tiles[at.y * A_ROW + at.x / 4][at.x % 4] = a_next[i * A_WIDE + q];                              \
-            }                                                                                                   \
-        }                                                                                                       \
-    }                                                                                                           \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                              \
-        ivec2 p = place_of(lane + i * LANES, B_BY_ROW, B_WIDE, BN);                                             \
-        if (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT) {                                               \
-            [[unroll]] for (int q = 0; q < B_WIDE; q++) {                                                       \
-                ivec2 at = p + (B_BY_ROW ? ivec2(0, q) : ivec2(q, 0));                                          \
-                tiles[B_TILE + at.y * B_ROW + at.x / 4][at.x % 4] = b_next[i * B_WIDE + q];                     \
-            }                                                                                                   \
-        }                                                                                                       \
+#define STORE_SLICE                                                                         \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                          \
+        ivec2 p = place_of(lane + i * LANES, !A_BY_COL, A_WIDE, BM);                        \
+        if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {                           \
+            [[unroll]] for (int q = 0; q < A_WIDE; q++) {                                   \
+                ivec2 at = p + (A_BY_COL ? ivec2(q, 0) : ivec2(0, q));                      \
+                tiles[at.y * A_ROW + at.x / 4][at.x % 4] = a_next[i * A_WIDE + q];          \
+            }                                                                               \
+        }                                                                                   \
+    }                                                                                       \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                          \
+        ivec2 p = place_of(lane + i * LANES, B_BY_ROW, B_WIDE, BN);                         \
+        if (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT) {                           \
+            [[unroll]] for (int q = 0; q < B_WIDE; q++) {                                   \
+                ivec2 at = p + (B_BY_ROW ? ivec2(0, q) : ivec2(q, 0));                      \
+                tiles[B_TILE + at.y * B_ROW + at.x / 4][at.x % 4] = b_next[i * B_WIDE + q]; \
+            }                                                                               \
+        }                                                                                   \
     }
 
-#define MULTIPLY_SLICE                                                                                          \
-    [[unroll]] for (int ki = 0; ki < BK; ki++) {                                                                \
-        vec4 v[TN4];                                                                                            \
-        [[unroll]] for (int j = 0; j < TN4; j++) v[j] = tiles[B_TILE + ki * B_ROW + j * LANES_N + lane_col];    \
-        [[unroll]] for (int i = 0; i < TM4; i++) {                                                              \
-            vec4 u = tiles[ki * A_ROW + i * LANES_M + lane_row];                                                \
-            [[unroll]] for (int r = 0; r < 4; r++) {                                                            \
-                [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j];             \
-            }                                                                                                   \
-        }                                                                                                       \
+#define MULTIPLY_SLICE                                                                                       \
+    [[unroll]] for (int ki = 0; ki < BK; ki++) {                                                             \
+        vec4 v[TN4];                                                                                         \
+        [[unroll]] for (int j = 0; j < TN4; j++) v[j] = tiles[B_TILE + ki * B_ROW + j * LANES_N + lane_col]; \
+        [[unroll]] for (int i = 0; i < TM4; i++) {                                                           \
+            vec4 u = tiles[ki * A_ROW + i * LANES_M + lane_row];                                             \
+            [[unroll]] for (int r = 0; r < 4; r++) {                                                         \
+                [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j];          \
+            }                                                                                                \
+        }                                                                                                    \
     }
 
 void main() {

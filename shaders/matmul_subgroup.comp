@@ -26,7 +26,7 @@ layout(set = 0, binding = 1) readonly restrict buffer B4 { ELEM4 b4[]; };
 #include "reduced.glsl"
 layout(constant_id = 12) const bool ALONG_COLUMNS = false;  // else the rows are reduced
 #else
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { Y_ELEM4 y4[]; };
 #endif
 
 void main() {
@@ -122,9 +122,9 @@ void main() {
                             int next = min(j + c, TN - 1);
                             four[c] = finished(acc[i * TN + next], channel, col_bias[next]);
                         }
-                        STORE4(y4, at / 4, four);
+                        STORE_Y4(y4, at / 4, four);
                     } else {
-                        STORE(y, at, first);
+                        STORE_Y(y, at, first);
                     }
                 }
             }

@@ -13,7 +13,7 @@ layout(constant_id = 11) const bool RUNNING = false;  // statistics: moved towar
 const uint BY_ELEMENT = 0, BY_ROW = 1, BY_RUN = 2;
 
 #ifdef PART
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Part { ELEM made[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer Part { float made[]; };
 #else
 layout(set = 0, binding = 1) readonly restrict buffer Scale { ELEM scale[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Scale4 { ELEM4 scale4[]; };
@@ -34,7 +34,7 @@ layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
 #endif
 #endif
 #ifdef APPLY
-layout(set = 0, binding = PART_BINDING) readonly restrict buffer Part { ELEM made[]; };
+layout(set = 0, binding = PART_BINDING) readonly restrict buffer Part { float made[]; };
 #endif
 
 layout(push_constant) uniform Push {
@@ -64,14 +64,14 @@ Moments combined() {
     Moments m = Moments(0.0, 0.0, 0.0);
     uint at = row * parts;
     if (CENTRED) {
-        for (uint i = lane; i < parts; i += LANES) m.mean += LOAD(made, 3 * (at + i)) * (part_size(i) / float(count));
+        for (uint i = lane; i < parts; i += LANES) m.mean += made[3 * (at + i)] * (part_size(i) / float(count));
         m.mean = row_sum(m.mean);
     }
     for (uint i = lane; i < parts; i += LANES) {
         uint one = 3 * (at + i);
-        precise float d = (LOAD(made, one) - m.mean) + LOAD(made, one + 1);
+        precise float d = (made[one] - m.mean) + made[one + 1];
         m.drift += part_size(i) * d;
-        m.squares += LOAD(made, one + 2) + part_size(i) * d * d;
+        m.squares += made[one + 2] + part_size(i) * d * d;
     }
     m.drift = row_sum(m.drift) / float(count);
     m.squares = row_sum(m.squares);
@@ -111,9 +111,9 @@ void main() {
 #ifdef PART
     if (lane != 0) return;
     uint at = 3 * (row * parts + part);
-    STORE(made, at, m.mean);
-    STORE(made, at + 1, m.drift);
-    STORE(made, at + 2, m.squares - size * m.drift * m.drift);
+    made[at] = m.mean;
+    made[at + 1] = m.drift;
+    made[at + 2] = m.squares - size * m.drift * m.drift;
 #else
     float variance = m.squares / float(count) - m.drift * m.drift;
     if (variance < 0.0) variance = 0.0;  // rounding
@@ -122,8 +122,7 @@ void main() {
     if (part == 0 && lane == 0) {
         float mean = isinf(m.mean) ? m.mean : m.mean + m.drift;  // the drift from an infinite mean is NaN
         STORE(mean_made, row, RUNNING ? LOAD(old_mean, row) * momentum + mean * (1.0 - momentum) : mean);
-        LOAD(spread_made, row) =
-            RUNNING ? LOAD(old_variance, row) * momentum + variance * (1.0 - momentum) : factor;
+        STORE(spread_made, row, RUNNING ? LOAD(old_variance, row) * momentum + variance * (1.0 - momentum) : factor);
     }
 #endif
     float slope = factor;

@@ -51,7 +51,7 @@ void main() {
         int o = lane + int(k * chunk);
         if (o >= int(n[RANK - 1])) continue;
         int i = source(o - before[RANK - 1], inner);
-        VALUE value = fill;
+        VALUE value = FROM_WORD(fill);
         if (inside && i >= 0) value = LOAD(x, from + i);
         STORE(y, to + o, value);
     }

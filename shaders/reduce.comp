@@ -4,8 +4,8 @@
 #include "reduce.glsl"
 
 // One output per invocation.
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X { X_ELEM x[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 
 // Eight sums side by side, so that they do not wait for each other.
 VALUE gather(uint base, uint function, VALUE peak) {
@@ -17,11 +17,11 @@ VALUE gather(uint base, uint function, VALUE peak) {
         uint i = 0;
         for (; i + WIDTH <= run; i += WIDTH) {
             [[unroll]] for (uint k = 0; k < WIDTH; k++) {
-                sums[k] = combine_as(function, sums[k], term_of(function, LOAD(x, at + (i + k) * run_stride), peak));
+                sums[k] = combine_as(function, sums[k], term_of(function, LOAD_X(x, at + (i + k) * run_stride), peak));
             }
         }
         for (; i < run; i++) {
-            sums[0] = combine_as(function, sums[0], term_of(function, LOAD(x, at + i * run_stride), peak));
+            sums[0] = combine_as(function, sums[0], term_of(function, LOAD_X(x, at + i * run_stride), peak));
         }
     }
     [[unroll]] for (uint half_width = WIDTH / 2; half_width > 0; half_width /= 2) {
@@ -40,5 +40,5 @@ void main() {
 #ifdef VALUE_IS_FLOAT
     if (FUNCTION == LOG_SUM_EXP) peak = finite_or_0(gather(base, MAX, 0.0));
 #endif
-    STORE(y, index, finished(gather(base, FUNCTION, peak), peak));
+    STORE_Y(y, index, finished(gather(base, FUNCTION, peak), peak));
 }

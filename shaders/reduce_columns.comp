@@ -13,21 +13,23 @@ layout(constant_id = 10) const uint SPAN = 1;
 layout(constant_id = 11) const uint RUN_SLABS = 1;
 #ifdef VEC4
 #define TERM VALUE4
-#define TERM_ELEM ELEM4
-#define LOAD_TERM LOAD4
-#define STORE_TERM STORE4
+#define TERM_X X_ELEM4
+#define TERM_Y Y_ELEM4
+#define LOAD_TERM LOAD_X4
+#define STORE_TERM STORE_Y4
 const uint WIDTH = 4;
 #else
 #define TERM VALUE
-#define TERM_ELEM ELEM
-#define LOAD_TERM LOAD
-#define STORE_TERM STORE
+#define TERM_X X_ELEM
+#define TERM_Y Y_ELEM
+#define LOAD_TERM LOAD_X
+#define STORE_TERM STORE_Y
 const uint WIDTH = 1;
 #endif
 
-layout(set = 0, binding = 0) readonly restrict buffer X { TERM_ELEM x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Peak { TERM_ELEM peaks[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { TERM_ELEM y[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X { TERM_X x[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Peak { TERM peaks[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { TERM_Y y[]; };
 
 #ifdef REDUCTION_TREE
 REDUCTION_SPACE(space, TERM)
@@ -109,7 +111,7 @@ void main() {
 #ifdef VALUE_IS_FLOAT
     if (FUNCTION == LOG_SUM_EXP) {
         if (GIVEN_PEAK) {
-            [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = LOAD_TERM(peaks, plane * columns + cols[j]);
+            [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = peaks[plane * columns + cols[j]];
         } else {
             GATHER(total, MAX, peak)
             [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = slab_peak(total[j], slab, slabs, ACROSS);

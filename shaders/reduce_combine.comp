@@ -9,10 +9,10 @@ layout(constant_id = 8) const uint LANES = 1;
 layout(constant_id = 9) const uint ELEMENTS = 64;  // of a workgroup, neighbours in neighbouring lanes
 layout(constant_id = 10) const bool KEYS = false;  // maxima or minima as integers of the same order
 
-layout(set = 0, binding = 0) readonly restrict buffer Parts { ELEM part[]; };
+layout(set = 0, binding = 0) readonly restrict buffer Parts { VALUE part[]; };
 layout(set = 0, binding = 0) readonly restrict buffer PartKeys { uint part_keys[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Peak { ELEM peaks[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Peak { VALUE peaks[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 layout(set = 0, binding = 2) writeonly restrict buffer YKeys { uint y_keys[]; };
 
 #ifdef REDUCTION_TREE
@@ -26,7 +26,7 @@ VALUE part_at(uint index) {
 #ifdef VALUE_IS_FLOAT
     if (KEYS) return unordered(part_keys[index]);
 #endif
-    return LOAD(part, index);
+    return part[index];
 }
 
 void main() {
@@ -51,9 +51,9 @@ void main() {
         y_keys[index] = ordered(total);
         return;
     }
-    VALUE peak = FUNCTION == LOG_SUM_EXP && !TO_PARTS ? finite_or_0(LOAD(peaks, index)) : 0.0;
+    VALUE peak = FUNCTION == LOG_SUM_EXP && !TO_PARTS ? finite_or_0(peaks[index]) : 0.0;
 #else
     VALUE peak = 0;
 #endif
-    STORE(y, index, TO_PARTS ? total : finished(total, peak));
+    STORE_Y(y, index, TO_PARTS ? total : finished(total, peak));
 }

@@ -9,10 +9,10 @@
 layout(constant_id = 8) const uint ACROSS = 64;
 layout(constant_id = 9) const uint LOADS = 8;
 
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Peak { ELEM peaks[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X { X_ELEM x[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X4 { X_ELEM4 x4[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Peak { VALUE peaks[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 
 REDUCTION_SPACE(space, VALUE)
 #define OF_FUNCTION(p, q) COMBINE(p, q)
@@ -51,13 +51,13 @@ VALUE gather(uint base, Part part, uint function, VALUE peak) {
         start += part.first;
         uint aligned = min((start + 3) & ~3u, end);
         for (uint i = start + lane; i < aligned; i += ACROSS) {
-            single = combine_as(function, single, term_of(function, LOAD(x, i), peak));
+            single = combine_as(function, single, term_of(function, LOAD_X(x, i), peak));
         }
         uint end4 = end / 4;
         uint i4 = aligned / 4 + lane;
         for (; i4 + (LOADS - 1) * ACROSS < end4; i4 += LOADS * ACROSS) {
             VALUE4 v[LOADS];
-            [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = LOAD4(x4, i4 + k * ACROSS);
+            [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = LOAD_X4(x4, i4 + k * ACROSS);
             [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = term_of(function, v[k], VALUE4(peak));
             // In pairs, so that they do not wait for each other and one running sum is enough.
             IN_PAIRS(4)
@@ -65,9 +65,9 @@ VALUE gather(uint base, Part part, uint function, VALUE peak) {
             IN_PAIRS(1)
             sum = combine_as(function, sum, v[0]);
         }
-        for (; i4 < end4; i4 += ACROSS) sum = combine_as(function, sum, term_of(function, LOAD4(x4, i4), VALUE4(peak)));
+        for (; i4 < end4; i4 += ACROSS) sum = combine_as(function, sum, term_of(function, LOAD_X4(x4, i4), VALUE4(peak)));
         for (uint i = max(aligned, end4 * 4) + lane; i < end; i += ACROSS) {
-            single = combine_as(function, single, term_of(function, LOAD(x, i), peak));
+            single = combine_as(function, single, term_of(function, LOAD_X(x, i), peak));
         }
     }
     VALUE pairs = combine_as(function, combine_as(function, sum.x, sum.y), combine_as(function, sum.z, sum.w));
@@ -84,10 +84,10 @@ void main() {
     VALUE peak = VALUE(0);
 #ifdef VALUE_IS_FLOAT
     if (FUNCTION == LOG_SUM_EXP) {
-        peak = finite_or_0(GIVEN_PEAK ? LOAD(peaks, output_index) : row_peak(gather(base, part, MAX, 0.0)));
+        peak = finite_or_0(GIVEN_PEAK ? peaks[output_index] : row_peak(gather(base, part, MAX, 0.0)));
     }
 #endif
     VALUE total = row_total(gather(base, part, FUNCTION, peak));
     if (gl_LocalInvocationID.x != 0) return;
-    STORE(y, part_index * outputs + output_index, TO_PARTS ? total : finished(total, peak));
+    STORE_Y(y, part_index * outputs + output_index, TO_PARTS ? total : finished(total, peak));
 }

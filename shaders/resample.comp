@@ -8,8 +8,8 @@ layout(constant_id = 4) const bool EXCLUDE_OUTSIDE = false;
 layout(constant_id = 5) const bool NORMALIZE = false;
 layout(constant_id = 6) const bool EXTRAPOLATE = false;
 
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X { X_ELEM x[]; };
+layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 
 // One axis of three: x is outer x n_in x inner. Output index o looks at (step o + offset) / unit.
 layout(push_constant) uniform Push {
@@ -43,11 +43,11 @@ void main() {
     int rest = place - at * unit;
     uint from = outer * uint(n_in) * inner + i - line * inner;
     if (EXTRAPOLATE && (at < 0 || at > n_in - 1 || (at == n_in - 1 && rest > 0))) {
-        STORE(y, i, beyond);
+        STORE_Y(y, i, beyond);
         return;
     }
     if (MODE == NEAREST) {
-        STORE(y, i, LOAD(x, from + uint(clamp(at, 0, n_in - 1)) * inner));
+        STORE_Y(y, i, LOAD_X(x, from + uint(clamp(at, 0, n_in - 1)) * inner));
         return;
     }
     float fraction = float(rest) / float(unit);
@@ -57,8 +57,8 @@ void main() {
         if (EXCLUDE_OUTSIDE && (at + k < 0 || at + k >= n_in)) continue;
         float w = weight((float(k) - fraction) * squeeze);
         // A weight of 0 takes nothing, also not the NaN of 0 times infinity.
-        if (w != 0.0) sum += w * LOAD(x, from + uint(clamp(at + k, 0, n_in - 1)) * inner);
+        if (w != 0.0) sum += w * LOAD_X(x, from + uint(clamp(at + k, 0, n_in - 1)) * inner);
         weights += w;
     }
-    STORE(y, i, NORMALIZE ? sum / weights : sum);
+    STORE_Y(y, i, NORMALIZE ? sum / weights : sum);
 }

@@ -25,7 +25,7 @@ layout(push_constant) uniform Push {
 #endif
 };
 
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X { X_ELEM x[]; };
 #ifdef EPILOGUE
 layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
 #else
@@ -68,10 +68,10 @@ void main() {
         if (o >= int(n[RANK - 1])) continue;
         int i = inside ? source(RANK - 1, o) : -1;
 #ifdef EPILOGUE
-        float value = i >= 0 ? LOAD(x, from + i) : 0.0;
+        float value = i >= 0 ? LOAD_X(x, from + i) : 0.0;
         STORE(y, to + o, finished(value, channel, act_a, act_b));
 #else
-        STORE(y, to + o, i >= 0 ? LOAD(x, from + i) : VALUE(0));
+        STORE(y, to + o, i >= 0 ? LOAD_X(x, from + i) : VALUE(0));
 #endif
     }
 }

@@ -14,14 +14,14 @@ layout(push_constant) uniform Push {
     float act_a, act_b;
 };
 
-layout(set = 0, binding = 0) readonly restrict buffer Parts { ELEM parts[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 0) readonly restrict buffer Parts { float parts[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 
 void main() {
     uint index = flat_index();
     if (index >= total) return;
     float sum = 0.0;
-    for (uint s = 0; s < SPLITS; s++) sum += LOAD(parts, s * total + index);
+    for (uint s = 0; s < SPLITS; s++) sum += parts[s * total + index];
     Channel channel = channel_at(int(index / plane % channels), int(channels));
-    STORE(y, index, finished(sum, channel, act_a, act_b));
+    STORE_Y(y, index, finished(sum, channel, act_a, act_b));
 }

@@ -12,7 +12,7 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer V { ELEM v[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer V { float v[]; };
 
 void main() {
     int index = int(flat_index());
@@ -39,6 +39,6 @@ void main() {
         float column[6];
         [[unroll]] for (int i = 0; i < T; i++) column[i] = d[i][j];
         transform_input(column);
-        [[unroll]] for (int i = 0; i < T; i++) STORE(v, (i * T + j) * c_in * count + index, column[i]);
+        [[unroll]] for (int i = 0; i < T; i++) v[(i * T + j) * c_in * count + index] = column[i];
     }
 }

@@ -15,8 +15,8 @@ layout(push_constant) uniform Push {
     float act_a, act_b;
 };
 
-layout(set = 0, binding = 0) readonly restrict buffer P { ELEM p[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 0) readonly restrict buffer P { float p[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 
 void main() {
     int index = int(flat_index());
@@ -31,7 +31,7 @@ void main() {
 
     float d[T][6];
     [[unroll]] for (int i = 0; i < T; i++) {
-        [[unroll]] for (int j = 0; j < T; j++) d[i][j] = LOAD(p, (i * T + j) * c_out * count + index);
+        [[unroll]] for (int j = 0; j < T; j++) d[i][j] = p[(i * T + j) * c_out * count + index];
         transform_output(d[i]);
     }
     [[unroll]] for (int j = 0; j < M; j++) {
@@ -41,7 +41,7 @@ void main() {
         [[unroll]] for (int i = 0; i < M; i++) {
             if (oy0 + i < oh && ox0 + j < ow) {
                 float value = finished(column[i], channel, act_a, act_b);
-                STORE(y, plane + (oy0 + i) * ow + ox0 + j, value);
+                STORE_Y(y, plane + (oy0 + i) * ow + ox0 + j, value);
             }
         }
     }

@@ -12,7 +12,7 @@ layout(push_constant) uniform Push {
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer Dy { ELEM dy[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer U { ELEM u[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer U { float u[]; };
 
 void main() {
     int index = int(flat_index());
@@ -36,6 +36,6 @@ void main() {
         float column[6];
         [[unroll]] for (int i = 0; i < M; i++) column[i] = d[i][j];
         transform_output_gradient(column);
-        [[unroll]] for (int i = 0; i < T; i++) STORE(u, (i * T + j) * c_out * count + index, column[i]);
+        [[unroll]] for (int i = 0; i < T; i++) u[(i * T + j) * c_out * count + index] = column[i];
     }
 }

@@ -10,7 +10,7 @@ layout(constant_id = 4) const int TILE = 8;
 layout(push_constant) uniform Push { int c_out, c_in, c_in_padded; };
 
 layout(set = 0, binding = 0) readonly restrict buffer W { ELEM weight[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer U { ELEM u[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer U { float u[]; };
 
 void main() {
     int index = int(flat_index());
@@ -30,6 +30,6 @@ void main() {
     [[unroll]] for (int j = 0; j < T; j++) {
         float column[6];
         transform_weight(rows[0][j], rows[1][j], rows[2][j], column);
-        [[unroll]] for (int i = 0; i < T; i++) STORE(u, (i * T + j) * size + index, column[i]);
+        [[unroll]] for (int i = 0; i < T; i++) u[(i * T + j) * size + index] = column[i];
     }
 }

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -96,6 +97,7 @@ class DType(enum.StrEnum):
     I64 = "i64"
     I32 = "i32"
     U32 = "u32"
+    U16 = "u16"
     I8 = "i8"
     U8 = "u8"
     BOOL = "bool"
@@ -112,7 +114,7 @@ class DType(enum.StrEnum):
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The numpy dtype that holds it (bf16 has none in numpy: its bits are held as uint16)."""
+        """The numpy dtype that holds it; that of bf16 is ml_dtypes'."""
         return np.dtype(_DTYPES[self][1])
 
     @property
@@ -124,19 +126,20 @@ class DType(enum.StrEnum):
         """The element type of a numpy dtype; raises GraphError naming it when vkconv has none."""
         native = np.dtype(dtype).newbyteorder("=")
         for member in cls:
-            if member is not cls.BF16 and member.numpy == native:
+            if member.numpy == native:
                 return member
-        known = ", ".join(str(m.numpy) for m in cls if m is not cls.BF16)
+        known = ", ".join(str(m.numpy) for m in cls)
         raise GraphError(f"numpy dtype {native} is not one vkconv has ({known}); convert the array first")
 
 
-_DTYPES: dict[DType, tuple[int, str, int]] = {
+_DTYPES: dict[DType, tuple[int, npt.DTypeLike, int]] = {
     DType.F32: (4, "float32", 23),
     DType.F16: (2, "float16", 10),
-    DType.BF16: (2, "uint16", 7),
+    DType.BF16: (2, ml_dtypes.bfloat16, 7),
     DType.I64: (8, "int64", 0),
     DType.I32: (4, "int32", 0),
     DType.U32: (4, "uint32", 0),
+    DType.U16: (2, "uint16", 0),
     DType.I8: (1, "int8", 0),
     DType.U8: (1, "uint8", 0),
     DType.BOOL: (1, "bool", 0),

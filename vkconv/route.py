@@ -15,10 +15,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from vkconv.core import RouteError, UsageError, did_you_mean
+from vkconv.core import DType, RouteError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.shader import Program, Shader
+from vkconv.storage import HALVES, forms, stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,26 @@ class Call:
         return self.operands.get(operand) is not None
 
     @property
+    def specs(self) -> dict[str, TensorSpec]:
+        """Specs of the operands that are there and of the outputs, by name."""
+        return {name: spec for name, spec in (*self.operands.items(), *self.outputs.items()) if spec is not None}
+
+    @property
+    def half(self) -> DType | None:
+        """The 16-bit float type among its operands and outputs (the first of several), if there is one."""
+        return next((spec.dtype for spec in self.specs.values() if spec.dtype in HALVES), None)
+
+    def in_f32(self) -> "Call":
+        """The call with its 16-bit floats as f32."""
+
+        def wide(spec: TensorSpec | None) -> TensorSpec | None:
+            return TensorSpec(spec.shape, DType.F32) if spec is not None and spec.dtype in HALVES else spec
+
+        operands = {name: wide(spec) for name, spec in self.operands.items()}
+        outputs = {name: wide(spec) or spec for name, spec in self.outputs.items()}
+        return dataclasses.replace(self, operands=operands, outputs=outputs)
+
+    @property
     def is_empty(self) -> bool:
         """True when no output has an element: nothing runs."""
         return all(spec.size == 0 for spec in self.outputs.values())
@@ -53,11 +74,13 @@ class Call:
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """A condition of a route: a text that a person reads, a pure test, and the actual value it looked at."""
+    """A condition of a route: a text that a person reads, a pure test, and the actual value it looked at. ``halves`` is
+    set where it admits f16 and bf16 in place of f32."""
 
     text: str
     test: Callable[[Call, Device], bool]
     actual: Callable[[Call, Device], str]
+    halves: bool = False
 
 
 Params = Mapping[str, int]
@@ -67,11 +90,12 @@ Params = Mapping[str, int]
 class Route:
     """One way to compute an op.
 
-    ``params(call, device)`` gives the legal values of each tunable number for a call that the route may take, the
-    default first; every combination of them is right. ``program`` makes the program from a value for each;
-    ``shaders`` declares every variant it may use. ``note`` says, for a call and values of its parameters, what they
-    come to and why, as `vkconv explain` shows it. A route that is not ``deterministic`` may give other last bits each
-    time it runs.
+    ``program`` writes for f32: of a call in f16 or bf16 it sees one in f32, and what it makes is put into the forms of
+    that type (vkconv/storage.py). ``params(call, device)`` gives the legal values of each tunable number for a call
+    that the route may take, the default first; every combination of them is right. ``program`` makes the program from a
+    value for each; ``shaders`` declares every variant it may use. ``note`` says, for a call and values of its
+    parameters, what they come to and why, as `vkconv explain` shows it. A route that is not ``deterministic`` may give
+    other last bits each time it runs.
     """
 
     name: str
@@ -84,6 +108,13 @@ class Route:
     params: Callable[[Call, Device], Mapping[str, tuple[int, ...]]] = lambda call, device: {}
     note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
     deterministic: bool = True
+
+    @property
+    def forms(self) -> tuple[Shader, ...]:
+        """Every variant it may use: its ``shaders``, and their forms for 16-bit floats where it takes them."""
+        if not any(need.halves for need in self.must):
+            return self.shaders
+        return tuple(dict.fromkeys((*self.shaders, *(form for shader in self.shaders for form in forms(shader)))))
 
     def legal(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         """The legal values of every parameter; none for a call of which nothing runs."""
@@ -111,7 +142,11 @@ class Route:
 
         Raises UsageError as `resolve` does.
         """
-        return self.program(call, device, self.resolve(call, device, params or {}))
+        values, half = self.resolve(call, device, params or {}), call.half
+        if half is None:
+            return self.program(call, device, values)
+        types = {name: spec.dtype for name, spec in call.specs.items()}
+        return stored(self.program(call.in_f32(), device, values), types, half, device)
 
 
 @dataclasses.dataclass(frozen=True)

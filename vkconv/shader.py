@@ -89,10 +89,12 @@ class Program:
 
     ``steps`` run at every inference; ``prepack`` runs once, when its operands are constants. Buffer names are
     the call's operand and output names, plus ``packed`` (made by prepack, kept with the session) and
-    ``scratch`` (contents undefined before and after), each name to bytes.
+    ``scratch`` (contents undefined before and after), each name to bytes. ``elements`` are those of them that hold
+    elements of the call as they are, no sums: in calls of 16-bit floats they have 16 bits too (vkconv/storage.py).
     """
 
     steps: tuple[Dispatch, ...]
     prepack: tuple[Dispatch, ...] = ()
     packed: Mapping[str, int] = dataclasses.field(default_factory=dict)
     scratch: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    elements: frozenset[str] = frozenset()

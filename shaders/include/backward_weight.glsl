@@ -29,7 +29,7 @@ layout(set = 0, binding = 3) restrict buffer Out { float result[]; };
 #elif defined(ATOMIC_CAS)
 layout(set = 0, binding = 3) coherent restrict buffer Out { uint result[]; };
 #else
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Out { ELEM result[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Out { Y_ELEM result[]; };
 #endif
 
 // At least one, also where there is nothing to sum: dw is written then, too.
@@ -75,9 +75,9 @@ void store(int part, int index, int total, float value) {
 #else
     float more = HAS_ADD && !TO_PARTS ? beta * LOAD(add, index) : 0.0;
     if (TO_PARTS) {
-        result[(first_part + part) * total + index] = value;
+        STORE_Y(result, (first_part + part) * total + index, value);
     } else {
-        result[index] = HAS_ADD ? scale * value + more : scale * value;
+        STORE_Y(result, index, HAS_ADD ? scale * value + more : scale * value);
     }
 #endif
 }

@@ -6,17 +6,19 @@ layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;
 // ELEM is how one element lies in a buffer and VALUE what a shader computes with. LOAD and STORE go from one to the other,
 // LOAD2 and STORE2, LOAD4 and STORE4 with so many neighbours at once, whose index then counts pairs or fours. Exactly one
 // DTYPE_* is defined per variant. An output is WRITEONLY, since some ways of storing read what lies beside an element.
+// FROM_WORD is for shaders of words: a value that comes as one, which for floats has the bits of f32.
 #if defined(DTYPE_f16) || defined(DTYPE_bf16) || defined(DTYPE_u16)
 #include "storage16.glsl"
 #else
 #define WRITEONLY writeonly
-#define LOAD(x, i) x[i]
-#define LOAD2(x, i) x[i]
-#define LOAD4(x, i) x[i]
-#define STORE(y, i, value) y[i] = value
-#define STORE2(y, i, value) y[i] = value
-#define STORE4(y, i, value) y[i] = value
+#define LOAD(b, i) b[i]
+#define LOAD2(b, i) b[i]
+#define LOAD4(b, i) b[i]
+#define STORE(b, i, value) b[i] = value
+#define STORE2(b, i, value) b[i] = value
+#define STORE4(b, i, value) b[i] = value
 #define VALUE ELEM
+#define FROM_WORD(word) (word)
 #define VALUE4 ELEM4
 #if defined(DTYPE_f32)
 #define VALUE_IS_FLOAT
@@ -37,17 +39,29 @@ layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;
 #endif
 #endif
 
-// An output that is scratch for some routes, which keep sums in f32 there (Y_F32), and the call's own for others.
+// What is scratch for some routes, which keep sums in f32 there, and the call's own for others: an output (Y_F32) or
+// a first operand (X_F32). vkconv/storage.py knows which shaders have them.
+#ifdef X_F32
+#define X_ELEM float
+#define X_ELEM4 vec4
+#define LOAD_X(b, i) b[i]
+#define LOAD_X4(b, i) b[i]
+#else
+#define X_ELEM ELEM
+#define X_ELEM4 ELEM4
+#define LOAD_X(b, i) LOAD(b, i)
+#define LOAD_X4(b, i) LOAD4(b, i)
+#endif
 #ifdef Y_F32
 #define Y_ELEM float
 #define Y_ELEM4 vec4
-#define STORE_Y(y, i, value) y[i] = value
-#define STORE_Y4(y, i, value) y[i] = value
+#define STORE_Y(b, i, value) b[i] = value
+#define STORE_Y4(b, i, value) b[i] = value
 #else
 #define Y_ELEM ELEM
 #define Y_ELEM4 ELEM4
-#define STORE_Y(y, i, value) STORE(y, i, value)
-#define STORE_Y4(y, i, value) STORE4(y, i, value)
+#define STORE_Y(b, i, value) STORE(b, i, value)
+#define STORE_Y4(b, i, value) STORE4(b, i, value)
 #endif
 
 // Index of this invocation in a 1-D grid that linear_groups() may have folded over y.

@@ -15,7 +15,10 @@ layout(push_constant) uniform Push {
 #endif
 };
 
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
+#ifndef CONV_X
+#define CONV_X ELEM
+#endif
+layout(set = 0, binding = 0) readonly restrict buffer X { CONV_X x[]; };
 #ifdef WEIGHT_VEC4
 layout(set = 0, binding = 1) readonly restrict buffer W { ELEM4 weight4[]; };
 #else

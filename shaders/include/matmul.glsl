@@ -21,7 +21,7 @@ layout(push_constant) uniform Push {
 layout(set = 0, binding = 0) readonly restrict buffer A { ELEM a[]; };
 layout(set = 0, binding = 1) readonly restrict buffer B { ELEM b[]; };
 #ifndef REDUCE
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 #endif
 
 // First elements of the matrices of one flat batch index: x in a, y in b, z in the output.
@@ -52,6 +52,6 @@ float finished(float acc, Channel row, float offset) {
 
 #ifndef REDUCE
 void store(int origin, int row, int col, float acc, Channel channel, float offset) {
-    STORE(y, origin + row * y_row + col * y_col, finished(acc, channel, offset));
+    STORE_Y(y, origin + row * y_row + col * y_col, finished(acc, channel, offset));
 }
 #endif

@@ -15,7 +15,7 @@ layout(set = 0, binding = 3) restrict buffer Y { float y[]; };
 layout(set = 0, binding = 3) coherent buffer Y { uint y[]; };
 layout(set = 0, binding = 3) coherent buffer YSigned { int y_signed[]; };
 #else
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { ELEM y[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 #endif
 
 // What changes no result.
@@ -71,6 +71,6 @@ void put(int index, float value, float divisor) {
         keep_extreme(index, value);
     }
 #else
-    STORE(y, index, value / divisor);
+    STORE_Y(y, index, value / divisor);
 #endif
 }

@@ -6,33 +6,36 @@
 #ifdef PACKED
 #define WRITEONLY
 #define ELEM uint
-#define BITS_AT(x, i) ((x[uint(i) >> 1] >> ((uint(i) & 1u) * 16u)) & 0xFFFFu)
+#define BITS_AT(b, i) ((b[uint(i) >> 1] >> ((uint(i) & 1u) * 16u)) & 0xFFFFu)
 #define KEPT_BITS(i) (0xFFFF0000u >> ((uint(i) & 1u) * 16u))
-#define STORE_BITS(y, i, bits)                      \
-    (atomicAnd(y[uint(i) >> 1], KEPT_BITS(i)),      \
-     atomicOr(y[uint(i) >> 1], (bits) << ((uint(i) & 1u) * 16u)))
+#define STORE_BITS(b, i, bits)                      \
+    (atomicAnd(b[uint(i) >> 1], KEPT_BITS(i)),      \
+     atomicOr(b[uint(i) >> 1], (bits) << ((uint(i) & 1u) * 16u)))
 #else
 #extension GL_EXT_shader_16bit_storage : require
 #define WRITEONLY writeonly
 #define ELEM uint16_t
-#define BITS_AT(x, i) uint(x[i])
-#define STORE_BITS(y, i, bits) y[i] = uint16_t(bits)
+#define BITS_AT(b, i) uint(b[i])
+#define STORE_BITS(b, i, bits) b[i] = uint16_t(bits)
 #endif
 #define ELEM2 uint
 #define ELEM4 uvec2
 
 #if defined(DTYPE_u16)
 #define VALUE uint
-#define LOAD(x, i) BITS_AT(x, i)
-#define LOAD4(x, i) x[i]
-#define STORE(y, i, value) STORE_BITS(y, i, value)
-#define STORE4(y, i, value) y[i] = value
+#define FROM_WORD(word) (word)
+#define LOAD(b, i) BITS_AT(b, i)
+#define LOAD4(b, i) b[i]
+#define STORE(b, i, value) STORE_BITS(b, i, value)
+#define STORE4(b, i, value) b[i] = value
 #else
 #define VALUE_IS_FLOAT
 #define VALUE float
+#define FROM_WORD(word) uintBitsToFloat(word)
 #define VALUE4 vec4
 
 #ifdef DTYPE_f16
+float from_bits(uint bits) { return unpackHalf2x16(bits).x; }
 vec2 from_bits2(uint bits) { return unpackHalf2x16(bits); }
 
 uint to_bits(float v) {
@@ -47,6 +50,7 @@ uint to_bits(float v) {
     return made | ((bits >> 16) & 0x8000u);
 }
 #else
+float from_bits(uint bits) { return uintBitsToFloat(bits << 16); }
 vec2 from_bits2(uint bits) { return vec2(uintBitsToFloat(bits << 16), uintBitsToFloat(bits & 0xFFFF0000u)); }
 
 uint to_bits(float v) {
@@ -60,10 +64,10 @@ uint to_bits2(vec2 v) { return to_bits(v.x) | (to_bits(v.y) << 16); }
 vec4 from_bits4(uvec2 bits) { return vec4(from_bits2(bits.x), from_bits2(bits.y)); }
 uvec2 to_bits4(vec4 v) { return uvec2(to_bits2(v.xy), to_bits2(v.zw)); }
 
-#define LOAD(x, i) from_bits2(BITS_AT(x, i)).x
-#define LOAD2(x, i) from_bits2(x[i])
-#define LOAD4(x, i) from_bits4(x[i])
-#define STORE(y, i, value) STORE_BITS(y, i, to_bits(value))
-#define STORE2(y, i, value) y[i] = to_bits2(value)
-#define STORE4(y, i, value) y[i] = to_bits4(value)
+#define LOAD(b, i) from_bits(BITS_AT(b, i))
+#define LOAD2(b, i) from_bits2(b[i])
+#define LOAD4(b, i) from_bits4(b[i])
+#define STORE(b, i, value) STORE_BITS(b, i, to_bits(value))
+#define STORE2(b, i, value) b[i] = to_bits2(value)
+#define STORE4(b, i, value) b[i] = to_bits4(value)
 #endif

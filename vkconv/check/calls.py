@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv.check.pattern import pattern
-from vkconv.core import Array, shape_str
+from vkconv.core import Array, DType, shape_str
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.base import F64
@@ -149,7 +149,7 @@ def compare(call: Call, outputs: Sequence[Array], wanted: Expected) -> Checked:
 def compare_output(name: str, got: Array, want: Array, allowed: Tolerance) -> Checked:
     """How far one output is from its reference; ``name`` is what the words of a problem call it."""
     result, target = got.astype(np.float64), want.astype(np.float64)
-    if got.dtype.kind == "f":  # what rounds to infinity in the output's type is infinite
+    if DType.of(got.dtype).is_float:  # what rounds to infinity in the output's type is infinite
         with np.errstate(over="ignore"):
             target = np.where(np.isinf(target.astype(got.dtype)), np.copysign(np.inf, target), target)
     finite = np.isfinite(target)

@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from vkconv.core import Array, DType, UnsupportedError
+from vkconv.core import Array, DType
 from vkconv.plan.single import WEIGHTS
 from vkconv.route import Call
 
@@ -17,14 +17,12 @@ _SPECIAL_SHARE = 0.05
 
 def draw(call: Call, seed: int, kind: Kind = "normals") -> dict[str, Array]:
     """Inputs of a call: normal floats, integers from 0 to 3, bools; of ``specials``, every twentieth float is NaN, an
-    infinity or a zero of either sign, but for weights. UnsupportedError for bf16, which numpy lacks."""
+    infinity or a zero of either sign, but for weights."""
     rng = np.random.default_rng(seed)
     arrays: dict[str, Array] = {}
     for name, spec in call.operands.items():
         if spec is None:
             continue
-        if spec.dtype is DType.BF16:
-            raise UnsupportedError(f"{call.op}: no inputs can be drawn in bf16")
         if spec.dtype.is_float:
             values = rng.standard_normal(spec.dims, np.float32)
             if kind == "specials" and name not in WEIGHTS:

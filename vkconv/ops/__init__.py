@@ -44,6 +44,7 @@ from vkconv.ops.topk import TOPK
 from vkconv.ops.trilu import TRILU
 from vkconv.ops.unary import UNARY_OPS
 from vkconv.shader import Shader
+from vkconv.storage import PACKED
 
 __all__ = ["OPS", "all_shaders"]
 
@@ -120,6 +121,8 @@ OPS: Mapping[str, Op] = {op.name: op for op in sorted(_ALL, key=lambda op: op.na
 
 
 def all_shaders() -> tuple[Shader, ...]:
-    """Every shader variant that any route declares or calibration uses, each once, in order of their keys."""
-    declared = (shader for op in OPS.values() for route in op.routes for shader in route.shaders)
+    """Every shader variant to ship, each once, in order of their keys: what any route declares or calibration uses.
+    Forms for devices without 16-bit storage are left to be compiled there: few are without, and they are 300."""
+    forms = (shader for op in OPS.values() for route in op.routes for shader in route.forms)
+    declared = (shader for shader in forms if PACKED not in shader.defines)
     return tuple(sorted(dict.fromkeys((*declared, *FLOOR_SHADERS)), key=lambda shader: shader.key))

@@ -26,7 +26,7 @@ from vkconv.ops.backward_weight_parts import (
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.base import linear_groups
 from vkconv.ops.matmul_routes import Epilogue, Layout
-from vkconv.ops.needs import F32, float_atomics, loop_iterations
+from vkconv.ops.needs import F32_ALONE, FLOATS, float_atomics, loop_iterations
 from vkconv.ops.products import SHADERS as PRODUCTS
 from vkconv.ops.products import params as product_params
 from vkconv.ops.products import product
@@ -263,7 +263,7 @@ ROUTES: tuple[Route, ...] = (
         (INPUT, winograd.GRADIENTS, winograd.TAPS, *_VARIANTS),
         why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that "
         "is not finite makes NaN of all taps that its tile meets",
-        must=(F32, INT32, WINDOW_3X3, WINOGRAD_INT32, WINOGRAD_SCRATCH, loop_iterations(winograd.iterations)),
+        must=(FLOATS, INT32, WINDOW_3X3, WINOGRAD_INT32, WINOGRAD_SCRATCH, loop_iterations(winograd.iterations)),
         prefer=(BY_RULE, MANY_CHANNELS),
         source=WINOGRAD_SOURCE,
         params=winograd.params,
@@ -275,7 +275,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *PRODUCTS),
         why="one tap: a plain matrix product of each image and group, dy by x transposed, then the sum over images",
         must=(
-            F32,
+            FLOATS,
             INT32,
             POINTWISE,
             IMAGES_IN_SCRATCH,
@@ -291,7 +291,7 @@ ROUTES: tuple[Route, ...] = (
         functools.partial(_in_parts, cut=by_images),
         (COMBINE, *_VARIANTS),
         why="each part sums some of the images; a second pass adds the parts in a fixed order",
-        must=(F32, INT32, _within_scratch(by_images), loop_iterations(_iterations(by_images))),
+        must=(FLOATS, INT32, _within_scratch(by_images), loop_iterations(_iterations(by_images))),
         prefer=(ASKED_FOR,),
         source="iree#22275",
         params=functools.partial(_params, cut=by_images),
@@ -303,7 +303,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *_VARIANTS),
         why="each part sums a box of images, rows and columns, sized by bands of the output; a second pass adds the "
         "parts in a fixed order",
-        must=(F32, INT32, _within_scratch(by_bands), loop_iterations(_iterations(by_bands))),
+        must=(FLOATS, INT32, _within_scratch(by_bands), loop_iterations(_iterations(by_bands))),
         prefer=(BANDS,),
         source="iree#22491",
         params=functools.partial(_params, cut=by_bands),
@@ -315,7 +315,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *_VARIANTS),
         why="as many equal parts as keep the device busy, wherever an image ends; a second pass adds them in a fixed "
         "order, scales and adds",
-        must=(F32, INT32, _within_scratch(equal), loop_iterations(_iterations(equal))),
+        must=(FLOATS, INT32, _within_scratch(equal), loop_iterations(_iterations(equal))),
         prefer=(SEVERAL_PARTS,),
         source="composable_kernel#2947",
         params=functools.partial(_params, cut=equal),
@@ -327,7 +327,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *_ATOMIC),
         why="equal parts that are added to dw by atomic operations: no scratch, but the order of the adds changes from "
         "run to run, and the last bits with it",
-        must=(F32, INT32, PARTS_INT32, loop_iterations(_iterations(equal))),
+        must=(F32_ALONE, INT32, PARTS_INT32, loop_iterations(_iterations(equal))),
         prefer=(ASKED_FOR,),
         source="composable_kernel#2947",
         params=lambda call, device: {
@@ -346,7 +346,7 @@ ROUTES: tuple[Route, ...] = (
         functools.partial(_in_parts, cut=all_of_it),
         _VARIANTS,
         why="each workgroup sums everything of its outputs: no scratch and no second pass",
-        must=(F32, INT32, loop_iterations(_iterations(all_of_it))),
+        must=(FLOATS, INT32, loop_iterations(_iterations(all_of_it))),
         params=functools.partial(_params, cut=all_of_it),
         note=lambda call, device, params: f"{all_of_it(call, device, 1)[1]}; no scratch; {KERNELS[params['tile']]}",
     ),

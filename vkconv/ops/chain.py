@@ -19,7 +19,7 @@ from vkconv.ops import shapes
 from vkconv.ops.activation import ACTIVATIONS, apply
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.binary import ROWS as BINARIES
-from vkconv.ops.needs import F32
+from vkconv.ops.needs import FLOATS
 from vkconv.ops.strided import Walk, merge, walk_dispatch, walk_params
 from vkconv.ops.tolerance import relative_tolerance
 from vkconv.route import Call, Params, Route
@@ -229,7 +229,7 @@ CHAIN = Op(
             _program,
             tuple(_CHAINS.values()),
             "one pass over memory for all steps, each a specialization constant; by fours where rows are whole fours",
-            must=(F32,),
+            must=(FLOATS,),
             params=_params,
         ),
     ),

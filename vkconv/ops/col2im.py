@@ -11,7 +11,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.needs import F32, loop_iterations
+from vkconv.ops.needs import FLOATS, loop_iterations
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
@@ -112,7 +112,7 @@ COL2IM = Op(
             _program,
             (COL2IM_SHADER,),
             "an invocation per pixel adds what blocks have for it: no atomics, and always in the same order",
-            must=(F32, loop_iterations(lambda call, device: math.prod(call["block"]))),
+            must=(FLOATS, loop_iterations(lambda call, device: math.prod(call["block"]))),
             params=local_params,
         ),
     ),

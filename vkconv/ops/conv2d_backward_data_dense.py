@@ -20,7 +20,7 @@ from vkconv.ops.epilogue import (
     per_channel,
     rescales,
 )
-from vkconv.ops.needs import F32
+from vkconv.ops.needs import FLOATS
 from vkconv.ops.scatter import FILL_SCATTER, GATHER, Insertion
 from vkconv.ops.scatter_strided import gathers
 from vkconv.ops.strided import STRIDED_COPY, strided_copy
@@ -106,7 +106,8 @@ def _convolve(call: Call, device: Device, program: Program, x: str, y: str) -> P
     """The program of a convolution of ``x`` to ``y`` whose weights are w, flipped once."""
     program = renamed(program, {"x": x, "y": y, "w": "flipped"})
     packed = {"flipped": 4 * math.prod(call.shape("w")), **program.packed}
-    return dataclasses.replace(program, prepack=(*_flip(call, device), *program.prepack), packed=packed)
+    prepack = (*_flip(call, device), *program.prepack)
+    return dataclasses.replace(program, prepack=prepack, packed=packed, elements=program.elements | {"flipped"})
 
 
 def _build_winograd(call: Call, device: Device, params: Params) -> Program:
@@ -126,7 +127,8 @@ def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> 
     else:
         scatter = insertion.fill_scatter(device, _COPY, "dy", "dilated")
     scratch = {"dilated": 4 * math.prod(insertion.y), **program.scratch}
-    return dataclasses.replace(program, steps=(*scatter, *program.steps), scratch=scratch)
+    steps, elements = (*scatter, *program.steps), program.elements | {"dilated"}
+    return dataclasses.replace(program, steps=steps, scratch=scratch, elements=elements)
 
 
 def _build_swap(call: Call, device: Device, params: Params) -> Program:
@@ -147,7 +149,9 @@ def _build_swap(call: Call, device: Device, params: Params) -> Program:
     else:
         scatter = insertion.fill_scatter(device, _COPY, "small", "dx")
     scratch = {"small": 4 * math.prod(insertion.x), **program.scratch}
-    return dataclasses.replace(program, steps=(*program.steps, *scatter), scratch=scratch)
+    # With a bias to come they are no results yet, and stay f32.
+    elements = program.elements | ({"small"} if before else set())
+    return dataclasses.replace(program, steps=(*program.steps, *scatter), scratch=scratch, elements=elements)
 
 
 def _params_of(of: Callable[[Call], Call]) -> Callable[[Call, Device], Mapping[str, tuple[int, ...]]]:
@@ -182,7 +186,7 @@ FLIPPED_CONV = Route(
     _build_flipped,
     _SHADERS,
     why="stride 1 is a plain convolution of dy with the filter flipped once, by the route that conv2d takes for it",
-    must=(F32, STRIDE_1),
+    must=(FLOATS, STRIDE_1),
     source="iree#23976",
     params=_params_of(as_flipped),
 )
@@ -192,7 +196,7 @@ SWAP_1X1 = Route(
     (*_SHADERS, GATHER, GATHER_EPILOGUE, *FILL_SCATTER),
     why="a 1x1 kernel makes elements of dx from one of dy each: the product of the small dy, and zeros put between its "
     "results instead of its operands; bias and activation come before the zeros only where they leave 0 as it is",
-    must=(F32, KERNEL_1X1),
+    must=(FLOATS, KERNEL_1X1),
     source="iree#23976, SwapStridedInsertSliceWithContraction",
     params=_swap_params,
 )
@@ -201,7 +205,7 @@ GATHER_SCATTER_CONV = Route(
     lambda call, device, params: _build_dilated(call, device, params, gather=True),
     (*_SHADERS, GATHER),
     why="dy dilated by the stride, every element of that written once, then a plain convolution with a flipped filter",
-    must=(F32,),
+    must=(FLOATS,),
     source="iree#23979",
     params=_params_of(as_dilated),
 )
@@ -211,7 +215,7 @@ FILL_SCATTER_CONV = Route(
     (*_SHADERS, *FILL_SCATTER),
     why="zeros, dy scattered over them a stride apart, then a plain convolution with the flipped filter: multiplies "
     "zeros, in as many copies of dy as the stride has phases",
-    must=(F32,),
+    must=(FLOATS,),
     source="iree#23976, what its passes replace",
     params=_params_of(as_dilated),
 )

@@ -10,8 +10,8 @@ from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.epilogue import epilogue_numbers, per_channel
 from vkconv.ops.gemm_tile import Tile
-from vkconv.ops.needs import F32, ON_GPU, invocations, shared_bytes
-from vkconv.ops.packing import PACK_TILES, Packing
+from vkconv.ops.needs import FLOATS, ON_GPU, invocations, shared_bytes
+from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
@@ -128,9 +128,9 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     )
     prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
     if splits == 1:
-        return Program((gemm,), prepack, packed)
+        return Program((gemm,), prepack, packed, elements=PACKED_WEIGHTS)
     add, parts = sum_parts(call, splits, device)
-    return Program((gemm, add), prepack, packed, parts)
+    return Program((gemm, add), prepack, packed, parts, PACKED_WEIGHTS)
 
 
 def sum_parts(call: Call, splits: int, device: Device) -> tuple[Dispatch, dict[str, int]]:
@@ -157,7 +157,7 @@ IMPLICIT_GEMM = Route(
     (GEMM, SUM_SPLITS, PACK_TILES),
     why="tiles of a matrix product in shared memory, the input gathered as they need it: each element that is loaded "
     "serves a tile of outputs, without an im2col buffer",
-    must=(F32, *FITS_SMALLEST),
+    must=(FLOATS, *FITS_SMALLEST),
     prefer=(ON_GPU,),
     params=_params,
 )

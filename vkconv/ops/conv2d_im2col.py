@@ -9,8 +9,8 @@ from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
 from vkconv.ops.epilogue import per_channel
 from vkconv.ops.matmul_routes import Layout, epilogue_of
-from vkconv.ops.needs import F32
-from vkconv.ops.packing import PACK_TILES, Packing
+from vkconv.ops.needs import FLOATS
+from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.ops.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
@@ -102,7 +102,8 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     # [K][C_out]: rows of a tile lie side by side.
     packing = Packing(rows=c_out, inner=taps, tile=c_out, row_stride=taps, inner_stride=1)
     scratch = {"columns": 4 * taps * max(slab.images * slab.count for slab in cuts)}
-    return Program(tuple(steps), (packing.dispatch("w", "packed", device),), {"packed": 4 * packing.size}, scratch)
+    prepack, packed = (packing.dispatch("w", "packed", device),), {"packed": 4 * packing.size}
+    return Program(tuple(steps), prepack, packed, scratch, PACKED_WEIGHTS | {"columns"})
 
 
 IM2COL_GEMM = Route(
@@ -111,7 +112,7 @@ IM2COL_GEMM = Route(
     (IM2COL, PACK_TILES, *SHADERS),
     why="windows gathered once make a plain matrix product of the rest; tiles of output rows keep the gathered matrix "
     "within 16 MiB",
-    must=(F32, GROUPS_1, NO_DILATION, LARGER_THAN_1X1),
+    must=(FLOATS, GROUPS_1, NO_DILATION, LARGER_THAN_1X1),
     prefer=(ENOUGH_CHANNELS,),
     source="executorch#20059, executorch#20653",
     params=_params,

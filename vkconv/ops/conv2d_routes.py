@@ -22,8 +22,8 @@ from vkconv.ops.conv2d_parts import (
     span,
 )
 from vkconv.ops.conv2d_subgroup import SUBGROUP_TILE
-from vkconv.ops.needs import F32
-from vkconv.ops.packing import MOST_SPAN, PACK_TILES, Packing, Sizes
+from vkconv.ops.needs import FLOATS
+from vkconv.ops.packing import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, Word
@@ -103,7 +103,7 @@ def _packed(
     step = Dispatch(shader, binds(call, "packed"), grid, (local, 1, 1), push(call), (*constants(call), co, *spec))
     step = dataclasses.replace(step, loop_iterations=iterations)
     pack = packing(call, params)
-    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size})
+    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
 
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -198,7 +198,7 @@ POINTWISE_ROUTE = Route(
     _build_pointwise,
     (POINTWISE, PACK_TILES),
     why="1x1 without padding is a GEMM over pixels, one for each group: no window, no bounds tests, packed weights",
-    must=(F32, KERNEL_1X1, NO_PADDING),
+    must=(FLOATS, KERNEL_1X1, NO_PADDING),
     params=_pointwise_params,
 )
 
@@ -209,7 +209,7 @@ ROUTES: tuple[Route, ...] = (
         (DEPTHWISE,),
         why="with one input channel per group there is nothing to sum over channels: a block of outputs of one "
         "channel reuses the rows it loads across taps",
-        must=(F32, ONE_CHANNEL_PER_GROUP, SHORT_SPAN, SHORT_REACH, FEW_TAPS),
+        must=(FLOATS, ONE_CHANNEL_PER_GROUP, SHORT_SPAN, SHORT_REACH, FEW_TAPS),
         prefer=(GROUPED,),
         params=_depthwise_params,
     ),
@@ -220,7 +220,7 @@ ROUTES: tuple[Route, ...] = (
         (TILE, PACK_TILES),
         why="the register tiles of direct_tile within each group: a tile as wide as the group's output channels wastes "
         "nothing on those of its neighbours",
-        must=(F32, GROUPED, SHORT_SPAN),
+        must=(FLOATS, GROUPED, SHORT_SPAN),
         prefer=(LARGER_THAN_1X1, NARROW_GROUPS),
         params=_tile_params,
     ),
@@ -232,7 +232,7 @@ ROUTES: tuple[Route, ...] = (
         (TILE, PACK_TILES),
         why="a register tile of output channels x columns reuses each input across channels and taps and each "
         "weight across columns, without shared memory or scratch",
-        must=(F32, GROUPS_1, SHORT_SPAN),
+        must=(FLOATS, GROUPS_1, SHORT_SPAN),
         params=_tile_params,
     ),
     Route(
@@ -240,7 +240,7 @@ ROUTES: tuple[Route, ...] = (
         _build_direct,
         (DIRECT,),
         why="one output per invocation by definition: takes every call of f32, groups included",
-        must=(F32,),
+        must=(FLOATS,),
         params=local_params,
     ),
 )

@@ -10,8 +10,8 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.conv2d_parts import binds, constants, push, span
 from vkconv.ops.lane_costs import COSTS
-from vkconv.ops.needs import F32, ON_CPU, SHUFFLE
-from vkconv.ops.packing import MOST_SPAN, PACK_TILES, Packing
+from vkconv.ops.needs import FLOATS, ON_CPU, SHUFFLE
+from vkconv.ops.packing import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
 
@@ -117,7 +117,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     pack = packing(call, params)
     step = Dispatch(SUBGROUP, binds(call, "packed"), grid, (local, 1, 1), push(call), spec)
     step = dataclasses.replace(step, loop_iterations=c_in * (1 + kh))
-    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size})
+    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
 
 
 SHORT_SPAN = Need(
@@ -132,7 +132,7 @@ SUBGROUP_TILE = Route(
     (SUBGROUP, PACK_TILES),
     why="where every load goes lane by lane, loads are what a convolution costs: one load brings weights for the whole "
     "subgroup, shuffles hand them out, and inputs come in fours where rows allow it",
-    must=(F32, SHUFFLE, SHORT_SPAN),
+    must=(FLOATS, SHUFFLE, SHORT_SPAN),
     prefer=(ON_CPU,),
     params=_params,
 )

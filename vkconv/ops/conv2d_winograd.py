@@ -10,7 +10,7 @@ from vkconv.ops import conv2d_gemm, conv2d_routes, conv2d_subgroup
 from vkconv.ops.base import Attrs, linear_groups
 from vkconv.ops.conv2d_parts import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1, constants
 from vkconv.ops.epilogue import NO_EPILOGUE, epilogue_numbers, per_channel
-from vkconv.ops.needs import F32
+from vkconv.ops.needs import FLOATS
 from vkconv.ops.packing import Packing
 from vkconv.ops.winograd import INPUT, SOURCE, Tiles, inputs, local_size
 from vkconv.route import Call, Need, Params, Route
@@ -189,7 +189,7 @@ WINOGRAD = Route(
     ),
     why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that is "
     "not finite makes NaN of the whole tiles that it is in",
-    must=(F32, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION),
+    must=(FLOATS, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION),
     prefer=(MANY_CHANNELS, MANY_TILES),
     params=_params,
     source=SOURCE,

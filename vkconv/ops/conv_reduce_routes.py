@@ -30,8 +30,8 @@ from vkconv.ops.gemm_reduce_parts import (
     reduce_call,
     variants,
 )
-from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
-from vkconv.ops.packing import PACK_TILES
+from vkconv.ops.needs import F32_ALONE, FLOATS, ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
+from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS
 from vkconv.ops.scatter import FILL
 from vkconv.route import Call, Need, Params, Route, choose
 from vkconv.shader import Bind, Dispatch, Program
@@ -99,7 +99,7 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
 def _packed(program: Program, call: Call, device: Device, params: Params) -> Program:
     pack = packing(convolution_of(call), params)
     prepack = (pack.dispatch("w", "packed", device),)
-    return dataclasses.replace(program, prepack=prepack, packed={"packed": 4 * pack.size})
+    return dataclasses.replace(program, prepack=prepack, packed={"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
 
 
 def _build_tiles(call: Call, device: Device, params: Params) -> Program:
@@ -198,7 +198,7 @@ ROUTES: tuple[Route, ...] = (
                 "number of a channel, image and tile is stored instead of all pixels, and a second launch combines "
                 "them in a fixed order",
                 must=(
-                    F32,
+                    FLOATS,
                     FITS_SMALLEST[0],
                     shared_bytes(_shared_bytes(_SMALLEST)),
                     columns_in_32_bits(_tiles),
@@ -216,7 +216,7 @@ ROUTES: tuple[Route, ...] = (
                 why="the tiles of conv2d's route subgroup_tile, reduced in registers and by shuffles: no shared "
                 "memory, which a CPU driver emulates slowly",
                 must=(
-                    F32,
+                    FLOATS,
                     SHUFFLE,
                     SHORT_SPAN,
                     loop_iterations(lambda call, device: _lanes(call, device).most_parts),
@@ -233,7 +233,7 @@ ROUTES: tuple[Route, ...] = (
                 (_GEMM_CAS, _GEMM_NATIVE, FILL, PACK_TILES),
                 why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no "
                 "scratch, but sums change in their last bits from run to run",
-                must=(F32, FITS_SMALLEST[0], shared_bytes(_shared_bytes(_SMALLEST)), columns_in_32_bits(_tiles)),
+                must=(F32_ALONE, FITS_SMALLEST[0], shared_bytes(_shared_bytes(_SMALLEST)), columns_in_32_bits(_tiles)),
                 prefer=(ON_GPU, _takes("implicit_gemm"), UNCUT, parts_beyond_scratch(_tiles)),
                 source="rocMLIR reduction-fusion RFC, stage 1 and 2",
                 params=lambda call, device: {**_tile_params(call, device), "native": native_atomics(call, device)},

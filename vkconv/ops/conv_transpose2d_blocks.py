@@ -20,8 +20,8 @@ from vkconv.ops.conv2d_gemm import (
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.conv_transpose2d_phases import FEW_PHASES, axes
 from vkconv.ops.gemm_tile import Tile
-from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE
-from vkconv.ops.packing import PACK_TILES, Packing, Sizes
+from vkconv.ops.needs import FLOATS, ON_CPU, ON_GPU, SHUFFLE
+from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
 
@@ -104,9 +104,9 @@ def _build_phases(call: Call, device: Device, params: Params) -> Program:
     )
     prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
     if splits == 1:
-        return Program((step,), prepack, packed)
+        return Program((step,), prepack, packed, elements=PACKED_WEIGHTS)
     add, parts = sum_parts(call, splits, device)
-    return Program((step, add), prepack, packed, parts)
+    return Program((step, add), prepack, packed, parts, PACKED_WEIGHTS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def _build_blocks(call: Call, device: Device, params: Params) -> Program:
         (*constants(call), co, px, *geometry, *([device.subgroup_size] if shared else [])),
         loop_iterations=call.shape("x")[1] // groups,
     )
-    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size})
+    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
 
 
 # All taps and all outputs of a block are unrolled, and so are the inputs that reach them.
@@ -216,7 +216,7 @@ TRANSPOSED_BLOCKS = Route(
     (*BLOCKS.values(), PACK_TILES),
     why="an invocation makes whole blocks of stride x stride outputs: an input that it loads meets every tap, each at "
     "its place of a block, and rows of outputs are written as they lie",
-    must=(F32, *FITS_BLOCKS),
+    must=(FLOATS, *FITS_BLOCKS),
     prefer=(NARROW_GROUPS,),
     params=_block_params,
 )
@@ -226,7 +226,7 @@ TRANSPOSED_PHASES = Route(
     (PHASES, SUM_SPLITS, PACK_TILES),
     why="outputs one stride apart are a dense convolution by the taps that reach them: tiles of its matrix product in "
     "shared memory, all phases in one launch, without scratch and with no product that is not needed",
-    must=(F32, FEW_PHASES, *FITS_SMALLEST),
+    must=(FLOATS, FEW_PHASES, *FITS_SMALLEST),
     prefer=(ON_GPU,),
     params=_phase_params,
 )

@@ -10,7 +10,7 @@ from vkconv.ops.conv2d_parts import constants, push
 from vkconv.ops.conv_transpose2d_phases import axes, reaching
 from vkconv.ops.epilogue import per_channel
 from vkconv.ops.matmul_routes import Epilogue, Layout
-from vkconv.ops.needs import F32, ON_GPU
+from vkconv.ops.needs import FLOATS, ON_GPU
 from vkconv.ops.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
@@ -115,7 +115,7 @@ TRANSPOSED_GEMM = Route(
     (COL2IM, *SHADERS),
     why="every input meets every tap: a plain matrix product of the whole, with w as it lies, and a cheap sum of what "
     "reaches each output; tiles of rows keep the products within 16 MiB",
-    must=(F32, WITHIN_SCRATCH),
+    must=(FLOATS, WITHIN_SCRATCH),
     prefer=(ON_GPU, MANY_TERMS),
     params=_params,
 )

@@ -11,8 +11,8 @@ from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.conv_transpose2d_blocks import TRANSPOSED_BLOCKS, TRANSPOSED_PHASES, packing
 from vkconv.ops.conv_transpose2d_gemm import TRANSPOSED_GEMM
 from vkconv.ops.conv_transpose2d_phases import FEW_PHASES, Axis, axes, reaching
-from vkconv.ops.needs import F32
-from vkconv.ops.packing import MOST_SPAN, PACK_TILES, Sizes
+from vkconv.ops.needs import FLOATS
+from vkconv.ops.packing import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
@@ -90,7 +90,9 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
     ]
     if h.gcd > 1 or w.gcd > 1:
         steps.append(_direct(call, device, local, only_empty=True))
-    return Program(tuple(steps), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size})
+    return Program(
+        tuple(steps), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS
+    )
 
 
 def _span(axis: Axis, outputs: int) -> int:
@@ -110,7 +112,7 @@ TRANSPOSED_TILE = Route(
     (TILE, DIRECT, PACK_TILES),
     why="outputs one stride apart are a convolution of stride 1 by the taps that reach them: register tiles as in "
     "direct_tile, without tests per tap, scratch or a second pass over the products",
-    must=(F32, SHORT_SPAN, FEW_PHASES),
+    must=(FLOATS, SHORT_SPAN, FEW_PHASES),
     params=_tile_params,
 )
 TRANSPOSED_DIRECT = Route(
@@ -118,7 +120,7 @@ TRANSPOSED_DIRECT = Route(
     _build_direct,
     (DIRECT,),
     why="one output per invocation, which sums exactly the taps that reach it: takes every call of f32",
-    must=(F32,),
+    must=(FLOATS,),
     params=local_params,
 )
 ROUTES: tuple[Route, ...] = (

@@ -11,7 +11,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.needs import F32, loop_iterations
+from vkconv.ops.needs import FLOATS, loop_iterations
 from vkconv.ops.strided import local_params
 from vkconv.ops.windows import explicit_padding, out_extent, pair
 from vkconv.route import Call, Params, Route
@@ -149,7 +149,7 @@ DEFORM_CONV2D = Op(
             _program,
             (DEFORM_SHADER,),
             "an invocation per output: every tap lies elsewhere, so that none is shared",
-            must=(F32, loop_iterations(lambda call, device: 2 * _taps(call))),
+            must=(FLOATS, loop_iterations(lambda call, device: 2 * _taps(call))),
             params=local_params,
         ),
     ),

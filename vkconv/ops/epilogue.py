@@ -130,6 +130,8 @@ def packs_per_channel(route: Route) -> Route:
             *strided_copy(device, _COPY, "slope", _PACKED, slope.dims, (1,), (1,), target_base=b.size),
         )
         packed = {**made.packed, _PACKED: b.nbytes + slope.nbytes}
-        return dataclasses.replace(made, prepack=(*made.prepack, *copies), packed=packed)
+        return dataclasses.replace(
+            made, prepack=(*made.prepack, *copies), packed=packed, elements=made.elements | {_PACKED}
+        )
 
     return dataclasses.replace(route, program=program, shaders=tuple(dict.fromkeys((*route.shaders, STRIDED_COPY))))

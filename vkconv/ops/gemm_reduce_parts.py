@@ -16,7 +16,7 @@ from vkconv.core import Array, GraphError, bytes_str, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import F64, Attr, Op, linear_groups
-from vkconv.ops.needs import float_atomics
+from vkconv.ops.needs import FLOATS, float_atomics
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.scatter import FILL
 from vkconv.ops.tolerance import largest
@@ -238,7 +238,7 @@ def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> 
         reduced = _renamed(reduced, {"x": "full", **{name: f"reduce_{name}" for name in reduced.scratch}})
         nbytes = product.outputs["y"].nbytes
         scratch = {**made.scratch, **reduced.scratch, "full": nbytes}
-        return Program((*made.steps, *reduced.steps), made.prepack, made.packed, scratch)
+        return Program((*made.steps, *reduced.steps), made.prepack, made.packed, scratch, made.elements)
 
     def note(call: Call, device: Device, params: Params) -> str:
         names = first.routes[params["product"]].name, _REDUCE_ROUTES[params["reduce"]].name
@@ -246,7 +246,7 @@ def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> 
         return f"{first.name} by {names[0]} into {stored} of scratch, reduce by {names[1]}"
 
     routes = ((first.name, first.routes, 0), ("reduce", _REDUCE_ROUTES, 1))
-    must = tuple(_runnable(name, route_list, steps, index) for name, route_list, index in routes)
+    must = (FLOATS, *(_runnable(name, route_list, steps, index) for name, route_list, index in routes))
     shaders = dict.fromkeys(s for route in (*first.routes, *_REDUCE_ROUTES) for s in route.shaders)
     return Route(UNFUSED, program, tuple(shaders), why, must=must, params=parameters, note=note)
 
@@ -280,6 +280,7 @@ def _renamed(program: Program, names: Mapping[str, str]) -> Program:
         tuple(map(renamed, program.prepack)),
         program.packed,
         {names.get(name, name): nbytes for name, nbytes in program.scratch.items()},
+        program.elements,
     )
 
 

@@ -40,7 +40,7 @@ from vkconv.ops.matmul_routes import (
     subgroup_params,
     subgroup_product,
 )
-from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
+from vkconv.ops.needs import F32_ALONE, FLOATS, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
 from vkconv.ops.scatter import FILL
 from vkconv.route import Call, Need, Params, Route, choose
 from vkconv.shader import Dispatch, Program
@@ -189,7 +189,7 @@ ROUTES: tuple[Route, ...] = (
         why="the tiles of matmul's route shared, reduced in registers, then in shared memory: one number of a row and "
         "tile is stored instead of the whole product, and a second launch combines them in a fixed order",
         must=(
-            F32,
+            FLOATS,
             shared_bytes(padded_bytes(LEAST_TILE)),
             invocations(LEAST_TILE.local),
             columns_in_32_bits(_tiles),
@@ -207,7 +207,7 @@ ROUTES: tuple[Route, ...] = (
         why="the tiles of matmul's route subgroup, reduced in registers and by shuffles: no shared memory, which a CPU "
         "driver emulates slowly",
         must=(
-            F32,
+            FLOATS,
             SHUFFLE,
             loop_iterations(lambda call, device: max(_oriented(call).k, _lanes(call, device).most_parts)),
             columns_in_32_bits(_lanes),
@@ -223,7 +223,12 @@ ROUTES: tuple[Route, ...] = (
         (_SHARED_CAS, _SHARED_NATIVE, FILL),
         why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no scratch, "
         "but sums change in their last bits from run to run",
-        must=(F32, shared_bytes(padded_bytes(LEAST_TILE)), invocations(LEAST_TILE.local), columns_in_32_bits(_tiles)),
+        must=(
+            F32_ALONE,
+            shared_bytes(padded_bytes(LEAST_TILE)),
+            invocations(LEAST_TILE.local),
+            columns_in_32_bits(_tiles),
+        ),
         prefer=(ON_GPU, _takes("shared"), parts_beyond_scratch(_tiles)),
         source="rocMLIR reduction-fusion RFC, stage 1 and 2",
         params=lambda call, device: {**_tile_params(call, device), "native": native_atomics(call, device)},

@@ -13,7 +13,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.needs import F32
+from vkconv.ops.needs import FLOATS
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
@@ -189,7 +189,9 @@ GRID_SAMPLE = Op(
         Attr("align_corners", "align", bool, False),
     ),
     routes=(
-        Route("sample", _program, (SAMPLE_SHADER,), "an invocation per element of y", must=(F32,), params=local_params),
+        Route(
+            "sample", _program, (SAMPLE_SHADER,), "an invocation per element of y", must=(FLOATS,), params=local_params
+        ),
     ),
     terms=_taps,
     flops=lambda call: 2 * _taps(call) * call.outputs["y"].size,
@@ -214,7 +216,7 @@ AFFINE_GRID = Op(
     attrs=(Attr("size", "size", tuple[int, ...]), Attr("align_corners", "align", bool, False)),
     routes=(
         Route(
-            "direct", _affine_program, (AFFINE_SHADER,), "an invocation per number", must=(F32,), params=local_params
+            "direct", _affine_program, (AFFINE_SHADER,), "an invocation per number", must=(FLOATS,), params=local_params
         ),
     ),
     terms=lambda call: len(call["size"]) - 1,

@@ -10,7 +10,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.needs import F32, loop_iterations
+from vkconv.ops.needs import FLOATS, loop_iterations
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
@@ -61,7 +61,7 @@ HARDMAX = Op(
             _program,
             (HARDMAX_SHADER,),
             "an invocation per line: one pass looks for the largest, one writes",
-            must=(F32, loop_iterations(lambda call, device: 2 * call.shape("x")[call["axis"]])),
+            must=(FLOATS, loop_iterations(lambda call, device: 2 * call.shape("x")[call["axis"]])),
             params=local_params,
         ),
     ),

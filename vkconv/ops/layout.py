@@ -228,7 +228,7 @@ def _tile_program(call: Call, device: Device, params: Params) -> Program:
         own = [s for _, s in pairs]
         steps += strided_copy(device, params, source, target, index, own, shapes.row_major(index), nbytes=_nbytes(call))
         source = target
-    return Program(tuple(steps), scratch=scratch)
+    return Program(tuple(steps), scratch=scratch, elements=frozenset(scratch))
 
 
 def _route(build: Callable[[Call, Device, Params], Program]) -> tuple[Route, ...]:

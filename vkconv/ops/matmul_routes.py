@@ -9,7 +9,7 @@ from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.epilogue import epilogue_constants, epilogue_numbers, rescales
 from vkconv.ops.gemm_tile import Tile
-from vkconv.ops.needs import F32, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
+from vkconv.ops.needs import FLOATS, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
 from vkconv.ops.packing import Sizes
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Access, Bind, Dispatch, Program, Shader, Word, read
@@ -279,7 +279,7 @@ ROUTES: tuple[Route, ...] = (
         _build_shared,
         (SHARED,),
         why="tiles in shared memory: each element that is loaded serves all rows or columns of one",
-        must=(F32, shared_bytes(padded_bytes(LEAST_TILE)), invocations(LEAST_TILE.local)),
+        must=(FLOATS, shared_bytes(padded_bytes(LEAST_TILE)), invocations(LEAST_TILE.local)),
         prefer=(ON_GPU, AT_LEAST_32X32),
         params=lambda call, device: shared_params(layout(call), device),
     ),
@@ -289,7 +289,7 @@ ROUTES: tuple[Route, ...] = (
         (SUBGROUP,),
         why="where every load goes lane by lane, also where all lanes have one address: one load brings as many rows "
         "as a subgroup has lanes, and shuffles hand them out",
-        must=(F32, SHUFFLE, _K_IN_ONE_LOOP),
+        must=(FLOATS, SHUFFLE, _K_IN_ONE_LOOP),
         prefer=(ON_CPU,),
         params=subgroup_params,
     ),
@@ -299,7 +299,7 @@ ROUTES: tuple[Route, ...] = (
         (REGISTER,),
         why="a register tile per invocation, no shared memory or barrier, which a CPU driver emulates slowly; "
         "takes every call of f32",
-        must=(F32, _K_IN_ONE_LOOP),
+        must=(FLOATS, _K_IN_ONE_LOOP),
         params=_register_params,
     ),
 )

@@ -4,40 +4,58 @@ from collections.abc import Callable
 
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import most_invocations
 from vkconv.route import Call, Need
+from vkconv.storage import HALVES
 
 
 def _dtypes(call: Call) -> str:
-    named = {**call.operands, **call.outputs}
-    return ", ".join(f"{name} is {spec.dtype}" for name, spec in named.items() if spec is not None)
+    return ", ".join(f"{name} is {spec.dtype}" for name, spec in call.specs.items())
+
+
+def _admitted(spec: TensorSpec | None, dtypes: tuple[DType, ...]) -> bool:
+    return spec is None or spec.dtype in dtypes or (spec.dtype in HALVES and DType.F32 in dtypes)
+
+
+def _words(dtypes: tuple[DType, ...]) -> str:
+    return " or ".join("f32, f16 or bf16" if dtype is DType.F32 else dtype for dtype in dtypes)
 
 
 def elements_in(*dtypes: DType) -> Need:
-    """Every operand and output has one of these element types (integers of other widths fold on the host)."""
+    """Every operand and output has one of these element types (integers of other widths fold on the host), f16 and bf16
+    where f32 is one of them; floats are all of one type."""
 
     def test(call: Call, device: Device) -> bool:
-        specs = (*call.operands.values(), *call.outputs.values())
-        return all(s is None or s.dtype in dtypes for s in specs)
+        specs = call.specs.values()
+        return all(_admitted(s, dtypes) for s in specs) and len({s.dtype for s in specs if s.dtype.is_float}) <= 1
 
-    return Need(f"{' or '.join(dtypes)} elements", test, lambda call, device: _dtypes(call))
+    words = f"{_words(dtypes)} elements"
+    return Need(words, test, lambda call, device: _dtypes(call), halves=DType.F32 in dtypes)
 
 
-F32 = elements_in(DType.F32)
+FLOATS = elements_in(DType.F32)
 F32_OR_I32 = elements_in(DType.F32, DType.I32)
 NUMBERS = elements_in(DType.F32, DType.I32, DType.I64)
 WORDS = elements_in(DType.F32, DType.I32, DType.U32)
 WORDS_OR_PAIRS = elements_in(DType.F32, DType.I32, DType.U32, DType.I64)
+F32_ALONE = Need(
+    "f32 elements, which atomic operations add to",
+    lambda call, device: call.half is None,
+    lambda call, device: _dtypes(call),
+)
 
 
-def operands_in(name: str, *dtypes: DType) -> Need:
-    """The named operand has one of these element types."""
+def operands_in(name: str, *dtypes: DType, halves: bool = True) -> Need:
+    """The named operand has one of these element types, with ``halves`` f16 or bf16 where f32 is one of them."""
+    taken = halves and DType.F32 in dtypes
 
     def test(call: Call, device: Device) -> bool:
         spec = call.operands.get(name)
-        return spec is None or spec.dtype in dtypes
+        return _admitted(spec, dtypes) if taken else spec is None or spec.dtype in dtypes
 
-    return Need(f"{name} of {' or '.join(dtypes)} elements", test, lambda call, device: str(call.operands.get(name)))
+    text = f"{name} of {_words(dtypes) if taken else ' or '.join(dtypes)} elements"
+    return Need(text, test, lambda call, device: str(call.operands.get(name)), halves=taken)
 
 
 ON_GPU = Need("a GPU", lambda call, device: device.kind != "cpu", lambda call, device: device.kind)

@@ -10,7 +10,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.needs import F32
+from vkconv.ops.needs import FLOATS
 from vkconv.ops.normalize_rows import (
     STATISTICS,
     Parameters,
@@ -124,7 +124,7 @@ BATCH_NORM = Op(
             _program,
             (BATCH_NORM_SHADER,),
             "one pass; each invocation works within one channel and forms its factor once",
-            must=(F32,),
+            must=(FLOATS,),
             params=walk_params,
         ),
     ),

@@ -69,7 +69,7 @@ ONE_HOT = Op(
             tuple(ONE_HOT_SHADERS.values()),
             "an invocation per element of y",
             must=(
-                operands_in("indices", *_INDEX),
+                operands_in("indices", *_INDEX, halves=False),
                 operands_in("values", DType.F32, DType.I32, DType.U32, DType.I64),
             ),
             params=local_params,

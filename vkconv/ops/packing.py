@@ -9,6 +9,8 @@ from vkconv.ops.base import linear_groups
 from vkconv.shader import Dispatch, Shader, read, write
 
 PACK_TILES = Shader("pack_tiles")
+# Programs that pack their weights so have them in the element type of the call.
+PACKED_WEIGHTS = frozenset({"packed"})
 
 # Columns of inputs that lie in registers, the loop over them unrolled: past this they would spill, and compile for
 # seconds.

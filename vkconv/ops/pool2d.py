@@ -12,7 +12,7 @@ from vkconv.core import Array, GraphError, ceil_div, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.needs import F32, ON_CPU
+from vkconv.ops.needs import FLOATS, ON_CPU
 from vkconv.ops.packing import MOST_SPAN
 from vkconv.ops.strided import local_params
 from vkconv.ops.windows import F64, explicit_padding, out_extent, pair, windows
@@ -134,7 +134,7 @@ ROUTES = (
         (COLUMNS,),
         why="neighbouring outputs of a row share the inputs they load, by fours where rows allow it, and the taps of a "
         "row are no loop: where a load and a step of a loop go lane by lane, they are what a pool costs",
-        must=(F32, NO_NORM, SHORT_SPAN),
+        must=(FLOATS, NO_NORM, SHORT_SPAN),
         prefer=(ON_CPU, SEVERAL_TAPS),
         params=_column_params,
     ),
@@ -144,7 +144,7 @@ ROUTES = (
         (POOL,),
         why="one output per invocation: a pool moves far more bytes than it computes, and a cache holds the overlap "
         "of neighbouring windows; takes every call of f32",
-        must=(F32,),
+        must=(FLOATS,),
         params=local_params,
     ),
 )

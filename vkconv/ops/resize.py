@@ -12,7 +12,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.needs import F32
+from vkconv.ops.needs import FLOATS
 from vkconv.ops.resize_geometry import COORDINATES, POLICIES, Axis, floats, given_axes, resized
 from vkconv.ops.strided import walk_params
 from vkconv.route import Call, Need, Params, Route
@@ -250,7 +250,7 @@ RESIZE = Op(
             _planar_program,
             (RESIZE_SHADER,),
             "each invocation computes one pixel's sources once, in integers, and serves several planes",
-            must=(F32, PLANAR),
+            must=(FLOATS, PLANAR),
             params=walk_params,
         ),
         Route(
@@ -258,7 +258,7 @@ RESIZE = Op(
             _axis_program,
             (RESAMPLE_SHADER,),
             "kernels are products of one per axis: a pass along each axis reads only that axis' taps",
-            must=(F32,),
+            must=(FLOATS,),
             params=walk_params,
         ),
     ),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vkconv.ops.needs import F32, ON_CPU, ON_GPU, invocations, loop_iterations
+from vkconv.ops.needs import FLOATS, ON_CPU, ON_GPU, invocations, loop_iterations
 from vkconv.ops.row_programs import (
     APPLY,
     CPU_FEW_ITEMS,
@@ -122,7 +122,7 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
             (*variants((SUBGROUP, PARTS, APPLY), (TREE, PARTS, APPLY)), *programs.part_shaders),
             "few long rows would leave most of the device idle: a workgroup for each part of a row, then one for each "
             "part again that combines what all of them made, in fixed order",
-            must=(F32, *groups, bindings, loop_iterations(programs.split_iterations)),
+            must=(FLOATS, *groups, bindings, loop_iterations(programs.split_iterations)),
             prefer=(ON_GPU, few_long_rows),
             params=programs.split_params,
         ),
@@ -132,7 +132,7 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
             variants((HELD,)),
             "an invocation holds a short row, so that it is read once and lanes need not meet; neighbouring rows lie "
             "side by side where elements of a row lie far apart",
-            must=(F32, holds_alone),
+            must=(FLOATS, holds_alone),
             prefer=(short_or_far, lane_pays),
             params=programs.serial_params,
             note=programs.note,
@@ -143,7 +143,7 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
             variants((SUBGROUP, HELD), (TREE, HELD)),
             "the row stays in registers, so that it is read once: those of a subgroup, whose lanes meet without shared "
             "memory, where it fits there, else of a workgroup",
-            must=(F32, *groups, fits),
+            must=(FLOATS, *groups, fits),
             prefer=(long_rows, near, pays),
             source="OneFlow, How to implement an efficient softmax CUDA kernel: a warp for each row of up to 1024",
             params=programs.one_pass_params,
@@ -154,7 +154,7 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
             programs.by_subgroups,
             variants((SUBGROUP,)),
             "a subgroup for each row and no shared memory: as many lanes for few rows, right for any length",
-            must=(F32, SUBGROUP_SUMS, loop_iterations(programs.subgroup_iterations)),
+            must=(FLOATS, SUBGROUP_SUMS, loop_iterations(programs.subgroup_iterations)),
             prefer=(ON_CPU, few_or_long, near),
             params=programs.subgroup_params,
         ),
@@ -163,7 +163,7 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
             programs.by_workgroups,
             variants((SUBGROUP,), (TREE,)),
             "a workgroup for each row, which it reads again for each step: rows too long for registers",
-            must=(F32, *groups, loop_iterations(programs.workgroup_iterations)),
+            must=(FLOATS, *groups, loop_iterations(programs.workgroup_iterations)),
             prefer=(ON_GPU, long_rows, near),
             params=programs.workgroup_params,
         ),
@@ -173,7 +173,7 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
             variants(()),
             "an invocation for each row: neighbouring rows side by side where elements of a row lie far apart, no "
             "shared memory and no barriers, right anywhere, best on a CPU driver",
-            must=(F32, loop_iterations(programs.serial_iterations)),
+            must=(FLOATS, loop_iterations(programs.serial_iterations)),
             params=programs.serial_params,
         ),
     )

@@ -10,7 +10,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.activation import ACTIVATIONS, apply, check_numbers
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.needs import F32
+from vkconv.ops.needs import FLOATS
 from vkconv.ops.strided import lanes, walk_params
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
@@ -99,7 +99,7 @@ def _op(name: str) -> Op:
                 _program,
                 (UNARY,),
                 "one pass, several elements per invocation, any shape",
-                (F32,),
+                (FLOATS,),
                 params=walk_params,
             ),
         ),

@@ -3,12 +3,12 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from vkconv.ops.needs import F32, ON_GPU
+from vkconv.ops.needs import FLOATS, ON_GPU
 from vkconv.route import Call, Need, Route
 from vkconv.shader import Dispatch, Program
 
 # These read the same of either call, and name the operands that the caller has.
-_SAME: tuple[Need, ...] = (F32, ON_GPU)
+_SAME: tuple[Need, ...] = (FLOATS, ON_GPU)
 
 
 def renamed(program: Program, names: Mapping[str, str]) -> Program:
@@ -23,7 +23,8 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
         )
 
     packed, scratch = ({names.get(k, k): v for k, v in sizes.items()} for sizes in (program.packed, program.scratch))
-    return Program(steps(program.steps), steps(program.prepack), packed, scratch)
+    elements = frozenset(names.get(name, name) for name in program.elements)
+    return Program(steps(program.steps), steps(program.prepack), packed, scratch, elements)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from vkconv.core import Array, DType
+from vkconv.core import Array
 from vkconv.graph.ir import Graph, Node
 from vkconv.plan.planner import Options
 from vkconv.route import Call, Params
@@ -29,7 +29,7 @@ def graph_of_shapes(call: Call) -> Graph:
     zeros = {
         name: np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.dims)
         for name, spec in call.operands.items()
-        if spec is not None and spec.dtype is not DType.BF16  # which no array can hold
+        if spec is not None
     }
     return call_graph(call, held_constant(zeros))
 

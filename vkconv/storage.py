@@ -1,0 +1,99 @@
+"""Floats of 16 bits: what becomes of a program that was written for f32 where a call's floats are f16 or bf16.
+
+Routes are written once, for f32. A call in f16 or bf16 gets the same launches in other *forms* of their shaders
+(shaders/include/storage16.glsl): operands, outputs and those buffers of the program that hold elements of the call
+(`Program.elements`) take two bytes an element, all arithmetic and all other scratch stay f32. Devices without 16-bit
+storage take forms that read and write words of two elements.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from vkconv.core import DType
+from vkconv.device import Device
+from vkconv.shader import Dispatch, Program, Shader
+
+HALVES = (DType.F16, DType.BF16)
+
+PACKED = ("PACKED", "")
+X_F32, Y_F32 = ("X_F32", ""), ("Y_F32", "")
+# Shaders whose first operand may be scratch, and those whose output may: X_ELEM and Y_ELEM of common.glsl.
+X_SCRATCH = frozenset({"reduce", "reduce_atomic", "reduce_columns", "reduce_rows", "resample", "scatter_strided"})
+Y_SCRATCH = frozenset(
+    {
+        "backward_weight_gemm",
+        "backward_weight_narrow",
+        "backward_weight_rows",
+        "conv2d_depthwise",
+        "conv2d_direct",
+        "conv2d_gemm",
+        "conv2d_pointwise",
+        "conv2d_subgroup",
+        "conv2d_tile",
+        "conv_transpose2d_phases",
+        "matmul_register",
+        "matmul_shared",
+        "matmul_subgroup",
+        "reduce",
+        "reduce_atomic",
+        "reduce_columns",
+        "reduce_combine",
+        "reduce_rows",
+        "resample",
+        "sum_splits",
+        "winograd_output",
+    }
+)
+# Shaders of words that only move them, and so take any two bytes; the others of words make or look at floats.
+MOVES = frozenset({"one_hot", "reverse_sequence", "scatter_strided", "strided_copy", "trilu", "where"})
+
+
+def stores_natively(device: Device) -> bool:
+    """Whether the device reads and writes 16-bit elements of a buffer by themselves."""
+    return device.feature("VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess")
+
+
+def _may(shader: Shader, stems: frozenset[str]) -> bool:
+    return shader.stem in stems and shader.dtype is DType.F32
+
+
+def _form(shader: Shader, dtype: DType, packed: bool, *defines: tuple[str, str]) -> Shader:
+    if shader.dtype is DType.U32 and shader.stem in MOVES:
+        dtype = DType.U16
+    return Shader(shader.stem, dtype, (*shader.defines, *defines, *([PACKED] if packed else [])))
+
+
+def forms(shader: Shader) -> Iterator[Shader]:
+    """Every form that a shader of f32 or of words may take for calls of 16-bit floats."""
+    if shader.dtype not in (DType.F32, DType.U32):
+        return
+    xs = ((), (X_F32,)) if _may(shader, X_SCRATCH) else ((),)
+    ys = ((), (Y_F32,)) if _may(shader, Y_SCRATCH) else ((),)
+    for dtype in (DType.U16,) if shader.dtype is DType.U32 and shader.stem in MOVES else HALVES:
+        for packed in (False, True):
+            yield from (_form(shader, dtype, packed, *x, *y) for x in xs for y in ys if not (x and y))
+
+
+def stored(program: Program, types: Mapping[str, DType], dtype: DType, device: Device) -> Program:
+    """The program, written for f32, for operands and outputs of these element types, where floats are ``dtype``."""
+    packed = not stores_natively(device)
+    wide = {name for name, known in types.items() if known not in HALVES}
+
+    def is_half(buffer: str) -> bool:
+        return buffer in program.elements or (buffer in types and buffer not in wide)
+
+    def form(dispatch: Dispatch) -> Dispatch:
+        shader = dispatch.shader
+        halves = [is_half(bind.buffer) for bind in dispatch.binds]
+        if shader.dtype not in (DType.F32, DType.U32) or not any(halves):
+            return dispatch
+        written = [half for half, bind in zip(halves, dispatch.binds, strict=True) if bind.access != "r"]
+        scratch = [X_F32] if _may(shader, X_SCRATCH) and not halves[0] else []
+        scratch += [Y_F32] if _may(shader, Y_SCRATCH) and not any(written) else []
+        return dataclasses.replace(dispatch, shader=_form(shader, dtype, packed, *scratch))
+
+    def sizes(of: Mapping[str, int]) -> dict[str, int]:
+        return {name: nbytes // 4 * dtype.nbytes if name in program.elements else nbytes for name, nbytes in of.items()}
+
+    steps, prepack = (tuple(map(form, dispatches)) for dispatches in (program.steps, program.prepack))
+    return Program(steps, prepack, sizes(program.packed), sizes(program.scratch), program.elements)
