@@ -1,5 +1,5 @@
-"""ONNX's own node test cases on the device, over memory filled with NaN bits, replayed: those that test_onnx_backend does
-not run, with other element types than the core ones or expanded to the functions that define them."""
+"""ONNX's own node test cases on the device, over memory filled with NaN bits, replayed: those that test_onnx_backend
+does not run, of other element types than the core ones or expanded to the functions that define them."""
 
 import numpy as np
 import pytest

@@ -10,7 +10,7 @@ from vkconv.ops.backward_weight_kernels import Gemm, Kernel, Narrow, Parts, Rows
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.backward_weight_splits import (
     Sum,
-    Tiles,
+    SumTile,
     bands,
     batch_only,
     compute_units,
@@ -139,18 +139,18 @@ def _cycles(kernel: Kernel, p: Problem, units: int, parts: int) -> float:
     return max(compute, wait) + added
 
 
-def _reduction(p: Problem) -> Tiles:
+def _reduction(p: Problem) -> SumTile:
     return p.reduction if p.deep else (p.n, *p.out[1:])
 
 
-def _boxes(p: Problem, tile: Tiles) -> Parts:
+def _boxes(p: Problem, tile: SumTile) -> Parts:
     """Boxes of a tile of as many dimensions as `_reduction` has, or of the outermost alone."""
     n, *rest = tile
     d, h, w = (*p.out[: 3 - len(rest)], *rest)
     return Parts((max(n, 1), max(d, 1), max(h, 1), max(w, 1)))
 
 
-def bands_of(p: Problem, device: Device) -> tuple[Tiles | None, str]:
+def bands_of(p: Problem, device: Device) -> tuple[SumTile | None, str]:
     """The tile of policy bands, and why."""
     s = Sum(p.c_out * p.channels, p.size, _reduction(p))
     return bands(s, _low_parallelism(device), ragged=True) if p.pixels else (None, "nothing to sum")
@@ -211,7 +211,7 @@ def by_images(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
     return _boxes(p, (*tile, *_reduction(p)[1:])), _batch_only(p)[1] if by_rule else asked_for(splits)
 
 
-def _batch_only(p: Problem) -> tuple[Tiles | None, str]:
+def _batch_only(p: Problem) -> tuple[SumTile | None, str]:
     """The first rule, and where it would not cut at all, one image to a part."""
     tile, why = batch_only(p.c_out, p.channels, p.extent[0 if p.deep else 1 :], p.n)
     return tile or (ceil_div(p.n, 512),), why

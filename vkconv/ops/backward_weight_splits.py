@@ -14,7 +14,8 @@ from vkconv.device import Device
 
 POLICIES = ("auto", "bands", "occupancy")
 
-Tiles = tuple[int, ...]
+# The size of a part along each dimension that is summed over.
+SumTile = tuple[int, ...]
 _LARGEST_TILE = 32768
 # composable_kernel#3656: more parts cost accuracy where they are added in a narrow type.
 MOST_PARTS = 128
@@ -28,7 +29,7 @@ class Sum:
 
     parallel: int
     outputs: int
-    reduction: Tiles
+    reduction: SumTile
     batch_first: bool = False
 
     @property
@@ -36,7 +37,7 @@ class Sum:
         return math.prod(self.reduction)
 
 
-def bands(s: Sum, low: bool = False, ragged: bool = False) -> tuple[Tiles | None, str]:
+def bands(s: Sum, low: bool = False, ragged: bool = False) -> tuple[SumTile | None, str]:
     """The tile of each dimension and why, or None and why it is not cut; ``low`` is for devices of low parallelism.
 
     Upstream takes factors of a dimension only, so that a prime one stays whole: with ``ragged`` a tile need not
@@ -72,7 +73,7 @@ def _most_parts(outputs: int, length: int, first: int, low: bool) -> int:
     return min(8, first)
 
 
-def batch_only(c_out: int, c_in: int, extent: Sequence[int], images: int) -> tuple[Tiles | None, str]:
+def batch_only(c_out: int, c_in: int, extent: Sequence[int], images: int) -> tuple[SumTile | None, str]:
     """The first form of the rule (iree#22275): the tile of the batch alone, at most 512 parts."""
     refused = _not_cut(c_out, c_in, extent, images)
     if refused:
@@ -81,8 +82,8 @@ def batch_only(c_out: int, c_in: int, extent: Sequence[int], images: int) -> tup
 
 
 def bands_first(
-    c_out: int, c_in: int, extent: Sequence[int], outputs: int, reduction: Tiles, ragged: bool = False
-) -> tuple[Tiles | None, str]:
+    c_out: int, c_in: int, extent: Sequence[int], outputs: int, reduction: SumTile, ragged: bool = False
+) -> tuple[SumTile | None, str]:
     """The second form (iree#22491): all dimensions, by four bands of the output's size."""
     refused = _not_cut(c_out, c_in, extent, reduction[0])
     if refused:
@@ -102,7 +103,7 @@ def _not_cut(c_out: int, c_in: int, extent: Sequence[int], images: int) -> str:
     return ""
 
 
-def matmul_bands(m: int, n: int, reduction: Tiles, batches: int = 1, low: bool = False) -> tuple[Tiles | None, str]:
+def matmul_bands(m: int, n: int, reduction: SumTile, batches: int = 1, low: bool = False) -> tuple[SumTile | None, str]:
     """The rule for matrix products, of (m, k) by (k, n)."""
     k, outputs = math.prod(reduction), m * n * batches
     if outputs > 2048 * 4096:
@@ -129,7 +130,7 @@ def matmul_bands(m: int, n: int, reduction: Tiles, batches: int = 1, low: bool =
     return _walk(reduction, most, why=f"{outputs} outputs")
 
 
-def axes_bands(reduction: Tiles) -> tuple[Tiles | None, str]:
+def axes_bands(reduction: SumTile) -> tuple[SumTile | None, str]:
     """The rule for sums over axes: parts of about the square root, the inner dimensions first."""
     total = math.prod(reduction)
     if total < 1024:
@@ -146,8 +147,8 @@ def axes_bands(reduction: Tiles) -> tuple[Tiles | None, str]:
 
 
 def _walk(
-    reduction: Tiles, most: int, *, inner_first: bool = False, ragged: bool = False, why: str
-) -> tuple[Tiles | None, str]:
+    reduction: SumTile, most: int, *, inner_first: bool = False, ragged: bool = False, why: str
+) -> tuple[SumTile | None, str]:
     """Tiles that make about ``most`` parts: one dimension after the other is cut to single elements while parts are
     left, and the walk ends with the first whose tile is larger, since what lies further in would be torn apart."""
     tiles, left = list(reduction), most
@@ -168,7 +169,7 @@ def _walk(
     return tuple(tiles), f"{why}: at most {most} parts"
 
 
-def into(reduction: Tiles, parts: int) -> Tiles:
+def into(reduction: SumTile, parts: int) -> SumTile:
     """Tiles for about as many parts as are asked for, from the outermost dimension on."""
     return _walk(reduction, parts, ragged=True, why="")[0] or reduction
 
