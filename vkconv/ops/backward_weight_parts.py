@@ -2,7 +2,7 @@
 route."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from vkconv.core import bytes_str, ceil_div
 from vkconv.device import Device
@@ -18,6 +18,7 @@ from vkconv.ops.backward_weight_splits import (
     occupancy,
     occupancy_estimate,
 )
+from vkconv.ops.needs import scratch_budget
 from vkconv.route import Call
 
 # Output channels by units of an invocation of the register kernel. lavapipe, ms: 8x16x57x57 to 64 by 3x3 8x6 17.0,
@@ -54,9 +55,6 @@ KERNELS: tuple[Kernel, ...] = (
     *(Rows(rows, units, px, across=True) for rows in (8, 4, 1) for units in (1, 3, 5) for px in (8, 4, 1)),
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-# Bytes of partial results that a call may take, by kind of device.
-_SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
-_SCRATCH_BYTES_ELSE = 256 << 20
 # ``auto``. CPUs: workgroups of a compute unit, and the cost from which a second launch, 0.1 ms, is worth it. GPUs,
 # fitted to 520 times of 16 calls by kernels and parts (H200, driver 580.159; what it picks takes 1.04 times the best in
 # the mean): multiply-adds that storing and reading back an element of a part cost, cycles of a second launch and of
@@ -67,11 +65,6 @@ _PART_ELEMENT, _SECOND_LAUNCH, _SLICE = 200, 7000, 200
 _UNIT_LANES, _SUBGROUP = 128, 32
 _REGISTERS, _MORE_REGISTERS, _MOST_LANES, _MOST_RESIDENT = 65536, 50, 768, 16
 _LEAST_SLICES = 8
-
-
-def scratch_budget(device: Device) -> int:
-    """Bytes that the partial results of a call may take."""
-    return _SCRATCH_BYTES.get(device.kind, _SCRATCH_BYTES_ELSE)
 
 
 def _low_parallelism(device: Device) -> bool:
