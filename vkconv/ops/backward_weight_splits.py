@@ -187,10 +187,12 @@ def occupancy(grid: int, steps: int, capacity: int, most: int = MOST_PARTS) -> t
     return parts, f"{grid} workgroups, an estimated capacity of {capacity}, {steps} slices, at most {most} parts"
 
 
-# Where a driver does not tell, by kind of device: compute units, and invocations that one holds at a time. An
-# estimate; registers are not known before a shader is compiled.
+# Where a driver does not tell, by kind of device: compute units, and invocations and workgroups that one holds at a
+# time. An estimate; registers are not known before a shader is compiled. A CPU driver runs one workgroup on a core at a
+# time.
 _UNITS = {"cpu": 4, "integrated": 8}
-_UNITS_ELSE, _RESIDENT, _MOST_WORKGROUPS = 32, 1024, 16
+_UNITS_ELSE, _RESIDENT = 32, 1024
+_MOST_WORKGROUPS, _MOST_WORKGROUPS_ELSE = {"cpu": 1}, 16
 
 
 def compute_units(device: Device) -> int:
@@ -209,9 +211,7 @@ def compute_units(device: Device) -> int:
 
 def occupancy_estimate(device: Device, local: int, shared_bytes: int) -> int:
     """An estimate of the workgroups that the device holds at a time. Vulkan does not tell occupancy: this knows of
-    invocations and shared memory, not of registers. A CPU driver runs one workgroup on a core at a time."""
-    units = compute_units(device)
-    if device.kind == "cpu":
-        return units
+    invocations and shared memory, not of registers."""
     by_shared = device.limit("maxComputeSharedMemorySize") // max(shared_bytes, 1)
-    return units * max(1, min(_RESIDENT // local, by_shared, _MOST_WORKGROUPS))
+    most = _MOST_WORKGROUPS.get(device.kind, _MOST_WORKGROUPS_ELSE)
+    return compute_units(device) * max(1, min(_RESIDENT // local, by_shared, most))

@@ -2,7 +2,7 @@
 work is cut so that its scratch stays within a budget."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vkconv.core import ceil_div
 from vkconv.device import Device
@@ -86,17 +86,25 @@ TILES: tuple[ProductTile, ...] = (
 _CPU, _SHARED, _GPU_REGISTER, _CPU_SUBGROUP = TILES[:6], TILES[6:10], TILES[10:12], TILES[12:]
 
 
+def _pick_for_cpu(g: Layout, fitting: Sequence[ProductTile]) -> ProductTile:
+    sharing = [tile for tile in _CPU_SUBGROUP if tile in fitting]
+    return min(sharing or _CPU, key=lambda tile: _cost(g, tile))
+
+
+def _pick_for_gpu(g: Layout, fitting: Sequence[ProductTile]) -> ProductTile:
+    if min(g.m, g.n) < 16:
+        return min(_GPU_REGISTER, key=lambda tile: _cost(g, tile))
+    shared = [tile for tile in _SHARED if tile in fitting]
+    return next((tile for tile in shared if _blocks(g, tile) >= _ENOUGH), shared[-1])
+
+
+_PICK: Mapping[str, Callable[[Layout, Sequence[ProductTile]], ProductTile]] = {"cpu": _pick_for_cpu}
+
+
 def params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
     """The parameter ``product`` of a route whose product is ``g``: numbers of tiles, the rule's pick first."""
     fitting = [tile for tile in TILES if tile.fits(device)]
-    if device.kind == "cpu":
-        sharing = [tile for tile in _CPU_SUBGROUP if tile in fitting]
-        best = min(sharing or _CPU, key=lambda tile: _cost(g, tile))
-    elif min(g.m, g.n) < 16:
-        best = min(_GPU_REGISTER, key=lambda tile: _cost(g, tile))
-    else:
-        shared = [tile for tile in _SHARED if tile in fitting]
-        best = next((tile for tile in shared if _blocks(g, tile) >= _ENOUGH), shared[-1])
+    best = _PICK.get(device.kind, _pick_for_gpu)(g, fitting)
     return {"product": (TILES.index(best), *(TILES.index(tile) for tile in fitting if tile != best))}
 
 
