@@ -5,6 +5,7 @@ VKCONV_TEST_VALIDATION=gpu to have every access of a shader held against its buf
 """
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -18,6 +19,9 @@ _LOG = _FOLDER / "validation.log"
 
 # What a developer measured on this machine must not choose the routes under test.
 os.environ["VKCONV_MEASURED"] = "off"
+
+# A shell starts jobs in the background with Ctrl-C ignored, and Python leaves it so: tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # All of this must stand before the loader makes its first instance.
 if "VKCONV_TEST_DEVICE" not in os.environ and _LAVAPIPE.exists():

@@ -19,7 +19,7 @@ from vkconv.ops.backward_weight_parts import KERNELS
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.tolerance import two_level_tolerance
-from vkconv.ops.winograd import Tiles
+from vkconv.ops.winograd import WinogradTiles
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
@@ -309,7 +309,7 @@ def test_more_workgroups_than_a_dimension_has(kernel, device):
 )
 def test_winograd_in_several_passes_and_parts(shape, outputs, device, monkeypatch):
     """Passes over some of the tiles leave their parts behind each other; poisoned scratch, the same bytes again."""
-    monkeypatch.setattr(Tiles, "chunk", lambda tiles, channels, mib: 4)
+    monkeypatch.setattr(WinogradTiles, "chunk", lambda tiles, channels, mib: 4)
     call = parse_call(f"conv2d_backward_weight:{shape},scale=-2", OPS)
     params = {"outputs": outputs, "splits": 1}
     ran, checked = check_call(call, inputs_of(call, "normals"), device=device, route="winograd", params=params)

@@ -1,4 +1,7 @@
-"""ONNX's own backend tests through `vkconv.onnx_backend`: which pass, and how many dispatches each takes."""
+"""ONNX's own backend tests through `vkconv.onnx_backend`, over memory filled with NaN bits, replayed: which pass, and
+how many dispatches each takes."""
+
+import functools
 
 import numpy as np
 import onnx
@@ -12,9 +15,12 @@ from onnx_backend_tests import (
     node_tests,
     without_dispatches,
 )
+from onnx_cases import check_outputs
 
+from vkconv import onnx_backend
 from vkconv.core import InputError, UsageError, VkconvError
 from vkconv.onnx_backend import VkconvBackend
+from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
 TESTS = [*node_tests(), *model_tests()]
@@ -25,13 +31,23 @@ def selector(device):
     return "VULKAN" if device == "auto" else f"VULKAN:{device}"
 
 
+@pytest.fixture(autouse=True)
+def poisoned(monkeypatch):
+    """What a kernel forgets to write is NaN."""
+    monkeypatch.setattr(onnx_backend, "load", functools.partial(Session, poison=True))
+
+
 def ran(test, selector):
     """Dispatches that a test took; raises what it raised, AssertionError for wrong outputs."""
     model, data_sets = test.load()
     dispatches = 0
     with VkconvBackend.prepare(model, selector) as prepared:
         for given, wanted in data_sets:
-            test.check(wanted, prepared.run(given))
+            outputs, again = prepared.run(given), prepared.run(given)
+            test.check(wanted, outputs)
+            if isinstance(test.source, onnx.ModelProto):
+                check_outputs(test.name, outputs, wanted, 2e-5)
+            assert [y.tobytes() for y in outputs] == [y.tobytes() for y in again], "two replays differ"
             dispatches += prepared.dispatches
     return dispatches
 

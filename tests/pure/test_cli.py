@@ -1,7 +1,5 @@
 """The command line without a device: what it parses, prints, refuses and leaves behind."""
 
-import contextlib
-import io
 import json
 import os
 import subprocess
@@ -11,27 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from cli_kit import vkconv
 from required import required
 
-from vkconv.cli import app, doctor, loader, main, probe
-from vkconv.cli.inputs import InputText, make_inputs, parse_input
-from vkconv.cli.options import parse_routes, parse_shapes
-from vkconv.cli.outputs import output_table, parse_outputs
-from vkconv.cli.run import stage_table
-from vkconv.core import DeviceError, DType, InputError, UsageError, VkconvError, cache_dir
+from vkconv.cli import app, main
+from vkconv.core import DeviceError, UsageError
 from vkconv.graph import Graph, Node, TensorSpec, load_model
 from vkconv.graph.vkc import save_vkc
 
 ROOT = Path(__file__).parents[2]
 CALL = "conv2d:x=1x8x9x9,w=4x8x3x3,p=1"
-
-
-def vkconv(*argv):
-    """Exit code, stdout and stderr of a command line."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as done:
-        main([str(arg) for arg in argv])
-    return done.value.code or 0, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture(autouse=True)
@@ -132,146 +119,6 @@ def test_reader_that_leaves_is_no_error(arguments):
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode == 141
-
-
-# ---- texts that become inputs, outputs, shapes and routes
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "expected"),
-    [
-        ("x=zeros", "x", InputText(fill="zeros")),
-        ("x=randn:7", "x", InputText(seed=7)),
-        ("x=1x3x8x9", "x", InputText(shape=(1, 3, 8, 9))),
-        ("x=1x3:ones", "x", InputText(shape=(1, 3), fill="ones")),
-        ("x=1x3:randn:7", "x", InputText(shape=(1, 3), seed=7)),
-        ("x=scalar:randn", "x", InputText(shape=())),
-        ("x=@a=b.npy", "x", InputText(path=Path("a=b.npy"))),
-        ("@a.npy", "", InputText(path=Path("a.npy"))),
-        ("2x3", "", InputText(shape=(2, 3))),
-    ],
-)
-def test_input_texts(text, name, expected):
-    assert parse_input(text) == (name, expected)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("x=zeroes", "did you mean 'zeros'"),
-        ("x=", "no fill"),
-        ("x=1x3x", "shape"),
-        ("x=-1x3", "no fill and no shape"),
-        ("x=zeros:7", "does not read as"),
-        ("x=1x3:2x3", "does not read as"),
-        ("x=randn:-1", "seed '-1'"),
-        ("x=randn:1:2", "does not read as"),
-    ],
-)
-def test_input_texts_that_make_no_sense(text, said):
-    with pytest.raises(UsageError, match=said):
-        parse_input(text)
-
-
-def test_random_inputs_are_numpys_by_seed():
-    spec = {"x": TensorSpec((2, 3)), "y": TensorSpec((2, 3))}
-    arrays, again = make_inputs(spec, ["y=randn:7"])
-    assert again == {"x": "2x3:randn:0", "y": "2x3:randn:7"}
-    for name, seed in (("x", 0), ("y", 7)):
-        expected = np.random.default_rng(seed).standard_normal((2, 3), np.float32)
-        assert arrays[name].dtype == np.float32 and (arrays[name] == expected).all()
-    unseeded, again = make_inputs(spec, None)
-    assert again["y"] == "2x3:randn:1" and (unseeded["x"] != unseeded["y"]).any()
-
-
-@pytest.mark.parametrize("dtype", [DType.I64, DType.U8, DType.BOOL, DType.F16])
-def test_inputs_have_the_models_dtype(dtype):
-    arrays, _ = make_inputs({"x": TensorSpec((64,), dtype)}, None)
-    assert arrays["x"].dtype == dtype.numpy
-    assert len(np.unique(arrays["x"])) > 1
-    ones, _ = make_inputs({"x": TensorSpec((3,), dtype)}, ["ones"])
-    assert ones["x"].tolist() == [1, 1, 1]
-
-
-def test_bf16_inputs_are_rounded_bits():
-    (random,) = make_inputs({"x": TensorSpec((1000,), DType.BF16)}, None)[0].values()
-    exact = np.random.default_rng(0).standard_normal(1000, np.float32)
-    widened = (random.astype(np.uint32) << 16).view(np.float32)
-    assert (np.abs(widened - exact) <= 2.0**-8 * np.abs(exact)).all()
-    assert make_inputs({"x": TensorSpec((1,), DType.BF16)}, ["ones"])[0]["x"].tolist() == [0x3F80]
-
-
-def test_inputs_from_files(tmp_path):
-    saved = np.arange(12, dtype=np.float32).reshape(3, 4)
-    np.save(tmp_path / "x.npy", saved)
-    arrays, again = make_inputs({"x": TensorSpec(("n", 4))}, [f"x=@{tmp_path / 'x.npy'}"])
-    assert (arrays["x"] == saved).all() and again["x"] == f"@{tmp_path / 'x.npy'}"
-    np.savez(tmp_path / "many.npz", a=saved)
-    (tmp_path / "cut.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-1])
-    (tmp_path / "empty.npy").touch()
-    for file in ("none.npy", "many.npz", "cut.npy", "empty.npy", "."):
-        with pytest.raises(InputError, match="input 'x'"):
-            make_inputs({"x": TensorSpec((3, 4))}, [f"x=@{tmp_path / file}"])
-
-
-def test_inputs_that_do_not_fit_the_model():
-    two = {"image": TensorSpec((1, 3, "h", "w")), "scale": TensorSpec((2,))}
-    with pytest.raises(InputError, match=r"--input image=1x3x1x1"):
-        make_inputs(two, None)
-    with pytest.raises(UsageError, match="did you mean 'image'"):
-        make_inputs(two, ["imagee=zeros"])
-    with pytest.raises(UsageError, match="names no input"):
-        make_inputs(two, ["zeros"])
-    with pytest.raises(UsageError, match="twice"):
-        make_inputs(two, ["scale=ones", "scale=zeros"])
-    with pytest.raises(InputError, match="cannot make an array of shape 1x3x99999999x99999999"):
-        make_inputs(two, ["image=1x3x99999999x99999999"])
-
-
-def test_routes():
-    assert parse_routes(None) == {}
-    assert parse_routes(["conv2d=direct, add=broadcast", "node:a=b=c"]) == {
-        "conv2d": "direct",
-        "add": "broadcast",
-        "node:a=b": "c",
-    }
-    assert parse_routes(["conv2d=direct", "conv2d=pointwise"]) == {"conv2d": "pointwise"}
-    for text in ("conv2d", "=direct", "conv2d=", "a=b,"):
-        with pytest.raises(UsageError, match="OP=ROUTE"):
-            parse_routes([text])
-
-
-def test_shapes():
-    assert parse_shapes(["x=1x2", "y=scalar"]) == {"x": (1, 2), "y": ()}
-    for texts in (["1x2"], ["x=1x2", "x=1x2"], ["x=a"], ["=1"]):
-        with pytest.raises(UsageError):
-            parse_shapes(texts)
-
-
-def test_outputs():
-    assert parse_outputs(["y=a.npy", "z=b=c.npy"], ["y", "z"]) == {Path("a.npy"): "y", Path("b=c.npy"): "z"}
-    assert parse_outputs(["a.npy"], ["y"]) == {Path("a.npy"): "y"}
-    for texts, said in (
-        (["a.npy"], "y, z"),
-        (["q=a.npy"], "no output 'q'"),
-        (["y=a.png"], "no .npy file"),
-        (["y=a.npy", "z=a.npy"], "twice"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            parse_outputs(texts, ["y", "z"])
-
-
-def test_output_rows_look_at_finite_elements_only():
-    (row,) = output_table({"y": np.array([1, np.nan, 3, -np.inf, 5], np.float32)}).rows
-    assert (row["min"], row["mean"], row["max"], row["nan"], row["inf"]) == (1, 3, 5, 1, 1)
-    (row,) = output_table({"y": np.zeros((0, 3), np.float32)}).rows
-    assert (row["shape"], row["min"], row["nan"]) == ("0x3", None, 0)
-
-
-def test_stage_rows_are_in_milliseconds():
-    rows = stage_table(1000, 2000, 3000, [5000, 4000, 9000]).rows
-    assert [(r["stage"], r["time"]) for r in rows] == [("load", 1), ("compile", 2), ("first run", 3), ("steady", 5)]
-    assert rows[-1]["what"] == "median of 3, 4 to 9"
 
 
 # ---- commands
@@ -454,89 +301,3 @@ def test_convert_reads_onnx(tmp_path):
 def test_run_refuses_a_timeout_that_is_none(model, seconds):
     code, _, err = vkconv("run", model, "--input", "1x3x8x8", "--timeout", seconds)
     assert code == 2 and "--timeout" in err
-
-
-# ---- doctor
-
-
-def test_doctor_has_a_row_for_a_cache_folder_that_cannot_be(monkeypatch):
-    monkeypatch.setenv("VKCONV_CACHE_DIR", "~nosuchuser/x")
-    check = doctor._cache()
-    assert (check.check, check.status) == ("cache", "fail")
-    assert check.detail == "VKCONV_CACHE_DIR is '~nosuchuser/x', and there is no such user" and check.todo
-    with pytest.raises(UsageError, match="VKCONV_CACHE_DIR is '~nosuchuser/x'"):
-        cache_dir()
-
-
-@pytest.mark.parametrize(
-    ("kernels", "others", "code"),
-    [
-        (["ok"], ["ok", "warn"], 0),
-        (["ok", "fail"], ["ok"], 1),
-        (["ok"], ["fail"], 1),
-        (["fail"], ["ok"], 3),
-        ([], ["ok"], 3),
-    ],
-)
-def test_doctor_exit_code(kernels, others, code):
-    checks = [doctor.Check(f"kernel on device {i}", status, "") for i, status in enumerate(kernels)]
-    assert doctor.exit_code([*checks, *(doctor.Check("other", status, "") for status in others)]) == code
-
-
-@pytest.mark.parametrize(
-    ("kernel_us", "gpu_us", "status"),
-    [([5, 6], 20, "ok"), ([0, 0], 0, "warn"), ([-1, 6], 5, "warn"), ([5, 6], 101, "warn")],
-)
-def test_doctor_doubts_timestamps(kernel_us, gpu_us, status):
-    answer = {"kernel_us": kernel_us, "gpu_us": gpu_us, "wall_us": 100.0, "tick_ns": 1.0}
-    assert doctor._timestamps(0, answer).status == status
-
-
-def test_driver_manifests_by_variable_and_by_search(monkeypatch, tmp_path):
-    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("VKCONV_MEASURED", "off")
-    folder = tmp_path / "share" / "vulkan" / "icd.d"
-    folder.mkdir(parents=True)
-    good, bad = folder / "a.json", folder / "b.json"
-    good.write_text('{"file_format_version": "1.0.0", "ICD": {"library_path": "liba.so", "api_version": "1.3.0"}}')
-    bad.write_text("[]")
-    found = [(good, "liba.so, Vulkan 1.3.0"), (bad, "is no ICD manifest")]
-    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "share"))
-    assert [entry for entry in loader.driver_manifests() if entry[0].is_relative_to(tmp_path)] == found
-    monkeypatch.setenv("VK_ICD_FILENAMES", f"{good}{os.pathsep}{tmp_path / 'none.json'}")
-    assert loader.driver_manifests() == [
-        found[0],
-        (tmp_path / "none.json", "cannot be read: No such file or directory"),
-    ]
-    monkeypatch.setenv("VK_DRIVER_FILES", str(folder))
-    assert loader.driver_manifests() == found
-
-
-@pytest.mark.skipif(os.name != "posix", reason="uses a shell script as the process that fails")
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        ("kill -SEGV $$", "SIGSEGV"),
-        ("sleep 5", "no answer in 0.2 s"),
-        ("echo 'error: no good' >&2; exit 3", "^no good"),
-        ("exit 1", "no message"),
-    ],
-)
-def test_probe_outlives_what_it_probes(monkeypatch, tmp_path, script, said):
-    fake = tmp_path / "python"
-    fake.write_text(f"#!/bin/sh\n{script}\n")
-    fake.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(fake))
-    monkeypatch.setattr(probe, "TIMEOUT_S", 0.2 if "sleep" in script else 60)
-    with pytest.raises(VkconvError, match=said):
-        probe.probe(0)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="uses a shell script as the process that answers")
-def test_probe_reads_the_last_line(monkeypatch, tmp_path):
-    fake = tmp_path / "python"
-    fake.write_text("#!/bin/sh\necho 'driver chatter'\necho '{\"elements\": 3}'\n")
-    fake.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(fake))
-    assert probe.probe(0) == {"elements": 3}

@@ -13,8 +13,9 @@ from vkconv.core import DType, GraphError
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.backward_weight_kernels import Gemm, Narrow, Rows
-from vkconv.ops.backward_weight_parts import KERNELS, scratch_budget
+from vkconv.ops.backward_weight_parts import KERNELS
 from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.needs import scratch_budget
 from vkconv.ops.tolerance import relative_tolerance, two_level_tolerance
 from vkconv.plan.explain import explain_call
 from vkconv.plan.planner import Options
@@ -221,3 +222,21 @@ def test_winograds_parts_stay_within_the_scratch():
         choice = choose(OPS[call.op].routes, call, facts)
         scratch = choice.route.build(call, facts, choice.params).scratch
         assert choice.route.name == route and scratch.get("parts", 0) <= scratch_budget(facts)
+
+
+@pytest.mark.parametrize(
+    ("shape", "route", "needs", "actual"),
+    [
+        ("x=0x4x6x6,dy=0x8x6x6,w_shape=8x4x1x1", "explicit_gemm", "at least one image to multiply", "an empty batch"),
+        (
+            "x=1x1x512x4194303,dy=1x1x512x4194303,w_shape=1x1x1x1",
+            "direct",
+            "sums over at most 2147483135 pixels",
+            "2147483136",
+        ),
+    ],
+)
+def test_a_refusal_names_what_is_there(shape, route, needs, actual):
+    call = parse_call(f"conv2d_backward_weight:{shape}", OPS)
+    verdict = judge(next(r for r in OPS[call.op].routes if r.name == route), call, H200)
+    assert (verdict.allowed, verdict.refused_by, verdict.actual) == (False, needs, actual)

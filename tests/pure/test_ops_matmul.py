@@ -115,7 +115,7 @@ def test_shared_route_needs_its_workgroup():
 
 
 def test_last_route_takes_every_case():
-    for text in MATMUL.cases:
+    for text in (*MATMUL.cases, "matmul:a=70000x1x2,b=70000x2x1"):
         call = parse_call(text, OPS)
         choice = choose(MATMUL.routes, call, device(), forced=MATMUL.routes[-1].name)
         assert all(max(step.groups) <= 65535 for step in choice.route.build(call, device()).steps)

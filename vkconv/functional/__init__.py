@@ -5,10 +5,10 @@ and out::
 
     y = functional.conv2d(x, w, b, stride=2, padding=1, activation="relu")
 
-Each takes an optional ``route`` to force and a ``device`` as `vkconv.load` does, and raises a VkconvError for
-what it cannot do, before anything runs. The sessions of the last few distinct calls are kept, so that a second call
-with the same shapes plans, allocates and compiles nothing; weights go to the device and are packed at every call.
-A model, or weights that stay, want `vkconv.load`.
+Each takes a ``device`` as `vkconv.load` does and, but for `conv2d_bias_gradient`, an optional ``route`` to force, and
+raises a VkconvError for what it cannot do, before anything runs. The sessions of the last few distinct calls are kept,
+so that a second call with the same shapes plans, allocates and compiles nothing; weights go to the device and are
+packed at every call. A model, or weights that stay, want `vkconv.load`.
 """
 
 from vkconv.functional.cache import clear_cache

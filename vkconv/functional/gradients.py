@@ -99,10 +99,12 @@ def conv2d_backward_weight(
     x is (N, C_in, H, W), dy is (N, C_out, OH, OW), the gradient by the output, ``w_shape`` that of the weights and of
     the result, (C_out, C_in / groups, KH, KW), as is that of the optional d. With ``layout="NHWC"`` x and dy have their
     channels last; with ``"NHWGC"`` x is (N, H, W, G, C_in / G) and dy (N, OH, OW, G, C_out / G), and w_shape, d and
-    the result are (G, C_out / G, KH, KW, C_in / G).
+    the result are (G, C_out / G, KH, KW, C_in / G). Errors call d by the op's name for it, ``add``.
 
     ``split`` is the number of parts that the sum over images and pixels is cut into, ``policy`` the rule that chooses
-    it otherwise: "auto", "bands" (IREE's) or "occupancy" (composable_kernel's). Raises what `conv2d` raises.
+    it otherwise: "auto", "bands" (IREE's) or "occupancy" (composable_kernel's). NaN and infinities go where IEEE 754
+    says, but by the route ``winograd`` they make NaN of all taps that their tile meets: force another one where that
+    matters. Raises what `conv2d` raises.
     """
     attrs = _weight_attrs(stride, padding, dilation, groups, scale, beta, policy, split)
     return _backward_weight("conv2d_backward_weight", _LAYOUTS_2D, x, dy, d, w_shape, layout, attrs, route, device)
@@ -134,8 +136,8 @@ def conv3d_backward_weight(
 
 def conv2d_bias_gradient(dy: npt.ArrayLike, *, layout: str = "NCHW", device: str | int | None = None) -> Array:
     """The gradient of conv2d by its bias, (C_out): the sum of dy (N, C_out, OH, OW), or with ``layout="NHWC"``
-    (N, OH, OW, C_out) or "NHWGC" (N, OH, OW, G, C_out / G), over images and pixels, in f32. Raises what `conv2d`
-    raises."""
+    (N, OH, OW, C_out) or "NHWGC" (N, OH, OW, G, C_out / G), over images and pixels, in f32: a `reduce`, whose route is
+    the chosen one. Raises what `conv2d` raises."""
     op = "conv2d_bias_gradient"
     check_layout(op, layout, _LAYOUTS_2D)
     first = channels_first(op, "dy", array(op, "dy", dy), layout)

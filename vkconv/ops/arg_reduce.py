@@ -11,8 +11,8 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups, local_sizes
-from vkconv.ops.needs import ON_GPU, loop_iterations, operands_in
-from vkconv.ops.reduce_kernels import SUBGROUP, TREE, power_of_two
+from vkconv.ops.needs import INT32, LONG_ROW, ON_GPU, loop_iterations, operands_in
+from vkconv.ops.reduce_kernels import SUBGROUP, TREE, power_of_two, serial_locals
 from vkconv.ops.reduce_parts import first
 from vkconv.ops.reduce_routes import ARITHMETIC
 from vkconv.route import Call, Need, Params, Route
@@ -21,12 +21,11 @@ from vkconv.shader import Dispatch, Program, Shader, read, write
 _DTYPES = (DType.F32, DType.I32)
 _EXTREMES = ("max", "min")
 _INDICES = (DType.I32, DType.I64)
-_MOST_INT = (1 << 31) - 1
 _LOADS = (8, 4, 2, 1)
 _LOCALS = (256, 128, 64)
 _LEAST_LOCAL = 32
 # From so many elements along the axis on, a workgroup shares them; as for the rows of reduce.
-_LONG_AXIS, _LONG_AXIS_ELSE = {"cpu": 128}, 64
+_LONG_AXIS, _LONG_AXIS_ELSE = {"cpu": 128}, LONG_ROW
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -118,10 +117,7 @@ def _sizes(call: Call) -> int:
     return 0 if x is None else x.size
 
 
-_MUST = (
-    operands_in("x", *_DTYPES),
-    Need("fewer than 2^31 elements", lambda call, device: _sizes(call) <= _MOST_INT, lambda c, d: str(_sizes(c))),
-)
+_MUST = (operands_in("x", *_DTYPES), INT32)
 _INNERMOST = Need(
     "the innermost dimension",
     lambda call, device: _extents(call)[1] == 1,
@@ -193,7 +189,7 @@ ARG_REDUCE = Op(
             "an invocation for each output: no shared memory and no barriers, right anywhere",
             must=(*_MUST, loop_iterations(lambda call, device: _iterations(_extents(call)[0], 1, _LOADS[0]))),
             params=lambda call, device: {
-                "local": local_sizes(device, *((8, 16, 32, 64, 128) if _sizes(call) < 4096 else (64, 32, 16, 8, 128))),
+                "local": serial_locals(_sizes(call), device),
                 "loads": _LOADS if device.max_loop_iterations is None else _LOADS[:1],
             },
         ),

@@ -10,7 +10,7 @@ from vkconv.ops.backward_weight_kernels import Gemm, Kernel, Narrow, Parts, Rows
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.backward_weight_splits import (
     Sum,
-    Tiles,
+    SumTile,
     bands,
     batch_only,
     compute_units,
@@ -18,6 +18,7 @@ from vkconv.ops.backward_weight_splits import (
     occupancy,
     occupancy_estimate,
 )
+from vkconv.ops.needs import scratch_budget
 from vkconv.route import Call
 
 # Output channels by units of an invocation of the register kernel. lavapipe, ms: 8x16x57x57 to 64 by 3x3 8x6 17.0,
@@ -53,10 +54,9 @@ KERNELS: tuple[Kernel, ...] = (
     *(Rows(rows, units, px) for rows, units in _ROWS_BY_UNITS for px in (8, 7, 4, 1)),
     *(Rows(rows, units, px, across=True) for rows in (8, 4, 1) for units in (1, 3, 5) for px in (8, 4, 1)),
 )
+# Kinds of device that the bands take for ones of low parallelism.
+_LOW_PARALLELISM = frozenset({"cpu", "integrated"})
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-# Bytes of partial results that a call may take, by kind of device.
-_SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
-_SCRATCH_BYTES_ELSE = 256 << 20
 # ``auto``. CPUs: workgroups of a compute unit, and the cost from which a second launch, 0.1 ms, is worth it. GPUs,
 # fitted to 520 times of 16 calls by kernels and parts (H200, driver 580.159; what it picks takes 1.04 times the best in
 # the mean): multiply-adds that storing and reading back an element of a part cost, cycles of a second launch and of
@@ -69,52 +69,59 @@ _REGISTERS, _MORE_REGISTERS, _MOST_LANES, _MOST_RESIDENT = 65536, 50, 768, 16
 _LEAST_SLICES = 8
 
 
-def scratch_budget(device: Device) -> int:
-    """Bytes that the partial results of a call may take."""
-    return _SCRATCH_BYTES.get(device.kind, _SCRATCH_BYTES_ELSE)
-
-
-def _low_parallelism(device: Device) -> bool:
-    return device.kind in ("cpu", "integrated")
-
-
 def kernels_for(p: Problem, device: Device, parts: int) -> list[int]:
     """Numbers of the kernels that may take the problem, the rule's pick for a sum in so many parts first (0: in as many
     as the rule cuts it into)."""
     fitting = [i for i, kernel in enumerate(KERNELS) if kernel.fits(device) and kernel.takes(p)]
-    # Neighbouring lanes of a GPU want neighbouring pixels; a CPU driver emulates shared memory slowly, and compiles
-    # large tiles for seconds.
-    cpu = device.kind == "cpu"
-    fitting = [i for i in fitting if (_small(KERNELS[i]) if cpu else not isinstance(KERNELS[i], Rows))]
+    suits = _SUITS.get(device.kind, _lanes_along_pixels)
     best = least_time(p, device, parts)[0]
-    return [best, *(i for i in fitting if i != best)]
+    return [best, *(i for i in fitting if i != best and suits(KERNELS[i]))]
 
 
 def _small(kernel: Kernel) -> bool:
+    """A CPU driver emulates shared memory slowly, and compiles large tiles for seconds."""
     return isinstance(kernel, Rows) or (kernel.local < 128 and not (isinstance(kernel, Gemm) and kernel.rows > 32))
+
+
+def _lanes_along_pixels(kernel: Kernel) -> bool:
+    """Neighbouring lanes of a GPU want neighbouring pixels."""
+    return not isinstance(kernel, Rows)
 
 
 @functools.lru_cache(maxsize=256)
 def least_time(p: Problem, device: Device, parts: int) -> tuple[int, int]:
     """The kernel that is estimated to take the least time for so many parts, or with 0, how many parts do as well."""
-    cpu, narrow = device.kind == "cpu", p.rows <= _NARROW
-    kinds = (Rows,) if cpu else (Gemm, Narrow) if narrow else (Gemm,)
-    rule = [i for i, k in enumerate(KERNELS) if isinstance(k, kinds) and k.fits(device) and k.takes(p)]
-    if cpu:  # workgroups run one after the other: only so many that each core has some
-        best = min(rule, key=lambda i: KERNELS[i].cost(p))
-        kernel = KERNELS[best]
-        busy = ceil_div(compute_units(device) * _CPU_WORKGROUPS, kernel.blocks(p))
-        worth = kernel.cost(p) >= _CPU_WORTH
-        return best, parts or (max(1, min(busy, kernel.slices(p) // _LEAST_SLICES)) if worth else 1)
+    return _LEAST_TIME.get(device.kind, _least_time_on_gpu)(p, device, parts)
+
+
+def _least_time_on_cpu(p: Problem, device: Device, parts: int) -> tuple[int, int]:
+    """Workgroups run one after the other: only so many that each core has some."""
+    best = min(_of_kinds(p, device, Rows), key=lambda i: KERNELS[i].cost(p))
+    kernel = KERNELS[best]
+    busy = ceil_div(compute_units(device) * _CPU_WORKGROUPS, kernel.blocks(p))
+    worth = kernel.cost(p) >= _CPU_WORTH
+    return best, parts or (max(1, min(busy, kernel.slices(p) // _LEAST_SLICES)) if worth else 1)
+
+
+def _least_time_on_gpu(p: Problem, device: Device, parts: int) -> tuple[int, int]:
     least = (float("inf"), 0, 1)
     units = compute_units(device)
-    for i in rule:
+    for i in _of_kinds(p, device, *((Gemm, Narrow) if p.rows <= _NARROW else (Gemm,))):
         kernel = KERNELS[i]
         most = min(SPLITS[-1], kernel.slices(p) // _LEAST_SLICES, most_in_scratch(p, device))
         even = (units * deep // kernel.blocks(p) for deep in range(1, 2 * _resident(kernel, p) + 1))
         counts = (parts,) if parts else [c for c in {*SPLITS, *even} if c == 1 or 1 < c <= most]
         least = min(least, *((_cycles(kernel, p, units, count), i, count) for count in counts))
     return least[1:]
+
+
+def _of_kinds(p: Problem, device: Device, *kinds: type[Kernel]) -> list[int]:
+    return [i for i, k in enumerate(KERNELS) if isinstance(k, kinds) and k.fits(device) and k.takes(p)]
+
+
+# By kind of device, GPUs otherwise: the kernels that are worth a try, and the rule.
+_SUITS: Mapping[str, Callable[[Kernel], bool]] = {"cpu": _small}
+_LEAST_TIME: Mapping[str, Callable[[Problem, Device, int], tuple[int, int]]] = {"cpu": _least_time_on_cpu}
 
 
 def _resident(kernel: Kernel, p: Problem) -> int:
@@ -139,21 +146,21 @@ def _cycles(kernel: Kernel, p: Problem, units: int, parts: int) -> float:
     return max(compute, wait) + added
 
 
-def _reduction(p: Problem) -> Tiles:
+def _reduction(p: Problem) -> SumTile:
     return p.reduction if p.deep else (p.n, *p.out[1:])
 
 
-def _boxes(p: Problem, tile: Tiles) -> Parts:
+def _boxes(p: Problem, tile: SumTile) -> Parts:
     """Boxes of a tile of as many dimensions as `_reduction` has, or of the outermost alone."""
     n, *rest = tile
     d, h, w = (*p.out[: 3 - len(rest)], *rest)
     return Parts((max(n, 1), max(d, 1), max(h, 1), max(w, 1)))
 
 
-def bands_of(p: Problem, device: Device) -> tuple[Tiles | None, str]:
+def bands_of(p: Problem, device: Device) -> tuple[SumTile | None, str]:
     """The tile of policy bands, and why."""
     s = Sum(p.c_out * p.channels, p.size, _reduction(p))
-    return bands(s, _low_parallelism(device), ragged=True) if p.pixels else (None, "nothing to sum")
+    return bands(s, device.kind in _LOW_PARALLELISM, ragged=True) if p.pixels else (None, "nothing to sum")
 
 
 def most_in_scratch(p: Problem, device: Device) -> int:
@@ -211,7 +218,7 @@ def by_images(call: Call, device: Device, splits: int) -> tuple[Parts, str]:
     return _boxes(p, (*tile, *_reduction(p)[1:])), _batch_only(p)[1] if by_rule else asked_for(splits)
 
 
-def _batch_only(p: Problem) -> tuple[Tiles | None, str]:
+def _batch_only(p: Problem) -> tuple[SumTile | None, str]:
     """The first rule, and where it would not cut at all, one image to a part."""
     tile, why = batch_only(p.c_out, p.channels, p.extent[0 if p.deep else 1 :], p.n)
     return tile or (ceil_div(p.n, 512),), why

@@ -21,12 +21,19 @@ from vkconv.ops.backward_weight_parts import (
     default_tiles,
     equal,
     most_in_scratch,
-    scratch_budget,
 )
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.base import linear_groups
 from vkconv.ops.matmul_routes import Epilogue, Layout
-from vkconv.ops.needs import F32_ALONE, FLOATS, float_atomics, loop_iterations
+from vkconv.ops.needs import (
+    ASKED_FOR,
+    FLOATS,
+    INT32,
+    MOST_INT,
+    float_atomics,
+    loop_iterations,
+    within_scratch,
+)
 from vkconv.ops.products import SHADERS as PRODUCTS
 from vkconv.ops.products import params as product_params
 from vkconv.ops.products import product
@@ -35,7 +42,6 @@ from vkconv.ops.winograd import SOURCE as WINOGRAD_SOURCE
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Access, Bind, Dispatch, Program, Shader, read, write
 
-_MOST_INT = (1 << 31) - 1
 # From what on winograd is taken: channels of a group, in and out, and pixels of dy; and channels where what it
 # transforms does not stay in a cache. H200, us, winograd and the next: 2x256x14x14 to 256 30 and 71,
 # 2x23x13x13 to 64 38 and 55, 9x16x24x240 to 32 122 and 161; 16x16x225x225 to 64, 560 MiB, 658 and 603. lavapipe, ms:
@@ -100,7 +106,7 @@ def _params(call: Call, device: Device, cut: Cut, *, scratch: bool = True) -> Ma
     if cut is all_of_it:
         return legal
     default = default_splits(cut, call, device)
-    most = most_in_scratch(p, device) if scratch else _MOST_INT // p.size
+    most = most_in_scratch(p, device) if scratch else MOST_INT // p.size
     most = min(most, max(p.n, 1)) if cut is by_images else most
     most = min(most, max(p.pixels, 1))
     return legal | {"splits": (default, *(s for s in SPLITS if s != default and s <= most))}
@@ -122,13 +128,7 @@ def _scratch_bytes(cut: Cut, call: Call, device: Device) -> int:
 
 
 def _within_scratch(cut: Cut) -> Need:
-    return Need(
-        "partial results within the device's budget of scratch",
-        lambda call, device: _scratch_bytes(cut, call, device) <= scratch_budget(device),
-        lambda call, device: (
-            f"{bytes_str(_scratch_bytes(cut, call, device))}, {bytes_str(scratch_budget(device))} is the most"
-        ),
-    )
+    return within_scratch(functools.partial(_scratch_bytes, cut))
 
 
 def _iterations(cut: Cut) -> Callable[[Call, Device], int]:
@@ -140,20 +140,16 @@ def _iterations(cut: Cut) -> Callable[[Call, Device], int]:
     return count
 
 
-def _largest_index(call: Call) -> int:
-    p = Problem.of(call)
-    specs = (*call.operands.values(), *call.outputs.values())
-    return max(p.pixels + 512, *(spec.size for spec in specs if spec is not None))
-
-
-INT32 = Need(
-    "tensors and sums of fewer than 2^31 elements",
-    lambda call, device: _largest_index(call) <= _MOST_INT,
-    lambda call, device: str(_largest_index(call)),
+# Kernels round pixels up to slices: what they add must not overflow.
+_MOST_PIXELS = MOST_INT - 512
+PIXELS_INT32 = Need(
+    f"sums over at most {_MOST_PIXELS} pixels",
+    lambda call, device: Problem.of(call).pixels <= _MOST_PIXELS,
+    lambda call, device: str(Problem.of(call).pixels),
 )
 PARTS_INT32 = Need(
     "fewer than 2^31 partial results to add",
-    lambda call, device: default_splits(equal, call, device) * Problem.of(call).size <= _MOST_INT,
+    lambda call, device: default_splits(equal, call, device) * Problem.of(call).size <= MOST_INT,
     lambda call, device: f"{default_splits(equal, call, device)} parts of {Problem.of(call).size}",
 )
 POINTWISE = Need(
@@ -185,16 +181,10 @@ WINDOW_3X3 = Need(
 )
 WINOGRAD_INT32 = Need(
     "scratch of fewer than 2^31 elements",
-    lambda call, device: winograd.scratch_elements(call, device) <= _MOST_INT,
+    lambda call, device: winograd.scratch_elements(call, device) <= MOST_INT,
     lambda call, device: f"{winograd.scratch_elements(call, device)} elements",
 )
-WINOGRAD_SCRATCH = Need(
-    "partial results within the device's budget of scratch",
-    lambda call, device: winograd.parts_bytes(call, device) <= scratch_budget(device),
-    lambda call, device: (
-        f"{bytes_str(winograd.parts_bytes(call, device))}, {bytes_str(scratch_budget(device))} is the most"
-    ),
-)
+WINOGRAD_SCRATCH = within_scratch(winograd.parts_bytes)
 MANY_CHANNELS = Need(
     "as many channels of a group, and pixels, as pay on such devices",
     lambda call, device: _pays(Problem.of(call), device),
@@ -205,7 +195,6 @@ BY_RULE = Need(
     lambda call, device: call["split"] == 0 and call["policy"] == "auto",
     lambda call, device: f"split {call['split']}, policy {call['policy']}",
 )
-ASKED_FOR = Need("to be asked for by name", lambda call, device: False, lambda call, device: "not asked for")
 
 
 def _layout(call: Call) -> Layout:
@@ -229,11 +218,8 @@ def _explicit_bytes(call: Call) -> int:
     return 4 * p.size * p.n
 
 
-IMAGES_IN_SCRATCH = Need(
-    "a partial result of each image within the device's budget of scratch",
-    lambda call, device: 0 < _explicit_bytes(call) <= scratch_budget(device),
-    lambda call, device: f"{bytes_str(_explicit_bytes(call))}, {bytes_str(scratch_budget(device))} is the most",
-)
+IMAGES = Need("at least one image to multiply", lambda c, d: Problem.of(c).n > 0, lambda c, d: "an empty batch")
+IMAGES_IN_SCRATCH = within_scratch(lambda call, device: _explicit_bytes(call), "a partial result of each image")
 
 
 def _extent(p: Problem, device: Device) -> str:
@@ -256,6 +242,7 @@ def _pays(p: Problem, device: Device) -> bool:
     return fewer >= channels and p.pixels >= pixels and cached
 
 
+_MUST = (FLOATS, INT32, PIXELS_INT32)
 ROUTES: tuple[Route, ...] = (
     Route(
         "winograd",
@@ -263,7 +250,7 @@ ROUTES: tuple[Route, ...] = (
         (INPUT, winograd.GRADIENTS, winograd.TAPS, *_VARIANTS),
         why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that "
         "is not finite makes NaN of all taps that its tile meets",
-        must=(FLOATS, INT32, WINDOW_3X3, WINOGRAD_INT32, WINOGRAD_SCRATCH, loop_iterations(winograd.iterations)),
+        must=(*_MUST, WINDOW_3X3, WINOGRAD_INT32, WINOGRAD_SCRATCH, loop_iterations(winograd.iterations)),
         prefer=(BY_RULE, MANY_CHANNELS),
         source=WINOGRAD_SOURCE,
         params=winograd.params,
@@ -275,9 +262,9 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *PRODUCTS),
         why="one tap: a plain matrix product of each image and group, dy by x transposed, then the sum over images",
         must=(
-            FLOATS,
-            INT32,
+            *_MUST,
             POINTWISE,
+            IMAGES,
             IMAGES_IN_SCRATCH,
             loop_iterations(lambda c, d: max(_layout(c).k, _layout(c).batches)),
         ),
@@ -291,7 +278,7 @@ ROUTES: tuple[Route, ...] = (
         functools.partial(_in_parts, cut=by_images),
         (COMBINE, *_VARIANTS),
         why="each part sums some of the images; a second pass adds the parts in a fixed order",
-        must=(FLOATS, INT32, _within_scratch(by_images), loop_iterations(_iterations(by_images))),
+        must=(*_MUST, _within_scratch(by_images), loop_iterations(_iterations(by_images))),
         prefer=(ASKED_FOR,),
         source="iree#22275",
         params=functools.partial(_params, cut=by_images),
@@ -303,7 +290,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *_VARIANTS),
         why="each part sums a box of images, rows and columns, sized by bands of the output; a second pass adds the "
         "parts in a fixed order",
-        must=(FLOATS, INT32, _within_scratch(by_bands), loop_iterations(_iterations(by_bands))),
+        must=(*_MUST, _within_scratch(by_bands), loop_iterations(_iterations(by_bands))),
         prefer=(BANDS,),
         source="iree#22491",
         params=functools.partial(_params, cut=by_bands),
@@ -315,7 +302,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *_VARIANTS),
         why="as many equal parts as keep the device busy, wherever an image ends; a second pass adds them in a fixed "
         "order, scales and adds",
-        must=(FLOATS, INT32, _within_scratch(equal), loop_iterations(_iterations(equal))),
+        must=(*_MUST, _within_scratch(equal), loop_iterations(_iterations(equal))),
         prefer=(SEVERAL_PARTS,),
         source="composable_kernel#2947",
         params=functools.partial(_params, cut=equal),
@@ -327,7 +314,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *_ATOMIC),
         why="equal parts that are added to dw by atomic operations: no scratch, but the order of the adds changes from "
         "run to run, and the last bits with it",
-        must=(F32_ALONE, INT32, PARTS_INT32, loop_iterations(_iterations(equal))),
+        must=(F32_ALONE, *_MUST, PARTS_INT32, loop_iterations(_iterations(equal))),
         prefer=(ASKED_FOR,),
         source="composable_kernel#2947",
         params=lambda call, device: {
@@ -346,7 +333,7 @@ ROUTES: tuple[Route, ...] = (
         functools.partial(_in_parts, cut=all_of_it),
         _VARIANTS,
         why="each workgroup sums everything of its outputs: no scratch and no second pass",
-        must=(FLOATS, INT32, loop_iterations(_iterations(all_of_it))),
+        must=(*_MUST, loop_iterations(_iterations(all_of_it))),
         params=functools.partial(_params, cut=all_of_it),
         note=lambda call, device, params: f"{all_of_it(call, device, 1)[1]}; no scratch; {KERNELS[params['tile']]}",
     ),

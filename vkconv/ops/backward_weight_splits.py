@@ -14,7 +14,8 @@ from vkconv.device import Device
 
 POLICIES = ("auto", "bands", "occupancy")
 
-Tiles = tuple[int, ...]
+# The size of a part along each dimension that is summed over.
+SumTile = tuple[int, ...]
 _LARGEST_TILE = 32768
 # composable_kernel#3656: more parts cost accuracy where they are added in a narrow type.
 MOST_PARTS = 128
@@ -28,7 +29,7 @@ class Sum:
 
     parallel: int
     outputs: int
-    reduction: Tiles
+    reduction: SumTile
     batch_first: bool = False
 
     @property
@@ -36,7 +37,7 @@ class Sum:
         return math.prod(self.reduction)
 
 
-def bands(s: Sum, low: bool = False, ragged: bool = False) -> tuple[Tiles | None, str]:
+def bands(s: Sum, low: bool = False, ragged: bool = False) -> tuple[SumTile | None, str]:
     """The tile of each dimension and why, or None and why it is not cut; ``low`` is for devices of low parallelism.
 
     Upstream takes factors of a dimension only, so that a prime one stays whole: with ``ragged`` a tile need not
@@ -72,7 +73,7 @@ def _most_parts(outputs: int, length: int, first: int, low: bool) -> int:
     return min(8, first)
 
 
-def batch_only(c_out: int, c_in: int, extent: Sequence[int], images: int) -> tuple[Tiles | None, str]:
+def batch_only(c_out: int, c_in: int, extent: Sequence[int], images: int) -> tuple[SumTile | None, str]:
     """The first form of the rule (iree#22275): the tile of the batch alone, at most 512 parts."""
     refused = _not_cut(c_out, c_in, extent, images)
     if refused:
@@ -81,8 +82,8 @@ def batch_only(c_out: int, c_in: int, extent: Sequence[int], images: int) -> tup
 
 
 def bands_first(
-    c_out: int, c_in: int, extent: Sequence[int], outputs: int, reduction: Tiles, ragged: bool = False
-) -> tuple[Tiles | None, str]:
+    c_out: int, c_in: int, extent: Sequence[int], outputs: int, reduction: SumTile, ragged: bool = False
+) -> tuple[SumTile | None, str]:
     """The second form (iree#22491): all dimensions, by four bands of the output's size."""
     refused = _not_cut(c_out, c_in, extent, reduction[0])
     if refused:
@@ -102,7 +103,7 @@ def _not_cut(c_out: int, c_in: int, extent: Sequence[int], images: int) -> str:
     return ""
 
 
-def matmul_bands(m: int, n: int, reduction: Tiles, batches: int = 1, low: bool = False) -> tuple[Tiles | None, str]:
+def matmul_bands(m: int, n: int, reduction: SumTile, batches: int = 1, low: bool = False) -> tuple[SumTile | None, str]:
     """The rule for matrix products, of (m, k) by (k, n)."""
     k, outputs = math.prod(reduction), m * n * batches
     if outputs > 2048 * 4096:
@@ -129,7 +130,7 @@ def matmul_bands(m: int, n: int, reduction: Tiles, batches: int = 1, low: bool =
     return _walk(reduction, most, why=f"{outputs} outputs")
 
 
-def axes_bands(reduction: Tiles) -> tuple[Tiles | None, str]:
+def axes_bands(reduction: SumTile) -> tuple[SumTile | None, str]:
     """The rule for sums over axes: parts of about the square root, the inner dimensions first."""
     total = math.prod(reduction)
     if total < 1024:
@@ -146,8 +147,8 @@ def axes_bands(reduction: Tiles) -> tuple[Tiles | None, str]:
 
 
 def _walk(
-    reduction: Tiles, most: int, *, inner_first: bool = False, ragged: bool = False, why: str
-) -> tuple[Tiles | None, str]:
+    reduction: SumTile, most: int, *, inner_first: bool = False, ragged: bool = False, why: str
+) -> tuple[SumTile | None, str]:
     """Tiles that make about ``most`` parts: one dimension after the other is cut to single elements while parts are
     left, and the walk ends with the first whose tile is larger, since what lies further in would be torn apart."""
     tiles, left = list(reduction), most
@@ -168,7 +169,7 @@ def _walk(
     return tuple(tiles), f"{why}: at most {most} parts"
 
 
-def into(reduction: Tiles, parts: int) -> Tiles:
+def into(reduction: SumTile, parts: int) -> SumTile:
     """Tiles for about as many parts as are asked for, from the outermost dimension on."""
     return _walk(reduction, parts, ragged=True, why="")[0] or reduction
 
@@ -186,10 +187,12 @@ def occupancy(grid: int, steps: int, capacity: int, most: int = MOST_PARTS) -> t
     return parts, f"{grid} workgroups, an estimated capacity of {capacity}, {steps} slices, at most {most} parts"
 
 
-# Where a driver does not tell, by kind of device: compute units, and invocations that one holds at a time. An
-# estimate; registers are not known before a shader is compiled.
+# Where a driver does not tell, by kind of device: compute units, and invocations and workgroups that one holds at a
+# time. An estimate; registers are not known before a shader is compiled. A CPU driver runs one workgroup on a core at a
+# time.
 _UNITS = {"cpu": 4, "integrated": 8}
-_UNITS_ELSE, _RESIDENT, _MOST_WORKGROUPS = 32, 1024, 16
+_UNITS_ELSE, _RESIDENT = 32, 1024
+_MOST_WORKGROUPS, _MOST_WORKGROUPS_ELSE = {"cpu": 1}, 16
 
 
 def compute_units(device: Device) -> int:
@@ -208,9 +211,7 @@ def compute_units(device: Device) -> int:
 
 def occupancy_estimate(device: Device, local: int, shared_bytes: int) -> int:
     """An estimate of the workgroups that the device holds at a time. Vulkan does not tell occupancy: this knows of
-    invocations and shared memory, not of registers. A CPU driver runs one workgroup on a core at a time."""
-    units = compute_units(device)
-    if device.kind == "cpu":
-        return units
+    invocations and shared memory, not of registers."""
     by_shared = device.limit("maxComputeSharedMemorySize") // max(shared_bytes, 1)
-    return units * max(1, min(_RESIDENT // local, by_shared, _MOST_WORKGROUPS))
+    most = _MOST_WORKGROUPS.get(device.kind, _MOST_WORKGROUPS_ELSE)
+    return compute_units(device) * max(1, min(_RESIDENT // local, by_shared, most))

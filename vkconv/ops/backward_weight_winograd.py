@@ -12,7 +12,7 @@ from vkconv.ops.backward_weight_kernels import Output, Parts, launch, whole
 from vkconv.ops.backward_weight_parts import KERNELS, SPLITS, kernels_for, least_time, most_in_scratch
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.base import linear_groups
-from vkconv.ops.winograd import Tiles, inputs, local_size
+from vkconv.ops.winograd import WinogradTiles, inputs, local_size
 from vkconv.route import Call, Params
 from vkconv.shader import Bind, Dispatch, Program, Shader, read, write
 
@@ -25,8 +25,8 @@ _SCRATCH_MIB: Mapping[str, tuple[int, ...]] = {"discrete": (256, 64)}
 _OTHER_SCRATCH_MIB = (64, 16)
 
 
-def _tiles(p: Problem, m: int) -> Tiles:
-    return Tiles.of(m, p.n, p.out[1:])
+def _tiles(p: Problem, m: int) -> WinogradTiles:
+    return WinogradTiles.of(m, p.n, p.out[1:])
 
 
 def transformed_bytes(p: Problem) -> int:
@@ -114,7 +114,7 @@ def parts_bytes(call: Call, device: Device) -> int:
     return _default(call, device).scratch.get("parts", 0)
 
 
-def _gradients(p: Problem, tiles: Tiles, first: int, count: int, device: Device) -> Dispatch:
+def _gradients(p: Problem, tiles: WinogradTiles, first: int, count: int, device: Device) -> Dispatch:
     local = local_size(device)
     return Dispatch(
         GRADIENTS,

@@ -9,28 +9,28 @@ from vkconv.device import Device
 from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.epilogue import epilogue_numbers, per_channel
-from vkconv.ops.gemm_tile import Tile
+from vkconv.ops.gemm_tile import GemmTile
 from vkconv.ops.needs import FLOATS, ON_GPU, invocations, shared_bytes
 from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 # By number: the parameter ``tile`` of the route. Every one keeps local a multiple of its columns, as the shader loads.
-TILES: tuple[Tile, ...] = (
-    Tile(128, 128, 8, 8, 8),
-    Tile(128, 64, 8, 8, 8),
-    Tile(64, 128, 8, 8, 8),
-    Tile(64, 64, 16, 8, 8),
-    Tile(64, 64, 16, 4, 4),
-    Tile(32, 64, 16, 4, 4),
-    Tile(64, 32, 16, 4, 4),
-    Tile(32, 32, 16, 4, 4),
-    Tile(128, 128, 16, 8, 8),
-    Tile(64, 64, 16, 8, 4),
-    Tile(128, 64, 16, 8, 4),
-    Tile(32, 128, 16, 4, 8),
-    Tile(64, 32, 16, 4, 4, 2),
-    Tile(64, 128, 16, 8, 8),
+TILES: tuple[GemmTile, ...] = (
+    GemmTile(128, 128, 8, 8, 8),
+    GemmTile(128, 64, 8, 8, 8),
+    GemmTile(64, 128, 8, 8, 8),
+    GemmTile(64, 64, 16, 8, 8),
+    GemmTile(64, 64, 16, 4, 4),
+    GemmTile(32, 64, 16, 4, 4),
+    GemmTile(64, 32, 16, 4, 4),
+    GemmTile(32, 32, 16, 4, 4),
+    GemmTile(128, 128, 16, 8, 8),
+    GemmTile(64, 64, 16, 8, 4),
+    GemmTile(128, 64, 16, 8, 4),
+    GemmTile(32, 128, 16, 4, 8),
+    GemmTile(64, 32, 16, 4, 4, 2),
+    GemmTile(64, 128, 16, 8, 8),
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 # H200 (driver 580.159), us. Many blocks: 9 or within 5 % of the best (32x64x56x56 3x3: 9 202, 2 202, 4 241, 0 352;
@@ -53,19 +53,21 @@ GEMM = Shader("conv2d_gemm")
 SUM_SPLITS = Shader("sum_splits")
 
 
-def _blocks(call: Call, tile: Tile) -> int:
+def _blocks(call: Call, tile: GemmTile) -> int:
     n, c_out, oh, ow = call.shape("y")
     groups: int = call["groups"]
     return groups * ceil_div(c_out // groups, tile.rows) * ceil_div(n * oh * ow, tile.columns)
 
 
-def steps_of(call: Call, tile: Tile, linear: bool) -> int:
+def steps_of(call: Call, tile: GemmTile, linear: bool) -> int:
     """Slices that a workgroup multiplies."""
     c_in, kh, kw = call.shape("w")[1:]
     return ceil_div(c_in * kh * kw, tile.depth) if linear else kh * kw * ceil_div(c_in, tile.depth)
 
 
-def tiles_by_rule(rows: int, depth: int, groups: int, blocks: Callable[[Tile], int], device: Device) -> tuple[int, ...]:
+def tiles_by_rule(
+    rows: int, depth: int, groups: int, blocks: Callable[[GemmTile], int], device: Device
+) -> tuple[int, ...]:
     """Numbers of the tiles that a device can hold, first the one for a product of so many rows (output channels of a
     group), each a sum of ``depth`` products: the first that makes enough ``blocks`` to keep the device busy, or a
     large one where a group has very many that are deep."""

@@ -30,7 +30,7 @@ from vkconv.shader import Dispatch, Program, Shader, Word
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tiles:
+class ConvTiles:
     """Lanes of a workgroup, the default first, and tile sizes to choose from: output channels and columns (or
     pixels) of one invocation, and the rows and columns of the depthwise route."""
 
@@ -44,14 +44,14 @@ class Tiles:
 # lavapipe (2 cores, Mesa 22.3; GFLOP/s by CPU time), channels x columns: 1x1 240->240 over 6x160: 16x8 14.4, 8x16 12.2,
 # 8x8 11.1, 4x16 8.0, 16x4 under 10; 3x3 64->64 over 56x56: 8x16 15.3, 16x8 14.4, 8x8 12.6, 16x4 8.9. Depthwise rows x
 # columns: 5x5 over 240x6x160: 3x8 8.7, 4x8 7.6, 2x8 6.7, 1x8 4.8. Larger tiles spill and compile in seconds.
-_TILES: Mapping[str, Tiles] = {
-    "cpu": Tiles(
+_TILES: Mapping[str, ConvTiles] = {
+    "cpu": ConvTiles(
         (8, 16, 32), Sizes((16, 12, 8, 4)), Sizes((8, 4, 1), (16,)), Sizes((3, 2, 1), (4,)), Sizes((8, 4, 1), (16,))
     )
 }
 # H200, us, depthwise rows x columns with 64 lanes, 3x3 over 32x144x56x56: 3x2 53.9, 2x2 62.5, 1x4 69.6, 3x1 78.5; over
 # 1x144x56x56: 2x2 6.3, 3x2 6.5, 1x4 7.1.
-_GPU_TILES = Tiles(
+_GPU_TILES = ConvTiles(
     (64, 32, 128, 256), Sizes((8, 4), (16, 2)), Sizes((4, 1), (8, 2)), Sizes((3, 1), (2,)), Sizes((2, 1), (4, 8))
 )
 
@@ -59,13 +59,13 @@ _GPU_TILES = Tiles(
 # Groups have few channels: narrow tiles that are long. lavapipe, ms, channels x columns, 3x3: 32 groups of 8->8 over
 # 28x28 8x16 3.7, 4x16 2.9, 8x8 5.8; 32 of 4->4 over 56x56 4x16 6.3, 2x16 4.6, 4x8 7.1; 4 of 16->16 over 28x28 8x16 1.0,
 # 16x16 1.1, 16x8 1.2, 8x8 1.4.
-_GROUPED_TILES: Mapping[str, Tiles] = {
+_GROUPED_TILES: Mapping[str, ConvTiles] = {
     "cpu": dataclasses.replace(_TILES["cpu"], channels=Sizes((12, 8, 4, 2, 1), (16,)), columns=Sizes((16, 8, 4, 1)))
 }
 _GPU_GROUPED_TILES = dataclasses.replace(_GPU_TILES, channels=Sizes((8, 4, 2, 1), (16,)))
 
 
-def tiles(device: Device) -> Tiles:
+def tiles(device: Device) -> ConvTiles:
     """Tile sizes for a kind of device."""
     return _TILES.get(device.kind, _GPU_TILES)
 

@@ -12,7 +12,7 @@ from vkconv.ops.conv2d_parts import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1,
 from vkconv.ops.epilogue import NO_EPILOGUE, epilogue_numbers, per_channel
 from vkconv.ops.needs import FLOATS
 from vkconv.ops.packing import Packing
-from vkconv.ops.winograd import INPUT, SOURCE, Tiles, inputs, local_size
+from vkconv.ops.winograd import INPUT, SOURCE, WinogradTiles, inputs, local_size
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, read, write
 
@@ -38,8 +38,8 @@ _OTHER_SCRATCH_MIB = (16, 4, 64)
 _LEAST_CHANNELS = 32
 
 
-def _tiles_of(call: Call, m: int) -> Tiles:
-    return Tiles.of(m, call.shape("y")[0], call.shape("y")[2:])
+def _tiles_of(call: Call, m: int) -> WinogradTiles:
+    return WinogradTiles.of(m, call.shape("y")[0], call.shape("y")[2:])
 
 
 def _products(call: Call, m: int, count: int) -> Call:
@@ -98,7 +98,9 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     return Program(tuple(steps), (weights,), {"packed": 4 * pack.size}, scratch)
 
 
-def _pass(call: Call, device: Device, tiles: Tiles, first: int, count: int, inner: Params) -> tuple[Dispatch, ...]:
+def _pass(
+    call: Call, device: Device, tiles: WinogradTiles, first: int, count: int, inner: Params
+) -> tuple[Dispatch, ...]:
     """The three launches that make the tiles from ``first`` on: inputs, products, outputs."""
     c_out, oh, ow = call.shape("y")[1:]
     local = local_size(device)

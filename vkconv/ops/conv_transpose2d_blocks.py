@@ -19,7 +19,7 @@ from vkconv.ops.conv2d_gemm import (
 )
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.conv_transpose2d_phases import FEW_PHASES, axes
-from vkconv.ops.gemm_tile import Tile
+from vkconv.ops.gemm_tile import GemmTile
 from vkconv.ops.needs import FLOATS, ON_CPU, ON_GPU, SHUFFLE
 from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
 from vkconv.route import Call, Need, Params, Route
@@ -64,13 +64,13 @@ def _image_blocks(call: Call) -> tuple[int, int]:
     return ceil_div(h.outputs, h.stride), ceil_div(w.outputs, w.stride)
 
 
-def _workgroups(call: Call, tile: Tile) -> int:
+def _workgroups(call: Call, tile: GemmTile) -> int:
     """Of one phase."""
     columns = call.shape("x")[0] * math.prod(_image_blocks(call))
     return int(call["groups"]) * ceil_div(call.shape("w")[1], tile.rows) * ceil_div(columns, tile.columns)
 
 
-def _chunks(call: Call, tile: Tile) -> int:
+def _chunks(call: Call, tile: GemmTile) -> int:
     """Slices of the channels of a tap."""
     return ceil_div(call.shape("x")[1] // int(call["groups"]), tile.depth)
 

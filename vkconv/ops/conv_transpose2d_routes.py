@@ -19,7 +19,7 @@ from vkconv.shader import Dispatch, Program, Shader
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tiles:
+class TransposeTiles:
     """Lanes of a workgroup, the default first, and output channels x outputs of a phase of one invocation."""
 
     local: tuple[int, ...]
@@ -29,8 +29,10 @@ class Tiles:
 
 # lavapipe (2 cores, Mesa 22.3), 64->32 over 28x28, 4x4 kernel, stride 2, channels x columns, GFLOP/s: 16x16 15.0,
 # 12x16 12.4, 8x16 11.8, 16x8 10.4, 8x8 9.2, 16x4 6.8, 4x16 8.3.
-_TILES: Mapping[str, Tiles] = {"cpu": Tiles((8, 16, 32), Sizes((16, 12, 8, 4, 2, 1)), Sizes((16, 8, 4, 1)))}
-_GPU_TILES = Tiles((64, 32, 128, 256), Sizes((8, 4, 2, 1), (16,)), Sizes((4, 1), (8, 2)))
+_TILES: Mapping[str, TransposeTiles] = {
+    "cpu": TransposeTiles((8, 16, 32), Sizes((16, 12, 8, 4, 2, 1)), Sizes((16, 8, 4, 1)))
+}
+_GPU_TILES = TransposeTiles((64, 32, 128, 256), Sizes((8, 4, 2, 1), (16,)), Sizes((4, 1), (8, 2)))
 
 DIRECT = Shader("conv_transpose2d_direct")
 TILE = Shader("conv_transpose2d_tile")

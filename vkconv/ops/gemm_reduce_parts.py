@@ -16,7 +16,7 @@ from vkconv.core import Array, GraphError, bytes_str, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import F64, Attr, Op, linear_groups
-from vkconv.ops.needs import FLOATS, float_atomics
+from vkconv.ops.needs import FLOATS, MOST_INT, float_atomics, within_scratch
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.scatter import FILL
 from vkconv.ops.tolerance import largest
@@ -37,10 +37,6 @@ _REDUCE, _CAS, _NATIVE = ("REDUCE", ""), ("ATOMIC_CAS", ""), ("ATOMIC_FLOAT", ""
 # driver has no use for lanes that meet in shared memory.
 _OUTPUTS, _LANES, _MANY_PARTS = {"cpu": 8}, {"cpu": 1}, 16
 _GPU_OUTPUTS, _GPU_LANES, _GPU_OUTPUTS_SHARED = 64, 8, 16
-# Bytes of parts that a call may take, as conv2d_backward_weight has them.
-_SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
-_SCRATCH_BYTES_ELSE = 256 << 20
-_MOST_INT = (1 << 31) - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,23 +145,12 @@ def native_atomics(call: Call, device: Device) -> tuple[int, ...]:
     return (1, 0) if float_atomics(device) and call["op"] in _SUMS else (0,)
 
 
-def scratch_budget(device: Device) -> int:
-    """Bytes that the parts of a call may take."""
-    return _SCRATCH_BYTES.get(device.kind, _SCRATCH_BYTES_ELSE)
-
-
 Reduced = Callable[[Call, Device], Reduction]
 
 
 def parts_within_scratch(of: Reduced) -> Need:
     """The parts of a call, by the default of its parameters, within the budget."""
-    return Need(
-        "parts within the device's budget of scratch",
-        lambda call, device: 4 * of(call, device).parts <= scratch_budget(device),
-        lambda call, device: (
-            f"{bytes_str(4 * of(call, device).parts)}, {bytes_str(scratch_budget(device))} is the most"
-        ),
-    )
+    return within_scratch(lambda call, device: 4 * of(call, device).parts, "parts")
 
 
 def parts_beyond_scratch(of: Reduced) -> Need:
@@ -186,8 +171,8 @@ def columns_in_32_bits(of: Reduced) -> Need:
         return max(r.segments * r.extent + r.block, r.batches * r.tiles * r.rows)
 
     return Need(
-        f"numbers of columns and tiles up to {_MOST_INT}",
-        lambda call, device: most(call, device) <= _MOST_INT,
+        f"numbers of columns and tiles up to {MOST_INT}",
+        lambda call, device: most(call, device) <= MOST_INT,
         lambda call, device: str(most(call, device)),
     )
 

@@ -7,7 +7,7 @@ from vkconv.ops.base import most_invocations
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tile:
+class GemmTile:
     """Rows x columns of a workgroup, the depth of a slice, rows x columns of an invocation, and slices that shared
     memory holds at a time (1 or 2). Of a convolution they are output channels and pixels."""
 

@@ -101,7 +101,7 @@ MATMUL = Op(
         "matmul:a=4x6x5,b=5x9,ta=0",
         "matmul:a=4x5x6,b=5x9,ta=1",
         "matmul:a=3x35x20,b=20x44,bias=44,act=relu",
-        "matmul:a=70000x1x2,b=70000x2x1",
+        "matmul:a=70x1x2,b=70x2x1",
     ),
     doc="Matrix product with broadcast batches, transposes, factors, a bias per column, a fused activation, scale and "
     "shift.",

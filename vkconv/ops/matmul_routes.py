@@ -8,7 +8,7 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.epilogue import epilogue_constants, epilogue_numbers, rescales
-from vkconv.ops.gemm_tile import Tile
+from vkconv.ops.gemm_tile import GemmTile
 from vkconv.ops.needs import FLOATS, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
 from vkconv.ops.packing import Sizes
 from vkconv.route import Call, Need, Params, Route
@@ -75,7 +75,7 @@ def layout(call: Call, *, merge: bool = True) -> Layout:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tiles:
+class RegisterTiles:
     """Lanes of a workgroup of the register route, the default first, and the tiles of one invocation to choose from."""
 
     local: tuple[int, ...]
@@ -85,8 +85,10 @@ class Tiles:
 
 # lavapipe: 8 lanes are one SIMD vector; each load costs about as much as 8 multiply-adds, so tiles are large until
 # registers spill. CPU time of 1x40x120 @ 120x360: 16x8 352 us, 12x8 357, 8x16 405, 8x8 422 (2 cores, Mesa 22.3).
-_TILES: Mapping[str, Tiles] = {"cpu": Tiles((8, 16, 32), Sizes((16, 8, 4, 1), (12,)), Sizes((8, 4, 1), (16,)))}
-_GPU_TILES = Tiles((64, 32, 128), Sizes((8, 4, 1), (16, 2)), Sizes((4, 1), (8, 2)))
+_TILES: Mapping[str, RegisterTiles] = {
+    "cpu": RegisterTiles((8, 16, 32), Sizes((16, 8, 4, 1), (12,)), Sizes((8, 4, 1), (16,)))
+}
+_GPU_TILES = RegisterTiles((64, 32, 128), Sizes((8, 4, 1), (16, 2)), Sizes((4, 1), (8, 2)))
 
 # Where lanes share the loads of a. lavapipe, us, subgroup rows x columns and register: 1x40x120 @ 120x6625 16x8 3450,
 # 8x8 4480, register 5950; 512x512 @ 512x512 32x8 6880, 16x8 8200, register 19200. The large one takes 0.5 s to compile,
@@ -99,18 +101,18 @@ REGISTER = Shader("matmul_register")
 SUBGROUP = Shader("matmul_subgroup")
 SHARED = Shader("matmul_shared")
 # By number: the parameter ``tile`` of the route.
-SHARED_TILES: tuple[Tile, ...] = (
-    Tile(128, 128, 16, 8, 8),
-    Tile(128, 64, 16, 8, 8),
-    Tile(64, 128, 16, 8, 8),
-    Tile(128, 128, 8, 8, 8),
-    Tile(64, 64, 16, 8, 4),
-    Tile(64, 64, 16, 4, 4),
-    Tile(64, 32, 16, 4, 4),
-    Tile(32, 64, 16, 4, 4),
-    Tile(32, 32, 16, 4, 4),
-    Tile(64, 64, 8, 4, 4),
-    Tile(64, 64, 32, 8, 8),
+SHARED_TILES: tuple[GemmTile, ...] = (
+    GemmTile(128, 128, 16, 8, 8),
+    GemmTile(128, 64, 16, 8, 8),
+    GemmTile(64, 128, 16, 8, 8),
+    GemmTile(128, 128, 8, 8, 8),
+    GemmTile(64, 64, 16, 8, 4),
+    GemmTile(64, 64, 16, 4, 4),
+    GemmTile(64, 32, 16, 4, 4),
+    GemmTile(32, 64, 16, 4, 4),
+    GemmTile(32, 32, 16, 4, 4),
+    GemmTile(64, 64, 8, 4, 4),
+    GemmTile(64, 64, 32, 8, 8),
 )
 # The first that makes enough workgroups is the default, or the last that the device can hold. H200, us, by 0, 3, 4, 5,
 # 8: 4096^3 3280 3360 3810 4710 over 5200; 1024^3 over 84, over 84, 71 84 99; 512^3 over 42, over 42, 24 27 19.
@@ -225,7 +227,7 @@ def _in_fours(extents: tuple[int, int], strides: tuple[int, int], base: int, bat
     return all(step % 4 == 0 for step in (extents[inner], strides[1 - inner], base, *batch))
 
 
-def padded_bytes(tile: Tile) -> int:
+def padded_bytes(tile: GemmTile) -> int:
     """Shared memory of a workgroup: rows of the tiles have four numbers more."""
     return tile.shared_bytes + 4 * 8 * tile.depth
 
@@ -243,7 +245,7 @@ def shared_params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
     return {"tile": (best, *(i for i in fitting if i != best))}
 
 
-def _blocks(g: Layout, tile: Tile) -> int:
+def _blocks(g: Layout, tile: GemmTile) -> int:
     return g.batches * ceil_div(g.m, tile.rows) * ceil_div(g.n, tile.columns)
 
 
@@ -252,7 +254,7 @@ def _build_shared(call: Call, device: Device, params: Params) -> Program:
     return Program((shared_product(layout(call), epilogue_of(call), operand_binds(call, False), tile, device),))
 
 
-def shared_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], tile: Tile, device: Device) -> Dispatch:
+def shared_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], tile: GemmTile, device: Device) -> Dispatch:
     """A product by tiles in shared memory; bindings are a, b, bias and y."""
     groups = linear_groups(_blocks(g, tile) * tile.local, tile.local, device)
     a_fours = _in_fours((g.m, g.k), g.a, g.base[0], [a for _, a, _ in g.batch])

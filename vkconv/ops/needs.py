@@ -1,6 +1,6 @@
-"""Needs that routes of several ops share: element types, workgroup limits, device classes."""
+"""Needs that routes of several ops share: element types, sizes, scratch, workgroup limits, device classes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
@@ -57,6 +57,45 @@ def operands_in(name: str, *dtypes: DType, halves: bool = True) -> Need:
     text = f"{name} of {_words(dtypes) if taken else ' or '.join(dtypes)} elements"
     return Need(text, test, lambda call, device: str(call.operands.get(name)), halves=taken)
 
+
+# The largest number that an int of a shader counts to.
+MOST_INT = (1 << 31) - 1
+
+
+def most_elements(call: Call) -> int:
+    """Elements of the largest operand or output."""
+    return max(spec.size for spec in (*call.operands.values(), *call.outputs.values()) if spec is not None)
+
+
+INT32 = Need(
+    "tensors of fewer than 2^31 elements",
+    lambda call, device: most_elements(call) <= MOST_INT,
+    lambda call, device: str(most_elements(call)),
+)
+
+# Bytes of partial results that a call may take, by kind of device.
+_SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
+_SCRATCH_BYTES_ELSE = 256 << 20
+
+
+def scratch_budget(device: Device) -> int:
+    """Bytes that the partial results of a call may take."""
+    return _SCRATCH_BYTES.get(device.kind, _SCRATCH_BYTES_ELSE)
+
+
+def within_scratch(nbytes: Callable[[Call, Device], int], what: str = "partial results") -> Need:
+    """What a call keeps in scratch, ``nbytes``, within the budget."""
+    return Need(
+        f"{what} within the device's budget of scratch",
+        lambda call, device: nbytes(call, device) <= scratch_budget(device),
+        lambda call, device: f"{bytes_str(nbytes(call, device))}, {bytes_str(scratch_budget(device))} is the most",
+    )
+
+
+ASKED_FOR = Need("to be asked for by name", lambda call, device: False, lambda call, device: "not asked for")
+# A row of so many elements keeps the lanes of a GPU's workgroup busy; shorter ones are better off with one invocation
+# each.
+LONG_ROW = 64
 
 ON_GPU = Need("a GPU", lambda call, device: device.kind != "cpu", lambda call, device: device.kind)
 ON_CPU = Need("a CPU driver", lambda call, device: device.kind == "cpu", lambda call, device: device.kind)

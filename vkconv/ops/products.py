@@ -2,12 +2,12 @@
 work is cut so that its scratch stays within a budget."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import most_invocations
-from vkconv.ops.gemm_tile import Tile as GemmTile
+from vkconv.ops.gemm_tile import GemmTile
 from vkconv.ops.matmul_routes import (
     REGISTER,
     SHARED,
@@ -31,7 +31,7 @@ _ENOUGH = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tile:
+class ProductTile:
     """Rows x columns of an invocation of ``local``; by the kernel in shared memory with its tile ``shared``; with
     ``subgroup`` lanes share what they load of the rows."""
 
@@ -59,44 +59,52 @@ class Tile:
         return not self.subgroup or (shuffles(device) and self.local % device.subgroup_size == 0)
 
 
-def _in_shared(*sizes: int) -> Tile:
+def _in_shared(*sizes: int) -> ProductTile:
     tile = GemmTile(*sizes)
-    return Tile(tile.lane_rows, tile.lane_columns, tile.local, tile)
+    return ProductTile(tile.lane_rows, tile.lane_columns, tile.local, tile)
 
 
 # By number, the parameter ``product`` of routes: small workgroups and large tiles for CPU drivers, then what GPUs take.
-TILES: tuple[Tile, ...] = (
-    Tile(16, 8, 8),
-    Tile(12, 8, 8),
-    Tile(8, 8, 8),
-    Tile(8, 16, 8),
-    Tile(4, 8, 8),
-    Tile(1, 8, 8),
+TILES: tuple[ProductTile, ...] = (
+    ProductTile(16, 8, 8),
+    ProductTile(12, 8, 8),
+    ProductTile(8, 8, 8),
+    ProductTile(8, 16, 8),
+    ProductTile(4, 8, 8),
+    ProductTile(1, 8, 8),
     _in_shared(128, 128, 16, 8, 8),
     _in_shared(128, 64, 16, 8, 4),
     _in_shared(64, 64, 16, 4, 4),
     _in_shared(32, 32, 16, 4, 4),
-    Tile(8, 4, 64),
-    Tile(2, 4, 64),
-    Tile(32, 8, 8, subgroup=True),
-    Tile(16, 8, 8, subgroup=True),
-    Tile(8, 8, 8, subgroup=True),
-    Tile(4, 4, 8, subgroup=True),
+    ProductTile(8, 4, 64),
+    ProductTile(2, 4, 64),
+    ProductTile(32, 8, 8, subgroup=True),
+    ProductTile(16, 8, 8, subgroup=True),
+    ProductTile(8, 8, 8, subgroup=True),
+    ProductTile(4, 4, 8, subgroup=True),
 )
 _CPU, _SHARED, _GPU_REGISTER, _CPU_SUBGROUP = TILES[:6], TILES[6:10], TILES[10:12], TILES[12:]
+
+
+def _pick_for_cpu(g: Layout, fitting: Sequence[ProductTile]) -> ProductTile:
+    sharing = [tile for tile in _CPU_SUBGROUP if tile in fitting]
+    return min(sharing or _CPU, key=lambda tile: _cost(g, tile))
+
+
+def _pick_for_gpu(g: Layout, fitting: Sequence[ProductTile]) -> ProductTile:
+    if min(g.m, g.n) < 16:
+        return min(_GPU_REGISTER, key=lambda tile: _cost(g, tile))
+    shared = [tile for tile in _SHARED if tile in fitting]
+    return next((tile for tile in shared if _blocks(g, tile) >= _ENOUGH), shared[-1])
+
+
+_PICK: Mapping[str, Callable[[Layout, Sequence[ProductTile]], ProductTile]] = {"cpu": _pick_for_cpu}
 
 
 def params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
     """The parameter ``product`` of a route whose product is ``g``: numbers of tiles, the rule's pick first."""
     fitting = [tile for tile in TILES if tile.fits(device)]
-    if device.kind == "cpu":
-        sharing = [tile for tile in _CPU_SUBGROUP if tile in fitting]
-        best = min(sharing or _CPU, key=lambda tile: _cost(g, tile))
-    elif min(g.m, g.n) < 16:
-        best = min(_GPU_REGISTER, key=lambda tile: _cost(g, tile))
-    else:
-        shared = [tile for tile in _SHARED if tile in fitting]
-        best = next((tile for tile in shared if _blocks(g, tile) >= _ENOUGH), shared[-1])
+    best = _PICK.get(device.kind, _pick_for_gpu)(g, fitting)
     return {"product": (TILES.index(best), *(TILES.index(tile) for tile in fitting if tile != best))}
 
 
@@ -109,12 +117,12 @@ def product(number: int, g: Layout, e: Epilogue, binds: tuple[Bind, ...], device
     return make(g, e, binds, tile.sizes, device)
 
 
-def _blocks(g: Layout, tile: Tile) -> int:
+def _blocks(g: Layout, tile: ProductTile) -> int:
     rows, columns = tile.block
     return g.batches * ceil_div(g.m, rows) * ceil_div(g.n, columns)
 
 
-def _cost(g: Layout, tile: Tile) -> int:
+def _cost(g: Layout, tile: ProductTile) -> int:
     """What the tiles of a workgroup cover, where a row of a tile costs 4 columns on top and the other way round."""
     return _blocks(g, tile) * (tile.rows + 4) * (tile.columns + 4)
 

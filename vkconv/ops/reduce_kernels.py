@@ -4,7 +4,7 @@ import dataclasses
 
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
-from vkconv.ops.base import linear_groups, most_invocations
+from vkconv.ops.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.reduce_problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, Cut, Problem, whole
 from vkconv.shader import Bind, Dispatch, Shader, Word, read, write
 
@@ -199,6 +199,12 @@ def serial(p: Problem, local: int, device: Device) -> Dispatch:
         output.spec(p),
         loop_iterations=serial_iterations(p),
     )
+
+
+def serial_locals(elements: int, device: Device) -> tuple[int, ...]:
+    """Workgroup sizes of an invocation for each output, of an input of so many elements: small ones spread few outputs
+    over cores."""
+    return local_sizes(device, *((8, 16, 32, 64, 128) if elements < 4096 else (64, 32, 16, 8, 128)))
 
 
 def serial_iterations(p: Problem) -> int:

@@ -6,9 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
 from vkconv.ops import reduce_kernels as kernels
-from vkconv.ops.backward_weight_parts import scratch_budget
 from vkconv.ops.base import local_sizes
-from vkconv.ops.needs import F32_OR_I32, ON_CPU, ON_GPU, float_atomics, loop_iterations
+from vkconv.ops.needs import (
+    ASKED_FOR,
+    F32_OR_I32,
+    INT32,
+    LONG_ROW,
+    ON_CPU,
+    ON_GPU,
+    float_atomics,
+    loop_iterations,
+    most_elements,
+    scratch_budget,
+    within_scratch,
+)
 from vkconv.ops.reduce_kernels import SUBGROUP, TREE, Output
 from vkconv.ops.reduce_parts import (
     PARTS,
@@ -25,8 +36,6 @@ from vkconv.ops.reduce_parts import (
 from vkconv.ops.reduce_problem import LOG_SUM_EXP, NOTHING_TO_FINISH, PICKS, Problem, into, whole
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program
-
-_MOST_INT = (1 << 31) - 1
 
 
 def _chain(p: Problem, stage: Callable[[Output], Sequence[Dispatch]], parts: int) -> Program:
@@ -99,15 +108,6 @@ def _atomic_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 # ---- needs
 
 
-def _sizes(call: Call) -> int:
-    return max(spec.size for spec in (*call.operands.values(), *call.outputs.values()) if spec is not None)
-
-
-INT32 = Need(
-    "tensors of fewer than 2^31 elements",
-    lambda call, device: _sizes(call) <= _MOST_INT,
-    lambda call, device: str(_sizes(call)),
-)
 ARITHMETIC = Need(
     "arithmetic within subgroups",
     lambda call, device: "arithmetic" in device.subgroup_operations,
@@ -118,11 +118,9 @@ INNERMOST = Need(
     lambda call, device: not Problem.of(call).columns,
     lambda call, device: f"{Problem.of(call).width} neighbours kept",
 )
-# A row this long keeps the lanes of a workgroup busy; shorter ones are better off with one invocation each.
-_LONG_ROW = 64
 LONG = Need(
-    f"rows of at least {_LONG_ROW} elements, or columns",
-    lambda call, device: Problem.of(call).columns or Problem.of(call).count >= _LONG_ROW,
+    f"rows of at least {LONG_ROW} elements, or columns",
+    lambda call, device: Problem.of(call).columns or Problem.of(call).count >= LONG_ROW,
     lambda call, device: f"rows of {Problem.of(call).count}",
 )
 # lavapipe, against an invocation for each output, us: 16384 rows of 32 2729 to 1207, 8192 of 64 2652 to 1641 (each
@@ -146,7 +144,6 @@ ARITHMETIC_OR_COLUMNS = Need(
     lambda call, device: Problem.of(call).columns or "arithmetic" in device.subgroup_operations,
     ARITHMETIC.actual,
 )
-ASKED_FOR = Need("to be asked for by name", lambda call, device: False, lambda call, device: "not asked for")
 SEVERAL_PARTS = Need(
     "too few workgroups to keep the device busy without parts",
     lambda call, device: _default_parts(cut_to_fill, False, call, device) > 1,
@@ -162,16 +159,6 @@ def _default_parts(rule: CutRule, alone: bool, call: Call, device: Device) -> in
 def _scratch_bytes(rule: CutRule, alone: bool, call: Call, device: Device) -> int:
     parts = _default_parts(rule, alone, call, device)
     return 4 * Problem.of(call).outputs * parts if parts > 1 else 0
-
-
-def _within_scratch(rule: CutRule, alone: bool) -> Need:
-    return Need(
-        "partial results within the device's budget of scratch",
-        lambda call, device: _scratch_bytes(rule, alone, call, device) <= scratch_budget(device),
-        lambda call, device: (
-            f"{bytes_str(_scratch_bytes(rule, alone, call, device))}, {bytes_str(scratch_budget(device))} is the most"
-        ),
-    )
 
 
 def _iterations(rule: CutRule | None, alone: bool) -> Callable[[Call, Device], int]:
@@ -217,7 +204,11 @@ def _in_parts_route(
         functools.partial(_in_parts, rule=rule, alone=alone),
         (*rows, *columns, *kernels.COMBINE),
         why,
-        must=(*must, _within_scratch(rule, alone), loop_iterations(_iterations(rule, alone))),
+        must=(
+            *must,
+            within_scratch(functools.partial(_scratch_bytes, rule, alone)),
+            loop_iterations(_iterations(rule, alone)),
+        ),
         prefer=tuple(prefer),
         source=source,
         params=functools.partial(_parts_params, rule=rule, alone=alone),
@@ -295,8 +286,6 @@ ROUTES: tuple[Route, ...] = (
         kernels.SERIAL,
         "an invocation for each output: no shared memory and no barriers, right anywhere",
         must=(*_MUST, loop_iterations(lambda call, device: kernels.serial_iterations(Problem.of(call)))),
-        params=lambda call, device: {
-            "local": local_sizes(device, *((8, 16, 32, 64, 128) if _sizes(call) < 4096 else (64, 32, 16, 8, 128)))
-        },
+        params=lambda call, device: {"local": kernels.serial_locals(most_elements(call), device)},
     ),
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vkconv.ops.needs import FLOATS, ON_CPU, ON_GPU, invocations, loop_iterations
+from vkconv.ops.needs import FLOATS, LONG_ROW, ON_CPU, ON_GPU, invocations, loop_iterations
 from vkconv.ops.row_programs import (
     APPLY,
     CPU_FEW_ITEMS,
@@ -30,8 +30,6 @@ from vkconv.route import Call, Need, Route
 from vkconv.shader import Shader
 
 _CPU_LONG_ROW = 256  # softmax, CPU ms of subgroups that reread and serial: 8192x128 6.0 and 5.1, 1024x1000 5.4 and 7.0
-# A row this long keeps a workgroup's lanes busy; shorter ones are better off with one invocation each.
-_LONG_ROW = 64
 # Elements of a row further apart than this share no cache line worth the name: neighbouring rows do. But one lane for
 # each row leaves a device idle where rows are few.
 _NEAR, _FEW_ROWS = 8, 4096
@@ -58,8 +56,8 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
         return kernel(call).rows
 
     long_rows = Need(
-        f"rows of at least {_LONG_ROW} elements",
-        lambda call, device: rows(call).count >= _LONG_ROW,
+        f"rows of at least {LONG_ROW} elements",
+        lambda call, device: rows(call).count >= LONG_ROW,
         lambda call, device: str(rows(call).count),
     )
     near = Need(
@@ -103,7 +101,7 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
         lambda call, device: str(rows(call).count),
     )
     short_or_far = Need(
-        f"rows shorter than {_LONG_ROW} elements, or elements of a row more than {_NEAR} apart and many rows",
+        f"rows shorter than {LONG_ROW} elements, or elements of a row more than {_NEAR} apart and many rows",
         lambda call, device: not (long_rows.test(call, device) and near.test(call, device)),
         lambda call, device: f"{rows(call).rows} rows of {rows(call).count}, {max(1, rows(call).run_step)} apart",
     )

@@ -21,6 +21,10 @@ _LOCALS = (64, 8, 16, 32, 128, 256)
 _ITEMS = (8, 4, 2, 1, 16)
 
 STRIDED_COPY = Shader("strided_copy", DType.U32)
+# Kinds of device that copy by fours of words where they can: a load of a CPU driver goes lane by lane, and moves four
+# for twice the time of one. lavapipe, us by words and by fours: two of 64x55x55 side by side 1764 726, 4x28 planes of
+# 56x56 turned to 28x4 1798 687, 4x68 of 14x14 302 163.
+_BY_FOURS = frozenset({"cpu"})
 STRIDED_COPIES = {4: STRIDED_COPY, 8: Shader("strided_copy", DType.I64)}  # by the bytes of an element
 
 
@@ -133,7 +137,7 @@ def strided_copy(
     if walk.rank > MAX_RANK:
         raise GraphError(f"copy of {source!r}: {walk.rank} dimensions stay after merging; at most {MAX_RANK} can")
     bases = (source_base, target_base)
-    fours = device.kind == "cpu" and nbytes == 4 and _whole_fours(walk, *bases)
+    fours = device.kind in _BY_FOURS and nbytes == 4 and _whole_fours(walk, *bases)
     if fours:
         bases = (source_base // 4, target_base // 4)
         outer = tuple((*(s // 4 for s in strides[:-1]), 1) for strides in walk.strides)
@@ -142,8 +146,6 @@ def strided_copy(
     return (walk_dispatch(shader, walk, device, params, [source], target, push=bases, spec=(fours,)),)
 
 
-# A load of a CPU driver goes lane by lane, and moves four words for twice the time of one. lavapipe, us by words and by
-# fours: two of 64x55x55 side by side 1764 726, 4x28 planes of 56x56 turned to 28x4 1798 687, 4x68 of 14x14 302 163.
 def _whole_fours(walk: Walk, *bases: int) -> bool:
     """Whether a copy is of runs of whole fours of words, each of which begins at one."""
     steps = (s for strides in walk.strides for s in strides[:-1])

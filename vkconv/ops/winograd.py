@@ -24,7 +24,7 @@ def local_size(device: Device) -> int:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tiles:
+class WinogradTiles:
     """The tiles of m x m outputs: ``rows`` x ``columns`` of each of ``images``, in the order of their places."""
 
     m: int
@@ -33,7 +33,7 @@ class Tiles:
     columns: int
 
     @classmethod
-    def of(cls, m: int, images: int, extent: Sequence[int]) -> "Tiles":
+    def of(cls, m: int, images: int, extent: Sequence[int]) -> "WinogradTiles":
         """Those of outputs of that height and width."""
         return cls(m, images, ceil_div(extent[0], m), ceil_div(extent[1], m))
 
@@ -62,7 +62,9 @@ class Tiles:
         return tuple(different.values())
 
 
-def inputs(tiles: Tiles, x: Sequence[int], padding: Sequence[int], first: int, count: int, device: Device) -> Dispatch:
+def inputs(
+    tiles: WinogradTiles, x: Sequence[int], padding: Sequence[int], first: int, count: int, device: Device
+) -> Dispatch:
     """The launch that transforms ``count`` tiles of x (N, C_in, H, W) from ``first`` on, to the buffer ``inputs``."""
     local, (c_in, h, w) = local_size(device), x[1:]
     return Dispatch(

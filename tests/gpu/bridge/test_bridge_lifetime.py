@@ -1,0 +1,316 @@
+"""The bridge leaks, hangs and crashes nowhere: what is closed, dropped, abandoned or left, and waiting for work."""
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bridge_kit import Affine, integers, long_work
+
+from vkconv.backend import _bridge
+
+pytestmark = pytest.mark.gpu
+
+
+# --- lifetime -------------------------------------------------------------------------------------
+
+
+def test_use_after_close(device: _bridge.Device, affine_spirv: bytes) -> None:
+    affine = Affine(device, affine_spirv, 1009)
+    x = integers(1009)
+    affine(x)
+    seen = np.frombuffer(affine.download.view, np.float32)
+    recording, pipeline = device.recording(), device.pipeline(affine_spirv, 2, 8, [64])
+    sequence = affine.recording.sequence
+    device.close()
+    device.close()
+    assert device.closed
+    np.testing.assert_array_equal(seen, affine.expected(x))  # the view keeps its memory
+    uses: list[Callable[[], object]] = [
+        lambda: device.facts,
+        lambda: device.enabled,
+        lambda: device.manager,
+        lambda: device.pipeline_cache_loaded,
+        lambda: device.memory(),
+        lambda: device.buffer(4, "device"),
+        lambda: device.recording(),
+        lambda: device.pipeline(affine_spirv, 2, 8),
+        lambda: device.pipeline_cache(),
+        lambda: device.wait_idle(),
+        lambda: affine.recording.run(),
+        lambda: affine.recording.submit(),
+        lambda: affine.recording.wait(),
+        lambda: affine.recording.timestamps_ns(),
+        lambda: affine.recording.sequence,
+        lambda: affine.upload.view,
+        lambda: recording.dispatch(pipeline, [], b"", (1, 1, 1)),
+        lambda: recording.end(),
+    ]
+    for use in uses:
+        with pytest.raises(_bridge.VulkanError, match="closed"):
+            use()
+    assert not sequence.is_init()
+
+
+def test_children_outlive_a_dropped_device(device: _bridge.Device, affine_spirv: bytes) -> None:
+    own = _bridge.Device(0)
+    affine = Affine(own, affine_spirv, 77)
+    del own
+    gc.collect()
+    x = integers(77)
+    np.testing.assert_array_equal(affine(x), affine.expected(x))
+
+
+def test_cycles_do_not_leak(device: _bridge.Device, affine_spirv: bytes) -> None:
+    def cycle(close: bool) -> None:
+        own = _bridge.Device(0)
+        affine = Affine(own, affine_spirv, 4099, steps=8, timestamps=9)
+        x = integers(4099)
+        np.testing.assert_array_equal(affine(x)[:3], affine.expected(x)[:3])
+        with pytest.raises(ValueError, match="at least 1"):
+            own.buffer(0, "device")
+        assert own.manager.sequence().is_init()
+        if close:
+            own.close()
+
+    def resident_bytes() -> int:
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    for i in range(40):
+        cycle(i % 2 == 0)
+    before = resident_bytes()
+    for i in range(200):
+        cycle(i % 2 == 0)
+    assert resident_bytes() - before < 8 << 20
+
+
+def test_pipeline_cache_round_trip_and_damage(device: _bridge.Device, affine_spirv: bytes) -> None:
+    assert not device.pipeline_cache_loaded
+    device.pipeline(affine_spirv, 2, 8, [64])
+    blob = device.pipeline_cache()
+    with _bridge.Device(0, pipeline_cache=blob) as again:
+        assert again.pipeline_cache_loaded
+        x = integers(99)
+        affine = Affine(again, affine_spirv, 99)
+        np.testing.assert_array_equal(affine(x), affine.expected(x))
+    damaged = [blob[:-1], blob + b"\0", blob[:20], b"", os.urandom(len(blob))]
+    for i in range(0, len(blob), max(1, len(blob) // 16)):
+        damaged.append(blob[:i] + bytes([blob[i] ^ 0x10]) + blob[i + 1 :])
+    for bad in damaged:
+        with _bridge.Device(0, pipeline_cache=bad) as fresh:
+            assert not fresh.pipeline_cache_loaded
+            assert fresh.pipeline(affine_spirv, 2, 8, [64])
+
+
+def test_merged_pipeline_caches_hold_the_pipelines_of_both(
+    device: _bridge.Device, affine_spirv: bytes, spin_spirv: bytes
+) -> None:
+    device.pipeline(affine_spirv, 2, 8, [64])
+    own = device.pipeline_cache()
+    with _bridge.Device(0) as other:
+        other.pipeline(spin_spirv, 1, 4)
+        theirs = other.pipeline_cache()
+    merged = device.merge_pipeline_cache(theirs)
+    assert len(merged) >= max(len(own), len(theirs))
+    if len(own) > 1000:  # lavapipe keeps nothing but a header
+        assert len(merged) > max(len(own), len(theirs))
+    for useless in (b"", theirs[:-1], os.urandom(len(theirs))):
+        assert len(device.merge_pipeline_cache(useless)) == len(own)
+    assert device.pipeline_cache() == own
+    with _bridge.Device(0, pipeline_cache=merged) as again:
+        assert again.pipeline_cache_loaded
+        x = integers(99)
+        affine = Affine(again, affine_spirv, 99)
+        np.testing.assert_array_equal(affine(x), affine.expected(x))
+    device.close()
+    with pytest.raises(_bridge.VulkanError, match="closed"):
+        device.merge_pipeline_cache(theirs)
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+def test_submit_and_wait(device: _bridge.Device, affine_spirv: bytes) -> None:
+    first, second = Affine(device, affine_spirv, 509, 3), Affine(device, affine_spirv, 251, 4)
+    x, y = integers(509), integers(251)
+    np.frombuffer(first.upload.view, np.float32)[:] = x
+    np.frombuffer(second.upload.view, np.float32)[:] = y
+    with pytest.raises(_bridge.VulkanError, match="nothing was submitted"):
+        first.recording.wait()
+    first.recording.submit()
+    second.recording.submit()
+    assert second.recording.wait()
+    assert first.recording.wait()
+    assert first.recording.wait(timeout_ns=0)
+    np.testing.assert_array_equal(np.frombuffer(first.download.view, np.float32), first.expected(x))
+    np.testing.assert_array_equal(np.frombuffer(second.download.view, np.float32), second.expected(y))
+
+
+def test_time_out_leaves_the_recording_usable(device: _bridge.Device, spin_spirv: bytes) -> None:
+    work = long_work(device, spin_spirv, 1.0)
+    start = time.perf_counter()
+    with pytest.raises(_bridge.TimeoutError_, match="50000000 ns") as caught:
+        work.run(timeout_ns=50_000_000)
+    assert time.perf_counter() - start < 0.5
+    assert caught.value.result == "VK_TIMEOUT"
+    for use in (work.run, work.submit):
+        with pytest.raises(_bridge.VulkanError, match="still works"):
+            use()
+    with pytest.raises(_bridge.VulkanError, match="no completed run"):
+        work.timestamps_ns()
+    assert not work.wait(timeout_ns=1000)
+    assert work.wait()
+    work.run()
+
+
+def test_close_waits_for_the_device(device: _bridge.Device, spin_spirv: bytes) -> None:
+    work = long_work(device, spin_spirv, 0.5)
+    work.submit()
+    start = time.perf_counter()
+    device.close()
+    assert time.perf_counter() - start > 0.1
+    with pytest.raises(_bridge.VulkanError, match="closed"):
+        work.wait()
+
+
+def test_abandon_lets_go_and_the_device_works_on(
+    device: _bridge.Device, spin_spirv: bytes, affine_spirv: bytes
+) -> None:
+    affine, x = Affine(device, affine_spirv, 251, steps=2), integers(251)
+    work = long_work(device, spin_spirv, 1.0)
+    with pytest.raises(_bridge.TimeoutError_):
+        work.run(timeout_ns=20_000_000)
+    start = time.perf_counter()
+    work.abandon()
+    assert time.perf_counter() - start < 0.2
+    assert device.abandoned == 1
+    for use in (work.run, work.submit, work.wait, work.end, work.timestamps_ns):
+        with pytest.raises(_bridge.VulkanError, match="abandoned"):
+            use()
+    work.abandon()
+    del work
+    np.testing.assert_array_equal(affine(x), affine.expected(x))  # after the spinning, on the same queue
+    assert time.perf_counter() - start > 0.4
+    assert device.abandoned == 0
+    affine.recording.abandon()
+    assert device.abandoned == 0, "nothing of it was in flight"
+    with pytest.raises(_bridge.VulkanError, match="abandoned"):
+        affine.recording.run()
+
+
+def test_abandoned_memory_comes_back(device: _bridge.Device, spin_spirv: bytes) -> None:
+    def mapped() -> bool:
+        ranges = (line.split(maxsplit=1)[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines())
+        return any(int(first, 16) <= address < int(end, 16) for first, end in ranges)
+
+    work = long_work(device, spin_spirv, 0.5)
+    buffer = device.buffer(64 << 20, "download")
+    address = np.frombuffer(buffer.view, np.uint8).ctypes.data
+    held = device.recording()
+    held.fill(buffer, 0, 64 << 20, 7)
+    held.end()
+    work.submit()
+    held.submit()
+    held.abandon()
+    del held, buffer
+    assert device.abandoned == 1
+    assert mapped(), "freed under the device's hands"
+    work.wait()
+    device.wait_idle()
+    assert device.abandoned == 0
+    assert not mapped()
+
+
+def test_dropping_a_recording_in_flight_does_not_wait(device: _bridge.Device, spin_spirv: bytes) -> None:
+    work = long_work(device, spin_spirv, 2.0)
+    work.submit()
+    start = time.perf_counter()
+    del work
+    gc.collect()
+    assert time.perf_counter() - start < 1.0
+    assert device.abandoned == 1
+    device.wait_idle()
+    assert device.abandoned == 0
+
+
+def test_close_gives_abandoned_work_two_seconds(device: _bridge.Device, spin_spirv: bytes, affine_spirv: bytes) -> None:
+    with _bridge.Device(0) as own:
+        work = long_work(own, spin_spirv, 5.0)
+        affine = Affine(own, affine_spirv, 99)
+        work.submit()
+        work.abandon()
+        affine.recording.submit()
+        start = time.perf_counter()
+    assert 1.5 < time.perf_counter() - start < 3.5
+    with pytest.raises(_bridge.VulkanError, match="closed"):
+        affine.recording.wait()
+    with _bridge.Device(0) as again:  # what was let go still runs
+        x = integers(99)
+        later = Affine(again, affine_spirv, 99)
+        np.testing.assert_array_equal(later(x), later.expected(x))
+
+
+LEAVE_PROGRAM = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from bridge_kit import long_work
+from vkconv.backend import _bridge
+device = _bridge.Device(0)
+work = long_work(device, Path(sys.argv[2]).read_bytes(), 30.0)
+work.submit()
+if sys.argv[3] == "abandon":
+    work.abandon()
+print(time.time())
+"""
+
+
+FORK_PROGRAM = """
+import gc, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from bridge_kit import Affine, integers, long_work
+from vkconv.backend import _bridge
+device = _bridge.Device(0)
+other = _bridge.Device(0)
+manager = other.manager
+work = long_work(device, Path(sys.argv[2]).read_bytes(), 2.0)
+affine = Affine(device, Path(sys.argv[3]).read_bytes(), 99)
+sequence = affine.recording.sequence
+work.submit()
+child = os.fork()
+if child == 0:
+    signal.alarm(15)
+    device.close()
+    del work, affine, device, sequence, other, manager
+    gc.collect()
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+assert not work.wait(timeout_ns=0), "the child did not wait for the parent's work"
+work.wait()
+x = integers(99)
+assert (affine(x) == affine.expected(x)).all()
+"""
+
+
+def test_a_forked_child_leaves_what_it_inherited_alone(spin_spirv: bytes, affine_spirv: bytes, tmp_path: Path) -> None:
+    arguments = [str(Path(__file__).parent)]
+    for name, spirv in (("spin", spin_spirv), ("affine", affine_spirv)):
+        (tmp_path / name).write_bytes(spirv)
+        arguments.append(str(tmp_path / name))
+    subprocess.run([sys.executable, "-c", FORK_PROGRAM, *arguments], check=True, timeout=30)
+
+
+@pytest.mark.parametrize("how", ["abandon", "leave"])
+def test_the_process_ends_while_the_device_works(spin_spirv: bytes, tmp_path: Path, how: str) -> None:
+    spirv = tmp_path / "spin.spv"
+    spirv.write_bytes(spin_spirv)
+    program = [sys.executable, "-c", LEAVE_PROGRAM, str(Path(__file__).parent), str(spirv), how]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=25, check=True)
+    assert time.time() - float(done.stdout) < 5
