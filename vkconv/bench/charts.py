@@ -81,7 +81,7 @@ def roofline(rows: Sequence[Row], floors: Floors | None) -> str:
 
 def _tip(row: Row, intensity: float) -> str:
     parts = [
-        row.call,
+        _call_name(row),
         f"{row.route} {params_str(row.params)}".strip() + (" (best)" if row.best else ""),
         f"{format_number(row.us_median or 0)} µs, {format_number(row.gflops or 0)} GFLOP/s, "
         f"{format_number(row.gbps or 0)} GB/s, {format_number(intensity)} FLOP/byte",
@@ -152,7 +152,7 @@ def bars(rows: Sequence[Row]) -> str:
     parts = [_bar_group(call, members, _route_name) for call, members in several]
     if singles:
         title = "calls with one row" if several else ""
-        parts.append(_bar_group(title, singles, lambda row: row.call))
+        parts.append(_bar_group(title, singles, _call_name))
     return "".join(parts)
 
 
@@ -163,9 +163,14 @@ def _first_seen(rows: Sequence[Row]) -> Callable[[tuple[int, Row]], int]:
     return lambda item: order[item[1].call]
 
 
+def _call_name(row: Row) -> str:
+    return f"{row.device}: {row.call}" if row.device else row.call
+
+
 def _route_name(row: Row) -> str:
     chosen = "(the planner's choice)" if row.chosen else ""
-    return " ".join(filter(None, (row.route or "-", params_str(row.params), chosen)))
+    device = f"{row.device}:" if row.device else ""
+    return " ".join(filter(None, (device, row.route or "-", params_str(row.params), chosen)))
 
 
 def _bar_group(title: str, members: Sequence[tuple[int, Row]], name: Callable[[Row], str]) -> str:

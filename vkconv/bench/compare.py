@@ -98,19 +98,21 @@ def _pair(a: Row | None, b: Row | None) -> Pair:
     row = a or b
     assert row is not None
     route = f"{row.route} {params_str(row.given)}".strip()
+    call = f"{row.device}: {row.call}" if row.device else row.call
     if a is None or b is None:
-        return Pair(row.call, route, a, b, None, "only in B" if a is None else "only in A")
+        return Pair(call, route, a, b, None, "only in B" if a is None else "only in A")
     if a.us_median is None or b.us_median is None:
         # A row that failed, or that an error ended, was measured where the other says ok.
         verdict: Verdict = "broken" if a.ok else "mended" if b.ok else "not measured"
-        return Pair(row.call, route, a, b, None, verdict)
+        return Pair(call, route, a, b, None, verdict)
     ratio = b.us_median / a.us_median
     limit = threshold(a, b)
-    return Pair(row.call, route, a, b, ratio, "slower" if ratio > limit else "faster" if ratio < 1 / limit else "same")
+    return Pair(call, route, a, b, ratio, "slower" if ratio > limit else "faster" if ratio < 1 / limit else "same")
 
 
 _CONDITIONS: Mapping[str, Callable[[Header], object]] = {
     "device": lambda h: h.device,
+    "boards": lambda h: ", ".join(f"{b.label} = {b.device}, driver {b.driver}" for b in h.boards) or "none",
     "driver": lambda h: h.driver,
     "Vulkan": lambda h: h.vulkan,
     "quirks": lambda h: ", ".join(h.quirks) or "none",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vkconv import __version__
 from vkconv.bench.charts import bars, breakable, roofline
-from vkconv.bench.rows import SCHEMA, Header, Result, Row, result_table
+from vkconv.bench.rows import SCHEMA, Header, Result, Row, board_line, floors_str, result_table
 from vkconv.core import atomic_write
 from vkconv.table import format_cell, format_number
 
@@ -29,6 +29,7 @@ def html(result: Result) -> str:
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     title = f"vkconv bench: {escape(result.header.device)}"
     plot = roofline(result.rows, result.header.floors)
+    roofs = _ROOFLINE if result.header.floors else _MANY_ROOFS if result.header.boards else _NO_ROOFS
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
@@ -39,7 +40,7 @@ def html(result: Result) -> str:
 <header><h1>{escape(result.header.device)}</h1>
 {"".join(_notices(result))}<dl>{"".join(_conditions(result.header))}</dl></header>
 <main>
-{_section("Roofline", _ROOFLINE if result.header.floors else _NO_ROOFS, plot) if plot else ""}
+{_section("Roofline", roofs, plot) if plot else ""}
 {_section("Times", _BARS, bars(result.rows)) if result.rows else ""}
 {_section("Rows", _ROWS, _table(result))}
 </main>
@@ -55,6 +56,9 @@ _ROOFLINE = (
 )
 _NO_ROOFS = (
     "Arithmetic over the bytes that any way to compute the call must move. The device's floors were not measured."
+)
+_MANY_ROOFS = (
+    "Arithmetic over the bytes that any way to compute the call must move. Each board has floors of its own, see above."
 )
 _BARS = "Median GPU time, with a line from the least to the 90th percentile. Each box has a scale of its own."
 _ROWS = "Sorted by a click on a heading, or Enter on it. GPU time in microseconds unless a column says otherwise."
@@ -82,23 +86,22 @@ def _notices(result: Result) -> Iterator[str]:
 
 
 def _conditions(header: Header) -> Iterator[str]:
-    floors = header.floors
+    boards = bool(header.boards)
     conditions = {
-        "driver": f"{header.driver}, Vulkan {header.vulkan}",
+        **{board.label: board_line(board).removeprefix(f"{board.label}: ") for board in header.boards},
+        "driver": "" if boards else f"{header.driver}, Vulkan {header.vulkan}",
         "versions": ", ".join(f"{name} {version}" for name, version in header.versions.items()),
         "date": header.date,
         "calls": header.calls,
         "options": ", ".join(f"{name} {value}" for name, value in header.options.items() if value is not None),
         "routes": ", ".join(f"{op}={route}" for op, route in header.forced.items()),
-        "quirks": ", ".join(header.quirks) or "none",
-        "floors": f"copy {format_number(floors.copy_gbps)} GB/s, f32 FMA {format_number(floors.fma_gflops)} GFLOP/s"
-        if floors
-        else "not measured",
+        "quirks": "" if boards else ", ".join(header.quirks) or "none",
+        "floors": "" if boards else floors_str(header.floors) if header.floors else "not measured",
         "took": f"{format_number(header.elapsed_s, 3)} s" if header.elapsed_s else "",
     }
     for name, value in conditions.items():
         if value:
-            yield f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>"
+            yield f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
 
 
 def _table(result: Result) -> str:

@@ -12,9 +12,10 @@ from vkconv.table import Column, Table
 SCHEMA = "vkconv.bench/1"
 _MAX_FILE_BYTES = 256 << 20
 
-Check = Literal["ok", "FAILED", "refused", "skipped", "no op", "error"]
+Check = Literal["ok", "FAILED", "refused", "skipped", "no op", "error", "lost"]
 """``ok`` or ``FAILED`` against the reference; ``refused`` by a need of the route; ``skipped`` because it is too large,
-or has nothing to run; ``no op`` that could compute it; ``error`` of the device, the driver or a shader."""
+or has nothing to run; ``no op`` that could compute it; ``error`` of the device, the driver or a shader; ``lost`` with
+the worker that was to measure it."""
 
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -38,11 +39,12 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     the slower of the two takes at the device's measured floors, and ``bound`` names it. ``max_rel`` and ``allowed``
     are relative to what the tolerance goes by: the element, or the largest one where many were summed. ``us_overhead``
     is what the tool itself took for each execution. ``chosen`` marks the route that the planner takes, ``best`` the
-    fastest right one.
+    fastest right one. ``device`` is the label of its board, where several were measured.
     """
 
     call: str
     op: str
+    device: str = ""
     route: str = ""
     params: dict[str, int] = {}
     given: dict[str, int] = {}
@@ -85,9 +87,10 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return self.flops / self.bytes if self.bytes else None
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """What a row of another result must share to be compared with this one: call, route and given parameters."""
-        return self.call, self.route, params_str(self.given)
+    def key(self) -> tuple[str, str, str, str]:
+        """What a row of another result must share to be compared with this one: board, call, route and given
+        parameters."""
+        return self.device, self.call, self.route, params_str(self.given)
 
 
 def params_str(params: Mapping[str, int]) -> str:
@@ -95,8 +98,21 @@ def params_str(params: Mapping[str, int]) -> str:
     return " ".join(f"{name}={value}" for name, value in sorted(params.items()))
 
 
+class Board(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A worker and its device, under the label that its rows have."""
+
+    label: str
+    device: str
+    device_key: str
+    driver: str
+    vulkan: str
+    quirks: list[str]
+    floors: Floors
+
+
 class Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The conditions of a result. ``options`` are those of the measurement, ``forced`` the routes asked for."""
+    """The conditions of a result. ``options`` are those of the measurement, ``forced`` the routes asked for. Where
+    ``boards`` were measured, they say what is else said of the one device, whose name tells how many there are."""
 
     device: str
     device_key: str
@@ -109,6 +125,7 @@ class Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     forced: dict[str, str]
     quirks: list[str]
     floors: Floors | None = None
+    boards: list[Board] = []
     expected_s: float = 0.0
     elapsed_s: float = 0.0
     incomplete: bool = False
@@ -124,6 +141,7 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 # The columns of every form but JSON, which has all fields under their own names.
 _COLUMNS: tuple[tuple[Column, Callable[[Row], object]], ...] = (
+    (Column("device"), lambda r: r.device),
     (Column("call"), lambda r: r.call),
     (Column("count"), lambda r: r.count),
     (Column("route"), lambda r: r.route + "*" * r.best),
@@ -145,7 +163,7 @@ _COLUMNS: tuple[tuple[Column, Callable[[Row], object]], ...] = (
     (Column("notes"), lambda r: "; ".join([*filter(None, [r.why]), *r.notes])),
 )
 # Columns where every row has this value are left out, on screen and in files alike.
-_QUIET: Mapping[str, object] = {"count": 1, "given": "", "us prepack": None, "notes": ""}
+_QUIET: Mapping[str, object] = {"device": "", "count": 1, "given": "", "us prepack": None, "notes": ""}
 
 
 def result_table(result: Result) -> Table:
@@ -176,26 +194,44 @@ def _shown(rows: Sequence[Row]) -> list[tuple[Column, Callable[[Row], object]]]:
 
 def header_lines(header: Header) -> list[str]:
     """The conditions as lines for people."""
-    floors = header.floors
     options = ", ".join(f"{name} {value}" for name, value in header.options.items() if value is not None)
     forced = ", ".join(f"{op}={route}" for op, route in header.forced.items())
+    devices = [f"{header.device}, driver {header.driver}, Vulkan {header.vulkan}"]
+    about = [f"quirks: {', '.join(header.quirks) or 'none'}"]
+    if header.floors:
+        about.append(f"floors: {floors_str(header.floors)}")
+    if header.boards:
+        devices, about = [header.device, *map(board_line, header.boards)], []
     return [
-        f"{header.device}, driver {header.driver}, Vulkan {header.vulkan}",
+        *devices,
         f"{' '.join(f'{name} {version}' for name, version in header.versions.items())}, {header.date}",
         f"{header.calls}; {options}" + (f"; routes {forced}" if forced else ""),
-        f"quirks: {', '.join(header.quirks) or 'none'}",
-        *([f"floors: copy {floors.copy_gbps:.4g} GB/s, f32 FMA {floors.fma_gflops:.4g} GFLOP/s"] if floors else []),
+        *about,
         *(["INCOMPLETE: interrupted before all rows were measured"] if header.incomplete else []),
     ]
 
 
+def floors_str(floors: Floors) -> str:
+    """``copy 25.1 GB/s, f32 FMA 110 GFLOP/s``."""
+    return f"copy {floors.copy_gbps:.4g} GB/s, f32 FMA {floors.fma_gflops:.4g} GFLOP/s"
+
+
+def board_line(board: Board) -> str:
+    """A board in a line for people."""
+    quirks = f"quirks: {', '.join(board.quirks) or 'none'}"
+    return (
+        f"{board.label}: {board.device}, driver {board.driver}, Vulkan {board.vulkan}; {quirks}; "
+        f"floors: {floors_str(board.floors)}"
+    )
+
+
 def mark_best(rows: Iterable[Row]) -> None:
-    """Mark the fastest right row of each call that several routes compute."""
-    by_call: dict[str, list[Row]] = {}
+    """Mark the fastest right row of each call that several routes compute, on each board."""
+    by_call: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         row.best = False
         if row.ok:
-            by_call.setdefault(row.call, []).append(row)
+            by_call.setdefault((row.device, row.call), []).append(row)
     for same in by_call.values():
         if len(same) > 1:
             min(same, key=lambda r: r.us_median or 0.0).best = True

@@ -1,23 +1,26 @@
 """A whole device held to the references: every case of every op, on every route that may take it."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from vkconv.backend.runtime import select_device
-from vkconv.check.calls import check_call, compare, expect, run_call
+from vkconv.check.calls import Expected, expect, hold, run_call
 from vkconv.check.inputs import Kind, draw
 from vkconv.core import LimitError, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
-from vkconv.route import Call, Route, judge
+from vkconv.route import judge
 from vkconv.table import Column, Table
 
 SCHEMA = "vkconv.conformance/1"
 Status = Literal["ok", "FAILED", "refused", "error"]
+Case = tuple[str, str]
+"""A call and one of its op's routes, as texts."""
 _KINDS: tuple[Kind, ...] = ("normals", "specials")
 _SEED = 7
 # Routes that say of themselves that an input that is not finite reaches more of the output than it should.
@@ -129,31 +132,44 @@ def conformance(
 
     Raises UsageError for an op that does not exist, DeviceError where there is no device or it is lost.
     """
+    work = cases(ops)
+    real = select_device(device)[1]
+    started = time.perf_counter()
+    rows = []
+    for done, (text, route) in enumerate(work, 1):
+        rows.append(conform(text, route, device, limits))
+        seen(rows[-1], done, len(work))
+    return Conformance(planned_for(real, limits), tuple(rows), time.perf_counter() - started)
+
+
+def cases(ops: Sequence[str] = ()) -> list[Case]:
+    """Every case of these ops (all, without any) with each of their routes, all routes of a case together. Raises
+    UsageError for an op that does not exist."""
     for name in ops:
         if name not in OPS:
             raise UsageError(f"there is no op {name!r}{did_you_mean(name, OPS)}; vkconv ops lists them")
-    real = select_device(device)[1]
-    facts = real if limits is None else emulated(limits, real)
-    work = [
-        (call, text, route)
+    return [
+        (text, route.name)
         for op in OPS.values()
         if not ops or op.name in ops
         for text in op.cases
-        if not (call := parse_call(text, OPS)).is_empty
+        if not parse_call(text, OPS).is_empty
         for route in op.routes
     ]
-    started = time.perf_counter()
-    rows = []
-    for done, (call, text, route) in enumerate(work, 1):
-        rows.append(_conform(call, text, route, facts, device, limits))
-        seen(rows[-1], done, len(work))
-    return Conformance(facts, tuple(rows), time.perf_counter() - started)
 
 
-def _conform(call: Call, text: str, route: Route, facts: Device, device: str | int, limits: Device | None) -> Conformed:
+def planned_for(real: Device, limits: Device | None) -> Device:
+    """The device whose routes and limits are used on a real one."""
+    return real if limits is None else emulated(limits, real)
+
+
+def conform(text: str, route_name: str, device: str | int = "auto", limits: Device | None = None) -> Conformed:
+    """Check one case on one of its routes. Raises DeviceError where there is no device."""
+    call = parse_call(text, OPS)
+    (route,) = (route for route in OPS[call.op].routes if route.name == route_name)
     dtypes = tuple(dict.fromkeys(str(spec.dtype) for spec in call.operands.values() if spec is not None))
     row = Conformed(call.op, text, route.name, dtypes, "refused")
-    verdict = judge(route, call, facts)
+    verdict = judge(route, call, planned_for(select_device(device)[1], limits))
     if not verdict.allowed:
         return dataclasses.replace(row, why=verdict.refused_by)
     started = time.perf_counter()
@@ -161,19 +177,15 @@ def _conform(call: Call, text: str, route: Route, facts: Device, device: str | i
         for kind in _KINDS:
             if kind == "specials" and route.name in _SPREADS_NON_FINITE:
                 continue
-            arrays = draw(call, _SEED, kind)
-            if kind == "normals":
-                _, checked = check_call(call, arrays, device=device, route=route.name, limits=limits)
-            else:
-                ran = run_call(call, arrays, device=device, route=route.name, limits=limits)
-                checked = compare(call, ran.outputs[0], expect(call, arrays))
+            wanted = _expected(text, kind)
+            replays = 2 if kind == "normals" else 1
+            ran = run_call(call, wanted.arrays, device=device, route=route.name, limits=limits, replays=replays)
+            checked = hold(call, ran, wanted)
             if row.max_rel is None:
                 row = dataclasses.replace(row, max_rel=checked.max_rel, allowed=checked.allowed)
             row = dataclasses.replace(row, status="ok")
             if not checked.ok:
-                why = (
-                    f"{checked.problem}" if kind == "normals" else f"with NaN, infinities and zeros: {checked.problem}"
-                )
+                why = checked.problem if kind == "normals" else f"with NaN, infinities and zeros: {checked.problem}"
                 row = dataclasses.replace(row, status="FAILED", why=why, pattern=checked.pattern)
                 break
     except LimitError as error:
@@ -181,3 +193,10 @@ def _conform(call: Call, text: str, route: Route, facts: Device, device: str | i
     except VkconvError as error:
         row = dataclasses.replace(row, status="error", why=" ".join(str(error).split()))
     return dataclasses.replace(row, seconds=time.perf_counter() - started)
+
+
+@functools.lru_cache(maxsize=len(_KINDS))
+def _expected(text: str, kind: Kind) -> Expected:
+    """The inputs of a case and its reference, which all its routes share."""
+    call = parse_call(text, OPS)
+    return expect(call, draw(call, _SEED, kind))

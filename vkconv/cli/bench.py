@@ -1,6 +1,7 @@
 """``vkconv bench`` and ``vkconv compare``: calls, models and suites timed on a device, and two results side by side."""
 
 import contextlib
+import dataclasses
 import datetime
 import math
 import os
@@ -13,18 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vkconv.cli.options import DeviceOption, parse_shapes, require_shapes
+from vkconv.cli.options import DeviceOption, WorkersOption, parse_shapes, require_shapes
 from vkconv.cli.output import file_errors, show
 from vkconv.core import DType, UsageError, did_you_mean, expand_user
 from vkconv.ops.calls import parse_shape
 from vkconv.table import format_cell
 
 if TYPE_CHECKING:
-    from vkconv.backend.runtime import LiveDevice
     from vkconv.bench.engine import BenchOptions
-    from vkconv.bench.rows import Floors, Header, Row
+    from vkconv.bench.rows import Header, Row
     from vkconv.bench.runner import Routes, Task
     from vkconv.bench.suites import Entry
+    from vkconv.device import Device
 
 _EXIT_INTERRUPTED = 130
 
@@ -81,6 +82,7 @@ def bench(
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Least number of timed executions of a row.")] = 10,
     cooldown: Annotated[float, typer.Option(metavar="SECONDS", help="Pause before each row is timed.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the inputs.")] = 0,
+    workers: WorkersOption = "",
     outputs: Annotated[
         list[Path] | None,
         typer.Option("-o", "--output", metavar="FILE", help="Save as .json, .csv, .md or .html; repeat for several."),
@@ -88,49 +90,40 @@ def bench(
 ) -> None:
     """Measure single calls: each is checked against its float64 reference first, then timed on the GPU's own clock.
 
-    Ctrl-C keeps what was measured and ends with exit code 130; 1 means that a row failed its check.
+    Ctrl-C keeps what was measured and ends with exit code 130; 1 means that a row failed its check, or
+    that a worker was lost.
 
     Examples: vkconv bench conv2d:x=1x64x56x56,w=64x64x3x3,p=1 --route all,
     vkconv bench --suite peers --sweep route,local,
     vkconv bench --suite resnet50 -o before.json -o before.html, vkconv bench 'conv -n 16 -c 16 ... -F 1' --dtype f16
     """
-    from vkconv.backend.runtime import open_device
-    from vkconv.bench.calibrate import floors as measure_floors
     from vkconv.bench.engine import BenchOptions
     from vkconv.bench.rows import Result, check_targets, header_lines, mark_best, screen_tables, write_result
-    from vkconv.bench.runner import Routes, expected_s, make_tasks, probe, run_tasks
 
     for name, seconds, least in (("--min-time", min_time, 1e-4), ("--cooldown", cooldown, 0.0)):
         if not math.isfinite(seconds) or seconds < least:
             raise UsageError(f"{name} {seconds:g} is no number of seconds from {least:g} on")
     paths = [expand_user(path, "-o") for path in outputs or ()]
     check_targets(paths)
-    sizes = parse_local(local)
     options = BenchOptions(min_time, runs, warmup, cooldown, seed)
-    live = open_device(device)
-    entries = read_entries(targets or [], suites or [], _dtype(dtype), live, shapes or [])
-    swept = list(filter(None, sweep.split(",")))
-    wanted = Routes.parse([*(routes or []), *(["all"] if "route" in swept else [])], entries)
-    params = [name for name in swept if name != "route"]
-    tasks = make_tasks(entries, wanted, live.device, sweep=params, local=sizes)
-    floors = measure_floors(live)
-    seconds_each = expected_s(tasks, live.device, options, probe(device, floors))
-    header = _header(live, targets or [], suites or [], wanted, options, floors)
-    header.options |= {"dtype": dtype or None, "sweep": sweep or None, "local": local or None}
-    header.expected_s = round(sum(seconds_each), 1)
-    rows: list[Row] = []
-    _say(f"{len(tasks)} rows on {live.device.name}, about {_duration(sum(seconds_each))}")
-    started = time.perf_counter()
-    with _progress(tasks, seconds_each) as advance:
-        try:
-            for row in run_tasks(tasks, device=device, options=options, floors=floors):
-                rows.append(row)
-                advance(row)
-        except KeyboardInterrupt:
-            header.incomplete = True
-    header.elapsed_s = round(time.perf_counter() - started, 1)
+    wanted = Wanted(
+        targets or [],
+        suites or [],
+        routes or [],
+        sweep,
+        parse_local(local),
+        _dtype(dtype),
+        shapes or [],
+        device,
+        options,
+    )
+    if workers:
+        from vkconv.cli.boards import bench_boards
+
+        header, rows = bench_boards(workers, wanted)
+    else:
+        header, rows = _bench_here(wanted)
     mark_best(rows)
-    live.save_pipeline_cache()
     result = Result(header=header, rows=rows)
     show(*header_lines(header), *screen_tables(result), *_legend(rows))
     for path in paths:
@@ -139,8 +132,102 @@ def bench(
         show(f"wrote {path}")
     if header.incomplete:
         raise typer.Exit(_EXIT_INTERRUPTED)
-    if any(row.check == "FAILED" for row in rows):
+    if any(row.check in ("FAILED", "lost") for row in rows):
         raise typer.Exit(1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What is to be measured, on this machine's device or on those of many boards."""
+
+    targets: Sequence[str]
+    suites: Sequence[str]
+    routes: Sequence[str]
+    sweep: str
+    local: Sequence[int]
+    dtype: DType | None
+    shapes: Sequence[str]
+    device: str
+    options: "BenchOptions"
+
+    def tasks(self, device: "Device") -> "tuple[list[Task], Routes]":
+        """The rows to be on a device, and the routes that were asked for."""
+        from vkconv.bench.runner import Routes, make_tasks
+
+        entries = read_entries(self.targets, self.suites, self.dtype, device, self.shapes)
+        swept = list(filter(None, self.sweep.split(",")))
+        wanted = Routes.parse([*self.routes, *(["all"] if "route" in swept else [])], entries)
+        params = [name for name in swept if name != "route"]
+        return make_tasks(entries, wanted, device, sweep=params, local=self.local), wanted
+
+    def header(self, routes: "Routes", expected_s: float) -> "Header":
+        """The conditions, without a device."""
+        from importlib.metadata import version
+
+        from vkconv import __version__
+        from vkconv.bench.rows import Header
+
+        forced = dict(routes.by_op)
+        if routes.every or routes.names:
+            forced["*"] = "all" if routes.every else ",".join(routes.names)
+        calls = [*self.targets[:3], *(["..."] if len(self.targets) > 3 else [])]
+        options = self.options
+        return Header(
+            device="",
+            device_key="",
+            driver="",
+            vulkan="",
+            versions={"vkconv": __version__, "kp": version("kp"), "python": platform.python_version()},
+            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            calls=", ".join([*calls, *(f"suite {name}" for name in self.suites)]),
+            options={
+                "min_time_s": options.min_time_s,
+                "runs": options.runs,
+                "warmup": options.warmup,
+                "cooldown_s": options.cooldown_s,
+                "seed": options.seed,
+                "dtype": self.dtype,
+                "sweep": self.sweep or None,
+                "local": ",".join(map(str, self.local)) or None,
+            },
+            forced=forced,
+            quirks=[],
+            expected_s=round(expected_s, 1),
+        )
+
+
+def _bench_here(wanted: Wanted) -> "tuple[Header, list[Row]]":
+    from vkconv.backend.runtime import open_device
+    from vkconv.bench.calibrate import floors as measure_floors
+    from vkconv.bench.runner import expected_s, probe, run_tasks
+
+    live = open_device(wanted.device)
+    facts = live.device
+    tasks, routes = wanted.tasks(facts)
+    floors = measure_floors(live)
+    seconds_each = expected_s(tasks, facts, wanted.options, probe(wanted.device, floors))
+    header = wanted.header(routes, sum(seconds_each))
+    header.device, header.device_key, header.driver = facts.name, facts.key, facts.driver
+    header.vulkan, header.quirks, header.floors = facts.api_version, [quirk.id for quirk in facts.quirks], floors
+    say(f"{len(tasks)} rows on {facts.name}, about {duration(sum(seconds_each))}")
+    rows = collect(run_tasks(tasks, device=wanted.device, options=wanted.options, floors=floors), seconds_each, header)
+    live.save_pipeline_cache()
+    return header, rows
+
+
+def collect(measured: "Iterable[Row]", seconds_each: Sequence[float], header: "Header") -> "list[Row]":
+    """The rows, told of as they come, until they end or Ctrl-C does; the header says which, and how long it took."""
+    rows: list[Row] = []
+    started = time.perf_counter()
+    with _progress(seconds_each) as advance:
+        try:
+            for row in measured:
+                rows.append(row)
+                advance(row)
+        except KeyboardInterrupt:
+            header.incomplete = True
+    header.elapsed_s = round(time.perf_counter() - started, 1)
+    return rows
 
 
 def compare(
@@ -185,7 +272,7 @@ def compare(
 
 
 def read_entries(
-    targets: Sequence[str], suites: Sequence[str], dtype: DType | None, live: "LiveDevice", shapes: Sequence[str]
+    targets: Sequence[str], suites: Sequence[str], dtype: DType | None, device: "Device", shapes: Sequence[str]
 ) -> "list[Entry]":
     """The calls that targets (calls, MIOpenDriver lines, models) and suites stand for, each once.
 
@@ -203,7 +290,7 @@ def read_entries(
         elif Path(text).suffix in (".vkc", ".onnx") or Path(text).is_file():
             graph = load_model(Path(text))
             require_shapes(graph.inputs, bound, "--shape")
-            entries += model_entries(graph, live.device, bound)
+            entries += model_entries(graph, device, bound)
         else:
             hint = did_you_mean(text, shipped_suites())
             raise UsageError(f"{text!r} is no call, no MIOpenDriver line and no model; suites go by --suite{hint}")
@@ -231,64 +318,29 @@ def parse_local(text: str) -> list[int]:
     return list(dict.fromkeys(sizes))
 
 
-def _header(
-    live: "LiveDevice",
-    targets: Sequence[str],
-    suites: Sequence[str],
-    routes: "Routes",
-    options: "BenchOptions",
-    floors: "Floors",
-) -> "Header":
-    from importlib.metadata import version
-
-    from vkconv import __version__
-    from vkconv.bench.rows import Header
-
-    forced = dict(routes.by_op)
-    if routes.every or routes.names:
-        forced["*"] = "all" if routes.every else ",".join(routes.names)
-    versions = {"vkconv": __version__, "kp": version("kp"), "python": platform.python_version()}
-    return Header(
-        device=live.device.name,
-        device_key=live.device.key,
-        driver=live.device.driver,
-        vulkan=live.device.api_version,
-        versions=versions,
-        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        calls=", ".join([*targets[:3], *(["..."] if len(targets) > 3 else []), *(f"suite {name}" for name in suites)]),
-        options={
-            "min_time_s": options.min_time_s,
-            "runs": options.runs,
-            "warmup": options.warmup,
-            "cooldown_s": options.cooldown_s,
-            "seed": options.seed,
-        },
-        forced=forced,
-        quirks=[quirk.id for quirk in live.device.quirks],
-        floors=floors,
-    )
-
-
-def _legend(rows: "Iterable[Row]") -> list[str]:
+def _legend(rows: "Sequence[Row]") -> list[str]:
     failed = sum(row.check == "FAILED" for row in rows)
     best = any(row.best for row in rows)
     return [
         *(["* the fastest right route of its call"] if best else []),
         *([f"{failed} FAILED: wrong results, not timed"] if failed else []),
+        *(f"{row.device} LOST: {row.why}" for row in rows if row.check == "lost"),
     ]
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Tell on stderr how things are."""
     print(text, file=sys.stderr, flush=True)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """``2 min 05 s``."""
     minutes, rest = divmod(max(1, math.ceil(seconds)), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 @contextlib.contextmanager
-def _progress(tasks: "Sequence[Task]", seconds_each: Sequence[float]) -> "Iterator[Callable[[Row], None]]":
+def _progress(seconds_each: Sequence[float]) -> "Iterator[Callable[[Row], None]]":
     """A function to tell of each row: a bar with the remaining time on a terminal, else a line on stderr."""
     from vkconv.bench.rows import params_str
 
@@ -299,7 +351,8 @@ def _progress(tasks: "Sequence[Task]", seconds_each: Sequence[float]) -> "Iterat
         done += 1
         took = f"{format_cell(row.us_median)} us" if row.us_median else row.why
         name = f"{row.route} {params_str(row.given)}".strip()
-        _say(f"[{done}/{len(tasks)}] {row.call} {name or '-'}: {row.check}, {took}")
+        where = f"{row.device}: " if row.device else ""
+        say(f"[{done}/{len(seconds_each)}] {where}{row.call} {name or '-'}: {row.check}, {took}")
 
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield line

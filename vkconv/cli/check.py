@@ -4,11 +4,11 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from vkconv.cli.checked import Result, Work
+from vkconv.cli.checked import Report, Result, Work, conformance_report
 from vkconv.cli.models import find_device
 from vkconv.cli.options import (
     DeviceOption,
@@ -16,13 +16,12 @@ from vkconv.cli.options import (
     NoQuirksOption,
     ParamOption,
     RouteOption,
+    WorkersOption,
     parse_params,
     parse_routes,
 )
-from vkconv.cli.output import file_errors, show, show_json
 from vkconv.core import UsageError
 from vkconv.device import Device
-from vkconv.table import Column, Table
 
 _EXIT_FAILED = 1
 
@@ -87,6 +86,7 @@ def check(
         ),
     ] = "",
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the inputs of calls.")] = 0,
+    workers: WorkersOption = "",
     outputs: Annotated[
         list[Path] | None,
         typer.Option("-o", "--output", metavar="FILE", help="Save as .json, .md or .html; repeat for several."),
@@ -96,7 +96,7 @@ def check(
     """Find what a device computes wrongly: the first node of a model, or any op on any route.
 
     Each node is checked alone, from reference inputs, and in the whole run; tolerances come from element type and
-    number of terms. Exit code 1 when anything is wrong.
+    number of terms. Exit code 1 when anything is wrong, or a worker was lost.
 
     Examples: vkconv check m.onnx --stop-at-first --dump wrong,
     vkconv check m.vkc --limits mali-g57, vkconv check m.vkc --repeat 50,
@@ -106,14 +106,23 @@ def check(
     from vkconv.check.report import check_targets
     from vkconv.plan.planner import Options
 
+    if workers:
+        from vkconv.cli.boards import check_boards, conform_boards
+
     paths = [path.expanduser() for path in outputs or ()]
     check_targets(paths)
     other = find_device(limits) if limits else None
     if all_ops:
         if target is not None or sweep or repeat or dump or routes or params or inputs:
-            raise UsageError("--all-ops checks the device by itself: it goes with --op, --device, --limits and -o only")
-        _conformance(device, other, ops or [], paths, as_json)
-        return
+            raise UsageError(
+                "--all-ops checks the device by itself: it goes with --op, --device, --limits, --workers and -o only"
+            )
+        if workers:
+            with _bar() as tell:
+                report = conform_boards(workers, ops or [], device, other, tell)
+        else:
+            report = _conformance(device, other, ops or [])
+        _end(report, paths, as_json)
     if ops:
         raise UsageError("--op goes with --all-ops")
     if target is None:
@@ -122,52 +131,39 @@ def check(
         routes=parse_routes(routes), params=parse_params(params), passes=not no_passes, quirks=not no_quirks
     )
     work = Work(target, inputs or [], seed, device, other, limits, options)
+    swept = [name for name in sweep.split(",") if name]
+    if workers:
+        if dump:
+            raise UsageError(
+                "--dump writes files here, and --workers checks elsewhere: give --dump on the board itself"
+            )
+        with _bar() as tell:
+            report = check_boards(workers, work, stop_at_first, repeat or 0, swept, seed, tell)
+        _end(report, paths, as_json)
     result = Result(work)
     with _bar() as tell:
         result.check(stop_at_first, tell)
         if repeat:
             result.repeat(repeat)
-        if sweep:
-            result.sweep([name for name in sweep.split(",") if name], repeat or 2, seed, tell)
-    dumped = result.dump(dump) if dump else []
-    result.tell(paths, dumped, as_json)
-    if result.failed:
-        raise typer.Exit(_EXIT_FAILED)
+        if swept:
+            result.sweep(swept, repeat or 2, seed, tell)
+    _end(result.report(result.dump(dump) if dump else []), paths, as_json)
 
 
-def _conformance(device: str, limits: Device | None, ops: Sequence[str], paths: Sequence[Path], as_json: bool) -> None:
+def _end(report: Report, paths: Sequence[Path], as_json: bool) -> NoReturn:
+    report.tell(paths, as_json)
+    raise typer.Exit(_EXIT_FAILED if report.failed else 0)
+
+
+def _conformance(device: str, limits: Device | None, ops: Sequence[str]) -> Report:
     from vkconv.check.conformance import Conformed, conformance
-    from vkconv.check.report import write_page
 
     with _bar() as tell:
 
         def seen(row: Conformed, done: int, count: int) -> None:
             tell(f"{row.call} {row.route}", done, count)
 
-        result = conformance(device=device, limits=limits, ops=ops, seen=seen)
-    facts = result.facts
-    lines = [
-        f"{facts.name}, driver {facts.driver}, Vulkan {facts.api_version}",
-        f"quirks: {', '.join(quirk.id for quirk in facts.quirks) or 'none'}",
-        result.summary(),
-    ]
-    parts = [
-        ("Failures", result.failures()),
-        ("Ops", result.ops()),
-        ("Refused routes", result.refusals()),
-        ("Device", Table("", (Column("fact"), Column("value")), facts.describe())),
-    ]
-    for path in paths:
-        with file_errors(path):
-            write_page(path, f"vkconv conformance: {facts.name}", lines, parts, result.data())
-    if as_json:
-        show_json(result.data())
-    else:
-        failures = [result.failures()] if result.failed else []
-        commands = [row.command() for row in result.failed]
-        show(lines[0], lines[1], result.ops(), *failures, *commands, lines[2], *(f"wrote {path}" for path in paths))
-    if result.failed:
-        raise typer.Exit(_EXIT_FAILED)
+        return conformance_report(conformance(device=device, limits=limits, ops=ops, seen=seen))
 
 
 class _bar:  # noqa: N801 - used as a function

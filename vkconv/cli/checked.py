@@ -11,9 +11,10 @@ from vkconv.cli.output import file_errors, show, show_json
 from vkconv.cli.run import device_data
 from vkconv.core import Array, UsageError
 from vkconv.device import Device
-from vkconv.table import Table
+from vkconv.table import Column, Table
 
 if TYPE_CHECKING:
+    from vkconv.check.conformance import Conformance
     from vkconv.check.model import ModelCheck, NodeCheck
     from vkconv.check.repeat import RepeatCheck
     from vkconv.check.sweep import Swept
@@ -22,6 +23,35 @@ if TYPE_CHECKING:
 
 SCHEMA = "vkconv.check/1"
 _SHOWN_DIFFERENCES = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """A result as lines, titled tables, of which a screen shows those that ``shown`` names, verdicts, commands that
+    repeat what is wrong, and JSON data."""
+
+    title: str
+    lines: Sequence[str]
+    parts: Sequence[tuple[str, Table]]
+    shown: Sequence[str]
+    verdicts: Sequence[str]
+    commands: Sequence[str]
+    data: Mapping[str, Any]
+    failed: bool
+
+    def tell(self, paths: Sequence[Path], as_json: bool) -> None:
+        """Print it, and save it in files."""
+        from vkconv.check.report import write_page
+
+        for path in paths:
+            with file_errors(path):
+                write_page(path, self.title, [*self.lines, *self.verdicts, *self.commands], self.parts, self.data)
+        if as_json:
+            show_json(self.data)
+            return
+        tables = dict(self.parts)
+        ends = [*self.commands, *self.verdicts, *(f"wrote {path}" for path in paths)]
+        show(*self.lines, *(tables[name] for name in self.shown if tables[name].cells), *ends)
 
 
 class Work:
@@ -178,8 +208,8 @@ class Result:
                 commands.append(command)
         return commands
 
-    def tell(self, paths: Sequence[Path], dumped: Sequence[str], as_json: bool) -> None:
-        """Print it, and save it in files."""
+    def report(self, dumped: Sequence[str] = ()) -> Report:
+        """What was found, to print and to save; ``dumped`` are commands that repeat nodes that are wrong."""
         from vkconv.check.report import (
             model_data,
             model_table,
@@ -187,7 +217,6 @@ class Result:
             repeat_table,
             sweep_data,
             sweep_table,
-            write_page,
         )
 
         assert self.model is not None
@@ -211,15 +240,11 @@ class Result:
             data["limits"] = self.work.limits.name
         lines += [] if self.work.options.quirks else ["quirks of the driver are ignored"]
         verdicts = [f"FAILED: {problem}" for problem in self._problems()] or [self._all_right()]
-        verdicts += [f"repeat it alone: {command}" for command in dumped]
-        for path in paths:
-            with file_errors(path):
-                write_page(path, f"vkconv check: {self.work.name}", [*lines, *verdicts], parts, data)
-        verdicts += [f"wrote {path}" for path in paths]
-        if as_json:
-            show_json(data)
-        else:
-            show(*lines, *(table for _, table in parts), *verdicts)
+        shown = [name for name, _ in parts]
+        title = f"vkconv check: {self.work.name}"
+        return Report(
+            title, lines, parts, shown, verdicts, [f"repeat it alone: {c}" for c in dumped], data, self.failed
+        )
 
     def _all_right(self) -> str:
         assert self.model is not None
@@ -227,6 +252,31 @@ class Result:
         said = f"{count} node{'s' * (count != 1)} right, alone and in the run"
         said += f"; the same bytes in {self.repeated.runs} runs" if self.repeated else ""
         return said + (f"; {len(self.swept)} ways to compute its calls right" if self.swept else "")
+
+
+def conformance_report(result: "Conformance") -> Report:
+    """The check of a whole device, to print and to save."""
+    facts = result.facts
+    lines = [
+        f"{facts.name}, driver {facts.driver}, Vulkan {facts.api_version}",
+        f"quirks: {', '.join(quirk.id for quirk in facts.quirks) or 'none'}",
+    ]
+    parts = [
+        ("Failures", result.failures()),
+        ("Ops", result.ops()),
+        ("Refused routes", result.refusals()),
+        ("Device", Table("", (Column("fact"), Column("value")), facts.describe())),
+    ]
+    return Report(
+        f"vkconv conformance: {facts.name}",
+        lines,
+        parts,
+        ("Ops", "Failures"),
+        [result.summary()],
+        [row.command() for row in result.failed],
+        result.data(),
+        bool(result.failed),
+    )
 
 
 def limits_lines(other: Device, work: Work) -> list[str]:

@@ -58,6 +58,14 @@ MemoryOption = Annotated[
         "Default: the device's heap.",
     ),
 ]
+WorkersOption = Annotated[
+    str,
+    typer.Option(
+        "--workers",
+        metavar="dask://HOST:PORT",
+        help="Do it on every worker of this scheduler of dask.distributed, one on each board: docs/testing_devices.md.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 

@@ -222,7 +222,7 @@ def _calls(texts: Sequence[str], suites: Sequence[str], shapes: Sequence[str], l
     from vkconv.route import judge
 
     calls: dict[str, Call] = {}
-    for entry in read_entries(texts, suites, None, live, shapes):
+    for entry in read_entries(texts, suites, None, live.device, shapes):
         call = entry.call
         if call is None:
             _say(f"not tuned: {entry.text}: {entry.why}")
