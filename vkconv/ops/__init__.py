@@ -33,6 +33,7 @@ from vkconv.ops.one_hot import ONE_HOT
 from vkconv.ops.pad import CENTER_CROP_PAD, PAD
 from vkconv.ops.pool2d import POOL2D
 from vkconv.ops.pool2d_argmax import POOL2D_ARGMAX
+from vkconv.ops.quantize import DEQUANTIZE_LINEAR, DYNAMIC_QUANTIZE_LINEAR, QUANTIZE_LINEAR
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.resize import RESIZE
 from vkconv.ops.reverse_sequence import REVERSE_SEQUENCE
@@ -68,7 +69,9 @@ _ALL: tuple[Op, ...] = (
     CUMULATIVE,
     DEFORM_CONV2D,
     DEPTH_TO_SPACE,
+    DEQUANTIZE_LINEAR,
     DROPOUT,
+    DYNAMIC_QUANTIZE_LINEAR,
     EXPAND,
     EYE_LIKE,
     FLATTEN,
@@ -88,6 +91,7 @@ _ALL: tuple[Op, ...] = (
     PAD,
     POOL2D,
     POOL2D_ARGMAX,
+    QUANTIZE_LINEAR,
     RANGE,
     REDUCE,
     RESHAPE,
