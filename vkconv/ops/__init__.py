@@ -24,6 +24,7 @@ from vkconv.ops.gemm_reduce import GEMM_REDUCE
 from vkconv.ops.grid_sample import AFFINE_GRID, GRID_SAMPLE
 from vkconv.ops.hardmax import HARDMAX
 from vkconv.ops.host import CONSTANT_OF_SHAPE, EYE_LIKE, RANGE, SHAPE, SIZE
+from vkconv.ops.integer_conv import CONV_INTEGER, QLINEAR_CONV
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
 from vkconv.ops.logic import LOGIC_OPS
 from vkconv.ops.matmul import MATMUL
@@ -64,6 +65,7 @@ _ALL: tuple[Op, ...] = (
     CONV2D_BACKWARD_DATA,
     CONV2D_BACKWARD_WEIGHT,
     CONV3D_BACKWARD_WEIGHT,
+    CONV_INTEGER,
     CONV_REDUCE,
     CONV_TRANSPOSE2D,
     CUMULATIVE,
@@ -91,6 +93,7 @@ _ALL: tuple[Op, ...] = (
     PAD,
     POOL2D,
     POOL2D_ARGMAX,
+    QLINEAR_CONV,
     QUANTIZE_LINEAR,
     RANGE,
     REDUCE,

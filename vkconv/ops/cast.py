@@ -1,4 +1,4 @@
-"""cast: another element type. Between f32, i32, u32, i64, i8, u8 and bool on the device; any other pair folds on the host."""
+"""cast: another element type. f32, i32, u32, i64, i8, u8 and bool on the device; any other pair folds on the host."""
 
 from collections.abc import Mapping, Sequence
 

@@ -50,7 +50,7 @@ def _check(op: str, x: TensorSpec, scale: TensorSpec, zero: TensorSpec | None, a
         raise GraphError(f"{op}: the scale is {scale.dtype}; it must be f32")
     if zero is not None and zero.dims != scale.dims and not (is_per_tensor(zero) and is_per_tensor(scale)):
         raise GraphError(
-            f"{op}: the zero point is {shape_str(zero.shape)} and the scale {shape_str(scale.shape)}; they have one shape"
+            f"{op}: the zero point is {shape_str(zero.shape)}, the scale {shape_str(scale.shape)}; they have one shape"
         )
     if is_per_tensor(scale):
         return 0
