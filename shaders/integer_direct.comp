@@ -37,13 +37,14 @@ void main() {
     uint each = RESULT == 0 ? 1u : 4u;
     if (word >= (count + each - 1) / each) return;
     int zero = x_zero();
+    int y_zero = channels[c_out].x;
     uint result = 0u;
     for (uint k = 0; k < each; k++) {
         uint index = word * each + k;
         if (index >= count) break;
         int co = int(index / uint(oh * ow)) % c_out;
         ivec4 channel = channels[co];
-        result |= finished(sum_at(index, channel, co, zero), channel) << (8 * k);
+        result |= finished(sum_at(index, channel, co, zero), channel, y_zero) << (8 * k);
     }
     y[word] = result;
 }

@@ -13,7 +13,7 @@ void main() {
         uint index = 4 * word + k;
         if (index >= count) break;
         int co = int(index / uint(oh * ow)) % c_out;
-        result |= finished(int(x[index]), channels[co]) << (8 * k);
+        result |= finished(int(x[index]), channels[co], channels[c_out].x) << (8 * k);
     }
     y[word] = result;
 }

@@ -34,6 +34,7 @@ void main() {
     int lane = int(gl_LocalInvocationID.x);
     int zero = x_zero();
     bool has_zeros = channels[c_out].y != 0;
+    int y_zero = channels[c_out].x;
 
     // The column that this invocation loads.
     int column = column0 + lane % COLUMNS;
@@ -93,7 +94,7 @@ void main() {
             uint result = 0u;
             [[unroll]] for (int j = 0; j < 4; j++) {
                 int p = column0 + my_column + j;
-                uint value = finished(acc[4 * i + j] - zero * channel.y - channel.x * x_sum[j], channel);
+                uint value = finished(acc[4 * i + j] - zero * channel.y - channel.x * x_sum[j], channel, y_zero);
                 int at = (p / pixels * c_out + co) * pixels + p % pixels;
                 if (RESULT == 0) {
                     if (p < n * pixels) y[at] = value;

@@ -47,6 +47,7 @@ void main() {
     float zero = float(zero_value);
     int last = (n * c_in * h * w - 1) >> 2;
     bool has_zeros = channels[c_out].y != 0;
+    int y_zero = channels[c_out].x;
 
     float acc[ACCS];
     int total[ACCS];
@@ -131,7 +132,7 @@ void main() {
             [[unroll]] for (int p = 0; p < PX; p++) {
                 int i = c * PX + p;
                 int sum = (LONG ? total[i] : 0) + int(acc[i]) - channel.x * x_total[p];
-                result |= finished(sum, channel) << (RESULT == 0 ? 0 : 8 * (p & 3));
+                result |= finished(sum, channel, y_zero) << (RESULT == 0 ? 0 : 8 * (p & 3));
                 if (RESULT == 0) {
                     if (ox0 + p < ow) y[out_row + p] = result;
                     result = 0u;

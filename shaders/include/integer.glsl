@@ -56,13 +56,23 @@ float divide_exactly(float a, float b) {
     return uintBitsToFloat(sign | (e >= 255 ? INFINITE_BITS : min(bits, INFINITE_BITS)));
 }
 
-// a / b for what is rounded to a whole number of at most 9 bits then: exactly, where it is near to the middle of two.
+// Whether a quotient by a divisor, a few units in its last place off, surely rounds to the whole number that the exact one
+// rounds to, or is out of the range of bytes. GLSL asks no accuracy for the least and largest divisors.
+bool rounds_surely(float q, float divisor) {
+    uint exponent = (floatBitsToUint(divisor) >> 23) & 0xFFu;
+    float size = abs(q);
+    return exponent >= 2u && exponent <= 251u && (size > 1000.0 || abs(fract(size) - 0.5) > 0.001);
+}
+
+// a / b, and v (a / b), for what becomes a byte.
 float divide_to_round(float a, float b) {
     float q = a / b;
-    uint exponent = (floatBitsToUint(b) >> 23) & 0xFFu;  // GLSL asks no accuracy for the least and largest divisors
-    float size = abs(q);
-    bool sure = exponent >= 2u && exponent <= 251u && (size > 1000.0 || abs(fract(size) - 0.5) > 0.001);
-    return sure ? q : divide_exactly(a, b);
+    return rounds_surely(q, b) ? q : divide_exactly(a, b);
+}
+
+float scale_to_round(float v, float a, float b) {
+    float q = v * (a / b);
+    return rounds_surely(q, b) ? q : v * divide_exactly(a, b);
 }
 
 // The nearest whole number, the even one of two, plus the zero point, within the range of the type; of NaN the zero point.

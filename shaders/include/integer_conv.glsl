@@ -43,8 +43,8 @@ int x_zero() {
 }
 
 // What is stored for a sum of products: itself, or the byte that it becomes.
-uint finished(int sum, ivec4 channel) {
+uint finished(int sum, ivec4 channel, int y_zero) {
     if (RESULT == 0) return uint(sum);
     float v = float(sum + channel.w) * intBitsToFloat(channel.z);
-    return uint(saturated(v, channels[c_out].x, RESULT == 2)) & 0xFFu;
+    return uint(saturated(v, y_zero, RESULT == 2)) & 0xFFu;
 }

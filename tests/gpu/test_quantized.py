@@ -163,3 +163,22 @@ def test_bytes_of_any_count_fill_their_words(count, device):
         for to in ("f32", "i32", "i64", "bool", "u8", "i8"):
             ((z,),) = run_call(parse_call(f"cast:x={count}:{name},to={to}", OPS), {"x": want}, device=device).outputs
             np.testing.assert_array_equal(z, want.astype(z.dtype))
+
+
+QLINEAR = "a_scale={m},a_zero={m}:u8,b_scale={n},b_zero={n}:i8,y_scale=scalar,y_zero=scalar:i8"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"qlinear_matmul:a=67x130:u8,b=130x140:i8,{QLINEAR.format(m=67, n=140)}",
+        f"qlinear_matmul:a=67x130:u8,b=130x140:i8,{QLINEAR.format(m='scalar', n=140)}",
+        f"qlinear_matmul:a=3x9x700:u8,b=700x20:i8,{QLINEAR.format(m=9, n='scalar')}",
+        f"qlinear_matmul:a=5x31:u8,b=2x31x7:i8,{QLINEAR.format(m='1', n='1x7')}",
+        "matmul_integer:a=17x300:u8,b=300x33:i8,a_zero=17:u8,b_zero=33:i8",
+        "matmul_integer:a=2x1x9x16:u8,b=3x16x20:u8,a_zero=1:u8",
+        "matmul_integer:a=9x4003:i8,b=4003x12:i8",
+    ],
+)
+def test_products_of_matrices_are_those_of_the_reference(text, device):
+    on_every_route(text, device)

@@ -25,6 +25,7 @@ from vkconv.ops.grid_sample import AFFINE_GRID, GRID_SAMPLE
 from vkconv.ops.hardmax import HARDMAX
 from vkconv.ops.host import CONSTANT_OF_SHAPE, EYE_LIKE, RANGE, SHAPE, SIZE
 from vkconv.ops.integer_conv import CONV_INTEGER, QLINEAR_CONV
+from vkconv.ops.integer_matmul import MATMUL_INTEGER, QLINEAR_MATMUL
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
 from vkconv.ops.logic import LOGIC_OPS
 from vkconv.ops.matmul import MATMUL
@@ -88,12 +89,14 @@ _ALL: tuple[Op, ...] = (
     INSTANCE_NORM,
     LAYER_NORM,
     MATMUL,
+    MATMUL_INTEGER,
     MERGE,
     ONE_HOT,
     PAD,
     POOL2D,
     POOL2D_ARGMAX,
     QLINEAR_CONV,
+    QLINEAR_MATMUL,
     QUANTIZE_LINEAR,
     RANGE,
     REDUCE,

@@ -9,10 +9,19 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from vkconv.core import DType, align, ceil_div, shape_str
+from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
-from vkconv.ops.base import linear_groups, local_sizes, most_invocations
-from vkconv.ops.needs import ON_GPU, invocations, shared_bytes
+from vkconv.ops.base import linear_groups, local_sizes
+from vkconv.ops.integer_needs import (
+    DOT_PRODUCT,
+    FITS_SMALLEST,
+    INT32,
+    TILES,
+    IntegerTile,
+    tile_blocks,
+    tiles_by_rule,
+)
+from vkconv.ops.needs import ON_GPU
 from vkconv.ops.packing import MOST_SPAN, Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
@@ -71,21 +80,12 @@ def geometry(call: Call) -> Geometry:
     oh, ow = call.shape("y")[2:]
     if (kh, kw) == (1, 1) and call["stride"] == (1, 1) and not any(call["padding"]):
         h, w, oh, ow = 1, h * w, 1, oh * ow
-    padding = tuple(call["padding"])
+    top, left, bottom, right = call["padding"]
     return Geometry(
-        n,
-        c_in,
-        h,
-        w,
-        c_out,
-        oh,
-        ow,
-        call["groups"],
-        kh,
-        kw,
-        call["stride"],
-        call["dilation"],
-        padding,  # type: ignore[arg-type]
+        *(n, c_in, h, w, c_out, oh, ow, call["groups"], kh, kw),
+        stride=call["stride"],
+        dilation=call["dilation"],
+        padding=(top, left, bottom, right),
     )
 
 
@@ -196,7 +196,7 @@ def _build_direct(call: Call, device: Device, params: Params) -> Program:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tiles:
+class RegisterTiles:
     """Lanes of a workgroup, the default first, and the tiles of one invocation to choose from."""
 
     local: tuple[int, ...]
@@ -204,12 +204,14 @@ class Tiles:
     columns: Sizes
 
 
-_TILES: Mapping[str, Tiles] = {"cpu": Tiles((8, 16, 32), Sizes((16, 8, 4, 1)), Sizes((8, 4), (16,)))}
-_GPU_TILES = Tiles((64, 32, 128), Sizes((8, 4, 1), (16,)), Sizes((4,), (8,)))
+_REGISTER_TILES: Mapping[str, RegisterTiles] = {
+    "cpu": RegisterTiles((8, 16, 32), Sizes((16, 8, 4, 1)), Sizes((8, 4), (16,)))
+}
+_GPU_TILES = RegisterTiles((64, 32, 128), Sizes((8, 4, 1), (16,)), Sizes((4,), (8,)))
 
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    t, g = _TILES.get(device.kind, _GPU_TILES), geometry(call)
+    t, g = _REGISTER_TILES.get(device.kind, _GPU_TILES), geometry(call)
     columns = tuple(px for px in t.columns.values(g.ow) if g.span(px) <= MOST_SPAN)
     return {"channels": t.channels.values(g.out_group), "columns": columns, "local": local_sizes(device, *t.local)}
 
@@ -244,83 +246,32 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
 _MOST_TERMS = 514  # MOST_TERMS of integer_tile.comp
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class GemmTile:
-    """Outputs of a workgroup, words of a slice, and rows of an invocation, which has four columns. The invocations are
-    a multiple of the columns, as the shader loads."""
-
-    rows: int
-    columns: int
-    depth: int
-    tr: int
-
-    @property
-    def local(self) -> int:
-        return self.rows // self.tr * (self.columns // 4)
-
-    @property
-    def shared_bytes(self) -> int:
-        return 4 * self.depth * (self.rows + self.columns)
-
-
-# By number: the parameter ``tile`` of the routes.
-GEMM_TILES: tuple[GemmTile, ...] = (
-    GemmTile(64, 64, 8, 4),
-    GemmTile(128, 64, 8, 8),
-    GemmTile(32, 64, 8, 4),
-    GemmTile(64, 32, 8, 4),
-    GemmTile(32, 32, 8, 4),
-    GemmTile(64, 64, 16, 4),
-    GemmTile(64, 64, 8, 8),
-)
-# The first that makes enough workgroups, or the last.
-_RULE, _ENOUGH = (1, 0, 2, 4), 256
-_SMALLEST = GEMM_TILES[4]
+def _blocks(call: Call, tile: IntegerTile) -> int:
+    g = geometry(call)
+    return g.groups * tile_blocks(tile, g.out_group, g.n * g.oh * g.ow)
 
 
 def _gemm_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    g = geometry(call)
-
-    def blocks(tile: GemmTile) -> int:
-        return g.groups * ceil_div(g.out_group, tile.rows) * ceil_div(g.n * g.oh * g.ow, tile.columns)
-
-    shared = device.limit("maxComputeSharedMemorySize")
-    fitting = [
-        i for i, tile in enumerate(GEMM_TILES) if tile.local <= most_invocations(device) and tile.shared_bytes <= shared
-    ]
-    rule = [i for i in _RULE if i in fitting]
-    wide = [i for i in rule if GEMM_TILES[i].rows < 2 * g.out_group] or rule[-1:]
-    best = next((i for i in wide if blocks(GEMM_TILES[i]) >= _ENOUGH), wide[-1])
-    return {"tile": (best, *(i for i in fitting if i != best))}
+    return {"tile": tiles_by_rule(geometry(call).out_group, lambda tile: _blocks(call, tile), device)}
 
 
 def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> Program:
-    g, tile = geometry(call), GEMM_TILES[params["tile"]]
+    g, tile = geometry(call), TILES[params["tile"]]
     by_words = g.oh * g.ow % 4 == 0
     steps = g.kh * g.kw * ceil_div(g.in_group, 4)
-    blocks = g.groups * ceil_div(g.out_group, tile.rows) * ceil_div(g.n * g.oh * g.ow, tile.columns)
     step = Dispatch(
         shader,
         _binds(call, "packed", "y" if by_words or not _result(call) else "sums"),
-        linear_groups(blocks * tile.local, tile.local, device),
+        linear_groups(_blocks(call, tile) * tile.local, tile.local, device),
         (tile.local, 1, 1),
         g.push,
-        (*_constants(call, _result(call) if by_words else 0), tile.rows, tile.columns, tile.depth, tile.tr),
+        (*_constants(call, _result(call) if by_words else 0), *tile.sizes),
         tile.shared_bytes,
         ceil_div(steps, tile.depth) * (1 + 3 * tile.depth),
     )
     return _program(call, device, step, _pack(call, device, tile.rows, True), by_words)
 
 
-def _most_elements(call: Call, device: Device) -> str:
-    return shape_str((max(math.prod(call.shape(name)) for name in ("x", "w", "y")),))
-
-
-INT32 = Need(
-    "fewer than 2^31 elements in each tensor",
-    lambda call, device: all(math.prod(call.shape(name)) < 1 << 31 for name in ("x", "w", "y")),
-    _most_elements,
-)
 SHORT_SPAN = Need(
     f"4 outputs of a row from at most {MOST_SPAN} input columns",
     lambda call, device: geometry(call).span(4) <= MOST_SPAN,
@@ -331,15 +282,6 @@ WIDE_GROUPS = Need(
     lambda call, device: geometry(call).out_group >= 16 and geometry(call).in_group >= 4,
     lambda call, device: f"{geometry(call).out_group} and {geometry(call).in_group}",
 )
-DOT_PRODUCT = Need(
-    "integer dot products (VK_KHR_shader_integer_dot_product)",
-    lambda call, device: (
-        device.has("VK_KHR_shader_integer_dot_product")
-        and device.feature("VkPhysicalDeviceShaderIntegerDotProductFeatures", "shaderIntegerDotProduct")
-    ),
-    lambda call, device: "none",
-)
-FITS_SMALLEST = invocations(_SMALLEST.local), shared_bytes(_SMALLEST.shared_bytes)
 _GEMM_WHY = "tiles of a matrix product in shared memory, four channels to a word"
 
 ROUTES: tuple[Route, ...] = (

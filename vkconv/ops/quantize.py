@@ -36,7 +36,8 @@ def rounded(v: npt.NDArray[Any], zero: npt.NDArray[Any] | int, dtype: DType) -> 
     """saturate(round(v) + zero) as ``dtype``, halves to even; NaN is the zero point."""
     info = np.iinfo(dtype.numpy.name)
     whole = np.nan_to_num(np.clip(np.rint(v), -1000, 1000), nan=0.0).astype(np.int64)
-    return np.clip(whole + zero, int(info.min), int(info.max)).astype(dtype.numpy)
+    made: Array = np.clip(whole + zero, int(info.min), int(info.max)).astype(dtype.numpy)
+    return made
 
 
 def is_per_tensor(spec: TensorSpec) -> bool:
