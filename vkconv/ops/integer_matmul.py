@@ -11,13 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attrs, Op, Operand, Specs
 from vkconv.ops.integer_conv import check_bytes, check_one, check_scale, less_zero, requantized
-from vkconv.ops.integer_matmul_routes import MAX_BATCH_GROUPS, ROUTES, matrices
+from vkconv.ops.integer_matmul_routes import ROUTES, matrices
+from vkconv.ops.matmul_routes import MAX_BATCH_GROUPS
 from vkconv.route import Call
 
 
@@ -69,10 +71,11 @@ def _resolve_quantized(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorS
     return _checked(op, specs, attrs, TensorSpec(shape, zero.dtype))
 
 
-def _sums(arrays: Mapping[str, Array | None]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _sums(arrays: Mapping[str, Array | None]) -> npt.NDArray[np.int64]:
     a = less_zero(arrays["a"], arrays.get("a_zero"), (-1, 1)).astype(np.float64)  # exact: far below 2^53
     b = less_zero(arrays["b"], arrays.get("b_zero"), (1, -1)).astype(np.float64)
-    return np.matmul(a, b).astype(np.int64)
+    sums: npt.NDArray[np.int64] = np.matmul(a, b).astype(np.int64)
+    return sums
 
 
 def _reference_integer(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
