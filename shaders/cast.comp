@@ -4,9 +4,12 @@
 #include "bits.glsl"
 #include "int64.glsl"
 
-const uint F32 = 0, I32 = 1, U32 = 2, BOOL = 3, I64 = 4;  // KINDS in vkconv/ops/cast.py
+const uint F32 = 0, I32 = 1, U32 = 2, BOOL = 3, I64 = 4, I8 = 5, U8 = 6;  // KINDS in vkconv/ops/cast.py
 layout(constant_id = 3) const uint SOURCE = 0;
 layout(constant_id = 4) const uint TARGET = 0;
+const bool FROM_BYTES = SOURCE == BOOL || SOURCE == I8 || SOURCE == U8;
+const bool TO_BYTES = TARGET == BOOL || TARGET == I8 || TARGET == U8;
+const bool FROM_SIGNED = SOURCE == I32 || SOURCE == I8;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { uint x[]; };
 layout(set = 0, binding = 1) writeonly restrict buffer Y { uint y[]; };
@@ -46,7 +49,7 @@ float from_long(uvec2 v) {
 
 uvec2 convert_to_long(uint bits) {
     if (SOURCE == F32) return to_long(uintBitsToFloat(bits));
-    return uvec2(bits, SOURCE == I32 ? uint(int(bits) >> 31) : 0u);
+    return uvec2(bits, FROM_SIGNED ? uint(int(bits) >> 31) : 0u);
 }
 
 uint convert_from_long(uvec2 v) {
@@ -60,13 +63,15 @@ uint convert(uint bits) {
         float v = uintBitsToFloat(bits);
         if (TARGET == I32) return uint(to_int(v));
         if (TARGET == U32) return to_uint(v);
+        if (TARGET == I8) return uint(clamp(to_int(v), -128, 127));
+        if (TARGET == U8) return min(to_uint(v), 255u);
         return (bits & 0x7FFFFFFFu) != 0u ? 1u : 0u;
     }
-    if (TARGET == F32) return floatBitsToUint(SOURCE == I32 ? float(int(bits)) : float(bits));
+    if (TARGET == F32) return floatBitsToUint(FROM_SIGNED ? float(int(bits)) : float(bits));
     return TARGET == BOOL ? uint(bits != 0u) : bits;
 }
 
-// Four elements per invocation: one word where the target is bool.
+// Four elements per invocation: one word where the target is bytes.
 void main() {
     uint first = flat_index() * 4;
     if (first >= count) return;
@@ -80,7 +85,8 @@ void main() {
             value = TARGET == I64 ? whole.x : convert_from_long(whole);
             if (TARGET == I64) y[2 * i + 1] = whole.y;
         } else {
-            uint bits = SOURCE == BOOL ? byte_of(x[first / 4], k) : x[i];
+            uint bits = FROM_BYTES ? byte_of(x[first / 4], k) : x[i];
+            if (SOURCE == I8) bits = uint(bitfieldExtract(int(bits), 0, 8));
             value = TARGET == I64 ? 0u : convert(bits);
             if (TARGET == I64) {
                 uvec2 whole = convert_to_long(bits);
@@ -89,8 +95,8 @@ void main() {
             }
         }
         if (TARGET == I64) y[2 * i] = value;
-        else if (TARGET == BOOL) packed |= value << (8u * k);
+        else if (TO_BYTES) packed |= (value & 0xFFu) << (8u * k);
         else y[i] = value;
     }
-    if (TARGET == BOOL) y[first / 4] = packed;
+    if (TO_BYTES) y[first / 4] = packed;
 }

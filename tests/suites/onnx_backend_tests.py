@@ -1,7 +1,9 @@
-"""ONNX's own backend tests: the "CNN core" set of its node tests and its model tests, and what is known of them.
+"""ONNX's own backend tests: the "CNN core" set of its node tests, those of 8-bit integers, and its model tests; and
+what is known of them.
 
-A node test is in the set when its model is a node of the default domain (no ``_expanded`` function body) whose inputs
-and outputs are all tensors of float32, int32, int64 or bool, and the node is none of `OTHER_FAMILIES`.
+A node test is in the core set when its model is a node of the default domain (no ``_expanded`` function body) whose
+inputs and outputs are all tensors of float32, int32, int64 or bool, and the node is none of `OTHER_FAMILIES`. Those of
+8-bit integers are the tests of `QUANTIZED` operators, with int8 and uint8 besides.
 """
 
 import dataclasses
@@ -18,6 +20,16 @@ from onnx.backend.test.loader import load_model_tests  # noqa: E402
 from onnx.backend.test.runner import Runner  # noqa: E402
 
 TYPES = {onnx.TensorProto.FLOAT, onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.TensorProto.BOOL}
+BYTES = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8}
+QUANTIZED = {
+    "ConvInteger",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "MatMulInteger",
+    "QLinearConv",
+    "QLinearMatMul",
+    "QuantizeLinear",
+}
 OTHER_FAMILIES = {
     "attention": ("Attention", "CausalConvWithState", "LinearAttention", "RotaryEmbedding", "TensorScatter"),
     "recurrence": ("GRU", "LSTM", "RNN"),
@@ -30,7 +42,7 @@ OTHER_FAMILIES = {
 }
 _OTHERS = {op for ops in OTHER_FAMILIES.values() for op in ops}
 # Of onnx 1.23.2.
-NODE_TESTS, MODEL_TESTS = 784, 149
+NODE_TESTS, QUANTIZED_TESTS, MODEL_TESTS = 784, 17, 149
 _MODELS = ("simple", "pytorch-converted", "pytorch-operator", "real")
 _FOLDER = Path(__file__).parent
 
@@ -85,25 +97,47 @@ def _real_data(model, source):
     yield given, [numpy_helper.to_array(onnx.load_tensor(file)) for file in files]
 
 
-def _is_core(case):
+def _is_a_node_of(case, types):
     graph = case.model.graph
     infos = [*graph.input, *graph.output]
     return (
         "_expanded" not in case.name
         and all(node.domain in ("", "ai.onnx") and node.op_type not in _OTHERS for node in graph.node)
-        and all(i.type.WhichOneof("value") == "tensor_type" and i.type.tensor_type.elem_type in TYPES for i in infos)
+        and all(i.type.WhichOneof("value") == "tensor_type" and i.type.tensor_type.elem_type in types for i in infos)
     )
+
+
+def _is_core(case):
+    return _is_a_node_of(case, TYPES)
+
+
+def _is_quantized(case):
+    return _is_a_node_of(case, TYPES | BYTES) and QUANTIZED.issuperset(n.op_type for n in case.model.graph.node)
+
+
+@cache
+def _cases():
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package's, while it computes its cases
+        return [case for case in collect_testcases(None) if _is_core(case) or _is_quantized(case)]
+
+
+def _tests(cases):
+    return [BackendTest(c.name, c.model, tuple(c.data_sets), c.rtol, c.atol) for c in cases]
 
 
 @cache
 def node_tests():
     """The core set, as onnx makes it."""
-    from onnx.backend.test.case.node import collect_testcases
+    return _tests(case for case in _cases() if _is_core(case))
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the package's, while it computes its cases
-        cases = [case for case in collect_testcases(None) if _is_core(case)]
-    return [BackendTest(c.name, c.model, tuple(c.data_sets), c.rtol, c.atol) for c in cases]
+
+@cache
+def quantized_tests():
+    """Those of 8-bit integers."""
+    return _tests(case for case in _cases() if _is_quantized(case))
 
 
 @cache

@@ -24,6 +24,8 @@ from vkconv.ops.gemm_reduce import GEMM_REDUCE
 from vkconv.ops.grid_sample import AFFINE_GRID, GRID_SAMPLE
 from vkconv.ops.hardmax import HARDMAX
 from vkconv.ops.host import CONSTANT_OF_SHAPE, EYE_LIKE, RANGE, SHAPE, SIZE
+from vkconv.ops.integer_conv import CONV_INTEGER, QLINEAR_CONV
+from vkconv.ops.integer_matmul import MATMUL_INTEGER, QLINEAR_MATMUL
 from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
 from vkconv.ops.logic import LOGIC_OPS
 from vkconv.ops.matmul import MATMUL
@@ -33,6 +35,7 @@ from vkconv.ops.one_hot import ONE_HOT
 from vkconv.ops.pad import CENTER_CROP_PAD, PAD
 from vkconv.ops.pool2d import POOL2D
 from vkconv.ops.pool2d_argmax import POOL2D_ARGMAX
+from vkconv.ops.quantize import DEQUANTIZE_LINEAR, DYNAMIC_QUANTIZE_LINEAR, QUANTIZE_LINEAR
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.resize import RESIZE
 from vkconv.ops.reverse_sequence import REVERSE_SEQUENCE
@@ -64,12 +67,15 @@ _ALL: tuple[Op, ...] = (
     CONV2D_BACKWARD_DATA,
     CONV2D_BACKWARD_WEIGHT,
     CONV3D_BACKWARD_WEIGHT,
+    CONV_INTEGER,
     CONV_REDUCE,
     CONV_TRANSPOSE2D,
     CUMULATIVE,
     DEFORM_CONV2D,
     DEPTH_TO_SPACE,
+    DEQUANTIZE_LINEAR,
     DROPOUT,
+    DYNAMIC_QUANTIZE_LINEAR,
     EXPAND,
     EYE_LIKE,
     FLATTEN,
@@ -84,11 +90,15 @@ _ALL: tuple[Op, ...] = (
     INSTANCE_NORM,
     LAYER_NORM,
     MATMUL,
+    MATMUL_INTEGER,
     MERGE,
     ONE_HOT,
     PAD,
     POOL2D,
     POOL2D_ARGMAX,
+    QLINEAR_CONV,
+    QLINEAR_MATMUL,
+    QUANTIZE_LINEAR,
     RANGE,
     REDUCE,
     RESHAPE,

@@ -1,4 +1,4 @@
-"""cast: another element type. Between f32, i32, u32, i64 and bool on the device; any other pair folds on the host."""
+"""cast: another element type. f32, i32, u32, i64, i8, u8 and bool on the device; any other pair folds on the host."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,15 @@ from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 CAST_SHADER = Shader("cast", DType.U32)
-KINDS = (DType.F32, DType.I32, DType.U32, DType.BOOL, DType.I64)  # index is the shader's SOURCE and TARGET
+KINDS = (
+    DType.F32,
+    DType.I32,
+    DType.U32,
+    DType.BOOL,
+    DType.I64,
+    DType.I8,
+    DType.U8,
+)  # index is the shader's SOURCE and TARGET
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -67,7 +75,7 @@ CAST = Op(
             "words",
             _program,
             (CAST_SHADER,),
-            "one pass, four elements per invocation: one word of bools",
+            "one pass, four elements per invocation: one word of bytes",
             must=(elements_in(*KINDS),),
             params=local_params,
         ),
@@ -88,6 +96,15 @@ CAST = Op(
         "cast:x=31:i64,to=bool",
         "cast:x=31:bool,to=i64",
         "cast:x=5:i64,to=i64",
+        "cast:x=3x67,to=u8",
+        "cast:x=67:i32,to=i8",
+        "cast:x=31:i64,to=u8",
+        "cast:x=67:i8,to=f32",
+        "cast:x=67:u8,to=i32",
+        "cast:x=31:i8,to=i64",
+        "cast:x=31:i8,to=u8",
+        "cast:x=31:u8,to=bool",
+        "cast:x=31:bool,to=i8",
     ),
     doc="x as element type to: floats to integers truncate, saturate at the ends and take NaN for 0; bool is x != 0.",
 )

@@ -10,7 +10,10 @@ from vkconv.plan.planner import Options
 from vkconv.route import Call, Params
 
 # Operands that are weights where a model has the op.
-WEIGHTS = ("w", "b", "bias", "slope")
+WEIGHTS = (
+    *("w", "b", "bias", "slope"),
+    *(f"{name}_{what}" for name in ("x", "w", "a", "b", "y") for what in ("scale", "zero")),
+)
 
 
 def call_graph(call: Call, constants: Mapping[str, Array] | None = None) -> Graph:

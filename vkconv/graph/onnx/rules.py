@@ -7,6 +7,7 @@ from vkconv.graph.onnx import (
     losses,
     normalize,
     pooling,
+    quantized,
     reductions,
     sampling,
     sequences,
@@ -21,6 +22,7 @@ RULES: dict[str, Rule] = {
     **losses.RULES,
     **normalize.RULES,
     **pooling.RULES,
+    **quantized.RULES,
     **reductions.RULES,
     **sampling.RULES,
     **sequences.RULES,
@@ -28,18 +30,10 @@ RULES: dict[str, Rule] = {
 }
 
 _CONTROL = "control flow; vkconv runs straight-line graphs, so export the model with fixed control flow"
-_QUANTIZED = "quantized arithmetic; export the model in float32"
 
 # Ops that models do contain, with more to say than that there is no rule.
 REASONS: dict[str, str] = {
     "If": _CONTROL,
     "Loop": _CONTROL,
     "Scan": _CONTROL,
-    "ConvInteger": _QUANTIZED,
-    "DequantizeLinear": _QUANTIZED,
-    "DynamicQuantizeLinear": _QUANTIZED,
-    "MatMulInteger": _QUANTIZED,
-    "QLinearConv": _QUANTIZED,
-    "QLinearMatMul": _QUANTIZED,
-    "QuantizeLinear": _QUANTIZED,
 }

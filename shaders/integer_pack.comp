@@ -1,0 +1,44 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "integer.glsl"
+
+// Weights (groups, rows, in_group, taps) as signed bytes, 0 beyond the ends of all. QUADS: words of four channels,
+// [group][tile of TILE rows][tap][channel / 4][row]; else bytes, [group][tile of TILE rows][channel][tap][row].
+layout(constant_id = 3) const bool W_SIGNED = false;
+layout(constant_id = 4) const bool QUADS = false;
+layout(constant_id = 5) const uint TILE = 16;
+
+layout(set = 0, binding = 0) readonly restrict buffer Weight { uint weight[]; };
+layout(set = 0, binding = 1) writeonly restrict buffer Packed { uint packed[]; };
+
+layout(push_constant) uniform Push {
+    uint words;
+    uint rows;
+    uint in_group;
+    uint taps;
+};
+
+void main() {
+    uint word = flat_index();
+    if (word >= words) return;
+    uint tiles = (rows + TILE - 1) / TILE;
+    uint quads = (in_group + 3) / 4;
+    uint result = 0u;
+    for (uint k = 0; k < 4; k++) {
+        uint place = QUADS ? word : 4 * word + k;
+        uint row = place % TILE;
+        place /= TILE;
+        uint steps = QUADS ? taps * quads : taps * in_group;
+        uint step = place % steps;
+        place /= steps;
+        row += place % tiles * TILE;
+        uint group = place / tiles;
+        uint tap = QUADS ? step / quads : step % taps;
+        uint channel = QUADS ? step % quads * 4 + k : step / taps;
+        if (row >= rows || channel >= in_group) continue;
+        uint i = ((group * rows + row) * in_group + channel) * taps + tap;
+        result |= byte_of(weight[i / 4] ^ flips(W_SIGNED), i) << (8 * k);
+    }
+    packed[word] = result;
+}

@@ -1,0 +1,34 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "integer.glsl"
+
+layout(constant_id = 3) const bool SIGNED = false;
+layout(constant_id = 4) const bool HAS_ZERO = true;
+
+layout(set = 0, binding = 0) readonly restrict buffer X { float x[]; };
+layout(set = 0, binding = 1) readonly restrict buffer Scale { float scale[]; };
+layout(set = 0, binding = 2) readonly restrict buffer Zero { uint zero[]; };
+layout(set = 0, binding = 3) writeonly restrict buffer Y { uint y[]; };
+
+layout(push_constant) uniform Push {
+    uint count;
+    uint channels;
+    uint inner;
+};
+
+// One word of four results per invocation.
+void main() {
+    uint word = flat_index();
+    if (word >= (count + 3) / 4) return;
+    uint packed = 0u;
+    for (uint k = 0; k < 4; k++) {
+        uint i = 4 * word + k;
+        if (i >= count) break;
+        uint c = channels == 1 ? 0 : i / inner % channels;
+        int middle = HAS_ZERO ? byte_value(zero[c / 4], c, SIGNED) : 0;
+        int value = saturated(divide_to_round(x[i], scale[c]), middle, SIGNED);
+        packed |= (uint(value) & 0xFFu) << (8 * k);
+    }
+    y[word] = packed;
+}
