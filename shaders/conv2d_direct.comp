@@ -25,5 +25,5 @@ void main() {
             for (int kx = cols.x; kx < cols.y; kx++) acc += TO_F32(x[row + kx * dw]) * TO_F32(weight[tap + kx]);
         }
     }
-    y[index] = finish(acc, channel_of(co));
+    y[index] = finish(acc, channel_of(co), residual_at(int(index)));
 }

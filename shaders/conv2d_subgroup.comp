@@ -131,15 +131,15 @@ void main() {
             int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
             [[unroll]] for (int p = 0; p < PX; p += Y_VEC4 ? 4 : 1) {
                 if (ox0 + p < ow) {
-                    float first = finish(acc[c * PX + p], channel);
+                    int to = out_row + p;
                     if (Y_VEC4) {
-                        vec4 four = vec4(first, 0.0, 0.0, 0.0);
-                        [[unroll]] for (int i = 1; i < 4; i++) {
-                            four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)], channel);
+                        vec4 four = residual4_at(to / 4);
+                        [[unroll]] for (int i = 0; i < 4; i++) {
+                            four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)], channel, four[i]);
                         }
-                        y4[(out_row + p) / 4] = four;
+                        y4[to / 4] = four;
                     } else {
-                        y[out_row + p] = first;
+                        y[to] = finish(acc[c * PX + p], channel, residual_at(to));
                     }
                 }
             }

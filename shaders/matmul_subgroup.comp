@@ -114,17 +114,16 @@ void main() {
             Channel channel = channel_of(row);
             [[unroll]] for (int j = 0; j < TN; j += RUN) {
                 if (cols[j] < n) {
-                    float first = finished(acc[i * TN + j], channel, col_bias[j]);
                     int at = origin.z + row * y_row + cols[j] * y_col;
                     if (VEC4) {
-                        vec4 four = vec4(first, 0.0, 0.0, 0.0);
-                        [[unroll]] for (int c = 1; c < 4; c++) {
+                        vec4 four = residual4_at(at / 4);
+                        [[unroll]] for (int c = 0; c < 4; c++) {
                             int next = min(j + c, TN - 1);
-                            four[c] = finished(acc[i * TN + next], channel, col_bias[next]);
+                            four[c] = finished_with(acc[i * TN + next], channel, col_bias[next], four[c]);
                         }
                         y4[at / 4] = four;
                     } else {
-                        y[at] = FROM_F32(first);
+                        y[at] = FROM_F32(finished_with(acc[i * TN + j], channel, col_bias[j], residual_at(at)));
                     }
                 }
             }

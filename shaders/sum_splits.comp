@@ -23,5 +23,5 @@ void main() {
     float sum = 0.0;
     for (uint s = 0; s < SPLITS; s++) sum += TO_F32(parts[s * total + index]);
     Channel channel = channel_at(int(index / plane % channels), int(channels));
-    y[index] = FROM_F32(finished(sum, channel, act_a, act_b));
+    y[index] = FROM_F32(finished(sum, channel, act_a, act_b, residual_at(int(index))));
 }

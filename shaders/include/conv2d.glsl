@@ -30,4 +30,9 @@ layout(set = 0, binding = 3) writeonly restrict buffer Y { Y_ELEM y[]; };
 
 Channel channel_of(int co) { return channel_at(co, c_out); }
 
-ELEM finish(float sum, Channel channel) { return FROM_F32(finished(sum, channel, act_a, act_b)); }
+// ``residual`` is what residual_at() has for the place that the result goes to.
+ELEM finish(float sum, Channel channel, float residual) {
+    return FROM_F32(finished(sum, channel, act_a, act_b, residual));
+}
+
+ELEM finish(float sum, Channel channel) { return finish(sum, channel, 0.0); }
