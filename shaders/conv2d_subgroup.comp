@@ -129,18 +129,20 @@ void main() {
             co += group * out_group;
             Channel channel = channel_of(co);
             int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
-            [[unroll]] for (int p = 0; p < PX; p += Y_VEC4 ? 4 : 1) {
-                if (ox0 + p < ow) {
-                    int to = out_row + p;
-                    if (Y_VEC4) {
-                        vec4 four = residual4_at(to / 4);
+            // Two loops: drivers inline the whole activation wherever it is called, in branches that are never taken too.
+            if (Y_VEC4) {
+                [[unroll]] for (int p = 0; p < PX; p += 4) {
+                    if (ox0 + p < ow) {
+                        vec4 four = residual4_at((out_row + p) / 4);
                         [[unroll]] for (int i = 0; i < 4; i++) {
                             four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)], channel, four[i]);
                         }
-                        y4[to / 4] = four;
-                    } else {
-                        y[to] = finish(acc[c * PX + p], channel, residual_at(to));
+                        y4[(out_row + p) / 4] = four;
                     }
+                }
+            } else {
+                [[unroll]] for (int p = 0; p < PX; p++) {
+                    if (ox0 + p < ow) y[out_row + p] = finish(acc[c * PX + p], channel, residual_at(out_row + p));
                 }
             }
         }

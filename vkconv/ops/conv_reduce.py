@@ -11,8 +11,8 @@ from vkconv.core import Array
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import F64, Attrs, Op, Specs
 from vkconv.ops.conv2d import CONV2D
-from vkconv.ops.epilogue import RESIDUAL
 from vkconv.ops.conv_reduce_routes import AXES, ROUTES, convolution_of
+from vkconv.ops.epilogue import RESIDUAL
 from vkconv.ops.gemm_reduce_parts import REDUCE_ATTRS, check_function, full_result, magnitude, reduced, terms
 from vkconv.route import Call
 

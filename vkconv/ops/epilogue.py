@@ -6,10 +6,11 @@ networks with shortcuts have it, is added before the activation.
 b and slope are (C_out) each. ``act=prelu`` is x, times the slope of its channel where x is negative; every other
 activation is a row of activation.py. Kernels read both from one buffer, [bias][slope] (shaders/include/epilogue.glsl):
 a fifth buffer beside x, w and y would be one more than the storage buffers that Vulkan 1.1 promises to a shader. A
-residual is that fifth one, in variants of the shaders of their own: routes take it where the device binds as many.
+residual is that fifth one, in variants of the shaders; where a device binds only four, one launch more adds it.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,10 +20,10 @@ from vkconv.core import Array, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply, check_numbers
-from vkconv.ops.base import F64, Attr, Attrs, Operand
+from vkconv.ops.base import F64, Attr, Attrs, Operand, linear_groups
 from vkconv.ops.strided import STRIDED_COPY, strided_copy
-from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, Word, read
+from vkconv.route import Call, Params, Route
+from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
 PRELU = "prelu"
 BIAS, SLOPE = Operand("b", optional=True), Operand("slope", optional=True)
@@ -37,9 +38,17 @@ EPILOGUE_ATTRS = (
 NO_EPILOGUE: Attrs = {attr.name: attr.default for attr in EPILOGUE_ATTRS if attr.default is not None}
 _PACKED = "per_channel"
 _COPY: Params = {"local": 64, "items": 1}
+SUM_SPLITS = Shader("sum_splits")
 _BUFFERS, _WITH_RESIDUAL = "maxPerStageDescriptorStorageBuffers", 5
 # Shaders that may be the last of a route, and then add a residual.
-_FINISHING = ("conv2d_depthwise", "conv2d_direct", "conv2d_gemm", "conv2d_pointwise", "conv2d_subgroup", "conv2d_tile")
+_FINISHING: tuple[str, ...] = (
+    "conv2d_depthwise",
+    "conv2d_direct",
+    "conv2d_gemm",
+    "conv2d_pointwise",
+    "conv2d_subgroup",
+    "conv2d_tile",
+)
 _FINISHING += ("matmul_register", "matmul_shared", "matmul_subgroup", "sum_splits", "winograd_output")
 
 
@@ -69,13 +78,6 @@ def check_residual(residual: TensorSpec | None, y: TensorSpec) -> None:
 def binds_residual(device: Device) -> bool:
     """Whether kernels of the device may bind a residual beside all else."""
     return int(device.limit(_BUFFERS)) >= _WITH_RESIDUAL
-
-
-_ROOM = Need(
-    f"{_WITH_RESIDUAL} storage buffers where there is a residual",
-    lambda call, device: not call.has("residual") or binds_residual(device),
-    lambda call, device: str(device.limit(_BUFFERS)),
-)
 
 
 def check_rescaling(attrs: Attrs) -> None:
@@ -168,17 +170,20 @@ def packs_per_channel(route: Route) -> Route:
 
 
 def takes_residual(route: Route) -> Route:
-    """The route, with the residual of a call added by the launch that writes y, before the activation."""
+    """The route, with the residual of a call added before the activation: by the launch that writes y, or by one more
+    where the device binds no fifth buffer."""
 
     def program(call: Call, device: Device, params: Params) -> Program:
-        made = route.program(call, device, params)
         if not call.has("residual"):
-            return made
+            return route.program(call, device, params)
+        if not binds_residual(device):
+            return _in_two(route, call, device, params)
+        made = route.program(call, device, params)
         steps = tuple(_adding(step) if any(b.buffer == "y" for b in step.binds) else step for step in made.steps)
         return dataclasses.replace(made, steps=steps)
 
-    shaders = (*route.shaders, *(_variant(shader) for shader in route.shaders if shader.stem in _FINISHING))
-    return dataclasses.replace(route, program=program, shaders=shaders, must=(*route.must, _ROOM))
+    shaders = (*route.shaders, SUM_SPLITS, *(_variant(s) for s in (*route.shaders, SUM_SPLITS) if s.stem in _FINISHING))
+    return dataclasses.replace(route, program=program, shaders=tuple(dict.fromkeys(shaders)))
 
 
 def _variant(shader: Shader) -> Shader:
@@ -188,3 +193,34 @@ def _variant(shader: Shader) -> Shader:
 def _adding(step: Dispatch) -> Dispatch:
     """A launch whose last buffer is y, with the residual behind that."""
     return dataclasses.replace(step, shader=_variant(step.shader), binds=(*step.binds, *read("residual")))
+
+
+def _in_two(route: Route, call: Call, device: Device, params: Params) -> Program:
+    """The sums with their bias into scratch, then what follows."""
+    operands = {**call.operands, "residual": None, **({"slope": None} if "slope" in call.operands else {})}
+    bare = dataclasses.replace(call, operands=operands, attrs={**call.attrs, **NO_EPILOGUE})
+    made = route.program(bare, device, params)
+    y = call.outputs["y"]
+    steps = [
+        dataclasses.replace(
+            step, binds=tuple(Bind("unfinished" if b.buffer == "y" else b.buffer, b.access) for b in step.binds)
+        )
+        for step in made.steps
+    ]
+    last = _adding(sum_splits(call, "unfinished", 1, "slope" if call.has("slope") else "unfinished", False, device))
+    return dataclasses.replace(made, steps=(*steps, last), scratch={**made.scratch, "unfinished": y.nbytes})
+
+
+def sum_splits(call: Call, parts: str, splits: int, bound: str, has_bias: bool, device: Device) -> Dispatch:
+    """The launch that sums ``splits`` parts of all outputs into y and finishes them; ``bound`` has what is per
+    channel."""
+    y = call.shape("y")
+    return Dispatch(
+        SUM_SPLITS,
+        (*read(parts, bound), *write("y")),
+        linear_groups(math.prod(y), 128, device),
+        (128, 1, 1),
+        (math.prod(y), y[1], math.prod(y[2:]), *epilogue_numbers(call)),
+        (*epilogue_constants(call["act"], has_bias, rescales(call.attrs)), splits),
+        loop_iterations=splits,
+    )

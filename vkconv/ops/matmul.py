@@ -115,6 +115,6 @@ MATMUL = Op(
         "matmul:a=301x7,b=7x2,residual=301x2,alpha=0.5,act=gelu,out_scale=2",
         "matmul:a=2x1x33x5,b=7x5x35,residual=2x7x33x35",
     ),
-    doc="Matrix product with broadcast batches, transposes, factors, a bias per column, a residual, a fused activation, "
-    "scale and shift.",
+    doc="Matrix product with broadcast batches, transposes, factors, a bias per column, a residual, a fused activation,"
+    " scale and shift.",
 )

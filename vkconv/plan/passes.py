@@ -190,7 +190,7 @@ def fuse_residual(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
         maker = _unfinished(rewriter, value, *_ADDS)
         if maker is None or "residual" in maker.reads or written.dtype is not DType.F32:
             continue
-        if rewriter.specs[other] == written:
+        if rewriter.specs[value] == rewriter.specs[other] == written:
             return _finished(rewriter, node, maker, {}, {"residual": other})
     return None
 
