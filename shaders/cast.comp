@@ -3,12 +3,17 @@
 #include "common.glsl"
 #include "bits.glsl"
 #include "int64.glsl"
+#include "halves.glsl"
 
-const uint F32 = 0, I32 = 1, U32 = 2, BOOL = 3, I64 = 4, I8 = 5, U8 = 6;  // KINDS in vkconv/ops/cast.py
+const uint F32 = 0, I32 = 1, U32 = 2, BOOL = 3, I64 = 4, I8 = 5, U8 = 6, F16 = 7, BF16 = 8;  // KINDS in vkconv/ops/cast.py
 layout(constant_id = 3) const uint SOURCE = 0;
 layout(constant_id = 4) const uint TARGET = 0;
 const bool FROM_BYTES = SOURCE == BOOL || SOURCE == I8 || SOURCE == U8;
 const bool TO_BYTES = TARGET == BOOL || TARGET == I8 || TARGET == U8;
+const bool FROM_HALF = SOURCE == F16 || SOURCE == BF16;
+const bool TO_HALF = TARGET == F16 || TARGET == BF16;
+const bool FROM_FLOAT = SOURCE == F32 || FROM_HALF;
+const bool TO_FLOAT = TARGET == F32 || TO_HALF;
 const bool FROM_SIGNED = SOURCE == I32 || SOURCE == I8;
 
 layout(set = 0, binding = 0) readonly restrict buffer X { uint x[]; };
@@ -48,18 +53,18 @@ float from_long(uvec2 v) {
 }
 
 uvec2 convert_to_long(uint bits) {
-    if (SOURCE == F32) return to_long(uintBitsToFloat(bits));
+    if (FROM_FLOAT) return to_long(uintBitsToFloat(bits));
     return uvec2(bits, FROM_SIGNED ? uint(int(bits) >> 31) : 0u);
 }
 
 uint convert_from_long(uvec2 v) {
-    if (TARGET == F32) return floatBitsToUint(from_long(v));
+    if (TO_FLOAT) return floatBitsToUint(from_long(v));
     return TARGET == BOOL ? uint(v != uvec2(0u)) : v.x;
 }
 
 uint convert(uint bits) {
-    if (SOURCE == TARGET) return bits;
-    if (SOURCE == F32) {
+    if (SOURCE == TARGET || (FROM_FLOAT && TO_FLOAT)) return bits;
+    if (FROM_FLOAT) {
         float v = uintBitsToFloat(bits);
         if (TARGET == I32) return uint(to_int(v));
         if (TARGET == U32) return to_uint(v);
@@ -67,15 +72,24 @@ uint convert(uint bits) {
         if (TARGET == U8) return min(to_uint(v), 255u);
         return (bits & 0x7FFFFFFFu) != 0u ? 1u : 0u;
     }
-    if (TARGET == F32) return floatBitsToUint(FROM_SIGNED ? float(int(bits)) : float(bits));
+    if (TO_FLOAT) return floatBitsToUint(FROM_SIGNED ? float(int(bits)) : float(bits));
     return TARGET == BOOL ? uint(bits != 0u) : bits;
 }
 
-// Four elements per invocation: one word where the target is bytes.
+// A float of 16 bits counts as the f32 that it is.
+uint half_at(uint i) {
+    uint bits = (x[i / 2] >> (16u * (i & 1u))) & 0xFFFFu;
+    return floatBitsToUint(SOURCE == F16 ? f16_value(bits) : bf16_value(bits));
+}
+
+uint half_of(uint bits) { return TARGET == F16 ? f16_bits(uintBitsToFloat(bits)) : bf16_bits(uintBitsToFloat(bits)); }
+
+// Four elements per invocation: one word where the target is bytes, two where it has 16 bits.
 void main() {
     uint first = flat_index() * 4;
     if (first >= count) return;
     uint packed = 0u;
+    uvec2 halves = uvec2(0u);
     for (uint k = 0; k < 4; k++) {
         uint i = first + k;
         if (i >= count) break;
@@ -85,7 +99,7 @@ void main() {
             value = TARGET == I64 ? whole.x : convert_from_long(whole);
             if (TARGET == I64) y[2 * i + 1] = whole.y;
         } else {
-            uint bits = FROM_BYTES ? byte_of(x[first / 4], k) : x[i];
+            uint bits = FROM_BYTES ? byte_of(x[first / 4], k) : FROM_HALF ? half_at(i) : x[i];
             if (SOURCE == I8) bits = uint(bitfieldExtract(int(bits), 0, 8));
             value = TARGET == I64 ? 0u : convert(bits);
             if (TARGET == I64) {
@@ -95,8 +109,13 @@ void main() {
             }
         }
         if (TARGET == I64) y[2 * i] = value;
+        else if (TO_HALF) halves[k / 2] |= half_of(value) << (16u * (k & 1u));
         else if (TO_BYTES) packed |= (value & 0xFFu) << (8u * k);
         else y[i] = value;
     }
     if (TO_BYTES) y[first / 4] = packed;
+    if (TO_HALF) {
+        y[first / 2] = halves.x;
+        if (first + 2 < count) y[first / 2 + 1] = halves.y;
+    }
 }

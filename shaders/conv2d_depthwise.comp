@@ -65,7 +65,8 @@ void main() {
     [[unroll]] for (int o = 0; o < RY; o++) {
         int out_row = ((image * c_out + co) * oh + oy0 + o) * ow + ox0;
         [[unroll]] for (int p = 0; p < PX; p++) {
-            if (oy0 + o < oh && ox0 + p < ow) STORE_Y(y, out_row + p, finish(acc[o * PX + p], channel));
+            int to = out_row + p;
+            if (oy0 + o < oh && ox0 + p < ow) STORE_Y(y, to, finish(acc[o * PX + p], channel, residual_at(to)));
         }
     }
 }

@@ -25,5 +25,5 @@ void main() {
             for (int kx = cols.x; kx < cols.y; kx++) acc += LOAD(x, row + kx * dw) * LOAD(weight, tap + kx);
         }
     }
-    STORE_Y(y, index, finish(acc, channel_of(co)));
+    STORE_Y(y, index, finish(acc, channel_of(co), residual_at(int(index))));
 }

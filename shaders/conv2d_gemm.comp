@@ -143,7 +143,8 @@ void main() {
             Channel channel = channel_of(group * out_group + row);
             [[unroll]] for (int j = 0; j < TN; j++) {
                 float value = acc[i * TN4 + j / 4][j % 4];
-                if (out_at[j] >= 0) STORE_Y(y, out_at[j] + row * plane, SPLITS == 1 ? finish(value, channel) : value);
+                int to = out_at[j] + row * plane;
+                if (out_at[j] >= 0) STORE_Y(y, to, SPLITS == 1 ? finish(value, channel, residual_at(to)) : value);
             }
         }
     }

@@ -53,7 +53,8 @@ void main() {
             int out_plane = (image * c_out + group * out_group + co) * pixels;
             [[unroll]] for (int p = 0; p < PX; p++) {
                 int pixel = first + p * local;
-                if (pixel < pixels) STORE_Y(y, out_plane + pixel, finish(acc[c * PX + p], channel));
+                int to = out_plane + pixel;
+                if (pixel < pixels) STORE_Y(y, to, finish(acc[c * PX + p], channel, residual_at(to)));
             }
         }
     }

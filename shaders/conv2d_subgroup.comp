@@ -129,18 +129,20 @@ void main() {
             co += group * out_group;
             Channel channel = channel_of(co);
             int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
-            [[unroll]] for (int p = 0; p < PX; p += Y_VEC4 ? 4 : 1) {
-                if (ox0 + p < ow) {
-                    float first = finish(acc[c * PX + p], channel);
-                    if (Y_VEC4) {
-                        vec4 four = vec4(first, 0.0, 0.0, 0.0);
-                        [[unroll]] for (int i = 1; i < 4; i++) {
-                            four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)], channel);
+            // Two loops: drivers inline the whole activation wherever it is called, in branches that are never taken too.
+            if (Y_VEC4) {
+                [[unroll]] for (int p = 0; p < PX; p += 4) {
+                    if (ox0 + p < ow) {
+                        vec4 four = residual4_at((out_row + p) / 4);
+                        [[unroll]] for (int i = 0; i < 4; i++) {
+                            four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)], channel, four[i]);
                         }
                         STORE_Y4(y4, (out_row + p) / 4, four);
-                    } else {
-                        STORE_Y(y, out_row + p, first);
                     }
+                }
+            } else {
+                [[unroll]] for (int p = 0; p < PX; p++) {
+                    if (ox0 + p < ow) STORE_Y(y, out_row + p, finish(acc[c * PX + p], channel, residual_at(out_row + p)));
                 }
             }
         }

@@ -66,7 +66,7 @@ void main() {
             Channel channel = channel_of(co);
             int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
             [[unroll]] for (int p = 0; p < PX; p++) {
-                if (ox0 + p < ow) STORE_Y(y, out_row + p, finish(acc[c * PX + p], channel));
+                if (ox0 + p < ow) STORE_Y(y, out_row + p, finish(acc[c * PX + p], channel, residual_at(out_row + p)));
             }
         }
     }

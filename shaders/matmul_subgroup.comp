@@ -112,20 +112,22 @@ void main() {
         int row = first_row + i;
         if (row < m) {
             Channel channel = channel_of(row);
-            [[unroll]] for (int j = 0; j < TN; j += RUN) {
-                if (cols[j] < n) {
-                    float first = finished(acc[i * TN + j], channel, col_bias[j]);
-                    int at = origin.z + row * y_row + cols[j] * y_col;
-                    if (VEC4) {
-                        vec4 four = vec4(first, 0.0, 0.0, 0.0);
-                        [[unroll]] for (int c = 1; c < 4; c++) {
+            // Two loops: drivers inline the whole activation wherever it is called, in branches that are never taken too.
+            if (VEC4) {
+                [[unroll]] for (int j = 0; j < TN; j += 4) {
+                    if (cols[j] < n) {
+                        int at = (origin.z + row * y_row + cols[j] * y_col) / 4;
+                        vec4 four = residual4_at(at);
+                        [[unroll]] for (int c = 0; c < 4; c++) {
                             int next = min(j + c, TN - 1);
-                            four[c] = finished(acc[i * TN + next], channel, col_bias[next]);
+                            four[c] = finished_with(acc[i * TN + next], channel, col_bias[next], four[c]);
                         }
-                        STORE_Y4(y4, at / 4, four);
-                    } else {
-                        STORE_Y(y, at, first);
+                        STORE_Y4(y4, at, four);
                     }
+                }
+            } else {
+                [[unroll]] for (int j = 0; j < TN; j++) {
+                    if (cols[j] < n) store(origin.z, row, cols[j], acc[i * TN + j], channel, col_bias[j]);
                 }
             }
         }

@@ -23,5 +23,5 @@ void main() {
     float sum = 0.0;
     for (uint s = 0; s < SPLITS; s++) sum += parts[s * total + index];
     Channel channel = channel_at(int(index / plane % channels), int(channels));
-    STORE_Y(y, index, finished(sum, channel, act_a, act_b));
+    STORE_Y(y, index, finished(sum, channel, act_a, act_b, residual_at(int(index))));
 }

@@ -40,8 +40,8 @@ void main() {
         transform_output(column);
         [[unroll]] for (int i = 0; i < M; i++) {
             if (oy0 + i < oh && ox0 + j < ow) {
-                float value = finished(column[i], channel, act_a, act_b);
-                STORE_Y(y, plane + (oy0 + i) * ow + ox0 + j, value);
+                int to = plane + (oy0 + i) * ow + ox0 + j;
+                STORE_Y(y, to, finished(column[i], channel, act_a, act_b, residual_at(to)));
             }
         }
     }

@@ -110,9 +110,14 @@ class Route:
     deterministic: bool = True
 
     @property
+    def takes_halves(self) -> bool:
+        """Whether calls of 16-bit floats get its shaders in other forms; a route may also know of them by itself."""
+        return any(need.halves for need in self.must)
+
+    @property
     def forms(self) -> tuple[Shader, ...]:
         """Every variant it may use: its ``shaders``, and their forms for 16-bit floats where it takes them."""
-        if not any(need.halves for need in self.must):
+        if not self.takes_halves:
             return self.shaders
         return tuple(dict.fromkeys((*self.shaders, *(form for shader in self.shaders for form in forms(shader)))))
 
@@ -143,7 +148,7 @@ class Route:
         Raises UsageError as `resolve` does.
         """
         values, half = self.resolve(call, device, params or {}), call.half
-        if half is None:
+        if half is None or not self.takes_halves:
             return self.program(call, device, values)
         types = {name: spec.dtype for name, spec in call.specs.items()}
         return stored(self.program(call.in_f32(), device, values), types, half, device)

@@ -33,4 +33,7 @@ layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { CONV_Y y[]; };
 
 Channel channel_of(int co) { return channel_at(co, c_out); }
 
-float finish(float sum, Channel channel) { return finished(sum, channel, act_a, act_b); }
+// ``residual`` is what residual_at() has for the place that the result goes to.
+float finish(float sum, Channel channel, float residual) { return finished(sum, channel, act_a, act_b, residual); }
+
+float finish(float sum, Channel channel) { return finish(sum, channel, 0.0); }

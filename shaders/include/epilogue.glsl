@@ -1,6 +1,7 @@
 // What becomes of a sum: the bias of its channel is added, then the activation applied; prelu is leaky_relu with a slope
 // per channel in place of its parameter. Behind an activation without parameters a and b may be a scale and shift.
-// One buffer holds what a call has of [bias][slope] (vkconv/ops/epilogue.py).
+// One buffer holds what a call has of [bias][slope] (vkconv/ops/epilogue.py). With RESIDUAL a number of its own, which
+// lies where the result goes, is added before the activation; its buffer is bound behind that of the results.
 // Defined before: EPILOGUE_ID, the first of two specialization constants, and EPILOGUE_BINDING.
 #include "activation.glsl"
 
@@ -24,7 +25,30 @@ float slope_at(int c, int channels) { return HAS_SLOPE ? LOAD(per_channel, HAS_B
 
 Channel channel_at(int c, int channels) { return Channel(offset_at(c), slope_at(c, channels)); }
 
-float finished(float sum, Channel channel, float a, float b) {
-    float value = activate(ACT, sum + channel.offset, HAS_SLOPE ? channel.slope : a, b);
+float after_sum(float sum, float slope, float a, float b) {
+    float value = activate(ACT, sum, HAS_SLOPE ? slope : a, b);
     return IS_RESCALED ? value * a + b : value;
 }
+
+float finished(float sum, Channel channel, float a, float b) {
+    return after_sum(sum + channel.offset, channel.slope, a, b);
+}
+
+#ifdef RESIDUAL
+layout(set = 0, binding = EPILOGUE_BINDING + 2) readonly restrict buffer Residual { ELEM residual[]; };
+layout(set = 0, binding = EPILOGUE_BINDING + 2) readonly restrict buffer Residual4 { ELEM4 residual4[]; };
+
+float residual_at(int i) { return LOAD(residual, i); }
+
+vec4 residual4_at(int i) { return LOAD4(residual4, i); }
+
+float finished(float sum, Channel channel, float a, float b, float residual) {
+    return after_sum(sum + channel.offset + residual, channel.slope, a, b);
+}
+#else
+float residual_at(int i) { return 0.0; }
+
+vec4 residual4_at(int i) { return vec4(0.0); }
+
+float finished(float sum, Channel channel, float a, float b, float residual) { return finished(sum, channel, a, b); }
+#endif

@@ -45,13 +45,16 @@ float bias_at(int index, bool by_row) {
 // Slopes lie along the rows, as the channels of a convolution do.
 Channel channel_of(int row) { return Channel(bias_at(row, true), slope_at(row, m)); }
 
-// ``offset`` is what the column adds to that of the row.
-float finished(float acc, Channel row, float offset) {
-    return finished(alpha * acc, Channel(row.offset + offset, row.slope), act_a, act_b);
+// ``offset`` is what the column adds to that of the row; ``residual`` as residual_at() has it for the place in y.
+float finished_with(float acc, Channel row, float offset, float residual) {
+    return finished(alpha * acc, Channel(row.offset + offset, row.slope), act_a, act_b, residual);
 }
+
+float finished(float acc, Channel row, float offset) { return finished_with(acc, row, offset, 0.0); }
 
 #ifndef REDUCE
 void store(int origin, int row, int col, float acc, Channel channel, float offset) {
-    STORE_Y(y, origin + row * y_row + col * y_col, finished(acc, channel, offset));
+    int to = origin + row * y_row + col * y_col;
+    STORE_Y(y, to, finished_with(acc, channel, offset, residual_at(to)));
 }
 #endif

@@ -1,8 +1,6 @@
-// Elements of 16 bits, computed with in f32: f16, bf16, and u16, whose bits are only moved. They are converted here in
-// integers, since Vulkan leaves the rounding of its own conversions to the device: to nearest, ties to even, beyond the
-// largest to infinity, as numpy does. Where the device has no 16-bit storage (PACKED), buffers are words of two elements,
-// and one of them is stored by two atomic operations that leave the other's bits alone, so that two invocations may
-// write the two of a word.
+// Elements of 16 bits, computed with in f32: f16, bf16, and u16, whose bits are only moved. Where the device has no 16-bit
+// storage (PACKED), buffers are words of two elements, and one of them is stored by two atomic operations that leave the
+// other's bits alone, so that two invocations may write the two of a word.
 #ifdef PACKED
 #define WRITEONLY
 #define ELEM uint
@@ -34,30 +32,15 @@
 #define FROM_WORD(word) uintBitsToFloat(word)
 #define VALUE4 vec4
 
+#include "halves.glsl"
 #ifdef DTYPE_f16
-float from_bits(uint bits) { return unpackHalf2x16(bits).x; }
+float from_bits(uint bits) { return f16_value(bits); }
 vec2 from_bits2(uint bits) { return unpackHalf2x16(bits); }
-
-uint to_bits(float v) {
-    uint bits = floatBitsToUint(v);
-    uint size = bits & 0x7FFFFFFFu;
-    // Normal: half of what is cut off is added, less one where the last bit that stays is 0; the exponent has a bias of
-    // 15 in place of 127. Below 2^-14: adding 1/2 rounds to the multiples of 2^-24 that subnormal numbers are.
-    uint made = (size + 0xFFFu + ((size >> 13) & 1u) - 0x38000000u) >> 13;
-    if (size < 0x38800000u) made = floatBitsToUint(uintBitsToFloat(size) + 0.5) - 0x3F000000u;
-    if (size >= 0x477FF000u) made = 0x7C00u;
-    if (size > 0x7F800000u) made = 0x7E00u | ((size >> 13) & 0x3FFu);
-    return made | ((bits >> 16) & 0x8000u);
-}
+uint to_bits(float v) { return f16_bits(v); }
 #else
-float from_bits(uint bits) { return uintBitsToFloat(bits << 16); }
+float from_bits(uint bits) { return bf16_value(bits); }
 vec2 from_bits2(uint bits) { return vec2(uintBitsToFloat(bits << 16), uintBitsToFloat(bits & 0xFFFF0000u)); }
-
-uint to_bits(float v) {
-    uint bits = floatBitsToUint(v);
-    uint made = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-    return (bits & 0x7FFFFFFFu) > 0x7F800000u ? (bits >> 16) | 0x40u : made;
-}
+uint to_bits(float v) { return bf16_bits(v); }
 #endif
 
 uint to_bits2(vec2 v) { return to_bits(v.x) | (to_bits(v.y) << 16); }

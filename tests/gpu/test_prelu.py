@@ -20,6 +20,7 @@ pytestmark = pytest.mark.gpu
 # Tails of channels and pixels, groups, outputs that no tap reaches; sums that parts of K are cut from.
 CALLS = (
     "conv2d:x=2x37x7x9,w=23x37x3x3,{}p=1,act=prelu,slope=23",
+    "conv2d:x=2x37x7x9,w=23x37x3x3,{}residual=2x23x7x9,p=1,act=prelu,slope=23",
     "conv2d:x=1x10x6x11,w=21x10x1x1,{}act=prelu,slope=21",
     "conv2d:x=2x10x7x9,w=14x5x3x2,{}g=2,s=2x1,p=1,act=prelu,slope=14",
     "conv2d:x=2x7x9x13,w=7x1x3x3,{}g=7,p=1,act=prelu,slope=7",

@@ -10,6 +10,7 @@ CONSTANTS = {
     "wide": f32(3, 6, seed=10),
     "b": f32(4, seed=2),
     "w_groups": f32(6, 1, 3, 3, seed=3),
+    "w_groups3": f32(3, 1, 3, 3, seed=23),
     "per_channel": f32(4, 1, 1, low=0.5, seed=4),
     "per_channel_4d": f32(1, 4, 1, 1, low=0.5, seed=5),
     "along_width": f32(4, low=0.5, seed=6),
@@ -263,6 +264,63 @@ REWRITES = {
         "conv2d",
     ),
     "the first of two activations": (X, [CONV, ("relu", "c", "r"), ("tanh", "r", "y")], "y", "conv2d tanh"),
+}
+
+# What only devices take that bind a fifth storage buffer.
+OTHER = ("conv2d", "x w", "o", {"padding": (1,)})
+SAME = {**X, "z": (2, 4, 5, 4)}
+RESIDUALS = {
+    "a value onto a conv2d, then relu": (SAME, [CONV, ("add", "c z", "s"), ("relu", "s", "y")], "y", "conv2d"),
+    "batch norm, then a value, then relu": (
+        SAME,
+        [CONV, ("batch_norm", BN[1], "n"), ("add", "z n", "s"), ("relu", "s", "y")],
+        "y",
+        "conv2d",
+    ),
+    "the later of two conv2d": (X, [OTHER, CONV, ("add", "c o", "s"), ("tanh", "s", "y")], "y", "conv2d conv2d"),
+    "a value that is an output too": (
+        SAME,
+        [("exp", "z", "e"), CONV, ("add", "e c", "y"), ("tanh", "y", "t")],
+        "y t e",
+        "exp conv2d tanh",
+    ),
+    "the input of a conv2d": (
+        {"x": (2, 3, 5, 4)},
+        [("conv2d", "x w_groups3", "c", {"padding": (1,), "groups": 3}), ("add", "c x", "y")],
+        "y",
+        "conv2d",
+    ),
+    "a slope behind it": (SAME, [CONV, ("add", "c z", "s"), ("prelu", "s per_channel", "y")], "y", "conv2d"),
+    "a scale behind it": (SAME, [CONV, ("add", "c z", "s"), ("mul", "s two", "y")], "y", "conv2d"),
+    "bias of a matmul, a value, and gelu": (
+        {**A, "z": (5, 6)},
+        [MATMUL, ("add", "m columns", "s"), ("add", "z s", "t"), ("gelu", "t", "y")],
+        "y",
+        "matmul",
+    ),
+    "a second value": (
+        {**SAME, "v": (2, 4, 5, 4)},
+        [CONV, ("add", "c z", "s"), ("add", "s v", "y")],
+        "y",
+        "conv2d add",
+    ),
+}
+NO_RESIDUALS = {
+    "a value per image": ({**X, "z": (2, 1, 1, 1)}, [CONV, ("add", "c z", "y")], "y"),
+    "a value that is broadcast to": ({**X, "z": (3, 2, 4, 5, 4)}, [CONV, ("add", "c z", "y")], "y"),
+    "a conv2d and itself": (X, [CONV, ("add", "c c", "y")], "y"),
+    "a conv2d that is read again": (SAME, [CONV, ("add", "c z", "y"), ("tanh", "c", "t")], "y t"),
+    "an activated conv2d": (
+        SAME,
+        [("conv2d", "x w b", "c", {"padding": (1,), "act": "relu"}), ("add", "c z", "y")],
+        "y",
+    ),
+    "a difference": (SAME, [CONV, ("sub", "c z", "y")], "y"),
+    "a transposed convolution": (
+        {**X, "z": (2, 4, 10, 8)},
+        [("conv_transpose2d", "x w_up3", "c", {"stride": (2, 2)}), ("add", "c z", "y")],
+        "y",
+    ),
 }
 
 KEPT = {

@@ -55,6 +55,12 @@ FUSED = {
     ),
 }
 KEPT = {
+    "a residual is added": (
+        {**X, "z": (2, 4, 3, 2)},
+        [CONV, ("add", "c z", "s"), ("reduce", "s", "y", MEAN)],
+        "y",
+        "it adds a residual, which conv_reduce does not",
+    ),
     "the result is an output": (X, [CONV, ("reduce", "c", "y", MEAN)], "c y", "is an output of the graph too"),
     "it is read twice": (A, [MATMUL, rows("sum"), ("tanh", "m", "z")], "y z", "has other readers"),
     "another axis": (X, [CONV, ("reduce", "c", "y", {"op": "sum", "axes": (1,)})], "y", "both spatial axes, 2 and 3"),

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from graph_kit import made_up_device
 from ops_device import device
 
 from vkconv.core import GraphError
+from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.strided import STRIDED_COPY
@@ -93,3 +95,40 @@ def test_only_an_activation_without_parameters_takes_a_scale_or_shift(text):
     message = r"act is 'clip', which has parameters \(lo, hi\), and out_scale is 1.0, out_shift 3.0"
     with pytest.raises(GraphError, match=message):
         parse_call(f"{text},act=clip,act_a=-1,act_b=1,out_shift=3", OPS)
+
+
+@pytest.mark.parametrize("name", ["lavapipe", "h200"])
+@pytest.mark.parametrize(
+    "text", ["conv2d:x=2x5x9x11,w=3x5x3x3,p=1,residual=2x3x9x11", "matmul:a=7x5,b=5x3,residual=7x3"]
+)
+def test_one_launch_binds_the_residual_in_a_variant_that_the_route_declares(text, name):
+    device = load_device(name)
+    call = parse_call(text, OPS)
+    for route in OPS[call.op].routes:
+        if judge(route, call, device).allowed:
+            steps = route.build(call, device).steps
+            adding = [step for step in steps if step.binds[-1].buffer == "residual"]
+            assert adding == [step for step in steps if any(bind.buffer == "y" for bind in step.binds)]
+            assert all([b.buffer for b in d.binds][-2] == "y" and len(d.binds) <= 5 for d in adding)
+            assert all(d.shader in route.shaders and ("RESIDUAL", "") in d.shader.defines for d in adding)
+
+
+def test_a_residual_has_the_shape_of_the_result():
+    with pytest.raises(GraphError, match="the residual is 2x3x9x10:f32, and the result that it is added to 2x3x9x11"):
+        parse_call("conv2d:x=2x5x9x11,w=3x5x3x3,p=1,residual=2x3x9x10", OPS)
+    with pytest.raises(GraphError, match="the residual is 7x3:f16"):
+        parse_call("matmul:a=7x5,b=5x3,residual=7x3:f16", OPS)
+
+
+@pytest.mark.parametrize(
+    "text", ["conv2d:x=1x3x4x4,w=3x3x3x3,p=1,b=3,slope=3,residual=1x3x4x4,act=prelu", "matmul:a=7x5,b=5x3,residual=7x3"]
+)
+def test_a_device_of_four_buffers_adds_a_residual_in_a_launch_more(text):
+    call, four = parse_call(text, OPS), made_up_device("lavapipe", maxPerStageDescriptorStorageBuffers=4)
+    for route in OPS[call.op].routes:
+        if judge(route, call, four).allowed:
+            program = route.build(call, four)
+            assert max(len(step.binds) for step in program.steps) <= 4
+            assert (
+                program.steps[-1].shader in route.shaders and program.scratch["unfinished"] == call.outputs["y"].nbytes
+            )

@@ -2,18 +2,21 @@
 
 import numpy as np
 import pytest
-from graph_kit import draw, evaluate, f32, make_bound
+from graph_kit import draw, evaluate, f32, made_up_device, make_bound
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pass_cases import CHAINS, CONSTANTS, CONV, KEPT, MATMUL, REWRITES, A, X
+from pass_cases import CHAINS, CONSTANTS, CONV, KEPT, MATMUL, NO_RESIDUALS, RESIDUALS, REWRITES, SAME, A, X
 
 from vkconv.core import DType, GraphError
+from vkconv.device import load_device
 from vkconv.graph import TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.plan.chains import fuse_chain
-from vkconv.plan.passes import PASSES, optimize, spell_batch_norm
+from vkconv.plan.passes import PASSES, fuse_residual, optimize, spell_batch_norm
 from vkconv.plan.rewrite import Rewriter
+
+LAVAPIPE = load_device("lavapipe")
 
 
 def bound_of(case):
@@ -46,6 +49,32 @@ def test_graphs_that_only_look_alike_are_kept(case):
         if rule not in (fuse_chain, spell_batch_norm):
             after = Rewriter(after, OPS).run(rule)
     assert after.nodes == before.nodes
+    assert_same_results(before, after, 0)
+
+
+@pytest.mark.parametrize("case", RESIDUALS.values(), ids=RESIDUALS)
+def test_a_residual_is_part_of_the_launch_where_the_device_binds_five_buffers(case):
+    before = bound_of(case)
+    after = optimize(before, OPS, LAVAPIPE)
+    assert " ".join(node.call.op for node in after.nodes) == case[3]
+    assert sum("residual" in node.reads for node in after.nodes) == 1
+    assert_same_results(before, after)
+    for device in (None, made_up_device(maxPerStageDescriptorStorageBuffers=4)):
+        assert not any("residual" in node.reads for node in optimize(before, OPS, device).nodes)
+    assert any("residual" in n.reads for n in optimize(before, OPS, made_up_device()).nodes)
+
+
+@pytest.mark.parametrize("case", NO_RESIDUALS.values(), ids=NO_RESIDUALS)
+def test_what_is_no_residual_is_kept(case):
+    before = bound_of(case)
+    assert Rewriter(before, OPS, LAVAPIPE).run(fuse_residual).nodes == before.nodes
+
+
+def test_weights_are_not_scaled_after_a_residual_was_added():
+    nodes = [("conv2d", "x w b - z", "c", {"padding": (1,)}), ("mul", "c per_channel", "y")]
+    before = make_bound(SAME, nodes, "y", CONSTANTS)
+    after = optimize(before, OPS, LAVAPIPE)
+    assert [node.call.op for node in after.nodes] == ["conv2d", "mul"]
     assert_same_results(before, after, 0)
 
 
@@ -96,10 +125,10 @@ def test_half_precision_weights_are_not_turned_into_float32():
 
 def test_every_pass_has_a_case_in_which_it_acts():
     acted = set()
-    for case in (*REWRITES.values(), *CHAINS.values()):
+    for case in (*REWRITES.values(), *CHAINS.values(), *RESIDUALS.values()):
         bound = bound_of(case)
         for rule in PASSES:
-            after = Rewriter(bound, OPS).run(rule)
+            after = Rewriter(bound, OPS, LAVAPIPE).run(rule)
             if after.nodes != bound.nodes:
                 acted.add(rule)
             bound = after
@@ -191,7 +220,7 @@ def test_any_chain_computes_the_same(steps, outputs):
     wanted = dict.fromkeys([*(f"v{i}" for i in sorted(outputs) if i < len(steps)), made[-1]])
     before = make_bound({"x": (2, 4, 3, 4)}, nodes, " ".join(wanted), constants)
     arrays = {"x": np.abs(draw(before.inputs)["x"]) + np.float32(0.5)}
-    after = optimize(before, OPS)
+    after = optimize(before, OPS, LAVAPIPE)
     assert len(after.nodes) <= len(before.nodes)
     for want, got in zip(evaluate(before, arrays), evaluate(after, arrays), strict=True):
         scale = max(1.0, np.abs(want[np.isfinite(want)]).max(initial=0.0))

@@ -129,8 +129,4 @@ def _fill(name: str, fill: str, seed: int, shape: Shape, dtype: DType) -> Array:
             values = np.random.default_rng(seed).integers(0, 2 if dtype is DType.BOOL else 10, shape)
     except (MemoryError, ValueError) as error:
         raise InputError(f"input {name!r}: cannot make an array of shape {shape_str(shape)}: {error}") from None
-    if dtype is DType.BF16:
-        # The upper half of an f32, rounded to nearest even.
-        bits = values.astype(np.float32).view(np.uint32)
-        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
     return values.astype(dtype.numpy)

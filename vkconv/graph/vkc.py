@@ -40,6 +40,7 @@ _AGAIN = "convert or copy the model again"
 _DTYPES = {
     "F32": DType.F32,
     "F16": DType.F16,
+    "BF16": DType.BF16,
     "I64": DType.I64,
     "I32": DType.I32,
     "U32": DType.U32,

@@ -45,7 +45,12 @@ def _unary(v: View) -> None:
 
 
 def _activated(v: View, value: str) -> None:
-    """A value with the activation, scale and shift of the node, as its output."""
+    """A value with the residual, activation, scale and shift of the node, as its output."""
+    if _residual(v):
+        plain = (v.attrs["act"], v.attrs["out_scale"], v.attrs["out_shift"]) == ("none", 1, 0)
+        value = v.write("Add", (value, _residual(v)), (v.output if plain else v.value(),))
+        if plain:
+            return
     scale, shift, act = v.attrs["out_scale"], v.attrs["out_shift"], v.attrs["act"]
     steps: list[tuple[str, float]] = [("Mul", scale)] * (scale != 1) + [("Add", shift)] * (shift != 0)
     last = v.output if not steps else None
@@ -62,8 +67,14 @@ def _activated(v: View, value: str) -> None:
         value = v.write(op, (value, v.number(number, v.dtype(v.inputs[0]))), (to,))
 
 
+def _residual(v: View) -> str:
+    """The value that the node adds to its sums, "" where there is none."""
+    return v.input("residual") if v.node.op in ("conv2d", "matmul") else ""
+
+
 def _is_plain(v: View) -> bool:
-    return v.attrs["act"] == "none" and (v.attrs["out_scale"], v.attrs["out_shift"]) == (1, 0)
+    is_rescaled = (v.attrs["out_scale"], v.attrs["out_shift"]) != (1, 0)
+    return v.attrs["act"] == "none" and not is_rescaled and not _residual(v)
 
 
 def _pair(value: tuple[int, ...], count: int = 2) -> list[int]:

@@ -27,6 +27,7 @@ from vkconv.ops.base import linear_groups
 from vkconv.ops.matmul_routes import Epilogue, Layout
 from vkconv.ops.needs import (
     ASKED_FOR,
+    F32_ALONE,
     FLOATS,
     INT32,
     MOST_INT,

@@ -1,4 +1,4 @@
-"""cast: another element type. f32, i32, u32, i64, i8, u8 and bool on the device; any other pair folds on the host."""
+"""cast: another element type."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,9 +9,8 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.needs import elements_in
 from vkconv.ops.strided import local_params
-from vkconv.route import Call, Params, Route
+from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
 CAST_SHADER = Shader("cast", DType.U32)
@@ -23,6 +22,8 @@ KINDS = (
     DType.I64,
     DType.I8,
     DType.U8,
+    DType.F16,
+    DType.BF16,
 )  # index is the shader's SOURCE and TARGET
 
 
@@ -30,8 +31,6 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     x, to = shapes.operand(specs, "x", "cast"), str(attrs["to"])
     if to not in list(DType):
         raise GraphError(f"cast: to={to!r} is no element type{did_you_mean(to, map(str, DType))}")
-    if DType.BF16 in (x.dtype, DType(to)):
-        raise GraphError(f"cast from {x.dtype} to {to}: bf16 comes with half-precision storage, and is not there yet")
     return {"to": to}, (TensorSpec(x.shape, DType(to)),)
 
 
@@ -63,6 +62,12 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     return [y]
 
 
+KNOWN = Need(
+    f"element types among {', '.join(KINDS)}",
+    lambda call, device: {spec.dtype for spec in call.specs.values()} <= set(KINDS),
+    lambda call, device: " to ".join(spec.dtype for spec in call.specs.values()),
+)
+
 CAST = Op(
     "cast",
     (Operand("x"),),
@@ -76,7 +81,7 @@ CAST = Op(
             _program,
             (CAST_SHADER,),
             "one pass, four elements per invocation: one word of bytes",
-            must=(elements_in(*KINDS),),
+            must=(KNOWN,),
             params=local_params,
         ),
     ),
@@ -105,6 +110,15 @@ CAST = Op(
         "cast:x=31:i8,to=u8",
         "cast:x=31:u8,to=bool",
         "cast:x=31:bool,to=i8",
+        "cast:x=3x67,to=f16",
+        "cast:x=67:f16,to=f32",
+        "cast:x=3x67,to=bf16",
+        "cast:x=33:bf16,to=f32",
+        "cast:x=33:f16,to=bf16",
+        "cast:x=3x67:f16,to=i32",
+        "cast:x=35:i64,to=f16",
+        "cast:x=31:bool,to=bf16",
+        "cast:x=31:bf16,to=u8",
     ),
     doc="x as element type to: floats to integers truncate, saturate at the ends and take NaN for 0; bool is x != 0.",
 )

@@ -1,7 +1,8 @@
 """2-D convolution (cross-correlation, as networks define it) with groups, bias and a fused activation.
 
 x is (N, C_in, H, W), w is (C_out, C_in / groups, KH, KW), b is (C_out), y is (N, C_out, OH, OW). With
-``act=prelu`` there is a slope (C_out). A 1-D convolution comes as H = 1.
+``act=prelu`` there is a slope (C_out). A residual (N, C_out, OH, OW) is added before the activation. A 1-D convolution
+comes as H = 1.
 """
 
 import math
@@ -15,7 +16,17 @@ from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
-from vkconv.ops.epilogue import BIAS, EPILOGUE_ATTRS, SLOPE, check_epilogue, finished, packs_per_channel
+from vkconv.ops.epilogue import (
+    BIAS,
+    EPILOGUE_ATTRS,
+    RESIDUAL,
+    SLOPE,
+    check_epilogue,
+    check_residual,
+    finished,
+    packs_per_channel,
+    takes_residual,
+)
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import explicit_padding, out_extent, pair, windows
 from vkconv.route import Call
@@ -49,7 +60,9 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     oh = out_extent("h", height, kh, stride[0], (padding[0], padding[2]), dilation[0])
     ow = out_extent("w", width, kw, stride[1], (padding[1], padding[3]), dilation[1])
     canonical: Attrs = {"stride": stride, "padding": padding, "auto_pad": "explicit", "dilation": dilation}
-    return {**attrs, **canonical}, (TensorSpec((n, c_out, oh, ow), x.dtype),)
+    y = TensorSpec((n, c_out, oh, ow), x.dtype)
+    check_residual(specs.get("residual"), y)
+    return {**attrs, **canonical}, (y,)
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -68,7 +81,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 
 
 def _terms(call: Call) -> int:
-    return math.prod(call.shape("w")[1:]) + call.has("b")
+    return math.prod(call.shape("w")[1:]) + call.has("b") + call.has("residual")
 
 
 def _flops(call: Call) -> int:
@@ -77,7 +90,7 @@ def _flops(call: Call) -> int:
 
 CONV2D = Op(
     "conv2d",
-    operands=(Operand("x"), Operand("w"), BIAS, SLOPE),
+    operands=(Operand("x"), Operand("w"), BIAS, SLOPE, RESIDUAL),
     outputs=("y",),
     resolve=_resolve,
     reference=_reference,
@@ -89,7 +102,7 @@ CONV2D = Op(
         Attr("groups", "g", int, 1),
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(map(packs_per_channel, (IM2COL_GEMM, WINOGRAD, *ROUTES))),
+    routes=tuple(takes_residual(packs_per_channel(route)) for route in (IM2COL_GEMM, WINOGRAD, *ROUTES)),
     terms=_terms,
     magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
     flops=_flops,
@@ -123,6 +136,12 @@ CONV2D = Op(
         "conv2d:x=1x6x7x8,w=10x3x3x3,p=1,b=10,slope=10,g=2,act=prelu",
         "conv2d:x=1x5x9x10,w=5x1x3x3,p=1,s=2x1,slope=5,g=5,act=prelu",
         "conv2d:x=2x9x5x7,w=21x9x1x1,b=21,slope=21,act=prelu",
+        "conv2d:x=2x5x9x11,w=19x5x3x3,b=19,residual=2x19x9x11,p=1,act=relu",
+        "conv2d:x=2x9x4x7,w=21x9x1x1,residual=2x21x4x7",
+        "conv2d:x=1x7x12x19,w=7x1x3x3,b=7,slope=7,residual=1x7x6x19,p=1,s=2x1,g=7,act=prelu",
+        "conv2d:x=1x6x7x8,w=10x3x3x3,b=10,residual=1x10x7x8,p=1,g=2,act=tanh,out_scale=-1.5,out_shift=0.25",
+        "conv2d:x=1x300x3x3,w=17x300x3x3,residual=1x17x3x4,p=1x1x1x2,act=relu",
     ),
-    doc="2-D convolution with groups, asymmetric padding, dilation, bias and a fused activation, prelu by channel too.",
+    doc="2-D convolution with groups, asymmetric padding, dilation, bias, a residual and a fused activation, prelu by "
+    "channel too.",
 )

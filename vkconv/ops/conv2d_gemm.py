@@ -8,12 +8,12 @@ from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import binds, constants, push
-from vkconv.ops.epilogue import epilogue_numbers, per_channel
+from vkconv.ops.epilogue import SUM_SPLITS, per_channel, sum_splits
 from vkconv.ops.gemm_tile import GemmTile
 from vkconv.ops.needs import FLOATS, ON_GPU, invocations, shared_bytes
 from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
+from vkconv.shader import Dispatch, Program, Shader
 
 # By number: the parameter ``tile`` of the route. Every one keeps local a multiple of its columns, as the shader loads.
 TILES: tuple[GemmTile, ...] = (
@@ -50,7 +50,6 @@ _SMALLEST = 7
 ENOUGH, _MOST, _LEAST_STEPS, _WORTH_STEPS = 300, 800, 8, 24
 
 GEMM = Shader("conv2d_gemm")
-SUM_SPLITS = Shader("sum_splits")
 
 
 def _blocks(call: Call, tile: GemmTile) -> int:
@@ -137,18 +136,8 @@ def _build(call: Call, device: Device, params: Params) -> Program:
 
 def sum_parts(call: Call, splits: int, device: Device) -> tuple[Dispatch, dict[str, int]]:
     """The launch that sums ``parts`` of all outputs into y, with bias and activation, and the bytes of that scratch."""
-    _, c_out, oh, ow = call.shape("y")
-    total = math.prod(call.shape("y"))
-    step = Dispatch(
-        SUM_SPLITS,
-        (*read("parts", per_channel(call, "parts")), *write("y")),
-        linear_groups(total, 128, device),
-        (128, 1, 1),
-        (total, c_out, oh * ow, *epilogue_numbers(call)),
-        (*constants(call), splits),
-        loop_iterations=splits,
-    )
-    return step, {"parts": 4 * total * splits}
+    step = sum_splits(call, "parts", splits, per_channel(call, "parts"), call.has("b"), device)
+    return step, {"parts": call.outputs["y"].nbytes * splits}
 
 
 FITS_SMALLEST = invocations(TILES[_SMALLEST].local), shared_bytes(TILES[_SMALLEST].shared_bytes)

@@ -12,6 +12,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import F64, Attrs, Op, Specs
 from vkconv.ops.conv2d import CONV2D
 from vkconv.ops.conv_reduce_routes import AXES, ROUTES, convolution_of
+from vkconv.ops.epilogue import RESIDUAL
 from vkconv.ops.gemm_reduce_parts import REDUCE_ATTRS, check_function, full_result, magnitude, reduced, terms
 from vkconv.route import Call
 
@@ -46,7 +47,7 @@ def _flops(call: Call) -> int:
 
 CONV_REDUCE = Op(
     "conv_reduce",
-    operands=CONV2D.operands,
+    operands=tuple(operand for operand in CONV2D.operands if operand is not RESIDUAL),
     outputs=("y",),
     resolve=_resolve,
     reference=_reference,

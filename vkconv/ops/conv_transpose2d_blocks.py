@@ -11,7 +11,6 @@ from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.conv2d_gemm import (
     ENOUGH,
     FITS_SMALLEST,
-    SUM_SPLITS,
     TILES,
     splits_by_rule,
     sum_parts,
@@ -19,6 +18,7 @@ from vkconv.ops.conv2d_gemm import (
 )
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.conv_transpose2d_phases import FEW_PHASES, axes
+from vkconv.ops.epilogue import SUM_SPLITS
 from vkconv.ops.gemm_tile import GemmTile
 from vkconv.ops.needs import FLOATS, ON_CPU, ON_GPU, SHUFFLE
 from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing, Sizes

@@ -1,13 +1,16 @@
 """What becomes of the sums of a convolution: the bias of the channel is added, then the activation applied, then the
 result times ``out_scale`` plus ``out_shift`` is taken. Kernels have two floats for all of that, so that only an
-activation without parameters can have a scale and shift behind it.
+activation without parameters can have a scale and shift behind it. A ``residual`` of the shape of the result, as
+networks with shortcuts have it, is added before the activation.
 
 b and slope are (C_out) each. ``act=prelu`` is x, times the slope of its channel where x is negative; every other
 activation is a row of activation.py. Kernels read both from one buffer, [bias][slope] (shaders/include/epilogue.glsl):
-a fifth buffer beside x, w and y would be one more than the storage buffers that Vulkan 1.1 promises to a shader.
+a fifth buffer beside x, w and y would be one more than the storage buffers that Vulkan 1.1 promises to a shader. A
+residual is that fifth one, in variants of the shaders; where a device binds only four, one launch more adds it.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,13 +20,14 @@ from vkconv.core import Array, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply, check_numbers
-from vkconv.ops.base import F64, Attr, Attrs, Operand
+from vkconv.ops.base import F64, Attr, Attrs, Operand, linear_groups
 from vkconv.ops.strided import STRIDED_COPY, strided_copy
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Program, Word
+from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
 PRELU = "prelu"
 BIAS, SLOPE = Operand("b", optional=True), Operand("slope", optional=True)
+RESIDUAL = Operand("residual", optional=True)
 EPILOGUE_ATTRS = (
     Attr("act", "act", str, "none"),
     Attr("act_a", "act_a", float, 0.0),
@@ -34,6 +38,18 @@ EPILOGUE_ATTRS = (
 NO_EPILOGUE: Attrs = {attr.name: attr.default for attr in EPILOGUE_ATTRS if attr.default is not None}
 _PACKED = "per_channel"
 _COPY: Params = {"local": 64, "items": 1}
+SUM_SPLITS = Shader("sum_splits")
+_BUFFERS, _WITH_RESIDUAL = "maxPerStageDescriptorStorageBuffers", 5
+# Shaders that may be the last of a route, and then add a residual.
+_FINISHING: tuple[str, ...] = (
+    "conv2d_depthwise",
+    "conv2d_direct",
+    "conv2d_gemm",
+    "conv2d_pointwise",
+    "conv2d_subgroup",
+    "conv2d_tile",
+)
+_FINISHING += ("matmul_register", "matmul_shared", "matmul_subgroup", "sum_splits", "winograd_output")
 
 
 def check_epilogue(b: TensorSpec | None, slope: TensorSpec | None, attrs: Attrs, channels: int, kind: str) -> None:
@@ -51,6 +67,17 @@ def check_epilogue(b: TensorSpec | None, slope: TensorSpec | None, attrs: Attrs,
         activation(act)
         if slope is not None:
             raise GraphError(f"there is a slope of {shape_str(slope.shape)}, but act is {act!r}; only prelu takes one")
+
+
+def check_residual(residual: TensorSpec | None, y: TensorSpec) -> None:
+    """GraphError unless a residual has the shape and dtype of the result that it is added to."""
+    if residual is not None and residual != y:
+        raise GraphError(f"the residual is {residual}, and the result that it is added to {y}; both must be the same")
+
+
+def binds_residual(device: Device) -> bool:
+    """Whether kernels of the device may bind a residual beside all else."""
+    return int(device.limit(_BUFFERS)) >= _WITH_RESIDUAL
 
 
 def check_rescaling(attrs: Attrs) -> None:
@@ -81,11 +108,18 @@ def finished(call: Call, arrays: Mapping[str, Array | None], sums: F64) -> F64:
     b, slope = (arrays.get(name) for name in ("b", "slope"))
     if b is not None:
         sums = sums + np.asarray(b, np.float64)[:, None, None]
+    sums = with_residual(arrays, sums)
     if slope is None:
         return activated(call, sums)
     with np.errstate(all="ignore"):
         y = np.where(sums < 0, np.asarray(slope, np.float64)[:, None, None] * sums, sums)
         return np.asarray(y * call["out_scale"] + call["out_shift"])
+
+
+def with_residual(arrays: Mapping[str, Array | None], sums: F64) -> F64:
+    """Sums and the residual of a call, where it has one."""
+    residual = arrays.get("residual")
+    return sums if residual is None else sums + np.asarray(residual, np.float64)
 
 
 def keeps_zeros(call: Call) -> bool:
@@ -135,3 +169,60 @@ def packs_per_channel(route: Route) -> Route:
         )
 
     return dataclasses.replace(route, program=program, shaders=tuple(dict.fromkeys((*route.shaders, STRIDED_COPY))))
+
+
+def takes_residual(route: Route) -> Route:
+    """The route, with the residual of a call added before the activation: by the launch that writes y, or by one more
+    where the device binds no fifth buffer."""
+
+    def program(call: Call, device: Device, params: Params) -> Program:
+        if not call.has("residual"):
+            return route.program(call, device, params)
+        if not binds_residual(device):
+            return _in_two(route, call, device, params)
+        made = route.program(call, device, params)
+        steps = tuple(_adding(step) if any(b.buffer == "y" for b in step.binds) else step for step in made.steps)
+        return dataclasses.replace(made, steps=steps)
+
+    shaders = (*route.shaders, SUM_SPLITS, *(_variant(s) for s in (*route.shaders, SUM_SPLITS) if s.stem in _FINISHING))
+    return dataclasses.replace(route, program=program, shaders=tuple(dict.fromkeys(shaders)))
+
+
+def _variant(shader: Shader) -> Shader:
+    return dataclasses.replace(shader, defines=(*shader.defines, ("RESIDUAL", "")))
+
+
+def _adding(step: Dispatch) -> Dispatch:
+    """A launch whose last buffer is y, with the residual behind that."""
+    return dataclasses.replace(step, shader=_variant(step.shader), binds=(*step.binds, *read("residual")))
+
+
+def _in_two(route: Route, call: Call, device: Device, params: Params) -> Program:
+    """The sums with their bias into scratch, then what follows."""
+    operands = {**call.operands, "residual": None, **({"slope": None} if "slope" in call.operands else {})}
+    bare = dataclasses.replace(call, operands=operands, attrs={**call.attrs, **NO_EPILOGUE})
+    made = route.program(bare, device, params)
+    y = call.outputs["y"]
+    steps = [
+        dataclasses.replace(
+            step, binds=tuple(Bind("unfinished" if b.buffer == "y" else b.buffer, b.access) for b in step.binds)
+        )
+        for step in made.steps
+    ]
+    last = _adding(sum_splits(call, "unfinished", 1, "slope" if call.has("slope") else "unfinished", False, device))
+    return dataclasses.replace(made, steps=(*steps, last), scratch={**made.scratch, "unfinished": y.nbytes})
+
+
+def sum_splits(call: Call, parts: str, splits: int, bound: str, has_bias: bool, device: Device) -> Dispatch:
+    """The launch that sums ``splits`` parts of all outputs into y and finishes them; ``bound`` has what is per
+    channel."""
+    y = call.shape("y")
+    return Dispatch(
+        SUM_SPLITS,
+        (*read(parts, bound), *write("y")),
+        linear_groups(math.prod(y), 128, device),
+        (128, 1, 1),
+        (math.prod(y), y[1], math.prod(y[2:]), *epilogue_numbers(call)),
+        (*epilogue_constants(call["act"], has_bias, rescales(call.attrs)), splits),
+        loop_iterations=splits,
+    )

@@ -24,8 +24,6 @@ def _dtype(op: str, attrs: Attrs) -> DType:
         dtype = DType(str(attrs["dtype"]))
     except ValueError:
         raise GraphError(f"{op}: {attrs['dtype']!r} is no element type; one of {', '.join(DType)}") from None
-    if dtype is DType.BF16:
-        raise GraphError(f"{op}: bf16 has no numpy type; make f32 and cast")
     return dtype
 
 

@@ -2,7 +2,7 @@
 
 a is (..., M, K) or, with trans_a, (..., K, M); b is (..., K, N) or (..., N, K); bias is (N);
 y = act(alpha a b + beta bias) out_scale + out_shift is (..., M, N). Operands have rank 2 or more: an
-importer reshapes vectors.
+importer reshapes vectors. A residual (..., M, N) is added before the activation.
 """
 
 import math
@@ -14,7 +14,15 @@ from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import check_numbers
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.epilogue import EPILOGUE_ATTRS, activated, check_rescaling
+from vkconv.ops.epilogue import (
+    EPILOGUE_ATTRS,
+    RESIDUAL,
+    activated,
+    check_rescaling,
+    check_residual,
+    takes_residual,
+    with_residual,
+)
 from vkconv.ops.matmul_routes import MAX_BATCH_GROUPS, ROUTES, layout
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.route import Call
@@ -50,6 +58,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
             f"the batches of a ({shape_str(a.shape)}) and b ({shape_str(b.shape)}) broadcast in {groups} separate "
             f"groups of dimensions, of which there may be {MAX_BATCH_GROUPS}; expand one operand first"
         )
+    check_residual(specs.get("residual"), y)
     return attrs, (y,)
 
 
@@ -61,16 +70,16 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     bias = arrays.get("bias")
     if bias is not None:
         y = y + call["beta"] * np.asarray(bias, np.float64)
-    return [activated(call, y)]
+    return [activated(call, with_residual(arrays, y))]
 
 
 def _terms(call: Call) -> int:
-    return call.shape("a")[-2 if call["trans_a"] else -1] + call.has("bias")
+    return call.shape("a")[-2 if call["trans_a"] else -1] + call.has("bias") + call.has("residual")
 
 
 MATMUL = Op(
     "matmul",
-    operands=(Operand("a"), Operand("b"), Operand("bias", optional=True)),
+    operands=(Operand("a"), Operand("b"), Operand("bias", optional=True), RESIDUAL),
     outputs=("y",),
     resolve=_resolve,
     reference=_reference,
@@ -81,7 +90,7 @@ MATMUL = Op(
         Attr("beta", "beta", float, 1.0),
         *EPILOGUE_ATTRS,
     ),
-    routes=ROUTES,
+    routes=tuple(map(takes_residual, ROUTES)),
     terms=_terms,
     magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
     flops=lambda call: 2 * math.prod(call.shape("y")) * call.shape("a")[-2 if call["trans_a"] else -1],
@@ -102,7 +111,10 @@ MATMUL = Op(
         "matmul:a=4x5x6,b=5x9,ta=1",
         "matmul:a=3x35x20,b=20x44,bias=44,act=relu",
         "matmul:a=70x1x2,b=70x2x1",
+        "matmul:a=3x35x20,b=20x44,bias=44,residual=3x35x44,act=relu",
+        "matmul:a=301x7,b=7x2,residual=301x2,alpha=0.5,act=gelu,out_scale=2",
+        "matmul:a=2x1x33x5,b=7x5x35,residual=2x7x33x35",
     ),
-    doc="Matrix product with broadcast batches, transposes, factors, a bias per column, a fused activation, scale and "
-    "shift.",
+    doc="Matrix product with broadcast batches, transposes, factors, a bias per column, a residual, a fused activation,"
+    " scale and shift.",
 )

@@ -50,9 +50,8 @@ def held_in(op: str, name: str, number: AttrValue, dtype: DType) -> float:
     assert isinstance(number, int | float)
     value = float(number)
     if dtype.is_float:
-        holder = np.dtype(np.float32) if dtype is DType.BF16 else dtype.numpy  # bf16 has the range of f32
         with np.errstate(over="ignore"):
-            held = not math.isfinite(value) or bool(np.isfinite(np.asarray(value).astype(holder)))
+            held = not math.isfinite(value) or bool(np.isfinite(np.asarray(value).astype(dtype.numpy)))
     else:
         info = np.iinfo(dtype.numpy.name) if dtype is not DType.BOOL else None
         low, high = (int(info.min), int(info.max)) if info else (0, 1)

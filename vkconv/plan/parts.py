@@ -69,6 +69,11 @@ class _Cut:
             if "bias" in reads:
                 reads["bias"], fills = self._weights(f"{node.name}/bias{i}", node.reads["bias"], 0, chosen)
                 made += fills
+            if "residual" in reads:
+                rank = len(self.specs[y].dims)
+                bounds = {"starts": (chosen.start,), "ends": (chosen.stop,), "axes": (rank - 1,)}
+                name, reads["residual"] = f"{node.name}/residual{i}", self._fresh(f"{node.name}/residual{i}")
+                made.append(self._node(name, "slice", {"x": node.reads["residual"]}, bounds, reads["residual"]))
             made.append(self._node(f"{node.name}/{i}", "matmul", reads, dict(node.call.attrs), self._fresh(f"{y}/{i}")))
             joined[f"x{i}"] = next(iter(made[-1].writes.values()))
         made.append(self._node(node.name, "concat", joined, {"axis": -1}, y))

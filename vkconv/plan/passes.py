@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.core import DType
+from vkconv.device import Device
 from vkconv.ops.activation import ACTIVATIONS
 from vkconv.ops.base import Attrs, Op
-from vkconv.ops.epilogue import PRELU, rescales
+from vkconv.ops.epilogue import PRELU, binds_residual, rescales
 from vkconv.plan.bound import BoundGraph, BoundNode, widen
 from vkconv.plan.chains import fuse_chain
 from vkconv.plan.recognise import recognise_gelu, recognise_hard_swish, recognise_layer_norm, recognise_silu
@@ -20,14 +21,17 @@ Vector = npt.NDArray[np.float64]
 # Ops whose kernels apply a scalar function to each result before storing it.
 _FUSES_ACTIVATION = ("conv2d", "conv_transpose2d", "matmul")
 _CONVOLUTIONS = ("conv2d", "conv_transpose2d")
+# Those that add a value of the shape of their result to it.
+_ADDS = ("conv2d", "matmul")
 # Numbers that two operations become may not leave what f32 holds in full.
 _SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
-def optimize(graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
-    """Run every pass in order. The result computes the same outputs under the same names."""
+def optimize(graph: BoundGraph, ops: Mapping[str, Op], device: Device | None = None) -> BoundGraph:
+    """Run every pass in order; those that ask more of a device than Vulkan promises only with one that has it. The
+    result computes the same outputs under the same names."""
     for rule in PASSES:
-        graph = Rewriter(graph, ops).run(rule)
+        graph = Rewriter(graph, ops, device).run(rule)
     return graph
 
 
@@ -175,6 +179,22 @@ def spell_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     return rewriter.node(node, "chain", reads, {"steps": "mul_x1/add_x2"})
 
 
+def fuse_residual(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A value of the same shape added to what a convolution or matmul makes is added by that kernel before it stores,
+    and before an activation that follows; of two that are added to each other by the later one. Only where the device
+    binds a fifth storage buffer."""
+    if node.call.op != "add" or rewriter.device is None or not binds_residual(rewriter.device):
+        return None
+    written = rewriter.specs[node.writes["y"]]
+    for value, other in sorted(_either_way(node), key=lambda pair: rewriter.place(pair[0]), reverse=True):
+        maker = _unfinished(rewriter, value, *_ADDS)
+        if maker is None or "residual" in maker.reads or written.dtype is not DType.F32:
+            continue
+        if rewriter.specs[value] == rewriter.specs[other] == written:
+            return _finished(rewriter, node, maker, {}, {"residual": other})
+    return None
+
+
 def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     """A scalar function right after a convolution or matmul is applied by that kernel before it stores."""
     row = ACTIVATIONS.get(node.call.op)
@@ -244,6 +264,7 @@ PASSES: tuple[Rule, ...] = (
     recognise_silu,
     recognise_gelu,
     recognise_layer_norm,
+    fuse_residual,
     fuse_activation,
     fuse_prelu,
     fuse_rescale,
@@ -302,7 +323,7 @@ def _fold_affine(rewriter: Rewriter, node: BoundNode, value: str, factor: Vector
     """A convolution of x * factor + shift per output channel, as one; None where it is not one or not alone, and
     where the new weights are not finite: infinity times the weights is not infinity times their sum."""
     conv = _unfinished(rewriter, value, *_CONVOLUTIONS)
-    if conv is None or rewriter.specs[value].dtype is not DType.F32:
+    if conv is None or "residual" in conv.reads or rewriter.specs[value].dtype is not DType.F32:
         return None
     weight = rewriter.constants.get(conv.reads["w"])
     bias = rewriter.constants.get(conv.reads["b"]) if "b" in conv.reads else np.zeros(factor.shape)

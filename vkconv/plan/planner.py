@@ -92,7 +92,7 @@ def rewritten(bound: BoundGraph, device: Device, options: Options) -> tuple[Boun
 
     given = {**dict.fromkeys(options.params), **options.routes}
     fusion = ReduceFusion(lambda call, name: choose_route(call, name, device, options), given)
-    return fusion.run(in_parts(optimize(bound, OPS), OPS, device), OPS), fusion.remarks
+    return fusion.run(in_parts(optimize(bound, OPS, device), OPS, device), OPS), fusion.remarks
 
 
 def _plan_node(

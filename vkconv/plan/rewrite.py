@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from vkconv.core import Array, DType
+from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode
@@ -19,17 +20,19 @@ class Rewriter:
     A rule returns the node that takes a node's place (it writes the same values), or None to keep it. It may
     add constants, and mark a value as standing for another. A node that would give its value another shape or
     dtype is not taken: broadcasting against a constant of one element may have added dimensions. Nodes that lose
-    all their readers are pruned.
+    all their readers are pruned. ``device`` is what the graph is planned for, where that is known.
     """
 
-    def __init__(self, graph: BoundGraph, ops: Mapping[str, Op]) -> None:
+    def __init__(self, graph: BoundGraph, ops: Mapping[str, Op], device: Device | None = None) -> None:
         self.graph = graph
         self.ops = ops
+        self.device = device
         self.constants: dict[str, Array] = dict(graph.constants)
         self.specs: dict[str, TensorSpec] = dict(graph.specs)
         self._maker: dict[str, BoundNode] = {}
         self._same: dict[str, str] = {}
         self._readers: dict[str, int] = {}
+        self._place = {value: i for i, node in enumerate(graph.nodes) for value in node.writes.values()}
         for node in graph.nodes:
             for value in node.reads.values():
                 self._readers[value] = self._readers.get(value, 0) + 1
@@ -40,6 +43,10 @@ class Rewriter:
         """The node that makes a value, if its op is one of ``ops``."""
         node = self._maker.get(value)
         return node if node is not None and node.call.op in ops else None
+
+    def place(self, value: str) -> int:
+        """The number of the node that makes a value, -1 where none does."""
+        return self._place.get(value, -1)
 
     def readers(self, value: str) -> int:
         """Operands and outputs of the graph that are the value."""
