@@ -12,7 +12,7 @@
 layout(constant_id = 8) const uint ITEMS = 1;
 layout(constant_id = 9) const bool COLUMNS = false;  // the innermost dimension is kept
 
-layout(set = 0, binding = 0) readonly restrict buffer X { X_ELEM x[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Peak { VALUE peaks[]; };
 #ifdef DTYPE_i32
 layout(set = 0, binding = 2) coherent restrict buffer Y { int y[]; };
@@ -54,7 +54,7 @@ void main() {
     VALUE total = identity_of(FUNCTION);
     for (uint k = 0; k < ITEMS; k++) {
         uint i = first + k * parts;
-        if (i < count) total = COMBINE(total, term_of(FUNCTION, LOAD_X(x, base + element_offset(i)), peak));
+        if (i < count) total = COMBINE(total, term_of(FUNCTION, LOAD(x, base + element_offset(i)), peak));
     }
 #ifdef DTYPE_i32
     if (FUNCTION == MAX) {

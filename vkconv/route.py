@@ -74,13 +74,13 @@ class Call:
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """A condition of a route: a text that a person reads, a pure test, and the actual value it looked at. ``halves`` is
-    set where it admits f16 and bf16 in place of f32."""
+    """A condition of a route: a text that a person reads, a pure test, and the actual value it looked at. ``halves``
+    is True where it admits f16 and bf16 in place of f32, False where it refuses them, None where it says nothing."""
 
     text: str
     test: Callable[[Call, Device], bool]
     actual: Callable[[Call, Device], str]
-    halves: bool = False
+    halves: bool | None = None
 
 
 Params = Mapping[str, int]
@@ -112,7 +112,8 @@ class Route:
     @property
     def takes_halves(self) -> bool:
         """Whether calls of 16-bit floats get its shaders in other forms; a route may also know of them by itself."""
-        return any(need.halves for need in self.must)
+        said = {need.halves for need in self.must}
+        return True in said and False not in said
 
     @property
     def forms(self) -> tuple[Shader, ...]:

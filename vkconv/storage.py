@@ -18,7 +18,7 @@ HALVES = (DType.F16, DType.BF16)
 PACKED = ("PACKED", "")
 X_F32, Y_F32 = ("X_F32", ""), ("Y_F32", "")
 # Shaders whose first operand may be scratch, and those whose output may: X_ELEM and Y_ELEM of common.glsl.
-X_SCRATCH = frozenset({"reduce", "reduce_atomic", "reduce_columns", "reduce_rows", "resample", "scatter_strided"})
+X_SCRATCH = frozenset({"reduce", "reduce_columns", "reduce_rows", "resample", "scatter_strided"})
 Y_SCRATCH = frozenset(
     {
         "backward_weight_gemm",
@@ -35,7 +35,6 @@ Y_SCRATCH = frozenset(
         "matmul_shared",
         "matmul_subgroup",
         "reduce",
-        "reduce_atomic",
         "reduce_columns",
         "reduce_combine",
         "reduce_rows",

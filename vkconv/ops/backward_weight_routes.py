@@ -27,10 +27,10 @@ from vkconv.ops.base import linear_groups
 from vkconv.ops.matmul_routes import Epilogue, Layout
 from vkconv.ops.needs import (
     ASKED_FOR,
-    F32_ALONE,
     FLOATS,
     INT32,
     MOST_INT,
+    NO_HALVES,
     float_atomics,
     loop_iterations,
     within_scratch,
@@ -315,7 +315,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *_ATOMIC),
         why="equal parts that are added to dw by atomic operations: no scratch, but the order of the adds changes from "
         "run to run, and the last bits with it",
-        must=(F32_ALONE, *_MUST, PARTS_INT32, loop_iterations(_iterations(equal))),
+        must=(NO_HALVES, *_MUST, PARTS_INT32, loop_iterations(_iterations(equal))),
         prefer=(ASKED_FOR,),
         source="composable_kernel#2947",
         params=lambda call, device: {

@@ -54,8 +54,8 @@ class Op:
     negative axes counted from the front) and the output specs; it raises GraphError with the values at fault.
     ``reference(call, arrays)`` computes the outputs by definition: float operands come as float64, integers
     as they are, absent optional ones as None; outputs in any float precision, exact for integers.
-    ``terms(call)`` is the number of products or addends accumulated into one output element, ``flops(call)``
-    the arithmetic by the field's convention (2 per multiply-add). ``magnitude(call, arrays, reference)`` is what the
+    ``terms(call)`` is the number of products or addends accumulated into one output element, in f32 or, with
+    ``sums_in_output``, rounded to the output's type each time; ``flops(call)`` the arithmetic by the field's convention (2 per multiply-add). ``magnitude(call, arrays, reference)`` is what the
     rounding of an output element is relative to, where that is neither the element itself (one term) nor the largest
     result (several): what was subtracted on the way to a smaller one. ``alias`` marks ops whose output is the
     input's bytes under another shape. An op with neither routes nor alias exists only on the host: it must
@@ -74,6 +74,7 @@ class Op:
     attrs: tuple[Attr, ...] = ()
     routes: tuple[Route, ...] = ()
     terms: Callable[[Call], int] = lambda call: 1
+    sums_in_output: bool = False
     flops: Callable[[Call], int] = lambda call: 0
     magnitude: Callable[[Call, Mapping[str, Array | None], F64], F64] | None = None
     alias: bool = False

@@ -43,7 +43,8 @@ def _convolution(call: Call, dy: tuple[int, ...], padding: tuple[int, ...], dx: 
     attrs |= {"stride": (1, 1), "padding": padding, "auto_pad": "explicit"}
     attrs |= {} if act else NO_EPILOGUE
     w = TensorSpec((in_group * groups, c_out // groups, kh, kw), DType.F32)
-    epilogue = {name: call.operands.get(name) if act else None for name in ("b", "slope")}
+    given = call.in_f32().operands
+    epilogue = {name: given.get(name) if act else None for name in ("b", "slope")}
     operands = {"x": TensorSpec(dy, DType.F32), "w": w, **epilogue}
     return Call("conv2d", operands, {"y": TensorSpec(dx, DType.F32)}, attrs)
 

@@ -30,7 +30,7 @@ from vkconv.ops.gemm_reduce_parts import (
     reduce_call,
     variants,
 )
-from vkconv.ops.needs import F32_ALONE, FLOATS, ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
+from vkconv.ops.needs import FLOATS, NO_HALVES, ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
 from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS
 from vkconv.ops.scatter import FILL
 from vkconv.route import Call, Need, Params, Route, choose
@@ -233,7 +233,13 @@ ROUTES: tuple[Route, ...] = (
                 (_GEMM_CAS, _GEMM_NATIVE, FILL, PACK_TILES),
                 why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no "
                 "scratch, but sums change in their last bits from run to run",
-                must=(F32_ALONE, FITS_SMALLEST[0], shared_bytes(_shared_bytes(_SMALLEST)), columns_in_32_bits(_tiles)),
+                must=(
+                    FLOATS,
+                    NO_HALVES,
+                    FITS_SMALLEST[0],
+                    shared_bytes(_shared_bytes(_SMALLEST)),
+                    columns_in_32_bits(_tiles),
+                ),
                 prefer=(ON_GPU, _takes("implicit_gemm"), UNCUT, parts_beyond_scratch(_tiles)),
                 source="rocMLIR reduction-fusion RFC, stage 1 and 2",
                 params=lambda call, device: {**_tile_params(call, device), "native": native_atomics(call, device)},

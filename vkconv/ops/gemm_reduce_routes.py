@@ -40,7 +40,7 @@ from vkconv.ops.matmul_routes import (
     subgroup_params,
     subgroup_product,
 )
-from vkconv.ops.needs import F32_ALONE, FLOATS, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
+from vkconv.ops.needs import FLOATS, NO_HALVES, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
 from vkconv.ops.scatter import FILL
 from vkconv.route import Call, Need, Params, Route, choose
 from vkconv.shader import Dispatch, Program
@@ -224,7 +224,8 @@ ROUTES: tuple[Route, ...] = (
         why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no scratch, "
         "but sums change in their last bits from run to run",
         must=(
-            F32_ALONE,
+            FLOATS,
+            NO_HALVES,
             shared_bytes(padded_bytes(LEAST_TILE)),
             invocations(LEAST_TILE.local),
             columns_in_32_bits(_tiles),

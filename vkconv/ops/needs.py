@@ -31,7 +31,7 @@ def elements_in(*dtypes: DType) -> Need:
         return all(_admitted(s, dtypes) for s in specs) and len({s.dtype for s in specs if s.dtype.is_float}) <= 1
 
     words = f"{_words(dtypes)} elements"
-    return Need(words, test, lambda call, device: _dtypes(call), halves=DType.F32 in dtypes)
+    return Need(words, test, lambda call, device: _dtypes(call), halves=DType.F32 in dtypes or None)
 
 
 FLOATS = elements_in(DType.F32)
@@ -39,10 +39,11 @@ F32_OR_I32 = elements_in(DType.F32, DType.I32)
 NUMBERS = elements_in(DType.F32, DType.I32, DType.I64)
 WORDS = elements_in(DType.F32, DType.I32, DType.U32)
 WORDS_OR_PAIRS = elements_in(DType.F32, DType.I32, DType.U32, DType.I64)
-F32_ALONE = Need(
-    "f32 elements, which atomic operations add to",
+NO_HALVES = Need(
+    "no 16-bit floats, which no atomic operation adds to",
     lambda call, device: call.half is None,
     lambda call, device: _dtypes(call),
+    halves=False,
 )
 
 
@@ -55,7 +56,7 @@ def operands_in(name: str, *dtypes: DType, halves: bool = True) -> Need:
         return _admitted(spec, dtypes) if taken else spec is None or spec.dtype in dtypes
 
     text = f"{name} of {_words(dtypes) if taken else ' or '.join(dtypes)} elements"
-    return Need(text, test, lambda call, device: str(call.operands.get(name)), halves=taken)
+    return Need(text, test, lambda call, device: str(call.operands.get(name)), halves=taken or None)
 
 
 # The largest number that an int of a shader counts to.

@@ -12,6 +12,7 @@ from vkconv.ops.needs import (
     F32_OR_I32,
     INT32,
     LONG_ROW,
+    NO_HALVES,
     ON_CPU,
     ON_GPU,
     float_atomics,
@@ -270,7 +271,7 @@ ROUTES: tuple[Route, ...] = (
         (*kernels.ATOMIC, *kernels.COMBINE),
         "the output is filled with the identity, then every invocation combines it with a few elements by one atomic "
         "operation; the order of adding floats changes from run to run, and the last bits with it",
-        must=_MUST,
+        must=(*_MUST, NO_HALVES),
         prefer=(ASKED_FOR,),
         source="rocMLIR#938",
         params=_atomic_params,

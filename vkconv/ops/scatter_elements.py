@@ -197,6 +197,7 @@ SCATTER_ELEMENTS = Op(
         ),
     ),
     terms=_terms,
+    sums_in_output=True,
     magnitude=_magnitude(_elements_at),
     cases=(
         "scatter_elements:x=5x7,indices=5x4:i64,updates=5x4,axis=1,reduction=add",
@@ -230,6 +231,7 @@ SCATTER_ND = Op(
         ),
     ),
     terms=_terms,
+    sums_in_output=True,
     magnitude=_magnitude(_nd_at),
     cases=(
         "scatter_nd:x=7x5x3,indices=4x1:i64,updates=4x5x3,reduction=add",

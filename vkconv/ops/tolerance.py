@@ -59,7 +59,8 @@ def tolerance(op: Op, call: Call, operands: Mapping[str, Array | None], referenc
             magnitude = np.broadcast_to(op.magnitude(call, operands, wide), wide.shape)
         else:
             magnitude = np.abs(wide) if terms == 1 else largest(wide)
-    return Tolerance(relative_tolerance(terms, out), magnitude, _floor(out))
+    accumulate = out if op.sums_in_output else DType.F32
+    return Tolerance(relative_tolerance(terms, out, accumulate), magnitude, _floor(out))
 
 
 def largest(reference: F64) -> F64:
