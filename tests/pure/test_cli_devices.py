@@ -39,7 +39,7 @@ def test_import_writes_a_file_that_planning_takes(tmp_path: Path) -> None:
     path = tmp_path / "new" / "phone.json"
     code, out, err = vkconv("devices", "import", REPORT, "-o", path, "--kind", "integrated", "--name", "ignored")
     assert (code, err) == (0, "")
-    assert "filled with what Vulkan requires: memoryHeaps" in out
+    assert "its memory is taken to be 1.00 GiB: --heap-mib" in out
     assert load_device(path).kind == "integrated"
     code, out, _ = vkconv("explain", "relu:x=3x5", "--device", path)
     assert code == 0
@@ -50,6 +50,16 @@ def test_import_prints_without_an_output() -> None:
     code, out, _ = vkconv("devices", "import", REPORT, "--heap-mib", 512)
     assert code == 0
     assert json.loads(out)["memory"]["memoryHeaps"][0]["size"] == 512 << 20
+
+
+def test_import_tells_what_it_filled_in(tmp_path: Path) -> None:
+    report = json.loads(REPORT.read_text())
+    base = report["capabilities"]["device"]["properties"]["VkPhysicalDeviceProperties"]
+    del base["limits"]["maxPushConstantsSize"], base["deviceType"]
+    (tmp_path / "r.json").write_text(json.dumps(report))
+    _, out, _ = vkconv("devices", "import", tmp_path / "r.json", "-o", tmp_path / "d.json")
+    assert "its kind is taken to be integrated: --kind says which" in out
+    assert out.rstrip().endswith("filled with what Vulkan requires of every device: maxPushConstantsSize")
 
 
 def test_import_of_an_unknown_kind_is_refused() -> None:

@@ -218,6 +218,16 @@ def test_what_android_prints(tmp_path: Path) -> None:
         ),
         ({"VkPhysicalDeviceProperties": {"limits": {"maxPushConstantsSize": -1}}}, "maxPushConstantsSize must be"),
         ({"VkPhysicalDeviceProperties": {"pipelineCacheUUID": [1, 2]}}, "pipelineCacheUUID must be 32 hexadecimal"),
+        ({"VkPhysicalDeviceProperties": {"deviceName": ["x"]}}, "deviceName must be a text"),
+        ({"VkPhysicalDeviceProperties": {"deviceType": "PHONE"}}, "deviceType must be one of VK_PHYSICAL_DEVICE_TYPE_"),
+        (
+            {"capabilities": {"d": {"properties": {"VkPhysicalDeviceProperties": 3}}}},
+            "wrong kind (VkPhysicalDeviceProperties is no object)",
+        ),
+        (
+            {"capabilities": {"d": {"features": {"VkPhysicalDevice16BitStorageFeaturesKHR": [1]}}}},
+            "wrong kind (VkPhysicalDevice16BitStorageFeaturesKHR is no object)",
+        ),
     ],
 )
 def test_reports_that_say_nothing_are_refused(tmp_path: Path, data: object, says: str) -> None:

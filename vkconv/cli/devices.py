@@ -128,5 +128,13 @@ def import_file(
     with file_errors(output):
         found.save(output)
     assumed = [field.rpartition(".")[2] for field in found.facts["assumed"]]
-    filled = f"; filled with what Vulkan requires: {', '.join(assumed)}" if assumed else ""
-    show(f"wrote {output}: {found.name}, {found.kind}, Vulkan {found.api_version}{filled}")
+    lines = [f"wrote {output}: {found.name}, {found.kind}, Vulkan {found.api_version}"]
+    if "memoryHeaps" in assumed:
+        assumed.remove("memoryHeaps")
+        lines.append(f"its memory is taken to be {bytes_str(found.heap_bytes)}: --heap-mib says how much there is")
+    if "deviceType" in assumed:
+        assumed.remove("deviceType")
+        lines.append(f"its kind is taken to be {found.kind}: --kind says which")
+    if assumed:
+        lines.append(f"filled with what Vulkan requires of every device: {', '.join(assumed)}")
+    show(*lines)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vkconv.core import ModelError, UsageError, did_you_mean, expand_user, not_a_file
-from vkconv.device.facts import DEVICE_LOCAL, SCHEMA, Device
+from vkconv.device.facts import DEVICE_LOCAL, KIND_NAMES, SCHEMA, Device
 
 _DATA = Path(__file__).parent / "data"
 MAX_FILE_BYTES = 16 << 20
@@ -64,7 +64,7 @@ def _load(path: Path) -> Device:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64
 
 
 def _is_heap(value: Any) -> bool:
@@ -77,6 +77,12 @@ def _is_texts(value: Any) -> bool:
 
 Rule = tuple[str, Callable[[Any], bool]]
 _TEXT: Rule = ("a text", lambda v: isinstance(v, str))
+# VK_MAX_PHYSICAL_DEVICE_NAME_SIZE, with the zero at its end; the name goes to terminals and into tables.
+_NAME: Rule = (
+    "a text of 1 to 255 bytes that can be printed",
+    lambda v: isinstance(v, str) and v.isprintable() and 0 < len(v.encode()) < 256,
+)
+_TYPE: Rule = (f"one of {', '.join(KIND_NAMES.values())}", lambda v: v in KIND_NAMES.values())
 _COUNT: Rule = ("a whole number, not negative", _is_count)
 _POSITIVE: Rule = ("a positive whole number", lambda v: _is_count(v) and v > 0)
 _PERIOD: Rule = ("a number of ns, not negative", lambda v: _is_count(v) or (isinstance(v, float) and 0 <= v < 1e9))
@@ -118,8 +124,8 @@ _DRIVER = "properties.VkPhysicalDeviceDriverProperties."
 
 REQUIRED: dict[str, Rule] = {
     "properties": _TABLE,
-    _BASE + "deviceName": _TEXT,
-    _BASE + "deviceType": _TEXT,
+    _BASE + "deviceName": _NAME,
+    _BASE + "deviceType": _TYPE,
     _BASE + "vendorID": _COUNT,
     _BASE + "deviceID": _COUNT,
     _BASE + "apiVersion": _POSITIVE,

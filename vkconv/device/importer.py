@@ -96,9 +96,9 @@ def import_device(
 ) -> Device:
     """The device that a file of another tool describes, with what it does not say filled in and listed.
 
-    ``profile`` names the profile to take where the file has several; ``name``, ``kind`` and ``heap_bytes`` say what
-    it leaves out, and outrank it. Raises ModelError for a file that is neither a device file, vulkaninfo's JSON nor
-    a profile file, and UsageError for a profile that it does not have.
+    ``profile`` names the profile to take where the file has several; ``name`` is that of a device without one;
+    ``kind`` and ``heap_bytes`` say what the file leaves out, and outrank it. Raises ModelError for a file that is
+    neither vulkaninfo's JSON, nor a profile file, nor a phone's, and UsageError for a profile that it does not have.
     """
     data = _read(path)
     try:
@@ -201,9 +201,13 @@ def _struct_names(
 ) -> dict[str, dict[str, Any]]:
     """Structs under the names that device files have: those of the version that made them core, summed ones apart."""
     plain: dict[str, dict[str, Any]] = {}
-    for struct, fields in _objects(structs).items():
+    for struct, fields in structs.items():
         bare = next((struct.removesuffix(tag) for tag in _VENDOR_TAGS if struct.endswith(tag)), struct)
         known = bare if bare in (*_PROPERTIES, *_FEATURES) else struct
+        if not isinstance(fields, dict):
+            if known in (*_PROPERTIES, *_FEATURES, *summed):
+                raise ValueError(f"{struct} is no object")
+            continue
         plain.setdefault(known, {}).update(fields)
         for field, (home, name) in summed.get(struct, {}).items():
             if field in fields:
@@ -264,7 +268,7 @@ def _complete(
     fill(limits, f"properties.{_BASE}.limits", REQUIRED_LIMITS)
     base["limits"] = {field: limits[field] for field in REQUIRED_LIMITS}
     base["deviceType"] = _type(kind, base.get("deviceType"), assumed)
-    base["deviceName"] = str(base.get("deviceName") or name)
+    base["deviceName"] = base.get("deviceName") or name
     if isinstance(uuid := base.get("pipelineCacheUUID"), list):
         base["pipelineCacheUUID"] = "".join(f"{byte:02x}" for byte in uuid if isinstance(byte, int))
     base.pop("sparseProperties", None)
