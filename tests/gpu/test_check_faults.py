@@ -231,22 +231,23 @@ def test_nodes_that_the_plan_fused_are_checked_as_it_has_them(device):
 # ---- a whole device
 
 CONFORMANCE_FAULTS = {
-    "missing barrier": (faults.MISSING_BARRIER, "softmax", "workgroup"),
-    "wrong local size": (faults.WRONG_LOCAL_SIZE, "neg", "elementwise"),
-    "wrong tail": (faults.WRONG_TAIL, "neg", "elementwise"),
-    "swapped padding": (faults.SWAPPED_PADDING, "conv2d", "direct"),
-    "maximum that drops NaN": (faults.NAN_DROPPING_MAX, "pool2d", "window"),
-    "race": (faults.RACE, "neg", "elementwise"),
-    "stale memory": (faults.STALE_MEMORY, "neg", "elementwise"),
-    "half precision": (faults.HALF_OVERFLOW, "neg", "elementwise"),
+    "missing barrier": (faults.MISSING_BARRIER, "softmax", "workgroup", "with tree = 1: y["),
+    "wrong local size": (faults.WRONG_LOCAL_SIZE, "neg", "elementwise", " = 1: y["),
+    "wrong tail": (faults.WRONG_TAIL, "neg", "elementwise", "y[2, 64] is nan"),
+    "swapped padding": (faults.SWAPPED_PADDING, "conv2d", "direct", "elements are off by more"),
+    "maximum that drops NaN": (faults.NAN_DROPPING_MAX, "pool2d", "window", "with NaN, infinities and zeros: y["),
+    "race": (faults.RACE, "neg", "elementwise", "1 of 201 elements"),
+    "stale memory": (faults.STALE_MEMORY, "neg", "elementwise", "y differs between two replays"),
+    "half precision": (faults.HALF_OVERFLOW, "neg", "elementwise", "elements are off by more"),
 }
 
 
 @pytest.mark.parametrize("name", CONFORMANCE_FAULTS)
 def test_the_check_of_a_device_finds_a_planted_fault_by_its_cases(name, tmp_path, monkeypatch, device):
-    fault, op, route = CONFORMANCE_FAULTS[name]
+    fault, op, route, words = CONFORMANCE_FAULTS[name]
     with faults.planted(fault, tmp_path, monkeypatch, device):
-        rows = [conform(text, r, device) for text, r in cases([op]) if r == route]
-    failed = [row for row in rows if row.status == "FAILED"]
-    print(name, [(row.call, row.why) for row in failed], len(rows))
-    assert failed and all(row.status in ("ok", "FAILED", "refused") for row in rows)
+        rows = (conform(text, r, device) for text, r in cases([op]) if r == route)
+        failed = next(row for row in rows if row.status == "FAILED")
+    assert words in failed.why
+    assert f"--route {op}={route}" in failed.command()
+    assert ("--param" in failed.command()) == ("=" in words)

@@ -89,6 +89,12 @@ def test_a_call_with_its_own_inputs(tmp_path, device):
     assert " 15 " in out  # NaN
 
 
+def test_a_call_that_planning_computes_is_not_called_right(device):
+    code, out, _ = vkconv("check", "constant_of_shape:shape=2x3,value=1.5", "--device", device)
+    assert code == 0
+    assert "nothing was checked: all values are known when the graph is planned" in out and "right" not in out
+
+
 def test_all_ops_of_some(tmp_path, device):
     page = tmp_path / "page.html"
     argv = ("check", "--all-ops", "--op", "relu", "--op", "transpose", "--device", device, "-o", page)

@@ -249,6 +249,8 @@ class Result:
     def _all_right(self) -> str:
         assert self.model is not None
         count = len(self.model.nodes)
+        if not count:
+            return "nothing was checked: all values are known when the graph is planned"
         said = f"{count} node{'s' * (count != 1)} right, alone and in the run"
         said += f"; the same bytes in {self.repeated.runs} runs" if self.repeated else ""
         return said + (f"; {len(self.swept)} ways to compute its calls right" if self.swept else "")

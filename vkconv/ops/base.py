@@ -55,15 +55,15 @@ class Op:
     ``reference(call, arrays)`` computes the outputs by definition: float operands come as float64, integers
     as they are, absent optional ones as None; outputs in any float precision, exact for integers.
     ``terms(call)`` is the number of products or addends accumulated into one output element, in f32 or, with
-    ``sums_in_output``, rounded to the output's type each time; ``flops(call)`` the arithmetic by the field's convention (2 per multiply-add). ``magnitude(call, arrays, reference)`` is what the
-    rounding of an output element is relative to, where that is neither the element itself (one term) nor the largest
-    result (several): what was subtracted on the way to a smaller one. ``alias`` marks ops whose output is the
-    input's bytes under another shape. An op with neither routes nor alias exists only on the host: it must
-    fold away when the graph is bound. ``fold_from_specs(call)`` gives the outputs of an op whose value
-    follows from the operand shapes alone (shape, size), also where the operand is no constant. With
-    ``variadic_outputs`` the one output name is numbered from 0, as variadic operands are (split: y0, y1, ...).
-    ``check_constants(call, arrays)`` raises GraphError for values, of the operands that are constant, which no device
-    would refuse (an index out of range).
+    ``sums_in_output``, rounded to the output's type each time; ``flops(call)`` the arithmetic by the field's convention
+    (2 per multiply-add). ``magnitude(call, arrays, reference)`` is what the rounding of an output element is relative
+    to, where that is neither the element itself (one term) nor the largest result (several): what was subtracted on the
+    way to a smaller one. ``alias`` marks ops whose output is the input's bytes under another shape. An op with neither
+    routes nor alias exists only on the host: it must fold away when the graph is bound. ``fold_from_specs(call)`` gives
+    the outputs of an op whose value follows from the operand shapes alone (shape, size), also where the operand is no
+    constant. With ``variadic_outputs`` the one output name is numbered from 0, as variadic operands are (split: y0, y1,
+    ...). ``check_constants(call, arrays)`` raises GraphError for values, of the operands that are constant, which no
+    device would refuse (an index out of range).
     """
 
     name: str

@@ -212,7 +212,8 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
             cancelled = None if step.is_binary else ACTIVATIONS[step.function].cancelled
             more = cancelled(value, *(*step.numbers, 0.0, 0.0)[:2]) if cancelled else 0.0
             value = function(value)
-            size = np.fmax(*moved) / rounding + np.abs(value) + more
+            # What is infinite or NaN is exactly that, whatever a later step makes of it.
+            size = np.where(np.isfinite(value), np.fmax(*moved) / rounding + np.abs(value) + more, 0.0)
     return size
 
 

@@ -82,17 +82,20 @@ def _taps(call: Call) -> int:
 
 
 def _bilinear(x: F64, rows: F64, columns: F64) -> F64:
-    """x (n, c, h, w) at places (n, oh, ow), zeros around it: (n, c, oh, ow)."""
+    """x (n, c, h, w) at places (n, oh, ow), zeros around it: (n, c, oh, ow). A place a pixel or more away, or that is
+    no number, has 0 whatever the nearest pixels are."""
     h, w = x.shape[2:]
+    near = (rows > -1) & (rows < h) & (columns > -1) & (columns < w)
+    rows, columns = np.where(near, rows, 0.0), np.where(near, columns, 0.0)
     images = np.arange(x.shape[0]).reshape(-1, 1, 1)
     y = np.zeros((*rows.shape, x.shape[1]))
     for dy, dx in itertools.product((0, 1), repeat=2):
         top, left = np.floor(rows), np.floor(columns)
         weight = (1 - np.abs(rows - top - dy)) * (1 - np.abs(columns - left - dx))
         i, j = top.astype(int) + dy, left.astype(int) + dx
-        inside = (i >= 0) & (i < h) & (j >= 0) & (j < w)
+        inside = near & (i >= 0) & (i < h) & (j >= 0) & (j < w)
         picked = x[images, :, np.clip(i, 0, h - 1), np.clip(j, 0, w - 1)]
-        y += np.where(inside, weight, 0.0)[..., None] * picked
+        y += np.where(inside[..., None], weight[..., None] * picked, 0.0)
     return np.moveaxis(y, -1, 1)
 
 
@@ -121,8 +124,9 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 
 def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
     """Of the sum, and of what a coordinate, which rounds with its own size, moves along the steepest slope there is:
-    twice the largest element, per pixel."""
-    size = {name: np.abs(array) for name, array in arrays.items() if array is not None}
+    twice the largest element, per pixel. What is not finite rounds nothing."""
+    given = {name: array for name, array in arrays.items() if array is not None}
+    size = {name: np.abs(np.where(np.isfinite(array), array, 0.0)) for name, array in given.items()}
     per_output = size["w"].sum(axis=(1, 2, 3)).max(initial=0.0) * size["x"].max(initial=0.0)
     per_output = per_output * (size["mask"].max(initial=0.0) if "mask" in size else 1.0)
     far = sum(call.shape("x")[2:]) + sum(call["padding"]) + 2 * float(size["offset"].max(initial=0.0))
