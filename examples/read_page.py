@@ -21,13 +21,15 @@ from read_text import (
     MAX_RELATIVE_DIFFERENCE,
     MIN_WIDTH,
     decode,
+    normalized,
     onnxruntime_output,
     package_file,
     progress,
+    run_example,
     show,
 )
 
-from vkconv.core import UsageError, VkconvError, atomic_write
+from vkconv.core import UsageError, atomic_write
 from vkconv.session import load
 from vkconv.table import Column, Table
 
@@ -47,11 +49,6 @@ DRAWN_SCALE = 3
 Floats = npt.NDArray[np.float32]
 # Corners as rows of x and y: top left, top right, bottom right, bottom left.
 Box = npt.NDArray[np.float64]
-
-
-def normalized(pixels: npt.NDArray[np.uint8]) -> Floats:
-    """RGB pixels of (h, w, 3) as the networks take them: (3, h, w), BGR, from -1 to 1."""
-    return (pixels[:, :, ::-1].transpose(2, 0, 1).astype(np.float32) / 255 - 0.5) / 0.5
 
 
 def minimal_rectangle(points: npt.NDArray[np.float64]) -> Box:
@@ -253,10 +250,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(arguments()))
-    except VkconvError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_example(lambda: main(arguments()))

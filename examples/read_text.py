@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,11 @@ def package_file(package: str, path: str, install: str) -> Path:
     raise UsageError(f"no {path} of the package {package} here; install it with: pip install {install}")
 
 
+def normalized(pixels: npt.NDArray[np.generic]) -> Floats:
+    """RGB pixels of (h, w, 3) as the networks take them: (3, h, w), BGR, from -1 to 1."""
+    return (pixels[:, :, ::-1].transpose(2, 0, 1).astype(np.float32) / 255 - 0.5) / 0.5
+
+
 def read_line(picture: Path) -> Floats:
     """The line of text as the recogniser takes it: (1, 3, HEIGHT, width), BGR, from -1 to 1, zeros on the right."""
     from PIL import Image
@@ -54,8 +60,7 @@ def read_line(picture: Path) -> Floats:
     with Image.open(picture) as page:
         line = page.convert("RGB").crop((LEFT, TOP, RIGHT, BOTTOM))
     width = math.ceil(HEIGHT * line.width / line.height)
-    rgb = np.asarray(line.resize((width, HEIGHT), Image.Resampling.BILINEAR), np.float32)
-    bgr = (rgb[:, :, ::-1].transpose(2, 0, 1) / 255 - 0.5) / 0.5
+    bgr = normalized(np.asarray(line.resize((width, HEIGHT), Image.Resampling.BILINEAR)))
     return np.pad(bgr, ((0, 0), (0, 0), (0, max(0, MIN_WIDTH - width))))[None]
 
 
@@ -186,11 +191,16 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-if __name__ == "__main__":
+def run_example(run: Callable[[], int]) -> NoReturn:
+    """End the process as an example ends: an error of vkconv is one line, not a traceback."""
     try:
-        sys.exit(main(arguments()))
+        sys.exit(run())
     except VkconvError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    run_example(lambda: main(arguments()))

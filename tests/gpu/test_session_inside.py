@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from test_session import assert_right, conv_graph, expected, normals
+from session_kit import assert_right, conv_graph, expected, normals
 
 import vkconv
 from vkconv.backend import runtime

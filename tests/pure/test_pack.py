@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_cli import vkconv
+from cli_kit import vkconv
 
 from vkconv.check.reference import reference_outputs
 from vkconv.compiler import is_spirv

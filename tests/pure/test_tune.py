@@ -5,7 +5,7 @@ import json
 import math
 
 import pytest
-from test_cli import vkconv
+from cli_kit import vkconv
 from test_measured import CALL, DEVICE, DIRECT, MORNING, NOON, TILE, table
 
 from vkconv.bench.rows import Row

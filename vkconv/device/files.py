@@ -38,17 +38,23 @@ def load_device(source: str | Path) -> Device:
     return _load(path)
 
 
-def _load(path: Path) -> Device:
+def read_json(path: Path, what: str, how: str) -> Any:
+    """What a JSON file of at most MAX_FILE_BYTES holds. Raises ModelError, calling it a ``what`` and saying ``how`` to
+    get one."""
     try:
         if problem := not_a_file(path):
-            raise ModelError(f"device file {path}: {problem}; {_HOW}")
+            raise ModelError(f"{what} {path}: {problem}; {how}")
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise ModelError(f"{path} has {path.stat().st_size} bytes; a device file has at most {MAX_FILE_BYTES}")
-        facts = json.loads(path.read_text(encoding="utf-8"))
+            raise ModelError(f"{path} has {path.stat().st_size} bytes; a {what} has at most {MAX_FILE_BYTES}")
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is not a device file: not JSON ({error}); {_HOW}") from None
+        raise ModelError(f"{path} is not a {what}: not JSON ({error}); {how}") from None
+
+
+def _load(path: Path) -> Device:
+    facts = read_json(path, "device file", _HOW)
     if isinstance(facts, dict) and "capabilities" in facts:
         raise ModelError(f"{path} is a Vulkan profile, not a device file; vkconv devices import {path} makes one of it")
     if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:

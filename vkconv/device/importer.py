@@ -5,15 +5,14 @@ A profile file says nothing of some fields that planning needs, least of all of 
 what Vulkan requires of every device, and listed in the file's ``assumed``.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vkconv.core import ModelError, UsageError, did_you_mean, not_a_file
+from vkconv.core import ModelError, UsageError, did_you_mean
 from vkconv.device.android import vkjson
 from vkconv.device.facts import DEVICE_LOCAL, KIND_NAMES, Device, Kind
-from vkconv.device.files import MAX_FILE_BYTES, problems_of
+from vkconv.device.files import problems_of, read_json
 
 _BASE = "VkPhysicalDeviceProperties"
 _SUBGROUP = "VkPhysicalDeviceSubgroupProperties"
@@ -129,18 +128,7 @@ def _found(data: Mapping[str, Any], profile: str, path: Path) -> tuple[str, dict
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        if problem := not_a_file(path):
-            raise ModelError(f"{path}: {problem}")
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise ModelError(f"{path} has {path.stat().st_size} bytes; a device report has at most {MAX_FILE_BYTES}")
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise ModelError(
-            f"{path} is not JSON ({error}); vulkaninfo --json writes it, its text output is not read"
-        ) from None
+    data = read_json(path, "device report", "vulkaninfo --json writes it, its text output is not read")
     if not isinstance(data, dict):
         raise ModelError(f"{path} holds a {type(data).__name__}, not an object")
     return data

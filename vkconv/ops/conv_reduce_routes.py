@@ -2,6 +2,7 @@
 turn."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 
@@ -28,12 +29,14 @@ from vkconv.ops.gemm_reduce_parts import (
     parts_note,
     parts_within_scratch,
     reduce_call,
+    reducing,
+    taken_alone,
     variants,
 )
 from vkconv.ops.needs import FLOATS, NO_HALVES, ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
 from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS
 from vkconv.ops.scatter import FILL
-from vkconv.route import Call, Need, Params, Route, choose
+from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Bind, Dispatch, Program
 
 AXES = (2, 3)
@@ -136,13 +139,8 @@ def _build_lanes(call: Call, device: Device, params: Params) -> Program:
     (step,) = made.steps
 
     def launch(end: Ending) -> Dispatch:
-        return dataclasses.replace(
-            step,
-            shader=dataclasses.replace(SUBGROUP, defines=end.defines),
-            binds=(*step.binds[:3], Bind(end.target, end.access)),
-            push=(*step.push, end.divisor),
-            spec=(*step.spec, *end.spec),
-        )
+        binds = (*step.binds[:3], Bind(end.target, end.access))
+        return reducing(dataclasses.replace(step, binds=binds), SUBGROUP, end)
 
     reduced = by_parts(call, r, launch, device)
     return dataclasses.replace(reduced, prepack=made.prepack, packed=made.packed)
@@ -153,18 +151,7 @@ def _build_lanes(call: Call, device: Device, params: Params) -> Program:
 # four 64x28x28 1x1 to 128 1872 2296, 96x14x14 1x1 to 576 1023 1205, 512x7x7 1x1 to 2048 5026 5604, 320x7x7 1x1 to 1280
 # 2278 2545, 32 of 64x3x3 1x1 to 64 262 403, 64x56x56 3x3 stride 2 1594 1659. Where it takes another, that is why:
 # 64x56x56 3x3 5144, by winograd in two steps 4711.
-def _takes(route: str) -> Need:
-    """conv2d alone would take the route whose tiles are reduced."""
-
-    def taken(call: Call, device: Device) -> str:
-        return choose(CONV2D.routes, convolution_of(call), device).route.name
-
-    return Need(
-        f"a convolution that conv2d would compute by its route {route}",
-        lambda call, device: taken(call, device) == route,
-        taken,
-    )
-
+_takes = functools.partial(taken_alone, CONV2D, "convolution", convolution_of)
 
 # More columns where each image begins at a multiple of four: the time of the product grows as much.
 _MOST_PADDING = 1.07

@@ -106,6 +106,16 @@ def variants(shader: Shader) -> tuple[Shader, Shader, Shader]:
     )
 
 
+def reducing(made: Dispatch, shader: Shader, end: Ending, *more: Word) -> Dispatch:
+    """The launch of a product by the variant of its shader that reduces it."""
+    return dataclasses.replace(
+        made,
+        shader=dataclasses.replace(shader, defines=end.defines),
+        push=(*made.push, end.divisor),
+        spec=(*made.spec, *end.spec, *more),
+    )
+
+
 def _divisor(call: Call, r: Reduction) -> float:
     return float(r.count) if call["op"] == "mean" else 1.0
 
@@ -174,6 +184,19 @@ def columns_in_32_bits(of: Reduced) -> Need:
         f"numbers of columns and tiles up to {MOST_INT}",
         lambda call, device: most(call, device) <= MOST_INT,
         lambda call, device: str(most(call, device)),
+    )
+
+
+def taken_alone(first: Op, what: str, product: Callable[[Call], Call], route: str) -> Need:
+    """The op of the first step alone would take the route whose tiles are reduced."""
+
+    def taken(call: Call, device: Device) -> str:
+        return choose(first.routes, product(call), device).route.name
+
+    return Need(
+        f"a {what} that {first.name} would compute by its route {route}",
+        lambda call, device: taken(call, device) == route,
+        taken,
     )
 
 

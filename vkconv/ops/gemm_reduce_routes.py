@@ -2,6 +2,7 @@
 turn."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 from vkconv.core import align
@@ -22,6 +23,8 @@ from vkconv.ops.gemm_reduce_parts import (
     parts_note,
     parts_within_scratch,
     reduce_call,
+    reducing,
+    taken_alone,
     variants,
 )
 from vkconv.ops.matmul import MATMUL
@@ -42,7 +45,7 @@ from vkconv.ops.matmul_routes import (
 )
 from vkconv.ops.needs import FLOATS, NO_HALVES, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
 from vkconv.ops.scatter import FILL
-from vkconv.route import Call, Need, Params, Route, choose
+from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program
 
 _SHARED_PARTS, _SHARED_CAS, _SHARED_NATIVE = variants(SHARED)
@@ -92,13 +95,7 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
 
     def launch(end: Ending) -> Dispatch:
         binds = operand_binds(product, call["axis"] == "m", end.target, end.access)
-        made = shared_product(g, epilogue_of(product), binds, tile, device)
-        return dataclasses.replace(
-            made,
-            shader=dataclasses.replace(SHARED, defines=end.defines),
-            push=(*made.push, end.divisor),
-            spec=(*made.spec, *end.spec),
-        )
+        return reducing(shared_product(g, epilogue_of(product), binds, tile, device), SHARED, end)
 
     return launch
 
@@ -144,13 +141,7 @@ def _build_lanes(call: Call, device: Device, params: Params) -> Program:
 
     def launch(end: Ending) -> Dispatch:
         binds = operand_binds(product, bool(params["swap"]), end.target, end.access)
-        made = subgroup_product(g, epilogue_of(product), binds, params, device)
-        return dataclasses.replace(
-            made,
-            shader=dataclasses.replace(SUBGROUP, defines=end.defines),
-            push=(*made.push, end.divisor),
-            spec=(*made.spec, *end.spec, down),
-        )
+        return reducing(subgroup_product(g, epilogue_of(product), binds, params, device), SUBGROUP, end, down)
 
     return by_parts(call, _lane_reduction(call, device, params), launch, device)
 
@@ -159,18 +150,7 @@ def _build_lanes(call: Call, device: Device, params: Params) -> Program:
 # lavapipe, least us, fused_lanes and unfused, axis m, n: 512x512 by 512x512 6412 6707, 6355 6684; 512x64 by 64x512 1113
 # 1423, 1090 1371; 1024x16 by 16x1024 1441 2502, 1267 2392; 64x512 by 512x64 166 180, 220 214; eight 40x32 by 32x40
 # 152 172, 97 204; 4096x64 by 64x1 279 294, 266 311.
-def _takes(route: str) -> Need:
-    """matmul alone would take the route whose tiles are reduced."""
-
-    def taken(call: Call, device: Device) -> str:
-        return choose(MATMUL.routes, product_of(call), device).route.name
-
-    return Need(
-        f"a product that matmul would compute by its route {route}",
-        lambda call, device: taken(call, device) == route,
-        taken,
-    )
-
+_takes = functools.partial(taken_alone, MATMUL, "product", product_of)
 
 # The tiles that are reduced come out of NVIDIA's compiler slower in every step of the sum. H200, 4096x4096 outputs, us,
 # fused and matmul alone: sums of 4096 3274 and 3027, of 1024 997 and 915; storing and reading the product takes 30.
