@@ -33,7 +33,8 @@ Shape = tuple[int, ...]
 
 MAX_BYTES = 1 << 62  # numpy ends at 2^63; offsets and padding need room beyond the array itself
 MAX_RANK = 32  # what every numpy that vkconv runs with can hold
-# Planning takes a time that grows with the square of it; the largest published networks have a third of this.
+# Planning takes 5 to 9 s for so many on a 2-core machine, in proportion to their number (plan/spans.py; figures in
+# docs/reliability.md); the largest published networks have a third of this.
 MAX_NODES = 16_384
 _MAX_SUGGESTED_CHARS = 80
 _MAX_SUGGESTED_FROM = 2_000
