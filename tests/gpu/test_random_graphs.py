@@ -1,4 +1,4 @@
-"""Random graphs on the device against the references: routes, shared memory, aliases, barriers and passes all at once."""
+"""Random graphs on the device against the references: routes, shared memory, barriers and passes all at once."""
 
 import random
 from pathlib import Path
