@@ -57,9 +57,13 @@ def at_random(seconds: float, seed: int) -> dict[str, object]:
     rng, draw = random.Random(seed), np.random.default_rng(seed)
     started, before, counts = time.monotonic(), {}, {"loads": 0, "runs": 0, "closes": 0, "timeouts": 0}
     sessions: list[vkconv.Session] = []
+    tenths = 1
     while (elapsed := time.monotonic() - started) < seconds:
-        if not before and elapsed > seconds / 10:
-            before = held_bytes()
+        if elapsed > tenths * seconds / 10:
+            held = held_bytes()
+            before = before or held
+            print(json.dumps({"s": round(elapsed, 1), **counts, **held}), file=sys.stderr, flush=True)
+            tenths += 1
         if len(sessions) < 4 and rng.random() < 0.3:
             sessions.append(vkconv.load(network(), max_plans=2))
             counts["loads"] += 1

@@ -17,10 +17,13 @@ Error tree (every one has an ``exit_code`` for the command line):
 import contextlib
 import difflib
 import enum
+import fcntl
 import itertools
 import math
 import os
 import secrets
+import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -34,7 +37,8 @@ Shape = tuple[int, ...]
 
 MAX_BYTES = 1 << 62  # numpy ends at 2^63; offsets and padding need room beyond the array itself
 MAX_RANK = 32  # what every numpy that vkconv runs with can hold
-# Planning takes a time that grows with the square of it; the largest published networks have a third of this.
+# Planning takes 5 to 9 s for so many on a 2-core machine, in proportion to their number (plan/spans.py; figures in
+# docs/reliability.md); the largest published networks have a third of this.
 MAX_NODES = 16_384
 _MAX_SUGGESTED_CHARS = 80
 _MAX_SUGGESTED_FROM = 2_000
@@ -218,19 +222,53 @@ def expand_user(path: str | Path, what: str) -> Path:
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that appears at ``path`` whole or not at all: written beside it, synced, then renamed."""
+    """A binary file that appears at ``path`` whole or not at all: written beside it, synced, then renamed. What writers
+    that were killed left in the folder goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path.parent)
     # Not mkstemp: its files are private, and reading the umask to open them up is not thread-safe.
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{_PART}")
     try:
         with temporary.open("xb") as file:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            temporary.replace(path)  # while the lock still says that the file has an owner
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+_PART = ".vkconv.part"
+# A writer is given so long from making its file to locking it.
+_LEFTOVER_AGE_S = 60
+_tidied: set[Path] = set()
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove unfinished files without a living owner, once for each folder in a process. Each is locked by who writes
+    it, and the lock ends with the process, however that ends."""
+    if folder in _tidied:
+        return
+    _tidied.add(folder)
+    with contextlib.suppress(OSError):
+        for left in [entry for entry in os.scandir(folder) if entry.name.endswith(_PART)]:
+            with contextlib.suppress(OSError):
+                _remove_leftover(Path(left.path))
+
+
+def _remove_leftover(path: Path) -> None:
+    """Remove one unfinished file; OSError where it has an owner, or another's right of access is missing."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        found = os.fstat(file)
+        if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > _LEFTOVER_AGE_S:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+    finally:
+        os.close(file)
 
 
 def cache_dir() -> Path:

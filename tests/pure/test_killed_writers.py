@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from vkconv import core
 from vkconv.bench.rows import read_result
 from vkconv.device import load_device
 from vkconv.graph.vkc import load_vkc
@@ -86,3 +87,52 @@ def test_a_killed_writer_leaves_a_whole_file_or_none(tmp_path, name):
                     _READERS[name](path)
                     seen += 1
     assert seen > KILLS // 2  # else it was killed before it wrote
+
+
+_UNFINISHED = """
+from pathlib import Path
+from vkconv.core import atomic_write
+with atomic_write(Path({path!r})) as file:
+    file.write(b"half")
+    file.flush()
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+def _unfinished(path):
+    """A process that is in the middle of writing a file, and what it has written so far."""
+    before = set(path.parent.glob(".*.part"))
+    program = f"import time{_UNFINISHED.format(path=str(path))}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    writer = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE)
+    assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
+    (part,) = set(path.parent.glob(".*.part")) - before
+    return writer, part
+
+
+def test_the_next_writer_removes_what_a_killed_one_left_and_nothing_else(tmp_path, monkeypatch):
+    killed, left = _unfinished(tmp_path / "one.json")
+    recently, fresh = _unfinished(tmp_path / "two.json")
+    living, theirs = _unfinished(tmp_path / "three.json")
+    with killed, recently, living:
+        killed.kill()
+        recently.kill()
+        killed.wait()
+        recently.wait()
+        for part in (left, theirs):
+            os.utime(part, (0, 0))
+        others = tmp_path / "thesis.part"
+        others.write_bytes(b"not ours")
+        os.utime(others, (0, 0))
+        link = tmp_path / f".link.{'0' * 16}.vkconv.part"
+        link.symlink_to(others)
+        monkeypatch.setattr(core, "_tidied", set())
+        with core.atomic_write(tmp_path / "four.json") as file:
+            file.write(b"whole")
+        assert not left.exists()  # nobody owns it
+        assert fresh.exists()  # too young to tell
+        assert theirs.exists()  # locked by a living process
+        assert others.exists() and link.is_symlink()
+        assert (tmp_path / "four.json").read_bytes() == b"whole"
+        living.kill()

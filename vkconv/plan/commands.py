@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from vkconv.plan.spans import Spans
 from vkconv.shader import Access, Shader
 
 BufferKind = Literal["device", "upload", "download"]
@@ -79,20 +80,41 @@ def with_barriers(commands: Iterable[Command]) -> Iterator[Command | Barrier]:
     Two accesses conflict when their regions overlap and at least one writes: read after write, write after
     read (also on reused scratch), write after write. This is the only place that decides it.
     """
-    pending: list[tuple[Region, Access, str]] = []
+    pending = _Pending()
     for command in commands:
-        conflict = _first_conflict(command, pending)
+        conflict = pending.first_conflict(command)
         if conflict is not None:
             yield conflict
-            pending.clear()
+            pending = _Pending()
         yield command
-        pending += [(region, access, command.node) for region, access in command.accesses]
+        pending.add(command)
 
 
-def _first_conflict(command: Command, pending: list[tuple[Region, Access, str]]) -> Barrier | None:
-    for region, access in command.accesses:
-        for earlier, earlier_access, node in pending:
-            if (access != "r" or earlier_access != "r") and region.overlaps(earlier):
-                hazard = "WAR" if earlier_access == "r" else "RAW" if access != "w" else "WAW"
-                return Barrier(hazard, region, node, command.node)
-    return None
+class _Pending:
+    """What the commands since the last barrier access."""
+
+    def __init__(self) -> None:
+        self._accesses: list[tuple[Region, Access, str]] = []
+        # By buffer: what they write, and what they access at all.
+        self._written: dict[str, Spans] = {}
+        self._touched: dict[str, Spans] = {}
+
+    def add(self, command: Command) -> None:
+        for region, access in command.accesses:
+            self._accesses.append((region, access, command.node))
+            for spans in (self._touched,) if access == "r" else (self._touched, self._written):
+                if region.nbytes:
+                    spans.setdefault(region.buffer, Spans()).add(region.offset, region.offset + region.nbytes)
+
+    def first_conflict(self, command: Command) -> Barrier | None:
+        for region, access in command.accesses:
+            # Commands without a barrier between them may be thousands: they are looked at one by one only where one
+            # of them does conflict.
+            spans = (self._written if access == "r" else self._touched).get(region.buffer)
+            if spans is None or not spans.overlaps(region.offset, region.offset + region.nbytes):
+                continue
+            for earlier, earlier_access, node in self._accesses:
+                if (access != "r" or earlier_access != "r") and region.overlaps(earlier):
+                    hazard = "WAR" if earlier_access == "r" else "RAW" if access != "w" else "WAW"
+                    return Barrier(hazard, region, node, command.node)
+        return None

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from vkconv.core import LimitError, align, bytes_str
+from vkconv.plan.spans import TimedSpans
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def lay_out(blocks: Sequence[Block], alignment: int, chunk_limit_bytes: int) -> 
     return best
 
 
-# Placing takes the square of the blocks: networks have some hundred, and with thousands one order has to do.
+# Networks have some hundred; with thousands one order has to do, and comes near the bound too.
 _MOST_BLOCKS = 1000
 # How often an order is tried again with the blocks that reached the top placed first.
 _PROMOTIONS = 8
@@ -109,19 +110,22 @@ def _by_breadth(blocks: Sequence[Block]) -> list[Block]:
 def _placed(blocks: Sequence[Block], alignment: int, chunk_limit_bytes: int, bound: int, smallest: bool) -> Layout:
     """The blocks in this order, each in the lowest or the smallest gap of the first chunk that has room."""
     places: dict[str, Place] = {}
-    chunks: list[list[tuple[Block, int, int]]] = []  # block, offset, aligned size
+    steps = {step: i for i, step in enumerate(sorted({s for block in blocks for s in (block.first, block.last)}))}
+    chunks: list[TimedSpans] = []
+    chunk_bytes: list[int] = []
     for block in blocks:
-        size = align(block.nbytes, alignment)
+        size, first, last = align(block.nbytes, alignment), steps[block.first], steps[block.last]
         for index in range(len(chunks) + 1):
             if index == len(chunks):
-                chunks.append([])
-            offset = _gap(chunks[index], block, size, smallest)
+                chunks.append(TimedSpans(len(steps)))
+                chunk_bytes.append(0)
+            offset = _gap(chunks[index].taken(first, last), size, smallest)
             if offset + block.nbytes <= chunk_limit_bytes:
-                chunks[index].append((block, offset, size))
+                chunks[index].add(first, last, offset, offset + size)
+                chunk_bytes[index] = max(chunk_bytes[index], offset + size)
                 places[block.name] = Place(index, offset)
                 break
-    sizes = tuple(max(offset + size for _, offset, size in chunk) for chunk in chunks)
-    return Layout(places, sizes, bound)
+    return Layout(places, tuple(chunk_bytes), bound)
 
 
 def lower_bound(blocks: Sequence[Block], alignment: int) -> int:
@@ -138,13 +142,9 @@ def lower_bound(blocks: Sequence[Block], alignment: int) -> int:
     return most
 
 
-def _gap(chunk: Sequence[tuple[Block, int, int]], block: Block, size: int, smallest: bool) -> int:
-    """The offset of the lowest gap that a block fits in, or of the smallest; that behind all others where none does."""
-    busy = sorted(
-        (offset, offset + taken)
-        for other, offset, taken in chunk
-        if other.first <= block.last and block.first <= other.last
-    )
+def _gap(busy: Sequence[tuple[int, int]], size: int, smallest: bool) -> int:
+    """The offset of the lowest gap between busy ranges that a block fits in, or of the smallest; that behind all of
+    them where none does."""
     offset = 0
     gaps: list[tuple[int, int]] = []  # size, offset
     for begin, end in busy:
