@@ -136,6 +136,9 @@ class DType(enum.StrEnum):
         raise GraphError(f"numpy dtype {native} is not one vkconv has ({known}); convert the array first")
 
 
+# What floats may be stored as.
+FLOAT_TYPES = (DType.F32, DType.F16, DType.BF16)
+
 _DTYPES: dict[DType, tuple[int, npt.DTypeLike, int]] = {
     DType.F32: (4, "float32", 23),
     DType.F16: (2, "float16", 10),

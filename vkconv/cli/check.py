@@ -12,11 +12,13 @@ from vkconv.cli.checked import Report, Result, Work, conformance_report
 from vkconv.cli.models import find_device
 from vkconv.cli.options import (
     DeviceOption,
+    DTypeOption,
     JsonOption,
     NoQuirksOption,
     ParamOption,
     RouteOption,
     WorkersOption,
+    parse_dtypes,
     parse_params,
     parse_routes,
 )
@@ -63,6 +65,7 @@ def check(
     no_passes: Annotated[
         bool, typer.Option("--no-passes", help="Keep every node as the model has it: fold and fuse nothing.")
     ] = False,
+    dtypes: DTypeOption = None,
     no_quirks: NoQuirksOption = False,
     stop_at_first: Annotated[
         bool, typer.Option("--stop-at-first", help="End with the first node that is wrong.")
@@ -127,8 +130,14 @@ def check(
         raise UsageError("--op goes with --all-ops")
     if target is None:
         raise UsageError("nothing to check: name a model or a call, or give --all-ops")
+    dtype, of_nodes = parse_dtypes(dtypes)
     options = Options(
-        routes=parse_routes(routes), params=parse_params(params), passes=not no_passes, quirks=not no_quirks
+        routes=parse_routes(routes),
+        params=parse_params(params),
+        passes=not no_passes,
+        quirks=not no_quirks,
+        dtype=dtype,
+        dtypes=of_nodes,
     )
     work = Work(target, inputs or [], seed, device, other, limits, options)
     swept = [name for name in sweep.split(",") if name]

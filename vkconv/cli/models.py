@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vkconv.cli.options import (
+    DTypeOption,
     JsonOption,
     MemoryOption,
     NoQuirksOption,
     ParamOption,
     RouteOption,
     parse_bytes,
+    parse_dtypes,
     parse_params,
     parse_routes,
     parse_shapes,
@@ -64,6 +66,7 @@ def explain(
     shapes: ShapeOption = None,
     routes: RouteOption = None,
     params: ParamOption = None,
+    dtypes: DTypeOption = None,
     memory: MemoryOption = None,
     no_quirks: NoQuirksOption = False,
     as_json: JsonOption = False,
@@ -75,9 +78,12 @@ def explain(
     from vkconv.plan.measured import find_measured
     from vkconv.plan.planner import Options, plan
 
+    dtype, of_nodes = parse_dtypes(dtypes)
     options = Options(
         routes=parse_routes(routes),
         params=parse_params(params),
+        dtype=dtype,
+        dtypes=of_nodes,
         quirks=not no_quirks,
         memory_bytes=parse_bytes(memory, "--memory"),
     )
@@ -86,6 +92,8 @@ def explain(
         call = parse_call(target, OPS)
         if bound:
             raise UsageError("--shape is for models; a call has its shapes in its text")
+        if dtypes:
+            raise UsageError("--dtype is for models; write the call's element type in its text: dtype=f16")
         for option, keys in (("--route", options.routes), ("--param", options.params)):
             others = [key for key in keys if key.partition(":")[0] != call.op]
             if others:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vkconv.core import InputError, Shape, UsageError, is_count, shape_str
+from vkconv.core import FLOAT_TYPES, DType, InputError, Shape, UsageError, is_count, shape_str
 from vkconv.graph import TensorSpec
 from vkconv.ops.calls import parse_shape
 
@@ -39,6 +39,16 @@ ParamOption = Annotated[
         help="Set parameters of routes, such as tile sizes, where KEY is OP, OP:ROUTE or node:NAME: "
         "conv2d=local:64 or conv2d:direct_tile=channels:8,columns:4. Repeat it, or separate several by commas. "
         "vkconv explain CALL lists them; they may be slow, never wrong.",
+    ),
+]
+DTypeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dtype",
+        metavar="TYPE|OP=TYPE|node:NAME=TYPE",
+        envvar="VKCONV_DTYPE",
+        help="Store floats as f16 or bf16 (or f32), all of them or those of an op or a node; sums stay f32, and so do "
+        "inputs and outputs. Repeat it, or separate several by commas: f16,softmax=f32.",
     ),
 ]
 NoQuirksOption = Annotated[
@@ -78,6 +88,24 @@ def parse_routes(texts: Iterable[str] | None) -> dict[str, str]:
             raise UsageError(f"--route {text!r} is not OP=ROUTE or node:NAME=ROUTE; vkconv ops lists ops and routes")
         routes[key] = route
     return routes
+
+
+def parse_dtypes(texts: Iterable[str] | None) -> tuple[DType | None, dict[str, DType]]:
+    """``["f16,softmax=f32", "node:n1=bf16"]`` as the type of all floats (None: their own), and of
+    those of ops and nodes."""
+    dtype: DType | None = None
+    dtypes: dict[str, DType] = {}
+    for text in ",".join(texts).split(",") if texts else ():
+        key, equals, word = text.strip().rpartition("=")
+        if word not in FLOAT_TYPES or (equals and not key):
+            raise UsageError(
+                f"--dtype {text!r} is not TYPE, OP=TYPE or node:NAME=TYPE with a TYPE of {', '.join(FLOAT_TYPES)}"
+            )
+        if key:
+            dtypes[key] = DType(word)
+        else:
+            dtype = DType(word)
+    return dtype, dtypes
 
 
 def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int]]:

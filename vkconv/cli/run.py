@@ -13,12 +13,14 @@ from vkconv.cli.fallback import run_delegated
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import (
     DeviceOption,
+    DTypeOption,
     JsonOption,
     MemoryOption,
     NoQuirksOption,
     ParamOption,
     RouteOption,
     parse_bytes,
+    parse_dtypes,
     parse_params,
     parse_routes,
 )
@@ -84,6 +86,7 @@ def run(
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Give up when one run takes longer; default: never.")
     ] = None,
+    dtypes: DTypeOption = None,
     memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -113,6 +116,7 @@ def run(
         given |= {"--memory": memory}
         others = [name for name, value in given.items() if value]
         others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--no-quirks"] * no_quirks
+        others += ["--dtype"] * bool(dtypes)
         if others:
             raise UsageError(f"--fallback runs a model in regions, and {', '.join(others)} cannot follow; leave it out")
         run_delegated(model, inputs, outputs, device, fallback, runs, warmup, as_json)
@@ -126,7 +130,15 @@ def run(
         raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
     arrays, texts = make_inputs(graph.inputs, inputs)
     shapes = {name: array.shape for name, array in arrays.items()}
-    options = Options(routes=forced, params=chosen, quirks=not no_quirks, memory_bytes=memory_bytes)
+    dtype, of_nodes = parse_dtypes(dtypes)
+    options = Options(
+        routes=forced,
+        params=chosen,
+        quirks=not no_quirks,
+        memory_bytes=memory_bytes,
+        dtype=dtype,
+        dtypes=of_nodes,
+    )
     with load(graph, device, shapes=shapes, options=options) as session:
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph

@@ -257,12 +257,12 @@ def _bind_node(
         raise GraphError(f"{op.name} makes {len(call.outputs)} outputs here, the node names {len(node.outputs)}")
     # A kernel writes every output, so that those which nothing reads need a place too.
     named = itertools.zip_longest(call.outputs, node.outputs, fillvalue="")
-    writes = {name: value or _fresh(f"{node.name}/{name}", taken) for name, value in named}
+    writes = {name: value or fresh(f"{node.name}/{name}", taken) for name, value in named}
     return BoundNode(node.name, call, reads, writes)
 
 
-def _fresh(stem: str, taken: set[str]) -> str:
-    """A value name that the graph does not have, which is taken then."""
+def fresh(stem: str, taken: set[str]) -> str:
+    """A name that the graph does not have, which is taken then."""
     name = next(n for i in itertools.count() for n in [f"{stem}_{i}" if i else stem] if n not in taken)
     taken.add(name)
     return name

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from vkconv.core import Array, RouteError, Shape, UsageError, did_you_mean
+from vkconv.core import Array, DType, RouteError, Shape, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import Graph
 from vkconv.ops import OPS
@@ -15,6 +15,7 @@ from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.parts import in_parts
 from vkconv.plan.passes import optimize
+from vkconv.plan.precision import check_types, in_types
 from vkconv.plan.weights import Resident
 from vkconv.route import Call, Candidate, Choice, Params, choose
 from vkconv.shader import Program
@@ -30,6 +31,8 @@ class Options:
     `plan` knows nothing, and a session looks for the user's table. ``passes`` off keeps every node as it was
     written. ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
     ``quirks`` off plans as if the driver had none of those that are known of it.
+    ``dtype`` is what floats are stored in, in place of their own types, but for the graph's inputs and outputs;
+    ``dtypes`` has others, for an op or ``node:NAME``.
     ``memory_bytes`` is what a plan may take of device and host-visible memory together, and a session with all its
     plans; with None the device's heap is the limit.
     """
@@ -41,6 +44,8 @@ class Options:
     share_memory: bool = True
     quirks: bool = True
     memory_bytes: int | None = None
+    dtype: DType | None = None
+    dtypes: Mapping[str, DType] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,11 +93,20 @@ def plan(
 def rewritten(bound: BoundGraph, device: Device, options: Options) -> tuple[BoundGraph, Mapping[str, str]]:
     """The graph after its passes, and what there is to say of a node by name."""
     if not options.passes:
-        return in_parts(bound, OPS, device), {}
+        return _typed(in_parts(bound, OPS, device), device, options), {}
 
     given = {**dict.fromkeys(options.params), **options.routes}
     fusion = ReduceFusion(lambda call, name: choose_route(call, name, device, options), given)
-    return fusion.run(in_parts(optimize(bound, OPS, device), OPS, device), OPS), fusion.remarks
+    fused = fusion.run(in_parts(optimize(bound, OPS, device), OPS, device), OPS)
+    return _typed(fused, device, options), fusion.remarks
+
+
+def _typed(bound: BoundGraph, device: Device, options: Options) -> BoundGraph:
+    """The graph with its floats in the types that are asked for."""
+    if options.dtype is None and not options.dtypes:
+        return bound
+    check_types(options.dtype, options.dtypes, bound, OPS)
+    return in_types(bound, OPS, device, options.dtype, options.dtypes)
 
 
 def _plan_node(
