@@ -9,9 +9,9 @@ import dataclasses
 import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
-from vkconv import __version__
 from vkconv.core import DeviceError, UsageError, is_count
 
 PREFIX = "dask://"
@@ -181,11 +181,12 @@ def _introduce() -> dict[str, str]:
     """What a worker tells of itself; runs there."""
     from distributed import get_worker
 
-    return {"name": str(get_worker().name), "vkconv": __version__}
+    return {"name": str(get_worker().name), "vkconv": version("vkconv")}
 
 
 def _problem(outcome: Outcome) -> str:
     if not outcome.ok:
         return outcome.error if outcome.lost else f"vkconv does not run there: {outcome.error}"
     there = outcome.value["vkconv"]
-    return "" if there == __version__ else f"it has vkconv {there}, here is {__version__}"
+    here = version("vkconv")
+    return "" if there == here else f"it has vkconv {there}, here is {here}"

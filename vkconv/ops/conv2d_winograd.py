@@ -169,6 +169,12 @@ MANY_CHANNELS = Need(
         *_channels(call), _least(device).c_in, _least(device).c_out
     ),
 )
+# Transformed weights stay f32 and are four times as many: with f16 they would take eight times the memory.
+WEIGHTS_IN_F32 = Need(
+    "weights of f32, which the transformed ones are four times of",
+    lambda call, device: call.half is None,
+    lambda call, device: f"{call.half} weights, of which they would be eight times the bytes",
+)
 MANY_TILES = Need(
     "as many tiles of 4x4 outputs as pay on such devices",
     _many_tiles,
@@ -192,7 +198,7 @@ WINOGRAD = Route(
     why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that is "
     "not finite makes NaN of the whole tiles that it is in",
     must=(FLOATS, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION),
-    prefer=(MANY_CHANNELS, MANY_TILES),
+    prefer=(WEIGHTS_IN_F32, MANY_CHANNELS, MANY_TILES),
     params=_params,
     source=SOURCE,
 )

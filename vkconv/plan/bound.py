@@ -275,7 +275,7 @@ def _attr_of(array: Array) -> AttrValue:
 
 def widen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An operand as a reference takes it: floats as float64, integers and bools as they are."""
-    if not DType.of(array.dtype).is_float:
+    if array.dtype.kind != "f" and array.dtype != DType.BF16.numpy:
         return array
     with np.errstate(invalid="ignore"):  # signalling NaNs
         return array.astype(np.float64)

@@ -82,8 +82,10 @@ class _Retyped:
             return spec if spec is None or spec.dtype not in FLOAT_TYPES else TensorSpec(spec.shape, wanted)
 
         op = self.ops[call.op]
+        # What an op makes of nothing, or of integers, may be a float that it was asked for by name.
+        floats = {name: str(wanted) for name in ("dtype", "to") if call.attrs.get(name) in FLOAT_TYPES}
         try:
-            made = op.call({name: retyped(spec) for name, spec in call.operands.items()}, call.attrs)
+            made = op.call({name: retyped(spec) for name, spec in call.operands.items()}, {**call.attrs, **floats})
         except GraphError:
             return None
         able = op.alias or made.is_empty or any(judge(route, made, self.device).allowed for route in op.routes)
