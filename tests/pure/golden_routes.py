@@ -14,6 +14,8 @@ from vkconv.plan.single import graph_of_shapes
 
 FOLDER = Path(__file__).parent / "golden"
 
+_BYTES = "x_scale=scalar,x_zero=scalar:u8,y_scale=scalar,y_zero=scalar:u8"
+
 CALLS = (
     # the layers of ResNet-50 and MobileNetV2 that differ in kind
     "conv2d:x=1x3x224x224,w=64x3x7x7,b=64,s=2,p=3,act=relu",
@@ -53,6 +55,10 @@ CALLS = (
     "reduce:x=1x512x7x7,op=mean,axes=2x3",
     "reduce:x=1000003,op=sum",
     "arg_reduce:x=20x6625",
+    # 8-bit integers
+    f"qlinear_conv:x=1x64x56x56:u8,w=64x64x3x3:i8,w_scale=64,w_zero=64:i8,b=64:i32,{_BYTES},p=1",
+    f"qlinear_conv:x=1x96x56x56:u8,w=96x1x3x3:i8,w_scale=96,w_zero=96:i8,{_BYTES},g=96,p=1",
+    "matmul_integer:a=128x768:u8,b=768x768:i8,a_zero=scalar:u8",
 )
 
 

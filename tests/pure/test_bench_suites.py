@@ -130,6 +130,7 @@ SUITE_SIZES = {
     "iree-backward-data-small": 7,
     "iree-split-reduction": 19,
     "normalisations": 23,
+    "mobile-int8": 12,
     "mobilenet": 57,
     "peers": 16,
     "reductions": 31,

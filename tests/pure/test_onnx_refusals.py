@@ -17,8 +17,8 @@ from vkconv.core import Array, ModelError  # noqa: E402
 def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
     branch = helper.make_graph([helper.make_node("Relu", ["x"], ["r"])], "b", [], [])
     nodes = [
-        helper.make_node("QLinearConv", ["x", "w"], ["a"], name="q1"),
-        helper.make_node("QLinearConv", ["a", "w"], ["b"], name="q2"),
+        helper.make_node("Scan", ["x"], ["a"], name="s1", body=branch, num_scan_inputs=1),
+        helper.make_node("Scan", ["a"], ["b"], name="s2", body=branch, num_scan_inputs=1),
         helper.make_node("If", ["flag"], ["c"], name="choice", then_branch=branch, else_branch=branch),
         helper.make_node("FusedConv", ["x", "w"], ["d"], name="fused", domain="com.microsoft"),
         helper.make_node("MaxPool", ["x"], ["e", "indices"], name="pool", kernel_shape=[2, 2, 2]),
@@ -39,7 +39,7 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
     text = refused(tmp_path, model)
     for line in (
         "13 places",
-        "QLinearConv (q1, q2): quantized arithmetic",
+        "Scan (s1, s2): control flow",
         "If (choice): control flow",
         "FusedConv (fused): it belongs to the domain 'com.microsoft'",
         "MaxPool (pool): its output of indices is used",
@@ -120,7 +120,13 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
         (helper.make_node("Relu", ["x"], ["y"]), 5, "version 5 is too old, the oldest is 6"),
         (helper.make_node("GlobalMaxPool", ["v"], ["y"]), 13, "its input has rank 1"),
         (helper.make_node("GlobalAveragePool", ["open"], ["y"]), 13, "the rank of input 0 ('open') cannot be told"),
-        (helper.make_node("QLinearMatMul", ["x"] * 8, ["y"]), 13, "quantized arithmetic"),
+        (helper.make_node("QuantizeLinear", ["x", "v"], ["y"], block_size=2), 21, "scales of blocks"),
+        (helper.make_node("QuantizeLinear", ["x", "v"], ["y"], output_dtype=TensorProto.INT16), 21, "quantizes to int16"),
+        (helper.make_node("QuantizeLinear", ["x", "v"], ["y"], precision=TensorProto.FLOAT16), 23, "other than f32"),
+        (helper.make_node("QuantizeLinear", ["on", "v"], ["y"]), 21, "input 0 is bool"),
+        (helper.make_node("DequantizeLinear", ["x", "on"], ["y"]), 21, "input 1 is bool"),
+        (helper.make_node("ConvInteger", ["x", "w"], ["y"], kernel_shape=[2, 2]), 13, "the weights have shape"),
+        (helper.make_node("QLinearMatMul", ["x", "on", "x", "x", "v", "x", "v", "x"], ["y"]), 21, "input 1 is bool"),
     ],
 )
 def test_refusals_say_why(tmp_path: Path, node: Any, opset: int, text: str) -> None:

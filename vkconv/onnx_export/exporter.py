@@ -211,6 +211,10 @@ def _with_shapes_of_outputs(model: onnx.ModelProto, specs: Mapping[str, TensorSp
 def _dtype_of(view: View, place: int) -> DType:
     """The element type of an output."""
     attrs, op = view.attrs, view.node.op
+    if op in _BY_ZERO_POINT and view.input("y_zero"):
+        return view.dtype(view.input("y_zero"))
+    if op in _OWN_TYPES:
+        return _OWN_TYPES[op][place]
     named = attrs.get("to") or attrs.get("dtype")
     if isinstance(named, str):
         return DType(named)
@@ -222,6 +226,13 @@ def _dtype_of(view: View, place: int) -> DType:
     return view.dtype(values[0]) if values and values[0] else DType.F32
 
 
+_BY_ZERO_POINT = ("qlinear_conv", "qlinear_matmul", "quantize_linear")
+_OWN_TYPES: Mapping[str, tuple[DType, ...]] = {
+    "conv_integer": (DType.I32,),
+    "dequantize_linear": (DType.F32,),
+    "dynamic_quantize_linear": (DType.U8, DType.F32, DType.U8),
+    "matmul_integer": (DType.I32,),
+}
 _TO_BOOL = (
     *("equal", "greater", "greater_equal", "less", "less_equal", "is_inf", "is_nan", "is_negative_inf"),
     *("is_positive_inf", "logical_and", "logical_equal", "logical_not", "logical_or", "logical_xor"),

@@ -5,13 +5,13 @@ from functools import partial
 from vkconv.core import DType
 from vkconv.graph.onnx.elementwise import BINARY, UNARY
 from vkconv.graph.onnx.reductions import REDUCE
-from vkconv.graph.onnx.windows import AUTO_PAD
+from vkconv.onnx_export import quantized
 from vkconv.onnx_export.exporter import ELEMENT_TYPES, Rule, View
+from vkconv.onnx_export.windows import pair, window
 from vkconv.ops.activation import ACTIVATIONS
 from vkconv.ops.epilogue import PRELU
 
 _END = (1 << 63) - 1
-_PADS = {ours: theirs for theirs, ours in AUTO_PAD.items()}
 # vkconv's op: ONNX's, and the names of its float attributes.
 _UNARY = {ours: (theirs, tuple(name for name, _ in params)) for theirs, (ours, params) in UNARY.items()}
 _BINARY = {ours: theirs for theirs, ours in BINARY.items()} | {
@@ -77,28 +77,13 @@ def _is_plain(v: View) -> bool:
     return v.attrs["act"] == "none" and not is_rescaled and not _residual(v)
 
 
-def _pair(value: tuple[int, ...], count: int = 2) -> list[int]:
-    return [int(n) for n in value * (count // len(value))]
-
-
-def _window(v: View) -> dict[str, object]:
-    """strides, dilations and padding of a window over two dimensions."""
-    auto = v.attrs.get("auto_pad", "explicit")
-    return {
-        "strides": _pair(v.attrs["stride"]),
-        "dilations": _pair(v.attrs["dilation"]),
-        "pads": _pair(v.attrs["padding"], 4) if auto == "explicit" else None,
-        "auto_pad": _PADS[auto] if auto != "explicit" else None,
-    }
-
-
 def _conv(op: str, v: View) -> None:
     more: dict[str, object] = {"group": v.attrs["groups"]}
     if op == "ConvTranspose":
-        more["output_padding"] = _pair(v.attrs["output_padding"])
+        more["output_padding"] = pair(v.attrs["output_padding"])
         more["output_shape"] = list(v.attrs["output_shape"]) or None
     to = v.output if _is_plain(v) else v.value()
-    value = v.write(op, (v.input("x"), v.input("w"), v.input("b")), (to,), **_window(v), **more)
+    value = v.write(op, (v.input("x"), v.input("w"), v.input("b")), (to,), **window(v), **more)
     if to != v.output:
         _activated(v, value)
 
@@ -142,13 +127,13 @@ def _pool(v: View) -> None:
             v.refuse(f"the norm is {v.attrs['norm']}, and in ONNX it is a whole number")
         more["p"] = int(v.attrs["norm"])
     op = {"max": "MaxPool", "avg": "AveragePool", "lp": "LpPool"}[kind]
-    v.finish(op, v.inputs[0], kernel_shape=_pair(v.attrs["kernel"]), **_window(v), **more)
+    v.finish(op, v.inputs[0], kernel_shape=pair(v.attrs["kernel"]), **window(v), **more)
 
 
 def _pool_argmax(v: View) -> None:
     more = {"ceil_mode": int(v.attrs["ceil_mode"]), "storage_order": int(v.attrs["column_major"])}
     outputs = (v.value(), v.output)
-    v.write("MaxPool", v.inputs, outputs, kernel_shape=_pair(v.attrs["kernel"]), **_window(v), **more)
+    v.write("MaxPool", v.inputs, outputs, kernel_shape=pair(v.attrs["kernel"]), **window(v), **more)
 
 
 def _reduce(v: View) -> None:
@@ -314,9 +299,9 @@ def _dropout(v: View) -> None:
 
 
 def _deform_conv(v: View) -> None:
-    geometry = {"strides": _pair(v.attrs["stride"]), "dilations": _pair(v.attrs["dilation"])}
+    geometry = {"strides": pair(v.attrs["stride"]), "dilations": pair(v.attrs["dilation"])}
     groups = {"group": v.attrs["groups"], "offset_group": v.attrs["offset_groups"]}
-    v.finish("DeformConv", *v.inputs, pads=_pair(v.attrs["padding"], 4), **geometry, **groups)
+    v.finish("DeformConv", *v.inputs, pads=pair(v.attrs["padding"], 4), **geometry, **groups)
 
 
 def _softmax(v: View) -> None:
@@ -326,6 +311,7 @@ def _softmax(v: View) -> None:
 RULES: dict[str, Rule] = {
     **dict.fromkeys((name for name in ACTIVATIONS if name != "none"), _unary),
     **{ours: _plain(theirs) for ours, theirs in _BINARY.items()},
+    **quantized.RULES,
     **{ours: _plain(_UNARY[ours][0]) for ours in ("is_nan", "logical_not")},
     "affine_grid": _host("AffineGrid", "size", align_corners="align_corners"),
     "arg_reduce": _arg_reduce,
