@@ -5,8 +5,11 @@
 
 layout(constant_id = 3) const bool SIGNED = false;
 layout(constant_id = 4) const bool HAS_ZERO = true;
+layout(constant_id = 5) const bool PER_AXIS = true;
+layout(constant_id = 6) const bool FOURS = false;  // x is of whole fours
 
 layout(set = 0, binding = 0) readonly restrict buffer X { float x[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X4 { vec4 x4[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Scale { float scale[]; };
 layout(set = 0, binding = 2) readonly restrict buffer Zero { uint zero[]; };
 layout(set = 0, binding = 3) writeonly restrict buffer Y { uint y[]; };
@@ -22,12 +25,18 @@ void main() {
     uint word = flat_index();
     if (word >= (count + 3) / 4) return;
     uint packed = 0u;
+    vec4 four = FOURS ? x4[word] : vec4(0.0);
+    float divisor = scale[0];
+    int middle = HAS_ZERO ? byte_value(zero[0], 0u, SIGNED) : 0;
     for (uint k = 0; k < 4; k++) {
         uint i = 4 * word + k;
         if (i >= count) break;
-        uint c = channels == 1 ? 0 : i / inner % channels;
-        int middle = HAS_ZERO ? byte_value(zero[c / 4], c, SIGNED) : 0;
-        int value = saturated(divide_to_round(x[i], scale[c]), middle, SIGNED);
+        if (PER_AXIS) {
+            uint c = i / inner % channels;
+            divisor = scale[c];
+            middle = HAS_ZERO ? byte_value(zero[c / 4], c, SIGNED) : 0;
+        }
+        int value = saturated(divide_to_round(FOURS ? four[k] : x[i], divisor), middle, SIGNED);
         packed |= (uint(value) & 0xFFu) << (8 * k);
     }
     y[word] = packed;

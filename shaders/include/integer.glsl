@@ -1,6 +1,8 @@
 // 8-bit integers as bytes of words, and floats that become them. All kinds are computed as signed bytes: of unsigned ones
 // the top bit is flipped, which takes 128 off both a value and its zero point, and leaves the difference as it is.
 
+#extension GL_EXT_control_flow_attributes : require
+
 #include "bits.glsl"
 
 const uint NAN_BITS = 0x7FC00000u, INFINITE_BITS = 0x7F800000u;
@@ -25,18 +27,18 @@ float divide_exactly(float a, float b) {
     if (y == INFINITE_BITS || x == 0u) return uintBitsToFloat(sign);
     ivec2 exponent = ivec2(x >> 23, y >> 23);
     uvec2 rest = uvec2(x, y) & 0x7FFFFFu;
-    for (int i = 0; i < 2; i++) {
-        int shift = exponent[i] != 0 ? 0 : 23 - findMSB(rest[i]);
-        rest[i] = exponent[i] != 0 ? rest[i] | 0x800000u : rest[i] << shift;
-        exponent[i] = exponent[i] != 0 ? exponent[i] : 1 - shift;
-    }
+    bvec2 normal = notEqual(exponent, ivec2(0));
+    ivec2 shift = 23 - findMSB(rest);
+    rest = mix(rest << shift, rest | 0x800000u, normal);
+    exponent = mix(1 - shift, exponent, normal);
     int e = exponent.x - exponent.y + 127;
     if (rest.x < rest.y) {
         rest.x <<= 1;
         e--;
     }
     uint q = 0u;  // 24 bits and one to round by
-    for (int i = 0; i < 25; i++) {
+    // A CPU driver runs what no lane takes, but for loops.
+    [[dont_unroll]] for (int i = 0; i < 25; i++) {
         q <<= 1;
         if (rest.x >= rest.y) {
             rest.x -= rest.y;
@@ -46,9 +48,9 @@ float divide_exactly(float a, float b) {
     }
     uint lost = uint(rest.x != 0u);
     if (e <= 0) {  // subnormal
-        int shift = min(1 - e, 26);
-        lost |= uint((q & ((1u << shift) - 1u)) != 0u);
-        q >>= shift;
+        int right = min(1 - e, 26);
+        lost |= uint((q & ((1u << right) - 1u)) != 0u);
+        q >>= right;
         e = 1;
     }
     q = (q >> 1) + (q & 1u & (lost | (q >> 1)));

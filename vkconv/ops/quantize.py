@@ -125,7 +125,7 @@ def _quantize(
         groups=linear_groups(ceil_div(extents[0], 4), params["local"], device),
         local=(params["local"], 1, 1),
         push=extents,
-        spec=(call.outputs["y"].dtype is DType.I8, has_zero),
+        spec=(call.outputs["y"].dtype is DType.I8, has_zero, extents[1] > 1, extents[0] % 4 == 0),
     )
 
 
@@ -158,7 +158,7 @@ def _program_dequantize(call: Call, device: Device, params: Params) -> Program:
         groups=linear_groups(ceil_div(count, 4), params["local"], device),
         local=(params["local"], 1, 1),
         push=(count, channels, inner),
-        spec=(x.dtype in BYTES, x.dtype is DType.I8, call.has("x_zero")),
+        spec=(x.dtype in BYTES, x.dtype is DType.I8, call.has("x_zero"), channels > 1, count % 4 == 0),
     )
     return Program((step,))
 
@@ -220,6 +220,7 @@ QUANTIZE_LINEAR = Op(
     cases=(
         "quantize_linear:x=3x67,y_scale=scalar,y_zero=scalar:u8",
         "quantize_linear:x=3x67,y_scale=scalar,to=i8",
+        "quantize_linear:x=3x68,y_scale=scalar,y_zero=scalar:i8",
         "quantize_linear:x=2x5x3x7,y_scale=5,y_zero=5:i8",
         "quantize_linear:x=2x5x7,y_scale=7,axis=-1",
         "quantize_linear:x=5x1x3,y_scale=1,y_zero=scalar:u8",
@@ -237,6 +238,7 @@ DEQUANTIZE_LINEAR = Op(
     routes=(Route("words", _program_dequantize, (DEQUANTIZE,), _WORDS, params=local_params),),
     cases=(
         "dequantize_linear:x=3x67:u8,x_scale=scalar,x_zero=scalar:u8",
+        "dequantize_linear:x=3x68:i8,x_scale=3,x_zero=3:i8,axis=0",
         "dequantize_linear:x=2x5x3x7:i8,x_scale=5,x_zero=5:i8",
         "dequantize_linear:x=2x5x7:u8,x_scale=7,axis=-1",
         "dequantize_linear:x=3x67:i32,x_scale=3,axis=0",
