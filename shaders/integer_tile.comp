@@ -2,11 +2,16 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "integer_conv.glsl"
+#ifdef SHUFFLE
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 
 // Sliding window: each invocation makes CO output channels of a group x PX neighbouring output columns. The inputs of a
 // row come four to a word, once for all taps and channels; weight is packed [group][c_out / CO][c_in][kh][kw][CO]
 // (integer_pack.comp) and its address is the same in every lane. Products are of floats, which a CPU multiplies faster
-// than integers, and exact: sums stay below 2^24, past which they go over to integers.
+// than integers, and exact: sums stay below 2^24, past which they go over to integers. With SHUFFLE the lanes of a subgroup
+// load the weights of a row of taps at once, a tap each, and hand them out.
 layout(constant_id = 6) const int CO = 8;
 layout(constant_id = 7) const int PX = 8;
 layout(constant_id = 8) const int KW = 3;
@@ -80,9 +85,14 @@ void main() {
                     v[4 * i + k] = ok ? float(bitfieldExtract(four, 8 * k, 8)) - zero : 0.0;
                 }
             }
+#ifdef SHUFFLE
+            uvec4 mine = weight[tap + min(int(gl_SubgroupInvocationID), KW - 1)];
+#endif
             [[unroll]] for (int kx = 0; kx < KW; kx++) {
                 uint packed[(CO + 3) / 4];
-#ifdef FOURS
+#ifdef SHUFFLE
+                [[unroll]] for (int i = 0; i < 4; i++) packed[min(i, CO / 4 - 1)] = subgroupShuffle(mine[i], kx);
+#elif defined(FOURS)
                 [[unroll]] for (int i = 0; i < CO / 16; i++) {
                     uvec4 sixteen = weight[(tap + kx) * (CO / 16) + i];
                     packed[4 * i] = sixteen.x;

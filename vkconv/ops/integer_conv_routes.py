@@ -21,7 +21,7 @@ from vkconv.ops.integer_needs import (
     tile_blocks,
     tiles_by_rule,
 )
-from vkconv.ops.needs import ON_GPU
+from vkconv.ops.needs import ON_GPU, shuffles
 from vkconv.ops.packing import MOST_SPAN, Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
@@ -29,6 +29,7 @@ from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
 DIRECT, TILE = Shader("integer_direct", DType.U32), Shader("integer_tile", DType.U32)
 TILE_FOURS = dataclasses.replace(TILE, defines=(("FOURS", ""),))
+TILE_SHUFFLE = dataclasses.replace(TILE, defines=(("FOURS", ""), ("SHUFFLE", "")))
 GEMM = Shader("integer_gemm", DType.U32)
 GEMM_DOT = dataclasses.replace(GEMM, defines=(("DOT", ""),))
 CHANNELS, PACK, FINISH = (Shader(f"integer_{stem}", DType.U32) for stem in ("channels", "pack", "finish"))
@@ -225,7 +226,11 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
     _, left, _, right = g.padding
     is_fixed = g.w % 4 == 0 and px * g.stride[1] % 4 == 0
     past_rows = left > 0 or right > 0
-    shader = TILE_FOURS if co == 16 else TILE
+    shader = TILE
+    if co == 16:
+        # Where loads go lane by lane; a row of taps is what one load brings.
+        many = device.kind == "cpu" and shuffles(device) and 1 < g.kw <= device.subgroup_size
+        shader = TILE_SHUFFLE if many and local % device.subgroup_size == 0 else TILE_FOURS
     result = _result(call) if by_words else 0
     step = Dispatch(
         shader,
@@ -307,7 +312,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "tile",
         _build_tile,
-        (TILE, TILE_FOURS, PACK, CHANNELS, FINISH),
+        (TILE, TILE_FOURS, TILE_SHUFFLE, PACK, CHANNELS, FINISH),
         "a register tile of output channels x columns: a load brings four inputs or sixteen weights, products are of "
         "floats, and exact",
         must=(INT32, SHORT_SPAN),

@@ -92,16 +92,7 @@ def _flops(call: Call) -> int:
     return 2 * math.prod(call.shape("y")) * call.shape("a")[-1]
 
 
-_SHAPES = (
-    ("65x33", "33x132"),
-    ("5x7", "7x3"),
-    ("1x257", "257x1"),
-    ("19x300", "300x40"),
-    ("3x17x5", "5x24"),
-    ("3x17x8", "3x8x9"),
-    ("2x1x3x4x5", "7x1x5x8"),
-    ("17x10", "2x10x12"),
-)
+_SHAPES = (("65x33", "33x132"), ("5x7", "7x3"), ("3x17x8", "3x8x9"), ("2x1x3x4x5", "7x1x5x8"))
 _SCALES = "a_scale={m},a_zero={m}:{a},b_scale={n},b_zero={n}:{b},y_scale=scalar,y_zero=scalar:{y}"
 
 
@@ -114,7 +105,7 @@ MATMUL_INTEGER = Op(
     routes=ROUTES,
     flops=_flops,
     cases=(
-        *(f"matmul_integer:a={a}:u8,b={b}:i8,a_zero=scalar:u8" for a, b in _SHAPES),
+        *(f"matmul_integer:a={a}:u8,b={b}:i8,a_zero=scalar:u8" for a, b in _SHAPES[1:3]),
         "matmul_integer:a=19x37:i8,b=37x83:u8,a_zero=19:i8,b_zero=83:u8",
         "matmul_integer:a=9x16:u8,b=16x20:u8",
     ),
