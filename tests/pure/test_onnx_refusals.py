@@ -121,7 +121,11 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
         (helper.make_node("GlobalMaxPool", ["v"], ["y"]), 13, "its input has rank 1"),
         (helper.make_node("GlobalAveragePool", ["open"], ["y"]), 13, "the rank of input 0 ('open') cannot be told"),
         (helper.make_node("QuantizeLinear", ["x", "v"], ["y"], block_size=2), 21, "scales of blocks"),
-        (helper.make_node("QuantizeLinear", ["x", "v"], ["y"], output_dtype=TensorProto.INT16), 21, "quantizes to int16"),
+        (
+            helper.make_node("QuantizeLinear", ["x", "v"], ["y"], output_dtype=TensorProto.INT16),
+            21,
+            "quantizes to int16",
+        ),
         (helper.make_node("QuantizeLinear", ["x", "v"], ["y"], precision=TensorProto.FLOAT16), 23, "other than f32"),
         (helper.make_node("QuantizeLinear", ["on", "v"], ["y"]), 21, "input 0 is bool"),
         (helper.make_node("DequantizeLinear", ["x", "on"], ["y"]), 21, "input 1 is bool"),
