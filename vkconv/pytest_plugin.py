@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from vkconv.device import Device
     from vkconv.session import Session
     from vkconv.testing import CallUnderTest, DeviceUnderTest
 
@@ -37,6 +38,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "vk_quirk(id): runs only on devices whose driver has this known quirk")
+    if config.getoption("--vk-route") or config.getoption("--vk-limits"):
+        from vkconv.core import VkconvError
+
+        try:
+            _asked_for(config)
+        except VkconvError as error:
+            raise pytest.UsageError(str(error)) from None
+
+
+def _asked_for(config: pytest.Config) -> "tuple[dict[str, str], Device | None]":
+    """The routes that are forced for ops, and the device whose limits are used. Raises VkconvError for neither."""
+    from vkconv.core import UsageError, did_you_mean
+    from vkconv.device import load_device
+    from vkconv.ops import OPS
+
+    forced: dict[str, str] = {}
+    for text in config.getoption("--vk-route"):
+        op, equals, route = text.partition("=")
+        if not equals:
+            raise UsageError(f"--vk-route {text!r} is not OP=ROUTE")
+        if op not in OPS:
+            raise UsageError(f"--vk-route {text}: there is no op {op!r}{did_you_mean(op, OPS)}; vkconv ops lists them")
+        names = [known.name for known in OPS[op].routes]
+        if route not in names:
+            has = ", ".join(names) or "none"
+            raise UsageError(
+                f"--vk-route {text}: {op} has no route {route!r}{did_you_mean(route, names)}; it has {has}"
+            )
+        forced[op] = route
+    limits = config.getoption("--vk-limits")
+    return forced, load_device(limits) if limits else None
 
 
 @pytest.fixture(scope="session")
@@ -44,23 +76,15 @@ def _vk_found(request: pytest.FixtureRequest) -> "DeviceUnderTest | str":
     """The device under test, or why there is none."""
     from vkconv.backend.runtime import select_device
     from vkconv.core import DeviceError, UsageError
-    from vkconv.device import load_device
     from vkconv.testing import DeviceUnderTest
 
-    option = request.config.getoption
-    forced: dict[str, str] = {}
-    for text in option("--vk-route"):
-        op, equals, route = text.partition("=")
-        if not equals:
-            raise UsageError(f"--vk-route {text!r} is not OP=ROUTE")
-        forced[op] = route
-    limits = option("--vk-limits")
-    other = load_device(limits) if limits else None
+    forced, other = _asked_for(request.config)
+    selector = request.config.getoption("--vk-device")
     try:
-        index, facts = select_device(option("--vk-device"))
-    except DeviceError as error:
+        index, facts = select_device(selector)
+    except (DeviceError, UsageError) as error:  # the second where none is the one that was asked for
         return str(error)
-    selector = option("--vk-device")
+    limits = request.config.getoption("--vk-limits")
     return DeviceUnderTest("auto" if selector == "auto" else index, facts, other, forced, limits)
 
 
@@ -75,9 +99,24 @@ def vk_device(_vk_found: "DeviceUnderTest | str", request: pytest.FixtureRequest
     _property(request, _DEVICE, _vk_found.facts.name)
     known = {quirk.id for quirk in _vk_found.facts.quirks}
     for mark in request.node.iter_markers("vk_quirk"):
-        if mark.args[0] not in known:
-            _skip(request, _NO_QUIRK, f"{_vk_found.facts.name} has no quirk {mark.args[0]}")
+        for quirk in _quirks(mark):
+            if quirk not in known:
+                _skip(request, _NO_QUIRK, f"{_vk_found.facts.name} has no quirk {quirk}")
     return _vk_found
+
+
+def _quirks(mark: pytest.Mark) -> tuple[str, ...]:
+    """The quirks that a mark names, which vkconv must know: a test for any other would never run."""
+    from vkconv.core import UsageError, did_you_mean
+    from vkconv.device.quirks import QUIRKS
+
+    ids = [row.id for row in QUIRKS]
+    if not mark.args:
+        raise UsageError('vk_quirk needs the id of a quirk, such as vk_quirk("adreno-im2col-band")')
+    for quirk in mark.args:
+        if quirk not in ids:
+            raise UsageError(f"vkconv knows no quirk {quirk!r}{did_you_mean(str(quirk), ids)}; {', '.join(ids)}")
+    return mark.args
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class Workers:
             import dask
 
             # What is lost is told by the outcomes; the library would log it with its own stack traces.
-            dask.config.set({"logging": {"distributed": "critical"}})
+            dask.config.set({"logging": {"distributed": "critical", "distributed.client": "critical"}})
             # A model is sent to each board whole: that it is large is known.
             dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"})
             import distributed

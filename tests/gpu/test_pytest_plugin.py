@@ -111,6 +111,33 @@ def test_without_a_device_tests_are_skipped_or_fail(require, code, tmp_path):
     assert "no Vulkan device found" in out if require else "skipped, no Vulkan device: 1" in out
 
 
+def test_wrong_options_are_told_once(tmp_path):
+    code, out = run(project(tmp_path, "def test_it(vk_call):\n    pass\n"), "--vk-route", "conv2d=direkt")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "ERROR: --vk-route conv2d=direkt: conv2d has no route 'direkt' (did you mean 'direct'?)" in out
+    assert "Traceback" not in out
+
+
+ELSEWHERE = """
+def test_call(vk_call):
+    vk_call("relu:x=9")
+
+
+@pytest.mark.vk_quirk("adreno-im2col-bnd")
+def test_quirk(vk_device):
+    pass
+"""
+
+
+def test_another_device_and_a_quirk_that_is_none(tmp_path, device):
+    folder = project(tmp_path, ELSEWHERE)
+    code, out = run(folder, "--vk-device", "no such GPU", "-k", "test_call", "-rs")
+    assert code == 0 and "device 'no such GPU' fits no device here" in out and "skipped, no Vulkan device: 1" in out
+    code, out = run(folder, "--vk-device", device)
+    assert code == 1 and "1 passed, 1 error" in out
+    assert "knows no quirk 'adreno-im2col-bnd' (did you mean 'adreno-im2col-band'?)" in out
+
+
 def test_a_project_without_vulkan_tests_is_left_alone(tmp_path):
     code, out = run(project(tmp_path, "def test_it():\n    pass\n"))
     assert code == 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vkconv.bench.boards import measure_boards, open_boards
+from vkconv.bench.boards import measure_boards, open_boards, selected
 from vkconv.bench.engine import BenchOptions
 from vkconv.bench.html import html
 from vkconv.bench.rows import Floors, Header, Result, Row, header_lines, mark_best, result_table, screen_tables
@@ -128,6 +128,14 @@ def test_boards_are_called_by_their_names_or_devices_and_never_two_the_same():
     devices = {"t1": "Mali-G57", "t2": "Mali-G57", "t3": "Mali-G57"}
     made = labels(names, devices)
     assert made == {"t1": "Mali-G57", "t2": "pixel", "t3": "Mali-G57 #2", "t4": "t4", "t5": "pixel #2"}
+
+
+def test_a_worker_says_which_device_of_its_board_it_means(monkeypatch):
+    monkeypatch.delenv("VKCONV_DEVICE", raising=False)
+    assert selected("auto") == "auto"
+    monkeypatch.setenv("VKCONV_DEVICE", "Mali")
+    assert selected("auto") == "Mali"
+    assert selected("1") == "1"
 
 
 class Stub:

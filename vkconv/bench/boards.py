@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from vkconv.backend.runtime import open_device
@@ -55,7 +55,7 @@ def open_boards(workers: Workers, device: str) -> Opened:
 
 def measure_boards(
     workers: Workers, opened: Opened, tasks: Mapping[str, Sequence[Task]], device: str, options: BenchOptions
-) -> Iterator[Row]:
+) -> Generator[Row, None, None]:
     """The rows of each board's tasks, every board at its own pace; the loss of one is a row, its last."""
     jobs = {
         address: [(task, device, options, opened.boards[address].floors) for task in mine]

@@ -214,9 +214,11 @@ def _where(node: NodeCheck) -> str:
     """Where the worst element is, and the pattern of wrong ones."""
     if node.refused:
         return node.refused
-    shown = next((c for c in (node.alone, node.run) if not c.ok), node.accumulated)
+    wrong = next((c for c in (node.alone, node.run) if not c.ok), None)
+    shown = wrong or node.accumulated
     worst = f"{shown.output}{list(shown.worst)}" if shown.worst is not None else ""
-    return f"{worst}: {shown.pattern}" if shown.pattern and not shown.ok else worst
+    # How far errors that came in with the inputs may spread has no limit: no pattern of what is beyond one.
+    return f"{worst}: {wrong.pattern}" if wrong and wrong.pattern else worst
 
 
 def _blame(node: Repeated) -> str:

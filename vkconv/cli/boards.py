@@ -1,5 +1,6 @@
 """``vkconv bench`` and ``vkconv check`` on many boards at once: one table of what their workers found."""
 
+import contextlib
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +37,8 @@ def bench_boards(url: str, wanted: Wanted) -> "tuple[Header, list[Row]]":
         for row in opened.lost:
             say(f"{row.device}: {row.why}")
         say(f"{len(each)} rows on {_count(len(tasks), 'board')}, about {duration(longest_s)}")
-        rows = collect(measure_boards(workers, opened, tasks, wanted.device, wanted.options), each, header)
+        with contextlib.closing(measure_boards(workers, opened, tasks, wanted.device, wanted.options)) as measured:
+            rows = collect(measured, each, header)
     order = {board.label: number for number, board in enumerate(header.boards)}
     return header, [*opened.lost, *sorted(rows, key=lambda row: order[row.device])]
 
