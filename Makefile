@@ -1,4 +1,4 @@
-.PHONY: setup run check test clean
+.PHONY: setup run check test audit clean
 
 # .venv with vkconv and all it needs; missing Debian packages are installed when run as root
 setup:
@@ -21,6 +21,12 @@ test: check
 	.venv/bin/pytest -q tests/pure -m long
 	.venv/bin/pytest -q tests/suites
 	.venv/bin/pytest -q tests/gpu
+
+# known vulnerabilities of what CI installs: asks PyPI's advisory service, and fails where that cannot be reached
+audit: setup
+	python3 -m venv build/audit
+	build/audit/bin/pip install -q pip-audit
+	build/audit/bin/pip-audit --strict --disable-pip --require-hashes -r tools/requirements-3.11.lock
 
 clean:
 	rm -rf .venv build

@@ -173,7 +173,7 @@ def _graphs(seconds: float, seed: int, count: int) -> int:
             kinds["refused"] += not ran and any(node.op not in ("reshape", "identity") for node in graph.nodes)
         signal.alarm(0)
         done += 1
-        if done % 1000 == 0:
+        if done % 500 == 0:
             print(json.dumps({"graphs": done, "s": round(time.monotonic() - started), "findings": found}), flush=True)
     report = {"seed": seed, "graphs": done, "s": round(time.monotonic() - started), "findings": found, **kinds}
     print(json.dumps({**report, "nodes": sum(routes.values()), "routes": len(routes)}))

@@ -254,7 +254,7 @@ class Session:
 
     def _prepare(self, shapes: Mapping[str, Shape], arrays: Mapping[str, Array] | None = None) -> Executable:
         """The executable for these input shapes, and values of the inputs that steer it, planned and loaded if it is
-        not there yet."""
+        not there yet; InputError for values that a node of it refuses."""
         full = {name: shapes.get(name, spec.shape) for name, spec in self.inputs.items()}
         values = {name: np.array(array) for name, array in (arrays or {}).items() if name in self._steering}
         key: _Key = (
@@ -281,6 +281,8 @@ class Session:
             executable.spans[:0] = spans
             self._executables[key] = executable
         self._executables.move_to_end(key)
+        for check in executable.plan.checks if arrays else ():
+            check.run(arrays or {})
         return executable
 
     def _is_over_budget(self, plan: Plan) -> bool:

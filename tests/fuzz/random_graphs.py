@@ -16,8 +16,11 @@ from vkconv.ops import OPS
 SIDES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 11, 16, 17)
 CHANNELS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 17)
 KERNELS = ((1, 1), (1, 1), (3, 3), (3, 3), (3, 3), (2, 3), (1, 5), (5, 5), (2, 2))
-STRIDES = ((2, 2), (1, 2), (3, 1), (3, 2))
-DILATIONS = ((2, 1), (2, 3), (1, 4))
+STRIDES = ((1, 1), (1, 1), (1, 1), (2, 2), (2, 2), (1, 2), (3, 1), (3, 2))
+DILATIONS = ((1, 1), (1, 1), (2, 1), (2, 3), (1, 4))
+EXACT_UNARY = ("relu", "neg", "abs", "sign", "clip", "identity", "floor", "relu6")
+ROUNDING_UNARY = ("tanh", "sigmoid", "silu", "gelu", "softplus", "erf", "elu", "sin", "mish", "hard_swish", "exp")
+BINARY = ("add", "sub", "mul", "minimum", "maximum", "add", "mul")
 ROUNDING_ACTS = ("relu", "hard_swish", "silu", "tanh", "leaky_relu", "elu", "sigmoid")
 MOST_ELEMENTS = 4096
 MOST_EXACT = 1 << 24  # f32 holds every whole number up to it
@@ -31,19 +34,23 @@ class Theme:
         def some(values, count):
             return rng.sample(values, count) if narrow else values
 
-        self.steps = [*some(STEPS, 12), unary, binary]
-        self.kernels = some(KERNELS, 2)
-        self.strides = [(1, 1), *some(STRIDES, 1)]
-        self.dilations = [(1, 1), *some(DILATIONS, 1)]
-        self.acts = [("none", "relu"), ("none", *some(ROUNDING_ACTS, 2))]
+        self.steps = [*some(STEPS, 5), unary, binary]
+        self.ranks = some((1, 2, 2, 3, 3, 4, 4, 4, 4, 5), 3)
+        self.unary = [some(EXACT_UNARY, 3), some((*ROUNDING_UNARY, "relu", "neg", "abs", "clip", "identity"), 3)]
+        self.binary = some(BINARY, 2)
+        self.kernels = some(KERNELS, 1)
+        self.strides = some(STRIDES, 1)
+        self.dilations = some(DILATIONS, 1)
+        self.acts = [("none", "relu"), ("none", *some(ROUNDING_ACTS, 1))]
+        self.params = 0.002 if narrow else 0.1  # how often a node gets parameters other than the default
         self.dtypes = some((np.int32, np.int64), 1)
         self._rng, self._narrow, self._routes = rng, narrow, {}
 
     def routes(self, op, allowed):
-        """Those of the allowed routes that the theme has, which are two at most for each op where it is narrow."""
+        """Those of the allowed routes that the theme has, which is one for each op where it is narrow."""
         order = self._routes.setdefault(op, self._rng.sample([r.name for r in OPS[op].routes], len(OPS[op].routes)))
         ranked = sorted(allowed, key=lambda route: order.index(route.name))
-        return ranked[:2] if self._narrow else ranked
+        return ranked[:1] if self._narrow else ranked
 
 
 class Maker:
@@ -60,8 +67,8 @@ class Maker:
 
     def shape(self):
         rng = self.rng
-        rank = rng.choice((1, 2, 2, 3, 3, 4, 4, 4, 4, 5))
         while True:
+            rank = rng.choice(self.theme.ranks)
             dims = [rng.choice(SIDES) for _ in range(rank)]
             if rank > 3:
                 dims[:2] = rng.choice((1, 1, 2, 3)), rng.choice(CHANNELS)
@@ -133,9 +140,7 @@ class Maker:
 
 def unary(m):
     x = m.pick()
-    exact = ("relu", "neg", "abs", "sign", "clip", "identity", "floor", "relu6")
-    rounds = ("tanh", "sigmoid", "silu", "gelu", "softplus", "erf", "elu", "sin", "selu", "mish", "hard_swish", "exp")
-    op = m.rng.choice(exact if m.exact else (*rounds, "relu", "neg", "abs", "clip", "identity"))
+    op = m.rng.choice(m.theme.unary[not m.exact])
     x = x if m.exact else m.small(x)
     attrs = {"a": float(m.rng.choice((-3, -1, 0))), "b": float(m.rng.choice((0, 2, 6)))} if op == "clip" else {}
     m.put(op, {"x": x}, attrs, {"exp": 64.0}.get(op, max(6.0, m.most[x]) * 1.1))
@@ -154,7 +159,7 @@ def other(m, x):
 def binary(m):
     x = m.small(m.pick())
     y = m.small(other(m, x))
-    op = m.rng.choice(("add", "sub", "mul", "minimum", "maximum", "add", "mul"))
+    op = m.rng.choice(m.theme.binary)
     a, b = (x, y) if m.rng.random() < 0.7 else (y, x)
     m.put(op, {"a": a, "b": b}, {}, m.most[x] * m.most[y] if op == "mul" else m.most[x] + m.most[y])
 
@@ -176,9 +181,8 @@ def comparison(m):
 
 def window(m, kernel):
     """Stride, padding and dilation for a kernel on an image."""
-    dilation = m.rng.choice(m.theme.dilations) if m.rng.random() < 0.3 else (1, 1)
     padding = tuple(m.rng.randrange(k) for k in (*kernel, *kernel))
-    return {"stride": m.rng.choice(m.theme.strides), "dilation": dilation, "padding": padding}
+    return {"stride": m.rng.choice(m.theme.strides), "dilation": m.rng.choice(m.theme.dilations), "padding": padding}
 
 
 def weights(m, shape, fan_in):

@@ -33,7 +33,7 @@ def random_options(graph, facts, exact, rng, theme):
             allowed = [route for route in allowed if not (exact and route.name in ROUTES_THAT_ROUND)]
             route = rng.choice(theme.routes(node.call.op, allowed))
             routes[f"node:{node.name}"] = route.name
-            if rng.random() < 0.03:
+            if rng.random() < theme.params:
                 legal = route.params(node.call, facts)
                 params[f"node:{node.name}"] = {name: rng.choice(values) for name, values in legal.items()}
     return dataclasses.replace(options, routes=routes, params=params)

@@ -2,10 +2,16 @@
 
 import numpy as np
 import pytest
+from graph_kit import make_graph
 
 from vkconv.check import run_call
+from vkconv.check.model import check_model
+from vkconv.core import DType, InputError
+from vkconv.graph import TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
+from vkconv.plan.planner import Options
+from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
 LOW, HIGH = -(2**63), 2**63 - 1
@@ -143,28 +149,58 @@ def test_wide_values_move_whole(device):
     np.testing.assert_array_equal(chosen, np.where(x > 0, x, LOW))
 
 
+X8 = np.arange(1, 9, dtype=np.float32)
+PICKS = {"gather": (), "gather_elements": (), "gather_nd": (1,)}
+SCATTERS = {"scatter_elements": (), "scatter_nd": (1,)}
+
+
+def indexing(op, at, computed):
+    """A graph in which an op indexes x, of 8 elements, by an input, or by what the device makes of one."""
+    shape = (*at.shape, *{**PICKS, **SCATTERS}[op])
+    inputs = {"x": (8,), "i": TensorSpec(at.shape, DType.I64)}
+    nodes = [("add", "i zero", "j")] if computed else [("identity", "i", "j")]
+    nodes.append(("reshape", "j", "k", {"shape": shape}))
+    if op in SCATTERS:
+        inputs["updates"] = at.shape
+        nodes.append((op, "x k updates", "y", {"reduction": "add"}))
+    else:
+        nodes.append((op, "x k", "y"))
+    return make_graph(inputs, nodes, "y", {"zero": np.zeros((), np.int64)})
+
+
 @pytest.mark.parametrize("indices", [[0, 7, -8], [8, -9, 2**32, -(2**32), LOW, HIGH]])
-def test_indices_outside_the_axis_pick_nothing(indices, device):
+@pytest.mark.parametrize("op", [*PICKS, *SCATTERS])
+def test_computed_indices_outside_the_axis_pick_nothing(op, indices, device):
     """Also those whose low word alone would be inside."""
-    x, at = np.arange(1, 9, dtype=np.float32), np.array(indices)
+    at = np.array(indices)
     inside = (at >= -8) & (at < 8)
-    for text, arrays in (
-        ("gather:x=8,indices={}:i64", {"x": x, "indices": at}),
-        ("gather_elements:x=8,indices={}:i64", {"x": x, "indices": at}),
-        ("gather_nd:x=8,indices={}x1:i64", {"x": x, "indices": at[:, None]}),
-    ):
-        (y,) = on_device(text.format(at.size), device, **arrays)
+    arrays = {"x": X8, "i": at, "updates": np.full(at.size, 100, np.float32)}
+    graph = indexing(op, at, computed=True)
+    with Session(graph, device, poison=True) as session:
+        y = session.run({name: arrays[name] for name in graph.inputs})["y"]
+    if not inside.all():
+        with pytest.raises(InputError, match=rf"{op} node '{op}_y'.*the axis has 8"):
+            check_model(graph, {name: arrays[name] for name in graph.inputs}, device=device)
+    if op in PICKS:
         np.testing.assert_array_equal(np.isnan(y), ~inside)
-        np.testing.assert_array_equal(y[inside], x[at[inside]])
-    updates = np.full(at.size, 100, np.float32)
-    want = x.copy()
-    np.add.at(want, at[inside], 100)
-    for text, shaped in (
-        ("scatter_elements:x=8,indices={0}:i64,updates={0},reduction=add", at),
-        ("scatter_nd:x=8,indices={0}x1:i64,updates={0},reduction=add", at[:, None]),
-    ):
-        (y,) = on_device(text.format(at.size), device, x=x, indices=shaped, updates=updates)
+        np.testing.assert_array_equal(y[inside], X8[at[inside]])
+    else:
+        want = X8.copy()
+        np.add.at(want, at[inside], 100)
         np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize("op", [*PICKS, *SCATTERS])
+def test_given_indices_outside_the_axis_are_refused_before_the_run(op, device):
+    at = np.array([0, 8, -8])
+    graph = indexing(op, at, computed=False)
+    arrays = {"x": X8, "i": at, "updates": np.ones(3, np.float32)}
+    with Session(graph, device, options=Options(passes=False)) as session:
+        with pytest.raises(InputError, match=rf"{op} node '{op}_y'.* -8 to 8; the axis has 8.*input 'i'"):
+            session.run({name: arrays[name] for name in graph.inputs})
+        arrays["i"] = np.array([0, 7, -8])
+        y = session.run({name: arrays[name] for name in graph.inputs})["y"]
+    assert np.isfinite(y).all()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 31, 64, 67])

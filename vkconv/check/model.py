@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from vkconv.check.calls import Checked, compare, compare_output, expect, run_call
-from vkconv.core import Array, InputError, Shape, VkconvError
+from vkconv.core import Array, GraphError, InputError, Shape, VkconvError
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
@@ -168,7 +168,7 @@ class _Checker:
         for node, plan in zip(self.bound.nodes, planned, strict=True):
             try:
                 yield self._check(node, plan)
-            except (IndexError, ValueError) as error:
+            except (GraphError, IndexError, ValueError) as error:
                 raise InputError(f"{node} ({plan.text}): its reference refuses what it is given: {error}") from None
             # A reference that nothing reads any more is dropped: all of a model's do not fit.
             for value in {*node.reads.values(), *node.writes.values()}:

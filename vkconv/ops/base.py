@@ -62,8 +62,8 @@ class Op:
     routes nor alias exists only on the host: it must fold away when the graph is bound. ``fold_from_specs(call)`` gives
     the outputs of an op whose value follows from the operand shapes alone (shape, size), also where the operand is no
     constant. With ``variadic_outputs`` the one output name is numbered from 0, as variadic operands are (split: y0, y1,
-    ...). ``check_constants(call, arrays)`` raises GraphError for values, of the operands that are constant, which no
-    device would refuse (an index out of range).
+    ...). ``check_constants(call, arrays)`` raises GraphError for values, of the operands that are constant or given to
+    a run, which no device would refuse (an index out of range).
     """
 
     name: str

@@ -103,5 +103,6 @@ GATHER = Op(
     ),
     check_constants=check_axis_indices,
     doc="y[o, j, i] = x[o, indices[j], i] along axis; negative indices count from the back. An index outside the axis "
-    "is a GraphError where it is constant, and NaN (the smallest integer) in y on the device.",
+    "is a GraphError where it is constant, an InputError where it is an input, and NaN (the smallest integer) in y "
+    "where it is computed.",
 )

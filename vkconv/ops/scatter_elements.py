@@ -209,8 +209,8 @@ SCATTER_ELEMENTS = Op(
     ),
     check_constants=check_axis_indices,
     doc="x with updates[i, j, ...] at [..., indices[i, j, ...], ...], the index along axis: in its element's place, or "
-    f"combined with it (reduction add, mul, max, min). {_NONE} An index outside the axis changes nothing, or is a "
-    "GraphError where it is constant.",
+    f"combined with it (reduction add, mul, max, min). {_NONE} An index outside the axis is a GraphError where "
+    "it is constant, an InputError where it is an input, and changes nothing where it is computed.",
 )
 SCATTER_ND = Op(
     "scatter_nd",
@@ -242,6 +242,6 @@ SCATTER_ND = Op(
     ),
     check_constants=check_tuples,
     doc="x with the slice updates[t] at indices[t], a tuple along the last axis: in its place, or combined with it "
-    f"(reduction add, mul, max, min). {_NONE} A tuple outside x changes nothing, or is "
-    "a GraphError where it is constant.",
+    f"(reduction add, mul, max, min). {_NONE} A tuple outside x is a GraphError where it "
+    "is constant, an InputError where it is an input, and changes nothing where it is computed.",
 )

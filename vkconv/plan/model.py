@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from vkconv.core import Array
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.plan.checks import InputCheck
 from vkconv.plan.commands import Barrier, BufferKind, Command, Region
 from vkconv.plan.weights import Resident
 from vkconv.route import Call, Choice, Params
@@ -73,7 +74,7 @@ class Plan:
     ``load`` buffer before the ``load`` commands run, once; ``inputs`` and ``outputs`` say where the host writes
     and reads around each run of the ``run`` commands; ``known`` are outputs that folded to constants; ``weights``
     says where ``load`` leaves constants that later plans of the session may share;
-    ``values`` says where every value lies while it is alive.
+    ``values`` says where every value lies while it is alive; ``checks`` are for the host to make before each run.
     """
 
     graph: str
@@ -89,3 +90,4 @@ class Plan:
     values: Mapping[str, tuple[TensorSpec, Region]]
     memory: Memory
     weights: Resident = dataclasses.field(default_factory=dict)
+    checks: tuple[InputCheck, ...] = ()

@@ -9,6 +9,7 @@ from vkconv.graph.ir import Graph
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
 from vkconv.plan.bound import BoundGraph, BoundNode, bind
+from vkconv.plan.checks import input_checks
 from vkconv.plan.fuse_reduce import ReduceFusion
 from vkconv.plan.limits import check_budget, check_values
 from vkconv.plan.lowering import lower
@@ -74,7 +75,8 @@ def plan(
     """
     options = options or Options()
     device = device if options.quirks else dataclasses.replace(device, own_quirks=())
-    bound, remarks = rewritten(bind(graph, OPS, shapes), device, options)
+    written = bind(graph, OPS, shapes)
+    bound, remarks = rewritten(written, device, options)
     _check_routes(options.routes, bound)
     _check_params(options.params, bound)
     check_values(bound, device)
@@ -85,6 +87,7 @@ def plan(
         programs.append(program)
     _check_params_taken(options.params, planned)
     result = lower(bound, OPS, device, planned, programs, options.share_memory, resident)
+    result = dataclasses.replace(result, checks=input_checks(written))
     if options.memory_bytes is not None:
         check_budget(bound.name, result.memory, options.memory_bytes)
     return Planned(result, {name: bound.constants[name] for name in result.stage})

@@ -1,0 +1,31 @@
+"""What CI installs: exact versions, each held to hashes, and all that pyproject.toml asks for."""
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LOCK = (ROOT / "tools" / "requirements-3.11.lock").read_text()
+ENTRY = re.compile(r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
+
+
+def named(requirement):
+    return re.match(r"[\w-]+", requirement).group().lower().replace("_", "-")
+
+
+def test_every_line_of_the_lock_file_is_a_version_with_hashes():
+    rest = ENTRY.sub("", LOCK)
+    assert [line for line in rest.splitlines() if line and not line.lstrip().startswith("#")] == []
+
+
+def test_the_lock_file_has_what_the_project_asks_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    asked = {named(r) for r in (*project["dependencies"], *extras["onnx"], *extras["shaders"], *extras["dev"])}
+    locked = {name for name, *_ in ENTRY.findall(LOCK)}
+    assert asked - {"vkconv"} - locked == {"kp"}  # built from its source archive, which has a hash of its own
+
+
+def test_what_is_installed_is_held_to_the_hashes():
+    assert "--require-hashes -r" in (ROOT / "tools" / "setup.sh").read_text()
+    assert re.search(r"[0-9a-f]{64}", (ROOT / "cmake" / "kompute.cmake").read_text())

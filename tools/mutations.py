@@ -1,0 +1,211 @@
+"""Take checks away one at a time and see that a test notices: ``python tools/mutations.py [CLASS ...]``.
+
+Each row changes one line in a copy of the checkout and runs the test that should fail then, and pass without the
+change. It prints the table of docs/reliability.md. A row takes seconds, those of the device up to minutes.
+"""
+
+import argparse
+import dataclasses
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+COPIED = ("vkconv", "shaders", "tests", "tools", "cmake", "examples", "pyproject.toml")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What is taken away: ``old`` of a file, of which ``new`` is left; the test that fails, and its environment."""
+
+    kind: str
+    what: str
+    file: str
+    old: str
+    new: str
+    test: str
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+ROWS = (
+    Row(
+        "loaders",
+        "external data stays in the model's folder",
+        "vkconv/graph/onnx/proto.py",
+        "if not location or not file.is_relative_to(folder.resolve()):",
+        "if not location:",
+        "tests/pure/test_hostile_files.py::test_external_data_stays_in_the_folder_and_is_a_file",
+    ),
+    Row(
+        "loaders",
+        "the most nodes of a model",
+        "vkconv/graph/onnx/proto.py",
+        "if len(model.graph.node) > MAX_NODES:",
+        "if False:",
+        "tests/pure/test_hostile_files.py::test_too_many_nodes",
+    ),
+    Row(
+        "semantics",
+        "constant indices out of range",
+        "vkconv/plan/bound.py",
+        "op.check_constants(bound.call, fixed)",
+        "pass",
+        "tests/pure/test_bind.py::test_a_constant_index_out_of_range_is_refused",
+    ),
+    Row(
+        "semantics",
+        "given indices out of range",
+        "vkconv/session.py",
+        "check.run(arrays or {})",
+        "pass",
+        "tests/gpu/test_integers.py::test_given_indices_outside_the_axis_are_refused_before_the_run",
+    ),
+    Row(
+        "memory",
+        "the budget of a plan",
+        "vkconv/plan/limits.py",
+        "if memory.peak_bytes > budget_bytes:",
+        "if False:",
+        "tests/pure/test_memory_option.py::test_a_plan_may_take_all_that_is_allowed_and_no_byte_more",
+    ),
+    Row(
+        "memory",
+        "what constants may fold to",
+        "vkconv/plan/bound.py",
+        "if not op.alias and _made_bytes(node) > _fold_limit(node, constants, left_bytes):",
+        "if False:",
+        "tests/pure/test_memory_option.py::test_a_matrix_that_is_made_of_a_shape_alone_has_the_limit_of_constants",
+    ),
+    Row(
+        "device faults",
+        "a lost device is opened anew",
+        "vkconv/backend/runtime.py",
+        "self.lost = True",
+        "pass",
+        "tests/gpu/test_faults.py::test_a_lost_device_ends_its_sessions_and_a_new_one_works",
+    ),
+    Row(
+        "concurrency",
+        "files appear by a rename",
+        "vkconv/core.py",
+        "temporary.replace(path)",
+        "path.write_bytes(temporary.read_bytes()), temporary.unlink()",
+        "tests/pure/test_killed_writers.py::test_a_killed_writer_leaves_a_whole_file_or_none",
+    ),
+    Row(
+        "concurrency",
+        "unfinished files of the living stay",
+        "vkconv/core.py",
+        "            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            path.unlink()",
+        "            path.unlink()",
+        "tests/pure/test_killed_writers.py::test_the_next_writer_removes_what_a_killed_one_left_and_nothing_else",
+    ),
+    Row(
+        "fuzzing",
+        "the rank of a shape (mutants of the loaders)",
+        "vkconv/core.py",
+        "if len(shape) > MAX_RANK:",
+        "if False:",
+        "tests/pure/test_fuzz.py",
+    ),
+    Row(
+        "fuzzing",
+        "values live until their last reader (random graphs)",
+        "vkconv/plan/lowering.py",
+        "last[self.root(value)] = index",
+        "last.setdefault(self.root(value), index)",
+        "tests/gpu/test_random_graphs.py",
+    ),
+    Row(
+        "validation",
+        "barriers (synchronization validation)",
+        "vkconv/plan/commands.py",
+        "            yield conflict\n",
+        "",
+        "tests/gpu/test_random_graphs.py::test_graphs_of_a_narrow_theme_agree_with_the_references",
+    ),
+    Row(
+        "validation",
+        "the tail of a kernel (GPU-assisted validation)",
+        "shaders/gather.comp",
+        "    if (index >= invocations) return;\n",
+        "",
+        "tests/gpu/test_ops.py::test_route_agrees_with_the_reference[gather:x=7,indices=3:i32-gather-integers]",
+        (("VKCONV_TEST_VALIDATION", "gpu"),),
+    ),
+    Row(
+        "soak",
+        "a closed session lets its buffers go",
+        "vkconv/backend/runtime.py",
+        "        self._buffers.clear()\n",
+        '        self.live.__dict__.setdefault("kept", []).append(self._buffers)\n',
+        "tests/gpu/test_faults.py::test_cycles_with_and_without_failures_leave_no_memory_behind",
+    ),
+    Row(
+        "supply",
+        "a hash of a locked package",
+        "tools/requirements-3.11.lock",
+        "    --hash=sha256:0a30ef8f5322a4173720ae6712dc9a5e58f5a19868f3f167b4b5778db066c2b5 \\\n"
+        "    --hash=sha256:6bc31bbbec6dfaaedc1676dbc11dbda96fe22a2b5c400e9ebad113fec44a9dc6\n",
+        "",
+        "tests/pure/test_supply.py::test_every_line_of_the_lock_file_is_a_version_with_hashes",
+    ),
+)
+
+
+def copied(folder: Path) -> None:
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "peers"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    if not list((folder / "vkconv" / "backend").glob("_bridge*")):
+        found = importlib.util.find_spec("vkconv.backend._bridge")
+        assert found is not None and found.origin is not None
+        shutil.copy(found.origin, folder / "vkconv" / "backend")
+
+
+def fails(folder: Path, row: Row) -> bool:
+    """Whether the test fails; SystemExit where it did not run at all."""
+    environment = {**os.environ, "PYTHONPATH": str(folder), **dict(row.environment)}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", row.test]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{row.test} did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return bool(done.returncode)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", metavar="CLASS", help="default: all of them")
+    parser.add_argument("--mutants-only", action="store_true", help="do not run the tests on the unchanged copy first")
+    options = parser.parse_args()
+    unnoticed = 0
+    print("| class | taken away | in | test that fails |\n| --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        copied(folder)
+        for row in ROWS:
+            if options.kinds and row.kind not in options.kinds:
+                continue
+            file = folder / row.file
+            whole = file.read_text()
+            if whole.count(row.old) != 1:
+                raise SystemExit(f"{row.file} has {row.old!r} {whole.count(row.old)} times; mend the row")
+            if not options.mutants_only and fails(folder, row):
+                raise SystemExit(f"{row.test} fails without the change, too")
+            file.write_text(whole.replace(row.old, row.new))
+            noticed = fails(folder, row)
+            file.write_text(whole)
+            unnoticed += not noticed
+            test = row.test if noticed else "NONE"
+            print(f"| {row.kind} | {row.what} | `{row.file}` | `{test}` |", flush=True)
+    return bool(unnoticed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
