@@ -6,9 +6,11 @@
 #define ELEM uint
 #define BITS_AT(b, i) ((b[uint(i) >> 1] >> ((uint(i) & 1u) * 16u)) & 0xFFFFu)
 #define KEPT_BITS(i) (0xFFFF0000u >> ((uint(i) & 1u) * 16u))
+uint stored_bits;  // made before the element is cleared: it may be made from what that holds
 #define STORE_BITS(b, i, bits)                      \
-    (atomicAnd(b[uint(i) >> 1], KEPT_BITS(i)),      \
-     atomicOr(b[uint(i) >> 1], (bits) << ((uint(i) & 1u) * 16u)))
+    (stored_bits = (bits),                          \
+     atomicAnd(b[uint(i) >> 1], KEPT_BITS(i)),      \
+     atomicOr(b[uint(i) >> 1], stored_bits << ((uint(i) & 1u) * 16u)))
 #else
 #extension GL_EXT_shader_16bit_storage : require
 #define WRITEONLY writeonly
