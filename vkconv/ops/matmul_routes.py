@@ -149,13 +149,15 @@ def epilogue_of(call: Call, bias: str = "bias") -> Epilogue:
     return Epilogue(call["act"], call.has(bias), alpha, beta, a, b, rescales(call.attrs))
 
 
-def _push(g: Layout, e: Epilogue) -> tuple[Word, ...]:
+def push_block(g: Layout, e: Epilogue) -> tuple[Word, ...]:
+    """The push block of shaders/include/matmul.glsl."""
     batch = ((1, 0, 0),) * (MAX_BATCH_GROUPS - len(g.batch)) + g.batch
     by_field = (word for words in zip(*batch, strict=True) for word in words)
     return (g.m, g.n, g.k, *g.a, *g.b, *g.y, *by_field, *g.base, e.alpha, e.beta, e.act_a, e.act_b)
 
 
-def _spec(g: Layout, e: Epilogue) -> tuple[Word, ...]:
+def constants(g: Layout, e: Epilogue) -> tuple[Word, ...]:
+    """The specialization constants that every shader has."""
     return *epilogue_constants(e.act, e.has_bias, e.is_rescaled), g.bias_by_row
 
 
@@ -180,8 +182,8 @@ def register_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Pa
     rows, columns, local = (params[name] for name in ("rows", "columns", "local"))
     workgroups = g.batches * ceil_div(g.m, rows) * ceil_div(g.n, local * columns)
     groups = linear_groups(workgroups * local, local, device)
-    spec = (*_spec(g, e), rows, columns)
-    return Dispatch(REGISTER, binds, groups, (local, 1, 1), _push(g, e), spec, loop_iterations=g.k)
+    spec = (*constants(g, e), rows, columns)
+    return Dispatch(REGISTER, binds, groups, (local, 1, 1), push_block(g, e), spec, loop_iterations=g.k)
 
 
 def subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -219,12 +221,14 @@ def _by_fours(g: Layout) -> bool:
     return g.b[1] == 1 and g.y[1] == 1 and all(step % 4 == 0 for step in steps)
 
 
-def _in_fours(extents: tuple[int, int], strides: tuple[int, int], base: int, batch: Sequence[int]) -> bool:
-    """Whether a matrix lies in rows or columns that are whole fours."""
+def lies_in(
+    count: int, extents: tuple[int, int], strides: tuple[int, int], base: int, batch: Sequence[int] = ()
+) -> bool:
+    """Whether a matrix lies in rows or columns that are whole fours, or whatever ``count`` is."""
     if 1 not in strides:
         return False
     inner = strides.index(1)
-    return all(step % 4 == 0 for step in (extents[inner], strides[1 - inner], base, *batch))
+    return all(step % count == 0 for step in (extents[inner], strides[1 - inner], base, *batch))
 
 
 def padded_bytes(tile: GemmTile) -> int:
@@ -257,11 +261,11 @@ def _build_shared(call: Call, device: Device, params: Params) -> Program:
 def shared_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], tile: GemmTile, device: Device) -> Dispatch:
     """A product by tiles in shared memory; bindings are a, b, bias and y."""
     groups = linear_groups(_blocks(g, tile) * tile.local, tile.local, device)
-    a_fours = _in_fours((g.m, g.k), g.a, g.base[0], [a for _, a, _ in g.batch])
-    b_fours = _in_fours((g.k, g.n), g.b, g.base[1], [b for _, _, b in g.batch])
-    spec = (*_spec(g, e), *tile.sizes[:5], g.a[0] == 1, g.b[0] == 1, a_fours, b_fours)
+    a_fours = lies_in(4, (g.m, g.k), g.a, g.base[0], [a for _, a, _ in g.batch])
+    b_fours = lies_in(4, (g.k, g.n), g.b, g.base[1], [b for _, _, b in g.batch])
+    spec = (*constants(g, e), *tile.sizes[:5], g.a[0] == 1, g.b[0] == 1, a_fours, b_fours)
     iterations = ceil_div(g.k, tile.depth) + 1
-    return Dispatch(SHARED, binds, groups, (tile.local, 1, 1), _push(g, e), spec, padded_bytes(tile), iterations)
+    return Dispatch(SHARED, binds, groups, (tile.local, 1, 1), push_block(g, e), spec, padded_bytes(tile), iterations)
 
 
 def _sides(call: Call, device: Device) -> str:

@@ -1,0 +1,107 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "matmul.glsl"
+#include "cooperative.glsl"
+
+// A workgroup makes BM x BN outputs (cooperative.glsl). Where the lines of an operand are whole eights (A_WIDE, B_WIDE) a
+// load is one of 16 bytes, else eight of one element. The next slice is on its way while one is multiplied.
+layout(constant_id = 18) const bool A_WIDE = false;
+layout(constant_id = 19) const bool B_WIDE = false;
+layout(constant_id = 20) const bool Y_WIDE = false;
+
+layout(set = 0, binding = 0) readonly restrict buffer A8 { uvec4 a8[]; };
+layout(set = 0, binding = 1) readonly restrict buffer B8 { uvec4 b8[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y8 { uvec4 y8[]; };
+
+#define AT_A ALONG_A
+#define AT_B ALONG_B
+
+// Where eight elements of a slice begin: x is the row or column, y the depth.
+ivec2 place_in(int index, int eights, bool along_depth) {
+    ivec2 place = ivec2(index / eights, index % eights * 8);
+    return along_depth ? place : place.yx;
+}
+
+// Element ``at`` of a and the ones ``next`` apart, the first ``valid`` of eight.
+uvec4 eight_of_a(int at, int next, int valid) {
+    if (valid <= 0) return uvec4(0u);
+    if (A_WIDE) return a8[at / 8];
+    uvec4 eight = uvec4(0u);
+    [[unroll]] for (int q = 0; q < 8; q++) {
+        if (q < valid) put(eight, q, BITS_AT(a, at + q * next));
+    }
+    return eight;
+}
+
+uvec4 eight_of_b(int at, int next, int valid) {
+    if (valid <= 0) return uvec4(0u);
+    if (B_WIDE) return b8[at / 8];
+    uvec4 eight = uvec4(0u);
+    [[unroll]] for (int q = 0; q < 8; q++) {
+        if (q < valid) put(eight, q, BITS_AT(b, at + q * next));
+    }
+    return eight;
+}
+
+#define LOAD_SLICE(step)                                                                                       \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                             \
+        ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, (step) * BK);            \
+        bool ok = p.x < m && p.y < k && (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT);                  \
+        int valid = !ok ? 0 : A_COL == 0 ? k - p.y : m - p.x;                                                  \
+        a_next[i] = eight_of_a(origin.x + p.x * a_row + p.y * a_col, A_COL == 0 ? a_col : a_row, valid);       \
+    }                                                                                                          \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                             \
+        ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, (step) * BK);            \
+        bool ok = p.x < n && p.y < k && (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT);                  \
+        int valid = !ok ? 0 : B_ROW == 1 ? k - p.y : n - p.x;                                                  \
+        b_next[i] = eight_of_b(origin.y + p.x * b_col + p.y * b_row, B_ROW == 1 ? b_row : b_col, valid);       \
+    }
+
+void store8(int origin, int row, int col, vec4 low, vec4 high) {
+    if (row >= m || col >= n) return;
+    Channel channel = channel_of(row);
+    int to = origin + row * y_row + col * y_col;
+    float value[8];
+    [[unroll]] for (int q = 0; q < 8; q++) {
+        bool inside = Y_WIDE || col + q < n;
+        float residual = inside ? residual_at(to + q * y_col) : 0.0;
+        value[q] = finished_with(q < 4 ? low[q] : high[q - 4], channel, bias_at(inside ? col + q : 0, false), residual);
+        if (!Y_WIDE && inside) STORE_Y(y, to + q * y_col, value[q]);
+    }
+    if (Y_WIDE) {
+        y8[to / 8] = to_bits8(vec4(value[0], value[1], value[2], value[3]), vec4(value[4], value[5], value[6], value[7]));
+    }
+}
+
+#define STORE8(row, col, low, high) store8(origin.z, block_row + (row), block_col + (col), low, high)
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x);
+    int col_blocks = (n + BN - 1) / BN;
+    int row_blocks = (m + BM - 1) / BM;
+    int group = int(flat_group());
+    if (group >= batches() * row_blocks * col_blocks) return;
+    int block_col = group % col_blocks * BN;
+    int block_row = group / col_blocks % row_blocks * BM;
+    ivec3 origin = batch_origin(group / col_blocks / row_blocks);
+
+    SUMS sums[ROWS * COLUMNS];
+    [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = SUMS(0.0);
+    uvec4 a_next[A_LOADS];
+    uvec4 b_next[B_LOADS];
+    int steps = (k + BK - 1) / BK;
+    LOAD_SLICE(0)
+    STORE_SLICE(0)
+    barrier();
+    for (int step = 1; step < steps; step++) {
+        LOAD_SLICE(step)
+        MULTIPLY_SLICE(step - 1)
+        if (BUFFERS == 1) barrier();
+        STORE_SLICE(step)
+        barrier();
+    }
+    MULTIPLY_SLICE(max(steps - 1, 0))
+    barrier();
+    STORE_SUMS(STORE8)
+}

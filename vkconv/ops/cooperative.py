@@ -1,0 +1,197 @@
+"""Cooperative matrices: which of a device fit products of 16-bit floats, workgroups' tiles as data, and needs.
+
+The matrices have f16 elements and sum in f32. For bf16 the compiler would have to know GL_EXT_bfloat16, which no release
+of glslang on the package registries does yet: those calls take other routes.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from vkconv.core import DType, bytes_str, ceil_div
+from vkconv.device import Device
+from vkconv.ops.base import most_invocations
+from vkconv.ops.epilogue import binds_residual
+from vkconv.ops.needs import shuffles
+from vkconv.route import Call, Need
+from vkconv.shader import Word
+
+EXTENSION = "VK_KHR_cooperative_matrix"
+_FEATURES = (
+    ("VkPhysicalDeviceCooperativeMatrixFeaturesKHR", "cooperativeMatrix"),
+    ("VkPhysicalDeviceVulkanMemoryModelFeatures", "vulkanMemoryModel"),
+    ("VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess"),
+    ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16"),
+)
+_KIND: Mapping[str, str] = {
+    "AType": "VK_COMPONENT_TYPE_FLOAT16_KHR",
+    "BType": "VK_COMPONENT_TYPE_FLOAT16_KHR",
+    "CType": "VK_COMPONENT_TYPE_FLOAT32_KHR",
+    "ResultType": "VK_COMPONENT_TYPE_FLOAT32_KHR",
+    "scope": "VK_SCOPE_SUBGROUP_KHR",
+}
+# Lines of a tile are words of so many elements, and so much longer than they need to be.
+EIGHT = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Matrix:
+    """Rows and columns of a matrix of sums, and the depth of one step."""
+
+    m: int
+    n: int
+    k: int
+
+
+def matrix_of(device: Device) -> Matrix | None:
+    """The largest matrices of f16 that sum in f32 and whose sides are whole eights, if the device has such."""
+    found = [
+        Matrix(row["MSize"], row["NSize"], row["KSize"])
+        for row in device.facts.get("cooperativeMatrices", ())
+        if all(row[name] == value for name, value in _KIND.items())
+    ]
+    whole = [matrix for matrix in found if not any(side % EIGHT for side in dataclasses.astuple(matrix))]
+    return max(whole, key=lambda matrix: matrix.m * matrix.n * matrix.k, default=None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CooperativeTile:
+    """Rows x columns of a workgroup, the depth of a slice, rows x columns of a subgroup, and slices that shared memory
+    holds at a time (1 or 2)."""
+
+    rows: int
+    columns: int
+    depth: int
+    subgroup_rows: int
+    subgroup_columns: int
+    buffers: int = 2
+
+    @property
+    def subgroups(self) -> int:
+        return self.rows // self.subgroup_rows * (self.columns // self.subgroup_columns)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a workgroup, however its operands lie: lines along the shorter side have more of them."""
+        pads = EIGHT * (max(self.rows, self.depth) + max(self.columns, self.depth))
+        return 2 * self.buffers * (self.depth * (self.rows + self.columns) + pads)
+
+    def local(self, device: Device) -> int:
+        """Invocations of a workgroup."""
+        return self.subgroups * device.subgroup_size
+
+    def fits(self, device: Device) -> bool:
+        """Whether it is made of whole matrices of the device, and a workgroup can hold it."""
+        matrix = matrix_of(device)
+        if matrix is None:
+            return False
+        whole = self.subgroup_rows % matrix.m, self.subgroup_columns % matrix.n, self.depth % matrix.k
+        # One matrix of sums for each subgroup, on its way out.
+        sums = 4 * self.subgroups * matrix.m * (matrix.n + 4)
+        return (
+            not any(whole)
+            and self.local(device) <= most_invocations(device)
+            and self.shared_bytes <= device.limit("maxComputeSharedMemorySize")
+            and sums <= self.least_shared_bytes
+        )
+
+    @property
+    def least_shared_bytes(self) -> int:
+        """What of the shared memory there is at least, however the operands lie."""
+        pads = EIGHT * (min(self.rows, self.depth) + min(self.columns, self.depth))
+        return 2 * self.buffers * (self.depth * (self.rows + self.columns) + pads)
+
+    def constants(self, device: Device, a_by_column: bool, b_by_row: bool) -> tuple[Word, ...]:
+        """The constants of shaders/include/cooperative.glsl."""
+        matrix = matrix_of(device)
+        assert matrix is not None
+        sizes = (*dataclasses.astuple(self), *dataclasses.astuple(matrix), device.subgroup_size)
+        return *sizes, int(a_by_column), int(b_by_row)
+
+
+# By number: the parameter ``tile`` of the routes.
+TILES: tuple[CooperativeTile, ...] = (
+    CooperativeTile(128, 128, 32, 64, 32),
+    CooperativeTile(128, 128, 16, 64, 32),
+    CooperativeTile(128, 128, 64, 64, 32, 1),
+    CooperativeTile(128, 128, 32, 64, 64),
+    CooperativeTile(128, 256, 32, 64, 64, 1),
+    CooperativeTile(256, 128, 32, 64, 64, 1),
+    CooperativeTile(128, 64, 32, 32, 32),
+    CooperativeTile(64, 128, 32, 32, 32),
+    CooperativeTile(64, 64, 32, 32, 32),
+    CooperativeTile(64, 64, 32, 32, 16),
+    CooperativeTile(32, 64, 32, 16, 16),
+    CooperativeTile(32, 32, 32, 16, 16),
+    CooperativeTile(32, 32, 16, 16, 16, 1),
+)
+# The first that makes enough workgroups is the default, or the last that the device can hold. Sizes are those of a first
+# trial on the H200 (4096^3: 128x128 by subgroups of 64x32, two slices of 16: 186 TFLOP/s; one slice 35; 128x256 175);
+# which tile wins where is to be tuned there.
+_RULE = (0, 1, 8, 11, 12)
+_ENOUGH_BLOCKS = 132
+
+
+def tiles_by_rule(
+    rows: int, columns: int, batches: int, device: Device, takes: Callable[[CooperativeTile], bool] = lambda tile: True
+) -> tuple[int, ...]:
+    """Numbers of the tiles that a device can hold and that ``takes`` a product of so many rows and columns, the rule's
+    pick first."""
+    fitting = [i for i, tile in enumerate(TILES) if tile.fits(device) and takes(tile)]
+    rule = [i for i in _RULE if i in fitting] or fitting
+    best = next((i for i in rule if blocks(TILES[i], rows, columns, batches) >= _ENOUGH_BLOCKS), rule[-1])
+    return (best, *(i for i in fitting if i != best))
+
+
+def blocks(tile: CooperativeTile, rows: int, columns: int, batches: int) -> int:
+    """Workgroups of a product."""
+    return batches * ceil_div(rows, tile.rows) * ceil_div(columns, tile.columns)
+
+
+def _missing(device: Device) -> str:
+    missing = [] if device.has(EXTENSION) else [EXTENSION]
+    missing += [name for struct, name in _FEATURES if not device.feature(struct, name)]
+    if not missing and matrix_of(device) is None:
+        missing = ["a matrix of f16 by f16 to f32"]
+    return f"no {', '.join(missing)}" if missing else str(matrix_of(device))
+
+
+def _elements(call: Call) -> str:
+    return ", ".join(f"{name} is {spec.dtype}" for name, spec in call.specs.items())
+
+
+_LEAST = TILES[-1]
+
+# bf16 is refused, not converted: its range is far wider than f16's.
+F16 = Need(
+    "f16 elements (cooperative matrices of bf16 need a compiler with GL_EXT_bfloat16)",
+    lambda call, device: {spec.dtype for spec in call.specs.values()} == {DType.F16},
+    lambda call, device: _elements(call),
+)
+MATRICES = Need(
+    "cooperative matrices of f16 that sum in f32, 16-bit storage and Vulkan's memory model",
+    lambda call, device: (
+        device.has(EXTENSION)
+        and all(device.feature(struct, name) for struct, name in _FEATURES)
+        and matrix_of(device) is not None
+    ),
+    lambda call, device: _missing(device),
+)
+ONE_SUBGROUP_SIZE = Need(
+    "subgroups of one size",
+    lambda call, device: shuffles(device),
+    lambda call, device: " to ".join(str(size) for size in sorted(set(device.subgroup_sizes))),
+)
+FITS = Need(
+    "a workgroup that holds a tile of whole matrices",
+    lambda call, device: any(tile.fits(device) for tile in TILES),
+    lambda call, device: (
+        f"{most_invocations(device)} invocations, {bytes_str(device.limit('maxComputeSharedMemorySize'))}; the least "
+        f"tile takes {_LEAST.local(device)} and {bytes_str(_LEAST.shared_bytes)}"
+    ),
+)
+BINDS_RESIDUAL = Need(
+    "no residual, or a fifth storage buffer for it",
+    lambda call, device: not call.has("residual") or binds_residual(device),
+    lambda call, device: f"{device.limit('maxPerStageDescriptorStorageBuffers')} buffers",
+)
+NEEDS = (F16, MATRICES, ONE_SUBGROUP_SIZE, FITS, BINDS_RESIDUAL)

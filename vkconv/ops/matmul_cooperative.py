@@ -1,0 +1,71 @@
+"""The route of matmul by cooperative matrices, for calls of f16."""
+
+from collections.abc import Mapping
+
+from vkconv.core import DType, ceil_div
+from vkconv.device import Device
+from vkconv.ops.base import linear_groups
+from vkconv.ops.cooperative import EIGHT, NEEDS, TILES, CooperativeTile, blocks, tiles_by_rule
+from vkconv.ops.matmul_routes import (
+    Epilogue,
+    Layout,
+    constants,
+    epilogue_of,
+    layout,
+    lies_in,
+    operand_binds,
+    push_block,
+)
+from vkconv.ops.needs import INT32, ON_GPU, loop_iterations
+from vkconv.route import Call, Need, Params, Route
+from vkconv.shader import Bind, Dispatch, Program, Shader
+
+PRODUCT = Shader("matmul_cooperative", DType.F16)
+
+
+def cooperative_params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """The tiles that `cooperative_product` may take, the rule's pick first."""
+    return {"tile": tiles_by_rule(g.m, g.n, g.batches, device)}
+
+
+def cooperative_product(
+    g: Layout, e: Epilogue, binds: tuple[Bind, ...], tile: CooperativeTile, device: Device
+) -> Dispatch:
+    """A product of f16 by tiles of cooperative matrices; bindings are a, b, bias and y."""
+    local = tile.local(device)
+    groups = linear_groups(blocks(tile, g.m, g.n, g.batches) * local, local, device)
+    a_wide = lies_in(EIGHT, (g.m, g.k), g.a, g.base[0], [a for _, a, _ in g.batch])
+    b_wide = lies_in(EIGHT, (g.k, g.n), g.b, g.base[1], [b for _, _, b in g.batch])
+    y_wide = lies_in(EIGHT, (g.m, g.n), g.y, g.base[2], [g.m * g.n]) and g.y[1] == 1
+    spec = (*constants(g, e), *tile.constants(device, g.a[0] == 1, g.b[0] == 1), a_wide, b_wide, y_wide)
+    iterations = ceil_div(g.k, tile.depth) * tile.depth
+    return Dispatch(PRODUCT, binds, groups, (local, 1, 1), push_block(g, e), spec, tile.shared_bytes, iterations)
+
+
+def _build(call: Call, device: Device, params: Params) -> Program:
+    tile = TILES[params["tile"]]
+    return Program((cooperative_product(layout(call), epilogue_of(call), operand_binds(call, False), tile, device),))
+
+
+def _size(call: Call, device: Device) -> str:
+    g = layout(call)
+    return f"{g.m}x{g.n} over {g.k}"
+
+
+_LEAST_SIDE, _LEAST_DEPTH = 32, 16
+FILLS_MATRICES = Need(
+    f"at least {_LEAST_SIDE} rows and columns, each a sum of {_LEAST_DEPTH} products",
+    lambda call, device: min(layout(call).m, layout(call).n) >= _LEAST_SIDE and layout(call).k >= _LEAST_DEPTH,
+    _size,
+)
+
+COOPERATIVE = Route(
+    "cooperative",
+    _build,
+    (PRODUCT,),
+    why="the GPU's matrix units multiply f16 many times as fast as its lanes do f32, and sum in f32",
+    must=(*NEEDS, INT32, loop_iterations(lambda call, device: layout(call).k + max(tile.depth for tile in TILES))),
+    prefer=(ON_GPU, FILLS_MATRICES),
+    source="llama.cpp#10597",
+    params=lambda call, device: cooperative_params(layout(call), device),
+)
