@@ -85,7 +85,7 @@ def plan(
         planned.append(dataclasses.replace(entry, remark=remarks.get(node.name, "")))
         programs.append(program)
     _check_params_taken(options.params, planned)
-    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident)
+    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident, options.passes)
     if options.memory_bytes is not None:
         check_budget(bound.name, result.memory, options.memory_bytes)
     return Planned(result, {name: bound.constants[name] for name in result.stage})
