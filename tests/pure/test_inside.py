@@ -3,6 +3,7 @@
 import pytest
 from graph_kit import f32, made_up_device, make_graph
 
+from vkconv.core import DType
 from vkconv.plan.commands import Launch
 from vkconv.plan.planner import Options, plan
 
@@ -87,6 +88,13 @@ def test_parts_that_begin_where_the_device_binds_nothing_are_copied():
     nodes = [*CONVS, ("concat", "a b c", "y", {"axis": 1})]
     assert copies(planned(nodes, "y", alignment=256)) == {"concat_y": 0}
     assert copies(planned(nodes, "y", alignment=1024)) == {"concat_y": 1}  # c begins at 1536
+
+
+def test_halves_lie_inside_too():
+    nodes = [*CONVS, ("concat", "a b c", "y", {"axis": 1}), ("tanh", "y", "t")]
+    made = planned(nodes, "t", dtype=DType.F16)
+    assert copies(made) == {"concat_y": 0} and inside(made, "b.f16", "y.f16", 8 * 64)
+    assert copies(planned(nodes, "t", {"x": (1, 3, 3, 5)}, 16, dtype=DType.F16)) == {"concat_y": 1}  # c begins at 360
 
 
 def test_several_images_have_their_channels_apart():

@@ -92,7 +92,7 @@ class _Finder:
         """Let a value lie in another one, if it may."""
         spec = self._specs[value]
         is_new = value in self.made or value in node.writes.values()
-        whole = spec.dtype.nbytes % _WORD_BYTES == 0 and spec.size > 0 and offset % self._alignment == 0
+        whole = spec.nbytes % _WORD_BYTES == 0 and spec.size > 0 and offset % self._alignment == 0
         if is_new and whole and value not in self.homes:
             self.homes[value] = (home, offset)
             self.copies.setdefault(node.name, set()).add(buffer)
