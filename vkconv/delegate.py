@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vkconv.session import Session
 
 FALLBACKS = ("onnxruntime",)
+_HOW = "pip install 'vkconv[fallback]'"
 _NODES_SHOWN = 3
 
 
@@ -278,11 +279,15 @@ def _check_fallback(parts: Partition, fallback: str) -> None:
         lines = [f"  {refused.op} ({refused.node}): {refused.reason}" for refused in parts.refused]
         raise UnsupportedError(
             "\n".join(
-                [f"{parts.name}: {len(lines)} nodes cannot run on vkconv:", *lines, "--fallback onnxruntime runs them"]
+                [
+                    f"{parts.name}: {len(lines)} nodes cannot run on vkconv:",
+                    *lines,
+                    f"--fallback {FALLBACKS[0]} runs them ({_HOW})",
+                ]
             )
         )
     if fallback and importlib.util.find_spec(fallback) is None:
-        raise UsageError(f"the fallback {fallback} is not installed; run: pip install {fallback}")
+        raise UsageError(f"the fallback {fallback} is not installed; run: {_HOW}")
 
 
 def _vkconv(region: Region, device: str | int) -> "Session":

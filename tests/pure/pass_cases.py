@@ -263,6 +263,18 @@ REWRITES = {
         "y",
         "conv2d",
     ),
+    "a scaled operand of a matmul": (
+        A,
+        [("mul", "a half_0d", "h"), ("matmul", "h wide", "y", {"alpha": 3.0})],
+        "y",
+        "matmul",
+    ),
+    "both operands of a matmul scaled": (
+        {**A, "p": (3, 2)},
+        [("div", "a six", "h"), ("mul", "two p", "q"), ("matmul", "h q", "m"), ("add", "m three", "y")],
+        "y",
+        "matmul",
+    ),
     "the first of two activations": (X, [CONV, ("relu", "c", "r"), ("tanh", "r", "y")], "y", "conv2d tanh"),
 }
 
@@ -351,6 +363,14 @@ KEPT = {
     "a second bias of a matmul": (A, [("matmul", "a wide columns", "m"), ("add", "m columns", "y")], "y"),
     "a bias along the rows of a matmul": (A, [MATMUL, ("add", "m rows", "y")], "y"),
     "a bias on a matmul with a second reader": (A, [MATMUL, ("add", "m columns", "y"), ("tanh", "m", "z")], "y z"),
+    "a scaled operand that is read again": (
+        A,
+        [("mul", "a half_0d", "h"), ("matmul", "h wide", "y"), ("tanh", "h", "z")],
+        "y z",
+    ),
+    "a scale that adds a dimension to an operand": (A, [("mul", "a six_5d", "h"), ("matmul", "h wide", "y")], "y"),
+    "a constant over the operand": (A, [("div", "six a", "h"), ("matmul", "h wide", "y")], "y"),
+    "an operand times nothing": (A, [("mul", "a zero", "h"), ("matmul", "h wide", "y")], "y"),
     "hard_swish over another number": (X, [*SHIFTED, ("div", "p seven", "y")], "y"),
     "hard_swish over a six that adds a dimension": (X, [*SHIFTED, ("div", "p six_5d", "y")], "y"),
     "hard_swish upside down": (X, [*SHIFTED, ("div", "six p", "y")], "y"),

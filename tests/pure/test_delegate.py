@@ -74,6 +74,13 @@ def test_nothing_falls_back_unasked():
         DelegatedSession(parts, "auto", fallback="tensorflow")
 
 
+def test_a_fallback_that_is_not_installed_names_the_extra(monkeypatch):
+    parts, _ = regions(models.conv_det_conv())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"the fallback onnxruntime is not installed; run: pip install .*\[fallback\]"):
+        DelegatedSession(parts, "auto", fallback="onnxruntime")
+
+
 def test_a_value_whose_type_nobody_knows_keeps_its_readers_with_its_maker():
     import onnx
     from onnx import helper

@@ -49,7 +49,15 @@ _FINISHING: tuple[str, ...] = (
     "conv2d_subgroup",
     "conv2d_tile",
 )
-_FINISHING += ("conv2d_cooperative", "matmul_cooperative", "matmul_register", "matmul_shared", "matmul_subgroup", "sum_splits", "winograd_output")
+_FINISHING += (
+    "conv2d_cooperative",
+    "matmul_cooperative",
+    "matmul_register",
+    "matmul_shared",
+    "matmul_subgroup",
+    "sum_splits",
+    "winograd_output",
+)
 
 
 def check_epilogue(b: TensorSpec | None, slope: TensorSpec | None, attrs: Attrs, channels: int, kind: str) -> None:

@@ -179,6 +179,26 @@ def spell_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     return rewriter.node(node, "chain", reads, {"steps": "mul_x1/add_x2"})
 
 
+def fold_alpha(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+    """A matmul of what a scalar constant multiplies or divides, as attention has it, takes the factor as its alpha."""
+    if node.call.op != "matmul":
+        return None
+    reads, alpha = dict(node.reads), float(node.call["alpha"])
+    for operand in ("a", "b"):
+        value = reads[operand]
+        scaled = rewriter.maker(value, "mul", "div")
+        if scaled is None or not rewriter.only_reader(value) or rewriter.specs[value].dtype is not DType.F32:
+            continue
+        for x, other in _either_way(scaled)[: 1 if scaled.call.op == "div" else 2]:
+            number = rewriter.scalar(other)
+            if number and rewriter.specs[x] == rewriter.specs[value]:
+                factor = alpha * number if scaled.call.op == "mul" else alpha / number
+                if _SMALLEST <= abs(factor) <= _LARGEST:
+                    reads[operand], alpha = x, factor
+                    break
+    return rewriter.node(node, "matmul", reads, {**node.call.attrs, "alpha": alpha}) if reads != node.reads else None
+
+
 def fuse_residual(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     """A value of the same shape added to what a convolution or matmul makes is added by that kernel before it stores,
     and before an activation that follows; of two that are added to each other by the later one. Only where the device
@@ -264,6 +284,7 @@ PASSES: tuple[Rule, ...] = (
     recognise_silu,
     recognise_gelu,
     recognise_layer_norm,
+    fold_alpha,
     fuse_residual,
     fuse_activation,
     fuse_prelu,

@@ -11,6 +11,7 @@ from vkconv.ops.calls import format_call
 from vkconv.plan.bound import BoundGraph, BoundNode, bind
 from vkconv.plan.checks import input_checks
 from vkconv.plan.fuse_reduce import ReduceFusion
+from vkconv.plan.layouts import assign_layouts
 from vkconv.plan.limits import check_budget, check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
@@ -86,7 +87,7 @@ def plan(
         planned.append(dataclasses.replace(entry, remark=remarks.get(node.name, "")))
         programs.append(program)
     _check_params_taken(options.params, planned)
-    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident)
+    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident, options.passes)
     result = dataclasses.replace(result, checks=input_checks(written))
     if options.memory_bytes is not None:
         check_budget(bound.name, result.memory, options.memory_bytes)
@@ -100,8 +101,9 @@ def rewritten(bound: BoundGraph, device: Device, options: Options) -> tuple[Boun
 
     given = {**dict.fromkeys(options.params), **options.routes}
     fusion = ReduceFusion(lambda call, name: choose_route(call, name, device, options), given)
+    bound, moved = assign_layouts(bound, OPS)
     fused = fusion.run(in_parts(optimize(bound, OPS, device), OPS, device), OPS)
-    return _typed(fused, device, options), fusion.remarks
+    return _typed(fused, device, options), {**moved, **fusion.remarks}
 
 
 def _typed(bound: BoundGraph, device: Device, options: Options) -> BoundGraph:

@@ -310,4 +310,5 @@ def _report(path: Path, problems: Sequence[Problem]) -> str:
         more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
         lines.append(f"  {kind} ({', '.join(names[:_NAMES_SHOWN])}{more}): {reason}")
     lines.append("Run `vkconv ops` for what there is; a model exported without these, or simplified, will load.")
+    lines.append("`vkconv run --fallback onnxruntime` runs them on the host (pip install 'vkconv[fallback]').")
     return "\n".join(lines)
