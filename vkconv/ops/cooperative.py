@@ -1,7 +1,7 @@
 """Cooperative matrices: which of a device fit products of 16-bit floats, workgroups' tiles as data, and needs.
 
-The matrices have f16 elements and sum in f32. For bf16 the compiler would have to know GL_EXT_bfloat16, which no release
-of glslang on the package registries does yet: those calls take other routes.
+The matrices have f16 elements and sum in f32. For bf16 the compiler would have to know GL_EXT_bfloat16, which no
+release of glslang that pip installs does yet: those calls take other routes.
 """
 
 import dataclasses
@@ -124,9 +124,9 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(32, 32, 32, 16, 16),
     CooperativeTile(32, 32, 16, 16, 16, 1),
 )
-# The first that makes enough workgroups is the default, or the last that the device can hold. Sizes are those of a first
-# trial on the H200 (4096^3: 128x128 by subgroups of 64x32, two slices of 16: 186 TFLOP/s; one slice 35; 128x256 175);
-# which tile wins where is to be tuned there.
+# The first that makes enough workgroups is the default, or the last that the device can hold. Sizes are those of a
+# first trial on the H200 (4096^3: 128x128 by subgroups of 64x32, two slices of 16: 186 TFLOP/s; one slice 35; 128x256
+# 175); which tile wins where is to be tuned there.
 _RULE = (0, 1, 8, 11, 12)
 _ENOUGH_BLOCKS = 132
 
