@@ -74,7 +74,7 @@ def agrees(text, route, device, limits=None):
     assert checked.ok, f"{text} {route}: {checked.problem}"
     for name, first, again, want in zip(call.outputs, *ran.outputs, wanted.outputs, strict=True):
         assert first.tobytes() == again.tobytes(), f"{text} {route}: {name} differs between two replays"
-        # What f32 is off by is far below half a unit of the last place of 16 bits: whole numbers they can hold are exact.
+        # What f32 is off by is far below half a unit of the last place of 16 bits: whole numbers come out exact.
         held = (want.astype(first.dtype) == want) & (want == np.rint(want)) & (want != 0)
         assert (first[held] == want[held]).all(), f"{text} {route}: {name}"
 
