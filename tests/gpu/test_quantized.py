@@ -110,6 +110,32 @@ def test_halves_go_to_the_even_number_and_ends_saturate(device):
     assert y.max() == 125
 
 
+@pytest.mark.parametrize(
+    ("text", "route"),
+    [
+        ("conv_integer:x=1x1x911x641:u8,w=1x1x1x1:i8,x_zero=scalar:u8", "direct"),
+        ("conv_integer:x=70000x1x2x1:u8,w=1x1x2x1:i8", "tile"),
+        ("matmul_integer:a=70000x1x2:u8,b=70000x2x9:i8,a_zero=scalar:u8", "direct"),
+        ("matmul_integer:a=70000x1x2:u8,b=70000x2x9:i8", "subgroup"),
+    ],
+)
+def test_more_workgroups_than_one_axis_has(text, route, device):
+    call = parse_call(text, OPS)
+    params = {"local": 8} if route == "direct" else {}
+    run, checked = check_call(call, whole_range(call), device=device, route=route, params=params)
+    assert run.route == route and checked.ok, checked.problem
+
+
+def test_sums_of_nothing_are_0(device):
+    for route in ("dot", "shared", "subgroup", "direct"):
+        call = parse_call("matmul_integer:a=5x0:u8,b=0x8:i8", OPS)
+        ((y,),) = run_call(call, whole_range(call), device=device, route=route).outputs
+        assert y.shape == (5, 8) and not y.any()
+    call = parse_call("conv_integer:x=0x3x5x5:u8,w=4x3x3x3:i8", OPS)
+    ((y,),) = run_call(call, whole_range(call), device=device).outputs
+    assert y.shape == (0, 4, 3, 3)
+
+
 # Divisors of every length, the subnormal ones too; what divides them lies at and beside the middle of two numbers.
 def hard_divisions(seed):
     rng = np.random.default_rng(seed)

@@ -13,11 +13,12 @@ Kind = Literal["normals", "specials"]
 # What breaks kernels that treat it as any other number: GLSL leaves min, max and others undefined for NaN.
 _SPECIALS = (np.nan, np.inf, -np.inf, -0.0, 0.0)
 _SPECIAL_SHARE = 0.05
+_RANGES = {DType.BOOL: (0, 2), DType.I8: (-128, 128), DType.U8: (0, 256)}
 
 
 def draw(call: Call, seed: int, kind: Kind = "normals") -> dict[str, Array]:
-    """Inputs of a call: normal floats, integers from 0 to 3, bools; of ``specials``, every twentieth float is NaN, an
-    infinity or a zero of either sign, but for weights."""
+    """Inputs of a call: normal floats, bytes over their whole range, other integers from 0 to 3, bools; of
+    ``specials``, every twentieth float is NaN, an infinity or a zero of either sign, but for weights."""
     rng = np.random.default_rng(seed)
     arrays: dict[str, Array] = {}
     for name, spec in call.operands.items():
@@ -30,5 +31,6 @@ def draw(call: Call, seed: int, kind: Kind = "normals") -> dict[str, Array]:
                 values = np.where(chosen, rng.choice(np.array(_SPECIALS, np.float32), spec.dims), values)
             arrays[name] = values.astype(spec.dtype.numpy)
         else:
-            arrays[name] = rng.integers(0, 2 if spec.dtype is DType.BOOL else 4, spec.dims).astype(spec.dtype.numpy)
+            low, high = _RANGES.get(spec.dtype, (0, 4))
+            arrays[name] = rng.integers(low, high, spec.dims).astype(spec.dtype.numpy)
     return arrays
