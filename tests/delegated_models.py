@@ -63,13 +63,13 @@ def all_taken():
     return made([("Sin", "x", "a", {}), ("Exp", "a", "y", {})], {"x": [2, 3]}, {"y": [2, 3]})
 
 
-def half_precision_inside():
-    """A product in float16, which no route of vkconv runs."""
+def wide_integers_inside():
+    """A pad of int64, which no route of vkconv runs."""
     nodes = [
         ("Sin", "x", "a", {}),
-        ("Cast", "a", "h", {"to": TensorProto.FLOAT16}),
-        ("MatMul", "h h", "m", {}),
+        ("Cast", "a", "h", {"to": TensorProto.INT64}),
+        ("Pad", "h pads", "m", {}),
         ("Cast", "m", "f", {"to": TensorProto.FLOAT}),
         ("Exp", "f", "y", {}),
     ]
-    return made(nodes, {"x": [3, 3]}, {"y": [3, 3]})
+    return made(nodes, {"x": [3, 3]}, {"y": [3, 4]}, {"pads": np.array([0, 0, 0, 1])})

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 MODELS = {
     "a determinant": (models.conv_det_conv, (1, 3, 5, 5)),
     "a subgraph": (models.with_subgraph, (2, 3)),
-    "half precision": (models.half_precision_inside, (3, 3)),
+    "wide integers": (models.wide_integers_inside, (3, 3)),
     "nothing refused": (models.all_taken, (2, 3)),
 }
 

@@ -7,6 +7,7 @@ def device(kind="CPU", invocations=256):
     """A device of a kind with the smallest limits that Vulkan 1.1 allows, but for the invocations."""
     limits = {"maxComputeWorkGroupCount": [65535] * 3, "maxComputeWorkGroupSize": [invocations, invocations, 64]}
     limits |= {"maxComputeWorkGroupInvocations": invocations, "maxComputeSharedMemorySize": 16384}
+    limits |= {"maxPerStageDescriptorStorageBuffers": 4}
     properties = {
         "deviceName": "a test device",
         "vendorID": 0x10005,

@@ -29,7 +29,7 @@ from vkconv.bench.suites import Entry, parse_entries, read_suite
 from vkconv.check import Expected
 from vkconv.check import compare as compare_outputs
 from vkconv.cli import main
-from vkconv.core import ModelError, UnsupportedError, UsageError
+from vkconv.core import DType, ModelError, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
@@ -242,9 +242,10 @@ def test_references_are_shared_by_call_and_seed():
     assert not np.array_equal(expected(call, 3).arrays["x"], expected(call, 4).arrays["x"])
 
 
-def test_inputs_in_bf16_are_refused():
-    with pytest.raises(UnsupportedError, match="bf16"):
-        draw(parse_call("relu:x=3,dtype=bf16", OPS), 0)
+def test_inputs_are_drawn_in_the_type_of_the_call():
+    drawn = draw(parse_call("relu:x=300,dtype=bf16", OPS), 0)["x"]
+    assert drawn.dtype == DType.BF16.numpy
+    assert np.array_equal(drawn, draw(parse_call("relu:x=300", OPS), 0)["x"].astype(drawn.dtype))
 
 
 # ---- comparing

@@ -258,7 +258,7 @@ ENTRIES = [
     ("texts", "conv", "product"),
     [
         ([], [None], [None]),
-        (["all"], [route.name for route in OPS["conv2d"].routes], ["shared", "subgroup", "register"]),
+        (["all"], [route.name for route in OPS["conv2d"].routes], [route.name for route in OPS["matmul"].routes]),
         (["direct"], ["direct"], ["direct"]),
         (["direct,direct_tile"], ["direct", "direct_tile"], ["direct", "direct_tile"]),
         (["conv2d=direct", "matmul=shared"], ["direct"], ["shared"]),

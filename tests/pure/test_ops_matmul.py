@@ -108,9 +108,10 @@ def test_route_chosen_by_rule(text, kind, route):
 
 def test_shared_route_needs_its_workgroup():
     call = parse_call("matmul:a=4096x4096,b=4096x4096", OPS)
-    verdict = judge(MATMUL.routes[0], call, device("DISCRETE_GPU", 32))
+    shared = next(route for route in MATMUL.routes if route.name == "shared")
+    verdict = judge(shared, call, device("DISCRETE_GPU", 32))
     assert (verdict.allowed, verdict.refused_by, verdict.actual) == (False, "workgroups of 64 invocations", "32")
-    least, most = (MATMUL.routes[0].resolve(call, device("DISCRETE_GPU", lanes), {}) for lanes in (64, 1024))
+    least, most = (shared.resolve(call, device("DISCRETE_GPU", lanes), {}) for lanes in (64, 1024))
     assert SHARED_TILES[least["tile"]].local == 64 and SHARED_TILES[most["tile"]].rows == 128
 
 

@@ -44,6 +44,7 @@ _DTYPES = {
     "I64": DType.I64,
     "I32": DType.I32,
     "U32": DType.U32,
+    "U16": DType.U16,
     "I8": DType.I8,
     "U8": DType.U8,
     "BOOL": DType.BOOL,

@@ -88,7 +88,7 @@ def plan(
         programs.append(program)
     _check_params_taken(options.params, planned)
     result = lower(bound, OPS, device, planned, programs, options.share_memory, resident, options.passes)
-    result = dataclasses.replace(result, checks=input_checks(written))
+    result = dataclasses.replace(result, checks=input_checks(written, OPS))
     if options.memory_bytes is not None:
         check_budget(bound.name, result.memory, options.memory_bytes)
     return Planned(result, {name: bound.constants[name] for name in result.stage})

@@ -19,9 +19,11 @@ from vkconv.graph.onnx import worker
 DTYPES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: DType.F32,
     onnx.TensorProto.FLOAT16: DType.F16,
+    onnx.TensorProto.BFLOAT16: DType.BF16,
     onnx.TensorProto.INT64: DType.I64,
     onnx.TensorProto.INT32: DType.I32,
     onnx.TensorProto.UINT32: DType.U32,
+    onnx.TensorProto.UINT16: DType.U16,
     onnx.TensorProto.INT8: DType.I8,
     onnx.TensorProto.UINT8: DType.U8,
     onnx.TensorProto.BOOL: DType.BOOL,
