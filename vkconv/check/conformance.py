@@ -1,5 +1,6 @@
 """A whole device held to the references: every case of every op, on every route that may take it."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -11,7 +12,7 @@ from typing import Any, Literal
 from vkconv.backend.runtime import select_device
 from vkconv.check.calls import Expected, expect, hold, run_call
 from vkconv.check.inputs import Kind, draw
-from vkconv.core import LimitError, UsageError, VkconvError, did_you_mean
+from vkconv.core import DType, LimitError, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
@@ -25,6 +26,7 @@ Case = tuple[str, str]
 """A call and one of its op's routes, as texts."""
 _KINDS: tuple[Kind, ...] = ("normals", "specials")
 _SEED = 7
+_OTHER_TYPES = (DType.F16, DType.BF16)
 _MOST_OUTPUTS = 1 << 15
 _MOST_WORKGROUPS = 65_535
 # Routes that say of themselves that an input that is not finite reaches more of the output than it should.
@@ -174,8 +176,7 @@ def conform(text: str, route_name: str, device: str | int = "auto", limits: Devi
     """Check one case on one of its routes. Raises DeviceError where there is no device."""
     call = parse_call(text, OPS)
     (route,) = (route for route in OPS[call.op].routes if route.name == route_name)
-    dtypes = tuple(dict.fromkeys(str(spec.dtype) for spec in call.operands.values() if spec is not None))
-    row = Conformed(call.op, text, route.name, dtypes, "refused")
+    row = Conformed(call.op, text, route.name, _dtypes(call), "refused")
     facts = planned_for(select_device(device)[1], limits)
     verdict = judge(route, call, facts)
     if not verdict.allowed:
@@ -186,8 +187,8 @@ def conform(text: str, route_name: str, device: str | int = "auto", limits: Devi
     try:
         # Workgroups beyond a 65,535th are there to be counted right, and take seconds on a CPU.
         once = sum(math.prod(step.groups) for step in route.build(call, facts).steps) > _MOST_WORKGROUPS
-        for kind, params in itertools.islice(_ways(text, route, facts), 1 if once else None):
-            row = _checked(row, call, kind, params, once, device, limits)
+        for way, kind, params in itertools.islice(_ways(text, route, facts), 1 if once else None):
+            row = _checked(row, way, kind, params, once, device, limits)
             if row.status == "FAILED":
                 break
     except LimitError as error:
@@ -198,18 +199,19 @@ def conform(text: str, route_name: str, device: str | int = "auto", limits: Devi
 
 
 def _checked(
-    row: Conformed, call: Call, kind: Kind, params: Params, once: bool, device: str | int, limits: Device | None
+    row: Conformed, text: str, kind: Kind, params: Params, once: bool, device: str | int, limits: Device | None
 ) -> Conformed:
-    """The row after one more check of its call, of two replays or of one."""
-    wanted, replays = _expected(row.call, kind), 1 if once or kind == "specials" else 2
+    """The row after one more check, of two replays or of one: of its call, or of that in another element type."""
+    call, wanted, replays = parse_call(text, OPS), _expected(text, kind), 1 if once or kind == "specials" else 2
     where: Mapping[str, Any] = {"device": device, "limits": limits}
     try:
         ran = run_call(call, wanted.arrays, route=row.route, params=params, replays=replays, **where)
     except LimitError:
-        if params:  # one value of one parameter: the route itself fits
+        if params or text != row.call:  # one value of one parameter, or one element type: the route itself fits
             return row
         raise
     checked = hold(call, ran, wanted)
+    row = dataclasses.replace(row, dtypes=tuple(dict.fromkeys((*row.dtypes, *_dtypes(call)))))
     if row.max_rel is None:
         row = dataclasses.replace(row, max_rel=checked.max_rel, allowed=checked.allowed)
     if checked.ok:
@@ -217,23 +219,33 @@ def _checked(
     told = "with NaN, infinities and zeros: " if kind == "specials" else ""
     told += "".join(f"with {name} = {value}: " for name, value in params.items())
     return dataclasses.replace(
-        row, status="FAILED", why=told + checked.problem, pattern=checked.pattern, params=dict(params)
+        row, call=text, status="FAILED", why=told + checked.problem, pattern=checked.pattern, params=dict(params)
     )
 
 
-def _ways(text: str, route: Route, facts: Device) -> Iterator[tuple[Kind, Params]]:
+def _ways(text: str, route: Route, facts: Device) -> Iterator[tuple[str, Kind, Params]]:
     """How a case is checked on a route: as it is planned, with both kinds of inputs; and, for one case of each route,
-    with the least and the largest value of each parameter, since other devices and tables choose others."""
+    with the least and the largest value of each parameter, since other devices and tables choose others, and in the
+    other element types that the route takes."""
     call = parse_call(text, OPS)
-    yield "normals", {}
+    yield text, "normals", {}
     if route.name not in _SPREADS_NON_FINITE:
-        yield "specials", {}
+        yield text, "specials", {}
     if text != _case_of_extremes(route, call.op, facts):
         return
     planned = route.resolve(call, facts, {})
     for name, values in route.legal(call, facts).items():
         for value in sorted({min(values), max(values)} - {planned[name]}):
-            yield "normals", {name: value}
+            yield text, "normals", {name: value}
+    for dtype in _OTHER_TYPES:
+        with contextlib.suppress(VkconvError):  # an op that has no such call
+            other = f"{text},dtype={dtype}"
+            if dtype in _dtypes(parse_call(other, OPS)) and judge(route, parse_call(other, OPS), facts).allowed:
+                yield other, "normals", {}
+
+
+def _dtypes(call: Call) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(spec.dtype) for spec in call.operands.values() if spec is not None))
 
 
 def _case_of_extremes(route: Route, op: str, facts: Device) -> str:
@@ -244,7 +256,7 @@ def _case_of_extremes(route: Route, op: str, facts: Device) -> str:
     return max(fitting, key=lambda text: sizes[text] * (sizes[text] <= _MOST_OUTPUTS))
 
 
-@functools.lru_cache(maxsize=len(_KINDS))
+@functools.lru_cache(maxsize=len(_KINDS) + len(_OTHER_TYPES))
 def _expected(text: str, kind: Kind) -> Expected:
     """The inputs of a case and its reference, which all its routes share."""
     call = parse_call(text, OPS)
