@@ -9,7 +9,8 @@ import pytest
 from vkconv.check import Checked, conformance
 from vkconv.check.calls import Expected, compare, expect
 from vkconv.check.inputs import draw
-from vkconv.core import LimitError, UsageError
+from vkconv.cli.options import parse_floats
+from vkconv.core import DType, LimitError, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
@@ -107,3 +108,22 @@ def test_a_place_outside_the_picture_reads_zero_whatever_is_nearest():
     offset[0, 0] = [[-1.0, np.nan], [np.inf, -1e30]]
     (y,) = expect(call, {"x": x, "w": np.ones((1, 1, 1, 1), np.float32), "offset": offset}).outputs
     np.testing.assert_array_equal(y, np.zeros((1, 1, 2, 2)))
+
+
+def test_cases_in_other_types_are_those_that_have_floats_and_go_with_them():
+    def texts(op, *dtypes):
+        return list(dict.fromkeys(text for text, _ in conformance.cases([op], dtypes or (DType.F32,))))
+
+    assert texts("neg", DType.F16, DType.BF16) == [
+        f"{text},dtype={d}" for d in ("f16", "bf16") for text in texts("neg")
+    ]
+    assert texts("neg", DType.F32) == texts("neg")
+    assert not texts("logical_xor", DType.F16) and not texts("conv_integer", DType.BF16)
+    assert all(parse_call(text, OPS).half is DType.F16 for text in texts("cast", DType.F16))
+
+
+def test_types_to_check_in():
+    assert parse_floats(None) == [DType.F32]
+    assert parse_floats(["bf16,f16", "f16"]) == [DType.BF16, DType.F16]
+    with pytest.raises(UsageError, match="'relu=f16': with --all-ops it is one or more of"):
+        parse_floats(["relu=f16"])

@@ -1,5 +1,6 @@
 """A whole device held to the references: every case of every op, on every route that may take it."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -11,10 +12,11 @@ from typing import Any, Literal
 from vkconv.backend.runtime import select_device
 from vkconv.check.calls import Expected, expect, hold, run_call
 from vkconv.check.inputs import Kind, draw
-from vkconv.core import LimitError, UsageError, VkconvError, did_you_mean
+from vkconv.core import DType, LimitError, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
+from vkconv.ops.base import Op
 from vkconv.ops.calls import parse_call
 from vkconv.route import Call, Params, Route, judge
 from vkconv.table import Column, Table
@@ -132,14 +134,16 @@ def conformance(
     device: str | int = "auto",
     limits: Device | None = None,
     ops: Sequence[str] = (),
+    dtypes: Sequence[DType] = (DType.F32,),
     seen: Callable[[Conformed, int, int], None] = lambda row, done, count: None,
 ) -> Conformance:
-    """Check every case of every op (or of ``ops``) on every route that the device may be given, or that ``limits``,
-    another device, would be. ``seen`` is called after each with how many are done and how many there are.
+    """Check every case of every op (or of ``ops``), in each of these types of floats, on every route that the device
+    may be given, or that ``limits``, another device, would be. ``seen`` is called after each with how many are done
+    and how many there are.
 
     Raises UsageError for an op that does not exist, DeviceError where there is no device or it is lost.
     """
-    work = cases(ops)
+    work = cases(ops, dtypes)
     real = select_device(device)[1]
     started = time.perf_counter()
     rows = []
@@ -149,9 +153,10 @@ def conformance(
     return Conformance(planned_for(real, limits), tuple(rows), time.perf_counter() - started)
 
 
-def cases(ops: Sequence[str] = ()) -> list[Case]:
-    """Every case of these ops (all, without any) with each of their routes, all routes of a case together. Raises
-    UsageError for an op that does not exist."""
+def cases(ops: Sequence[str] = (), dtypes: Sequence[DType] = (DType.F32,)) -> list[Case]:
+    """Every case of these ops (all, without any) with each of their routes, all routes of a case together; of f32 as
+    they are written, of f16 and bf16 those that have floats and go with them. Raises UsageError for an op that does not
+    exist."""
     for name in ops:
         if name not in OPS:
             raise UsageError(f"there is no op {name!r}{did_you_mean(name, OPS)}; vkconv ops lists them")
@@ -159,10 +164,20 @@ def cases(ops: Sequence[str] = ()) -> list[Case]:
         (text, route.name)
         for op in OPS.values()
         if not ops or op.name in ops
-        for text in op.cases
+        for dtype in dtypes
+        for text in (op.cases if dtype is DType.F32 else _in_halves(op, dtype))
         if not parse_call(text, OPS).is_empty
         for route in op.routes
     ]
+
+
+def _in_halves(op: Op, dtype: DType) -> Iterator[str]:
+    """The op's cases in a 16-bit type of floats."""
+    for text in op.cases:
+        # Types that a case writes out may not go with this one, or be all it has.
+        with contextlib.suppress(VkconvError):
+            if parse_call(f"{text},dtype={dtype}", OPS).half is dtype:
+                yield f"{text},dtype={dtype}"
 
 
 def planned_for(real: Device, limits: Device | None) -> Device:
@@ -223,7 +238,8 @@ def _checked(
 
 def _ways(text: str, route: Route, facts: Device) -> Iterator[tuple[Kind, Params]]:
     """How a case is checked on a route: as it is planned, with both kinds of inputs; and, for one case of each route,
-    with the least and the largest value of each parameter, since other devices and tables choose others."""
+    with the least and the largest value of each parameter, since other devices and tables choose others; in f32 only,
+    whose forms have the same loops."""
     call = parse_call(text, OPS)
     yield "normals", {}
     if route.name not in _SPREADS_NON_FINITE:
