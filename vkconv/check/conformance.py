@@ -16,6 +16,7 @@ from vkconv.core import DType, LimitError, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
+from vkconv.ops.base import Op
 from vkconv.ops.calls import parse_call
 from vkconv.route import Call, Params, Route, judge
 from vkconv.table import Column, Table
@@ -26,7 +27,6 @@ Case = tuple[str, str]
 """A call and one of its op's routes, as texts."""
 _KINDS: tuple[Kind, ...] = ("normals", "specials")
 _SEED = 7
-_OTHER_TYPES = (DType.F16, DType.BF16)
 _MOST_OUTPUTS = 1 << 15
 _MOST_WORKGROUPS = 65_535
 # Routes that say of themselves that an input that is not finite reaches more of the output than it should.
@@ -134,14 +134,16 @@ def conformance(
     device: str | int = "auto",
     limits: Device | None = None,
     ops: Sequence[str] = (),
+    dtypes: Sequence[DType] = (DType.F32,),
     seen: Callable[[Conformed, int, int], None] = lambda row, done, count: None,
 ) -> Conformance:
-    """Check every case of every op (or of ``ops``) on every route that the device may be given, or that ``limits``,
-    another device, would be. ``seen`` is called after each with how many are done and how many there are.
+    """Check every case of every op (or of ``ops``), in each of these types of floats, on every route that the device
+    may be given, or that ``limits``, another device, would be. ``seen`` is called after each with how many are done
+    and how many there are.
 
     Raises UsageError for an op that does not exist, DeviceError where there is no device or it is lost.
     """
-    work = cases(ops)
+    work = cases(ops, dtypes)
     real = select_device(device)[1]
     started = time.perf_counter()
     rows = []
@@ -151,9 +153,10 @@ def conformance(
     return Conformance(planned_for(real, limits), tuple(rows), time.perf_counter() - started)
 
 
-def cases(ops: Sequence[str] = ()) -> list[Case]:
-    """Every case of these ops (all, without any) with each of their routes, all routes of a case together. Raises
-    UsageError for an op that does not exist."""
+def cases(ops: Sequence[str] = (), dtypes: Sequence[DType] = (DType.F32,)) -> list[Case]:
+    """Every case of these ops (all, without any) with each of their routes, all routes of a case together; of f32 as
+    they are written, of f16 and bf16 those that have floats and go with them. Raises UsageError for an op that does not
+    exist."""
     for name in ops:
         if name not in OPS:
             raise UsageError(f"there is no op {name!r}{did_you_mean(name, OPS)}; vkconv ops lists them")
@@ -161,10 +164,20 @@ def cases(ops: Sequence[str] = ()) -> list[Case]:
         (text, route.name)
         for op in OPS.values()
         if not ops or op.name in ops
-        for text in op.cases
+        for dtype in dtypes
+        for text in (op.cases if dtype is DType.F32 else _in_halves(op, dtype))
         if not parse_call(text, OPS).is_empty
         for route in op.routes
     ]
+
+
+def _in_halves(op: Op, dtype: DType) -> Iterator[str]:
+    """The op's cases in a 16-bit type of floats."""
+    for text in op.cases:
+        # Types that a case writes out may not go with this one, or be all it has.
+        with contextlib.suppress(VkconvError):
+            if parse_call(f"{text},dtype={dtype}", OPS).half is dtype:
+                yield f"{text},dtype={dtype}"
 
 
 def planned_for(real: Device, limits: Device | None) -> Device:
@@ -176,7 +189,8 @@ def conform(text: str, route_name: str, device: str | int = "auto", limits: Devi
     """Check one case on one of its routes. Raises DeviceError where there is no device."""
     call = parse_call(text, OPS)
     (route,) = (route for route in OPS[call.op].routes if route.name == route_name)
-    row = Conformed(call.op, text, route.name, _dtypes(call), "refused")
+    dtypes = tuple(dict.fromkeys(str(spec.dtype) for spec in call.operands.values() if spec is not None))
+    row = Conformed(call.op, text, route.name, dtypes, "refused")
     facts = planned_for(select_device(device)[1], limits)
     verdict = judge(route, call, facts)
     if not verdict.allowed:
@@ -187,8 +201,8 @@ def conform(text: str, route_name: str, device: str | int = "auto", limits: Devi
     try:
         # Workgroups beyond a 65,535th are there to be counted right, and take seconds on a CPU.
         once = sum(math.prod(step.groups) for step in route.build(call, facts).steps) > _MOST_WORKGROUPS
-        for way, kind, params in itertools.islice(_ways(text, route, facts), 1 if once else None):
-            row = _checked(row, way, kind, params, once, device, limits)
+        for kind, params in itertools.islice(_ways(text, route, facts), 1 if once else None):
+            row = _checked(row, call, kind, params, once, device, limits)
             if row.status == "FAILED":
                 break
     except LimitError as error:
@@ -199,19 +213,18 @@ def conform(text: str, route_name: str, device: str | int = "auto", limits: Devi
 
 
 def _checked(
-    row: Conformed, text: str, kind: Kind, params: Params, once: bool, device: str | int, limits: Device | None
+    row: Conformed, call: Call, kind: Kind, params: Params, once: bool, device: str | int, limits: Device | None
 ) -> Conformed:
-    """The row after one more check, of two replays or of one: of its call, or of that in another element type."""
-    call, wanted, replays = parse_call(text, OPS), _expected(text, kind), 1 if once or kind == "specials" else 2
+    """The row after one more check of its call, of two replays or of one."""
+    wanted, replays = _expected(row.call, kind), 1 if once or kind == "specials" else 2
     where: Mapping[str, Any] = {"device": device, "limits": limits}
     try:
         ran = run_call(call, wanted.arrays, route=row.route, params=params, replays=replays, **where)
     except LimitError:
-        if params or text != row.call:  # one value of one parameter, or one element type: the route itself fits
+        if params:  # one value of one parameter: the route itself fits
             return row
         raise
     checked = hold(call, ran, wanted)
-    row = dataclasses.replace(row, dtypes=tuple(dict.fromkeys((*row.dtypes, *_dtypes(call)))))
     if row.max_rel is None:
         row = dataclasses.replace(row, max_rel=checked.max_rel, allowed=checked.allowed)
     if checked.ok:
@@ -219,33 +232,24 @@ def _checked(
     told = "with NaN, infinities and zeros: " if kind == "specials" else ""
     told += "".join(f"with {name} = {value}: " for name, value in params.items())
     return dataclasses.replace(
-        row, call=text, status="FAILED", why=told + checked.problem, pattern=checked.pattern, params=dict(params)
+        row, status="FAILED", why=told + checked.problem, pattern=checked.pattern, params=dict(params)
     )
 
 
-def _ways(text: str, route: Route, facts: Device) -> Iterator[tuple[str, Kind, Params]]:
+def _ways(text: str, route: Route, facts: Device) -> Iterator[tuple[Kind, Params]]:
     """How a case is checked on a route: as it is planned, with both kinds of inputs; and, for one case of each route,
-    with the least and the largest value of each parameter, since other devices and tables choose others, and in the
-    other element types that the route takes."""
+    with the least and the largest value of each parameter, since other devices and tables choose others; in f32 only,
+    whose forms have the same loops."""
     call = parse_call(text, OPS)
-    yield text, "normals", {}
+    yield "normals", {}
     if route.name not in _SPREADS_NON_FINITE:
-        yield text, "specials", {}
+        yield "specials", {}
     if text != _case_of_extremes(route, call.op, facts):
         return
     planned = route.resolve(call, facts, {})
     for name, values in route.legal(call, facts).items():
         for value in sorted({min(values), max(values)} - {planned[name]}):
-            yield text, "normals", {name: value}
-    for dtype in _OTHER_TYPES:
-        with contextlib.suppress(VkconvError):  # an op that has no such call
-            other = f"{text},dtype={dtype}"
-            if dtype in _dtypes(parse_call(other, OPS)) and judge(route, parse_call(other, OPS), facts).allowed:
-                yield other, "normals", {}
-
-
-def _dtypes(call: Call) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(str(spec.dtype) for spec in call.operands.values() if spec is not None))
+            yield "normals", {name: value}
 
 
 def _case_of_extremes(route: Route, op: str, facts: Device) -> str:
@@ -256,7 +260,7 @@ def _case_of_extremes(route: Route, op: str, facts: Device) -> str:
     return max(fitting, key=lambda text: sizes[text] * (sizes[text] <= _MOST_OUTPUTS))
 
 
-@functools.lru_cache(maxsize=len(_KINDS) + len(_OTHER_TYPES))
+@functools.lru_cache(maxsize=len(_KINDS))
 def _expected(text: str, kind: Kind) -> Expected:
     """The inputs of a case and its reference, which all its routes share."""
     call = parse_call(text, OPS)

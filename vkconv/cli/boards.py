@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vkconv.cli.bench import Wanted, collect, duration, say
 from vkconv.cli.checked import Report, Result, Work, conformance_report
+from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.table import Column, Table
 from vkconv.workers import Outcome, Workers, labels
@@ -59,11 +60,13 @@ def check_boards(
     return _merged(f"vkconv check: {work.name}", url, workers.names, devices, reports, problems)
 
 
-def conform_boards(url: str, ops: Sequence[str], device: str, limits: Device | None, tell: Tell) -> Report:
+def conform_boards(
+    url: str, ops: Sequence[str], dtypes: Sequence[DType], device: str, limits: Device | None, tell: Tell
+) -> Report:
     """Check every case of every op, or of these, on every worker; ``tell`` as of `check_boards`."""
     from vkconv.check.conformance import Conformance, Conformed, cases, planned_for
 
-    work = cases(ops)
+    work = cases(ops, dtypes)
     with Workers(url) as workers:
         devices, problems = _devices(workers, device)
         facts = {address: planned_for(found, limits) for address, found in devices.items()}

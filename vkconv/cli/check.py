@@ -19,10 +19,11 @@ from vkconv.cli.options import (
     RouteOption,
     WorkersOption,
     parse_dtypes,
+    parse_floats,
     parse_params,
     parse_routes,
 )
-from vkconv.core import UsageError
+from vkconv.core import DType, UsageError
 from vkconv.device import Device
 
 _EXIT_FAILED = 1
@@ -104,7 +105,7 @@ def check(
     Examples: vkconv check m.onnx --stop-at-first --dump wrong,
     vkconv check m.vkc --limits mali-g57, vkconv check m.vkc --repeat 50,
     vkconv check conv2d:x=1x64x56x56,w=64x64x3x3,p=1 --sweep route,local --repeat 20,
-    vkconv check --all-ops -o page.html
+    vkconv check --all-ops -o page.html, vkconv check --all-ops --dtype f16,bf16
     """
     from vkconv.check.report import check_targets
     from vkconv.plan.planner import Options
@@ -118,13 +119,15 @@ def check(
     if all_ops:
         if target is not None or sweep or repeat or dump or routes or params or inputs:
             raise UsageError(
-                "--all-ops checks the device by itself: it goes with --op, --device, --limits, --workers and -o only"
+                "--all-ops checks the device by itself: it goes with --op, --dtype, --device, --limits, --workers and "
+                "-o only"
             )
+        floats = parse_floats(dtypes)
         if workers:
             with _bar() as tell:
-                report = conform_boards(workers, ops or [], device, other, tell)
+                report = conform_boards(workers, ops or [], floats, device, other, tell)
         else:
-            report = _conformance(device, other, ops or [])
+            report = _conformance(device, other, ops or [], floats)
         _end(report, paths, as_json)
     if ops:
         raise UsageError("--op goes with --all-ops")
@@ -164,7 +167,7 @@ def _end(report: Report, paths: Sequence[Path], as_json: bool) -> NoReturn:
     raise typer.Exit(_EXIT_FAILED if report.failed else 0)
 
 
-def _conformance(device: str, limits: Device | None, ops: Sequence[str]) -> Report:
+def _conformance(device: str, limits: Device | None, ops: Sequence[str], dtypes: Sequence[DType]) -> Report:
     from vkconv.check.conformance import Conformed, conformance
 
     with _bar() as tell:
@@ -172,7 +175,7 @@ def _conformance(device: str, limits: Device | None, ops: Sequence[str]) -> Repo
         def seen(row: Conformed, done: int, count: int) -> None:
             tell(f"{row.call} {row.route}", done, count)
 
-        return conformance_report(conformance(device=device, limits=limits, ops=ops, seen=seen))
+        return conformance_report(conformance(device=device, limits=limits, ops=ops, dtypes=dtypes, seen=seen))
 
 
 class _bar:  # noqa: N801 - used as a function

@@ -48,7 +48,8 @@ DTypeOption = Annotated[
         metavar="TYPE|OP=TYPE|node:NAME=TYPE",
         envvar="VKCONV_DTYPE",
         help="Store floats as f16 or bf16 (or f32), all of them or those of an op or a node; sums stay f32, and so do "
-        "inputs and outputs. Repeat it, or separate several by commas: f16,softmax=f32.",
+        "inputs and outputs. Repeat it, or separate several by commas: f16,softmax=f32. With check --all-ops: what "
+        "to check in.",
     ),
 ]
 NoQuirksOption = Annotated[
@@ -106,6 +107,15 @@ def parse_dtypes(texts: Iterable[str] | None) -> tuple[DType | None, dict[str, D
         else:
             dtype = DType(word)
     return dtype, dtypes
+
+
+def parse_floats(texts: Iterable[str] | None) -> list[DType]:
+    """``["f16,bf16"]`` as element types, each once; f32 for nothing. Raises UsageError for what is none of floats."""
+    words = dict.fromkeys(",".join(texts).split(",") if texts else [str(DType.F32)])
+    for word in words:
+        if word not in FLOAT_TYPES:
+            raise UsageError(f"--dtype {word!r}: with --all-ops it is one or more of {', '.join(FLOAT_TYPES)}")
+    return [DType(word) for word in words]
 
 
 def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int]]:

@@ -1,0 +1,199 @@
+"""Programs for floats of 16 bits: which shaders have which forms, and what becomes of a program that was written for
+f32."""
+
+import copy
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from vkconv.compiler import shader_dir, source_files, spirv
+from vkconv.core import DType, GraphError, RouteError, VkconvError
+from vkconv.device import Device, load_device
+from vkconv.ops import OPS, all_shaders
+from vkconv.ops.calls import parse_call
+from vkconv.plan.explain import explain_call
+from vkconv.route import choose, judge
+from vkconv.shader import Dispatch, Program, Shader, read, write
+from vkconv.storage import HALVES, MOVES, PACKED, X_F32, X_SCRATCH, Y_F32, Y_SCRATCH, forms, stored, stores_natively
+
+LAVAPIPE = load_device("lavapipe")
+FORMS = {form for op in OPS.values() for route in op.routes for form in route.forms}
+TAKEN = {s for op in OPS.values() for route in op.routes if route.takes_halves for s in route.shaders}
+
+
+def without_storage(device):
+    facts = copy.deepcopy(dict(device.facts))
+    facts["features"]["VkPhysicalDevice16BitStorageFeatures"]["storageBuffer16BitAccess"] = False
+    return Device(facts)
+
+
+POOR = without_storage(LAVAPIPE)
+
+
+def stems_with(*words):
+    """Shaders whose source, or one that it includes but common.glsl and storage16.glsl, has one of these words."""
+    found = re.compile(rf"\b({'|'.join(words)})\b")
+
+    def says(stem):
+        files = [file for file in source_files(stem) if file.name not in ("common.glsl", "storage16.glsl")]
+        return any(found.search(file.read_text()) for file in files)
+
+    return {file.stem for file in shader_dir().glob("*.comp") if says(file.stem)}
+
+
+def half_calls(dtype="f16"):
+    """Cases of all ops as calls in a 16-bit type."""
+    for op in OPS.values():
+        for text in op.cases:
+            try:
+                call = parse_call(f"{text},dtype={dtype}", OPS)
+            except VkconvError:
+                continue
+            if call.half and not call.is_empty:
+                yield call
+
+
+def steps(program):
+    return (*program.prepack, *program.steps)
+
+
+# ---- the table of shaders
+
+
+def test_shaders_that_may_have_scratch_are_those_that_say_so():
+    assert stems_with("X_ELEM", "X_ELEM4", "LOAD_X", "LOAD_X4") == X_SCRATCH
+    floats = {shader.stem for shader in TAKEN if shader.dtype is DType.F32}
+    # These get their stores from conv2d.glsl, and write nothing but outputs.
+    outputs_only = {f"conv_transpose2d_{name}" for name in ("blocks", "col2im", "direct", "tile")}
+    assert stems_with("Y_ELEM", "Y_ELEM4", "STORE_Y", "STORE_Y4") & floats - outputs_only == Y_SCRATCH
+
+
+def test_shaders_of_words_move_them_or_look_at_floats():
+    words = {shader.stem for shader in TAKEN if shader.dtype is DType.U32}
+    assert words - MOVES == words & stems_with("FROM_WORD", "VALUE_IS_FLOAT", "from_bits")
+    assert words >= MOVES - {"one_hot"}
+
+
+def test_forms_are_of_sixteen_bits_and_told_apart():
+    for shader in TAKEN:
+        made = list(forms(shader))
+        assert len(set(made)) == len(made) == len({form.key for form in made})
+        assert all(form.dtype.nbytes == 2 and form.stem == shader.stem for form in made)
+        assert all(form.defines[: len(shader.defines)] == shader.defines for form in made)
+        assert not made or sum(PACKED in form.defines for form in made) * 2 == len(made)
+    assert not list(forms(Shader("integer_gemm", DType.I8)))
+
+
+@pytest.mark.long
+def test_forms_for_devices_without_storage_compile():
+    """What ships is compiled by test_shaders.py. Of these, 172: f16 differs by two functions."""
+    wanted = [form for form in FORMS if PACKED in form.defines and form.dtype is not DType.F16]
+    assert len(wanted) > 150 and not set(wanted) & set(all_shaders())
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(spirv, wanted))
+
+
+# ---- programs
+
+
+def test_every_program_uses_declared_forms_and_no_more_bytes():
+    used = set()
+    for device in (POOR, load_device("h200")):
+        for call in half_calls("bf16"):
+            wide = call.in_f32()
+            for route in OPS[call.op].routes:
+                if not (route.takes_halves and judge(route, call, device).allowed):
+                    continue
+                program = route.build(call, device)
+                before = route.program(wide, device, route.resolve(call, device, {}))
+                assert len(steps(program)) == len(steps(before))
+                for name, nbytes in {**before.packed, **before.scratch}.items():
+                    after = {**program.packed, **program.scratch}[name]
+                    assert after * (2 if name in before.elements else 1) == nbytes
+                for step in steps(program):
+                    assert step.shader in route.forms
+                    halves = step.shader.dtype in (*HALVES, DType.U16)
+                    assert (PACKED in step.shader.defines) == (halves and not stores_natively(device))
+                    used.add(step.shader)
+    assert len(used) > 200
+
+
+@pytest.mark.parametrize("device", [LAVAPIPE, POOR], ids=["native", "packed"])
+def test_what_is_scratch_stays_f32_and_elements_halve(device):
+    def step(stem, *buffers, dtype=DType.F32):
+        binds = read(*buffers[:-1]) + write(buffers[-1])
+        return Dispatch(Shader(stem, dtype), binds, (1, 1, 1), (8, 1, 1))
+
+    program = Program(
+        (
+            step("conv2d_direct", "columns", "part"),
+            step("reduce", "part", "y"),
+            step("cast", "n", "m", dtype=DType.I32),
+        ),
+        prepack=(step("strided_copy", "w", "packed", dtype=DType.U32),),
+        packed={"packed": 40},
+        scratch={"columns": 80, "part": 120},
+        elements=frozenset({"packed", "columns"}),
+    )
+    types = {"x": DType.BF16, "w": DType.BF16, "y": DType.BF16, "n": DType.I32, "m": DType.I32}
+    made = stored(program, types, DType.BF16, device)
+    more = () if device is LAVAPIPE else (PACKED,)
+    assert [s.shader for s in made.steps] == [
+        Shader("conv2d_direct", DType.BF16, (Y_F32, *more)),
+        Shader("reduce", DType.BF16, (X_F32, *more)),
+        Shader("cast", DType.I32),
+    ]
+    assert made.prepack[0].shader == Shader("strided_copy", DType.U16, more)
+    assert made.packed == {"packed": 20} and made.scratch == {"columns": 40, "part": 120}
+    assert [s.binds for s in made.steps] == [s.binds for s in program.steps]
+
+
+def test_calls_of_f32_are_as_they_were():
+    for op in OPS.values():
+        for text in op.cases[:3]:
+            call = parse_call(text, OPS)
+            if call.half is None:
+                assert call.in_f32() == call
+                for route in op.routes:
+                    if judge(route, call, LAVAPIPE).allowed:
+                        made = route.build(call, LAVAPIPE)
+                        assert made == route.program(call, LAVAPIPE, route.resolve(call, LAVAPIPE, {}))
+                        assert {s.shader for s in steps(made)} <= set(route.shaders)
+
+
+def test_a_half_is_refused_by_atomic_sums_and_as_an_index_only():
+    refused = set()
+    for call in half_calls():
+        for route in OPS[call.op].routes:
+            wide, half = (judge(route, c, LAVAPIPE) for c in (call.in_f32(), call))
+            if wide.allowed != half.allowed:
+                refused.add((half.refused_by, call.op))
+    atomic = "no 16-bit floats, which no atomic operation adds to"
+    sums = ("conv2d_backward_weight", "conv3d_backward_weight", "conv_reduce", "gemm_reduce", "reduce")
+    assert refused == {("indices of f32 or i32 or i64 elements", "one_hot"), *((atomic, op) for op in sums)}
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("conv2d:x=1x3x8x8,w=4x3x3x3:f16", "operands of one float dtype"),
+        ("matmul:a=3x4:bf16,b=4x6:f16", "one float dtype"),
+        ("add:a=3:f16,b=3", "f16"),
+        ("where:cond=3:bool,a=3:f16,b=3:bf16", "bf16"),
+        ("concat:x0=3:f16,x1=3,axis=0", "f16"),
+    ],
+)
+def test_types_that_are_mixed_are_refused(text, message):
+    with pytest.raises(GraphError, match=message):
+        parse_call(text, OPS)
+
+
+def test_a_route_that_takes_no_halves_says_why():
+    call = parse_call("reduce:x=3x4099,op=sum,axes=1,dtype=f16", OPS)
+    with pytest.raises(RouteError, match="no 16-bit floats, which no atomic operation adds to"):
+        choose(OPS["reduce"].routes, call, LAVAPIPE, forced="atomic")
+    assert "f16" in str(explain_call(call, LAVAPIPE))
