@@ -12,7 +12,7 @@ from vkconv.ops.cooperative import MATRICES, TILES
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
-ROUTE = "cooperative"
+ROUTES = ("cooperative", "flipped_cooperative", "swap_cooperative")
 # Whole eights and not, along either side of every operand; more blocks than one each way; activations.
 MORE = (
     "matmul:a=72x40,b=40x136",
@@ -27,6 +27,10 @@ MORE = (
     "conv2d:x=2x72x7x9,w=40x72x3x3,p=1,b=40,act=relu",
     "conv2d:x=2x40x9x16,w=48x20x3x3,p=1,s=2,residual=2x48x5x8,g=2",
     "conv2d:x=2x24x13x11,w=40x24x2x3,p=1x0x2x3,d=2x3",
+    "conv2d_backward_data:dy=2x40x7x9,w=40x24x3x3,x_shape=7x9,p=1",
+    "conv2d_backward_data:dy=2x48x5x8,w=48x20x1x1,x_shape=5x8,g=2,b=40,act=relu",
+    "conv2d_backward_data:dy=2x40x5x8,w=40x36x1x1,x_shape=9x16,s=2",
+    "conv2d_backward_data:dy=1x40x5x3,w=40x17x1x1,x_shape=13x8,s=3,p=1x0x0x1,slope=17,act=prelu",
 )
 CASES = [*OPS["matmul"].cases, *OPS["conv2d"].cases, *MORE]
 EXACT = ("none", "relu", "relu6", "clip", "leaky_relu", "prelu")
@@ -46,13 +50,16 @@ def in_f16(text):
 
 
 def route_of(call):
-    return next(route for route in OPS[call.op].routes if route.name == ROUTE)
+    """The first of its op's; of a gradient by its input the one for its stride."""
+    names = ROUTES[2:] if call.op == "conv2d_backward_data" and call["stride"] != (1, 1) else ROUTES
+    return next(route for route in OPS[call.op].routes if route.name in names)
 
 
 def agrees(call, kind, device, params):
     arrays = draw(call, kind)
-    ran, checked = check_call(call, arrays, device=device, route=ROUTE, params=params)
-    assert ran.route == ROUTE and checked.ok, f"{format_call(call, OPS)} {params}: {checked.problem}"
+    route = route_of(call).name
+    ran, checked = check_call(call, arrays, device=device, route=route, params=params)
+    assert ran.route == route and checked.ok, f"{format_call(call, OPS)} {params}: {checked.problem}"
     if kind == "integers" and call["act"] in EXACT:
         want = expect(call, arrays).outputs[0].astype(np.float16)
         np.testing.assert_array_equal(ran.outputs[0][0], want, err_msg=f"{format_call(call, OPS)} {params}")
@@ -63,7 +70,7 @@ def test_every_case_in_f16_agrees_with_the_reference(text, facts, device):
     call = in_f16(text)
     verdict = judge(route_of(call), call, facts)
     if not verdict.allowed:
-        pytest.skip(f"{ROUTE} needs {verdict.refused_by}, here {verdict.actual}")
+        pytest.skip(f"it needs {verdict.refused_by}, here {verdict.actual}")
     for kind in ("integers", "normals"):
         agrees(call, kind, device, {})
 

@@ -15,7 +15,6 @@ from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
 
 CONVOLUTION = Shader("conv2d_cooperative", DType.F16)
-_PACK = dataclasses.replace(PACK_TILES, dtype=DType.F16)
 
 
 def is_matrix(call: Call) -> bool:
@@ -70,20 +69,14 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         tile.shared_bytes,
         pack.outer * pack.inner_padded,
     )
-    prepack = dataclasses.replace(pack.dispatch("w", "packed", device), shader=_PACK)
-    return Program((step,), (prepack,), {"packed": 2 * pack.size}, elements=PACKED_WEIGHTS)
+    prepack = pack.dispatch("w", "packed", device)
+    return Program((step,), (prepack,), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
 
 
 def _depth(call: Call) -> int:
     return math.prod(call.shape("w")[1:])
 
 
-# Bias and slope are put side by side by launches that are written for f32.
-ONE_PER_CHANNEL = Need(
-    "no bias beside a slope",
-    lambda call, device: not (call.has("b") and call.has("slope")),
-    lambda call, device: "both",
-)
 _LEAST_SIDE, _LEAST_DEPTH = 32, 16
 FILLS_MATRICES = Need(
     f"at least {_LEAST_SIDE} output channels in a group and {_LEAST_SIDE} pixels, each a sum of {_LEAST_DEPTH} products",
@@ -107,13 +100,12 @@ SOME_TILE = Need(
 COOPERATIVE = Route(
     "cooperative",
     _build,
-    (CONVOLUTION, _PACK),
+    (CONVOLUTION, PACK_TILES),
     why="implicit GEMM on the GPU's matrix units, which multiply f16 many times as fast as its lanes do f32, and sum in "
     "f32; the input is gathered as the tiles need it",
     must=(
         *NEEDS,
         SOME_TILE,
-        ONE_PER_CHANNEL,
         INT32,
         loop_iterations(lambda call, device: math.prod(call.shape("w")[2:]) * align(call.shape("w")[1], 64)),
     ),
