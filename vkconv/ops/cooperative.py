@@ -123,7 +123,7 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(64, 64, 32, 32, 16),
     CooperativeTile(32, 64, 32, 16, 16),
     CooperativeTile(32, 32, 32, 16, 16),
-    CooperativeTile(32, 32, 16, 16, 16, 1),
+    CooperativeTile(32, 32, 16, 16, 16),
 )
 # The first that makes enough workgroups and wastes few of its sums is the default, or the last that the device can
 # hold, which is the smallest. Sizes are those of a first trial on the H200 (4096^3: 128x128 by subgroups of 64x32, two
