@@ -13,6 +13,7 @@ import numpy as np
 from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.conv2d_cooperative import COOPERATIVE
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
@@ -102,7 +103,7 @@ CONV2D = Op(
         Attr("groups", "g", int, 1),
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(takes_residual(packs_per_channel(route)) for route in (IM2COL_GEMM, WINOGRAD, *ROUTES)),
+    routes=tuple(takes_residual(packs_per_channel(route)) for route in (COOPERATIVE, IM2COL_GEMM, WINOGRAD, *ROUTES)),
     terms=_terms,
     magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
     flops=_flops,

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.ops.conv2d_cooperative import COOPERATIVE
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_parts import KERNEL_1X1, STRIDE_1
 from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
+from vkconv.ops.cooperative import F16
 from vkconv.ops.epilogue import (
     NO_EPILOGUE,
     epilogue_constants,
@@ -42,11 +44,11 @@ def _convolution(call: Call, dy: tuple[int, ...], padding: tuple[int, ...], dx: 
     attrs = {name: call[name] for name in ("dilation", "groups", *NO_EPILOGUE)}
     attrs |= {"stride": (1, 1), "padding": padding, "auto_pad": "explicit"}
     attrs |= {} if act else NO_EPILOGUE
-    w = TensorSpec((in_group * groups, c_out // groups, kh, kw), DType.F32)
-    given = call.in_f32().operands
-    epilogue = {name: given.get(name) if act else None for name in ("b", "slope")}
-    operands = {"x": TensorSpec(dy, DType.F32), "w": w, **epilogue}
-    return Call("conv2d", operands, {"y": TensorSpec(dx, DType.F32)}, attrs)
+    dtype = call.half or DType.F32
+    w = TensorSpec((in_group * groups, c_out // groups, kh, kw), dtype)
+    epilogue = {name: call.operands.get(name) if act else None for name in ("b", "slope")}
+    operands = {"x": TensorSpec(dy, dtype), "w": w, **epilogue}
+    return Call("conv2d", operands, {"y": TensorSpec(dx, dtype)}, attrs)
 
 
 def _reach(call: Call) -> tuple[int, int]:
@@ -120,6 +122,10 @@ def _build_flipped(call: Call, device: Device, params: Params) -> Program:
     return _convolve(call, device, _inner(conv, device).program(conv, device, params), "dy", "dx")
 
 
+def _build_flipped_cooperative(call: Call, device: Device, params: Params) -> Program:
+    return _convolve(call, device, COOPERATIVE.program(as_flipped(call), device, params), "dy", "dx")
+
+
 def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> Program:
     conv, insertion = as_dilated(call), dilation(call)
     program = _convolve(call, device, _inner(conv, device).program(conv, device, params), "dilated", "dx")
@@ -132,11 +138,11 @@ def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> 
     return dataclasses.replace(program, steps=steps, scratch=scratch, elements=elements)
 
 
-def _build_swap(call: Call, device: Device, params: Params) -> Program:
+def _build_swap(call: Call, device: Device, params: Params, route: Route | None = None) -> Program:
     before = keeps_zeros(call)
     conv, insertion = as_small(call, act=before), result(call)
     inner = {name: value for name, value in params.items() if name != "gather"}
-    program = _convolve(call, device, _inner(conv, device).program(conv, device, inner), "dy", "small")
+    program = _convolve(call, device, (route or _inner(conv, device)).program(conv, device, inner), "dy", "small")
     if not before:
         # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
         source = ["small", per_channel(call, "small")]
@@ -181,6 +187,46 @@ FLIPPED_WINOGRAD = Route(
     prefer=tuple(View(as_flipped, {}).need(need) for need in WINOGRAD.prefer),
     source=WINOGRAD.source,
     params=lambda call, device: WINOGRAD.params(as_flipped(call), device),
+)
+# What is rounded to f16 on its way to zeros must be a result.
+_KEEPS_ZEROS = Need(
+    "a bias and activation that leave 0 as it is",
+    lambda call, device: keeps_zeros(call),
+    lambda call, device: f"act {call['act']}, {'a' if call.has('b') else 'no'} bias",
+)
+
+
+def _by_matrices(of: Callable[[Call], Call]) -> tuple[tuple[Need, ...], tuple[Need, ...]]:
+    """What the convolution by cooperative matrices needs to be right, and to be fast."""
+    view = View(of, {})
+    must = (F16, *(view.need(need) for need in COOPERATIVE.must if need is not F16))
+    return must, tuple(view.need(need) for need in COOPERATIVE.prefer)
+
+
+_FLIPPED_NEEDS, _SWAPPED_NEEDS = _by_matrices(as_flipped), _by_matrices(as_small)
+FLIPPED_COOPERATIVE = Route(
+    "flipped_cooperative",
+    _build_flipped_cooperative,
+    (STRIDED_COPY, *COOPERATIVE.shaders),
+    why="stride 1 is a plain convolution of dy with the flipped filter, and of f16 one for the GPU's matrix units",
+    must=(STRIDE_1, *_FLIPPED_NEEDS[0]),
+    prefer=_FLIPPED_NEEDS[1],
+    source=COOPERATIVE.source,
+    params=lambda call, device: COOPERATIVE.params(as_flipped(call), device),
+)
+SWAP_COOPERATIVE = Route(
+    "swap_cooperative",
+    lambda call, device, params: _build_swap(call, device, params, COOPERATIVE),
+    (STRIDED_COPY, *COOPERATIVE.shaders, GATHER, *FILL_SCATTER),
+    why="a 1x1 kernel makes elements of dx from one of dy each: the product of the small dy by the GPU's matrix units, "
+    "and zeros put between its results",
+    must=(KERNEL_1X1, _KEEPS_ZEROS, *_SWAPPED_NEEDS[0]),
+    prefer=(STRIDED, *_SWAPPED_NEEDS[1]),
+    source="iree#23976, SwapStridedInsertSliceWithContraction",
+    params=lambda call, device: {
+        "gather": _swap_params(call, device)["gather"],
+        **COOPERATIVE.params(as_small(call), device),
+    },
 )
 FLIPPED_CONV = Route(
     "flipped_conv",

@@ -5,9 +5,11 @@ import dataclasses
 from vkconv.ops.conv2d_backward_data_dense import (
     FILL_SCATTER_CONV,
     FLIPPED_CONV,
+    FLIPPED_COOPERATIVE,
     FLIPPED_WINOGRAD,
     GATHER_SCATTER_CONV,
     SWAP_1X1,
+    SWAP_COOPERATIVE,
 )
 from vkconv.ops.conv2d_backward_data_rules import taken
 from vkconv.ops.conv2d_backward_data_view import TRANSPOSED
@@ -48,6 +50,8 @@ _ROUTES: tuple[Route, ...] = (
     FILL_SCATTER_CONV,
 )
 ROUTES: tuple[Route, ...] = (
+    FLIPPED_COOPERATIVE,
+    SWAP_COOPERATIVE,
     *(dataclasses.replace(route, prefer=(taken(route.name),)) for route in _ROUTES),
     TRANSPOSED.route(
         TRANSPOSED_DIRECT,

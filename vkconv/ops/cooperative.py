@@ -1,13 +1,14 @@
 """Cooperative matrices: which of a device fit products of 16-bit floats, workgroups' tiles as data, and needs.
 
 The matrices have f16 elements and sum in f32. For bf16 the compiler would have to know GL_EXT_bfloat16, which no
-release of glslang that pip installs does yet: those calls take other routes.
+release of glslang that pip installs does yet: those calls take other routes. Programs are written for f32
+(vkconv/storage.py) but for the shader that multiplies, which there is for f16 only.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from vkconv.core import DType, bytes_str, ceil_div
+from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import most_invocations
 from vkconv.ops.epilogue import binds_residual
@@ -122,13 +123,13 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(64, 64, 32, 32, 16),
     CooperativeTile(32, 64, 32, 16, 16),
     CooperativeTile(32, 32, 32, 16, 16),
-    CooperativeTile(32, 32, 16, 16, 16, 1),
+    CooperativeTile(32, 32, 16, 16, 16),
 )
-# The first that makes enough workgroups is the default, or the last that the device can hold. Sizes are those of a
-# first trial on the H200 (4096^3: 128x128 by subgroups of 64x32, two slices of 16: 186 TFLOP/s; one slice 35; 128x256
-# 175); which tile wins where is to be tuned there.
-_RULE = (0, 1, 8, 11, 12)
-_ENOUGH_BLOCKS = 132
+# The first that makes enough workgroups and wastes few of its sums is the default, or the last that the device can
+# hold, which is the smallest. Sizes are those of a first trial on the H200 (4096^3: 128x128 by subgroups of 64x32, two
+# slices of 16: 186 TFLOP/s; one slice 35; 128x256 175); which tile wins where is to be tuned there.
+_RULE = (0, 1, 6, 7, 8, 10, 11, 12)
+_ENOUGH_BLOCKS, _WASTE = 132, 1.25
 
 
 def tiles_by_rule(
@@ -138,8 +139,14 @@ def tiles_by_rule(
     pick first."""
     fitting = [i for i, tile in enumerate(TILES) if tile.fits(device) and takes(tile)]
     rule = [i for i in _RULE if i in fitting] or fitting
-    best = next((i for i in rule if blocks(TILES[i], rows, columns, batches) >= _ENOUGH_BLOCKS), rule[-1])
+    many = (i for i in rule if blocks(TILES[i], rows, columns, batches) >= _ENOUGH_BLOCKS)
+    best = next((i for i in many if _padded(TILES[i], rows, columns) <= _WASTE * rows * columns), rule[-1])
     return (best, *(i for i in fitting if i != best))
+
+
+def _padded(tile: CooperativeTile, rows: int, columns: int) -> int:
+    """Sums that are made, those beyond the ends included."""
+    return align(rows, tile.rows) * align(columns, tile.columns)
 
 
 def blocks(tile: CooperativeTile, rows: int, columns: int, batches: int) -> int:
@@ -166,6 +173,7 @@ F16 = Need(
     "f16 elements (cooperative matrices of bf16 need a compiler with GL_EXT_bfloat16)",
     lambda call, device: {spec.dtype for spec in call.specs.values()} == {DType.F16},
     lambda call, device: _elements(call),
+    halves=True,
 )
 MATRICES = Need(
     "cooperative matrices of f16 that sum in f32, 16-bit storage and Vulkan's memory model",

@@ -1,0 +1,130 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "conv2d.glsl"
+#include "cooperative.glsl"
+
+// Implicit GEMM by cooperative matrices: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps
+// x channels (conv2d_gemm.comp has the same in f32). Weights are packed [group][c_out / BM][kh][kw][c_in up to BK][BM]
+// (pack_tiles.comp), zeros beyond both ends; LINEAR leaves channels and taps in the order of w. Slices of the input are
+// gathered pixel by pixel, eight channels of one by a lane, so that its neighbours read neighbouring pixels; or, where it
+// is a matrix as it lies (B_ROW is 0: 1x1, stride 1, no padding, planes of whole eights), eight pixels by a load.
+layout(constant_id = 5) const bool LINEAR = false;
+layout(constant_id = 18) const bool Y_WIDE = false;
+layout(constant_id = 19) const int KH = 3;
+layout(constant_id = 20) const int KW = 3;
+
+layout(set = 0, binding = 0) readonly restrict buffer X8 { uvec4 x8[]; };
+layout(set = 0, binding = 1) readonly restrict buffer W8 { uvec4 weight8[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y8 { uvec4 y8[]; };
+
+// Gathered loads are numbered pixel first.
+#define AT_A ALONG_A
+#define AT_B(index) (B_ROW == 1 ? (index) % BN * B_LINE + (index) / BN : ALONG_B(index))
+
+// Eight outputs of channel ``row`` of the group, for the pixels from ``pixel`` on.
+void store8(int group, int row, int pixel, vec4 low, vec4 high) {
+    int out_group = c_out / groups;
+    int plane = oh * ow;
+    if (row >= out_group || pixel >= n * plane) return;
+    int c = group * out_group + row;
+    Channel channel = channel_of(c);
+    int to = (pixel / plane * c_out + c) * plane + pixel % plane;
+    float value[8];
+    [[unroll]] for (int q = 0; q < 8; q++) {
+        int p = pixel + q;
+        bool inside = Y_WIDE || p < n * plane;
+        int at = Y_WIDE ? to + q : inside ? (p / plane * c_out + c) * plane + p % plane : to;
+        value[q] = finish(q < 4 ? low[q] : high[q - 4], channel, residual_at(at));
+        if (!Y_WIDE && inside) STORE_Y(y, at, value[q]);
+    }
+    if (Y_WIDE) {
+        y8[to / 8] = to_bits8(vec4(value[0], value[1], value[2], value[3]), vec4(value[4], value[5], value[6], value[7]));
+    }
+}
+
+#define STORE8(row, col, low, high) store8(group, block_row * BM + (row), block_col * BN + (col), low, high)
+
+// Slice ``step`` into registers; ky, kx and k0 say where it begins.
+#define LOAD_SLICE(step)                                                                                    \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                          \
+        int index = lane + i * LANES;                                                                       \
+        a_next[i] = A_COUNT % LANES == 0 || index < A_COUNT ? weight8[a_from + (step) * A_COUNT + index] : uvec4(0u); \
+    }                                                                                                       \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                          \
+        int index = lane + i * LANES;                                                                       \
+        b_next[i] = uvec4(0u);                                                                              \
+        if (B_ROW == 0) {                                                                                   \
+            int c = k0 + index / B_EIGHTS;                                                                  \
+            int p = block_col * BN + index % B_EIGHTS * 8;                                                  \
+            bool ok = c < depth && p < pixels && (B_COUNT % LANES == 0 || index < B_COUNT);                 \
+            if (ok) b_next[i] = x8[((p / plane * c_in + group * in_group + c) * plane + p % plane) / 8];    \
+        } else if (inside) {                                                                                \
+            int k = k0 + index / BN * 8;                                                                    \
+            [[unroll]] for (int q = 0; q < 8; q++) {                                                        \
+                int c = LINEAR ? (k + q) / (KH * KW) : k + q;                                               \
+                int y_tap = (LINEAR ? (k + q) / KW % KH : ky) * dh;                                         \
+                int x_tap = (LINEAR ? (k + q) % KW : kx) * dw;                                              \
+                bool row_ok = iy0 + y_tap >= 0 && iy0 + y_tap < h && k + q < depth;                         \
+                bool ok = row_ok && ix0 + x_tap >= 0 && ix0 + x_tap < w;                                    \
+                if (ok) put(b_next[i], q, BITS_AT(x, origin + (c * h + y_tap) * w + x_tap));                \
+            }                                                                                               \
+        }                                                                                                   \
+    }                                                                                                       \
+    k0 += BK;                                                                                               \
+    if (!LINEAR && k0 >= depth) {                                                                           \
+        k0 = 0;                                                                                             \
+        if (++kx == KW) {                                                                                   \
+            kx = 0;                                                                                         \
+            ky++;                                                                                           \
+        }                                                                                                   \
+    }
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x);
+    int out_group = c_out / groups;
+    int in_group = c_in / groups;
+    int plane = oh * ow;
+    int pixels = n * plane;
+    int row_blocks = (out_group + BM - 1) / BM;
+    int col_blocks = (pixels + BN - 1) / BN;
+    int depth = LINEAR ? in_group * KH * KW : in_group;
+    int chunks = (depth + BK - 1) / BK;
+    int steps = LINEAR ? chunks : KH * KW * chunks;
+
+    int index = int(flat_group());
+    if (index >= groups * row_blocks * col_blocks) return;
+    int block_row = index % row_blocks;
+    index /= row_blocks;
+    int block_col = index % col_blocks;
+    int group = index / col_blocks;
+
+    // The pixel that this invocation gathers, and where its window begins.
+    int pixel = block_col * BN + lane % BN;
+    bool inside = pixel < pixels;
+    int iy0 = pixel % plane / ow * sh - pt;
+    int ix0 = pixel % plane % ow * sw - pl;
+    int origin = (pixel / plane * c_in + group * in_group) * h * w + iy0 * w + ix0;
+    int a_from = (group * row_blocks + block_row) * steps * A_COUNT;
+    int ky = 0;
+    int kx = 0;
+    int k0 = 0;
+
+    SUMS sums[ROWS * COLUMNS];
+    [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = SUMS(0.0);
+    uvec4 a_next[A_LOADS];
+    uvec4 b_next[B_LOADS];
+    LOAD_SLICE(0)
+    STORE_SLICE(0)
+    barrier();
+    for (int step = 1; step < steps; step++) {
+        LOAD_SLICE(step)
+        MULTIPLY_SLICE(step - 1)
+        if (BUFFERS == 1) barrier();
+        STORE_SLICE(step)
+        barrier();
+    }
+    MULTIPLY_SLICE(steps - 1)
+    barrier();
+    STORE_SUMS(STORE8)
+}

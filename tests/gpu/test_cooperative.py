@@ -1,0 +1,93 @@
+"""Routes by cooperative matrices, on devices that have them (docs/testing_devices.md: a driver that does on a CPU)."""
+
+import numpy as np
+import pytest
+from test_ops import draw
+
+from vkconv.backend.runtime import select_device
+from vkconv.check import check_call, expect
+from vkconv.ops import OPS
+from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.cooperative import MATRICES, TILES
+from vkconv.route import judge
+
+pytestmark = pytest.mark.gpu
+ROUTES = ("cooperative", "flipped_cooperative", "swap_cooperative")
+# Whole eights and not, along either side of every operand; more blocks than one each way; activations.
+MORE = (
+    "matmul:a=72x40,b=40x136",
+    "matmul:a=200x264,b=264x40,bias=40,act=relu",
+    "matmul:a=3x40x72,b=40x48,ta=1",
+    "matmul:a=64x48,b=72x48,tb=1",
+    "matmul:a=48x72,b=80x48,ta=1,tb=1,bias=80,residual=72x80,act=relu",
+    "matmul:a=2x1x40x8,b=3x8x64,residual=2x3x40x64",
+    "matmul:a=33x0,b=0x35,bias=35",
+    "conv2d:x=2x40x4x10,w=72x40x1x1,b=72,act=relu",
+    "conv2d:x=3x40x5x8,w=40x20x1x1,residual=3x40x5x8,g=2",
+    "conv2d:x=2x72x7x9,w=40x72x3x3,p=1,b=40,act=relu",
+    "conv2d:x=2x40x9x16,w=48x20x3x3,p=1,s=2,residual=2x48x5x8,g=2",
+    "conv2d:x=2x24x13x11,w=40x24x2x3,p=1x0x2x3,d=2x3",
+    "conv2d_backward_data:dy=2x40x7x9,w=40x24x3x3,x_shape=7x9,p=1",
+    "conv2d_backward_data:dy=2x48x5x8,w=48x20x1x1,x_shape=5x8,g=2,b=40,act=relu",
+    "conv2d_backward_data:dy=2x40x5x8,w=40x36x1x1,x_shape=9x16,s=2",
+    "conv2d_backward_data:dy=1x40x5x3,w=40x17x1x1,x_shape=13x8,s=3,p=1x0x0x1,slope=17,act=prelu",
+)
+CASES = [*OPS["matmul"].cases, *OPS["conv2d"].cases, *MORE]
+EXACT = ("none", "relu", "relu6", "clip", "leaky_relu", "prelu")
+
+
+@pytest.fixture(scope="module")
+def facts(device):
+    _, facts = select_device(device)
+    if not MATRICES.test(None, facts):
+        pytest.skip(f"{facts.name} has {MATRICES.actual(None, facts)}")
+    return facts
+
+
+def in_f16(text):
+    """The call with every operand in f16."""
+    return parse_call(f"{text},dtype=f16", OPS)
+
+
+def route_of(call):
+    """The first of its op's; of a gradient by its input the one for its stride."""
+    names = ROUTES[2:] if call.op == "conv2d_backward_data" and call["stride"] != (1, 1) else ROUTES
+    return next(route for route in OPS[call.op].routes if route.name in names)
+
+
+def agrees(call, kind, device, params):
+    arrays = draw(call, kind)
+    route = route_of(call).name
+    ran, checked = check_call(call, arrays, device=device, route=route, params=params)
+    assert ran.route == route and checked.ok, f"{format_call(call, OPS)} {params}: {checked.problem}"
+    if kind == "integers" and call["act"] in EXACT:
+        want = expect(call, arrays).outputs[0].astype(np.float16)
+        np.testing.assert_array_equal(ran.outputs[0][0], want, err_msg=f"{format_call(call, OPS)} {params}")
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_every_case_in_f16_agrees_with_the_reference(text, facts, device):
+    call = in_f16(text)
+    verdict = judge(route_of(call), call, facts)
+    if not verdict.allowed:
+        pytest.skip(f"it needs {verdict.refused_by}, here {verdict.actual}")
+    for kind in ("integers", "normals"):
+        agrees(call, kind, device, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul:a=133x72,b=72x151",
+        "matmul:a=72x136,b=144x72,ta=1,tb=1,bias=144",
+        "conv2d:x=2x24x8x7,w=72x24x3x3,p=1",
+        "conv2d:x=2x24x8x7,w=72x24x1x1",
+    ],
+)
+def test_every_value_of_a_parameter_agrees_with_the_reference(text, facts, device):
+    """A CPU driver takes minutes to compile tiles of many matrices."""
+    call, most = in_f16(text), 512 if facts.kind == "cpu" else 1 << 20
+    for name, values in route_of(call).params(call, facts).items():
+        for value in values:
+            if name != "tile" or TILES[value].subgroup_rows * TILES[value].subgroup_columns <= most:
+                agrees(call, "integers", device, {name: value})

@@ -1,0 +1,110 @@
+"""Cooperative matrices without a device that has them: who takes them, what refuses, tiles within their limits."""
+
+import pytest
+from ops_device import device
+
+from vkconv.device import Device, load_device, shipped_devices
+from vkconv.ops import OPS
+from vkconv.ops.calls import parse_call
+from vkconv.ops.cooperative import TILES, Matrix, matrix_of
+from vkconv.route import choose, judge
+
+LARGE = (
+    ("matmul:a=4096x4096,b=4096x4096", "cooperative"),
+    ("matmul:a=8x200x64,b=8x64x200,bias=200,act=gelu", "cooperative"),
+    ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", "cooperative"),
+    ("conv2d:x=32x256x28x28,w=512x256x1x1,b=512,slope=512,act=prelu", "cooperative"),
+    ("conv2d_backward_data:dy=4x64x28x28,w=64x32x3x3,x_shape=28x28,p=1", "flipped_cooperative"),
+    ("conv2d_backward_data:dy=32x2048x25x25,w=2048x1024x1x1,x_shape=50x50,s=2", "swap_cooperative"),
+)
+SMALL = (
+    "matmul:a=1x1000,b=1000x10",
+    "conv2d:x=1x32x112x112,w=32x1x3x3,g=32,p=1",
+    "conv2d_backward_data:dy=4x64x28x28,w=64x1x3x3,x_shape=28x28,p=1,g=64",
+)
+
+
+def call_of(text, dtype="f16"):
+    return parse_call(f"{text},dtype={dtype}", OPS)
+
+
+def verdict_of(call, facts):
+    return next(judge(r, call, facts) for r in OPS[call.op].routes if r.name.endswith("cooperative"))
+
+
+
+@pytest.mark.parametrize(("text", "route"), LARGE)
+def test_large_products_of_f16_take_it_on_a_device_that_has_it(text, route):
+    call, facts = call_of(text), load_device("h200")
+    choice = choose(OPS[call.op].routes, call, facts)
+    assert choice.route.name == route
+    for step in choice.route.build(call, facts, choice.params).steps:
+        assert step.shared_bytes <= facts.limit("maxComputeSharedMemorySize")
+        assert step.local[0] <= facts.limit("maxComputeWorkGroupInvocations")
+
+
+@pytest.mark.parametrize("text", SMALL)
+def test_small_ones_do_not(text):
+    call = call_of(text)
+    assert not choose(OPS[call.op].routes, call, load_device("h200")).route.name.endswith("cooperative")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize(("text", "route"), LARGE)
+def test_other_types_are_refused_with_the_reason(text, route, dtype):
+    call = call_of(text, dtype)
+    verdict = next(judge(r, call, load_device("h200")) for r in OPS[call.op].routes if r.name == route)
+    assert not verdict.allowed
+    assert verdict.refused_by.startswith("f16 elements") and f" is {dtype}" in verdict.actual
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_devices() if name != "h200"])
+def test_devices_without_matrices_refuse(name):
+    facts = load_device(name)
+    verdict = verdict_of(call_of(LARGE[0][0]), facts)
+    assert matrix_of(facts) is None
+    assert not verdict.allowed and verdict.actual.startswith("no ")
+
+
+def test_what_is_missing_is_named():
+    facts = dict(load_device("h200").facts)
+    call = call_of(LARGE[0][0])
+    features = {**facts["features"], "VkPhysicalDeviceVulkanMemoryModelFeatures": {"vulkanMemoryModel": False}}
+    assert verdict_of(call, Device({**facts, "features": features})).actual == "no vulkanMemoryModel"
+    rows = [m for m in facts["cooperativeMatrices"] if m["CType"] != "VK_COMPONENT_TYPE_FLOAT32_KHR"]
+    verdict = verdict_of(call, Device({**facts, "cooperativeMatrices": rows}))
+    assert verdict.actual == "no a matrix of f16 by f16 to f32"
+    extensions = {n: v for n, v in facts["extensions"].items() if n != "VK_KHR_cooperative_matrix"}
+    assert verdict_of(call, Device({**facts, "extensions": extensions})).actual == "no VK_KHR_cooperative_matrix"
+
+
+def test_a_device_may_have_matrices_of_another_size():
+    """lavapipe of Mesa 26: 8x8x8, subgroups of 8."""
+    facts = dict(load_device("h200").facts)
+    rows = [{**m, "MSize": 8, "NSize": 8, "KSize": 8} for m in facts["cooperativeMatrices"]]
+    small = Device({**facts, "cooperativeMatrices": rows})
+    assert matrix_of(small) == Matrix(8, 8, 8)
+    assert matrix_of(load_device("h200")) == Matrix(16, 16, 16)
+    assert matrix_of(device()) is None
+    call = call_of(LARGE[0][0])
+    route = choose(OPS["matmul"].routes, call, small).route
+    (step,) = route.build(call, small).steps
+    assert step.spec[9:12] == (8, 8, 8)
+
+
+def test_tiles_are_whole_and_the_h200_holds_every_one():
+    facts = load_device("h200")
+    for tile in TILES:
+        assert tile.fits(facts), tile
+        assert tile.rows % tile.subgroup_rows == tile.columns % tile.subgroup_columns == 0
+        assert tile.least_shared_bytes <= tile.shared_bytes
+
+
+@pytest.mark.parametrize("text", [text for text, _ in LARGE])
+def test_every_tile_that_is_offered_builds(text):
+    call, facts = call_of(text), load_device("h200")
+    route = choose(OPS[call.op].routes, call, facts).route
+    for value in route.params(call, facts)["tile"]:
+        (step, *_) = route.build(call, facts, {"tile": value}).steps
+        assert step.local[0] == TILES[value].subgroups * 32
+        assert step.shared_bytes == TILES[value].shared_bytes

@@ -1,0 +1,115 @@
+"""The route of conv2d by cooperative matrices, for calls of f16: implicit GEMM, 1x1 as the matrix that it is."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from vkconv.core import DType, align, ceil_div
+from vkconv.device import Device
+from vkconv.ops.base import linear_groups
+from vkconv.ops.conv2d_parts import binds, constants, push
+from vkconv.ops.cooperative import EIGHT, NEEDS, TILES, CooperativeTile, blocks, tiles_by_rule
+from vkconv.ops.needs import INT32, ON_GPU, loop_iterations
+from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing
+from vkconv.route import Call, Need, Params, Route
+from vkconv.shader import Dispatch, Program, Shader
+
+CONVOLUTION = Shader("conv2d_cooperative", DType.F16)
+
+
+def is_matrix(call: Call) -> bool:
+    """Whether the input is a matrix of channels by pixels as it lies, in rows of whole eights."""
+    plain = call.shape("w")[2:] == (1, 1) and call["stride"] == (1, 1) and not any(call["padding"])
+    return plain and math.prod(call.shape("x")[2:]) % EIGHT == 0
+
+
+def _extents(call: Call) -> tuple[int, int, int]:
+    """Rows and columns of a product, and how many there are: output channels of a group, pixels, groups."""
+    n, c_out, oh, ow = call.shape("y")
+    return c_out // call["groups"], n * oh * ow, int(call["groups"])
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    def takes(tile: CooperativeTile) -> bool:
+        """A lane gathers the elements of one pixel."""
+        return is_matrix(call) or tile.local(device) % tile.columns == 0
+
+    tiles = tiles_by_rule(*_extents(call), device, takes)
+    c_in, kh, kw = call.shape("w")[1:]
+    if kh * kw == 1:
+        return {"tile": tiles, "linear": (0,)}
+    linear = align(c_in, TILES[tiles[0]].depth) >= 1.15 * c_in
+    return {"tile": tiles, "linear": (int(linear), int(not linear))}
+
+
+def packing(call: Call, params: Params) -> Packing:
+    """How the weights lie: [group][tile][taps][channels up to the depth of a slice][rows], or all in one if linear."""
+    tile = TILES[params["tile"]]
+    c_in, kh, kw = call.shape("w")[1:]
+    rows, taps = call.shape("y")[1] // call["groups"], kh * kw
+    linear = Packing(rows, c_in * taps, tile.rows, c_in * taps, 1, inner_step=tile.depth, groups=call["groups"])
+    if params["linear"]:
+        return linear
+    return dataclasses.replace(linear, inner=c_in, inner_stride=taps, outer=taps, outer_stride=1)
+
+
+def _build(call: Call, device: Device, params: Params) -> Program:
+    tile, linear = TILES[params["tile"]], bool(params["linear"])
+    kh, kw = call.shape("w")[2:]
+    pack, local = packing(call, params), tile.local(device)
+    wide = math.prod(call.shape("y")[2:]) % EIGHT == 0
+    spec = (*constants(call), linear, *tile.constants(device, True, not is_matrix(call)), wide, kh, kw)
+    step = Dispatch(
+        CONVOLUTION,
+        binds(call, "packed"),
+        linear_groups(blocks(tile, *_extents(call)) * local, local, device),
+        (local, 1, 1),
+        push(call),
+        spec,
+        tile.shared_bytes,
+        pack.outer * pack.inner_padded,
+    )
+    prepack = pack.dispatch("w", "packed", device)
+    return Program((step,), (prepack,), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
+
+
+def _depth(call: Call) -> int:
+    return math.prod(call.shape("w")[1:])
+
+
+_LEAST_SIDE, _LEAST_DEPTH = 32, 16
+FILLS_MATRICES = Need(
+    f"at least {_LEAST_SIDE} output channels in a group and {_LEAST_SIDE} pixels, each a sum of {_LEAST_DEPTH} products",
+    lambda call, device: min(_extents(call)[:2]) >= _LEAST_SIDE and _depth(call) >= _LEAST_DEPTH,
+    lambda call, device: f"{_extents(call)[0]} channels, {_extents(call)[1]} pixels, {_depth(call)} products",
+)
+
+
+def _gathers_or_is_matrix(call: Call, device: Device) -> bool:
+    return any(
+        tile.fits(device) and (is_matrix(call) or tile.local(device) % tile.columns == 0) for tile in TILES
+    )
+
+
+SOME_TILE = Need(
+    "a tile with no more columns than lanes",
+    _gathers_or_is_matrix,
+    lambda call, device: f"subgroups of {device.subgroup_size}",
+)
+
+COOPERATIVE = Route(
+    "cooperative",
+    _build,
+    (CONVOLUTION, PACK_TILES),
+    why="implicit GEMM on the GPU's matrix units, which multiply f16 many times as fast as its lanes do f32, and sum in "
+    "f32; the input is gathered as the tiles need it",
+    must=(
+        *NEEDS,
+        SOME_TILE,
+        INT32,
+        loop_iterations(lambda call, device: math.prod(call.shape("w")[2:]) * align(call.shape("w")[1], 64)),
+    ),
+    prefer=(ON_GPU, FILLS_MATRICES),
+    source="llama.cpp#10597",
+    params=_params,
+)
