@@ -116,8 +116,8 @@ ROWS = (
         "fuzzing",
         "values live until their last reader (random graphs)",
         "vkconv/plan/lowering.py",
-        "last[self.root(value)] = index",
-        "last.setdefault(self.root(value), index)",
+        "last[self.homes.home(self.root(value))[0]] = index",
+        "last.setdefault(self.homes.home(self.root(value))[0], index)",
         "tests/gpu/test_random_graphs.py",
     ),
     Row(
