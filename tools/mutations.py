@@ -106,18 +106,18 @@ ROWS = (
     ),
     Row(
         "fuzzing",
-        "the rank of a shape (mutants of the loaders)",
+        "the bytes that a shape may have (kept mutants)",
         "vkconv/core.py",
-        "if len(shape) > MAX_RANK:",
+        "if nbytes >= MAX_BYTES:",
         "if False:",
-        "tests/pure/test_fuzz.py",
+        "tests/pure/test_fuzz.py::test_what_once_broke_a_target_no_longer_does",
     ),
     Row(
         "fuzzing",
         "values live until their last reader (random graphs)",
         "vkconv/plan/lowering.py",
-        "last[self.root(value)] = index",
-        "last.setdefault(self.root(value), index)",
+        "last[self.homes.home(self.root(value))[0]] = index",
+        "last.setdefault(self.homes.home(self.root(value))[0], index)",
         "tests/gpu/test_random_graphs.py",
     ),
     Row(

@@ -1,5 +1,6 @@
 """Processes that are killed while they write: the file is the old one or the new one, whole, whoever else writes."""
 
+import contextlib
 import os
 import random
 import subprocess
@@ -66,19 +67,25 @@ def _whole_graph(path):
 _READERS = {"a.vkc": _whole_graph, "device.json": load_device, "table.json": read_table, "result.json": read_result}
 
 
+@contextlib.contextmanager
+def running(program):
+    """A process that has said that it is ready; killed at the end, also where a test fails."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize("name", _WRITERS)
 def test_a_killed_writer_leaves_a_whole_file_or_none(tmp_path, name):
     path, rng = tmp_path / name, random.Random(name)
     program = f"import numpy as np\nfrom pathlib import Path\npath = Path({str(path)!r})\n{_WRITERS[name]}{_LOOP}"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     seen = 0
     for _ in range(KILLS // 2):
-        with (
-            subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE) as first,
-            subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE) as second,
-        ):
-            for writer in (first, second):
-                assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
+        with running(program) as first, running(program) as second:
             for writer in (first, second):
                 time.sleep(rng.uniform(0, 0.06))
                 writer.kill()
@@ -100,26 +107,24 @@ with atomic_write(Path({path!r})) as file:
 """
 
 
-def _unfinished(path):
+@contextlib.contextmanager
+def unfinished(path):
     """A process that is in the middle of writing a file, and what it has written so far."""
     before = set(path.parent.glob(".*.part"))
-    program = f"import time{_UNFINISHED.format(path=str(path))}"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    writer = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE)
-    assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
-    (part,) = set(path.parent.glob(".*.part")) - before
-    return writer, part
+    with running(f"import time{_UNFINISHED.format(path=str(path))}") as process:
+        (part,) = set(path.parent.glob(".*.part")) - before
+        yield process, part
 
 
 def test_the_next_writer_removes_what_a_killed_one_left_and_nothing_else(tmp_path, monkeypatch):
-    killed, left = _unfinished(tmp_path / "one.json")
-    recently, fresh = _unfinished(tmp_path / "two.json")
-    living, theirs = _unfinished(tmp_path / "three.json")
-    with killed, recently, living:
-        killed.kill()
-        recently.kill()
-        killed.wait()
-        recently.wait()
+    with (
+        unfinished(tmp_path / "one.json") as (killed, left),
+        unfinished(tmp_path / "two.json") as (recently, fresh),
+        unfinished(tmp_path / "three.json") as (_, theirs),
+    ):
+        for process in (killed, recently):
+            process.kill()
+            process.wait()
         for part in (left, theirs):
             os.utime(part, (0, 0))
         others = tmp_path / "thesis.part"
@@ -135,4 +140,3 @@ def test_the_next_writer_removes_what_a_killed_one_left_and_nothing_else(tmp_pat
         assert theirs.exists()  # locked by a living process
         assert others.exists() and link.is_symlink()
         assert (tmp_path / "four.json").read_bytes() == b"whole"
-        living.kill()
