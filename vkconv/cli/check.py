@@ -133,7 +133,7 @@ def check(
         raise UsageError("--op goes with --all-ops")
     if target is None:
         raise UsageError("nothing to check: name a model or a call, or give --all-ops")
-    dtype, of_nodes = parse_dtypes(dtypes)
+    dtype, of_nodes, auto = parse_dtypes(dtypes)
     options = Options(
         routes=parse_routes(routes),
         params=parse_params(params),
@@ -143,6 +143,10 @@ def check(
         dtypes=of_nodes,
     )
     work = Work(target, inputs or [], seed, device, other, limits, options)
+    if auto:
+        if workers or work.is_call:
+            raise UsageError("--dtype auto is for a model on one device: it is found there, node by node")
+        work.find_types()
     swept = [name for name in sweep.split(",") if name]
     if workers:
         if dump:

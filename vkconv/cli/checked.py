@@ -9,6 +9,7 @@ from vkconv.cli.inputs import make_inputs
 from vkconv.cli.models import CALL
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.cli.run import device_data
+from vkconv.cli.types import found_types, types_lines
 from vkconv.core import Array, UsageError
 from vkconv.device import Device
 from vkconv.table import Column, Table
@@ -81,6 +82,10 @@ class Work:
             graph = load_model(Path(target))
             arrays, self.again = make_inputs(graph.inputs, texts)
             self.graph, self.inputs = steered(graph, OPS, arrays)
+
+    def find_types(self) -> None:
+        """Store floats as f16 from now on, where that does with these inputs."""
+        self.options = found_types(self.graph, self.inputs, self.device, self.options, self.limits)
 
     def _call(self, target: str, texts: Sequence[str], seed: int) -> "tuple[Graph, dict[str, Array]]":
         from vkconv.check.inputs import draw
@@ -238,6 +243,7 @@ class Result:
         if self.work.limits is not None:
             lines += limits_lines(self.work.limits, self.work)
             data["limits"] = self.work.limits.name
+        lines += types_lines(self.work.options)
         lines += [] if self.work.options.quirks else ["quirks of the driver are ignored"]
         verdicts = [f"FAILED: {problem}" for problem in self._problems()] or [self._all_right()]
         shown = [name for name, _ in parts]

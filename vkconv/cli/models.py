@@ -78,7 +78,9 @@ def explain(
     from vkconv.plan.measured import find_measured
     from vkconv.plan.planner import Options, plan
 
-    dtype, of_nodes = parse_dtypes(dtypes)
+    dtype, of_nodes, auto = parse_dtypes(dtypes)
+    if auto:
+        raise UsageError(f"--dtype auto needs inputs: vkconv check {target} --dtype auto says what to give here")
     options = Options(
         routes=parse_routes(routes),
         params=parse_params(params),

@@ -45,10 +45,11 @@ DTypeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--dtype",
-        metavar="TYPE|OP=TYPE|node:NAME=TYPE",
+        metavar="TYPE|auto|OP=TYPE|node:NAME=TYPE",
         envvar="VKCONV_DTYPE",
         help="Store floats as f16 or bf16 (or f32), all of them or those of an op or a node; sums stay f32, and so do "
-        "inputs and outputs. Repeat it, or separate several by commas: f16,softmax=f32. With check --all-ops: what "
+        "inputs and outputs. auto is f16, but f32 for the nodes that f16 does not suffice for with the inputs that are "
+        "given. Repeat it, or separate several by commas: f16,softmax=f32. With check --all-ops: what "
         "to check in.",
     ),
 ]
@@ -91,22 +92,29 @@ def parse_routes(texts: Iterable[str] | None) -> dict[str, str]:
     return routes
 
 
-def parse_dtypes(texts: Iterable[str] | None) -> tuple[DType | None, dict[str, DType]]:
-    """``["f16,softmax=f32", "node:n1=bf16"]`` as the type of all floats (None: their own), and of
-    those of ops and nodes."""
+AUTO = "auto"
+
+
+def parse_dtypes(texts: Iterable[str] | None) -> tuple[DType | None, dict[str, DType], bool]:
+    """``["f16,softmax=f32", "node:n1=bf16"]`` as the type of all floats (None: their own), that of ops and
+    of nodes, and whether the first is to be found (``auto``)."""
     dtype: DType | None = None
     dtypes: dict[str, DType] = {}
+    found = False
     for text in ",".join(texts).split(",") if texts else ():
         key, equals, word = text.strip().rpartition("=")
+        if text.strip() == AUTO:
+            found = True
+            continue
         if word not in FLOAT_TYPES or (equals and not key):
             raise UsageError(
-                f"--dtype {text!r} is not TYPE, OP=TYPE or node:NAME=TYPE with a TYPE of {', '.join(FLOAT_TYPES)}"
+                f"--dtype {text!r} is not auto, TYPE, OP=TYPE or node:NAME=TYPE, TYPE one of {', '.join(FLOAT_TYPES)}"
             )
         if key:
             dtypes[key] = DType(word)
         else:
             dtype = DType(word)
-    return dtype, dtypes
+    return dtype, dtypes, found
 
 
 def parse_floats(texts: Iterable[str] | None) -> list[DType]:

@@ -26,6 +26,7 @@ from vkconv.cli.options import (
 )
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.cli.outputs import output_table, parse_outputs, save_outputs
+from vkconv.cli.types import found_types, types_lines
 from vkconv.core import Array, UsageError, atomic_write
 from vkconv.device import Device
 from vkconv.table import Column, Table
@@ -130,7 +131,7 @@ def run(
         raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
     arrays, texts = make_inputs(graph.inputs, inputs)
     shapes = {name: array.shape for name, array in arrays.items()}
-    dtype, of_nodes = parse_dtypes(dtypes)
+    dtype, of_nodes, auto = parse_dtypes(dtypes)
     options = Options(
         routes=forced,
         params=chosen,
@@ -139,6 +140,8 @@ def run(
         dtype=dtype,
         dtypes=of_nodes,
     )
+    if auto:
+        options = found_types(graph, arrays, device, options, None)
     with load(graph, device, shapes=shapes, options=options) as session:
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph
@@ -163,6 +166,8 @@ def run(
                 "model": str(model),
                 "device": device_data(session.device),
                 "routes_forced": forced,
+                "dtype": options.dtype,
+                "dtypes": dict(options.dtypes),
                 "params": chosen,
                 "inputs": texts,
                 "load_us": load_us,
@@ -181,7 +186,14 @@ def run(
     head += [f"forced {key} = {route}" for key, route in forced.items()]
     head += [f"set {key}: {', '.join(f'{n} = {v}' for n, v in given.items())}" for key, given in chosen.items()]
     tables: list[Table | str] = [profiled.nodes, profiled.ops, profiled.note] if profiled and profile else []
-    show(*head, stages, stats, *tables, *(f"wrote {path}: {what}" for path, what in written.items()))
+    show(
+        *head,
+        *types_lines(options),
+        stages,
+        stats,
+        *tables,
+        *(f"wrote {path}: {what}" for path, what in written.items()),
+    )
 
 
 def measure(
