@@ -8,10 +8,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx_backend_tests import (
+    HALF_TESTS,
     MODEL_TESTS,
     NODE_TESTS,
     QUANTIZED_TESTS,
     expected_failures,
+    half_tests,
     model_tests,
     node_tests,
     quantized_tests,
@@ -25,7 +27,7 @@ from vkconv.onnx_backend import VkconvBackend
 from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
-TESTS = [*node_tests(), *quantized_tests(), *model_tests()]
+TESTS = [*node_tests(), *quantized_tests(), *half_tests(), *model_tests()]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +68,7 @@ def test_passes_or_is_listed(test, selector):
 
 def test_the_lists_name_tests_that_there_are():
     names = [test.name for test in TESTS]
-    assert len(set(names)) == len(names) == NODE_TESTS + QUANTIZED_TESTS + MODEL_TESTS
+    assert len(set(names)) == len(names) == NODE_TESTS + QUANTIZED_TESTS + HALF_TESTS + MODEL_TESTS
     assert {*expected_failures(), *without_dispatches()} <= set(names)
     assert not without_dispatches() & expected_failures().keys()
 

@@ -42,6 +42,8 @@ ONE_TO_ONE: list[tuple[str, list[str], dict[str, Any], int, dict[str, Array], tu
     ("Pow", ["x", "c"], {}, 13, {"c": np.array([2.0], np.float32)}, ("pow", ("x", "c"), {})),
     ("Cast", ["x"], {"to": TensorProto.INT32}, 13, {}, ("cast", ("x",), {"to": "i32"})),
     ("Cast", ["x"], {"to": TensorProto.FLOAT16, "saturate": 1}, 19, {}, ("cast", ("x",), {"to": "f16"})),
+    ("Cast", ["x"], {"to": TensorProto.BFLOAT16}, 13, {}, ("cast", ("x",), {"to": "bf16"})),
+    ("CastLike", ["x", "c"], {}, 15, {"c": np.array([2.0], np.float16)}, ("cast", ("x",), {"to": "f16"})),
     ("Identity", ["x"], {}, 13, {}, ("identity", ("x",), {})),
     ("Dropout", ["x"], {"ratio": 0.3}, 10, {}, ("identity", ("x",), {})),
     ("Dropout", ["x", "", "t"], {}, 13, {"t": np.array(False)}, ("identity", ("x",), {})),

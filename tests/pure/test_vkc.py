@@ -168,6 +168,16 @@ def test_arrays_of_any_layout_are_saved_by_value(tmp_path: Path) -> None:
         assert loaded[name].shape == array.shape and np.array_equal(loaded[name], array)
 
 
+def test_every_bit_of_a_half_round_trips(tmp_path: Path) -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    arrays: dict[str, Array] = {str(d): bits.view(d.numpy) for d in (DType.F16, DType.BF16)}
+    save_vkc(Graph({"x": TensorSpec((2,), DType.BF16)}, ("x",), (), arrays), tmp_path / "a.vkc")
+    loaded = load_vkc(tmp_path / "a.vkc")
+    assert loaded.inputs["x"].dtype is DType.BF16
+    for name, array in arrays.items():
+        assert loaded.constants[name].dtype == array.dtype and loaded.constants[name].tobytes() == bits.tobytes()
+
+
 _dtypes = st.sampled_from([d.numpy for d in DType if d is not DType.BF16])
 _numbers = st.integers(-(2**63), 2**63 - 1)
 _attrs = st.one_of(

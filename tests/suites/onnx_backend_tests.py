@@ -3,7 +3,8 @@ what is known of them.
 
 A node test is in the core set when its model is a node of the default domain (no ``_expanded`` function body) whose
 inputs and outputs are all tensors of float32, int32, int64 or bool, and the node is none of `OTHER_FAMILIES`. Those of
-8-bit integers are the tests of `QUANTIZED` operators, with int8 and uint8 besides.
+8-bit integers are the tests of `QUANTIZED` operators, with int8 and uint8 besides; those of 16-bit floats have a tensor
+of float16 or bfloat16 besides.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from onnx.backend.test.runner import Runner  # noqa: E402
 
 TYPES = {onnx.TensorProto.FLOAT, onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.TensorProto.BOOL}
 BYTES = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8}
+HALVES = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 QUANTIZED = {
     "ConvInteger",
     "DequantizeLinear",
@@ -42,7 +44,7 @@ OTHER_FAMILIES = {
 }
 _OTHERS = {op for ops in OTHER_FAMILIES.values() for op in ops}
 # Of onnx 1.23.2.
-NODE_TESTS, QUANTIZED_TESTS, MODEL_TESTS = 784, 17, 149
+NODE_TESTS, QUANTIZED_TESTS, HALF_TESTS, MODEL_TESTS = 784, 17, 29, 149
 _MODELS = ("simple", "pytorch-converted", "pytorch-operator", "real")
 _FOLDER = Path(__file__).parent
 
@@ -115,13 +117,18 @@ def _is_quantized(case):
     return _is_a_node_of(case, TYPES | BYTES) and QUANTIZED.issuperset(n.op_type for n in case.model.graph.node)
 
 
+def _is_half(case):
+    infos = [*case.model.graph.input, *case.model.graph.output]
+    return _is_a_node_of(case, TYPES | BYTES | HALVES) and any(i.type.tensor_type.elem_type in HALVES for i in infos)
+
+
 @cache
 def _cases():
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the package's, while it computes its cases
-        return [case for case in collect_testcases(None) if _is_core(case) or _is_quantized(case)]
+        return [case for case in collect_testcases(None) if _is_core(case) or _is_quantized(case) or _is_half(case)]
 
 
 def _tests(cases):
@@ -138,6 +145,12 @@ def node_tests():
 def quantized_tests():
     """Those of 8-bit integers."""
     return _tests(case for case in _cases() if _is_quantized(case))
+
+
+@cache
+def half_tests():
+    """Those of 16-bit floats."""
+    return _tests(case for case in _cases() if _is_half(case))
 
 
 @cache

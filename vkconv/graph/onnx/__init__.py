@@ -15,7 +15,7 @@ __all__ = ["load_onnx", "load_onnx_proto"]
 
 
 def load_onnx(path: str | Path) -> Graph:
-    """The graph of an ONNX model file (default domain, opset 7 or newer, float32 or float16 arithmetic).
+    """The graph of an ONNX model file (default domain, opset 7 or newer, floats of float32, float16 or bfloat16).
 
     The result does not depend on input shapes: dimensions the model leaves open become names, and nodes that
     compute shapes stay nodes. ``metadata`` holds the model's own properties under their own keys, and

@@ -209,6 +209,11 @@ def _cast(n: NodeView) -> None:
     n.finish("cast", n.input(0), to=str(to))
 
 
+def _cast_like(n: NodeView) -> None:
+    n.ignore("saturate", "round_mode")
+    n.finish("cast", n.input(0), to=str(n.dtype(1)))
+
+
 def _where(n: NodeView) -> None:
     n.finish("where", n.input(0), n.input(1), n.input(2))
 
@@ -229,5 +234,6 @@ RULES: dict[str, Rule] = {
     "SwiGLU": _swiglu,
     "Swish": _swish,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "Where": _where,
 }
