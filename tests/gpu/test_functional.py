@@ -7,7 +7,7 @@ import pytest
 
 from vkconv import functional
 from vkconv.check import compare, expect
-from vkconv.core import GraphError, InputError, RouteError, UsageError, VkconvError
+from vkconv.core import DType, GraphError, InputError, RouteError, UsageError, VkconvError
 from vkconv.functional import cache
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
@@ -30,7 +30,7 @@ def drawn(*shapes, seed=3):
 def holds(text, arrays, y):
     """The result agrees with the reference of the call."""
     call = parse_call(text, OPS)
-    assert y.dtype == np.float32 and y.flags.c_contiguous
+    assert y.dtype == next(iter(call.outputs.values())).dtype.numpy and y.flags.c_contiguous
     present = [name for name, spec in call.operands.items() if spec]
     assert compare(call, [y], expect(call, dict(zip(present, arrays, strict=True)))).problem == ""
 
@@ -41,6 +41,26 @@ def test_conv2d(device):
         *arrays, stride=(2, 1), padding=(1, 0, 2, 1), dilation=(1, 2), groups=2, activation="silu", device=device
     )
     holds("conv2d:x=2x6x9x11,w=4x3x3x2,b=4,s=2x1,p=1x0x2x1,d=1x2,g=2,act=silu", arrays, y)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_halves_in_and_out(dtype, device):
+    kind = DType(dtype).numpy
+    x, w, b, up = (a.astype(kind) for a in drawn((2, 3, 7, 9), (5, 3, 3, 3), 5, (3, 5, 3, 3)))
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    y = functional.conv2d(last, w, b, padding=1, layout="NHWC", device=device)
+    holds(f"conv2d:x=2x3x7x9,w=5x3x3x3,b=5,p=1,dtype={dtype}", (x, w, b), np.ascontiguousarray(y.transpose(0, 3, 1, 2)))
+    y = functional.conv_transpose2d(x, up, stride=2, device=device)
+    holds(f"conv_transpose2d:x=2x3x7x9,w=3x5x3x3,s=2,dtype={dtype}", (x, up), y)
+    y = functional.conv2d_backward_weight(x, x, (3, 3, 3, 3), padding=1, device=device)
+    holds(f"conv2d_backward_weight:x=2x3x7x9,dy=2x3x7x9,w_shape=3x3x3x3,p=1,dtype={dtype}", (x, x), y)
+    y = functional.softmax(x, axis=1, device=device)
+    holds(f"softmax:x=2x3x7x9,axis=1,dtype={dtype}", (x,), y)
+    y = functional.reduce(x, "mean", (2, 3), device=device)
+    holds(f"reduce:x=2x3x7x9,op=mean,axes=2x3,keep=0,dtype={dtype}", (x,), y)
+    assert functional.conv2d_bias_gradient(x, device=device).dtype == kind
+    with pytest.raises(GraphError, match="one float dtype"):
+        functional.conv2d(x, w.astype(np.float32), device=device)
 
 
 def test_activations_with_parameters_and_named_padding(device):

@@ -6,9 +6,10 @@ and out::
     y = functional.conv2d(x, w, b, stride=2, padding=1, activation="relu")
 
 Each takes a ``device`` as `vkconv.load` does and, but for `conv2d_bias_gradient`, an optional ``route`` to force, and
-raises a VkconvError for what it cannot do, before anything runs. The sessions of the last few distinct calls are kept,
-so that a second call with the same shapes plans, allocates and compiles nothing; weights go to the device and are
-packed at every call. A model, or weights that stay, want `vkconv.load`.
+raises a VkconvError for what it cannot do, before anything runs. Floats are float32, float16 or ml_dtypes' bfloat16,
+all of a call in one of them; sums are f32, and results are rounded to the type of the operands. The sessions of the
+last few distinct calls are kept, so that a second call with the same shapes plans, allocates and compiles nothing;
+weights go to the device and are packed at every call. A model, or weights that stay, want `vkconv.load`.
 """
 
 from vkconv.functional.cache import clear_cache

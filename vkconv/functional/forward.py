@@ -28,7 +28,7 @@ def conv2d(
     route: str | None = None,
     device: str | int | None = None,
 ) -> Array:
-    """2-D convolution as networks define it (cross-correlation), in f32.
+    """2-D convolution as networks define it (cross-correlation).
 
     x is (N, C_in, H, W), w is (C_out, C_in / groups, KH, KW), b is (C_out), the result (N, C_out, OH, OW) with
     OH = floor((H + padding - dilation (KH - 1) - 1) / stride) + 1. With ``layout="NHWC"`` x and the result have
@@ -62,7 +62,7 @@ def conv_transpose2d(
     route: str | None = None,
     device: str | int | None = None,
 ) -> Array:
-    """2-D transposed convolution, the gradient of conv2d by its input, in f32.
+    """2-D transposed convolution, the gradient of conv2d by its input.
 
     x is (N, C_in, H, W), w is (C_in, C_out / groups, KH, KW), b is (C_out), the result (N, C_out, OH, OW) with
     OH = (H - 1) stride - padding + dilation (KH - 1) + output_padding + 1. ``output_padding`` is one number or (h, w),

@@ -36,7 +36,7 @@ def gemm_reduce(
     route: str | None = None,
     device: str | int | None = None,
 ) -> Array:
-    """A reduction of a matrix product, which itself is not stored, in f32.
+    """A reduction of a matrix product, which itself is not stored.
 
     a is (..., M, K) or, with ``trans_a``, (..., K, M); b is (..., K, N) or (..., N, K); bias is (N); batches broadcast
     as numpy's do. Of p = activation(alpha a b + beta bias), (..., M, N), the result is the ``op`` ("sum", "mean", "max"
@@ -70,7 +70,7 @@ def conv_reduce(
     route: str | None = None,
     device: str | int | None = None,
 ) -> Array:
-    """A 2-D convolution reduced over all its pixels, which are not stored, in f32: with ``op="mean"`` convolution and
+    """A 2-D convolution reduced over all its pixels, which are not stored: with ``op="mean"`` convolution and
     global average pooling in one.
 
     The operands are those of `conv2d`; the result is (N, C_out), the ``op`` ("sum", "mean", "max" or "min") of each

@@ -38,7 +38,7 @@ def conv2d_backward_data(
     route: str | None = None,
     device: str | int | None = None,
 ) -> Array:
-    """The gradient of conv2d by its input, in f32: of a loss by x, where dy is that by the output.
+    """The gradient of conv2d by its input: of a loss by x, where dy is that by the output.
 
     dy is (N, C_out, OH, OW), w is (C_out, C_in / groups, KH, KW) as it was forward, and so are ``stride``, ``padding``,
     ``dilation`` and ``groups``. The result has the shape of x, ``x_shape``: (N, C_in, H, W), or only (H, W). It is what
@@ -94,7 +94,7 @@ def conv2d_backward_weight(
     policy: str | None = None,
     device: str | int | None = None,
 ) -> Array:
-    """The gradient of conv2d by its weights, dw = scale * sum + beta * d, in f32.
+    """The gradient of conv2d by its weights, dw = scale * sum + beta * d.
 
     x is (N, C_in, H, W), dy is (N, C_out, OH, OW), the gradient by the output, ``w_shape`` that of the weights and of
     the result, (C_out, C_in / groups, KH, KW), as is that of the optional d. With ``layout="NHWC"`` x and dy have their
@@ -136,7 +136,7 @@ def conv3d_backward_weight(
 
 def conv2d_bias_gradient(dy: npt.ArrayLike, *, layout: str = "NCHW", device: str | int | None = None) -> Array:
     """The gradient of conv2d by its bias, (C_out): the sum of dy (N, C_out, OH, OW), or with ``layout="NHWC"``
-    (N, OH, OW, C_out) or "NHWGC" (N, OH, OW, G, C_out / G), over images and pixels, in f32: a `reduce`, whose route is
+    (N, OH, OW, C_out) or "NHWGC" (N, OH, OW, G, C_out / G), over images and pixels: a `reduce`, whose route is
     the chosen one. Raises what `conv2d` raises."""
     op = "conv2d_bias_gradient"
     check_layout(op, layout, _LAYOUTS_2D)
@@ -154,8 +154,8 @@ def scatter_strided(
 ) -> Array:
     """Zeros of ``shape`` with element i of x at ``offset`` + i ``stride`` along each dimension.
 
-    x has 1 to 5 dimensions, f32, i32 or u32; ``shape`` has as many. ``offset`` and ``stride`` are one number or one per
-    dimension; a stride is at least 1, and what an offset, which may be negative, moves out of the shape is dropped.
+    x has 1 to 5 dimensions, floats, i32 or u32; ``shape`` has as many. ``offset`` and ``stride`` are one number or one
+    per dimension; a stride is at least 1, and what an offset, which may be negative, moves out of the shape is dropped.
     Raises as `conv2d` does.
     """
     attrs = {"shape": ints("shape", shape), "offset": ints("offset", offset), "stride": ints("stride", stride)}

@@ -15,7 +15,7 @@ from vkconv.graph.ir import AttrValue
 def softmax(
     x: npt.ArrayLike, axis: SupportsIndex = -1, *, route: str | None = None, device: str | int | None = None
 ) -> Array:
-    """exp(x - max) / sum exp(x - max) along ``axis``, in f32 and in the shape of x.
+    """exp(x - max) / sum exp(x - max) along ``axis``, in the shape of x.
 
     A row that holds NaN or +inf, or nothing but -inf, becomes NaN. Raises InputError for what is no array, GraphError
     for shapes, dtypes and numbers that do not go together, RouteError for a forced route that cannot take the call,
@@ -41,8 +41,8 @@ def layer_norm(
     route: str | None = None,
     device: str | int | None = None,
 ) -> Array:
-    """(x - mean) / sqrt(var + eps) * scale + bias with the mean and the variance over the dimensions from ``axis`` on,
-    in f32. ``scale`` and ``bias`` have the shape of those dimensions. Raises what `softmax` raises."""
+    """(x - mean) / sqrt(var + eps) * scale + bias with the mean and the variance over the dimensions from ``axis`` on.
+    ``scale`` and ``bias`` have the shape of those dimensions. Raises what `softmax` raises."""
     return _run("layer_norm", {"x": x, "scale": scale, "bias": bias}, _trailing(axis, eps), route, device)[0]
 
 
@@ -68,7 +68,7 @@ def instance_norm(
     route: str | None = None,
     device: str | int | None = None,
 ) -> Array:
-    """(x - mean) / sqrt(var + eps) * scale + bias with the mean and the variance of each channel of each image, in f32.
+    """(x - mean) / sqrt(var + eps) * scale + bias with the mean and the variance of each channel of each image.
     x is (N, C, ...), ``scale`` and ``bias`` are (C). Raises what `softmax` raises."""
     operands = {"x": x, "scale": scale, "bias": bias}
     return _run("instance_norm", operands, {"eps": number("eps", eps)}, route, device)[0]
@@ -103,7 +103,7 @@ def batch_norm(
     route: str | None = None,
     device: str | int | None = None,
 ) -> Array | tuple[Array, Array, Array]:
-    """(x - mean) / sqrt(var + eps) * scale + bias per channel, in f32. x is (N, C, ...), the others are (C).
+    """(x - mean) / sqrt(var + eps) * scale + bias per channel. x is (N, C, ...), the others are (C).
 
     With ``training`` mean and variance are those of the batch, and the result is y, the running mean and the running
     variance: mean * momentum + batch mean * (1 - momentum), and likewise var, with the variance of the population, as

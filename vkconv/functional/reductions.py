@@ -20,7 +20,7 @@ def reduce(
     route: str | None = None,
     device: str | int | None = None,
 ) -> Array:
-    """One function over ``axes`` of x, f32 or i32: the result has the type of x.
+    """One function over ``axes`` of x, floats or i32: the result has the type of x.
 
     ``op`` is "sum", "mean", "max", "min", "prod", "l1" (the sum of |x|), "l2" (the root of the sum of squares),
     "sum_square", "log_sum" or "log_sum_exp"; integers have the first six and "sum_square" ("mean" rounds towards 0).
@@ -45,7 +45,7 @@ def argmax(
     route: str | None = None,
     device: str | int | None = None,
 ) -> Array:
-    """The index of the largest element of x, f32 or i32, along ``axis``, or with None of x as one row, in i64.
+    """The index of the largest element of x, floats or i32, along ``axis``, or with None of x as one row, in i64.
 
     NaN counts as the largest. Of equal elements it is the first, with ``select_last`` the last. Raises what `conv2d`
     raises; GraphError for an axis without elements.
