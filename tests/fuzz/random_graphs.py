@@ -181,7 +181,7 @@ def comparison(m):
 
 def window(m, kernel):
     """Stride, padding and dilation for a kernel on an image."""
-    padding = tuple(m.rng.randrange(k) for k in (*kernel, *kernel))
+    padding = tuple(m.rng.randrange(max(1, k)) for k in (*kernel, *kernel))
     return {"stride": m.rng.choice(m.theme.strides), "dilation": m.rng.choice(m.theme.dilations), "padding": padding}
 
 
