@@ -32,7 +32,6 @@ def verdict_of(call, facts):
     return next(judge(r, call, facts) for r in OPS[call.op].routes if r.name.endswith("cooperative"))
 
 
-
 @pytest.mark.parametrize(("text", "route"), LARGE)
 def test_large_products_of_f16_take_it_on_a_device_that_has_it(text, route):
     call, facts = call_of(text), load_device("h200")

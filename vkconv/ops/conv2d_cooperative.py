@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from vkconv.core import DType, align, ceil_div
+from vkconv.core import DType, align
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import binds, constants, push
@@ -79,16 +79,14 @@ def _depth(call: Call) -> int:
 
 _LEAST_SIDE, _LEAST_DEPTH = 32, 16
 FILLS_MATRICES = Need(
-    f"at least {_LEAST_SIDE} output channels in a group and {_LEAST_SIDE} pixels, each a sum of {_LEAST_DEPTH} products",
+    f"at least {_LEAST_SIDE} output channels in a group and {_LEAST_SIDE} pixels, sums of {_LEAST_DEPTH} products",
     lambda call, device: min(_extents(call)[:2]) >= _LEAST_SIDE and _depth(call) >= _LEAST_DEPTH,
     lambda call, device: f"{_extents(call)[0]} channels, {_extents(call)[1]} pixels, {_depth(call)} products",
 )
 
 
 def _gathers_or_is_matrix(call: Call, device: Device) -> bool:
-    return any(
-        tile.fits(device) and (is_matrix(call) or tile.local(device) % tile.columns == 0) for tile in TILES
-    )
+    return any(tile.fits(device) and (is_matrix(call) or tile.local(device) % tile.columns == 0) for tile in TILES)
 
 
 SOME_TILE = Need(
@@ -101,8 +99,8 @@ COOPERATIVE = Route(
     "cooperative",
     _build,
     (CONVOLUTION, PACK_TILES),
-    why="implicit GEMM on the GPU's matrix units, which multiply f16 many times as fast as its lanes do f32, and sum in "
-    "f32; the input is gathered as the tiles need it",
+    why="implicit GEMM on the GPU's matrix units, which multiply f16 many times as fast as its lanes do f32, and sum "
+    "in f32; the input is gathered as the tiles need it",
     must=(
         *NEEDS,
         SOME_TILE,
