@@ -1,6 +1,6 @@
-"""Times calls on the device beside PyTorch on the same GPU, in one run: f32, TF32 off.
+"""Times calls on the device beside PyTorch on the same GPU, in one run: f32 with TF32 off, f16 or bf16.
 
-    python tools/beside_torch.py [--batch 1 --batch 32] [--route chosen,all,NAME] [SUITE | CALL ...]
+    python tools/beside_torch.py [--dtype f16] [--batch 1 --batch 32] [--route chosen,all,NAME] [SUITE | CALL ...]
 
 Convolutions and their gradients (cuDNN), matrix products (cuBLAS), reductions, softmax and normalizations. Needs
 PyTorch with CUDA. vkconv's time is GPU time of a call whose result was checked against the float64 reference; PyTorch's
@@ -46,14 +46,20 @@ def with_batch(call: Call, n: int) -> Call:
 
 
 Run = Callable[[], object]
+_TYPES = {DType.F32: torch.float32, DType.F16: torch.float16, DType.BF16: torch.bfloat16}
 
 
 def _shapes(call: Call) -> dict[str, tuple[int, ...]]:
     return {name: call.shape(name) for name, spec in call.operands.items() if spec is not None}
 
 
+def _normals(call: Call, shape: tuple[int, ...]) -> torch.Tensor:
+    """Of the element type of the call's floats."""
+    return torch.randn(*shape, device="cuda", dtype=_TYPES[call.half or DType.F32])
+
+
 def _drawn(call: Call) -> dict[str, torch.Tensor]:
-    return {name: torch.randn(*shape, device="cuda") for name, shape in _shapes(call).items()}
+    return {name: _normals(call, shape) for name, shape in _shapes(call).items()}
 
 
 _REDUCTIONS: Mapping[str, Callable[[torch.Tensor, tuple[int, ...]], object]] = {
@@ -71,7 +77,7 @@ def _convolution(call: Call, layout: torch.memory_format) -> Run:
     shapes = _shapes(call)
     x_shape = shapes.get("x") or call.attrs["x_shape"]
     w_shape = shapes.get("w") or call.attrs["w_shape"]
-    x, w = (torch.randn(*shape, device="cuda").to(memory_format=layout) for shape in (x_shape, w_shape))
+    x, w = (_normals(call, shape).to(memory_format=layout) for shape in (x_shape, w_shape))
     top, left, bottom, right = call["padding"]
     if (top, left) != (bottom, right):
         x, top, left = torch.nn.functional.pad(x, (left, right, top, bottom)), 0, 0
@@ -81,7 +87,7 @@ def _convolution(call: Call, layout: torch.memory_format) -> Run:
     if call.op == "conv_reduce":
         of = _REDUCTIONS[call["op"]]
         return lambda: of(torch.nn.functional.conv2d(x, w, None, *window, call["groups"]), (2, 3))
-    dy = torch.randn(*shapes["dy"], device="cuda").to(memory_format=layout)
+    dy = _normals(call, shapes["dy"]).to(memory_format=layout)
     mask = [call.op == "conv2d_backward_data", call.op == "conv2d_backward_weight", False]
     backward = torch.ops.aten.convolution_backward
     return lambda: backward(dy, x, w, None, *window, False, [0, 0], call["groups"], mask)
@@ -161,11 +167,11 @@ def _timed_us(run: Callable[[], object]) -> float:
     return statistics.median([events_us(graph.replay) / calls for _ in range(_REPLAYS)][1:])
 
 
-def calls_of(texts: list[str], batches: list[int] | None) -> Iterator[Call]:
+def calls_of(texts: list[str], batches: list[int] | None, dtype: DType) -> Iterator[Call]:
     """What PyTorch has of suites and call strings; convolutions of the default suites at batch 1 and 32."""
     for text in texts or ["peers", "resnet50"]:
         read = parse_entries if is_call(text) or (text.startswith("conv") and " " in text) else read_suite
-        for entry in read(text, DType.F32):
+        for entry in read(text, dtype):
             if entry.call is None or entry.op not in (*_CONVOLUTIONS, *_OTHERS):
                 continue
             for n in batches or ([] if texts else [1, 32]) or [None]:
@@ -184,13 +190,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", nargs="*", metavar="SUITE | CALL")
     parser.add_argument("--batch", type=int, action="append")
+    parser.add_argument("--dtype", type=DType, choices=list(_TYPES), default=DType.F32)
     parser.add_argument("--route", default="chosen")
     parser.add_argument("--min-time", type=float, default=0.02)
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     live = open_device("auto")
-    calls = {format_call(call, OPS): call for call in calls_of(args.texts, args.batch)}
+    calls = {format_call(call, OPS): call for call in calls_of(args.texts, args.batch, args.dtype)}
     rows, logs = [], []
     for text, call in calls.items():
         us = torch_us(call)
@@ -214,7 +221,7 @@ def main() -> None:
         Column("check"),
     ]
     title = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
-    title += f": {len(calls)} calls"
+    title += f": {len(calls)} calls in {args.dtype}"
     if logs:
         title += f", geometric mean {math.exp(sum(logs) / len(logs)):.3f}, least {math.exp(min(logs)):.3f}"
     print(Table(title, columns, rows).to_markdown())

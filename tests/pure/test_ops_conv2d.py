@@ -10,7 +10,7 @@ from vkconv.core import GraphError, RouteError
 from vkconv.device import load_device
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.conv2d import CONV2D
-from vkconv.route import choose
+from vkconv.route import choose, judge
 
 OPS = {"conv2d": CONV2D}
 
@@ -169,5 +169,6 @@ def test_forced_route_explains_what_it_needs():
 def test_large_outputs_fold_the_grid():
     call = parse_call("conv2d:x=1x1x4096x4096,w=1x1x1x1", OPS)
     for route in CONV2D.routes[:-1]:
-        for dispatch in route.build(call, device()).steps:
-            assert max(dispatch.groups) <= 65535
+        if judge(route, call, device()).allowed:
+            for dispatch in route.build(call, device()).steps:
+                assert max(dispatch.groups) <= 65535

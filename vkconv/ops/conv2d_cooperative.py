@@ -79,7 +79,7 @@ def _depth(call: Call) -> int:
 
 _LEAST_SIDE, _LEAST_DEPTH = 32, 16
 FILLS_MATRICES = Need(
-    f"{_LEAST_SIDE} output channels in a group and {_LEAST_SIDE} pixels or more, each a sum of {_LEAST_DEPTH} products",
+    f"at least {_LEAST_SIDE} output channels in a group and {_LEAST_SIDE} pixels, sums of {_LEAST_DEPTH} products",
     lambda call, device: min(_extents(call)[:2]) >= _LEAST_SIDE and _depth(call) >= _LEAST_DEPTH,
     lambda call, device: f"{_extents(call)[0]} channels, {_extents(call)[1]} pixels, {_depth(call)} products",
 )
