@@ -36,7 +36,7 @@ REFUSED = {
 # Cases whose expected values the package gives rounded to four digits.
 _ROUNDED = {"test_averagepool_2d_ceil_last_window_starts_on_pad", "test_gridsample_bicubic"}
 # Cases whose declared input shapes are not those of their inputs.
-_INCONSISTENT = r"test_cast(like)?_FLOAT(16)?_to_FLOAT(16)?(_expanded)?"
+_INCONSISTENT = r"test_cast(like)?_B?FLOAT(16)?_to_B?FLOAT(16)?(_expanded)?"
 # align_corners with scales: these cases divide by the size before it is rounded down, ONNX Runtime (which leaves
 # them out of its own tests) and vkconv by the size that the output has.
 _UNROUNDED = r"test_resize_downsample_scales_(linear|cubic)_align_corners"
