@@ -197,3 +197,11 @@ def test_a_route_that_takes_no_halves_says_why():
     with pytest.raises(RouteError, match="no 16-bit floats, which no atomic operation adds to"):
         choose(OPS["reduce"].routes, call, LAVAPIPE, forced="atomic")
     assert "f16" in str(explain_call(call, LAVAPIPE))
+
+
+def test_half_the_bytes_count_as_compulsory():
+    for text in ("conv2d:x=2x3x8x8,w=4x3x3x3,b=4,p=1", "softmax:x=5x7", "gather:x=5x7,indices=3:i32"):
+        half, wide = parse_call(f"{text},dtype=bf16", OPS), parse_call(text, OPS)
+        indices = sum(spec.nbytes for spec in wide.specs.values() if not spec.dtype.is_float)
+        op = OPS[wide.op]
+        assert 2 * (op.compulsory_bytes(half) - indices) == op.compulsory_bytes(wide) - indices

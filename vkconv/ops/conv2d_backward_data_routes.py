@@ -56,6 +56,6 @@ ROUTES: tuple[Route, ...] = (
     TRANSPOSED.route(
         TRANSPOSED_DIRECT,
         "direct_gather",
-        "one element of dx per invocation, which sums exactly the taps that reach it: takes every call of f32",
+        "one element of dx per invocation, which sums exactly the taps that reach it: takes every call of floats",
     ),
 )

@@ -239,7 +239,7 @@ ROUTES: tuple[Route, ...] = (
         "direct",
         _build_direct,
         (DIRECT,),
-        why="one output per invocation by definition: takes every call of f32, groups included",
+        why="one output per invocation by definition: takes every call of floats, groups included",
         must=(FLOATS,),
         params=local_params,
     ),

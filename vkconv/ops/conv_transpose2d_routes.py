@@ -121,7 +121,7 @@ TRANSPOSED_DIRECT = Route(
     "transposed_direct",
     _build_direct,
     (DIRECT,),
-    why="one output per invocation, which sums exactly the taps that reach it: takes every call of f32",
+    why="one output per invocation, which sums exactly the taps that reach it: takes every call of floats",
     must=(FLOATS,),
     params=local_params,
 )

@@ -304,7 +304,7 @@ ROUTES: tuple[Route, ...] = (
         _build_register,
         (REGISTER,),
         why="a register tile per invocation, no shared memory or barrier, which a CPU driver emulates slowly; "
-        "takes every call of f32",
+        "takes every call of floats",
         must=(FLOATS, _K_IN_ONE_LOOP),
         params=_register_params,
     ),

@@ -143,7 +143,7 @@ ROUTES = (
         _build_window,
         (POOL,),
         why="one output per invocation: a pool moves far more bytes than it computes, and a cache holds the overlap "
-        "of neighbouring windows; takes every call of f32",
+        "of neighbouring windows; takes every call of floats",
         must=(FLOATS,),
         params=local_params,
     ),
