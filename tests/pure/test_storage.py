@@ -196,7 +196,19 @@ def test_a_route_that_takes_no_halves_says_why():
     call = parse_call("reduce:x=3x4099,op=sum,axes=1,dtype=f16", OPS)
     with pytest.raises(RouteError, match="no 16-bit floats, which no atomic operation adds to"):
         choose(OPS["reduce"].routes, call, LAVAPIPE, forced="atomic")
-    assert "f16" in str(explain_call(call, LAVAPIPE))
+
+
+def test_explain_tells_how_halves_lie():
+    told = {}
+    for name, device in {"native": LAVAPIPE, "packed": POOR}.items():
+        for dtype in ("f32", "f16"):
+            table, data = explain_call(parse_call(f"relu:x=3x5,dtype={dtype}", OPS), device)
+            told[name, dtype] = table.title, data["shaders"]
+    assert told["native", "f16"][0].endswith("; elements of 16 bits, sums in f32")
+    assert "two to a word, since the device has no 16-bit storage" in told["packed", "f16"][0]
+    assert "16" not in told["native", "f32"][0].partition(": ")[2]
+    assert told["native", "f16"][1] == [told["native", "f32"][1][0].replace(".f32", ".f16")]
+    assert told["packed", "f16"][1] == [f"{told['native', 'f16'][1][0]}.PACKED"]
 
 
 def test_half_the_bytes_count_as_compulsory():

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from vkconv.core import bytes_str
+from vkconv.core import DType, bytes_str
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
@@ -16,6 +16,7 @@ from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import graph_of_shapes
 from vkconv.route import Call, Choice, Verdict, judge
 from vkconv.shader import Program
+from vkconv.storage import HALVES, PACKED
 from vkconv.table import Column, Table
 
 _BY = {"rule": "first whose needs hold", "forced": "forced", "last resort": "no preferred one can"}
@@ -104,7 +105,9 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
     )
     taken = f"{choice} ({_by(choice, _BY)})" if choice else f"{route} ({_NO_ROUTE[route]})"
     note = _note(nodes[0], device) if nodes else ""
-    table = Table(f"{text} on {device.name}: {taken}" + (f"; {note}" if note else ""), columns, rows)
+    shaders = list(dict.fromkeys(step.shader.key for step in (*program.prepack, *program.steps)))
+    said = [taken, note, _storage_note(program)]
+    table = Table(f"{text} on {device.name}: {'; '.join(filter(None, said))}", columns, rows)
     data = {
         "schema": "vkconv.explain/1",
         "call": text,
@@ -116,6 +119,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         "measured": _measured(choice) if choice else [],
         "dispatches": len(program.steps),
         "prepack_dispatches": len(program.prepack),
+        "shaders": shaders,
         "packed_bytes": sum(program.packed.values()),
         "scratch_bytes": sum(program.scratch.values()),
         "routes": [
@@ -134,6 +138,16 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         ],
     }
     return table, data
+
+
+def _storage_note(program: Program) -> str:
+    """How 16-bit floats lie in the buffers of a program; empty where it has none."""
+    shaders = [step.shader for step in (*program.prepack, *program.steps)]
+    if not any(shader.dtype in (*HALVES, DType.U16) for shader in shaders):
+        return ""
+    if any(PACKED in shader.defines for shader in shaders):
+        return "elements of 16 bits as two to a word, since the device has no 16-bit storage; sums in f32"
+    return "elements of 16 bits, sums in f32"
 
 
 def explain_plan_data(plan: Plan) -> dict[str, Any]:
