@@ -18,7 +18,8 @@ from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
-ROUTES = {route.name: route for route in CONV2D_BACKWARD_DATA.routes}
+# Those of f16 alone are in test_cooperative.py.
+ROUTES = {route.name: route for route in CONV2D_BACKWARD_DATA.routes if "cooperative" not in route.name}
 # Drawn more often as routes of conv_transpose2d, in test_conv_routes.py.
 SHARED = ("phase_blocks", "phase_gemm", "phase", "col2im", "direct_gather")
 # Winograd's products differ from those of the definition: not exact, and what is no number reaches a whole tile.

@@ -12,7 +12,7 @@ from vkconv.ops.cooperative import MATRICES, TILES
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
-ROUTES = ("cooperative", "flipped_cooperative", "swap_cooperative")
+ROUTES = ("cooperative", "flipped_cooperative", "explicit_cooperative", "swap_cooperative")
 # Whole eights and not, along either side of every operand; more blocks than one each way; activations.
 MORE = (
     "matmul:a=72x40,b=40x136",
@@ -31,6 +31,8 @@ MORE = (
     "conv2d_backward_data:dy=2x48x5x8,w=48x20x1x1,x_shape=5x8,g=2,b=40,act=relu",
     "conv2d_backward_data:dy=2x40x5x8,w=40x36x1x1,x_shape=9x16,s=2",
     "conv2d_backward_data:dy=1x40x5x3,w=40x17x1x1,x_shape=13x8,s=3,p=1x0x0x1,slope=17,act=prelu",
+    "conv2d_backward_weight:x=3x40x5x9,dy=3x48x5x9,w_shape=48x40x1x1",
+    "conv2d_backward_weight:x=2x48x4x10,dy=2x64x4x10,w_shape=64x24x1x1,g=2",
 )
 CASES = [*OPS["matmul"].cases, *OPS["conv2d"].cases, *MORE]
 EXACT = ("none", "relu", "relu6", "clip", "leaky_relu", "prelu")
@@ -51,7 +53,7 @@ def in_f16(text):
 
 def route_of(call):
     """The first of its op's; of a gradient by its input the one for its stride."""
-    names = ROUTES[2:] if call.op == "conv2d_backward_data" and call["stride"] != (1, 1) else ROUTES
+    names = ROUTES[3:] if call.op == "conv2d_backward_data" and call["stride"] != (1, 1) else ROUTES
     return next(route for route in OPS[call.op].routes if route.name in names)
 
 
@@ -60,7 +62,7 @@ def agrees(call, kind, device, params):
     route = route_of(call).name
     ran, checked = check_call(call, arrays, device=device, route=route, params=params)
     assert ran.route == route and checked.ok, f"{format_call(call, OPS)} {params}: {checked.problem}"
-    if kind == "integers" and call["act"] in EXACT:
+    if kind == "integers" and call.attrs.get("act", "none") in EXACT:
         want = expect(call, arrays).outputs[0].astype(np.float16)
         np.testing.assert_array_equal(ran.outputs[0][0], want, err_msg=f"{format_call(call, OPS)} {params}")
 

@@ -16,6 +16,7 @@ LARGE = (
     ("conv2d:x=32x256x28x28,w=512x256x1x1,b=512,slope=512,act=prelu", "cooperative"),
     ("conv2d_backward_data:dy=4x64x28x28,w=64x32x3x3,x_shape=28x28,p=1", "flipped_cooperative"),
     ("conv2d_backward_data:dy=32x2048x25x25,w=2048x1024x1x1,x_shape=50x50,s=2", "swap_cooperative"),
+    ("conv2d_backward_weight:x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "explicit_cooperative"),
 )
 SMALL = (
     "matmul:a=1x1000,b=1000x10",

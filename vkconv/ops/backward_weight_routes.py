@@ -24,6 +24,9 @@ from vkconv.ops.backward_weight_parts import (
 )
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.base import linear_groups
+from vkconv.ops.cooperative import NEEDS as MATRIX_NEEDS
+from vkconv.ops.cooperative import TILES
+from vkconv.ops.matmul_cooperative import PRODUCT_TO_F32, cooperative_params, cooperative_product
 from vkconv.ops.matmul_routes import Epilogue, Layout
 from vkconv.ops.needs import (
     ASKED_FOR,
@@ -31,6 +34,7 @@ from vkconv.ops.needs import (
     INT32,
     MOST_INT,
     NO_HALVES,
+    ON_GPU,
     float_atomics,
     loop_iterations,
     within_scratch,
@@ -214,6 +218,13 @@ def _explicit(call: Call, device: Device, params: Params) -> Program:
     return Program((made, _combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
 
 
+def _explicit_cooperative(call: Call, device: Device, params: Params) -> Program:
+    p, tile = Problem.of(call), TILES[params["tile"]]
+    binds = (*read("dy", "x", "dy"), *write("parts"))
+    made = cooperative_product(_layout(call), Epilogue(), binds, tile, device, PRODUCT_TO_F32)
+    return Program((made, _combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
+
+
 def _explicit_bytes(call: Call) -> int:
     p = Problem.of(call)
     return 4 * p.size * p.n
@@ -221,6 +232,12 @@ def _explicit_bytes(call: Call) -> int:
 
 IMAGES = Need("at least one image to multiply", lambda c, d: Problem.of(c).n > 0, lambda c, d: "an empty batch")
 IMAGES_IN_SCRATCH = within_scratch(lambda call, device: _explicit_bytes(call), "a partial result of each image")
+_LEAST_SIDE, _LEAST_PIXELS = 32, 64
+FILLS_MATRICES = Need(
+    f"at least {_LEAST_SIDE} channels of a group, in and out, and images of {_LEAST_PIXELS} pixels",
+    lambda call, device: min(_layout(call).m, _layout(call).n) >= _LEAST_SIDE and _layout(call).k >= _LEAST_PIXELS,
+    lambda call, device: f"{_layout(call).n} in, {_layout(call).m} out, {_layout(call).k} pixels",
+)
 
 
 def _extent(p: Problem, device: Device) -> str:
@@ -244,7 +261,25 @@ def _pays(p: Problem, device: Device) -> bool:
 
 
 _MUST = (FLOATS, INT32, PIXELS_INT32)
+_EXPLICIT = (
+    POINTWISE,
+    IMAGES,
+    IMAGES_IN_SCRATCH,
+    loop_iterations(lambda c, d: max(_layout(c).k, _layout(c).batches)),
+)
 ROUTES: tuple[Route, ...] = (
+    Route(
+        "explicit_cooperative",
+        _explicit_cooperative,
+        (COMBINE, PRODUCT_TO_F32),
+        why="one tap of f16: the product of each image and group by the GPU's matrix units, parts in f32, then the sum "
+        "over images",
+        must=(*MATRIX_NEEDS, INT32, PIXELS_INT32, *_EXPLICIT),
+        prefer=(BY_RULE, ON_GPU, FILLS_MATRICES),
+        source="composable_kernel#2947",
+        params=lambda call, device: cooperative_params(_layout(call), device),
+        note=lambda call, device, params: f"{Problem.of(call).n} images; {bytes_str(_explicit_bytes(call))} scratch",
+    ),
     Route(
         "winograd",
         winograd.build,
@@ -262,13 +297,7 @@ ROUTES: tuple[Route, ...] = (
         _explicit,
         (COMBINE, *PRODUCTS),
         why="one tap: a plain matrix product of each image and group, dy by x transposed, then the sum over images",
-        must=(
-            *_MUST,
-            POINTWISE,
-            IMAGES,
-            IMAGES_IN_SCRATCH,
-            loop_iterations(lambda c, d: max(_layout(c).k, _layout(c).batches)),
-        ),
+        must=(*_MUST, *_EXPLICIT),
         prefer=(ASKED_FOR,),
         source="composable_kernel#2947",
         params=lambda call, device: product_params(_layout(call), device),

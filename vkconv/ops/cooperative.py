@@ -124,6 +124,7 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(32, 64, 32, 16, 16),
     CooperativeTile(32, 32, 32, 16, 16),
     CooperativeTile(32, 32, 16, 16, 16),
+    CooperativeTile(64, 64, 64, 32, 16, 1),
 )
 # The first that makes enough workgroups and wastes few of its sums is the default, or the last that the device can
 # hold, which is the smallest. Sizes are those of a first trial on the H200 (4096^3: 128x128 by subgroups of 64x32, two
@@ -166,7 +167,7 @@ def _elements(call: Call) -> str:
     return ", ".join(f"{name} is {spec.dtype}" for name, spec in call.specs.items())
 
 
-_LEAST = TILES[-1]
+_LEAST = TILES[_RULE[-1]]
 
 # bf16 is refused, not converted: its range is far wider than f16's.
 F16 = Need(

@@ -19,8 +19,10 @@ from vkconv.ops.matmul_routes import (
 from vkconv.ops.needs import INT32, ON_GPU, loop_iterations
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader
+from vkconv.storage import Y_F32
 
 PRODUCT = Shader("matmul_cooperative", DType.F16)
+PRODUCT_TO_F32 = Shader("matmul_cooperative", DType.F16, (Y_F32,))
 
 
 def cooperative_params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -29,17 +31,18 @@ def cooperative_params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...
 
 
 def cooperative_product(
-    g: Layout, e: Epilogue, binds: tuple[Bind, ...], tile: CooperativeTile, device: Device
+    g: Layout, e: Epilogue, binds: tuple[Bind, ...], tile: CooperativeTile, device: Device, shader: Shader = PRODUCT
 ) -> Dispatch:
-    """A product of f16 by tiles of cooperative matrices; bindings are a, b, bias and y."""
+    """A product of f16 by tiles of cooperative matrices; bindings are a, b, bias and y, which may be scratch of f32
+    (`PRODUCT_TO_F32`)."""
     local = tile.local(device)
     groups = linear_groups(blocks(tile, g.m, g.n, g.batches) * local, local, device)
     a_wide = lies_in(EIGHT, (g.m, g.k), g.a, g.base[0], [a for _, a, _ in g.batch])
     b_wide = lies_in(EIGHT, (g.k, g.n), g.b, g.base[1], [b for _, _, b in g.batch])
-    y_wide = lies_in(EIGHT, (g.m, g.n), g.y, g.base[2], [g.m * g.n]) and g.y[1] == 1
+    y_wide = shader is PRODUCT and lies_in(EIGHT, (g.m, g.n), g.y, g.base[2], [g.m * g.n]) and g.y[1] == 1
     spec = (*constants(g, e), *tile.constants(device, g.a[0] == 1, g.b[0] == 1), a_wide, b_wide, y_wide)
     iterations = ceil_div(g.k, tile.depth) * tile.depth
-    return Dispatch(PRODUCT, binds, groups, (local, 1, 1), push_block(g, e), spec, tile.shared_bytes, iterations)
+    return Dispatch(shader, binds, groups, (local, 1, 1), push_block(g, e), spec, tile.shared_bytes, iterations)
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
