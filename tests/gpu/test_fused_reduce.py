@@ -236,7 +236,11 @@ def test_as_functions(device):
         ({"route": "fused_atomics"}, UsageError, "did you mean 'fused_atomic'"),
         ({"a": np.zeros((0, 7), np.float32), "axis": "m"}, GraphError, "there is nothing along m to reduce"),
         ({"a": np.zeros((5, 6), np.float32)}, GraphError, "sums over 6 elements, but b .* has 7"),
-        ({"a": np.zeros((5, 7), np.float16), "b": np.zeros((7, 3), np.float16)}, RouteError, "f32 elements"),
+        (
+            {"a": np.zeros((5, 7), np.float16), "b": np.zeros((7, 3), np.float16), "route": "fused_atomic"},
+            RouteError,
+            "no 16-bit floats",
+        ),
     ],
 )
 def test_what_a_function_refuses(given, error, said, device):

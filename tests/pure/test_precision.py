@@ -1,0 +1,103 @@
+"""Graphs in other float types: which nodes take them, where casts go, and what keeps its own."""
+
+import numpy as np
+import pytest
+from graph_kit import make_graph
+
+from vkconv.cli.options import parse_dtypes
+from vkconv.core import DType, UsageError
+from vkconv.device import load_device
+from vkconv.graph import TensorSpec
+from vkconv.plan.planner import Options, plan
+
+LAVAPIPE = load_device("lavapipe")
+W = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
+CONV = ("conv2d", "x w", "c", {"padding": (1, 1, 1, 1)})
+
+
+def nodes_of(graph, **options):
+    planned = plan(graph, LAVAPIPE, Options(**options))
+    return planned, [(n.call.op, str(next(iter(n.call.outputs.values())).dtype)) for n in planned.plan.nodes]
+
+
+def test_all_floats_but_those_of_the_interface():
+    graph = make_graph({"x": (1, 3, 8, 8)}, [CONV, ("softmax", "c", "y", {"axis": 1})], "y", {"w": W})
+    planned, nodes = nodes_of(graph, dtype=DType.F16)
+    assert nodes == [("cast", "f16"), ("conv2d", "f16"), ("softmax", "f16"), ("cast", "f32")]
+    assert planned.plan.nodes[0].call.operands["x"] == TensorSpec((1, 3, 8, 8), DType.F32)
+    (w,) = planned.constants.values()
+    assert w.dtype == np.float16 and np.array_equal(w, W.astype(np.float16))
+
+
+def test_an_op_and_a_node_have_their_own_type():
+    steps = [CONV, ("softmax", "c", "s", {"axis": 1}), ("exp", "s", "y")]
+    graph = make_graph({"x": (1, 3, 8, 8)}, steps, "y", {"w": W})
+    wanted = {"softmax": DType.F32, "node:exp_y": DType.BF16}
+    assert nodes_of(graph, dtype=DType.F16, dtypes=wanted)[1] == [
+        ("cast", "f16"),
+        ("conv2d", "f16"),
+        ("cast", "f32"),
+        ("softmax", "f32"),
+        ("cast", "bf16"),
+        ("exp", "bf16"),
+        ("cast", "f32"),
+    ]
+    assert nodes_of(graph, dtypes={"conv2d": DType.F16})[1][-2:] == [("softmax", "f32"), ("exp", "f32")]
+
+
+def test_a_value_is_cast_once_for_all_that_read_it():
+    graph = make_graph(
+        {"x": (2, 3)}, [("tanh", "x", "a"), ("exp", "x", "b"), ("matmul", "a b", "y", {"trans_b": True})], "y a"
+    )
+    nodes = nodes_of(graph, dtype=DType.F16)[1]
+    assert [op for op, _ in nodes].count("cast") == 3  # x, and the outputs y and a
+
+
+def test_integers_and_what_makes_them_stay():
+    graph = make_graph(
+        {"x": (4, 5)}, [("arg_reduce", "x", "i", {"axis": 1, "op": "max"}), ("cast", "i", "y", {"to": "f32"})], "i y"
+    )
+    _, nodes = nodes_of(graph, dtype=DType.BF16)
+    assert nodes == [("cast", "bf16"), ("arg_reduce", "i32"), ("cast", "bf16"), ("cast", "f32")]
+
+
+def test_a_graph_of_halves_can_be_computed_in_f32():
+    graph = make_graph({"x": TensorSpec((2, 3), DType.F16)}, [("exp", "x", "y")], "y")
+    planned, nodes = nodes_of(graph, dtype=DType.F32)
+    assert nodes == [("cast", "f32"), ("exp", "f32"), ("cast", "f16")]
+    assert planned.plan.nodes[0].call.operands["x"].dtype is DType.F16
+
+
+def test_memory_halves():
+    steps = [("conv2d", "x w", "c", {"padding": (1, 1, 1, 1)}), ("conv2d", "c v", "y", {"padding": (1, 1, 1, 1)})]
+    weights = {"w": W, "v": np.ones((4, 4, 3, 3), np.float32)}
+    graph = make_graph({"x": (1, 3, 64, 64)}, steps, "y", weights)
+    wide, half = (plan(graph, LAVAPIPE, Options(dtype=dtype)).plan.memory for dtype in (None, DType.F16))
+    assert half.weights_bytes <= 0.55 * wide.weights_bytes
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dtype": DType.I32}, "dtype i32 for the graph: floats are one of f32, f16, bf16"),
+        ({"dtypes": {"exq": DType.F16}}, "there is no 'exq' here .did you mean 'exp'"),
+        ({"dtypes": {"node:exp_z": DType.F16}}, "there is no 'node:exp_z' here .did you mean 'node:exp_y'"),
+    ],
+)
+def test_what_is_not_there_is_refused(options, words):
+    graph = make_graph({"x": (2, 3)}, [("exp", "x", "y")], "y")
+    with pytest.raises(UsageError, match=words):
+        plan(graph, LAVAPIPE, Options(**options))
+
+
+def test_words_of_the_option():
+    assert parse_dtypes(None) == (None, {}, False)
+    assert parse_dtypes(["f16,softmax=f32", "node:a=b=bf16"]) == (
+        DType.F16,
+        {"softmax": DType.F32, "node:a=b": DType.BF16},
+        False,
+    )
+    assert parse_dtypes(["auto", "conv2d=f32"]) == (None, {"conv2d": DType.F32}, True)
+    for text in ("f15", "conv2d=i32", "=f16", "conv2d", ""):
+        with pytest.raises(UsageError, match="--dtype"):
+            parse_dtypes([text])
