@@ -36,7 +36,7 @@ def evaluate(bound, arrays):
         for (output, spec), result in zip(node.call.outputs.items(), results, strict=True):
             assert result.shape == spec.dims, f"{node}: {output} is {result.shape}, the call says {spec}"
             if output in node.writes:
-                values[node.writes[output]] = result
+                values[node.writes[output]] = widen(result)
     return [values[name] for name in bound.outputs]
 
 
