@@ -12,7 +12,7 @@ import numpy as np
 
 from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.base import Attrs, Op, Operand, Specs
 from vkconv.ops.conv2d_cooperative import COOPERATIVE
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_routes import ROUTES
@@ -29,56 +29,27 @@ from vkconv.ops.epilogue import (
     takes_residual,
 )
 from vkconv.ops.tolerance import sum_of_products
-from vkconv.ops.windows import explicit_padding, out_extent, pair, windows
+from vkconv.ops.windows import CONVOLUTION_ATTRS, convolved, resolve_convolution
 from vkconv.route import Call
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
     x, w, b, slope = specs["x"], specs["w"], specs.get("b"), specs.get("slope")
     assert x is not None and w is not None
-    if len(x.shape) != 4 or len(w.shape) != 4:
-        raise GraphError(f"conv2d takes x (N, C, H, W) and w (C_out, C_in/groups, KH, KW), not {x} and {w}")
     if not x.dtype.is_float or any(s.dtype != x.dtype for s in (w, b, slope) if s is not None):
         raise GraphError(
             f"conv2d takes operands of one float dtype, not {', '.join(str(s) for s in (x, w, b, slope) if s)}"
         )
-    n, c_in, height, width = x.dims
-    c_out, in_group, kh, kw = w.dims
-    groups = attrs["groups"]
-    if not isinstance(groups, int) or groups < 1:
-        raise GraphError(f"groups is {groups}; it is an integer of at least 1")
-    if c_in < 1 or in_group * groups != c_in:
-        raise GraphError(
-            f"x has {c_in} channels, but w has {in_group} per group in {groups} groups = {in_group * groups}"
-        )
-    if c_out % groups:
-        raise GraphError(f"{c_out} output channels do not divide into {groups} groups")
-    if kh < 1 or kw < 1:
-        raise GraphError(f"the kernel is {kh}x{kw}; both sides are at least 1")
-    check_epilogue(b, slope, attrs, c_out, "output")
-    stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
-    padding = explicit_padding(attrs, (height, width), (kh, kw))
-    oh = out_extent("h", height, kh, stride[0], (padding[0], padding[2]), dilation[0])
-    ow = out_extent("w", width, kw, stride[1], (padding[1], padding[3]), dilation[1])
-    canonical: Attrs = {"stride": stride, "padding": padding, "auto_pad": "explicit", "dilation": dilation}
-    y = TensorSpec((n, c_out, oh, ow), x.dtype)
+    canonical, shape = resolve_convolution("conv2d", x, w, attrs)
+    check_epilogue(b, slope, attrs, shape[1], "output")
+    y = TensorSpec(shape, x.dtype)
     check_residual(specs.get("residual"), y)
-    return {**attrs, **canonical}, (y,)
+    return canonical, (y,)
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
     x, w = (np.asarray(arrays[name], np.float64) for name in "xw")
-    _, c_out, oh, ow = call.shape("y")
-    kernel, g = (w.shape[2], w.shape[3]), call["groups"]
-    view = windows(x, kernel, call["stride"], call["padding"], call["dilation"], (oh, ow), 0.0)
-    view = view.reshape(x.shape[0], g, x.shape[1] // g, oh, ow, *kernel)
-    grouped = w.reshape(g, c_out // g, math.prod(w.shape[1:]))
-    y = np.empty((x.shape[0], g, c_out // g, oh * ow))
-    for image, group in np.ndindex(y.shape[:2]):  # one at a time: the windows of all images may not fit in memory
-        patches = view[image, group].transpose(0, 3, 4, 1, 2).reshape(grouped.shape[2], oh * ow)
-        np.matmul(grouped[group], patches, out=y[image, group])
-    y = y.reshape(call.shape("y"))
-    return [finished(call, arrays, y)]
+    return [finished(call, arrays, convolved(call, x, w))]
 
 
 def _terms(call: Call) -> int:
@@ -96,11 +67,7 @@ CONV2D = Op(
     resolve=_resolve,
     reference=_reference,
     attrs=(
-        Attr("stride", "s", tuple[int, ...], (1, 1)),
-        Attr("padding", "p", tuple[int, ...], (0, 0, 0, 0)),
-        Attr("auto_pad", "auto", str, "explicit"),
-        Attr("dilation", "d", tuple[int, ...], (1, 1)),
-        Attr("groups", "g", int, 1),
+        *CONVOLUTION_ATTRS,
         *EPILOGUE_ATTRS,
     ),
     routes=tuple(takes_residual(packs_per_channel(route)) for route in (COOPERATIVE, IM2COL_GEMM, WINOGRAD, *ROUTES)),

@@ -17,19 +17,11 @@ import numpy.typing as npt
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.base import Attrs, Op, Operand, Specs
 from vkconv.ops.integer_conv_routes import ROUTES
 from vkconv.ops.quantize import BYTES, is_per_tensor, rounded
-from vkconv.ops.windows import explicit_padding, out_extent, pair, windows
+from vkconv.ops.windows import CONVOLUTION_ATTRS, convolved, resolve_convolution
 from vkconv.route import Call
-
-ATTRS = (
-    Attr("stride", "s", tuple[int, ...], (1, 1)),
-    Attr("padding", "p", tuple[int, ...], (0, 0, 0, 0)),
-    Attr("auto_pad", "auto", str, "explicit"),
-    Attr("dilation", "d", tuple[int, ...], (1, 1)),
-    Attr("groups", "g", int, 1),
-)
 
 
 def check_bytes(op: str, name: str, spec: TensorSpec, zero: TensorSpec | None) -> None:
@@ -54,34 +46,15 @@ def check_scale(op: str, name: str, spec: TensorSpec) -> None:
 def _resolve_conv(op: str, specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[int, ...]]:
     """Canonical attributes and the shape of y."""
     x, w = shapes.operand(specs, "x", op), shapes.operand(specs, "w", op)
-    if len(x.shape) != 4 or len(w.shape) != 4:
-        raise GraphError(f"{op} takes x (N, C, H, W) and w (C_out, C_in/groups, KH, KW), not {x} and {w}")
     check_bytes(op, "x", x, specs.get("x_zero"))
     check_bytes(op, "w", w, specs.get("w_zero"))
     check_one(op, "x_zero", specs.get("x_zero"))
-    n, c_in, height, width = x.dims
-    c_out, in_group, kh, kw = w.dims
+    canonical, y = resolve_convolution(op, x, w, attrs)
     for name in ("w_zero", "w_scale"):
         spec = specs.get(name)
-        if spec is not None and not is_per_tensor(spec) and spec.dims != (c_out,):
-            raise GraphError(f"{op}: {name} is {shape_str(spec.shape)}; it is one number or {c_out}, one per channel")
-    groups = attrs["groups"]
-    if not isinstance(groups, int) or groups < 1:
-        raise GraphError(f"{op}: groups is {groups}; it is an integer of at least 1")
-    if c_in < 1 or in_group * groups != c_in:
-        raise GraphError(
-            f"{op}: x has {c_in} channels, but w has {in_group} per group in {groups} groups = {in_group * groups}"
-        )
-    if c_out % groups:
-        raise GraphError(f"{op}: {c_out} output channels do not divide into {groups} groups")
-    if kh < 1 or kw < 1:
-        raise GraphError(f"{op}: the kernel is {kh}x{kw}; both sides are at least 1")
-    stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
-    padding = explicit_padding(attrs, (height, width), (kh, kw))
-    oh = out_extent("h", height, kh, stride[0], (padding[0], padding[2]), dilation[0])
-    ow = out_extent("w", width, kw, stride[1], (padding[1], padding[3]), dilation[1])
-    canonical: Attrs = {"stride": stride, "padding": padding, "auto_pad": "explicit", "dilation": dilation}
-    return {**attrs, **canonical}, (n, c_out, oh, ow)
+        if spec is not None and not is_per_tensor(spec) and spec.dims != y[1:2]:
+            raise GraphError(f"{op}: {name} is {shape_str(spec.shape)}; it is one number or {y[1]}, one per channel")
+    return canonical, y
 
 
 def _resolve_integer(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -114,16 +87,7 @@ def less_zero(array: Array | None, zero: Array | None, shape: tuple[int, ...]) -
 def _sums(call: Call, arrays: Mapping[str, Array | None]) -> npt.NDArray[np.int64]:
     x = less_zero(arrays["x"], arrays.get("x_zero"), ()).astype(np.float64)  # exact: sums are far below 2^53
     w = less_zero(arrays["w"], arrays.get("w_zero"), (-1, 1, 1, 1)).astype(np.float64)
-    _, c_out, oh, ow = call.shape("y")
-    kernel, g = (w.shape[2], w.shape[3]), call["groups"]
-    view = windows(x, kernel, call["stride"], call["padding"], call["dilation"], (oh, ow), 0.0)
-    view = view.reshape(x.shape[0], g, x.shape[1] // g, oh, ow, *kernel)
-    grouped = w.reshape(g, c_out // g, math.prod(w.shape[1:]))
-    y = np.empty((x.shape[0], g, c_out // g, oh * ow))
-    for image, group in np.ndindex(y.shape[:2]):
-        patches = view[image, group].transpose(0, 3, 4, 1, 2).reshape(grouped.shape[2], oh * ow)
-        np.matmul(grouped[group], patches, out=y[image, group])
-    return y.reshape(call.shape("y")).astype(np.int64)
+    return convolved(call, x, w).astype(np.int64)
 
 
 def _reference_integer(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -183,7 +147,7 @@ CONV_INTEGER = Op(
     outputs=("y",),
     resolve=_resolve_integer,
     reference=_reference_integer,
-    attrs=ATTRS,
+    attrs=CONVOLUTION_ATTRS,
     routes=ROUTES,
     flops=_flops,
     cases=(
@@ -211,7 +175,7 @@ QLINEAR_CONV = Op(
     outputs=("y",),
     resolve=_resolve_quantized,
     reference=_reference_quantized,
-    attrs=ATTRS,
+    attrs=CONVOLUTION_ATTRS,
     routes=ROUTES,
     flops=_flops,
     cases=(

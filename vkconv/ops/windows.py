@@ -1,17 +1,29 @@
-"""Sliding windows over H and W: the padding, stride and extent rules that conv2d and pool2d share (ONNX's)."""
+"""Sliding windows over H and W: the padding, stride and extent rules that convolutions and pool2d share (ONNX's), and
+what a convolution in groups is."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import GraphError, ceil_div
+from vkconv.core import GraphError, Shape, ceil_div
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.base import Attr, Attrs
+from vkconv.route import Call
 
 F64 = npt.NDArray[np.float64]
 
 # Sums and differences of two places along an axis are within the 32 bits that shaders count with.
 MOST_EXTENT = 1 << 30
+CONVOLUTION_ATTRS = (
+    Attr("stride", "s", tuple[int, ...], (1, 1)),
+    Attr("padding", "p", tuple[int, ...], (0, 0, 0, 0)),
+    Attr("auto_pad", "auto", str, "explicit"),
+    Attr("dilation", "d", tuple[int, ...], (1, 1)),
+    Attr("groups", "g", int, 1),
+)
 AUTO_PADS = ("explicit", "same_upper", "same_lower", "valid")
 
 
@@ -107,3 +119,43 @@ def windows(
         (sn, sc, sy * stride[0], sx * stride[1], sy * dilation[0], sx * dilation[1]),
         writeable=False,
     )
+
+
+def resolve_convolution(op: str, x: TensorSpec, w: TensorSpec, attrs: Attrs) -> tuple[Attrs, Shape]:
+    """The attributes of a convolution of x (N, C_in, H, W) by w (C_out, C_in / groups, KH, KW) with the canonical ones
+    of `CONVOLUTION_ATTRS`, and the shape of y (N, C_out, OH, OW). GraphError where they do not fit."""
+    if len(x.shape) != 4 or len(w.shape) != 4:
+        raise GraphError(f"{op} takes x (N, C, H, W) and w (C_out, C_in/groups, KH, KW), not {x} and {w}")
+    n, c_in, height, width = x.dims
+    c_out, in_group, kh, kw = w.dims
+    groups = attrs["groups"]
+    if not isinstance(groups, int) or groups < 1:
+        raise GraphError(f"{op}: groups is {groups}; it is an integer of at least 1")
+    if c_in < 1 or in_group * groups != c_in:
+        raise GraphError(
+            f"{op}: x has {c_in} channels, but w has {in_group} per group in {groups} groups = {in_group * groups}"
+        )
+    if c_out % groups:
+        raise GraphError(f"{op}: {c_out} output channels do not divide into {groups} groups")
+    if kh < 1 or kw < 1:
+        raise GraphError(f"{op}: the kernel is {kh}x{kw}; both sides are at least 1")
+    stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
+    padding = explicit_padding(attrs, (height, width), (kh, kw))
+    oh = out_extent("h", height, kh, stride[0], (padding[0], padding[2]), dilation[0])
+    ow = out_extent("w", width, kw, stride[1], (padding[1], padding[3]), dilation[1])
+    canonical: Attrs = {"stride": stride, "padding": padding, "auto_pad": "explicit", "dilation": dilation}
+    return {**attrs, **canonical}, (n, c_out, oh, ow)
+
+
+def convolved(call: Call, x: F64, w: F64) -> F64:
+    """The sums of a convolution's call by definition in float64, padded with 0."""
+    _, c_out, oh, ow = call.shape("y")
+    kernel, g = (w.shape[2], w.shape[3]), call["groups"]
+    view = windows(x, kernel, call["stride"], call["padding"], call["dilation"], (oh, ow), 0.0)
+    view = view.reshape(x.shape[0], g, x.shape[1] // g, oh, ow, *kernel)
+    grouped = w.reshape(g, c_out // g, math.prod(w.shape[1:]))
+    y = np.empty((x.shape[0], g, c_out // g, oh * ow))
+    for image, group in np.ndindex(y.shape[:2]):  # one at a time: the windows of all images may not fit in memory
+        patches = view[image, group].transpose(0, 3, 4, 1, 2).reshape(grouped.shape[2], oh * ow)
+        np.matmul(grouped[group], patches, out=y[image, group])
+    return y.reshape(call.shape("y"))
