@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.backend.runtime import Executable, LiveDevice, Weights, open_device
-from vkconv.core import Array, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
+from vkconv.core import Array, DType, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
 from vkconv.device import Device, load_device
 from vkconv.device.emulate import emulated
 from vkconv.graph import Graph, TensorSpec, load_model
@@ -306,6 +306,7 @@ def load(
     max_plans: int = MAX_PLANS,
     limits: Device | str | Path | None = None,
     memory_bytes: int | None = None,
+    dtype: DType | str | None = None,
 ) -> Session:
     """Load a model on a device.
 
@@ -316,9 +317,9 @@ def load(
     values of inputs that steer the graph: the least recently used one goes first, also where all together would take
     more than ``memory_bytes`` (of device and host-visible memory; by default the device's heap is the limit of each);
     ``limits`` is another device whose limits and routes to plan with, by the name of a shipped device file or the path
-    of one (``"mali-g57"``). Raises ModelError for a
-    file that is no model (UnsupportedError listing all that vkconv lacks), DeviceError for the device, RouteError and
-    LimitError for what cannot run there.
+    of one (``"mali-g57"``); ``dtype`` is what floats are stored in between the inputs and outputs (``"f16"``,
+    ``"bf16"``). Raises ModelError for a file that is no model (UnsupportedError listing all that vkconv lacks),
+    DeviceError for the device, RouteError and LimitError for what cannot run there.
     """
     options = options or Options()
     if routes:
@@ -327,6 +328,8 @@ def load(
         options = dataclasses.replace(options, params={**options.params, **params})
     if memory_bytes is not None:
         options = dataclasses.replace(options, memory_bytes=memory_bytes)
+    if dtype is not None:
+        options = dataclasses.replace(options, dtype=dtype)
     spans: list[Span] = []
     if isinstance(source, Graph):
         graph = source

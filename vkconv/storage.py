@@ -15,6 +15,8 @@ from vkconv.shader import Dispatch, Program, Shader
 
 HALVES = (DType.F16, DType.BF16)
 
+# The feature by which 16-bit elements are read and written by themselves.
+NATIVE = ("VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess")
 PACKED = ("PACKED", "")
 X_F32, Y_F32 = ("X_F32", ""), ("Y_F32", "")
 # Shaders whose first operand may be scratch, and those whose output may: X_ELEM and Y_ELEM of common.glsl.
@@ -49,7 +51,7 @@ MOVES = frozenset({"one_hot", "reverse_sequence", "scatter_strided", "strided_co
 
 def stores_natively(device: Device) -> bool:
     """Whether the device reads and writes 16-bit elements of a buffer by themselves."""
-    return device.feature("VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess")
+    return device.feature(*NATIVE)
 
 
 def _may(shader: Shader, stems: frozenset[str]) -> bool:

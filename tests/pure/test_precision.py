@@ -45,6 +45,13 @@ def test_an_op_and_a_node_have_their_own_type():
     assert nodes_of(graph, dtypes={"conv2d": DType.F16})[1][-2:] == [("softmax", "f32"), ("exp", "f32")]
 
 
+def test_types_may_be_words():
+    graph = make_graph({"x": (2, 3)}, [("exp", "x", "a"), ("softmax", "a", "y")], "y")
+    words = nodes_of(graph, dtype="f16", dtypes={"softmax": "bf16"})[1]
+    assert words == nodes_of(graph, dtype=DType.F16, dtypes={"softmax": DType.BF16})[1]
+    assert [dtype for _, dtype in words] == ["f16", "f16", "bf16", "bf16", "f32"]
+
+
 def test_a_value_is_cast_once_for_all_that_read_it():
     graph = make_graph(
         {"x": (2, 3)}, [("tanh", "x", "a"), ("exp", "x", "b"), ("matmul", "a b", "y", {"trans_b": True})], "y a"
@@ -79,6 +86,7 @@ def test_memory_halves():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"dtype": "f15"}, "dtype f15 for the graph: floats are one of f32, f16, bf16"),
         ({"dtype": DType.I32}, "dtype i32 for the graph: floats are one of f32, f16, bf16"),
         ({"dtypes": {"exq": DType.F16}}, "there is no 'exq' here .did you mean 'exp'"),
         ({"dtypes": {"node:exp_z": DType.F16}}, "there is no 'node:exp_z' here .did you mean 'node:exp_y'"),

@@ -23,7 +23,7 @@ def nodes_for_f32(
     options: Options | None = None,
     limits: Device | None = None,
     dtype: DType = DType.F16,
-) -> tuple[dict[str, DType], int]:
+) -> tuple[dict[str, DType | str], int]:
     """What `Options.dtypes` has to be, with ``dtype`` for all other floats, so that every node is right within its
     tolerance and makes finite numbers, for these inputs; and how many nodes there are.
 
@@ -31,7 +31,7 @@ def nodes_for_f32(
     keep their nodes in f32, too. Raises what `check_model` raises.
     """
     options = options or Options()
-    kept: dict[str, DType] = dict(options.dtypes)
+    kept: dict[str, DType | str] = dict(options.dtypes)
     names: set[str] = set()
     for _ in range(_MOST_ROUNDS):
         typed = dataclasses.replace(options, dtype=dtype, dtypes=kept)

@@ -1,16 +1,16 @@
 """The route of conv2d by cooperative matrices, for calls of f16: implicit GEMM, 1x1 as the matrix that it is."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 
 from vkconv.core import DType, align
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups
+from vkconv.ops.conv2d_gemm import in_slices, pads_much
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.cooperative import EIGHT, NEEDS, TILES, CooperativeTile, blocks, tiles_by_rule
 from vkconv.ops.needs import INT32, ON_GPU, loop_iterations
-from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing
+from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
 
@@ -29,34 +29,23 @@ def _extents(call: Call) -> tuple[int, int, int]:
     return c_out // call["groups"], n * oh * ow, int(call["groups"])
 
 
+def _takes(call: Call, tile: CooperativeTile, device: Device) -> bool:
+    """A lane gathers the elements of one pixel."""
+    return is_matrix(call) or tile.local(device) % tile.columns == 0
+
+
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    def takes(tile: CooperativeTile) -> bool:
-        """A lane gathers the elements of one pixel."""
-        return is_matrix(call) or tile.local(device) % tile.columns == 0
-
-    tiles = tiles_by_rule(*_extents(call), device, takes)
-    c_in, kh, kw = call.shape("w")[1:]
-    if kh * kw == 1:
+    tiles = tiles_by_rule(*_extents(call), device, lambda tile: _takes(call, tile, device))
+    if call.shape("w")[2:] == (1, 1):
         return {"tile": tiles, "linear": (0,)}
-    linear = align(c_in, TILES[tiles[0]].depth) >= 1.15 * c_in
+    linear = pads_much(call, TILES[tiles[0]].depth)
     return {"tile": tiles, "linear": (int(linear), int(not linear))}
-
-
-def packing(call: Call, params: Params) -> Packing:
-    """How the weights lie: [group][tile][taps][channels up to the depth of a slice][rows], or all in one if linear."""
-    tile = TILES[params["tile"]]
-    c_in, kh, kw = call.shape("w")[1:]
-    rows, taps = call.shape("y")[1] // call["groups"], kh * kw
-    linear = Packing(rows, c_in * taps, tile.rows, c_in * taps, 1, inner_step=tile.depth, groups=call["groups"])
-    if params["linear"]:
-        return linear
-    return dataclasses.replace(linear, inner=c_in, inner_stride=taps, outer=taps, outer_stride=1)
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
     tile, linear = TILES[params["tile"]], bool(params["linear"])
     kh, kw = call.shape("w")[2:]
-    pack, local = packing(call, params), tile.local(device)
+    pack, local = in_slices(call, tile.rows, tile.depth, linear), tile.local(device)
     wide = math.prod(call.shape("y")[2:]) % EIGHT == 0
     spec = (*constants(call), linear, *tile.constants(device, True, not is_matrix(call)), wide, kh, kw)
     step = Dispatch(
@@ -85,13 +74,9 @@ FILLS_MATRICES = Need(
 )
 
 
-def _gathers_or_is_matrix(call: Call, device: Device) -> bool:
-    return any(tile.fits(device) and (is_matrix(call) or tile.local(device) % tile.columns == 0) for tile in TILES)
-
-
 SOME_TILE = Need(
     "a tile with no more columns than lanes",
-    _gathers_or_is_matrix,
+    lambda call, device: any(tile.fits(device) and _takes(call, tile, device) for tile in TILES),
     lambda call, device: f"subgroups of {device.subgroup_size}",
 )
 

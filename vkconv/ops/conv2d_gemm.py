@@ -46,6 +46,7 @@ _RULE_FEW_ROWS = (11, 5, 7)  # at most 32 output channels in a group
 _RULE_DEEP = ((1, 1024), (13, 256))  # and from what depth, where a group has so many blocks and wastes few rows
 _VERY_MANY, _WASTE = 700, 1.1
 _SMALLEST = 7
+_MOST_PADDING = 1.15
 # Cutting costs a launch and a pass over the parts: 16 steps uncut take 14.3, in 2 parts 14.5 (1x256x56x56 1x1 to 64).
 ENOUGH, _MOST, _LEAST_STEPS, _WORTH_STEPS = 300, 800, 8, 24
 
@@ -91,8 +92,8 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     groups: int = call["groups"]
     rows, depth = call.shape("y")[1] // groups, math.prod(call.shape("w")[1:])
     tiles = tiles_by_rule(rows, depth, groups, lambda tile: _blocks(call, tile), device)
-    tile, c_in = TILES[tiles[0]], call.shape("w")[1]
-    linear = align(c_in, tile.depth) >= 1.15 * c_in
+    tile = TILES[tiles[0]]
+    linear = pads_much(call, tile.depth)
     return {
         "tile": tiles,
         "linear": (int(linear), int(not linear)),
@@ -100,15 +101,27 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-def packing(call: Call, params: Params) -> Packing:
-    """How the weights lie: [group][tile][taps][channels up to the depth of a slice][rows], or all in one if linear."""
-    tile = TILES[params["tile"]]
+def pads_much(call: Call, depth: int) -> bool:
+    """Whether slices of so many channels would be so much of padding that taps and channels go in one row instead."""
+    c_in = call.shape("w")[1]
+    return align(c_in, depth) >= _MOST_PADDING * c_in
+
+
+def in_slices(call: Call, rows: int, depth: int, linear: bool) -> Packing:
+    """Weights for tiles of so many rows, in slices of so many products: [group][tile][taps][channels up to the depth of
+    a slice][rows], or with ``linear`` all taps of all channels in one row."""
     c_in, kh, kw = call.shape("w")[1:]
-    rows, taps = call.shape("y")[1] // call["groups"], kh * kw
-    inner = Packing(rows, c_in * taps, tile.rows, c_in * taps, 1, inner_step=tile.depth, groups=call["groups"])
-    if params["linear"]:
-        return inner
-    return dataclasses.replace(inner, inner=c_in, inner_stride=taps, outer=taps, outer_stride=1)
+    taps = kh * kw
+    inner = Packing(
+        call.shape("y")[1] // call["groups"], c_in * taps, rows, c_in * taps, 1, inner_step=depth, groups=call["groups"]
+    )
+    return inner if linear else dataclasses.replace(inner, inner=c_in, inner_stride=taps, outer=taps, outer_stride=1)
+
+
+def packing(call: Call, params: Params) -> Packing:
+    """How the weights lie."""
+    tile = TILES[params["tile"]]
+    return in_slices(call, tile.rows, tile.depth, bool(params["linear"]))
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:

@@ -12,15 +12,16 @@ from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import most_invocations
 from vkconv.ops.epilogue import binds_residual
-from vkconv.ops.needs import shuffles
-from vkconv.route import Call, Need
+from vkconv.ops.needs import shuffles, types_of
+from vkconv.route import Need
 from vkconv.shader import Word
+from vkconv.storage import NATIVE
 
 EXTENSION = "VK_KHR_cooperative_matrix"
 _FEATURES = (
     ("VkPhysicalDeviceCooperativeMatrixFeaturesKHR", "cooperativeMatrix"),
     ("VkPhysicalDeviceVulkanMemoryModelFeatures", "vulkanMemoryModel"),
-    ("VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess"),
+    NATIVE,
     ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16"),
 )
 _KIND: Mapping[str, str] = {
@@ -163,17 +164,13 @@ def _missing(device: Device) -> str:
     return f"no {', '.join(missing)}" if missing else str(matrix_of(device))
 
 
-def _elements(call: Call) -> str:
-    return ", ".join(f"{name} is {spec.dtype}" for name, spec in call.specs.items())
-
-
 _LEAST = TILES[_RULE[-1]]
 
 # bf16 is refused, not converted: its range is far wider than f16's.
 F16 = Need(
     "f16 elements (cooperative matrices of bf16 need a compiler with GL_EXT_bfloat16)",
     lambda call, device: {spec.dtype for spec in call.specs.values()} == {DType.F16},
-    lambda call, device: _elements(call),
+    lambda call, device: types_of(call),
     halves=True,
 )
 MATRICES = Need(

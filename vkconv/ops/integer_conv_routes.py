@@ -15,13 +15,12 @@ from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.integer_needs import (
     DOT_PRODUCT,
     FITS_SMALLEST,
-    INT32,
     TILES,
     IntegerTile,
     tile_blocks,
     tiles_by_rule,
 )
-from vkconv.ops.needs import ON_GPU, shuffles
+from vkconv.ops.needs import INT32, ON_GPU, shuffles
 from vkconv.ops.packing import MOST_SPAN, Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
@@ -205,6 +204,8 @@ class RegisterTiles:
     columns: Sizes
 
 
+# Devices whose loads go lane by lane, so that sharing one by shuffles pays.
+_LANE_BY_LANE = frozenset({"cpu"})
 _REGISTER_TILES: Mapping[str, RegisterTiles] = {
     "cpu": RegisterTiles((8, 16, 32), Sizes((16, 8, 4, 1)), Sizes((8, 4), (16,)))
 }
@@ -228,8 +229,8 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
     past_rows = left > 0 or right > 0
     shader = TILE
     if co == 16:
-        # Where loads go lane by lane; a row of taps is what one load brings.
-        many = device.kind == "cpu" and shuffles(device) and 1 < g.kw <= device.subgroup_size
+        # A row of taps is what one load brings.
+        many = device.kind in _LANE_BY_LANE and shuffles(device) and 1 < g.kw <= device.subgroup_size
         shader = TILE_SHUFFLE if many and local % device.subgroup_size == 0 else TILE_FOURS
     result = _result(call) if by_words else 0
     step = Dispatch(

@@ -11,14 +11,13 @@ from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.integer_needs import (
     DOT_PRODUCT,
     FITS_SMALLEST,
-    INT32,
     TILES,
     IntegerTile,
     tile_blocks,
     tiles_by_rule,
 )
 from vkconv.ops.matmul_routes import MAX_BATCH_GROUPS, Layout, layout
-from vkconv.ops.needs import ON_CPU, ON_GPU, SHUFFLE, loop_iterations
+from vkconv.ops.needs import INT32, ON_CPU, ON_GPU, SHUFFLE, loop_iterations
 from vkconv.ops.packing import Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route

@@ -1,28 +1,17 @@
 """What routes of integer arithmetic share: needs, and tiles of matrix products of bytes in shared memory."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import most_invocations
 from vkconv.ops.needs import invocations, shared_bytes
-from vkconv.route import Call, Need
+from vkconv.route import Need
 
 _EXTENSION, _FEATURE = "VK_KHR_shader_integer_dot_product", "shaderIntegerDotProduct"
 
 
-def _most_elements(call: Call) -> int:
-    specs = (*call.operands.values(), *call.outputs.values())
-    return max(math.prod(spec.dims) for spec in specs if spec is not None)
-
-
-INT32 = Need(
-    "fewer than 2^31 elements in each tensor",
-    lambda call, device: _most_elements(call) < 1 << 31,
-    lambda call, device: str(_most_elements(call)),
-)
 DOT_PRODUCT = Need(
     f"integer dot products ({_EXTENSION})",
     lambda call, device: (

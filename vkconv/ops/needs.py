@@ -10,7 +10,8 @@ from vkconv.route import Call, Need
 from vkconv.storage import HALVES
 
 
-def _dtypes(call: Call) -> str:
+def types_of(call: Call) -> str:
+    """The element types of a call, as a refusal tells them."""
     return ", ".join(f"{name} is {spec.dtype}" for name, spec in call.specs.items())
 
 
@@ -31,7 +32,7 @@ def elements_in(*dtypes: DType) -> Need:
         return all(_admitted(s, dtypes) for s in specs) and len({s.dtype for s in specs if s.dtype.is_float}) <= 1
 
     words = f"{_words(dtypes)} elements"
-    return Need(words, test, lambda call, device: _dtypes(call), halves=DType.F32 in dtypes or None)
+    return Need(words, test, lambda call, device: types_of(call), halves=DType.F32 in dtypes or None)
 
 
 FLOATS = elements_in(DType.F32)
@@ -42,7 +43,7 @@ WORDS_OR_PAIRS = elements_in(DType.F32, DType.I32, DType.U32, DType.I64)
 NO_HALVES = Need(
     "no 16-bit floats, which no atomic operation adds to",
     lambda call, device: call.half is None,
-    lambda call, device: _dtypes(call),
+    lambda call, device: types_of(call),
     halves=False,
 )
 

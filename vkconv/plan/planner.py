@@ -17,7 +17,7 @@ from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.parts import in_parts
 from vkconv.plan.passes import optimize
-from vkconv.plan.precision import check_types, in_types
+from vkconv.plan.precision import checked_types, in_types
 from vkconv.plan.weights import Resident
 from vkconv.route import Call, Candidate, Choice, Params, choose
 from vkconv.shader import Program
@@ -46,8 +46,8 @@ class Options:
     share_memory: bool = True
     quirks: bool = True
     memory_bytes: int | None = None
-    dtype: DType | None = None
-    dtypes: Mapping[str, DType] = dataclasses.field(default_factory=dict)
+    dtype: DType | str | None = None
+    dtypes: Mapping[str, DType | str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +110,7 @@ def _typed(bound: BoundGraph, device: Device, options: Options) -> BoundGraph:
     """The graph with its floats in the types that are asked for."""
     if options.dtype is None and not options.dtypes:
         return bound
-    check_types(options.dtype, options.dtypes, bound, OPS)
-    return in_types(bound, OPS, device, options.dtype, options.dtypes)
+    return in_types(bound, OPS, device, *checked_types(options.dtype, options.dtypes, bound, OPS))
 
 
 def _plan_node(

@@ -17,8 +17,11 @@ from vkconv.plan.bound import BoundGraph, BoundNode, fresh
 from vkconv.route import Call, judge
 
 
-def check_types(dtype: DType | None, dtypes: Mapping[str, DType], bound: BoundGraph, ops: Mapping[str, Op]) -> None:
-    """UsageError for a type that is no float, or one that is asked for an op or a node that is not there."""
+def checked_types(
+    dtype: DType | str | None, dtypes: Mapping[str, DType | str], bound: BoundGraph, ops: Mapping[str, Op]
+) -> tuple[DType | None, dict[str, DType]]:
+    """The types, also where they are given as words. UsageError for one that is no float, or that is asked for an op or
+    a node that is not there."""
     for key, wanted in {"the graph": dtype, **dtypes}.items():
         if wanted is not None and wanted not in FLOAT_TYPES:
             raise UsageError(f"dtype {wanted} for {key}: floats are one of {', '.join(FLOAT_TYPES)}")
@@ -27,6 +30,7 @@ def check_types(dtype: DType | None, dtypes: Mapping[str, DType], bound: BoundGr
         known = names if key.startswith("node:") else list(ops)
         if key not in known:
             raise UsageError(f"dtype {key}={dtypes[key]}: there is no {key!r} here{did_you_mean(key, known)}")
+    return DType(dtype) if dtype else None, {key: DType(wanted) for key, wanted in dtypes.items()}
 
 
 def in_types(
