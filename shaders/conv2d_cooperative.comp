@@ -46,38 +46,43 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
 #define STORE8(row, col, low, high) store8(group, block_row * BM + (row), block_col * BN + (col), low, high)
 
 // Slice ``step`` into registers; ky, kx and k0 say where it begins.
-#define LOAD_SLICE(step)                                                                                    \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                          \
-        int index = lane + i * LANES;                                                                       \
+#define LOAD_SLICE(step)                                                                                        \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                              \
+        int index = lane + i * LANES;                                                                           \
         a_next[i] = A_COUNT % LANES == 0 || index < A_COUNT ? weight8[a_from + (step) * A_COUNT + index] : uvec4(0u); \
-    }                                                                                                       \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                          \
-        int index = lane + i * LANES;                                                                       \
-        b_next[i] = uvec4(0u);                                                                              \
-        if (B_ROW == 0) {                                                                                   \
-            int c = k0 + index / B_EIGHTS;                                                                  \
-            int p = block_col * BN + index % B_EIGHTS * 8;                                                  \
-            bool ok = c < depth && p < pixels && (B_COUNT % LANES == 0 || index < B_COUNT);                 \
-            if (ok) b_next[i] = x8[((p / plane * c_in + group * in_group + c) * plane + p % plane) / 8];    \
-        } else if (inside) {                                                                                \
-            int k = k0 + index / BN * 8;                                                                    \
-            [[unroll]] for (int q = 0; q < 8; q++) {                                                        \
-                int c = LINEAR ? (k + q) / (KH * KW) : k + q;                                               \
-                int y_tap = (LINEAR ? (k + q) / KW % KH : ky) * dh;                                         \
-                int x_tap = (LINEAR ? (k + q) % KW : kx) * dw;                                              \
-                bool row_ok = iy0 + y_tap >= 0 && iy0 + y_tap < h && k + q < depth;                         \
-                bool ok = row_ok && ix0 + x_tap >= 0 && ix0 + x_tap < w;                                    \
-                if (ok) put(b_next[i], q, BITS_AT(x, origin + (c * h + y_tap) * w + x_tap));                \
-            }                                                                                               \
-        }                                                                                                   \
-    }                                                                                                       \
-    k0 += BK;                                                                                               \
-    if (!LINEAR && k0 >= depth) {                                                                           \
-        k0 = 0;                                                                                             \
-        if (++kx == KW) {                                                                                   \
-            kx = 0;                                                                                         \
-            ky++;                                                                                           \
-        }                                                                                                   \
+    }                                                                                                           \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                              \
+        int index = lane + i * LANES;                                                                           \
+        b_next[i] = uvec4(0u);                                                                                  \
+        if (B_ROW == 0) {                                                                                       \
+            bool ok = k0 + index / B_EIGHTS < depth && (B_COUNT % LANES == 0 || index < B_COUNT);               \
+            if (ok) b_next[i] = x8[b_at[i] + (step) * b_step];                                                  \
+        } else if (inside) {                                                                                    \
+            int k = k0 + index / BN * 8;                                                                        \
+            int tap = LINEAR ? 0 : ky * dh * w + kx * dw;                                                       \
+            int top = iy0 + (LINEAR ? 0 : ky * dh);                                                             \
+            int left = ix0 + (LINEAR ? 0 : kx * dw);                                                            \
+            bool tap_ok = top >= 0 && top < h && left >= 0 && left < w;                                         \
+            int from = origin + tap + k * h * w;                                                                \
+            [[unroll]] for (int q = 0; q < 8; q++) {                                                            \
+                if (LINEAR) {                                                                                   \
+                    int y_tap = (k + q) / KW % KH * dh;                                                         \
+                    int x_tap = (k + q) % KW * dw;                                                              \
+                    from = origin + ((k + q) / (KH * KW) * h + y_tap) * w + x_tap;                              \
+                    tap_ok = top + y_tap >= 0 && top + y_tap < h && left + x_tap >= 0 && left + x_tap < w;      \
+                }                                                                                               \
+                if (tap_ok && k + q < depth) put(b_next[i], q, BITS_AT(x, from));                               \
+                from += h * w;                                                                                  \
+            }                                                                                                   \
+        }                                                                                                       \
+    }                                                                                                           \
+    k0 += BK;                                                                                                   \
+    if (!LINEAR && k0 >= depth) {                                                                               \
+        k0 = 0;                                                                                                 \
+        if (++kx == KW) {                                                                                       \
+            kx = 0;                                                                                             \
+            ky++;                                                                                               \
+        }                                                                                                       \
     }
 
 void main() {
@@ -114,17 +119,14 @@ void main() {
     [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = SUMS(0.0);
     uvec4 a_next[A_LOADS];
     uvec4 b_next[B_LOADS];
-    LOAD_SLICE(0)
-    STORE_SLICE(0)
-    barrier();
-    for (int step = 1; step < steps; step++) {
-        LOAD_SLICE(step)
-        MULTIPLY_SLICE(step - 1)
-        if (BUFFERS == 1) barrier();
-        STORE_SLICE(step)
-        barrier();
+    int b_at[B_LOADS];
+    int b_step = BK * plane / 8;
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {
+        int eight = lane + i * LANES;
+        // Past the last pixel the last ones are read again: those sums are not stored.
+        int p = min(block_col * BN + eight % B_EIGHTS * 8, pixels - 8);
+        b_at[i] = ((p / plane * c_in + group * in_group + eight / B_EIGHTS) * plane + p % plane) / 8;
     }
-    MULTIPLY_SLICE(steps - 1)
-    barrier();
+    MULTIPLY_SLICES(steps)
     STORE_SUMS(STORE8)
 }

@@ -25,8 +25,6 @@ ivec2 place_in(int index, int eights, bool along_depth) {
 
 // Element ``at`` of a and the ones ``next`` apart, the first ``valid`` of eight.
 uvec4 eight_of_a(int at, int next, int valid) {
-    if (valid <= 0) return uvec4(0u);
-    if (A_WIDE) return a8[at / 8];
     uvec4 eight = uvec4(0u);
     [[unroll]] for (int q = 0; q < 8; q++) {
         if (q < valid) put(eight, q, BITS_AT(a, at + q * next));
@@ -35,8 +33,6 @@ uvec4 eight_of_a(int at, int next, int valid) {
 }
 
 uvec4 eight_of_b(int at, int next, int valid) {
-    if (valid <= 0) return uvec4(0u);
-    if (B_WIDE) return b8[at / 8];
     uvec4 eight = uvec4(0u);
     [[unroll]] for (int q = 0; q < 8; q++) {
         if (q < valid) put(eight, q, BITS_AT(b, at + q * next));
@@ -44,18 +40,38 @@ uvec4 eight_of_b(int at, int next, int valid) {
     return eight;
 }
 
-#define LOAD_SLICE(step)                                                                                       \
+// A load of 16 bytes lies where the slice before had it, and as far on as a slice is deep; what it reads beyond the rows
+// or columns is of sums that are not stored, so the last ones do.
+#define BEGIN_SLICES                                                                                           \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                             \
+        ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, 0);                      \
+        a_at[i] = (origin.x + min(p.x, A_COL == 0 ? m - 1 : m - 8) * a_row + p.y * a_col) / 8;                 \
+    }                                                                                                          \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                             \
+        ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, 0);                      \
+        b_at[i] = (origin.y + min(p.x, B_ROW == 1 ? n - 1 : n - 8) * b_col + p.y * b_row) / 8;                 \
+    }
+
+#define LOAD_SLICE(step)                                                                                \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                             \
         ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, (step) * BK);            \
-        bool ok = p.x < m && p.y < k && (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT);                  \
-        int valid = !ok ? 0 : A_COL == 0 ? k - p.y : m - p.x;                                                  \
-        a_next[i] = eight_of_a(origin.x + p.x * a_row + p.y * a_col, A_COL == 0 ? a_col : a_row, valid);       \
+        bool ok = p.y < k && (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT);                  \
+        if (A_WIDE) {                                                                                          \
+            a_next[i] = ok ? a8[a_at[i] + (step) * a_step] : uvec4(0u);                                        \
+        } else {                                                                                               \
+            int valid = !ok ? 0 : A_COL == 0 ? (p.x < m ? k - p.y : 0) : m - p.x;                              \
+            a_next[i] = eight_of_a(origin.x + p.x * a_row + p.y * a_col, A_COL == 0 ? a_col : a_row, valid);   \
+        }                                                                                                      \
     }                                                                                                          \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                             \
         ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, (step) * BK);            \
-        bool ok = p.x < n && p.y < k && (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT);                  \
-        int valid = !ok ? 0 : B_ROW == 1 ? k - p.y : n - p.x;                                                  \
-        b_next[i] = eight_of_b(origin.y + p.x * b_col + p.y * b_row, B_ROW == 1 ? b_row : b_col, valid);       \
+        bool ok = p.y < k && (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT);                  \
+        if (B_WIDE) {                                                                                          \
+            b_next[i] = ok ? b8[b_at[i] + (step) * b_step] : uvec4(0u);                                        \
+        } else {                                                                                               \
+            int valid = !ok ? 0 : B_ROW == 1 ? (p.x < n ? k - p.y : 0) : n - p.x;                              \
+            b_next[i] = eight_of_b(origin.y + p.x * b_col + p.y * b_row, B_ROW == 1 ? b_row : b_col, valid);   \
+        }                                                                                                      \
     }
 
 void store8(int origin, int row, int col, vec4 low, vec4 high) {
@@ -90,18 +106,11 @@ void main() {
     [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = SUMS(0.0);
     uvec4 a_next[A_LOADS];
     uvec4 b_next[B_LOADS];
-    int steps = (k + BK - 1) / BK;
-    LOAD_SLICE(0)
-    STORE_SLICE(0)
-    barrier();
-    for (int step = 1; step < steps; step++) {
-        LOAD_SLICE(step)
-        MULTIPLY_SLICE(step - 1)
-        if (BUFFERS == 1) barrier();
-        STORE_SLICE(step)
-        barrier();
-    }
-    MULTIPLY_SLICE(max(steps - 1, 0))
-    barrier();
+    int a_at[A_LOADS];
+    int b_at[B_LOADS];
+    int a_step = BK * a_col / 8;
+    int b_step = BK * b_row / 8;
+    BEGIN_SLICES
+    MULTIPLY_SLICES((k + BK - 1) / BK)
     STORE_SUMS(STORE8)
 }

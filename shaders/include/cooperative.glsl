@@ -48,19 +48,43 @@ shared uvec4 tiles[BUFFERS * SLICE];
 int first_row() { return int(gl_SubgroupID) / (BN / SN) * SM; }
 int first_column() { return int(gl_SubgroupID) % (BN / SN) * SN; }
 
-int buffer_of(int slice) { return BUFFERS == 1 ? 0 : (slice & 1) * SLICE; }
+// Where slice 0, 2, .. and slice 1, 3, .. lie: constants, or matrices are loaded many times slower.
+const int EVEN = 0;
+const int ODD = (BUFFERS - 1) * SLICE;
 
 // What a lane has loaded of a slice, from registers: a_next[A_LOADS] and b_next[B_LOADS], which lie as AT_A(index) and
 // AT_B(index) say of load ``index`` of all. These are macros since arrays that a function has leave the registers.
-#define STORE_SLICE(slice)                                                                                    \
+#define STORE_SLICE(from)                                                                                     \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                            \
         int index = lane + i * LANES;                                                                         \
-        if (A_COUNT % LANES == 0 || index < A_COUNT) tiles[buffer_of(slice) + AT_A(index)] = a_next[i];       \
+        if (A_COUNT % LANES == 0 || index < A_COUNT) tiles[from + AT_A(index)] = a_next[i];       \
     }                                                                                                         \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                            \
         int index = lane + i * LANES;                                                                         \
-        if (B_COUNT % LANES == 0 || index < B_COUNT) tiles[buffer_of(slice) + B_FROM + AT_B(index)] = b_next[i]; \
+        if (B_COUNT % LANES == 0 || index < B_COUNT) tiles[from + B_FROM + AT_B(index)] = b_next[i]; \
     }
+
+// All slices, one after the other: LOAD_SLICE(step) takes one into a_next and b_next. The next is on its way while one is
+// multiplied.
+#define MULTIPLY_SLICES(steps)                         \
+    LOAD_SLICE(0)                                      \
+    STORE_SLICE(EVEN)                                  \
+    barrier();                                         \
+    for (int step = 0;; step += 2) {                   \
+        if (step + 1 < steps) { LOAD_SLICE(step + 1) } \
+        MULTIPLY_SLICE(EVEN)                           \
+        if (step + 1 >= steps) break;                  \
+        if (BUFFERS == 1) barrier();                   \
+        STORE_SLICE(ODD)                               \
+        barrier();                                     \
+        if (step + 2 < steps) { LOAD_SLICE(step + 2) } \
+        MULTIPLY_SLICE(ODD)                            \
+        if (step + 2 >= steps) break;                  \
+        if (BUFFERS == 1) barrier();                   \
+        STORE_SLICE(EVEN)                              \
+        barrier();                                     \
+    }                                                  \
+    barrier();
 
 // Loads that go along the lines.
 #define ALONG_A(index) ((index) / A_EIGHTS * A_LINE + (index) % A_EIGHTS)
@@ -71,15 +95,15 @@ int in_a(int row, int depth) { return A_COL == 1 ? depth * A_LINE + row / 8 : ro
 int in_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + depth / 8 : depth * B_LINE + column / 8; }
 
 // The product of both parts of a slice onto SUMS sums[ROWS * COLUMNS].
-#define MULTIPLY_SLICE(slice)                                                                                      \
+#define MULTIPLY_SLICE(from)                                                                                       \
     [[unroll]] for (int depth = 0; depth < BK; depth += MK) {                                                      \
         coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> of_b[COLUMNS];                                 \
         [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                             \
-            coopMatLoad(of_b[j], tiles, buffer_of(slice) + B_FROM + in_b(depth, first_column() + j * MN), B_LINE, B_ROW); \
+            coopMatLoad(of_b[j], tiles, from + B_FROM + in_b(depth, first_column() + j * MN), B_LINE, B_ROW); \
         }                                                                                                          \
         [[unroll]] for (int i = 0; i < ROWS; i++) {                                                                \
             coopmat<float16_t, gl_ScopeSubgroup, MM, MK, gl_MatrixUseA> of_a;                                      \
-            coopMatLoad(of_a, tiles, buffer_of(slice) + in_a(first_row() + i * MM, depth), A_LINE, A_COL);         \
+            coopMatLoad(of_a, tiles, from + in_a(first_row() + i * MM, depth), A_LINE, A_COL);         \
             [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                         \
                 sums[i * COLUMNS + j] = coopMatMulAdd(of_a, of_b[j], sums[i * COLUMNS + j]);                       \
             }                                                                                                      \
@@ -87,20 +111,21 @@ int in_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + depth / 
     }
 
 // Every sum of a subgroup, when all of the workgroup are done with the tiles: STORE8(row, column, low, high) takes eight
-// neighbours of a row of the workgroup's tile as two vec4.
+// neighbours of a row of the workgroup's tile as two vec4. STORE8 is there once, and the matrix of a turn is picked by
+// branches: what an array of matrices is indexed by must be constant, or it leaves the registers.
 #define STORE_SUMS(STORE8)                                                                                         \
     int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                              \
-    [[unroll]] for (int i = 0; i < ROWS; i++) {                                                                    \
-        [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                             \
-            coopMatStore(sums[i * COLUMNS + j], tiles, scratch, OUT_LINE, gl_CooperativeMatrixLayoutRowMajor);     \
-            subgroupBarrier();                                                                                     \
-            for (int e = 8 * int(gl_SubgroupInvocationID); e < MM * MN; e += 8 * SUBGROUP) {                       \
-                int at = scratch + e / MN * OUT_LINE + e % MN / 4;                                                 \
-                STORE8(first_row() + i * MM + e / MN, first_column() + j * MN + e % MN, uintBitsToFloat(tiles[at]), \
-                       uintBitsToFloat(tiles[at + 1]));                                                            \
-            }                                                                                                      \
-            subgroupBarrier();                                                                                     \
+    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS; turn++) {                                            \
+        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                      \
+            if (i == turn) coopMatStore(sums[i], tiles, scratch, OUT_LINE, gl_CooperativeMatrixLayoutRowMajor);    \
         }                                                                                                          \
+        subgroupBarrier();                                                                                         \
+        for (int e = 8 * int(gl_SubgroupInvocationID); e < MM * MN; e += 8 * SUBGROUP) {                           \
+            int at = scratch + e / MN * OUT_LINE + e % MN / 4;                                                     \
+            STORE8(first_row() + turn / COLUMNS * MM + e / MN, first_column() + turn % COLUMNS * MN + e % MN,      \
+                   uintBitsToFloat(tiles[at]), uintBitsToFloat(tiles[at + 1]));                                    \
+        }                                                                                                          \
+        subgroupBarrier();                                                                                         \
     }
 
 uvec4 to_bits8(vec4 low, vec4 high) { return uvec4(to_bits4(low), to_bits4(high)); }
