@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from vkconv.core import ShaderError, atomic_write, cache_dir, did_you_mean, expand_user
+from vkconv import bfloat16
+from vkconv.core import DType, ShaderError, atomic_write, cache_dir, did_you_mean, expand_user
 from vkconv.shader import Shader
 
 INDEX_SCHEMA = "vkconv.spirv/1"
@@ -87,7 +88,8 @@ def source_files(stem: str, folder: Path | None = None) -> tuple[Path, ...]:
 def digest(shader: Shader, folder: Path | None = None) -> str:
     """Hex identity of a variant: changes with any source it reaches, its element type, defines and the flags."""
     folder = folder or shader_dir()
-    state = hashlib.sha256(json.dumps([FLAGS, shader.stem, _defines(shader)]).encode())
+    made_by = (*FLAGS, bfloat16.REVISION) if shader.dtype is DType.BF16 else FLAGS
+    state = hashlib.sha256(json.dumps([made_by, shader.stem, _defines(shader)]).encode())
     for path in source_files(shader.stem, folder):
         content = path.read_bytes()
         state.update(f"\n{os.path.relpath(path, folder)} {len(content)}\n".encode())
@@ -219,7 +221,7 @@ def compile_shader(shader: Shader, folder: Path | None = None) -> bytes:
         code = out.read_bytes() if done.returncode == 0 and out.is_file() else b""
     if not is_spirv(code):
         raise ShaderError(_explain(shader, folder, tool, done))
-    return code
+    return bfloat16.with_bfloat16(code, shader.key) if shader.dtype is DType.BF16 else code
 
 
 def is_spirv(code: bytes) -> bool:

@@ -24,6 +24,7 @@ from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.measured import find_measured
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Options, plan
+from vkconv.plan.precision import input_specs
 from vkconv.plan.profile import Profile
 from vkconv.plan.timing import Span, Timing, spanning
 from vkconv.route import Params
@@ -76,10 +77,10 @@ class Session:
         self.timings = Timings()
         self._opened: list[Span] = []
         self.name = graph.name
-        self.inputs: Mapping[str, TensorSpec] = dict(graph.inputs)
+        options = options or Options()
+        self.inputs: Mapping[str, TensorSpec] = input_specs(graph, OPS, options.io_dtype)
         self.outputs: tuple[str, ...] = graph.outputs
         self.metadata: Mapping[str, str] = dict(graph.metadata)
-        options = options or Options()
         self._poison = poison
         self._max_plans = max_plans
         self._lock = threading.RLock()
@@ -307,6 +308,7 @@ def load(
     limits: Device | str | Path | None = None,
     memory_bytes: int | None = None,
     dtype: DType | str | None = None,
+    io_dtype: DType | str | None = None,
 ) -> Session:
     """Load a model on a device.
 
@@ -318,8 +320,9 @@ def load(
     more than ``memory_bytes`` (of device and host-visible memory; by default the device's heap is the limit of each);
     ``limits`` is another device whose limits and routes to plan with, by the name of a shipped device file or the path
     of one (``"mali-g57"``); ``dtype`` is what floats are stored in between the inputs and outputs (``"f16"``,
-    ``"bf16"``). Raises ModelError for a file that is no model (UnsupportedError listing all that vkconv lacks),
-    DeviceError for the device, RouteError and LimitError for what cannot run there.
+    ``"bf16"``), ``io_dtype`` what those are in that a run takes and gives, in place of the model's types. Raises
+    ModelError for a file that is no model (UnsupportedError listing all that vkconv lacks), DeviceError for the device,
+    RouteError and LimitError for what cannot run there.
     """
     options = options or Options()
     if routes:
@@ -330,6 +333,8 @@ def load(
         options = dataclasses.replace(options, memory_bytes=memory_bytes)
     if dtype is not None:
         options = dataclasses.replace(options, dtype=dtype)
+    if io_dtype is not None:
+        options = dataclasses.replace(options, io_dtype=io_dtype)
     spans: list[Span] = []
     if isinstance(source, Graph):
         graph = source

@@ -45,6 +45,8 @@ Y_SCRATCH = frozenset(
         "winograd_output",
     }
 )
+# Shaders that multiply by matrices of 16-bit floats: there is none of f32, and routes name those of f16.
+MATRICES = frozenset({"conv2d_cooperative", "matmul_cooperative"})
 # Shaders of words that only move them, and so take any two bytes; the others of words make or look at floats.
 MOVES = frozenset({"one_hot", "reverse_sequence", "scatter_strided", "strided_copy", "trilu", "where"})
 
@@ -65,7 +67,9 @@ def _form(shader: Shader, dtype: DType, packed: bool, *defines: tuple[str, str])
 
 
 def forms(shader: Shader) -> Iterator[Shader]:
-    """Every form that a shader of f32 or of words may take for calls of 16-bit floats."""
+    """Every form that a shader of f32, of words or of MATRICES may take for calls of 16-bit floats."""
+    if shader.stem in MATRICES:
+        yield from (dataclasses.replace(shader, dtype=dtype) for dtype in HALVES)
     if shader.dtype not in (DType.F32, DType.U32):
         return
     xs = ((), (X_F32,)) if _may(shader, X_SCRATCH) else ((),)
@@ -85,6 +89,8 @@ def stored(program: Program, types: Mapping[str, DType], dtype: DType, device: D
 
     def form(dispatch: Dispatch) -> Dispatch:
         shader = dispatch.shader
+        if shader.stem in MATRICES:
+            return dataclasses.replace(dispatch, shader=dataclasses.replace(shader, dtype=dtype))
         halves = [is_half(bind.buffer) for bind in dispatch.binds]
         if shader.dtype not in (DType.F32, DType.U32) or not any(halves):
             return dispatch

@@ -2,7 +2,8 @@
 // of both operands in shared memory, each of its subgroups SM x SN of them by matrices of MM x MN, MK deep. Operands lie in
 // shared memory as they do in their buffers, a along rows or (A_COL) columns, b along columns or (B_ROW) rows, so that
 // eight elements go from one to the other as they are. A line has eight elements more than it needs: neighbouring lines
-// begin in different banks. The sizes are whole, see vkconv/ops/cooperative.py.
+// begin in different banks. Matrices are float16_t, which vkconv/bfloat16.py makes bf16 of for calls of that: nothing else
+// may be. The sizes are whole, see vkconv/ops/cooperative.py.
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_cooperative_matrix : require

@@ -18,7 +18,7 @@ from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
-# Those of f16 alone are in test_cooperative.py.
+# Those of 16-bit floats alone are in test_cooperative.py.
 ROUTES = {route.name: route for route in CONV2D_BACKWARD_DATA.routes if "cooperative" not in route.name}
 # Drawn more often as routes of conv_transpose2d, in test_conv_routes.py.
 SHARED = ("phase_blocks", "phase_gemm", "phase", "col2im", "direct_gather")

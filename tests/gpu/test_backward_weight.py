@@ -24,7 +24,7 @@ from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
 OP = OPS["conv2d_backward_weight"]
-# Those of f16 alone are in test_cooperative.py.
+# Those of 16-bit floats alone are in test_cooperative.py.
 ROUTES = [route.name for route in OP.routes if "cooperative" not in route.name]
 # Winograd's products differ from those of the definition: not exact, and what is no number reaches a whole tile.
 PLAIN = [name for name in ROUTES if name != "winograd"]

@@ -17,7 +17,7 @@ from vkconv.ops.calls import format_call, parse_call
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
-# Those of f16 alone are in test_cooperative.py.
+# Those of 16-bit floats alone are in test_cooperative.py.
 EVERY = [(op, route.name) for op in ("conv2d", "conv_transpose2d") for route in OPS[op].routes]
 ROUTES = [(op, route) for op, route in EVERY if route != "cooperative"]
 # Exact on small integers.

@@ -41,14 +41,18 @@ EXACT = ("none", "relu", "relu6", "clip", "leaky_relu", "prelu")
 @pytest.fixture(scope="module")
 def facts(device):
     _, facts = select_device(device)
-    if not MATRICES.test(None, facts):
-        pytest.skip(f"{facts.name} has {MATRICES.actual(None, facts)}")
+    if not device_multiplies("f16", facts) and not device_multiplies("bf16", facts):
+        pytest.skip(f"{facts.name} has {MATRICES.actual(in_type(CASES[0], 'f16'), facts)}")
     return facts
 
 
-def in_f16(text):
-    """The call with every operand in f16."""
-    return parse_call(f"{text},dtype=f16", OPS)
+def in_type(text, dtype):
+    """The call with every operand in a 16-bit float type."""
+    return parse_call(f"{text},dtype={dtype}", OPS)
+
+
+def device_multiplies(dtype, facts):
+    return MATRICES.test(in_type(CASES[0], dtype), facts)
 
 
 def route_of(call):
@@ -63,13 +67,14 @@ def agrees(call, kind, device, params):
     ran, checked = check_call(call, arrays, device=device, route=route, params=params)
     assert ran.route == route and checked.ok, f"{format_call(call, OPS)} {params}: {checked.problem}"
     if kind == "integers" and call.attrs.get("act", "none") in EXACT:
-        want = expect(call, arrays).outputs[0].astype(np.float16)
+        want = expect(call, arrays).outputs[0].astype(call.half.numpy)
         np.testing.assert_array_equal(ran.outputs[0][0], want, err_msg=f"{format_call(call, OPS)} {params}")
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("text", CASES)
-def test_every_case_in_f16_agrees_with_the_reference(text, facts, device):
-    call = in_f16(text)
+def test_every_case_agrees_with_the_reference(text, dtype, facts, device):
+    call = in_type(text, dtype)
     verdict = judge(route_of(call), call, facts)
     if not verdict.allowed:
         pytest.skip(f"it needs {verdict.refused_by}, here {verdict.actual}")
@@ -86,9 +91,12 @@ def test_every_case_in_f16_agrees_with_the_reference(text, facts, device):
         "conv2d:x=2x24x8x7,w=72x24x1x1",
     ],
 )
-def test_every_value_of_a_parameter_agrees_with_the_reference(text, facts, device):
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_every_value_of_a_parameter_agrees_with_the_reference(text, dtype, facts, device):
     """A CPU driver takes minutes to compile tiles of many matrices."""
-    call, most = in_f16(text), 512 if facts.kind == "cpu" else 1 << 20
+    if not device_multiplies(dtype, facts):
+        pytest.skip(f"{facts.name} has {MATRICES.actual(in_type(text, dtype), facts)}")
+    call, most = in_type(text, dtype), 512 if facts.kind == "cpu" else 1 << 20
     for name, values in route_of(call).params(call, facts).items():
         for value in values:
             if name != "tile" or TILES[value].subgroup_rows * TILES[value].subgroup_columns <= most:

@@ -10,7 +10,7 @@ from vkconv import session
 from vkconv.check.model import check_model
 from vkconv.check.types import nodes_for_f32
 from vkconv.cli import main
-from vkconv.core import DType
+from vkconv.core import DType, InputError
 from vkconv.graph.vkc import save_vkc
 from vkconv.plan.planner import Options
 
@@ -78,3 +78,41 @@ def test_the_command_finds_them_and_says_what_to_give(tmp_path, capsys, device):
     assert not ended.value.code
     told = json.loads(capsys.readouterr().out)
     assert told["dtype"] == "f16" and told["dtypes"] and all(row["inf"] == 0 for row in told["outputs"])
+
+
+@pytest.mark.parametrize(("dtype", "io_dtype"), [("f16", "f16"), (None, "bf16"), ("f16", "f32"), ("bf16", "f16")])
+def test_inputs_and_outputs_in_a_type_of_their_own(dtype, io_dtype, device):
+    io = DType(io_dtype).numpy
+    x = X.astype(io)
+    found = check_model(model(), {"x": x}, device=device, options=Options(dtype=dtype, io_dtype=io_dtype))
+    assert found.problem == ""
+    with session.load(model(), device, dtype=dtype, io_dtype=io_dtype) as running:
+        assert str(running.inputs["x"]) == f"2x3x13x11:{io_dtype}"
+        casts = [node.call.op for node in running.plan.nodes].count("cast")
+        y = running.run({"x": x})["y"]
+        with pytest.raises(InputError, match=f"input 'x' of 'g' is {io_dtype}, the array is float64"):
+            running.run({"x": x.astype(np.float64)})
+    assert y.dtype == io and casts == (0 if dtype == io_dtype else 2)
+    with session.load(model(), device) as running:
+        wanted = running.run({"x": X})["y"]
+    bits = min(DType(word).mantissa_bits for word in (dtype or "f32", io_dtype))
+    assert np.abs(y.astype(np.float32) - wanted).max() <= 8 * 2.0**-bits * np.abs(wanted).max()
+
+
+def test_the_commands_take_and_give_them(tmp_path, capsys, device):
+    path, y = tmp_path / "m.vkc", tmp_path / "y.npy"
+    save_vkc(model(), path)
+    for command in (
+        ["run", str(path), "--runs", "1", "-o", str(y)],
+        ["check", str(path)],
+        ["explain", str(path)],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--dtype", "f16", "--io-dtype", "f16", "--device", device, "--json"])
+        told = capsys.readouterr()
+        assert not ended.value.code, told.err
+        assert '"cast"' not in told.out
+    assert np.load(y).dtype == np.float16
+    with pytest.raises(SystemExit):
+        main(["check", "exp:x=2x3", "--io-dtype", "f16", "--device", device])
+    assert "--io-dtype is for models" in capsys.readouterr().err

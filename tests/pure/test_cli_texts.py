@@ -82,6 +82,9 @@ def test_inputs_from_files(tmp_path):
     np.save(tmp_path / "x.npy", saved)
     arrays, again = make_inputs({"x": TensorSpec(("n", 4))}, [f"x=@{tmp_path / 'x.npy'}"])
     assert (arrays["x"] == saved).all() and again["x"] == f"@{tmp_path / 'x.npy'}"
+    np.save(tmp_path / "b.npy", saved.astype(DType.BF16.numpy))
+    arrays, _ = make_inputs({"x": TensorSpec((3, 4), DType.BF16)}, [f"@{tmp_path / 'b.npy'}"])
+    assert arrays["x"].dtype == DType.BF16.numpy and (arrays["x"] == saved).all()
     np.savez(tmp_path / "many.npz", a=saved)
     (tmp_path / "cut.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-1])
     (tmp_path / "empty.npy").touch()

@@ -33,12 +33,16 @@ def verdict_of(call, facts):
     return next(judge(r, call, facts) for r in OPS[call.op].routes if r.name.endswith("cooperative"))
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize(("text", "route"), LARGE)
-def test_large_products_of_f16_take_it_on_a_device_that_has_it(text, route):
-    call, facts = call_of(text), load_device("h200")
+def test_large_products_take_it_on_a_device_that_has_it(text, route, dtype):
+    call, facts = call_of(text, dtype), load_device("h200")
     choice = choose(OPS[call.op].routes, call, facts)
     assert choice.route.name == route
-    for step in choice.route.build(call, facts, choice.params).steps:
+    steps = choice.route.build(call, facts, choice.params).steps
+    assert [step.shader.dtype for step in steps if "cooperative" in step.shader.stem] == [dtype]
+    assert {step.shader for step in steps} <= set(choice.route.forms)
+    for step in steps:
         assert step.shared_bytes <= facts.limit("maxComputeSharedMemorySize")
         assert step.local[0] <= facts.limit("maxComputeWorkGroupInvocations")
 
@@ -49,13 +53,12 @@ def test_small_ones_do_not(text):
     assert not choose(OPS[call.op].routes, call, load_device("h200")).route.name.endswith("cooperative")
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize(("text", "route"), LARGE)
-def test_other_types_are_refused_with_the_reason(text, route, dtype):
-    call = call_of(text, dtype)
+def test_f32_is_refused_with_the_reason(text, route):
+    call = call_of(text, "f32")
     verdict = next(judge(r, call, load_device("h200")) for r in OPS[call.op].routes if r.name == route)
     assert not verdict.allowed
-    assert verdict.refused_by.startswith("f16 elements") and f" is {dtype}" in verdict.actual
+    assert verdict.refused_by == "elements of one 16-bit float type" and " is f32" in verdict.actual
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_devices() if name != "h200"])
@@ -73,9 +76,36 @@ def test_what_is_missing_is_named():
     assert verdict_of(call, Device({**facts, "features": features})).actual == "no vulkanMemoryModel"
     rows = [m for m in facts["cooperativeMatrices"] if m["CType"] != "VK_COMPONENT_TYPE_FLOAT32_KHR"]
     verdict = verdict_of(call, Device({**facts, "cooperativeMatrices": rows}))
-    assert verdict.actual == "no a matrix of f16 by f16 to f32"
+    assert verdict.actual == "no matrix of f16 by f16 to f32"
     extensions = {n: v for n, v in facts["extensions"].items() if n != "VK_KHR_cooperative_matrix"}
     assert verdict_of(call, Device({**facts, "extensions": extensions})).actual == "no VK_KHR_cooperative_matrix"
+
+
+def without(facts, struct, name):
+    return Device({**facts, "features": {**facts["features"], struct: {**facts["features"][struct], name: False}}})
+
+
+def test_either_type_needs_its_own_features():
+    facts = load_device("h200").facts
+    arithmetic = without(facts, "VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16")
+    bfloat16 = without(facts, "VkPhysicalDeviceShaderBfloat16FeaturesKHR", "shaderBFloat16CooperativeMatrix")
+    f16, bf16 = (call_of(LARGE[0][0], dtype) for dtype in ("f16", "bf16"))
+    assert verdict_of(f16, arithmetic).actual == "no shaderFloat16" and verdict_of(bf16, arithmetic).preferred
+    assert verdict_of(bf16, bfloat16).actual == "no shaderBFloat16CooperativeMatrix"
+    assert verdict_of(f16, bfloat16).preferred
+
+
+def test_matrices_of_bf16_have_the_size_of_those_of_f16_or_are_the_only_ones():
+    facts = load_device("h200").facts
+
+    def resized(kept, k):
+        rows = [m for m in facts["cooperativeMatrices"] if kept(m["AType"])]
+        return Device({**facts, "cooperativeMatrices": [{**m, "KSize": k if "BF" in m["AType"] else 16} for m in rows]})
+
+    call = call_of(LARGE[0][0], "bf16")
+    assert verdict_of(call, resized(lambda a: True, 32)).actual == "no matrix of bf16 by bf16 to f32, 16x16x16"
+    assert verdict_of(call, resized(lambda a: "BFLOAT16" in a, 32)).preferred
+    assert verdict_of(call, resized(lambda a: "BFLOAT16" not in a, 16)).actual.startswith("no matrix of bf16")
 
 
 def test_a_device_may_have_matrices_of_another_size():

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from graph_kit import make_graph
 
-from vkconv.cli.options import parse_dtypes
+from vkconv.cli.options import parse_dtypes, parse_io_dtype
 from vkconv.core import DType, UsageError
 from vkconv.device import load_device
 from vkconv.graph import TensorSpec
+from vkconv.ops import OPS
 from vkconv.plan.planner import Options, plan
+from vkconv.plan.precision import input_specs
 
 LAVAPIPE = load_device("lavapipe")
 W = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
@@ -75,6 +77,56 @@ def test_a_graph_of_halves_can_be_computed_in_f32():
     assert planned.plan.nodes[0].call.operands["x"].dtype is DType.F16
 
 
+def test_inputs_and_outputs_may_have_a_type_of_their_own():
+    graph = make_graph({"x": (1, 3, 8, 8)}, [CONV, ("softmax", "c", "y", {"axis": 1})], "y c", {"w": W})
+    planned, nodes = nodes_of(graph, dtype=DType.F16, io_dtype="f16")
+    assert nodes == [("conv2d", "f16"), ("softmax", "f16")]
+    assert types_of(planned) == {"x": "f16", "y": "f16", "c": "f16"}
+    planned, nodes = nodes_of(graph, io_dtype=DType.BF16)
+    assert nodes == [("cast", "f32"), ("conv2d", "f32"), ("softmax", "f32"), ("cast", "bf16"), ("cast", "bf16")]
+    assert types_of(planned) == {"x": "bf16", "y": "bf16", "c": "bf16"}
+    planned, nodes = nodes_of(graph, dtype="f16", dtypes={"softmax": "f32"}, io_dtype="f32")
+    assert nodes == nodes_of(graph, dtype="f16", dtypes={"softmax": "f32"})[1]
+    planned, nodes = nodes_of(
+        make_graph({"x": TensorSpec((2, 3), DType.F16)}, [("exp", "x", "y")], "y"), io_dtype="f32"
+    )
+    assert nodes == [("cast", "f16"), ("exp", "f16"), ("cast", "f32")]
+
+
+def types_of(planned):
+    """The element types of what goes in and comes out."""
+    plan = planned.plan
+    return {name: str(spec.dtype) for name, (spec, _) in {**plan.inputs, **plan.outputs}.items()}
+
+
+def test_what_passes_through_or_is_known_goes_out_in_the_type_too():
+    """An input that is an output; a constant that is one, which a node reads in f32 as it was; integers."""
+    inputs = {"x": TensorSpec((2, 3)), "i": TensorSpec((2, 3), DType.I32)}
+    k = np.full((2, 3), 1 + 2.0**-20, np.float32)
+    graph = make_graph(inputs, [("add", "x k", "y"), ("reshape", "i", "j", {"shape": (3, 2)})], "y x k j i", {"k": k})
+    for passes in (True, False):
+        planned, nodes = nodes_of(graph, io_dtype="f16", passes=passes)
+        assert [node for node in nodes if node[0] != "reshape"] == [("cast", "f32"), ("add", "f32"), ("cast", "f16")]
+        assert types_of(planned) == {"x": "f16", "y": "f16", "i": "i32", "j": "i32"}
+        assert planned.plan.known["k"].dtype == np.float16 and (planned.plan.known["k"] == 1).all()
+        assert [array for array in planned.constants.values() if array.dtype == np.float32 and (array == k).all()]
+
+
+def test_a_session_says_what_it_takes():
+    graph = make_graph({"x": ("n", 3), "i": TensorSpec((2,), DType.I32)}, [("exp", "x", "y")], "y i")
+    for wanted in ("f16", DType.F16):
+        assert input_specs(graph, OPS, wanted) == {"x": TensorSpec(("n", 3), DType.F16), "i": graph.inputs["i"]}
+    assert input_specs(graph, OPS, None) == graph.inputs
+    with pytest.raises(UsageError, match="dtype f15 for inputs and outputs: floats are one of f32, f16, bf16"):
+        input_specs(graph, OPS, "f15")
+
+
+def test_inputs_that_steer_keep_their_types():
+    graph = make_graph({"x": (4, 4), "pads": TensorSpec((4,), DType.I64), "v": ()}, [("pad", "x pads v", "y")], "y")
+    specs = input_specs(graph, OPS, "f16")
+    assert {name: str(spec.dtype) for name, spec in specs.items()} == {"x": "f16", "pads": "i64", "v": "f32"}
+
+
 def test_memory_halves():
     steps = [("conv2d", "x w", "c", {"padding": (1, 1, 1, 1)}), ("conv2d", "c v", "y", {"padding": (1, 1, 1, 1)})]
     weights = {"w": W, "v": np.ones((4, 4, 3, 3), np.float32)}
@@ -88,6 +140,7 @@ def test_memory_halves():
     [
         ({"dtype": "f15"}, "dtype f15 for the graph: floats are one of f32, f16, bf16"),
         ({"dtype": DType.I32}, "dtype i32 for the graph: floats are one of f32, f16, bf16"),
+        ({"io_dtype": "i32"}, "dtype i32 for inputs and outputs: floats are one of f32, f16, bf16"),
         ({"dtypes": {"exq": DType.F16}}, "there is no 'exq' here .did you mean 'exp'"),
         ({"dtypes": {"node:exp_z": DType.F16}}, "there is no 'node:exp_z' here .did you mean 'node:exp_y'"),
     ],
@@ -106,6 +159,9 @@ def test_words_of_the_option():
         False,
     )
     assert parse_dtypes(["auto", "conv2d=f32"]) == (None, {"conv2d": DType.F32}, True)
+    assert (parse_io_dtype(""), parse_io_dtype("bf16")) == (None, DType.BF16)
+    with pytest.raises(UsageError, match="--io-dtype 'i32' is not one of f32, f16, bf16"):
+        parse_io_dtype("i32")
     for text in ("f15", "conv2d=i32", "=f16", "conv2d", ""):
         with pytest.raises(UsageError, match="--dtype"):
             parse_dtypes([text])

@@ -37,7 +37,7 @@ def nodes_for_f32(
         typed = dataclasses.replace(options, dtype=dtype, dtypes=kept)
         found = check_model(graph, inputs, device=device, options=typed, limits=limits)
         if not names:
-            plain = dataclasses.replace(options, dtype=None, dtypes={})
+            plain = dataclasses.replace(options, dtype=None, dtypes={}, io_dtype=None)
             written, given = steered(graph, OPS, inputs)
             bound = bind(written, OPS, {name: array.shape for name, array in given.items()})
             names = {node.name for node in rewritten(bound, found.device, plain)[0].nodes}

@@ -71,6 +71,7 @@ class Work:
         from vkconv.graph import load_model
         from vkconv.ops import OPS
         from vkconv.plan.bound import steered
+        from vkconv.plan.precision import input_specs
 
         self.name, self.device, self.limits, self.options = target, device, limits, options
         self.limits_text = limits_text
@@ -80,7 +81,7 @@ class Work:
             self.graph, self.inputs = self._call(target, texts, seed)
         else:
             graph = load_model(Path(target))
-            arrays, self.again = make_inputs(graph.inputs, texts)
+            arrays, self.again = make_inputs(input_specs(graph, OPS, options.io_dtype), texts)
             self.graph, self.inputs = steered(graph, OPS, arrays)
 
     def find_types(self) -> None:
@@ -96,6 +97,8 @@ class Work:
         call = parse_call(target, OPS)
         if call.is_empty:
             raise UsageError(f"{target}: no output has an element: nothing runs, and there is nothing to check")
+        if self.options.io_dtype:
+            raise UsageError("--io-dtype is for models; write the call's element type in its text: dtype=f16")
         if not OPS[call.op].routes:
             raise UsageError(f"{target}: nothing runs for {call.op}: it is computed when the graph is planned")
         arrays = draw(call, seed)

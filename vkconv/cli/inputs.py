@@ -116,7 +116,8 @@ def _read(name: str, path: Path) -> Array:
     except Exception as error:  # numpy and tokenize have no common base for what they raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else f"it is no .npy file ({error})"
         raise InputError(f"input {name!r}: cannot read {path}: {reason}") from None
-    return np.array(array)
+    # numpy saves bf16, which it does not know, as two bytes of anything.
+    return np.array(array.view(DType.BF16.numpy) if array.dtype == np.dtype("V2") else array)
 
 
 def _fill(name: str, fill: str, seed: int, shape: Shape, dtype: DType) -> Array:

@@ -11,6 +11,7 @@ import typer
 
 from vkconv.cli.options import (
     DTypeOption,
+    IODTypeOption,
     JsonOption,
     MemoryOption,
     NoQuirksOption,
@@ -18,6 +19,7 @@ from vkconv.cli.options import (
     RouteOption,
     parse_bytes,
     parse_dtypes,
+    parse_io_dtype,
     parse_params,
     parse_routes,
     parse_shapes,
@@ -67,6 +69,7 @@ def explain(
     routes: RouteOption = None,
     params: ParamOption = None,
     dtypes: DTypeOption = None,
+    io_dtype: IODTypeOption = "",
     memory: MemoryOption = None,
     no_quirks: NoQuirksOption = False,
     as_json: JsonOption = False,
@@ -86,6 +89,7 @@ def explain(
         params=parse_params(params),
         dtype=dtype,
         dtypes=of_nodes,
+        io_dtype=parse_io_dtype(io_dtype),
         quirks=not no_quirks,
         memory_bytes=parse_bytes(memory, "--memory"),
     )
@@ -94,8 +98,9 @@ def explain(
         call = parse_call(target, OPS)
         if bound:
             raise UsageError("--shape is for models; a call has its shapes in its text")
-        if dtypes:
-            raise UsageError("--dtype is for models; write the call's element type in its text: dtype=f16")
+        if dtypes or io_dtype:
+            option = "--dtype" if dtypes else "--io-dtype"
+            raise UsageError(f"{option} is for models; write the call's element type in its text: dtype=f16")
         for option, keys in (("--route", options.routes), ("--param", options.params)):
             others = [key for key in keys if key.partition(":")[0] != call.op]
             if others:

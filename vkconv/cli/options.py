@@ -48,9 +48,17 @@ DTypeOption = Annotated[
         metavar="TYPE|auto|OP=TYPE|node:NAME=TYPE",
         envvar="VKCONV_DTYPE",
         help="Store floats as f16 or bf16 (or f32), all of them or those of an op or a node; sums stay f32, and so do "
-        "inputs and outputs. auto is f16, but f32 for the nodes that f16 does not suffice for with the inputs that are "
-        "given. Repeat it, or separate several by commas: f16,softmax=f32. With check --all-ops: what "
-        "to check in.",
+        "inputs and outputs without --io-dtype. auto is f16, but f32 for the nodes that f16 does not suffice for with "
+        "the inputs that are given. Repeat it, or separate several by commas: f16,softmax=f32. With check --all-ops: "
+        "what to check in.",
+    ),
+]
+IODTypeOption = Annotated[
+    str,
+    typer.Option(
+        "--io-dtype",
+        metavar="TYPE",
+        help="Take inputs and give outputs that are floats in f16, bf16 or f32. Default: the model's own types.",
     ),
 ]
 NoQuirksOption = Annotated[
@@ -115,6 +123,13 @@ def parse_dtypes(texts: Iterable[str] | None) -> tuple[DType | None, dict[str, D
         else:
             dtype = DType(word)
     return dtype, dtypes, found
+
+
+def parse_io_dtype(text: str) -> DType | None:
+    """``f16`` as a type of floats; None for nothing. Raises UsageError."""
+    if text and text not in FLOAT_TYPES:
+        raise UsageError(f"--io-dtype {text!r} is not one of {', '.join(FLOAT_TYPES)}")
+    return DType(text) if text else None
 
 
 def parse_floats(texts: Iterable[str] | None) -> list[DType]:

@@ -14,6 +14,7 @@ from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import (
     DeviceOption,
     DTypeOption,
+    IODTypeOption,
     JsonOption,
     MemoryOption,
     NoQuirksOption,
@@ -21,6 +22,7 @@ from vkconv.cli.options import (
     RouteOption,
     parse_bytes,
     parse_dtypes,
+    parse_io_dtype,
     parse_params,
     parse_routes,
 )
@@ -88,6 +90,7 @@ def run(
         float | None, typer.Option(metavar="SECONDS", help="Give up when one run takes longer; default: never.")
     ] = None,
     dtypes: DTypeOption = None,
+    io_dtype: IODTypeOption = "",
     memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -99,7 +102,9 @@ def run(
     from vkconv.bench.node_data import node_data as model_explorer_data
     from vkconv.bench.trace import trace as chrome_trace
     from vkconv.graph import load_model
+    from vkconv.ops import OPS
     from vkconv.plan.planner import Options
+    from vkconv.plan.precision import input_specs
     from vkconv.plan.timing import spanning
     from vkconv.session import load
 
@@ -117,7 +122,7 @@ def run(
         given |= {"--memory": memory}
         others = [name for name, value in given.items() if value]
         others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--no-quirks"] * no_quirks
-        others += ["--dtype"] * bool(dtypes)
+        others += ["--dtype"] * bool(dtypes) + ["--io-dtype"] * bool(io_dtype)
         if others:
             raise UsageError(f"--fallback runs a model in regions, and {', '.join(others)} cannot follow; leave it out")
         run_delegated(model, inputs, outputs, device, fallback, runs, warmup, as_json)
@@ -129,7 +134,8 @@ def run(
     files = [*targets, *(path for path in (trace, node_data) if path)]
     if len(set(files)) < len(files):
         raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
-    arrays, texts = make_inputs(graph.inputs, inputs)
+    wanted = parse_io_dtype(io_dtype)
+    arrays, texts = make_inputs(input_specs(graph, OPS, wanted), inputs)
     shapes = {name: array.shape for name, array in arrays.items()}
     dtype, of_nodes, auto = parse_dtypes(dtypes)
     options = Options(
@@ -139,6 +145,7 @@ def run(
         memory_bytes=memory_bytes,
         dtype=dtype,
         dtypes=of_nodes,
+        io_dtype=wanted,
     )
     if auto:
         options = found_types(graph, arrays, device, options, None)
@@ -168,6 +175,7 @@ def run(
                 "routes_forced": forced,
                 "dtype": options.dtype,
                 "dtypes": dict(options.dtypes),
+                "io_dtype": options.io_dtype,
                 "params": chosen,
                 "inputs": texts,
                 "load_us": load_us,

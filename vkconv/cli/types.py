@@ -1,4 +1,4 @@
-"""--dtype: the types that floats are stored in, found where they are to be found, and told."""
+"""--dtype and --io-dtype: the types that floats are stored in, found where they are to be found, and told."""
 
 import dataclasses
 import shlex
@@ -24,6 +24,7 @@ def found_types(
 
 
 def types_lines(options: "Options") -> list[str]:
-    """What floats are stored as, as words of --dtype, if that is not what the model says."""
+    """What floats are stored as, as words of --dtype, and come in and go out as, if that is not what the model says."""
     words = [str(options.dtype)] * bool(options.dtype) + [f"{key}={dtype}" for key, dtype in options.dtypes.items()]
-    return [f"floats are stored by --dtype {shlex.quote(','.join(words))}"] if words else []
+    lines = [f"floats are stored by --dtype {shlex.quote(','.join(words))}"] if words else []
+    return lines + [f"inputs and outputs that are floats are {options.io_dtype}"] * bool(options.io_dtype)

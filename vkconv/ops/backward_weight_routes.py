@@ -272,8 +272,8 @@ ROUTES: tuple[Route, ...] = (
         "explicit_cooperative",
         _explicit_cooperative,
         (COMBINE, PRODUCT_TO_F32),
-        why="one tap of f16: the product of each image and group by the GPU's matrix units, parts in f32, then the sum "
-        "over images",
+        why="one tap of 16-bit floats: the product of each image and group by the GPU's matrix units, parts in f32, "
+        "then the sum over images",
         must=(*MATRIX_NEEDS, INT32, PIXELS_INT32, *_EXPLICIT),
         prefer=(BY_RULE, ON_GPU, FILLS_MATRICES),
         source="composable_kernel#2947",

@@ -13,7 +13,7 @@ from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_parts import KERNEL_1X1, STRIDE_1
 from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
-from vkconv.ops.cooperative import F16
+from vkconv.ops.cooperative import HALF
 from vkconv.ops.epilogue import (
     NO_EPILOGUE,
     epilogue_constants,
@@ -188,7 +188,7 @@ FLIPPED_WINOGRAD = Route(
     source=WINOGRAD.source,
     params=lambda call, device: WINOGRAD.params(as_flipped(call), device),
 )
-# What is rounded to f16 on its way to zeros must be a result.
+# What is rounded to 16 bits on its way to zeros must be a result.
 _KEEPS_ZEROS = Need(
     "a bias and activation that leave 0 as it is",
     lambda call, device: keeps_zeros(call),
@@ -199,7 +199,7 @@ _KEEPS_ZEROS = Need(
 def _by_matrices(of: Callable[[Call], Call]) -> tuple[tuple[Need, ...], tuple[Need, ...]]:
     """What the convolution by cooperative matrices needs to be right, and to be fast."""
     view = View(of, {})
-    must = (F16, *(view.need(need) for need in COOPERATIVE.must if need is not F16))
+    must = (HALF, *(view.need(need) for need in COOPERATIVE.must if need is not HALF))
     return must, tuple(view.need(need) for need in COOPERATIVE.prefer)
 
 
@@ -208,7 +208,7 @@ FLIPPED_COOPERATIVE = Route(
     "flipped_cooperative",
     _build_flipped_cooperative,
     (STRIDED_COPY, *COOPERATIVE.shaders),
-    why="stride 1 is a plain convolution of dy with the flipped filter, and of f16 one for the GPU's matrix units",
+    why="stride 1 is a plain convolution of dy with the flipped filter, and of 16-bit floats one for matrix units",
     must=(STRIDE_1, *_FLIPPED_NEEDS[0]),
     prefer=_FLIPPED_NEEDS[1],
     source=COOPERATIVE.source,

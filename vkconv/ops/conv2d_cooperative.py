@@ -1,4 +1,4 @@
-"""The route of conv2d by cooperative matrices, for calls of f16: implicit GEMM, 1x1 as the matrix that it is."""
+"""The route of conv2d by cooperative matrices, for 16-bit floats: implicit GEMM, 1x1 as the matrix that it is."""
 
 import math
 from collections.abc import Mapping
@@ -84,8 +84,8 @@ COOPERATIVE = Route(
     "cooperative",
     _build,
     (CONVOLUTION, PACK_TILES),
-    why="implicit GEMM on the GPU's matrix units, which multiply f16 many times as fast as its lanes do f32, and sum "
-    "in f32; the input is gathered as the tiles need it",
+    why="implicit GEMM on the GPU's matrix units, which multiply 16-bit floats many times as fast as its lanes do f32, "
+    "and sum in f32; the input is gathered as the tiles need it",
     must=(
         *NEEDS,
         SOME_TILE,

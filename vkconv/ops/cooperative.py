@@ -1,8 +1,7 @@
 """Cooperative matrices: which of a device fit products of 16-bit floats, workgroups' tiles as data, and needs.
 
-The matrices have f16 elements and sum in f32. For bf16 the compiler would have to know GL_EXT_bfloat16, which no
-release of glslang that pip installs does yet: those calls take other routes. Programs are written for f32
-(vkconv/storage.py) but for the shader that multiplies, which there is for f16 only.
+The matrices have f16 or bf16 elements and sum in f32. Programs are written for f32 (vkconv/storage.py) but for the
+shader that multiplies, which there is for f16 and, made from that (vkconv/bfloat16.py), for bf16.
 """
 
 import dataclasses
@@ -13,7 +12,7 @@ from vkconv.device import Device
 from vkconv.ops.base import most_invocations
 from vkconv.ops.epilogue import binds_residual
 from vkconv.ops.needs import shuffles, types_of
-from vkconv.route import Need
+from vkconv.route import Call, Need
 from vkconv.shader import Word
 from vkconv.storage import NATIVE
 
@@ -22,11 +21,16 @@ _FEATURES = (
     ("VkPhysicalDeviceCooperativeMatrixFeaturesKHR", "cooperativeMatrix"),
     ("VkPhysicalDeviceVulkanMemoryModelFeatures", "vulkanMemoryModel"),
     NATIVE,
-    ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16"),
 )
-_KIND: Mapping[str, str] = {
-    "AType": "VK_COMPONENT_TYPE_FLOAT16_KHR",
-    "BType": "VK_COMPONENT_TYPE_FLOAT16_KHR",
+_OF_TYPE: Mapping[DType, tuple[tuple[str, str], ...]] = {
+    DType.F16: (("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16"),),
+    DType.BF16: (
+        ("VkPhysicalDeviceShaderBfloat16FeaturesKHR", "shaderBFloat16Type"),
+        ("VkPhysicalDeviceShaderBfloat16FeaturesKHR", "shaderBFloat16CooperativeMatrix"),
+    ),
+}
+_COMPONENT = {DType.F16: "VK_COMPONENT_TYPE_FLOAT16_KHR", DType.BF16: "VK_COMPONENT_TYPE_BFLOAT16_KHR"}
+_SUMS: Mapping[str, str] = {
     "CType": "VK_COMPONENT_TYPE_FLOAT32_KHR",
     "ResultType": "VK_COMPONENT_TYPE_FLOAT32_KHR",
     "scope": "VK_SCOPE_SUBGROUP_KHR",
@@ -44,15 +48,21 @@ class Matrix:
     k: int
 
 
-def matrix_of(device: Device) -> Matrix | None:
-    """The largest matrices of f16 that sum in f32 and whose sides are whole eights, if the device has such."""
+def matrices_of(device: Device, dtype: DType) -> list[Matrix]:
+    """The matrices of a 16-bit float type that sum in f32 and whose sides are whole eights."""
+    kind = {"AType": _COMPONENT[dtype], "BType": _COMPONENT[dtype], **_SUMS}
     found = [
         Matrix(row["MSize"], row["NSize"], row["KSize"])
         for row in device.facts.get("cooperativeMatrices", ())
-        if all(row[name] == value for name, value in _KIND.items())
+        if all(row[name] == value for name, value in kind.items())
     ]
-    whole = [matrix for matrix in found if not any(side % EIGHT for side in dataclasses.astuple(matrix))]
-    return max(whole, key=lambda matrix: matrix.m * matrix.n * matrix.k, default=None)
+    return [matrix for matrix in found if not any(side % EIGHT for side in dataclasses.astuple(matrix))]
+
+
+def matrix_of(device: Device) -> Matrix | None:
+    """What tiles are made of, if the device has such: the largest of f16, a size that bf16 must have too."""
+    found = matrices_of(device, DType.F16) or matrices_of(device, DType.BF16)
+    return max(found, key=lambda matrix: matrix.m * matrix.n * matrix.k, default=None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -175,31 +185,36 @@ def blocks(tile: CooperativeTile, rows: int, columns: int, batches: int) -> int:
     return batches * ceil_div(rows, tile.rows) * ceil_div(columns, tile.columns)
 
 
-def _missing(device: Device) -> str:
+def _missing(dtype: DType, device: Device) -> list[str]:
+    """What the device lacks of matrices of a 16-bit float type."""
+    features = (*_FEATURES, *_OF_TYPE[dtype])
     missing = [] if device.has(EXTENSION) else [EXTENSION]
-    missing += [name for struct, name in _FEATURES if not device.feature(struct, name)]
-    if not missing and matrix_of(device) is None:
-        missing = ["a matrix of f16 by f16 to f32"]
+    missing += [name for struct, name in features if not device.feature(struct, name)]
+    matrix = matrix_of(device)
+    if not missing and matrix not in matrices_of(device, dtype):
+        size = f", {matrix.m}x{matrix.n}x{matrix.k}" if matrix else ""
+        missing = [f"matrix of {dtype} by {dtype} to f32{size}"]
+    return missing
+
+
+def _has(call: Call, device: Device) -> str:
+    assert call.half is not None
+    missing = _missing(call.half, device)
     return f"no {', '.join(missing)}" if missing else str(matrix_of(device))
 
 
 _LEAST = TILES[_RULE[-1]]
 
-# bf16 is refused, not converted: its range is far wider than f16's.
-F16 = Need(
-    "f16 elements (cooperative matrices of bf16 need a compiler with GL_EXT_bfloat16)",
-    lambda call, device: {spec.dtype for spec in call.specs.values()} == {DType.F16},
+HALF = Need(
+    "elements of one 16-bit float type",
+    lambda call, device: {spec.dtype for spec in call.specs.values()} in ({DType.F16}, {DType.BF16}),
     lambda call, device: types_of(call),
     halves=True,
 )
 MATRICES = Need(
-    "cooperative matrices of f16 that sum in f32, 16-bit storage and Vulkan's memory model",
-    lambda call, device: (
-        device.has(EXTENSION)
-        and all(device.feature(struct, name) for struct, name in _FEATURES)
-        and matrix_of(device) is not None
-    ),
-    lambda call, device: _missing(device),
+    "cooperative matrices of that type that sum in f32, 16-bit storage and Vulkan's memory model",
+    lambda call, device: call.half is not None and not _missing(call.half, device),
+    _has,
 )
 ONE_SUBGROUP_SIZE = Need(
     "subgroups of one size",
@@ -219,4 +234,4 @@ BINDS_RESIDUAL = Need(
     lambda call, device: not call.has("residual") or binds_residual(device),
     lambda call, device: f"{device.limit('maxPerStageDescriptorStorageBuffers')} buffers",
 )
-NEEDS = (F16, MATRICES, ONE_SUBGROUP_SIZE, FITS, BINDS_RESIDUAL)
+NEEDS = (HALF, MATRICES, ONE_SUBGROUP_SIZE, FITS, BINDS_RESIDUAL)

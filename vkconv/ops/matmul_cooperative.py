@@ -1,4 +1,4 @@
-"""The route of matmul by cooperative matrices, for calls of f16."""
+"""The route of matmul by cooperative matrices, for calls of 16-bit floats."""
 
 from collections.abc import Mapping
 
@@ -33,8 +33,8 @@ def cooperative_params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...
 def cooperative_product(
     g: Layout, e: Epilogue, binds: tuple[Bind, ...], tile: CooperativeTile, device: Device, shader: Shader = PRODUCT
 ) -> Dispatch:
-    """A product of f16 by tiles of cooperative matrices; bindings are a, b, bias and y, which may be scratch of f32
-    (`PRODUCT_TO_F32`)."""
+    """A product of 16-bit floats by tiles of cooperative matrices; bindings are a, b, bias and y, which may be scratch
+    of f32 (`PRODUCT_TO_F32`)."""
     local = tile.local(device)
     groups = linear_groups(blocks(tile, g.m, g.n, g.batches) * local, local, device)
     a_wide = lies_in(EIGHT, (g.m, g.k), g.a, g.base[0], [a for _, a, _ in g.batch])
@@ -66,7 +66,7 @@ COOPERATIVE = Route(
     "cooperative",
     _build,
     (PRODUCT,),
-    why="the GPU's matrix units multiply f16 many times as fast as its lanes do f32, and sum in f32",
+    why="the GPU's matrix units multiply 16-bit floats many times as fast as its lanes do f32, and sum in f32",
     must=(*NEEDS, INT32, loop_iterations(lambda call, device: layout(call).k + max(tile.depth for tile in TILES))),
     prefer=(ON_GPU, FILLS_MATRICES),
     source="llama.cpp#10597",

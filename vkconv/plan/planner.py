@@ -17,7 +17,7 @@ from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.parts import in_parts
 from vkconv.plan.passes import optimize
-from vkconv.plan.precision import checked_types, in_types
+from vkconv.plan.precision import checked_type, checked_types, in_types
 from vkconv.plan.weights import Resident
 from vkconv.route import Call, Candidate, Choice, Params, choose
 from vkconv.shader import Program
@@ -34,7 +34,7 @@ class Options:
     written. ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
     ``quirks`` off plans as if the driver had none of those that are known of it.
     ``dtype`` is what floats are stored in, in place of their own types, but for the graph's inputs and outputs;
-    ``dtypes`` has others, for an op or ``node:NAME``.
+    ``dtypes`` has others, for an op or ``node:NAME``. ``io_dtype`` is what floats are in that come in and go out.
     ``memory_bytes`` is what a plan may take of device and host-visible memory together, and a session with all its
     plans; with None the device's heap is the limit.
     """
@@ -48,6 +48,7 @@ class Options:
     memory_bytes: int | None = None
     dtype: DType | str | None = None
     dtypes: Mapping[str, DType | str] = dataclasses.field(default_factory=dict)
+    io_dtype: DType | str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,9 +109,10 @@ def rewritten(bound: BoundGraph, device: Device, options: Options) -> tuple[Boun
 
 def _typed(bound: BoundGraph, device: Device, options: Options) -> BoundGraph:
     """The graph with its floats in the types that are asked for."""
-    if options.dtype is None and not options.dtypes:
+    if options.dtype is None and not options.dtypes and options.io_dtype is None:
         return bound
-    return in_types(bound, OPS, device, *checked_types(options.dtype, options.dtypes, bound, OPS))
+    io_dtype = checked_type(options.io_dtype, "inputs and outputs")
+    return in_types(bound, OPS, device, *checked_types(options.dtype, options.dtypes, bound, OPS), io_dtype)
 
 
 def _plan_node(

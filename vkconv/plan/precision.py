@@ -1,7 +1,8 @@
 """A graph in other float types: which nodes compute from 16-bit floats, and the casts between them and the others.
 
 It comes after the passes that fold and fuse, which are done in f32, so that every constant is rounded once. A graph's
-inputs and outputs keep their types: they are cast where they come in and go out.
+inputs and outputs keep their types, or have one of their own: they are cast where they come in and go out, if nodes
+have others.
 """
 
 import dataclasses
@@ -11,10 +12,29 @@ import numpy as np
 
 from vkconv.core import FLOAT_TYPES, Array, DType, GraphError, UsageError, did_you_mean
 from vkconv.device import Device
-from vkconv.graph.ir import TensorSpec
+from vkconv.graph.ir import Graph, TensorSpec
 from vkconv.ops.base import Op
-from vkconv.plan.bound import BoundGraph, BoundNode, fresh
+from vkconv.plan.bound import BoundGraph, BoundNode, fresh, value_inputs
 from vkconv.route import Call, judge
+
+
+def checked_type(wanted: DType | str | None, what: str) -> DType | None:
+    """The type, also where it is given as a word. UsageError for one that is no float."""
+    if wanted is not None and wanted not in FLOAT_TYPES:
+        raise UsageError(f"dtype {wanted} for {what}: floats are one of {', '.join(FLOAT_TYPES)}")
+    return DType(wanted) if wanted else None
+
+
+def input_specs(graph: Graph, ops: Mapping[str, Op], io_dtype: DType | str | None) -> dict[str, TensorSpec]:
+    """What a session takes: the graph's inputs, their floats in ``io_dtype`` if that is given. Those that steer the
+    graph keep their types, since planning reads them. UsageError for a type that is no float."""
+    wanted = checked_type(io_dtype, "inputs and outputs")
+    kept = value_inputs(graph, ops) if wanted else ()
+    return {name: spec if name in kept else _in_float(spec, wanted) for name, spec in graph.inputs.items()}
+
+
+def _in_float(spec: TensorSpec, wanted: DType | None) -> TensorSpec:
+    return TensorSpec(spec.shape, wanted) if wanted and spec.dtype in FLOAT_TYPES else spec
 
 
 def checked_types(
@@ -23,8 +43,7 @@ def checked_types(
     """The types, also where they are given as words. UsageError for one that is no float, or that is asked for an op or
     a node that is not there."""
     for key, wanted in {"the graph": dtype, **dtypes}.items():
-        if wanted is not None and wanted not in FLOAT_TYPES:
-            raise UsageError(f"dtype {wanted} for {key}: floats are one of {', '.join(FLOAT_TYPES)}")
+        checked_type(wanted, key)
     names = [f"node:{node.name}" for node in bound.nodes]
     for key in dtypes:
         known = names if key.startswith("node:") else list(ops)
@@ -34,11 +53,17 @@ def checked_types(
 
 
 def in_types(
-    bound: BoundGraph, ops: Mapping[str, Op], device: Device, dtype: DType | None, dtypes: Mapping[str, DType]
+    bound: BoundGraph,
+    ops: Mapping[str, Op],
+    device: Device,
+    dtype: DType | None,
+    dtypes: Mapping[str, DType],
+    io_dtype: DType | None = None,
 ) -> BoundGraph:
     """The graph with floats of ``dtype``, or of what ``dtypes`` has for an op or ``node:NAME``; without either a node
-    keeps its own, and so do nodes that no route of the device can compute in another."""
-    made = _Retyped(bound, ops, device)
+    keeps its own, and so do nodes that no route of the device can compute in another. Floats that are inputs or outputs
+    have ``io_dtype``, or else their own types."""
+    made = _Retyped(bound, ops, device, io_dtype)
     for node in bound.nodes:
         wanted = dtypes.get(f"node:{node.name}", dtypes.get(node.call.op, dtype))
         made.add(node, wanted)
@@ -48,18 +73,24 @@ def in_types(
 class _Retyped:
     """Nodes one by one, each value in the types that somebody asked for."""
 
-    def __init__(self, bound: BoundGraph, ops: Mapping[str, Op], device: Device) -> None:
+    def __init__(self, bound: BoundGraph, ops: Mapping[str, Op], device: Device, io_dtype: DType | None) -> None:
         self.bound = bound
         self.ops = ops
         self.device = device
         self.nodes: list[BoundNode] = []
         self.constants: dict[str, Array] = dict(bound.constants)
-        self.specs: dict[str, TensorSpec] = dict(bound.specs)
-        # By value and type, the name under which it is there; the type that it was made in comes first.
-        self.names: dict[str, dict[DType, str]] = {
-            value: {bound.specs[value].dtype: value} for value in (*bound.inputs, *bound.constants)
-        }
+        interface = {value: _in_float(bound.specs[value], io_dtype) for value in (*bound.inputs, *bound.outputs)}
+        self.specs: dict[str, TensorSpec] = {**bound.specs, **interface}
         self.taken = {*bound.specs, *(node.name for node in bound.nodes)}
+        # By value and type, the name under which it is there; the type that it was made in comes first.
+        self.names: dict[str, dict[DType, str]] = {}
+        for value in (*bound.inputs, *bound.constants):
+            # A constant that goes out in another type leaves its name to that.
+            dtype = (bound.specs if value in bound.constants else self.specs)[value].dtype
+            name = self._named(value, dtype)
+            self.names[value] = {dtype: name}
+            if value in bound.constants:
+                self.constants[name] = self.constants.pop(value)
 
     def add(self, node: BoundNode, wanted: DType | None) -> None:
         """One node, in the wanted type where that can be."""
@@ -73,17 +104,22 @@ class _Retyped:
         self.nodes.append(BoundNode(node.name, call, reads, writes))
 
     def finished(self) -> BoundGraph:
-        """The graph, its outputs in their own types again."""
+        """The graph, its outputs in the types that they go out in."""
         for value in self.bound.outputs:
-            self._as(value, self.bound.specs[value].dtype)
-        nodes, constants = tuple(self.nodes), self.constants
-        return dataclasses.replace(self.bound, nodes=nodes, constants=constants, specs=self.specs).pruned()
+            self._as(value, self.specs[value].dtype)
+        return dataclasses.replace(
+            self.bound,
+            inputs={name: self.specs[name] for name in self.bound.inputs},
+            nodes=tuple(self.nodes),
+            constants=self.constants,
+            specs=self.specs,
+        ).pruned()
 
     def _in_type(self, call: Call, wanted: DType) -> Call | None:
         """The call with its floats in the wanted type; None where it takes none or the device has no route for it."""
 
         def retyped(spec: TensorSpec | None) -> TensorSpec | None:
-            return spec if spec is None or spec.dtype not in FLOAT_TYPES else TensorSpec(spec.shape, wanted)
+            return None if spec is None else _in_float(spec, wanted)
 
         op = self.ops[call.op]
         # What an op makes of nothing, or of integers, may be a float that it was asked for by name.
@@ -96,8 +132,8 @@ class _Retyped:
         return made if able else None
 
     def _named(self, value: str, dtype: DType) -> str:
-        """The name that a value has in a type: its own where that is its type in the graph."""
-        spec = self.bound.specs[value]
+        """The name that a value has in a type: its own where that is its type in the graph, or at its interface."""
+        spec = self.specs[value]
         if dtype is spec.dtype:
             return value
         name = fresh(f"{value}.{dtype}", self.taken)
