@@ -45,6 +45,12 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
 
 #define STORE8(row, col, low, high) store8(group, block_row * BM + (row), block_col * BN + (col), low, high)
 
+// Single elements are put together only when they are there.
+#define GATHERED                                                                      \
+    if (B_ROW == 1) {                                                                 \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = EIGHT(b_bits, i); \
+    }
+
 // Slice ``step`` into registers; ky, kx and k0 say where it begins.
 #define LOAD_SLICE(step)                                                                                        \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                              \
@@ -53,26 +59,24 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
     }                                                                                                           \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                              \
         int index = lane + i * LANES;                                                                           \
-        b_next[i] = uvec4(0u);                                                                                  \
         if (B_ROW == 0) {                                                                                       \
             bool ok = k0 + index / B_EIGHTS < depth && (B_COUNT % LANES == 0 || index < B_COUNT);               \
-            if (ok) b_next[i] = x8[b_at[i] + (step) * b_step];                                                  \
-        } else if (inside) {                                                                                    \
+            b_next[i] = ok ? x8[b_at[i] + (step) * b_step] : uvec4(0u);                                         \
+        } else {                                                                                                \
             int k = k0 + index / BN * 8;                                                                        \
-            int tap = LINEAR ? 0 : ky * dh * w + kx * dw;                                                       \
             int top = iy0 + (LINEAR ? 0 : ky * dh);                                                             \
             int left = ix0 + (LINEAR ? 0 : kx * dw);                                                            \
-            bool tap_ok = top >= 0 && top < h && left >= 0 && left < w;                                         \
-            int from = origin + tap + k * h * w;                                                                \
+            int from = origin + (LINEAR ? 0 : ky * dh * w + kx * dw) + k * h * w;                               \
+            bool tap_ok = inside && top >= 0 && top < h && left >= 0 && left < w;                               \
             [[unroll]] for (int q = 0; q < 8; q++) {                                                            \
+                int at = from + q * h * w;                                                                      \
                 if (LINEAR) {                                                                                   \
                     int y_tap = (k + q) / KW % KH * dh;                                                         \
                     int x_tap = (k + q) % KW * dw;                                                              \
-                    from = origin + ((k + q) / (KH * KW) * h + y_tap) * w + x_tap;                              \
-                    tap_ok = top + y_tap >= 0 && top + y_tap < h && left + x_tap >= 0 && left + x_tap < w;      \
+                    at = origin + ((k + q) / (KH * KW) * h + y_tap) * w + x_tap;                                \
+                    tap_ok = top + y_tap >= 0 && top + y_tap < h && left + x_tap >= 0 && left + x_tap < w && inside; \
                 }                                                                                               \
-                if (tap_ok && k + q < depth) put(b_next[i], q, BITS_AT(x, from));                               \
-                from += h * w;                                                                                  \
+                b_bits[i * 8 + q] = tap_ok && k + q < depth ? BITS_AT(x, at) : 0u;                              \
             }                                                                                                   \
         }                                                                                                       \
     }                                                                                                           \
@@ -119,6 +123,7 @@ void main() {
     [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = SUMS(0.0);
     uvec4 a_next[A_LOADS];
     uvec4 b_next[B_LOADS];
+    uint b_bits[B_LOADS * 8];
     int b_at[B_LOADS];
     int b_step = BK * plane / 8;
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {

@@ -16,6 +16,7 @@ layout(set = 0, binding = 3) WRITEONLY restrict buffer Y8 { uvec4 y8[]; };
 
 #define AT_A ALONG_A
 #define AT_B ALONG_B
+#define GATHERED
 
 // Where eight elements of a slice begin: x is the row or column, y the depth.
 ivec2 place_in(int index, int eights, bool along_depth) {

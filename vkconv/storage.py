@@ -46,7 +46,7 @@ Y_SCRATCH = frozenset(
     }
 )
 # Shaders that multiply by matrices of 16-bit floats: there is none of f32, and routes name those of f16.
-MATRICES = frozenset({"conv2d_cooperative", "matmul_cooperative"})
+MATRICES = frozenset({"backward_weight_cooperative", "conv2d_cooperative", "matmul_cooperative"})
 # Shaders of words that only move them, and so take any two bytes; the others of words make or look at floats.
 MOVES = frozenset({"one_hot", "reverse_sequence", "scatter_strided", "strided_copy", "trilu", "where"})
 

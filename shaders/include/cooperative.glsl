@@ -65,27 +65,35 @@ const int ODD = (BUFFERS - 1) * SLICE;
         if (B_COUNT % LANES == 0 || index < B_COUNT) tiles[from + B_FROM + AT_B(index)] = b_next[i]; \
     }
 
-// All slices, one after the other: LOAD_SLICE(step) takes one into a_next and b_next. The next is on its way while one is
-// multiplied.
+// All slices, one after the other: LOAD_SLICE(step) reads one, and GATHERED puts what it has read into a_next and b_next, if
+// that is not done. The next slice is on its way while one is multiplied.
 #define MULTIPLY_SLICES(steps)                         \
     LOAD_SLICE(0)                                      \
+    GATHERED                                           \
     STORE_SLICE(EVEN)                                  \
     barrier();                                         \
     for (int step = 0;; step += 2) {                   \
         if (step + 1 < steps) { LOAD_SLICE(step + 1) } \
         MULTIPLY_SLICE(EVEN)                           \
         if (step + 1 >= steps) break;                  \
+        GATHERED                                       \
         if (BUFFERS == 1) barrier();                   \
         STORE_SLICE(ODD)                               \
         barrier();                                     \
         if (step + 2 < steps) { LOAD_SLICE(step + 2) } \
         MULTIPLY_SLICE(ODD)                            \
         if (step + 2 >= steps) break;                  \
+        GATHERED                                       \
         if (BUFFERS == 1) barrier();                   \
         STORE_SLICE(EVEN)                              \
         barrier();                                     \
     }                                                  \
     barrier();
+
+// Load i of single elements, of which there are the bits.
+#define EIGHT(bits, i)                                                                          \
+    uvec4(bits[(i) * 8] | bits[(i) * 8 + 1] << 16, bits[(i) * 8 + 2] | bits[(i) * 8 + 3] << 16, \
+          bits[(i) * 8 + 4] | bits[(i) * 8 + 5] << 16, bits[(i) * 8 + 6] | bits[(i) * 8 + 7] << 16)
 
 // Loads that go along the lines.
 #define ALONG_A(index) ((index) / A_EIGHTS * A_LINE + (index) % A_EIGHTS)
