@@ -7,12 +7,14 @@
 // Implicit GEMM by cooperative matrices: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps
 // x channels (conv2d_gemm.comp has the same in f32). Weights are packed [group][c_out / BM][kh][kw][c_in up to BK][BM]
 // (pack_tiles.comp), zeros beyond both ends; LINEAR leaves channels and taps in the order of w. Slices of the input are
-// gathered pixel by pixel, eight channels of one by a lane, so that its neighbours read neighbouring pixels; or, where it
-// is a matrix as it lies (B_ROW is 0: 1x1, stride 1, no padding, planes of whole eights), eight pixels by a load.
+// gathered pixel by pixel, eight channels of one by a lane, so that its neighbours read neighbouring pixels; LAST: they are
+// read as words of eight from a copy that has channels last (channels_last.comp); or, where the input is a matrix as it
+// lies (B_ROW is 0: 1x1, stride 1, no padding, planes of whole eights), eight pixels by a load.
 layout(constant_id = 5) const bool LINEAR = false;
 layout(constant_id = 18) const bool Y_WIDE = false;
 layout(constant_id = 19) const int KH = 3;
 layout(constant_id = 20) const int KW = 3;
+layout(constant_id = 21) const bool LAST = false;
 
 layout(set = 0, binding = 0) readonly restrict buffer X8 { uvec4 x8[]; };
 layout(set = 0, binding = 1) readonly restrict buffer W8 { uvec4 weight8[]; };
@@ -20,7 +22,10 @@ layout(set = 0, binding = 3) WRITEONLY restrict buffer Y8 { uvec4 y8[]; };
 
 // Gathered loads are numbered pixel first.
 #define AT_A ALONG_A
-#define AT_B(index) (B_ROW == 1 ? (index) % BN * B_LINE + (index) / BN : ALONG_B(index))
+#define AT_B(index) (B_ROW == 1 && !LAST ? (index) % BN * B_LINE + (index) / BN : ALONG_B(index))
+
+// A row that no tap brings inside.
+const int OUTSIDE = -(1 << 30);
 
 // Eight outputs of channel ``row`` of the group, for the pixels from ``pixel`` on.
 void store8(int group, int row, int pixel, vec4 low, vec4 high) {
@@ -47,7 +52,7 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
 
 // Single elements are put together only when they are there.
 #define GATHERED                                                                      \
-    if (B_ROW == 1) {                                                                 \
+    if (B_ROW == 1 && !LAST) {                                                        \
         [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = EIGHT(b_bits, i); \
     }
 
@@ -62,6 +67,10 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
         if (B_ROW == 0) {                                                                                       \
             bool ok = k0 + index / B_EIGHTS < depth && (B_COUNT % LANES == 0 || index < B_COUNT);               \
             b_next[i] = ok ? x8[b_at[i] + (step) * b_step] : uvec4(0u);                                         \
+        } else if (LAST) {                                                                                      \
+            bool ok = uint(b_y[i] + ky * dh) < uint(h) && uint(b_x[i] + kx * dw) < uint(w);                     \
+            ok = ok && k0 + index % B_EIGHTS * 8 < depth && (B_COUNT % LANES == 0 || index < B_COUNT);          \
+            b_next[i] = ok ? x8[b_at[i] + (ky * dh * w + kx * dw) * all_eights + k0 / 8] : uvec4(0u);           \
         } else {                                                                                                \
             int k = k0 + index / BN * 8;                                                                        \
             int top = iy0 + (LINEAR ? 0 : ky * dh);                                                             \
@@ -126,11 +135,22 @@ void main() {
     uint b_bits[B_LOADS * 8];
     int b_at[B_LOADS];
     int b_step = BK * plane / 8;
+    int b_y[B_LOADS];
+    int b_x[B_LOADS];
+    int eights = (in_group + 7) / 8;
+    int all_eights = groups * eights;
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {
         int eight = lane + i * LANES;
-        // Past the last pixel the last ones are read again: those sums are not stored.
-        int p = min(block_col * BN + eight % B_EIGHTS * 8, pixels - 8);
-        b_at[i] = ((p / plane * c_in + group * in_group + eight / B_EIGHTS) * plane + p % plane) / 8;
+        if (LAST) {
+            int p = block_col * BN + eight / B_EIGHTS;
+            b_y[i] = p < pixels ? p % plane / ow * sh - pt : OUTSIDE;
+            b_x[i] = p % plane % ow * sw - pl;
+            b_at[i] = ((p / plane * h + b_y[i]) * w + b_x[i]) * all_eights + group * eights + eight % B_EIGHTS;
+        } else {
+            // Past the last pixel the last ones are read again: those sums are not stored.
+            int p = min(block_col * BN + eight % B_EIGHTS * 8, pixels - 8);
+            b_at[i] = ((p / plane * c_in + group * in_group + eight / B_EIGHTS) * plane + p % plane) / 8;
+        }
     }
     MULTIPLY_SLICES(steps)
     STORE_SUMS(STORE8)

@@ -66,29 +66,43 @@ const int ODD = (BUFFERS - 1) * SLICE;
     }
 
 // All slices, one after the other: LOAD_SLICE(step) reads one, and GATHERED puts what it has read into a_next and b_next, if
-// that is not done. The next slice is on its way while one is multiplied.
-#define MULTIPLY_SLICES(steps)                         \
-    LOAD_SLICE(0)                                      \
-    GATHERED                                           \
-    STORE_SLICE(EVEN)                                  \
-    barrier();                                         \
-    for (int step = 0;; step += 2) {                   \
-        if (step + 1 < steps) { LOAD_SLICE(step + 1) } \
-        MULTIPLY_SLICE(EVEN)                           \
-        if (step + 1 >= steps) break;                  \
-        GATHERED                                       \
-        if (BUFFERS == 1) barrier();                   \
-        STORE_SLICE(ODD)                               \
-        barrier();                                     \
-        if (step + 2 < steps) { LOAD_SLICE(step + 2) } \
-        MULTIPLY_SLICE(ODD)                            \
-        if (step + 2 >= steps) break;                  \
-        GATHERED                                       \
-        if (BUFFERS == 1) barrier();                   \
-        STORE_SLICE(EVEN)                              \
-        barrier();                                     \
-    }                                                  \
+// that is not done. The next slice is on its way while one is multiplied. What is read is stored beyond a barrier: else
+// compilers move the reading to the storing, and every slice is waited for.
+#define MULTIPLY_SLICES(steps)                             \
+    LOAD_SLICE(0)                                          \
+    GATHERED                                               \
+    STORE_SLICE(EVEN)                                      \
+    if (BUFFERS == 1) {                                    \
+        barrier();                                         \
+        for (int step = 1; step < steps; step++) {         \
+            LOAD_SLICE(step)                               \
+            MULTIPLY_SLICE(EVEN)                           \
+            GATHERED                                       \
+            barrier();                                     \
+            STORE_SLICE(EVEN)                              \
+            barrier();                                     \
+        }                                                  \
+        MULTIPLY_SLICE(EVEN)                               \
+    } else {                                               \
+        if (1 < steps) { LOAD_SLICE(1) }                   \
+        barrier();                                         \
+        for (int step = 0;; step += 2) {                   \
+            if (step + 1 < steps) { STORE_NEXT(ODD) }      \
+            if (step + 2 < steps) { LOAD_SLICE(step + 2) } \
+            MULTIPLY_SLICE(EVEN)                           \
+            if (step + 1 >= steps) break;                  \
+            barrier();                                     \
+            if (step + 2 < steps) { STORE_NEXT(EVEN) }     \
+            if (step + 3 < steps) { LOAD_SLICE(step + 3) } \
+            MULTIPLY_SLICE(ODD)                            \
+            if (step + 2 >= steps) break;                  \
+            barrier();                                     \
+        }                                                  \
+    }                                                      \
     barrier();
+#define STORE_NEXT(from) \
+    GATHERED             \
+    STORE_SLICE(from)
 
 // Load i of single elements, of which there are the bits.
 #define EIGHT(bits, i)                                                                          \

@@ -15,9 +15,9 @@ def push(call: Call) -> tuple[Word, ...]:
     return (*shapes, *call["stride"], *call["dilation"], t, left, *epilogue_numbers(call))
 
 
-def binds(call: Call, weight: str, target: str = "y") -> tuple[Bind, ...]:
-    """The bindings, with the weights in one buffer and the output in another."""
-    return (*read("x", weight, per_channel(call, weight)), *write(target))
+def binds(call: Call, weight: str, target: str = "y", x: str = "x") -> tuple[Bind, ...]:
+    """The bindings, with the weights in one buffer, the output and the input in others."""
+    return (*read(x, weight, per_channel(call, weight)), *write(target))
 
 
 def constants(call: Call) -> tuple[Word, ...]:
