@@ -14,6 +14,7 @@ from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Attrs, Op, Operand, Specs
 from vkconv.ops.conv2d_cooperative import COOPERATIVE
+from vkconv.ops.conv2d_half import HALF_ROUTES
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
@@ -70,7 +71,10 @@ CONV2D = Op(
         *CONVOLUTION_ATTRS,
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(takes_residual(packs_per_channel(route)) for route in (COOPERATIVE, IM2COL_GEMM, WINOGRAD, *ROUTES)),
+    routes=tuple(
+        takes_residual(packs_per_channel(route))
+        for route in (COOPERATIVE, *HALF_ROUTES, IM2COL_GEMM, WINOGRAD, *ROUTES)
+    ),
     terms=_terms,
     magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
     flops=_flops,

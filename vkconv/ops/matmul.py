@@ -24,6 +24,7 @@ from vkconv.ops.epilogue import (
     with_residual,
 )
 from vkconv.ops.matmul_cooperative import COOPERATIVE
+from vkconv.ops.matmul_half import HALF_ROUTES
 from vkconv.ops.matmul_routes import MAX_BATCH_GROUPS, ROUTES, layout
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.route import Call
@@ -91,7 +92,7 @@ MATMUL = Op(
         Attr("beta", "beta", float, 1.0),
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(map(takes_residual, (COOPERATIVE, *ROUTES))),
+    routes=tuple(map(takes_residual, (COOPERATIVE, *HALF_ROUTES, *ROUTES))),
     terms=_terms,
     magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
     flops=lambda call: 2 * math.prod(call.shape("y")) * call.shape("a")[-2 if call["trans_a"] else -1],
