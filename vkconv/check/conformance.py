@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from vkconv.backend.runtime import select_device
-from vkconv.check.calls import Expected, expect, hold, run_call
+from vkconv.check.calls import Expected, expect, hold, on_route, run_call
 from vkconv.check.inputs import Kind, draw
 from vkconv.core import DType, LimitError, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device
@@ -216,7 +216,7 @@ def _checked(
     row: Conformed, call: Call, kind: Kind, params: Params, once: bool, device: str | int, limits: Device | None
 ) -> Conformed:
     """The row after one more check of its call, of two replays or of one."""
-    wanted, replays = _expected(row.call, kind), 1 if once or kind == "specials" else 2
+    wanted, replays = on_route(call, _expected(row.call, kind), row.route), 1 if once or kind == "specials" else 2
     where: Mapping[str, Any] = {"device": device, "limits": limits}
     try:
         ran = run_call(call, wanted.arrays, route=row.route, params=params, replays=replays, **where)

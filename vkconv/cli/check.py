@@ -13,6 +13,7 @@ from vkconv.cli.models import find_device
 from vkconv.cli.options import (
     DeviceOption,
     DTypeOption,
+    HalfSumsOption,
     JsonOption,
     NoQuirksOption,
     ParamOption,
@@ -67,6 +68,7 @@ def check(
         bool, typer.Option("--no-passes", help="Keep every node as the model has it: fold and fuse nothing.")
     ] = False,
     dtypes: DTypeOption = None,
+    half_sums: HalfSumsOption = False,
     no_quirks: NoQuirksOption = False,
     stop_at_first: Annotated[
         bool, typer.Option("--stop-at-first", help="End with the first node that is wrong.")
@@ -117,7 +119,7 @@ def check(
     check_targets(paths)
     other = find_device(limits) if limits else None
     if all_ops:
-        if target is not None or sweep or repeat or dump or routes or params or inputs:
+        if target is not None or sweep or repeat or dump or routes or params or inputs or half_sums:
             raise UsageError(
                 "--all-ops checks the device by itself: it goes with --op, --dtype, --device, --limits, --workers and "
                 "-o only"
@@ -141,6 +143,7 @@ def check(
         quirks=not no_quirks,
         dtype=dtype,
         dtypes=of_nodes,
+        half_sums=half_sums,
     )
     work = Work(target, inputs or [], seed, device, other, limits, options)
     if auto:

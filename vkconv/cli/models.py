@@ -11,6 +11,7 @@ import typer
 
 from vkconv.cli.options import (
     DTypeOption,
+    HalfSumsOption,
     JsonOption,
     MemoryOption,
     NoQuirksOption,
@@ -68,6 +69,7 @@ def explain(
     params: ParamOption = None,
     dtypes: DTypeOption = None,
     memory: MemoryOption = None,
+    half_sums: HalfSumsOption = False,
     no_quirks: NoQuirksOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -88,6 +90,7 @@ def explain(
         dtypes=of_nodes,
         quirks=not no_quirks,
         memory_bytes=parse_bytes(memory, "--memory"),
+        half_sums=half_sums,
     )
     bound = parse_shapes(shapes)
     if CALL.match(target) and not Path(target).exists():

@@ -53,6 +53,13 @@ DTypeOption = Annotated[
         "to check in.",
     ),
 ]
+HalfSumsOption = Annotated[
+    bool,
+    typer.Option(
+        "--half-sums",
+        help="Let calls of f16 take the routes that multiply and add in f16, on GPUs that do: faster, and less exact.",
+    ),
+]
 NoQuirksOption = Annotated[
     bool,
     typer.Option(

@@ -14,6 +14,7 @@ from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import (
     DeviceOption,
     DTypeOption,
+    HalfSumsOption,
     JsonOption,
     MemoryOption,
     NoQuirksOption,
@@ -88,6 +89,7 @@ def run(
         float | None, typer.Option(metavar="SECONDS", help="Give up when one run takes longer; default: never.")
     ] = None,
     dtypes: DTypeOption = None,
+    half_sums: HalfSumsOption = False,
     memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -117,7 +119,7 @@ def run(
         given |= {"--memory": memory}
         others = [name for name, value in given.items() if value]
         others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--no-quirks"] * no_quirks
-        others += ["--dtype"] * bool(dtypes)
+        others += ["--dtype"] * bool(dtypes) + ["--half-sums"] * half_sums
         if others:
             raise UsageError(f"--fallback runs a model in regions, and {', '.join(others)} cannot follow; leave it out")
         run_delegated(model, inputs, outputs, device, fallback, runs, warmup, as_json)
@@ -139,6 +141,7 @@ def run(
         memory_bytes=memory_bytes,
         dtype=dtype,
         dtypes=of_nodes,
+        half_sums=half_sums,
     )
     if auto:
         options = found_types(graph, arrays, device, options, None)
