@@ -84,7 +84,7 @@ def in_half(
         program,
         tuple(_in_half(shader) if shader.stem == stem else shader for shader in base.shaders),
         why=f"{base.name} with products in f16, which phones multiply at twice the rate of f32, and sums of up to "
-        f"{LONGEST_CHAIN} of them, which f32 then takes over: less exact than the other routes, whose sums are f32",
+        f"{LONGEST_CHAIN} of them, which f32 then takes over: less exact than {base.name}, and never taken unasked",
         must=(_F16, _ARITHMETIC, *(need for need in base.must if need not in (FLOATS, *drops)), in_one),
         prefer=tuple(dict.fromkeys((ON_GPU, *(base.prefer if prefer is None else prefer)))),
         params=params,
