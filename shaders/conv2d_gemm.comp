@@ -5,6 +5,7 @@
 #ifdef REDUCE
 #define MORE_PUSH int slots; float divisor;
 #endif
+#define CHAIN_ID 15  // slices that are summed in f16, with HALF_MATH
 #include "conv2d.glsl"
 #include "gemm_tile.glsl"
 
@@ -74,6 +75,8 @@ void main() {
     REAL b_next[B_LOADS];
     vec4 acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
+    BEGIN_CHAIN(REAL4, ACCS)
+    BEGIN_LINKS
 
     for (int step = first; step <= last; step++) {
         // The slice after the one that is multiplied is on its way meanwhile.
@@ -103,6 +106,7 @@ void main() {
         }
         if (step > first) {
             MULTIPLY_SLICE(lane, step - 1)
+            LINK_MADE(ACCS)
             if (BUFFERS == 1) barrier();
         }
         if (step < last) {
@@ -110,6 +114,7 @@ void main() {
             barrier();
         }
     }
+    ADD_CHAIN(REAL4, vec4, ACCS)
 
 #ifdef REDUCE
     int column = block_col * BN;

@@ -4,6 +4,7 @@
 #ifdef REDUCE
 #define MORE_PUSH float divisor;
 #endif
+#define CHAIN_ID 15  // slices that are summed in f16, with HALF_MATH
 #include "products.glsl"
 #include "matmul.glsl"
 
@@ -103,19 +104,17 @@ const int TOTALS_ROW = BM + 1;
         }                                                                                   \
     }
 
-#define MULTIPLY_SLICE                                                                                        \
-    BEGIN_CHAIN(REAL4, ACCS)                                                                                  \
-    [[unroll]] for (int ki = 0; ki < BK; ki++) {                                                              \
-        REAL4 v[TN4];                                                                                         \
-        [[unroll]] for (int j = 0; j < TN4; j++) v[j] = tiles[B_TILE + ki * B_ROW + j * LANES_N + lane_col];  \
-        [[unroll]] for (int i = 0; i < TM4; i++) {                                                            \
-            REAL4 u = tiles[ki * A_ROW + i * LANES_M + lane_row];                                             \
-            [[unroll]] for (int r = 0; r < 4; r++) {                                                          \
-                [[unroll]] for (int j = 0; j < TN4; j++) PART[(i * 4 + r) * TN4 + j] += u[r] * v[j];          \
-            }                                                                                                 \
-        }                                                                                                     \
-    }                                                                                                         \
-    ADD_CHAIN(REAL4, vec4, ACCS)
+#define MULTIPLY_SLICE                                                                                       \
+    [[unroll]] for (int ki = 0; ki < BK; ki++) {                                                             \
+        REAL4 v[TN4];                                                                                        \
+        [[unroll]] for (int j = 0; j < TN4; j++) v[j] = tiles[B_TILE + ki * B_ROW + j * LANES_N + lane_col]; \
+        [[unroll]] for (int i = 0; i < TM4; i++) {                                                           \
+            REAL4 u = tiles[ki * A_ROW + i * LANES_M + lane_row];                                            \
+            [[unroll]] for (int r = 0; r < 4; r++) {                                                         \
+                [[unroll]] for (int j = 0; j < TN4; j++) PART[(i * 4 + r) * TN4 + j] += u[r] * v[j];         \
+            }                                                                                                \
+        }                                                                                                    \
+    }
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -131,6 +130,8 @@ void main() {
 
     vec4 acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
+    BEGIN_CHAIN(REAL4, ACCS)
+    BEGIN_LINKS
     REAL a_next[A_LOADS * A_WIDE];
     REAL b_next[B_LOADS * B_WIDE];
     // In the loop the next slice is on its way while one is multiplied, and nothing branches: compilers then mix both.
@@ -141,11 +142,13 @@ void main() {
     for (int step = 1; step < steps; step++) {
         LOAD_SLICE(step)
         MULTIPLY_SLICE
+        LINK_MADE(ACCS)
         barrier();
         STORE_SLICE
         barrier();
     }
     MULTIPLY_SLICE
+    ADD_CHAIN(REAL4, vec4, ACCS)
 
     float col_bias[TN];
     int cols[TN];

@@ -2,7 +2,7 @@
 // BM x BN outputs; each invocation holds TM x TN of them as blocks of 4 x 4 that lie BM / (TM / 4) rows and
 // BN / (TN / 4) columns apart, so that shared memory is read as vec4 without bank conflicts. Local size is
 // (BM / TM) * (BN / TN). With two BUFFERS the next slice is stored while others still multiply the last one: one barrier
-// for each slice and not two, for twice the shared memory. Products in f16 (products.glsl) are summed so within a slice.
+// for each slice and not two, for twice the shared memory.
 #include "products.glsl"
 
 layout(constant_id = 5) const int BM = 64;
@@ -38,7 +38,6 @@ int tile_column(int lane, int j) { return (j / 4 * LANES_N + lane % LANES_N) * 4
 #define MULTIPLY_SLICE(lane, slice) \
     int a_from = buffer_of(slice) * A_VECS + (lane) / LANES_N; \
     int b_from = buffer_of(slice) * B_VECS + (lane) % LANES_N; \
-    BEGIN_CHAIN(REAL4, ACCS) \
     [[unroll]] for (int k = 0; k < BK; k++) { \
         REAL4 v[TN4]; \
         [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[b_from + k * (BN / 4) + j * LANES_N]; \
@@ -48,8 +47,7 @@ int tile_column(int lane, int j) { return (j / 4 * LANES_N + lane % LANES_N) * 4
                 [[unroll]] for (int j = 0; j < TN4; j++) PART[(i * 4 + r) * TN4 + j] += u[r] * v[j]; \
             } \
         } \
-    } \
-    ADD_CHAIN(REAL4, vec4, ACCS)
+    }
 
 // What an invocation has loaded of a slice, from registers. With one buffer all lanes must be done with the last one.
 #define STORE_SLICE(a_next, b_next, lane, slice) \

@@ -77,7 +77,7 @@ def test_calls_agree_with_the_reference(text, route, params, facts, device):
     ("text", "route", "params"), [row for row in CALLS if "residual" in row[0]], ids=lambda v: str(v)
 )
 def test_they_agree_on_words_of_two_elements(text, route, params, facts, device):
-    """As on devices with the arithmetic and no 16-bit storage, Adreno 618 for one; three workgroups in a row of a grid."""
+    """As on devices with the arithmetic and no 16-bit storage, Adreno 618 for one; grids of three workgroups a row."""
     call = in_f16(text)
     limited = copy.deepcopy(dict(without_storage(device).facts))
     limited["properties"]["VkPhysicalDeviceProperties"]["limits"]["maxComputeWorkGroupCount"] = [3, 65535, 65535]

@@ -43,7 +43,7 @@ def in_half(
     base: Route,
     chain: Callable[[Call], int],
     stem: str,
-    turns: Callable[[Call], int] | None = None,
+    turns: Callable[[Call, Params], int] | None = None,
     *,
     whole: tuple[str, int] | None = None,
     drops: tuple[Need, ...] = (),
@@ -51,9 +51,9 @@ def in_half(
 ) -> Route:
     """A route of f32 with products in f16, chains of at most ``chain(call)`` of them.
 
-    ``stem`` is the shader that multiplies, ``turns`` how many turns of its loop make a chain where that is for the
-    route to say. ``whole`` is the parameter of which a lane computes so many outputs at once. The needs are those of
-    the route, but for ``drops``; its preferences where no others are given.
+    ``stem`` is the shader that multiplies, ``turns`` how many turns of its loop make a chain, None where it has no
+    loop. ``whole`` is the parameter of which a lane computes so many outputs at once. The needs are those of the route,
+    but for ``drops``; its preferences where no others are given.
     """
     in_one = Need(
         f"sums of at most {LONGEST_CHAIN} products in f16",
@@ -61,16 +61,16 @@ def in_half(
         lambda call, device: f"{chain(call)} products",
     )
 
-    def multiplying(step: Dispatch, call: Call) -> Dispatch:
+    def multiplying(step: Dispatch, call: Call, params: Params) -> Dispatch:
         if step.shader.stem != stem:
             return step
         # Operands in shared memory take two bytes each.
         step = dataclasses.replace(step, shader=_in_half(step.shader), shared_bytes=step.shared_bytes // 2)
-        return step if turns is None else dataclasses.replace(step, spec=(*step.spec, turns(call)))
+        return step if turns is None else dataclasses.replace(step, spec=(*step.spec, turns(call, params)))
 
     def program(call: Call, device: Device, params: Params) -> Program:
         made = base.program(call, device, params)
-        return dataclasses.replace(made, steps=tuple(multiplying(step, call) for step in made.steps))
+        return dataclasses.replace(made, steps=tuple(multiplying(step, call, params) for step in made.steps))
 
     def params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         legal = dict(base.params(call, device))

@@ -9,14 +9,15 @@ _BY_NAME = {route.name: route for route in ROUTES}
 HALF_ROUTES: tuple[Route, ...] = (
     in_half(
         _BY_NAME["shared"],
-        lambda call: min(layout(call).k, max(tile.depth for tile in SHARED_TILES)),
+        lambda call: min(layout(call).k, LONGEST_CHAIN),
         "matmul_shared",
+        lambda call, params: links(SHARED_TILES[params["tile"]].depth),
     ),
     in_half(
         _BY_NAME["register"],
         lambda call: min(layout(call).k, LONGEST_CHAIN),
         "matmul_register",
-        lambda call: links(1),
+        lambda call, params: links(1),
         whole=("columns", 2),
     ),
 )
