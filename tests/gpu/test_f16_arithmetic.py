@@ -14,6 +14,7 @@ import vkconv
 from vkconv.backend.runtime import select_device
 from vkconv.bench.engine import BenchOptions, measure
 from vkconv.check import check_call, compare, expect, run_call
+from vkconv.check.sweep import sweep_call
 from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.graph import Graph, Node, TensorSpec
@@ -155,6 +156,15 @@ def test_a_row_of_a_benchmark_is_checked_by_its_own_tolerance(facts, device):
     rows = [measure(call, name, params=params, device=device, options=options) for name in ("register_f16", "register")]
     assert [row.check for row in rows] == ["ok", "ok"]
     assert rows[0].allowed > 10 * rows[1].allowed
+
+
+def test_a_sweep_holds_them_to_their_own_tolerance(facts, device):
+    """On devices without cooperative matrices, too, whose route has no parameters there."""
+    call = in_f16("matmul:a=5x300,b=300x6")
+    options = Options(routes={"matmul": "register_f16"})
+    rows = list(sweep_call(call, draw(call, "normals"), ["swap"], device=device, facts=facts, options=options))
+    assert [row.params["swap"] for row in rows] == [0, 1] and not any(row.problem for row in rows)
+    assert all(row.checked.allowed > 0.01 for row in rows)
 
 
 def test_a_graph_takes_them_by_name_only(facts, device):

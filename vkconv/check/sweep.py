@@ -62,12 +62,13 @@ def sweep_call(
     """
     options = options or Options()
     op = OPS[call.op]
+    able = [route for route in op.routes if judge(route, call, facts).allowed]
     if ROUTE in names:
-        routes = [route for route in op.routes if judge(route, call, facts).allowed]
+        routes = able
     else:
         routes = [choose_route(call, node, facts, options).route]
     wanted_params = [name for name in names if name != ROUTE]
-    known = sorted({name for route in op.routes for name in route.legal(call, facts)})
+    known = sorted({name for route in able for name in route.legal(call, facts)})
     for name in wanted_params:
         if not any(name in route.legal(call, facts) for route in routes):
             hint = did_you_mean(name, [*known, ROUTE])
