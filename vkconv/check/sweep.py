@@ -63,10 +63,7 @@ def sweep_call(
     options = options or Options()
     op = OPS[call.op]
     able = [route for route in op.routes if judge(route, call, facts).allowed]
-    if ROUTE in names:
-        routes = able
-    else:
-        routes = [choose_route(call, node, facts, options).route]
+    routes = able if ROUTE in names else [choose_route(call, node, facts, options).route]
     wanted_params = [name for name in names if name != ROUTE]
     known = sorted({name for route in able for name in route.legal(call, facts)})
     for name in wanted_params:
