@@ -1,6 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#ifdef HALF_MATH
+#define WIDE 2
+#endif
+#include "products.glsl"
 #include "conv2d.glsl"
 
 // One input channel per group: each invocation makes RY x PX neighbouring outputs of one output channel, so that
@@ -16,7 +20,8 @@ layout(constant_id = 12) const int DW = 1;
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
 const int ROWS = (RY - 1) * SH + (KH - 1) * DH + 1;
 const int TAPS = KH * KW;
-const int ACCS = RY * PX;
+const int WIDES = PX / WIDE;
+const int ACCS = RY * WIDES;
 
 void main() {
     int columns = (ow + PX - 1) / PX;
@@ -37,25 +42,28 @@ void main() {
     int ix0 = ox0 * SW - pl;
     int plane = (image * c_in + co / (c_out / c_in)) * h;
 
-    float k[TAPS];
-    [[unroll]] for (int i = 0; i < TAPS; i++) k[i] = LOAD(weight, co * TAPS + i);
-    float acc[ACCS];
-    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    REAL k[TAPS];
+    [[unroll]] for (int i = 0; i < TAPS; i++) k[i] = LOAD_REAL(weight, co * TAPS + i);
+    REALS acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = REALS(0.0);
     [[unroll]] for (int r = 0; r < ROWS; r++) {
         int iy = iy0 + r;
         bool row_inside = inside && iy >= 0 && iy < h;
         int row = (plane + iy) * w + ix0;
-        float v[SPAN];
+        REAL v[SPAN];
         [[unroll]] for (int i = 0; i < SPAN; i++) {
             bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
-            v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
+            v[i] = ok ? LOAD_REAL(x, ok ? row + i : 0) : REAL(0.0);
         }
         [[unroll]] for (int o = 0; o < RY; o++) {
             int reach = r - o * SH;
             if (reach >= 0 && reach % DH == 0 && reach / DH < KH) {
                 int ky = reach / DH;
                 [[unroll]] for (int kx = 0; kx < KW; kx++) {
-                    [[unroll]] for (int p = 0; p < PX; p++) acc[o * PX + p] += k[ky * KW + kx] * v[p * SW + kx * DW];
+                    [[unroll]] for (int p = 0; p < WIDES; p++) {
+                        int at = p * WIDE * SW + kx * DW;
+                        acc[o * WIDES + p] += k[ky * KW + kx] * TWO(v[at], v[at + SW]);
+                    }
                 }
             }
         }
@@ -66,7 +74,8 @@ void main() {
         int out_row = ((image * c_out + co) * oh + oy0 + o) * ow + ox0;
         [[unroll]] for (int p = 0; p < PX; p++) {
             int to = out_row + p;
-            if (oy0 + o < oh && ox0 + p < ow) STORE_Y(y, to, finish(acc[o * PX + p], channel, residual_at(to)));
+            float sum = float(ONE_OF(acc[o * WIDES + p / WIDE], p % WIDE));
+            if (oy0 + o < oh && ox0 + p < ow) STORE_Y(y, to, finish(sum, channel, residual_at(to)));
         }
     }
 }

@@ -5,6 +5,7 @@
 #ifdef REDUCE
 #define MORE_PUSH int slots; float divisor;
 #endif
+#define CHAIN_ID 15  // slices that are summed in f16, with HALF_MATH
 #include "conv2d.glsl"
 #include "gemm_tile.glsl"
 
@@ -70,17 +71,19 @@ void main() {
     int k0 = first % chunks * BK + load_row;
     int a_at = ((group * row_blocks + block_row) * steps + first) * A_VECS;
 
-    vec4 a_next[A_LOADS];
-    float b_next[B_LOADS];
+    REAL4 a_next[A_LOADS];
+    REAL b_next[B_LOADS];
     vec4 acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
+    BEGIN_CHAIN(REAL4, ACCS)
+    BEGIN_LINKS
 
     for (int step = first; step <= last; step++) {
         // The slice after the one that is multiplied is on its way meanwhile.
         if (step < last) {
             [[unroll]] for (int i = 0; i < A_LOADS; i++) {
                 int vec = lane + i * LANES;
-                if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = LOAD4(weight4, a_at + vec);
+                if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = LOAD_REAL4(weight4, a_at + vec);
             }
             [[unroll]] for (int i = 0; i < B_LOADS; i++) {
                 int k = k0 + i * B_STEP;
@@ -89,7 +92,7 @@ void main() {
                 int x_tap = (LINEAR ? k % KW : kx) * dw;
                 bool row_ok = inside && iy0 + y_tap >= 0 && iy0 + y_tap < h && k < depth;
                 bool ok = row_ok && ix0 + x_tap >= 0 && ix0 + x_tap < w;
-                b_next[i] = ok ? LOAD(x, ok ? origin + (c * h + y_tap) * w + x_tap : 0) : 0.0;
+                b_next[i] = ok ? LOAD_REAL(x, ok ? origin + (c * h + y_tap) * w + x_tap : 0) : REAL(0.0);
             }
             a_at += A_VECS;
             k0 += BK;
@@ -102,7 +105,8 @@ void main() {
             }
         }
         if (step > first) {
-            MULTIPLY_SLICE(acc, lane, step - 1)
+            MULTIPLY_SLICE(lane, step - 1)
+            LINK_MADE(ACCS)
             if (BUFFERS == 1) barrier();
         }
         if (step < last) {
@@ -110,6 +114,7 @@ void main() {
             barrier();
         }
     }
+    ADD_CHAIN(REAL4, vec4, ACCS)
 
 #ifdef REDUCE
     int column = block_col * BN;

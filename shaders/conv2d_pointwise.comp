@@ -1,6 +1,15 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#ifdef HALF_MATH
+#define WIDE 4
+#define WEIGHT_VEC4
+#define WEIGHTS weight4
+#else
+#define WEIGHTS weight
+#endif
+#define CHAIN_ID 7
+#include "products.glsl"
 #include "conv2d.glsl"
 
 // 1x1 without padding: for each group a GEMM of (c_out x c_in) by (c_in x pixels). Each invocation makes CO output
@@ -8,7 +17,7 @@
 // is packed [group][c_out / CO][c_in][CO] (pack_tiles.comp) and its address is the same in every lane.
 layout(constant_id = 5) const int CO = 8;
 layout(constant_id = 6) const int PX = 8;
-const int ACCS = CO * PX;
+const int ACCS = CO / WIDE * PX;
 
 void main() {
     int pixels = oh * ow;
@@ -32,20 +41,24 @@ void main() {
         int pixel = min(first + p * local, pixels - 1);
         source[p] = (image * c_in + group * in_group) * h * w + pixel / ow * sh * w + pixel % ow * sw;
     }
-    float acc[ACCS];
-    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    SUMS acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = SUMS(0.0);
+    BEGIN_CHAIN(REALS, ACCS)
+    BEGIN_LINKS
     int tap = (group * co_tiles + co_tile) * in_group * CO;
     int plane = 0;
     for (int ci = 0; ci < in_group; ci++) {
-        float v[PX];
-        [[unroll]] for (int p = 0; p < PX; p++) v[p] = LOAD(x, source[p] + plane);
-        [[unroll]] for (int c = 0; c < CO; c++) {
-            float k = LOAD(weight, tap + c);
-            [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p];
+        REAL v[PX];
+        [[unroll]] for (int p = 0; p < PX; p++) v[p] = LOAD_REAL(x, source[p] + plane);
+        [[unroll]] for (int c = 0; c < CO / WIDE; c++) {
+            REALS k = LOAD_REALS(WEIGHTS, tap + c * WIDE);
+            [[unroll]] for (int p = 0; p < PX; p++) PART[c * PX + p] += k * v[p];
         }
+        LINK_MADE(ACCS)
         tap += CO;
         plane += h * w;
     }
+    ADD_CHAIN(REALS, SUMS, ACCS)
     [[unroll]] for (int c = 0; c < CO; c++) {
         int co = co_tile * CO + c;
         if (co < out_group) {
@@ -54,7 +67,8 @@ void main() {
             [[unroll]] for (int p = 0; p < PX; p++) {
                 int pixel = first + p * local;
                 int to = out_plane + pixel;
-                if (pixel < pixels) STORE_Y(y, to, finish(acc[c * PX + p], channel, residual_at(to)));
+                float sum = ONE_OF(acc[c / WIDE * PX + p], c % WIDE);
+                if (pixel < pixels) STORE_Y(y, to, finish(sum, channel, residual_at(to)));
             }
         }
     }

@@ -1,6 +1,15 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#ifdef HALF_MATH
+#define WIDE 4
+#define WEIGHT_VEC4
+#define WEIGHTS weight4
+#else
+#define WEIGHTS weight
+#endif
+#define CHAIN_ID 10
+#include "products.glsl"
 #include "conv2d.glsl"
 
 // Sliding window: each invocation makes CO output channels of a group x PX neighbouring output columns. The SPAN
@@ -12,7 +21,7 @@ layout(constant_id = 7) const int KW = 3;
 layout(constant_id = 8) const int SW = 1;
 layout(constant_id = 9) const int DW = 1;
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
-const int ACCS = CO * PX;
+const int ACCS = CO / WIDE * PX;
 
 void main() {
     int columns = (ow + PX - 1) / PX;
@@ -35,8 +44,10 @@ void main() {
     int iy0 = oy * sh - pt;
     int ix0 = ox0 * SW - pl;
 
-    float acc[ACCS];
-    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    SUMS acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = SUMS(0.0);
+    BEGIN_CHAIN(REALS, ACCS)
+    BEGIN_LINKS
     int tap = tile * in_group * kh * KW * CO;
     int plane = image * c_in + group * in_group;
     for (int ci = 0; ci < in_group; ci++) {
@@ -44,20 +55,22 @@ void main() {
             int iy = iy0 + ky * dh;
             bool row_inside = inside && iy >= 0 && iy < h;
             int row = ((plane + ci) * h + iy) * w + ix0;
-            float v[SPAN];
+            REAL v[SPAN];
             [[unroll]] for (int i = 0; i < SPAN; i++) {
                 bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
-                v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
+                v[i] = ok ? LOAD_REAL(x, ok ? row + i : 0) : REAL(0.0);
             }
             [[unroll]] for (int kx = 0; kx < KW; kx++) {
-                [[unroll]] for (int c = 0; c < CO; c++) {
-                    float k = LOAD(weight, tap + kx * CO + c);
-                    [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p * SW + kx * DW];
+                [[unroll]] for (int c = 0; c < CO / WIDE; c++) {
+                    REALS k = LOAD_REALS(WEIGHTS, tap + kx * CO + c * WIDE);
+                    [[unroll]] for (int p = 0; p < PX; p++) PART[c * PX + p] += k * v[p * SW + kx * DW];
                 }
             }
             tap += KW * CO;
+            LINK_MADE(ACCS)
         }
     }
+    ADD_CHAIN(REALS, SUMS, ACCS)
     if (!inside) return;
     [[unroll]] for (int c = 0; c < CO; c++) {
         int co = tile % co_tiles * CO + c;
@@ -66,7 +79,8 @@ void main() {
             Channel channel = channel_of(co);
             int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
             [[unroll]] for (int p = 0; p < PX; p++) {
-                if (ox0 + p < ow) STORE_Y(y, out_row + p, finish(acc[c * PX + p], channel, residual_at(out_row + p)));
+                float sum = ONE_OF(acc[c / WIDE * PX + p], c % WIDE);
+                if (ox0 + p < ow) STORE_Y(y, out_row + p, finish(sum, channel, residual_at(out_row + p)));
             }
         }
     }

@@ -100,7 +100,7 @@ void main() {
                 }
             }
             if (step > first) {
-                MULTIPLY_SLICE(acc, lane, step - 1)
+                MULTIPLY_SLICE(lane, step - 1)
                 if (BUFFERS == 1) barrier();
             }
             if (step < last) {

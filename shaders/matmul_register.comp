@@ -1,13 +1,19 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#ifdef HALF_MATH
+#define WIDE 2
+#endif
+#define CHAIN_ID 8
+#include "products.glsl"
 #include "matmul.glsl"
 
 // Each invocation makes TM rows x TN columns, the columns one workgroup apart: lanes read neighbours of b, and the
 // address in a is the same in every lane. No shared memory.
 layout(constant_id = 6) const int TM = 8;
 layout(constant_id = 7) const int TN = 8;
-const int ACCS = TM * TN;
+const int WIDES = TN / WIDE;
+const int ACCS = TM * WIDES;
 
 void main() {
     int local = int(gl_WorkGroupSize.x);
@@ -24,20 +30,26 @@ void main() {
     [[unroll]] for (int i = 0; i < TM; i++) a_at[i] = origin.x + min(first_row + i, m - 1) * a_row;
     int b_at[TN];
     [[unroll]] for (int j = 0; j < TN; j++) b_at[j] = origin.y + min(first_col + j * local, n - 1) * b_col;
-    float acc[ACCS];
-    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    SUMS acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = SUMS(0.0);
+    BEGIN_CHAIN(REALS, ACCS)
+    BEGIN_LINKS
     int a_step = 0;
     int b_step = 0;
     for (int ki = 0; ki < k; ki++) {
-        float v[TN];
-        [[unroll]] for (int j = 0; j < TN; j++) v[j] = LOAD(b, b_at[j] + b_step);
-        [[unroll]] for (int i = 0; i < TM; i++) {
-            float u = LOAD(a, a_at[i] + a_step);
-            [[unroll]] for (int j = 0; j < TN; j++) acc[i * TN + j] += u * v[j];
+        REALS v[WIDES];
+        [[unroll]] for (int j = 0; j < WIDES; j++) {
+            v[j] = TWO(LOAD_REAL(b, b_at[j * WIDE] + b_step), LOAD_REAL(b, b_at[j * WIDE + 1] + b_step));
         }
+        [[unroll]] for (int i = 0; i < TM; i++) {
+            REAL u = LOAD_REAL(a, a_at[i] + a_step);
+            [[unroll]] for (int j = 0; j < WIDES; j++) PART[i * WIDES + j] += u * v[j];
+        }
+        LINK_MADE(ACCS)
         a_step += a_col;
         b_step += b_row;
     }
+    ADD_CHAIN(REALS, SUMS, ACCS)
     float col_bias[TN];
     [[unroll]] for (int j = 0; j < TN; j++) col_bias[j] = bias_at(min(first_col + j * local, n - 1), false);
     [[unroll]] for (int i = 0; i < TM; i++) {
@@ -46,7 +58,8 @@ void main() {
             Channel channel = channel_of(row);
             [[unroll]] for (int j = 0; j < TN; j++) {
                 int col = first_col + j * local;
-                if (col < n) store(origin.z, row, col, acc[i * TN + j], channel, col_bias[j]);
+                float sum = ONE_OF(acc[i * WIDES + j / WIDE], j % WIDE);
+                if (col < n) store(origin.z, row, col, sum, channel, col_bias[j]);
             }
         }
     }

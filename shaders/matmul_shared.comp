@@ -4,6 +4,8 @@
 #ifdef REDUCE
 #define MORE_PUSH float divisor;
 #endif
+#define CHAIN_ID 15  // slices that are summed in f16, with HALF_MATH
+#include "products.glsl"
 #include "matmul.glsl"
 
 // A workgroup makes BM x BN outputs from BK-deep slices of a and b in shared memory; each invocation holds TM x TN
@@ -41,7 +43,7 @@ layout(set = 0, binding = 1) readonly restrict buffer B4 { ELEM4 b4[]; };
 
 const int B_TILE = BK * A_ROW;
 
-shared vec4 tiles[B_TILE + BK * B_ROW];  // a's slice, then b's
+shared REAL4 tiles[B_TILE + BK * B_ROW];  // a's slice, then b's
 
 // Where load ``index`` of a slice lies: x is its row or column in the tile, y its depth.
 ivec2 place_of(int index, bool by_depth, int wide, int side) {
@@ -64,10 +66,10 @@ const int TOTALS_ROW = BM + 1;
         bool ok = p.x < m && p.y < k && (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT);        \
         int at = ok ? origin.x + p.x * a_row + p.y * a_col : 0;                                      \
         if (A_FOURS) {                                                                               \
-            vec4 v = ok ? LOAD4(a4, at / 4) : vec4(0.0);                                             \
+            REAL4 v = ok ? LOAD_REAL4(a4, at / 4) : REAL4(0.0);                                      \
             [[unroll]] for (int q = 0; q < A_WIDE; q++) a_next[i * A_WIDE + q] = v[q];               \
         } else {                                                                                     \
-            a_next[i] = ok ? LOAD(a, at) : 0.0;                                                      \
+            a_next[i] = ok ? LOAD_REAL(a, at) : REAL(0.0);                                           \
         }                                                                                            \
     }                                                                                                \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                   \
@@ -75,10 +77,10 @@ const int TOTALS_ROW = BM + 1;
         bool ok = p.x < n && p.y < k && (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT);        \
         int at = ok ? origin.y + p.y * b_row + p.x * b_col : 0;                                      \
         if (B_FOURS) {                                                                               \
-            vec4 v = ok ? LOAD4(b4, at / 4) : vec4(0.0);                                             \
+            REAL4 v = ok ? LOAD_REAL4(b4, at / 4) : REAL4(0.0);                                      \
             [[unroll]] for (int q = 0; q < B_WIDE; q++) b_next[i * B_WIDE + q] = v[q];               \
         } else {                                                                                     \
-            b_next[i] = ok ? LOAD(b, at) : 0.0;                                                      \
+            b_next[i] = ok ? LOAD_REAL(b, at) : REAL(0.0);                                           \
         }                                                                                            \
     }
 
@@ -104,12 +106,12 @@ const int TOTALS_ROW = BM + 1;
 
 #define MULTIPLY_SLICE                                                                                       \
     [[unroll]] for (int ki = 0; ki < BK; ki++) {                                                             \
-        vec4 v[TN4];                                                                                         \
+        REAL4 v[TN4];                                                                                        \
         [[unroll]] for (int j = 0; j < TN4; j++) v[j] = tiles[B_TILE + ki * B_ROW + j * LANES_N + lane_col]; \
         [[unroll]] for (int i = 0; i < TM4; i++) {                                                           \
-            vec4 u = tiles[ki * A_ROW + i * LANES_M + lane_row];                                             \
+            REAL4 u = tiles[ki * A_ROW + i * LANES_M + lane_row];                                            \
             [[unroll]] for (int r = 0; r < 4; r++) {                                                         \
-                [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j];          \
+                [[unroll]] for (int j = 0; j < TN4; j++) PART[(i * 4 + r) * TN4 + j] += u[r] * v[j];         \
             }                                                                                                \
         }                                                                                                    \
     }
@@ -128,8 +130,10 @@ void main() {
 
     vec4 acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
-    float a_next[A_LOADS * A_WIDE];
-    float b_next[B_LOADS * B_WIDE];
+    BEGIN_CHAIN(REAL4, ACCS)
+    BEGIN_LINKS
+    REAL a_next[A_LOADS * A_WIDE];
+    REAL b_next[B_LOADS * B_WIDE];
     // In the loop the next slice is on its way while one is multiplied, and nothing branches: compilers then mix both.
     int steps = (k + BK - 1) / BK;
     LOAD_SLICE(0)
@@ -138,11 +142,13 @@ void main() {
     for (int step = 1; step < steps; step++) {
         LOAD_SLICE(step)
         MULTIPLY_SLICE
+        LINK_MADE(ACCS)
         barrier();
         STORE_SLICE
         barrier();
     }
     MULTIPLY_SLICE
+    ADD_CHAIN(REAL4, vec4, ACCS)
 
     float col_bias[TN];
     int cols[TN];

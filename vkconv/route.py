@@ -95,7 +95,8 @@ class Route:
     that the route may take, the default first; every combination of them is right. ``program`` makes the program from a
     value for each; ``shaders`` declares every variant it may use. ``note`` says, for a call and values of its
     parameters, what they come to and why, as `vkconv explain` shows it. A route that is not ``deterministic`` may give
-    other last bits each time it runs.
+    other last bits each time it runs. ``chain(call)`` is how many products at most are summed in f16 before f32 takes
+    them over; routes without it compute in f32, those with it are taken only where somebody asks for f16 sums.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Route:
     params: Callable[[Call, Device], Mapping[str, tuple[int, ...]]] = lambda call, device: {}
     note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
     deterministic: bool = True
+    chain: Callable[[Call], int] | None = None
 
     @property
     def takes_halves(self) -> bool:
@@ -200,12 +202,14 @@ def label(route: str, params: Params) -> str:
     return " ".join([route, *(f"{name}={value}" for name, value in params.items())])
 
 
-def judge(route: Route, call: Call, device: Device) -> Verdict:
-    """The verdict on one route: every ``must`` first, then the driver's quirks, which count as a ``prefer``, then every
-    ``prefer``, in the order they are listed."""
+def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> Verdict:
+    """The verdict on one route: every ``must`` first, then whether anybody wants what it sums in f16, then the driver's
+    quirks, which count as a ``prefer``, then every ``prefer``, in the order they are listed."""
     for need in route.must:
         if not need.test(call, device):
             return Verdict(route, False, False, need.text, need.actual(call, device))
+    if route.chain is not None and not half_sums:
+        return Verdict(route, True, False, "to be asked for, since it sums in f16", "not asked for")
     if against := device.avoids(call.op, route.name, call):
         return Verdict(route, True, False, against, device.driver)
     for need in route.prefer:
@@ -221,14 +225,16 @@ def choose(
     *,
     forced: str | None = None,
     measured: Sequence[Candidate] = (),
+    half_sums: bool = False,
 ) -> Choice:
     """Pick a route for a call on a device.
 
     ``forced`` names a route that must be taken: RouteError when one of its ``must`` fails, UsageError when the
     op has no such route. ``measured`` is what a measured table knows of the call: the fastest candidate whose route
-    may take the call and whose parameters are legal is taken, ahead of ``prefer``.
+    may take the call and whose parameters are legal is taken, ahead of ``prefer``. Routes that sum in f16 are taken
+    with ``half_sums`` only, or forced.
     """
-    verdicts = tuple(judge(route, call, device) for route in routes)
+    verdicts = tuple(judge(route, call, device, half_sums) for route in routes)
     known = tuple(sorted(measured, key=lambda candidate: candidate.us_median))
 
     def chosen(route: Route, by: str, taken: Candidate | None = None) -> Choice:
@@ -247,17 +253,17 @@ def choose(
                 f"and here it is {verdict.actual}; see vkconv explain, or drop the forced route"
             )
         return chosen(verdict.route, "forced")
+    by_itself = {v.route.name: v for v in verdicts if v.allowed and (half_sums or v.route.chain is None)}
     for candidate in known:
-        if candidate.route in by_name and by_name[candidate.route].allowed:
+        if candidate.route in by_itself:
             # Another vkconv may have measured parameters that this one does not have.
             with contextlib.suppress(UsageError):
-                return chosen(by_name[candidate.route].route, "measured", candidate)
+                return chosen(by_itself[candidate.route].route, "measured", candidate)
     for verdict in verdicts:
         if verdict.preferred:
             return chosen(verdict.route, "rule")
     # One that gives other bits each time is the very last.
-    for verdict in sorted(verdicts, key=lambda v: not v.route.deterministic):
-        if verdict.allowed:
-            return chosen(verdict.route, "last resort")
+    if by_itself:
+        return chosen(min(by_itself.values(), key=lambda v: not v.route.deterministic).route, "last resort")
     reasons = "; ".join(f"{v.route.name} needs {v.refused_by} (here {v.actual})" for v in verdicts)
     raise RouteError(f"no route of {call.op} can run here on {device.name}: {reasons}")

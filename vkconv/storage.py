@@ -18,6 +18,8 @@ HALVES = (DType.F16, DType.BF16)
 # The feature by which 16-bit elements are read and written by themselves.
 NATIVE = ("VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess")
 PACKED = ("PACKED", "")
+# What multiplies in f16, shaders/include/products.glsl: declared as of f16, since there is no other type for it.
+HALF_MATH = ("HALF_MATH", "")
 X_F32, Y_F32 = ("X_F32", ""), ("Y_F32", "")
 # Shaders whose first operand may be scratch, and those whose output may: X_ELEM and Y_ELEM of common.glsl.
 X_SCRATCH = frozenset({"reduce", "reduce_columns", "reduce_rows", "resample", "scatter_strided"})
@@ -56,25 +58,36 @@ def stores_natively(device: Device) -> bool:
     return device.feature(*NATIVE)
 
 
+def _is_written_once(shader: Shader) -> bool:
+    """Whether it stands for all its forms: of f32 or of words, or with products in f16."""
+    return shader.dtype in (DType.F32, DType.U32) or HALF_MATH in shader.defines
+
+
 def _may(shader: Shader, stems: frozenset[str]) -> bool:
-    return shader.stem in stems and shader.dtype is DType.F32
+    return shader.stem in stems and shader.dtype is not DType.U32
+
+
+def _types(shader: Shader) -> tuple[DType, ...]:
+    if shader.dtype is DType.U32 and shader.stem in MOVES:
+        return (DType.U16,)
+    return (DType.F16,) if HALF_MATH in shader.defines else HALVES
 
 
 def _form(shader: Shader, dtype: DType, packed: bool, *defines: tuple[str, str]) -> Shader:
-    if shader.dtype is DType.U32 and shader.stem in MOVES:
-        dtype = DType.U16
+    dtype = dtype if dtype in _types(shader) else _types(shader)[0]
     return Shader(shader.stem, dtype, (*shader.defines, *defines, *([PACKED] if packed else [])))
 
 
 def forms(shader: Shader) -> Iterator[Shader]:
-    """Every form that a shader of f32, of words or of MATRICES may take for calls of 16-bit floats."""
+    """Every form that a shader of f32, of words, of products in f16 or of MATRICES may take for calls of 16-bit
+    floats."""
     if shader.stem in MATRICES:
         yield from (dataclasses.replace(shader, dtype=dtype) for dtype in HALVES)
-    if shader.dtype not in (DType.F32, DType.U32):
+    if not _is_written_once(shader):
         return
     xs = ((), (X_F32,)) if _may(shader, X_SCRATCH) else ((),)
     ys = ((), (Y_F32,)) if _may(shader, Y_SCRATCH) else ((),)
-    for dtype in (DType.U16,) if shader.dtype is DType.U32 and shader.stem in MOVES else HALVES:
+    for dtype in _types(shader):
         for packed in (False, True):
             yield from (_form(shader, dtype, packed, *x, *y) for x in xs for y in ys if not (x and y))
 
@@ -92,7 +105,7 @@ def stored(program: Program, types: Mapping[str, DType], dtype: DType, device: D
         if shader.stem in MATRICES:
             return dataclasses.replace(dispatch, shader=dataclasses.replace(shader, dtype=dtype))
         halves = [is_half(bind.buffer) for bind in dispatch.binds]
-        if shader.dtype not in (DType.F32, DType.U32) or not any(halves):
+        if not _is_written_once(shader) or not any(halves):
             return dispatch
         written = [half for half, bind in zip(halves, dispatch.binds, strict=True) if bind.access != "r"]
         scratch = [X_F32] if _may(shader, X_SCRATCH) and not halves[0] else []

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.check import Checked, Expected, compare, expect, run_call
+from vkconv.check import Checked, Expected, allowed_errors, compare, expect, run_call
 from vkconv.check.dump import dump_node
 from vkconv.check.inputs import draw
 from vkconv.check.pattern import pattern
@@ -19,8 +19,6 @@ from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.tolerance import tolerance
-from vkconv.plan.bound import widen
 from vkconv.plan.planner import Options, choose_route
 from vkconv.plan.single import WEIGHTS
 from vkconv.route import Call, Params, Verdict, judge, label
@@ -95,15 +93,13 @@ class CallUnderTest:
         """How far the outputs are from the op's own float64 reference, or from the one that is given."""
         outputs = list(self.outputs.values())
         if reference is None:
-            return compare(self.call, outputs, expect(self.call, self.arrays))
+            return compare(self.call, outputs, expect(self.call, self.arrays, self.route))
         given = reference if isinstance(reference, Mapping) else {next(iter(self.outputs)): reference}
         wanted = [np.asarray(given[name]) for name in self.outputs]
-        operands = dict.fromkeys(self.call.operands) | {n: widen(a) for n, a in self.arrays.items()}
-        op = OPS[self.call.op]
         for (name, array), target in zip(self.outputs.items(), wanted, strict=True):
             if target.shape != array.shape:
                 raise InputError(f"the reference of {name} has shape {target.shape}, the output {array.shape}")
-        allowed = [tolerance(op, self.call, operands, target) for target in wanted]
+        allowed = allowed_errors(self.call, self.arrays, wanted, self.route)
         return compare(self.call, outputs, Expected(self.arrays, wanted, allowed))
 
     def assert_close(self, reference: Mapping[str, npt.ArrayLike] | npt.ArrayLike | None = None) -> None:

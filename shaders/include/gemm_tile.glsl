@@ -3,6 +3,8 @@
 // BN / (TN / 4) columns apart, so that shared memory is read as vec4 without bank conflicts. Local size is
 // (BM / TM) * (BN / TN). With two BUFFERS the next slice is stored while others still multiply the last one: one barrier
 // for each slice and not two, for twice the shared memory.
+#include "products.glsl"
+
 layout(constant_id = 5) const int BM = 64;
 layout(constant_id = 6) const int BN = 64;
 layout(constant_id = 7) const int BK = 16;
@@ -22,8 +24,8 @@ const int ACCS = TM * TN4;
 
 const int B_VECS = BK * BN / 4;
 
-shared vec4 a_tile[BUFFERS * A_VECS];  // [BUFFERS][BK][BM / 4]
-shared vec4 b_tile[BUFFERS * B_VECS];  // [BUFFERS][BK][BN / 4]
+shared REAL4 a_tile[BUFFERS * A_VECS];  // [BUFFERS][BK][BM / 4]
+shared REAL4 b_tile[BUFFERS * B_VECS];  // [BUFFERS][BK][BN / 4]
 
 // The buffer of a slice.
 int buffer_of(int slice) { return BUFFERS == 1 ? 0 : slice & 1; }
@@ -33,16 +35,16 @@ int tile_row(int lane, int i) { return (i / 4 * LANES_M + lane / LANES_N) * 4 + 
 int tile_column(int lane, int j) { return (j / 4 * LANES_N + lane % LANES_N) * 4 + j % 4; }
 
 // The product of both parts of a slice onto vec4 acc[ACCS], which the compiler keeps in registers where no function has it.
-#define MULTIPLY_SLICE(acc, lane, slice) \
+#define MULTIPLY_SLICE(lane, slice) \
     int a_from = buffer_of(slice) * A_VECS + (lane) / LANES_N; \
     int b_from = buffer_of(slice) * B_VECS + (lane) % LANES_N; \
     [[unroll]] for (int k = 0; k < BK; k++) { \
-        vec4 v[TN4]; \
+        REAL4 v[TN4]; \
         [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[b_from + k * (BN / 4) + j * LANES_N]; \
         [[unroll]] for (int i = 0; i < TM4; i++) { \
-            vec4 u = a_tile[a_from + k * (BM / 4) + i * LANES_M]; \
+            REAL4 u = a_tile[a_from + k * (BM / 4) + i * LANES_M]; \
             [[unroll]] for (int r = 0; r < 4; r++) { \
-                [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j]; \
+                [[unroll]] for (int j = 0; j < TN4; j++) PART[(i * 4 + r) * TN4 + j] += u[r] * v[j]; \
             } \
         } \
     }

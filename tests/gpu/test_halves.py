@@ -20,6 +20,7 @@ from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
 from vkconv.plan import bound
 from vkconv.route import judge
+from vkconv.storage import HALF_MATH
 
 FEATURE = "VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess"
 TYPES = ("f16", "bf16")
@@ -55,7 +56,8 @@ def picked(device, storage):
             for text, call in smallest_calls(op, next(turn)):
                 if judge(route, call, facts).allowed:
                     program = route.build(call, facts)
-                    stems = {step.shader.stem for step in (*program.steps, *program.prepack)}
+                    made = (step.shader for step in (*program.steps, *program.prepack))
+                    stems = {(shader.stem, HALF_MATH in shader.defines) for shader in made}
                     if storage == "native" or not stems <= reached:
                         rows[op.name].append((text, route.name))
                     reached |= stems
@@ -67,7 +69,7 @@ def agrees(text, route, device, limits=None):
     """A call of small integers, by a route, held to its reference twice from one recording."""
     call = parse_call(text, OPS)
     arrays = draw(call, "integers")
-    wanted = expect(call, arrays)
+    wanted = expect(call, arrays, route)
     ran = run_call(call, arrays, device=device, route=route, replays=2, limits=limits)
     assert ran.route == route
     checked = compare(call, ran.outputs[0], wanted)

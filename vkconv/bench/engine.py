@@ -13,7 +13,7 @@ import numpy as np
 from vkconv.backend.runtime import Executable, LiveDevice, Repeats, open_device
 from vkconv.bench.reference import expected
 from vkconv.bench.rows import Check, Floors, Row
-from vkconv.check import Checked, Expected, compare
+from vkconv.check import Checked, Expected, compare, on_route
 from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
@@ -118,7 +118,7 @@ def _plan(row: Row, call: Call, route: str | None, live: LiveDevice) -> Planned 
 
 
 def _measure(row: Row, call: Call, planned: Planned, live: LiveDevice, options: BenchOptions) -> None:
-    wanted = expected(call, options.seed)
+    wanted = on_route(call, expected(call, options.seed), planned.plan.nodes[0].route)
     compiled_us = live.compile_us
     executable = Executable(planned.plan, live, held_constant(wanted.arrays), poison=True, timed_load=True)
     try:

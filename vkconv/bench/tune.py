@@ -28,12 +28,16 @@ Measure = Callable[[Call, str, Params], Row]
 _HOPELESS = 4.0
 
 
-def tune_call(call: Call, device: Device, measure: Measure, effort: Effort = "default") -> list[Candidate]:
+def tune_call(
+    call: Call, device: Device, measure: Measure, effort: Effort = "default", half_sums: bool = False
+) -> list[Candidate]:
     """Measure the routes that may take a call, with their parameters: the candidates that were right, fastest first.
 
-    ``measure(call, route, params)`` gives the row of one; rows that are not ok are left out.
+    ``measure(call, route, params)`` gives the row of one; rows that are not ok are left out. Routes that sum in f16 are
+    tried with ``half_sums`` only.
     """
-    routes = {route.name: route for route in OPS[call.op].routes if judge(route, call, device).allowed}
+    able = (r for r in OPS[call.op].routes if judge(r, call, device).allowed)
+    routes = {route.name: route for route in able if half_sums or route.chain is None}
     found: list[Candidate] = []
 
     def attempt(route: Route, params: Params) -> None:
@@ -121,9 +125,11 @@ class Change:
         return self.before_us / self.best.us_median if self.before_us and self.best else None
 
 
-def change(call: Call, device: Device, known: Sequence[Candidate], found: Sequence[Candidate]) -> Change:
+def change(
+    call: Call, device: Device, known: Sequence[Candidate], found: Sequence[Candidate], half_sums: bool = False
+) -> Change:
     """The difference between a plan that knew ``known`` of the call, and one that knows what was found now."""
-    before = choose(OPS[call.op].routes, call, device, measured=known)
+    before = choose(OPS[call.op].routes, call, device, measured=known, half_sums=half_sums)
     return Change(format_call(call, OPS), before, _time_of(before, found), found[0] if found else None)
 
 
@@ -193,7 +199,9 @@ def _regret(text: str, candidates: Sequence[Candidate], device: Device) -> Regre
     best = min(candidates, key=lambda candidate: candidate.us_median)
     try:
         call = parse_call(text, OPS)
-        choice = choose(OPS[call.op].routes, call, device)
+        routes = OPS[call.op].routes
+        in_f16 = {route.name for route in routes if route.chain is not None}
+        choice = choose(routes, call, device, half_sums=best.route in in_f16)
     except VkconvError as error:
         return Regret(text, best, why=str(error))
     rule_us = _time_of(choice, candidates)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from vkconv.backend.runtime import select_device
-from vkconv.check.calls import Expected, expect, hold, run_call
+from vkconv.check.calls import Expected, expect, hold, on_route, run_call
 from vkconv.check.inputs import Kind, draw
 from vkconv.core import DType, LimitError, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device
@@ -216,7 +216,7 @@ def _checked(
     row: Conformed, call: Call, kind: Kind, params: Params, once: bool, device: str | int, limits: Device | None
 ) -> Conformed:
     """The row after one more check of its call, of two replays or of one."""
-    wanted, replays = _expected(row.call, kind), 1 if once or kind == "specials" else 2
+    wanted, replays = on_route(call, _expected(row.call, kind), row.route), 1 if once or kind == "specials" else 2
     where: Mapping[str, Any] = {"device": device, "limits": limits}
     try:
         ran = run_call(call, wanted.arrays, route=row.route, params=params, replays=replays, **where)
@@ -239,7 +239,7 @@ def _checked(
 def _ways(text: str, route: Route, facts: Device) -> Iterator[tuple[Kind, Params]]:
     """How a case is checked on a route: as it is planned, with both kinds of inputs; and, for one case of each route,
     with the least and the largest value of each parameter, since other devices and tables choose others; in f32 only,
-    whose forms have the same loops."""
+    whose forms have the same loops, but of routes for f16 alone."""
     call = parse_call(text, OPS)
     yield "normals", {}
     if route.name not in _SPREADS_NON_FINITE:
@@ -253,11 +253,15 @@ def _ways(text: str, route: Route, facts: Device) -> Iterator[tuple[Kind, Params
 
 
 def _case_of_extremes(route: Route, op: str, facts: Device) -> str:
-    """The case of a route that has the most outputs, but not so many that it takes long."""
-    calls = {text: parse_call(text, OPS) for text in OPS[op].cases}
-    sizes = {text: sum(spec.size for spec in call.outputs.values()) for text, call in calls.items()}
-    fitting = [text for text in calls if judge(route, calls[text], facts).allowed]
-    return max(fitting, key=lambda text: sizes[text] * (sizes[text] <= _MOST_OUTPUTS))
+    """The case of a route that has the most outputs, but not so many that it takes long; of routes for f16 alone one in
+    that type."""
+    for texts in (OPS[op].cases, tuple(_in_halves(OPS[op], DType.F16))):
+        calls = {text: parse_call(text, OPS) for text in texts}
+        sizes = {text: sum(spec.size for spec in call.outputs.values()) for text, call in calls.items()}
+        fitting = [text for text in calls if judge(route, calls[text], facts).allowed]
+        if fitting:
+            return max(fitting, key=lambda text: sizes[text] * (sizes[text] <= _MOST_OUTPUTS))
+    return ""
 
 
 @functools.lru_cache(maxsize=len(_KINDS))

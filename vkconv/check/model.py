@@ -181,7 +181,7 @@ class _Checker:
         constant = tuple(operand for operand, value in node.reads.items() if value in self.bound.constants)
         if plan.choice is None:
             return self._not_run(node, plan, arrays, constant)
-        wanted = expect(call, arrays)
+        wanted = expect(call, arrays, plan.route)
         for (name, value), want in zip(node.writes.items(), wanted.outputs, strict=True):
             with np.errstate(all="ignore"):
                 self.reference[value] = np.asarray(want).astype(call.outputs[name].dtype.numpy)
@@ -203,7 +203,7 @@ class _Checker:
         read = {o: self.known[v] if v in self.known else self.session.value(v) for o, v in node.reads.items()}
         left = [self.session.value(value) for value in node.writes.values()]
         same = all(read[operand].tobytes() == arrays[operand].tobytes() for operand in arrays)
-        run = compare(call, left, wanted if same else expect(call, read))
+        run = compare(call, left, wanted if same else expect(call, read, plan.route))
         return NodeCheck(
             node.name,
             call,

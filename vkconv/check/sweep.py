@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from vkconv.check.calls import Checked, compare, expect, run_call
+from vkconv.check.calls import Checked, compare, expect, on_route, run_call
 from vkconv.core import Array, LimitError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops import OPS
@@ -62,12 +62,10 @@ def sweep_call(
     """
     options = options or Options()
     op = OPS[call.op]
-    if ROUTE in names:
-        routes = [route for route in op.routes if judge(route, call, facts).allowed]
-    else:
-        routes = [choose_route(call, node, facts, options).route]
+    able = [route for route in op.routes if judge(route, call, facts).allowed]
+    routes = able if ROUTE in names else [choose_route(call, node, facts, options).route]
     wanted_params = [name for name in names if name != ROUTE]
-    known = sorted({name for route in op.routes for name in route.legal(call, facts)})
+    known = sorted({name for route in able for name in route.legal(call, facts)})
     for name in wanted_params:
         if not any(name in route.legal(call, facts) for route in routes):
             hint = did_you_mean(name, [*known, ROUTE])
@@ -77,7 +75,7 @@ def sweep_call(
             )
     wanted = expect(call, arrays)
     for route in routes:
-        legal = route.legal(call, facts)
+        legal, here = route.legal(call, facts), on_route(call, wanted, route.name)
         swept = {name: legal[name] for name in wanted_params if name in legal}
         for values in itertools.product(*swept.values()):
             params = route.resolve(call, facts, dict(zip(swept, values, strict=True)))
@@ -98,8 +96,8 @@ def sweep_call(
                 continue
             outputs = {tuple(array.tobytes() for array in replay) for replay in ran.outputs}
             checked = next(
-                (c for c in (compare(call, replay, wanted) for replay in _distinct(ran.outputs)) if not c.ok),
-                compare(call, ran.outputs[0], wanted),
+                (c for c in (compare(call, replay, here) for replay in _distinct(ran.outputs)) if not c.ok),
+                compare(call, ran.outputs[0], here),
             )
             yield Swept(call, route.name, params, checked, runs, len(outputs), not route.deterministic)
 

@@ -13,6 +13,7 @@ from vkconv.cli.models import find_device
 from vkconv.cli.options import (
     DeviceOption,
     DTypeOption,
+    HalfSumsOption,
     IODTypeOption,
     JsonOption,
     NoQuirksOption,
@@ -70,6 +71,7 @@ def check(
     ] = False,
     dtypes: DTypeOption = None,
     io_dtype: IODTypeOption = "",
+    half_sums: HalfSumsOption = False,
     no_quirks: NoQuirksOption = False,
     stop_at_first: Annotated[
         bool, typer.Option("--stop-at-first", help="End with the first node that is wrong.")
@@ -120,7 +122,7 @@ def check(
     check_targets(paths)
     other = find_device(limits) if limits else None
     if all_ops:
-        if target is not None or sweep or repeat or dump or routes or params or inputs or io_dtype:
+        if target is not None or sweep or repeat or dump or routes or params or inputs or io_dtype or half_sums:
             raise UsageError(
                 "--all-ops checks the device by itself: it goes with --op, --dtype, --device, --limits, --workers and "
                 "-o only"
@@ -145,6 +147,7 @@ def check(
         dtype=dtype,
         dtypes=of_nodes,
         io_dtype=parse_io_dtype(io_dtype),
+        half_sums=half_sums,
     )
     work = Work(target, inputs or [], seed, device, other, limits, options)
     if auto:

@@ -247,6 +247,7 @@ class Result:
             lines += limits_lines(self.work.limits, self.work)
             data["limits"] = self.work.limits.name
         lines += types_lines(self.work.options)
+        lines += ["routes that sum in f16 may be taken"] if self.work.options.half_sums else []
         lines += [] if self.work.options.quirks else ["quirks of the driver are ignored"]
         verdicts = [f"FAILED: {problem}" for problem in self._problems()] or [self._all_right()]
         shown = [name for name, _ in parts]

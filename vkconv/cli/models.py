@@ -11,6 +11,7 @@ import typer
 
 from vkconv.cli.options import (
     DTypeOption,
+    HalfSumsOption,
     IODTypeOption,
     JsonOption,
     MemoryOption,
@@ -71,6 +72,7 @@ def explain(
     dtypes: DTypeOption = None,
     io_dtype: IODTypeOption = "",
     memory: MemoryOption = None,
+    half_sums: HalfSumsOption = False,
     no_quirks: NoQuirksOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -92,6 +94,7 @@ def explain(
         io_dtype=parse_io_dtype(io_dtype),
         quirks=not no_quirks,
         memory_bytes=parse_bytes(memory, "--memory"),
+        half_sums=half_sums,
     )
     bound = parse_shapes(shapes)
     if CALL.match(target) and not Path(target).exists():

@@ -61,6 +61,13 @@ IODTypeOption = Annotated[
         help="Take inputs and give outputs that are floats in f16, bf16 or f32. Default: the model's own types.",
     ),
 ]
+HalfSumsOption = Annotated[
+    bool,
+    typer.Option(
+        "--half-sums",
+        help="Let calls of f16 take the routes that multiply and add in f16, on GPUs that do: faster, and less exact.",
+    ),
+]
 NoQuirksOption = Annotated[
     bool,
     typer.Option(

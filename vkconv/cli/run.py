@@ -14,6 +14,7 @@ from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import (
     DeviceOption,
     DTypeOption,
+    HalfSumsOption,
     IODTypeOption,
     JsonOption,
     MemoryOption,
@@ -91,6 +92,7 @@ def run(
     ] = None,
     dtypes: DTypeOption = None,
     io_dtype: IODTypeOption = "",
+    half_sums: HalfSumsOption = False,
     memory: MemoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -123,6 +125,7 @@ def run(
         others = [name for name, value in given.items() if value]
         others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--no-quirks"] * no_quirks
         others += ["--dtype"] * bool(dtypes) + ["--io-dtype"] * bool(io_dtype)
+        others += ["--half-sums"] * half_sums
         if others:
             raise UsageError(f"--fallback runs a model in regions, and {', '.join(others)} cannot follow; leave it out")
         run_delegated(model, inputs, outputs, device, fallback, runs, warmup, as_json)
@@ -146,6 +149,7 @@ def run(
         dtype=dtype,
         dtypes=of_nodes,
         io_dtype=wanted,
+        half_sums=half_sums,
     )
     if auto:
         options = found_types(graph, arrays, device, options, None)

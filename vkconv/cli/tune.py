@@ -12,7 +12,7 @@ import typer
 
 from vkconv.cli.bench import read_entries
 from vkconv.cli.models import find_device
-from vkconv.cli.options import JsonOption
+from vkconv.cli.options import HalfSumsOption, JsonOption
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.core import ModelError, UsageError, expand_user
 from vkconv.route import label
@@ -76,6 +76,7 @@ def tune(
             "hopeless with their defaults, and then the best value of each together.",
         ),
     ] = False,
+    half_sums: HalfSumsOption = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -116,6 +117,7 @@ def tune(
             "quick" if quick else "full" if full else "default",
             target,
             as_json,
+            half_sums,
         )
 
 
@@ -162,6 +164,7 @@ def _tune(
     effort: "Effort",
     target: Path | None,
     as_json: bool,
+    half_sums: bool,
 ) -> None:
     from vkconv.backend.runtime import open_device
     from vkconv.bench.engine import BenchOptions, measure
@@ -192,8 +195,8 @@ def _tune(
 
         try:
             for text, call in calls.items():
-                found[text] = tune_call(call, live.device, attempt, effort)
-                changes.append(change(call, live.device, known.get(text, ()), found[text]))
+                found[text] = tune_call(call, live.device, attempt, effort, half_sums)
+                changes.append(change(call, live.device, known.get(text, ()), found[text], half_sums))
                 say(None, text)
         except KeyboardInterrupt:
             interrupted = True

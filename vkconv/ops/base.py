@@ -46,6 +46,21 @@ class Attr:
     default: AttrValue | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sums:
+    """How a result is made of sums of products, by definition in float64: ``products(call, arrays)`` adds them up, over
+    the operands ``names`` alone, and ``finish(call, arrays, sums)`` makes the output of that, element by element."""
+
+    names: tuple[str, str]
+    products: Callable[[Call, Mapping[str, F64]], F64]
+    finish: Callable[[Call, Mapping[str, Array | None], F64], F64]
+
+    def reference(self, call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+        """The output: `Op.reference` of such an op."""
+        factors = {name: np.asarray(arrays[name], np.float64) for name in self.names}
+        return [self.finish(call, arrays, self.products(call, factors))]
+
+
 @dataclasses.dataclass(frozen=True)
 class Op:
     """One operator.
@@ -63,7 +78,7 @@ class Op:
     the outputs of an op whose value follows from the operand shapes alone (shape, size), also where the operand is no
     constant. With ``variadic_outputs`` the one output name is numbered from 0, as variadic operands are (split: y0, y1,
     ...). ``check_constants(call, arrays)`` raises GraphError for values, of the operands that are constant or given to
-    a run, which no device would refuse (an index out of range).
+    a run, which no device would refuse (an index out of range). ``sums`` is what ops with routes of f16 sums have.
     """
 
     name: str
@@ -81,6 +96,7 @@ class Op:
     fold_from_specs: Callable[[Call], Sequence[Array]] | None = None
     variadic_outputs: bool = False
     check_constants: Callable[[Call, Mapping[str, Array]], None] | None = None
+    sums: Sums | None = None
     cases: tuple[str, ...] = ()
     doc: str = ""
 

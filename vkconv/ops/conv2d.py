@@ -6,14 +6,12 @@ comes as H = 1.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from vkconv.core import Array, GraphError
+from vkconv.core import GraphError
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.base import Attrs, Op, Operand, Specs
+from vkconv.ops.base import Attrs, Op, Operand, Specs, Sums
 from vkconv.ops.conv2d_cooperative import COOPERATIVE
+from vkconv.ops.conv2d_half import HALF_ROUTES
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
@@ -47,11 +45,6 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return canonical, (y,)
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    x, w = (np.asarray(arrays[name], np.float64) for name in "xw")
-    return [finished(call, arrays, convolved(call, x, w))]
-
-
 def _terms(call: Call) -> int:
     return math.prod(call.shape("w")[1:]) + call.has("b") + call.has("residual")
 
@@ -60,20 +53,26 @@ def _flops(call: Call) -> int:
     return 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:])
 
 
+_SUMS = Sums(("x", "w"), lambda call, factors: convolved(call, factors["x"], factors["w"]), finished)
+
 CONV2D = Op(
     "conv2d",
     operands=(Operand("x"), Operand("w"), BIAS, SLOPE, RESIDUAL),
     outputs=("y",),
     resolve=_resolve,
-    reference=_reference,
+    reference=_SUMS.reference,
     attrs=(
         *CONVOLUTION_ATTRS,
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(takes_residual(packs_per_channel(route)) for route in (COOPERATIVE, IM2COL_GEMM, WINOGRAD, *ROUTES)),
+    routes=tuple(
+        takes_residual(packs_per_channel(route))
+        for route in (COOPERATIVE, *HALF_ROUTES, IM2COL_GEMM, WINOGRAD, *ROUTES)
+    ),
     terms=_terms,
     magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
     flops=_flops,
+    sums=_SUMS,
     cases=(
         "conv2d:x=1x3x13x17,w=5x3x3x3,b=5,s=2,p=1,act=hard_swish",
         "conv2d:x=2x5x11x9,w=7x5x3x3,p=1",

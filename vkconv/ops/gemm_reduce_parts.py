@@ -230,17 +230,18 @@ _REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic)
 def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> Route:
     """The route that runs a product by one of its routes into scratch and reduces that by another: by their numbers
     the parameters ``product`` and ``reduce``, those that are chosen where the two stand alone first."""
+    products = tuple(route for route in first.routes if route.chain is None)
 
     def parameters(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         product, reduction = steps(call)
         return {
-            "product": _numbers(first.routes, product, device),
+            "product": _numbers(products, product, device),
             "reduce": _numbers(_REDUCE_ROUTES, reduction, device),
         }
 
     def program(call: Call, device: Device, params: Params) -> Program:
         product, reduction = steps(call)
-        made = first.routes[params["product"]].build(product, device)
+        made = products[params["product"]].build(product, device)
         reduced = _REDUCE_ROUTES[params["reduce"]].build(reduction, device)
         made = _renamed(made, {"y": "full"})
         reduced = _renamed(reduced, {"x": "full", **{name: f"reduce_{name}" for name in reduced.scratch}})
@@ -249,13 +250,13 @@ def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> 
         return Program((*made.steps, *reduced.steps), made.prepack, made.packed, scratch, made.elements)
 
     def note(call: Call, device: Device, params: Params) -> str:
-        names = first.routes[params["product"]].name, _REDUCE_ROUTES[params["reduce"]].name
+        names = products[params["product"]].name, _REDUCE_ROUTES[params["reduce"]].name
         stored = bytes_str(steps(call)[0].outputs["y"].nbytes)
         return f"{first.name} by {names[0]} into {stored} of scratch, reduce by {names[1]}"
 
-    routes = ((first.name, first.routes, 0), ("reduce", _REDUCE_ROUTES, 1))
+    routes = ((first.name, products, 0), ("reduce", _REDUCE_ROUTES, 1))
     must = (FLOATS, *(_runnable(name, route_list, steps, index) for name, route_list, index in routes))
-    shaders = dict.fromkeys(s for route in (*first.routes, *_REDUCE_ROUTES) for s in route.shaders)
+    shaders = dict.fromkeys(s for route in (*products, *_REDUCE_ROUTES) for s in route.shaders)
     return Route(UNFUSED, program, tuple(shaders), why, must=must, params=parameters, note=note)
 
 

@@ -6,14 +6,14 @@ importer reshapes vectors. A residual (..., M, N) is added before the activation
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import check_numbers
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs, Sums
 from vkconv.ops.epilogue import (
     EPILOGUE_ATTRS,
     RESIDUAL,
@@ -24,6 +24,7 @@ from vkconv.ops.epilogue import (
     with_residual,
 )
 from vkconv.ops.matmul_cooperative import COOPERATIVE
+from vkconv.ops.matmul_half import HALF_ROUTES
 from vkconv.ops.matmul_routes import MAX_BATCH_GROUPS, ROUTES, layout
 from vkconv.ops.tolerance import sum_of_products
 from vkconv.route import Call
@@ -63,27 +64,33 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return attrs, (y,)
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    a, b = (np.asarray(arrays[name], np.float64) for name in "ab")
+def _products(call: Call, factors: Mapping[str, F64]) -> F64:
+    a, b = factors["a"], factors["b"]
     a = np.swapaxes(a, -1, -2) if call["trans_a"] else a
     b = np.swapaxes(b, -1, -2) if call["trans_b"] else b
-    y = call["alpha"] * np.matmul(a, b)
+    return np.asarray(np.matmul(a, b))
+
+
+def _finished(call: Call, arrays: Mapping[str, Array | None], sums: F64) -> F64:
+    y = call["alpha"] * sums
     bias = arrays.get("bias")
     if bias is not None:
         y = y + call["beta"] * np.asarray(bias, np.float64)
-    return [activated(call, with_residual(arrays, y))]
+    return activated(call, with_residual(arrays, y))
 
 
 def _terms(call: Call) -> int:
     return call.shape("a")[-2 if call["trans_a"] else -1] + call.has("bias") + call.has("residual")
 
 
+_SUMS = Sums(("a", "b"), _products, _finished)
+
 MATMUL = Op(
     "matmul",
     operands=(Operand("a"), Operand("b"), Operand("bias", optional=True), RESIDUAL),
     outputs=("y",),
     resolve=_resolve,
-    reference=_reference,
+    reference=_SUMS.reference,
     attrs=(
         Attr("trans_a", "ta", bool, False),
         Attr("trans_b", "tb", bool, False),
@@ -91,10 +98,11 @@ MATMUL = Op(
         Attr("beta", "beta", float, 1.0),
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(map(takes_residual, (COOPERATIVE, *ROUTES))),
+    routes=tuple(map(takes_residual, (COOPERATIVE, *HALF_ROUTES, *ROUTES))),
     terms=_terms,
     magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
     flops=lambda call: 2 * math.prod(call.shape("y")) * call.shape("a")[-2 if call["trans_a"] else -1],
+    sums=_SUMS,
     cases=(
         "matmul:a=1x40x120,b=120x360,bias=360",
         "matmul:a=1x8x40x15,b=1x8x15x40",

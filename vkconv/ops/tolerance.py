@@ -1,9 +1,11 @@
 """How far a result may be from its float64 reference: derived thresholds, element by element, not constants."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from vkconv.core import Array, DType
 from vkconv.ops.base import F64, Op
@@ -16,11 +18,13 @@ _SMALLEST_NORMAL = 2.0**-126
 @dataclasses.dataclass(frozen=True)
 class Tolerance:
     """What is allowed for one output: an error of ``relative`` times ``magnitude``, which has the output's shape, and
-    ``floor`` for what is too small for a relative error. Both are 0 for integers."""
+    ``floor`` for what is too small for a relative error. Both are 0 for integers. Where ``may_overflow``, the element
+    may also be infinite or no number: a sum in f16 may be beyond its largest number."""
 
     relative: float
     magnitude: F64
     floor: float
+    may_overflow: npt.NDArray[np.bool_] | None = None
 
     @property
     def absolute(self) -> F64:
@@ -47,8 +51,9 @@ def two_level_tolerance(terms: int, parts: int, out: DType) -> float:
     return max(relative_tolerance(-(-terms // max(parts, 1)), DType.F32), relative_tolerance(parts, out))
 
 
-def tolerance(op: Op, call: Call, operands: Mapping[str, Array | None], reference: Array) -> Tolerance:
-    """What is allowed for one output of a call, from the operands and the reference as `Op.reference` has them."""
+def tolerance(op: Op, call: Call, operands: Mapping[str, Array | None], reference: Array, chain: int = 0) -> Tolerance:
+    """What is allowed for one output of a call, from the operands and the reference as `Op.reference` has them; with a
+    ``chain`` for routes that sum so many products in f16 (`Route.chain`)."""
     reference = np.asarray(reference)
     out = next(iter(call.outputs.values())).dtype
     if not out.is_float:
@@ -60,7 +65,50 @@ def tolerance(op: Op, call: Call, operands: Mapping[str, Array | None], referenc
         else:
             magnitude = np.abs(wide) if terms == 1 else largest(wide)
     accumulate = out if op.sums_in_output else DType.F32
-    return Tolerance(relative_tolerance(terms, out, accumulate), magnitude, _floor(out))
+    made = Tolerance(relative_tolerance(terms, out, accumulate), magnitude, _floor(out))
+    return _with_half_sums(made, op, call, operands, chain) if chain else made
+
+
+def chain_tolerance(chain: int) -> float:
+    """gamma_n = n u / (1 - n u) with the u of f16, 2^-11: what a sum of n products that rounds each product or addition
+    is off by at most, relative to the sum of their absolute values (Higham, Accuracy and Stability of Numerical
+    Algorithms, 2nd edition, (3.5)). Sums of such sums, rounded less, keep it (Blanchard, Higham and Mary, A class of
+    fast and accurate summation algorithms, SIAM J. Sci. Comput. 42(3), 2020)."""
+    rounding = chain * 0.5 * 2.0**-DType.F16.mantissa_bits
+    return rounding / (1 - rounding)
+
+
+# Of the most that a sum may be off by: shares of it at which to look what the function that follows makes of that.
+_SHARES = (-1.0, -0.75, -0.5, -0.25, 0.25, 0.5, 0.75, 1.0)
+# What a product may lose where f16 is subnormal, half of the distance there; and what rounds to infinity.
+_HALF_SUBNORMAL, _BEYOND = 2.0**-25, 65520.0
+_ANY = 1e300
+
+
+def _with_half_sums(made: Tolerance, op: Op, call: Call, operands: Mapping[str, Array | None], chain: int) -> Tolerance:
+    """What is allowed of sums in f32, and on top what chains in f16 may be off by, taken through what follows sums."""
+    sums = op.sums
+    assert sums is not None  # routes with chains are of such ops
+    gamma = chain_tolerance(chain)
+    with np.errstate(all="ignore"):
+        factors = {name: np.asarray(operands[name], np.float64) for name in sums.names}
+        exact = sums.products(call, factors)
+        result = sums.finish(call, operands, exact)
+        sizes = sums.products(call, {name: np.abs(factor) for name, factor in factors.items()})
+        error = np.where(np.isfinite(sizes), gamma * sizes + op.terms(call) * _HALF_SUBNORMAL, 0.0)
+        off = np.zeros(result.shape)
+        lost = np.zeros(result.shape, bool)
+        for share in _SHARES:
+            moved = sums.finish(call, operands, exact + share * error)
+            lost |= ~np.isfinite(moved)
+            off = np.fmax(off, np.minimum(np.abs(moved - result), _ANY))
+        # A chain that may be too large: as large as all products are, or as so many of the largest.
+        largest_product = math.prod(float(largest(factor).max(initial=0.0)) for factor in factors.values())
+        lost |= np.minimum(sizes, chain * largest_product) * (1 + gamma) >= _BEYOND
+        lost |= np.abs(result) + off >= _BEYOND
+        off = np.where(np.isfinite(result), off, 0.0)
+        magnitude = (off + made.relative * made.magnitude) / (gamma + made.relative)
+    return Tolerance(gamma + made.relative, magnitude, made.floor, lost & np.isfinite(sizes) & np.isfinite(result))
 
 
 def largest(reference: F64) -> F64:

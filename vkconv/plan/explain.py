@@ -16,7 +16,7 @@ from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import graph_of_shapes
 from vkconv.route import Call, Choice, Verdict, judge
 from vkconv.shader import Program
-from vkconv.storage import HALVES, PACKED
+from vkconv.storage import HALF_MATH, HALVES, PACKED
 from vkconv.table import Column, Table
 
 _BY = {"rule": "first whose needs hold", "forced": "forced", "last resort": "no preferred one can"}
@@ -145,9 +145,10 @@ def _storage_note(program: Program) -> str:
     shaders = [step.shader for step in (*program.prepack, *program.steps)]
     if not any(shader.dtype in (*HALVES, DType.U16) for shader in shaders):
         return ""
+    sums = "sums in f16 and f32" if any(HALF_MATH in shader.defines for shader in shaders) else "sums in f32"
     if any(PACKED in shader.defines for shader in shaders):
-        return "elements of 16 bits as two to a word, since the device has no 16-bit storage; sums in f32"
-    return "elements of 16 bits, sums in f32"
+        return f"elements of 16 bits as two to a word, since the device has no 16-bit storage; {sums}"
+    return f"elements of 16 bits, {sums}"
 
 
 def explain_plan_data(plan: Plan) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+// What products are made of and added up in: f32, or with HALF_MATH f16. REAL is one number of an operand, REALS are the
+// WIDE (2 or 4) that lanes of f16 multiply at once; in f32 they are one. Sums of f16 go on for a bounded chain of products
+// only: ``PART`` holds those of the chain, and ADD_CHAIN adds them to the f32 in ``acc``. LINKS, where CHAIN_ID is
+// defined, is how many turns of a loop make a chain: see vkconv/ops/half_sums.py.
+#extension GL_EXT_control_flow_attributes : require
+#ifdef HALF_MATH
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#define REAL float16_t
+#define REAL4 f16vec4
+#if WIDE == 2
+#define REALS f16vec2
+#define SUMS vec2
+#else
+#define REALS f16vec4
+#define SUMS vec4
+#endif
+
+f16vec4 f16_values(uvec2 bits) { return f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y)); }
+
+#define LOAD_REAL(b, i) unpackFloat2x16(BITS_AT(b, i)).x
+#define LOAD_REAL4(b, i) f16_values(b[i])
+#define LOAD_REALS(b, i) LOAD_REAL4(b, (i) / 4)
+#define TWO(first, second) f16vec2(first, second)
+#define ONE_OF(reals, i) (reals)[i]
+
+#define PART part
+#define BEGIN_CHAIN(type, count) \
+    type part[count];            \
+    [[unroll]] for (int link = 0; link < count; link++) part[link] = type(0.0);
+#define ADD_CHAIN(type, to, count)                          \
+    [[unroll]] for (int link = 0; link < count; link++) {   \
+        acc[link] += to(part[link]);                        \
+        part[link] = type(0.0);                             \
+    }
+#ifdef CHAIN_ID
+layout(constant_id = CHAIN_ID) const int LINKS = 32;
+#define BEGIN_LINKS int links = 0;
+#define LINK_MADE(count)              \
+    if (++links == LINKS) {           \
+        ADD_CHAIN(REALS, SUMS, count) \
+        links = 0;                    \
+    }
+#endif
+#else
+#define WIDE 1
+#define REAL float
+#define REAL4 vec4
+#define REALS float
+#define SUMS float
+#define LOAD_REAL(b, i) LOAD(b, i)
+#define LOAD_REAL4(b, i) LOAD4(b, i)
+#define LOAD_REALS(b, i) LOAD(b, i)
+#define TWO(first, second) first
+#define ONE_OF(reals, i) reals
+#define PART acc
+#define BEGIN_CHAIN(type, count)
+#define ADD_CHAIN(type, to, count)
+#define BEGIN_LINKS
+#define LINK_MADE(count)
+#endif
