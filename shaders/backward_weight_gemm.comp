@@ -86,10 +86,7 @@ shared vec4 b_tile[BUFFERS * BK * B_ROW];
             }                                                                                      \
         }                                                                                          \
         pixel += BK;                                                                               \
-        place += step_by;                                                                          \
-        if (place.w >= box.w) place += ivec4(0, 0, 1, -box.w);                                     \
-        if (place.z >= box.z) place += DEEP ? ivec4(0, 1, -box.z, 0) : ivec4(1, 0, -box.z, 0);     \
-        if (DEEP && place.y >= box.y) place += ivec4(1, -box.y, 0, 0);                             \
+        place = moved(place, step_by, box);                                                        \
     }
 
 #define MULTIPLY_SLICE(slice_)                                                                          \
@@ -172,19 +169,8 @@ void main() {
     // plane as one row.
     int pixel = begin * BK + load_k;
     ivec4 box = max(FOURS ? ivec4(size.x, 1, 1, plane) : size, 1);
-    ivec4 place, step_by;
-    place.w = pixel % box.w;
-    step_by.w = BK % box.w;
-    place.z = pixel / box.w;
-    step_by.z = BK / box.w;
-    place.y = place.z / box.z;
-    step_by.y = step_by.z / box.z;
-    place.z %= box.z;
-    step_by.z %= box.z;
-    place.x = DEEP ? place.y / box.y : place.y;
-    step_by.x = DEEP ? step_by.y / box.y : step_by.y;
-    place.y = DEEP ? place.y % box.y : 0;
-    step_by.y = DEEP ? step_by.y % box.y : 0;
+    ivec4 place = place_of(pixel, box);
+    ivec4 step_by = place_of(BK, box);
 
     float a_next[A_LOADS * WIDE];
     float b_next[B_LOADS * WIDE];

@@ -112,18 +112,23 @@ class Output:
     first: int = 0
 
 
+def push_block(p: Problem, parts: Parts, output: Output) -> tuple[Word, ...]:
+    """The push block of shaders/include/backward_weight_sum.glsl."""
+    call = (p.n, p.c_in, *p.extent, p.c_out, *p.out, p.groups, *p.kernel, *p.stride, *p.dilation, *p.before)
+    return (*call, *parts.tile, parts.cuts, output.first, output.scale, output.beta)
+
+
 def launch(
     kernel: Kernel, p: Problem, parts: Parts, output: Output, binds: tuple[Bind, ...], device: Device
 ) -> Dispatch:
     """The launch of a kernel over all parts; bindings are x, dy, add and the output."""
-    push = (p.n, p.c_in, *p.extent, p.c_out, *p.out, p.groups, *p.kernel, *p.stride, *p.dilation, *p.before)
     groups = parts.count(p) * kernel.blocks(p)
     return Dispatch(
         Shader(kernel.stem, defines=(*output.defines, *kernel.defines(device))),
         binds,
         linear_groups(groups * kernel.local, kernel.local, device),
         (kernel.local, 1, 1),
-        (*push, *parts.tile, parts.cuts, output.first, output.scale, output.beta),
+        push_block(p, parts, output),
         (output.to_parts, output.has_add, p.deep, p.padded, *kernel.spec(p, parts, device)),
         kernel.shared_bytes,
         kernel.iterations(p, parts),
