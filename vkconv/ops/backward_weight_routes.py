@@ -5,9 +5,11 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 
-from vkconv.core import bytes_str, ceil_div, shape_str
+from vkconv.core import bytes_str, shape_str
 from vkconv.device import Device
+from vkconv.ops import backward_weight_cooperative as cooperative
 from vkconv.ops import backward_weight_winograd as winograd
+from vkconv.ops.backward_weight_combine import COMBINE, combine
 from vkconv.ops.backward_weight_kernels import ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS, Output, launch, whole
 from vkconv.ops.backward_weight_parts import (
     KERNELS,
@@ -23,7 +25,6 @@ from vkconv.ops.backward_weight_parts import (
     most_in_scratch,
 )
 from vkconv.ops.backward_weight_problem import Problem
-from vkconv.ops.base import linear_groups
 from vkconv.ops.cooperative import NEEDS as MATRIX_NEEDS
 from vkconv.ops.cooperative import TILES
 from vkconv.ops.matmul_cooperative import PRODUCT_TO_F32, cooperative_params, cooperative_product
@@ -45,18 +46,13 @@ from vkconv.ops.products import product
 from vkconv.ops.winograd import INPUT
 from vkconv.ops.winograd import SOURCE as WINOGRAD_SOURCE
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Access, Bind, Dispatch, Program, Shader, read, write
+from vkconv.shader import Access, Bind, Program, Shader, read, write
 
 # From what on winograd is taken: channels of a group, in and out, and pixels of dy; and channels where what it
 # transforms does not stay in a cache. H200, us, winograd and the next: 2x256x14x14 to 256 30 and 71,
 # 2x23x13x13 to 64 38 and 55, 9x16x24x240 to 32 122 and 161; 16x16x225x225 to 64, 560 MiB, 658 and 603. lavapipe, ms:
 # 4x128x28x28 to 128 14.2 and 21.4, 64x56x56 to 64 4.3 and 5.4; 48x64x64 to 48 4.8 and 4.2, 2x256x14x14 17.7 and 11.5.
 _LEAST, _OTHER_LEAST, _CACHE_BYTES = {"cpu": (64, 3000, 64)}, (16, 256, 32), 64 << 20
-COMBINE = Shader("backward_weight_combine")
-# Of a workgroup that adds the parts: elements, and lanes for each where there are many parts. A CPU driver has no use
-# for lanes that meet in shared memory.
-_ELEMENTS, _LANES, _MANY_PARTS = {"cpu": 8}, {"cpu": 1}, 16
-_GPU_ELEMENTS, _GPU_LANES = 64, 8
 _VARIANTS = (
     *(Shader(f"backward_weight_{stem}") for stem in ("gemm", "rows", "narrow")),
     Shader("backward_weight_rows", defines=SUBGROUPS),
@@ -69,23 +65,6 @@ def _binds(call: Call, target: str, access: Access = "w") -> tuple[Bind, ...]:
     return (*read("x", "dy", "add" if call.has("add") else "x"), Bind(target, access))
 
 
-def _combine(call: Call, parts: int, device: Device) -> Dispatch:
-    """Parts to dw; with none, what atomics then add to."""
-    p, has_add = Problem.of(call), call.has("add")
-    lanes = _LANES.get(device.kind, _GPU_LANES) if parts >= _MANY_PARTS else 1
-    elements = _ELEMENTS.get(device.kind, _GPU_ELEMENTS) // min(lanes, 4)
-    return Dispatch(
-        COMBINE,
-        (*read("parts" if parts else "x", "add" if has_add else "x"), *write("dw")),
-        linear_groups(ceil_div(p.size, elements), 1, device),
-        (lanes * elements, 1, 1),
-        (p.size, parts, float(call["scale"]) if parts else 1.0, float(call["beta"])),
-        (has_add, lanes, elements),
-        4 * lanes * elements,
-        parts,
-    )
-
-
 def _in_parts(call: Call, device: Device, params: Params, cut: Cut) -> Program:
     p, kernel = Problem.of(call), KERNELS[params["tile"]]
     parts = cut(call, device, params.get("splits", 1))[0]
@@ -94,7 +73,7 @@ def _in_parts(call: Call, device: Device, params: Params, cut: Cut) -> Program:
         output = Output(float(call["scale"]), float(call["beta"]), call.has("add"))
         return Program((launch(kernel, p, whole(p), output, _binds(call, "dw"), device),))
     made = launch(kernel, p, parts, Output(to_parts=True), _binds(call, "parts"), device)
-    return Program((made, _combine(call, count, device)), scratch={"parts": 4 * p.size * count})
+    return Program((made, combine(call, count, device)), scratch={"parts": 4 * p.size * count})
 
 
 def _atomic(call: Call, device: Device, params: Params) -> Program:
@@ -102,7 +81,7 @@ def _atomic(call: Call, device: Device, params: Params) -> Program:
     output = Output(float(call["scale"]), defines=ATOMIC_FLOAT if params["native"] else ATOMIC_CAS)
     parts = whole(p, params["splits"])
     added = launch(kernel, p, parts, output, _binds(call, "dw", "rw"), device)
-    return Program((_combine(call, 0, device), added))
+    return Program((combine(call, 0, device), added))
 
 
 def _params(call: Call, device: Device, cut: Cut, *, scratch: bool = True) -> Mapping[str, tuple[int, ...]]:
@@ -215,14 +194,14 @@ def _explicit(call: Call, device: Device, params: Params) -> Program:
     p = Problem.of(call)
     binds = (*read("dy", "x", "dy"), *write("parts"))
     made = product(params["product"], _layout(call), Epilogue(), binds, device)
-    return Program((made, _combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
+    return Program((made, combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
 
 
 def _explicit_cooperative(call: Call, device: Device, params: Params) -> Program:
     p, tile = Problem.of(call), TILES[params["tile"]]
     binds = (*read("dy", "x", "dy"), *write("parts"))
     made = cooperative_product(_layout(call), Epilogue(), binds, tile, device, PRODUCT_TO_F32)
-    return Program((made, _combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
+    return Program((made, combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
 
 
 def _explicit_bytes(call: Call) -> int:
@@ -279,6 +258,25 @@ ROUTES: tuple[Route, ...] = (
         source="composable_kernel#2947",
         params=lambda call, device: cooperative_params(_layout(call), device),
         note=lambda call, device, params: f"{Problem.of(call).n} images; {bytes_str(_explicit_bytes(call))} scratch",
+    ),
+    Route(
+        "cooperative",
+        cooperative.build,
+        (COMBINE, cooperative.GRADIENT),
+        why="implicit GEMM on the GPU's matrix units, f16 in and f32 sums, in as many parts as keep the device busy; "
+        "windows are gathered eight channels at a time, and a second pass adds the parts in a fixed order",
+        must=(
+            *MATRIX_NEEDS,
+            cooperative.SOME_TILE,
+            INT32,
+            PIXELS_INT32,
+            within_scratch(cooperative.scratch_bytes),
+            loop_iterations(cooperative.iterations),
+        ),
+        prefer=(BY_RULE, ON_GPU, cooperative.FILLS_TILES),
+        source="composable_kernel#2947",
+        params=cooperative.params,
+        note=cooperative.note,
     ),
     Route(
         "winograd",
