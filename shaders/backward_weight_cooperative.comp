@@ -23,6 +23,9 @@ layout(set = 0, binding = 2) WRITEONLY restrict buffer Parts { float parts[]; };
 #define AT_A(index) ((index) % BK * A_LINE + (index) / BK)
 #define AT_B(index) ((index) % BK * B_LINE + (index) / BK)
 
+// Whether the slice has load i of this invocation, which most often is known beforehand.
+#define NEEDED(count, i) (((i) + 1) * LANES <= (count) || lane + (i) * LANES < (count))
+
 // A slice into registers, bits of single elements: they are put together only when they are there. What is beyond the
 // sum or x is read at 0 and masked; channels past the last repeat it, since their sums are not stored.
 #define LOAD_SLICE                                                                                             \
@@ -31,6 +34,7 @@ layout(set = 0, binding = 2) WRITEONLY restrict buffer Parts { float parts[]; };
         int a_first = place.x * c_out * plane + (place.y * oh + place.z) * ow + place.w;                       \
         a_mask = inside ? 0xFFFFFFFFu : 0u;                                                                    \
         [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                         \
+            if (!NEEDED(A_COUNT, i)) continue;                                                                 \
             int at = inside ? a_first + a_offset[i] : 0;                                                       \
             [[unroll]] for (int q = 0; q < 8; q++) {                                                           \
                 a_bits[i * 8 + q] = BITS_AT(dy, at + (WHOLE ? q : min(q, a_last[i])) * plane);                 \
@@ -41,6 +45,7 @@ layout(set = 0, binding = 2) WRITEONLY restrict buffer Parts { float parts[]; };
         int ix = place.w * sw - pl;                                                                            \
         int b_first = (((place.x * c_in + group * in_group) * d + iz) * h + iy) * w + ix;                      \
         [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                         \
+            if (!NEEDED(B_COUNT, i)) continue;                                                                 \
             bool ok = inside;                                                                                  \
             if (PADDED) {                                                                                      \
                 ok = ok && uint(iy + reach_y[i]) < uint(h) && uint(ix + reach_x[i]) < uint(w);                 \

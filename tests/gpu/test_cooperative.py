@@ -7,6 +7,8 @@ from test_ops import draw
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect
 from vkconv.ops import OPS
+from vkconv.ops.backward_weight_cooperative import TILES as WEIGHT_TILES
+from vkconv.ops.backward_weight_cooperative import takes
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.cooperative import MATRICES, TILES
 from vkconv.route import judge
@@ -33,8 +35,12 @@ MORE = (
     "conv2d_backward_data:dy=1x40x5x3,w=40x17x1x1,x_shape=13x8,s=3,p=1x0x0x1,slope=17,act=prelu",
     "conv2d_backward_weight:x=3x40x5x9,dy=3x48x5x9,w_shape=48x40x1x1",
     "conv2d_backward_weight:x=2x48x4x10,dy=2x64x4x10,w_shape=64x24x1x1,g=2",
+    "conv2d_backward_weight:x=3x24x9x11,dy=3x72x9x11,w_shape=72x24x3x3,p=1",
+    "conv2d_backward_weight:x=2x32x13x12,add=80x16x3x2,dy=2x80x7x6,w_shape=80x16x3x2,s=2,p=1x0,g=2,scale=2,beta=-1",
+    "conv2d_backward_weight:x=1x17x9x40,dy=1x33x5x19,w_shape=33x17x3x3,s=1x2,d=2x1",
 )
-CASES = [*OPS["matmul"].cases, *OPS["conv2d"].cases, *MORE]
+WEIGHT_GRADIENTS = ("conv2d_backward_weight", "conv3d_backward_weight")
+CASES = [case for op in ("matmul", "conv2d", *WEIGHT_GRADIENTS) for case in OPS[op].cases] + [*MORE]
 EXACT = ("none", "relu", "relu6", "clip", "leaky_relu", "prelu")
 
 
@@ -51,15 +57,14 @@ def in_f16(text):
     return parse_call(f"{text},dtype=f16", OPS)
 
 
-def route_of(call):
-    """The first of its op's; of a gradient by its input the one for its stride."""
+def routes_of(call):
+    """Those of its op; of a gradient by its input the one for its stride."""
     names = ROUTES[3:] if call.op == "conv2d_backward_data" and call["stride"] != (1, 1) else ROUTES
-    return next(route for route in OPS[call.op].routes if route.name in names)
+    return [route for route in OPS[call.op].routes if route.name in names]
 
 
-def agrees(call, kind, device, params):
+def agrees(call, kind, device, route, params):
     arrays = draw(call, kind)
-    route = route_of(call).name
     ran, checked = check_call(call, arrays, device=device, route=route, params=params)
     assert ran.route == route and checked.ok, f"{format_call(call, OPS)} {params}: {checked.problem}"
     if kind == "integers" and call.attrs.get("act", "none") in EXACT:
@@ -67,14 +72,22 @@ def agrees(call, kind, device, params):
         np.testing.assert_array_equal(ran.outputs[0][0], want, err_msg=f"{format_call(call, OPS)} {params}")
 
 
+def small_tile(call, facts):
+    """For a gradient by weights on a CPU driver, which takes a minute to compile tiles of many matrices."""
+    small = [i for i, tile in enumerate(WEIGHT_TILES) if takes(tile, facts)]
+    return {"tile": small[-1]} if call.op in WEIGHT_GRADIENTS and facts.kind == "cpu" else {}
+
+
 @pytest.mark.parametrize("text", CASES)
 def test_every_case_in_f16_agrees_with_the_reference(text, facts, device):
     call = in_f16(text)
-    verdict = judge(route_of(call), call, facts)
-    if not verdict.allowed:
-        pytest.skip(f"it needs {verdict.refused_by}, here {verdict.actual}")
-    for kind in ("integers", "normals"):
-        agrees(call, kind, device, {})
+    verdicts = [judge(route, call, facts) for route in routes_of(call)]
+    allowed = [verdict.route.name for verdict in verdicts if verdict.allowed]
+    if not allowed:
+        pytest.skip("; ".join(f"it needs {verdict.refused_by}, here {verdict.actual}" for verdict in verdicts))
+    for route in allowed:
+        for kind in ("integers", "normals"):
+            agrees(call, kind, device, route, small_tile(call, facts) if route == "cooperative" else {})
 
 
 @pytest.mark.parametrize(
@@ -84,12 +97,15 @@ def test_every_case_in_f16_agrees_with_the_reference(text, facts, device):
         "matmul:a=72x136,b=144x72,ta=1,tb=1,bias=144",
         "conv2d:x=2x24x8x7,w=72x24x3x3,p=1",
         "conv2d:x=2x24x8x7,w=72x24x1x1",
+        "conv2d_backward_weight:x=5x12x9x13,dy=5x70x9x6,w_shape=70x12x3x2,p=1x0,s=1x2",
     ],
 )
 def test_every_value_of_a_parameter_agrees_with_the_reference(text, facts, device):
     """A CPU driver takes minutes to compile tiles of many matrices."""
     call, most = in_f16(text), 512 if facts.kind == "cpu" else 1 << 20
-    for name, values in route_of(call).params(call, facts).items():
+    tiles = WEIGHT_TILES if call.op in WEIGHT_GRADIENTS else TILES
+    route = routes_of(call)[-1]
+    for name, values in route.params(call, facts).items():
         for value in values:
-            if name != "tile" or TILES[value].subgroup_rows * TILES[value].subgroup_columns <= most:
-                agrees(call, "integers", device, {name: value})
+            if name != "tile" or tiles[value].subgroup_rows * tiles[value].subgroup_columns <= most:
+                agrees(call, "integers", device, route.name, {name: value})

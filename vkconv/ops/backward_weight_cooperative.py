@@ -62,7 +62,7 @@ def _blocks(p: Problem, tile: CooperativeTile) -> int:
 
 
 def _slices(p: Problem, tile: CooperativeTile) -> int:
-    return ceil_div(p.pixels, tile.depth)
+    return max(ceil_div(p.pixels, tile.depth), 1)
 
 
 def _time(p: Problem, tile: CooperativeTile, parts: int, units: int) -> float:
