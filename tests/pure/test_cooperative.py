@@ -5,6 +5,8 @@ from ops_device import device
 
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.ops import OPS
+from vkconv.ops.backward_weight_cooperative import TILES as WEIGHT_TILES
+from vkconv.ops.backward_weight_cooperative import takes
 from vkconv.ops.calls import parse_call
 from vkconv.ops.cooperative import TILES, Matrix, matrix_of
 from vkconv.route import choose, judge
@@ -17,16 +19,26 @@ LARGE = (
     ("conv2d_backward_data:dy=4x64x28x28,w=64x32x3x3,x_shape=28x28,p=1", "flipped_cooperative"),
     ("conv2d_backward_data:dy=32x2048x25x25,w=2048x1024x1x1,x_shape=50x50,s=2", "swap_cooperative"),
     ("conv2d_backward_weight:x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "explicit_cooperative"),
+    ("conv2d_backward_weight:x=16x16x225x225,dy=16x64x225x225,w_shape=64x16x3x3,p=1", "cooperative"),
+    ("conv2d_backward_weight:x=8x256x28x28,dy=8x512x14x14,w_shape=512x256x1x1,s=2", "cooperative"),
+    ("conv3d_backward_weight:x=2x32x9x30x30,dy=2x48x9x28x28,w_shape=48x32x3x3x3,p=1x0x0", "cooperative"),
 )
 SMALL = (
     "matmul:a=1x1000,b=1000x10",
     "conv2d:x=1x32x112x112,w=32x1x3x3,g=32,p=1",
     "conv2d_backward_data:dy=4x64x28x28,w=64x1x3x3,x_shape=28x28,p=1,g=64",
+    "conv2d_backward_weight:x=2x64x5x5,dy=2x64x5x5,w_shape=64x64x3x3,p=1",
+    "conv2d_backward_weight:x=2x64x56x56,dy=2x64x56x56,w_shape=64x1x3x3,p=1,g=64",
 )
 
 
 def call_of(text, dtype="f16"):
     return parse_call(f"{text},dtype={dtype}", OPS)
+
+
+def tiles_of(call, route):
+    """What its parameter ``tile`` counts."""
+    return WEIGHT_TILES if "backward_weight" in call.op and route.name == "cooperative" else TILES
 
 
 def verdict_of(call, facts):
@@ -94,7 +106,8 @@ def test_a_device_may_have_matrices_of_another_size():
 
 def test_tiles_are_whole_and_the_h200_holds_every_one():
     facts = load_device("h200")
-    for tile in TILES:
+    assert all(takes(tile, facts) for tile in WEIGHT_TILES)
+    for tile in (*TILES, *WEIGHT_TILES):
         assert tile.fits(facts), tile
         assert tile.rows % tile.subgroup_rows == tile.columns % tile.subgroup_columns == 0
         assert tile.least_shared_bytes <= tile.shared_bytes
@@ -106,5 +119,6 @@ def test_every_tile_that_is_offered_builds(text):
     route = choose(OPS[call.op].routes, call, facts).route
     for value in route.params(call, facts)["tile"]:
         (step, *_) = route.build(call, facts, {"tile": value}).steps
-        assert step.local[0] == TILES[value].subgroups * 32
-        assert step.shared_bytes == TILES[value].shared_bytes
+        tile = tiles_of(call, route)[value]
+        assert step.local[0] == tile.subgroups * 32
+        assert step.shared_bytes == tile.shared_bytes
