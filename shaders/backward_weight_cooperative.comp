@@ -28,45 +28,47 @@ layout(set = 0, binding = 2) WRITEONLY restrict buffer Parts { float parts[]; };
 
 // A slice into registers, bits of single elements: they are put together only when they are there. What is beyond the
 // sum or x is read at 0 and masked; channels past the last repeat it, since their sums are not stored.
-#define LOAD_SLICE                                                                                             \
-    {                                                                                                          \
-        bool inside = pixel < pixels;                                                                          \
-        int a_first = place.x * c_out * plane + (place.y * oh + place.z) * ow + place.w;                       \
-        a_mask = inside ? 0xFFFFFFFFu : 0u;                                                                    \
-        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                         \
-            if (!NEEDED(A_COUNT, i)) continue;                                                                 \
-            int at = inside ? a_first + a_offset[i] : 0;                                                       \
-            [[unroll]] for (int q = 0; q < 8; q++) {                                                           \
-                a_bits[i * 8 + q] = BITS_AT(dy, at + (WHOLE ? q : min(q, a_last[i])) * plane);                 \
-            }                                                                                                  \
-        }                                                                                                      \
-        int iz = DEEP ? place.y * sd - pf : 0;                                                                 \
-        int iy = place.z * sh - pt;                                                                            \
-        int ix = place.w * sw - pl;                                                                            \
-        int b_first = (((place.x * c_in + group * in_group) * d + iz) * h + iy) * w + ix;                      \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                         \
-            if (!NEEDED(B_COUNT, i)) continue;                                                                 \
-            bool ok = inside;                                                                                  \
-            if (PADDED) {                                                                                      \
-                ok = ok && uint(iy + reach_y[i]) < uint(h) && uint(ix + reach_x[i]) < uint(w);                 \
-                if (DEEP) ok = ok && uint(iz + reach_z[i]) < uint(d);                                          \
-            }                                                                                                  \
-            int at = ok ? b_first + b_offset[i] : 0;                                                           \
-            b_mask[i] = ok ? 0xFFFFFFFFu : 0u;                                                                 \
-            [[unroll]] for (int q = 0; q < 8; q++) {                                                           \
-                b_bits[i * 8 + q] = BITS_AT(x, at + (WHOLE ? q : min(q, b_last[i])) * d * h * w);              \
-            }                                                                                                  \
-        }                                                                                                      \
-        pixel += BK;                                                                                           \
-        place = moved(place, step_by, box);                                                                    \
+#define LOAD_SLICE                                                                                 \
+    {                                                                                              \
+        bool inside = pixel < pixels;                                                              \
+        int a_first = place.x * c_out * plane + (place.y * oh + place.z) * ow + place.w;           \
+        a_mask = inside ? 0xFFFFFFFFu : 0u;                                                        \
+        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                             \
+            if (NEEDED(A_COUNT, i)) {                                                              \
+                int at = inside ? a_first + a_offset[i] : 0;                                       \
+                [[unroll]] for (int q = 0; q < 8; q++) {                                           \
+                    a_bits[i * 8 + q] = BITS_AT(dy, at + (WHOLE ? q : min(q, a_last[i])) * plane); \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+        int iz = DEEP ? place.y * sd - pf : 0;                                                     \
+        int iy = place.z * sh - pt;                                                                \
+        int ix = place.w * sw - pl;                                                                \
+        int b_first = (((place.x * c_in + group * in_group) * d + iz) * h + iy) * w + ix;          \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                             \
+            if (NEEDED(B_COUNT, i)) {                                                              \
+                bool ok = inside;                                                                  \
+                if (PADDED) {                                                                      \
+                    ok = ok && uint(iy + reach_y[i]) < uint(h) && uint(ix + reach_x[i]) < uint(w); \
+                    if (DEEP) ok = ok && uint(iz + reach_z[i]) < uint(d);                          \
+                }                                                                                  \
+                int at = ok ? b_first + b_offset[i] : 0;                                           \
+                b_mask[i] = ok ? 0xFFFFFFFFu : 0u;                                                 \
+                [[unroll]] for (int q = 0; q < 8; q++) {                                           \
+                    b_bits[i * 8 + q] = BITS_AT(x, at + (WHOLE ? q : min(q, b_last[i])) * volume); \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+        pixel += BK;                                                                               \
+        place = moved(place, step_by, box);                                                        \
     }
 
-#define EIGHT(bits, i)                                                                              \
-    uvec4(bits[(i) * 8] | bits[(i) * 8 + 1] << 16, bits[(i) * 8 + 2] | bits[(i) * 8 + 3] << 16,     \
+#define EIGHT(bits, i)                                                                          \
+    uvec4(bits[(i) * 8] | bits[(i) * 8 + 1] << 16, bits[(i) * 8 + 2] | bits[(i) * 8 + 3] << 16, \
           bits[(i) * 8 + 4] | bits[(i) * 8 + 5] << 16, bits[(i) * 8 + 6] | bits[(i) * 8 + 7] << 16)
 
-#define PUT_TOGETHER                                                                                   \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) a_next[i] = EIGHT(a_bits, i) & a_mask;                \
+#define PUT_TOGETHER                                                                    \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) a_next[i] = EIGHT(a_bits, i) & a_mask; \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = EIGHT(b_bits, i) & b_mask[i];
 
 // Eight neighbouring input channels of a tap.
@@ -102,6 +104,7 @@ void main() {
     int part = index / groups;
 
     int plane = od * oh * ow;
+    int volume = d * h * w;
     int pixels = n * plane;
     int slices = (pixels + BK - 1) / BK;
     int begin = first_of(part, slices);

@@ -36,6 +36,8 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(64, 64, 32, 32, 16),
     CooperativeTile(32, 144, 32, 32, 48),
     CooperativeTile(32, 144, 32, 16, 48),
+    CooperativeTile(16, 144, 32, 16, 48),
+    CooperativeTile(16, 80, 32, 16, 16),
     CooperativeTile(32, 64, 32, 16, 16),
     CooperativeTile(32, 32, 32, 16, 16),
     CooperativeTile(32, 32, 16, 16, 16),
