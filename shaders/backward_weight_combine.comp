@@ -5,12 +5,16 @@
 
 // dw = scale * (sum of the parts) + beta * add, always in the same order. LANES lanes of a workgroup share an element,
 // each summing every LANES-th part, and the first adds their sums. With no parts it is what atomics then add to.
+// BY_TAPS: parts are [output channel][tap][input channel], and turned to the order of dw as it is written.
 layout(constant_id = 3) const bool HAS_ADD = false;
 layout(constant_id = 4) const int LANES = 1;
 layout(constant_id = 5) const int ELEMENTS = 64;  // of a workgroup, neighbours in neighbouring invocations
 
+layout(constant_id = 6) const bool BY_TAPS = false;
+
 layout(push_constant) uniform Push {
     int total, part_count;
+    int taps, channels;
     float scale, beta;
 };
 
@@ -42,6 +46,7 @@ void main() {
         for (int i = 0; i < LANES; i++) sum += sums[i * ELEMENTS + element];
     }
     if (!inside || lane > 0) return;
+    int to = BY_TAPS ? (index / channels / taps * channels + index % channels) * taps + index / channels % taps : index;
     float value = scale * sum;
-    STORE(dw, index, HAS_ADD ? value + beta * LOAD(add, index) : value);
+    STORE(dw, to, HAS_ADD ? value + beta * LOAD(add, to) : value);
 }

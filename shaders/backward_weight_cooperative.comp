@@ -19,6 +19,7 @@ const int TAPS = KD * KH * KW;
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 1) readonly restrict buffer Dy { ELEM dy[]; };
 layout(set = 0, binding = 2) WRITEONLY restrict buffer Parts { float parts[]; };
+layout(set = 0, binding = 2) WRITEONLY restrict buffer Parts4 { vec4 parts4[]; };
 
 #define AT_A(index) ((index) % BK * A_LINE + (index) / BK)
 #define AT_B(index) ((index) % BK * B_LINE + (index) / BK)
@@ -71,7 +72,7 @@ layout(set = 0, binding = 2) WRITEONLY restrict buffer Parts { float parts[]; };
     [[unroll]] for (int i = 0; i < A_LOADS; i++) a_next[i] = EIGHT(a_bits, i) & a_mask; \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = EIGHT(b_bits, i) & b_mask[i];
 
-// Eight neighbouring input channels of a tap.
+// Eight neighbouring input channels of a tap: parts are [output channel][tap][input channel].
 void store8(int part, int group, int row, int column, vec4 low, vec4 high) {
     int rows = c_out / groups;
     int in_group = c_in / groups;
@@ -79,9 +80,14 @@ void store8(int part, int group, int row, int column, vec4 low, vec4 high) {
     int tap = column / 8 / eights;
     if (row >= rows || tap >= TAPS) return;
     int c = column / 8 % eights * 8;
-    int to = ((part * c_out + group * rows + row) * in_group + c) * TAPS + tap;
-    [[unroll]] for (int q = 0; q < 8; q++) {
-        if (WHOLE || c + q < in_group) parts[to + q * TAPS] = q < 4 ? low[q] : high[q - 4];
+    int to = ((part * c_out + group * rows + row) * TAPS + tap) * in_group + c;
+    if (WHOLE) {
+        parts4[to / 4] = low;
+        parts4[to / 4 + 1] = high;
+    } else {
+        [[unroll]] for (int q = 0; q < 8; q++) {
+            if (c + q < in_group) parts[to + q] = q < 4 ? low[q] : high[q - 4];
+        }
     }
 }
 

@@ -125,7 +125,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
         tile.shared_bytes,
         ceil_div(_slices(p, tile), parts),
     )
-    return Program((step, combine(call, parts, device)), scratch={"parts": 4 * p.size * parts})
+    return Program((step, combine(call, parts, device, by_taps=True)), scratch={"parts": 4 * p.size * parts})
 
 
 def scratch_bytes(call: Call, device: Device) -> int:
