@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "backward_weight_sum.glsl"
+#define FINISH_SLICE PUT_TOGETHER
 #include "cooperative.glsl"
 
 // Implicit GEMM of each group by cooperative matrices: (output channels) x (taps and input channels), summed over images
@@ -29,7 +30,7 @@ layout(set = 0, binding = 2) WRITEONLY restrict buffer Parts4 { vec4 parts4[]; }
 
 // A slice into registers, bits of single elements: they are put together only when they are there. What is beyond the
 // sum or x is read at 0 and masked; channels past the last repeat it, since their sums are not stored.
-#define LOAD_SLICE                                                                                 \
+#define LOAD_SLICE(step)                                                                           \
     {                                                                                              \
         bool inside = pixel < pixels;                                                              \
         int a_first = place.x * c_out * plane + (place.y * oh + place.z) * ow + place.w;           \
@@ -154,20 +155,7 @@ void main() {
     uvec4 a_next[A_LOADS];
     uvec4 b_next[B_LOADS];
     if (begin < end) {
-        LOAD_SLICE
-        PUT_TOGETHER
-        STORE_SLICE(begin)
-        barrier();
-        for (int slice = begin + 1; slice < end; slice++) {
-            LOAD_SLICE
-            MULTIPLY_SLICE(slice - 1)
-            PUT_TOGETHER
-            if (BUFFERS == 1) barrier();
-            STORE_SLICE(slice)
-            barrier();
-        }
-        MULTIPLY_SLICE(end - 1)
+        MULTIPLY_SLICES(end - begin)
     }
-    barrier();
     STORE_SUMS(STORE8)
 }

@@ -52,15 +52,21 @@ int first_column() { return int(gl_SubgroupID) % (BN / SN) * SN; }
 const int EVEN = 0;
 const int ODD = (BUFFERS - 1) * SLICE;
 
+// What becomes of a slice between its loads and the stores to shared memory: of most shaders nothing.
+#ifndef FINISH_SLICE
+#define FINISH_SLICE
+#endif
+
 // What a lane has loaded of a slice, from registers: a_next[A_LOADS] and b_next[B_LOADS], which lie as AT_A(index) and
 // AT_B(index) say of load ``index`` of all. These are macros since arrays that a function has leave the registers.
-#define STORE_SLICE(from)                                                                                     \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                            \
-        int index = lane + i * LANES;                                                                         \
-        if (A_COUNT % LANES == 0 || index < A_COUNT) tiles[from + AT_A(index)] = a_next[i];       \
-    }                                                                                                         \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                            \
-        int index = lane + i * LANES;                                                                         \
+#define STORE_SLICE(from)                                                                            \
+    FINISH_SLICE                                                                                     \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                   \
+        int index = lane + i * LANES;                                                                \
+        if (A_COUNT % LANES == 0 || index < A_COUNT) tiles[from + AT_A(index)] = a_next[i];          \
+    }                                                                                                \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                   \
+        int index = lane + i * LANES;                                                                \
         if (B_COUNT % LANES == 0 || index < B_COUNT) tiles[from + B_FROM + AT_B(index)] = b_next[i]; \
     }
 
