@@ -20,7 +20,9 @@ CHANNELS_LAST = Shader("channels_last", DType.U16)
 _SIDE, _LANES = 64, 256  # pixels and channels, and invocations, of a workgroup of it
 
 
-# From so many input channels of a group on the input is copied. To be tuned on the H200.
+# From so many input channels of a group on the input is copied. H200, us at batch 32, the copy included, and gathered:
+# 64 to 64 channels 3x3 at 56x56 60 101, 256 to 256 at 14x14 72 126, 1024 to 256 1x1 at 14x14 52 88, 512 to 1024 1x1 of
+# stride 2 at 28x28 123 166; fewer channels were not measured.
 _LEAST_CHANNELS = 16
 
 
