@@ -22,7 +22,7 @@ from vkconv.ops.conv2d_parts import (
     span,
 )
 from vkconv.ops.conv2d_subgroup import SUBGROUP_TILE
-from vkconv.ops.needs import FLOATS
+from vkconv.ops.needs import FLOATS, narrow_groups
 from vkconv.ops.packing import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
@@ -186,12 +186,7 @@ FEW_TAPS = Need(
 
 # implicit_gemm makes at least 32 output channels of a group at a time. H200, us, 32 groups of 8->8 over 28x28: 32
 # images grouped 80, implicit_gemm 296; one image 13.8 and 17.5.
-_NARROW = 16
-NARROW_GROUPS = Need(
-    f"at most {_NARROW} output channels in a group, or a CPU",
-    lambda call, device: device.kind == "cpu" or call.shape("y")[1] // call["groups"] <= _NARROW,
-    lambda call, device: f"{call.shape('y')[1] // call['groups']} on a {device.kind} device",
-)
+NARROW_GROUPS = narrow_groups(16, lambda call: call.shape("y")[1] // int(call["groups"]))
 
 POINTWISE_ROUTE = Route(
     "pointwise",

@@ -20,7 +20,7 @@ from vkconv.ops.integer_needs import (
     tile_blocks,
     tiles_by_rule,
 )
-from vkconv.ops.needs import INT32, ON_GPU, shuffles
+from vkconv.ops.needs import INT32, ON_GPU, lane_by_lane, shuffles
 from vkconv.ops.packing import MOST_SPAN, Sizes
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
@@ -204,8 +204,6 @@ class RegisterTiles:
     columns: Sizes
 
 
-# Devices whose loads go lane by lane, so that sharing one by shuffles pays.
-_LANE_BY_LANE = frozenset({"cpu"})
 _REGISTER_TILES: Mapping[str, RegisterTiles] = {
     "cpu": RegisterTiles((8, 16, 32), Sizes((16, 8, 4, 1)), Sizes((8, 4), (16,)))
 }
@@ -229,8 +227,8 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
     past_rows = left > 0 or right > 0
     shader = TILE
     if co == 16:
-        # A row of taps is what one load brings.
-        many = device.kind in _LANE_BY_LANE and shuffles(device) and 1 < g.kw <= device.subgroup_size
+        # A row of taps is what one load brings; sharing it by shuffles pays where loads go lane by lane.
+        many = lane_by_lane(device) and shuffles(device) and 1 < g.kw <= device.subgroup_size
         shader = TILE_SHUFFLE if many and local % device.subgroup_size == 0 else TILE_FOURS
     result = _result(call) if by_words else 0
     step = Dispatch(

@@ -99,8 +99,28 @@ ASKED_FOR = Need("to be asked for by name", lambda call, device: False, lambda c
 # each.
 LONG_ROW = 64
 
-ON_GPU = Need("a GPU", lambda call, device: device.kind != "cpu", lambda call, device: device.kind)
-ON_CPU = Need("a CPU driver", lambda call, device: device.kind == "cpu", lambda call, device: device.kind)
+# Kinds of device on which a subgroup is the vector unit of one core. There a load goes lane by lane, shared memory is
+# memory like any other and a barrier suspends every lane, registers lie in the cache, and a few invocations keep all
+# cores busy (lavapipe; docs/decisions/0003).
+_LANE_BY_LANE = frozenset({"cpu"})
+
+
+def lane_by_lane(device: Device) -> bool:
+    """Whether the lanes of a subgroup are those of a core's vector unit, whose loads go one after another."""
+    return device.kind in _LANE_BY_LANE
+
+
+ON_GPU = Need("a GPU", lambda call, device: not lane_by_lane(device), lambda call, device: device.kind)
+ON_CPU = Need("a CPU driver", lambda call, device: lane_by_lane(device), lambda call, device: device.kind)
+
+
+def narrow_groups(most: int, channels: Callable[[Call], int]) -> Need:
+    """At most so many output ``channels`` in a group, where a route by tiles in shared memory makes more at a time."""
+    return Need(
+        f"at most {most} output channels in a group, or a CPU",
+        lambda call, device: lane_by_lane(device) or channels(call) <= most,
+        lambda call, device: f"{channels(call)} on a {device.kind} device",
+    )
 
 
 def shuffles(device: Device) -> bool:
