@@ -11,10 +11,9 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups, local_sizes
-from vkconv.ops.needs import INT32, LONG_ROW, ON_GPU, lane_by_lane, loop_iterations, operands_in
+from vkconv.ops.needs import ARITHMETIC, INT32, LONG_ROW, ON_GPU, lane_by_lane, loop_iterations, operands_in
 from vkconv.ops.reduce_kernels import SUBGROUP, TREE, power_of_two, serial_locals
 from vkconv.ops.reduce_parts import first
-from vkconv.ops.reduce_routes import ARITHMETIC
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 

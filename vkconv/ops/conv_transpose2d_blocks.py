@@ -16,7 +16,7 @@ from vkconv.ops.conv2d_gemm import (
     sum_parts,
     tiles_by_rule,
 )
-from vkconv.ops.conv2d_parts import binds, constants, push
+from vkconv.ops.conv2d_parts import FEW_TAPS, binds, constants, push
 from vkconv.ops.conv_transpose2d_phases import FEW_PHASES, axes
 from vkconv.ops.epilogue import SUM_SPLITS
 from vkconv.ops.gemm_tile import GemmTile
@@ -171,7 +171,7 @@ def _build_blocks(call: Call, device: Device, params: Params) -> Program:
 
 
 # All taps and all outputs of a block are unrolled, and so are the inputs that reach them.
-_MOST_PHASES, _MOST_TAPS, _MOST_REACH = 16, 49, 12
+_MOST_PHASES, _MOST_REACH = 16, 12
 
 
 def _reach(call: Call) -> int:
@@ -187,11 +187,6 @@ SMALL_BLOCKS = Need(
     f"at most {_MOST_PHASES} outputs in a block of the strides",
     lambda call, device: math.prod(call["stride"]) <= _MOST_PHASES,
     lambda call, device: f"{math.prod(call['stride'])} outputs",
-)
-FEW_TAPS = Need(
-    f"a kernel of at most {_MOST_TAPS} taps",
-    lambda call, device: math.prod(call.shape("w")[2:]) <= _MOST_TAPS,
-    lambda call, device: f"{math.prod(call.shape('w')[2:])} taps",
 )
 SHORT_REACH = Need(
     f"a block from at most {_MOST_REACH} inputs of a row and of a column",

@@ -21,8 +21,9 @@ from vkconv.ops.integer_needs import (
     tiles_by_rule,
 )
 from vkconv.ops.needs import INT32, ON_GPU, lane_by_lane, shuffles
-from vkconv.ops.packing import MOST_SPAN, Sizes
+from vkconv.ops.packing import MOST_SPAN, Sizes, short_span
 from vkconv.ops.strided import local_params
+from vkconv.ops.windows import spanned
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
@@ -71,7 +72,7 @@ class Geometry:
 
     def span(self, outputs: int) -> int:
         """Inputs of a row from the first to the last that so many neighbouring outputs touch."""
-        return (outputs - 1) * self.stride[1] + (self.kw - 1) * self.dilation[1] + 1
+        return spanned(outputs, self.stride[1], self.kw, self.dilation[1])
 
 
 def geometry(call: Call) -> Geometry:
@@ -276,11 +277,7 @@ def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> P
     return _program(call, device, step, _pack(call, device, tile.rows, True), by_words)
 
 
-SHORT_SPAN = Need(
-    f"4 outputs of a row from at most {MOST_SPAN} input columns",
-    lambda call, device: geometry(call).span(4) <= MOST_SPAN,
-    lambda call, device: f"{geometry(call).span(4)} columns",
-)
+SHORT_SPAN = short_span("4 outputs of a row from", lambda call: geometry(call).span(4))
 WIDE_GROUPS = Need(
     "at least 16 output channels in a group and 4 input channels",
     lambda call, device: geometry(call).out_group >= 16 and geometry(call).in_group >= 4,

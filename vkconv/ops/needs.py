@@ -123,9 +123,23 @@ def narrow_groups(most: int, channels: Callable[[Call], int]) -> Need:
     )
 
 
+def _of_one_size(device: Device) -> bool:
+    return device.subgroup_sizes == (device.subgroup_size,) * 2
+
+
 def shuffles(device: Device) -> bool:
     """Whether every subgroup of the device has the same size and its lanes can read each other's values."""
-    return "shuffle" in device.subgroup_operations and device.subgroup_sizes == (device.subgroup_size,) * 2
+    return "shuffle" in device.subgroup_operations and _of_one_size(device)
+
+
+def subgroup_arithmetic(device: Device) -> bool:
+    """Whether the lanes of a subgroup, of whatever size, can sum their values or take their maximum."""
+    return "arithmetic" in device.subgroup_operations
+
+
+def sums_by_subgroups(device: Device) -> bool:
+    """Whether subgroups have one size and arithmetic."""
+    return subgroup_arithmetic(device) and _of_one_size(device)
 
 
 def float_atomics(device: Device) -> bool:
@@ -134,14 +148,18 @@ def float_atomics(device: Device) -> bool:
     return device.has("VK_EXT_shader_atomic_float") and device.feature(*feature)
 
 
-SHUFFLE = Need(
-    "shuffles in subgroups of one size",
-    lambda call, device: shuffles(device),
-    lambda call, device: (
-        f"subgroups of {' to '.join(str(size) for size in sorted(set(device.subgroup_sizes)))} with "
-        f"{', '.join(sorted(device.subgroup_operations)) or 'no operations'}"
-    ),
-)
+def _subgroup_operations(call: Call, device: Device) -> str:
+    return ", ".join(sorted(device.subgroup_operations)) or "no operations"
+
+
+def _subgroups(call: Call, device: Device) -> str:
+    sizes = " to ".join(str(size) for size in sorted(set(device.subgroup_sizes)))
+    return f"subgroups of {sizes} with {_subgroup_operations(call, device)}"
+
+
+SHUFFLE = Need("shuffles in subgroups of one size", lambda call, device: shuffles(device), _subgroups)
+SUBGROUP_SUMS = Need("arithmetic in subgroups of one size", lambda call, device: sums_by_subgroups(device), _subgroups)
+ARITHMETIC = Need("arithmetic within subgroups", lambda call, device: subgroup_arithmetic(device), _subgroup_operations)
 
 
 def loop_iterations(count: Callable[[Call, Device], int]) -> Need:

@@ -7,6 +7,7 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.backward_weight_splits import compute_units
 from vkconv.ops.base import local_sizes
+from vkconv.ops.needs import subgroup_arithmetic
 from vkconv.ops.reduce_kernels import SUBGROUP, TREE, Columns, Kernel, Output, Rows, power_of_two
 from vkconv.ops.reduce_problem import Cut, Problem, by_bands, into, whole
 from vkconv.route import Params
@@ -105,7 +106,7 @@ def kernel_of(p: Problem, params: Params, form: tuple[tuple[str, str], ...]) -> 
 
 
 def form_of(device: Device) -> tuple[tuple[str, str], ...]:
-    return SUBGROUP if "arithmetic" in device.subgroup_operations else TREE
+    return SUBGROUP if subgroup_arithmetic(device) else TREE
 
 
 def defaults(legal: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

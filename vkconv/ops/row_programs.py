@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes, most_invocations
-from vkconv.ops.needs import lane_by_lane
+from vkconv.ops.needs import lane_by_lane, sums_by_subgroups
 from vkconv.ops.row_sets import WALKS, RowSet
 from vkconv.route import Call, Params
 from vkconv.shader import Dispatch, Program, Shader, Word, read, write
@@ -95,11 +95,6 @@ FILL, LEAST_PART = 1024, 4096
 # Parts that pay for reading a row twice: with fewer, a workgroup for each row keeps most of the device busy.
 LEAST_PARTS = 4
 _PARTS_SIZES = (2, 4, 8, 16, 32, 64, 128, 256, 512)
-
-
-def sums_by_subgroups(device: Device) -> bool:
-    """Whether subgroups have one size and arithmetic."""
-    return "arithmetic" in device.subgroup_operations and device.subgroup_sizes == (device.subgroup_size,) * 2
 
 
 def parts_by_rule(rows: RowSet) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vkconv.ops.needs import FLOATS, LONG_ROW, ON_CPU, ON_GPU, invocations, loop_iterations
+from vkconv.ops.needs import FLOATS, LONG_ROW, ON_CPU, ON_GPU, SUBGROUP_SUMS, invocations, loop_iterations
 from vkconv.ops.row_programs import (
     APPLY,
     CPU_POLICY,
@@ -24,7 +24,6 @@ from vkconv.ops.row_programs import (
     RowPrograms,
     parts_by_rule,
     policy,
-    sums_by_subgroups,
 )
 from vkconv.ops.row_sets import RowSet
 from vkconv.route import Call, Need, Route
@@ -34,15 +33,6 @@ _CPU_LONG_ROW = 256  # softmax, CPU ms of subgroups that reread and serial: 8192
 # Elements of a row further apart than this share no cache line worth the name: neighbouring rows do. But one lane for
 # each row leaves a device idle where rows are few.
 _NEAR = 8
-
-SUBGROUP_SUMS = Need(
-    "arithmetic in subgroups of one size",
-    lambda call, device: sums_by_subgroups(device),
-    lambda call, device: (
-        f"subgroups of {' to '.join(str(size) for size in sorted(set(device.subgroup_sizes)))} with "
-        f"{', '.join(sorted(device.subgroup_operations)) or 'no operations'}"
-    ),
-)
 
 
 def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defines, ...] = ((),)) -> tuple[Route, ...]:
