@@ -8,7 +8,7 @@ setup:
 run: setup
 	.venv/bin/python examples/read_text.py
 
-# lint, types, layers and the tests that need no Vulkan, but for the long ones
+# lint, types, layers and the tests that need no Vulkan, but for the long ones: a minute or two
 check: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .

@@ -8,9 +8,11 @@ Runtime, and draws the boxes into a PNG. Exit code 1 when a difference is too la
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -185,36 +187,33 @@ def main(options: argparse.Namespace) -> int:
     page = open_page(options.picture or package_file("skimage", "data/page.png", "scikit-image"))
     stages: list[tuple[str, float]] = []
 
-    def timed(name: str, started: float) -> None:
-        stages.append((name, (time.perf_counter() - started) * 1e3))
-
     with progress(5) as begin:
-        begin("load detector")
-        started = time.perf_counter()
-        x = detector_input(page)
-        with load(detector, options.device, shapes={"x": x.shape}) as session:
-            timed("load detector", started)
-            begin("find lines")
+
+        @contextlib.contextmanager
+        def stage(name: str) -> Iterator[None]:
+            begin(name)
             started = time.perf_counter()
+            yield
+            stages.append((name, (time.perf_counter() - started) * 1e3))
+
+        with stage("load detector"):
+            x = detector_input(page)
+            session = load(detector, options.device, shapes={"x": x.shape})
+        with session, stage("find lines"):
             (found,) = session.run({"x": x}).values()
-            timed("find lines", started)
             device = session.device
         compared = {"detector": (found, detector, x)}
         scale = np.array(page.size) / np.array(x.shape[:1:-1])
         boxes = [box * scale for box in boxes_of(found[0, 0])]
         texts: list[str] = []
         if boxes:
-            begin("load recogniser")
-            started = time.perf_counter()
-            strips = [straightened(page, box) for box in boxes]
-            width = max(MIN_WIDTH, *(strip.shape[2] for strip in strips))
-            x = np.stack([np.pad(strip, ((0, 0), (0, 0), (0, width - strip.shape[2]))) for strip in strips])
-            with load(recogniser, options.device, shapes={"x": x.shape}) as session:
-                timed("load recogniser", started)
-                begin("read lines")
-                started = time.perf_counter()
+            with stage("load recogniser"):
+                strips = [straightened(page, box) for box in boxes]
+                width = max(MIN_WIDTH, *(strip.shape[2] for strip in strips))
+                x = np.stack([np.pad(strip, ((0, 0), (0, 0), (0, width - strip.shape[2]))) for strip in strips])
+                session = load(recogniser, options.device, shapes={"x": x.shape})
+            with session, stage("read lines"):
                 (read,) = session.run({"x": x}).values()
-                timed("read lines", started)
                 texts = [decode(line[None], session.metadata["character"]) for line in read]
             compared["recogniser"] = (read, recogniser, x)
         begin("compare")

@@ -14,6 +14,9 @@ std::map<std::string, uint32_t> device_extensions(VkPhysicalDevice physical);
 // min(what the device offers, what the instance was made for): the version whose core structures may be used.
 uint32_t usable_version(const Instance& instance, VkPhysicalDevice physical);
 
+// {structure name: {field: value}} of every property structure that a device of this version and these extensions has.
+py::dict property_facts(uint32_t version, const std::map<std::string, uint32_t>& extensions, VkPhysicalDevice physical);
+
 // {structure name: {field: offered}} of every feature structure this device can be asked about.
 py::dict feature_facts(const Instance& instance, VkPhysicalDevice physical);
 

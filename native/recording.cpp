@@ -1,39 +1,9 @@
 #include "recording.hpp"
 
-#include <algorithm>
-#include <functional>
-#include <optional>
+#include "recording_core.hpp"
 
 namespace vkconv {
 namespace {
-
-// The command buffer of a kp::Sequence is private; an explicit instantiation may name it (see device.cpp).
-template <auto Member>
-struct SequenceMember {
-  friend const std::shared_ptr<vk::CommandBuffer>& private_command_buffer(const kp::Sequence& sequence) {
-    return sequence.*Member;
-  }
-};
-const std::shared_ptr<vk::CommandBuffer>& private_command_buffer(const kp::Sequence& sequence);
-template struct SequenceMember<&kp::Sequence::mCommandBuffer>;
-
-VkCommandBuffer command_buffer(const kp::Sequence& sequence) {
-  const auto& pointer = private_command_buffer(sequence);
-  return pointer ? static_cast<VkCommandBuffer>(*pointer) : VK_NULL_HANDLE;
-}
-
-// A Kompute operation that records one command; what the command uses lives in the function's captures, so the sequence
-// keeps it alive.
-class Command final : public kp::OpBase {
- public:
-  explicit Command(std::function<void(VkCommandBuffer)> record) : record_(std::move(record)) {}
-  void record(const vk::CommandBuffer& commands) override { record_(commands); }
-  void preEval(const vk::CommandBuffer&) override {}
-  void postEval(const vk::CommandBuffer&) override {}
-
- private:
-  std::function<void(VkCommandBuffer)> record_;
-};
 
 struct Scope {
   const char* name;
@@ -61,106 +31,6 @@ void check_range(const char* what, uint64_t offset, uint64_t nbytes, uint64_t si
 }
 
 }  // namespace
-
-struct RecordingCore {
-  enum class State { recording, ready, pending };
-
-  CorePtr core;
-  // The sequence holds the operations too, but Sequence.clear() would drop what the command buffer still uses.
-  std::vector<std::shared_ptr<kp::OpBase>> operations;
-  std::shared_ptr<kp::Sequence> sequence;
-  VkCommandBuffer commands = VK_NULL_HANDLE;
-  FenceHandle fence;
-  std::shared_ptr<QueryPoolHandle> queries;
-  uint32_t query_count = 0;   // capacity
-  uint32_t queries_used = 0;
-  std::shared_ptr<DescriptorPoolHandle> pool;  // the one being filled; dispatches keep the full ones
-  uint32_t pool_sets = 0;
-  State state = State::recording;
-  bool completed = false;     // the last submission ran to its end
-  std::optional<VulkanError> failure;  // of the last submission, which is over
-  bool close_after_use = false;  // the device was closed while a thread was inside a call
-  std::atomic_flag busy = ATOMIC_FLAG_INIT;
-
-  // Whether the device may still touch what this owns; nothing runs any more on a lost one.
-  bool in_flight() {
-    if (state != State::pending) return false;
-    const VkResult result = vkGetFenceStatus(core->handle, fence.get());
-    if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST) return true;
-    state = State::ready;
-    return false;
-  }
-
-  void record(std::function<void(VkCommandBuffer)> command) {
-    operations.push_back(std::make_shared<Command>(std::move(command)));
-    sequence->record(operations.back());
-  }
-
-  VkDescriptorSet allocate_set(const PipelineCore& pipeline);
-  void submit();
-  void begin_submission(const char* call);
-  bool settle(const char* call, uint64_t timeout_ns, double spin_us, const std::function<void()>& before = {});
-};
-
-namespace {
-
-// What was let go in flight. It belongs to the process and not to the device, which it keeps alive; it is never destroyed,
-// so that work without an end does not hold up the end of the process.
-struct Abandoned {
-  std::mutex mutex;
-  std::vector<std::shared_ptr<RecordingCore>> recordings;
-
-  static Abandoned& all() {
-    static auto& instance = *new Abandoned();
-    return instance;
-  }
-};
-
-// Gives a recording up without waiting for the device. A sequence that Python may still hold is destroyed if `close`.
-void let_go(std::shared_ptr<RecordingCore> recording, bool close) {
-  if (in_forked_child()) {
-    new std::shared_ptr<RecordingCore>(std::move(recording));  // for ever: kp's destructors call Vulkan
-  } else if (recording->in_flight()) {
-    Abandoned& abandoned = Abandoned::all();
-    const std::lock_guard<std::mutex> lock(abandoned.mutex);
-    abandoned.recordings.push_back(std::move(recording));
-  } else if (close) {
-    recording->sequence->destroy();
-  }
-}
-
-// One thread's call on a recording. Refuses a second thread at once instead of letting it wait: replaying one recording twice
-// at a time is a bug. Made and destroyed under the GIL, which orders it with close().
-class Use {
- public:
-  Use(std::shared_ptr<RecordingCore> recording, const char* call) : recording_(std::move(recording)) {
-    if (recording_->busy.test_and_set()) throw VulkanError::misuse(call, "the recording is in use by another thread");
-  }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-  ~Use() {
-    recording_->busy.clear();
-    if (recording_->close_after_use) let_go(std::move(recording_), true);
-  }
-
- private:
-  std::shared_ptr<RecordingCore> recording_;
-};
-
-}  // namespace
-
-size_t reap_abandoned(const CorePtr& core) {
-  if (in_forked_child()) return 0;
-  Abandoned& abandoned = Abandoned::all();
-  std::vector<std::shared_ptr<RecordingCore>> done;  // destroyed after the lock is released
-  const std::lock_guard<std::mutex> lock(abandoned.mutex);
-  auto& all = abandoned.recordings;
-  const auto first_done = std::partition(all.begin(), all.end(), [](const auto& item) { return item->in_flight(); });
-  done.assign(std::make_move_iterator(first_done), std::make_move_iterator(all.end()));
-  all.erase(first_done, all.end());
-  return static_cast<size_t>(
-      std::count_if(all.begin(), all.end(), [&](const auto& item) { return item->core == core; }));
-}
 
 Recording::Recording(const CorePtr& core, uint32_t timestamps) : core_(std::make_shared<RecordingCore>()) {
   RecordingCore& r = *core_;
@@ -212,39 +82,6 @@ RecordingCore& Recording::open(const char* call) const {
 }
 
 std::shared_ptr<kp::Sequence> Recording::sequence() const { return core("Recording.sequence")->sequence; }
-
-VkDescriptorSet RecordingCore::allocate_set(const PipelineCore& pipeline) {
-  const VkDescriptorSetLayout layout = pipeline.set_layout.get();
-  VkDescriptorSetAllocateInfo info{};
-  info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO;
-  info.descriptorSetCount = 1;
-  info.pSetLayouts = &layout;
-  VkDescriptorSet set = VK_NULL_HANDLE;
-  if (pool) {
-    info.descriptorPool = pool->get();
-    const VkResult result = vkAllocateDescriptorSets(core->handle, &info, &set);
-    if (result == VK_SUCCESS) return set;
-    if (result != VK_ERROR_OUT_OF_POOL_MEMORY && result != VK_ERROR_FRAGMENTED_POOL)
-      throw VulkanError(result, "vkAllocateDescriptorSets");
-  }
-  constexpr uint32_t kFirstPoolSets = 16;
-  constexpr uint32_t kLargestPoolSets = 1024;
-  constexpr uint32_t kBuffersPerSet = 6;
-  pool_sets = std::min(std::max(kFirstPoolSets, 2 * pool_sets), kLargestPoolSets);
-  const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-                                  std::max(pool_sets * kBuffersPerSet, pipeline.bindings)};
-  VkDescriptorPoolCreateInfo pool_info{};
-  pool_info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
-  pool_info.maxSets = pool_sets;
-  pool_info.poolSizeCount = 1;
-  pool_info.pPoolSizes = &size;
-  auto grown = std::make_shared<DescriptorPoolHandle>(core);
-  check(vkCreateDescriptorPool(core->handle, &pool_info, nullptr, grown->out()), "vkCreateDescriptorPool");
-  pool = std::move(grown);
-  info.descriptorPool = pool->get();
-  check(vkAllocateDescriptorSets(core->handle, &info, &set), "vkAllocateDescriptorSets");
-  return set;
-}
 
 void Recording::dispatch(const Pipeline& pipeline, const std::vector<Slice>& buffers, const std::string& push,
                          const std::array<uint32_t, 3>& groups) {
@@ -374,51 +211,6 @@ void Recording::end() {
   RecordingCore& r = open("Recording.end");
   r.sequence->end();
   r.state = RecordingCore::State::ready;
-}
-
-// Checks, under the caller's Use, that the command buffer may be submitted now.
-void RecordingCore::begin_submission(const char* call) {
-  reap_abandoned(core);
-  if (state == State::recording) throw VulkanError::misuse(call, "the recording is not ended: call end() first");
-  if (!sequence->isInit() || sequence->isRecording() || command_buffer(*sequence) != commands)
-    throw VulkanError::misuse(call, "the kp.Sequence of this recording was changed or destroyed through kp");
-  if (sequence->isRunning()) throw VulkanError::misuse(call, "the kp.Sequence of this recording is running");
-  if (in_flight())
-    throw VulkanError::misuse(call, "the device still works on the last submission: wait() for it first");
-  failure.reset();
-  const VkFence raw = fence.get();
-  check(vkResetFences(core->handle, 1, &raw), "vkResetFences");
-  completed = false;
-}
-
-void RecordingCore::submit() {
-  VkSubmitInfo info{};
-  info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
-  info.commandBufferCount = 1;
-  info.pCommandBuffers = &commands;
-  VkResult result;
-  {
-    const std::lock_guard<std::mutex> lock(core->queue_mutex);
-    result = vkQueueSubmit(core->queue, 1, &info, fence.get());
-  }
-  if (result != VK_SUCCESS) throw failure.emplace(result, "vkQueueSubmit");
-  state = State::pending;
-}
-
-bool RecordingCore::settle(const char* call, uint64_t timeout_ns, double spin_us, const std::function<void()>& before) {
-  VKCONV_REQUIRE(spin_us >= 0 && spin_us <= 1e6, call << ": spin_us must be from 0 to 1e6, not " << spin_us);
-  try {
-    if (!wait_fence(*core, fence.get(), timeout_ns, spin_us, before)) return false;
-  } catch (const VulkanError& error) {
-    if (error.kind == VulkanError::Kind::device_lost) {
-      state = State::ready;  // the fence will never be signalled
-      failure = error;
-    }
-    throw;
-  }
-  state = State::ready;
-  completed = true;
-  return true;
 }
 
 void Recording::run(uint64_t timeout_ns, double spin_us) {

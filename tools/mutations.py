@@ -140,7 +140,7 @@ ROWS = (
     Row(
         "soak",
         "a closed session lets its buffers go",
-        "vkconv/backend/runtime.py",
+        "vkconv/backend/executable.py",
         "        self._buffers.clear()\n",
         '        self.live.__dict__.setdefault("kept", []).append(self._buffers)\n',
         "tests/gpu/test_faults.py::test_cycles_with_and_without_failures_leave_no_memory_behind",

@@ -12,7 +12,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.backend.runtime import Executable, LiveDevice, Weights, open_device
+from vkconv.backend.executable import Executable, Weights
+from vkconv.backend.runtime import LiveDevice, open_device
 from vkconv.core import Array, DType, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
 from vkconv.device import Device, load_device
 from vkconv.device.emulate import emulated

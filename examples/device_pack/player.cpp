@@ -3,6 +3,7 @@
 //   c++ -O2 -std=c++17 player.cpp -lvulkan -o player
 //   ./player DIR [RUNS [DEVICE]]        DEVICE: its place in Vulkan's list, 0 without
 //
+// One file, so that there is one to carry to the device and nothing to set up for its build.
 // The folder comes from someone you trust: its shaders run as they are.
 // Writes each output as DIR/got_N.bin. Exit code 0: near the expected values and the same in every run; 1: not so;
 // 2: this device or this folder cannot be played.

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
+from route_kit import allowed, drawn_agree
 from test_ops import draw as inputs_of
 
 from vkconv.backend.runtime import select_device
@@ -17,10 +18,9 @@ from vkconv.ops import OPS
 from vkconv.ops.backward_weight_kernels import Gemm, Narrow, Rows
 from vkconv.ops.backward_weight_parts import KERNELS
 from vkconv.ops.backward_weight_problem import Problem
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.calls import parse_call
 from vkconv.ops.tolerance import two_level_tolerance
 from vkconv.ops.winograd import WinogradTiles
-from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
 OP = OPS["conv2d_backward_weight"]
@@ -33,11 +33,6 @@ SPLIT_ROUTES = [name for name in ROUTES if name not in ("direct", "explicit_gemm
 
 def two_stage():
     return next(route for route in OP.routes if route.name == "two_stage")
-
-
-def allowed(call, device):
-    _, facts = select_device(device)
-    return [route for route in OPS[call.op].routes if judge(route, call, facts).allowed]
 
 
 def integers(call, seed=11):
@@ -88,11 +83,11 @@ def test_upstreams_cases_by_every_route(text, split, device):
     arrays = integers(call)
     wanted = expect(call, arrays)
     for route in allowed(call, device):
-        ran = run_call(call, arrays, device=device, route=route.name)
-        if route.name in PLAIN:
-            np.testing.assert_array_equal(ran.outputs[0][0], wanted.outputs[0], err_msg=route.name)
+        ran = run_call(call, arrays, device=device, route=route)
+        if route in PLAIN:
+            np.testing.assert_array_equal(ran.outputs[0][0], wanted.outputs[0], err_msg=route)
         else:
-            assert compare(call, ran.outputs[0], wanted).problem == "", route.name
+            assert compare(call, ran.outputs[0], wanted).problem == "", route
 
 
 OVERWRITTEN = (
@@ -140,15 +135,15 @@ def test_odd_channels_and_windows(text, split, kind, device):
     arrays = inputs_of(call, kind)
     wanted = expect(call, arrays)
     for route in allowed(call, device):
-        ran = run_call(call, arrays, device=device, route=route.name)
+        ran = run_call(call, arrays, device=device, route=route)
         parts = ran.params.get("splits", 1)
-        if route.name in ("split_n", "explicit_gemm"):
-            parts = min(parts, Problem.of(call).n) if route.name == "split_n" else Problem.of(call).n
+        if route in ("split_n", "explicit_gemm"):
+            parts = min(parts, Problem.of(call).n) if route == "split_n" else Problem.of(call).n
         relative = two_level_tolerance(OP.terms(call), parts, call.outputs["dw"].dtype)
         narrow = dataclasses.replace(wanted, allowed=[dataclasses.replace(wanted.allowed[0], relative=relative)])
-        assert compare(call, ran.outputs[0], narrow).problem == "", f"{route.name} in {parts} parts"
-        if kind == "integers" and route.name in PLAIN:
-            np.testing.assert_array_equal(ran.outputs[0][0], wanted.outputs[0], err_msg=route.name)
+        assert compare(call, ran.outputs[0], narrow).problem == "", f"{route} in {parts} parts"
+        if kind == "integers" and route in PLAIN:
+            np.testing.assert_array_equal(ran.outputs[0][0], wanted.outputs[0], err_msg=route)
 
 
 @st.composite
@@ -181,30 +176,7 @@ def gradients(draw, route):
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_drawn_calls_agree_with_the_reference(route, device):
-    _, facts = select_device(device)
-    (row,) = [r for r in OP.routes if r.name == route]
-    seen = []
-
-    @settings(
-        max_examples=14,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-    )
-    @given(gradients(route), st.sampled_from(("integers", "normals")))
-    def agrees(call, kind):
-        assume(judge(row, call, facts).allowed)
-        arrays = inputs_of(call, kind)
-        ran, checked = check_call(call, arrays, device=device, route=route)
-        seen.append(call)
-        assert ran.route == route and checked.ok, f"{format_call(call, OPS)}: {checked.problem}"
-        if kind == "integers" and route in PLAIN:
-            (dw,), (want,) = ran.outputs[0], expect(call, arrays).outputs
-            np.testing.assert_array_equal(dw, want, err_msg=format_call(call, OPS))
-
-    agrees()
-    assert len(seen) >= 10, f"only {len(seen)} calls were drawn that {route} takes"
+    drawn_agree(gradients(route), route, device, examples=14, least=10, exact=lambda call: route in PLAIN)
 
 
 # Larger than the tiles but by a tail, and narrow groups; scaled and added to.

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vkconv.backend.runtime import Executable, open_device
+from vkconv.backend.executable import Executable
+from vkconv.backend.runtime import open_device
 from vkconv.bench import engine
 from vkconv.bench.calibrate import floors, plan_dispatch
 from vkconv.bench.engine import BenchOptions, measure

@@ -3,8 +3,9 @@ parts, values that are no numbers."""
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
+from route_kit import allowed, drawn_agree
 from test_ops import draw as inputs_of
 
 import vkconv
@@ -13,8 +14,7 @@ from vkconv.check import check_call, compare, expect, run_call
 from vkconv.core import GraphError
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
-from vkconv.route import judge
+from vkconv.ops.calls import parse_call
 
 pytestmark = pytest.mark.gpu
 # Those of 16-bit floats alone are in test_cooperative.py and test_f16_arithmetic.py.
@@ -64,30 +64,10 @@ def convolutions(draw, op, route):
 
 @pytest.mark.parametrize(("op", "route"), ROUTES)
 def test_drawn_calls_agree_with_the_reference(op, route, device):
-    _, facts = select_device(device)
-    (row,) = [r for r in OPS[op].routes if r.name == route]
-    seen = []
+    def exact(call):
+        return route != "winograd" and call["act"] in EXACT
 
-    @settings(
-        max_examples=16,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-    )
-    @given(convolutions(op, route), st.sampled_from(("integers", "normals")))
-    def agrees(call, kind):
-        assume(judge(row, call, facts).allowed)
-        arrays = inputs_of(call, kind)
-        ran, checked = check_call(call, arrays, device=device, route=route)
-        seen.append(call)
-        assert ran.route == route and checked.ok, f"{format_call(call, OPS)}: {checked.problem}"
-        if kind == "integers" and route != "winograd" and call["act"] in EXACT:
-            (y,), (want,) = ran.outputs[0], expect(call, arrays).outputs
-            np.testing.assert_array_equal(y, want, err_msg=format_call(call, OPS))
-
-    agrees()
-    assert len(seen) >= 10, f"only {len(seen)} calls were drawn that {route} takes"
+    drawn_agree(convolutions(op, route), route, device, examples=16, least=10, exact=exact)
 
 
 # executorch backends/vulkan/test: custom_ops/test_conv2d.cpp and op_tests/cases.py; the 64x256x256 one at a sixteenth
@@ -121,14 +101,12 @@ UPSTREAM = (
 def test_upstreams_cases_by_every_route(text, device):
     """Integers, so that all routes but winograd are to agree to the bit."""
     call = parse_call(text, OPS)
-    _, facts = select_device(device)
     arrays = inputs_of(call, "integers")
     (want,) = expect(call, arrays).outputs
-    for route in OPS[call.op].routes:
-        if judge(route, call, facts).allowed:
-            ((y,),) = run_call(call, arrays, device=device, route=route.name).outputs
-            assert compare(call, [y], expect(call, arrays)).ok
-            assert route.name == "winograd" or np.array_equal(y, want), route.name
+    for route in allowed(call, device):
+        ((y,),) = run_call(call, arrays, device=device, route=route).outputs
+        assert compare(call, [y], expect(call, arrays)).ok
+        assert route == "winograd" or np.array_equal(y, want), route
 
 
 @pytest.mark.parametrize(
@@ -206,10 +184,8 @@ def test_a_batch_of_nothing_runs_nothing(op, route, device):
 def test_taps_are_found_where_products_of_strides_and_dilations_pass_32_bits(device):
     """4093 phases, and taps a million places apart."""
     call = parse_call("conv_transpose2d:x=1x1x1x2,w=1x1x1x3,s=1x4093,d=1x1000003", OPS)
-    _, facts = select_device(device)
     arrays = inputs_of(call, "integers")
     (want,) = expect(call, arrays).outputs
-    for route in OPS[call.op].routes:
-        if judge(route, call, facts).allowed:
-            ((y,),) = run_call(call, arrays, device=device, route=route.name).outputs
-            assert np.array_equal(y, want), route.name
+    for route in allowed(call, device):
+        ((y,),) = run_call(call, arrays, device=device, route=route).outputs
+        assert np.array_equal(y, want), route

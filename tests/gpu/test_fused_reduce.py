@@ -3,18 +3,17 @@
 import numpy as np
 import pytest
 from graph_kit import f32, make_graph
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
+from route_kit import allowed, drawn_agree, right
 from test_ops import draw as inputs_of
 
 from vkconv import functional
-from vkconv.backend.runtime import select_device
-from vkconv.check import check_call, expect, run_call
+from vkconv.check import expect, run_call
 from vkconv.core import GraphError, RouteError, UsageError
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.plan.planner import Options
-from vkconv.route import judge
 from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
@@ -70,27 +69,8 @@ def is_exact(call):
 
 @pytest.mark.parametrize(("op", "route"), ROUTES)
 def test_drawn_calls_agree_with_the_reference(op, route, device):
-    _, facts = select_device(device)
-    (row,) = [r for r in OPS[op].routes if r.name == route]
     drawn = products() if op == "gemm_reduce" else convolutions()
-
-    @settings(
-        max_examples=12,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-    )
-    @given(drawn, st.sampled_from(("integers", "normals")))
-    def agrees(call, kind):
-        assume(judge(row, call, facts).allowed)
-        arrays = inputs_of(call, kind)
-        ran, checked = check_call(call, arrays, device=device, route=route)
-        assert ran.route == route and checked.ok, f"{format_call(call, OPS)}: {checked.problem}"
-        if kind == "integers" and is_exact(call):
-            np.testing.assert_array_equal(ran.outputs[0][0], expect(call, arrays).outputs[0], format_call(call, OPS))
-
-    agrees()
+    drawn_agree(drawn, route, device, examples=12, least=8, exact=is_exact)
 
 
 # Tiles that end beyond the matrix on both sides, several of them along what is reduced.
@@ -107,11 +87,6 @@ def calls_of(text, *functions):
     return [parse_call(text.format(op, axis), OPS) for op in functions for axis in axes]
 
 
-def each_route(call, device):
-    _, facts = select_device(device)
-    return [route.name for route in OPS[call.op].routes if judge(route, call, facts).allowed]
-
-
 @pytest.mark.parametrize("text", TAILS)
 def test_what_lies_beyond_a_matrix_wins_nothing(text, device):
     """All results are negative and their bias is positive: zeros, and bias and activation of nothing, would win a
@@ -125,7 +100,7 @@ def test_what_lies_beyond_a_matrix_wins_nothing(text, device):
             arrays[bias] = sign * arrays[bias]
         (want,) = expect(call, arrays).outputs
         assert (want * sign < 0).all()
-        for route in each_route(call, device):
+        for route in allowed(call, device):
             ((y,),) = run_call(call, arrays, device=device, route=route).outputs
             np.testing.assert_array_equal(y, want, f"{format_call(call, OPS)} {route}")
 
@@ -140,9 +115,8 @@ def test_what_is_not_finite_goes_where_ieee_says(text, device):
         flat[1, 0], flat[-1, -1], flat[2, 1] = np.nan, -np.inf, np.inf
         (want,) = expect(call, arrays).outputs
         assert np.isnan(want).any()
-        for route in each_route(call, device):
-            ran, checked = check_call(call, arrays, device=device, route=route)
-            assert ran.route == route and checked.ok, f"{format_call(call, OPS)} {route}: {checked.problem}"
+        for route in allowed(call, device):
+            right(call, arrays, route, device)
 
 
 @pytest.mark.parametrize("op", ["max", "min"])
@@ -152,7 +126,7 @@ def test_rows_of_nothing_but_infinities(op, device):
     arrays["a"][::2] = -np.inf
     arrays["a"][5] = np.inf
     (want,) = expect(call, arrays).outputs
-    for route in each_route(call, device):
+    for route in allowed(call, device):
         ((y,),) = run_call(call, arrays, device=device, route=route).outputs
         np.testing.assert_array_equal(y, want, route)
 
@@ -184,9 +158,8 @@ def test_a_batch_of_nothing_runs_nothing(op, device):
 def test_a_sum_over_no_products_is_the_activation_of_the_bias(device):
     call = parse_call("gemm_reduce:a=5x0,b=0x7,bias=7,act=sigmoid,axis=n", OPS)
     arrays = inputs_of(call, "normals")
-    for route in each_route(call, device):
-        _, checked = check_call(call, arrays, device=device, route=route)
-        assert checked.ok, f"{route}: {checked.problem}"
+    for route in allowed(call, device):
+        right(call, arrays, route, device)
 
 
 def test_a_network_ends_in_one_kernel(device):

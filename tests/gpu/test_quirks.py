@@ -6,7 +6,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from vkconv.backend.runtime import Executable, open_device
+from vkconv.backend.executable import Executable
+from vkconv.backend.runtime import open_device
 from vkconv.check import check_call
 from vkconv.check.inputs import draw
 from vkconv.compiler import compile_shader

@@ -5,18 +5,17 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
+from route_kit import allowed, drawn_agree, right, takes
 from test_ops import draw as inputs_of
 
 from vkconv import functional
 from vkconv.backend.runtime import select_device
-from vkconv.check import check_call, expect, run_call
+from vkconv.check import run_call
 from vkconv.core import GraphError, UsageError
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.calls import parse_call
 from vkconv.ops.reduce_problem import FUNCTIONS
-from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
 ROUTES = {op: [route.name for route in OPS[op].routes] for op in ("reduce", "arg_reduce")}
@@ -24,21 +23,10 @@ EVERY = [(op, route) for op, routes in ROUTES.items() for route in routes]
 EXACT = ("sum", "max", "min", "sum_square", "l1")  # on small integers, whatever the order
 
 
-def takes(call, route, device):
-    _, facts = select_device(device)
-    return judge(next(r for r in OPS[call.op].routes if r.name == route), call, facts).allowed
-
-
-def right(call, arrays, route, device, params=None):
-    ran, checked = check_call(call, arrays, device=device, route=route, params=params)
-    assert ran.route == route and checked.ok, f"{format_call(call, OPS)} by {route}: {checked.problem}"
-    return ran.outputs[0][0]
-
-
 def by_every_route(text, arrays, device):
     """The result of each route that takes the call, held to the reference."""
     call = parse_call(text, OPS)
-    return {r: right(call, arrays, r, device) for r in ROUTES[call.op] if takes(call, r, device)}
+    return {route: right(call, arrays, route, device) for route in allowed(call, device)}
 
 
 @pytest.mark.parametrize("length", [1, 3, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 4099])
@@ -100,31 +88,16 @@ def reductions(draw, op):
 
 @pytest.mark.parametrize(("op", "route"), EVERY)
 def test_drawn_calls_agree_with_the_reference(op, route, device):
-    seen = []
-
-    @settings(
-        max_examples=16,
-        phases=[Phase.generate],  # making a failing call smaller takes minutes
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-    )
-    @given(reductions(op), st.sampled_from(("integers", "normals")))
-    def agrees(call, kind):
-        assume(takes(call, route, device))
-        arrays = inputs_of(call, kind)
+    def adapted(call, arrays):
         if call["op"] == "prod":  # products of many numbers leave the range of floats
             arrays["x"] = np.sign(arrays["x"]).astype(arrays["x"].dtype)
         if call["op"] == "log_sum":  # where they cancel, a logarithm may be of a negative number or not
             arrays["x"] = np.abs(arrays["x"])
-        seen.append(call)
-        y = right(call, arrays, route, device)
-        if kind == "integers" and call["op"] in EXACT:
-            np.testing.assert_array_equal(y, expect(call, arrays).outputs[0], err_msg=format_call(call, OPS))
+        return arrays
 
-    agrees()
-    assert len(seen) >= 10, f"only {len(seen)} calls were drawn that {route} takes"
+    drawn_agree(
+        reductions(op), route, device, examples=16, least=10, exact=lambda call: call["op"] in EXACT, adapted=adapted
+    )
 
 
 # Rows and columns, by every route: NaN first, last and alone, infinities of one sign and of both, -0 and 0.

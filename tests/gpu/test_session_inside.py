@@ -9,7 +9,8 @@ from session_kit import assert_right, conv_graph, expected, normals
 
 import vkconv
 from vkconv.backend import runtime
-from vkconv.backend.runtime import Executable, open_device
+from vkconv.backend.executable import Executable
+from vkconv.backend.runtime import open_device
 from vkconv.core import DeviceError, InputError
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.plan.commands import Barrier

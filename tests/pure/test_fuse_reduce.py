@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from graph_kit import draw, evaluate, f32, make_bound, make_graph
-from pass_cases import CONSTANTS
+from pass_parts import CONSTANTS
 
 from vkconv.core import DType
 from vkconv.device import load_device

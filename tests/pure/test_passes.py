@@ -5,7 +5,9 @@ import pytest
 from graph_kit import draw, evaluate, f32, made_up_device, make_bound
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pass_cases import CHAINS, CONSTANTS, CONV, KEPT, MATMUL, NO_RESIDUALS, RESIDUALS, REWRITES, SAME, A, X
+from pass_cases import CHAINS, RESIDUALS, REWRITES
+from pass_look_alikes import KEPT, NO_RESIDUALS
+from pass_parts import CONSTANTS, CONV, MATMUL, SAME, A, X
 
 from vkconv.core import DType, GraphError
 from vkconv.device import load_device

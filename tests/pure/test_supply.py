@@ -1,6 +1,10 @@
 """What CI installs: exact versions, each held to hashes, and all that pyproject.toml asks for."""
 
+import importlib.metadata
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -29,3 +33,23 @@ def test_the_lock_file_has_what_the_project_asks_for():
 def test_what_is_installed_is_held_to_the_hashes():
     assert "--require-hashes -r" in (ROOT / "tools" / "setup.sh").read_text()
     assert re.search(r"[0-9a-f]{64}", (ROOT / "cmake" / "kompute.cmake").read_text())
+
+
+def test_the_build_requires_what_compiling_the_shaders_imports():
+    """A build in a fresh environment has nothing else."""
+    imported = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import json, sys\nbefore = {*sys.modules}\nimport vkconv.compiler, vkconv.ops\n"
+            "print(json.dumps(sorted({name.partition('.')[0] for name in {*sys.modules} - before})))",
+        ],
+        stdout=subprocess.PIPE,
+        check=True,
+        cwd=ROOT,
+    )
+    packages = importlib.metadata.packages_distributions()
+    found = {named(d) for name in json.loads(imported.stdout) for d in packages.get(name, ())}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    needed = found & {named(r) for r in settings["project"]["dependencies"]}
+    assert needed and needed <= {named(r) for r in settings["build-system"]["requires"]}

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from vkconv.backend.runtime import Executable, LiveDevice
+from vkconv.backend.executable import Executable
+from vkconv.backend.runtime import LiveDevice
 from vkconv.bench.rows import Floors
 from vkconv.core import align
 from vkconv.device import Device

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vkconv.backend.runtime import Executable, LiveDevice, Repeats, open_device
+from vkconv.backend.executable import Executable, Repeats
+from vkconv.backend.runtime import LiveDevice, open_device
 from vkconv.bench.reference import expected
 from vkconv.bench.rows import Check, Floors, Row
 from vkconv.check import Checked, Expected, compare, on_route

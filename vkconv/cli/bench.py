@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vkconv.cli.options import DeviceOption, WorkersOption, parse_shapes, require_shapes
-from vkconv.cli.output import file_errors, show
+from vkconv.cli.options import DeviceOption, SuitesOption, WorkersOption, parse_shapes, require_shapes
+from vkconv.cli.output import EXIT_INTERRUPTED, file_errors, show
 from vkconv.core import DType, UsageError, did_you_mean, expand_user
 from vkconv.ops.calls import parse_shape
 from vkconv.table import format_cell
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from vkconv.bench.suites import Entry
     from vkconv.device import Device
 
-_EXIT_INTERRUPTED = 130
-
 
 def bench(
     targets: Annotated[
@@ -39,12 +37,7 @@ def bench(
             "and .vkc or .onnx files, which stand for the distinct calls of their plan.",
         ),
     ] = None,
-    suites: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--suite", metavar="FILE|NAME", help="A shipped suite, a .txt of calls, a .csv of conv shapes; repeatable."
-        ),
-    ] = None,
+    suites: SuitesOption = None,
     routes: Annotated[
         list[str] | None,
         typer.Option(
@@ -131,7 +124,7 @@ def bench(
             write_result(result, [path])
         show(f"wrote {path}")
     if header.incomplete:
-        raise typer.Exit(_EXIT_INTERRUPTED)
+        raise typer.Exit(EXIT_INTERRUPTED)
     if any(row.check in ("FAILED", "lost") for row in rows):
         raise typer.Exit(1)
 

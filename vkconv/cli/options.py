@@ -85,6 +85,12 @@ MemoryOption = Annotated[
         "Default: the device's heap.",
     ),
 ]
+SuitesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--suite", metavar="FILE|NAME", help="A shipped suite, a .txt of calls, a .csv of conv shapes; repeatable."
+    ),
+]
 WorkersOption = Annotated[
     str,
     typer.Option(

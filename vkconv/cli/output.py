@@ -11,6 +11,9 @@ from typing import Any
 from vkconv.core import UsageError
 from vkconv.table import Table
 
+# The exit code of a command that Ctrl-C ended, after it has kept what it had.
+EXIT_INTERRUPTED = 130
+
 
 def show(*parts: Table | str) -> None:
     """Print tables and lines to stdout, with a blank line around every table."""

@@ -12,8 +12,8 @@ import typer
 
 from vkconv.cli.bench import read_entries
 from vkconv.cli.models import find_device
-from vkconv.cli.options import HalfSumsOption, JsonOption
-from vkconv.cli.output import file_errors, show, show_json
+from vkconv.cli.options import HalfSumsOption, JsonOption, SuitesOption
+from vkconv.cli.output import EXIT_INTERRUPTED, file_errors, show, show_json
 from vkconv.core import ModelError, UsageError, expand_user
 from vkconv.route import label
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from vkconv.bench.rows import Row
     from vkconv.bench.tune import Change, Effort
     from vkconv.route import Call, Candidate, Params
-
-_EXIT_INTERRUPTED = 130
 
 
 def tune(
@@ -35,12 +33,7 @@ def tune(
             "which stand for the distinct calls of their plan. With --report and --merge: measured tables.",
         ),
     ] = None,
-    suites: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--suite", metavar="FILE|NAME", help="A shipped suite, a .txt of calls, a .csv of conv shapes; repeatable."
-        ),
-    ] = None,
+    suites: SuitesOption = None,
     report: Annotated[
         bool,
         typer.Option("--report", help="Measure nothing: show what the routes' rules cost against a measured table."),
@@ -213,7 +206,7 @@ def _tune(
     for row in failed:
         _say(f"FAILED: {row.call} {label(row.route, row.params)}: {row.why}")
     if interrupted:
-        raise typer.Exit(_EXIT_INTERRUPTED)
+        raise typer.Exit(EXIT_INTERRUPTED)
     if failed:
         raise typer.Exit(1)
 

@@ -11,10 +11,9 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups, local_sizes
-from vkconv.ops.needs import INT32, LONG_ROW, ON_GPU, loop_iterations, operands_in
+from vkconv.ops.needs import ARITHMETIC, INT32, LONG_ROW, ON_GPU, lane_by_lane, loop_iterations, operands_in
 from vkconv.ops.reduce_kernels import SUBGROUP, TREE, power_of_two, serial_locals
 from vkconv.ops.reduce_parts import first
-from vkconv.ops.reduce_routes import ARITHMETIC
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
@@ -89,7 +88,8 @@ def _meeting_params(call: Call, device: Device, form: tuple[tuple[str, str], ...
     """Where the driver ends long loops, the most lanes along the axis are all that is open."""
     n, inner = _extents(call)
     across, most = min(_LEAST_LOCAL, power_of_two(inner)), device.max_loop_iterations
-    alone = device.kind == "cpu" and form == SUBGROUP
+    # A subgroup alone needs no shared memory.
+    alone = lane_by_lane(device) and form == SUBGROUP
     least = device.subgroup_size if alone else max(_LEAST_LOCAL, across)
     locals_ = local_sizes(device, _LEAST_LOCAL, *_LOCALS)
     best = (

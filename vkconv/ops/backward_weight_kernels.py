@@ -8,9 +8,11 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.backward_weight_problem import Problem
 from vkconv.ops.base import linear_groups, most_invocations
+from vkconv.ops.gemm_tile import GemmTile
 from vkconv.ops.lane_costs import COSTS
 from vkconv.ops.needs import shuffles
 from vkconv.ops.packing import MOST_SPAN
+from vkconv.ops.windows import spanned
 from vkconv.shader import Bind, Dispatch, Shader, Word
 
 ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS = (("ATOMIC_CAS", ""),), (("ATOMIC_FLOAT", ""),), (("SUBGROUPS", ""),)
@@ -136,16 +138,8 @@ def launch(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Gemm:
-    """Output channels x columns of a workgroup, pixels of a slice, output channels x columns of an invocation, and
-    slices that shared memory holds."""
-
-    rows: int
-    columns: int
-    depth: int
-    lane_rows: int
-    lane_columns: int
-    buffers: int = 1
+class Gemm(GemmTile):
+    """A tile of output channels x columns, slices of pixels deep."""
 
     @property
     def stem(self) -> str:
@@ -157,20 +151,12 @@ class Gemm:
         )
 
     @property
-    def local(self) -> int:
-        return self.rows // self.lane_rows * (self.columns // self.lane_columns)
-
-    @property
     def half_busy(self) -> int:
         return 1
 
     @property
     def shared_bytes(self) -> int:
         return 4 * self.buffers * self.depth * (self.rows + 4 + self.columns + 4)
-
-    def fits(self, device: Device) -> bool:
-        shared = device.limit("maxComputeSharedMemorySize")
-        return self.local <= most_invocations(device) and self.shared_bytes <= shared
 
     def takes(self, p: Problem) -> bool:
         return True
@@ -196,7 +182,7 @@ class Gemm:
     def spec(self, p: Problem, parts: Parts, device: Device) -> tuple[Word, ...]:
         # By fours, neither a load nor a part may begin within one.
         fours = p.pointwise and math.prod(p.out) % 4 == 0 and self.depth % 4 == 0 and parts.tile[1:] == p.out
-        return (*dataclasses.astuple(self), *p.kernel, fours)
+        return (*self.sizes, *p.kernel, fours)
 
     def defines(self, device: Device) -> Defines:
         return ()
@@ -368,7 +354,7 @@ class Narrow:
 def _span(p: Problem, axis: int, pixels: int, taps: int) -> int:
     """Inputs along an axis (1: h, 2: w) that so many neighbouring pixels of dy and taps meet, from the first to the
     last."""
-    return (pixels - 1) * p.stride[axis] + (taps - 1) * p.dilation[axis] + 1
+    return spanned(pixels, p.stride[axis], taps, p.dilation[axis])
 
 
 def _met(p: Problem, axis: int, pixels: int, taps: int) -> int:

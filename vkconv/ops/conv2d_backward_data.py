@@ -20,7 +20,7 @@ from vkconv.ops.conv_transpose2d_phases import check_strides, most_products
 from vkconv.ops.epilogue import BIAS, EPILOGUE_ATTRS, SLOPE, check_epilogue, finished, packs_per_channel
 from vkconv.ops.shapes import ints
 from vkconv.ops.tolerance import sum_of_products
-from vkconv.ops.windows import explicit_padding, out_extent, pair
+from vkconv.ops.windows import CONVOLUTION_ATTRS, explicit_padding, out_extent, pair
 from vkconv.route import Call
 
 
@@ -111,11 +111,7 @@ CONV2D_BACKWARD_DATA = Op(
     reference=_reference,
     attrs=(
         Attr("x_shape", "x_shape", tuple[int, ...]),
-        Attr("stride", "s", tuple[int, ...], (1, 1)),
-        Attr("padding", "p", tuple[int, ...], (0, 0, 0, 0)),
-        Attr("auto_pad", "auto", str, "explicit"),
-        Attr("dilation", "d", tuple[int, ...], (1, 1)),
-        Attr("groups", "g", int, 1),
+        *CONVOLUTION_ATTRS,
         *EPILOGUE_ATTRS,
     ),
     routes=tuple(map(packs_per_channel, ROUTES)),

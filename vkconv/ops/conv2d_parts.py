@@ -1,7 +1,10 @@
 """What the routes of conv2d share: the push block, bindings and constants of shaders/include/conv2d.glsl, and needs."""
 
+import math
+
 from vkconv.core import shape_str
 from vkconv.ops.epilogue import epilogue_constants, epilogue_numbers, per_channel, rescales
+from vkconv.ops.windows import spanned
 from vkconv.route import Call, Need
 from vkconv.shader import Bind, Word, read, write
 
@@ -27,8 +30,7 @@ def constants(call: Call) -> tuple[Word, ...]:
 
 def span(call: Call, axis: int, outputs: int) -> int:
     """Inputs along an axis (0: h, 1: w) from the first to the last that so many neighbouring outputs touch."""
-    reach = (call.shape("w")[2 + axis] - 1) * int(call["dilation"][axis])
-    return (outputs - 1) * int(call["stride"][axis]) + reach + 1
+    return spanned(outputs, int(call["stride"][axis]), call.shape("w")[2 + axis], int(call["dilation"][axis]))
 
 
 GROUPS_1 = Need("groups 1", lambda call, device: call["groups"] == 1, lambda call, device: f"{call['groups']} groups")
@@ -63,4 +65,11 @@ STRIDE_1 = Need(
 )
 NO_DILATION = Need(
     "no dilation", lambda call, device: call["dilation"] == (1, 1), lambda call, device: shape_str(call["dilation"])
+)
+# Taps that a shader unrolls at most.
+_MOST_TAPS = 49
+FEW_TAPS = Need(
+    f"a kernel of at most {_MOST_TAPS} taps",
+    lambda call, device: math.prod(call.shape("w")[2:]) <= _MOST_TAPS,
+    lambda call, device: f"{math.prod(call.shape('w')[2:])} taps",
 )

@@ -10,6 +10,7 @@ from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.conv2d_gemm import IMPLICIT_GEMM
 from vkconv.ops.conv2d_parts import (
+    FEW_TAPS,
     GROUPED,
     GROUPS_1,
     KERNEL_1X1,
@@ -22,8 +23,8 @@ from vkconv.ops.conv2d_parts import (
     span,
 )
 from vkconv.ops.conv2d_subgroup import SUBGROUP_TILE
-from vkconv.ops.needs import FLOATS
-from vkconv.ops.packing import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
+from vkconv.ops.needs import FLOATS, narrow_groups
+from vkconv.ops.packing import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, Sizes, short_span
 from vkconv.ops.strided import local_params
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, Word
@@ -168,30 +169,16 @@ def _build_depthwise(call: Call, device: Device, params: Params) -> Program:
 
 # As `MOST_SPAN`, of rows.
 _MOST_REACH = 20
-SHORT_SPAN = Need(
-    f"8 outputs of a row from at most {MOST_SPAN} input columns",
-    lambda call, device: span(call, 1, 8) <= MOST_SPAN,
-    lambda call, device: f"{span(call, 1, 8)} columns",
-)
+SHORT_SPAN = short_span("8 outputs of a row from", lambda call: span(call, 1, 8))
 SHORT_REACH = Need(
     f"3 outputs of a column from at most {_MOST_REACH} input rows",
     lambda call, device: span(call, 0, 3) <= _MOST_REACH,
     lambda call, device: f"{span(call, 0, 3)} rows",
 )
-FEW_TAPS = Need(
-    "a kernel of at most 49 taps",
-    lambda call, device: math.prod(call.shape("w")[2:]) <= 49,
-    lambda call, device: f"{math.prod(call.shape('w')[2:])} taps",
-)
 
 # implicit_gemm makes at least 32 output channels of a group at a time. H200, us, 32 groups of 8->8 over 28x28: 32
 # images grouped 80, implicit_gemm 296; one image 13.8 and 17.5.
-_NARROW = 16
-NARROW_GROUPS = Need(
-    f"at most {_NARROW} output channels in a group, or a CPU",
-    lambda call, device: device.kind == "cpu" or call.shape("y")[1] // call["groups"] <= _NARROW,
-    lambda call, device: f"{call.shape('y')[1] // call['groups']} on a {device.kind} device",
-)
+NARROW_GROUPS = narrow_groups(16, lambda call: call.shape("y")[1] // int(call["groups"]))
 
 POINTWISE_ROUTE = Route(
     "pointwise",

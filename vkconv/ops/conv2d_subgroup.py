@@ -11,8 +11,8 @@ from vkconv.ops.base import linear_groups, local_sizes
 from vkconv.ops.conv2d_parts import binds, constants, push, span
 from vkconv.ops.lane_costs import COSTS
 from vkconv.ops.needs import FLOATS, ON_CPU, SHUFFLE
-from vkconv.ops.packing import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing
-from vkconv.route import Call, Need, Params, Route
+from vkconv.ops.packing import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, short_span
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
 
 SUBGROUP = Shader("conv2d_subgroup")
@@ -120,11 +120,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
 
 
-SHORT_SPAN = Need(
-    f"a row of taps over at most {MOST_SPAN} input columns",
-    lambda call, device: span(call, 1, 1) <= MOST_SPAN,
-    lambda call, device: f"{span(call, 1, 1)} columns",
-)
+SHORT_SPAN = short_span("a row of taps over", lambda call: span(call, 1, 1))
 
 SUBGROUP_TILE = Route(
     "subgroup_tile",

@@ -17,7 +17,7 @@ from vkconv.ops.conv_transpose2d_phases import check_strides, most_products
 from vkconv.ops.conv_transpose2d_routes import ROUTES
 from vkconv.ops.epilogue import BIAS, EPILOGUE_ATTRS, SLOPE, check_epilogue, finished, packs_per_channel
 from vkconv.ops.tolerance import sum_of_products
-from vkconv.ops.windows import AUTO_PADS, check_extent, explicit_padding, pair
+from vkconv.ops.windows import AUTO_PADS, check_extent, explicit_padding, pair, spanned
 from vkconv.route import Call
 
 
@@ -49,7 +49,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     padding, more = _explicit(attrs, (height, width), (kh, kw))
     out = []
     for i, (axis, extent, kernel) in enumerate((("h", height, kh), ("w", width, kw))):
-        reach = _reach(extent, kernel, stride[i], dilation[i]) + more[i]
+        reach = spanned(extent, stride[i], kernel, dilation[i]) + more[i]
         pads = padding[i], padding[i + 2]
         check_extent("the output before it is cropped", axis, reach)
         if reach - sum(pads) < 1:
@@ -61,10 +61,6 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     canonical: Attrs = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": more}
     canonical |= {"auto_pad": "explicit", "output_shape": ()}
     return {**attrs, **canonical}, (TensorSpec((n, c_out, *out), x.dtype),)
-
-
-def _reach(extent: int, kernel: int, stride: int, dilation: int) -> int:
-    return (extent - 1) * stride + dilation * (kernel - 1) + 1
 
 
 def _explicit(
@@ -87,7 +83,7 @@ def _explicit(
     begin, end, padded = [0, 0], [0, 0], list(more)
     for i, axis in enumerate("hw"):
         target = int(shape[i]) if shape else extent[i] * stride[i]
-        total = _reach(extent[i], kernel[i], stride[i], dilation[i]) + more[i] - target
+        total = spanned(extent[i], stride[i], kernel[i], dilation[i]) + more[i] - target
         if total < 0:  # the output is larger than what the input reaches, as with output padding
             padded[i] -= total
         total = max(total, 0)
@@ -120,7 +116,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     g, (sh, sw), (dh, dw) = call["groups"], call["stride"], call["dilation"]
     t, left, _, _ = call["padding"]
     # As large as the input reaches and the output extends, whichever is more; then the output is cut out.
-    rows, columns = max(t + oh, _reach(h, w.shape[2], sh, dh)), max(left + ow, _reach(width, w.shape[3], sw, dw))
+    rows, columns = max(t + oh, spanned(h, sh, w.shape[2], dh)), max(left + ow, spanned(width, sw, w.shape[3], dw))
     full = np.zeros((n, g, c_out // g, rows, columns))
     grouped = x.reshape(n, g, c_in // g, h * width)
     for ky, kx in np.ndindex(w.shape[2:]):

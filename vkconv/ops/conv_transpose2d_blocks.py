@@ -16,11 +16,11 @@ from vkconv.ops.conv2d_gemm import (
     sum_parts,
     tiles_by_rule,
 )
-from vkconv.ops.conv2d_parts import binds, constants, push
+from vkconv.ops.conv2d_parts import FEW_TAPS, binds, constants, push
 from vkconv.ops.conv_transpose2d_phases import FEW_PHASES, axes
 from vkconv.ops.epilogue import SUM_SPLITS
 from vkconv.ops.gemm_tile import GemmTile
-from vkconv.ops.needs import FLOATS, ON_CPU, ON_GPU, SHUFFLE
+from vkconv.ops.needs import FLOATS, ON_GPU, lane_by_lane, narrow_groups, shuffles
 from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
@@ -135,9 +135,9 @@ def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     channels = tuple(co for co in t.channels.values(call.shape("w")[1]) if co * phases <= t.most_sums)
     sums = channels[0] * phases
     local = local_sizes(device, *t.local)
-    # On CPU drivers a load goes lane by lane. Lanes share them in full subgroups.
-    shares = ON_CPU.test(call, device) and SHUFFLE.test(call, device)
-    shares = shares and all(size % device.subgroup_size == 0 for size in local)
+    # Lanes share loads in full subgroups.
+    full = all(size % device.subgroup_size == 0 for size in local)
+    shares = lane_by_lane(device) and shuffles(device) and full
     legal = [px for px in t.columns.values(_image_blocks(call)[1]) if sums * px <= t.most_sums]
     return {
         "channels": channels,
@@ -171,7 +171,7 @@ def _build_blocks(call: Call, device: Device, params: Params) -> Program:
 
 
 # All taps and all outputs of a block are unrolled, and so are the inputs that reach them.
-_MOST_PHASES, _MOST_TAPS, _MOST_REACH = 16, 49, 12
+_MOST_PHASES, _MOST_REACH = 16, 12
 
 
 def _reach(call: Call) -> int:
@@ -188,11 +188,6 @@ SMALL_BLOCKS = Need(
     lambda call, device: math.prod(call["stride"]) <= _MOST_PHASES,
     lambda call, device: f"{math.prod(call['stride'])} outputs",
 )
-FEW_TAPS = Need(
-    f"a kernel of at most {_MOST_TAPS} taps",
-    lambda call, device: math.prod(call.shape("w")[2:]) <= _MOST_TAPS,
-    lambda call, device: f"{math.prod(call.shape('w')[2:])} taps",
-)
 SHORT_REACH = Need(
     f"a block from at most {_MOST_REACH} inputs of a row and of a column",
     lambda call, device: _reach(call) <= _MOST_REACH,
@@ -203,12 +198,7 @@ FITS_BLOCKS = SMALL_BLOCKS, FEW_TAPS, SHORT_REACH
 # transposed_tile: 64->32 to 56x56 4x4 stride 2 1320 and 3350, 2x2 stride 2 520 and 1410, to 14x14 3x3 stride 2 110 and
 # 310; 32x28x28 3x3 stride 1 420 and 1590; 16->8 to 112x112 4x4 stride 4 210 and 650; 64 groups to 56x56 4x4 stride 2
 # 830, 1480.
-_NARROW = 8
-NARROW_GROUPS = Need(
-    f"at most {_NARROW} output channels in a group, or a CPU",
-    lambda call, device: device.kind == "cpu" or call.shape("w")[1] <= _NARROW,
-    lambda call, device: f"{call.shape('w')[1]} on a {device.kind} device",
-)
+NARROW_GROUPS = narrow_groups(8, lambda call: call.shape("w")[1])
 
 TRANSPOSED_BLOCKS = Route(
     "transposed_blocks",

@@ -12,9 +12,9 @@ from vkconv.ops.conv_transpose2d_blocks import TRANSPOSED_BLOCKS, TRANSPOSED_PHA
 from vkconv.ops.conv_transpose2d_gemm import TRANSPOSED_GEMM
 from vkconv.ops.conv_transpose2d_phases import FEW_PHASES, Axis, axes, reaching
 from vkconv.ops.needs import FLOATS
-from vkconv.ops.packing import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Sizes
+from vkconv.ops.packing import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Sizes, short_span
 from vkconv.ops.strided import local_params
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
 
 
@@ -102,11 +102,7 @@ def _span(axis: Axis, outputs: int) -> int:
     return outputs + (axis.most_taps - 1) * axis.step
 
 
-SHORT_SPAN = Need(
-    f"8 outputs of a phase from at most {MOST_SPAN} input columns",
-    lambda call, device: _span(axes(call)[1], 8) <= MOST_SPAN,
-    lambda call, device: f"{_span(axes(call)[1], 8)} columns",
-)
+SHORT_SPAN = short_span("8 outputs of a phase from", lambda call: _span(axes(call)[1], 8))
 
 TRANSPOSED_TILE = Route(
     "transposed_tile",

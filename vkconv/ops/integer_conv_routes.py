@@ -20,9 +20,10 @@ from vkconv.ops.integer_needs import (
     tile_blocks,
     tiles_by_rule,
 )
-from vkconv.ops.needs import INT32, ON_GPU, shuffles
-from vkconv.ops.packing import MOST_SPAN, Sizes
+from vkconv.ops.needs import INT32, ON_GPU, lane_by_lane, shuffles
+from vkconv.ops.packing import MOST_SPAN, Sizes, short_span
 from vkconv.ops.strided import local_params
+from vkconv.ops.windows import spanned
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
@@ -71,7 +72,7 @@ class Geometry:
 
     def span(self, outputs: int) -> int:
         """Inputs of a row from the first to the last that so many neighbouring outputs touch."""
-        return (outputs - 1) * self.stride[1] + (self.kw - 1) * self.dilation[1] + 1
+        return spanned(outputs, self.stride[1], self.kw, self.dilation[1])
 
 
 def geometry(call: Call) -> Geometry:
@@ -204,8 +205,6 @@ class RegisterTiles:
     columns: Sizes
 
 
-# Devices whose loads go lane by lane, so that sharing one by shuffles pays.
-_LANE_BY_LANE = frozenset({"cpu"})
 _REGISTER_TILES: Mapping[str, RegisterTiles] = {
     "cpu": RegisterTiles((8, 16, 32), Sizes((16, 8, 4, 1)), Sizes((8, 4), (16,)))
 }
@@ -229,8 +228,8 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
     past_rows = left > 0 or right > 0
     shader = TILE
     if co == 16:
-        # A row of taps is what one load brings.
-        many = device.kind in _LANE_BY_LANE and shuffles(device) and 1 < g.kw <= device.subgroup_size
+        # A row of taps is what one load brings; sharing it by shuffles pays where loads go lane by lane.
+        many = lane_by_lane(device) and shuffles(device) and 1 < g.kw <= device.subgroup_size
         shader = TILE_SHUFFLE if many and local % device.subgroup_size == 0 else TILE_FOURS
     result = _result(call) if by_words else 0
     step = Dispatch(
@@ -278,11 +277,7 @@ def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> P
     return _program(call, device, step, _pack(call, device, tile.rows, True), by_words)
 
 
-SHORT_SPAN = Need(
-    f"4 outputs of a row from at most {MOST_SPAN} input columns",
-    lambda call, device: geometry(call).span(4) <= MOST_SPAN,
-    lambda call, device: f"{geometry(call).span(4)} columns",
-)
+SHORT_SPAN = short_span("4 outputs of a row from", lambda call: geometry(call).span(4))
 WIDE_GROUPS = Need(
     "at least 16 output channels in a group and 4 input channels",
     lambda call, device: geometry(call).out_group >= 16 and geometry(call).in_group >= 4,

@@ -99,13 +99,47 @@ ASKED_FOR = Need("to be asked for by name", lambda call, device: False, lambda c
 # each.
 LONG_ROW = 64
 
-ON_GPU = Need("a GPU", lambda call, device: device.kind != "cpu", lambda call, device: device.kind)
-ON_CPU = Need("a CPU driver", lambda call, device: device.kind == "cpu", lambda call, device: device.kind)
+# Kinds of device on which a subgroup is the vector unit of one core. There a load goes lane by lane, shared memory is
+# memory like any other and a barrier suspends every lane, registers lie in the cache, and a few invocations keep all
+# cores busy (lavapipe; docs/decisions/0003).
+_LANE_BY_LANE = frozenset({"cpu"})
+
+
+def lane_by_lane(device: Device) -> bool:
+    """Whether the lanes of a subgroup are those of a core's vector unit, whose loads go one after another."""
+    return device.kind in _LANE_BY_LANE
+
+
+ON_GPU = Need("a GPU", lambda call, device: not lane_by_lane(device), lambda call, device: device.kind)
+ON_CPU = Need("a CPU driver", lambda call, device: lane_by_lane(device), lambda call, device: device.kind)
+
+
+def narrow_groups(most: int, channels: Callable[[Call], int]) -> Need:
+    """At most so many output ``channels`` in a group, where a route by tiles in shared memory makes more at a time."""
+    return Need(
+        f"at most {most} output channels in a group, or a CPU",
+        lambda call, device: lane_by_lane(device) or channels(call) <= most,
+        lambda call, device: f"{channels(call)} on a {device.kind} device",
+    )
+
+
+def _of_one_size(device: Device) -> bool:
+    return device.subgroup_sizes == (device.subgroup_size,) * 2
 
 
 def shuffles(device: Device) -> bool:
     """Whether every subgroup of the device has the same size and its lanes can read each other's values."""
-    return "shuffle" in device.subgroup_operations and device.subgroup_sizes == (device.subgroup_size,) * 2
+    return "shuffle" in device.subgroup_operations and _of_one_size(device)
+
+
+def subgroup_arithmetic(device: Device) -> bool:
+    """Whether the lanes of a subgroup, of whatever size, can sum their values or take their maximum."""
+    return "arithmetic" in device.subgroup_operations
+
+
+def sums_by_subgroups(device: Device) -> bool:
+    """Whether subgroups have one size and arithmetic."""
+    return subgroup_arithmetic(device) and _of_one_size(device)
 
 
 def float_atomics(device: Device) -> bool:
@@ -114,14 +148,18 @@ def float_atomics(device: Device) -> bool:
     return device.has("VK_EXT_shader_atomic_float") and device.feature(*feature)
 
 
-SHUFFLE = Need(
-    "shuffles in subgroups of one size",
-    lambda call, device: shuffles(device),
-    lambda call, device: (
-        f"subgroups of {' to '.join(str(size) for size in sorted(set(device.subgroup_sizes)))} with "
-        f"{', '.join(sorted(device.subgroup_operations)) or 'no operations'}"
-    ),
-)
+def _subgroup_operations(call: Call, device: Device) -> str:
+    return ", ".join(sorted(device.subgroup_operations)) or "no operations"
+
+
+def _subgroups(call: Call, device: Device) -> str:
+    sizes = " to ".join(str(size) for size in sorted(set(device.subgroup_sizes)))
+    return f"subgroups of {sizes} with {_subgroup_operations(call, device)}"
+
+
+SHUFFLE = Need("shuffles in subgroups of one size", lambda call, device: shuffles(device), _subgroups)
+SUBGROUP_SUMS = Need("arithmetic in subgroups of one size", lambda call, device: sums_by_subgroups(device), _subgroups)
+ARITHMETIC = Need("arithmetic within subgroups", lambda call, device: subgroup_arithmetic(device), _subgroup_operations)
 
 
 def loop_iterations(count: Callable[[Call, Device], int]) -> Need:

@@ -10,6 +10,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.normalize_rows import (
+    EPS,
     PLAIN,
     STATISTICS,
     Parameters,
@@ -26,7 +27,6 @@ from vkconv.ops.row_sets import along
 from vkconv.route import Call
 
 _OPERANDS = (Operand("x"), Operand("scale", optional=True), Operand("bias", optional=True))
-_EPS = Attr("eps", "eps", float, 1e-5)
 
 
 # ---- over the dimensions from an axis on
@@ -145,7 +145,7 @@ LAYER_NORM = Op(
     ("y", "mean", "inv_std"),
     _layer_resolve,
     _layer_reference,
-    attrs=(Attr("axis", "axis", int, -1), _EPS, Attr("stats", "stats", bool, False)),
+    attrs=(Attr("axis", "axis", int, -1), EPS, Attr("stats", "stats", bool, False)),
     routes=row_routes("normalize", _layer_kernel, (PLAIN, STATISTICS)),
     terms=_trailing_terms,
     flops=lambda call: 8 * call.outputs["y"].size,
@@ -168,7 +168,7 @@ RMS_NORM = Op(
     ("y",),
     _rms_resolve,
     _rms_reference,
-    attrs=(Attr("axis", "axis", int, -1), _EPS),
+    attrs=(Attr("axis", "axis", int, -1), EPS),
     routes=row_routes("normalize", _rms_kernel),
     terms=_trailing_terms,
     flops=lambda call: 5 * call.outputs["y"].size,
@@ -187,7 +187,7 @@ INSTANCE_NORM = Op(
     ("y",),
     _instance_resolve,
     _group_reference,
-    attrs=(_EPS,),
+    attrs=(EPS,),
     routes=row_routes("normalize", _group_kernel),
     terms=_group_terms,
     flops=lambda call: 8 * call.outputs["y"].size,
@@ -206,7 +206,7 @@ GROUP_NORM = Op(
     ("y",),
     _group_resolve,
     _group_reference,
-    attrs=(Attr("groups", "g", int, 1), _EPS),
+    attrs=(Attr("groups", "g", int, 1), EPS),
     routes=row_routes("normalize", _group_kernel),
     terms=_group_terms,
     flops=lambda call: 8 * call.outputs["y"].size,

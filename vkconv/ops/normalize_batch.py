@@ -12,6 +12,7 @@ from vkconv.ops import shapes
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.needs import FLOATS
 from vkconv.ops.normalize_rows import (
+    EPS,
     STATISTICS,
     Parameters,
     channels_of,
@@ -31,7 +32,6 @@ from vkconv.shader import Dispatch, Program, Shader, read, write
 BATCH_NORM_SHADER = Shader("batch_norm")
 _VECTORS = ("scale", "bias", "mean", "var")
 _OPERANDS = (Operand("x"), *(Operand(name) for name in _VECTORS))
-_EPS = Attr("eps", "eps", float, 1e-5)
 
 
 def _checked(op: str, specs: Specs, attrs: Attrs) -> tuple[TensorSpec, float]:
@@ -117,7 +117,7 @@ BATCH_NORM = Op(
     ("y",),
     _resolve,
     _reference,
-    attrs=(_EPS,),
+    attrs=(EPS,),
     routes=(
         Route(
             "channels",
@@ -146,7 +146,7 @@ BATCH_NORM_TRAINING = Op(
     ("y", "running_mean", "running_var"),
     _training_resolve,
     _training_reference,
-    attrs=(_EPS, Attr("momentum", "momentum", float, 0.9)),
+    attrs=(EPS, Attr("momentum", "momentum", float, 0.9)),
     routes=row_routes("normalize", _training_kernel, (STATISTICS,)),
     terms=lambda call: max(1, _samples(call)),
     flops=lambda call: 8 * call.outputs["y"].size,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.base import Attrs, Specs
+from vkconv.ops.base import Attr, Attrs, Specs
 from vkconv.ops.row_programs import Defines, Kernel
 from vkconv.ops.row_sets import RowSet
 from vkconv.route import Call
@@ -22,6 +22,7 @@ Lie = Literal["element", "row", "run"]
 PARAMETERS: tuple[Lie, ...] = ("element", "row", "run")
 PLAIN: Defines = ()
 STATISTICS: Defines = (("STATISTICS", ""),)
+EPS = Attr("eps", "eps", float, 1e-5)
 Wide = npt.NDArray[np.float64]
 
 

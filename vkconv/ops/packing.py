@@ -1,11 +1,12 @@
 """Register tiles, as conv2d and matmul share them: which size, and rows packed so that a tile lies side by side."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups
+from vkconv.route import Call, Need
 from vkconv.shader import Dispatch, Shader, read, write
 
 PACK_TILES = Shader("pack_tiles")
@@ -15,6 +16,15 @@ PACKED_WEIGHTS = frozenset({"packed"})
 # Columns of inputs that lie in registers, the loop over them unrolled: past this they would spill, and compile for
 # seconds.
 MOST_SPAN = 40
+
+
+def short_span(what: str, columns: Callable[[Call], int]) -> Need:
+    """At most `MOST_SPAN` input columns for ``what`` an invocation makes at the least."""
+    return Need(
+        f"{what} at most {MOST_SPAN} input columns",
+        lambda call, device: columns(call) <= MOST_SPAN,
+        lambda call, device: f"{columns(call)} columns",
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

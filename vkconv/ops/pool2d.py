@@ -13,9 +13,9 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.needs import FLOATS, ON_CPU
-from vkconv.ops.packing import MOST_SPAN
+from vkconv.ops.packing import MOST_SPAN, short_span
 from vkconv.ops.strided import local_params
-from vkconv.ops.windows import F64, explicit_padding, out_extent, pair, windows
+from vkconv.ops.windows import F64, explicit_padding, out_extent, pair, spanned, windows
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
@@ -93,7 +93,7 @@ _COLUMNS = (8, 4, 2, 1)
 
 def _span(call: Call, columns: int) -> int:
     """Inputs of a row from the first to the last that so many neighbouring outputs touch."""
-    return (columns - 1) * int(call["stride"][1]) + (int(call["kernel"][1]) - 1) * int(call["dilation"][1]) + 1
+    return spanned(columns, int(call["stride"][1]), int(call["kernel"][1]), int(call["dilation"][1]))
 
 
 def _column_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -116,11 +116,7 @@ def _build_columns(call: Call, device: Device, params: Params) -> Program:
 
 
 NO_NORM = Need("a maximum or an average", lambda call, device: call["kind"] != "lp", lambda call, device: call["kind"])
-SHORT_SPAN = Need(
-    f"a row of taps over at most {MOST_SPAN} input columns",
-    lambda call, device: _span(call, 1) <= MOST_SPAN,
-    lambda call, device: f"{_span(call, 1)} columns",
-)
+SHORT_SPAN = short_span("a row of taps over", lambda call: _span(call, 1))
 SEVERAL_TAPS = Need(
     "windows of more than one column",
     lambda call, device: call["kernel"][1] > 1,

@@ -1,6 +1,7 @@
 """The kernels of reduce and how each is launched."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
@@ -20,9 +21,10 @@ COLUMNS_ALONE = tuple(Shader("reduce_columns", t, v) for t in _DTYPES for v in (
 COMBINE = tuple(Shader("reduce_combine", t, form) for t in _DTYPES for form in ((), TREE))
 ATOMIC = (*(Shader("reduce_atomic", t) for t in _DTYPES), Shader("reduce_atomic", DType.F32, ATOMIC_FLOAT))
 
-# How parts meet on a GPU: from so many parts on, up to so many outputs, lanes for each and outputs of a workgroup.
-_COMBINE = ((32, 64, 256, 1), (32, 1 << 31, 32, 8), (0, 1 << 31, 1, 64))
-_COMBINE_ON_CPU = 1, 8
+# How parts meet, by kind of device: from so many parts on, up to so many outputs, lanes for each and outputs of a
+# workgroup.
+_COMBINE: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {"cpu": ((0, 1 << 31, 1, 8),)}
+_GPU_COMBINE = (32, 64, 256, 1), (32, 1 << 31, 32, 8), (0, 1 << 31, 1, 64)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,8 +154,8 @@ Kernel = Rows | Columns
 
 def combine(p: Problem, parts: int, source: str, output: Output, device: Device, *, keys: bool = False) -> Dispatch:
     """Parts in ``source`` to outputs; with none, the identity. ``keys`` are extremes as integers."""
-    on_gpu = next(row[2:] for row in _COMBINE if parts >= row[0] and p.outputs <= row[1])
-    lanes, elements = _COMBINE_ON_CPU if device.kind == "cpu" else on_gpu
+    rows = _COMBINE.get(device.kind, _GPU_COMBINE)
+    lanes, elements = next(row[2:] for row in rows if parts >= row[0] and p.outputs <= row[1])
     lanes = min(lanes, most_invocations(device) // elements)
     many, local = lanes > 1, lanes * elements
     return Dispatch(

@@ -7,6 +7,7 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.backward_weight_splits import compute_units
 from vkconv.ops.base import local_sizes
+from vkconv.ops.needs import subgroup_arithmetic
 from vkconv.ops.reduce_kernels import SUBGROUP, TREE, Columns, Kernel, Output, Rows, power_of_two
 from vkconv.ops.reduce_problem import Cut, Problem, by_bands, into, whole
 from vkconv.route import Params
@@ -36,12 +37,12 @@ class Policy:
 # lavapipe, 1024x4096, ms: rows by 1, 2, 4 and 8 loads 1.67, 1.68, 1.75, 1.86; columns by 4 fours and 2 loads 2.3, by 8
 # and 1 2.1, by 2 and 4 4.6, by 1 and 8 7.6: what a lane takes of a row at once must be long.
 # H200, 16384x16384 by columns (64 workgroups), us: 4 parts 240, 8 238, 16 240, 32 243, 66 246.
-_GPU = Policy(256, 4, 8, 256, 64, 1, 8, busy=4, wanted=4, least=4096)
-_CPU = Policy(8, 1, 2, 8, 8, 4, 8, busy=1, wanted=2, least=32768)
+_POLICIES: Mapping[str, Policy] = {"cpu": Policy(8, 1, 2, 8, 8, 4, 8, busy=1, wanted=2, least=32768)}
+_GPU_POLICY = Policy(256, 4, 8, 256, 64, 1, 8, busy=4, wanted=4, least=4096)
 
 
 def _policy(device: Device) -> Policy:
-    return _CPU if device.kind == "cpu" else _GPU
+    return _POLICIES.get(device.kind, _GPU_POLICY)
 
 
 _LOADS = (8, 4, 2, 1)
@@ -105,7 +106,7 @@ def kernel_of(p: Problem, params: Params, form: tuple[tuple[str, str], ...]) -> 
 
 
 def form_of(device: Device) -> tuple[tuple[str, str], ...]:
-    return SUBGROUP if "arithmetic" in device.subgroup_operations else TREE
+    return SUBGROUP if subgroup_arithmetic(device) else TREE
 
 
 def defaults(legal: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from vkconv.device import Device
 from vkconv.ops import reduce_kernels as kernels
 from vkconv.ops.base import local_sizes
 from vkconv.ops.needs import (
+    ARITHMETIC,
     ASKED_FOR,
     F32_OR_I32,
     INT32,
@@ -19,6 +20,7 @@ from vkconv.ops.needs import (
     loop_iterations,
     most_elements,
     scratch_budget,
+    subgroup_arithmetic,
     within_scratch,
 )
 from vkconv.ops.reduce_kernels import SUBGROUP, TREE, Output
@@ -109,11 +111,6 @@ def _atomic_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 # ---- needs
 
 
-ARITHMETIC = Need(
-    "arithmetic within subgroups",
-    lambda call, device: "arithmetic" in device.subgroup_operations,
-    lambda call, device: ", ".join(sorted(device.subgroup_operations)) or "no operations",
-)
 INNERMOST = Need(
     "the innermost dimension reduced",
     lambda call, device: not Problem.of(call).columns,
@@ -142,7 +139,7 @@ def _in_vectors(p: Problem) -> bool:
 
 ARITHMETIC_OR_COLUMNS = Need(
     "arithmetic within subgroups, or columns",
-    lambda call, device: Problem.of(call).columns or "arithmetic" in device.subgroup_operations,
+    lambda call, device: Problem.of(call).columns or subgroup_arithmetic(device),
     ARITHMETIC.actual,
 )
 SEVERAL_PARTS = Need(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes, most_invocations
+from vkconv.ops.needs import lane_by_lane, sums_by_subgroups
 from vkconv.ops.row_sets import WALKS, RowSet
 from vkconv.route import Call, Params
 from vkconv.shader import Dispatch, Program, Shader, Word, read, write
@@ -47,33 +48,53 @@ class Kernel:
 _HELD_LANES = (32, 64, 128, 256, 512, 1024)
 _LANES = (256, 128, 64, 32, 512)
 LEAST_LANES = 128
-# Items of four values that a lane holds: at most, and where a workgroup has few lanes; and by default. H200, us, by 8,
-# 4 and 2: softmax 8192x1000 18.9, 18.7, 19.1; layer_norm 8192x1024 20.2, 19.9, 19.4.
-ITEMS, MOST_ITEMS, _FEW_LANES, _DEFAULT_ITEMS = 8, 16, 256, 4
-# On a CPU driver subgroups are small and registers lie in its cache, but code is unrolled item by item. lavapipe with 8
+# Items of four values that a lane of a workgroup of few lanes holds at most, and what few lanes are.
+MOST_ITEMS, _FEW_LANES = 16, 256
+# More items than these, of a row of many lanes and of one, are worth compiling for a large call only.
+ITEMS, FEW_ITEMS = 8, 4
+FEW_ROWS = 32  # with fewer rows, one for each lane leaves some cores of a CPU idle
+_MANY_ROWS = 4096  # with fewer rows, one for each lane leaves some of a GPU idle
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowPolicy:
+    """The numbers of a kind of device: items that a lane holds at most, where the workgroup has few lanes and where it
+    has many, and by default; elements of a call that is worth compiling a long row of many lanes for, and one of one
+    lane; and rows of which one for each lane fills the device, where their elements lie far apart."""
+
+    few_lanes_items: int
+    items: int
+    default_items: int
+    long_call: int
+    long_call_one_lane: int
+    rows: int
+
+
+# CPU drivers: subgroups are small and registers lie in the cache, but code is unrolled item by item. lavapipe with 8
 # lanes, CPU ms: softmax 16384x64 held 4.8, serial 5.2; 8192x128 3.7 and 5.2, the first run 60; 1024x1000 3.5 and 7.0,
 # by rereading subgroups 5.4, the first run 320. layer_norm 8192x128 held 4.8, serial 5.7; 1024x1024 6.0 and 5.5.
-_CPU_MOST_ITEMS = 32
-CPU_LONG_CALL = 1 << 18  # elements of a call that is worth compiling more than ITEMS items
 # One lane to a row, CPU ms held and serial, and the first run: softmax 65536x10 3.8 and 7.0, 79; 16384x33 3.3 and 5.8,
 # 125; 21 elements 65536 apart 11.9 and 25.2, 94; layer_norm 16384x64 4.8 and 6.7, 221. A few items compile in no time.
-CPU_FEW_ITEMS, CPU_SHORT_CALL = 4, 1 << 16
-CPU_LANES = 32  # with fewer rows, one for each lane leaves some of a CPU idle
+CPU_POLICY = RowPolicy(32, 32, 32, long_call=1 << 18, long_call_one_lane=1 << 16, rows=FEW_ROWS)
+_POLICIES: Mapping[str, RowPolicy] = {"cpu": CPU_POLICY}
+# H200, us, by 8, 4 and 2 items: softmax 8192x1000 18.9, 18.7, 19.1; layer_norm 8192x1024 20.2, 19.9, 19.4.
+GPU_POLICY = RowPolicy(MOST_ITEMS, ITEMS, 4, long_call=0, long_call_one_lane=0, rows=_MANY_ROWS)
+
+
+def policy(device: Device) -> RowPolicy:
+    """The numbers for a kind of device."""
+    return _POLICIES.get(device.kind, GPU_POLICY)
+
+
 # Rows of a workgroup that has a subgroup for each.
 _ROWS = (4, 1, 2, 8)
 _SERIAL_LOCALS = (64, 32, 16, 8, 128)
 _FEW_ROWS_LOCALS = (8, 16, 32, 64, 128)  # few rows: small workgroups spread them over cores
-_FEW_ROWS = 4096
 # Workgroups that fill a large GPU, and elements of a part that are worth a workgroup and a second launch.
 FILL, LEAST_PART = 1024, 4096
 # Parts that pay for reading a row twice: with fewer, a workgroup for each row keeps most of the device busy.
 LEAST_PARTS = 4
 _PARTS_SIZES = (2, 4, 8, 16, 32, 64, 128, 256, 512)
-
-
-def sums_by_subgroups(device: Device) -> bool:
-    """Whether subgroups have one size and arithmetic."""
-    return "arithmetic" in device.subgroup_operations and device.subgroup_sizes == (device.subgroup_size,) * 2
 
 
 def parts_by_rule(rows: RowSet) -> int:
@@ -129,7 +150,7 @@ class RowPrograms:
 
     def _rows_of_group(self, call: Call, device: Device) -> tuple[int, ...]:
         """Rows of a workgroup with a subgroup for each; one where there are few, so that they spread over cores."""
-        sizes = _ROWS if self.kernel(call).rows.rows >= CPU_LANES else sorted(_ROWS)
+        sizes = _ROWS if self.kernel(call).rows.rows >= FEW_ROWS else sorted(_ROWS)
         return tuple(n for n in sizes if n * device.subgroup_size <= most_invocations(device))
 
     def buffers(self, call: Call) -> int:
@@ -146,24 +167,22 @@ class RowPrograms:
         if not rows.count:
             return ()
         lanes = [n for n in sorted({least, *_HELD_LANES}) if n % least == 0 and n <= most_invocations(device)]
-        if device.kind == "cpu":
-            return tuple(n for n in lanes if rows.items(n) <= _CPU_MOST_ITEMS)
-        holding = [n for n in lanes if rows.items(n) <= (MOST_ITEMS if n <= _FEW_LANES else ITEMS)]
-        return tuple(sorted(holding, key=lambda n: (rows.items(n) > _DEFAULT_ITEMS, n)))
+        most = policy(device)
+        holding = [n for n in lanes if rows.items(n) <= (most.few_lanes_items if n <= _FEW_LANES else most.items)]
+        return tuple(sorted(holding, key=lambda n: (rows.items(n) > most.default_items, n)))
 
     def holding_pays(self, call: Call, device: Device) -> bool:
         """Whether holding rows is preferred, as far as the kind of device decides it."""
-        if device.kind != "cpu":
-            return True
         kernel = self.kernel(call)
         items, elements = kernel.rows.items(device.subgroup_size), kernel.rows.rows * kernel.rows.count
-        long_enough = items <= ITEMS or elements >= CPU_LONG_CALL
-        return sums_by_subgroups(device) and items <= kernel.cpu_items and long_enough
+        by_subgroups = sums_by_subgroups(device) and items <= kernel.cpu_items
+        long_enough = items <= ITEMS or elements >= policy(device).long_call
+        return long_enough and (by_subgroups or not lane_by_lane(device))
 
     def lane_pays(self, call: Call, device: Device) -> bool:
         """Whether one lane for a row is preferred, as far as the kind of device decides it."""
         rows = self.kernel(call).rows
-        return device.kind != "cpu" or rows.items(1) <= CPU_FEW_ITEMS or rows.rows * rows.count >= CPU_SHORT_CALL
+        return rows.items(1) <= FEW_ITEMS or rows.rows * rows.count >= policy(device).long_call_one_lane
 
     def one_pass_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         lanes = self.held_lanes(call, device)
@@ -207,7 +226,7 @@ class RowPrograms:
         return Program((self._dispatch(call, device, params, (_meeting(params),), local, local),))
 
     def serial_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-        sizes = _FEW_ROWS_LOCALS if self.kernel(call).rows.rows < _FEW_ROWS else _SERIAL_LOCALS
+        sizes = _FEW_ROWS_LOCALS if self.kernel(call).rows.rows < _MANY_ROWS else _SERIAL_LOCALS
         return {"local": local_sizes(device, *sizes), "fours": self._fours(call)}
 
     def serial(self, call: Call, device: Device, params: Params) -> Program:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from vkconv.ops.needs import FLOATS, LONG_ROW, ON_CPU, ON_GPU, invocations, loop_iterations
+from vkconv.ops.needs import FLOATS, LONG_ROW, ON_CPU, ON_GPU, SUBGROUP_SUMS, invocations, loop_iterations
 from vkconv.ops.row_programs import (
     APPLY,
-    CPU_FEW_ITEMS,
-    CPU_LANES,
-    CPU_LONG_CALL,
-    CPU_SHORT_CALL,
+    CPU_POLICY,
+    FEW_ITEMS,
+    FEW_ROWS,
     FILL,
+    GPU_POLICY,
     HELD,
     ITEMS,
     LEAST_LANES,
@@ -23,7 +23,7 @@ from vkconv.ops.row_programs import (
     Kernel,
     RowPrograms,
     parts_by_rule,
-    sums_by_subgroups,
+    policy,
 )
 from vkconv.ops.row_sets import RowSet
 from vkconv.route import Call, Need, Route
@@ -32,17 +32,7 @@ from vkconv.shader import Shader
 _CPU_LONG_ROW = 256  # softmax, CPU ms of subgroups that reread and serial: 8192x128 6.0 and 5.1, 1024x1000 5.4 and 7.0
 # Elements of a row further apart than this share no cache line worth the name: neighbouring rows do. But one lane for
 # each row leaves a device idle where rows are few.
-_NEAR, _FEW_ROWS = 8, 4096
-
-
-SUBGROUP_SUMS = Need(
-    "arithmetic in subgroups of one size",
-    lambda call, device: sums_by_subgroups(device),
-    lambda call, device: (
-        f"subgroups of {' to '.join(str(size) for size in sorted(set(device.subgroup_sizes)))} with "
-        f"{', '.join(sorted(device.subgroup_operations)) or 'no operations'}"
-    ),
-)
+_NEAR = 8
 
 
 def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defines, ...] = ((),)) -> tuple[Route, ...]:
@@ -61,11 +51,9 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
         lambda call, device: str(rows(call).count),
     )
     near = Need(
-        f"elements of a row at most {_NEAR} apart, or fewer than {_FEW_ROWS} rows ({CPU_LANES} on a CPU)",
+        f"elements of a row at most {_NEAR} apart, or fewer than {GPU_POLICY.rows} rows ({CPU_POLICY.rows} on a CPU)",
         lambda call, device: (
-            rows(call).walk != "strided"
-            or rows(call).run_step <= _NEAR
-            or rows(call).rows < (CPU_LANES if device.kind == "cpu" else _FEW_ROWS)
+            rows(call).walk != "strided" or rows(call).run_step <= _NEAR or rows(call).rows < policy(device).rows
         ),
         lambda call, device: f"{rows(call).run_step} apart, {rows(call).rows} rows",
     )
@@ -75,13 +63,13 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
         lambda call, device: f"{rows(call).count} elements",
     )
     pays = Need(
-        f"a GPU; or a CPU driver, and a row that its subgroups hold in few registers, in a call of {CPU_LONG_CALL} "
-        f"elements where it takes more than {ITEMS} fours of each lane",
+        f"a GPU; or a CPU driver, and a row that its subgroups hold in few registers, in a call of "
+        f"{CPU_POLICY.long_call} elements where it takes more than {ITEMS} fours of each lane",
         programs.holding_pays,
         lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
     )
     lane_pays = Need(
-        f"a GPU; or a CPU driver, and at most {CPU_FEW_ITEMS} fours of a row or {CPU_SHORT_CALL} elements",
+        f"a GPU; or a CPU driver, and at most {FEW_ITEMS} fours of a row or {CPU_POLICY.long_call_one_lane} elements",
         programs.lane_pays,
         lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
     )
@@ -91,8 +79,8 @@ def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defin
         lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
     )
     few_or_long = Need(
-        f"rows of at least {_CPU_LONG_ROW} elements, or fewer than {CPU_LANES} rows",
-        lambda call, device: rows(call).count >= _CPU_LONG_ROW or rows(call).rows < CPU_LANES,
+        f"rows of at least {_CPU_LONG_ROW} elements, or fewer than {FEW_ROWS} rows",
+        lambda call, device: rows(call).count >= _CPU_LONG_ROW or rows(call).rows < FEW_ROWS,
         lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
     )
     holds_alone = Need(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from vkconv.core import DType, GraphError, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, local_sizes
+from vkconv.ops.needs import lane_by_lane
 from vkconv.route import Call, Params
 from vkconv.shader import Dispatch, Shader, Word, read, write
 
@@ -21,10 +22,6 @@ _LOCALS = (64, 8, 16, 32, 128, 256)
 _ITEMS = (8, 4, 2, 1, 16)
 
 STRIDED_COPY = Shader("strided_copy", DType.U32)
-# Kinds of device that copy by fours of words where they can: a load of a CPU driver goes lane by lane, and moves four
-# for twice the time of one. lavapipe, us by words and by fours: two of 64x55x55 side by side 1764 726, 4x28 planes of
-# 56x56 turned to 28x4 1798 687, 4x68 of 14x14 302 163.
-_BY_FOURS = frozenset({"cpu"})
 STRIDED_COPIES = {4: STRIDED_COPY, 8: Shader("strided_copy", DType.I64)}  # by the bytes of an element
 
 
@@ -137,7 +134,9 @@ def strided_copy(
     if walk.rank > MAX_RANK:
         raise GraphError(f"copy of {source!r}: {walk.rank} dimensions stay after merging; at most {MAX_RANK} can")
     bases = (source_base, target_base)
-    fours = device.kind in _BY_FOURS and nbytes == 4 and _whole_fours(walk, *bases)
+    # Lane by lane, a load of four words takes twice the time of one. lavapipe, us by words and by fours: two of
+    # 64x55x55 side by side 1764 726, 4x28 planes of 56x56 turned to 28x4 1798 687, 4x68 of 14x14 302 163.
+    fours = lane_by_lane(device) and nbytes == 4 and _whole_fours(walk, *bases)
     if fours:
         bases = (source_base // 4, target_base // 4)
         outer = tuple((*(s // 4 for s in strides[:-1]), 1) for strides in walk.strides)

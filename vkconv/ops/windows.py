@@ -61,12 +61,17 @@ def explicit_padding(
     stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
     begin, end = [], []
     for i in range(2):
-        span = dilation[i] * (kernel[i] - 1) + 1
-        total = max(0, (ceil_div(extent[i], stride[i]) - 1) * stride[i] + span - extent[i])
+        outputs = ceil_div(extent[i], stride[i])
+        total = max(0, spanned(outputs, stride[i], kernel[i], dilation[i]) - extent[i])
         less, more = total // 2, total - total // 2
         begin.append(less if mode == "same_upper" else more)
         end.append(more if mode == "same_upper" else less)
     return begin[0], begin[1], end[0], end[1]
+
+
+def spanned(outputs: int, stride: int, taps: int, dilation: int) -> int:
+    """Inputs along an axis from the first to the last that so many neighbouring outputs touch."""
+    return (outputs - 1) * stride + (taps - 1) * dilation + 1
 
 
 def check_extent(what: str, axis: str, extent: int) -> None:
@@ -83,7 +88,7 @@ def out_extent(
     With ``ceil_mode`` the division rounds up and a last window that starts beyond the input and the padding
     before it is dropped. GraphError when no window fits, or the padded input is longer than MOST_EXTENT.
     """
-    span = dilation * (kernel - 1) + 1
+    span = spanned(1, stride, kernel, dilation)
     check_extent(f"the padded input ({extent} + {pads[0]} + {pads[1]})", axis, extent + sum(pads))
     room = extent + sum(pads) - span
     if room < 0:

@@ -49,6 +49,14 @@ def _conv(n: NodeView) -> None:
         _finish_conv(n, "conv2d", spatial, window(n, spatial))
 
 
+def _of_planes(
+    n: NodeView, strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[int, ...]
+) -> dict[str, AttrValue]:
+    """The attributes of a three-dimensional convolution that its planes have."""
+    groups, padding = n.attr_int("group", 1), (*pads[1:3], *pads[4:])
+    return {"groups": groups, "stride": strides[1:], "dilation": dilations[1:], "padding": padding}
+
+
 def _finish_conv3d(n: NodeView) -> None:
     """A convolution of planes whose channels are those of all planes that a window spans."""
     strides, dilations, pads, auto_pad = geometry(n, 3)
@@ -71,10 +79,7 @@ def _finish_conv3d(n: NodeView) -> None:
         batch,
         n.emit("merge", n.input(1), first=1, last=2),
         *([n.input(2)] if n.has(2) else []),
-        groups=n.attr_int("group", 1),
-        stride=strides[1:],
-        dilation=dilations[1:],
-        padding=(*pads[1:3], *pads[4:]),
+        **_of_planes(n, strides, dilations, pads),
     )
     split = n.emit("shape", by_plane, start=0, end=2)
     shape = n.emit("concat", split, n.emit("shape", y, start=1), axis=0)
@@ -110,10 +115,7 @@ def _finish_conv_transpose3d(n: NodeView) -> None:
         "conv_transpose2d",
         planes,
         n.emit("merge", n.input(1), first=1, last=2),
-        groups=n.attr_int("group", 1),
-        stride=strides[1:],
-        dilation=dilations[1:],
-        padding=(*pads[1:3], *pads[4:]),
+        **_of_planes(n, strides, dilations, pads),
         output_padding=extra[1:],
     )
     batch, deep = n.emit("shape", n.input(0), start=0, end=1), n.emit("shape", n.input(0), start=2, end=3)

@@ -1,0 +1,69 @@
+// What is behind a Recording: the sequence and all that its commands use, and what the last submission came to. It outlives
+// the Python object while the device works on it.
+#pragma once
+
+#include "device.hpp"
+
+#include <atomic>
+#include <functional>
+#include <optional>
+
+namespace vkconv {
+
+VkCommandBuffer command_buffer(const kp::Sequence& sequence);
+
+struct RecordingCore {
+  enum class State { recording, ready, pending };
+
+  CorePtr core;
+  // The sequence holds the operations too, but Sequence.clear() would drop what the command buffer still uses.
+  std::vector<std::shared_ptr<kp::OpBase>> operations;
+  std::shared_ptr<kp::Sequence> sequence;
+  VkCommandBuffer commands = VK_NULL_HANDLE;
+  FenceHandle fence;
+  std::shared_ptr<QueryPoolHandle> queries;
+  uint32_t query_count = 0;   // capacity
+  uint32_t queries_used = 0;
+  std::shared_ptr<DescriptorPoolHandle> pool;  // the one being filled; dispatches keep the full ones
+  uint32_t pool_sets = 0;
+  State state = State::recording;
+  bool completed = false;     // the last submission ran to its end
+  std::optional<VulkanError> failure;  // of the last submission, which is over
+  bool close_after_use = false;  // the device was closed while a thread was inside a call
+  std::atomic_flag busy = ATOMIC_FLAG_INIT;
+
+  // Whether the device may still touch what this owns; nothing runs any more on a lost one.
+  bool in_flight();
+
+  // Adds one command; what it uses lives in the function's captures.
+  void record(std::function<void(VkCommandBuffer)> command);
+  VkDescriptorSet allocate_set(const PipelineCore& pipeline);
+  // Checks, under the caller's Use, that the command buffer may be submitted now.
+  void begin_submission(const char* call);
+  void submit();
+  // Waits for the submission that `before`, if any, makes; false on time-out.
+  bool settle(const char* call, uint64_t timeout_ns, double spin_us, const std::function<void()>& before = {});
+};
+
+// Gives a recording up without waiting for the device. A sequence that Python may still hold is destroyed if `close`.
+void let_go(std::shared_ptr<RecordingCore> recording, bool close);
+
+// One thread's call on a recording. Refuses a second thread at once instead of letting it wait: replaying one recording twice
+// at a time is a bug. Made and destroyed under the GIL, which orders it with close().
+class Use {
+ public:
+  Use(std::shared_ptr<RecordingCore> recording, const char* call) : recording_(std::move(recording)) {
+    if (recording_->busy.test_and_set()) throw VulkanError::misuse(call, "the recording is in use by another thread");
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  ~Use() {
+    recording_->busy.clear();
+    if (recording_->close_after_use) let_go(std::move(recording_), true);
+  }
+
+ private:
+  std::shared_ptr<RecordingCore> recording_;
+};
+
+}  // namespace vkconv
