@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,10 @@ from vkconv.route import Call
 
 # A device may take subnormal f32 numbers for zero, going in and coming out: the smallest normal one.
 _SMALLEST_NORMAL = 2.0**-126
+# Standard deviations of a sum's rounding that are allowed: one sum in ten million is off by more.
+_DEVIATIONS = 6.0
+# Attributes that products and addends are multiplied by.
+_FACTORS = ("alpha", "beta", "scale")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +44,7 @@ def relative_tolerance(terms: int, out: DType, accumulate: DType = DType.F32) ->
     evaluations of an f32 GPU are allowed four units in the last place on top.
     """
     acc = 0.5 * 2.0**-accumulate.mantissa_bits * terms
-    store = 0.5 * 2.0**-out.mantissa_bits
-    return max(acc, store) + 4 * 2.0**-accumulate.mantissa_bits
+    return max(acc, _of_storing(out)) + 4 * 2.0**-accumulate.mantissa_bits
 
 
 def two_level_tolerance(terms: int, parts: int, out: DType) -> float:
@@ -120,12 +123,52 @@ def largest(reference: F64) -> F64:
     return np.full(reference.shape, most)
 
 
-def sum_of_products(reference: F64, terms: int, call: Call) -> F64:
-    """The magnitude where an activation may follow a sum of products, and a scale and shift that: what rounds before
-    counts for every element, so that only a single product that stays as it is has its own; and what the shift is
-    added to may be larger than the result by as much."""
-    shift = abs(float(call["out_shift"]))
-    return np.abs(reference) if terms == 1 and call["act"] == "none" and not shift else largest(reference) + shift
+def rounding_of_sum(addends: F64, terms: int, certain: bool = False) -> F64:
+    """How far f32 sums of ``terms`` may be off, whatever cancels and in whatever order: by what the sizes of their
+    ``addends`` add up to.
+
+    That times gamma_n = n u / (1 - n u), u = 2^-24, is ``certain`` (Higham, Accuracy and Stability of Numerical
+    Algorithms, 2nd ed., section 4.2). Roundings that are independent come to lambda sqrt(n) u, each with probability
+    1 - 2 exp(-lambda^2 / 2) (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci.
+    Comput. 41, 2019, theorem 3.1): 6 sqrt(n) where n is more. Both with the four units of `relative_tolerance`.
+    """
+    count = terms if certain else min(terms, math.ceil(_DEVIATIONS * math.sqrt(terms)))
+    return relative_tolerance(count, DType.F32) * addends
+
+
+def of_sum(call: Call, reference: F64, addends: F64, terms: int) -> F64:
+    """The magnitude of a sum: the largest result, or what its own addends may make it off by where that is more, as in
+    few results of much that cancels; never more than is certain."""
+    with np.errstate(all="ignore"):
+        likely, certain = (
+            of_error(call, reference, rounding_of_sum(addends, terms, sure), terms) for sure in (False, True)
+        )
+        return np.fmin(certain, np.fmax(largest(reference), likely))
+
+
+def of_error(call: Call, reference: F64, error: F64, terms: int) -> F64:
+    """The magnitude by which a call of ``terms`` may be off by an error, which f32 has, and by storing it as less."""
+    out = next(iter(call.outputs.values())).dtype
+    storing = 0.0 if out is DType.F32 else _of_storing(out)
+    with np.errstate(all="ignore"):
+        return np.asarray((error + storing * np.abs(reference)) / relative_tolerance(terms, out))
+
+
+def addends(
+    reference: Callable[[Call, Mapping[str, Array | None]], Sequence[Array]],
+    call: Call,
+    operands: Mapping[str, Array | None],
+) -> F64:
+    """What the sizes of addends come to: the definition of a sum at the sizes of its operands and factors."""
+    factors = {name: abs(float(call[name])) for name in _FACTORS if name in call.attrs}
+    positive = dataclasses.replace(call, attrs={**call.attrs, **factors})
+    sizes = {name: None if array is None else np.abs(array) for name, array in operands.items()}
+    with np.errstate(all="ignore"):
+        return np.asarray(reference(positive, sizes)[0], np.float64)
+
+
+def _of_storing(out: DType) -> float:
+    return 0.5 * 2.0**-out.mantissa_bits
 
 
 def _floor(out: DType) -> float:
