@@ -145,7 +145,8 @@ def rounding_of_products(reference: Reference, terms: int, call: Call, arrays: M
     sums, slope = np.asarray(reference(bare, operands)[0], np.float64), {"slope": arrays.get("slope")}
     with np.errstate(all="ignore"):
         stays = finished(call, slope, sums)
-        return np.asarray(np.fmax(*(np.abs(finished(call, slope, sums + e) - stays) for e in (error, -error))))
+        moved = (np.abs(finished(call, slope, sums + e) - stays) for e in (error, -error))
+        return np.nan_to_num(np.fmax(*moved), nan=0.0, posinf=0.0)
 
 
 def magnitude_of_products(

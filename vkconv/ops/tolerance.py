@@ -130,10 +130,11 @@ def rounding_of_sum(addends: F64, terms: int, certain: bool = False) -> F64:
     That times gamma_n = n u / (1 - n u), u = 2^-24, is ``certain`` (Higham, Accuracy and Stability of Numerical
     Algorithms, 2nd ed., section 4.2). Roundings that are independent come to lambda sqrt(n) u, each with probability
     1 - 2 exp(-lambda^2 / 2) (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci.
-    Comput. 41, 2019, theorem 3.1): 6 sqrt(n) where n is more. Both with the four units of `relative_tolerance`.
+    Comput. 41, 2019, theorem 3.1): 6 sqrt(n) where n is more. Both with the four units of `relative_tolerance`. What is
+    not finite does not round.
     """
     count = terms if certain else min(terms, math.ceil(_DEVIATIONS * math.sqrt(terms)))
-    return relative_tolerance(count, DType.F32) * addends
+    return np.asarray(relative_tolerance(count, DType.F32) * np.where(np.isfinite(addends), addends, 0.0))
 
 
 def of_sum(call: Call, reference: F64, addends: F64, terms: int) -> F64:
