@@ -118,6 +118,13 @@ def test_every_order_of_adding_is_within_what_is_allowed_and_a_missing_addend_is
     assert (made.absolute[:, 0] < 0.5 * np.abs(x).mean(-1)).all()
 
 
+def test_a_mean_beside_what_it_normalizes_may_be_off_by_what_cancelled_in_it():
+    x = np.array([[2.0, -2.0, 1.0, -1.0]])
+    call = parse_call("layer_norm:x=1x4,stats=1", OPS)
+    made = tolerance(OPS["layer_norm"], call, {"x": x}, np.zeros((1, 1)), output="mean")
+    assert made.absolute[0, 0] == pytest.approx(6 * ULP * (1.5 + 1.5))
+
+
 def test_an_activation_moves_what_its_sum_may_be_off_by():
     a, b = np.array([[2.0, -2.0, 1e-3]]), np.ones((3, 1))
     plain, _ = allowed("matmul:a=1x3,b=3x1", a=a, b=b)

@@ -146,7 +146,7 @@ def rounding_of_products(reference: Reference, terms: int, call: Call, arrays: M
     with np.errstate(all="ignore"):
         stays = finished(call, slope, sums)
         moved = (np.abs(finished(call, slope, sums + e) - stays) for e in (error, -error))
-        return np.nan_to_num(np.fmax(*moved), nan=0.0, posinf=0.0)
+        return np.asarray(np.nan_to_num(np.fmax(*moved), nan=0.0, posinf=0.0))
 
 
 def magnitude_of_products(

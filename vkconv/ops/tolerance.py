@@ -54,17 +54,25 @@ def two_level_tolerance(terms: int, parts: int, out: DType) -> float:
     return max(relative_tolerance(-(-terms // max(parts, 1)), DType.F32), relative_tolerance(parts, out))
 
 
-def tolerance(op: Op, call: Call, operands: Mapping[str, Array | None], reference: Array, chain: int = 0) -> Tolerance:
-    """What is allowed for one output of a call, from the operands and the reference as `Op.reference` has them; with a
-    ``chain`` for routes that sum so many products in f16 (`Route.chain`)."""
+def tolerance(
+    op: Op,
+    call: Call,
+    operands: Mapping[str, Array | None],
+    reference: Array,
+    chain: int = 0,
+    output: str | None = None,
+) -> Tolerance:
+    """What is allowed for one output of a call, the first unless it is named, from the operands and the reference as
+    `Op.reference` has them; with a ``chain`` for routes that sum so many products in f16 (`Route.chain`)."""
     reference = np.asarray(reference)
-    out = next(iter(call.outputs.values())).dtype
+    output = output or next(iter(call.outputs))
+    out, of = call.outputs[output].dtype, op.magnitudes.get(output, op.magnitude)
     if not out.is_float:
         return Tolerance(0.0, np.zeros(reference.shape), 0.0)
     wide, terms = reference.astype(np.float64), op.terms(call)
     with np.errstate(all="ignore"):
-        if op.magnitude is not None:
-            magnitude = np.broadcast_to(op.magnitude(call, operands, wide), wide.shape)
+        if of is not None:
+            magnitude = np.broadcast_to(of(call, operands, wide), wide.shape)
         else:
             magnitude = np.abs(wide) if terms == 1 else largest(wide)
     accumulate = out if op.sums_in_output else DType.F32
