@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "cubic.glsl"
 
 const uint NEAREST = 0, LINEAR = 1, CUBIC = 2;  // MODES in vkconv/ops/grid_sample.py
 const uint ZEROS = 0, BORDER = 1, REFLECTION = 2;  // PADDINGS there
@@ -36,13 +37,6 @@ int pixel(int i, int extent) {
     if (i >= 0 && i < extent) return i;
     if (PADDING == ZEROS) return -1;
     return clamp(PADDING == BORDER ? i : int(reflect_into(float(i), extent)), 0, extent - 1);
-}
-
-float cubic(float d) {
-    const float a = -0.75;
-    d = abs(d);
-    if (d <= 1.0) return ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
-    return d < 2.0 ? ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a : 0.0;
 }
 
 void main() {
@@ -85,7 +79,7 @@ void main() {
             from = from * n[d] + i;
             float distance = float(step) - fraction[d];
             if (MODE == LINEAR) weight *= 1.0 - abs(distance);
-            if (MODE == CUBIC) weight *= cubic(distance);
+            if (MODE == CUBIC) weight *= cubic(abs(distance), -0.75);
         }
         if (inside && weight != 0.0) sum += weight * LOAD(x, plane * uint(extent) + uint(from));
     }

@@ -38,5 +38,6 @@ void main() {
             at = COLUMN_MAJOR ? ix * h + iy : iy * w + ix;
         }
     }
-    y[index] = uvec2(uint(plane * h * w + at), 0u);
+    // A window that holds nothing of x has no place: -1.
+    y[index] = found ? uvec2(uint(plane * h * w + at), 0u) : uvec2(0xFFFFFFFFu);
 }

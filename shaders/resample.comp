@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "cubic.glsl"
 
 const uint NEAREST = 0, LINEAR = 1, CUBIC = 2;  // MODES in vkconv/ops/resize.py
 layout(constant_id = 3) const uint MODE = NEAREST;
@@ -29,8 +30,7 @@ int floor_div(int value, int by) {
 float weight(float d) {
     d = abs(d);
     if (MODE == LINEAR) return d < 1.0 ? 1.0 - d : 0.0;
-    if (d <= 1.0) return ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
-    return d < 2.0 ? ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a : 0.0;
+    return cubic(d, a);
 }
 
 void main() {

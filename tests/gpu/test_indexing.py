@@ -71,6 +71,12 @@ def test_the_place_of_a_maximum_is_that_of_the_first_one_or_of_the_first_nan(dev
     assert y.ravel().tolist() == [0, 1, 4, 5]
 
 
+def test_the_maximum_of_a_window_that_is_all_padding_has_no_place(device):
+    x = f32(1, 3, 2, 4).reshape(1, 1, 2, 2)
+    (y,) = on_device("pool2d_argmax:x=1x1x2x2,k=2x1,d=3x1,p=2x0x2x0", device, x=x)
+    assert y.ravel().tolist() == [2, 3, -1, -1, 0, 1]
+
+
 @pytest.mark.parametrize("name", ["is_nan", "is_inf", "is_positive_inf", "is_negative_inf"])
 def test_what_is_no_number_is_told_by_its_bits(name, device):
     x = f32(NAN, INF, -INF, 0, -0.0, 1e-45, 3.4e38, -3.4e38)

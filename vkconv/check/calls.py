@@ -83,7 +83,7 @@ def allowed_errors(
     """The error that is allowed for each output, on the named route, from inputs and reference outputs of a call."""
     op, operands = OPS[call.op], _operands(call, arrays)
     chain = _chain(call, route)
-    return [tolerance(op, call, operands, want, chain) for want in outputs]
+    return [tolerance(op, call, operands, w, chain, name) for name, w in zip(call.outputs, outputs, strict=True)]
 
 
 def on_route(call: Call, wanted: Expected, route: str) -> Expected:

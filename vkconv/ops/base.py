@@ -21,6 +21,7 @@ from vkconv.route import Call, Route
 Specs = Mapping[str, TensorSpec | None]
 Attrs = dict[str, AttrValue]
 F64 = npt.NDArray[np.float64]
+Magnitude = Callable[[Call, Mapping[str, Array | None], F64], F64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,12 +74,13 @@ class Op:
     ``sums_in_output``, rounded to the output's type each time; ``flops(call)`` the arithmetic by the field's convention
     (2 per multiply-add). ``magnitude(call, arrays, reference)`` is what the rounding of an output element is relative
     to, where that is neither the element itself (one term) nor the largest result (several): what was subtracted on the
-    way to a smaller one. ``alias`` marks ops whose output is the input's bytes under another shape. An op with neither
-    routes nor alias exists only on the host: it must fold away when the graph is bound. ``fold_from_specs(call)`` gives
-    the outputs of an op whose value follows from the operand shapes alone (shape, size), also where the operand is no
-    constant. With ``variadic_outputs`` the one output name is numbered from 0, as variadic operands are (split: y0, y1,
-    ...). ``check_constants(call, arrays)`` raises GraphError for values, of the operands that are constant or given to
-    a run, which no device would refuse (an index out of range). ``sums`` is what ops with routes of f16 sums have.
+    way to a smaller one; ``magnitudes`` are those of outputs that have another than the first. ``alias`` marks ops
+    whose output is the input's bytes under another shape. An op with neither routes nor alias exists only on the host:
+    it must fold away when the graph is bound. ``fold_from_specs(call)`` gives the outputs of an op whose value follows
+    from the operand shapes alone (shape, size), also where the operand is no constant. With ``variadic_outputs`` the
+    one output name is numbered from 0, as variadic operands are (split: y0, y1, ...). ``check_constants(call, arrays)``
+    raises GraphError for values, of the operands that are constant or given to a run, which no device would refuse (an
+    index out of range). ``sums`` is what ops with routes of f16 sums have.
     """
 
     name: str
@@ -91,7 +93,8 @@ class Op:
     terms: Callable[[Call], int] = lambda call: 1
     sums_in_output: bool = False
     flops: Callable[[Call], int] = lambda call: 0
-    magnitude: Callable[[Call, Mapping[str, Array | None], F64], F64] | None = None
+    magnitude: Magnitude | None = None
+    magnitudes: Mapping[str, Magnitude] = dataclasses.field(default_factory=dict)
     alias: bool = False
     fold_from_specs: Callable[[Call], Sequence[Array]] | None = None
     variadic_outputs: bool = False

@@ -23,10 +23,10 @@ from vkconv.ops.epilogue import (
     check_epilogue,
     check_residual,
     finished,
+    magnitude_of_products,
     packs_per_channel,
     takes_residual,
 )
-from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import CONVOLUTION_ATTRS, convolved, resolve_convolution
 from vkconv.route import Call
 
@@ -70,7 +70,7 @@ CONV2D = Op(
         for route in (COOPERATIVE, *HALF_ROUTES, IM2COL_GEMM, WINOGRAD, *ROUTES)
     ),
     terms=_terms,
-    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
+    magnitude=magnitude_of_products(_SUMS.reference, _terms),
     flops=_flops,
     sums=_SUMS,
     cases=(

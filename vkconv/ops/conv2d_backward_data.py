@@ -17,9 +17,16 @@ from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv2d_backward_data_routes import ROUTES
 from vkconv.ops.conv2d_backward_data_view import as_transposed
 from vkconv.ops.conv_transpose2d_phases import check_strides, most_products
-from vkconv.ops.epilogue import BIAS, EPILOGUE_ATTRS, SLOPE, check_epilogue, finished, packs_per_channel
+from vkconv.ops.epilogue import (
+    BIAS,
+    EPILOGUE_ATTRS,
+    SLOPE,
+    check_epilogue,
+    finished,
+    magnitude_of_products,
+    packs_per_channel,
+)
 from vkconv.ops.shapes import ints
-from vkconv.ops.tolerance import sum_of_products
 from vkconv.ops.windows import CONVOLUTION_ATTRS, explicit_padding, out_extent, pair
 from vkconv.route import Call
 
@@ -116,7 +123,7 @@ CONV2D_BACKWARD_DATA = Op(
     ),
     routes=tuple(map(packs_per_channel, ROUTES)),
     terms=_terms,
-    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
+    magnitude=magnitude_of_products(_reference, _terms),
     flops=_flops,
     cases=(
         "conv2d_backward_data:dy=2x8x5x5,w=8x4x3x3,x_shape=2x4x10x10,s=2,p=1",

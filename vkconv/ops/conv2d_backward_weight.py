@@ -19,7 +19,7 @@ from vkconv.ops.backward_weight_routes import ROUTES
 from vkconv.ops.backward_weight_splits import POLICIES
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.shapes import held_in
-from vkconv.ops.tolerance import largest
+from vkconv.ops.tolerance import addends, largest, of_error, rounding_of_sum
 from vkconv.route import Call
 
 
@@ -92,11 +92,13 @@ def terms(call: Call) -> int:
 
 
 def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
-    add = arrays.get("add")
-    if add is None:
-        return np.abs(reference) if terms(call) == 1 else largest(reference)
-    added = call["beta"] * np.asarray(add, np.float64)
-    return np.asarray(largest(reference - added) + np.abs(added))
+    """The largest sum of products and what is added to it, or what may have cancelled in either."""
+    add, count = arrays.get("add"), terms(call)
+    if add is None and count == 1:
+        return np.abs(reference)
+    added = call["beta"] * np.asarray(0.0 if add is None else add, np.float64)
+    error = rounding_of_sum(addends(_reference, call, arrays), count)
+    return np.asarray(np.fmax(largest(reference - added) + np.abs(added), of_error(call, reference, error, count)))
 
 
 def _flops(call: Call) -> int:

@@ -32,7 +32,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 
 
 def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
-    return magnitude(call, full_result(CONV2D, convolution_of(call), arrays), AXES, reference)
+    return magnitude(CONV2D, convolution_of(call), AXES, call, arrays, reference)
 
 
 def _terms(call: Call) -> int:

@@ -15,8 +15,15 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.conv_transpose2d_phases import check_strides, most_products
 from vkconv.ops.conv_transpose2d_routes import ROUTES
-from vkconv.ops.epilogue import BIAS, EPILOGUE_ATTRS, SLOPE, check_epilogue, finished, packs_per_channel
-from vkconv.ops.tolerance import sum_of_products
+from vkconv.ops.epilogue import (
+    BIAS,
+    EPILOGUE_ATTRS,
+    SLOPE,
+    check_epilogue,
+    finished,
+    magnitude_of_products,
+    packs_per_channel,
+)
 from vkconv.ops.windows import AUTO_PADS, check_extent, explicit_padding, pair, spanned
 from vkconv.route import Call
 
@@ -155,7 +162,7 @@ CONV_TRANSPOSE2D = Op(
     ),
     routes=tuple(map(packs_per_channel, ROUTES)),
     terms=_terms,
-    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
+    magnitude=magnitude_of_products(_reference, _terms),
     flops=_flops,
     cases=(
         "conv_transpose2d:x=1x5x7x9,w=5x6x4x4,b=6,s=2,p=1,act=relu",

@@ -11,7 +11,7 @@ residual is that fifth one, in variants of the shaders; where a device binds onl
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply, check_numbers
 from vkconv.ops.base import F64, Attr, Attrs, Operand, linear_groups
 from vkconv.ops.strided import STRIDED_COPY, strided_copy
+from vkconv.ops.tolerance import addends, largest, of_error, rounding_of_sum
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
@@ -128,6 +129,42 @@ def with_residual(arrays: Mapping[str, Array | None], sums: F64) -> F64:
     """Sums and the residual of a call, where it has one."""
     residual = arrays.get("residual")
     return sums if residual is None else sums + np.asarray(residual, np.float64)
+
+
+Reference = Callable[[Call, Mapping[str, Array | None]], Sequence[Array]]
+
+
+def rounding_of_products(reference: Reference, terms: int, call: Call, arrays: Mapping[str, Array | None]) -> F64:
+    """How far each sum of products of a call may be off, as `rounding_of_sum` has it, behind its activation and scale:
+    by how far that moves them."""
+    bare = dataclasses.replace(call, attrs={**call.attrs, **NO_EPILOGUE})
+    operands = {**arrays, "slope": None}
+    error = rounding_of_sum(addends(reference, bare, operands), terms)
+    if call["act"] == "none":
+        return np.asarray(error * abs(float(call["out_scale"])))
+    sums, slope = np.asarray(reference(bare, operands)[0], np.float64), {"slope": arrays.get("slope")}
+    with np.errstate(all="ignore"):
+        stays = finished(call, slope, sums)
+        moved = (np.abs(finished(call, slope, sums + e) - stays) for e in (error, -error))
+        return np.asarray(np.nan_to_num(np.fmax(*moved), nan=0.0, posinf=0.0))
+
+
+def magnitude_of_products(
+    reference: Reference, terms: Callable[[Call], int]
+) -> Callable[[Call, Mapping[str, Array | None], F64], F64]:
+    """The magnitude of an op whose sums of products an activation may follow, and a scale and shift that: what rounds
+    before counts for every element, so that only a single product that stays as it is has its own; what the shift is
+    added to may be larger than the result by as much; and where so much cancelled that none of the results is as large
+    as what was added, that counts."""
+
+    def magnitude(call: Call, arrays: Mapping[str, Array | None], result: F64) -> F64:
+        shift, count = abs(float(call["out_shift"])), terms(call)
+        if count == 1 and call["act"] == "none" and not shift:
+            return np.abs(result)
+        error = rounding_of_products(reference, count, call, arrays)
+        return np.asarray(np.fmax(largest(result) + shift, of_error(call, result, error, count)))
+
+    return magnitude
 
 
 def keeps_zeros(call: Call) -> bool:

@@ -43,7 +43,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 
 
 def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
-    return magnitude(call, full_result(MATMUL, product_of(call), arrays), axes_of(call), reference)
+    return magnitude(MATMUL, product_of(call), axes_of(call), call, arrays, reference)
 
 
 def _terms(call: Call) -> int:

@@ -16,10 +16,11 @@ from vkconv.core import Array, GraphError, bytes_str, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import F64, Attr, Op, linear_groups
+from vkconv.ops.epilogue import rounding_of_products
 from vkconv.ops.needs import FLOATS, MOST_INT, float_atomics, within_scratch
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.scatter import FILL
-from vkconv.ops.tolerance import largest
+from vkconv.ops.tolerance import largest, of_error, rounding_of_sum
 from vkconv.route import Call, Need, Params, Route, choose, judge
 from vkconv.shader import Access, Bind, Dispatch, Program, Shader, Word, read, write
 
@@ -321,13 +322,22 @@ def terms(call: Call, each: int, count: int) -> int:
     return each + (count if call["op"] in _SUMS else 0)
 
 
-def magnitude(call: Call, full: F64, axes: tuple[int, ...], reference: F64) -> F64:
+def magnitude(
+    first: Op, product: Call, axes: tuple[int, ...], call: Call, arrays: Mapping[str, Array | None], reference: F64
+) -> F64:
     """What the rounding of every output is relative to: the largest of what is added, as if nothing cancelled, or the
-    largest of what is compared."""
-    if call["op"] not in _SUMS:
-        return np.full(reference.shape, largest(full).max(initial=0.0))
+    largest of what is compared; or what the products may be off by, added up or compared, where they cancelled."""
+    full, each = full_result(first, product, arrays), first.terms(product)
+    error, size = rounding_of_products(first.reference, each, product, arrays), np.abs(full)
+    count = full.size // max(1, reference.size)
     with np.errstate(all="ignore"):
-        return largest(reduced(call, np.abs(full), axes))
+        if call["op"] in _SUMS:
+            most = largest(reduced(call, size, axes))
+            error = reduced(call, error, axes) + rounding_of_sum(reduced(call, size, axes), count)
+        else:
+            most = np.full(reference.shape, largest(full).max(initial=0.0))
+            error = np.max(error, axis=axes).reshape(reference.shape)
+    return np.asarray(np.fmax(most, of_error(call, reference, error, terms(call, each, count))))
 
 
 def full_result(first: Op, product: Call, arrays: Mapping[str, Array | None]) -> F64:

@@ -20,13 +20,13 @@ from vkconv.ops.epilogue import (
     activated,
     check_rescaling,
     check_residual,
+    magnitude_of_products,
     takes_residual,
     with_residual,
 )
 from vkconv.ops.matmul_cooperative import COOPERATIVE
 from vkconv.ops.matmul_half import HALF_ROUTES
 from vkconv.ops.matmul_routes import MAX_BATCH_GROUPS, ROUTES, layout
-from vkconv.ops.tolerance import sum_of_products
 from vkconv.route import Call
 
 
@@ -100,7 +100,7 @@ MATMUL = Op(
     ),
     routes=tuple(map(takes_residual, (COOPERATIVE, *HALF_ROUTES, *ROUTES))),
     terms=_terms,
-    magnitude=lambda call, arrays, reference: sum_of_products(reference, _terms(call), call),
+    magnitude=magnitude_of_products(_SUMS.reference, _terms),
     flops=lambda call: 2 * math.prod(call.shape("y")) * call.shape("a")[-2 if call["trans_a"] else -1],
     sums=_SUMS,
     cases=(

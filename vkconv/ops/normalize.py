@@ -8,7 +8,7 @@ import numpy as np
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops import shapes
-from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.normalize_rows import (
     EPS,
     PLAIN,
@@ -20,10 +20,12 @@ from vkconv.ops.normalize_rows import (
     kernel,
     normalized,
     scaled,
+    sizes_in_mean,
 )
 from vkconv.ops.row_programs import Kernel
 from vkconv.ops.row_routes import row_routes
 from vkconv.ops.row_sets import along
+from vkconv.ops.tolerance import of_sum
 from vkconv.route import Call
 
 _OPERANDS = (Operand("x"), Operand("scale", optional=True), Operand("bias", optional=True))
@@ -73,6 +75,11 @@ def _layer_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence
     made = scaled(y, arrays, x.shape[call["axis"] :])
     with np.errstate(all="ignore"):
         return [made, mean, 1 / np.sqrt(variance + call["eps"])] if call["stats"] else [made]
+
+
+def _mean_magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    x = shapes.given(arrays, "x").astype(np.float64)
+    return of_sum(call, reference, sizes_in_mean(x, tuple(range(call["axis"], x.ndim))), _trailing_terms(call))
 
 
 def _rms_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -148,6 +155,7 @@ LAYER_NORM = Op(
     attrs=(Attr("axis", "axis", int, -1), EPS, Attr("stats", "stats", bool, False)),
     routes=row_routes("normalize", _layer_kernel, (PLAIN, STATISTICS)),
     terms=_trailing_terms,
+    magnitudes={"mean": _mean_magnitude},
     flops=lambda call: 8 * call.outputs["y"].size,
     cases=(
         "layer_norm:x=3x40,scale=40,bias=40",

@@ -21,11 +21,13 @@ from vkconv.ops.normalize_rows import (
     kernel,
     normalized,
     scaled,
+    sizes_in_mean,
 )
 from vkconv.ops.row_programs import Kernel
 from vkconv.ops.row_routes import row_routes
 from vkconv.ops.row_sets import across
 from vkconv.ops.strided import lanes, walk_params
+from vkconv.ops.tolerance import of_sum
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
@@ -106,6 +108,14 @@ def _training_reference(call: Call, arrays: Mapping[str, Array | None]) -> Seque
     return made
 
 
+def _mean_magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    """The old mean and what the new one adds, which may cancel."""
+    x, old = (shapes.given(arrays, name).astype(np.float64) for name in ("x", "mean"))
+    momentum = float(np.float32(call["momentum"]))
+    new = sizes_in_mean(x, (0, *range(2, x.ndim))).reshape(-1)
+    return of_sum(call, reference, np.abs(old) * momentum + new * (1 - momentum), max(1, _samples(call)))
+
+
 def _samples(call: Call) -> int:
     n, _, *rest = call.shape("x")
     return n * math.prod(rest)
@@ -149,6 +159,7 @@ BATCH_NORM_TRAINING = Op(
     attrs=(EPS, Attr("momentum", "momentum", float, 0.9)),
     routes=row_routes("normalize", _training_kernel, (STATISTICS,)),
     terms=lambda call: max(1, _samples(call)),
+    magnitudes={"running_mean": _mean_magnitude},
     flops=lambda call: 8 * call.outputs["y"].size,
     cases=(
         "batch_norm_training:x=2x3x5x7,scale=3,bias=3,mean=3,var=3",

@@ -115,6 +115,15 @@ def normalized(x: Wide, axes: tuple[int, ...], eps: float, *, centred: bool = Tr
         return np.asarray(apart / np.sqrt(variance + eps)), np.asarray(mean), np.asarray(variance)
 
 
+def sizes_in_mean(x: Wide, axes: tuple[int, ...]) -> Wide:
+    """What the mean of x has for addends, in size: the elements, and how far each is from the mean, of which the
+    kernels add the mean."""
+    count = np.float64(math.prod(x.shape[a] for a in axes))
+    with np.errstate(all="ignore"):
+        mean = np.sum(x, axis=axes, keepdims=True) / count
+        return np.asarray(np.sum(np.abs(x) + np.abs(x - mean), axis=axes, keepdims=True) / count)
+
+
 def scaled(y: Wide, arrays: Mapping[str, Array | None], shape: Sequence[int]) -> Wide:
     """y * scale + bias, each where it is there, in a shape that broadcasts."""
     scale, bias = (arrays.get(name) for name in ("scale", "bias"))

@@ -15,6 +15,7 @@ from vkconv.ops.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.needs import FLOATS, ON_CPU
 from vkconv.ops.packing import MOST_SPAN, short_span
 from vkconv.ops.strided import local_params
+from vkconv.ops.tolerance import addends, largest, of_sum
 from vkconv.ops.windows import F64, explicit_padding, out_extent, pair, spanned, windows
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
@@ -68,6 +69,17 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
         counts = view(np.ones((1, 1, *x.shape[2:])), call["padding"], 0.0)
     with np.errstate(invalid="ignore"):
         return [view(x, call["padding"], 0.0).sum(axis=(4, 5)) / counts.sum(axis=(4, 5))]
+
+
+def _terms(call: Call) -> int:
+    return 1 if call["kind"] == "max" else math.prod(call["kernel"])
+
+
+def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    """Averages may cancel; of powers none do, and a maximum is as it was."""
+    if call["kind"] != "avg":
+        return np.abs(reference) if call["kind"] == "max" else largest(reference)
+    return of_sum(call, reference, addends(_reference, call, arrays), _terms(call))
 
 
 POOL = Shader("pool2d")
@@ -163,7 +175,8 @@ POOL2D = Op(
         Attr("norm", "norm", float, 2.0),
     ),
     routes=ROUTES,
-    terms=lambda call: 1 if call["kind"] == "max" else math.prod(call["kernel"]),
+    terms=_terms,
+    magnitude=_magnitude,
     flops=lambda call: math.prod(call.shape("y")) * math.prod(call["kernel"]),
     cases=(
         "pool2d:x=2x3x13x17,kind=max,k=2,s=2",

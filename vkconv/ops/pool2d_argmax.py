@@ -85,7 +85,8 @@ POOL2D_ARGMAX = Op(
         "pool2d_argmax:x=2x3x13x17,k=2,s=2",
         "pool2d_argmax:x=1x5x11x9,k=3x2,s=2x1,p=1x0x2x1,ceil=1,column=1",
         "pool2d_argmax:x=1x2x12x10,k=3,s=2,p=1,d=2x3",
+        "pool2d_argmax:x=3x7x1x5,k=2,s=1x2,d=2x1,p=1x0x1x1",
     ),
     doc="The index of each maximum that pool2d gives, counted over all of x row by row, or column by column within a "
-    "plane; the first of equal ones, or the first NaN.",
+    "plane; the first of equal ones, or the first NaN; -1 for a window that holds nothing of x.",
 )

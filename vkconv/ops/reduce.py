@@ -11,7 +11,7 @@ from vkconv.ops import shapes
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.reduce_problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, PICKS, parts_of
 from vkconv.ops.reduce_routes import ROUTES
-from vkconv.ops.tolerance import largest
+from vkconv.ops.tolerance import addends, of_sum
 from vkconv.route import Call
 
 
@@ -56,7 +56,7 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
     absolute one of its logarithm, and is larger by what cancelled in it. The other functions are off by what is
     relative to their result."""
     if call["op"] in ("sum", "mean"):
-        return largest(reference)
+        return of_sum(call, reference, addends(_reference, call, arrays), _terms(call))
     if call["op"] == LOG_SUM_EXP:
         return np.asarray(np.abs(reference) + 1.0)
     if call["op"] == "log_sum":

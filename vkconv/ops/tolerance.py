@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,10 @@ from vkconv.route import Call
 
 # A device may take subnormal f32 numbers for zero, going in and coming out: the smallest normal one.
 _SMALLEST_NORMAL = 2.0**-126
+# Standard deviations of a sum's rounding that are allowed: one sum in ten million is off by more.
+_DEVIATIONS = 6.0
+# Attributes that products and addends are multiplied by.
+_FACTORS = ("alpha", "beta", "scale")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +44,7 @@ def relative_tolerance(terms: int, out: DType, accumulate: DType = DType.F32) ->
     evaluations of an f32 GPU are allowed four units in the last place on top.
     """
     acc = 0.5 * 2.0**-accumulate.mantissa_bits * terms
-    store = 0.5 * 2.0**-out.mantissa_bits
-    return max(acc, store) + 4 * 2.0**-accumulate.mantissa_bits
+    return max(acc, _of_storing(out)) + 4 * 2.0**-accumulate.mantissa_bits
 
 
 def two_level_tolerance(terms: int, parts: int, out: DType) -> float:
@@ -51,17 +54,25 @@ def two_level_tolerance(terms: int, parts: int, out: DType) -> float:
     return max(relative_tolerance(-(-terms // max(parts, 1)), DType.F32), relative_tolerance(parts, out))
 
 
-def tolerance(op: Op, call: Call, operands: Mapping[str, Array | None], reference: Array, chain: int = 0) -> Tolerance:
-    """What is allowed for one output of a call, from the operands and the reference as `Op.reference` has them; with a
-    ``chain`` for routes that sum so many products in f16 (`Route.chain`)."""
+def tolerance(
+    op: Op,
+    call: Call,
+    operands: Mapping[str, Array | None],
+    reference: Array,
+    chain: int = 0,
+    output: str | None = None,
+) -> Tolerance:
+    """What is allowed for one output of a call, the first unless it is named, from the operands and the reference as
+    `Op.reference` has them; with a ``chain`` for routes that sum so many products in f16 (`Route.chain`)."""
     reference = np.asarray(reference)
-    out = next(iter(call.outputs.values())).dtype
+    output = output or next(iter(call.outputs))
+    out, of = call.outputs[output].dtype, op.magnitudes.get(output, op.magnitude)
     if not out.is_float:
         return Tolerance(0.0, np.zeros(reference.shape), 0.0)
     wide, terms = reference.astype(np.float64), op.terms(call)
     with np.errstate(all="ignore"):
-        if op.magnitude is not None:
-            magnitude = np.broadcast_to(op.magnitude(call, operands, wide), wide.shape)
+        if of is not None:
+            magnitude = np.broadcast_to(of(call, operands, wide), wide.shape)
         else:
             magnitude = np.abs(wide) if terms == 1 else largest(wide)
     accumulate = out if op.sums_in_output else DType.F32
@@ -120,12 +131,53 @@ def largest(reference: F64) -> F64:
     return np.full(reference.shape, most)
 
 
-def sum_of_products(reference: F64, terms: int, call: Call) -> F64:
-    """The magnitude where an activation may follow a sum of products, and a scale and shift that: what rounds before
-    counts for every element, so that only a single product that stays as it is has its own; and what the shift is
-    added to may be larger than the result by as much."""
-    shift = abs(float(call["out_shift"]))
-    return np.abs(reference) if terms == 1 and call["act"] == "none" and not shift else largest(reference) + shift
+def rounding_of_sum(addends: F64, terms: int, certain: bool = False) -> F64:
+    """How far f32 sums of ``terms`` may be off, whatever cancels and in whatever order: by what the sizes of their
+    ``addends`` add up to.
+
+    That times gamma_n = n u / (1 - n u), u = 2^-24, is ``certain`` (Higham, Accuracy and Stability of Numerical
+    Algorithms, 2nd ed., section 4.2). Roundings that are independent come to lambda sqrt(n) u, each with probability
+    1 - 2 exp(-lambda^2 / 2) (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci.
+    Comput. 41, 2019, theorem 3.1): 6 sqrt(n) where n is more. Both with the four units of `relative_tolerance`. What is
+    not finite does not round.
+    """
+    count = terms if certain else min(terms, math.ceil(_DEVIATIONS * math.sqrt(terms)))
+    return np.asarray(relative_tolerance(count, DType.F32) * np.where(np.isfinite(addends), addends, 0.0))
+
+
+def of_sum(call: Call, reference: F64, addends: F64, terms: int) -> F64:
+    """The magnitude of a sum: the largest result, or what its own addends may make it off by where that is more, as in
+    few results of much that cancels; never more than is certain."""
+    with np.errstate(all="ignore"):
+        likely, certain = (
+            of_error(call, reference, rounding_of_sum(addends, terms, sure), terms) for sure in (False, True)
+        )
+        return np.fmin(certain, np.fmax(largest(reference), likely))
+
+
+def of_error(call: Call, reference: F64, error: F64, terms: int) -> F64:
+    """The magnitude by which a call of ``terms`` may be off by an error, which f32 has, and by storing it as less."""
+    out = next(iter(call.outputs.values())).dtype
+    storing = 0.0 if out is DType.F32 else _of_storing(out)
+    with np.errstate(all="ignore"):
+        return np.asarray((error + storing * np.abs(reference)) / relative_tolerance(terms, out))
+
+
+def addends(
+    reference: Callable[[Call, Mapping[str, Array | None]], Sequence[Array]],
+    call: Call,
+    operands: Mapping[str, Array | None],
+) -> F64:
+    """What the sizes of addends come to: the definition of a sum at the sizes of its operands and factors."""
+    factors = {name: abs(float(call[name])) for name in _FACTORS if name in call.attrs}
+    positive = dataclasses.replace(call, attrs={**call.attrs, **factors})
+    sizes = {name: None if array is None else np.abs(array) for name, array in operands.items()}
+    with np.errstate(all="ignore"):
+        return np.asarray(reference(positive, sizes)[0], np.float64)
+
+
+def _of_storing(out: DType) -> float:
+    return 0.5 * 2.0**-out.mantissa_bits
 
 
 def _floor(out: DType) -> float:

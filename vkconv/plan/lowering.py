@@ -248,6 +248,10 @@ class _Lowering:
             scratch += [Block(f"scratch:{node.name}:{b}", _words(size), index, index) for b, size in own.items()]
         for value in bound.outputs:
             last[self.homes.home(self.root(value))[0]] = end
+        if not self.share_memory:  # every value may be read, also one of which only values without elements are made
+            for value in bound.inputs:
+                if bound.specs[value].size:
+                    last.setdefault(self.homes.home(value)[0], end)
         values = [
             Block(f"value:{value}", _words(bound.specs[value].nbytes), start, last[value])
             for value, start in first.items()
