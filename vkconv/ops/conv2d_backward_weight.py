@@ -19,7 +19,7 @@ from vkconv.ops.backward_weight_routes import ROUTES
 from vkconv.ops.backward_weight_splits import POLICIES
 from vkconv.ops.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.shapes import held_in
-from vkconv.ops.tolerance import addends, largest, of_error, rounding_of_sum
+from vkconv.ops.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
 from vkconv.route import Call
 
 
@@ -97,8 +97,11 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
     if add is None and count == 1:
         return np.abs(reference)
     added = call["beta"] * np.asarray(0.0 if add is None else add, np.float64)
+    most = largest(reference - added) + np.abs(added)
+    if shows_addends(reference):
+        return np.asarray(most)
     error = rounding_of_sum(addends(_reference, call, arrays), count)
-    return np.asarray(np.fmax(largest(reference - added) + np.abs(added), of_error(call, reference, error, count)))
+    return np.asarray(np.fmax(most, of_error(call, reference, error, count)))
 
 
 def _flops(call: Call) -> int:

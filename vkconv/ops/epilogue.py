@@ -22,7 +22,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.activation import activation, apply, check_numbers
 from vkconv.ops.base import F64, Attr, Attrs, Operand, linear_groups
 from vkconv.ops.strided import STRIDED_COPY, strided_copy
-from vkconv.ops.tolerance import addends, largest, of_error, rounding_of_sum
+from vkconv.ops.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
@@ -161,6 +161,8 @@ def magnitude_of_products(
         shift, count = abs(float(call["out_shift"])), terms(call)
         if count == 1 and call["act"] == "none" and not shift:
             return np.abs(result)
+        if shows_addends(result):
+            return largest(result) + shift
         error = rounding_of_products(reference, count, call, arrays)
         return np.asarray(np.fmax(largest(result) + shift, of_error(call, result, error, count)))
 

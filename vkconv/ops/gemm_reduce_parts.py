@@ -20,7 +20,7 @@ from vkconv.ops.epilogue import rounding_of_products
 from vkconv.ops.needs import FLOATS, MOST_INT, float_atomics, within_scratch
 from vkconv.ops.reduce import REDUCE
 from vkconv.ops.scatter import FILL
-from vkconv.ops.tolerance import largest, of_error, rounding_of_sum
+from vkconv.ops.tolerance import largest, of_error, rounding_of_sum, shows_addends
 from vkconv.route import Call, Need, Params, Route, choose, judge
 from vkconv.shader import Access, Bind, Dispatch, Program, Shader, Word, read, write
 
@@ -328,14 +328,16 @@ def magnitude(
     """What the rounding of every output is relative to: the largest of what is added, as if nothing cancelled, or the
     largest of what is compared; or what the products may be off by, added up or compared, where they cancelled."""
     full, each = full_result(first, product, arrays), first.terms(product)
-    error, size = rounding_of_products(first.reference, each, product, arrays), np.abs(full)
-    count = full.size // max(1, reference.size)
+    size, count, summed = np.abs(full), full.size // max(1, reference.size), call["op"] in _SUMS
     with np.errstate(all="ignore"):
-        if call["op"] in _SUMS:
-            most = largest(reduced(call, size, axes))
-            error = reduced(call, error, axes) + rounding_of_sum(reduced(call, size, axes), count)
+        sizes = reduced(call, size, axes) if summed else np.full(reference.shape, largest(full).max(initial=0.0))
+        most = largest(sizes)
+        if shows_addends(full):
+            return most
+        error = rounding_of_products(first.reference, each, product, arrays)
+        if summed:
+            error = reduced(call, error, axes) + rounding_of_sum(sizes, count)
         else:
-            most = np.full(reference.shape, largest(full).max(initial=0.0))
             error = np.max(error, axis=axes).reshape(reference.shape)
     return np.asarray(np.fmax(most, of_error(call, reference, error, terms(call, each, count))))
 

@@ -15,6 +15,9 @@ from vkconv.route import Call
 _SMALLEST_NORMAL = 2.0**-126
 # Standard deviations of a sum's rounding that are allowed: one sum in ten million is off by more.
 _DEVIATIONS = 6.0
+# The largest of more sums of products stands for what was added up: they hardly cancel all of them, and their addends
+# take as long as the reference again.
+_MANY = 4096
 # Attributes that products and addends are multiplied by.
 _FACTORS = ("alpha", "beta", "scale")
 
@@ -153,6 +156,11 @@ def of_sum(call: Call, reference: F64, addends: F64, terms: int) -> F64:
             of_error(call, reference, rounding_of_sum(addends, terms, sure), terms) for sure in (False, True)
         )
         return np.fmin(certain, np.fmax(largest(reference), likely))
+
+
+def shows_addends(result: F64) -> bool:
+    """Whether there are so many sums of products that the largest of them is as large as what was added."""
+    return result.size > _MANY
 
 
 def of_error(call: Call, reference: F64, error: F64, terms: int) -> F64:
