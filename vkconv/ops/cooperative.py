@@ -142,10 +142,11 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(32, 32, 32, 16, 16),
     CooperativeTile(32, 32, 16, 16, 16, 2),
     CooperativeTile(128, 128, 16, 64, 32, 2),
+    CooperativeTile(32, 32, 64, 16, 16),
 )
 # The first that makes enough workgroups and wastes few of its sums is the default, or the last that the device can
-# hold, which is the smallest.
-_RULE = (0, 4, 8, 11, 12, 13, 14, 15)
+# hold. That one is small and deep: where there are few workgroups, every slice waits for its own loads.
+_RULE = (0, 4, 8, 11, 12, 13, 17)
 _ENOUGH_BLOCKS, _WASTE = 132, 1.25
 
 
