@@ -118,6 +118,13 @@ def test_every_order_of_adding_is_within_what_is_allowed_and_a_missing_addend_is
     assert (made.absolute[:, 0] < 0.5 * np.abs(x).mean(-1)).all()
 
 
+def test_a_long_sum_that_ends_early_is_noticed():
+    """llvmpipe ends loops after 65,535 turns."""
+    x = np.random.default_rng(0).standard_normal((1, 3_000_000))
+    made, want = allowed("reduce:x=1x3000000,op=sum,axes=1", x=x)
+    assert abs(x[0, :65535].sum() - want[0, 0]) > made.absolute[0, 0]
+
+
 def test_a_mean_beside_what_it_normalizes_may_be_off_by_what_cancelled_in_it():
     x = np.array([[2.0, -2.0, 1.0, -1.0]])
     call = parse_call("layer_norm:x=1x4,stats=1", OPS)

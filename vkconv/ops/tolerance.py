@@ -15,6 +15,10 @@ from vkconv.route import Call
 _SMALLEST_NORMAL = 2.0**-126
 # Standard deviations of a sum's rounding that are allowed: one sum in ten million is off by more.
 _DEVIATIONS = 6.0
+# Roundings of a long sum that are allowed, in units of what its addends come to: a walk of random signs, whose partial
+# sums are some sqrt(n) addends, comes to 6 / sqrt(3) x 3.5 x 1.6, which is 19, whatever n. More is for orders that are
+# against it, in sums of thousands; in one of millions it would let most of the addends be missing.
+_MOST_ROUNDINGS = 512
 # The largest of more sums of products stands for what was added up: they hardly cancel all of them, and their addends
 # take as long as the reference again.
 _MANY = 4096
@@ -141,10 +145,10 @@ def rounding_of_sum(addends: F64, terms: int, certain: bool = False) -> F64:
     That times gamma_n = n u / (1 - n u), u = 2^-24, is ``certain`` (Higham, Accuracy and Stability of Numerical
     Algorithms, 2nd ed., section 4.2). Roundings that are independent come to lambda sqrt(n) u, each with probability
     1 - 2 exp(-lambda^2 / 2) (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci.
-    Comput. 41, 2019, theorem 3.1): 6 sqrt(n) where n is more. Both with the four units of `relative_tolerance`. What is
-    not finite does not round.
+    Comput. 41, 2019, theorem 3.1): 6 sqrt(n) where n is more, and 512 where that is. Both with the four units of
+    `relative_tolerance`. What is not finite does not round.
     """
-    count = terms if certain else min(terms, math.ceil(_DEVIATIONS * math.sqrt(terms)))
+    count = terms if certain else min(terms, math.ceil(_DEVIATIONS * math.sqrt(terms)), _MOST_ROUNDINGS)
     return np.asarray(relative_tolerance(count, DType.F32) * np.where(np.isfinite(addends), addends, 0.0))
 
 
