@@ -11,6 +11,8 @@ from vkconv.compiler import compile_shader, tool_environment, tool_paths
 from vkconv.core import DType, ShaderError
 from vkconv.shader import Shader
 
+pytestmark = pytest.mark.long
+
 MATRIX = """#version 450
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_cooperative_matrix : require

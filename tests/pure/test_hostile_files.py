@@ -23,6 +23,8 @@ from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
 from vkconv.plan.measured import read_table
 
+pytestmark = pytest.mark.long
+
 GRAPH = {
     "schema": "vkconv.graph/1",
     "name": "g",

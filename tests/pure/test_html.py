@@ -14,6 +14,8 @@ from vkconv.bench.html import KEY_COLUMNS, SPEED_COLUMNS, html
 from vkconv.bench.rows import Result, result_table, write_result
 from vkconv.table import format_cell
 
+pytestmark = pytest.mark.long
+
 VOID = {"meta", "input", "wbr"}
 
 

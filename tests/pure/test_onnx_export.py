@@ -34,6 +34,7 @@ SOME_WITHOUT = {"group_norm", "instance_norm", "layer_norm", "rms_norm", "pool2d
 SOME_WITHOUT |= {"one_hot", "pool2d_argmax", "resize"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", CASES)
 def test_a_call_there_and_back_is_the_same(text):
     call = parse_call(text, OPS)

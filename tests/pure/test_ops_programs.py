@@ -24,7 +24,7 @@ from vkconv.ops import (
 )
 from vkconv.ops.base import Op
 from vkconv.ops.binary import BINARY_OPS, TABLE
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.calls import parse_call
 from vkconv.ops.reduce import FUNCTIONS
 from vkconv.ops.strided import STRIDED_COPY, merge
 from vkconv.ops.unary import UNARY_OPS
@@ -61,14 +61,6 @@ def test_every_op_has_cases_and_a_way_to_be_computed() -> None:
     for op in OPS.values():
         assert op.cases and op.doc, op.name
         assert bool(op.routes) + op.alias + (op.name in ("shape", "size", "eye_like", "range")) == 1, op.name
-
-
-@pytest.mark.parametrize("text", CASES)
-def test_call_strings_are_read_back_as_the_same_call(text: str) -> None:
-    call = call_of(text)
-    printed = format_call(call, OPS)
-    assert call_of(printed) == call
-    assert format_call(call_of(printed), OPS) == printed
 
 
 @pytest.mark.parametrize("text", CASES)

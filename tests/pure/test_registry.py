@@ -67,16 +67,11 @@ def test_the_last_route_has_no_preference(op):
 
 
 @pytest.mark.parametrize("text", CASES)
-def test_a_call_has_one_text(text):
+def test_a_call_has_one_text_and_one_form(text):
     call = parse_call(text, OPS)
     canonical = format_call(call, OPS)
     assert parse_call(canonical, OPS) == call
     assert format_call(parse_call(canonical, OPS), OPS) == canonical
-
-
-@pytest.mark.parametrize("text", CASES)
-def test_canonical_attributes_stay_as_they_are(text):
-    call = parse_call(text, OPS)
     assert OPS[call.op].call(call.operands, call.attrs) == call
 
 
@@ -97,6 +92,7 @@ def test_the_last_route_takes_every_case_on_every_device(text):
         assert verdict.allowed, f"{device.name}: needs {verdict.refused_by}, here {verdict.actual}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ON_DEVICE)
 def test_an_allowed_program_is_within_the_limits_and_as_declared(text):
     call = parse_call(text, OPS)

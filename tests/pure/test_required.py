@@ -7,6 +7,8 @@ import sys
 import pytest
 from required import required, unavailable
 
+pytestmark = pytest.mark.long
+
 MODULE = """
 from required import required
 required("pytest", "vkconv_has_no_such_package")
