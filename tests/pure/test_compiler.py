@@ -17,6 +17,8 @@ from vkconv.compiler import INSTALL, build, compile_shader, digest, find_glslang
 from vkconv.core import DType, ShaderError
 from vkconv.shader import Shader
 
+pytestmark = pytest.mark.long
+
 COPY = Shader("copy")
 MAIN = """#version 450
 #extension GL_GOOGLE_include_directive : require

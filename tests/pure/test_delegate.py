@@ -14,6 +14,8 @@ from vkconv.delegate import DelegatedSession, partition  # noqa: E402
 from vkconv.device import load_device  # noqa: E402
 from vkconv.graph import TensorSpec  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 LAVAPIPE = load_device("lavapipe")
 
 
