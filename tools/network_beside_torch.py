@@ -1,0 +1,179 @@
+"""Times a network of torchvision on the device beside PyTorch on the same GPU, in one run: f32 (TF32 off), f16, bf16.
+
+    python tools/network_beside_torch.py [--dtype f16] [--batch 1 --batch 32] [resnet50 ...]
+
+Needs PyTorch with CUDA, torchvision, and what torch.onnx needs. The network has random weights, and running means and
+variances as if it were trained; it comes to vkconv as ONNX. PyTorch runs it eagerly and as a CUDA graph, with cuDNN's
+benchmark mode on, in the faster of both layouts. *device* is GPU time of inferences that follow one another; *call* is
+what a caller waits for, from numpy arrays to numpy arrays. Errors are of the largest output of PyTorch in f64.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torchvision
+
+import vkconv
+from vkconv.backend.executable import Executable
+from vkconv.core import DType, bytes_str
+from vkconv.plan.planner import Options
+from vkconv.table import Column, Table
+
+_TYPES = {DType.F32: torch.float32, DType.F16: torch.float16, DType.BF16: torch.bfloat16}
+_LAYOUTS = (torch.contiguous_format, torch.channels_last)
+
+
+def network(name: str) -> torch.nn.Module:
+    """In evaluation mode, on the CPU; its outputs are of the size of one, so that 16-bit floats hold what is inside."""
+    torch.manual_seed(0)
+    module = torchvision.models.get_model(name, weights=None).eval()
+    for part in module.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(part.running_mean, -0.2, 0.2)
+            torch.nn.init.uniform_(part.running_var, 0.8, 1.2)
+            torch.nn.init.uniform_(part.weight, 0.4, 0.8)
+            torch.nn.init.uniform_(part.bias, -0.2, 0.2)
+    return module
+
+
+def exported(module: torch.nn.Module, x: torch.Tensor, path: Path) -> Path:
+    torch.onnx.export(module, (x,), path, input_names=["x"], output_names=["y"], dynamo=False)
+    return path
+
+
+def _events_us(run: Callable[[], object]) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    run()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) * 1e3
+
+
+def _median_us(run: Callable[[], object], seconds: float, clock: Callable[[Callable[[], object]], float]) -> float:
+    """After as long of warming up: a GPU that waited runs at a part of its clock."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        run()
+    torch.cuda.synchronize()
+    end, times = time.monotonic() + seconds, [clock(run)]
+    while time.monotonic() < end:
+        times.append(clock(run))
+    return statistics.median(times)
+
+
+def _wall_us(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return (time.perf_counter() - started) * 1e6
+
+
+Row = tuple[str, float, float, float]
+
+
+def _torch_rows(
+    module: torch.nn.Module, x: np.ndarray, want: np.ndarray, dtype: DType, layout: torch.memory_format, seconds: float
+) -> tuple[Row, Row]:
+    """Eager and as a CUDA graph, in one layout."""
+    net = module.to(device="cuda", dtype=_TYPES[dtype], memory_format=layout)
+    given = torch.from_numpy(x).cuda().to(_TYPES[dtype]).contiguous(memory_format=layout)
+
+    def eager() -> torch.Tensor:
+        return net(given)
+
+    def row(name: str, run: Callable[[], torch.Tensor]) -> Row:
+        def called() -> np.ndarray:
+            given.copy_(torch.from_numpy(x))
+            return run().float().cpu().numpy()
+
+        error = _error(called(), want)
+        return name, _median_us(run, seconds, _events_us), _median_us(called, seconds, _wall_us), error
+
+    first = row("eager", eager)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = net(given)
+
+    def replayed() -> torch.Tensor:
+        graph.replay()
+        return kept
+
+    return first, row("CUDA graph", replayed)
+
+
+def torch_rows(module: torch.nn.Module, x: np.ndarray, want: np.ndarray, dtype: DType, seconds: float) -> list[Row]:
+    """Eager and as a CUDA graph, each in its faster layout."""
+    both = [_torch_rows(module, x, want, dtype, layout, seconds) for layout in _LAYOUTS]
+    return [min(rows, key=lambda row: row[1]) for rows in zip(*both, strict=True)]
+
+
+def vkconv_row(model: Path, x: np.ndarray, want: np.ndarray, dtype: DType, seconds: float) -> tuple[Row, str]:
+    """The same of vkconv, and its launches and memory."""
+    options = Options() if dtype is DType.F32 else Options(dtype=dtype)
+    with vkconv.load(model, options=options) as session:
+        error = _error(next(iter(session.run({"x": x}).values())), want)
+        executable: Executable = next(iter(session._executables.values()))
+        repeats = executable.repeat(4)
+        times: list[float] = []
+        started = time.monotonic()
+        while time.monotonic() < started + 2 * seconds:
+            spans = repeats.run()[0]
+            times += spans if time.monotonic() > started + seconds else []
+        call_us = _median_us(lambda: session.run({"x": x}), seconds, _wall_us)
+        error = max(error, _error(next(iter(session.run({"x": x}).values())), want))
+        memory = session.plan.memory
+        launches = sum(node.dispatches for node in session.plan.nodes)
+        sizes = bytes_str(memory.activations_bytes), bytes_str(memory.peak_bytes)
+        note = f"{launches} launches, activations {sizes[0]}, peak {sizes[1]}"
+        return ("vkconv", statistics.median(times), call_us, error), note
+
+
+def _error(got: np.ndarray, want: np.ndarray) -> float:
+    return float(np.abs(got.astype(np.float64) - want).max() / np.abs(want).max())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=["resnet50"])
+    parser.add_argument("--batch", type=int, action="append")
+    parser.add_argument("--dtype", type=DType, choices=list(_TYPES), default=DType.F32)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement, after as much warming up")
+    args = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    rows = []
+    with torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
+        for name in args.names:
+            for batch in args.batch or [1, 32]:
+                module = network(name)
+                x = np.random.default_rng(0).standard_normal((batch, 3, 224, 224)).astype(np.float32)
+                model = exported(module, torch.from_numpy(x), Path(folder) / f"{name}.onnx")
+                want = module.double().cuda()(torch.from_numpy(x).double().cuda()).cpu().numpy()
+                ours, note = vkconv_row(model, x, want, args.dtype, args.seconds)
+                module = module.to(_TYPES[args.dtype])
+                for row in (ours, *torch_rows(module, x, want, args.dtype, args.seconds)):
+                    ratios = row[1] / ours[1], row[2] / ours[2]
+                    rows.append((name, batch, *row, *ratios, note if row is ours else ""))
+    columns = [
+        Column("network"),
+        Column("batch"),
+        Column("run"),
+        Column("device us"),
+        Column("call us"),
+        Column("error"),
+        Column("device / vkconv", digits=3),
+        Column("call / vkconv", digits=3),
+        Column("note"),
+    ]
+    title = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
+    print(Table(f"{title}, {args.dtype}", columns, rows).to_markdown())
+
+
+if __name__ == "__main__":
+    main()
