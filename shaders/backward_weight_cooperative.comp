@@ -29,7 +29,7 @@ layout(set = 0, binding = 2) WRITEONLY restrict buffer Parts4 { vec4 parts4[]; }
 
 // A slice into registers, bits of single elements: they are put together only when they are there. What is beyond the
 // sum or x is read at 0 and masked; channels past the last repeat it, since their sums are not stored.
-#define LOAD_SLICE(step)                                                                                 \
+#define LOAD_SLICE(step, CHECKED)                                                                         \
     {                                                                                              \
         bool inside = pixel < pixels;                                                              \
         int a_first = place.x * c_out * plane + (place.y * oh + place.z) * ow + place.w;           \
@@ -88,6 +88,9 @@ void store8(int part, int group, int row, int column, vec4 low, vec4 high) {
 }
 
 #define STORE8(row, col, low, high) store8(part, group, block_row + (row), block_col + (col), low, high)
+
+// Columns are whole eights.
+#define NEVER(row, col, sum)
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -150,7 +153,7 @@ void main() {
     uvec4 a_next[A_LOADS];
     uvec4 b_next[B_LOADS];
     if (begin < end) {
-        MULTIPLY_SLICES(end - begin)
+        MULTIPLY_SLICES(end - begin, true)
     }
-    STORE_SUMS(STORE8)
+    STORE_SUMS(true, STORE8, NEVER)
 }

@@ -3,12 +3,15 @@
 #include "common.glsl"
 #extension GL_EXT_control_flow_attributes : require
 
-// NCHW to words of eight neighbouring channels of a pixel: [pixels of all images][group][channels / 8], zeros past the
-// last channel of a group. A workgroup turns SIDE pixels by SIDE channels in shared memory, so that lanes read neighbouring
-// pixels and write neighbouring channels.
+// NCHW to words of eight neighbouring channels of a pixel, [image][row][column][group][channels / 8], zeros past the last
+// channel of a group. Row y of what is made is row y * sh - pt of the input, columns alike, and zeros where that has none:
+// it is padded, cropped or thinned on the way. A workgroup turns SIDE pixels by SIDE channels in shared memory, so that
+// lanes read neighbouring pixels and write neighbouring channels.
 layout(push_constant) uniform Push {
-    int pixels, plane;
+    int n, h, w;
     int groups, in_group;
+    int last_h, last_w;
+    int sh, sw, pt, pl;
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
@@ -21,22 +24,30 @@ shared uvec4 tile[SIDE * LINE];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
+    int pixels = n * last_h * last_w;
     int eights = (in_group + 7) / 8;
     int all = groups * eights;
     int columns = (all + EIGHTS - 1) / EIGHTS;
-    int group = int(flat_group());
-    if (group >= (pixels + SIDE - 1) / SIDE * columns) return;
-    int first_pixel = group / columns * SIDE;
-    int first_eight = group % columns * EIGHTS;
+    int index = int(flat_group());
+    if (index >= (pixels + SIDE - 1) / SIDE * columns) return;
+    int first_pixel = index / columns * SIDE;
+    int first_eight = index % columns * EIGHTS;
+
+    int pixel = first_pixel + lane % SIDE;
+    int row = pixel / last_w;
+    int from_y = row % last_h * sh - pt;
+    int from_x = pixel % last_w * sw - pl;
+    bool inside = pixel < pixels && uint(from_y) < uint(h) && uint(from_x) < uint(w);
+    int corner = (row / last_h * groups * in_group * h + from_y) * w + from_x;
 
     uint bits[LOADS * 8];
     [[unroll]] for (int i = 0; i < LOADS; i++) {
-        int pixel = first_pixel + lane % SIDE;
         int eight = first_eight + i * (LANES / SIDE) + lane / SIDE;
-        bool ok = pixel < pixels && eight < all;
         int c = eight % eights * 8;
-        int at = (pixel / plane * groups * in_group + eight / eights * in_group + c) * plane + pixel % plane;
-        [[unroll]] for (int q = 0; q < 8; q++) bits[i * 8 + q] = ok && c + q < in_group ? LOAD(x, at + q * plane) : 0u;
+        int at = corner + (eight / eights * in_group + c) * h * w;
+        [[unroll]] for (int q = 0; q < 8; q++) {
+            bits[i * 8 + q] = inside && eight < all && c + q < in_group ? LOAD(x, at + q * h * w) : 0u;
+        }
     }
     [[unroll]] for (int i = 0; i < LOADS; i++) {
         uvec4 eight = uvec4(bits[i * 8], bits[i * 8 + 2], bits[i * 8 + 4], bits[i * 8 + 6]);
@@ -45,9 +56,9 @@ void main() {
     }
     barrier();
     [[unroll]] for (int i = 0; i < LOADS; i++) {
-        int index = lane + i * LANES;
-        int pixel = first_pixel + index / EIGHTS;
-        int eight = first_eight + index % EIGHTS;
-        if (pixel < pixels && eight < all) y8[pixel * all + eight] = tile[index / EIGHTS * LINE + index % EIGHTS];
+        int word = lane + i * LANES;
+        int to_pixel = first_pixel + word / EIGHTS;
+        int eight = first_eight + word % EIGHTS;
+        if (to_pixel < pixels && eight < all) y8[to_pixel * all + eight] = tile[word / EIGHTS * LINE + word % EIGHTS];
     }
 }

@@ -1,114 +1,158 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#define MORE_PUSH int last_h, last_w, last_sh, last_sw; uint plane_factor; int plane_shift;
 #include "conv2d.glsl"
 #include "cooperative.glsl"
 
 // Implicit GEMM by cooperative matrices: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps
-// x channels (conv2d_gemm.comp has the same in f32). Weights are packed [group][c_out / BM][kh][kw][c_in up to BK][BM]
-// (pack_tiles.comp), zeros beyond both ends; LINEAR leaves channels and taps in the order of w. Slices of the input are
-// gathered pixel by pixel, eight channels of one by a lane, so that its neighbours read neighbouring pixels; LAST: they are
-// read as words of eight from a copy that has channels last (channels_last.comp); or, where the input is a matrix as it
-// lies (B_ROW is 0: 1x1, stride 1, no padding, planes of whole eights), eight pixels by a load.
+// x channels (conv2d_gemm.comp has the same in f32). Slices of the input come in one of three ways. Where it is a matrix as
+// it lies (B_ROW is 0: 1x1, stride 1, no padding) a load has eight pixels of a channel, WORD of them at a time, 8 or 4,
+// which planes are whole numbers of. LAST: words of eight channels are read from a copy that has these last and is padded
+// (channels_last.comp), so that no load is tested, and taps follow one another with all their channels. Else the input is
+// gathered pixel by pixel, eight channels of one by a lane, so that its neighbours read neighbouring pixels.
+// Weights are packed [group][c_out / BM][taps][channels][BM] (pack_tiles.comp), zeros beyond both ends: channels up to eights
+// where loads have eights, up to slices where they are gathered. LINEAR leaves channels and taps in the order of w.
 layout(constant_id = 5) const bool LINEAR = false;
-layout(constant_id = 18) const bool Y_WIDE = false;
+layout(constant_id = 18) const int Y_WORD = 1;
 layout(constant_id = 19) const int KH = 3;
 layout(constant_id = 20) const int KW = 3;
 layout(constant_id = 21) const bool LAST = false;
+layout(constant_id = 22) const int WORD = 8;
+layout(constant_id = 23) const bool WHOLE = false;  // the sum is whole slices; of gathered ones each tap's, or LINEAR's
 
 layout(set = 0, binding = 0) readonly restrict buffer X8 { uvec4 x8[]; };
+layout(set = 0, binding = 0) readonly restrict buffer X4 { uvec2 x4[]; };
 layout(set = 0, binding = 1) readonly restrict buffer W8 { uvec4 weight8[]; };
 layout(set = 0, binding = 3) WRITEONLY restrict buffer Y8 { uvec4 y8[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { uvec2 y4[]; };
+
+const bool GATHERS = B_ROW == 1 && !LAST;
 
 // Gathered loads are numbered pixel first.
 #define AT_A ALONG_A
-#define AT_B(index) (B_ROW == 1 && !LAST ? (index) % BN * B_LINE + (index) / BN : ALONG_B(index))
+#define AT_B(index) (GATHERS ? (index) % BN * B_LINE + (index) / BN : ALONG_B(index))
 
-// A row that no tap brings inside.
-const int OUTSIDE = -(1 << 30);
+int out_group() { return c_out / groups; }
 
-// Eight outputs of channel ``row`` of the group, for the pixels from ``pixel`` on.
-void store8(int group, int row, int pixel, vec4 low, vec4 high) {
-    int out_group = c_out / groups;
+bool is_output(int row, int pixel) { return row < out_group() && pixel < n * oh * ow; }
+
+// A pixel of all images as the image and the pixel in it: the division by a factor (vkconv/ops/base.py, `reciprocal`).
+ivec2 image_and_pixel(int pixel) {
     int plane = oh * ow;
-    if (row >= out_group || pixel >= n * plane) return;
-    int c = group * out_group + row;
+    uint high, low;
+    umulExtended(uint(pixel), plane_factor, high, low);
+    int image = plane == 1 ? pixel : int(high >> plane_shift);
+    return ivec2(image, pixel - image * plane);
+}
+
+// Where output channel c has it.
+int place_in_y(int c, ivec2 at) { return (at.x * c_out + c) * (oh * ow) + at.y; }
+
+vec4 finish4(vec4 sums, Channel channel, int at) {
+    return vec4(finish(sums[0], channel, residual_at(at)), finish(sums[1], channel, residual_at(at + 1)),
+                finish(sums[2], channel, residual_at(at + 2)), finish(sums[3], channel, residual_at(at + 3)));
+}
+
+// Eight outputs of channel ``row`` of the group, for the pixels from ``pixel`` on; planes are whole words of Y_WORD.
+void store8(int group, int row, int pixel, vec4 low, vec4 high) {
+    if (!is_output(row, pixel)) return;
+    int c = group * out_group() + row;
     Channel channel = channel_of(c);
-    int to = (pixel / plane * c_out + c) * plane + pixel % plane;
-    float value[8];
-    [[unroll]] for (int q = 0; q < 8; q++) {
-        int p = pixel + q;
-        bool inside = Y_WIDE || p < n * plane;
-        int at = Y_WIDE ? to + q : inside ? (p / plane * c_out + c) * plane + p % plane : to;
-        value[q] = finish(q < 4 ? low[q] : high[q - 4], channel, residual_at(at));
-        if (!Y_WIDE && inside) STORE_Y(y, at, value[q]);
-    }
-    if (Y_WIDE) {
-        y8[to / 8] = to_bits8(vec4(value[0], value[1], value[2], value[3]), vec4(value[4], value[5], value[6], value[7]));
+    ivec2 at = image_and_pixel(pixel);
+    int to = place_in_y(c, at);
+    if (Y_WORD == 8) {
+        y8[to / 8] = rounded8(finish4(low, channel, to), finish4(high, channel, to + 4));
+    } else {
+        y4[to / 4] = rounded4(finish4(low, channel, to));
+        if (is_output(row, pixel + 4)) {
+            to = at.y + 4 < oh * ow ? to + 4 : place_in_y(c, ivec2(at.x + 1, 0));
+            y4[to / 4] = rounded4(finish4(high, channel, to));
+        }
     }
 }
 
+void store1(int group, int row, int pixel, float sum) {
+    if (!is_output(row, pixel)) return;
+    int c = group * out_group() + row;
+    int to = place_in_y(c, image_and_pixel(pixel));
+    STORE_Y(y, to, finish(sum, channel_of(c), residual_at(to)));
+}
+
 #define STORE8(row, col, low, high) store8(group, block_row * BM + (row), block_col * BN + (col), low, high)
+#define STORE1(row, col, sum) store1(group, block_row * BM + (row), block_col * BN + (col), sum)
 
 // Single elements are put together only when they are there.
-#define GATHERED                                                                      \
-    if (B_ROW == 1 && !LAST) {                                                        \
+#define GATHERED                                                                   \
+    if (GATHERS) {                                                                 \
         [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = EIGHT(b_bits, i); \
     }
 
-// Slice ``step`` into registers; ky, kx and k0 say where it begins.
-#define LOAD_SLICE(step)                                                                                        \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                              \
-        int index = lane + i * LANES;                                                                           \
-        a_next[i] = A_COUNT % LANES == 0 || index < A_COUNT ? weight8[a_from + (step) * A_COUNT + index] : uvec4(0u); \
-    }                                                                                                           \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                              \
-        int index = lane + i * LANES;                                                                           \
-        if (B_ROW == 0) {                                                                                       \
-            bool ok = k0 + index / B_EIGHTS < depth && (B_COUNT % LANES == 0 || index < B_COUNT);               \
-            b_next[i] = ok ? x8[b_at[i] + (step) * b_step] : uvec4(0u);                                         \
-        } else if (LAST) {                                                                                      \
-            bool ok = uint(b_y[i] + ky * dh) < uint(h) && uint(b_x[i] + kx * dw) < uint(w);                     \
-            ok = ok && k0 + index % B_EIGHTS * 8 < depth && (B_COUNT % LANES == 0 || index < B_COUNT);          \
-            b_next[i] = ok ? x8[b_at[i] + (ky * dh * w + kx * dw) * all_eights + k0 / 8] : uvec4(0u);           \
-        } else {                                                                                                \
-            int k = k0 + index / BN * 8;                                                                        \
-            int top = iy0 + (LINEAR ? 0 : ky * dh);                                                             \
-            int left = ix0 + (LINEAR ? 0 : kx * dw);                                                            \
-            int from = origin + (LINEAR ? 0 : ky * dh * w + kx * dw) + k * h * w;                               \
-            bool tap_ok = inside && top >= 0 && top < h && left >= 0 && left < w;                               \
-            [[unroll]] for (int q = 0; q < 8; q++) {                                                            \
-                int at = from + q * h * w;                                                                      \
-                if (LINEAR) {                                                                                   \
-                    int y_tap = (k + q) / KW % KH * dh;                                                         \
-                    int x_tap = (k + q) % KW * dw;                                                              \
-                    at = origin + ((k + q) / (KH * KW) * h + y_tap) * w + x_tap;                                \
+#define HAS(count, i) ((count) % LANES == 0 || lane + (i) * LANES < (count))
+
+// Slice ``step`` into registers; ky, kx and k0 say where a gathered one begins.
+#define LOAD_SLICE(step, CHECKED)                                                                                \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                               \
+        if (HAS(A_COUNT, i)) {                                                                                   \
+            bool ok = !(CHECKED) || GATHERS || (step) * BK + (lane + i * LANES) / A_EIGHTS < packed_depth;         \
+            a_next[i] = ok ? weight8[a_from + (step) * A_COUNT + lane + i * LANES] : uvec4(0u);                  \
+        }                                                                                                        \
+    }                                                                                                            \
+    int word = LAST ? (step) * (BK / 8) + lane % B_EIGHTS : 0;                                                   \
+    int tap = word / eights;                                                                                     \
+    int from_word = (tap / KW * dh * last_w + tap % KW * dw) * all_eights + word - tap * eights;                 \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                               \
+        if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                     \
+            bool ok = !(CHECKED) || (step) * BK + (lane + i * LANES) / B_EIGHTS < depth;                           \
+            if (WORD == 8) {                                                                                     \
+                b_next[i] = ok ? x8[b_at[i] + (step) * b_step] : uvec4(0u);                                      \
+            } else {                                                                                             \
+                b_next[i].xy = ok ? x4[b_at[i] + (step) * b_step] : uvec2(0u);                                   \
+                b_next[i].zw = ok ? x4[b_high_at[i] + (step) * b_step] : uvec2(0u);                              \
+            }                                                                                                    \
+        } else if (LAST && HAS(B_COUNT, i)) {                                                                    \
+            b_next[i] = !(CHECKED) || word * 8 < packed_depth ? x8[b_at[i] + from_word] : uvec4(0u);               \
+        } else if (GATHERS) {                                                                                    \
+            int k = k0 + (lane + i * LANES) / BN * 8;                                                            \
+            int top = iy0 + (LINEAR ? 0 : ky * dh);                                                              \
+            int left = ix0 + (LINEAR ? 0 : kx * dw);                                                             \
+            int from = origin + (LINEAR ? 0 : ky * dh * w + kx * dw) + k * h * w;                                \
+            bool tap_ok = inside && top >= 0 && top < h && left >= 0 && left < w;                                \
+            [[unroll]] for (int q = 0; q < 8; q++) {                                                             \
+                int at = from + q * h * w;                                                                       \
+                if (LINEAR) {                                                                                    \
+                    int y_tap = (k + q) / KW % KH * dh;                                                          \
+                    int x_tap = (k + q) % KW * dw;                                                               \
+                    at = origin + ((k + q) / (KH * KW) * h + y_tap) * w + x_tap;                                 \
                     tap_ok = top + y_tap >= 0 && top + y_tap < h && left + x_tap >= 0 && left + x_tap < w && inside; \
-                }                                                                                               \
-                b_bits[i * 8 + q] = tap_ok && k + q < depth ? BITS_AT(x, at) : 0u;                              \
-            }                                                                                                   \
-        }                                                                                                       \
-    }                                                                                                           \
-    k0 += BK;                                                                                                   \
-    if (!LINEAR && k0 >= depth) {                                                                               \
-        k0 = 0;                                                                                                 \
-        if (++kx == KW) {                                                                                       \
-            kx = 0;                                                                                             \
-            ky++;                                                                                               \
-        }                                                                                                       \
+                }                                                                                                \
+                b_bits[i * 8 + q] = tap_ok && (WHOLE || k + q < depth) ? BITS_AT(x, at) : 0u;                    \
+            }                                                                                                    \
+        }                                                                                                        \
+    }                                                                                                            \
+    k0 += BK;                                                                                                    \
+    if (GATHERS && !LINEAR && k0 >= depth) {                                                                     \
+        k0 = 0;                                                                                                  \
+        if (++kx == KW) {                                                                                        \
+            kx = 0;                                                                                              \
+            ky++;                                                                                                \
+        }                                                                                                        \
     }
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
-    int out_group = c_out / groups;
     int in_group = c_in / groups;
     int plane = oh * ow;
     int pixels = n * plane;
-    int row_blocks = (out_group + BM - 1) / BM;
+    int row_blocks = (out_group() + BM - 1) / BM;
     int col_blocks = (pixels + BN - 1) / BN;
     int depth = LINEAR ? in_group * KH * KW : in_group;
+    int eights = (in_group + 7) / 8;
+    int all_eights = groups * eights;
+    // Of the sum, as its weights are packed.
     int chunks = (depth + BK - 1) / BK;
-    int steps = LINEAR ? chunks : KH * KW * chunks;
+    int packed_depth = GATHERS ? (LINEAR ? 1 : KH * KW) * chunks * BK : KH * KW * eights * 8;
+    int steps = (packed_depth + BK - 1) / BK;
 
     int index = int(flat_group());
     if (index >= groups * row_blocks * col_blocks) return;
@@ -123,7 +167,7 @@ void main() {
     int iy0 = pixel % plane / ow * sh - pt;
     int ix0 = pixel % plane % ow * sw - pl;
     int origin = (pixel / plane * c_in + group * in_group) * h * w + iy0 * w + ix0;
-    int a_from = (group * row_blocks + block_row) * steps * A_COUNT;
+    int a_from = (group * row_blocks + block_row) * (packed_depth * BM / 8);
     int ky = 0;
     int kx = 0;
     int k0 = 0;
@@ -134,24 +178,23 @@ void main() {
     uvec4 b_next[B_LOADS];
     uint b_bits[B_LOADS * 8];
     int b_at[B_LOADS];
-    int b_step = BK * plane / 8;
-    int b_y[B_LOADS];
-    int b_x[B_LOADS];
-    int eights = (in_group + 7) / 8;
-    int all_eights = groups * eights;
+    int b_high_at[B_LOADS];
+    int b_step = BK * plane / WORD;
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {
         int eight = lane + i * LANES;
+        // Past the last pixel the last ones are read again: those sums are not stored.
         if (LAST) {
-            int p = block_col * BN + eight / B_EIGHTS;
-            b_y[i] = p < pixels ? p % plane / ow * sh - pt : OUTSIDE;
-            b_x[i] = p % plane % ow * sw - pl;
-            b_at[i] = ((p / plane * h + b_y[i]) * w + b_x[i]) * all_eights + group * eights + eight % B_EIGHTS;
+            int p = min(block_col * BN + eight / B_EIGHTS, pixels - 1);
+            int corner = (p / plane * last_h + p % plane / ow * last_sh) * last_w + p % plane % ow * last_sw;
+            b_at[i] = corner * all_eights + group * eights;
         } else {
-            // Past the last pixel the last ones are read again: those sums are not stored.
-            int p = min(block_col * BN + eight % B_EIGHTS * 8, pixels - 8);
-            b_at[i] = ((p / plane * c_in + group * in_group + eight / B_EIGHTS) * plane + p % plane) / 8;
+            int p = min(block_col * BN + eight % B_EIGHTS * 8, pixels - WORD);
+            int high = min(p + 4, pixels - WORD);
+            int c = group * in_group + eight / B_EIGHTS;
+            b_at[i] = ((p / plane * c_in + c) * plane + p % plane) / WORD;
+            b_high_at[i] = ((high / plane * c_in + c) * plane + high % plane) / WORD;
         }
     }
-    MULTIPLY_SLICES(steps)
-    STORE_SUMS(STORE8)
+    MULTIPLY_SLICES(steps, WHOLE || GATHERS)
+    STORE_SUMS(Y_WORD != 1, STORE8, STORE1)
 }

@@ -5,10 +5,11 @@
 #include "cooperative.glsl"
 
 // A workgroup makes BM x BN outputs (cooperative.glsl). Where the lines of an operand are whole eights (A_WIDE, B_WIDE) a
-// load is one of 16 bytes, else eight of one element. The next slice is on its way while one is multiplied.
+// load is one of 16 bytes, else eight of one element.
 layout(constant_id = 18) const bool A_WIDE = false;
 layout(constant_id = 19) const bool B_WIDE = false;
 layout(constant_id = 20) const bool Y_WIDE = false;
+layout(constant_id = 21) const bool WHOLE = false;  // k is whole slices
 
 layout(set = 0, binding = 0) readonly restrict buffer A8 { uvec4 a8[]; };
 layout(set = 0, binding = 1) readonly restrict buffer B8 { uvec4 b8[]; };
@@ -53,45 +54,51 @@ uvec4 eight_of_b(int at, int next, int valid) {
         b_at[i] = (origin.y + min(p.x, B_ROW == 1 ? n - 1 : n - 8) * b_col + p.y * b_row) / 8;                 \
     }
 
-#define LOAD_SLICE(step)                                                                                \
+#define LOAD_SLICE(step, CHECKED)                                                                              \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                             \
         ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, (step) * BK);            \
-        bool ok = p.y < k && (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT);                  \
-        if (A_WIDE) {                                                                                          \
-            a_next[i] = ok ? a8[a_at[i] + (step) * a_step] : uvec4(0u);                                        \
-        } else {                                                                                               \
-            int valid = !ok ? 0 : A_COL == 0 ? (p.x < m ? k - p.y : 0) : m - p.x;                              \
-            a_next[i] = eight_of_a(origin.x + p.x * a_row + p.y * a_col, A_COL == 0 ? a_col : a_row, valid);   \
+        if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {                                              \
+            bool ok = !(CHECKED) || p.y < k;                                                                     \
+            if (A_WIDE) {                                                                                      \
+                a_next[i] = ok ? a8[a_at[i] + (step) * a_step] : uvec4(0u);                                    \
+            } else {                                                                                           \
+                int valid = !ok ? 0 : A_COL == 0 ? (p.x < m ? k - p.y : 0) : m - p.x;                          \
+                a_next[i] = eight_of_a(origin.x + p.x * a_row + p.y * a_col, A_COL == 0 ? a_col : a_row, valid); \
+            }                                                                                                  \
         }                                                                                                      \
     }                                                                                                          \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                             \
         ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, (step) * BK);            \
-        bool ok = p.y < k && (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT);                  \
-        if (B_WIDE) {                                                                                          \
-            b_next[i] = ok ? b8[b_at[i] + (step) * b_step] : uvec4(0u);                                        \
-        } else {                                                                                               \
-            int valid = !ok ? 0 : B_ROW == 1 ? (p.x < n ? k - p.y : 0) : n - p.x;                              \
-            b_next[i] = eight_of_b(origin.y + p.x * b_col + p.y * b_row, B_ROW == 1 ? b_row : b_col, valid);   \
+        if (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT) {                                              \
+            bool ok = !(CHECKED) || p.y < k;                                                                     \
+            if (B_WIDE) {                                                                                      \
+                b_next[i] = ok ? b8[b_at[i] + (step) * b_step] : uvec4(0u);                                    \
+            } else {                                                                                           \
+                int valid = !ok ? 0 : B_ROW == 1 ? (p.x < n ? k - p.y : 0) : n - p.x;                          \
+                b_next[i] = eight_of_b(origin.y + p.x * b_col + p.y * b_row, B_ROW == 1 ? b_row : b_col, valid); \
+            }                                                                                                  \
         }                                                                                                      \
     }
 
+// Of a row of y that is whole eights, of neighbours.
 void store8(int origin, int row, int col, vec4 low, vec4 high) {
     if (row >= m || col >= n) return;
     Channel channel = channel_of(row);
-    int to = origin + row * y_row + col * y_col;
+    int to = origin + row * y_row + col;
     float value[8];
     [[unroll]] for (int q = 0; q < 8; q++) {
-        bool inside = Y_WIDE || col + q < n;
-        float residual = inside ? residual_at(to + q * y_col) : 0.0;
-        value[q] = finished_with(q < 4 ? low[q] : high[q - 4], channel, bias_at(inside ? col + q : 0, false), residual);
-        if (!Y_WIDE && inside) STORE_Y(y, to + q * y_col, value[q]);
+        float sum = q < 4 ? low[q] : high[q - 4];
+        value[q] = finished_with(sum, channel, bias_at(col + q, false), residual_at(to + q));
     }
-    if (Y_WIDE) {
-        y8[to / 8] = to_bits8(vec4(value[0], value[1], value[2], value[3]), vec4(value[4], value[5], value[6], value[7]));
-    }
+    y8[to / 8] = rounded8(vec4(value[0], value[1], value[2], value[3]), vec4(value[4], value[5], value[6], value[7]));
+}
+
+void store1(int origin, int row, int col, float sum) {
+    if (row < m && col < n) store(origin, row, col, sum, channel_of(row), bias_at(col, false));
 }
 
 #define STORE8(row, col, low, high) store8(origin.z, block_row + (row), block_col + (col), low, high)
+#define STORE1(row, col, sum) store1(origin.z, block_row + (row), block_col + (col), sum)
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -112,6 +119,6 @@ void main() {
     int a_step = BK * a_col / 8;
     int b_step = BK * b_row / 8;
     BEGIN_SLICES
-    MULTIPLY_SLICES((k + BK - 1) / BK)
-    STORE_SUMS(STORE8)
+    MULTIPLY_SLICES((k + BK - 1) / BK, WHOLE)
+    STORE_SUMS(Y_WIDE, STORE8, STORE1)
 }

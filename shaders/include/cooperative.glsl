@@ -2,7 +2,8 @@
 // of both operands in shared memory, each of its subgroups SM x SN of them by matrices of MM x MN, MK deep. Operands lie in
 // shared memory as they do in their buffers, a along rows or (A_COL) columns, b along columns or (B_ROW) rows, so that
 // eight elements go from one to the other as they are. A line has eight elements more than it needs: neighbouring lines
-// begin in different banks. Matrices are float16_t, which vkconv/bfloat16.py makes bf16 of for calls of that: nothing else
+// begin in different banks. One slice at a time is in shared memory, the next one in registers: two in shared memory were
+// slower by a half on the H200. Matrices are float16_t, which vkconv/bfloat16.py makes bf16 of for calls of that: nothing else
 // may be. The sizes are whole, see vkconv/ops/cooperative.py.
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -15,7 +16,7 @@ layout(constant_id = 7) const int BN = 32;
 layout(constant_id = 8) const int BK = 16;
 layout(constant_id = 9) const int SM = 16;
 layout(constant_id = 10) const int SN = 16;
-layout(constant_id = 11) const int BUFFERS = 2;
+layout(constant_id = 11) const int STAGED = 1;
 layout(constant_id = 12) const int MM = 16;
 layout(constant_id = 13) const int MN = 16;
 layout(constant_id = 14) const int MK = 16;
@@ -38,10 +39,10 @@ const int A_LOADS = (A_COUNT + LANES - 1) / LANES;
 const int B_LOADS = (B_COUNT + LANES - 1) / LANES;
 const int ROWS = SM / MM;
 const int COLUMNS = SN / MN;
-// A matrix of sums on its way out, f32, by rows that are four longer: each subgroup has its own.
-const int OUT_LINE = MN / 4 + 1;
+// Sums on their way out, f32: a subgroup has STAGED matrices of them in a row, their lines four longer than needed.
+const int OUT_LINE = STAGED * MN / 4 + 1;
 
-shared uvec4 tiles[BUFFERS * SLICE];
+shared uvec4 tiles[SLICE];
 
 #define SUMS coopmat<float, gl_ScopeSubgroup, MM, MN, gl_MatrixUseAccumulator>
 
@@ -49,60 +50,40 @@ shared uvec4 tiles[BUFFERS * SLICE];
 int first_row() { return int(gl_SubgroupID) / (BN / SN) * SM; }
 int first_column() { return int(gl_SubgroupID) % (BN / SN) * SN; }
 
-// Where slice 0, 2, .. and slice 1, 3, .. lie: constants, or matrices are loaded many times slower.
-const int EVEN = 0;
-const int ODD = (BUFFERS - 1) * SLICE;
-
 // What a lane has loaded of a slice, from registers: a_next[A_LOADS] and b_next[B_LOADS], which lie as AT_A(index) and
 // AT_B(index) say of load ``index`` of all. These are macros since arrays that a function has leave the registers.
-#define STORE_SLICE(from)                                                                                     \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                            \
-        int index = lane + i * LANES;                                                                         \
-        if (A_COUNT % LANES == 0 || index < A_COUNT) tiles[from + AT_A(index)] = a_next[i];       \
-    }                                                                                                         \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                            \
-        int index = lane + i * LANES;                                                                         \
-        if (B_COUNT % LANES == 0 || index < B_COUNT) tiles[from + B_FROM + AT_B(index)] = b_next[i]; \
+#define STORE_SLICE                                                                           \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                            \
+        int index = lane + i * LANES;                                                         \
+        if (A_COUNT % LANES == 0 || index < A_COUNT) tiles[AT_A(index)] = a_next[i];          \
+    }                                                                                         \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                            \
+        int index = lane + i * LANES;                                                         \
+        if (B_COUNT % LANES == 0 || index < B_COUNT) tiles[B_FROM + AT_B(index)] = b_next[i]; \
     }
 
-// All slices, one after the other: LOAD_SLICE(step) reads one, and GATHERED puts what it has read into a_next and b_next, if
-// that is not done. The next slice is on its way while one is multiplied. What is read is stored beyond a barrier: else
-// compilers move the reading to the storing, and every slice is waited for.
-#define MULTIPLY_SLICES(steps)                             \
-    LOAD_SLICE(0)                                          \
-    GATHERED                                               \
-    STORE_SLICE(EVEN)                                      \
-    if (BUFFERS == 1) {                                    \
-        barrier();                                         \
-        for (int step = 1; step < steps; step++) {         \
-            LOAD_SLICE(step)                               \
-            MULTIPLY_SLICE(EVEN)                           \
-            GATHERED                                       \
-            barrier();                                     \
-            STORE_SLICE(EVEN)                              \
-            barrier();                                     \
-        }                                                  \
-        MULTIPLY_SLICE(EVEN)                               \
-    } else {                                               \
-        if (1 < steps) { LOAD_SLICE(1) }                   \
-        barrier();                                         \
-        for (int step = 0;; step += 2) {                   \
-            if (step + 1 < steps) { STORE_NEXT(ODD) }      \
-            if (step + 2 < steps) { LOAD_SLICE(step + 2) } \
-            MULTIPLY_SLICE(EVEN)                           \
-            if (step + 1 >= steps) break;                  \
-            barrier();                                     \
-            if (step + 2 < steps) { STORE_NEXT(EVEN) }     \
-            if (step + 3 < steps) { LOAD_SLICE(step + 3) } \
-            MULTIPLY_SLICE(ODD)                            \
-            if (step + 2 >= steps) break;                  \
-            barrier();                                     \
-        }                                                  \
-    }                                                      \
+// All slices, one after the other: LOAD_SLICE(step, CHECKED) reads one, and GATHERED puts what it has read into a_next and
+// b_next, if that is not done. With CHECKED it makes zeros of what is beyond the sum, which only the last slice has, and not
+// that where all are whole (ALL_WHOLE): tests in the loop cost a tenth. What is read is stored beyond a barrier: else compilers move
+// the reading to the storing, and every slice is waited for.
+#define MULTIPLY_SLICES(steps, ALL_WHOLE)                                                      \
+    LOAD_SLICE(0, !(ALL_WHOLE))                                                                \
+    GATHERED                                                                                   \
+    STORE_SLICE                                                                                \
+    barrier();                                                                                 \
+    for (int step = 1; step < (steps) - ((ALL_WHOLE) ? 0 : 1); step++) NEXT_SLICE(step, false) \
+    if (!(ALL_WHOLE) && (steps) > 1) NEXT_SLICE((steps) - 1, true)                             \
+    MULTIPLY_SLICE                                                                             \
     barrier();
-#define STORE_NEXT(from) \
-    GATHERED             \
-    STORE_SLICE(from)
+#define NEXT_SLICE(step, CHECKED) \
+    {                             \
+        LOAD_SLICE(step, CHECKED) \
+        MULTIPLY_SLICE            \
+        GATHERED                  \
+        barrier();                \
+        STORE_SLICE               \
+        barrier();                \
+    }
 
 // Load i of single elements, of which there are the bits.
 #define EIGHT(bits, i)                                                                          \
@@ -118,40 +99,73 @@ int in_a(int row, int depth) { return A_COL == 1 ? depth * A_LINE + row / 8 : ro
 int in_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + depth / 8 : depth * B_LINE + column / 8; }
 
 // The product of both parts of a slice onto SUMS sums[ROWS * COLUMNS].
-#define MULTIPLY_SLICE(from)                                                                                       \
-    [[unroll]] for (int depth = 0; depth < BK; depth += MK) {                                                      \
-        coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> of_b[COLUMNS];                                 \
-        [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                             \
-            coopMatLoad(of_b[j], tiles, from + B_FROM + in_b(depth, first_column() + j * MN), B_LINE, B_ROW); \
-        }                                                                                                          \
-        [[unroll]] for (int i = 0; i < ROWS; i++) {                                                                \
-            coopmat<float16_t, gl_ScopeSubgroup, MM, MK, gl_MatrixUseA> of_a;                                      \
-            coopMatLoad(of_a, tiles, from + in_a(first_row() + i * MM, depth), A_LINE, A_COL);         \
-            [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                         \
-                sums[i * COLUMNS + j] = coopMatMulAdd(of_a, of_b[j], sums[i * COLUMNS + j]);                       \
-            }                                                                                                      \
-        }                                                                                                          \
+#define MULTIPLY_SLICE                                                                                  \
+    [[unroll]] for (int depth = 0; depth < BK; depth += MK) {                                           \
+        coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> of_b[COLUMNS];                      \
+        [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                  \
+            coopMatLoad(of_b[j], tiles, B_FROM + in_b(depth, first_column() + j * MN), B_LINE, B_ROW);  \
+        }                                                                                               \
+        [[unroll]] for (int i = 0; i < ROWS; i++) {                                                     \
+            coopmat<float16_t, gl_ScopeSubgroup, MM, MK, gl_MatrixUseA> of_a;                           \
+            coopMatLoad(of_a, tiles, in_a(first_row() + i * MM, depth), A_LINE, A_COL);                 \
+            [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                              \
+                sums[i * COLUMNS + j] = coopMatMulAdd(of_a, of_b[j], sums[i * COLUMNS + j]);            \
+            }                                                                                           \
+        }                                                                                               \
     }
 
-// Every sum of a subgroup, when all of the workgroup are done with the tiles: STORE8(row, column, low, high) takes eight
-// neighbours of a row of the workgroup's tile as two vec4. STORE8 is there once, and the matrix of a turn is picked by
-// branches: what an array of matrices is indexed by must be constant, or it leaves the registers.
-#define STORE_SUMS(STORE8)                                                                                         \
-    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                              \
-    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS; turn++) {                                            \
-        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                      \
-            if (i == turn) coopMatStore(sums[i], tiles, scratch, OUT_LINE, gl_CooperativeMatrixLayoutRowMajor);    \
-        }                                                                                                          \
-        subgroupBarrier();                                                                                         \
-        for (int e = 8 * int(gl_SubgroupInvocationID); e < MM * MN; e += 8 * SUBGROUP) {                           \
-            int at = scratch + e / MN * OUT_LINE + e % MN / 4;                                                     \
-            STORE8(first_row() + turn / COLUMNS * MM + e / MN, first_column() + turn % COLUMNS * MN + e % MN,      \
-                   uintBitsToFloat(tiles[at]), uintBitsToFloat(tiles[at + 1]));                                    \
-        }                                                                                                          \
-        subgroupBarrier();                                                                                         \
+// Every sum of a subgroup, when all of the workgroup are done with the tiles, STAGED matrices in a row at a time. EIGHTS:
+// STORE8(row, column, low, high) takes eight neighbours of a row of the workgroup's tile as two vec4; else STORE1(row,
+// column, sum) takes one, and neighbours of a row go to neighbouring lanes. The matrices of a turn are picked by branches:
+// what an array of matrices is indexed by must be constant, or it leaves the registers.
+#define STORE_SUMS(EIGHTS, STORE8, STORE1)                                                                        \
+    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                             \
+    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS / STAGED; turn++) {                                  \
+        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                     \
+            if (i / STAGED == turn) {                                                                             \
+                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                           \
+                             gl_CooperativeMatrixLayoutRowMajor);                                                 \
+            }                                                                                                     \
+        }                                                                                                         \
+        subgroupBarrier();                                                                                        \
+        int out_row = first_row() + turn * STAGED / COLUMNS * MM;                                                 \
+        int out_column = first_column() + turn * STAGED % COLUMNS * MN;                                           \
+        if (EIGHTS) {                                                                                             \
+            [[unroll]] for (int e = 0; e < MM * STAGED * MN / 8; e += SUBGROUP) {                                 \
+                int place = e + int(gl_SubgroupInvocationID);                                                     \
+                int to_row = place / (STAGED * MN / 8);                                                           \
+                int to_column = place % (STAGED * MN / 8) * 8;                                                    \
+                int at = scratch + to_row * OUT_LINE + to_column / 4;                                             \
+                if (MM * STAGED * MN / 8 % SUBGROUP == 0 || to_row < MM) {                                        \
+                    STORE8(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at]),                  \
+                           uintBitsToFloat(tiles[at + 1]));                                                       \
+                }                                                                                                 \
+            }                                                                                                     \
+        } else {                                                                                                  \
+            [[dont_unroll]] for (int e = 0; e < MM * STAGED * MN; e += SUBGROUP) {                                \
+                int place = e + int(gl_SubgroupInvocationID);                                                     \
+                int to_row = place / (STAGED * MN);                                                               \
+                int to_column = place % (STAGED * MN);                                                            \
+                if (MM * STAGED * MN % SUBGROUP == 0 || to_row < MM) {                                            \
+                    int at = scratch + to_row * OUT_LINE + to_column / 4;                                         \
+                    STORE1(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at][to_column % 4]));  \
+                }                                                                                                 \
+            }                                                                                                     \
+        }                                                                                                         \
+        subgroupBarrier();                                                                                        \
     }
 
-uvec4 to_bits8(vec4 low, vec4 high) { return uvec4(to_bits4(low), to_bits4(high)); }
+#ifdef DTYPE_f16
+// The conversions that halves.glsl does by a dozen instructions, as one: rounded to nearest, ties to even, which is an
+// execution mode that the device must have (RoundingModeRTE of 16 bits).
+#extension GL_EXT_spirv_intrinsics : require
+spirv_execution_mode(extensions = ["SPV_KHR_float_controls"], capabilities = [4467], 4462, 16);
+uvec2 rounded4(vec4 v) { return uvec2(packFloat2x16(f16vec2(v.xy)), packFloat2x16(f16vec2(v.zw))); }
+#else
+uvec2 rounded4(vec4 v) { return to_bits4(v); }
+#endif
+
+uvec4 rounded8(vec4 low, vec4 high) { return uvec4(rounded4(low), rounded4(high)); }
 
 // The bits of element q of eight, which are 0 to begin with.
 void put(inout uvec4 eight, int q, uint bits) { eight[q / 2] |= bits << (16 * (q & 1)); }

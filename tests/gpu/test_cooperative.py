@@ -8,7 +8,6 @@ from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect
 from vkconv.ops import OPS
 from vkconv.ops.backward_weight_cooperative import TILES as WEIGHT_TILES
-from vkconv.ops.backward_weight_cooperative import takes
 from vkconv.ops.calls import format_call, parse_call
 from vkconv.ops.cooperative import MATRICES, TILES
 from vkconv.route import judge
@@ -76,10 +75,11 @@ def agrees(call, kind, device, route, params):
         np.testing.assert_array_equal(ran.outputs[0][0], want, err_msg=f"{format_call(call, OPS)} {params}")
 
 
-def small_tile(call, facts):
-    """For a gradient by weights on a CPU driver, which takes a minute to compile tiles of many matrices."""
-    small = [i for i, tile in enumerate(WEIGHT_TILES) if takes(tile, facts)]
-    return {"tile": small[-1]} if call.op in WEIGHT_GRADIENTS and facts.kind == "cpu" else {}
+def small_tile(call, route, facts):
+    """The smallest for a CPU driver, which takes a minute to compile tiles of many matrices."""
+    values = route.params(call, facts).get("tile", ()) if facts.kind == "cpu" else ()
+    tiles = WEIGHT_TILES if call.op in WEIGHT_GRADIENTS and route.name == "cooperative" else TILES
+    return {"tile": min(values, key=lambda i: tiles[i].rows * tiles[i].columns * tiles[i].depth)} if values else {}
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
@@ -87,12 +87,12 @@ def small_tile(call, facts):
 def test_every_case_agrees_with_the_reference(text, dtype, facts, device):
     call = in_type(text, dtype)
     verdicts = [judge(route, call, facts) for route in routes_of(call)]
-    allowed = [verdict.route.name for verdict in verdicts if verdict.allowed]
+    allowed = [verdict.route for verdict in verdicts if verdict.allowed]
     if not allowed:
         pytest.skip("; ".join(f"it needs {verdict.refused_by}, here {verdict.actual}" for verdict in verdicts))
     for route in allowed:
         for kind in ("integers", "normals"):
-            agrees(call, kind, device, route, small_tile(call, facts) if route == "cooperative" else {})
+            agrees(call, kind, device, route.name, small_tile(call, route, facts))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Cooperative matrices without a device that has them: who takes them, what refuses, tiles within their limits."""
 
+import numpy as np
 import pytest
 from ops_device import device
 
@@ -7,6 +8,7 @@ from vkconv.device import Device, load_device, shipped_devices
 from vkconv.ops import OPS
 from vkconv.ops.backward_weight_cooperative import TILES as WEIGHT_TILES
 from vkconv.ops.backward_weight_cooperative import takes
+from vkconv.ops.base import reciprocal
 from vkconv.ops.calls import parse_call
 from vkconv.ops.cooperative import TILES, Matrix, matrix_of
 from vkconv.route import choose, judge
@@ -153,3 +155,32 @@ def test_every_tile_that_is_offered_builds(text):
         tile = tiles_of(call, route)[value]
         assert step.local[0] == tile.subgroups * 32
         assert step.shared_bytes == tile.shared_bytes
+
+
+def test_a_reciprocal_divides_every_number_of_31_bits():
+    rng = np.random.default_rng(0)
+    for divisor in (
+        2,
+        3,
+        4,
+        5,
+        7,
+        49,
+        196,
+        625,
+        3136,
+        85305,
+        2**16 - 1,
+        2**16,
+        2**16 + 1,
+        2**30 - 1,
+        2**30,
+        2**31 - 1,
+        2**31,
+    ):
+        factor, shift = reciprocal(divisor)
+        assert factor < 2**32 and 0 <= shift < 32
+        multiples = [k * divisor + d for k in (1, 2, 3, (2**31 - 1) // divisor) for d in (-1, 0, 1)]
+        for x in (0, 1, 2**31 - 1, *multiples, *rng.integers(0, 2**31, 200).tolist()):
+            if 0 <= x < 2**31:
+                assert (x * factor >> 32) >> shift == x // divisor

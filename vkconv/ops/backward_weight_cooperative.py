@@ -20,7 +20,7 @@ from vkconv.shader import Dispatch, Program, Shader, read, write
 GRADIENT = Shader("backward_weight_cooperative", DType.F16)
 
 # By number: the parameter ``tile``. 144 columns are 3x3 taps of 16 channels. H200, us, IREE's 16x16x225x225 by 64 in
-# bf16 (cuDNN 134): the first 139, with two buffers 256, the second 176, the third 178.
+# bf16 (cuDNN 134): the first 139, the second 176, the third 178.
 TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(64, 144, 32, 32, 48),
     CooperativeTile(64, 144, 64, 32, 48),
@@ -37,7 +37,6 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(16, 80, 32, 16, 16),
     CooperativeTile(32, 64, 32, 16, 32),
     CooperativeTile(32, 32, 32, 16, 16),
-    CooperativeTile(32, 32, 16, 16, 16, 2),
 )
 # An estimate of cycles of a unit of a GPU, from its rates of instructions, shared memory and matrix units: to gather an
 # element, to multiply two, to store an element of a part and read it back, to wait for a slice that was asked for, and

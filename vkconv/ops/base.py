@@ -186,3 +186,14 @@ def linear_groups(threads: int, local: int, device: Device) -> tuple[int, int, i
     limit_x = device.limits("maxComputeWorkGroupCount")[0]
     rows = ceil_div(groups, limit_x)
     return ceil_div(groups, rows), rows, 1
+
+
+def reciprocal(divisor: int) -> tuple[int, int]:
+    """A factor and a shift that divide in two instructions: for 0 <= x < 2**31 and a divisor from 2 to 2**31, x //
+    divisor is the upper word of x * factor, shifted to the right.
+
+    A shader divides by 1 itself. Source: Granlund and Montgomery, Division by Invariant Integers using Multiplication,
+    1994, theorem 4.2 with 31 bits.
+    """
+    shift = max(divisor - 1, 1).bit_length()
+    return (1 << (31 + shift)) // max(divisor, 2) + 1, shift - 1

@@ -1,16 +1,17 @@
 """The route of conv2d by cooperative matrices, for 16-bit floats: implicit GEMM, 1x1 as the matrix that it is."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
-from vkconv.ops.base import linear_groups
+from vkconv.ops.base import linear_groups, reciprocal
 from vkconv.ops.conv2d_gemm import in_slices, pads_much
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.cooperative import EIGHT, NEEDS, TILES, CooperativeTile, blocks, tiles_by_rule
 from vkconv.ops.needs import INT32, ON_GPU, loop_iterations
-from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS
+from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
@@ -20,16 +21,22 @@ CHANNELS_LAST = Shader("channels_last", DType.U16)
 _SIDE, _LANES = 64, 256  # pixels and channels, and invocations, of a workgroup of it
 
 
-# From so many input channels of a group on the input is copied. H200, us at batch 32, the copy included, and gathered:
-# 64 to 64 channels 3x3 at 56x56 60 101, 256 to 256 at 14x14 72 126, 1024 to 256 1x1 at 14x14 52 88, 512 to 1024 1x1 of
-# stride 2 at 28x28 123 166; fewer channels were not measured.
-_LEAST_CHANNELS = 16
+# Gathered, a word is eight loads; copied, the input is read and written once more. From so many input channels of a
+# group on it is copied, if it is read so often: by taps, and by rows of workgroups. H200, us at batch 32, the copy
+# included, and gathered: 64 to 64 channels 3x3 at 56x56 60 101, 256 to 256 at 14x14 72 126.
+_LEAST_CHANNELS, _LEAST_READS, _ROWS = 16, 3, 128
+
+
+def _word(shape: tuple[int, ...]) -> int:
+    """Of how many elements planes of an image are whole words: 8, 4 or 1."""
+    plane = math.prod(shape[2:])
+    return next(word for word in (EIGHT, EIGHT // 2, 1) if plane % word == 0)
 
 
 def is_matrix(call: Call) -> bool:
-    """Whether the input is a matrix of channels by pixels as it lies, in rows of whole eights."""
+    """Whether the input is a matrix of channels by pixels as it lies, in rows of whole words."""
     plain = call.shape("w")[2:] == (1, 1) and call["stride"] == (1, 1) and not any(call["padding"])
-    return plain and math.prod(call.shape("x")[2:]) % EIGHT == 0
+    return plain and _word(call.shape("x")) > 1
 
 
 def _extents(call: Call) -> tuple[int, int, int]:
@@ -38,68 +45,108 @@ def _extents(call: Call) -> tuple[int, int, int]:
     return c_out // call["groups"], n * oh * ow, int(call["groups"])
 
 
-def _takes(call: Call, tile: CooperativeTile, device: Device) -> bool:
-    """A lane gathers the elements of one pixel."""
-    return is_matrix(call) or tile.local(device) % tile.columns == 0
+def _takes(call: Call, tile: CooperativeTile, device: Device, last: int) -> bool:
+    """A lane gathers the elements of one pixel, or has the same channels of each in all its loads."""
+    return is_matrix(call) or tile.local(device) % (tile.depth // EIGHT if last else tile.columns) == 0
 
 
-def _eights(call: Call) -> int:
-    """Words of eight channels that a pixel has."""
-    return int(call["groups"]) * ceil_div(call.shape("w")[1], EIGHT)
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChannelsLast:
+    """The copy of an input that has channels last, in words of eight: padded or cropped to what the windows cover, and
+    thinned to what they touch along a side of the kernel that is 1."""
 
+    call: Call
 
-def _last_bytes(call: Call) -> int:
-    """Of the copy that has channels last, at two bytes an element."""
-    n, _, h, w = call.shape("x")
-    return 2 * EIGHT * _eights(call) * n * h * w
+    @property
+    def eights(self) -> int:
+        """Words that a pixel has."""
+        return int(self.call["groups"]) * ceil_div(self.call.shape("w")[1], EIGHT)
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Rows and columns of the input from one of the copy to the next."""
+        h, w = (s if k == 1 else 1 for s, k in zip(self.call["stride"], self.call.shape("w")[2:], strict=True))
+        return h, w
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Those of the windows in the copy."""
+        h, w = (s // step for s, step in zip(self.call["stride"], self.steps, strict=True))
+        return h, w
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        """Its rows and columns."""
+        lists = (self.call.shape("y")[2:], self.strides, self.call.shape("w")[2:], self.call["dilation"])
+        h, w = ((max(out, 1) - 1) * s + (k - 1) * d + 1 for out, s, k, d in zip(*lists, strict=True))
+        return h, w
+
+    @property
+    def nbytes(self) -> int:
+        """At two bytes an element."""
+        return 2 * EIGHT * self.eights * self.call.shape("x")[0] * math.prod(self.extents)
+
+    def dispatch(self, device: Device) -> Dispatch:
+        """The launch that makes it, as ``last``."""
+        n, _, h, w = self.call.shape("x")
+        pads = self.call["padding"][:2]
+        push = (n, h, w, int(self.call["groups"]), self.call.shape("w")[1], *self.extents, *self.steps, *pads)
+        blocks = ceil_div(n * math.prod(self.extents), _SIDE) * ceil_div(self.eights * EIGHT, _SIDE)
+        groups = linear_groups(blocks * _LANES, _LANES, device)
+        shared = 16 * _SIDE * (_SIDE // EIGHT + 1)
+        return Dispatch(CHANNELS_LAST, (*read("x"), *write("last")), groups, (_LANES, 1, 1), push, (), shared)
 
 
 def _copies(call: Call, device: Device) -> tuple[int, ...]:
     """Whether the input is copied with channels last: what the rule says, and whether it can be otherwise."""
-    if is_matrix(call) or _last_bytes(call) > device.limit("maxStorageBufferRange"):
+    if is_matrix(call) or ChannelsLast(call).nbytes > device.limit("maxStorageBufferRange"):
         return (0,)
-    return (1, 0) if call.shape("w")[1] >= _LEAST_CHANNELS else (0, 1)
+    reads = math.prod(call.shape("w")[2:]) * ceil_div(_extents(call)[0], _ROWS)
+    return (1, 0) if call.shape("w")[1] >= _LEAST_CHANNELS and reads >= _LEAST_READS else (0, 1)
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     last = _copies(call, device)
-    tiles = tiles_by_rule(*_extents(call), device, lambda tile: _takes(call, tile, device))
+    tiles = tiles_by_rule(*_extents(call), device, lambda tile: _takes(call, tile, device, last[0]))
+    # Any tile goes with any other value.
+    last = tuple(value for value in last if _takes(call, TILES[tiles[0]], device, value))
+    tiles = tuple(i for i in tiles if all(_takes(call, TILES[i], device, value) for value in last))
     if call.shape("w")[2:] == (1, 1) or last[0]:
         return {"tile": tiles, "linear": (0,), "last": last}
     linear = pads_much(call, TILES[tiles[0]].depth)
     return {"tile": tiles, "linear": (int(linear), int(not linear)), "last": last}
 
 
-def _copy(call: Call, device: Device) -> Dispatch:
-    """The launch that makes the copy that has channels last."""
-    n, _, h, w = call.shape("x")
-    push = (n * h * w, h * w, int(call["groups"]), call.shape("w")[1])
-    blocks = ceil_div(n * h * w, _SIDE) * ceil_div(_eights(call) * EIGHT, _SIDE)
-    groups = linear_groups(blocks * _LANES, _LANES, device)
-    shared = 16 * _SIDE * (_SIDE // EIGHT + 1)
-    return Dispatch(CHANNELS_LAST, (*read("x"), *write("last")), groups, (_LANES, 1, 1), push, (), shared)
+def _packing(call: Call, tile: CooperativeTile, gathers: bool, linear: bool) -> Packing:
+    """Channels up to whole slices where they are gathered, else up to whole eights."""
+    return in_slices(call, tile.rows, tile.depth if gathers else EIGHT, linear)
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
     tile, last = TILES[params["tile"]], bool(params["last"])
-    linear = bool(params["linear"]) and not last  # the copy has no order of taps within channels
+    copy, matrix = ChannelsLast(call), is_matrix(call)
+    gathers = not matrix and not last
+    linear = bool(params["linear"]) and gathers  # else taps follow one another
     kh, kw = call.shape("w")[2:]
-    pack, local = in_slices(call, tile.rows, tile.depth, linear), tile.local(device)
-    wide = math.prod(call.shape("y")[2:]) % EIGHT == 0
-    spec = (*constants(call), linear, *tile.constants(device, True, not is_matrix(call)), wide, kh, kw, last)
+    pack, local = _packing(call, tile, gathers, linear), tile.local(device)
+    packed_depth = pack.outer * pack.inner_padded
+    whole = (pack.inner if gathers or matrix else packed_depth) % tile.depth == 0
+    words = _word(call.shape("y")), kh, kw, last, _word(call.shape("x")) if matrix else EIGHT, whole
+    spec = (*constants(call), linear, *tile.constants(device, True, not matrix), *words)
     step = Dispatch(
         CONVOLUTION,
         binds(call, "packed", x="last" if last else "x"),
         linear_groups(blocks(tile, *_extents(call)) * local, local, device),
         (local, 1, 1),
-        push(call),
+        (*push(call), *copy.extents, *copy.strides, *reciprocal(math.prod(call.shape("y")[2:]))),
         spec,
         tile.shared_bytes,
-        pack.outer * pack.inner_padded,
+        align(packed_depth, tile.depth),
     )
     prepack = pack.dispatch("w", "packed", device)
-    steps = (_copy(call, device), step) if last else (step,)
-    scratch = {"last": 2 * _last_bytes(call)} if last else {}
+    steps = (copy.dispatch(device), step) if last else (step,)
+    # Scratch is counted in f32, though this has 16 bits.
+    scratch = {"last": 2 * copy.nbytes} if last else {}
     elements = PACKED_WEIGHTS | scratch.keys()
     return Program(steps, (prepack,), {"packed": 4 * pack.size}, scratch, elements=frozenset(elements))
 
@@ -117,8 +164,10 @@ FILLS_MATRICES = Need(
 
 
 SOME_TILE = Need(
-    "a tile with no more columns than lanes",
-    lambda call, device: any(tile.fits(device) and _takes(call, tile, device) for tile in TILES),
+    "a tile whose columns, or the words of whose slices, are divisors of its lanes",
+    lambda call, device: any(
+        tile.fits(device) and _takes(call, tile, device, _copies(call, device)[0]) for tile in TILES
+    ),
     lambda call, device: f"subgroups of {device.subgroup_size}",
 )
 

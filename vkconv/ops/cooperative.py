@@ -7,8 +7,9 @@ shader that multiplies, which there is for f16 and, made from that (vkconv/bfloa
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from vkconv.core import DType, align, bytes_str, ceil_div
+from vkconv.core import DType, bytes_str, ceil_div
 from vkconv.device import Device
+from vkconv.ops.backward_weight_splits import compute_units
 from vkconv.ops.base import most_invocations
 from vkconv.ops.epilogue import binds_residual
 from vkconv.ops.needs import shuffles, types_of
@@ -29,6 +30,8 @@ _OF_TYPE: Mapping[DType, tuple[tuple[str, str], ...]] = {
         ("VkPhysicalDeviceShaderBfloat16FeaturesKHR", "shaderBFloat16CooperativeMatrix"),
     ),
 }
+# Results in f16 are rounded by the device, to nearest even, a mode that must be there for 16 bits alone.
+_ROUNDING, _NOT_ALONE = "shaderRoundingModeRTEFloat16", "VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_NONE"
 _COMPONENT = {DType.F16: "VK_COMPONENT_TYPE_FLOAT16_KHR", DType.BF16: "VK_COMPONENT_TYPE_BFLOAT16_KHR"}
 _SUMS: Mapping[str, str] = {
     "CType": "VK_COMPONENT_TYPE_FLOAT32_KHR",
@@ -67,15 +70,15 @@ def matrix_of(device: Device) -> Matrix | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CooperativeTile:
-    """Rows x columns of a workgroup, the depth of a slice, rows x columns of a subgroup, and slices that shared memory
-    holds at a time (1 or 2)."""
+    """Rows x columns of a workgroup, the depth of a slice, rows x columns of a subgroup; products that a unit of a GPU
+    makes with it in a time, where there are enough of both, beside the other tiles."""
 
     rows: int
     columns: int
     depth: int
     subgroup_rows: int
     subgroup_columns: int
-    buffers: int = 1
+    rate: float = 1.0
 
     @property
     def subgroups(self) -> int:
@@ -85,7 +88,7 @@ class CooperativeTile:
     def shared_bytes(self) -> int:
         """Of a workgroup, however its operands lie: lines along the shorter side have more of them."""
         pads = EIGHT * (max(self.rows, self.depth) + max(self.columns, self.depth))
-        return 2 * self.buffers * (self.depth * (self.rows + self.columns) + pads)
+        return 2 * (self.depth * (self.rows + self.columns) + pads)
 
     def local(self, device: Device) -> int:
         """Invocations of a workgroup."""
@@ -97,74 +100,81 @@ class CooperativeTile:
         if matrix is None:
             return False
         whole = self.subgroup_rows % matrix.m, self.subgroup_columns % matrix.n, self.depth % matrix.k
-        # One matrix of sums for each subgroup, on its way out.
-        sums = 4 * self.subgroups * matrix.m * (matrix.n + 4)
         return (
             not any(whole)
             and self.local(device) <= most_invocations(device)
             and self.shared_bytes <= device.limit("maxComputeSharedMemorySize")
-            and sums <= self.least_shared_bytes
+            and self._staged(matrix) > 0
+        )
+
+    def _staged(self, matrix: Matrix) -> int:
+        """Matrices of a row of sums that a subgroup has in shared memory at a time, on their way out; 0 if not one."""
+        columns = self.subgroup_columns // matrix.n
+        return max(
+            (
+                count
+                for count in (1, 2, 3, 4)
+                if columns % count == 0
+                and 4 * self.subgroups * matrix.m * (count * matrix.n + 4) <= self.least_shared_bytes
+            ),
+            default=0,
         )
 
     @property
     def least_shared_bytes(self) -> int:
         """What of the shared memory there is at least, however the operands lie."""
         pads = EIGHT * (min(self.rows, self.depth) + min(self.columns, self.depth))
-        return 2 * self.buffers * (self.depth * (self.rows + self.columns) + pads)
+        return 2 * (self.depth * (self.rows + self.columns) + pads)
 
     def constants(self, device: Device, a_by_column: bool, b_by_row: bool) -> tuple[Word, ...]:
         """The constants of shaders/include/cooperative.glsl."""
         matrix = matrix_of(device)
         assert matrix is not None
-        sizes = (*dataclasses.astuple(self), *dataclasses.astuple(matrix), device.subgroup_size)
-        return *sizes, int(a_by_column), int(b_by_row)
+        tile = self.rows, self.columns, self.depth, self.subgroup_rows, self.subgroup_columns, self._staged(matrix)
+        return *tile, *dataclasses.astuple(matrix), device.subgroup_size, int(a_by_column), int(b_by_row)
 
 
-# By number: the parameter ``tile`` of the routes. H200, us, 4096^3 in f16 (TFLOP/s are 137,000 over it), from 0: 463,
-# 473, 493, 494, 538, 515, 514, 546; two buffers wait less by design and take longer there, 128x128x32 by 64x32 661 for
-# 515, by 64x64 733 for 514. conv2d at batch 32, 64 channels 3x3 at 56x56: 8 and 9 take 60, 11 70, 5 83; 256 at 14x14:
-# 72 to 75 by 4, 6, 8, 9.
+# By number: the parameter ``tile`` of the routes. Rates are of an H200, those of the last six guessed: products that a
+# unit makes in a us, by 1e6, of 256x6272 over 2304 and, the first two, of 4096^3.
 TILES: tuple[CooperativeTile, ...] = (
-    CooperativeTile(128, 256, 48, 64, 32),
-    CooperativeTile(128, 256, 48, 64, 64),
-    CooperativeTile(128, 256, 32, 64, 64),
-    CooperativeTile(128, 256, 32, 32, 64),
-    CooperativeTile(128, 128, 64, 32, 64),
-    CooperativeTile(128, 128, 32, 64, 32),
-    CooperativeTile(128, 128, 32, 64, 64),
-    CooperativeTile(256, 128, 32, 64, 64),
-    CooperativeTile(64, 128, 32, 32, 64),
-    CooperativeTile(64, 128, 32, 64, 32),
-    CooperativeTile(64, 256, 32, 32, 64),
-    CooperativeTile(64, 64, 64, 32, 32),
-    CooperativeTile(64, 64, 32, 32, 32),
-    CooperativeTile(32, 64, 32, 16, 32),
-    CooperativeTile(32, 32, 32, 16, 16),
-    CooperativeTile(32, 32, 16, 16, 16, 2),
-    CooperativeTile(128, 128, 16, 64, 32, 2),
-    CooperativeTile(32, 32, 64, 16, 16),
+    CooperativeTile(128, 256, 48, 64, 64, 1.28),
+    CooperativeTile(128, 256, 32, 64, 64, 1.17),
+    CooperativeTile(128, 128, 64, 64, 64, 1.03),
+    CooperativeTile(128, 128, 64, 64, 32, 1.04),
+    CooperativeTile(128, 96, 64, 64, 48, 1.0),
+    CooperativeTile(64, 256, 64, 64, 32, 0.95),
+    CooperativeTile(128, 64, 64, 64, 32, 0.9),
+    CooperativeTile(64, 128, 64, 64, 32, 0.85),
+    CooperativeTile(64, 128, 32, 64, 32, 0.68),
+    CooperativeTile(64, 64, 64, 32, 32, 0.52),
+    CooperativeTile(32, 128, 64, 32, 32, 0.5),
+    CooperativeTile(128, 128, 32, 64, 32, 0.6),
+    CooperativeTile(64, 64, 32, 32, 32, 0.45),
+    CooperativeTile(32, 64, 64, 16, 32, 0.35),
+    CooperativeTile(32, 32, 64, 16, 16, 0.2),
+    CooperativeTile(32, 32, 32, 16, 16, 0.15),
+    CooperativeTile(64, 192, 64, 64, 48, 0.1),
+    CooperativeTile(64, 96, 64, 32, 48, 0.1),
+    CooperativeTile(64, 256, 32, 64, 32, 0.1),
+    CooperativeTile(32, 256, 64, 32, 64, 0.1),
+    CooperativeTile(32, 256, 32, 32, 64, 0.1),
 )
-# The first that makes enough workgroups and wastes few of its sums is the default, or the last that the device can
-# hold. That one is small and deep: where there are few workgroups, every slice waits for its own loads.
-_RULE = (0, 4, 8, 11, 12, 13, 17)
-_ENOUGH_BLOCKS, _WASTE = 132, 1.25
 
 
 def tiles_by_rule(
     rows: int, columns: int, batches: int, device: Device, takes: Callable[[CooperativeTile], bool] = lambda tile: True
 ) -> tuple[int, ...]:
-    """Numbers of the tiles that a device can hold and that ``takes`` a product of so many rows and columns, the rule's
-    pick first."""
+    """Numbers of the tiles that a device can hold and that ``takes`` a product of so many rows and columns, the one
+    first that should take the least time: each unit makes its tiles one after the other."""
+    units = compute_units(device)
+
+    def time(i: int) -> float:
+        tile = TILES[i]
+        return ceil_div(blocks(tile, rows, columns, batches), units) * tile.rows * tile.columns / tile.rate
+
     fitting = [i for i, tile in enumerate(TILES) if tile.fits(device) and takes(tile)]
-    rule = [i for i in _RULE if i in fitting] or fitting
-    many = (i for i in rule if blocks(TILES[i], rows, columns, batches) >= _ENOUGH_BLOCKS)
-    best = next((i for i in many if _padded(TILES[i], rows, columns) <= _WASTE * rows * columns), rule[-1])
+    best = min(fitting, key=time)
     return (best, *(i for i in fitting if i != best))
-
-
-def _padded(tile: CooperativeTile, rows: int, columns: int) -> int:
-    """Sums that are made, those beyond the ends included."""
-    return align(rows, tile.rows) * align(columns, tile.columns)
 
 
 def blocks(tile: CooperativeTile, rows: int, columns: int, batches: int) -> int:
@@ -177,6 +187,9 @@ def _missing(dtype: DType, device: Device) -> list[str]:
     features = (*_FEATURES, *_OF_TYPE[dtype])
     missing = [] if device.has(EXTENSION) else [EXTENSION]
     missing += [name for struct, name in features if not device.feature(struct, name)]
+    controls = device.facts["properties"].get("VkPhysicalDeviceFloatControlsProperties", {})
+    if dtype is DType.F16 and not (controls.get(_ROUNDING) and controls.get("roundingModeIndependence") != _NOT_ALONE):
+        missing.append(_ROUNDING)
     matrix = matrix_of(device)
     if not missing and matrix not in matrices_of(device, dtype):
         size = f", {matrix.m}x{matrix.n}x{matrix.k}" if matrix else ""
@@ -190,7 +203,7 @@ def _has(call: Call, device: Device) -> str:
     return f"no {', '.join(missing)}" if missing else str(matrix_of(device))
 
 
-_LEAST = TILES[_RULE[-1]]
+_LEAST = TILES[-1]
 
 HALF = Need(
     "elements of one 16-bit float type",
