@@ -32,7 +32,7 @@ WRONG_LOCAL_SIZE = Fault(
 )
 WRONG_TAIL = Fault("unary", "unary.comp", "if (i < count)", "if (i + 3 < count)")
 SWAPPED_PADDING = Fault("conv2d_direct", "conv2d_direct.comp", "* sh - pt;", "* sh - pl;")
-NAN_DROPPING_MAX = Fault("pool2d", "pool2d.comp", "if (isnan(v) || v > best)", "if (v > best)")
+NAN_DROPPING_MAX = Fault("pool2d", "pool2d.comp", "best = larger(v, best);", "if (v > best) best = v;")
 HALF_OVERFLOW = Fault(
     "unary",
     "unary.comp",
