@@ -177,7 +177,9 @@ def _swiglu(n: NodeView) -> None:
 
 
 def _bitwise_not(n: NodeView) -> None:
-    n.finish("bit_xor", n.input(0), n.number(-1, n.dtype(0)))
+    dtype = n.dtype(0)
+    ones = np.iinfo(dtype.numpy).max if np.dtype(dtype.numpy).kind == "u" else -1
+    n.finish("bit_xor", n.input(0), n.number(ones, dtype))
 
 
 def _bit_shift(n: NodeView) -> None:
