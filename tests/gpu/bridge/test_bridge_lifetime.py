@@ -115,7 +115,7 @@ def test_merged_pipeline_caches_hold_the_pipelines_of_both(
     device.pipeline(affine_spirv, 2, 8, [64])
     own = device.pipeline_cache()
     with _bridge.Device(0) as other:
-        other.pipeline(spin_spirv, 1, 4)
+        other.pipeline(spin_spirv, 1, 8)
         theirs = other.pipeline_cache()
     merged = device.merge_pipeline_cache(theirs)
     assert len(merged) >= max(len(own), len(theirs))
