@@ -178,8 +178,7 @@ def _swiglu(n: NodeView) -> None:
 
 def _bitwise_not(n: NodeView) -> None:
     dtype = n.dtype(0)
-    ones = np.iinfo(dtype.numpy).max if np.dtype(dtype.numpy).kind == "u" else -1
-    n.finish("bit_xor", n.input(0), n.number(ones, dtype))
+    n.finish("bit_xor", n.input(0), n.number(np.array(-1).astype(dtype.numpy), dtype))
 
 
 def _bit_shift(n: NodeView) -> None:

@@ -253,5 +253,5 @@ class NodeView:
         given = np.asarray(value)
         made = given.astype(dtype.numpy)
         if given.dtype.kind in "iu" and not dtype.is_float and (made != given).any():
-            self.refuse(f"{value} does not fit into {dtype}")
+            self.refuse(f"{given} does not fit into {dtype}")
         return self.builder.constant(f"{self.outputs[0]}/const", made)
