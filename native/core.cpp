@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include <unistd.h>
@@ -15,6 +17,18 @@ std::atomic<pid_t> owner{0};  // the process that made the instance
 }  // namespace
 
 bool in_forked_child() { return owner != 0 && owner != getpid(); }
+
+void leave_before_the_driver() {
+#ifdef __GLIBC__
+  on_exit(
+      [](int status, void*) {
+        if (!in_forked_child() && !work_in_flight()) return;
+        std::fflush(nullptr);
+        _exit(status);
+      },
+      nullptr);
+#endif
+}
 
 std::shared_ptr<Instance> Instance::get() {
   static std::mutex mutex;
@@ -59,6 +73,7 @@ std::shared_ptr<Instance> Instance::get() {
   }
   check(vkCreateInstance(&info, nullptr, &instance->handle), "vkCreateInstance");
   owner = getpid();
+  leave_before_the_driver();
   shared = instance;
   return instance;
 }

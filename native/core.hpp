@@ -17,6 +17,15 @@ namespace vkconv {
 // threads and locks that a fork does not copy, so destructors must leave it alone.
 bool in_forked_child();
 
+// Whether the device may be at work on any recording of this process.
+bool work_in_flight();
+
+// Handlers of a driver at the end of a process may wait for the device, however long it works, and in a forked child for
+// threads that a fork does not copy: with NVIDIA's, on an H200, neither such a child nor its parent ended within a minute.
+// These processes leave before them. What is registered last runs first, so this comes after the driver's own: once the
+// instance is there, and again once a device is.
+void leave_before_the_driver();
+
 // The process's one VkInstance, shared by every device.
 struct Instance {
   VkInstance handle = VK_NULL_HANDLE;

@@ -189,6 +189,8 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
   vkGetDeviceQueue(core->handle, core->family, 0, &core->queue);
   read_limits(*core, properties, features);
   core->cache_loaded = create_cache(*core, pipeline_cache, &core->cache);
+  static std::once_flag registered;
+  std::call_once(registered, leave_before_the_driver);
 
   features_ = features.features();
   extensions_ = features.extensions();

@@ -42,6 +42,8 @@ struct Abandoned {
   }
 };
 
+std::atomic<size_t> unsettled{0};  // submissions whose end nobody has seen
+
 }  // namespace
 
 VkCommandBuffer command_buffer(const kp::Sequence& sequence) {
@@ -53,8 +55,13 @@ bool RecordingCore::in_flight() {
   if (state != State::pending) return false;
   const VkResult result = vkGetFenceStatus(core->handle, fence.get());
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST) return true;
-  state = State::ready;
+  over();
   return false;
+}
+
+void RecordingCore::over() {
+  if (state == State::pending) --unsettled;
+  state = State::ready;
 }
 
 void RecordingCore::record(std::function<void(VkCommandBuffer)> command) {
@@ -121,6 +128,7 @@ void RecordingCore::submit() {
   }
   if (result != VK_SUCCESS) throw failure.emplace(result, "vkQueueSubmit");
   state = State::pending;
+  ++unsettled;
 }
 
 bool RecordingCore::settle(const char* call, uint64_t timeout_ns, double spin_us, const std::function<void()>& before) {
@@ -129,12 +137,12 @@ bool RecordingCore::settle(const char* call, uint64_t timeout_ns, double spin_us
     if (!wait_fence(*core, fence.get(), timeout_ns, spin_us, before)) return false;
   } catch (const VulkanError& error) {
     if (error.kind == VulkanError::Kind::device_lost) {
-      state = State::ready;  // the fence will never be signalled
+      over();  // the fence will never be signalled
       failure = error;
     }
     throw;
   }
-  state = State::ready;
+  over();
   completed = true;
   return true;
 }
@@ -149,6 +157,14 @@ void let_go(std::shared_ptr<RecordingCore> recording, bool close) {
   } else if (close) {
     recording->sequence->destroy();
   }
+}
+
+bool work_in_flight() {
+  Abandoned& abandoned = Abandoned::all();
+  const std::unique_lock<std::mutex> lock(abandoned.mutex, std::try_to_lock);
+  if (lock)
+    for (const auto& item : abandoned.recordings) item->in_flight();
+  return unsettled > 0;
 }
 
 size_t reap_abandoned(const CorePtr& core) {

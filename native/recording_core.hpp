@@ -34,6 +34,8 @@ struct RecordingCore {
 
   // Whether the device may still touch what this owns; nothing runs any more on a lost one.
   bool in_flight();
+  // Its last submission has come to its end.
+  void over();
 
   // Adds one command; what it uses lives in the function's captures.
   void record(std::function<void(VkCommandBuffer)> command);

@@ -3,6 +3,7 @@
 #include "common.glsl"
 #include "walk.glsl"
 #include "pow.glsl"
+#include "extremes.glsl"
 #ifdef DTYPE_i64
 #include "int64.glsl"
 #endif
@@ -131,8 +132,8 @@ float apply(float p, float q) {
     case 2: return p * q;
     case 3: return p / q;
     case 4: return pow_f32(p, q);
-    case 5: return isnan(p) ? p : isnan(q) ? q : p < q ? p : q;
-    case 6: return isnan(p) ? p : isnan(q) ? q : p > q ? p : q;
+    case 5: return smaller(p, q);
+    case 6: return larger(p, q);
     case 7: return fmod_f32(p, q);
     case 9: return p < 0.0 ? p * q : p;
     }

@@ -3,6 +3,7 @@
 #include "common.glsl"
 #include "walk.glsl"
 #include "activation.glsl"
+#include "extremes.glsl"
 
 // Words of vkconv/ops/chain.py: function in 8 bits, second value in 4, first number in 4, 1 << 16 for two operands,
 // 1 << 17 where the second value is the first operand. 0 leaves the value as it is.
@@ -50,8 +51,8 @@ float operate(uint id, float p, float q) {
     case 1: return p - q;
     case 2: return p * q;
     case 3: return p / q;
-    case 5: return isnan(p) ? p : isnan(q) ? q : p < q ? p : q;
-    case 6: return isnan(p) ? p : isnan(q) ? q : p > q ? p : q;
+    case 5: return smaller(p, q);
+    case 6: return larger(p, q);
     }
     return p < 0.0 ? p * q : p;
 }

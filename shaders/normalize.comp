@@ -116,7 +116,7 @@ void main() {
     made[at + 2] = m.squares - size * m.drift * m.drift;
 #else
     float variance = m.squares / float(count) - m.drift * m.drift;
-    if (variance < 0.0) variance = 0.0;  // rounding
+    variance = larger(variance, 0.0);  // below it by rounding
     float factor = 1.0 / sqrt(variance + eps);
 #ifdef STATISTICS
     if (part == 0 && lane == 0) {

@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "windows.glsl"
+#include "extremes.glsl"
 #include "pow.glsl"
 
 const uint AVERAGE = 0, MAXIMUM = 1, NORM = 2;  // KINDS in vkconv/ops/pool2d.py
@@ -37,7 +38,7 @@ void main() {
         for (int kx = cols.x; kx < cols.y; kx++) {
             float v = LOAD(x, row + kx * dw);
             sum += KIND == NORM ? pow_f32(abs(v), p) : v;
-            if (isnan(v) || v > best) best = v;
+            best = larger(v, best);
         }
     }
     if (COUNT_PADDING) {

@@ -3,6 +3,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #include "common.glsl"
 #include "windows.glsl"
+#include "extremes.glsl"
 
 // PX neighbouring outputs of a row by each invocation: the SPAN inputs of a row are loaded once for all of them, by fours
 // if X_VEC4 (rows are whole fours, and so is what lies between two blocks of columns; LEFT is the padding). The rest is
@@ -69,11 +70,7 @@ void main() {
         [[unroll]] for (int kx = 0; kx < KW; kx++) {
             [[unroll]] for (int p = 0; p < PX; p++) {
                 float value = v[p * SW + kx * DW];
-                if (KIND == AVERAGE) {
-                    best[p] += value;
-                } else if (isnan(value) || value > best[p]) {
-                    best[p] = value;
-                }
+                best[p] = KIND == AVERAGE ? best[p] + value : larger(value, best[p]);
             }
         }
     }

@@ -11,14 +11,13 @@ VALUE combine(uint id, VALUE old, VALUE update) {
     return update;
 }
 #else
-bool unordered(float p) { return isnan(p); }
-bool unordered(int p) { return false; }
+#include "extremes.glsl"
 VALUE combine(uint id, VALUE old, VALUE update) {
     switch (id) {
     case 1: return old + update;
     case 2: return old * update;
-    case 3: return unordered(old) || update < old ? old : update;
-    case 4: return unordered(old) || update > old ? old : update;
+    case 3: return larger(old, update);
+    case 4: return smaller(old, update);
     }
     return update;
 }

@@ -15,6 +15,7 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #endif
+#include "extremes.glsl"
 
 const uint NAN_BITS = 0x7FC00000u;
 const uint INFINITY_BITS = 0x7F800000u;
@@ -29,11 +30,7 @@ const uint INFINITY_BITS = 0x7F800000u;
 #define HIGHEST INFINITY_F32
 #endif
 
-// Of two values; NaN wins, which the built-in functions leave open.
-float larger(float p, float q) { return isnan(p) || p > q ? p : q; }
-float smaller(float p, float q) { return isnan(p) || p < q ? p : q; }
-int larger(int p, int q) { return max(p, q); }
-int smaller(int p, int q) { return min(p, q); }
+// Of two values; NaN wins.
 vec4 larger(vec4 p, vec4 q) { return vec4(larger(p.x, q.x), larger(p.y, q.y), larger(p.z, q.z), larger(p.w, q.w)); }
 vec4 smaller(vec4 p, vec4 q) {
     return vec4(smaller(p.x, q.x), smaller(p.y, q.y), smaller(p.z, q.z), smaller(p.w, q.w));

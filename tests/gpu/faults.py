@@ -18,11 +18,25 @@ class Fault:
     new: str
 
 
+def _macro(*lines):
+    return "".join(f"{line:88}\\\n" for line in lines)
+
+
+# The lanes of a first subgroup may read before others have written. These come late, or a GPU would hide it.
 MISSING_BARRIER = Fault(
     "softmax",
     "include/reduction.glsl",
-    f"{'            left = kept;':88}\\\n{'            barrier();':88}\\\n",
-    f"{'            left = kept;':88}\\\n",
+    _macro(
+        "        if (index < count) space[slot] = value;",
+        "        barrier();",
+        "        for (uint left = count; left > 1;) {",
+    ),
+    _macro(
+        "        uint late = slot;",
+        "        for (uint i = 0; slot >= 32 && i < 5000; i++) late = late * 1664525u + 1013904223u;",
+        "        if (index < count && late != 77777u) space[slot] = value;",
+        "        for (uint left = count; left > 1;) {",
+    ),
 )
 WRONG_LOCAL_SIZE = Fault(
     "unary",
@@ -32,12 +46,22 @@ WRONG_LOCAL_SIZE = Fault(
 )
 WRONG_TAIL = Fault("unary", "unary.comp", "if (i < count)", "if (i + 3 < count)")
 SWAPPED_PADDING = Fault("conv2d_direct", "conv2d_direct.comp", "* sh - pt;", "* sh - pl;")
-NAN_DROPPING_MAX = Fault("pool2d", "pool2d.comp", "if (isnan(v) || v > best)", "if (v > best)")
+NAN_DROPPING_MAX = Fault("pool2d", "pool2d.comp", "best = larger(v, best);", "if (v > best) best = v;")
+# By integer operations: packHalf2x16 and unpackHalf2x16 may cancel.
 HALF_OVERFLOW = Fault(
     "unary",
     "unary.comp",
-    "activate(FUNCTION, LOAD(x, i), a, b)",
-    "unpackHalf2x16(packHalf2x16(vec2(activate(FUNCTION, LOAD(x, i), a, b)))).x",
+    '#include "activation.glsl"\n',
+    """#include "activation.glsl"
+float through_half(float v) {
+    uint size = floatBitsToUint(v) & 0x7FFFFFFFu;
+    if (size >= 0x7F800000u) return v;
+    uint made = (size + 0xFFFu + ((size >> 13) & 1u)) & 0xFFFFE000u;
+    if (made >= 0x47800000u) made = 0x7F800000u;
+    return uintBitsToFloat(made | (floatBitsToUint(v) & 0x80000000u));
+}
+#define activate(id, x, a, b) through_half(activate(id, x, a, b))
+""",
 )
 # Every workgroup writes the last element: which one comes last is up to the device.
 RACE = Fault(

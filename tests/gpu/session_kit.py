@@ -1,8 +1,11 @@
-"""The network that the tests of sessions run, and what it must give."""
+"""The network that the tests of sessions run, and what it must give; and one that takes long."""
+
+import math
 
 import numpy as np
 
 from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.session import load
 
 
 def normals(*shape, seed=0):
@@ -36,3 +39,22 @@ def expected(x):
 def assert_right(outputs, x):
     for name, want in expected(x).items():
         np.testing.assert_allclose(outputs[name], want, rtol=0, atol=2e-5 * np.abs(want).max())
+
+
+def _products(n, count):
+    """A chain of products by the identity, each of n x n by n x n, and its input of ones, which is its output too."""
+    nodes = tuple(Node(f"m{i}", "matmul", (f"v{i}", "w"), (f"v{i + 1}",)) for i in range(count))
+    graph = Graph({"v0": TensorSpec((n, n))}, (f"v{count}",), nodes, {"w": np.eye(n, dtype=np.float32)}, "slow")
+    return graph, {"v0": np.ones((n, n), np.float32)}
+
+
+def slow_graph(seconds):
+    """A graph that keeps this device busy for at least about ``seconds``, measured here first, and its inputs."""
+    n = 512
+    while True:
+        n *= 2
+        graph, x = _products(n, 1)
+        with load(graph) as session:
+            product_s = min(session.measure(x)[1].gpu_total_us for _ in range(2)) / 1e6
+        if n == 8192 or 200 * product_s > seconds:
+            return _products(n, math.ceil(seconds / product_s))

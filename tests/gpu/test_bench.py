@@ -239,7 +239,7 @@ def test_bench_writes_what_it_shows_and_compares_with_itself(tmp_path, capsys, d
         ([CONV, "--route", "dirct"], "did you mean 'direct'"),
         ([CONV, "--sweep", "rout"], "'rout'"),
         ([CONV, "-o", "r.jsn"], "did you mean '.json'"),
-        ([CONV, "--dtype", "f23"], "did you mean"),
+        ([CONV, "--dtype", "f23"], "did you mean 'f32'"),
         ([CONV, "--min-time", "nan"], "--min-time nan"),
         (["resnet50"], "suites go by --suite (did you mean 'resnet50'?)"),
         ([], "nothing to measure"),

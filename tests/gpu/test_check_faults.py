@@ -30,7 +30,9 @@ pytestmark = pytest.mark.gpu
 
 SHAPE = (1, 3, 10, 301)
 OPTIONS = Options(
-    {"conv2d": "direct", "pool2d": "window", "softmax": "workgroup"}, {"softmax": {"tree": 1}}, passes=False
+    {"conv2d": "direct", "pool2d": "window", "softmax": "workgroup"},
+    {"softmax": {"tree": 1, "local": 128}},  # several subgroups
+    passes=False,
 )
 
 

@@ -22,12 +22,19 @@ from onnx_backend_tests import (
 from onnx_cases import check_outputs
 
 from vkconv import onnx_backend
+from vkconv.backend.runtime import select_device
 from vkconv.core import InputError, UsageError, VkconvError
 from vkconv.onnx_backend import VkconvBackend
+from vkconv.plan.planner import Options
 from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
 TESTS = [*node_tests(), *quantized_tests(), *half_tests(), *model_tests()]
+
+
+# Weights as shipped that are all equal give a thousand logits of 1.05e10, a unit of whose last place is 1024: softmax
+# tells those apart that were added in another order. On GPUs rows of 169 are, whose first whole four lies elsewhere.
+ONE_ORDER = {"real/test_squeezenet": {"reduce": "serial"}}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +52,9 @@ def ran(test, selector):
     """Dispatches that a test took; raises what it raised, AssertionError for wrong outputs."""
     model, data_sets = test.load()
     dispatches = 0
-    with VkconvBackend.prepare(model, selector) as prepared:
+    on_cpu = select_device(selector.removeprefix("VULKAN").removeprefix(":") or "auto")[1].kind == "cpu"
+    options = Options(routes={} if on_cpu else ONE_ORDER.get(test.name, {}))
+    with VkconvBackend.prepare(model, selector, options=options) as prepared:
         for given, wanted in data_sets:
             outputs, again = prepared.run(given), prepared.run(given)
             test.check(wanted, outputs)

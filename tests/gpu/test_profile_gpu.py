@@ -79,7 +79,7 @@ def test_rows_sum_to_what_a_clock_around_the_run_says(device):
     assert later.timing.wall_us == walls[1]
 
 
-def products(count, side=192):
+def products(count, side):
     """``count`` matrix products, each of the one before, after one with a single column and one of a single term."""
     big = np.eye(side, dtype=np.float32)
     constants = {"big": big, "narrow": big[:, :1].copy(), "wide": big[:1].copy()}
@@ -88,19 +88,30 @@ def products(count, side=192):
     return Graph({"v0": TensorSpec((side, side))}, (f"v{len(right)}",), nodes, constants, "products")
 
 
+def long_side(device):
+    """So that a product takes much longer than to start it does."""
+    for side in (192, 384, 768, 1536, 3072):
+        with load(products(1, side), device) as session:
+            x = {"v0": np.ones((side, side), np.float32)}
+            if min(session.measure(x)[1].gpu_us["m2"] for _ in range(3)) > 100:
+                break
+    return side
+
+
 def test_gpu_time_is_what_a_clock_says_that_more_work_takes(device):
     """Three times the products: the timestamps and the clock must agree on what they add."""
-    x = {"v0": np.random.default_rng(4).standard_normal((192, 192), np.float32)}
+    side = long_side(device)
+    x = {"v0": np.random.default_rng(4).standard_normal((side, side), np.float32)}
     gpu_us, clock_us = [], []
     for count in (20, 60):
-        with load(products(count), device) as session:
+        with load(products(count, side), device) as session:
             session.measure(x)
             runs = [clocked(session.measure, x) for _ in range(7)]
         timings = [timing for (_, timing), _ in runs]
         gpu_us.append(min(timing.gpu_total_us for timing in timings))
         clock_us.append(min(us for _, us in runs))
         assert all(timing.gpu_total_us <= us for timing, (_, us) in zip(timings, runs, strict=True))
-        # And they are the right node's: of the elements of m1, each is the sum of one product, not of 192.
+        # And they are the right node's: of the elements of m1, each is the sum of one product, not of many.
         node_us = min(timings, key=lambda timing: timing.gpu_total_us).gpu_us
         assert node_us["m1"] < 0.5 * np.median([node_us[f"m{i}"] for i in range(2, count + 2)])
     assert gpu_us[1] - gpu_us[0] == pytest.approx(clock_us[1] - clock_us[0], rel=0.3)

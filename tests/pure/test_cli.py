@@ -1,5 +1,6 @@
 """The command line without a device: what it parses, prints, refuses and leaves behind."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 import typer
 from cli_kit import vkconv
 from required import required
+from typer.models import OptionInfo
 
 from vkconv.cli import app, main
 from vkconv.core import DeviceError, UsageError
@@ -71,6 +73,19 @@ def test_every_option_and_argument_is_documented():
         assert command.help, name
         for parameter in command.params:
             assert getattr(parameter, "help", None) or parameter.name == "help", f"{name} {parameter.name}"
+
+
+def test_no_option_is_named_by_its_metavar():
+    """typer 0.27 makes --DTYPE of an option ``dtype`` with that metavar, unless it is named."""
+    commands = [
+        *app.registered_commands,
+        *(c for g in app.registered_groups for c in g.typer_instance.registered_commands),
+    ]
+    for command in commands:
+        for name, parameter in inspect.signature(command.callback).parameters.items():
+            info = parameter.annotation.__metadata__[0]
+            if isinstance(info, OptionInfo) and not (info.param_decls or isinstance(info.default, str)):
+                assert (info.metavar or "").lower() != name, f"{command.name}: give typer.Option the name --{name}"
 
 
 def test_unknown_command_suggests_one_and_exits_2():

@@ -240,6 +240,19 @@ def test_resize_takes_its_region_and_sizes_from_inputs() -> None:
     np.testing.assert_allclose(y[..., 0], X[:, :, 1:4, 2:4].mean(-1), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint16", "int32", "uint32", "int64"])
+def test_the_bits_of_any_integer_are_turned(dtype: str) -> None:
+    graph, _ = imported(helper.make_node("BitwiseNot", ["x"], ["y"]), x=np.array([0, 5], dtype))
+    (ones,) = graph.constants.values()
+    assert ones == ~np.zeros((), dtype)
+
+
+def test_an_index_to_ignore_that_no_target_can_be_is_refused() -> None:
+    node = helper.make_node("NegativeLogLikelihoodLoss", ["x", "t"], ["y"], ignore_index=1 << 40)
+    reason = refused(node, x=X, t=np.zeros((2, 5, 6), np.int32))
+    assert str(1 << 40) in reason and "i32" in reason
+
+
 def test_integers_of_two_types_have_a_power() -> None:
     (y,) = computed(helper.make_node("Pow", ["x", "e"], ["y"]), x=np.array([2, -3, 5], np.int32), e=np.array([3, 3, 0]))
     assert y.dtype == np.int32 and y.tolist() == [8, -27, 1]

@@ -58,7 +58,7 @@ def bench(
         str, typer.Option(metavar="SIZE,...", help="Workgroup sizes to measure routes with: 64,128 or 64x1x1.")
     ] = "",
     dtype: Annotated[
-        str, typer.Option(metavar="DTYPE", help="Replace the element type of every call: f32, f16, ...")
+        str, typer.Option("--dtype", metavar="DTYPE", help="Replace the element type of every call: f32, f16, ...")
     ] = "",
     shapes: Annotated[
         list[str] | None,
@@ -296,7 +296,9 @@ def read_entries(
 
 def _dtype(text: str) -> DType | None:
     if text and text not in list(DType):
-        raise UsageError(f"--dtype {text!r} is no element type{did_you_mean(text, list(DType))}; {', '.join(DType)}")
+        raise UsageError(
+            f"--dtype {text!r} is no element type{did_you_mean(text, map(str, DType))}; {', '.join(DType)}"
+        )
     return DType(text) if text else None
 
 

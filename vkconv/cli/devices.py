@@ -104,7 +104,10 @@ def import_file(
     profile: Annotated[str, typer.Option(metavar="NAME", help="The profile to take, where the file has several.")] = "",
     name: Annotated[str, typer.Option(metavar="TEXT", help="The device's name, where the file has none.")] = "",
     kind: Annotated[
-        str, typer.Option(metavar="KIND", help=f"One of {', '.join(get_args(Kind))}, where the file does not say.")
+        str,
+        typer.Option(
+            "--kind", metavar="KIND", help=f"One of {', '.join(get_args(Kind))}, where the file does not say."
+        ),
     ] = "",
     heap_mib: Annotated[
         int | None,

@@ -28,11 +28,12 @@ void main() {
 SPIN = """
 #version 450
 layout(local_size_x = 8) in;
-layout(push_constant) uniform Push { uint steps; };
+layout(push_constant) uniform Push { uint repeats, steps; };
 layout(set = 0, binding = 0) buffer State { uint state[]; };
 void main() {
     uint x = state[gl_GlobalInvocationID.x];
-    for (uint i = 0; i < steps; ++i) x = x * 1664525u + 1013904223u;
+    for (uint j = 0; j < repeats; ++j)
+        for (uint i = 0; i < steps; ++i) x = x * 1664525u + 1013904223u;
     state[gl_GlobalInvocationID.x] = x;
 }
 """
@@ -91,24 +92,26 @@ def integers(count: int, seed: int = 0) -> Floats:
 def long_work(device: _bridge.Device, spirv: bytes, seconds: float) -> _bridge.Recording:
     """A recording that keeps the device busy for about `seconds`, measured on this device first.
 
-    It is made long by its number of dispatches: lavapipe ends every loop after 65535 iterations.
+    Its dispatches take a few milliseconds each, by two loops: lavapipe ends every loop after 65535 iterations.
     """
-    steps, groups = 60_000, 64
+    steps, groups, dispatch_s = 60_000, 64, 0.005
     nbytes = 4 * 8 * groups
     state = device.buffer(nbytes, "device")
-    pipeline = device.pipeline(spirv, 1, 4)
+    pipeline = device.pipeline(spirv, 1, 8)
 
-    def record(dispatches: int) -> _bridge.Recording:
+    def record(dispatches: int, repeats: int) -> _bridge.Recording:
         r = device.recording()
         r.fill(state, 0, nbytes, 1)
         for _ in range(dispatches):
             r.barrier(["transfer", "compute"], ["compute"])
-            r.dispatch(pipeline, [(state, 0, nbytes)], struct.pack("I", steps), (groups, 1, 1))
+            r.dispatch(pipeline, [(state, 0, nbytes)], struct.pack("II", repeats, steps), (groups, 1, 1))
         r.end()
         return r
 
-    record(1).run()
-    probe, dispatches = record(20), 20
+    record(1, 1).run()
+    probe = record(20, 1)
     start = time.perf_counter()
     probe.run()
-    return record(max(2, round(seconds * dispatches / (time.perf_counter() - start))))
+    once_s = (time.perf_counter() - start) / 20
+    repeats = max(1, round(dispatch_s / once_s))
+    return record(max(2, round(seconds / (repeats * once_s))), repeats)

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -114,7 +115,7 @@ def test_merged_pipeline_caches_hold_the_pipelines_of_both(
     device.pipeline(affine_spirv, 2, 8, [64])
     own = device.pipeline_cache()
     with _bridge.Device(0) as other:
-        other.pipeline(spin_spirv, 1, 4)
+        other.pipeline(spin_spirv, 1, 8)
         theirs = other.pipeline_cache()
     merged = device.merge_pipeline_cache(theirs)
     assert len(merged) >= max(len(own), len(theirs))
@@ -256,9 +257,13 @@ def test_close_gives_abandoned_work_two_seconds(device: _bridge.Device, spin_spi
         np.testing.assert_array_equal(later(x), later.expected(x))
 
 
+# ``patient`` is as a driver that waits at the end of a process, for its device or for threads: it never ends.
 LEAVE_PROGRAM = """
-import sys, time
+import ctypes, sys, time
 sys.path.insert(0, sys.argv[1])
+if "patient" in sys.argv:
+    libc = ctypes.CDLL(None)
+    libc.on_exit(libc.pause, None)
 from pathlib import Path
 from bridge_kit import long_work
 from vkconv.backend import _bridge
@@ -307,7 +312,28 @@ def test_a_forked_child_leaves_what_it_inherited_alone(spin_spirv: bytes, affine
     subprocess.run([sys.executable, "-c", FORK_PROGRAM, *arguments], check=True, timeout=30)
 
 
-@pytest.mark.parametrize("how", ["abandon", "leave"])
+PATIENT_FORK = """
+import ctypes, os, signal, sys
+from vkconv.backend import _bridge
+libc = ctypes.CDLL(None)
+libc.on_exit(libc.pause, None)
+held = _bridge.Device(0) if sys.argv[1] == "device" else _bridge.devices()
+child = os.fork()
+if child == 0:
+    signal.alarm(10)
+    sys.exit(3)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255)
+"""
+on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="on_exit is of glibc")
+
+
+@on_glibc
+@pytest.mark.parametrize("used", ["device", "list"])
+def test_a_forked_child_ends_before_a_driver_that_would_not(used: str) -> None:
+    assert subprocess.run([sys.executable, "-c", PATIENT_FORK, used], check=False, timeout=30).returncode == 3
+
+
+@pytest.mark.parametrize("how", ["abandon", "leave", pytest.param("patient", marks=on_glibc)])
 def test_the_process_ends_while_the_device_works(spin_spirv: bytes, tmp_path: Path, how: str) -> None:
     spirv = tmp_path / "spin.spv"
     spirv.write_bytes(spin_spirv)

@@ -177,7 +177,8 @@ def _swiglu(n: NodeView) -> None:
 
 
 def _bitwise_not(n: NodeView) -> None:
-    n.finish("bit_xor", n.input(0), n.number(-1, n.dtype(0)))
+    dtype = n.dtype(0)
+    n.finish("bit_xor", n.input(0), n.number(np.array(-1).astype(dtype.numpy), dtype))
 
 
 def _bit_shift(n: NodeView) -> None:

@@ -249,5 +249,9 @@ class NodeView:
         return self.number(values, DType.I64)
 
     def number(self, value: npt.ArrayLike, dtype: DType) -> str:
-        """A new constant."""
-        return self.builder.constant(f"{self.outputs[0]}/const", np.asarray(value, dtype.numpy))
+        """A new constant. A whole number that the type does not hold is refused."""
+        given = np.asarray(value)
+        made = given.astype(dtype.numpy)
+        if given.dtype.kind in "iu" and not dtype.is_float and (made != given).any():
+            self.refuse(f"{given} does not fit into {dtype}")
+        return self.builder.constant(f"{self.outputs[0]}/const", made)
