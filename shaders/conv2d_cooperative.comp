@@ -1,7 +1,11 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define MORE_PUSH int last_h, last_w, last_sh, last_sw; uint plane_factor; int plane_shift;
+#define MORE_PUSH                                          \
+    int last_h, last_w, last_sh, last_sw;                  \
+    uint plane_factor, plane_shift, row_factor, row_shift; \
+    uint eights_factor, eights_shift;                      \
+    int to_h, to_w, to_sh, to_sw;
 #include "conv2d.glsl"
 #include "cooperative.glsl"
 
@@ -13,12 +17,14 @@
 // gathered pixel by pixel, eight channels of one by a lane, so that its neighbours read neighbouring pixels.
 // Weights are packed [group][c_out / BM][taps][channels][BM] (pack_tiles.comp), zeros beyond both ends: channels up to eights
 // where loads have eights, up to slices where they are gathered. LINEAR leaves channels and taps in the order of w.
+// SPREAD puts results to_sh rows and to_sw columns apart into planes of to_h x to_w, zeros between them.
 layout(constant_id = 5) const bool LINEAR = false;
 layout(constant_id = 18) const int Y_WORD = 1;
 layout(constant_id = 19) const int KH = 3;
 layout(constant_id = 20) const int KW = 3;
 layout(constant_id = 21) const bool LAST = false;
 layout(constant_id = 22) const int WORD = 8;
+layout(constant_id = 24) const bool SPREAD = false;
 layout(constant_id = 23) const bool WHOLE = false;  // the sum is whole slices; of gathered ones each tap's, or LINEAR's
 
 layout(set = 0, binding = 0) readonly restrict buffer X8 { uvec4 x8[]; };
@@ -37,14 +43,18 @@ int out_group() { return c_out / groups; }
 
 bool is_output(int row, int pixel) { return row < out_group() && pixel < n * oh * ow; }
 
-// A pixel of all images as the image and the pixel in it: the division by a factor (vkconv/ops/base.py, `reciprocal`).
-ivec2 image_and_pixel(int pixel) {
-    int plane = oh * ow;
+// Quotient and rest, by a factor and a shift in place of a division (vkconv/ops/base.py, `reciprocal`): lanes that make few
+// products each would take as long to find their places.
+ivec2 divided(int x, int divisor, uint factor, uint shift) {
     uint high, low;
-    umulExtended(uint(pixel), plane_factor, high, low);
-    int image = plane == 1 ? pixel : int(high >> plane_shift);
-    return ivec2(image, pixel - image * plane);
+    umulExtended(uint(x), factor, high, low);
+    int quotient = divisor == 1 ? x : int(high >> shift);
+    return ivec2(quotient, x - quotient * divisor);
 }
+
+// A pixel of all images as the image and the pixel in it, and that as row and column.
+ivec2 image_and_pixel(int pixel) { return divided(pixel, oh * ow, plane_factor, plane_shift); }
+ivec2 row_and_column(int pixel) { return divided(pixel, ow, row_factor, row_shift); }
 
 // Where output channel c has it.
 int place_in_y(int c, ivec2 at) { return (at.x * c_out + c) * (oh * ow) + at.y; }
@@ -75,8 +85,20 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
 void store1(int group, int row, int pixel, float sum) {
     if (!is_output(row, pixel)) return;
     int c = group * out_group() + row;
-    int to = place_in_y(c, image_and_pixel(pixel));
-    STORE_Y(y, to, finish(sum, channel_of(c), residual_at(to)));
+    ivec2 at = image_and_pixel(pixel);
+    int to = place_in_y(c, at);
+    float value = finish(sum, channel_of(c), residual_at(to));
+    if (SPREAD) {
+        ivec2 corner = row_and_column(at.y) * ivec2(to_sh, to_sw);
+        int plane = (at.x * c_out + c) * to_h;
+        for (int i = corner.x; i < min(corner.x + to_sh, to_h); i++) {
+            for (int j = corner.y; j < min(corner.y + to_sw, to_w); j++) {
+                STORE_Y(y, (plane + i) * to_w + j, ivec2(i, j) == corner ? value : 0.0);
+            }
+        }
+    } else {
+        STORE_Y(y, to, value);
+    }
 }
 
 #define STORE8(row, col, low, high) store8(group, block_row * BM + (row), block_col * BN + (col), low, high)
@@ -99,7 +121,7 @@ void store1(int group, int row, int pixel, float sum) {
         }                                                                                                        \
     }                                                                                                            \
     int word = LAST ? (step) * (BK / 8) + lane % B_EIGHTS : 0;                                                   \
-    int tap = word / eights;                                                                                     \
+    int tap = divided(word, eights, eights_factor, eights_shift).x;                                              \
     int from_word = (tap / KW * dh * last_w + tap % KW * dw) * all_eights + word - tap * eights;                 \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                               \
         if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                     \
@@ -164,9 +186,11 @@ void main() {
     // The pixel that this invocation gathers, and where its window begins.
     int pixel = block_col * BN + lane % BN;
     bool inside = pixel < pixels;
-    int iy0 = pixel % plane / ow * sh - pt;
-    int ix0 = pixel % plane % ow * sw - pl;
-    int origin = (pixel / plane * c_in + group * in_group) * h * w + iy0 * w + ix0;
+    ivec2 of_image = image_and_pixel(pixel);
+    ivec2 of_plane = row_and_column(of_image.y);
+    int iy0 = of_plane.x * sh - pt;
+    int ix0 = of_plane.y * sw - pl;
+    int origin = (of_image.x * c_in + group * in_group) * h * w + iy0 * w + ix0;
     int a_from = (group * row_blocks + block_row) * (packed_depth * BM / 8);
     int ky = 0;
     int kx = 0;
@@ -184,17 +208,18 @@ void main() {
         int eight = lane + i * LANES;
         // Past the last pixel the last ones are read again: those sums are not stored.
         if (LAST) {
-            int p = min(block_col * BN + eight / B_EIGHTS, pixels - 1);
-            int corner = (p / plane * last_h + p % plane / ow * last_sh) * last_w + p % plane % ow * last_sw;
-            b_at[i] = corner * all_eights + group * eights;
+            ivec2 p = image_and_pixel(min(block_col * BN + eight / B_EIGHTS, pixels - 1));
+            ivec2 at = row_and_column(p.y);
+            b_at[i] = ((p.x * last_h + at.x * last_sh) * last_w + at.y * last_sw) * all_eights + group * eights;
         } else {
-            int p = min(block_col * BN + eight % B_EIGHTS * 8, pixels - WORD);
-            int high = min(p + 4, pixels - WORD);
+            int first = block_col * BN + eight % B_EIGHTS * 8;
+            ivec2 p = image_and_pixel(min(first, pixels - WORD));
+            ivec2 high = image_and_pixel(min(first + 4, pixels - WORD));
             int c = group * in_group + eight / B_EIGHTS;
-            b_at[i] = ((p / plane * c_in + c) * plane + p % plane) / WORD;
-            b_high_at[i] = ((high / plane * c_in + c) * plane + high % plane) / WORD;
+            b_at[i] = ((p.x * c_in + c) * plane + p.y) / WORD;
+            b_high_at[i] = ((high.x * c_in + c) * plane + high.y) / WORD;
         }
     }
     MULTIPLY_SLICES(steps, WHOLE || GATHERS)
-    STORE_SUMS(Y_WORD != 1, STORE8, STORE1)
+    STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, STORE1)
 }

@@ -28,6 +28,7 @@ layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 ivec3 batch_origin(int index) {
     ivec3 origin = ivec3(a_base, b_base, y_base + index * m * n);
     [[unroll]] for (int i = 3; i >= 0; i--) {
+        if (batch[i] == 1) continue;
         int at = index % batch[i];
         index /= batch[i];
         origin.xy += at * ivec2(a_batch[i], b_batch[i]);

@@ -102,6 +102,7 @@ def test_every_case_agrees_with_the_reference(text, dtype, facts, device):
         "matmul:a=72x136,b=144x72,ta=1,tb=1,bias=144",
         "conv2d:x=2x24x8x7,w=72x24x3x3,p=1",
         "conv2d:x=2x24x8x7,w=72x24x1x1",
+        "conv2d_backward_data:dy=2x40x5x7,w=40x36x1x1,x_shape=10x19,s=2x3",
         "conv2d_backward_weight:x=5x12x9x13,dy=5x70x9x6,w_shape=70x12x3x2,p=1x0,s=1x2",
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.conv2d_cooperative import COOPERATIVE
+from vkconv.ops.conv2d_cooperative import COOPERATIVE, Spread, cooperative
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_parts import KERNEL_1X1, STRIDE_1
 from vkconv.ops.conv2d_routes import ROUTES
@@ -141,7 +141,7 @@ def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> 
 def _build_swap(call: Call, device: Device, params: Params, route: Route | None = None) -> Program:
     before = keeps_zeros(call)
     conv, insertion = as_small(call, act=before), result(call)
-    inner = {name: value for name, value in params.items() if name != "gather"}
+    inner = {name: value for name, value in params.items() if name not in ("gather", "spread")}
     program = _convolve(call, device, (route or _inner(conv, device)).program(conv, device, inner), "dy", "small")
     if not before:
         # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
@@ -159,6 +159,19 @@ def _build_swap(call: Call, device: Device, params: Params, route: Route | None 
     # With a bias to come they are no results yet, and stay f32.
     elements = program.elements | ({"small"} if before else set())
     return dataclasses.replace(program, steps=(*program.steps, *scatter), scratch=scratch, elements=elements)
+
+
+def _spreads(call: Call) -> bool:
+    """Whether every element of dx is less than a stride behind a result, so that its zeros can be stored with that."""
+    return not any(call["padding"])
+
+
+def _build_swap_cooperative(call: Call, device: Device, params: Params) -> Program:
+    if not params["spread"]:
+        return _build_swap(call, device, params, COOPERATIVE)
+    conv, spread = as_small(call, act=True), Spread((call.shape("dx")[2], call.shape("dx")[3]), call["stride"])
+    inner = {name: value for name, value in params.items() if name not in ("gather", "spread")}
+    return _convolve(call, device, cooperative(conv, device, inner, spread), "dy", "dx")
 
 
 def _params_of(of: Callable[[Call], Call]) -> Callable[[Call, Device], Mapping[str, tuple[int, ...]]]:
@@ -216,14 +229,15 @@ FLIPPED_COOPERATIVE = Route(
 )
 SWAP_COOPERATIVE = Route(
     "swap_cooperative",
-    lambda call, device, params: _build_swap(call, device, params, COOPERATIVE),
+    _build_swap_cooperative,
     (STRIDED_COPY, *COOPERATIVE.shaders, GATHER, *FILL_SCATTER),
     why="a 1x1 kernel makes elements of dx from one of dy each: the product of the small dy by the GPU's matrix units, "
-    "and zeros put between its results",
+    "and zeros put between its results, as these are stored where nothing is padded",
     must=(KERNEL_1X1, _KEEPS_ZEROS, *_SWAPPED_NEEDS[0]),
     prefer=(STRIDED, *_SWAPPED_NEEDS[1]),
     source="iree#23976, SwapStridedInsertSliceWithContraction",
     params=lambda call, device: {
+        "spread": (1, 0) if _spreads(call) else (0,),
         "gather": _swap_params(call, device)["gather"],
         **COOPERATIVE.params(as_small(call), device),
     },

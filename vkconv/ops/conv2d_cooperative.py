@@ -122,7 +122,17 @@ def _packing(call: Call, tile: CooperativeTile, gathers: bool, linear: bool) -> 
     return in_slices(call, tile.rows, tile.depth if gathers else EIGHT, linear)
 
 
-def _build(call: Call, device: Device, params: Params) -> Program:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spread:
+    """Results in zeros: planes of so many rows and columns, where one lies so many rows and columns from the next, the
+    first at the corner. Every element is within a step of a result, behind it."""
+
+    extents: tuple[int, int]
+    steps: tuple[int, int]
+
+
+def cooperative(call: Call, device: Device, params: Params, spread: Spread | None = None) -> Program:
+    """The program of a convolution by cooperative matrices, whose results may be spread; a residual may not."""
     tile, last = TILES[params["tile"]], bool(params["last"])
     copy, matrix = ChannelsLast(call), is_matrix(call)
     gathers = not matrix and not last
@@ -131,14 +141,17 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     pack, local = _packing(call, tile, gathers, linear), tile.local(device)
     packed_depth = pack.outer * pack.inner_padded
     whole = (pack.inner if gathers or matrix else packed_depth) % tile.depth == 0
-    words = _word(call.shape("y")), kh, kw, last, _word(call.shape("x")) if matrix else EIGHT, whole
+    oh, ow = call.shape("y")[2:]
+    divisors = oh * ow, ow, ceil_div(call.shape("w")[1], EIGHT)
+    to = (*spread.extents, *spread.steps) if spread else (0, 0, 1, 1)
+    words = _word(call.shape("y")), kh, kw, last, _word(call.shape("x")) if matrix else EIGHT, whole, spread is not None
     spec = (*constants(call), linear, *tile.constants(device, True, not matrix), *words)
     step = Dispatch(
         CONVOLUTION,
         binds(call, "packed", x="last" if last else "x"),
         linear_groups(blocks(tile, *_extents(call)) * local, local, device),
         (local, 1, 1),
-        (*push(call), *copy.extents, *copy.strides, *reciprocal(math.prod(call.shape("y")[2:]))),
+        (*push(call), *copy.extents, *copy.strides, *(word for d in divisors for word in reciprocal(d)), *to),
         spec,
         tile.shared_bytes,
         align(packed_depth, tile.depth),
@@ -173,7 +186,7 @@ SOME_TILE = Need(
 
 COOPERATIVE = Route(
     "cooperative",
-    _build,
+    cooperative,
     (CONVOLUTION, PACK_TILES, CHANNELS_LAST),
     why="implicit GEMM on the GPU's matrix units, which multiply 16-bit floats many times as fast as its lanes do f32, "
     "and sum in f32; the input is gathered as the tiles need it",
