@@ -1,17 +1,22 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "divided.glsl"
 #extension GL_EXT_control_flow_attributes : require
 
 // NCHW to words of eight neighbouring channels of a pixel, [image][row][column][group][channels / 8], zeros past the last
 // channel of a group. Row y of what is made is row y * sh - pt of the input, columns alike, and zeros where that has none:
 // it is padded, cropped or thinned on the way. A workgroup turns SIDE pixels by SIDE channels in shared memory, so that
 // lanes read neighbouring pixels and write neighbouring channels.
+layout(constant_id = 3) const bool WHOLE = false;  // the channels of a group are whole eights
+layout(constant_id = 4) const bool GROUPED = true;
+
 layout(push_constant) uniform Push {
     int n, h, w;
     int groups, in_group;
     int last_h, last_w;
     int sh, sw, pt, pl;
+    uint w_factor, w_shift, h_factor, h_shift;
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
@@ -34,19 +39,21 @@ void main() {
     int first_eight = index % columns * EIGHTS;
 
     int pixel = first_pixel + lane % SIDE;
-    int row = pixel / last_w;
-    int from_y = row % last_h * sh - pt;
-    int from_x = pixel % last_w * sw - pl;
+    ivec2 row = divided(pixel, last_w, w_factor, w_shift);
+    ivec2 image = divided(row.x, last_h, h_factor, h_shift);
+    int from_y = image.y * sh - pt;
+    int from_x = row.y * sw - pl;
     bool inside = pixel < pixels && uint(from_y) < uint(h) && uint(from_x) < uint(w);
-    int corner = (row / last_h * groups * in_group * h + from_y) * w + from_x;
+    int corner = (image.x * groups * in_group * h + from_y) * w + from_x;
 
     uint bits[LOADS * 8];
     [[unroll]] for (int i = 0; i < LOADS; i++) {
         int eight = first_eight + i * (LANES / SIDE) + lane / SIDE;
-        int c = eight % eights * 8;
-        int at = corner + (eight / eights * in_group + c) * h * w;
+        int group = GROUPED ? eight / eights : 0;
+        int c = (eight - group * eights) * 8;
+        int at = corner + (group * in_group + c) * h * w;
         [[unroll]] for (int q = 0; q < 8; q++) {
-            bits[i * 8 + q] = inside && eight < all && c + q < in_group ? LOAD(x, at + q * h * w) : 0u;
+            bits[i * 8 + q] = inside && eight < all && (WHOLE || c + q < in_group) ? LOAD(x, at + q * h * w) : 0u;
         }
     }
     [[unroll]] for (int i = 0; i < LOADS; i++) {

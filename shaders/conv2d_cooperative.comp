@@ -8,6 +8,7 @@
     int to_h, to_w, to_sh, to_sw;
 #include "conv2d.glsl"
 #include "cooperative.glsl"
+#include "divided.glsl"
 
 // Implicit GEMM by cooperative matrices: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps
 // x channels (conv2d_gemm.comp has the same in f32). Slices of the input come in one of three ways. Where it is a matrix as
@@ -42,15 +43,6 @@ const bool GATHERS = B_ROW == 1 && !LAST;
 int out_group() { return c_out / groups; }
 
 bool is_output(int row, int pixel) { return row < out_group() && pixel < n * oh * ow; }
-
-// Quotient and rest, by a factor and a shift in place of a division (vkconv/ops/base.py, `reciprocal`): lanes that make few
-// products each would take as long to find their places.
-ivec2 divided(int x, int divisor, uint factor, uint shift) {
-    uint high, low;
-    umulExtended(uint(x), factor, high, low);
-    int quotient = divisor == 1 ? x : int(high >> shift);
-    return ivec2(quotient, x - quotient * divisor);
-}
 
 // A pixel of all images as the image and the pixel in it, and that as row and column.
 ivec2 image_and_pixel(int pixel) { return divided(pixel, oh * ow, plane_factor, plane_shift); }

@@ -90,11 +90,14 @@ class ChannelsLast:
         """The launch that makes it, as ``last``."""
         n, _, h, w = self.call.shape("x")
         pads = self.call["padding"][:2]
-        push = (n, h, w, int(self.call["groups"]), self.call.shape("w")[1], *self.extents, *self.steps, *pads)
+        groups, channels = int(self.call["groups"]), self.call.shape("w")[1]
+        factors = (*reciprocal(self.extents[1]), *reciprocal(self.extents[0]))
+        push = (n, h, w, groups, channels, *self.extents, *self.steps, *pads, *factors)
+        spec = channels % EIGHT == 0, groups > 1
         blocks = ceil_div(n * math.prod(self.extents), _SIDE) * ceil_div(self.eights * EIGHT, _SIDE)
-        groups = linear_groups(blocks * _LANES, _LANES, device)
+        grid = linear_groups(blocks * _LANES, _LANES, device)
         shared = 16 * _SIDE * (_SIDE // EIGHT + 1)
-        return Dispatch(CHANNELS_LAST, (*read("x"), *write("last")), groups, (_LANES, 1, 1), push, (), shared)
+        return Dispatch(CHANNELS_LAST, (*read("x"), *write("last")), grid, (_LANES, 1, 1), push, spec, shared)
 
 
 def _copies(call: Call, device: Device) -> tuple[int, ...]:
