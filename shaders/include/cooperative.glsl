@@ -142,13 +142,15 @@ int in_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + depth / 
                 }                                                                                                 \
             }                                                                                                     \
         } else {                                                                                                  \
-            [[dont_unroll]] for (int e = 0; e < MM * STAGED * MN; e += SUBGROUP) {                                \
-                int place = e + int(gl_SubgroupInvocationID);                                                     \
-                int to_row = place / (STAGED * MN);                                                               \
-                int to_column = place % (STAGED * MN);                                                            \
-                if (MM * STAGED * MN % SUBGROUP == 0 || to_row < MM) {                                            \
-                    int at = scratch + to_row * OUT_LINE + to_column / 4;                                         \
-                    STORE1(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at][to_column % 4]));  \
+            [[dont_unroll]] for (int e = 0; e < MM * STAGED * MN; e += 4 * SUBGROUP) {                            \
+                [[unroll]] for (int u = 0; u < 4; u++) {                                                          \
+                    int place = e + u * SUBGROUP + int(gl_SubgroupInvocationID);                                  \
+                    int to_row = place / (STAGED * MN);                                                           \
+                    int to_column = place % (STAGED * MN);                                                        \
+                    if (MM * STAGED * MN % (4 * SUBGROUP) == 0 || to_row < MM) {                                  \
+                        int at = scratch + to_row * OUT_LINE + to_column / 4;                                     \
+                        STORE1(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at][to_column % 4])); \
+                    }                                                                                             \
                 }                                                                                                 \
             }                                                                                                     \
         }                                                                                                         \
