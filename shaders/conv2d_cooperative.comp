@@ -25,8 +25,8 @@ layout(constant_id = 19) const int KH = 3;
 layout(constant_id = 20) const int KW = 3;
 layout(constant_id = 21) const bool LAST = false;
 layout(constant_id = 22) const int WORD = 8;
-layout(constant_id = 24) const bool SPREAD = false;
 layout(constant_id = 23) const bool WHOLE = false;  // the sum is whole slices; of gathered ones each tap's, or LINEAR's
+layout(constant_id = 24) const bool SPREAD = false;
 
 layout(set = 0, binding = 0) readonly restrict buffer X8 { uvec4 x8[]; };
 layout(set = 0, binding = 0) readonly restrict buffer X4 { uvec2 x4[]; };

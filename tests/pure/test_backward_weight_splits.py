@@ -12,12 +12,11 @@ from vkconv.ops.backward_weight_splits import (
     bands,
     bands_first,
     batch_only,
-    compute_units,
     into,
     matmul_bands,
     occupancy,
-    occupancy_estimate,
 )
+from vkconv.ops.units import compute_units, occupancy_estimate
 
 
 def weights(n, out, c_out, c_in, taps):

@@ -184,3 +184,17 @@ def test_a_reciprocal_divides_every_number_of_31_bits():
         for x in (0, 1, 2**31 - 1, *multiples, *rng.integers(0, 2**31, 200).tolist()):
             if 0 <= x < 2**31:
                 assert (x * factor >> 32) >> shift == x // divisor
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("shaderRoundingModeRTEFloat16", False), ("roundingModeIndependence", "NONE")]
+)
+def test_results_of_f16_need_a_device_that_rounds_to_even(field, value):
+    h200 = load_device("h200")
+    value = f"VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_{value}" if value else value
+    controls = {**h200.facts["properties"]["VkPhysicalDeviceFloatControlsProperties"], field: value}
+    properties = {**h200.facts["properties"], "VkPhysicalDeviceFloatControlsProperties": controls}
+    facts = Device({**h200.facts, "properties": properties})
+    verdict = verdict_of(call_of(LARGE[0][0]), facts)
+    assert not verdict.allowed and "shaderRoundingModeRTEFloat16" in verdict.actual
+    assert verdict_of(call_of(LARGE[0][0], "bf16"), facts).allowed

@@ -11,9 +11,9 @@ from vkconv.ops.backward_weight_combine import combine
 from vkconv.ops.backward_weight_kernels import Output, push_block, whole
 from vkconv.ops.backward_weight_parts import SPLITS, most_in_scratch
 from vkconv.ops.backward_weight_problem import Problem
-from vkconv.ops.backward_weight_splits import compute_units
 from vkconv.ops.base import linear_groups
 from vkconv.ops.cooperative import EIGHT, CooperativeTile
+from vkconv.ops.units import compute_units
 from vkconv.route import Call, Need, Params
 from vkconv.shader import Dispatch, Program, Shader, read, write
 

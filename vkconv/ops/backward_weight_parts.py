@@ -13,12 +13,11 @@ from vkconv.ops.backward_weight_splits import (
     SumTile,
     bands,
     batch_only,
-    compute_units,
     into,
     occupancy,
-    occupancy_estimate,
 )
 from vkconv.ops.needs import scratch_budget
+from vkconv.ops.units import compute_units, occupancy_estimate
 from vkconv.route import Call
 
 # Output channels by units of an invocation of the register kernel. lavapipe, ms: 8x16x57x57 to 64 by 3x3 8x6 17.0,

@@ -22,7 +22,7 @@ from vkconv.ops.epilogue import (
     per_channel,
     rescales,
 )
-from vkconv.ops.needs import FLOATS
+from vkconv.ops.needs import FLOATS, INT32
 from vkconv.ops.scatter import FILL_SCATTER, GATHER, Insertion
 from vkconv.ops.scatter_strided import gathers
 from vkconv.ops.strided import STRIDED_COPY, strided_copy
@@ -233,7 +233,7 @@ SWAP_COOPERATIVE = Route(
     (STRIDED_COPY, *COOPERATIVE.shaders, GATHER, *FILL_SCATTER),
     why="a 1x1 kernel makes elements of dx from one of dy each: the product of the small dy by the GPU's matrix units, "
     "and zeros put between its results, as these are stored where nothing is padded",
-    must=(KERNEL_1X1, _KEEPS_ZEROS, *_SWAPPED_NEEDS[0]),
+    must=(KERNEL_1X1, _KEEPS_ZEROS, INT32, *_SWAPPED_NEEDS[0]),
     prefer=(STRIDED, *_SWAPPED_NEEDS[1]),
     source="iree#23976, SwapStridedInsertSliceWithContraction",
     params=lambda call, device: {

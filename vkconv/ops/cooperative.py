@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 from vkconv.core import DType, bytes_str, ceil_div
 from vkconv.device import Device
-from vkconv.ops.backward_weight_splits import compute_units
 from vkconv.ops.base import most_invocations
 from vkconv.ops.epilogue import binds_residual
 from vkconv.ops.needs import shuffles, types_of
+from vkconv.ops.units import compute_units
 from vkconv.route import Call, Need
 from vkconv.shader import Word
 from vkconv.storage import NATIVE
@@ -31,6 +31,7 @@ _OF_TYPE: Mapping[DType, tuple[tuple[str, str], ...]] = {
     ),
 }
 # Results in f16 are rounded by the device, to nearest even, a mode that must be there for 16 bits alone.
+_CONTROLS = "VkPhysicalDeviceFloatControlsProperties"
 _ROUNDING, _NOT_ALONE = "shaderRoundingModeRTEFloat16", "VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_NONE"
 _COMPONENT = {DType.F16: "VK_COMPONENT_TYPE_FLOAT16_KHR", DType.BF16: "VK_COMPONENT_TYPE_BFLOAT16_KHR"}
 _SUMS: Mapping[str, str] = {
@@ -182,9 +183,9 @@ def _missing(dtype: DType, device: Device) -> list[str]:
     features = (*_FEATURES, *_OF_TYPE[dtype])
     missing = [] if device.has(EXTENSION) else [EXTENSION]
     missing += [name for struct, name in features if not device.feature(struct, name)]
-    controls = device.facts["properties"].get("VkPhysicalDeviceFloatControlsProperties", {})
-    if dtype is DType.F16 and not (controls.get(_ROUNDING) and controls.get("roundingModeIndependence") != _NOT_ALONE):
-        missing.append(_ROUNDING)
+    if dtype is DType.F16:
+        alone = device.fact(_CONTROLS, "roundingModeIndependence") != _NOT_ALONE
+        missing += [] if alone and device.fact(_CONTROLS, _ROUNDING) else [_ROUNDING]
     matrix = matrix_of(device)
     if not missing and matrix not in matrices_of(device, dtype):
         size = f", {matrix.m}x{matrix.n}x{matrix.k}" if matrix else ""

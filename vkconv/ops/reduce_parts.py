@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.core import ceil_div
 from vkconv.device import Device
-from vkconv.ops.backward_weight_splits import compute_units
 from vkconv.ops.base import local_sizes
 from vkconv.ops.needs import subgroup_arithmetic
 from vkconv.ops.reduce_kernels import SUBGROUP, TREE, Columns, Kernel, Output, Rows, power_of_two
 from vkconv.ops.reduce_problem import Cut, Problem, by_bands, into, whole
+from vkconv.ops.units import compute_units
 from vkconv.route import Params
 
 _LEAST_LOCAL = 32
