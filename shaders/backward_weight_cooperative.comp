@@ -155,5 +155,5 @@ void main() {
     if (begin < end) {
         MULTIPLY_SLICES(end - begin, true)
     }
-    STORE_SUMS(true, STORE8, NEVER)
+    STORE_SUMS(true, STORE8, ANY_COLUMN, NEVER)
 }

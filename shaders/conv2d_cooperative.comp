@@ -5,8 +5,8 @@
 
 // Implicit GEMM by cooperative matrices: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps
 // x channels (conv2d_gemm.comp has the same in f32). Slices of the input come in one of three ways. Where it is a matrix as
-// it lies (B_ROW is 0: 1x1, stride 1, no padding) a load has eight pixels of a channel, WORD of them at a time, 8 or 4,
-// which planes are whole numbers of. LAST: words of eight channels are read from a copy that has these last and is padded
+// it lies (B_ROW is 0: 1x1, stride 1, no padding) a load has eight pixels of a channel: WORD of them at a time, 8 or 4,
+// which planes are whole numbers of, or (PADDED) from the two words that they lie across. LAST: words of eight channels are read from a copy that has these last and is padded
 // (channels_last.comp), so that no load is tested, and taps follow one another with all their channels. Else the input is
 // gathered pixel by pixel, eight channels of one by a lane, so that its neighbours read neighbouring pixels.
 // Weights are packed [group][c_out / BM][taps][channels][BM] (pack_tiles.comp), zeros beyond both ends: channels up to eights
@@ -23,15 +23,36 @@ layout(set = 0, binding = 0) readonly restrict buffer X4 { uvec2 x4[]; };
 layout(set = 0, binding = 1) readonly restrict buffer W8 { uvec4 weight8[]; };
 
 const bool GATHERS = B_ROW == 1 && !LAST;
+const bool SHIFTS = B_ROW == 0 && PADDED;
 
 // Gathered loads are numbered pixel first.
 #define AT_A ALONG_A
 #define AT_B(index) (GATHERS ? (index) % BN * B_LINE + (index) / BN : ALONG_B(index))
 
-// Single elements are put together only when they are there.
-#define GATHERED                                                                   \
-    if (GATHERS) {                                                                 \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = EIGHT(b_bits, i); \
+// Eight elements of two words, from the one of that number on.
+uvec4 shifted(uvec4 low, uvec4 high, int first) {
+    bool by4 = (first & 4) != 0;
+    uvec4 a = by4 ? uvec4(low.zw, high.xy) : low;
+    uvec4 b = by4 ? uvec4(high.zw, 0u, 0u) : high;
+    bool by2 = (first & 2) != 0;
+    a = by2 ? uvec4(a.yzw, b.x) : a;
+    uint after = by2 ? b.y : b.x;
+    return (first & 1) != 0 ? a >> 16 | uvec4(a.yzw, after) << 16 : a;
+}
+
+// Eight from ``at`` on near the end of the input, past which the last one stands: those columns are of no pixel.
+uvec4 near_end(int at) {
+    uint bits[8];
+    [[unroll]] for (int q = 0; q < 8; q++) bits[q] = BITS_AT(x, min(at + q, n * c_in * h * w - 1));
+    return EIGHT(bits, 0);
+}
+
+// What is loaded in parts is put together only when it is there.
+#define GATHERED                                                                                                \
+    if (GATHERS) {                                                                                              \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = EIGHT(b_bits, i);                              \
+    } else if (SHIFTS) {                                                                                        \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i]);    \
     }
 
 #define HAS(count, i) ((count) % LANES == 0 || lane + (i) * LANES < (count))
@@ -50,7 +71,19 @@ const bool GATHERS = B_ROW == 1 && !LAST;
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                               \
         if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                     \
             bool ok = !(CHECKED) || (step) * BK + (lane + i * LANES) / B_EIGHTS < depth;                           \
-            if (WORD == 8) {                                                                                     \
+            if (SHIFTS) {                                                                                        \
+                int at = b_at[i] + (step) * b_step;                                                              \
+                b_first[i] = at & 7;                                                                             \
+                if (!ok) {                                                                                       \
+                    b_next[i] = b_after[i] = uvec4(0u);                                                          \
+                } else if (at / 8 + 1 < words) {                                                                 \
+                    b_next[i] = x8[at / 8];                                                                      \
+                    b_after[i] = x8[at / 8 + 1];                                                                 \
+                } else {                                                                                         \
+                    b_next[i] = near_end(at);                                                                    \
+                    b_first[i] = 0;                                                                              \
+                }                                                                                                \
+            } else if (WORD == 8) {                                                                                     \
                 b_next[i] = ok ? x8[b_at[i] + (step) * b_step] : uvec4(0u);                                      \
             } else {                                                                                             \
                 b_next[i].xy = ok ? x4[b_at[i] + (step) * b_step] : uvec2(0u);                                   \
@@ -89,9 +122,10 @@ void main() {
     int lane = int(gl_LocalInvocationID.x);
     int in_group = c_in / groups;
     int plane = oh * ow;
-    int pixels = n * plane;
+    int columns = all_columns();
     int row_blocks = (out_group() + BM - 1) / BM;
-    int col_blocks = (pixels + BN - 1) / BN;
+    int col_blocks = (columns + BN - 1) / BN;
+    int words = x8.length();
     int depth = LINEAR ? in_group * KH * KW : in_group;
     int eights = (in_group + 7) / 8;
     int all_eights = groups * eights;
@@ -109,7 +143,7 @@ void main() {
 
     // The pixel that this invocation gathers, and where its window begins.
     int pixel = block_col * BN + lane % BN;
-    bool inside = pixel < pixels;
+    bool inside = pixel < columns;
     ivec2 of_image = image_and_pixel(pixel);
     ivec2 of_plane = row_and_column(of_image.y);
     int iy0 = of_plane.x * sh - pt;
@@ -126,24 +160,26 @@ void main() {
     uvec4 b_next[B_LOADS];
     uint b_bits[B_LOADS * 8];
     int b_at[B_LOADS];
+    uvec4 b_after[B_LOADS];
+    int b_first[B_LOADS];
     int b_high_at[B_LOADS];
-    int b_step = BK * plane / WORD;
+    int b_step = BK * plane / (SHIFTS ? 1 : WORD);
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {
         int eight = lane + i * LANES;
         // Past the last pixel the last ones are read again: those sums are not stored.
         if (LAST) {
-            ivec2 p = image_and_pixel(min(block_col * BN + eight / B_EIGHTS, pixels - 1));
+            ivec2 p = image_and_pixel(min(block_col * BN + eight / B_EIGHTS, columns - 1));
             ivec2 at = row_and_column(p.y);
             b_at[i] = ((p.x * last_h + at.x * last_sh) * last_w + at.y * last_sw) * all_eights + group * eights;
         } else {
             int first = block_col * BN + eight % B_EIGHTS * 8;
-            ivec2 p = image_and_pixel(min(first, pixels - WORD));
-            ivec2 high = image_and_pixel(min(first + 4, pixels - WORD));
+            ivec2 p = image_and_pixel(min(first, columns - (SHIFTS ? 8 : WORD)));
+            ivec2 high = image_and_pixel(min(first + 4, columns - WORD));
             int c = group * in_group + eight / B_EIGHTS;
-            b_at[i] = ((p.x * c_in + c) * plane + p.y) / WORD;
+            b_at[i] = ((p.x * c_in + c) * plane + p.y) / (SHIFTS ? 1 : WORD);
             b_high_at[i] = ((high.x * c_in + c) * plane + high.y) / WORD;
         }
     }
     MULTIPLY_SLICES(steps, WHOLE || GATHERS)
-    STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, STORE1)
+    STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, AT_COLUMN, STORE1)
 }

@@ -120,5 +120,5 @@ void main() {
     int b_step = BK * b_row / 8;
     BEGIN_SLICES
     MULTIPLY_SLICES((k + BK - 1) / BK, WHOLE)
-    STORE_SUMS(Y_WIDE, STORE8, STORE1)
+    STORE_SUMS(Y_WIDE, STORE8, ANY_COLUMN, STORE1)
 }

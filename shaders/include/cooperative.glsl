@@ -39,8 +39,11 @@ const int A_LOADS = (A_COUNT + LANES - 1) / LANES;
 const int B_LOADS = (B_COUNT + LANES - 1) / LANES;
 const int ROWS = SM / MM;
 const int COLUMNS = SN / MN;
-// Sums on their way out, f32: a subgroup has STAGED matrices of them in a row, their lines four longer than needed.
-const int OUT_LINE = STAGED * MN / 4 + 1;
+// Sums on their way out, f32: a subgroup has STAGED matrices of them in a row, their lines eight longer than needed, so
+// that pairs of four neighbouring rows are in different banks.
+const int OUT_WIDTH = STAGED * MN;
+const int OUT_LINE = OUT_WIDTH / 4 + 2;
+const int OUT_ROWS = SUBGROUP < OUT_WIDTH ? 1 : SUBGROUP / OUT_WIDTH;  // that a subgroup stores at a time
 
 shared uvec4 tiles[SLICE];
 
@@ -115,57 +118,64 @@ int in_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + depth / 
     }
 
 // Every sum of a subgroup, when all of the workgroup are done with the tiles, STAGED matrices in a row at a time. EIGHTS:
-// STORE8(row, column, low, high) takes eight neighbours of a row of the workgroup's tile as two vec4; else STORE1(row,
-// column, sum) takes one, and neighbours of a row go to neighbouring lanes. The matrices of a turn are picked by branches:
-// what an array of matrices is indexed by must be constant, or it leaves the registers.
-#define STORE_SUMS(EIGHTS, STORE8, STORE1)                                                                        \
-    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                             \
-    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS / STAGED; turn++) {                                  \
-        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                     \
-            if (i / STAGED == turn) {                                                                             \
-                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                           \
-                             gl_CooperativeMatrixLayoutRowMajor);                                                 \
-            }                                                                                                     \
-        }                                                                                                         \
-        subgroupBarrier();                                                                                        \
-        int out_row = first_row() + turn * STAGED / COLUMNS * MM;                                                 \
-        int out_column = first_column() + turn * STAGED % COLUMNS * MN;                                           \
-        if (EIGHTS) {                                                                                             \
-            [[unroll]] for (int e = 0; e < MM * STAGED * MN / 8; e += SUBGROUP) {                                 \
-                int place = e + int(gl_SubgroupInvocationID);                                                     \
-                int to_row = place / (STAGED * MN / 8);                                                           \
-                int to_column = place % (STAGED * MN / 8) * 8;                                                    \
-                int at = scratch + to_row * OUT_LINE + to_column / 4;                                             \
-                if (MM * STAGED * MN / 8 % SUBGROUP == 0 || to_row < MM) {                                        \
-                    STORE8(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at]),                  \
-                           uintBitsToFloat(tiles[at + 1]));                                                       \
-                }                                                                                                 \
-            }                                                                                                     \
-        } else {                                                                                                  \
-            [[dont_unroll]] for (int e = 0; e < MM * STAGED * MN; e += 4 * SUBGROUP) {                            \
-                [[unroll]] for (int u = 0; u < 4; u++) {                                                          \
-                    int place = e + u * SUBGROUP + int(gl_SubgroupInvocationID);                                  \
-                    int to_row = place / (STAGED * MN);                                                           \
-                    int to_column = place % (STAGED * MN);                                                        \
-                    if (MM * STAGED * MN % (4 * SUBGROUP) == 0 || to_row < MM) {                                  \
-                        int at = scratch + to_row * OUT_LINE + to_column / 4;                                     \
-                        STORE1(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at][to_column % 4])); \
-                    }                                                                                             \
-                }                                                                                                 \
-            }                                                                                                     \
-        }                                                                                                         \
-        subgroupBarrier();                                                                                        \
+// STORE8(row, column, low, high) takes eight neighbours of a row of the workgroup's tile as two vec4. Else a lane has single
+// ones of a column, neighbours of a row go to neighbouring lanes, and STORE1(row, column, sum) takes one, what that needs
+// to know of its column declared by AT_COLUMN(column). The matrices of a turn are picked by branches: what an array of
+// matrices is indexed by must be constant, or it leaves the registers.
+#define STORE_SUMS(EIGHTS, STORE8, AT_COLUMN, STORE1)                                                  \
+    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                  \
+    int of_subgroup = int(gl_SubgroupInvocationID);                                                    \
+    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS / STAGED; turn++) {                       \
+        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                          \
+            if (i / STAGED == turn) {                                                                  \
+                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                \
+                             gl_CooperativeMatrixLayoutRowMajor);                                      \
+            }                                                                                          \
+        }                                                                                              \
+        subgroupBarrier();                                                                             \
+        int out_row = first_row() + turn * STAGED / COLUMNS * MM;                                      \
+        int out_column = first_column() + turn * STAGED % COLUMNS * MN;                                \
+        if (EIGHTS) {                                                                                  \
+            [[unroll]] for (int e = 0; e < MM * OUT_WIDTH / 8; e += SUBGROUP) {                        \
+                int place = e + of_subgroup;                                                           \
+                int to_row = place / (OUT_WIDTH / 8);                                                  \
+                int to_column = place % (OUT_WIDTH / 8) * 8;                                           \
+                int at = scratch + to_row * OUT_LINE + to_column / 4;                                  \
+                if (MM * OUT_WIDTH / 8 % SUBGROUP == 0 || to_row < MM) {                               \
+                    STORE8(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at]),       \
+                           uintBitsToFloat(tiles[at + 1]));                                            \
+                }                                                                                      \
+            }                                                                                          \
+        } else {                                                                                       \
+            int from_row = OUT_ROWS == 1 ? 0 : of_subgroup / OUT_WIDTH;                                \
+            [[unroll]] for (int wide = 0; wide < OUT_WIDTH; wide += SUBGROUP) {                        \
+                int to_column = OUT_ROWS == 1 ? wide + of_subgroup : of_subgroup - from_row * OUT_WIDTH; \
+                if (to_column < OUT_WIDTH && from_row < OUT_ROWS) {                                    \
+                    AT_COLUMN(out_column + to_column)                                                  \
+                    int at = scratch + to_column / 4;                                                  \
+                    for (int to_row = from_row; to_row < MM; to_row += OUT_ROWS) {                     \
+                        STORE1(out_row + to_row, out_column + to_column,                               \
+                               uintBitsToFloat(tiles[at + to_row * OUT_LINE][to_column % 4]));         \
+                    }                                                                                  \
+                }                                                                                      \
+            }                                                                                          \
+        }                                                                                              \
+        subgroupBarrier();                                                                             \
     }
+// Where nothing needs to be known of a column.
+#define ANY_COLUMN(column)
 
 #ifdef DTYPE_f16
 // The conversions that halves.glsl does by a dozen instructions, as one: rounded to nearest, ties to even, which is an
 // execution mode that the device must have (RoundingModeRTE of 16 bits).
 #extension GL_EXT_spirv_intrinsics : require
 spirv_execution_mode(extensions = ["SPV_KHR_float_controls"], capabilities = [4467], 4462, 16);
-uvec2 rounded4(vec4 v) { return uvec2(packFloat2x16(f16vec2(v.xy)), packFloat2x16(f16vec2(v.zw))); }
+uint rounded2(vec2 v) { return packFloat2x16(f16vec2(v)); }
 #else
-uvec2 rounded4(vec4 v) { return to_bits4(v); }
+uint rounded2(vec2 v) { return to_bits2(v); }
 #endif
+
+uvec2 rounded4(vec4 v) { return uvec2(rounded2(v.xy), rounded2(v.zw)); }
 
 uvec4 rounded8(vec4 low, vec4 high) { return uvec4(rounded4(low), rounded4(high)); }
 

@@ -25,6 +25,8 @@ _SIDE, _LANES = 64, 256  # pixels and channels, and invocations, of a workgroup 
 # group on it is copied, if it is read so often: by taps, and by rows of workgroups. H200, us at batch 32, the copy
 # included, and gathered: 64 to 64 channels 3x3 at 56x56 60 101, 256 to 256 at 14x14 72 126.
 _LEAST_CHANNELS, _LEAST_READS, _ROWS = 16, 3, 128
+# Planes of odd lengths are padded to whole eights, and read in words that are shifted, by each row of workgroups again.
+_LEAST_PLANE, _MOST_ROWS = 128, 512
 
 
 def _word(shape: tuple[int, ...]) -> int:
@@ -34,20 +36,31 @@ def _word(shape: tuple[int, ...]) -> int:
 
 
 def is_matrix(call: Call) -> bool:
-    """Whether the input is a matrix of channels by pixels as it lies, in rows of whole words."""
-    plain = call.shape("w")[2:] == (1, 1) and call["stride"] == (1, 1) and not any(call["padding"])
-    return plain and _word(call.shape("x")) > 1
+    """Whether the input is a matrix of channels by pixels as it lies."""
+    return call.shape("w")[2:] == (1, 1) and call["stride"] == (1, 1) and not any(call["padding"])
 
 
-def _extents(call: Call) -> tuple[int, int, int]:
+def _is_padded(call: Call, last: int) -> bool:
+    """Whether it is read as it lies in rows that are no whole words, whose last columns then stand for nothing."""
+    return is_matrix(call) and not last and _word(call.shape("x")) == 1
+
+
+def _plane_columns(call: Call, last: int) -> int:
+    """Columns of the product that an image has."""
+    plane = math.prod(call.shape("y")[2:])
+    return align(plane, EIGHT) if _is_padded(call, last) else plane
+
+
+def _extents(call: Call, last: int = 1) -> tuple[int, int, int]:
     """Rows and columns of a product, and how many there are: output channels of a group, pixels, groups."""
-    n, c_out, oh, ow = call.shape("y")
-    return c_out // call["groups"], n * oh * ow, int(call["groups"])
+    groups = int(call["groups"])
+    return call.shape("y")[1] // groups, call.shape("y")[0] * _plane_columns(call, last), groups
 
 
 def _takes(call: Call, tile: CooperativeTile, device: Device, last: int) -> bool:
     """A lane gathers the elements of one pixel, or has the same channels of each in all its loads."""
-    return is_matrix(call) or tile.local(device) % (tile.depth // EIGHT if last else tile.columns) == 0
+    plain = is_matrix(call) and not last
+    return plain or tile.local(device) % (tile.depth // EIGHT if last else tile.columns) == 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,15 +115,21 @@ class ChannelsLast:
 
 def _copies(call: Call, device: Device) -> tuple[int, ...]:
     """Whether the input is copied with channels last: what the rule says, and whether it can be otherwise."""
-    if is_matrix(call) or ChannelsLast(call).nbytes > device.limit("maxStorageBufferRange"):
+    if ChannelsLast(call).nbytes > device.limit("maxStorageBufferRange"):
         return (0,)
+    if is_matrix(call):
+        # Words of it are read as they are, or two and shifted, which each row of workgroups does again.
+        if _word(call.shape("x")) > 1:
+            return (0,)
+        small = math.prod(call.shape("x")[2:]) < _LEAST_PLANE or _extents(call)[0] > _MOST_ROWS
+        return (1, 0) if small else (0, 1)
     reads = math.prod(call.shape("w")[2:]) * ceil_div(_extents(call)[0], _ROWS)
     return (1, 0) if call.shape("w")[1] >= _LEAST_CHANNELS and reads >= _LEAST_READS else (0, 1)
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     last = _copies(call, device)
-    tiles = tiles_by_rule(*_extents(call), device, lambda tile: _takes(call, tile, device, last[0]))
+    tiles = tiles_by_rule(*_extents(call, last[0]), device, lambda tile: _takes(call, tile, device, last[0]))
     # Any tile goes with any other value.
     last = tuple(value for value in last if _takes(call, TILES[tiles[0]], device, value))
     tiles = tuple(i for i in tiles if all(_takes(call, TILES[i], device, value) for value in last))
@@ -137,22 +156,22 @@ class Spread:
 def cooperative(call: Call, device: Device, params: Params, spread: Spread | None = None) -> Program:
     """The program of a convolution by cooperative matrices, whose results may be spread; a residual may not."""
     tile, last = TILES[params["tile"]], bool(params["last"])
-    copy, matrix = ChannelsLast(call), is_matrix(call)
+    copy, matrix = ChannelsLast(call), is_matrix(call) and not last
     gathers = not matrix and not last
     linear = bool(params["linear"]) and gathers  # else taps follow one another
     kh, kw = call.shape("w")[2:]
     pack, local = _packing(call, tile, gathers, linear), tile.local(device)
     packed_depth = pack.outer * pack.inner_padded
     whole = (pack.inner if gathers or matrix else packed_depth) % tile.depth == 0
-    oh, ow = call.shape("y")[2:]
-    divisors = oh * ow, ow, ceil_div(call.shape("w")[1], EIGHT)
+    divisors = _plane_columns(call, last), call.shape("y")[3], ceil_div(call.shape("w")[1], EIGHT)
     to = (*spread.extents, *spread.steps) if spread else (0, 0, 1, 1)
-    words = _word(call.shape("y")), kh, kw, last, _word(call.shape("x")) if matrix else EIGHT, whole, spread is not None
-    spec = (*constants(call), linear, *tile.constants(device, True, not matrix), *words)
+    words = _word(call.shape("y")), kh, kw, last, _word(call.shape("x")) if matrix else EIGHT, whole
+    stores = spread is not None, _is_padded(call, last)
+    spec = (*constants(call), linear, *tile.constants(device, True, not matrix), *words, *stores)
     step = Dispatch(
         CONVOLUTION,
         binds(call, "packed", x="last" if last else "x"),
-        linear_groups(blocks(tile, *_extents(call)) * local, local, device),
+        linear_groups(blocks(tile, *_extents(call, last)) * local, local, device),
         (local, 1, 1),
         (*push(call), *copy.extents, *copy.strides, *(word for d in divisors for word in reciprocal(d)), *to),
         spec,

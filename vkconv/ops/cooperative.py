@@ -116,7 +116,7 @@ class CooperativeTile:
                 count
                 for count in (1, 2, 3, 4)
                 if columns % count == 0
-                and 4 * self.subgroups * matrix.m * (count * matrix.n + 4) <= self.least_shared_bytes
+                and 4 * self.subgroups * matrix.m * (count * matrix.n + 8) <= self.least_shared_bytes
             ),
             default=0,
         )
