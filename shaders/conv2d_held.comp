@@ -30,14 +30,26 @@ const int B_WORDS = B_SIZE / SUBGROUP;
         of_b[j] = x8[b_at + (step) * b_step + j * SUBGROUP];                                               \
     }
 
-// A matrix from so many words of an array, the first of them at ``first``.
-#define PUT_TOGETHER(matrix, words, count, first)                                   \
-    [[unroll]] for (int v = 0; v < (count); v++) {                                  \
-        [[unroll]] for (int q = 0; q < 4; q++) {                                    \
-            f16vec2 two = unpackFloat2x16(words[(first) + v][q]);                   \
-            matrix[v * 8 + q * 2] = two.x;                                          \
-            matrix[v * 8 + q * 2 + 1] = two.y;                                      \
-        }                                                                           \
+// A matrix from so many words of an array, the first of them at ``first``. Where it is one, as on most devices, elements are
+// named by literals, and no compiler has to find out that they are constant.
+#define PUT_TOGETHER(matrix, words, count, first)                                                                  \
+    if ((count) == 1) {                                                                                            \
+        PUT_EIGHT(matrix, 0, words[first])                                                                         \
+    } else {                                                                                                       \
+        [[unroll]] for (int v = 0; v < (count); v++) PUT_EIGHT(matrix, v * 8, words[(first) + v])                  \
+    }
+#define PUT_EIGHT(matrix, at, word)                 \
+    {                                               \
+        PUT_TWO(matrix, (at) + 0, (word).x)         \
+        PUT_TWO(matrix, (at) + 2, (word).y)         \
+        PUT_TWO(matrix, (at) + 4, (word).z)         \
+        PUT_TWO(matrix, (at) + 6, (word).w)         \
+    }
+#define PUT_TWO(matrix, at, bits)                   \
+    {                                               \
+        f16vec2 two = unpackFloat2x16(bits);        \
+        matrix[at] = two.x;                         \
+        matrix[(at) + 1] = two.y;                   \
     }
 
 #define MULTIPLY_READ(of_a, of_b)                                                                           \

@@ -43,17 +43,20 @@ const int MATRICES = SIDE / MK * ACROSS;
 
 shared uvec4 tile[SIDE * LINE];
 
-// Matrix ``matrix`` of the tile, its lines along the depth, to the words from ``to`` on.
-#define WRITE_HELD(matrix, layout_)                                                                                     \
-    {                                                                                                                  \
-        coopMatLoad(matrix, tile, from, LINE, layout_);                                                                 \
-        [[unroll]] for (int v = 0; v < WORDS; v++) {                                                                    \
-            y8[to + v * SUBGROUP + lane] = uvec4(packFloat2x16(f16vec2(matrix[v * 8], matrix[v * 8 + 1])),              \
-                                                 packFloat2x16(f16vec2(matrix[v * 8 + 2], matrix[v * 8 + 3])),          \
-                                                 packFloat2x16(f16vec2(matrix[v * 8 + 4], matrix[v * 8 + 5])),          \
-                                                 packFloat2x16(f16vec2(matrix[v * 8 + 6], matrix[v * 8 + 7])));         \
-        }                                                                                                              \
+// A matrix of the tile, its lines along the depth, to the words from ``to`` on. Where a lane has one word of it, its
+// elements are named by literals, and no compiler has to find out that they are constant.
+#define WRITE_HELD(matrix, order)                                                                                       \
+    {                                                                                                                   \
+        coopMatLoad(matrix, tile, from, LINE, order);                                                                   \
+        if (WORDS == 1) {                                                                                               \
+            y8[to + lane] = EIGHT_OF(matrix, 0);                                                                        \
+        } else {                                                                                                        \
+            [[unroll]] for (int v = 0; v < WORDS; v++) y8[to + v * SUBGROUP + lane] = EIGHT_OF(matrix, v * 8);          \
+        }                                                                                                               \
     }
+#define EIGHT_OF(matrix, at) \
+    uvec4(TWO_OF(matrix, (at) + 0), TWO_OF(matrix, (at) + 2), TWO_OF(matrix, (at) + 4), TWO_OF(matrix, (at) + 6))
+#define TWO_OF(matrix, at) packFloat2x16(f16vec2(matrix[at], matrix[(at) + 1]))
 
 void main() {
     int invocation = int(gl_LocalInvocationID.x);

@@ -22,10 +22,10 @@ _SIDE, _LANES = 64, 256
 _SHARED_BYTES = 16 * _SIDE * (_SIDE // EIGHT + 1)
 
 # By number: the parameter ``tile``. The depth is that of the shared memory which sums take on their way out. Rates are
-# of an H200, by products of 4096^3 (us by 128x128, 128x256, 256x128 and 64x64: 368, 383, 395, 498; 128x128 in 64x32 of a
-# subgroup 600), 1024x6272 over 512 (128x128 22.2, 128x64 24.4), 256x6272 over 1024 (128x96 14.7, one workgroup on a unit;
-# 64x64 14.4, three) and 64x100352 over 256 (64x256 26.3). Two workgroups of four subgroups of 64x64 fit a unit, by their
-# 233 registers, and one by itself leaves it idle at times. Those from 32x64 on are guessed.
+# of an H200, us by products of 4096^3: 128x128 368, 128x256 383, 256x128 395, 64x64 498, 128x128 in 64x32 of a subgroup
+# 600; 1024x6272 over 512: 128x128 22.2, 128x64 24.4; 256x6272 over 1024: 128x96 14.7, one workgroup on a unit, 64x64
+# 14.4, three; 64x100352 over 256: 64x256 26.3. Two workgroups of four subgroups of 64x64 fit a unit, by their 233
+# registers, and one by itself leaves it idle at times. Those from 32x64 on are guessed.
 TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(128, 128, 32, 64, 64, 1.0, 1.3),
     CooperativeTile(128, 256, 32, 64, 64, 0.96),
@@ -91,7 +91,8 @@ def _weights(call: Call, tile: CooperativeTile, matrix: Matrix) -> HeldOperand:
 def _pixels(call: Call, columns: int, matrix: Matrix) -> HeldOperand:
     """The input, where a tile has so many columns."""
     _, lines, groups = _extents(call)
-    (_, c_in, h, w), depth = call.shape("x"), call.shape("w")[1]
+    (_, c_in, h, w), (_, _, oh, ow), depth = call.shape("x"), call.shape("y"), call.shape("w")[1]
+    (sh, sw), (top, left) = call["stride"], call["padding"][:2]
     return HeldOperand(
         lines,
         align(lines, columns),
@@ -99,8 +100,8 @@ def _pixels(call: Call, columns: int, matrix: Matrix) -> HeldOperand:
         _padded_depth(call, matrix),
         groups,
         (c_in * h * w, depth * h * w, h * w),
-        (h, w, *call.shape("y")[2:]),
-        (*call["stride"], *call["padding"][:2]),
+        (h, w, oh, ow),
+        (sh, sw, top, left),
     )
 
 
