@@ -1,8 +1,9 @@
 """Modules of bf16 cooperative matrices, rewritten from those of f16: no glslang from PyPI knows GL_EXT_bfloat16.
 
-In a bf16 shader whatever has 16 bits is moved as integers, and a matrix is the one thing of a float type that has
-(shaders/include/cooperative.glsl), so that the module becomes one of SPV_KHR_bfloat16 by another type, other
-capabilities and the extension's name. Numbers are those of the SPIR-V registry: SPV_KHR_bfloat16, revision 1.
+In a bf16 shader whatever has 16 bits is moved as integers, and a matrix is the one thing of a float type that has, or
+an element on its way between a matrix and bits (shaders/include/cooperative.glsl), so that the module becomes one of
+SPV_KHR_bfloat16 by another type, other capabilities and the extension's name. Numbers are those of the SPIR-V registry:
+SPV_KHR_bfloat16, revision 1.
 """
 
 import struct
@@ -11,23 +12,27 @@ from collections.abc import Iterator, Sequence
 from vkconv.core import ShaderError
 
 # Changes whenever what is made changes: part of the digest of a bf16 shader.
-REVISION = "bfloat16/1"
+REVISION = "bfloat16/2"
 
 _HEADER_WORDS = 5
-_EXTENSION, _CAPABILITY, _TYPE_FLOAT, _TYPE_MATRIX = 10, 17, 22, 4456
+_EXTENSION, _CAPABILITY, _TYPE_FLOAT, _TYPE_VECTOR, _TYPE_POINTER, _TYPE_MATRIX = 10, 17, 22, 23, 32, 4456
+_FUNCTION = 7  # the storage class of what an invocation has
 _FLOAT16 = (9,)  # the capability that is to go, and those in its place: BFloat16TypeKHR, BFloat16CooperativeMatrixKHR
 _BFLOAT16_CAPABILITIES = (5116,), (5118,)
 _BFLOAT16 = 0  # the encoding of a float type: BFloat16KHR
-# Where types have others among their operands: vector, matrix, array, unsized array, struct, pointer, function.
+# Where types have others among their operands: matrix, array, unsized array, struct, pointer, function.
 _WITHIN = {
-    23: slice(1, 2),
     24: slice(1, 2),
     28: slice(1, 2),
     29: slice(1, 2),
     30: slice(1, None),
-    32: slice(2, 3),
+    _TYPE_POINTER: slice(2, 3),
     33: slice(1, None),
 }
+# What an element may come from, or two: OpLoad, OpCompositeConstruct, OpCompositeExtract, OpBitcast.
+_MOVES = {61, 80, 81, 124}
+# And what it may not go into: conversions and arithmetic, by the place of their first operand, and OpExtInst.
+_COMPUTES = dict.fromkeys((*range(109, 124), *range(126, 192)), 2) | {12: 4}
 # What a matrix may come from: OpUndef, OpLoad, OpCooperativeMatrixLoadKHR.
 _MAKES_MATRIX = {1, 61, 4457}
 # Instructions that begin with no type of a result, where a number may look like one: what only describes the module,
@@ -40,8 +45,9 @@ Instruction = tuple[int, tuple[int, ...]]
 def with_bfloat16(code: bytes, name: str) -> bytes:
     """The module with its 16-bit floats as bf16 in place of f16; as it is where it declares none.
 
-    Raises ShaderError, with ``name``, for a module that does more with them than load matrices, multiply these and add
-    the product to sums of another type: in SPV_KHR_bfloat16 the rest is not there or would mean something else.
+    Raises ShaderError, with ``name``, for a module that does more with them than load matrices or put them together
+    from bits, multiply these and add the product to sums of another type, or take their elements as bits: in
+    SPV_KHR_bfloat16 the rest is not there or would mean something else.
     """
     words = struct.unpack(f"<{len(code) // 4}I", code)
     instructions = list(_instructions(words, name))
@@ -81,12 +87,17 @@ def _instructions(words: Sequence[int], name: str) -> Iterator[Instruction]:
 def _check(instructions: Sequence[Instruction], name: str) -> None:
     floats = {operands[0] for op, operands in instructions if op == _TYPE_FLOAT and operands[1] == 16}
     matrices = {operands[0] for op, operands in instructions if op == _TYPE_MATRIX and operands[1] in floats}
+    numbers = floats | {operands[0] for op, operands in instructions if op == _TYPE_VECTOR and operands[1] in floats}
+    values = {operands[1] for op, operands in instructions if op in _MOVES and operands[0] in numbers}
     for op, operands in instructions:
-        within = operands[_WITHIN[op]] if op in _WITHIN else ()
+        inside = op == _TYPE_POINTER and operands[1] == _FUNCTION
+        within = operands[_WITHIN[op]] if op in _WITHIN and not inside else ()
         made = operands[:1] if op not in _NO_RESULT else ()
-        if floats & {*within, *made} or (matrices & set(made) and op not in _MAKES_MATRIX):
+        used = operands[_COMPUTES[op] :] if op in _COMPUTES else ()
+        of_numbers = numbers & {*within, *(made if op not in _MOVES else ())} or values & set(used)
+        if of_numbers or (matrices & set(made) and op not in _MAKES_MATRIX):
             what = "matrices" if matrices & set(made) else "numbers"
             raise ShaderError(
                 f"shader {name} makes {what} of 16-bit floats by instruction {op} of SPIR-V; bf16 there is only in "
-                "cooperative matrices that are loaded and multiplied: move bits, and compute in f32"
+                "cooperative matrices that are loaded or put together and multiplied: move bits, and compute in f32"
             )

@@ -47,8 +47,10 @@ Y_SCRATCH = frozenset(
         "winograd_output",
     }
 )
-# Shaders that multiply by matrices of 16-bit floats: there is none of f32, and routes name those of f16.
-MATRICES = frozenset({"backward_weight_cooperative", "conv2d_cooperative", "matmul_cooperative"})
+# Shaders that have matrices of 16-bit floats: there is none of f32, and routes name those of f16.
+MATRICES = frozenset(
+    {"backward_weight_cooperative", "conv2d_cooperative", "conv2d_held", "held_matrices", "matmul_cooperative"}
+)
 # Shaders of words that only move them, and so take any two bytes; the others of words make or look at floats.
 MOVES = frozenset({"one_hot", "reverse_sequence", "scatter_strided", "strided_copy", "trilu", "where"})
 

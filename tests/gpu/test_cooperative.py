@@ -9,11 +9,13 @@ from vkconv.check import check_call, expect
 from vkconv.ops import OPS
 from vkconv.ops.backward_weight_cooperative import TILES as WEIGHT_TILES
 from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.conv2d_held import TILES as HELD_TILES
 from vkconv.ops.cooperative import MATRICES, TILES
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
-ROUTES = ("cooperative", "flipped_cooperative", "explicit_cooperative", "swap_cooperative")
+SWAPS = ("swap_cooperative", "swap_held")
+ROUTES = ("cooperative", "cooperative_held", "flipped_cooperative", "explicit_cooperative", *SWAPS)
 # Whole eights and not, along either side of every operand; more blocks than one each way; activations.
 MORE = (
     "matmul:a=72x40,b=40x136",
@@ -31,6 +33,9 @@ MORE = (
     "conv2d:x=2x72x7x9,w=40x72x3x3,p=1,b=40,act=relu",
     "conv2d:x=2x40x9x16,w=48x20x3x3,p=1,s=2,residual=2x48x5x8,g=2",
     "conv2d:x=2x24x13x11,w=40x24x2x3,p=1x0x2x3,d=2x3",
+    "conv2d:x=3x17x7x7,w=35x17x1x1,b=35,act=relu",
+    "conv2d:x=2x42x9x11,w=46x21x1x1,residual=2x46x5x11,s=2x1,g=2,act=relu",
+    "conv2d:x=2x130x11x8,w=33x130x1x1,slope=33,s=3,p=1x2x0x1,act=prelu",
     "conv2d_backward_data:dy=2x40x7x9,w=40x24x3x3,x_shape=7x9,p=1",
     "conv2d_backward_data:dy=2x48x5x8,w=48x20x1x1,x_shape=5x8,g=2,b=40,act=relu",
     "conv2d_backward_data:dy=2x40x5x8,w=40x36x1x1,x_shape=9x16,s=2",
@@ -68,7 +73,7 @@ def device_multiplies(dtype, facts):
 
 def routes_of(call):
     """Those of its op; of a gradient by its input the one for its stride."""
-    names = ROUTES[3:] if call.op == "conv2d_backward_data" and call["stride"] != (1, 1) else ROUTES
+    names = SWAPS if call.op == "conv2d_backward_data" and call["stride"] != (1, 1) else ROUTES
     return [route for route in OPS[call.op].routes if route.name in names]
 
 
@@ -81,10 +86,17 @@ def agrees(call, kind, device, route, params):
         np.testing.assert_array_equal(ran.outputs[0][0], want, err_msg=f"{format_call(call, OPS)} {params}")
 
 
+def tiles_of(call, route):
+    """What its parameter ``tile`` counts."""
+    if route.name in ("cooperative_held", "swap_held"):
+        return HELD_TILES
+    return WEIGHT_TILES if call.op in WEIGHT_GRADIENTS and route.name == "cooperative" else TILES
+
+
 def small_tile(call, route, facts):
     """The smallest for a CPU driver, which takes a minute to compile tiles of many matrices."""
     values = route.params(call, facts).get("tile", ()) if facts.kind == "cpu" else ()
-    tiles = WEIGHT_TILES if call.op in WEIGHT_GRADIENTS and route.name == "cooperative" else TILES
+    tiles = tiles_of(call, route)
     return {"tile": min(values, key=lambda i: tiles[i].rows * tiles[i].columns * tiles[i].depth)} if values else {}
 
 
@@ -120,9 +132,25 @@ def test_every_value_of_a_parameter_agrees_with_the_reference(text, dtype, facts
     if not device_multiplies(dtype, facts):
         pytest.skip(f"{facts.name} has {MATRICES.actual(in_type(text, dtype), facts)}")
     call, most = in_type(text, dtype), 512 if facts.kind == "cpu" else 1 << 20
-    tiles = WEIGHT_TILES if call.op in WEIGHT_GRADIENTS else TILES
-    route = routes_of(call)[-1]
-    for name, values in route.params(call, facts).items():
-        for value in values:
-            if name != "tile" or tiles[value].subgroup_rows * tiles[value].subgroup_columns <= most:
-                agrees(call, "integers", device, route.name, {name: value})
+    for route in [route for route in routes_of(call) if judge(route, call, facts).allowed]:
+        tiles = tiles_of(call, route)
+        for name, values in route.params(call, facts).items():
+            for value in values:
+                if name != "tile" or tiles[value].subgroup_rows * tiles[value].subgroup_columns <= most:
+                    agrees(call, "integers", device, route.name, small_tile(call, route, facts) | {name: value})
+
+
+@pytest.mark.parametrize("route", ["cooperative", "cooperative_held"])
+def test_what_is_not_finite_stays_with_its_pixel(route, facts, device):
+    call = in_type("conv2d:x=2x41x5x7,w=37x41x1x1", "f16")
+    if not device_multiplies("f16", facts):
+        pytest.skip(f"{facts.name} has {MATRICES.actual(call, facts)}")
+    arrays = draw(call, "integers")
+    arrays["x"][1, 3, 2, 4], arrays["x"][0, 40, 4, 6], arrays["x"][0, 0, 0, 0] = np.nan, np.inf, -np.inf
+    made = next(made for made in OPS["conv2d"].routes if made.name == route)
+    params = small_tile(call, made, facts)
+    ran, checked = check_call(call, arrays, device=device, route=route, params=params)
+    assert checked.ok, checked.problem
+    finite = np.ones((2, 5, 7), bool)
+    finite[1, 2, 4] = finite[0, 4, 6] = finite[0, 0, 0] = False
+    np.testing.assert_array_equal(np.isfinite(ran.outputs[0][0]), np.broadcast_to(finite[:, None], (2, 37, 5, 7)))

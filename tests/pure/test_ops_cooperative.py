@@ -10,8 +10,10 @@ from vkconv.ops.backward_weight_cooperative import TILES as WEIGHT_TILES
 from vkconv.ops.backward_weight_cooperative import takes
 from vkconv.ops.base import reciprocal
 from vkconv.ops.calls import parse_call
-from vkconv.ops.cooperative import TILES, Matrix, matrix_of
+from vkconv.ops.conv2d_held import TILES as HELD_TILES
+from vkconv.ops.cooperative import TILES, CooperativeTile, Matrix, matrix_of, tiles_by_rule
 from vkconv.route import choose, judge
+from vkconv.storage import MATRICES
 
 LARGE = (
     ("matmul:a=4096x4096,b=4096x4096", "cooperative"),
@@ -19,7 +21,11 @@ LARGE = (
     ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", "cooperative"),
     ("conv2d:x=32x256x28x28,w=512x256x1x1,b=512,slope=512,act=prelu", "cooperative"),
     ("conv2d_backward_data:dy=4x64x28x28,w=64x32x3x3,x_shape=28x28,p=1", "flipped_cooperative"),
-    ("conv2d_backward_data:dy=32x2048x25x25,w=2048x1024x1x1,x_shape=50x50,s=2", "swap_cooperative"),
+    ("conv2d:x=32x256x56x56,w=512x256x1x1,s=2", "cooperative_held"),
+    ("conv2d:x=8x512x7x7,w=2048x512x1x1,b=2048,residual=8x2048x7x7,act=relu", "cooperative_held"),
+    ("conv2d_backward_data:dy=32x2048x25x25,w=2048x1024x1x1,x_shape=50x50,s=2", "swap_held"),
+    ("conv2d_backward_data:dy=32x512x28x28,w=512x256x1x1,x_shape=56x56,s=2", "swap_cooperative"),
+    ("conv2d_backward_data:dy=32x512x7x7,w=512x128x1x1,x_shape=14x14,s=2", "swap_cooperative"),
     ("conv2d_backward_weight:x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "explicit_cooperative"),
     ("conv2d_backward_weight:x=16x16x225x225,dy=16x64x225x225,w_shape=64x16x3x3,p=1", "cooperative"),
     ("conv2d_backward_weight:x=8x256x28x28,dy=8x512x14x14,w_shape=512x256x1x1,s=2", "cooperative"),
@@ -40,6 +46,8 @@ def call_of(text, dtype="f16"):
 
 def tiles_of(call, route):
     """What its parameter ``tile`` counts."""
+    if route.name.endswith("held"):
+        return HELD_TILES
     return WEIGHT_TILES if "backward_weight" in call.op and route.name == "cooperative" else TILES
 
 
@@ -54,7 +62,7 @@ def test_large_products_take_it_on_a_device_that_has_it(text, route, dtype):
     choice = choose(OPS[call.op].routes, call, facts)
     assert choice.route.name == route
     steps = choice.route.build(call, facts, choice.params).steps
-    assert [step.shader.dtype for step in steps if "cooperative" in step.shader.stem] == [dtype]
+    assert {step.shader.dtype for step in steps if step.shader.stem in MATRICES} == {dtype}
     assert {step.shader for step in steps} <= set(choice.route.forms)
     for step in steps:
         assert step.shared_bytes <= facts.limit("maxComputeSharedMemorySize")
@@ -64,7 +72,7 @@ def test_large_products_take_it_on_a_device_that_has_it(text, route, dtype):
 @pytest.mark.parametrize("text", SMALL)
 def test_small_ones_do_not(text):
     call = call_of(text)
-    assert not choose(OPS[call.op].routes, call, load_device("h200")).route.name.endswith("cooperative")
+    assert not choose(OPS[call.op].routes, call, load_device("h200")).route.name.endswith(("cooperative", "held"))
 
 
 @pytest.mark.parametrize(("text", "route"), LARGE)
@@ -136,10 +144,64 @@ def test_a_device_may_have_matrices_of_another_size():
     assert step.spec[9:12] == (8, 8, 8)
 
 
+def held_on(facts, text="conv2d:x=8x512x7x7,w=2048x512x1x1"):
+    call = call_of(text)
+    return next(judge(r, call, facts) for r in OPS["conv2d"].routes if r.name == "cooperative_held")
+
+
+def test_held_matrices_are_whole_words_of_every_lane():
+    """A lane of 64 has four elements of a matrix of 16 by 16; sides of 24 are no parts of 64."""
+    h200 = load_device("h200")
+    subgroups = "VkPhysicalDeviceSubgroupProperties"
+    properties = h200.facts["properties"]
+    assert held_on(h200).preferred
+    wide = {**properties, subgroups: {**properties[subgroups], "subgroupSize": 64}}
+    sizes = {"minSubgroupSize": 64, "maxSubgroupSize": 64}
+    wide = {n: {**v, **{k: size for k, size in sizes.items() if k in v}} for n, v in wide.items()}
+    verdict = held_on(Device({**h200.facts, "properties": wide}))
+    assert not verdict.allowed and verdict.actual.endswith("subgroups of 64")
+    rows = [{**m, "MSize": 24} for m in h200.facts["cooperativeMatrices"]]
+    assert not held_on(Device({**h200.facts, "cooperativeMatrices": rows})).allowed
+
+
+@pytest.mark.parametrize(
+    ("text", "refused_by"),
+    [
+        ("conv2d:x=8x512x7x7,w=2048x512x3x3,p=1", "a 1x1 kernel"),
+        ("conv2d:x=8x2x4001x4001,w=1x2x1x1", "operands in order of registers within a storage buffer"),
+    ],
+)
+def test_held_matrices_refuse_with_the_reason(text, refused_by):
+    verdict = held_on(load_device("h200"), text)
+    assert not verdict.allowed and verdict.refused_by == refused_by
+
+
+@pytest.mark.parametrize("text", ["conv2d:x=8x512x8x8,w=2048x512x1x1", "conv2d:x=8x200x7x7,w=2048x200x1x1"])
+def test_a_copy_is_made_only_where_it_pays(text):
+    verdict = held_on(load_device("h200"), text)
+    assert verdict.allowed and not verdict.preferred
+
+
+def test_held_operands_are_padded_to_whole_tiles_and_pairs_of_steps():
+    call, facts = call_of("conv2d:x=3x34x13x9,w=70x17x1x1,s=2,g=2"), load_device("h200")
+    route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative_held")
+    for number, tile in enumerate(HELD_TILES):
+        program = route.build(call, facts, {"tile": number, "held": 1})
+        rows, pixels = -(-35 // tile.rows) * tile.rows, -(-3 * 7 * 5 // tile.columns) * tile.columns
+        assert program.packed == {"packed": 2 * 2 * rows * 32}
+        assert program.scratch == {"held": 2 * 2 * pixels * 32}
+
+
+def test_a_tile_that_does_not_fill_a_unit_takes_the_time_of_more():
+    tiles = (CooperativeTile(128, 128, 32, 64, 64, 1.0, 3.0), CooperativeTile(64, 128, 32, 64, 64, 1.0))
+    facts = load_device("h200")
+    assert [tiles_by_rule(1024, columns, 1, facts, tiles=tiles)[0] for columns in (1024, 132 * 128)] == [1, 0]
+
+
 def test_tiles_are_whole_and_the_h200_holds_every_one():
     facts = load_device("h200")
     assert all(takes(tile, facts) for tile in WEIGHT_TILES)
-    for tile in (*TILES, *WEIGHT_TILES):
+    for tile in (*TILES, *HELD_TILES, *WEIGHT_TILES):
         assert tile.fits(facts), tile
         assert tile.rows % tile.subgroup_rows == tile.columns % tile.subgroup_columns == 0
         assert tile.least_shared_bytes <= tile.shared_bytes
@@ -151,7 +213,7 @@ def test_every_tile_that_is_offered_builds(text):
     route = choose(OPS[call.op].routes, call, facts).route
     for value in route.params(call, facts)["tile"]:
         steps = route.build(call, facts, {"tile": value}).steps
-        step = next(step for step in steps if "cooperative" in step.shader.stem)
+        step = next(step for step in reversed(steps) if step.shader.stem in MATRICES)
         tile = tiles_of(call, route)[value]
         assert step.local[0] == tile.subgroups * 32
         assert step.shared_bytes == tile.shared_bytes

@@ -12,6 +12,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.base import Attrs, Op, Operand, Specs, Sums
 from vkconv.ops.conv2d_cooperative import COOPERATIVE
 from vkconv.ops.conv2d_half import HALF_ROUTES
+from vkconv.ops.conv2d_held import COOPERATIVE_HELD
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_routes import ROUTES
 from vkconv.ops.conv2d_winograd import WINOGRAD
@@ -67,7 +68,7 @@ CONV2D = Op(
     ),
     routes=tuple(
         takes_residual(packs_per_channel(route))
-        for route in (COOPERATIVE, *HALF_ROUTES, IM2COL_GEMM, WINOGRAD, *ROUTES)
+        for route in (COOPERATIVE_HELD, COOPERATIVE, *HALF_ROUTES, IM2COL_GEMM, WINOGRAD, *ROUTES)
     ),
     terms=_terms,
     magnitude=magnitude_of_products(_SUMS.reference, _terms),

@@ -9,6 +9,7 @@ from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv2d_cooperative import COOPERATIVE, Spread, cooperative
+from vkconv.ops.conv2d_held import COOPERATIVE_HELD, held
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_parts import KERNEL_1X1, STRIDE_1
 from vkconv.ops.conv2d_routes import ROUTES
@@ -166,12 +167,18 @@ def _spreads(call: Call) -> bool:
     return not any(call["padding"])
 
 
-def _build_swap_cooperative(call: Call, device: Device, params: Params) -> Program:
+def _build_swap_spread(
+    call: Call,
+    device: Device,
+    params: Params,
+    route: Route,
+    program: Callable[[Call, Device, Params, Spread | None], Program],
+) -> Program:
     if not params["spread"]:
-        return _build_swap(call, device, params, COOPERATIVE)
+        return _build_swap(call, device, params, route)
     conv, spread = as_small(call, act=True), Spread((call.shape("dx")[2], call.shape("dx")[3]), call["stride"])
     inner = {name: value for name, value in params.items() if name not in ("gather", "spread")}
-    return _convolve(call, device, cooperative(conv, device, inner, spread), "dy", "dx")
+    return _convolve(call, device, program(conv, device, inner, spread), "dy", "dx")
 
 
 def _params_of(of: Callable[[Call], Call]) -> Callable[[Call, Device], Mapping[str, tuple[int, ...]]]:
@@ -209,14 +216,36 @@ _KEEPS_ZEROS = Need(
 )
 
 
-def _by_matrices(of: Callable[[Call], Call]) -> tuple[tuple[Need, ...], tuple[Need, ...]]:
+def _by_matrices(of: Callable[[Call], Call], route: Route) -> tuple[tuple[Need, ...], tuple[Need, ...]]:
     """What the convolution by cooperative matrices needs to be right, and to be fast."""
     view = View(of, {})
-    must = (HALF, *(view.need(need) for need in COOPERATIVE.must if need is not HALF))
-    return must, tuple(view.need(need) for need in COOPERATIVE.prefer)
+    must = (HALF, *(view.need(need) for need in route.must if need is not HALF))
+    return must, tuple(view.need(need) for need in route.prefer)
 
 
-_FLIPPED_NEEDS, _SWAPPED_NEEDS = _by_matrices(as_flipped), _by_matrices(as_small)
+def _swap(
+    name: str, route: Route, program: Callable[[Call, Device, Params, Spread | None], Program], how: str
+) -> Route:
+    """The route by a convolution of the small dy, ``program``, that spreads its results."""
+    must, prefer = _by_matrices(as_small, route)
+    return Route(
+        name,
+        lambda call, device, params: _build_swap_spread(call, device, params, route, program),
+        (STRIDED_COPY, *route.shaders, GATHER, *FILL_SCATTER),
+        why=f"a 1x1 kernel makes elements of dx from one of dy each: the product of the small dy by the GPU's matrix "
+        f"units{how}, and zeros put between its results, as these are stored where nothing is padded",
+        must=(KERNEL_1X1, _KEEPS_ZEROS, INT32, *must),
+        prefer=(STRIDED, *prefer),
+        source="iree#23976, SwapStridedInsertSliceWithContraction",
+        params=lambda call, device: {
+            "spread": (1, 0) if _spreads(call) else (0,),
+            "gather": _swap_params(call, device)["gather"],
+            **route.params(as_small(call), device),
+        },
+    )
+
+
+_FLIPPED_NEEDS = _by_matrices(as_flipped, COOPERATIVE)
 FLIPPED_COOPERATIVE = Route(
     "flipped_cooperative",
     _build_flipped_cooperative,
@@ -227,21 +256,8 @@ FLIPPED_COOPERATIVE = Route(
     source=COOPERATIVE.source,
     params=lambda call, device: COOPERATIVE.params(as_flipped(call), device),
 )
-SWAP_COOPERATIVE = Route(
-    "swap_cooperative",
-    _build_swap_cooperative,
-    (STRIDED_COPY, *COOPERATIVE.shaders, GATHER, *FILL_SCATTER),
-    why="a 1x1 kernel makes elements of dx from one of dy each: the product of the small dy by the GPU's matrix units, "
-    "and zeros put between its results, as these are stored where nothing is padded",
-    must=(KERNEL_1X1, _KEEPS_ZEROS, INT32, *_SWAPPED_NEEDS[0]),
-    prefer=(STRIDED, *_SWAPPED_NEEDS[1]),
-    source="iree#23976, SwapStridedInsertSliceWithContraction",
-    params=lambda call, device: {
-        "spread": (1, 0) if _spreads(call) else (0,),
-        "gather": _swap_params(call, device)["gather"],
-        **COOPERATIVE.params(as_small(call), device),
-    },
-)
+SWAP_COOPERATIVE = _swap("swap_cooperative", COOPERATIVE, cooperative, "")
+SWAP_HELD = _swap("swap_held", COOPERATIVE_HELD, held, ", both operands in the order in which subgroups hold them")
 FLIPPED_CONV = Route(
     "flipped_conv",
     _build_flipped,

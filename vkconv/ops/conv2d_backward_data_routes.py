@@ -10,6 +10,7 @@ from vkconv.ops.conv2d_backward_data_dense import (
     GATHER_SCATTER_CONV,
     SWAP_1X1,
     SWAP_COOPERATIVE,
+    SWAP_HELD,
 )
 from vkconv.ops.conv2d_backward_data_rules import taken
 from vkconv.ops.conv2d_backward_data_view import TRANSPOSED
@@ -51,6 +52,7 @@ _ROUTES: tuple[Route, ...] = (
 )
 ROUTES: tuple[Route, ...] = (
     FLIPPED_COOPERATIVE,
+    SWAP_HELD,
     SWAP_COOPERATIVE,
     *(dataclasses.replace(route, prefer=(taken(route.name),)) for route in _ROUTES),
     TRANSPOSED.route(

@@ -5,7 +5,7 @@ shader that multiplies, which there is for f16 and, made from that (vkconv/bfloa
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.core import DType, bytes_str, ceil_div
 from vkconv.device import Device
@@ -72,7 +72,8 @@ def matrix_of(device: Device) -> Matrix | None:
 @dataclasses.dataclass(frozen=True, slots=True)
 class CooperativeTile:
     """Rows x columns of a workgroup, the depth of a slice, rows x columns of a subgroup; products that a unit of a GPU
-    makes with it in a time, where there are enough of both, beside the other tiles."""
+    makes with it in a time, where there are enough of both, beside the other tiles; as many tiles as a unit takes no
+    less time for, having several at once."""
 
     rows: int
     columns: int
@@ -80,6 +81,7 @@ class CooperativeTile:
     subgroup_rows: int
     subgroup_columns: int
     rate: float = 1.0
+    least: float = 1.0
 
     @property
     def subgroups(self) -> int:
@@ -158,17 +160,23 @@ TILES: tuple[CooperativeTile, ...] = (
 
 
 def tiles_by_rule(
-    rows: int, columns: int, batches: int, device: Device, takes: Callable[[CooperativeTile], bool] = lambda tile: True
+    rows: int,
+    columns: int,
+    batches: int,
+    device: Device,
+    takes: Callable[[CooperativeTile], bool] = lambda tile: True,
+    tiles: Sequence[CooperativeTile] = TILES,
 ) -> tuple[int, ...]:
-    """Numbers of the tiles that a device can hold and that ``takes`` a product of so many rows and columns, the one
+    """Numbers of the ``tiles`` that a device can hold and that ``takes`` a product of so many rows and columns, the one
     first that should take the least time: each unit makes its tiles one after the other."""
     units = compute_units(device)
 
     def time(i: int) -> float:
-        tile = TILES[i]
-        return ceil_div(blocks(tile, rows, columns, batches), units) * tile.rows * tile.columns / tile.rate
+        tile = tiles[i]
+        of_unit = ceil_div(blocks(tile, rows, columns, batches), units)
+        return max(of_unit, tile.least) * tile.rows * tile.columns / tile.rate
 
-    fitting = [i for i, tile in enumerate(TILES) if tile.fits(device) and takes(tile)]
+    fitting = [i for i, tile in enumerate(tiles) if tile.fits(device) and takes(tile)]
     best = min(fitting, key=time)
     return (best, *(i for i in fitting if i != best))
 

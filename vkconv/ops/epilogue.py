@@ -52,6 +52,7 @@ _FINISHING: tuple[str, ...] = (
 )
 _FINISHING += (
     "conv2d_cooperative",
+    "conv2d_held",
     "matmul_cooperative",
     "matmul_register",
     "matmul_shared",
