@@ -39,10 +39,10 @@ const int A_LOADS = (A_COUNT + LANES - 1) / LANES;
 const int B_LOADS = (B_COUNT + LANES - 1) / LANES;
 const int ROWS = SM / MM;
 const int COLUMNS = SN / MN;
-// Sums on their way out, f32: a subgroup has STAGED matrices of them in a row, their lines eight longer than needed, so
-// that pairs of four neighbouring rows are in different banks.
+// Sums on their way out, f32: a subgroup has STAGED matrices of them in a row, their lines four or, of
+// an even number, eight longer than needed, so that pairs of four neighbouring rows are in different banks.
 const int OUT_WIDTH = STAGED * MN;
-const int OUT_LINE = OUT_WIDTH / 4 + 2;
+const int OUT_LINE = OUT_WIDTH / 4 + 2 - STAGED % 2;
 const int OUT_ROWS = SUBGROUP < OUT_WIDTH ? 1 : SUBGROUP / OUT_WIDTH;  // that a subgroup stores at a time
 
 shared uvec4 tiles[SLICE];

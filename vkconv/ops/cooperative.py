@@ -113,15 +113,12 @@ class CooperativeTile:
     def _staged(self, matrix: Matrix) -> int:
         """Matrices of a row of sums that a subgroup has in shared memory at a time, on their way out; 0 if not one."""
         columns = self.subgroup_columns // matrix.n
-        return max(
-            (
-                count
-                for count in (1, 2, 3, 4)
-                if columns % count == 0
-                and 4 * self.subgroups * matrix.m * (count * matrix.n + 8) <= self.least_shared_bytes
-            ),
-            default=0,
-        )
+
+        def nbytes(count: int) -> int:
+            return 4 * self.subgroups * matrix.m * (count * matrix.n + 8 - 4 * (count % 2))
+
+        fitting = (count for count in (1, 2, 3, 4) if columns % count == 0 and nbytes(count) <= self.least_shared_bytes)
+        return max(fitting, default=0)
 
     @property
     def least_shared_bytes(self) -> int:
