@@ -18,7 +18,8 @@ from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
 
 pytestmark = pytest.mark.gpu
 # Those of 16-bit floats alone are in test_cooperative.py.
-ROUTES = {route.name: route for route in CONV2D_BACKWARD_DATA.routes if "cooperative" not in route.name}
+OF_HALVES = "cooperative", "held"
+ROUTES = {route.name: route for route in CONV2D_BACKWARD_DATA.routes if not route.name.endswith(OF_HALVES)}
 # Drawn more often as routes of conv_transpose2d, in test_conv_routes.py.
 SHARED = ("phase_blocks", "phase_gemm", "phase", "col2im", "direct_gather")
 # Winograd's products differ from those of the definition: not exact, and what is no number reaches a whole tile.

@@ -29,7 +29,7 @@ _LEAST_CHANNELS, _LEAST_READS, _ROWS = 16, 3, 128
 _LEAST_PLANE, _MOST_ROWS = 128, 512
 
 
-def _word(shape: tuple[int, ...]) -> int:
+def word_of(shape: tuple[int, ...]) -> int:
     """Of how many elements planes of an image are whole words: 8, 4 or 1."""
     plane = math.prod(shape[2:])
     return next(word for word in (EIGHT, EIGHT // 2, 1) if plane % word == 0)
@@ -42,7 +42,7 @@ def is_matrix(call: Call) -> bool:
 
 def _is_padded(call: Call, last: int) -> bool:
     """Whether it is read as it lies in rows that are no whole words, whose last columns then stand for nothing."""
-    return is_matrix(call) and not last and _word(call.shape("x")) == 1
+    return is_matrix(call) and not last and word_of(call.shape("x")) == 1
 
 
 def _plane_columns(call: Call, last: int) -> int:
@@ -51,7 +51,7 @@ def _plane_columns(call: Call, last: int) -> int:
     return align(plane, EIGHT) if _is_padded(call, last) else plane
 
 
-def _extents(call: Call, last: int = 1) -> tuple[int, int, int]:
+def extents(call: Call, last: int = 1) -> tuple[int, int, int]:
     """Rows and columns of a product, and how many there are: output channels of a group, pixels, groups."""
     groups = int(call["groups"])
     return call.shape("y")[1] // groups, call.shape("y")[0] * _plane_columns(call, last), groups
@@ -113,23 +113,23 @@ class ChannelsLast:
         return Dispatch(CHANNELS_LAST, (*read("x"), *write("last")), grid, (_LANES, 1, 1), push, spec, shared)
 
 
-def _copies(call: Call, device: Device) -> tuple[int, ...]:
+def copies(call: Call, device: Device) -> tuple[int, ...]:
     """Whether the input is copied with channels last: what the rule says, and whether it can be otherwise."""
     if ChannelsLast(call).nbytes > device.limit("maxStorageBufferRange"):
         return (0,)
     if is_matrix(call):
         # Words of it are read as they are, or two and shifted, which each row of workgroups does again.
-        if _word(call.shape("x")) > 1:
+        if word_of(call.shape("x")) > 1:
             return (0,)
-        small = math.prod(call.shape("x")[2:]) < _LEAST_PLANE or _extents(call)[0] > _MOST_ROWS
+        small = math.prod(call.shape("x")[2:]) < _LEAST_PLANE or extents(call)[0] > _MOST_ROWS
         return (1, 0) if small else (0, 1)
-    reads = math.prod(call.shape("w")[2:]) * ceil_div(_extents(call)[0], _ROWS)
+    reads = math.prod(call.shape("w")[2:]) * ceil_div(extents(call)[0], _ROWS)
     return (1, 0) if call.shape("w")[1] >= _LEAST_CHANNELS and reads >= _LEAST_READS else (0, 1)
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    last = _copies(call, device)
-    tiles = tiles_by_rule(*_extents(call, last[0]), device, lambda tile: _takes(call, tile, device, last[0]))
+    last = copies(call, device)
+    tiles = tiles_by_rule(*extents(call, last[0]), device, lambda tile: _takes(call, tile, device, last[0]))
     # Any tile goes with any other value.
     last = tuple(value for value in last if _takes(call, TILES[tiles[0]], device, value))
     tiles = tuple(i for i in tiles if all(_takes(call, TILES[i], device, value) for value in last))
@@ -165,13 +165,13 @@ def cooperative(call: Call, device: Device, params: Params, spread: Spread | Non
     whole = (pack.inner if gathers or matrix else packed_depth) % tile.depth == 0
     divisors = _plane_columns(call, last), call.shape("y")[3], ceil_div(call.shape("w")[1], EIGHT)
     to = (*spread.extents, *spread.steps) if spread else (0, 0, 1, 1)
-    words = _word(call.shape("y")), kh, kw, last, _word(call.shape("x")) if matrix else EIGHT, whole
+    words = word_of(call.shape("y")), kh, kw, last, word_of(call.shape("x")) if matrix else EIGHT, whole
     stores = spread is not None, _is_padded(call, last)
     spec = (*constants(call), linear, *tile.constants(device, True, not matrix), *words, *stores)
     step = Dispatch(
         CONVOLUTION,
         binds(call, "packed", x="last" if last else "x"),
-        linear_groups(blocks(tile, *_extents(call, last)) * local, local, device),
+        linear_groups(blocks(tile, *extents(call, last)) * local, local, device),
         (local, 1, 1),
         (*push(call), *copy.extents, *copy.strides, *(word for d in divisors for word in reciprocal(d)), *to),
         spec,
@@ -193,15 +193,15 @@ def _depth(call: Call) -> int:
 _LEAST_SIDE, _LEAST_DEPTH = 32, 16
 FILLS_MATRICES = Need(
     f"at least {_LEAST_SIDE} output channels in a group and {_LEAST_SIDE} pixels, sums of {_LEAST_DEPTH} products",
-    lambda call, device: min(_extents(call)[:2]) >= _LEAST_SIDE and _depth(call) >= _LEAST_DEPTH,
-    lambda call, device: f"{_extents(call)[0]} channels, {_extents(call)[1]} pixels, {_depth(call)} products",
+    lambda call, device: min(extents(call)[:2]) >= _LEAST_SIDE and _depth(call) >= _LEAST_DEPTH,
+    lambda call, device: f"{extents(call)[0]} channels, {extents(call)[1]} pixels, {_depth(call)} products",
 )
 
 
 SOME_TILE = Need(
     "a tile whose columns, or the words of whose slices, are divisors of its lanes",
     lambda call, device: any(
-        tile.fits(device) and _takes(call, tile, device, _copies(call, device)[0]) for tile in TILES
+        tile.fits(device) and _takes(call, tile, device, copies(call, device)[0]) for tile in TILES
     ),
     lambda call, device: f"subgroups of {device.subgroup_size}",
 )

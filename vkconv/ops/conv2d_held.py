@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, reciprocal
-from vkconv.ops.conv2d_cooperative import FILLS_MATRICES, Spread, _copies, _extents, _word, is_matrix
+from vkconv.ops.conv2d_cooperative import FILLS_MATRICES, Spread, copies, extents, is_matrix, word_of
 from vkconv.ops.conv2d_parts import KERNEL_1X1, binds, constants, push
 from vkconv.ops.cooperative import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of, tiles_by_rule
 from vkconv.ops.needs import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
@@ -82,7 +82,7 @@ def _padded_depth(call: Call, matrix: Matrix) -> int:
 
 
 def _weights(call: Call, tile: CooperativeTile, matrix: Matrix) -> HeldOperand:
-    rows, _, groups = _extents(call)
+    rows, _, groups = extents(call)
     depth = call.shape("w")[1]
     strides = depth, rows * depth, 1
     return HeldOperand(rows, align(rows, tile.rows), depth, _padded_depth(call, matrix), groups, strides)
@@ -90,7 +90,7 @@ def _weights(call: Call, tile: CooperativeTile, matrix: Matrix) -> HeldOperand:
 
 def _pixels(call: Call, columns: int, matrix: Matrix) -> HeldOperand:
     """The input, where a tile has so many columns."""
-    _, lines, groups = _extents(call)
+    _, lines, groups = extents(call)
     (_, c_in, h, w), (_, _, oh, ow), depth = call.shape("x"), call.shape("y"), call.shape("w")[1]
     (sh, sw), (top, left) = call["stride"], call["padding"][:2]
     return HeldOperand(
@@ -106,7 +106,7 @@ def _pixels(call: Call, columns: int, matrix: Matrix) -> HeldOperand:
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    return {"tile": tiles_by_rule(*_extents(call), device, tiles=TILES), "held": (1, 0)}
+    return {"tile": tiles_by_rule(*extents(call), device, tiles=TILES), "held": (1, 0)}
 
 
 def held(call: Call, device: Device, params: Params, spread: Spread | None = None) -> Program:
@@ -122,14 +122,14 @@ def held(call: Call, device: Device, params: Params, spread: Spread | None = Non
     step = Dispatch(
         CONVOLUTION,
         binds(call, "packed", x="held"),
-        linear_groups(blocks(tile, *_extents(call)) * local, local, device),
+        linear_groups(blocks(tile, *extents(call)) * local, local, device),
         (local, 1, 1),
         (*push(call), *unused, *(word for d in divisors for word in reciprocal(d)), *to),
         (
             *constants(call),
             0,
             *tile.constants(device, True, False),
-            _word(call.shape("y")),
+            word_of(call.shape("y")),
             in_order,
             *unused,
             spread is not None,
@@ -186,15 +186,15 @@ WITHIN_RANGE = Need(
     ),
 )
 COPIED = Need(
-    "an input that is no matrix of whole words as it lies",
-    lambda call, device: not is_matrix(call) or bool(_copies(call, device)[0]),
-    lambda call, device: f"planes of {math.prod(call.shape('x')[2:])}, stride 1",
+    "an input that is not read as it lies by cooperative",
+    lambda call, device: not is_matrix(call) or bool(copies(call, device)[0]),
+    lambda call, device: f"planes of {math.prod(call.shape('x')[2:])} elements, {extents(call)[0]} output channels",
 )
 _LEAST = 256
 OUTWEIGHS_COPY = Need(
     f"at least {_LEAST} output channels in a group, sums of {_LEAST} products",
-    lambda call, device: min(_extents(call)[0], call.shape("w")[1]) >= _LEAST,
-    lambda call, device: f"{_extents(call)[0]} channels, {call.shape('w')[1]} products",
+    lambda call, device: min(extents(call)[0], call.shape("w")[1]) >= _LEAST,
+    lambda call, device: f"{extents(call)[0]} channels, {call.shape('w')[1]} products",
 )
 
 COOPERATIVE_HELD = Route(
