@@ -74,6 +74,7 @@ std::shared_ptr<Instance> Instance::get() {
   check(vkCreateInstance(&info, nullptr, &instance->handle), "vkCreateInstance");
   owner = getpid();
   leave_before_the_driver();
+  Py_AtExit(leave_before_the_driver);
   shared = instance;
   return instance;
 }

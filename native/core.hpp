@@ -23,7 +23,8 @@ bool work_in_flight();
 // Handlers of a driver at the end of a process may wait for the device, however long it works, and in a forked child for
 // threads that a fork does not copy: with NVIDIA's, on an H200, neither such a child nor its parent ended within a minute.
 // These processes leave before them. What is registered last runs first, so this comes after the driver's own: once the
-// instance is there, and again once a device is.
+// instance is there, again once a device is, and again when Python has ended, since a driver may load its compiler or
+// start to work at any time; where no Python ends, as in a thread's fork, the first two must do.
 void leave_before_the_driver();
 
 // The process's one VkInstance, shared by every device.

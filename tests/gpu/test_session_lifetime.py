@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lifetime import ENDS_WITHIN_S, WORK_S
 from session_kit import assert_right, conv_graph, normals
 
 import vkconv
@@ -140,18 +141,18 @@ with vkconv.load(small) as other:
         x = np.array([-1, 2, -3, 4], np.float32)
         assert other.run({"x": x})["y"].tolist() == [0, 2, 0, 4]
         start = time.perf_counter()
-assert time.perf_counter() - start < max(1, seconds / 10), time.perf_counter() - start
+assert time.perf_counter() - start < max(1, seconds / 15), time.perf_counter() - start
 print(time.time())
 """
 
 
-@pytest.mark.parametrize(("how", "seconds"), [("close", 20), ("leave", 20), ("use", 2)])
+@pytest.mark.parametrize(("how", "seconds"), [("close", WORK_S), ("leave", WORK_S), ("use", 2)])
 def test_after_a_time_out_nothing_waits_and_the_device_works_on(how, seconds, tmp_path):
     command = [sys.executable, "-c", TIME_OUT, str(Path(__file__).parent), how, str(seconds)]
     environment = {**os.environ, "VKCONV_CACHE_DIR": str(tmp_path)}  # closing saves compiled pipelines
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert time.time() - float(done.stdout) < 5, "the process did not end"
+    assert time.time() - float(done.stdout) < ENDS_WITHIN_S, "the process did not end"
 
 
 def test_a_forked_child_is_refused_and_does_not_hang(device):

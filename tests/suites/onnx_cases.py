@@ -44,6 +44,10 @@ _INCONSISTENT = r"test_cast(like)?_B?FLOAT(16)?_to_B?FLOAT(16)?(_expanded)?"
 # Expanded cases round at every step: some units of the last place.
 _HALVES = {DType.F16: 2e-3, DType.BF16: 2e-2}
 _UNROUNDED = r"test_resize_downsample_scales_(linear|cubic)_align_corners"
+# Vulkan asks of a division 2.5 units in the last place, a quotient by the scale that it makes rounds by a half of one:
+# where that is all that keeps it from a tie, it may become either neighbour. The NVIDIA H200's is such a one; to round
+# every division by what is left of it takes lavapipe two thirds longer.
+_TIES, _FROM_A_TIE = r"test_dynamicquantizelinear.*_expanded", 3 * 2.0**-23
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +66,16 @@ class Case:
 
     def check(self, outputs, rtol):
         """Hold outputs, in the graph's order, to the expected ones."""
-        check_outputs(self.name, outputs, self.wanted, rtol)
+        check_outputs(self.name, self._settled(outputs), self.wanted, rtol)
+
+    def _settled(self, outputs):
+        """The outputs, with the wanted neighbour where a quotient that is all but a tie became the other one."""
+        if not re.fullmatch(_TIES, self.name):
+            return outputs
+        (x,), (wanted, scale, zero), (y, *others) = self.inputs.values(), self.wanted, outputs
+        quotient = x / np.float64(scale)
+        sides = [np.clip(np.rint(quotient * (1 + off)) + zero, 0, 255) for off in (-_FROM_A_TIE, _FROM_A_TIE)]
+        return [np.where((y == sides[0]) | (y == sides[1]), wanted, y), *others]
 
 
 def check_outputs(name, outputs, wanted, rtol):

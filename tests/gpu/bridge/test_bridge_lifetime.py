@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bridge_kit import Affine, integers, long_work
+from lifetime import ENDS_WITHIN_S, WORK_S, run_told
 
 from vkconv.backend import _bridge
 
@@ -257,31 +258,41 @@ def test_close_gives_abandoned_work_two_seconds(device: _bridge.Device, spin_spi
         np.testing.assert_array_equal(later(x), later.expected(x))
 
 
-# ``patient`` is as a driver that waits at the end of a process, for its device or for threads: it never ends.
+# ``patient`` is as a driver that waits at the end of a process, for its device or for threads: it never ends. ``late``
+# comes to it once it works.
 LEAVE_PROGRAM = """
 import ctypes, sys, time
 sys.path.insert(0, sys.argv[1])
-if "patient" in sys.argv:
-    libc = ctypes.CDLL(None)
-    libc.on_exit(libc.pause, None)
 from pathlib import Path
 from bridge_kit import long_work
+how, seconds = sys.argv[3], float(sys.argv[4])
+def patience():
+    libc = ctypes.CDLL(None)
+    libc.on_exit(libc.pause, None)
+if how == "patient":
+    patience()
 from vkconv.backend import _bridge
 device = _bridge.Device(0)
-work = long_work(device, Path(sys.argv[2]).read_bytes(), 30.0)
+work = long_work(device, Path(sys.argv[2]).read_bytes(), seconds)
 work.submit()
-if sys.argv[3] == "abandon":
+if how == "late":
+    patience()
+if how == "abandon":
     work.abandon()
 print(time.time())
 """
 
 
 FORK_PROGRAM = """
-import gc, os, signal, sys
-sys.path.insert(0, sys.argv[1])
+import gc, os, signal, sys, time
+sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 from pathlib import Path
 from bridge_kit import Affine, integers, long_work
+from lifetime import where_it_is
 from vkconv.backend import _bridge
+began, who = time.perf_counter(), "parent"
+def tell(step):
+    print(f"{time.perf_counter() - began:.2f} s, {who}: {step}", file=sys.stderr, flush=True)
 device = _bridge.Device(0)
 other = _bridge.Device(0)
 manager = other.manager
@@ -289,18 +300,33 @@ work = long_work(device, Path(sys.argv[2]).read_bytes(), 2.0)
 affine = Affine(device, Path(sys.argv[3]).read_bytes(), 99)
 sequence = affine.recording.sequence
 work.submit()
+tell("forks, with work in flight")
+forked = time.perf_counter()
 child = os.fork()
 if child == 0:
+    who = "child"
     signal.alarm(15)
+    tell("closes a device")
     device.close()
+    tell("drops all that it inherited")
     del work, affine, device, sequence, other, manager
     gc.collect()
+    tell("leaves by exit")
     sys.exit(3)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+    time.sleep(0.01)
+    if time.perf_counter() - forked > 10:
+        tell("the child does not end:\\n" + where_it_is(child))
+        os._exit(1)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+tell(f"the child ended with {code}")
+assert code == 3
 assert not work.wait(timeout_ns=0), "the child did not wait for the parent's work"
-work.wait()
+assert work.wait(timeout_ns=15 * 10**9), "the device does not come to an end"
+tell("the device works on")
 x = integers(99)
 assert (affine(x) == affine.expected(x)).all()
+tell("leaves")
 """
 
 
@@ -309,15 +335,19 @@ def test_a_forked_child_leaves_what_it_inherited_alone(spin_spirv: bytes, affine
     for name, spirv in (("spin", spin_spirv), ("affine", affine_spirv)):
         (tmp_path / name).write_bytes(spirv)
         arguments.append(str(tmp_path / name))
-    subprocess.run([sys.executable, "-c", FORK_PROGRAM, *arguments], check=True, timeout=30)
+    run_told(FORK_PROGRAM, arguments, 60)
 
 
 PATIENT_FORK = """
 import ctypes, os, signal, sys
 from vkconv.backend import _bridge
 libc = ctypes.CDLL(None)
-libc.on_exit(libc.pause, None)
-held = _bridge.Device(0) if sys.argv[1] == "device" else _bridge.devices()
+when, used = sys.argv[1:]
+if when == "before":
+    libc.on_exit(libc.pause, None)
+held = _bridge.Device(0) if used == "device" else _bridge.devices()
+if when == "after":
+    libc.on_exit(libc.pause, None)
 child = os.fork()
 if child == 0:
     signal.alarm(10)
@@ -328,15 +358,18 @@ on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="on_exit
 
 
 @on_glibc
+@pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("used", ["device", "list"])
-def test_a_forked_child_ends_before_a_driver_that_would_not(used: str) -> None:
-    assert subprocess.run([sys.executable, "-c", PATIENT_FORK, used], check=False, timeout=30).returncode == 3
+def test_a_forked_child_ends_before_a_driver_that_would_not(used: str, when: str) -> None:
+    assert subprocess.run([sys.executable, "-c", PATIENT_FORK, when, used], check=False, timeout=30).returncode == 3
 
 
-@pytest.mark.parametrize("how", ["abandon", "leave", pytest.param("patient", marks=on_glibc)])
+@pytest.mark.parametrize(
+    "how", ["abandon", "leave", pytest.param("patient", marks=on_glibc), pytest.param("late", marks=on_glibc)]
+)
 def test_the_process_ends_while_the_device_works(spin_spirv: bytes, tmp_path: Path, how: str) -> None:
     spirv = tmp_path / "spin.spv"
     spirv.write_bytes(spin_spirv)
-    program = [sys.executable, "-c", LEAVE_PROGRAM, str(Path(__file__).parent), str(spirv), how]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=25, check=True)
-    assert time.time() - float(done.stdout) < 5
+    program = [sys.executable, "-c", LEAVE_PROGRAM, str(Path(__file__).parent), str(spirv), how, str(WORK_S)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
+    assert time.time() - float(done.stdout) < ENDS_WITHIN_S
