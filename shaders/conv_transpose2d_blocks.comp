@@ -13,7 +13,8 @@
 // Outputs fall into blocks of SH x SW. Each invocation makes all outputs of PX neighbouring blocks of CO output
 // channels of a group: every input that it loads meets every tap, each tap at its place of a block, and rows of outputs
 // are written whole. Weight is packed [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp), and its address is the
-// same in every lane; with SHARED_LOADS the weights of an input channel are loaded once for all lanes (held.glsl).
+// same in every lane. With SHARED_LOADS the weights of an input channel are loaded once for all lanes (held.glsl), with
+// SHARED_MEMORY all of a tile's once for the workgroup: where they have 16 bits, that is also where they become f32.
 layout(constant_id = 5) const int CO = 8;
 layout(constant_id = 6) const int PX = 2;
 layout(constant_id = 7) const int KH = 3;
@@ -28,6 +29,9 @@ layout(constant_id = 14) const int PL = 0;
 #include "held.glsl"
 layout(constant_id = 15) const int SUBGROUP = 8;
 #endif
+#ifdef SHARED_MEMORY
+layout(constant_id = 15) const int IN_GROUP = 1;
+#endif
 const int RUN = PX * SW;  // outputs of a row of an invocation
 // A tap k reaches place (k d - p) mod s of the block that lies floor((k d - p) / s) behind the input.
 const int FIRST_H = -((PT + SH - 1) / SH);
@@ -36,6 +40,10 @@ const int ROWS = ((KH - 1) * DH - PT - FIRST_H * SH) / SH + 1;
 const int SPAN = PX + ((KW - 1) * DW - PL - FIRST_W * SW) / SW;
 const int BACK = SPAN - PX;
 const int ACCS = CO * SH * RUN;
+const int TAPS4 = KH * KW * (CO / 4);
+#ifdef SHARED_MEMORY
+shared vec4 weights_of_tile[IN_GROUP * TAPS4];
+#endif
 
 void main() {
     int block_rows = (oh + SH - 1) / SH;
@@ -65,8 +73,14 @@ void main() {
 
     float acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
-    const int TAPS4 = KH * KW * (CO / 4);
     int tap = tile * in_group * TAPS4;
+#ifdef SHARED_MEMORY
+    for (int i = int(gl_LocalInvocationID.x); i < IN_GROUP * TAPS4; i += local) {
+        weights_of_tile[i] = LOAD4(weight4, tap + i);
+    }
+    barrier();
+    tap = 0;
+#endif
     int x_plane = (image * c_in + tile / co_tiles * in_group) * h;
     for (int ci = 0; ci < in_group; ci++) {
 #ifdef SHARED_LOADS
@@ -82,7 +96,12 @@ void main() {
             float v[SPAN];
             [[unroll]] for (int i = 0; i < SPAN; i++) {
                 bool ok = row_inside && ix0 + i >= 0 && ix0 + i < w;
+#ifdef SHARED_MEMORY
+                v[i] = 0.0;
+                if (ok) v[i] = LOAD(x, row + i);
+#else
                 v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
+#endif
             }
             [[unroll]] for (int ky = 0; ky < KH; ky++) {
                 int ay = ky * DH - PT - FIRST_H * SH;
@@ -91,7 +110,9 @@ void main() {
                         int ax = kx * DW - PL - FIRST_W * SW;
                         [[unroll]] for (int c4 = 0; c4 < CO / 4; c4++) {
                             int t = (ky * KW + kx) * (CO / 4) + c4;
-#ifndef SHARED_LOADS
+#ifdef SHARED_MEMORY
+                            vec4 k4 = weights_of_tile[tap + t];
+#elif !defined(SHARED_LOADS)
                             vec4 k4 = LOAD4(weight4, tap + t);
 #endif
                             [[unroll]] for (int c = 0; c < 4; c++) {

@@ -26,13 +26,12 @@ from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader
 
 PHASES = Shader("conv_transpose2d_phases")
-# By how many outputs are written as one, and whether lanes share loads of weights.
-BLOCKS: Mapping[tuple[int, bool], Shader] = {
-    (store, shared): Shader(
-        "conv_transpose2d_blocks", defines=(("WRITTEN", str(store)), *([("SHARED_LOADS", "")] if shared else []))
-    )
+# By how many outputs are written as one, and who shares loads of weights: nobody, subgroups, workgroups.
+_SHARED = ((), (("SHARED_LOADS", ""),), (("SHARED_MEMORY", ""),))
+BLOCKS: Mapping[tuple[int, int], Shader] = {
+    (store, shared): Shader("conv_transpose2d_blocks", defines=(("WRITTEN", str(store)), *_SHARED[shared]))
     for store in (4, 2, 1)
-    for shared in (False, True)
+    for shared in range(len(_SHARED))
 }
 
 
@@ -130,6 +129,14 @@ _TILES: Mapping[str, BlockTiles] = {"cpu": BlockTiles((8, 16, 32), Sizes((16, 8,
 _GPU_TILES = BlockTiles((64, 32, 128, 256), Sizes((4,), (8,)), Sizes((2, 1), (4,)), 64, 128)
 
 
+_MOST_SHARED = 16 << 10
+
+
+def _tile_bytes(call: Call, channels: int) -> int:
+    """Of the weights of so many output channels, in f32."""
+    return 4 * channels * call.shape("x")[1] // int(call["groups"]) * math.prod(call.shape("w")[2:])
+
+
 def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t, phases = _TILES.get(device.kind, _GPU_TILES), math.prod(call["stride"])
     channels = tuple(co for co in t.channels.values(call.shape("w")[1]) if co * phases <= t.most_sums)
@@ -138,11 +145,12 @@ def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     # Lanes share loads in full subgroups.
     full = all(size % device.subgroup_size == 0 for size in local)
     shares = lane_by_lane(device) and shuffles(device) and full
+    in_memory = 0 < _tile_bytes(call, max(channels)) <= min(_MOST_SHARED, device.limit("maxComputeSharedMemorySize"))
     legal = [px for px in t.columns.values(_image_blocks(call)[1]) if sums * px <= t.most_sums]
     return {
         "channels": channels,
         "columns": tuple(sorted(legal, key=lambda px: sums * px > t.rule_sums)),
-        "shared_loads": (1, 0) if shares else (0,),
+        "shared_loads": (*((1, 0) if shares else (0,)), *((2,) if in_memory else ())),
         "local": local,
     }
 
@@ -155,7 +163,7 @@ def _build_blocks(call: Call, device: Device, params: Params) -> Program:
     units = rows * ceil_div(columns, px)
     workgroups = call.shape("x")[0] * groups * ceil_div(out_group, co) * ceil_div(units, local)
     store = next(s for s in (4, 2, 1) if px * w.stride % s == 0 and w.outputs % s == 0)
-    shared = bool(params["shared_loads"])
+    shared, in_group = params["shared_loads"], call.shape("x")[1] // groups
     pack = packing(call, co)
     geometry = (h.kernel, w.kernel, *call["stride"], *call["dilation"], *call["padding"][:2])
     step = Dispatch(
@@ -164,8 +172,9 @@ def _build_blocks(call: Call, device: Device, params: Params) -> Program:
         linear_groups(workgroups * local, local, device),
         (local, 1, 1),
         push(call),
-        (*constants(call), co, px, *geometry, *([device.subgroup_size] if shared else [])),
-        loop_iterations=call.shape("x")[1] // groups,
+        (*constants(call), co, px, *geometry, *((), (device.subgroup_size,), (in_group,))[shared]),
+        _tile_bytes(call, co) if shared == 2 else 0,
+        in_group,
     )
     return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
 
