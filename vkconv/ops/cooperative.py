@@ -149,10 +149,14 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(32, 128, 64, 32, 32, 0.6),
     CooperativeTile(128, 128, 32, 64, 32, 0.75),
     CooperativeTile(64, 64, 32, 32, 32, 0.5),
-    CooperativeTile(32, 64, 64, 16, 32, 0.35),
-    CooperativeTile(32, 32, 64, 16, 16, 0.2),
+    CooperativeTile(32, 64, 64, 16, 32, 0.65),
+    CooperativeTile(32, 32, 64, 16, 16, 0.4),
     CooperativeTile(32, 32, 32, 16, 16, 0.15),
     CooperativeTile(128, 256, 48, 64, 64, 1.0),
+    CooperativeTile(64, 192, 64, 64, 48, 0.5),
+    CooperativeTile(64, 96, 64, 64, 48, 0.4),
+    CooperativeTile(32, 128, 32, 32, 32, 0.3),
+    CooperativeTile(32, 64, 32, 16, 32, 0.25),
 )
 
 
