@@ -157,6 +157,8 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(64, 96, 64, 64, 48, 0.4),
     CooperativeTile(32, 128, 32, 32, 32, 0.3),
     CooperativeTile(32, 64, 32, 16, 32, 0.25),
+    CooperativeTile(128, 96, 64, 32, 48, 0.4),
+    CooperativeTile(64, 192, 64, 32, 48, 0.4),
 )
 
 
