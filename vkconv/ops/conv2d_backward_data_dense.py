@@ -24,7 +24,7 @@ from vkconv.ops.epilogue import (
     rescales,
 )
 from vkconv.ops.needs import FLOATS, INT32
-from vkconv.ops.scatter import FILL_SCATTER, GATHER, INSERT_ZEROS, Insertion
+from vkconv.ops.scatter import FILL_SCATTER, GATHER, Insertion
 from vkconv.ops.scatter_strided import gathers
 from vkconv.ops.strided import STRIDED_COPY, strided_copy
 from vkconv.ops.views import View, renamed
@@ -35,7 +35,6 @@ GATHER_EPILOGUE = Shader("scatter_strided", defines=(("EPILOGUE", ""),))
 # What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
 _CONVOLUTIONS = (IM2COL_GEMM, *ROUTES)
 _COPY: Params = {"local": 64, "items": 8}
-_BY_WORDS = 2  # the value of ``gather`` by which zeros are put between results in words of 16-bit elements
 
 
 def _convolution(call: Call, dy: tuple[int, ...], padding: tuple[int, ...], dx: tuple[int, ...], act: bool) -> Call:
@@ -153,8 +152,6 @@ def _build_swap(call: Call, device: Device, params: Params, route: Route | None 
         scatter: tuple[Dispatch, ...] = (
             insertion.gather(device, _COPY, source, "dx", GATHER_EPILOGUE, push, spec, apart=2),
         )
-    elif params["gather"] == _BY_WORDS:
-        scatter = (insertion.words(device, "small", "dx"),)
     elif params["gather"]:
         scatter = (insertion.gather(device, _COPY, ["small"], "dx"),)
     else:
@@ -234,7 +231,7 @@ def _swap(
     return Route(
         name,
         lambda call, device, params: _build_swap_spread(call, device, params, route, program),
-        (STRIDED_COPY, *route.shaders, GATHER, INSERT_ZEROS, *FILL_SCATTER),
+        (STRIDED_COPY, *route.shaders, GATHER, *FILL_SCATTER),
         why=f"a 1x1 kernel makes elements of dx from one of dy each: the product of the small dy by the GPU's matrix "
         f"units{how}, and zeros put between its results, as these are stored where nothing is padded",
         must=(KERNEL_1X1, _KEEPS_ZEROS, INT32, *must),
@@ -242,7 +239,7 @@ def _swap(
         source="iree#23976, SwapStridedInsertSliceWithContraction",
         params=lambda call, device: {
             "spread": (1, 0) if _spreads(call) else (0,),
-            "gather": (*_swap_params(call, device)["gather"], _BY_WORDS),
+            "gather": _swap_params(call, device)["gather"],
             **route.params(as_small(call), device),
         },
     )

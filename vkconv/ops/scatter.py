@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
-from vkconv.ops.base import linear_groups, reciprocal
+from vkconv.ops.base import linear_groups
 from vkconv.ops.strided import STRIDED_COPY, lanes, strided_copy
 from vkconv.route import Params
 from vkconv.shader import Dispatch, Shader, Word, read, write
@@ -16,9 +16,6 @@ MAX_RANK = 5
 GATHER = Shader("scatter_strided", DType.U32)
 FILL = Shader("fill", DType.U32)
 FILL_SCATTER = (FILL, STRIDED_COPY)
-# Writes words of eight elements of 16 bits, whatever they are.
-INSERT_ZEROS = Shader("insert_zeros", DType.U16)
-_PER_WORD, _WORDS_LOCAL = 8, 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,18 +80,6 @@ class Insertion:
             (spread.invocations, spread.chunk, *table, *push),
             (len(rows), spread.items, shift, *spec),
         )
-
-    def words(self, device: Device, source: str, target: str) -> Dispatch:
-        """The launch that writes y by words of eight elements of 16 bits, for planes that are passed through and whose
-        elements lie apart, none of them moved off the corner inwards."""
-        (h, w), (to_h, to_w) = self.x[-2:], self.y[-2:]
-        planes, local = math.prod(self.y[:-2]), _WORDS_LOCAL
-        pads = (-offset for offset in self.offset[-2:])
-        factors = (*reciprocal(to_h * to_w), *reciprocal(to_w))
-        groups = linear_groups(ceil_div(planes * to_h * to_w, _PER_WORD), local, device)
-        push = (planes, h, w, to_h, to_w, *pads, *factors)
-        strides = tuple(self.stride[-2:])
-        return Dispatch(INSERT_ZEROS, read(source) + write(target), groups, (local, 1, 1), push, strides)
 
     def fill_scatter(self, device: Device, params: Params, source: str, target: str) -> tuple[Dispatch, ...]:
         """The launch that fills y with zeros, and the one that writes x over them, unless nothing of it is inside."""
