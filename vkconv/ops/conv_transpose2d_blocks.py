@@ -151,7 +151,7 @@ def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     columns = sorted(legal, key=lambda px: sums * px > t.rule_sums)
     sharing = (*((1, 0) if shares else (0,)), *((2,) if in_memory else ()))
     if in_memory and call.half and not lane_by_lane(device):
-        # More sums for each weight: there an element of 16 bits takes no longer than one of 32.
+        # Weights of 16 bits become f32 once for a workgroup, and not in every lane; the more columns share one.
         columns.sort(key=lambda px: (sums * px > t.rule_sums, -px))
         sharing = tuple(reversed(sharing))
     return {"channels": channels, "columns": tuple(columns), "shared_loads": sharing, "local": local}
