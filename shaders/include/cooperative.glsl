@@ -56,7 +56,7 @@ shared uvec4 tiles[SLICE];
 int first_row() { return (PARTS == 1 ? int(gl_SubgroupID) : int(gl_SubgroupID) % SUBGROUPS) / (BN / SN) * SM; }
 int first_column() { return int(gl_SubgroupID) % (BN / SN) * SN; }
 
-int part() { return PARTS == 1 ? 0 : int(gl_SubgroupID) / SUBGROUPS; }
+int own_part() { return PARTS == 1 ? 0 : int(gl_SubgroupID) / SUBGROUPS; }
 
 // What a lane has loaded of a slice, from registers: a_next[A_LOADS] and b_next[B_LOADS], which lie as AT_A(index) and
 // AT_B(index) say of load ``index`` of all. These are macros since arrays that a function has leave the registers.
@@ -110,7 +110,7 @@ int in_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + depth / 
 // The product of a slice, or a part of it, onto SUMS sums[ROWS * COLUMNS].
 #define MULTIPLY_SLICE                                                                                  \
     [[unroll]] for (int within = 0; within < BK / PARTS; within += MK) {                                \
-        int depth = part() * (BK / PARTS) + within;                                                     \
+        int depth = own_part() * (BK / PARTS) + within;                                                     \
         coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> of_b[COLUMNS];                      \
         [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                  \
             coopMatLoad(of_b[j], tiles, B_FROM + in_b(depth, first_column() + j * MN), B_LINE, B_ROW);  \
@@ -131,11 +131,11 @@ const int EXCHANGED = SLICE / (PARTS * SUBGROUPS * MATRIX_SIZE) + 2 - PARTS;
 #define ADD_PARTS                                                                                           \
     if (PARTS == 2) {                                                                                       \
         int given = int(gl_SubgroupID) * EXCHANGED * MATRIX_SIZE;                                           \
-        int taken = (int(gl_SubgroupID) + (1 - 2 * part()) * SUBGROUPS) * EXCHANGED * MATRIX_SIZE;          \
+        int taken = (int(gl_SubgroupID) + (1 - 2 * own_part()) * SUBGROUPS) * EXCHANGED * MATRIX_SIZE;          \
         [[unroll]] for (int from = 0; from < HALF; from += EXCHANGED) {                                     \
             [[unroll]] for (int i = from; i < HALF && i < from + EXCHANGED; i++) {                          \
                 int to = given + (i - from) * MATRIX_SIZE;                                                  \
-                if (part() == 0) {                                                                          \
+                if (own_part() == 0) {                                                                          \
                     coopMatStore(sums[HALF + i], tiles, to, MN / 4, gl_CooperativeMatrixLayoutRowMajor);    \
                 } else {                                                                                    \
                     coopMatStore(sums[i], tiles, to, MN / 4, gl_CooperativeMatrixLayoutRowMajor);           \
@@ -146,7 +146,7 @@ const int EXCHANGED = SLICE / (PARTS * SUBGROUPS * MATRIX_SIZE) + 2 - PARTS;
                 SUMS others;                                                                                \
                 coopMatLoad(others, tiles, taken + (i - from) * MATRIX_SIZE, MN / 4,                        \
                             gl_CooperativeMatrixLayoutRowMajor);                                            \
-                if (part() == 0) {                                                                          \
+                if (own_part() == 0) {                                                                          \
                     sums[i] = sums[i] + others;                                                             \
                 } else {                                                                                    \
                     sums[HALF + i] = sums[HALF + i] + others;                                               \
@@ -165,7 +165,7 @@ const int EXCHANGED = SLICE / (PARTS * SUBGROUPS * MATRIX_SIZE) + 2 - PARTS;
     int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                  \
     int of_subgroup = int(gl_SubgroupInvocationID);                                                    \
     int turns = ROWS * COLUMNS / STAGED / PARTS;                                                       \
-    [[dont_unroll]] for (int turn = part() * turns; turn < (part() + 1) * turns; turn++) {             \
+    [[dont_unroll]] for (int turn = own_part() * turns; turn < (own_part() + 1) * turns; turn++) {             \
         [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                          \
             if (i / STAGED == turn) {                                                                  \
                 coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                \
