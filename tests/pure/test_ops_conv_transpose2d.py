@@ -158,6 +158,22 @@ def test_route_chosen_by_rule(text, on_cpu, on_gpu):
 
 
 @pytest.mark.parametrize(
+    ("kind", "dtype", "taken"), [("DISCRETE_GPU", "f16", 2), ("DISCRETE_GPU", "f32", 0), ("INTEGRATED_GPU", "f16", 0)]
+)
+def test_weights_lie_in_shared_memory_where_that_is_known_to_pay(kind, dtype, taken):
+    (route,) = [r for r in CONV_TRANSPOSE2D.routes if r.name == "transposed_blocks"]
+    small, large = (
+        parse_call(f"conv_transpose2d:x=1x{c}x28x28,w={c}x{c // 8}x3x3,s=2,p=1,g=8,dtype={dtype}", OPS)
+        for c in (64, 1024)
+    )
+    params = route.params(small, device(kind))
+    assert params["shared_loads"][0] == taken and sorted(params["shared_loads"]) == [0, 2]
+    (step,) = route.build(small, device(kind), {"shared_loads": 2}).steps
+    assert step.shared_bytes == 4 * 8 * 9 * params["channels"][0]
+    assert 2 not in route.params(large, device(kind))["shared_loads"]  # 128 channels by 9 taps, 18 KiB
+
+
+@pytest.mark.parametrize(
     ("text", "most_rows"),
     [
         ("x=3x64x20x20,w=64x32x4x4,s=2,p=1", 20),  # 1.6 MB an image

@@ -131,6 +131,8 @@ _GPU_TILES = BlockTiles((64, 32, 128, 256), Sizes((4,), (8,)), Sizes((2, 1), (4,
 
 
 _MOST_SHARED = 16 << 10
+# Kinds of devices that take that way for 16-bit floats, of which it is known to pay.
+_IN_MEMORY = frozenset({"discrete"})
 
 
 def _tile_bytes(call: Call, channels: int) -> int:
@@ -150,7 +152,7 @@ def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     legal = [px for px in t.columns.values(_image_blocks(call)[1]) if sums * px <= t.most_sums]
     columns = sorted(legal, key=lambda px: sums * px > t.rule_sums)
     sharing = (*((1, 0) if shares else (0,)), *((2,) if in_memory else ()))
-    if in_memory and call.half and not lane_by_lane(device):
+    if in_memory and call.half and device.kind in _IN_MEMORY:
         # Weights of 16 bits become f32 once for a workgroup, and not in every lane; the more columns share one.
         columns.sort(key=lambda px: (sums * px > t.rule_sums, -px))
         sharing = tuple(reversed(sharing))
