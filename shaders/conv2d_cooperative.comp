@@ -48,74 +48,74 @@ uvec4 near_end(int at) {
 }
 
 // What is loaded in parts is put together only when it is there.
-#define GATHERED                                                                                                \
-    if (GATHERS) {                                                                                              \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = EIGHT(b_bits, i);                              \
-    } else if (SHIFTS) {                                                                                        \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i]);    \
+#define GATHERED                                                                                             \
+    if (GATHERS) {                                                                                           \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = EIGHT(b_bits, i);                           \
+    } else if (SHIFTS) {                                                                                     \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i]); \
     }
 
 #define HAS(count, i) ((count) % LANES == 0 || lane + (i) * LANES < (count))
 
 // Slice ``step`` into registers; ky, kx and k0 say where a gathered one begins.
-#define LOAD_SLICE(step, CHECKED)                                                                                \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                               \
-        if (HAS(A_COUNT, i)) {                                                                                   \
-            bool ok = !(CHECKED) || GATHERS || (step) * BK + (lane + i * LANES) / A_EIGHTS < packed_depth;         \
-            a_next[i] = ok ? weight8[a_from + (step) * A_COUNT + lane + i * LANES] : uvec4(0u);                  \
-        }                                                                                                        \
-    }                                                                                                            \
-    int word = LAST ? (step) * (BK / 8) + lane % B_EIGHTS : 0;                                                   \
-    int tap = divided(word, eights, eights_factor, eights_shift).x;                                              \
-    int from_word = (tap / KW * dh * last_w + tap % KW * dw) * all_eights + word - tap * eights;                 \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                               \
-        if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                     \
-            bool ok = !(CHECKED) || (step) * BK + (lane + i * LANES) / B_EIGHTS < depth;                           \
-            if (SHIFTS) {                                                                                        \
-                int at = b_at[i] + (step) * b_step;                                                              \
-                b_first[i] = at & 7;                                                                             \
-                if (!ok) {                                                                                       \
-                    b_next[i] = b_after[i] = uvec4(0u);                                                          \
-                } else if (at / 8 + 1 < words) {                                                                 \
-                    b_next[i] = x8[at / 8];                                                                      \
-                    b_after[i] = x8[at / 8 + 1];                                                                 \
-                } else {                                                                                         \
-                    b_next[i] = near_end(at);                                                                    \
-                    b_first[i] = 0;                                                                              \
-                }                                                                                                \
-            } else if (WORD == 8) {                                                                                     \
-                b_next[i] = ok ? x8[b_at[i] + (step) * b_step] : uvec4(0u);                                      \
-            } else {                                                                                             \
-                b_next[i].xy = ok ? x4[b_at[i] + (step) * b_step] : uvec2(0u);                                   \
-                b_next[i].zw = ok ? x4[b_high_at[i] + (step) * b_step] : uvec2(0u);                              \
-            }                                                                                                    \
-        } else if (LAST && HAS(B_COUNT, i)) {                                                                    \
-            b_next[i] = !(CHECKED) || word * 8 < packed_depth ? x8[b_at[i] + from_word] : uvec4(0u);               \
-        } else if (GATHERS) {                                                                                    \
-            int k = k0 + (lane + i * LANES) / BN * 8;                                                            \
-            int top = iy0 + (LINEAR ? 0 : ky * dh);                                                              \
-            int left = ix0 + (LINEAR ? 0 : kx * dw);                                                             \
-            int from = origin + (LINEAR ? 0 : ky * dh * w + kx * dw) + k * h * w;                                \
-            bool tap_ok = inside && top >= 0 && top < h && left >= 0 && left < w;                                \
-            [[unroll]] for (int q = 0; q < 8; q++) {                                                             \
-                int at = from + q * h * w;                                                                       \
-                if (LINEAR) {                                                                                    \
-                    int y_tap = (k + q) / KW % KH * dh;                                                          \
-                    int x_tap = (k + q) % KW * dw;                                                               \
-                    at = origin + ((k + q) / (KH * KW) * h + y_tap) * w + x_tap;                                 \
+#define LOAD_SLICE(step, CHECKED)                                                                                    \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                                   \
+        if (HAS(A_COUNT, i)) {                                                                                       \
+            bool ok = !(CHECKED) || GATHERS || (step) * BK + (lane + i * LANES) / A_EIGHTS < packed_depth;           \
+            a_next[i] = ok ? weight8[a_from + (step) * A_COUNT + lane + i * LANES] : uvec4(0u);                      \
+        }                                                                                                            \
+    }                                                                                                                \
+    int word = LAST ? (step) * (BK / 8) + lane % B_EIGHTS : 0;                                                       \
+    int tap = divided(word, eights, eights_factor, eights_shift).x;                                                  \
+    int from_word = (tap / KW * dh * last_w + tap % KW * dw) * all_eights + word - tap * eights;                     \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                                   \
+        if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                         \
+            bool ok = !(CHECKED) || (step) * BK + (lane + i * LANES) / B_EIGHTS < depth;                             \
+            if (SHIFTS) {                                                                                            \
+                int at = b_at[i] + (step) * b_step;                                                                  \
+                b_first[i] = at & 7;                                                                                 \
+                if (!ok) {                                                                                           \
+                    b_next[i] = b_after[i] = uvec4(0u);                                                              \
+                } else if (at / 8 + 1 < words) {                                                                     \
+                    b_next[i] = x8[at / 8];                                                                          \
+                    b_after[i] = x8[at / 8 + 1];                                                                     \
+                } else {                                                                                             \
+                    b_next[i] = near_end(at);                                                                        \
+                    b_first[i] = 0;                                                                                  \
+                }                                                                                                    \
+            } else if (WORD == 8) {                                                                                  \
+                b_next[i] = ok ? x8[b_at[i] + (step) * b_step] : uvec4(0u);                                          \
+            } else {                                                                                                 \
+                b_next[i].xy = ok ? x4[b_at[i] + (step) * b_step] : uvec2(0u);                                       \
+                b_next[i].zw = ok ? x4[b_high_at[i] + (step) * b_step] : uvec2(0u);                                  \
+            }                                                                                                        \
+        } else if (LAST && HAS(B_COUNT, i)) {                                                                        \
+            b_next[i] = !(CHECKED) || word * 8 < packed_depth ? x8[b_at[i] + from_word] : uvec4(0u);                 \
+        } else if (GATHERS) {                                                                                        \
+            int k = k0 + (lane + i * LANES) / BN * 8;                                                                \
+            int top = iy0 + (LINEAR ? 0 : ky * dh);                                                                  \
+            int left = ix0 + (LINEAR ? 0 : kx * dw);                                                                 \
+            int from = origin + (LINEAR ? 0 : ky * dh * w + kx * dw) + k * h * w;                                    \
+            bool tap_ok = inside && top >= 0 && top < h && left >= 0 && left < w;                                    \
+            [[unroll]] for (int q = 0; q < 8; q++) {                                                                 \
+                int at = from + q * h * w;                                                                           \
+                if (LINEAR) {                                                                                        \
+                    int y_tap = (k + q) / KW % KH * dh;                                                              \
+                    int x_tap = (k + q) % KW * dw;                                                                   \
+                    at = origin + ((k + q) / (KH * KW) * h + y_tap) * w + x_tap;                                     \
                     tap_ok = top + y_tap >= 0 && top + y_tap < h && left + x_tap >= 0 && left + x_tap < w && inside; \
-                }                                                                                                \
-                b_bits[i * 8 + q] = tap_ok && (WHOLE || k + q < depth) ? BITS_AT(x, at) : 0u;                    \
-            }                                                                                                    \
-        }                                                                                                        \
-    }                                                                                                            \
-    k0 += BK;                                                                                                    \
-    if (GATHERS && !LINEAR && k0 >= depth) {                                                                     \
-        k0 = 0;                                                                                                  \
-        if (++kx == KW) {                                                                                        \
-            kx = 0;                                                                                              \
-            ky++;                                                                                                \
-        }                                                                                                        \
+                }                                                                                                    \
+                b_bits[i * 8 + q] = tap_ok && (WHOLE || k + q < depth) ? BITS_AT(x, at) : 0u;                        \
+            }                                                                                                        \
+        }                                                                                                            \
+    }                                                                                                                \
+    k0 += BK;                                                                                                        \
+    if (GATHERS && !LINEAR && k0 >= depth) {                                                                         \
+        k0 = 0;                                                                                                      \
+        if (++kx == KW) {                                                                                            \
+            kx = 0;                                                                                                  \
+            ky++;                                                                                                    \
+        }                                                                                                            \
     }
 
 void main() {

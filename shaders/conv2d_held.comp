@@ -22,47 +22,47 @@ const int B_WORDS = B_SIZE / SUBGROUP;
 #define OF_B coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB>
 
 // The words of step ``step``: arrays of them, since drivers crash on arrays of matrices that a loop carries.
-#define READ(of_a, of_b, step)                                                                             \
-    [[unroll]] for (int i = 0; i < ROWS * A_WORDS; i++) {                                                  \
-        of_a[i] = weight8[a_at + (step) * a_step + i * SUBGROUP];                                          \
-    }                                                                                                      \
-    [[unroll]] for (int j = 0; j < COLUMNS * B_WORDS; j++) {                                               \
-        of_b[j] = x8[b_at + (step) * b_step + j * SUBGROUP];                                               \
+#define READ(of_a, of_b, step)                                    \
+    [[unroll]] for (int i = 0; i < ROWS * A_WORDS; i++) {         \
+        of_a[i] = weight8[a_at + (step) * a_step + i * SUBGROUP]; \
+    }                                                             \
+    [[unroll]] for (int j = 0; j < COLUMNS * B_WORDS; j++) {      \
+        of_b[j] = x8[b_at + (step) * b_step + j * SUBGROUP];      \
     }
 
 // A matrix from so many words of an array, the first of them at ``first``. Where it is one, as on most devices, elements are
 // named by literals, and no compiler has to find out that they are constant.
-#define PUT_TOGETHER(matrix, words, count, first)                                                                  \
-    if ((count) == 1) {                                                                                            \
-        PUT_EIGHT(matrix, 0, words[first])                                                                         \
-    } else {                                                                                                       \
-        [[unroll]] for (int v = 0; v < (count); v++) PUT_EIGHT(matrix, v * 8, words[(first) + v])                  \
+#define PUT_TOGETHER(matrix, words, count, first)                                                 \
+    if ((count) == 1) {                                                                           \
+        PUT_EIGHT(matrix, 0, words[first])                                                        \
+    } else {                                                                                      \
+        [[unroll]] for (int v = 0; v < (count); v++) PUT_EIGHT(matrix, v * 8, words[(first) + v]) \
     }
-#define PUT_EIGHT(matrix, at, word)                 \
-    {                                               \
-        PUT_TWO(matrix, (at) + 0, (word).x)         \
-        PUT_TWO(matrix, (at) + 2, (word).y)         \
-        PUT_TWO(matrix, (at) + 4, (word).z)         \
-        PUT_TWO(matrix, (at) + 6, (word).w)         \
+#define PUT_EIGHT(matrix, at, word)         \
+    {                                       \
+        PUT_TWO(matrix, (at) + 0, (word).x) \
+        PUT_TWO(matrix, (at) + 2, (word).y) \
+        PUT_TWO(matrix, (at) + 4, (word).z) \
+        PUT_TWO(matrix, (at) + 6, (word).w) \
     }
-#define PUT_TWO(matrix, at, bits)                   \
-    {                                               \
-        f16vec2 two = unpackFloat2x16(bits);        \
-        matrix[at] = two.x;                         \
-        matrix[(at) + 1] = two.y;                   \
+#define PUT_TWO(matrix, at, bits)            \
+    {                                        \
+        f16vec2 two = unpackFloat2x16(bits); \
+        matrix[at] = two.x;                  \
+        matrix[(at) + 1] = two.y;            \
     }
 
-#define MULTIPLY_READ(of_a, of_b)                                                                           \
-    {                                                                                                      \
-        OF_B b[COLUMNS];                                                                                   \
-        [[unroll]] for (int j = 0; j < COLUMNS; j++) PUT_TOGETHER(b[j], of_b, B_WORDS, j * B_WORDS)        \
-        [[unroll]] for (int i = 0; i < ROWS; i++) {                                                        \
-            OF_A a;                                                                                        \
-            PUT_TOGETHER(a, of_a, A_WORDS, i * A_WORDS)                                                    \
-            [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                 \
-                sums[i * COLUMNS + j] = coopMatMulAdd(a, b[j], sums[i * COLUMNS + j]);                     \
-            }                                                                                              \
-        }                                                                                                  \
+#define MULTIPLY_READ(of_a, of_b)                                                                   \
+    {                                                                                               \
+        OF_B b[COLUMNS];                                                                            \
+        [[unroll]] for (int j = 0; j < COLUMNS; j++) PUT_TOGETHER(b[j], of_b, B_WORDS, j * B_WORDS) \
+        [[unroll]] for (int i = 0; i < ROWS; i++) {                                                 \
+            OF_A a;                                                                                 \
+            PUT_TOGETHER(a, of_a, A_WORDS, i * A_WORDS)                                             \
+            [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                          \
+                sums[i * COLUMNS + j] = coopMatMulAdd(a, b[j], sums[i * COLUMNS + j]);              \
+            }                                                                                       \
+        }                                                                                           \
     }
 
 void main() {

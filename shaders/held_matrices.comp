@@ -45,14 +45,14 @@ shared uvec4 tile[SIDE * LINE];
 
 // A matrix of the tile, its lines along the depth, to the words from ``to`` on. Where a lane has one word of it, its
 // elements are named by literals, and no compiler has to find out that they are constant.
-#define WRITE_HELD(matrix, order)                                                                                       \
-    {                                                                                                                   \
-        coopMatLoad(matrix, tile, from, LINE, order);                                                                   \
-        if (WORDS == 1) {                                                                                               \
-            y8[to + lane] = EIGHT_OF(matrix, 0);                                                                        \
-        } else {                                                                                                        \
-            [[unroll]] for (int v = 0; v < WORDS; v++) y8[to + v * SUBGROUP + lane] = EIGHT_OF(matrix, v * 8);          \
-        }                                                                                                               \
+#define WRITE_HELD(matrix, order)                                                                              \
+    {                                                                                                          \
+        coopMatLoad(matrix, tile, from, LINE, order);                                                          \
+        if (WORDS == 1) {                                                                                      \
+            y8[to + lane] = EIGHT_OF(matrix, 0);                                                               \
+        } else {                                                                                               \
+            [[unroll]] for (int v = 0; v < WORDS; v++) y8[to + v * SUBGROUP + lane] = EIGHT_OF(matrix, v * 8); \
+        }                                                                                                      \
     }
 #define EIGHT_OF(matrix, at) \
     uvec4(TWO_OF(matrix, (at) + 0), TWO_OF(matrix, (at) + 2), TWO_OF(matrix, (at) + 4), TWO_OF(matrix, (at) + 6))

@@ -108,52 +108,52 @@ int in_a(int row, int depth) { return A_COL == 1 ? depth * A_LINE + row / 8 : ro
 int in_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + depth / 8 : depth * B_LINE + column / 8; }
 
 // The product of a slice, or a part of it, onto SUMS sums[ROWS * COLUMNS].
-#define MULTIPLY_SLICE                                                                                  \
-    [[unroll]] for (int within = 0; within < BK / PARTS; within += MK) {                                \
-        int depth = own_part() * (BK / PARTS) + within;                                                     \
-        coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> of_b[COLUMNS];                      \
-        [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                  \
-            coopMatLoad(of_b[j], tiles, B_FROM + in_b(depth, first_column() + j * MN), B_LINE, B_ROW);  \
-        }                                                                                               \
-        [[unroll]] for (int i = 0; i < ROWS; i++) {                                                     \
-            coopmat<float16_t, gl_ScopeSubgroup, MM, MK, gl_MatrixUseA> of_a;                           \
-            coopMatLoad(of_a, tiles, in_a(first_row() + i * MM, depth), A_LINE, A_COL);                 \
-            [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                              \
-                sums[i * COLUMNS + j] = coopMatMulAdd(of_a, of_b[j], sums[i * COLUMNS + j]);            \
-            }                                                                                           \
-        }                                                                                               \
+#define MULTIPLY_SLICE                                                                                 \
+    [[unroll]] for (int within = 0; within < BK / PARTS; within += MK) {                               \
+        int depth = own_part() * (BK / PARTS) + within;                                                \
+        coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> of_b[COLUMNS];                     \
+        [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                 \
+            coopMatLoad(of_b[j], tiles, B_FROM + in_b(depth, first_column() + j * MN), B_LINE, B_ROW); \
+        }                                                                                              \
+        [[unroll]] for (int i = 0; i < ROWS; i++) {                                                    \
+            coopmat<float16_t, gl_ScopeSubgroup, MM, MK, gl_MatrixUseA> of_a;                          \
+            coopMatLoad(of_a, tiles, in_a(first_row() + i * MM, depth), A_LINE, A_COL);                \
+            [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                             \
+                sums[i * COLUMNS + j] = coopMatMulAdd(of_a, of_b[j], sums[i * COLUMNS + j]);           \
+            }                                                                                          \
+        }                                                                                              \
     }
 
 // Two parts exchange halves of their sums, some matrices at a time, and each adds the other's to its own.
 const int HALF = ROWS * COLUMNS / 2;
 const int MATRIX_SIZE = MM * MN / 4;
 const int EXCHANGED = SLICE / (PARTS * SUBGROUPS * MATRIX_SIZE) + 2 - PARTS;
-#define ADD_PARTS                                                                                           \
-    if (PARTS == 2) {                                                                                       \
-        int given = int(gl_SubgroupID) * EXCHANGED * MATRIX_SIZE;                                           \
-        int taken = (int(gl_SubgroupID) + (1 - 2 * own_part()) * SUBGROUPS) * EXCHANGED * MATRIX_SIZE;          \
-        [[unroll]] for (int from = 0; from < HALF; from += EXCHANGED) {                                     \
-            [[unroll]] for (int i = from; i < HALF && i < from + EXCHANGED; i++) {                          \
-                int to = given + (i - from) * MATRIX_SIZE;                                                  \
-                if (own_part() == 0) {                                                                          \
-                    coopMatStore(sums[HALF + i], tiles, to, MN / 4, gl_CooperativeMatrixLayoutRowMajor);    \
-                } else {                                                                                    \
-                    coopMatStore(sums[i], tiles, to, MN / 4, gl_CooperativeMatrixLayoutRowMajor);           \
-                }                                                                                           \
-            }                                                                                               \
-            barrier();                                                                                      \
-            [[unroll]] for (int i = from; i < HALF && i < from + EXCHANGED; i++) {                          \
-                SUMS others;                                                                                \
-                coopMatLoad(others, tiles, taken + (i - from) * MATRIX_SIZE, MN / 4,                        \
-                            gl_CooperativeMatrixLayoutRowMajor);                                            \
-                if (own_part() == 0) {                                                                          \
-                    sums[i] = sums[i] + others;                                                             \
-                } else {                                                                                    \
-                    sums[HALF + i] = sums[HALF + i] + others;                                               \
-                }                                                                                           \
-            }                                                                                               \
-            barrier();                                                                                      \
-        }                                                                                                   \
+#define ADD_PARTS                                                                                        \
+    if (PARTS == 2) {                                                                                    \
+        int given = int(gl_SubgroupID) * EXCHANGED * MATRIX_SIZE;                                        \
+        int taken = (int(gl_SubgroupID) + (1 - 2 * own_part()) * SUBGROUPS) * EXCHANGED * MATRIX_SIZE;   \
+        [[unroll]] for (int from = 0; from < HALF; from += EXCHANGED) {                                  \
+            [[unroll]] for (int i = from; i < HALF && i < from + EXCHANGED; i++) {                       \
+                int to = given + (i - from) * MATRIX_SIZE;                                               \
+                if (own_part() == 0) {                                                                   \
+                    coopMatStore(sums[HALF + i], tiles, to, MN / 4, gl_CooperativeMatrixLayoutRowMajor); \
+                } else {                                                                                 \
+                    coopMatStore(sums[i], tiles, to, MN / 4, gl_CooperativeMatrixLayoutRowMajor);        \
+                }                                                                                        \
+            }                                                                                            \
+            barrier();                                                                                   \
+            [[unroll]] for (int i = from; i < HALF && i < from + EXCHANGED; i++) {                       \
+                SUMS others;                                                                             \
+                coopMatLoad(others, tiles, taken + (i - from) * MATRIX_SIZE, MN / 4,                     \
+                            gl_CooperativeMatrixLayoutRowMajor);                                         \
+                if (own_part() == 0) {                                                                   \
+                    sums[i] = sums[i] + others;                                                          \
+                } else {                                                                                 \
+                    sums[HALF + i] = sums[HALF + i] + others;                                            \
+                }                                                                                        \
+            }                                                                                            \
+            barrier();                                                                                   \
+        }                                                                                                \
     }
 
 // Every sum of a subgroup, when all of the workgroup are done with the tiles, STAGED matrices in a row at a time. EIGHTS:
@@ -161,46 +161,46 @@ const int EXCHANGED = SLICE / (PARTS * SUBGROUPS * MATRIX_SIZE) + 2 - PARTS;
 // ones of a column, neighbours of a row go to neighbouring lanes, and STORE1(row, column, sum) takes one, what that needs
 // to know of its column declared by AT_COLUMN(column). The matrices of a turn are picked by branches: what an array of
 // matrices is indexed by must be constant, or it leaves the registers.
-#define STORE_SUMS(EIGHTS, STORE8, AT_COLUMN, STORE1)                                                  \
-    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                  \
-    int of_subgroup = int(gl_SubgroupInvocationID);                                                    \
-    int turns = ROWS * COLUMNS / STAGED / PARTS;                                                       \
-    [[dont_unroll]] for (int turn = own_part() * turns; turn < (own_part() + 1) * turns; turn++) {             \
-        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                          \
-            if (i / STAGED == turn) {                                                                  \
-                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                \
-                             gl_CooperativeMatrixLayoutRowMajor);                                      \
-            }                                                                                          \
-        }                                                                                              \
-        subgroupBarrier();                                                                             \
-        int out_row = first_row() + turn * STAGED / COLUMNS * MM;                                      \
-        int out_column = first_column() + turn * STAGED % COLUMNS * MN;                                \
-        if (EIGHTS) {                                                                                  \
-            [[unroll]] for (int e = 0; e < MM * OUT_WIDTH / 8; e += SUBGROUP) {                        \
-                int place = e + of_subgroup;                                                           \
-                int to_row = place / (OUT_WIDTH / 8);                                                  \
-                int to_column = place % (OUT_WIDTH / 8) * 8;                                           \
-                int at = scratch + to_row * OUT_LINE + to_column / 4;                                  \
-                if (MM * OUT_WIDTH / 8 % SUBGROUP == 0 || to_row < MM) {                               \
-                    STORE8(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at]),       \
-                           uintBitsToFloat(tiles[at + 1]));                                            \
-                }                                                                                      \
-            }                                                                                          \
-        } else {                                                                                       \
-            int from_row = OUT_ROWS == 1 ? 0 : of_subgroup / OUT_WIDTH;                                \
-            [[unroll]] for (int wide = 0; wide < OUT_WIDTH; wide += SUBGROUP) {                        \
+#define STORE_SUMS(EIGHTS, STORE8, AT_COLUMN, STORE1)                                                    \
+    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                    \
+    int of_subgroup = int(gl_SubgroupInvocationID);                                                      \
+    int turns = ROWS * COLUMNS / STAGED / PARTS;                                                         \
+    [[dont_unroll]] for (int turn = own_part() * turns; turn < (own_part() + 1) * turns; turn++) {       \
+        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                            \
+            if (i / STAGED == turn) {                                                                    \
+                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                  \
+                             gl_CooperativeMatrixLayoutRowMajor);                                        \
+            }                                                                                            \
+        }                                                                                                \
+        subgroupBarrier();                                                                               \
+        int out_row = first_row() + turn * STAGED / COLUMNS * MM;                                        \
+        int out_column = first_column() + turn * STAGED % COLUMNS * MN;                                  \
+        if (EIGHTS) {                                                                                    \
+            [[unroll]] for (int e = 0; e < MM * OUT_WIDTH / 8; e += SUBGROUP) {                          \
+                int place = e + of_subgroup;                                                             \
+                int to_row = place / (OUT_WIDTH / 8);                                                    \
+                int to_column = place % (OUT_WIDTH / 8) * 8;                                             \
+                int at = scratch + to_row * OUT_LINE + to_column / 4;                                    \
+                if (MM * OUT_WIDTH / 8 % SUBGROUP == 0 || to_row < MM) {                                 \
+                    STORE8(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at]),         \
+                           uintBitsToFloat(tiles[at + 1]));                                              \
+                }                                                                                        \
+            }                                                                                            \
+        } else {                                                                                         \
+            int from_row = OUT_ROWS == 1 ? 0 : of_subgroup / OUT_WIDTH;                                  \
+            [[unroll]] for (int wide = 0; wide < OUT_WIDTH; wide += SUBGROUP) {                          \
                 int to_column = OUT_ROWS == 1 ? wide + of_subgroup : of_subgroup - from_row * OUT_WIDTH; \
-                if (to_column < OUT_WIDTH && from_row < OUT_ROWS) {                                    \
-                    AT_COLUMN(out_column + to_column)                                                  \
-                    int at = scratch + to_column / 4;                                                  \
-                    for (int to_row = from_row; to_row < MM; to_row += OUT_ROWS) {                     \
-                        STORE1(out_row + to_row, out_column + to_column,                               \
-                               uintBitsToFloat(tiles[at + to_row * OUT_LINE][to_column % 4]));         \
-                    }                                                                                  \
-                }                                                                                      \
-            }                                                                                          \
-        }                                                                                              \
-        subgroupBarrier();                                                                             \
+                if (to_column < OUT_WIDTH && from_row < OUT_ROWS) {                                      \
+                    AT_COLUMN(out_column + to_column)                                                    \
+                    int at = scratch + to_column / 4;                                                    \
+                    for (int to_row = from_row; to_row < MM; to_row += OUT_ROWS) {                       \
+                        STORE1(out_row + to_row, out_column + to_column,                                 \
+                               uintBitsToFloat(tiles[at + to_row * OUT_LINE][to_column % 4]));           \
+                    }                                                                                    \
+                }                                                                                        \
+            }                                                                                            \
+        }                                                                                                \
+        subgroupBarrier();                                                                               \
     }
 // Where nothing needs to be known of a column.
 #define ANY_COLUMN(column)

@@ -139,10 +139,15 @@ def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> 
     return dataclasses.replace(program, steps=steps, scratch=scratch, elements=elements)
 
 
+def _of_convolution(params: Params) -> Params:
+    """Those of a swap route's parameters that are the convolution's."""
+    return {name: value for name, value in params.items() if name not in ("gather", "spread")}
+
+
 def _build_swap(call: Call, device: Device, params: Params, route: Route | None = None) -> Program:
     before = keeps_zeros(call)
     conv, insertion = as_small(call, act=before), result(call)
-    inner = {name: value for name, value in params.items() if name not in ("gather", "spread")}
+    inner = _of_convolution(params)
     program = _convolve(call, device, (route or _inner(conv, device)).program(conv, device, inner), "dy", "small")
     if not before:
         # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
@@ -177,7 +182,7 @@ def _build_swap_spread(
     if not params["spread"]:
         return _build_swap(call, device, params, route)
     conv, spread = as_small(call, act=True), Spread((call.shape("dx")[2], call.shape("dx")[3]), call["stride"])
-    inner = {name: value for name, value in params.items() if name not in ("gather", "spread")}
+    inner = _of_convolution(params)
     return _convolve(call, device, program(conv, device, inner, spread), "dy", "dx")
 
 
