@@ -90,7 +90,7 @@ void store8(int part, int group, int row, int column, vec4 low, vec4 high) {
 #define STORE8(row, col, low, high) store8(part, group, block_row + (row), block_col + (col), low, high)
 
 // Columns are whole eights.
-#define NEVER(row, col, sum)
+#define NEVER(row, step, limit, col, sums)
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);

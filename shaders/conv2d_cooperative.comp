@@ -181,5 +181,5 @@ void main() {
         }
     }
     MULTIPLY_SLICES(steps, WHOLE || GATHERS)
-    STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, AT_COLUMN, STORE1)
+    STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, AT_COLUMN, COLUMN4)
 }

@@ -115,5 +115,5 @@ void main() {
             }
         }
     }
-    STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, AT_COLUMN, STORE1)
+    STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, AT_COLUMN, COLUMN4)
 }

@@ -44,40 +44,40 @@ uvec4 eight_of_b(int at, int next, int valid) {
 
 // A load of 16 bytes lies where the slice before had it, and as far on as a slice is deep; what it reads beyond the rows
 // or columns is of sums that are not stored, so the last ones do.
-#define BEGIN_SLICES                                                                                           \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                             \
-        ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, 0);                      \
-        a_at[i] = (origin.x + min(p.x, A_COL == 0 ? m - 1 : m - 8) * a_row + p.y * a_col) / 8;                 \
-    }                                                                                                          \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                             \
-        ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, 0);                      \
-        b_at[i] = (origin.y + min(p.x, B_ROW == 1 ? n - 1 : n - 8) * b_col + p.y * b_row) / 8;                 \
+#define BEGIN_SLICES                                                                           \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                             \
+        ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, 0);      \
+        a_at[i] = (origin.x + min(p.x, A_COL == 0 ? m - 1 : m - 8) * a_row + p.y * a_col) / 8; \
+    }                                                                                          \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                             \
+        ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, 0);      \
+        b_at[i] = (origin.y + min(p.x, B_ROW == 1 ? n - 1 : n - 8) * b_col + p.y * b_row) / 8; \
     }
 
-#define LOAD_SLICE(step, CHECKED)                                                                              \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                             \
-        ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, (step) * BK);            \
-        if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {                                              \
+#define LOAD_SLICE(step, CHECKED)                                                                                \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                               \
+        ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, (step) * BK);              \
+        if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {                                                \
             bool ok = !(CHECKED) || p.y < k;                                                                     \
-            if (A_WIDE) {                                                                                      \
-                a_next[i] = ok ? a8[a_at[i] + (step) * a_step] : uvec4(0u);                                    \
-            } else {                                                                                           \
-                int valid = !ok ? 0 : A_COL == 0 ? (p.x < m ? k - p.y : 0) : m - p.x;                          \
+            if (A_WIDE) {                                                                                        \
+                a_next[i] = ok ? a8[a_at[i] + (step) * a_step] : uvec4(0u);                                      \
+            } else {                                                                                             \
+                int valid = !ok ? 0 : A_COL == 0 ? (p.x < m ? k - p.y : 0) : m - p.x;                            \
                 a_next[i] = eight_of_a(origin.x + p.x * a_row + p.y * a_col, A_COL == 0 ? a_col : a_row, valid); \
-            }                                                                                                  \
-        }                                                                                                      \
-    }                                                                                                          \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                             \
-        ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, (step) * BK);            \
-        if (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT) {                                              \
+            }                                                                                                    \
+        }                                                                                                        \
+    }                                                                                                            \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                               \
+        ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, (step) * BK);              \
+        if (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT) {                                                \
             bool ok = !(CHECKED) || p.y < k;                                                                     \
-            if (B_WIDE) {                                                                                      \
-                b_next[i] = ok ? b8[b_at[i] + (step) * b_step] : uvec4(0u);                                    \
-            } else {                                                                                           \
-                int valid = !ok ? 0 : B_ROW == 1 ? (p.x < n ? k - p.y : 0) : n - p.x;                          \
+            if (B_WIDE) {                                                                                        \
+                b_next[i] = ok ? b8[b_at[i] + (step) * b_step] : uvec4(0u);                                      \
+            } else {                                                                                             \
+                int valid = !ok ? 0 : B_ROW == 1 ? (p.x < n ? k - p.y : 0) : n - p.x;                            \
                 b_next[i] = eight_of_b(origin.y + p.x * b_col + p.y * b_row, B_ROW == 1 ? b_row : b_col, valid); \
-            }                                                                                                  \
-        }                                                                                                      \
+            }                                                                                                    \
+        }                                                                                                        \
     }
 
 // Of a row of y that is whole eights, of neighbours.
@@ -98,7 +98,10 @@ void store1(int origin, int row, int col, float sum) {
 }
 
 #define STORE8(row, col, low, high) store8(origin.z, block_row + (row), block_col + (col), low, high)
-#define STORE1(row, col, sum) store1(origin.z, block_row + (row), block_col + (col), sum)
+#define COLUMN4(row, step, limit, col, sums)                                                                            \
+    [[unroll]] for (int q = 0; q < 4; q++) {                                                                            \
+        if ((row) + q * (step) < (limit)) store1(origin.z, block_row + (row) + q * (step), block_col + (col), sums[q]); \
+    }
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -120,5 +123,5 @@ void main() {
     int b_step = BK * b_row / 8;
     BEGIN_SLICES
     MULTIPLY_SLICES((k + BK - 1) / BK, WHOLE)
-    STORE_SUMS(Y_WIDE, STORE8, ANY_COLUMN, STORE1)
+    STORE_SUMS(Y_WIDE, STORE8, ANY_COLUMN, COLUMN4)
 }

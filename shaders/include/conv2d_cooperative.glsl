@@ -1,18 +1,20 @@
 // What convolutions by cooperative matrices share: rows of a tile are output channels of a group, columns the pixels of all
-// images. SPREAD puts results to_sh rows and to_sw columns apart into planes of to_h x to_w, zeros between them.
+// images. SPREAD puts results TO_SH rows and TO_SW columns apart into planes of to_h x to_w, zeros between them.
 // Constants from 19 to 23 are each shader's.
 #define MORE_PUSH                                          \
     int last_h, last_w, last_sh, last_sw;                  \
     uint plane_factor, plane_shift, row_factor, row_shift; \
     uint eights_factor, eights_shift;                      \
-    int to_h, to_w, to_sh, to_sw;
+    int to_h, to_w;
 #include "conv2d.glsl"
 #include "cooperative.glsl"
 #include "divided.glsl"
 
 layout(constant_id = 18) const int Y_WORD = 1;
-layout(constant_id = 24) const bool SPREAD = false;
-layout(constant_id = 25) const bool PADDED = false;  // columns are counted as if planes were whole eights
+layout(constant_id = 24) const int TO_SH = 0;
+layout(constant_id = 25) const int TO_SW = 0;
+layout(constant_id = 26) const bool PADDED = false;  // columns are counted as if planes were whole eights
+const bool SPREAD = TO_SH > 0;
 
 layout(set = 0, binding = 3) WRITEONLY restrict buffer Y8 { uvec4 y8[]; };
 layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { uvec2 y4[]; };
@@ -56,63 +58,87 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
     }
 }
 
-// Where the first channel has what is stored for a column, -1 where it stands for no pixel; SPREAD: its row and column.
+// Where the first channel has what is stored for a column, -1 where it stands for no pixel; SPREAD: the rows and columns
+// that a result stands for, whether it is the first or the last of its row, and whether every row of it is whole words.
 struct Column {
     int first;
-    ivec2 corner;
+    int rows, columns;
+    bool begins, ends, whole;
 };
 
 Column column_of(int column) {
     ivec2 at = image_and_pixel(column);
-    if (column >= all_columns() || at.y >= oh * ow) return Column(-1, ivec2(0));
-    if (!SPREAD) return Column(place_in_y(0, at), ivec2(0));
-    ivec2 corner = row_and_column(at.y) * ivec2(to_sh, to_sw);
-    return Column((at.x * c_out * to_h + corner.x) * to_w + corner.y, corner);
+    if (column >= all_columns() || at.y >= oh * ow) return Column(-1, 0, 0, false, false, false);
+    if (!SPREAD) return Column(place_in_y(0, at), 1, 1, true, true, false);
+    ivec2 corner = row_and_column(at.y) * ivec2(TO_SH, TO_SW);
+    int first = (at.x * c_out * to_h + corner.x) * to_w + corner.y;
+    int columns = min(TO_SW, to_w - corner.y);
+    return Column(first, min(TO_SH, to_h - corner.x), columns, corner.y == 0, corner.y + columns == to_w,
+                  TO_SW == 2 && to_w % 2 == 0 && first % 2 == 0);
 }
 
-void store_single(int at, float value) { STORE_BITS(y, at, rounded2(vec2(value, 0.0)) & 0xFFFFu); }
+void store_single(int at, uint bits) { STORE_BITS(y, at, bits); }
 
-// A result's row up to the next result: zeros behind it. Two elements are a word where they lie so.
-void store_row(int at, int columns, float value) {
-    if (columns == 2 && at % 2 == 0) {
-        y2[at / 2] = rounded2(vec2(value, 0.0));
-    } else {
-        store_single(at, value);
-        for (int j = 1; j < columns; j++) store_single(at + j, 0.0);
-    }
-}
-
-// A row of zeros below it. Where words begin at odd places, one has the zero before it in the row as well, and leaves the
-// one behind it to the next result.
-void store_zeros(int at, int columns, int column) {
-    if (to_sw == 2 && at % 2 != 0) {
-        if (column > 0) {
-            y2[at / 2] = 0u;
+// A result and the zeros behind it in its row. Of two columns a lane stores a word: where that begins at an odd place it
+// has the zero before the result, and leaves the one behind it to the next lane.
+void store_row(int at, uint bits, Column column) {
+    if (TO_SW == 2) {
+        bool odd = (at & 1) != 0;
+        if (odd ? column.begins : column.columns == 1) {
+            store_single(at, bits);
         } else {
-            store_single(at, 0.0);
+            y2[at >> 1] = odd ? bits << 16 : bits;
         }
-        if (columns == 2 && column + 2 == to_w) store_single(at + 1, 0.0);
+        if (odd && column.ends && column.columns == 2) store_single(at + 1, 0u);
     } else {
-        store_row(at, columns, 0.0);
+        store_single(at, bits);
+        for (int j = 1; j < column.columns; j++) store_single(at + j, 0u);
     }
 }
 
-void store1(int group, int row, Column column, float sum) {
-    if (row >= out_group() || column.first < 0) return;
+// Results of a column in rows of the group that are ``step`` apart, those below ``limit``.
+void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
+    if (column.first < 0) return;
+    limit = min(limit, out_group());
     int c = group * out_group() + row;
-    if (SPREAD) {
-        int at = column.first + c * to_h * to_w;
-        int columns = min(to_sw, to_w - column.corner.y);
-        store_row(at, columns, finish(sum, channel_of(c)));
-        for (int i = 1; i < min(to_sh, to_h - column.corner.x); i++) {
-            store_zeros(at + i * to_w, columns, column.corner.y);
+    int plane = SPREAD ? to_h * to_w : oh * ow;
+    int at = column.first + c * plane;
+    uint bits[4];
+    [[unroll]] for (int q = 0; q < 4; q++) {
+        if (row + q * step < limit) {
+            Channel channel = channel_of(c + q * step);
+            float value = SPREAD ? finish(sums[q], channel) : finish(sums[q], channel, residual_at(at + q * step * plane));
+            bits[q] = rounded2(vec2(value, 0.0)) & 0xFFFFu;
+        }
+    }
+    if (SPREAD && column.whole) {
+        [[unroll]] for (int q = 0; q < 4; q++) {
+            if (row + q * step < limit) {
+                int word = (at + q * step * plane) / 2;
+                y2[word] = bits[q];
+                [[unroll]] for (int i = 1; i < TO_SH; i++) {
+                    if (i < column.rows) y2[word + i * (to_w / 2)] = 0u;
+                }
+            }
         }
     } else {
-        int at = column.first + c * oh * ow;
-        store_single(at, finish(sum, channel_of(c), residual_at(at)));
+        [[unroll]] for (int q = 0; q < 4; q++) {
+            if (row + q * step < limit) {
+                int from = at + q * step * plane;
+                if (SPREAD) {
+                    store_row(from, bits[q], column);
+                    [[unroll]] for (int i = 1; i < TO_SH; i++) {
+                        if (i < column.rows) store_row(from + i * to_w, 0u, column);
+                    }
+                } else {
+                    store_single(from, bits[q]);
+                }
+            }
+        }
     }
 }
 
 #define STORE8(row, col, low, high) store8(group, block_row * BM + (row), block_col * BN + (col), low, high)
 #define AT_COLUMN(col) Column column = column_of(block_col * BN + (col));
-#define STORE1(row, col, sum) store1(group, block_row * BM + (row), column, sum)
+#define COLUMN4(row, step, limit, col, sums) \
+    store4(group, block_row * BM + (row), step, block_row * BM + (limit), column, sums)

@@ -158,49 +158,54 @@ const int EXCHANGED = SLICE / (PARTS * SUBGROUPS * MATRIX_SIZE) + 2 - PARTS;
 
 // Every sum of a subgroup, when all of the workgroup are done with the tiles, STAGED matrices in a row at a time. EIGHTS:
 // STORE8(row, column, low, high) takes eight neighbours of a row of the workgroup's tile as two vec4. Else a lane has single
-// ones of a column, neighbours of a row go to neighbouring lanes, and STORE1(row, column, sum) takes one, what that needs
-// to know of its column declared by AT_COLUMN(column). The matrices of a turn are picked by branches: what an array of
-// matrices is indexed by must be constant, or it leaves the registers.
-#define STORE_SUMS(EIGHTS, STORE8, AT_COLUMN, STORE1)                                                    \
-    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                    \
-    int of_subgroup = int(gl_SubgroupInvocationID);                                                      \
-    int turns = ROWS * COLUMNS / STAGED / PARTS;                                                         \
-    [[dont_unroll]] for (int turn = own_part() * turns; turn < (own_part() + 1) * turns; turn++) {       \
-        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                            \
-            if (i / STAGED == turn) {                                                                    \
-                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                  \
-                             gl_CooperativeMatrixLayoutRowMajor);                                        \
-            }                                                                                            \
-        }                                                                                                \
-        subgroupBarrier();                                                                               \
-        int out_row = first_row() + turn * STAGED / COLUMNS * MM;                                        \
-        int out_column = first_column() + turn * STAGED % COLUMNS * MN;                                  \
-        if (EIGHTS) {                                                                                    \
-            [[unroll]] for (int e = 0; e < MM * OUT_WIDTH / 8; e += SUBGROUP) {                          \
-                int place = e + of_subgroup;                                                             \
-                int to_row = place / (OUT_WIDTH / 8);                                                    \
-                int to_column = place % (OUT_WIDTH / 8) * 8;                                             \
-                int at = scratch + to_row * OUT_LINE + to_column / 4;                                    \
-                if (MM * OUT_WIDTH / 8 % SUBGROUP == 0 || to_row < MM) {                                 \
-                    STORE8(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at]),         \
-                           uintBitsToFloat(tiles[at + 1]));                                              \
-                }                                                                                        \
-            }                                                                                            \
-        } else {                                                                                         \
-            int from_row = OUT_ROWS == 1 ? 0 : of_subgroup / OUT_WIDTH;                                  \
-            [[unroll]] for (int wide = 0; wide < OUT_WIDTH; wide += SUBGROUP) {                          \
-                int to_column = OUT_ROWS == 1 ? wide + of_subgroup : of_subgroup - from_row * OUT_WIDTH; \
-                if (to_column < OUT_WIDTH && from_row < OUT_ROWS) {                                      \
-                    AT_COLUMN(out_column + to_column)                                                    \
-                    int at = scratch + to_column / 4;                                                    \
-                    for (int to_row = from_row; to_row < MM; to_row += OUT_ROWS) {                       \
-                        STORE1(out_row + to_row, out_column + to_column,                                 \
-                               uintBitsToFloat(tiles[at + to_row * OUT_LINE][to_column % 4]));           \
-                    }                                                                                    \
-                }                                                                                        \
-            }                                                                                            \
-        }                                                                                                \
-        subgroupBarrier();                                                                               \
+// ones of a column, neighbours of a row go to neighbouring lanes, and COLUMN4(row, step, limit, column, sums) takes those of
+// four rows, ``step`` apart, where they are below ``limit``, as a vec4; what it needs to know of its column is declared by
+// AT_COLUMN(column). The matrices of a turn are picked by branches: what an array of matrices is indexed by must be constant,
+// or it leaves the registers.
+#define STORE_SUMS(EIGHTS, STORE8, AT_COLUMN, COLUMN4)                                                      \
+    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                       \
+    int of_subgroup = int(gl_SubgroupInvocationID);                                                         \
+    int turns = ROWS * COLUMNS / STAGED / PARTS;                                                            \
+    [[dont_unroll]] for (int turn = own_part() * turns; turn < (own_part() + 1) * turns; turn++) {          \
+        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                               \
+            if (i / STAGED == turn) {                                                                       \
+                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                     \
+                             gl_CooperativeMatrixLayoutRowMajor);                                           \
+            }                                                                                               \
+        }                                                                                                   \
+        subgroupBarrier();                                                                                  \
+        int out_row = first_row() + turn * STAGED / COLUMNS * MM;                                           \
+        int out_column = first_column() + turn * STAGED % COLUMNS * MN;                                     \
+        if (EIGHTS) {                                                                                       \
+            [[unroll]] for (int e = 0; e < MM * OUT_WIDTH / 8; e += SUBGROUP) {                             \
+                int place = e + of_subgroup;                                                                \
+                int to_row = place / (OUT_WIDTH / 8);                                                       \
+                int to_column = place % (OUT_WIDTH / 8) * 8;                                                \
+                int at = scratch + to_row * OUT_LINE + to_column / 4;                                       \
+                if (MM * OUT_WIDTH / 8 % SUBGROUP == 0 || to_row < MM) {                                    \
+                    STORE8(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at]),            \
+                           uintBitsToFloat(tiles[at + 1]));                                                 \
+                }                                                                                           \
+            }                                                                                               \
+        } else {                                                                                            \
+            int from_row = OUT_ROWS == 1 ? 0 : of_subgroup / OUT_WIDTH;                                     \
+            [[unroll]] for (int wide = 0; wide < OUT_WIDTH; wide += SUBGROUP) {                             \
+                int to_column = OUT_ROWS == 1 ? wide + of_subgroup : of_subgroup - from_row * OUT_WIDTH;    \
+                if (to_column < OUT_WIDTH && from_row < OUT_ROWS) {                                         \
+                    AT_COLUMN(out_column + to_column)                                                       \
+                    int at = scratch + to_column / 4;                                                       \
+                    [[dont_unroll]] for (int to_row = from_row; to_row < MM; to_row += 4 * OUT_ROWS) {      \
+                        vec4 of_rows;                                                                       \
+                        [[unroll]] for (int q = 0; q < 4; q++) {                                            \
+                            int r = min(to_row + q * OUT_ROWS, MM - 1);                                     \
+                            of_rows[q] = uintBitsToFloat(tiles[at + r * OUT_LINE][to_column % 4]);          \
+                        }                                                                                   \
+                        COLUMN4(out_row + to_row, OUT_ROWS, out_row + MM, out_column + to_column, of_rows); \
+                    }                                                                                       \
+                }                                                                                           \
+            }                                                                                               \
+        }                                                                                                   \
+        subgroupBarrier();                                                                                  \
     }
 // Where nothing needs to be known of a column.
 #define ANY_COLUMN(column)

@@ -165,10 +165,10 @@ def cooperative(call: Call, device: Device, params: Params, spread: Spread | Non
     packed_depth = pack.outer * pack.inner_padded
     whole = (pack.inner if gathers or matrix else packed_depth) % tile.depth == 0
     divisors = _plane_columns(call, last), call.shape("y")[3], ceil_div(call.shape("w")[1], EIGHT)
-    to = (*spread.extents, *spread.steps) if spread else (0, 0, 1, 1)
+    to, steps = (spread.extents, spread.steps) if spread else ((0, 0), (0, 0))
     words = word_of(call.shape("y")), kh, kw, last, word_of(call.shape("x")) if matrix else EIGHT, whole
-    stores = spread is not None, _is_padded(call, last)
-    spec = (*constants(call), linear, *tile.constants(device, True, not matrix), *words, *stores)
+    tail = *steps, _is_padded(call, last)
+    spec = (*constants(call), linear, *tile.constants(device, True, not matrix), *words, *tail)
     step = Dispatch(
         CONVOLUTION,
         binds(call, "packed", x="last" if last else "x"),
@@ -180,11 +180,11 @@ def cooperative(call: Call, device: Device, params: Params, spread: Spread | Non
         align(packed_depth, tile.depth),
     )
     prepack = pack.dispatch("w", "packed", device)
-    steps = (copy.dispatch(device), step) if last else (step,)
+    launches = (copy.dispatch(device), step) if last else (step,)
     # Scratch is counted in f32, though this has 16 bits.
     scratch = {"last": 2 * copy.nbytes} if last else {}
     elements = PACKED_WEIGHTS | scratch.keys()
-    return Program(steps, (prepack,), {"packed": 4 * pack.size}, scratch, elements=frozenset(elements))
+    return Program(launches, (prepack,), {"packed": 4 * pack.size}, scratch, elements=frozenset(elements))
 
 
 def _depth(call: Call) -> int:

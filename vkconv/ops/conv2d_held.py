@@ -117,7 +117,7 @@ def held(call: Call, device: Device, params: Params, spread: Spread | None = Non
     weights, pixels = _weights(call, tile, matrix), _pixels(call, tile.columns, matrix)
     oh, ow = call.shape("y")[2:]
     divisors = oh * ow, ow, 1
-    to = (*spread.extents, *spread.steps) if spread else (0, 0, 1, 1)
+    to, steps = (spread.extents, spread.steps) if spread else ((0, 0), (0, 0))
     unused = (0,) * 4
     step = Dispatch(
         CONVOLUTION,
@@ -132,7 +132,7 @@ def held(call: Call, device: Device, params: Params, spread: Spread | None = Non
             word_of(call.shape("y")),
             in_order,
             *unused,
-            spread is not None,
+            *steps,
         ),
         tile.shared_bytes,
         pixels.padded_depth // matrix.k,
