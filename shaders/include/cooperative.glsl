@@ -26,10 +26,7 @@ layout(constant_id = 15) const int SUBGROUP = 32;
 layout(constant_id = 16) const int A_COL = 0;
 layout(constant_id = 17) const int B_ROW = 0;
 
-const int SUBGROUPS = BM / SM * (BN / SN);  // that a tile takes
-// One or two sets of subgroups make the tile, each of half of every slice: more of them hide what one waits for.
-const int PARTS = int(gl_WorkGroupSize.x) / (SUBGROUPS * SUBGROUP);
-const int LANES = PARTS * SUBGROUPS * SUBGROUP;
+const int LANES = BM / SM * (BN / SN) * SUBGROUP;
 const int A_EIGHTS = (A_COL * BM + (1 - A_COL) * BK) / 8;  // of a line
 const int B_EIGHTS = (B_ROW * BK + (1 - B_ROW) * BN) / 8;
 const int A_LINE = A_EIGHTS + 1;
@@ -53,10 +50,8 @@ shared uvec4 tiles[SLICE];
 #define SUMS coopmat<float, gl_ScopeSubgroup, MM, MN, gl_MatrixUseAccumulator>
 
 // First row and column, in the workgroup's tile, of this subgroup.
-int first_row() { return (PARTS == 1 ? int(gl_SubgroupID) : int(gl_SubgroupID) % SUBGROUPS) / (BN / SN) * SM; }
+int first_row() { return int(gl_SubgroupID) / (BN / SN) * SM; }
 int first_column() { return int(gl_SubgroupID) % (BN / SN) * SN; }
-
-int own_part() { return PARTS == 1 ? 0 : int(gl_SubgroupID) / SUBGROUPS; }
 
 // What a lane has loaded of a slice, from registers: a_next[A_LOADS] and b_next[B_LOADS], which lie as AT_A(index) and
 // AT_B(index) say of load ``index`` of all. These are macros since arrays that a function has leave the registers.
@@ -82,8 +77,7 @@ int own_part() { return PARTS == 1 ? 0 : int(gl_SubgroupID) / SUBGROUPS; }
     for (int step = 1; step < (steps) - ((ALL_WHOLE) ? 0 : 1); step++) NEXT_SLICE(step, false) \
     if (!(ALL_WHOLE) && (steps) > 1) NEXT_SLICE((steps) - 1, true)                             \
     MULTIPLY_SLICE                                                                             \
-    barrier();                                                                                 \
-    ADD_PARTS
+    barrier();
 #define NEXT_SLICE(step, CHECKED) \
     {                             \
         LOAD_SLICE(step, CHECKED) \
@@ -107,53 +101,20 @@ int own_part() { return PARTS == 1 ? 0 : int(gl_SubgroupID) / SUBGROUPS; }
 int in_a(int row, int depth) { return A_COL == 1 ? depth * A_LINE + row / 8 : row * A_LINE + depth / 8; }
 int in_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + depth / 8 : depth * B_LINE + column / 8; }
 
-// The product of a slice, or a part of it, onto SUMS sums[ROWS * COLUMNS].
-#define MULTIPLY_SLICE                                                                                 \
-    [[unroll]] for (int within = 0; within < BK / PARTS; within += MK) {                               \
-        int depth = own_part() * (BK / PARTS) + within;                                                \
-        coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> of_b[COLUMNS];                     \
-        [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                 \
-            coopMatLoad(of_b[j], tiles, B_FROM + in_b(depth, first_column() + j * MN), B_LINE, B_ROW); \
-        }                                                                                              \
-        [[unroll]] for (int i = 0; i < ROWS; i++) {                                                    \
-            coopmat<float16_t, gl_ScopeSubgroup, MM, MK, gl_MatrixUseA> of_a;                          \
-            coopMatLoad(of_a, tiles, in_a(first_row() + i * MM, depth), A_LINE, A_COL);                \
-            [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                             \
-                sums[i * COLUMNS + j] = coopMatMulAdd(of_a, of_b[j], sums[i * COLUMNS + j]);           \
-            }                                                                                          \
-        }                                                                                              \
-    }
-
-// Two parts exchange halves of their sums, some matrices at a time, and each adds the other's to its own.
-const int HALF = ROWS * COLUMNS / 2;
-const int MATRIX_SIZE = MM * MN / 4;
-const int EXCHANGED = SLICE / (PARTS * SUBGROUPS * MATRIX_SIZE) + 2 - PARTS;
-#define ADD_PARTS                                                                                        \
-    if (PARTS == 2) {                                                                                    \
-        int given = int(gl_SubgroupID) * EXCHANGED * MATRIX_SIZE;                                        \
-        int taken = (int(gl_SubgroupID) + (1 - 2 * own_part()) * SUBGROUPS) * EXCHANGED * MATRIX_SIZE;   \
-        [[unroll]] for (int from = 0; from < HALF; from += EXCHANGED) {                                  \
-            [[unroll]] for (int i = from; i < HALF && i < from + EXCHANGED; i++) {                       \
-                int to = given + (i - from) * MATRIX_SIZE;                                               \
-                if (own_part() == 0) {                                                                   \
-                    coopMatStore(sums[HALF + i], tiles, to, MN / 4, gl_CooperativeMatrixLayoutRowMajor); \
-                } else {                                                                                 \
-                    coopMatStore(sums[i], tiles, to, MN / 4, gl_CooperativeMatrixLayoutRowMajor);        \
-                }                                                                                        \
-            }                                                                                            \
-            barrier();                                                                                   \
-            [[unroll]] for (int i = from; i < HALF && i < from + EXCHANGED; i++) {                       \
-                SUMS others;                                                                             \
-                coopMatLoad(others, tiles, taken + (i - from) * MATRIX_SIZE, MN / 4,                     \
-                            gl_CooperativeMatrixLayoutRowMajor);                                         \
-                if (own_part() == 0) {                                                                   \
-                    sums[i] = sums[i] + others;                                                          \
-                } else {                                                                                 \
-                    sums[HALF + i] = sums[HALF + i] + others;                                            \
-                }                                                                                        \
-            }                                                                                            \
-            barrier();                                                                                   \
-        }                                                                                                \
+// The product of a slice onto SUMS sums[ROWS * COLUMNS].
+#define MULTIPLY_SLICE                                                                                  \
+    [[unroll]] for (int depth = 0; depth < BK; depth += MK) {                                           \
+        coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> of_b[COLUMNS];                      \
+        [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                  \
+            coopMatLoad(of_b[j], tiles, B_FROM + in_b(depth, first_column() + j * MN), B_LINE, B_ROW);  \
+        }                                                                                               \
+        [[unroll]] for (int i = 0; i < ROWS; i++) {                                                     \
+            coopmat<float16_t, gl_ScopeSubgroup, MM, MK, gl_MatrixUseA> of_a;                           \
+            coopMatLoad(of_a, tiles, in_a(first_row() + i * MM, depth), A_LINE, A_COL);                 \
+            [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                              \
+                sums[i * COLUMNS + j] = coopMatMulAdd(of_a, of_b[j], sums[i * COLUMNS + j]);            \
+            }                                                                                           \
+        }                                                                                               \
     }
 
 // Every sum of a subgroup, when all of the workgroup are done with the tiles, STAGED matrices in a row at a time. EIGHTS:
@@ -165,8 +126,7 @@ const int EXCHANGED = SLICE / (PARTS * SUBGROUPS * MATRIX_SIZE) + 2 - PARTS;
 #define STORE_SUMS(EIGHTS, STORE8, AT_COLUMN, COLUMN4)                                                      \
     int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                       \
     int of_subgroup = int(gl_SubgroupInvocationID);                                                         \
-    int turns = ROWS * COLUMNS / STAGED / PARTS;                                                            \
-    [[dont_unroll]] for (int turn = own_part() * turns; turn < (own_part() + 1) * turns; turn++) {          \
+    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS / STAGED; turn++) {                            \
         [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                               \
             if (i / STAGED == turn) {                                                                       \
                 coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                     \

@@ -73,7 +73,7 @@ def matrix_of(device: Device) -> Matrix | None:
 class CooperativeTile:
     """Rows x columns of a workgroup, the depth of a slice, rows x columns of a subgroup; products that a unit of a GPU
     makes with it in a time, where there are enough of both, beside the other tiles; as many tiles as a unit takes no
-    less time for, having several at once; parts of a slice that have subgroups of their own, 1 or 2."""
+    less time for, having several at once."""
 
     rows: int
     columns: int
@@ -82,11 +82,10 @@ class CooperativeTile:
     subgroup_columns: int
     rate: float = 1.0
     least: float = 1.0
-    parts: int = 1
 
     @property
     def subgroups(self) -> int:
-        return self.parts * (self.rows // self.subgroup_rows) * (self.columns // self.subgroup_columns)
+        return self.rows // self.subgroup_rows * (self.columns // self.subgroup_columns)
 
     @property
     def shared_bytes(self) -> int:
@@ -103,24 +102,23 @@ class CooperativeTile:
         matrix = matrix_of(device)
         if matrix is None:
             return False
-        whole = self.subgroup_rows % matrix.m, self.subgroup_columns % matrix.n, self.depth % (self.parts * matrix.k)
+        whole = self.subgroup_rows % matrix.m, self.subgroup_columns % matrix.n, self.depth % matrix.k
         return (
             not any(whole)
             and self.local(device) <= most_invocations(device)
             and self.shared_bytes <= device.limit("maxComputeSharedMemorySize")
             and self._staged(matrix) > 0
-            and (self.parts == 1 or 4 * self.subgroups * matrix.m * matrix.n <= self.least_shared_bytes)
         )
 
     def _staged(self, matrix: Matrix) -> int:
         """Matrices of a row of sums that a subgroup has in shared memory at a time, on their way out; 0 if not one."""
-        rows, columns = self.subgroup_rows // matrix.m, self.subgroup_columns // matrix.n
+        columns = self.subgroup_columns // matrix.n
 
-        def takes(count: int) -> bool:
-            nbytes = 4 * self.subgroups * matrix.m * (count * matrix.n + 8 - 4 * (count % 2))
-            return columns % count == 0 == rows * columns // count % self.parts and nbytes <= self.least_shared_bytes
+        def nbytes(count: int) -> int:
+            return 4 * self.subgroups * matrix.m * (count * matrix.n + 8 - 4 * (count % 2))
 
-        return max(filter(takes, (1, 2, 3, 4)), default=0)
+        fitting = (count for count in (1, 2, 3, 4) if columns % count == 0 and nbytes(count) <= self.least_shared_bytes)
+        return max(fitting, default=0)
 
     @property
     def least_shared_bytes(self) -> int:
@@ -139,9 +137,8 @@ class CooperativeTile:
 # By number: the parameter ``tile`` of the routes. Rates are of an H200, by products of 256x6272 over 2304 (us by
 # 128x96, 128x128, 64x128x64, 64x64: 48, 54, 67, 62), 64x100352 over 576 (64x256 and the next: 53, 56) and 4096^3
 # (by the first 442, by the one 48 deep, which is for who wants to try it, 465). Those of few rows are of 32x341220 over
-# 224, which moves more than it multiplies: by 32x128x32 124, 32x64 158, 32x32x64 176, 32x128x64 187. The others are
-# guessed, those of two parts low: they have not been timed. Tried and no faster: 64x192, 64x96, 128x96 by subgroups
-# of 32x48.
+# 224, which moves more than it multiplies: by the last 124, 32x64 158, 32x32x64 176, 32x128x64 187. The others are
+# guessed. Tried and no faster: 64x192, 64x96, 128x96 by subgroups of 32x48.
 TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(128, 256, 32, 64, 64, 1.05),
     CooperativeTile(128, 128, 64, 64, 32, 1.0),
@@ -159,9 +156,6 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(32, 32, 32, 16, 16, 0.15),
     CooperativeTile(128, 256, 48, 64, 64, 1.0),
     CooperativeTile(32, 128, 32, 32, 32, 0.65),
-    CooperativeTile(128, 96, 64, 64, 48, 0.5, parts=2),
-    CooperativeTile(128, 128, 64, 64, 64, 0.5, parts=2),
-    CooperativeTile(32, 32, 64, 16, 32, 0.1, parts=2),
 )
 
 
