@@ -193,9 +193,16 @@ def test_held_operands_are_padded_to_whole_tiles_and_pairs_of_steps():
 
 
 def test_a_tile_that_does_not_fill_a_unit_takes_the_time_of_more():
-    tiles = (CooperativeTile(128, 128, 32, 64, 64, 1.0, 3.0), CooperativeTile(64, 128, 32, 64, 64, 1.0))
+    tiles = (CooperativeTile(128, 128, 32, 64, 64, 1.0, 4, 3.0), CooperativeTile(64, 128, 32, 64, 64, 0.9))
     facts = load_device("h200")
-    assert [tiles_by_rule(1024, columns, 1, facts, tiles=tiles)[0] for columns in (1024, 132 * 128)] == [1, 0]
+    columns = (1024, 132 * 4 * 128, 132 * 5 * 128)
+    assert [tiles_by_rule(128, count, 1, facts, tiles=tiles, depth=64)[0] for count in columns] == [1, 0, 1]
+
+
+def test_short_sums_go_to_a_tile_that_is_begun_and_ended_beside_others():
+    tiles = (CooperativeTile(64, 256, 64, 64, 32, 1.0, ramp=24), CooperativeTile(64, 128, 32, 64, 32, 0.95))
+    facts = load_device("h200")
+    assert [tiles_by_rule(64, 132 * 256, 1, facts, tiles=tiles, depth=depth)[0] for depth in (256, 576)] == [1, 0]
 
 
 def test_tiles_are_whole_and_the_h200_holds_every_one():

@@ -104,8 +104,9 @@ class Executable:
         work = tuple(c for c in self.plan.run if not isinstance(c, Barrier))
         return outputs, Timing(work, stamps_us, start, recorded, written, submitted, waited, end)
 
-    def repeat(self, repeats: int) -> "Repeats":
-        """Record the plan's dispatches alone, without the copies of inputs and outputs, ``repeats`` times over.
+    def repeat(self, repeats: int, together: int = 1) -> "Repeats":
+        """Record the plan's dispatches alone, without the copies of inputs and outputs, ``repeats`` times over,
+        with a timestamp after every ``together`` of them, a divisor.
 
         They work on the inputs that the last run left on the device: for plans whose memory no later step reuses,
         such as those of one node.
@@ -113,7 +114,7 @@ class Executable:
         launches = [c for c in self.plan.run if isinstance(c, Launch)]
         commands = tuple(with_barriers(launches * repeats))
         with self.live.using(self._where):
-            return Repeats(self, self._record(commands, stamp_every=len(launches)))
+            return Repeats(self, self._record(commands, stamp_every=len(launches) * together), together)
 
     def peek(self, value: str) -> Array:
         """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
@@ -237,12 +238,14 @@ class Executable:
 class Repeats:
     """The dispatches of a plan recorded several times over, to be timed: `Executable.repeat` makes one."""
 
-    def __init__(self, executable: Executable, recording: "_bridge.Recording") -> None:
+    def __init__(self, executable: Executable, recording: "_bridge.Recording", together: int) -> None:
         self._executable = executable
         self._recording = recording
+        self._together = together
 
     def run(self, timeout_ns: int | None = None) -> tuple[list[float], float]:
-        """GPU microseconds of each repeat, and the wall microseconds of submitting and awaiting them all.
+        """GPU microseconds of a repeat, a number for each timestamp, and the wall microseconds of submitting and
+        awaiting them all.
 
         A repeat lasts from the end of the one before to its own end, so that its barriers are in it and all
         together are the time the device was busy.
@@ -250,7 +253,7 @@ class Repeats:
         start = time.perf_counter_ns()
         self._executable._submit(self._recording, timeout_ns)
         wall_us = (time.perf_counter_ns() - start) / 1e3
-        return _spans_us(self._recording), wall_us
+        return [span / self._together for span in _spans_us(self._recording)], wall_us
 
 
 def _spans_us(recording: "_bridge.Recording") -> list[float]:

@@ -25,6 +25,8 @@ from vkconv.route import Call, Params, choose
 # GPU time that one submission should take, so that submitting costs little beside it, and its most dispatches.
 BATCH_US = 5000.0
 _BATCH_DISPATCHES = 512
+# And from one timestamp to the next: one takes the H200 a microsecond, in which nothing else runs.
+_STAMPED_US = 100.0
 # A warm-up without a number ends when the medians of this many batches in a row agree within this ratio.
 _STABLE_BATCHES = 3
 _STABLE_RATIO = 1.02
@@ -54,6 +56,7 @@ class BenchOptions:
 @dataclasses.dataclass(frozen=True)
 class _Samples:
     gpu_us: list[float]
+    together: int  # executions that a sample is of
     submissions: int
     wall_us: float
     wall_repeated_us: float
@@ -158,7 +161,9 @@ def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _
     guess_us = max(min(first_us, second_us), 1.0)
     most = max(1, _BATCH_DISPATCHES // max(dispatches, 1))
     size = min(most, max(1, round(BATCH_US / guess_us)))
-    batch = executable.repeat(size) if size > 1 else single
+    together = min(size, max(1, round(_STAMPED_US / guess_us)))
+    size -= size % together
+    batch = executable.repeat(size, together) if size > 1 else single
     _warm_up(batch, size, options)
 
     least_us, gpu_us, walls_us = options.min_time_s * 1e6, [], []
@@ -175,7 +180,9 @@ def _sample(executable: Executable, dispatches: int, options: BenchOptions) -> _
             break
     alone_us = walls_us if size == 1 else [single.run()[1] for _ in range(ALONE_RUNS)]
     overhead_us = statistics.median(turns_us) / size
-    return _Samples(gpu_us, len(walls_us), statistics.median(alone_us), statistics.median(walls_us), overhead_us)
+    return _Samples(
+        gpu_us, together, len(walls_us), statistics.median(alone_us), statistics.median(walls_us), overhead_us
+    )
 
 
 def _warm_up(batch: Repeats, size: int, options: BenchOptions) -> None:
@@ -195,13 +202,13 @@ def _warm_up(batch: Repeats, size: int, options: BenchOptions) -> None:
 def _summarise(row: Row, samples: _Samples, tick_ns: float) -> None:
     values = np.array(samples.gpu_us)
     # A clock that did not advance says: less than a tick.
-    median = max(float(np.median(values)), tick_ns / 1e3)
+    median = max(float(np.median(values)), tick_ns / 1e3 / samples.together)
     row.us_median, row.us_min, row.us_p90 = median, float(values.min()), float(np.percentile(values, 90))
     row.us_spread_percent = 100 * float(np.median(np.abs(values - median))) / median
-    row.runs, row.submissions = len(values), samples.submissions
+    row.runs, row.submissions = len(values) * samples.together, samples.submissions
     row.us_wall, row.us_wall_repeated = samples.wall_us, samples.wall_repeated_us
     row.us_overhead = max(0.0, samples.overhead_us)
-    row.notes += notes(values, tick_ns)
+    row.notes += notes(values * float(samples.together), tick_ns)
 
 
 def notes(gpu_us: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]], tick_ns: float) -> list[str]:

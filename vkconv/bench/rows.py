@@ -33,7 +33,8 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One call on one route. Times are GPU microseconds of one execution unless they say wall; None: not measured.
 
     ``params`` are the parameters of the route, ``given`` those that were asked for. ``us_spread_percent`` is the
-    median absolute deviation over the median of ``runs`` executions, made in so many ``submissions``. ``us_wall`` is
+    median absolute deviation over the median of ``runs`` executions, made in so many ``submissions``; those of less
+    than 100 us are timed several at a time, since a timestamp takes some devices a microsecond. ``us_wall`` is
     a submission of one execution, ``us_wall_repeated`` an execution's share of a submission of many. ``gflops`` and
     ``gbps`` count the op's arithmetic and compulsory bytes; ``percent_of_floor`` is how near the median comes to what
     the slower of the two takes at the device's measured floors, and ``bound`` names it. ``max_rel`` and ``allowed``

@@ -130,7 +130,11 @@ def copies(call: Call, device: Device) -> tuple[int, ...]:
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     last = copies(call, device)
-    tiles = tiles_by_rule(*extents(call, last[0]), device, lambda tile: _takes(call, tile, device, last[0]))
+
+    def takes(tile: CooperativeTile) -> bool:
+        return _takes(call, tile, device, last[0])
+
+    tiles = tiles_by_rule(*extents(call, last[0]), device, takes, depth=_depth(call))
     # Any tile goes with any other value.
     last = tuple(value for value in last if _takes(call, TILES[tiles[0]], device, value))
     tiles = tuple(i for i in tiles if all(_takes(call, TILES[i], device, value) for value in last))

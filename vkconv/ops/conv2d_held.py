@@ -27,16 +27,16 @@ _SHARED_BYTES = 16 * _SIDE * (_SIDE // EIGHT + 1)
 # 14.4, three; 64x100352 over 256: 64x256 26.3. Two workgroups of four subgroups of 64x64 fit a unit, by their 233
 # registers, and one by itself leaves it idle at times. Those from 32x64 on are guessed.
 TILES: tuple[CooperativeTile, ...] = (
-    CooperativeTile(128, 128, 32, 64, 64, 1.0, 1.3),
+    CooperativeTile(128, 128, 32, 64, 64, 1.0, 2, 1.3),
     CooperativeTile(128, 256, 32, 64, 64, 0.96),
     CooperativeTile(256, 128, 32, 64, 64, 0.93),
-    CooperativeTile(64, 256, 32, 64, 64, 0.95, 1.3),
-    CooperativeTile(128, 96, 32, 64, 48, 0.95, 1.3),
-    CooperativeTile(128, 64, 32, 64, 32, 0.9, 1.3),
-    CooperativeTile(64, 64, 32, 32, 32, 0.74, 2.0),
-    CooperativeTile(32, 64, 32, 16, 32, 0.4, 2.0),
-    CooperativeTile(32, 32, 32, 16, 16, 0.2, 2.0),
-    CooperativeTile(16, 16, 32, 16, 16, 0.05, 8.0),
+    CooperativeTile(64, 256, 32, 64, 64, 0.95, 2, 1.3),
+    CooperativeTile(128, 96, 32, 64, 48, 0.95, 2, 1.3),
+    CooperativeTile(128, 64, 32, 64, 32, 0.9, 2, 1.3),
+    CooperativeTile(64, 64, 32, 32, 32, 0.74, 2, 2.0),
+    CooperativeTile(32, 64, 32, 16, 32, 0.4, 2, 2.0),
+    CooperativeTile(32, 32, 32, 16, 16, 0.2, 2, 2.0),
+    CooperativeTile(16, 16, 32, 16, 16, 0.05, 8, 8.0),
 )
 
 
@@ -106,7 +106,7 @@ def _pixels(call: Call, columns: int, matrix: Matrix) -> HeldOperand:
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    return {"tile": tiles_by_rule(*extents(call), device, tiles=TILES), "held": (1, 0)}
+    return {"tile": tiles_by_rule(*extents(call), device, tiles=TILES, depth=call.shape("w")[1]), "held": (1, 0)}
 
 
 def held(call: Call, device: Device, params: Params, spread: Spread | None = None) -> Program:

@@ -72,8 +72,9 @@ def matrix_of(device: Device) -> Matrix | None:
 @dataclasses.dataclass(frozen=True, slots=True)
 class CooperativeTile:
     """Rows x columns of a workgroup, the depth of a slice, rows x columns of a subgroup; products that a unit of a GPU
-    makes with it in a time, where there are enough of both, beside the other tiles; as many tiles as a unit takes no
-    less time for, having several at once."""
+    makes with it in a time, where there are enough of both, beside the other tiles; how many a unit has at once, and of
+    fewer as many as it takes no less time for; the depth of a sum that takes as long as beginning and ending a tile,
+    where it fills a unit."""
 
     rows: int
     columns: int
@@ -81,7 +82,9 @@ class CooperativeTile:
     subgroup_rows: int
     subgroup_columns: int
     rate: float = 1.0
+    resident: int = 1
     least: float = 1.0
+    ramp: int = 0
 
     @property
     def subgroups(self) -> int:
@@ -143,7 +146,7 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(128, 256, 32, 64, 64, 1.05),
     CooperativeTile(128, 128, 64, 64, 32, 1.0),
     CooperativeTile(128, 96, 64, 64, 48, 0.84),
-    CooperativeTile(64, 256, 64, 64, 32, 0.95),
+    CooperativeTile(64, 256, 64, 64, 32, 0.95, ramp=24),
     CooperativeTile(64, 128, 32, 64, 32, 0.9),
     CooperativeTile(128, 64, 64, 64, 32, 0.8),
     CooperativeTile(64, 128, 64, 64, 32, 0.78),
@@ -156,6 +159,7 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(32, 32, 32, 16, 16, 0.15),
     CooperativeTile(128, 256, 48, 64, 64, 1.0),
     CooperativeTile(32, 128, 32, 32, 32, 0.65),
+    CooperativeTile(128, 128, 32, 64, 64, 1.04, 2, 1.3),
 )
 
 
@@ -166,15 +170,19 @@ def tiles_by_rule(
     device: Device,
     takes: Callable[[CooperativeTile], bool] = lambda tile: True,
     tiles: Sequence[CooperativeTile] = TILES,
+    *,
+    depth: int,
 ) -> tuple[int, ...]:
-    """Numbers of the ``tiles`` that a device can hold and that ``takes`` a product of so many rows and columns, the one
-    first that should take the least time: each unit makes its tiles one after the other."""
+    """Numbers of the ``tiles`` that a device can hold and that ``takes`` a product of so many rows and columns and sums
+    of so many products, the one first that should take the least time: each unit makes its tiles one after the other,
+    or so many at a time."""
     units = compute_units(device)
 
     def time(i: int) -> float:
         tile = tiles[i]
-        of_unit = ceil_div(blocks(tile, rows, columns, batches), units)
-        return max(of_unit, tile.least) * tile.rows * tile.columns / tile.rate
+        full, rest = divmod(ceil_div(blocks(tile, rows, columns, batches), units), tile.resident)
+        turns = full * tile.resident + (max(rest, tile.least) if rest else 0)
+        return turns * tile.rows * tile.columns * (depth + tile.ramp) / tile.rate
 
     fitting = [i for i, tile in enumerate(tiles) if tile.fits(device) and takes(tile)]
     best = min(fitting, key=time)

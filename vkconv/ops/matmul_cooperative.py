@@ -27,7 +27,7 @@ PRODUCT_TO_F32 = Shader("matmul_cooperative", DType.F16, (Y_F32,))
 
 def cooperative_params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
     """The tiles that `cooperative_product` may take, the rule's pick first."""
-    return {"tile": tiles_by_rule(g.m, g.n, g.batches, device)}
+    return {"tile": tiles_by_rule(g.m, g.n, g.batches, device, depth=g.k)}
 
 
 def cooperative_product(
