@@ -25,7 +25,7 @@ from vkconv.route import Call, Params, choose
 # GPU time that one submission should take, so that submitting costs little beside it, and its most dispatches.
 BATCH_US = 5000.0
 _BATCH_DISPATCHES = 512
-# And from one timestamp to the next: one takes the H200 a microsecond, in which nothing else runs.
+# And from one timestamp to the next: one takes the H200 1.2 us, in which nothing else runs.
 _STAMPED_US = 100.0
 # A warm-up without a number ends when the medians of this many batches in a row agree within this ratio.
 _STABLE_BATCHES = 3

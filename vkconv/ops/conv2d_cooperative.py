@@ -18,7 +18,9 @@ from vkconv.shader import Dispatch, Program, Shader, read, write
 CONVOLUTION = Shader("conv2d_cooperative", DType.F16)
 # Moves words of 16 bits, whatever they are.
 CHANNELS_LAST = Shader("channels_last", DType.U16)
-_SIDE, _LANES = 64, 256  # pixels and channels, and invocations, of a workgroup of it
+CHANNELS_LAST_WORDS = Shader("channels_last_words", DType.U16)
+_SIDE, _LANES = 64, 256  # pixels and channels, and invocations, of a workgroup of the first
+_ACROSS = (4, 2, 1)  # eights of channels of a pixel that neighbours have, of the second, where there are as many
 
 
 # Gathered, a word is eight loads; copied, the input is read and written once more. From so many input channels of a
@@ -102,16 +104,46 @@ class ChannelsLast:
 
     def dispatch(self, device: Device) -> Dispatch:
         """The launch that makes it, as ``last``."""
+        words = word_of(self.call.shape("x"))
+        return self._in_words(words, device) if words > 1 and self.steps == (1, 1) else self._in_pixels(device)
+
+    @property
+    def _spec(self) -> tuple[bool, bool]:
+        return self.call.shape("w")[1] % EIGHT == 0, int(self.call["groups"]) > 1
+
+    def _in_pixels(self, device: Device) -> Dispatch:
+        n, _, h, w = self.call.shape("x")
+        sizes = int(self.call["groups"]), self.call.shape("w")[1], *self.extents, *self.steps, *self.call["padding"][:2]
+        factors = (*reciprocal(self.extents[1]), *reciprocal(self.extents[0]))
+        groups = ceil_div(n * math.prod(self.extents), _SIDE) * ceil_div(self.eights, _SIDE // EIGHT)
+        return Dispatch(
+            CHANNELS_LAST,
+            (*read("x"), *write("last")),
+            linear_groups(groups * _LANES, _LANES, device),
+            (_LANES, 1, 1),
+            (n, h, w, *sizes, *factors),
+            self._spec,
+            16 * _SIDE * (_SIDE // EIGHT + 1),
+        )
+
+    def _in_words(self, word: int, device: Device) -> Dispatch:
         n, _, h, w = self.call.shape("x")
         pads = self.call["padding"][:2]
-        groups, channels = int(self.call["groups"]), self.call.shape("w")[1]
-        factors = (*reciprocal(self.extents[1]), *reciprocal(self.extents[0]))
-        push = (n, h, w, groups, channels, *self.extents, *self.steps, *pads, *factors)
-        spec = channels % EIGHT == 0, groups > 1
-        blocks = ceil_div(n * math.prod(self.extents), _SIDE) * ceil_div(self.eights * EIGHT, _SIDE)
-        grid = linear_groups(blocks * _LANES, _LANES, device)
-        shared = 16 * _SIDE * (_SIDE // EIGHT + 1)
-        return Dispatch(CHANNELS_LAST, (*read("x"), *write("last")), grid, (_LANES, 1, 1), push, spec, shared)
+        first = tuple(max(pad, 0) for pad in pads)
+        last = (min(pad + side, made) for pad, side, made in zip(pads, (h, w), self.extents, strict=True))
+        inside = tuple(max(end - start, 0) for start, end in zip(first, last, strict=True))
+        words, across = h * w // word, next(count for count in _ACROSS if count <= self.eights)
+        zeros = n * (math.prod(self.extents) - math.prod(inside)) * self.eights
+        groups = ceil_div(n * words, _LANES // across) * ceil_div(self.eights, across) + ceil_div(zeros, _LANES)
+        sizes = int(self.call["groups"]), self.call.shape("w")[1], *self.extents, *pads, *first, *inside
+        return Dispatch(
+            CHANNELS_LAST_WORDS,
+            (*read("x"), *write("last")),
+            linear_groups(groups * _LANES, _LANES, device),
+            (_LANES, 1, 1),
+            (n, h, w, *sizes, *reciprocal(words), *reciprocal(w)),
+            (*self._spec, word, across),
+        )
 
 
 def copies(call: Call, device: Device) -> tuple[int, ...]:
@@ -214,7 +246,7 @@ SOME_TILE = Need(
 COOPERATIVE = Route(
     "cooperative",
     cooperative,
-    (CONVOLUTION, PACK_TILES, CHANNELS_LAST),
+    (CONVOLUTION, PACK_TILES, CHANNELS_LAST, CHANNELS_LAST_WORDS),
     why="implicit GEMM on the GPU's matrix units, which multiply 16-bit floats many times as fast as its lanes do f32, "
     "and sum in f32; the input is gathered as the tiles need it",
     must=(

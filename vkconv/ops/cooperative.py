@@ -159,7 +159,7 @@ TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(32, 32, 32, 16, 16, 0.15),
     CooperativeTile(128, 256, 48, 64, 64, 1.0),
     CooperativeTile(32, 128, 32, 32, 32, 0.65),
-    CooperativeTile(128, 128, 32, 64, 64, 1.04, 2, 1.3),
+    CooperativeTile(128, 128, 32, 64, 64, 1.0, 2, 1.3),
 )
 
 
