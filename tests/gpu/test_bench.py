@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dispatch_kit import launch
 
 from vkconv.backend.executable import Executable
 from vkconv.backend.runtime import open_device
 from vkconv.bench import engine
-from vkconv.bench.calibrate import floors, plan_dispatch
+from vkconv.bench.calibrate import floors
 from vkconv.bench.engine import BenchOptions, measure
 from vkconv.bench.rows import mark_best, read_result
 from vkconv.bench.runner import Routes, make_tasks, run_tasks
@@ -25,7 +26,6 @@ from vkconv.graph.vkc import save_vkc
 from vkconv.ops import OPS
 from vkconv.ops import floors as kernels
 from vkconv.ops.calls import parse_call
-from vkconv.plan.commands import Launch
 from vkconv.route import Route
 
 ROOT = Path(__file__).parents[2]
@@ -153,28 +153,6 @@ def test_the_tool_itself_takes_little_time(device):
 
 
 # ---- floors
-
-
-def launch(device, buffers, dispatch, inputs=()):
-    """What a dispatch leaves in y, after x was given."""
-    live = open_device(device)
-    executable = Executable(plan_dispatch(live.device, buffers, dispatch), live, {}, poison=True)
-    up, down = live.handle.buffer(buffers["y"], "upload"), live.handle.buffer(buffers["y"], "download")
-    recording = live.handle.recording()
-    if len(inputs):
-        np.frombuffer(up.view, np.float32)[:] = inputs
-        recording.copy(up, 0, executable._buffers["x"], 0, up.nbytes)
-        recording.barrier(["transfer"], ["compute"])
-    (command,) = executable.plan.run
-    assert isinstance(command, Launch)
-    binds = [(executable._buffers[r.buffer], r.offset, r.nbytes) for r, _ in command.binds]
-    recording.dispatch(live.pipeline(command), binds, command.push, command.groups)
-    recording.barrier(["compute"], ["transfer"])
-    recording.copy(executable._buffers["y"], 0, down, 0, down.nbytes)
-    recording.barrier(["transfer"], ["host"])
-    recording.end()
-    recording.run()
-    return np.frombuffer(down.view, np.float32).copy()
 
 
 @pytest.mark.parametrize("items", kernels.COPY_ITEMS)
