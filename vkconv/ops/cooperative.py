@@ -138,10 +138,12 @@ class CooperativeTile:
 
 
 # By number: the parameter ``tile`` of the routes. Rates are of an H200, by products of 256x6272 over 2304 (us by
-# 128x96, 128x128, 64x128x64, 64x64: 48, 54, 67, 62), 64x100352 over 576 (64x256 and the next: 53, 56) and 4096^3
-# (by the first 442, by the one 48 deep, which is for who wants to try it, 465). Those of few rows are of 32x341220 over
-# 224, which moves more than it multiplies: by the last 124, 32x64 158, 32x32x64 176, 32x128x64 187. The others are
-# guessed. Tried and no faster: 64x192, 64x96, 128x96 by subgroups of 32x48.
+# 128x96, 128x128, 64x128x64, 64x64: 48, 54, 67, 62), 64x100352 over 576 (64x256 and the next: 53, 56; over 256, read
+# as it lies, 28.3, 26.6) and 4096^3 (by the first 442, by the one 48 deep, which is for who wants to try it, 465).
+# Those of few rows are of 32x341220 over 224, which moves more than it multiplies: by 32x128x32 124, 32x64 158,
+# 32x32x64 176, 32x128x64 187. The last takes 455 where the first takes 441, 4096^3, but 398 where it takes 422,
+# 512x25088 over 4608 of a copy with channels last. The others are guessed. Tried and no faster: 64x192, 64x96, 128x48,
+# 64x256x32, 128x96x32, 128x96 by subgroups of 32x48.
 TILES: tuple[CooperativeTile, ...] = (
     CooperativeTile(128, 256, 32, 64, 64, 1.05),
     CooperativeTile(128, 128, 64, 64, 32, 1.0),
