@@ -1,5 +1,8 @@
 .PHONY: setup run check test audit clean
 
+# tests that need no device share the cores; those on one have it to themselves
+each := -n logical --dist worksteal
+
 # .venv with vkconv and all it needs; missing Debian packages are installed when run as root
 setup:
 	@tools/setup.sh
@@ -14,12 +17,12 @@ check: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	.venv/bin/pytest -q tests/pure -m 'not long'
+	.venv/bin/pytest -q $(each) tests/pure -m 'not long'
 
 # all of that, the long ones, then the tests on a device, under the validation layer with synchronization validation
 test: check
-	.venv/bin/pytest -q tests/pure -m long
-	.venv/bin/pytest -q tests/suites
+	.venv/bin/pytest -q $(each) tests/pure -m long
+	.venv/bin/pytest -q $(each) tests/suites
 	.venv/bin/pytest -q tests/gpu
 
 # known vulnerabilities of what CI installs: asks PyPI's advisory service, and fails where that cannot be reached
