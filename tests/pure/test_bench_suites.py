@@ -312,6 +312,14 @@ def test_a_parameter_that_no_route_has_is_refused():
         make_tasks(parse_entries("conv2d:x=1x8x16x16,w=16x8x3x3"), Routes(), LAVAPIPE, sweep=["lokal"])
 
 
+def test_a_parameter_of_a_route_that_cannot_run_here_is_refused_with_the_reason():
+    entries = parse_entries("matmul:a=64x64,b=64x64,dtype=f16")
+    with pytest.raises(UsageError, match="cooperative cannot run here: .* needs cooperative matrices"):
+        make_tasks(entries, Routes(names=("cooperative",)), LAVAPIPE, sweep=["tile"])
+    with pytest.raises(UsageError, match="'tiles' .*; they have .*tile.*; cooperative cannot run here$"):
+        make_tasks(entries, Routes(names=("cooperative", "shared")), LAVAPIPE, sweep=["tiles"])
+
+
 @pytest.mark.parametrize(("text", "sizes"), [("", []), ("64,128x1x1,64", [64, 128]), ("8x1", [8])])
 def test_local_sizes_are_lines(text, sizes):
     assert parse_local(text) == sizes

@@ -1,6 +1,5 @@
 """Measuring many calls: which routes each takes, how long it will take, one row after the other until interrupted."""
 
-import contextlib
 import dataclasses
 import itertools
 import time
@@ -14,7 +13,7 @@ from vkconv.core import RouteError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
-from vkconv.route import Call, Params, choose, judge
+from vkconv.route import Params, choose, judge
 
 # What a row costs is not known before it is measured: the estimate is raised by this, to be kept rather than exact.
 _MARGIN = 1.5
@@ -89,12 +88,19 @@ def make_tasks(
     """
     tasks: list[Task] = []
     known: dict[str, None] = {}
+    refused: dict[str, str] = {}
     for entry in entries:
         if entry.call is None:
             tasks.append(Task(entry))
             continue
         for name in routes.of(entry.call.op):
-            legal = _legal_params(entry.call, name, device)
+            try:
+                legal = choose(OPS[entry.call.op].routes, entry.call, device, forced=name).route.legal(
+                    entry.call, device
+                )
+            except (RouteError, UsageError) as error:
+                legal = {}  # its row says why
+                refused.setdefault(name or entry.call.op, str(error))
             known |= dict.fromkeys(legal)
             values = {param: legal[param] for param in sweep if param in legal}
             if local and "local" in legal:
@@ -106,16 +112,10 @@ def make_tasks(
     for param in (*sweep, *(["local"] if local else [])):
         if param not in known:
             has = f"they have {', '.join(known)}" if known else "they have none"
-            raise UsageError(f"no route here has a parameter {param!r}{did_you_mean(param, known)}; {has}")
+            why = f"; {', '.join(refused)} cannot run here" if refused else ""
+            why += f": {next(iter(refused.values()))}" if refused and not known else ""
+            raise UsageError(f"no route here has a parameter {param!r}{did_you_mean(param, known)}; {has}{why}")
     return tasks
-
-
-def _legal_params(call: Call, route: str | None, device: Device) -> Mapping[str, tuple[int, ...]]:
-    """The legal values of each parameter of a route; none where it cannot take the call."""
-    op = OPS[call.op]
-    with contextlib.suppress(RouteError, UsageError):
-        return choose(op.routes, call, device, forced=route).route.legal(call, device)
-    return {}
 
 
 def run_tasks(
