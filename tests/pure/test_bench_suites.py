@@ -314,9 +314,9 @@ def test_a_parameter_that_no_route_has_is_refused():
 
 def test_a_parameter_of_a_route_that_cannot_run_here_is_refused_with_the_reason():
     entries = parse_entries("matmul:a=64x64,b=64x64,dtype=f16")
-    with pytest.raises(UsageError, match="cooperative cannot run here: .* needs cooperative matrices"):
+    with pytest.raises(UsageError, match=r"cooperative cannot run here: .* needs cooperative matrices"):
         make_tasks(entries, Routes(names=("cooperative",)), LAVAPIPE, sweep=["tile"])
-    with pytest.raises(UsageError, match="'tiles' .*; they have .*tile.*; cooperative cannot run here$"):
+    with pytest.raises(UsageError, match=r"'tiles' .*; they have .*tile.*; cooperative cannot run here$"):
         make_tasks(entries, Routes(names=("cooperative", "shared")), LAVAPIPE, sweep=["tiles"])
 
 
