@@ -4,10 +4,10 @@
 #include "divided.glsl"
 #extension GL_EXT_control_flow_attributes : require
 
-// What channels_last.comp makes, of planes that are whole words of WORD pixels, 8 or 4, with every row and column of the input
-// in its place: a lane reads such a word of eight channels, which are WORD words of eight channels in registers. No shared
-// memory, and a sixth of the instructions. ACROSS neighbours have neighbouring eights of the same pixels. Later workgroups
-// write the zeros: rows without input, then what is beside it in the others.
+// What channels_last.comp makes, of planes that are whole words of WORD pixels, 8 or 4, with every row and column of the
+// input in its place: a lane reads such a word of eight channels, which are WORD words of eight channels in registers, and
+// no shared memory is needed. ACROSS neighbours have neighbouring eights of the same pixels. Later workgroups write the
+// zeros: rows without input, then what is beside it in the others.
 layout(constant_id = 3) const bool WHOLE = false;  // the channels of a group are whole eights
 layout(constant_id = 4) const bool GROUPED = true;
 layout(constant_id = 5) const int WORD = 4;
