@@ -59,28 +59,27 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
 }
 
 // Where the first channel has what is stored for a column, -1 where it stands for no pixel; SPREAD: the rows and columns
-// that a result stands for, whether it is the first or the last of its row, and whether every row of it is whole words.
+// that a result stands for, and whether it is the first of its row.
 struct Column {
     int first;
     int rows, columns;
-    bool begins, ends, whole;
+    bool begins;
 };
 
 Column column_of(int column) {
     ivec2 at = image_and_pixel(column);
-    if (column >= all_columns() || at.y >= oh * ow) return Column(-1, 0, 0, false, false, false);
-    if (!SPREAD) return Column(place_in_y(0, at), 1, 1, true, true, false);
+    if (column >= all_columns() || at.y >= oh * ow) return Column(-1, 0, 0, false);
+    if (!SPREAD) return Column(place_in_y(0, at), 1, 1, true);
     ivec2 corner = row_and_column(at.y) * ivec2(TO_SH, TO_SW);
-    int first = (at.x * c_out * to_h + corner.x) * to_w + corner.y;
-    int columns = min(TO_SW, to_w - corner.y);
-    return Column(first, min(TO_SH, to_h - corner.x), columns, corner.y == 0, corner.y + columns == to_w,
-                  TO_SW == 2 && to_w % 2 == 0 && first % 2 == 0);
+    return Column((at.x * c_out * to_h + corner.x) * to_w + corner.y, min(TO_SH, to_h - corner.x),
+                  min(TO_SW, to_w - corner.y), corner.y == 0);
 }
 
 void store_single(int at, uint bits) { STORE_BITS(y, at, bits); }
 
 // A result and the zeros behind it in its row. Of two columns a lane stores a word: where that begins at an odd place it
-// has the zero before the result, and leaves the one behind it to the next lane.
+// has the zero before the result, and leaves the one behind it to the next lane, which there is: rows that begin at odd
+// places are of odd length.
 void store_row(int at, uint bits, Column column) {
     if (TO_SW == 2) {
         bool odd = (at & 1) != 0;
@@ -89,7 +88,6 @@ void store_row(int at, uint bits, Column column) {
         } else {
             y2[at >> 1] = odd ? bits << 16 : bits;
         }
-        if (odd && column.ends && column.columns == 2) store_single(at + 1, 0u);
     } else {
         store_single(at, bits);
         for (int j = 1; j < column.columns; j++) store_single(at + j, 0u);
@@ -111,7 +109,7 @@ void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
             bits[q] = rounded2(vec2(value, 0.0)) & 0xFFFFu;
         }
     }
-    if (SPREAD && column.whole) {
+    if (TO_SW == 2 && to_w % 2 == 0) {
         [[unroll]] for (int q = 0; q < 4; q++) {
             if (row + q * step < limit) {
                 int word = (at + q * step * plane) / 2;
