@@ -43,7 +43,6 @@ MORE = (
     "conv2d_backward_data:dy=3x33x5x7,w=33x17x1x1,x_shape=9x14,s=2",
     "conv2d_backward_data:dy=2x40x5x7,w=40x17x1x1,x_shape=14x13,s=3x2,act=relu",
     "conv2d_backward_data:dy=2x40x5x5,w=40x17x1x1,x_shape=14x15,s=3",
-    "conv2d_backward_data:dy=2x40x5x7,w=40x17x1x1,x_shape=14x13,s=3x2,b=17,act=relu",
     "conv2d_backward_data:dy=1x40x5x3,w=40x17x1x1,x_shape=13x8,s=3,p=1x0x0x1,slope=17,act=prelu",
     "conv2d_backward_weight:x=3x40x5x9,dy=3x48x5x9,w_shape=48x40x1x1",
     "conv2d_backward_weight:x=2x48x4x10,dy=2x64x4x10,w_shape=64x24x1x1,g=2",
