@@ -29,17 +29,6 @@ const bool SHIFTS = B_ROW == 0 && PADDED;
 #define AT_A ALONG_A
 #define AT_B(index) (GATHERS ? (index) % BN * B_LINE + (index) / BN : ALONG_B(index))
 
-// Eight elements of two words, from the one of that number on.
-uvec4 shifted(uvec4 low, uvec4 high, int first) {
-    bool by4 = (first & 4) != 0;
-    uvec4 a = by4 ? uvec4(low.zw, high.xy) : low;
-    uvec4 b = by4 ? uvec4(high.zw, 0u, 0u) : high;
-    bool by2 = (first & 2) != 0;
-    a = by2 ? uvec4(a.yzw, b.x) : a;
-    uint after = by2 ? b.y : b.x;
-    return (first & 1) != 0 ? a >> 16 | uvec4(a.yzw, after) << 16 : a;
-}
-
 // Eight from ``at`` on near the end of the input, past which the last one stands: those columns are of no pixel.
 uvec4 near_end(int at) {
     uint bits[8];

@@ -5,11 +5,14 @@
 #include "cooperative.glsl"
 
 // A workgroup makes BM x BN outputs (cooperative.glsl). Where the lines of an operand are whole eights (A_WIDE, B_WIDE) a
-// load is one of 16 bytes, else eight of one element.
+// load is one of 16 bytes; else two, of the words that eight neighbours lie across (A_RUNS, B_RUNS), but eight of one element
+// where slices are tested for their end.
 layout(constant_id = 18) const bool A_WIDE = false;
 layout(constant_id = 19) const bool B_WIDE = false;
 layout(constant_id = 20) const bool Y_WIDE = false;
 layout(constant_id = 21) const bool WHOLE = false;  // k is whole slices
+layout(constant_id = 22) const bool A_RUNS = false;
+layout(constant_id = 23) const bool B_RUNS = false;
 
 layout(set = 0, binding = 0) readonly restrict buffer A8 { uvec4 a8[]; };
 layout(set = 0, binding = 1) readonly restrict buffer B8 { uvec4 b8[]; };
@@ -17,7 +20,14 @@ layout(set = 0, binding = 3) WRITEONLY restrict buffer Y8 { uvec4 y8[]; };
 
 #define AT_A ALONG_A
 #define AT_B ALONG_B
-#define GATHERED
+// What is loaded as two words is put together only when it is there.
+#define GATHERED                                                                                             \
+    if (A_RUNS) {                                                                                            \
+        [[unroll]] for (int i = 0; i < A_LOADS; i++) a_next[i] = shifted(a_next[i], a_after[i], a_first[i]); \
+    }                                                                                                        \
+    if (B_RUNS) {                                                                                            \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i]); \
+    }
 
 // Where eight elements of a slice begin: x is the row or column, y the depth.
 ivec2 place_in(int index, int eights, bool along_depth) {
@@ -42,16 +52,45 @@ uvec4 eight_of_b(int at, int next, int valid) {
     return eight;
 }
 
-// A load of 16 bytes lies where the slice before had it, and as far on as a slice is deep; what it reads beyond the rows
-// or columns is of sums that are not stored, so the last ones do.
-#define BEGIN_SLICES                                                                           \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                             \
-        ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, 0);      \
-        a_at[i] = (origin.x + min(p.x, A_COL == 0 ? m - 1 : m - 8) * a_row + p.y * a_col) / 8; \
-    }                                                                                          \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                             \
-        ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, 0);      \
-        b_at[i] = (origin.y + min(p.x, B_ROW == 1 ? n - 1 : n - 8) * b_col + p.y * b_row) / 8; \
+// Eight neighbours of an operand near its end, past which its last element stands: sums of that are not stored.
+uvec4 near_end_of_a(int at) {
+    uint bits[8];
+    [[unroll]] for (int q = 0; q < 8; q++) bits[q] = BITS_AT(a, min(at + q, int(a.length()) - 1));
+    return EIGHT(bits, 0);
+}
+
+uvec4 near_end_of_b(int at) {
+    uint bits[8];
+    [[unroll]] for (int q = 0; q < 8; q++) bits[q] = BITS_AT(b, min(at + q, int(b.length()) - 1));
+    return EIGHT(bits, 0);
+}
+
+// A load of words lies where the slice before had it, and as far on as a slice is deep; what it reads beyond the rows or
+// columns is of sums that are not stored, so the last ones do. Places are in words, or of runs in elements.
+#define BEGIN_SLICES                                                                               \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                 \
+        ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, 0);          \
+        a_at[i] = origin.x + min(p.x, A_COL == 0 || A_RUNS ? m - 1 : m - 8) * a_row + p.y * a_col; \
+        if (!A_RUNS) a_at[i] /= 8;                                                                 \
+    }                                                                                              \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                 \
+        ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, 0);          \
+        b_at[i] = origin.y + min(p.x, B_ROW == 1 || B_RUNS ? n - 1 : n - 8) * b_col + p.y * b_row; \
+        if (!B_RUNS) b_at[i] /= 8;                                                                 \
+    }
+
+// A run from place ``at`` on, into low, high and first.
+#define LOAD_RUN(words, near_end, at, low, high, first) \
+    {                                                   \
+        int from = at;                                  \
+        first = from & 7;                               \
+        if (from / 8 + 1 < words.length()) {            \
+            low = words[from / 8];                      \
+            high = words[from / 8 + 1];                 \
+        } else {                                        \
+            low = near_end(from);                       \
+            first = 0;                                  \
+        }                                               \
     }
 
 #define LOAD_SLICE(step, CHECKED)                                                                                \
@@ -61,9 +100,12 @@ uvec4 eight_of_b(int at, int next, int valid) {
             bool ok = !(CHECKED) || p.y < k;                                                                     \
             if (A_WIDE) {                                                                                        \
                 a_next[i] = ok ? a8[a_at[i] + (step) * a_step] : uvec4(0u);                                      \
+            } else if (A_RUNS && !(CHECKED)) {                                                                   \
+                LOAD_RUN(a8, near_end_of_a, a_at[i] + (step) * a_step, a_next[i], a_after[i], a_first[i])        \
             } else {                                                                                             \
                 int valid = !ok ? 0 : A_COL == 0 ? (p.x < m ? k - p.y : 0) : m - p.x;                            \
                 a_next[i] = eight_of_a(origin.x + p.x * a_row + p.y * a_col, A_COL == 0 ? a_col : a_row, valid); \
+                a_first[i] = 0;                                                                                  \
             }                                                                                                    \
         }                                                                                                        \
     }                                                                                                            \
@@ -73,9 +115,12 @@ uvec4 eight_of_b(int at, int next, int valid) {
             bool ok = !(CHECKED) || p.y < k;                                                                     \
             if (B_WIDE) {                                                                                        \
                 b_next[i] = ok ? b8[b_at[i] + (step) * b_step] : uvec4(0u);                                      \
+            } else if (B_RUNS && !(CHECKED)) {                                                                   \
+                LOAD_RUN(b8, near_end_of_b, b_at[i] + (step) * b_step, b_next[i], b_after[i], b_first[i])        \
             } else {                                                                                             \
                 int valid = !ok ? 0 : B_ROW == 1 ? (p.x < n ? k - p.y : 0) : n - p.x;                            \
                 b_next[i] = eight_of_b(origin.y + p.x * b_col + p.y * b_row, B_ROW == 1 ? b_row : b_col, valid); \
+                b_first[i] = 0;                                                                                  \
             }                                                                                                    \
         }                                                                                                        \
     }
@@ -119,8 +164,12 @@ void main() {
     uvec4 b_next[B_LOADS];
     int a_at[A_LOADS];
     int b_at[B_LOADS];
-    int a_step = BK * a_col / 8;
-    int b_step = BK * b_row / 8;
+    uvec4 a_after[A_LOADS];
+    uvec4 b_after[B_LOADS];
+    int a_first[A_LOADS];
+    int b_first[B_LOADS];
+    int a_step = BK * a_col / (A_RUNS ? 1 : 8);
+    int b_step = BK * b_row / (B_RUNS ? 1 : 8);
     BEGIN_SLICES
     MULTIPLY_SLICES((k + BK - 1) / BK, WHOLE)
     STORE_SUMS(Y_WIDE, STORE8, ANY_COLUMN, COLUMN4)

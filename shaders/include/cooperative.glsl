@@ -93,6 +93,17 @@ int first_column() { return int(gl_SubgroupID) % (BN / SN) * SN; }
     uvec4(bits[(i) * 8] | bits[(i) * 8 + 1] << 16, bits[(i) * 8 + 2] | bits[(i) * 8 + 3] << 16, \
           bits[(i) * 8 + 4] | bits[(i) * 8 + 5] << 16, bits[(i) * 8 + 6] | bits[(i) * 8 + 7] << 16)
 
+// Eight elements of two words, from the one of that number on.
+uvec4 shifted(uvec4 low, uvec4 high, int first) {
+    bool by4 = (first & 4) != 0;
+    uvec4 a = by4 ? uvec4(low.zw, high.xy) : low;
+    uvec4 b = by4 ? uvec4(high.zw, 0u, 0u) : high;
+    bool by2 = (first & 2) != 0;
+    a = by2 ? uvec4(a.yzw, b.x) : a;
+    uint after = by2 ? b.y : b.x;
+    return (first & 1) != 0 ? a >> 16 | uvec4(a.yzw, after) << 16 : a;
+}
+
 // Loads that go along the lines.
 #define ALONG_A(index) ((index) / A_EIGHTS * A_LINE + (index) % A_EIGHTS)
 #define ALONG_B(index) ((index) / B_EIGHTS * B_LINE + (index) % B_EIGHTS)

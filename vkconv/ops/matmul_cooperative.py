@@ -41,7 +41,9 @@ def cooperative_product(
     b_wide = lies_in(EIGHT, (g.k, g.n), g.b, g.base[1], [b for _, _, b in g.batch])
     y_wide = shader is PRODUCT and lies_in(EIGHT, (g.m, g.n), g.y, g.base[2], [g.m * g.n]) and g.y[1] == 1
     whole = g.k > 0 and g.k % tile.depth == 0
-    spec = (*constants(g, e), *tile.constants(device, g.a[0] == 1, g.b[0] == 1), a_wide, b_wide, y_wide, whole)
+    runs = not a_wide and 1 in g.a, not b_wide and 1 in g.b
+    wide = a_wide, b_wide, y_wide, whole
+    spec = (*constants(g, e), *tile.constants(device, g.a[0] == 1, g.b[0] == 1), *wide, *runs)
     iterations = ceil_div(g.k, tile.depth) * tile.depth
     return Dispatch(shader, binds, groups, (local, 1, 1), push_block(g, e), spec, tile.shared_bytes, iterations)
 
