@@ -1,6 +1,6 @@
 .PHONY: setup run check test audit clean
 
-# tests that need no device share the cores; those on one have it to themselves
+# tests share the cores, but for those that watch time, memory or processes
 each := -n logical --dist worksteal
 
 # .venv with vkconv and all it needs; missing Debian packages are installed when run as root
@@ -23,7 +23,8 @@ check: setup
 test: check
 	.venv/bin/pytest -q $(each) tests/pure -m long
 	.venv/bin/pytest -q $(each) tests/suites
-	.venv/bin/pytest -q tests/gpu
+	.venv/bin/pytest -q $(each) tests/gpu -m 'not alone'
+	.venv/bin/pytest -q tests/gpu -m alone
 
 # known vulnerabilities of what CI installs: asks PyPI's advisory service, and fails where that cannot be reached
 audit: setup

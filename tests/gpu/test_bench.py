@@ -31,7 +31,7 @@ from vkconv.route import Route
 ROOT = Path(__file__).parents[2]
 QUICK = BenchOptions(min_time_s=0.005, runs=3, warmup=1)
 CONV = "conv2d:x=1x5x11x13,w=7x5x3x3,b=7,p=1"
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 def rows_of(text, device, *routes, options=QUICK):

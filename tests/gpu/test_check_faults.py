@@ -26,7 +26,7 @@ from vkconv.plan import lowering, memory
 from vkconv.plan.commands import Launch
 from vkconv.plan.planner import Options, plan
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 SHAPE = (1, 3, 10, 301)
 OPTIONS = Options(

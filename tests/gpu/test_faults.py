@@ -14,7 +14,7 @@ import pytest
 
 import vkconv
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 # Each call of these counts; the one numbered ``fail_at`` (from 1) gives ``fail_with`` and does nothing. Memory that is
 # refused stays refused: a device may have several kinds, which are tried in turn.

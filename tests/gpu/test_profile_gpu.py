@@ -15,7 +15,7 @@ from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
 from vkconv.session import load
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 def network():

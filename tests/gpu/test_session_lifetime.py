@@ -16,7 +16,7 @@ import vkconv
 from vkconv.core import InputError, LimitError, VkconvError
 from vkconv.graph import Graph, Node, TensorSpec
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from vkconv.plan.single import call_graph
 from vkconv.route import Candidate, judge
 
 CALL = "matmul:a=13x9,b=9x11,dtype=f32"
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from vkconv.bench.rows import read_result
 from vkconv.graph.vkc import save_vkc
 
 required("distributed")
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 CALLS = [f"matmul:a={n}x64,b=64x96" for n in range(40, 52)]
 

@@ -13,7 +13,7 @@ from bridge_kit import Affine, integers, long_work
 
 from vkconv.backend import _bridge
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 # Stands before the Vulkan loader and, once told, answers for it.

@@ -16,7 +16,7 @@ from bridge_kit import Affine, integers
 
 from vkconv.backend import _bridge
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 # --- facts --------------------------------------------------------------------------------------------------

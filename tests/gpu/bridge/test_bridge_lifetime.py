@@ -16,7 +16,7 @@ from lifetime import ENDS_WITHIN_S, WORK_S, run_told
 
 from vkconv.backend import _bridge
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 # --- lifetime -------------------------------------------------------------------------------------
