@@ -35,6 +35,7 @@ Y_SCRATCH = frozenset(
         "conv2d_subgroup",
         "conv2d_tile",
         "conv_transpose2d_phases",
+        "matmul_narrow",
         "matmul_register",
         "matmul_shared",
         "matmul_subgroup",

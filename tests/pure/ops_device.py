@@ -3,10 +3,10 @@
 from vkconv.device import Device
 
 
-def device(kind="CPU", invocations=256):
-    """A device of a kind with the smallest limits that Vulkan 1.1 allows, but for the invocations."""
+def device(kind="CPU", invocations=256, shared_bytes=16384):
+    """A device of a kind with the smallest limits that Vulkan 1.1 allows, but for the invocations and shared memory."""
     limits = {"maxComputeWorkGroupCount": [65535] * 3, "maxComputeWorkGroupSize": [invocations, invocations, 64]}
-    limits |= {"maxComputeWorkGroupInvocations": invocations, "maxComputeSharedMemorySize": 16384}
+    limits |= {"maxComputeWorkGroupInvocations": invocations, "maxComputeSharedMemorySize": shared_bytes}
     limits |= {"maxPerStageDescriptorStorageBuffers": 4}
     properties = {
         "deviceName": "a test device",

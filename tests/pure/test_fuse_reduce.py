@@ -158,9 +158,9 @@ def test_a_convolution_is_fused_where_its_own_route_has_the_tiles(shape, conv, d
 @pytest.mark.parametrize(("constant", "fused"), [("k", True), ("thin", False)])
 def test_a_product_is_fused_where_its_own_route_has_the_tiles(constant, fused):
     nodes = planned([("matmul", f"a {constant}", "m"), rows("sum")], (512, 256), H200, reads="a").nodes
-    assert [node.route for node in nodes] == (["fused_partials"] if fused else ["register", nodes[-1].route])
+    assert [node.route for node in nodes] == (["fused_partials"] if fused else ["narrow", nodes[-1].route])
     if not fused:
-        assert "by its route shared, and here it is register" in nodes[-1].remark
+        assert "by its route shared, and here it is narrow" in nodes[-1].remark
 
 
 @pytest.mark.parametrize(

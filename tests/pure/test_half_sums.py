@@ -28,7 +28,7 @@ LAYERS = (
     ("conv2d:x=1x64x56x56,w=64x64x3x3,p=1", "implicit_gemm_f16"),
     ("conv2d:x=1x64x28x28,w=64x8x3x3,p=1,g=8", "direct_tile_f16"),
     ("matmul:a=512x512,b=512x512", "shared_f16"),
-    ("matmul:a=1x1000,b=1000x10", "register_f16"),
+    ("matmul:a=9x60,b=60x10", "register_f16"),
 )
 
 

@@ -99,7 +99,10 @@ def test_illegal_calls_name_their_values(text, message):
         ("matmul:a=1x40x120,b=120x6625", "CPU", "register"),
         ("matmul:a=8x40x15,b=8x15x40", "CPU", "register"),
         ("matmul:a=512x512,b=512x512", "INTEGRATED_GPU", "shared"),
-        ("matmul:a=512x512,b=512x31", "INTEGRATED_GPU", "register"),
+        ("matmul:a=512x512,b=512x31", "INTEGRATED_GPU", "narrow"),
+        ("matmul:a=1x2048,b=2048x1000", "DISCRETE_GPU", "narrow"),
+        ("matmul:a=1x2048,b=2048x1000", "CPU", "register"),
+        ("matmul:a=31x63,b=63x1000", "DISCRETE_GPU", "register"),
     ],
 )
 def test_route_chosen_by_rule(text, kind, route):
@@ -130,8 +133,33 @@ def test_best_tile(extent, sizes, tile):
     assert best_tile(extent, sizes) == tile
 
 
-def test_sums_longer_than_a_drivers_loops_go_through_shared_memory():
+@pytest.mark.parametrize(
+    ("text", "rows", "lanes", "local"),
+    [
+        ("matmul:a=1x2048,b=1000x2048,tb=1", 1, 1, 256),  # along k, one column's sum over all lanes
+        ("matmul:a=1x2048,b=2048x1000", 1, 4, 512),  # 32 bytes of neighbours at the least
+        ("matmul:a=1x4096,b=4096x4096", 1, 8, 512),
+        ("matmul:a=30000x512,b=512x2", 2, 16, 128),  # columns enough for all units
+        ("matmul:a=5x1,b=1x7", 4, 16, 64),
+    ],
+)
+def test_lanes_lie_along_k_until_all_units_work(text, rows, lanes, local):
+    call, h200 = parse_call(text, OPS), load_device("h200")
+    params = next(route for route in MATMUL.routes if route.name == "narrow").resolve(call, h200, {})
+    assert (params["rows"], params["lanes"], params["local"]) == (rows, lanes, local)
+
+
+@pytest.mark.parametrize(("shared_bytes", "taken"), [(16384, 16384), (40000, 32768)])
+def test_rows_of_the_narrow_route_fit_shared_memory(shared_bytes, taken):
+    narrow = next(route for route in MATMUL.routes if route.name == "narrow")
+    facts = device("DISCRETE_GPU", 512, shared_bytes)
+    call = parse_call("matmul:a=8x640,b=640x64", OPS)
+    (step,) = narrow.build(call, facts, narrow.resolve(call, facts, {"rows": 8, "local": 512})).steps
+    assert step.shared_bytes == taken
+
+
+def test_sums_longer_than_a_drivers_loops_are_shared_by_lanes():
     for text in ("matmul:a=4x70000,b=70000x4", "gemm_reduce:a=4x70000,b=70000x4"):
         call = parse_call(text, ALL_OPS)
         choice = choose(ALL_OPS[call.op].routes, call, load_device("lavapipe"))
-        assert choice.route.name in ("shared", "unfused")
+        assert choice.route.name in ("narrow", "unfused")

@@ -54,6 +54,7 @@ _FINISHING += (
     "conv2d_cooperative",
     "conv2d_held",
     "matmul_cooperative",
+    "matmul_narrow",
     "matmul_register",
     "matmul_shared",
     "matmul_subgroup",

@@ -26,6 +26,7 @@ from vkconv.ops.epilogue import (
 )
 from vkconv.ops.matmul_cooperative import COOPERATIVE
 from vkconv.ops.matmul_half import HALF_ROUTES
+from vkconv.ops.matmul_narrow import NARROW_ROUTE
 from vkconv.ops.matmul_routes import MAX_BATCH_GROUPS, ROUTES, layout
 from vkconv.route import Call
 
@@ -98,7 +99,7 @@ MATMUL = Op(
         Attr("beta", "beta", float, 1.0),
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(map(takes_residual, (COOPERATIVE, *HALF_ROUTES, *ROUTES))),
+    routes=tuple(map(takes_residual, (COOPERATIVE, NARROW_ROUTE, *HALF_ROUTES, *ROUTES))),
     terms=_terms,
     magnitude=magnitude_of_products(_SUMS.reference, _terms),
     flops=lambda call: 2 * math.prod(call.shape("y")) * call.shape("a")[-2 if call["trans_a"] else -1],
