@@ -10,7 +10,8 @@
 // (channels_last.comp), so that no load is tested, and taps follow one another with all their channels. Else the input is
 // gathered pixel by pixel, eight channels of one by a lane, so that its neighbours read neighbouring pixels.
 // Weights are packed [group][c_out / BM][taps][channels][BM] (pack_tiles.comp), zeros beyond both ends: channels up to eights
-// where loads have eights, up to slices where they are gathered. LINEAR leaves channels and taps in the order of w.
+// where loads have eights, up to slices where they are gathered. LINEAR leaves channels and taps in the order of w. With
+// SPLITS > 1 the sum is cut into that many parts of whole slices, which sum_splits.comp adds up.
 layout(constant_id = 5) const bool LINEAR = false;
 layout(constant_id = 19) const int KH = 3;
 layout(constant_id = 20) const int KW = 3;
@@ -46,22 +47,23 @@ uvec4 near_end(int at) {
 
 #define HAS(count, i) ((count) % LANES == 0 || lane + (i) * LANES < (count))
 
-// Slice ``step`` into registers; ky, kx and k0 say where a gathered one begins.
+// Slice ``step`` of this workgroup's into registers; ky, kx and k0 say where a gathered one begins.
 #define LOAD_SLICE(step, CHECKED)                                                                                    \
+    int slice = first_slice + (step);                                                                                \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                                   \
         if (HAS(A_COUNT, i)) {                                                                                       \
-            bool ok = !(CHECKED) || GATHERS || (step) * BK + (lane + i * LANES) / A_EIGHTS < packed_depth;           \
-            a_next[i] = ok ? weight8[a_from + (step) * A_COUNT + lane + i * LANES] : uvec4(0u);                      \
+            bool ok = !(CHECKED) || GATHERS || slice * BK + (lane + i * LANES) / A_EIGHTS < packed_depth;            \
+            a_next[i] = ok ? weight8[a_from + slice * A_COUNT + lane + i * LANES] : uvec4(0u);                       \
         }                                                                                                            \
     }                                                                                                                \
-    int word = LAST ? (step) * (BK / 8) + lane % B_EIGHTS : 0;                                                       \
+    int word = LAST ? slice * (BK / 8) + lane % B_EIGHTS : 0;                                                        \
     int tap = divided(word, eights, eights_factor, eights_shift).x;                                                  \
     int from_word = (tap / KW * dh * last_w + tap % KW * dw) * all_eights + word - tap * eights;                     \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                                   \
         if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                         \
-            bool ok = !(CHECKED) || (step) * BK + (lane + i * LANES) / B_EIGHTS < depth;                             \
+            bool ok = !(CHECKED) || slice * BK + (lane + i * LANES) / B_EIGHTS < depth;                              \
             if (SHIFTS) {                                                                                            \
-                int at = b_at[i] + (step) * b_step;                                                                  \
+                int at = b_at[i] + slice * b_step;                                                                   \
                 b_first[i] = at & 7;                                                                                 \
                 if (!ok) {                                                                                           \
                     b_next[i] = b_after[i] = uvec4(0u);                                                              \
@@ -73,10 +75,10 @@ uvec4 near_end(int at) {
                     b_first[i] = 0;                                                                                  \
                 }                                                                                                    \
             } else if (WORD == 8) {                                                                                  \
-                b_next[i] = ok ? x8[b_at[i] + (step) * b_step] : uvec4(0u);                                          \
+                b_next[i] = ok ? x8[b_at[i] + slice * b_step] : uvec4(0u);                                           \
             } else {                                                                                                 \
-                b_next[i].xy = ok ? x4[b_at[i] + (step) * b_step] : uvec2(0u);                                       \
-                b_next[i].zw = ok ? x4[b_high_at[i] + (step) * b_step] : uvec2(0u);                                  \
+                b_next[i].xy = ok ? x4[b_at[i] + slice * b_step] : uvec2(0u);                                        \
+                b_next[i].zw = ok ? x4[b_high_at[i] + slice * b_step] : uvec2(0u);                                   \
             }                                                                                                        \
         } else if (LAST && HAS(B_COUNT, i)) {                                                                        \
             b_next[i] = !(CHECKED) || word * 8 < packed_depth ? x8[b_at[i] + from_word] : uvec4(0u);                 \
@@ -124,11 +126,16 @@ void main() {
     int steps = (packed_depth + BK - 1) / BK;
 
     int index = int(flat_group());
-    if (index >= groups * row_blocks * col_blocks) return;
+    if (index >= SPLITS * groups * row_blocks * col_blocks) return;
     int block_row = index % row_blocks;
     index /= row_blocks;
     int block_col = index % col_blocks;
-    int group = index / col_blocks;
+    index /= col_blocks;
+    int group = SPLITS == 1 ? index : index % groups;
+    int split = SPLITS == 1 ? 0 : index / groups;
+    int first_slice = SPLITS == 1 ? 0 : split * steps / SPLITS;
+    int end_slice = SPLITS == 1 ? steps : (split + 1) * steps / SPLITS;
+    first_of_part = split * n * c_out * plane;
 
     // The pixel that this invocation gathers, and where its window begins.
     int pixel = block_col * BN + lane % BN;
@@ -139,9 +146,9 @@ void main() {
     int ix0 = of_plane.y * sw - pl;
     int origin = (of_image.x * c_in + group * in_group) * h * w + iy0 * w + ix0;
     int a_from = (group * row_blocks + block_row) * (packed_depth * BM / 8);
-    int ky = 0;
-    int kx = 0;
-    int k0 = 0;
+    int ky = LINEAR ? 0 : first_slice / (KW * chunks);
+    int kx = LINEAR ? 0 : first_slice / chunks % KW;
+    int k0 = first_slice % chunks * BK;
 
     SUMS sums[ROWS * COLUMNS];
     [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = SUMS(0.0);
@@ -169,6 +176,6 @@ void main() {
             b_high_at[i] = ((high.x * c_in + c) * plane + high.y) / WORD;
         }
     }
-    MULTIPLY_SLICES(steps, WHOLE || GATHERS)
+    MULTIPLY_SLICES(end_slice - first_slice, WHOLE || GATHERS)
     STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, AT_COLUMN, COLUMN4)
 }

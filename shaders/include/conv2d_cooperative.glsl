@@ -1,5 +1,6 @@
 // What convolutions by cooperative matrices share: rows of a tile are output channels of a group, columns the pixels of all
-// images. SPREAD puts results TO_SH rows and TO_SW columns apart into planes of to_h x to_w, zeros between them.
+// images. SPREAD puts results TO_SH rows and TO_SW columns apart into planes of to_h x to_w, zeros between them. With SPLITS
+// > 1, which goes with no SPREAD, sums are left as they are: y is scratch of [SPLITS][output] in f32.
 // Constants from 19 to 23 are each shader's.
 #define MORE_PUSH                                          \
     int last_h, last_w, last_sh, last_sw;                  \
@@ -14,11 +15,16 @@ layout(constant_id = 18) const int Y_WORD = 1;
 layout(constant_id = 24) const int TO_SH = 0;
 layout(constant_id = 25) const int TO_SW = 0;
 layout(constant_id = 26) const bool PADDED = false;  // columns are counted as if planes were whole eights
+layout(constant_id = 27) const int SPLITS = 1;
 const bool SPREAD = TO_SH > 0;
 
 layout(set = 0, binding = 3) WRITEONLY restrict buffer Y8 { uvec4 y8[]; };
 layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { uvec2 y4[]; };
 layout(set = 0, binding = 3) WRITEONLY restrict buffer Y2 { uint y2[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Parts { float parts[]; };
+layout(set = 0, binding = 3) WRITEONLY restrict buffer Parts4 { vec4 parts4[]; };
+
+int first_of_part = 0;  // in parts, of the split that this invocation sums
 
 int out_group() { return c_out / groups; }
 
@@ -47,14 +53,16 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
     Channel channel = channel_of(c);
     ivec2 at = image_and_pixel(pixel);
     int to = place_in_y(c, at);
-    if (Y_WORD == 8) {
-        y8[to / 8] = rounded8(finish4(low, channel, to), finish4(high, channel, to + 4));
+    bool has_high = Y_WORD == 8 || is_output(row, pixel + 4);
+    int high_to = Y_WORD == 8 || at.y + 4 < oh * ow ? to + 4 : place_in_y(c, ivec2(at.x + 1, 0));
+    if (SPLITS > 1) {
+        parts4[(first_of_part + to) / 4] = low;
+        if (has_high) parts4[(first_of_part + high_to) / 4] = high;
+    } else if (Y_WORD == 8) {
+        y8[to / 8] = rounded8(finish4(low, channel, to), finish4(high, channel, high_to));
     } else {
         y4[to / 4] = rounded4(finish4(low, channel, to));
-        if (is_output(row, pixel + 4)) {
-            to = at.y + 4 < oh * ow ? to + 4 : place_in_y(c, ivec2(at.x + 1, 0));
-            y4[to / 4] = rounded4(finish4(high, channel, to));
-        }
+        if (has_high) y4[high_to / 4] = rounded4(finish4(high, channel, high_to));
     }
 }
 
@@ -101,6 +109,12 @@ void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
     int c = group * out_group() + row;
     int plane = SPREAD ? to_h * to_w : oh * ow;
     int at = column.first + c * plane;
+    if (SPLITS > 1) {
+        [[unroll]] for (int q = 0; q < 4; q++) {
+            if (row + q * step < limit) parts[first_of_part + at + q * step * plane] = sums[q];
+        }
+        return;
+    }
     uint bits[4];
     [[unroll]] for (int q = 0; q < 4; q++) {
         if (row + q * step < limit) {

@@ -1,5 +1,7 @@
 """Routes by cooperative matrices, on devices that have them (docs/testing_devices.md: a driver that does on a CPU)."""
 
+import itertools
+
 import numpy as np
 import pytest
 from test_ops import draw
@@ -145,6 +147,34 @@ def test_every_value_of_a_parameter_agrees_with_the_reference(text, dtype, facts
             for value in values:
                 if name != "tile" or tiles[value].subgroup_rows * tiles[value].subgroup_columns <= most:
                     agrees(call, "integers", device, route.name, small_tile(call, route, facts) | {name: value})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv2d:x=2x72x8x8,w=40x72x3x3,p=1,b=40,act=relu",
+        "conv2d:x=3x40x6x6,w=48x20x3x3,p=1,residual=3x48x6x6,g=2",
+        "conv2d:x=2x130x7x7,w=33x130x1x1,slope=33,act=prelu",
+        "conv2d:x=2x136x4x10,w=72x136x1x1,out_scale=0.5,out_shift=2",
+        "conv2d:x=1x9x9x11,w=34x9x3x3,p=1,d=2",
+        "conv2d_backward_data:dy=2x40x7x9,w=40x24x3x3,x_shape=7x9,p=1,b=24",
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_sums_in_parts_agree_with_the_reference(text, dtype, facts, device):
+    """However the input is read, the outputs are stored and slices are left over; 32 parts are more than there are
+    slices."""
+    if not device_multiplies(dtype, facts):
+        pytest.skip(f"{facts.name} has {MATRICES.actual(in_type(text, dtype), facts)}")
+    call = in_type(text, dtype)
+    names = ("cooperative", "flipped_cooperative")
+    (route,) = (route for route in OPS[call.op].routes if route.name in names and judge(route, call, facts).allowed)
+    legal = route.params(call, facts)
+    for last, linear in itertools.product(legal["last"], legal["linear"]):
+        for splits in (2, 3, 32):
+            params = small_tile(call, route, facts) | {"last": last, "linear": linear, "splits": splits}
+            for kind in ("integers", "normals"):
+                agrees(call, kind, device, route.name, params)
 
 
 @pytest.mark.parametrize("route", ["cooperative", "cooperative_held"])

@@ -59,6 +59,18 @@ CALLS = (
     f"qlinear_conv:x=1x64x56x56:u8,w=64x64x3x3:i8,w_scale=64,w_zero=64:i8,b=64:i32,{_BYTES},p=1",
     f"qlinear_conv:x=1x96x56x56:u8,w=96x1x3x3:i8,w_scale=96,w_zero=96:i8,{_BYTES},g=96,p=1",
     "matmul_integer:a=128x768:u8,b=768x768:i8,a_zero=scalar:u8",
+    # half precision: one image and many, short and long sums, few rows
+    "conv2d:x=1x64x56x56,w=64x64x3x3,p=1,b=64,act=relu,dtype=f16",
+    "conv2d:x=1x256x14x14,w=256x256x3x3,p=1,b=256,act=relu,dtype=f16",
+    "conv2d:x=1x512x7x7,w=2048x512x1x1,b=2048,dtype=f16",
+    "conv2d:x=32x64x56x56,w=64x64x3x3,p=1,dtype=f16",
+    "conv2d:x=32x256x56x56,w=512x256x1x1,s=2,dtype=f16",
+    "conv2d:x=1x96x112x112,w=96x1x3x3,b=96,g=96,s=2,p=1,dtype=f16",
+    "conv2d_backward_data:dy=32x512x28x28,w=512x256x1x1,x_shape=56x56,s=2,dtype=f16",
+    "conv2d_backward_weight:x=16x16x225x225,dy=16x64x225x225,w_shape=64x16x3x3,p=1,dtype=bf16",
+    "matmul:a=4096x4096,b=4096x4096,dtype=f16",
+    "matmul:a=1x2048,b=2048x1001,bias=1001,dtype=f16",
+    "matmul:a=197x768,b=768x3072,bias=3072,act=gelu,dtype=bf16",
 )
 
 

@@ -176,6 +176,12 @@ def test_held_matrices_refuse_with_the_reason(text, refused_by):
     assert not verdict.allowed and verdict.refused_by == refused_by
 
 
+def test_held_matrices_are_preferred_where_every_unit_gets_a_tile():
+    """132 units: 512 channels of n images of 7x7 are 8 rows of tiles by ceil(49 n / 64)."""
+    chosen = [held_on(load_device("h200"), f"conv2d:x={n}x512x7x7,w=512x512x1x1").preferred for n in (1, 20, 21)]
+    assert chosen == [False, False, True]
+
+
 @pytest.mark.parametrize("text", ["conv2d:x=8x512x8x8,w=2048x512x1x1", "conv2d:x=8x200x7x7,w=2048x200x1x1"])
 def test_a_copy_is_made_only_where_it_pays(text):
     verdict = held_on(load_device("h200"), text)
@@ -203,6 +209,41 @@ def test_short_sums_go_to_a_tile_that_is_begun_and_ended_beside_others():
     tiles = (CooperativeTile(64, 256, 64, 64, 32, 1.0, ramp=24), CooperativeTile(64, 128, 32, 64, 32, 0.95))
     facts = load_device("h200")
     assert [tiles_by_rule(64, 132 * 256, 1, facts, tiles=tiles, depth=depth)[0] for depth in (256, 576)] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "tile", "splits"),
+    [
+        ("conv2d:x=1x256x14x14,w=256x256x3x3,p=1", 7, 8),
+        ("conv2d:x=1x512x7x7,w=512x512x3x3,p=1", 7, 16),
+        ("conv2d:x=8x512x7x7,w=512x512x3x3,p=1", 6, 4),
+        ("conv2d_backward_data:dy=1x256x14x14,w=256x256x3x3,x_shape=14x14,p=1", 7, 8),
+        ("conv2d:x=1x512x7x7,w=2048x512x1x1", 12, 1),  # its sums are short
+        ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", 3, 1),  # every unit has tiles
+    ],
+)
+def test_long_sums_of_few_tiles_are_cut_for_all_units(text, tile, splits):
+    call, facts = call_of(text), load_device("h200")
+    route = next(route for route in OPS[call.op].routes if route.name in ("cooperative", "flipped_cooperative"))
+    params = {name: values[0] for name, values in route.params(call, facts).items()}
+    assert (params["tile"], params["splits"]) == (tile, splits)
+    program = route.build(call, facts, params)
+    size = call.outputs["dx" if "dx" in call.outputs else "y"].size
+    assert program.scratch.get("parts", 0) == (4 * splits * size if splits > 1 else 0)
+    assert [step.shader.stem for step in program.steps][2:] == ["sum_splits"] * (splits > 1)
+
+
+def test_there_are_no_more_parts_than_slices():
+    call, facts = call_of("conv2d:x=1x130x9x9,w=32x130x1x1"), load_device("h200")
+    route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative")
+    program = route.build(call, facts, {"tile": 7, "splits": 32})
+    assert program.scratch["parts"] == 4 * 3 * 32 * 81
+
+
+def test_sums_that_are_spread_are_not_cut():
+    call, facts = call_of("conv2d_backward_data:dy=1x512x7x7,w=512x512x1x1,x_shape=14x14,s=2"), load_device("h200")
+    routes = [route for route in OPS[call.op].routes if route.name.startswith("swap_") and "cooperative" in route.name]
+    assert routes and all("splits" not in route.params(call, facts) for route in routes)
 
 
 def test_tiles_are_whole_and_the_h200_holds_every_one():

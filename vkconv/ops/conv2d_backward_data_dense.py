@@ -245,7 +245,7 @@ def _swap(
         params=lambda call, device: {
             "spread": (1, 0) if _spreads(call) else (0,),
             "gather": _swap_params(call, device)["gather"],
-            **route.params(as_small(call), device),
+            **{name: values for name, values in route.params(as_small(call), device).items() if name != "splits"},
         },
     )
 

@@ -2,16 +2,18 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, reciprocal
-from vkconv.ops.conv2d_gemm import in_slices, pads_much
+from vkconv.ops.conv2d_gemm import SPLITS, in_slices, pads_much, sum_parts
 from vkconv.ops.conv2d_parts import binds, constants, push
 from vkconv.ops.cooperative import EIGHT, NEEDS, TILES, CooperativeTile, blocks, tiles_by_rule
+from vkconv.ops.epilogue import SUM_SPLITS
 from vkconv.ops.needs import INT32, ON_GPU, loop_iterations
 from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing
+from vkconv.ops.units import compute_units
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
@@ -160,6 +162,42 @@ def copies(call: Call, device: Device) -> tuple[int, ...]:
     return (1, 0) if call.shape("w")[1] >= _LEAST_CHANNELS and reads >= _LEAST_READS else (0, 1)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Cut:
+    """Tiles in which a sum may be cut, by number, with the us of a slice, of the launch that adds up parts, and of a
+    MiB that it moves; of sums in one part the us of so much depth. A part has some slices at the least."""
+
+    slice_us: Mapping[int, float]
+    depth: int
+    uncut_us: float
+    sum_us: float
+    mib_us: float
+    least: int
+
+
+# H200, us with the copy, in so many parts and uncut: 256x196 over 2304 12.2 in 8, 19; 512x49 over 4608 12.7 in 16, 31;
+# 512x392 over 4608 22.6 in 4 by 64x128, 38; 128x784 over 1152 12.7 in 4, 13.4; 128x1568 over 1152 14.6 in 4, 14.2.
+_CUT = _Cut({7: 0.38, 6: 0.54}, 64, 0.3, 3.0, 0.33, 4)
+
+
+def _cut_sums(call: Call, device: Device, last: int, tiles: Sequence[int]) -> tuple[int, int]:
+    """The tile and the parts of a sum, cut so that there is a workgroup for each unit of the device; 1 where that is
+    no faster."""
+    rows, columns, groups = extents(call, last)
+    slices, units = ceil_div(_depth(call), _CUT.depth), compute_units(device)
+    best = tiles[0], 1
+    least = slices * _CUT.uncut_us
+    for tile in _CUT.slice_us.keys() & set(tiles):
+        made = blocks(TILES[tile], rows, columns, groups)
+        fitting = (s for s in SPLITS if s * made <= units and s * _CUT.least <= slices)
+        splits = max(fitting, default=1)
+        moved = 8 * splits * call.outputs["y"].size / 2**20
+        time = ceil_div(slices, splits) * _CUT.slice_us[tile] + _CUT.sum_us + moved * _CUT.mib_us
+        if splits > 1 and time < least:
+            best, least = (tile, splits), time
+    return best
+
+
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     last = copies(call, device)
 
@@ -167,13 +205,15 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         return _takes(call, tile, device, last[0])
 
     tiles = tiles_by_rule(*extents(call, last[0]), device, takes, depth=_depth(call))
+    best, splits = _cut_sums(call, device, last[0], tiles)
+    tiles = (best, *(i for i in tiles if i != best))
     # Any tile goes with any other value.
-    last = tuple(value for value in last if _takes(call, TILES[tiles[0]], device, value))
+    last = tuple(value for value in last if _takes(call, TILES[best], device, value))
     tiles = tuple(i for i in tiles if all(_takes(call, TILES[i], device, value) for value in last))
-    if call.shape("w")[2:] == (1, 1) or last[0]:
-        return {"tile": tiles, "linear": (0,), "last": last}
-    linear = pads_much(call, TILES[tiles[0]].depth)
-    return {"tile": tiles, "linear": (int(linear), int(not linear)), "last": last}
+    one_way = call.shape("w")[2:] == (1, 1) or last[0]
+    linear = not one_way and pads_much(call, TILES[best].depth)
+    lines = (0,) if one_way else (int(linear), int(not linear))
+    return {"tile": tiles, "linear": lines, "last": last, "splits": (splits, *(s for s in SPLITS if s != splits))}
 
 
 def _packing(call: Call, tile: CooperativeTile, gathers: bool, linear: bool) -> Packing:
@@ -199,16 +239,17 @@ def cooperative(call: Call, device: Device, params: Params, spread: Spread | Non
     kh, kw = call.shape("w")[2:]
     pack, local = _packing(call, tile, gathers, linear), tile.local(device)
     packed_depth = pack.outer * pack.inner_padded
+    splits = min(params.get("splits", 1), max(ceil_div(packed_depth, tile.depth), 1))
     whole = (pack.inner if gathers or matrix else packed_depth) % tile.depth == 0
     divisors = _plane_columns(call, last), call.shape("y")[3], ceil_div(call.shape("w")[1], EIGHT)
     to, steps = (spread.extents, spread.steps) if spread else ((0, 0), (0, 0))
     words = word_of(call.shape("y")), kh, kw, last, word_of(call.shape("x")) if matrix else EIGHT, whole
-    tail = *steps, _is_padded(call, last)
+    tail = *steps, _is_padded(call, last), splits
     spec = (*constants(call), linear, *tile.constants(device, True, not matrix), *words, *tail)
     step = Dispatch(
         CONVOLUTION,
-        binds(call, "packed", x="last" if last else "x"),
-        linear_groups(blocks(tile, *extents(call, last)) * local, local, device),
+        binds(call, "packed", "y" if splits == 1 else "parts", x="last" if last else "x"),
+        linear_groups(splits * blocks(tile, *extents(call, last)) * local, local, device),
         (local, 1, 1),
         (*push(call), *copy.extents, *copy.strides, *(word for d in divisors for word in reciprocal(d)), *to),
         spec,
@@ -216,10 +257,12 @@ def cooperative(call: Call, device: Device, params: Params, spread: Spread | Non
         align(packed_depth, tile.depth),
     )
     prepack = pack.dispatch("w", "packed", device)
-    launches = (copy.dispatch(device), step) if last else (step,)
+    add, parts = sum_parts(call, splits, device)
+    launches = *((copy.dispatch(device),) if last else ()), step, *((add,) if splits > 1 else ())
     # Scratch is counted in f32, though this has 16 bits.
-    scratch = {"last": 2 * copy.nbytes} if last else {}
-    elements = PACKED_WEIGHTS | scratch.keys()
+    copied = {"last": 2 * copy.nbytes} if last else {}
+    scratch = {**copied, **(parts if splits > 1 else {})}
+    elements = PACKED_WEIGHTS | copied.keys()
     return Program(launches, (prepack,), {"packed": 4 * pack.size}, scratch, elements=frozenset(elements))
 
 
@@ -246,7 +289,7 @@ SOME_TILE = Need(
 COOPERATIVE = Route(
     "cooperative",
     cooperative,
-    (CONVOLUTION, PACK_TILES, CHANNELS_LAST, CHANNELS_LAST_WORDS),
+    (CONVOLUTION, PACK_TILES, CHANNELS_LAST, CHANNELS_LAST_WORDS, SUM_SPLITS),
     why="implicit GEMM on the GPU's matrix units, which multiply 16-bit floats many times as fast as its lanes do f32, "
     "and sum in f32; the input is gathered as the tiles need it",
     must=(
