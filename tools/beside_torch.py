@@ -122,10 +122,11 @@ def _group_norm(call: Call) -> Run:
 def _matmul(call: Call) -> Run:
     """The product alone; of gemm_reduce with the reduction after it, as PyTorch does it."""
     given = _drawn(call)
+    a, b = (given[name].mT if call[flag] else given[name] for name, flag in (("a", "trans_a"), ("b", "trans_b")))
     if call.op == "matmul":
-        return lambda: torch.matmul(given["a"], given["b"])
+        return lambda: torch.matmul(a, b)
     of, axis = _REDUCTIONS[call["op"]], (-1 if call["axis"] == "n" else -2,)
-    return lambda: of(torch.matmul(given["a"], given["b"]), axis)
+    return lambda: of(torch.matmul(a, b), axis)
 
 
 _OTHERS: Mapping[str, Callable[[Call], Run]] = {
