@@ -39,7 +39,7 @@ ONE_ORDER = {"real/test_squeezenet": {"reduce": "serial"}}
 
 @pytest.fixture(scope="module")
 def selector(device):
-    return "VULKAN" if device == "auto" else f"VULKAN:{device}"
+    return f"VULKAN:{select_device(device)[0]}"
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def ran(test, selector):
     """Dispatches that a test took; raises what it raised, AssertionError for wrong outputs."""
     model, data_sets = test.load()
     dispatches = 0
-    on_cpu = select_device(selector.removeprefix("VULKAN").removeprefix(":") or "auto")[1].kind == "cpu"
+    on_cpu = select_device(selector.removeprefix("VULKAN:"))[1].kind == "cpu"
     options = Options(routes={} if on_cpu else ONE_ORDER.get(test.name, {}))
     with VkconvBackend.prepare(model, selector, options=options) as prepared:
         for given, wanted in data_sets:
