@@ -30,12 +30,7 @@ const bool SHIFTS = B_ROW == 0 && PADDED;
 #define AT_A ALONG_A
 #define AT_B(index) (GATHERS ? (index) % BN * B_LINE + (index) / BN : ALONG_B(index))
 
-// Eight from ``at`` on near the end of the input, past which the last one stands: those columns are of no pixel.
-uvec4 near_end(int at) {
-    uint bits[8];
-    [[unroll]] for (int q = 0; q < 8; q++) bits[q] = BITS_AT(x, min(at + q, n * c_in * h * w - 1));
-    return EIGHT(bits, 0);
-}
+NEAR_END(near_end, x, n * c_in * h * w)
 
 // What is loaded in parts is put together only when it is there.
 #define GATHERED                                                                                             \

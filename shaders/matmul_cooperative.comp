@@ -35,35 +35,19 @@ ivec2 place_in(int index, int eights, bool along_depth) {
     return along_depth ? place : place.yx;
 }
 
-// Element ``at`` of a and the ones ``next`` apart, the first ``valid`` of eight.
-uvec4 eight_of_a(int at, int next, int valid) {
-    uvec4 eight = uvec4(0u);
-    [[unroll]] for (int q = 0; q < 8; q++) {
-        if (q < valid) put(eight, q, BITS_AT(a, at + q * next));
+// Element ``at`` of an operand and the ones ``next`` apart, the first ``valid`` of eight.
+#define EIGHT_OF(name, operand)                                            \
+    uvec4 name(int at, int next, int valid) {                              \
+        uvec4 eight = uvec4(0u);                                           \
+        [[unroll]] for (int q = 0; q < 8; q++) {                           \
+            if (q < valid) put(eight, q, BITS_AT(operand, at + q * next)); \
+        }                                                                  \
+        return eight;                                                      \
     }
-    return eight;
-}
-
-uvec4 eight_of_b(int at, int next, int valid) {
-    uvec4 eight = uvec4(0u);
-    [[unroll]] for (int q = 0; q < 8; q++) {
-        if (q < valid) put(eight, q, BITS_AT(b, at + q * next));
-    }
-    return eight;
-}
-
-// Eight neighbours of an operand near its end, past which its last element stands: sums of that are not stored.
-uvec4 near_end_of_a(int at) {
-    uint bits[8];
-    [[unroll]] for (int q = 0; q < 8; q++) bits[q] = BITS_AT(a, min(at + q, int(a.length()) - 1));
-    return EIGHT(bits, 0);
-}
-
-uvec4 near_end_of_b(int at) {
-    uint bits[8];
-    [[unroll]] for (int q = 0; q < 8; q++) bits[q] = BITS_AT(b, min(at + q, int(b.length()) - 1));
-    return EIGHT(bits, 0);
-}
+EIGHT_OF(eight_of_a, a)
+EIGHT_OF(eight_of_b, b)
+NEAR_END(near_end_of_a, a, int(a.length()))
+NEAR_END(near_end_of_b, b, int(b.length()))
 
 // A load of words lies where the slice before had it, and as far on as a slice is deep; what it reads beyond the rows or
 // columns is of sums that are not stored, so the last ones do. Places are in words, or of runs in elements.

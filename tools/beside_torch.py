@@ -46,7 +46,7 @@ def with_batch(call: Call, n: int) -> Call:
 
 
 Run = Callable[[], object]
-_TYPES = {DType.F32: torch.float32, DType.F16: torch.float16, DType.BF16: torch.bfloat16}
+TORCH_TYPES = {DType.F32: torch.float32, DType.F16: torch.float16, DType.BF16: torch.bfloat16}
 
 
 def _shapes(call: Call) -> dict[str, tuple[int, ...]]:
@@ -55,7 +55,7 @@ def _shapes(call: Call) -> dict[str, tuple[int, ...]]:
 
 def _normals(call: Call, shape: tuple[int, ...]) -> torch.Tensor:
     """Of the element type of the call's floats."""
-    return torch.randn(*shape, device="cuda", dtype=_TYPES[call.half or DType.F32])
+    return torch.randn(*shape, device="cuda", dtype=TORCH_TYPES[call.half or DType.F32])
 
 
 def _drawn(call: Call) -> dict[str, torch.Tensor]:
@@ -191,7 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", nargs="*", metavar="SUITE | CALL")
     parser.add_argument("--batch", type=int, action="append")
-    parser.add_argument("--dtype", type=DType, choices=list(_TYPES), default=DType.F32)
+    parser.add_argument("--dtype", type=DType, choices=list(TORCH_TYPES), default=DType.F32)
     parser.add_argument("--route", default="chosen")
     parser.add_argument("--min-time", type=float, default=0.02)
     args = parser.parse_args()

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torchvision
+from beside_torch import TORCH_TYPES
 
 import vkconv
 from vkconv.backend.executable import Executable
@@ -25,7 +26,6 @@ from vkconv.core import DType, bytes_str
 from vkconv.plan.planner import Options
 from vkconv.table import Column, Table
 
-_TYPES = {DType.F32: torch.float32, DType.F16: torch.float16, DType.BF16: torch.bfloat16}
 _LAYOUTS = (torch.contiguous_format, torch.channels_last)
 
 
@@ -81,8 +81,8 @@ def _torch_rows(
     module: torch.nn.Module, x: np.ndarray, want: np.ndarray, dtype: DType, layout: torch.memory_format, seconds: float
 ) -> tuple[Row, Row]:
     """Eager and as a CUDA graph, in one layout."""
-    net = module.to(device="cuda", dtype=_TYPES[dtype], memory_format=layout)
-    given = torch.from_numpy(x).cuda().to(_TYPES[dtype]).contiguous(memory_format=layout)
+    net = module.to(device="cuda", dtype=TORCH_TYPES[dtype], memory_format=layout)
+    given = torch.from_numpy(x).cuda().to(TORCH_TYPES[dtype]).contiguous(memory_format=layout)
 
     def eager() -> torch.Tensor:
         return net(given)
@@ -142,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=["resnet50"])
     parser.add_argument("--batch", type=int, action="append")
-    parser.add_argument("--dtype", type=DType, choices=list(_TYPES), default=DType.F32)
+    parser.add_argument("--dtype", type=DType, choices=list(TORCH_TYPES), default=DType.F32)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement, after as much warming up")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -156,7 +156,7 @@ def main() -> None:
                 model = exported(module, torch.from_numpy(x), Path(folder) / f"{name}.onnx")
                 want = module.double().cuda()(torch.from_numpy(x).double().cuda()).cpu().numpy()
                 ours, note = vkconv_row(model, x, want, args.dtype, args.seconds)
-                module = module.to(_TYPES[args.dtype])
+                module = module.to(TORCH_TYPES[args.dtype])
                 for row in (ours, *torch_rows(module, x, want, args.dtype, args.seconds)):
                     ratios = row[1] / ours[1], row[2] / ours[2]
                     rows.append((name, batch, *row, *ratios, note if row is ours else ""))

@@ -93,6 +93,15 @@ int first_column() { return int(gl_SubgroupID) % (BN / SN) * SN; }
     uvec4(bits[(i) * 8] | bits[(i) * 8 + 1] << 16, bits[(i) * 8 + 2] | bits[(i) * 8 + 3] << 16, \
           bits[(i) * 8 + 4] | bits[(i) * 8 + 5] << 16, bits[(i) * 8 + 6] | bits[(i) * 8 + 7] << 16)
 
+// name(at): eight neighbours of an operand of ``count`` elements near its end, past which its last one stands: what becomes of
+// those is not stored.
+#define NEAR_END(name, operand, count)                                                               \
+    uvec4 name(int at) {                                                                             \
+        uint bits[8];                                                                                \
+        [[unroll]] for (int q = 0; q < 8; q++) bits[q] = BITS_AT(operand, min(at + q, (count) - 1)); \
+        return EIGHT(bits, 0);                                                                       \
+    }
+
 // Eight elements of two words, from the one of that number on.
 uvec4 shifted(uvec4 low, uvec4 high, int first) {
     bool by4 = (first & 4) != 0;
