@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "divided.glsl"
+#include "turned.glsl"
 #extension GL_EXT_control_flow_attributes : require
 
 // NCHW to words of eight neighbouring channels of a pixel, [image][row][column][group][channels / 8], zeros past the last
@@ -21,11 +22,6 @@ layout(push_constant) uniform Push {
 
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { uvec4 y8[]; };
-
-const int SIDE = 64, LANES = 256, EIGHTS = SIDE / 8, LOADS = SIDE * EIGHTS / LANES;
-const int LINE = EIGHTS + 1;
-
-shared uvec4 tile[SIDE * LINE];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -56,12 +52,7 @@ void main() {
             bits[i * 8 + q] = inside && eight < all && (WHOLE || c + q < in_group) ? LOAD(x, at + q * h * w) : 0u;
         }
     }
-    [[unroll]] for (int i = 0; i < LOADS; i++) {
-        uvec4 eight = uvec4(bits[i * 8], bits[i * 8 + 2], bits[i * 8 + 4], bits[i * 8 + 6]);
-        eight |= uvec4(bits[i * 8 + 1], bits[i * 8 + 3], bits[i * 8 + 5], bits[i * 8 + 7]) << 16;
-        tile[lane % SIDE * LINE + i * (LANES / SIDE) + lane / SIDE] = eight;
-    }
-    barrier();
+    KEEP_TURNED(bits, lane)
     [[unroll]] for (int i = 0; i < LOADS; i++) {
         int word = lane + i * LANES;
         int to_pixel = first_pixel + word / EIGHTS;

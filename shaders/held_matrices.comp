@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "divided.glsl"
+#include "turned.glsl"
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_cooperative_matrix : require
@@ -34,14 +35,10 @@ layout(push_constant) uniform Push {
 layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
 layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { uvec4 y8[]; };
 
-const int SIDE = 64, LANES = 256, EIGHTS = SIDE / 8, LOADS = SIDE * EIGHTS / LANES;
-const int LINE = EIGHTS + 1;
 const int LINES = FIRST ? MM : MN;  // of a matrix
 const int WORDS = LINES * MK / SUBGROUP / 8;
 const int ACROSS = SIDE / LINES;
 const int MATRICES = SIDE / MK * ACROSS;
-
-shared uvec4 tile[SIDE * LINE];
 
 // A matrix of the tile, its lines along the depth, to the words from ``to`` on. Where a lane has one word of it, its
 // elements are named by literals, and no compiler has to find out that they are constant.
@@ -83,12 +80,7 @@ void main() {
             bits[i * 8 + q] = inside && k + q < depth ? BITS_AT(x, corner + (k + q) * depth_step) : 0u;
         }
     }
-    [[unroll]] for (int i = 0; i < LOADS; i++) {
-        uvec4 eight = uvec4(bits[i * 8], bits[i * 8 + 2], bits[i * 8 + 4], bits[i * 8 + 6]);
-        eight |= uvec4(bits[i * 8 + 1], bits[i * 8 + 3], bits[i * 8 + 5], bits[i * 8 + 7]) << 16;
-        tile[invocation % SIDE * LINE + i * (LANES / SIDE) + invocation / SIDE] = eight;
-    }
-    barrier();
+    KEEP_TURNED(bits, invocation)
 
     coopmat<float16_t, gl_ScopeSubgroup, MM, MK, gl_MatrixUseA> a;
     coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> b;
