@@ -187,7 +187,7 @@ def _cut_sums(call: Call, device: Device, last: int, tiles: Sequence[int]) -> tu
     slices, units = ceil_div(_depth(call), _CUT.depth), compute_units(device)
     best = tiles[0], 1
     least = slices * _CUT.uncut_us
-    for tile in _CUT.slice_us.keys() & set(tiles):
+    for tile in (tile for tile in _CUT.slice_us if tile in tiles):
         made = blocks(TILES[tile], rows, columns, groups)
         fitting = (s for s in SPLITS if s * made <= units and s * _CUT.least <= slices)
         splits = max(fitting, default=1)
