@@ -3,10 +3,10 @@
 #include "common.glsl"
 #include "matmul.glsl"
 
-// Few rows, so that what counts is to read b once, with all lanes: a workgroup makes TM rows x 4 LANES_N columns, and
-// LANES_K lanes share the sums of each. In a turn of the loop a lane reads four steps along k for four columns: along
-// whichever dimension b has in a row its lanes are neighbours, by fours where its rows are whole fours. What the lanes
-// come to is added up in shared memory, always in the same order.
+// Few rows, so that what counts is to read b with all lanes, and once for TM rows: a workgroup makes TM rows x 4 LANES_N
+// columns, and LANES_K lanes share the sums of each. In a turn of the loop a lane reads four steps along k for four
+// columns: along whichever dimension b has in a row its lanes are neighbours, by fours where its rows are whole fours.
+// What the lanes come to is added up in shared memory, always in the same order.
 layout(constant_id = 6) const int TM = 1;
 layout(constant_id = 7) const int LANES_N = 4;
 layout(constant_id = 8) const int LANES_K = 64;
@@ -92,7 +92,7 @@ void main() {
         [[unroll]] for (int j = 0; j < 4; j++) sums[(i * 4 + j) * LANES + lane] = acc[i][j];
     }
     barrier();
-    // The first share of an output adds up its own lanes, then what the others came to.
+    // Every share of an output adds up its own lanes, then one invocation what the shares came to.
     for (int index = lane; index < OUTPUTS * SHARES; index += LANES) {
         int place = index % OUTPUTS;
         int from = place / LANES_N * LANES;

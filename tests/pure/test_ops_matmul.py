@@ -1,5 +1,7 @@
 """matmul without a device: shapes, errors, the layout of batches, the reference and which route is chosen."""
 
+import itertools
+
 import numpy as np
 import pytest
 from ops_device import device
@@ -156,6 +158,22 @@ def test_rows_of_the_narrow_route_fit_shared_memory(shared_bytes, taken):
     call = parse_call("matmul:a=8x640,b=640x64", OPS)
     (step,) = narrow.build(call, facts, narrow.resolve(call, facts, {"rows": 8, "local": 512})).steps
     assert step.shared_bytes == taken
+
+
+def test_the_narrow_route_counts_every_loop_of_its_lanes():
+    """A driver that ends all loops of an invocation after so many iterations counts those over outputs, too."""
+    narrow, lavapipe = next(route for route in MATMUL.routes if route.name == "narrow"), load_device("lavapipe")
+    call = parse_call("matmul:a=8x524280,b=524280x1", OPS)
+    verdict = judge(narrow, call, lavapipe)
+    assert not verdict.allowed and verdict.actual.startswith("65567 iterations")
+    call = parse_call("matmul:a=8x520,b=520x1", OPS)
+    legal = narrow.params(call, lavapipe)
+    counts = {
+        values: narrow.build(call, lavapipe, dict(zip(legal, values, strict=True))).steps[0].loop_iterations
+        for values in itertools.product(*legal.values())
+    }
+    assert counts[8, 32, 64, 0] == max(counts.values()) == 65 + 16 + 16
+    assert counts[1, 1, 256, 0] == 1 + 1 + 1
 
 
 def test_sums_longer_than_a_drivers_loops_are_shared_by_lanes():

@@ -18,8 +18,6 @@ NARROW = Shader("matmul_narrow")
 _WIDE = 4
 _ROWS = Sizes((4, 2, 1), (8,))
 _LANES, _LOCAL = (16, 8, 4, 2, 1, 32), (256, 512, 128, 64)
-# Steps along k that the lanes of a workgroup make in a turn, at the least.
-_LEAST_TURN = _WIDE * min(_LOCAL) // max(_LANES)
 # Lanes of a compute unit that the rule wants at work.
 _LANES_OF_A_UNIT = 512
 
@@ -49,6 +47,19 @@ def _blocks(g: Layout, rows: int, lanes: int) -> int:
     return g.batches * ceil_div(g.m, rows) * ceil_div(g.n, _WIDE * lanes)
 
 
+def _iterations(k: int, rows: int, lanes: int, local: int) -> int:
+    """Of all loops of an invocation: along k, and over the outputs for which it adds up a share, then what shares came
+    to (SHARES of matmul_narrow.comp)."""
+    outputs = _WIDE * rows * lanes
+    shares = 8 if local >= 8 * outputs else max(local // outputs, 1)
+    return ceil_div(k, _WIDE * local // lanes) + ceil_div(outputs * shares, local) + ceil_div(outputs, local)
+
+
+def _most_iterations(call: Call, device: Device) -> int:
+    """By whatever parameters."""
+    return _iterations(layout(call).k, max(*_ROWS.rule, *_ROWS.more), max(_LANES), min(_LOCAL))
+
+
 def _power_within(most: int) -> int:
     """The largest power of two that is no more, at least 1."""
     return 1 << max(most.bit_length() - 1, 0)
@@ -61,7 +72,7 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     rows = _ROWS.values(g.m)
     shape = _ALONG_K if _along_k(g) else _ALONG_COLUMNS
     most = min(shape.local, _power_within(most_invocations(device)))
-    # As many along k as bring all units to work, and not more than have a step to make.
+    # As many along k as bring all units to work, and no power of two more than have steps to make.
     wanted = compute_units(device) * _LANES_OF_A_UNIT // max(_blocks(g, rows[0], 1), 1)
     along_k = min(_power_within(wanted), _power_within(2 * ceil_div(g.k, _WIDE) - 1), most // shape.least)
     lanes = min(_LANES[0], most // along_k)
@@ -85,12 +96,10 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     b_fours = lies_in(_WIDE, (g.k, g.n), g.b, g.base[1], steps_b)
     a_fours = _along_k(g) and b_fours and g.a[1] == 1 and lies_in(_WIDE, (g.m, g.k), g.a, g.base[0], steps_a)
     spec = (*constants(g, e), rows, lanes, local // lanes, _along_k(g), a_fours, b_fours)
-    binds, shared, iterations = (
-        operand_binds(call, swap),
-        4 * _WIDE * rows * local,
-        ceil_div(g.k, _WIDE * local // lanes),
-    )
-    return Program((Dispatch(NARROW, binds, groups, (local, 1, 1), push_block(g, e), spec, shared, iterations),))
+    shared, iterations = 4 * _WIDE * rows * local, _iterations(g.k, rows, lanes, local)
+    push = push_block(g, e)
+    step = Dispatch(NARROW, operand_binds(call, swap), groups, (local, 1, 1), push, spec, shared, iterations)
+    return Program((step,))
 
 
 def _size(call: Call, device: Device) -> str:
@@ -109,8 +118,9 @@ NARROW_ROUTE = Route(
     "narrow",
     _build,
     (NARROW,),
-    why="a product with a few vectors, for which the other operand is read once, by all lanes of many workgroups",
-    must=(FLOATS, loop_iterations(lambda call, device: ceil_div(layout(call).k, _LEAST_TURN))),
+    why="a product with a few vectors, for which the other operand is read once for every four of them, by all lanes "
+    "of many workgroups",
+    must=(FLOATS, loop_iterations(_most_iterations)),
     prefer=(ON_GPU, FEW),
     params=_params,
 )
