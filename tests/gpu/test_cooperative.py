@@ -156,6 +156,7 @@ def test_every_value_of_a_parameter_agrees_with_the_reference(text, dtype, facts
         "conv2d:x=3x40x6x6,w=48x20x3x3,p=1,residual=3x48x6x6,g=2",
         "conv2d:x=2x130x7x7,w=33x130x1x1,slope=33,act=prelu",
         "conv2d:x=2x136x4x10,w=72x136x1x1,out_scale=0.5,out_shift=2",
+        "conv2d:x=3x130x6x6,w=40x130x1x1,b=40",
         "conv2d:x=1x9x9x11,w=34x9x3x3,p=1,d=2",
         "conv2d_backward_data:dy=2x40x7x9,w=40x24x3x3,x_shape=7x9,p=1,b=24",
     ],

@@ -246,6 +246,15 @@ def test_sums_that_are_spread_are_not_cut():
     assert routes and all("splits" not in route.params(call, facts) for route in routes)
 
 
+@pytest.mark.parametrize(("n", "tile"), [(1, 12), (8, 11)])
+def test_sums_that_are_not_cut_have_the_tile_for_whole_ones(n, tile):
+    """conv2d has these by tiles of 64x64 and more, in parts, of which there is one for every unit."""
+    text = f"conv2d_backward_data:dy={n}x2048x7x7,w=2048x512x1x1,x_shape=14x14,s=2"
+    call, facts = call_of(text), load_device("h200")
+    choice = choose(OPS[call.op].routes, call, facts)
+    assert (choice.route.name, choice.params["tile"]) == ("swap_cooperative", tile)
+
+
 def test_tiles_are_whole_and_the_h200_holds_every_one():
     facts = load_device("h200")
     assert all(takes(tile, facts) for tile in WEIGHT_TILES)

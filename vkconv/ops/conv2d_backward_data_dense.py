@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.conv2d_cooperative import COOPERATIVE, Spread, cooperative
+from vkconv.ops.conv2d_cooperative import COOPERATIVE, Spread, cooperative, uncut
 from vkconv.ops.conv2d_held import COOPERATIVE_HELD, held
 from vkconv.ops.conv2d_im2col import IM2COL_GEMM
 from vkconv.ops.conv2d_parts import KERNEL_1X1, STRIDE_1
@@ -229,9 +229,14 @@ def _by_matrices(of: Callable[[Call], Call], route: Route) -> tuple[tuple[Need, 
 
 
 def _swap(
-    name: str, route: Route, program: Callable[[Call, Device, Params, Spread | None], Program], how: str
+    name: str,
+    route: Route,
+    program: Callable[[Call, Device, Params, Spread | None], Program],
+    inner: Callable[[Call, Device], Mapping[str, tuple[int, ...]]],
+    how: str,
 ) -> Route:
-    """The route by a convolution of the small dy, ``program``, that spreads its results."""
+    """The route by a convolution of the small dy, ``program``, that spreads its results; it takes ``inner`` of the
+    parameters of ``route``."""
     must, prefer = _by_matrices(as_small, route)
     return Route(
         name,
@@ -245,7 +250,7 @@ def _swap(
         params=lambda call, device: {
             "spread": (1, 0) if _spreads(call) else (0,),
             "gather": _swap_params(call, device)["gather"],
-            **{name: values for name, values in route.params(as_small(call), device).items() if name != "splits"},
+            **inner(as_small(call), device),
         },
     )
 
@@ -261,8 +266,10 @@ FLIPPED_COOPERATIVE = Route(
     source=COOPERATIVE.source,
     params=lambda call, device: COOPERATIVE.params(as_flipped(call), device),
 )
-SWAP_COOPERATIVE = _swap("swap_cooperative", COOPERATIVE, cooperative, "")
-SWAP_HELD = _swap("swap_held", COOPERATIVE_HELD, held, ", both operands in the order in which subgroups hold them")
+# Only whole sums are spread.
+SWAP_COOPERATIVE = _swap("swap_cooperative", COOPERATIVE, cooperative, uncut, "")
+_HOW = ", both operands in the order in which subgroups hold them"
+SWAP_HELD = _swap("swap_held", COOPERATIVE_HELD, held, COOPERATIVE_HELD.params, _HOW)
 FLIPPED_CONV = Route(
     "flipped_conv",
     _build_flipped,

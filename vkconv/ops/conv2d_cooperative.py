@@ -198,22 +198,36 @@ def _cut_sums(call: Call, device: Device, last: int, tiles: Sequence[int]) -> tu
     return best
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    last = copies(call, device)
-
+def _tiles(call: Call, device: Device, last: int) -> tuple[int, ...]:
     def takes(tile: CooperativeTile) -> bool:
-        return _takes(call, tile, device, last[0])
+        return _takes(call, tile, device, last)
 
-    tiles = tiles_by_rule(*extents(call, last[0]), device, takes, depth=_depth(call))
-    best, splits = _cut_sums(call, device, last[0], tiles)
-    tiles = (best, *(i for i in tiles if i != best))
-    # Any tile goes with any other value.
+    return tiles_by_rule(*extents(call, last), device, takes, depth=_depth(call))
+
+
+def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """How the input may be read for the first of the tiles, and those that may be read so, too: any goes with any
+    other value."""
+    best = tiles[0]
     last = tuple(value for value in last if _takes(call, TILES[best], device, value))
     tiles = tuple(i for i in tiles if all(_takes(call, TILES[i], device, value) for value in last))
     one_way = call.shape("w")[2:] == (1, 1) or last[0]
     linear = not one_way and pads_much(call, TILES[best].depth)
-    lines = (0,) if one_way else (int(linear), int(not linear))
-    return {"tile": tiles, "linear": lines, "last": last, "splits": (splits, *(s for s in SPLITS if s != splits))}
+    return {"tile": tiles, "linear": (0,) if one_way else (int(linear), int(not linear)), "last": last}
+
+
+def uncut(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """The parameters where sums are whole."""
+    last = copies(call, device)
+    return _ways(call, device, last, _tiles(call, device, last[0]))
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    last = copies(call, device)
+    tiles = _tiles(call, device, last[0])
+    best, splits = _cut_sums(call, device, last[0], tiles)
+    ways = _ways(call, device, last, (best, *(i for i in tiles if i != best)))
+    return {**ways, "splits": (splits, *(s for s in SPLITS if s != splits))}
 
 
 def _packing(call: Call, tile: CooperativeTile, gathers: bool, linear: bool) -> Packing:
