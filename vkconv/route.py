@@ -231,8 +231,8 @@ def choose(
 
     ``forced`` names a route that must be taken: RouteError when one of its ``must`` fails, UsageError when the
     op has no such route. ``measured`` is what a measured table knows of the call: the fastest candidate whose route
-    may take the call and whose parameters are legal is taken, ahead of ``prefer``. Routes that sum in f16 are taken
-    with ``half_sums`` only, or forced.
+    may take the call and whose parameters are all of its, and legal, is taken, ahead of ``prefer``. Routes that sum in
+    f16 are taken with ``half_sums`` only, or forced.
     """
     verdicts = tuple(judge(route, call, device, half_sums) for route in routes)
     known = tuple(sorted(measured, key=lambda candidate: candidate.us_median))
@@ -255,10 +255,12 @@ def choose(
         return chosen(verdict.route, "forced")
     by_itself = {v.route.name: v for v in verdicts if v.allowed and (half_sums or v.route.chain is None)}
     for candidate in known:
-        if candidate.route in by_itself:
-            # Another vkconv may have measured parameters that this one does not have.
+        # Another vkconv may have measured it by other parameters than it has here: with a default for what is not
+        # named, it would be a program that nobody measured.
+        route = by_itself[candidate.route].route if candidate.route in by_itself else None
+        if route and candidate.params.keys() == route.legal(call, device).keys():
             with contextlib.suppress(UsageError):
-                return chosen(by_itself[candidate.route].route, "measured", candidate)
+                return chosen(route, "measured", candidate)
     for verdict in verdicts:
         if verdict.preferred:
             return chosen(verdict.route, "rule")

@@ -8,6 +8,7 @@ from pass_parts import CONSTANTS
 from vkconv.core import DType
 from vkconv.device import load_device
 from vkconv.graph import TensorSpec
+from vkconv.ops import OPS
 from vkconv.plan.explain import explain_plan, explain_plan_data
 from vkconv.plan.planner import Options, plan, rewritten
 from vkconv.route import Candidate
@@ -192,7 +193,11 @@ def test_what_was_measured_decides():
     text = "gemm_reduce:a=5x3,b=3x6,bias=6,keep=1,dtype=f32"
     (node,) = plan(graph, LAVAPIPE, Options(measured={})).plan.nodes
     assert node.text == text
-    slow, fast = (Candidate(route, {}, us, 0.1) for route, us in (("fused_lanes", 9.0), ("unfused", 5.0)))
+    routes = {route.name: route for route in OPS["gemm_reduce"].routes}
+    slow, fast = (
+        Candidate(name, routes[name].resolve(node.call, LAVAPIPE, {}), us, 0.1)
+        for name, us in (("fused_lanes", 9.0), ("unfused", 5.0))
+    )
     nodes = plan(graph, LAVAPIPE, Options(measured={text: (slow, fast)})).plan.nodes
     assert [n.call.op for n in nodes] == ["matmul", "reduce"] and "unfused is measured" in nodes[-1].remark
 

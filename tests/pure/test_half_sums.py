@@ -52,7 +52,8 @@ def test_nobody_takes_them_unasked(name):
     facts = load_device(name)
     for call in half_calls():
         routes = OPS[call.op].routes
-        fast = [Candidate(r.name, {}, 1.0, 0.0) for r in routes if r.chain is not None]
+        allowed = [v.route for v in (judge(r, call, facts, half_sums=True) for r in routes) if v.allowed]
+        fast = [Candidate(r.name, r.resolve(call, facts, {}), 1.0, 0.0) for r in allowed if r.chain is not None]
         only = [dataclasses.replace(r, prefer=()) if r.chain else r for r in routes]
         for rows, measured in ((routes, ()), (routes, fast), (only, fast)):
             assert choose(rows, call, facts, measured=measured).route.chain is None
@@ -82,7 +83,12 @@ def test_asked_for_they_are_taken_on_gpus_where_their_needs_hold(text, route):
 
 def test_a_measured_table_is_followed_where_they_are_asked_for():
     call, facts = in_f16(LAYERS[1][0]), load_device("mali-g715")
-    measured = [Candidate("direct_tile_f16", {}, 1.0, 0.0), Candidate("direct_tile", {}, 2.0, 0.0)]
+    measured = [
+        Candidate(route.name, route.resolve(call, facts, {}), us, 0.0)
+        for route in OPS["conv2d"].routes
+        for name, us in (("direct_tile_f16", 1.0), ("direct_tile", 2.0))
+        if route.name == name
+    ]
     for half_sums, route in ((True, "direct_tile_f16"), (False, "direct_tile")):
         assert choose(OPS["conv2d"].routes, call, facts, measured=measured, half_sums=half_sums).route.name == route
 

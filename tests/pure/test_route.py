@@ -82,7 +82,7 @@ def test_the_fastest_measured_route_that_can_run_is_taken_with_its_parameters():
 
 def test_measured_parameters_that_are_no_longer_legal_are_ignored():
     routes = (route("a"), route("b", tile=(8, 4)))
-    assert chosen(*routes, measured=[*fastest("b", tile=3), *fastest("b", size=4)]) == ("a", "rule")
+    assert chosen(*routes, measured=[*fastest("b", tile=3), *fastest("b", size=4), *fastest("b")]) == ("a", "rule")
     assert chosen(*routes, measured=[*fastest("b", tile=3), *fastest("b", tile=8)]) == ("b", "measured")
 
 
