@@ -78,6 +78,7 @@ def test_run_computes_and_saves(model, tmp_path, device):
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["new", "two.vkc", "y.npy", "z.npy"]
 
 
+@pytest.mark.alone
 def test_run_json_has_figures_outputs_and_profile(model, tmp_path, device):
     path, constant = model
     x = np.random.default_rng(0).integers(-99, 99, SHAPE).astype(np.float32)

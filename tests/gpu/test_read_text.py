@@ -19,6 +19,7 @@ def read_text(*arguments):
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
 
 
+@pytest.mark.alone
 def test_reads_the_line_and_agrees_with_onnxruntime(tmp_path, device):
     required("rapidocr_onnxruntime", "skimage", "onnx", "onnxruntime", "PIL")
     figures = tmp_path / "figures.json"

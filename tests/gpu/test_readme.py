@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from required import required
 
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]  # no command may take two minutes
 README = (Path(__file__).parents[2] / "README.md").read_text()
 PYTHON = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 COMMANDS = re.findall(
