@@ -80,6 +80,14 @@ def device_multiplies(dtype, facts):
     return MATRICES.test(in_type(CASES[0], dtype), facts)
 
 
+def multiplied(text, dtype, facts):
+    """The call in that type; where the device has no matrices of it, the test is skipped."""
+    call = in_type(text, dtype)
+    if not device_multiplies(dtype, facts):
+        pytest.skip(f"{facts.name} has {MATRICES.actual(call, facts)}")
+    return call
+
+
 def routes_of(call):
     """Those of its op; of a gradient by its input the one for its stride."""
     names = SWAPS if call.op == "conv2d_backward_data" and call["stride"] != (1, 1) else ROUTES
@@ -138,9 +146,7 @@ def test_every_case_agrees_with_the_reference(text, dtype, facts, device):
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_every_value_of_a_parameter_agrees_with_the_reference(text, dtype, facts, device):
     """A CPU driver takes minutes to compile tiles of many matrices."""
-    if not device_multiplies(dtype, facts):
-        pytest.skip(f"{facts.name} has {MATRICES.actual(in_type(text, dtype), facts)}")
-    call, most = in_type(text, dtype), 512 if facts.kind == "cpu" else 1 << 20
+    call, most = multiplied(text, dtype, facts), 512 if facts.kind == "cpu" else 1 << 20
     for route in [route for route in routes_of(call) if judge(route, call, facts).allowed]:
         tiles = tiles_of(call, route)
         for name, values in route.params(call, facts).items():
@@ -165,9 +171,7 @@ def test_every_value_of_a_parameter_agrees_with_the_reference(text, dtype, facts
 def test_sums_in_parts_agree_with_the_reference(text, dtype, facts, device):
     """However the input is read, the outputs are stored and slices are left over; 32 parts are more than there are
     slices."""
-    if not device_multiplies(dtype, facts):
-        pytest.skip(f"{facts.name} has {MATRICES.actual(in_type(text, dtype), facts)}")
-    call = in_type(text, dtype)
+    call = multiplied(text, dtype, facts)
     names = ("cooperative", "flipped_cooperative")
     (route,) = (route for route in OPS[call.op].routes if route.name in names and judge(route, call, facts).allowed)
     legal = route.params(call, facts)

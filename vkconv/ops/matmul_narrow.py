@@ -48,11 +48,9 @@ def _blocks(g: Layout, rows: int, lanes: int) -> int:
 
 
 def _iterations(k: int, rows: int, lanes: int, local: int) -> int:
-    """Of all loops of an invocation: along k, and over the outputs for which it adds up a share, then what shares came
-    to (SHARES of matmul_narrow.comp)."""
-    outputs = _WIDE * rows * lanes
-    shares = 8 if local >= 8 * outputs else max(local // outputs, 1)
-    return ceil_div(k, _WIDE * local // lanes) + ceil_div(outputs * shares, local) + ceil_div(outputs, local)
+    """Of all loops of an invocation: along k, and twice over its outputs, since they have shares only where lanes are
+    left for these."""
+    return ceil_div(k, _WIDE * local // lanes) + 2 * ceil_div(_WIDE * rows * lanes, local)
 
 
 def _most_iterations(call: Call, device: Device) -> int:
