@@ -213,7 +213,8 @@ def _summarise(row: Row, samples: _Samples, tick_ns: float) -> None:
 
 def notes(gpu_us: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]], tick_ns: float) -> list[str]:
     """What to know of samples, in the order they were taken: that the last third took longer than the first (as a
-    device does that grows hot), that they are noisy, that the clock is coarse."""
+    device does that grows hot) or less time (as one does whose clock had gone down while it waited), that they are
+    noisy, that the clock is coarse."""
     values = np.asarray(gpu_us, np.float64)
     median = float(np.median(values))
     third = len(values) // 3
@@ -222,6 +223,8 @@ def notes(gpu_us: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]
         first, last = float(np.median(values[:third])), float(np.median(values[-third:]))
         if last > _THROTTLING_RATIO * first:
             said.append(f"slowed down by {100 * (last / first - 1):.0f} %")
+        if first > _THROTTLING_RATIO * last:
+            said.append(f"sped up by {100 * (first / last - 1):.0f} %: measure for longer")
     spread = 100 * float(np.median(np.abs(values - median))) / median if median else 0.0
     if spread > _NOISY_PERCENT:
         said.append(f"noisy: spread {spread:.0f} %")
