@@ -11,7 +11,7 @@ layout(constant_id = 5) const uint SPLITS = 2;
 
 layout(push_constant) uniform Push {
     uint total, channels, plane;
-    float act_a, act_b;
+    float act_a, act_b, beta;
 };
 
 layout(set = 0, binding = 0) readonly restrict buffer Parts { float parts[]; };
@@ -23,5 +23,6 @@ void main() {
     float sum = 0.0;
     for (uint s = 0; s < SPLITS; s++) sum += parts[s * total + index];
     Channel channel = channel_at(int(index / plane % channels), int(channels));
+    channel.offset *= beta;
     STORE_Y(y, index, finished(sum, channel, act_a, act_b, residual_at(int(index))));
 }

@@ -182,6 +182,30 @@ def test_sums_in_parts_agree_with_the_reference(text, dtype, facts, device):
                 agrees(call, kind, device, route.name, params)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul:a=72x192,b=192x136,bias=136,act=relu",
+        "matmul:a=41x144,b=144x57,alpha=0.5,beta=3,bias=57,residual=41x57",
+        "matmul:a=192x45,b=192x51,ta=1,residual=45x51",
+        "matmul:a=67x111,b=35x111,tb=1,bias=35,out_scale=0.5,out_shift=2",
+        "matmul:a=2x96x40,b=2x48x96,ta=1,tb=1",
+        "matmul:a=2x1x40x96,b=3x96x64,residual=2x3x40x64",
+        "matmul:a=5x36x120,b=120x35,bias=35,act=gelu",
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_products_in_parts_agree_with_the_reference(text, dtype, facts, device):
+    """However operands lie, each part has its share of k, which need not be whole slices."""
+    call = multiplied(text, dtype, facts)
+    (route,) = (route for route in OPS["matmul"].routes if route.name == "cooperative")
+    splits = [s for s in route.params(call, facts)["splits"] if s > 1]
+    assert splits
+    for params in ({"splits": s} for s in splits):
+        for kind in ("integers", "normals"):
+            agrees(call, kind, device, route.name, small_tile(call, route, facts) | params)
+
+
 @pytest.mark.parametrize("route", ["cooperative", "cooperative_held"])
 def test_what_is_not_finite_stays_with_its_pixel(route, facts, device):
     call = in_type("conv2d:x=2x41x5x7,w=37x41x1x1", "f16")

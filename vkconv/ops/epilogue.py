@@ -262,16 +262,26 @@ def _in_two(route: Route, call: Call, device: Device, params: Params) -> Program
     return dataclasses.replace(made, steps=(*steps, last), scratch={**made.scratch, "unfinished": y.nbytes})
 
 
-def sum_splits(call: Call, parts: str, splits: int, bound: str, has_bias: bool, device: Device) -> Dispatch:
+def sum_splits(
+    call: Call,
+    parts: str,
+    splits: int,
+    bound: str,
+    has_bias: bool,
+    device: Device,
+    *,
+    axis: int = 1,
+    beta: float = 1.0,
+) -> Dispatch:
     """The launch that sums ``splits`` parts of all outputs into y and finishes them; ``bound`` has what is per
-    channel."""
+    channel, which lie along an axis of y, with a bias that is taken ``beta`` times."""
     y = call.shape("y")
     return Dispatch(
         SUM_SPLITS,
         (*read(parts, bound), *write("y")),
         linear_groups(math.prod(y), 128, device),
         (128, 1, 1),
-        (math.prod(y), y[1], math.prod(y[2:]), *epilogue_numbers(call)),
+        (math.prod(y), y[axis], math.prod(y[axis + 1 :]), *epilogue_numbers(call), beta),
         (*epilogue_constants(call["act"], has_bias, rescales(call.attrs)), splits),
         loop_iterations=splits,
     )

@@ -1,12 +1,16 @@
 """The route of matmul by cooperative matrices, for calls of 16-bit floats."""
 
+import dataclasses
 from collections.abc import Mapping
 
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups
+from vkconv.ops.conv2d_gemm import SPLITS
 from vkconv.ops.cooperative import EIGHT, NEEDS, TILES, CooperativeTile, blocks, tiles_by_rule
+from vkconv.ops.epilogue import SUM_SPLITS, sum_splits
 from vkconv.ops.matmul_routes import (
+    MAX_BATCH_GROUPS,
     Epilogue,
     Layout,
     constants,
@@ -18,7 +22,7 @@ from vkconv.ops.matmul_routes import (
 )
 from vkconv.ops.needs import INT32, ON_GPU, loop_iterations
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Bind, Dispatch, Program, Shader
+from vkconv.shader import Bind, Dispatch, Program, Shader, read, write
 from vkconv.storage import Y_F32
 
 PRODUCT = Shader("matmul_cooperative", DType.F16)
@@ -48,9 +52,34 @@ def cooperative_product(
     return Dispatch(shader, binds, groups, (local, 1, 1), push_block(g, e), spec, tile.shared_bytes, iterations)
 
 
+def _cuts(g: Layout) -> tuple[int, ...]:
+    """In how many equal parts each sum may be cut, whose lines are whole words where those of the sums are."""
+    word = EIGHT if g.k % EIGHT == 0 else 1
+    room = len(g.batch) < MAX_BATCH_GROUPS
+    return tuple(s for s in SPLITS if s == 1 or (room and g.k and g.k % (s * word) == 0))
+
+
+def _in_parts(g: Layout, splits: int) -> Layout:
+    """The products of equal parts of each sum, as that many batches of all."""
+    k = g.k // splits
+    return dataclasses.replace(g, k=k, batch=((splits, k * g.a[1], k * g.b[0]), *g.batch))
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    g = layout(call)
+    return {**cooperative_params(g, device), "splits": _cuts(g)}
+
+
 def _build(call: Call, device: Device, params: Params) -> Program:
-    tile = TILES[params["tile"]]
-    return Program((cooperative_product(layout(call), epilogue_of(call), operand_binds(call, False), tile, device),))
+    tile, splits, g, e = TILES[params["tile"]], params["splits"], layout(call), epilogue_of(call)
+    if splits == 1:
+        return Program((cooperative_product(g, e, operand_binds(call, False), tile, device),))
+    parts = cooperative_product(
+        _in_parts(g, splits), Epilogue(alpha=e.alpha), (*read("a", "b", "b"), *write("parts")), tile, device, PRODUCT_TO_F32
+    )
+    bound, last = "bias" if e.has_bias else "parts", len(call.shape("y")) - 1
+    add = sum_splits(call, "parts", splits, bound, e.has_bias, device, axis=last, beta=e.beta)
+    return Program((parts, add), scratch={"parts": 4 * splits * call.outputs["y"].size})
 
 
 def _size(call: Call, device: Device) -> str:
@@ -68,10 +97,10 @@ FILLS_MATRICES = Need(
 COOPERATIVE = Route(
     "cooperative",
     _build,
-    (PRODUCT,),
+    (PRODUCT, PRODUCT_TO_F32, SUM_SPLITS),
     why="the GPU's matrix units multiply 16-bit floats many times as fast as its lanes do f32, and sum in f32",
     must=(*NEEDS, INT32, loop_iterations(lambda call, device: layout(call).k + max(tile.depth for tile in TILES))),
     prefer=(ON_GPU, FILLS_MATRICES),
     source="llama.cpp#10597",
-    params=lambda call, device: cooperative_params(layout(call), device),
+    params=_params,
 )
