@@ -11,7 +11,9 @@ from vkconv.ops.backward_weight_cooperative import takes
 from vkconv.ops.base import reciprocal
 from vkconv.ops.calls import parse_call
 from vkconv.ops.conv2d_held import TILES as HELD_TILES
-from vkconv.ops.cooperative import TILES, CooperativeTile, Matrix, matrix_of, tiles_by_rule
+from vkconv.ops.conv2d_held import HeldTile
+from vkconv.ops.conv2d_held import tiles_by_rule as held_tiles_by_rule
+from vkconv.ops.cooperative import TILES, Matrix, matrix_of, tiles_by_rule
 from vkconv.route import choose, judge
 from vkconv.storage import MATRICES
 
@@ -198,17 +200,29 @@ def test_held_operands_are_padded_to_whole_tiles_and_pairs_of_steps():
         assert program.scratch == {"held": 2 * 2 * pixels * 32}
 
 
-def test_a_tile_that_does_not_fill_a_unit_takes_the_time_of_more():
-    tiles = (CooperativeTile(128, 128, 32, 64, 64, 1.0, 4, 3.0), CooperativeTile(64, 128, 32, 64, 64, 0.9))
-    facts = load_device("h200")
+def test_a_held_tile_that_does_not_fill_a_unit_takes_the_time_of_more():
+    tiles = (HeldTile(128, 128, 32, 64, 64, 1.0, 4, 3.0), HeldTile(64, 128, 32, 64, 64, 0.9))
     columns = (1024, 132 * 4 * 128, 132 * 5 * 128)
-    assert [tiles_by_rule(128, count, 1, facts, tiles=tiles, depth=64)[0] for count in columns] == [1, 0, 1]
+    assert [held_tiles_by_rule(128, count, 1, load_device("h200"), tiles)[0] for count in columns] == [1, 0, 1]
 
 
-def test_short_sums_go_to_a_tile_that_is_begun_and_ended_beside_others():
-    tiles = (CooperativeTile(64, 256, 64, 64, 32, 1.0, ramp=24), CooperativeTile(64, 128, 32, 64, 32, 0.95))
-    facts = load_device("h200")
-    assert [tiles_by_rule(64, 132 * 256, 1, facts, tiles=tiles, depth=depth)[0] for depth in (256, 576)] == [1, 0]
+@pytest.mark.parametrize(
+    ("shape", "best"),
+    [
+        ((4096, 4096, 4096), 0),
+        ((2048, 2048, 2048), 0),
+        ((256, 6272, 2304), 2),
+        ((1024, 1024, 1024), 5),
+        ((197, 3072, 768), 5),
+        ((64, 100352, 256), 4),
+        ((512, 25088, 128), 16),
+        ((256, 1024, 1024), 11),
+        ((64, 512, 1000), 12),
+    ],
+)
+def test_the_tile_is_the_one_that_was_measured_to_be_fastest(shape, best):
+    rows, columns, depth = shape
+    assert tiles_by_rule(rows, columns, 1, load_device("h200"), depth=depth)[0] == best
 
 
 @pytest.mark.parametrize(
@@ -216,7 +230,9 @@ def test_short_sums_go_to_a_tile_that_is_begun_and_ended_beside_others():
     [
         ("conv2d:x=1x256x14x14,w=256x256x3x3,p=1", 7, 8),
         ("conv2d:x=1x512x7x7,w=512x512x3x3,p=1", 7, 16),
-        ("conv2d:x=8x512x7x7,w=512x512x3x3,p=1", 6, 4),
+        ("conv2d:x=8x512x7x7,w=512x512x3x3,p=1", 1, 8),
+        ("conv2d:x=1x2048x7x7,w=512x2048x1x1", 11, 8),
+        ("conv2d:x=1x1024x14x14,w=256x1024x1x1", 11, 4),
         ("conv2d_backward_data:dy=1x256x14x14,w=256x256x3x3,x_shape=14x14,p=1", 7, 8),
         ("conv2d:x=1x512x7x7,w=2048x512x1x1", 12, 1),  # its sums are short
         ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", 3, 1),  # every unit has tiles
@@ -230,7 +246,46 @@ def test_long_sums_of_few_tiles_are_cut_for_all_units(text, tile, splits):
     program = route.build(call, facts, params)
     size = call.outputs["dx" if "dx" in call.outputs else "y"].size
     assert program.scratch.get("parts", 0) == (4 * splits * size if splits > 1 else 0)
-    assert [step.shader.stem for step in program.steps][2:] == ["sum_splits"] * (splits > 1)
+    assert [step.shader.stem for step in program.steps].count("sum_splits") == (splits > 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "tile", "splits"),
+    [
+        ("matmul:a=32x2048,b=2048x1000,bias=1000,beta=3,alpha=0.5,residual=32x1000", 11, 8),
+        ("matmul:a=64x4096,b=4096x4096", 6, 4),
+        ("matmul:a=4x8x4096,b=1024x4096,tb=1", 11, 8),
+        ("matmul:a=128x1024,b=1024x4096", 7, 1),  # every unit has a tile
+        ("matmul:a=256x1024,b=1024x1024", 11, 1),
+        ("matmul:a=33x0,b=0x35", 12, 1),
+    ],
+)
+def test_long_sums_of_few_tiles_of_matmul_are_cut_too(text, tile, splits):
+    call, facts = call_of(text), load_device("h200")
+    route = next(route for route in OPS["matmul"].routes if route.name == "cooperative")
+    params = {name: values[0] for name, values in route.params(call, facts).items()}
+    assert (params["tile"], params["splits"]) == (tile, splits)
+    program = route.build(call, facts, params)
+    assert program.scratch == ({"parts": 4 * splits * call.outputs["y"].size} if splits > 1 else {})
+    assert [step.shader.stem for step in program.steps][1:] == ["sum_splits"] * (splits > 1)
+    assert program.steps[-1].binds[-1].buffer == ("residual" if call.has("residual") else "y")
+
+
+@pytest.mark.parametrize(
+    ("text", "splits"),
+    [
+        ("matmul:a=64x192,b=192x64", (1, 2, 3, 4, 6, 8, 12, 24)),  # k is 24 words of eight
+        ("matmul:a=64x111,b=111x64", (1, 3)),
+        ("matmul:a=64x1000,b=1000x64", (1,)),
+        ("matmul:a=64x0,b=0x64", (1,)),
+        ("matmul:a=2x1x2x1x64x64,b=1x2x1x2x64x64", (1,)),  # no room for another dimension of batches
+        ("matmul:a=2x1x2x64x64,b=1x2x1x64x64", (1, 2, 4, 8)),
+    ],
+)
+def test_parts_of_a_sum_of_matmul_are_equal_and_whole_words_where_the_sum_is(text, splits):
+    call = call_of(text)
+    route = next(route for route in OPS["matmul"].routes if route.name == "cooperative")
+    assert tuple(sorted(route.params(call, load_device("h200"))["splits"])) == splits
 
 
 def test_there_are_no_more_parts_than_slices():

@@ -2,18 +2,17 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, reciprocal
-from vkconv.ops.conv2d_gemm import SPLITS, in_slices, pads_much, sum_parts
+from vkconv.ops.conv2d_gemm import in_slices, pads_much, sum_parts
 from vkconv.ops.conv2d_parts import binds, constants, push
-from vkconv.ops.cooperative import EIGHT, NEEDS, TILES, CooperativeTile, blocks, tiles_by_rule
-from vkconv.ops.epilogue import SUM_SPLITS
+from vkconv.ops.cooperative import EIGHT, NEEDS, TILES, CooperativeTile, blocks, cut_by_rule, tiles_by_rule
+from vkconv.ops.epilogue import SPLITS, SUM_SPLITS
 from vkconv.ops.needs import INT32, ON_GPU, loop_iterations
 from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing
-from vkconv.ops.units import compute_units
 from vkconv.route import Call, Need, Params, Route
 from vkconv.shader import Dispatch, Program, Shader, read, write
 
@@ -162,42 +161,6 @@ def copies(call: Call, device: Device) -> tuple[int, ...]:
     return (1, 0) if call.shape("w")[1] >= _LEAST_CHANNELS and reads >= _LEAST_READS else (0, 1)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Cut:
-    """Tiles in which a sum may be cut, by number, with the us of a slice, of the launch that adds up parts, and of a
-    MiB that it moves; of sums in one part the us of so much depth. A part has some slices at the least."""
-
-    slice_us: Mapping[int, float]
-    depth: int
-    uncut_us: float
-    sum_us: float
-    mib_us: float
-    least: int
-
-
-# H200, us with the copy, in so many parts and uncut: 256x196 over 2304 12.2 in 8, 19; 512x49 over 4608 12.7 in 16, 31;
-# 512x392 over 4608 22.6 in 4 by 64x128, 38; 128x784 over 1152 12.7 in 4, 13.4; 128x1568 over 1152 14.6 in 4, 14.2.
-_CUT = _Cut({7: 0.38, 6: 0.54}, 64, 0.3, 3.0, 0.33, 4)
-
-
-def _cut_sums(call: Call, device: Device, last: int, tiles: Sequence[int]) -> tuple[int, int]:
-    """The tile and the parts of a sum, cut so that there is a workgroup for each unit of the device; 1 where that is
-    no faster."""
-    rows, columns, groups = extents(call, last)
-    slices, units = ceil_div(_depth(call), _CUT.depth), compute_units(device)
-    best = tiles[0], 1
-    least = slices * _CUT.uncut_us
-    for tile in (tile for tile in _CUT.slice_us if tile in tiles):
-        made = blocks(TILES[tile], rows, columns, groups)
-        fitting = (s for s in SPLITS if s * made <= units and s * _CUT.least <= slices)
-        splits = max(fitting, default=1)
-        moved = 8 * splits * call.outputs["y"].size / 2**20
-        time = ceil_div(slices, splits) * _CUT.slice_us[tile] + _CUT.sum_us + moved * _CUT.mib_us
-        if splits > 1 and time < least:
-            best, least = (tile, splits), time
-    return best
-
-
 def _tiles(call: Call, device: Device, last: int) -> tuple[int, ...]:
     def takes(tile: CooperativeTile) -> bool:
         return _takes(call, tile, device, last)
@@ -225,7 +188,7 @@ def uncut(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     last = copies(call, device)
     tiles = _tiles(call, device, last[0])
-    best, splits = _cut_sums(call, device, last[0], tiles)
+    best, splits = cut_by_rule(SPLITS, *extents(call, last[0]), device, tiles, depth=_depth(call))
     ways = _ways(call, device, last, (best, *(i for i in tiles if i != best)))
     return {**ways, "splits": (splits, *(s for s in SPLITS if s != splits))}
 

@@ -8,7 +8,7 @@ from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups
 from vkconv.ops.conv2d_parts import binds, constants, push
-from vkconv.ops.epilogue import SUM_SPLITS, per_channel, sum_splits
+from vkconv.ops.epilogue import SPLITS, SUM_SPLITS, per_channel, sum_splits
 from vkconv.ops.gemm_tile import GemmTile
 from vkconv.ops.needs import FLOATS, ON_GPU, invocations, shared_bytes
 from vkconv.ops.packing import PACK_TILES, PACKED_WEIGHTS, Packing
@@ -32,7 +32,6 @@ TILES: tuple[GemmTile, ...] = (
     GemmTile(64, 32, 16, 4, 4, 2),
     GemmTile(64, 128, 16, 8, 8),
 )
-SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 # H200 (driver 580.159), us. Many blocks: 9 or within 5 % of the best (32x64x56x56 3x3: 9 202, 2 202, 4 241, 0 352;
 # 32x512x7x7 1x1 to 2048: 9 113, 1 116, 4 132); very many that are deep: 1 (32x1024x25x25 1x1 to 1024: 1 1003, 8 1027,
 # 13 1070, 9 1086; 2048 to 32x1024x25x25: 1 2348, 9 2515) or 13 (10x448x118x182 from 896: 13 1309, 2 1352, 9 1359;

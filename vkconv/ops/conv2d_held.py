@@ -3,14 +3,14 @@ into that order, weights are brought into it once, and the product takes both fr
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups, reciprocal
 from vkconv.ops.conv2d_cooperative import FILLS_MATRICES, Spread, copies, extents, is_matrix, word_of
 from vkconv.ops.conv2d_parts import KERNEL_1X1, binds, constants, push
-from vkconv.ops.cooperative import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of, tiles_by_rule
+from vkconv.ops.cooperative import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of
 from vkconv.ops.needs import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.ops.units import compute_units
 from vkconv.route import Call, Need, Params, Route
@@ -22,22 +22,33 @@ ORDER = Shader("held_matrices", DType.F16)
 _SIDE, _LANES = 64, 256
 _SHARED_BYTES = 16 * _SIDE * (_SIDE // EIGHT + 1)
 
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeldTile(CooperativeTile):
+    """Also the products that a unit of a GPU makes with it in a time, where there are enough of both, beside the other
+    tiles; how many a unit has at once, and of fewer as many as it takes no less time for."""
+
+    rate: float
+    resident: int = 1
+    least: float = 1.0
+
+
 # By number: the parameter ``tile``. The depth is that of the shared memory which sums take on their way out. Rates are
 # of an H200, us by products of 4096^3: 128x128 368, 128x256 383, 256x128 395, 64x64 498, 128x128 in 64x32 of a subgroup
 # 600; 1024x6272 over 512: 128x128 22.2, 128x64 24.4; 256x6272 over 1024: 128x96 14.7, one workgroup on a unit, 64x64
 # 14.4, three; 64x100352 over 256: 64x256 26.3. Two workgroups of four subgroups of 64x64 fit a unit, by their 233
 # registers, and one by itself leaves it idle at times. Those from 32x64 on are guessed.
-TILES: tuple[CooperativeTile, ...] = (
-    CooperativeTile(128, 128, 32, 64, 64, 1.0, 2, 1.3),
-    CooperativeTile(128, 256, 32, 64, 64, 0.96),
-    CooperativeTile(256, 128, 32, 64, 64, 0.93),
-    CooperativeTile(64, 256, 32, 64, 64, 0.95, 2, 1.3),
-    CooperativeTile(128, 96, 32, 64, 48, 0.95, 2, 1.3),
-    CooperativeTile(128, 64, 32, 64, 32, 0.9, 2, 1.3),
-    CooperativeTile(64, 64, 32, 32, 32, 0.74, 2, 2.0),
-    CooperativeTile(32, 64, 32, 16, 32, 0.4, 2, 2.0),
-    CooperativeTile(32, 32, 32, 16, 16, 0.2, 2, 2.0),
-    CooperativeTile(16, 16, 32, 16, 16, 0.05, 8, 8.0),
+TILES: tuple[HeldTile, ...] = (
+    HeldTile(128, 128, 32, 64, 64, 1.0, 2, 1.3),
+    HeldTile(128, 256, 32, 64, 64, 0.96),
+    HeldTile(256, 128, 32, 64, 64, 0.93),
+    HeldTile(64, 256, 32, 64, 64, 0.95, 2, 1.3),
+    HeldTile(128, 96, 32, 64, 48, 0.95, 2, 1.3),
+    HeldTile(128, 64, 32, 64, 32, 0.9, 2, 1.3),
+    HeldTile(64, 64, 32, 32, 32, 0.74, 2, 2.0),
+    HeldTile(32, 64, 32, 16, 32, 0.4, 2, 2.0),
+    HeldTile(32, 32, 32, 16, 16, 0.2, 2, 2.0),
+    HeldTile(16, 16, 32, 16, 16, 0.05, 8, 8.0),
 )
 
 
@@ -106,8 +117,25 @@ def _pixels(call: Call, columns: int, matrix: Matrix) -> HeldOperand:
     )
 
 
+def tiles_by_rule(
+    rows: int, columns: int, groups: int, device: Device, tiles: Sequence[HeldTile] = TILES
+) -> tuple[int, ...]:
+    """Numbers of the tiles that a device can hold, the one first that should take the least time: each unit makes its
+    tiles one after the other, or so many at a time."""
+    units = compute_units(device)
+
+    def time(tile: HeldTile) -> float:
+        full, rest = divmod(ceil_div(blocks(tile, rows, columns, groups), units), tile.resident)
+        turns = full * tile.resident + (max(rest, tile.least) if rest else 0)
+        return turns * tile.rows * tile.columns / tile.rate
+
+    fitting = [i for i, tile in enumerate(tiles) if tile.fits(device)]
+    best = min(fitting, key=lambda i: time(tiles[i]))
+    return (best, *(i for i in fitting if i != best))
+
+
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    return {"tile": tiles_by_rule(*extents(call), device, tiles=TILES, depth=call.shape("w")[1]), "held": (1, 0)}
+    return {"tile": tiles_by_rule(*extents(call), device), "held": (1, 0)}
 
 
 def held(call: Call, device: Device, params: Params, spread: Spread | None = None) -> Program:

@@ -5,9 +5,10 @@ shader that multiplies, which there is for f16 and, made from that (vkconv/bfloa
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from vkconv.core import DType, bytes_str, ceil_div
+from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import most_invocations
 from vkconv.ops.epilogue import binds_residual
@@ -71,20 +72,13 @@ def matrix_of(device: Device) -> Matrix | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CooperativeTile:
-    """Rows x columns of a workgroup, the depth of a slice, rows x columns of a subgroup; products that a unit of a GPU
-    makes with it in a time, where there are enough of both, beside the other tiles; how many a unit has at once, and of
-    fewer as many as it takes no less time for; the depth of a sum that takes as long as beginning and ending a tile,
-    where it fills a unit."""
+    """Rows x columns of a workgroup, the depth of a slice, rows x columns of a subgroup."""
 
     rows: int
     columns: int
     depth: int
     subgroup_rows: int
     subgroup_columns: int
-    rate: float = 1.0
-    resident: int = 1
-    least: float = 1.0
-    ramp: int = 0
 
     @property
     def subgroups(self) -> int:
@@ -137,32 +131,61 @@ class CooperativeTile:
         return *tile, *dataclasses.astuple(matrix), device.subgroup_size, int(a_by_column), int(b_by_row)
 
 
-# By number: the parameter ``tile`` of the routes. Rates are of an H200, by products of 256x6272 over 2304 (us by
-# 128x96, 128x128, 64x128x64, 64x64: 48, 54, 67, 62), 64x100352 over 576 (64x256 and the next: 53, 56; over 256, read
-# as it lies, 28.3, 26.6) and 4096^3 (by the first 442, by the one 48 deep, which is for who wants to try it, 465).
-# Those of few rows are of 32x341220 over 224, which moves more than it multiplies: by 32x128x32 124, 32x64 158,
-# 32x32x64 176, 32x128x64 187. The last takes 455 where the first takes 441, 4096^3, but 398 where it takes 422,
-# 512x25088 over 4608 of a copy with channels last. The others are guessed. Tried and no faster: 64x192, 64x96, 128x48,
-# 64x256x32, 128x96x32, 128x96 by subgroups of 32x48.
-TILES: tuple[CooperativeTile, ...] = (
-    CooperativeTile(128, 256, 32, 64, 64, 1.05),
-    CooperativeTile(128, 128, 64, 64, 32, 1.0),
-    CooperativeTile(128, 96, 64, 64, 48, 0.84),
-    CooperativeTile(64, 256, 64, 64, 32, 0.95, ramp=24),
-    CooperativeTile(64, 128, 32, 64, 32, 0.9),
-    CooperativeTile(128, 64, 64, 64, 32, 0.8),
-    CooperativeTile(64, 128, 64, 64, 32, 0.78),
-    CooperativeTile(64, 64, 64, 32, 32, 0.66),
-    CooperativeTile(32, 128, 64, 32, 32, 0.6),
-    CooperativeTile(128, 128, 32, 64, 32, 0.75),
-    CooperativeTile(64, 64, 32, 32, 32, 0.5),
-    CooperativeTile(32, 64, 64, 16, 32, 0.62),
-    CooperativeTile(32, 32, 64, 16, 16, 0.4),
-    CooperativeTile(32, 32, 32, 16, 16, 0.15),
-    CooperativeTile(128, 256, 48, 64, 64, 1.0),
-    CooperativeTile(32, 128, 32, 32, 32, 0.65),
-    CooperativeTile(128, 128, 32, 64, 64, 1.0, 2, 1.3),
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Pace:
+    """What a unit of a GPU takes for tiles of a product, us: for the first one, with the launch, and for a slice of it;
+    for each further one, which another may hide, and a slice of it; of so many further ones at a time."""
+
+    first_us: float
+    slice_us: float
+    next_us: float
+    next_slice_us: float
+    together: int = 1
+
+    def us(self, tiles: int, slices: int) -> float:
+        further = align(tiles, self.together) - 1 if tiles > 1 else 0
+        return self.first_us + slices * self.slice_us + further * (self.next_us + slices * self.next_slice_us)
+
+
+# By number: the parameter ``tile`` of the routes. Paces are of an H200 (f16, driver 580.159), fitted to 92 products of
+# matmul and conv2d by each of 13 tiles: what is then chosen takes 0.7 % longer than the best of these in the mean, 9 %
+# at the most; fitted to two thirds of them 1.5 % and 16 % for the others. 9 and 13 to 15 were not among the 13: 48 deep
+# 4096^3 takes 465 us, by the first tile 442; 32x128x32 takes 124 for 32x341220 over 224, 32x64x64 158. Tried and no
+# faster: 64x192, 64x96, 128x48, 64x256x32, 128x96x32, 128x96 by subgroups of 32x48.
+_MADE: tuple[tuple[CooperativeTile, _Pace], ...] = (
+    (CooperativeTile(128, 256, 32, 64, 64), _Pace(5.9, 0.84, 4.8, 0.84)),
+    (CooperativeTile(128, 128, 64, 64, 32), _Pace(4.6, 0.89, 2.5, 0.98)),
+    (CooperativeTile(128, 96, 64, 64, 48), _Pace(5.4, 0.66, 3.1, 0.78)),
+    (CooperativeTile(64, 256, 64, 64, 32), _Pace(4.9, 1.0, 3.0, 1.06)),
+    (CooperativeTile(64, 128, 32, 64, 32), _Pace(3.5, 0.44, 0.8, 0.29)),
+    (CooperativeTile(128, 64, 64, 64, 32), _Pace(4.1, 0.55, 2.1, 0.67)),
+    (CooperativeTile(64, 128, 64, 64, 32), _Pace(4.4, 0.63, 2.3, 0.66)),
+    (CooperativeTile(64, 64, 64, 32, 32), _Pace(3.0, 0.44, 0.8, 0.4)),
+    (CooperativeTile(32, 128, 64, 32, 32), _Pace(3.6, 0.47, 0.8, 0.43)),
+    (CooperativeTile(128, 128, 32, 64, 32), _Pace(4.7, 0.6, 1.5, 0.6)),
+    (CooperativeTile(64, 64, 32, 32, 32), _Pace(2.9, 0.35, 0.6, 0.17)),
+    (CooperativeTile(32, 64, 64, 16, 32), _Pace(2.6, 0.38, 0.4, 0.25)),
+    (CooperativeTile(32, 32, 64, 16, 16), _Pace(2.2, 0.34, 1.0, 0.11)),
+    (CooperativeTile(32, 32, 32, 16, 16), _Pace(2.2, 0.3, 1.0, 0.1)),
+    (CooperativeTile(128, 256, 48, 64, 64), _Pace(5.9, 1.3, 4.8, 1.31)),
+    (CooperativeTile(32, 128, 32, 32, 32), _Pace(3.2, 0.3, 0.6, 0.2)),
+    (CooperativeTile(128, 128, 32, 64, 64), _Pace(4.7, 0.54, 1.5, 0.44, 2)),
 )
+TILES = tuple(tile for tile, _ in _MADE)
+# Tiles that were measured with sums in parts, and for these, us: the launch that adds parts up, and a MiB of them, as
+# it is written and read.
+_IN_PARTS = (1, 4, 5, 6, 7, 8, 11)
+_SUM_US, _SUM_MIB_US = 2.1, 0.2
+
+
+def _product_us(i: int, rows: int, columns: int, batches: int, device: Device, depth: int, splits: int = 1) -> float:
+    """The us of a product of so many rows and columns and sums of so many products, each in so many parts, by the i-th
+    of the tiles."""
+    tile, pace = _MADE[i]
+    each = ceil_div(splits * blocks(tile, rows, columns, batches), compute_units(device))
+    us = pace.us(each, ceil_div(ceil_div(depth, tile.depth), splits))
+    moved = 8 * splits * rows * columns * batches
+    return us + (_SUM_US + _SUM_MIB_US * moved / 2**20 if splits > 1 else 0)
 
 
 def tiles_by_rule(
@@ -171,24 +194,28 @@ def tiles_by_rule(
     batches: int,
     device: Device,
     takes: Callable[[CooperativeTile], bool] = lambda tile: True,
-    tiles: Sequence[CooperativeTile] = TILES,
     *,
     depth: int,
 ) -> tuple[int, ...]:
-    """Numbers of the ``tiles`` that a device can hold and that ``takes`` a product of so many rows and columns and sums
-    of so many products, the one first that should take the least time: each unit makes its tiles one after the other,
-    or so many at a time."""
-    units = compute_units(device)
-
-    def time(i: int) -> float:
-        tile = tiles[i]
-        full, rest = divmod(ceil_div(blocks(tile, rows, columns, batches), units), tile.resident)
-        turns = full * tile.resident + (max(rest, tile.least) if rest else 0)
-        return turns * tile.rows * tile.columns * (depth + tile.ramp) / tile.rate
-
-    fitting = [i for i, tile in enumerate(tiles) if tile.fits(device) and takes(tile)]
-    best = min(fitting, key=time)
+    """Numbers of the tiles that a device can hold and that ``takes`` a product of so many rows and columns and sums of
+    so many products, the one first that should take the least time."""
+    fitting = [i for i, tile in enumerate(TILES) if tile.fits(device) and takes(tile)]
+    best = min(fitting, key=lambda i: _product_us(i, rows, columns, batches, device, depth))
     return (best, *(i for i in fitting if i != best))
+
+
+def cut_by_rule(
+    cuts: Sequence[int], rows: int, columns: int, batches: int, device: Device, tiles: Sequence[int], *, depth: int
+) -> tuple[int, int]:
+    """Which of some tiles, by number, and which of the ``cuts``, numbers of parts of a sum, should take the least time:
+    one part, or as many as there are units and slices for."""
+
+    def pays(i: int, splits: int) -> bool:
+        work = splits * blocks(TILES[i], rows, columns, batches)
+        return i in _IN_PARTS and work <= compute_units(device) and splits <= ceil_div(depth, TILES[i].depth)
+
+    ways = [(i, splits) for i, splits in itertools.product(tiles, cuts) if splits == 1 or pays(i, splits)]
+    return min(ways, key=lambda way: _product_us(way[0], rows, columns, batches, device, depth, way[1]))
 
 
 def blocks(tile: CooperativeTile, rows: int, columns: int, batches: int) -> int:

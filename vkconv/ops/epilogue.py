@@ -40,6 +40,8 @@ NO_EPILOGUE: Attrs = {attr.name: attr.default for attr in EPILOGUE_ATTRS if attr
 _PACKED = "per_channel"
 _COPY: Params = {"local": 64, "items": 1}
 SUM_SPLITS = Shader("sum_splits")
+# In how many parts sums may be cut that it adds up.
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _BUFFERS, _WITH_RESIDUAL = "maxPerStageDescriptorStorageBuffers", 5
 # Shaders that may be the last of a route, and then add a residual.
 _FINISHING: tuple[str, ...] = (

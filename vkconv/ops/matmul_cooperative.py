@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.ops.base import linear_groups
-from vkconv.ops.conv2d_gemm import SPLITS
-from vkconv.ops.cooperative import EIGHT, NEEDS, TILES, CooperativeTile, blocks, tiles_by_rule
-from vkconv.ops.epilogue import SUM_SPLITS, sum_splits
+from vkconv.ops.cooperative import EIGHT, NEEDS, TILES, CooperativeTile, blocks, cut_by_rule, tiles_by_rule
+from vkconv.ops.epilogue import SPLITS, SUM_SPLITS, sum_splits
 from vkconv.ops.matmul_routes import (
     MAX_BATCH_GROUPS,
     Epilogue,
@@ -66,17 +65,18 @@ def _in_parts(g: Layout, splits: int) -> Layout:
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    g = layout(call)
-    return {**cooperative_params(g, device), "splits": _cuts(g)}
+    g, cuts = layout(call), _cuts(layout(call))
+    tiles = cooperative_params(g, device)["tile"]
+    best, splits = cut_by_rule(cuts, g.m, g.n, g.batches, device, tiles, depth=g.k)
+    return {"tile": (best, *(i for i in tiles if i != best)), "splits": (splits, *(s for s in cuts if s != splits))}
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
     tile, splits, g, e = TILES[params["tile"]], params["splits"], layout(call), epilogue_of(call)
     if splits == 1:
         return Program((cooperative_product(g, e, operand_binds(call, False), tile, device),))
-    parts = cooperative_product(
-        _in_parts(g, splits), Epilogue(alpha=e.alpha), (*read("a", "b", "b"), *write("parts")), tile, device, PRODUCT_TO_F32
-    )
+    binds = (*read("a", "b", "b"), *write("parts"))
+    parts = cooperative_product(_in_parts(g, splits), Epilogue(alpha=e.alpha), binds, tile, device, PRODUCT_TO_F32)
     bound, last = "bias" if e.has_bias else "parts", len(call.shape("y")) - 1
     add = sum_splits(call, "parts", splits, bound, e.has_bias, device, axis=last, beta=e.beta)
     return Program((parts, add), scratch={"parts": 4 * splits * call.outputs["y"].size})
