@@ -25,6 +25,7 @@ from vkconv.ops.strided import STRIDED_COPY, strided_copy
 from vkconv.ops.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
 from vkconv.route import Call, Params, Route
 from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
+from vkconv.storage import Y_F32
 
 PRELU = "prelu"
 BIAS, SLOPE = Operand("b", optional=True), Operand("slope", optional=True)
@@ -235,7 +236,9 @@ def takes_residual(route: Route) -> Route:
         steps = tuple(_adding(step) if any(b.buffer == "y" for b in step.binds) else step for step in made.steps)
         return dataclasses.replace(made, steps=steps)
 
-    shaders = (*route.shaders, SUM_SPLITS, *(_variant(s) for s in (*route.shaders, SUM_SPLITS) if s.stem in _FINISHING))
+    shaders = *route.shaders, SUM_SPLITS
+    finishing = (s for s in shaders if s.stem in _FINISHING and Y_F32 not in s.defines)  # those write to scratch
+    shaders = *shaders, *map(_variant, finishing)
     return dataclasses.replace(route, program=program, shaders=tuple(dict.fromkeys(shaders)))
 
 
