@@ -17,6 +17,7 @@ from vkconv.backend.runtime import open_device
 from vkconv.bench import engine
 from vkconv.bench.calibrate import floors
 from vkconv.bench.engine import BenchOptions, measure
+from vkconv.bench.reference import expected
 from vkconv.bench.rows import mark_best, read_result
 from vkconv.bench.runner import Routes, make_tasks, run_tasks
 from vkconv.bench.suites import parse_entries
@@ -26,6 +27,8 @@ from vkconv.graph.vkc import save_vkc
 from vkconv.ops import OPS
 from vkconv.ops import floors as kernels
 from vkconv.ops.calls import parse_call
+from vkconv.plan.planner import plan
+from vkconv.plan.single import graph_of_shapes, held_constant
 from vkconv.route import Route
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +70,23 @@ def test_a_refused_route_says_which_need_refused_it(device):
 def test_prepacking_is_timed_apart(device):
     tile, direct = (measure(parse_call(CONV, OPS), r, device=device, options=QUICK) for r in ("direct_tile", "direct"))
     assert tile.us_prepack > 0 and direct.us_prepack is None
+
+
+def test_a_span_of_several_executions_is_divided_by_their_number(device):
+    live, call = open_device(device), parse_call(CONV, OPS)
+    wanted = expected(call, seed=0)
+    planned = plan(graph_of_shapes(call), live.device)
+    executable = Executable(planned.plan, live, held_constant(wanted.arrays))
+    try:
+        executable.run({name: wanted.arrays[name] for name in planned.plan.inputs})
+        repeats = executable.repeat(12, 4)
+        spans_us, _ = repeats.run()
+        stamps_ns = np.array(repeats._recording.timestamps_ns())
+        assert np.all(np.diff(stamps_ns) > 0)
+        np.testing.assert_allclose(spans_us, np.diff(stamps_ns) / 4e3, rtol=1e-9)
+        assert len(spans_us) == 3
+    finally:
+        executable.close()
 
 
 def test_parameters_reach_the_route(device):
