@@ -9,6 +9,7 @@ from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect
 from vkconv.ops import OPS
 from vkconv.ops.calls import format_call
+from vkconv.ops.cooperative import HALF
 from vkconv.route import judge
 
 
@@ -21,6 +22,12 @@ def takes(call, route, device):
 def allowed(call, device):
     """The routes that may take the call here."""
     return [route.name for route in OPS[call.op].routes if takes(call, route.name, device)]
+
+
+def of_f32(op):
+    """The routes of an op but for those of 16-bit floats alone, which test_cooperative.py and test_f16_arithmetic.py
+    have."""
+    return [route for route in OPS[op].routes if HALF not in route.must and route.chain is None]
 
 
 def right(call, arrays, route, device, params=None):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
-from route_kit import allowed, drawn_agree
+from route_kit import allowed, drawn_agree, of_f32
 from test_ops import draw as inputs_of
 
 import vkconv
@@ -14,12 +14,9 @@ from vkconv.core import RouteError
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
-from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
 
 pytestmark = pytest.mark.gpu
-# Those of 16-bit floats alone are in test_cooperative.py.
-OF_HALVES = "cooperative", "held"
-ROUTES = {route.name: route for route in CONV2D_BACKWARD_DATA.routes if not route.name.endswith(OF_HALVES)}
+ROUTES = {route.name: route for route in of_f32("conv2d_backward_data")}
 # Drawn more often as routes of conv_transpose2d, in test_conv_routes.py.
 SHARED = ("phase_blocks", "phase_gemm", "phase", "col2im", "direct_gather")
 # Winograd's products differ from those of the definition: not exact, and what is no number reaches a whole tile.

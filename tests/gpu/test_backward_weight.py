@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
-from route_kit import allowed, drawn_agree
+from route_kit import allowed, drawn_agree, of_f32
 from test_ops import draw as inputs_of
 
 from vkconv.backend.runtime import select_device
@@ -24,8 +24,7 @@ from vkconv.ops.winograd import WinogradTiles
 
 pytestmark = pytest.mark.gpu
 OP = OPS["conv2d_backward_weight"]
-# Those of 16-bit floats alone are in test_cooperative.py.
-ROUTES = [route.name for route in OP.routes if "cooperative" not in route.name]
+ROUTES = [route.name for route in of_f32("conv2d_backward_weight")]
 # Winograd's products differ from those of the definition: not exact, and what is no number reaches a whole tile.
 PLAIN = [name for name in ROUTES if name != "winograd"]
 SPLIT_ROUTES = [name for name in ROUTES if name not in ("direct", "explicit_gemm")]

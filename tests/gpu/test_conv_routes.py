@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
-from route_kit import allowed, drawn_agree
+from route_kit import allowed, drawn_agree, of_f32
 from test_ops import draw as inputs_of
 
 import vkconv
@@ -17,9 +17,7 @@ from vkconv.ops import OPS
 from vkconv.ops.calls import parse_call
 
 pytestmark = pytest.mark.gpu
-# Those of 16-bit floats alone are in test_cooperative.py and test_f16_arithmetic.py.
-EVERY = [(op, route) for op in ("conv2d", "conv_transpose2d") for route in OPS[op].routes]
-ROUTES = [(op, route.name) for op, route in EVERY if not route.name.startswith("cooperative") and route.chain is None]
+ROUTES = [(op, route.name) for op in ("conv2d", "conv_transpose2d") for route in of_f32(op)]
 # Exact on small integers.
 EXACT_ACTIVATIONS = ("none", "relu", "relu6", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25", *["prelu"] * 3)
 EXACT = {text.partition(",")[0] for text in EXACT_ACTIVATIONS}
