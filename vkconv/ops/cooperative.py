@@ -148,10 +148,10 @@ class _Pace:
 
 
 # By number: the parameter ``tile`` of the routes. Paces are of an H200 (f16, driver 580.159), fitted to 92 products of
-# matmul and conv2d by each of 13 tiles: what is then chosen takes 0.7 % longer than the best of these in the mean, 9 %
-# at the most; fitted to two thirds of them 1.5 % and 16 % for the others. 9 and 13 to 15 were not among the 13: 48 deep
-# 4096^3 takes 465 us, by the first tile 442; 32x128x32 takes 124 for 32x341220 over 224, 32x64x64 158. Tried and no
-# faster: 64x192, 64x96, 128x48, 64x256x32, 128x96x32, 128x96 by subgroups of 32x48.
+# matmul and conv2d by each of 12 tiles, to 18 of these by 32x32x64: what is then chosen takes 0.7 % longer than the
+# best that was measured in the mean, 9 % at the most. Tiles 9 and 13 to 15 were not among them: 48 deep 4096^3 takes
+# 465 us, by the first tile 442; 32x128x32 takes 124 for 32x341220 over 224, 32x64x64 158. Tried and no faster: 64x192,
+# 64x96, 128x48, 64x256x32, 128x96x32, 128x96 by subgroups of 32x48.
 _MADE: tuple[tuple[CooperativeTile, _Pace], ...] = (
     (CooperativeTile(128, 256, 32, 64, 64), _Pace(5.9, 0.84, 4.8, 0.84)),
     (CooperativeTile(128, 128, 64, 64, 32), _Pace(4.6, 0.89, 2.5, 0.98)),
