@@ -104,7 +104,7 @@ fi
 
 # --- vkconv -----------------------------------------------------------------------------------------------------------
 say "building and installing vkconv"
-pip install -q --no-build-isolation -e '.[dev]' -C build-dir=build/dev
+pip install -q --no-build-isolation -e '.[dev]' --config-settings=build-dir=build/dev
 # rapidocr carries the models that the main job runs; its own dependencies include OpenCV, which nothing here needs.
 pip install -q --no-deps rapidocr-onnxruntime==1.4.4
 
