@@ -23,7 +23,7 @@ from vkconv.bench.suites import is_call, parse_entries, read_suite
 from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call
+from vkconv.ops.core.calls import format_call
 from vkconv.route import Call, judge
 from vkconv.table import Column, Table
 

@@ -57,6 +57,22 @@ def shader_dir() -> Path:
     )
 
 
+def source_of(stem: str, folder: Path) -> Path:
+    """``<stem>.comp``, in whichever family's folder it is: names are unique. ShaderError where there is none."""
+    for path in (folder / f"{stem}.comp", *folder.rglob(f"{stem}.comp")):
+        if path.is_file():
+            return path
+    known = [path.stem for path in folder.rglob("*.comp")]
+    raise ShaderError(f"no shader {stem!r} in {folder}{did_you_mean(stem, known)}")
+
+
+def include_dirs(main: Path, folder: Path) -> tuple[Path, ...]:
+    """Where includes of a shader are looked for, beside the including files: its family's folder and those above, then
+    what all families share."""
+    families = [path for path in main.parent.parents if path.is_relative_to(folder)]
+    return (*families, folder / "include")
+
+
 def source_files(stem: str, folder: Path | None = None) -> tuple[Path, ...]:
     """``<stem>.comp`` and every file it includes, whatever the conditions around the include, in first-seen order.
 
@@ -64,10 +80,8 @@ def source_files(stem: str, folder: Path | None = None) -> tuple[Path, ...]:
     knows whether it is reached.
     """
     folder = folder or shader_dir()
-    main = folder / f"{stem}.comp"
-    if not main.is_file():
-        known = [p.stem for p in folder.glob("*.comp")]
-        raise ShaderError(f"no shader {stem!r} in {folder}{did_you_mean(stem, known)}")
+    main = source_of(stem, folder)
+    searched = include_dirs(main, folder)
     found: dict[Path, None] = {}
     todo: list[tuple[Path, tuple[Path, ...]]] = [(main, (main.parent,))]
     while todo:
@@ -77,7 +91,7 @@ def source_files(stem: str, folder: Path | None = None) -> tuple[Path, ...]:
         found[path] = None
         for name in _INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")):
             # glslang looks beside the including file, then beside those that included it, then in -I.
-            for base in (*parents, folder / "include"):
+            for base in (*parents, *searched):
                 target = Path(os.path.normpath(base / name))
                 if target.is_file():
                     todo.append((target, (target.parent, *parents)))
@@ -116,15 +130,15 @@ class Glslang:
 
     def command(self, shader: Shader, folder: Path, out: Path) -> list[str]:
         """The command line that compiles ``shader`` from ``folder`` to the file ``out``."""
-        defines = [f"-D{d}" for d in _defines(shader)]
+        main, defines = source_of(shader.stem, folder), [f"-D{d}" for d in _defines(shader)]
         return [
             str(self.path),
             *FLAGS,
-            f"-I{folder / 'include'}",
+            *(f"-I{path}" for path in include_dirs(main, folder)),
             *defines,
             "-o",
             str(out),
-            f"{folder / shader.stem}.comp",
+            str(main),
         ]
 
 

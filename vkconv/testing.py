@@ -18,7 +18,7 @@ from vkconv.core import Array, InputError, did_you_mean
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.planner import Options, choose_route
 from vkconv.plan.single import WEIGHTS
 from vkconv.route import Call, Params, Verdict, judge, label

@@ -4,7 +4,7 @@
 // eight elements go from one to the other as they are. A line has eight elements more than it needs: neighbouring lines
 // begin in different banks. One slice at a time is in shared memory, the next one in registers: two in shared memory were
 // slower by a half on the H200. Matrices are float16_t, which vkconv/bfloat16.py makes bf16 of for calls of that: nothing else
-// may be. The sizes are whole, see vkconv/ops/cooperative.py.
+// may be. The sizes are whole, see vkconv/ops/kernels/coopmat.py.
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_cooperative_matrix : require

@@ -1,6 +1,6 @@
 // What becomes of a sum: the bias of its channel is added, then the activation applied; prelu is leaky_relu with a slope
 // per channel in place of its parameter. Behind an activation without parameters a and b may be a scale and shift.
-// One buffer holds what a call has of [bias][slope] (vkconv/ops/epilogue.py). With RESIDUAL a number of its own, which
+// One buffer holds what a call has of [bias][slope] (vkconv/ops/kernels/epilogue.py). With RESIDUAL a number of its own, which
 // lies where the result goes, is added before the activation; its buffer is bound behind that of the results.
 // Defined before: EPILOGUE_ID, the first of two specialization constants, and EPILOGUE_BINDING.
 #include "activation.glsl"

@@ -1,4 +1,4 @@
-// Walk over a merged index space (vkconv/ops/strided.py): specialization constants 3 and 4, and the row split.
+// Walk over a merged index space (vkconv/ops/kernels/strided.py): specialization constants 3 and 4, and the row split.
 // The push block starts with `uint invocations, chunk;` and has `uint n[8];`.
 
 layout(constant_id = 3) const uint RANK = 1;

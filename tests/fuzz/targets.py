@@ -25,7 +25,7 @@ from vkconv.device import load_device
 from vkconv.graph import Graph, TensorSpec
 from vkconv.graph.vkc import METADATA_KEY, load_vkc, save_vkc
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.measured import MeasuredCall, MeasuredTable, read_table, write_table
 from vkconv.plan.planner import plan
 from vkconv.plan.single import forcing, graph_of_shapes

@@ -25,8 +25,8 @@ from vkconv.cli import main
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
 from vkconv.ops import OPS
-from vkconv.ops import floors as kernels
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.kernels import rooflines as kernels
 from vkconv.plan.planner import plan
 from vkconv.plan.single import graph_of_shapes, held_constant
 from vkconv.route import Route

@@ -14,7 +14,7 @@ from vkconv.compiler import compile_shader
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.planner import Options, plan
 from vkconv.shader import Shader

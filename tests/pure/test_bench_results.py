@@ -32,8 +32,8 @@ from vkconv.cli import main
 from vkconv.core import DType, ModelError, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
-from vkconv.ops.tolerance import Tolerance
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.core.tolerance import Tolerance
 
 CALL = "conv2d:x=1x3x8x8,w=4x3x3x3,dtype=f32"
 

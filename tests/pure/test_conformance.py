@@ -13,7 +13,7 @@ from vkconv.cli.options import parse_floats
 from vkconv.core import DType, LimitError, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.route import judge
 
 LAVAPIPE = load_device("lavapipe")

@@ -6,7 +6,7 @@ from test_plan import CONV, LAVAPIPE, SMALL_GRAPHS
 
 from vkconv.core import LimitError
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
 from vkconv.plan.planner import Options, plan

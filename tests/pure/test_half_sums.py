@@ -12,10 +12,10 @@ from vkconv.check.conformance import _case_of_extremes
 from vkconv.core import DType, RouteError
 from vkconv.device import load_device, shipped_devices
 from vkconv.ops import OPS
-from vkconv.ops.base import most_invocations
-from vkconv.ops.calls import parse_call
-from vkconv.ops.half_sums import LONGEST_CHAIN
-from vkconv.ops.tolerance import chain_tolerance, tolerance
+from vkconv.ops.core.base import most_invocations
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.core.tolerance import chain_tolerance, tolerance
+from vkconv.ops.kernels.f16_accumulation import LONGEST_CHAIN
 from vkconv.plan.explain import explain_call
 from vkconv.plan.planner import Options, choose_route
 from vkconv.route import Candidate, choose, judge
@@ -210,7 +210,7 @@ def summed(a, b, chain):
 
 
 def test_chains_keep_the_error_small_however_long_the_sums():
-    """The table in vkconv/ops/half_sums.py."""
+    """The table in vkconv/ops/kernels/f16_accumulation.py."""
     rng = np.random.default_rng(0)
     known = {8: (1.0, 1.0, 1.0), 16: (1.4, 1.3, 1.4), 32: (1.8, 1.8, 1.8), 4608: (2.6, 7.1, 21.0)}
     for count, column in zip((64, 576, 4608), zip(*known.values(), strict=True), strict=True):

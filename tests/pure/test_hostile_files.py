@@ -20,7 +20,7 @@ from vkconv.device import load_device
 from vkconv.graph import TensorSpec, load_model
 from vkconv.graph.vkc import METADATA_KEY, load_vkc
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.measured import read_table
 
 pytestmark = pytest.mark.long

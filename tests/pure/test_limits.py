@@ -10,7 +10,7 @@ from graph_kit import f32, made_up_device, make_graph
 from vkconv.core import LimitError
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.planner import plan
 from vkconv.plan.single import call_graph, forcing

@@ -14,7 +14,7 @@ from vkconv.core import UnsupportedError  # noqa: E402
 from vkconv.graph.onnx import load_onnx_proto  # noqa: E402
 from vkconv.onnx_export import to_onnx  # noqa: E402
 from vkconv.ops import OPS  # noqa: E402
-from vkconv.ops.calls import parse_call  # noqa: E402
+from vkconv.ops.core.calls import parse_call  # noqa: E402
 from vkconv.plan.bound import bind, widen  # noqa: E402
 from vkconv.plan.passes import optimize  # noqa: E402
 from vkconv.plan.single import graph_of_shapes  # noqa: E402

@@ -22,12 +22,12 @@ from vkconv.ops import (
     select,
     softmax,
 )
-from vkconv.ops.base import Op
-from vkconv.ops.binary import BINARY_OPS, TABLE
-from vkconv.ops.calls import parse_call
-from vkconv.ops.reduce import FUNCTIONS
-from vkconv.ops.strided import STRIDED_COPY, merge
-from vkconv.ops.unary import UNARY_OPS
+from vkconv.ops.core.base import Op
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.kernels.strided import STRIDED_COPY, merge
+from vkconv.ops.pointwise.binary import BINARY_OPS, TABLE
+from vkconv.ops.pointwise.unary import UNARY_OPS
+from vkconv.ops.reduce.op import FUNCTIONS
 from vkconv.route import Call, Route, choose, judge
 from vkconv.shader import Dispatch
 

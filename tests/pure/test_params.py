@@ -12,8 +12,8 @@ from vkconv.core import RouteError, UsageError
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
-from vkconv.ops.packing import Sizes
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.kernels.prepack import Sizes
 from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.planner import Options, plan

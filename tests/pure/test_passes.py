@@ -13,7 +13,7 @@ from vkconv.core import DType, GraphError
 from vkconv.device import load_device
 from vkconv.graph import TensorSpec
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.chains import fuse_chain
 from vkconv.plan.passes import PASSES, fuse_residual, optimize, spell_batch_norm
 from vkconv.plan.rewrite import Rewriter

@@ -7,7 +7,7 @@ from graph_kit import f32, make_graph
 from test_plan import CONV, LAVAPIPE, B, W, X
 
 from vkconv.ops import OPS
-from vkconv.ops.base import Op, Operand
+from vkconv.ops.core.base import Op, Operand
 from vkconv.plan import planner
 from vkconv.plan.commands import Copy, Launch
 from vkconv.plan.planner import plan

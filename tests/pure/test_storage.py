@@ -11,7 +11,7 @@ from vkconv.compiler import shader_dir, source_files, spirv
 from vkconv.core import DType, GraphError, RouteError, VkconvError
 from vkconv.device import Device, load_device
 from vkconv.ops import OPS, all_shaders
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.explain import explain_call
 from vkconv.route import choose, judge
 from vkconv.shader import Dispatch, Program, Shader, read, write

@@ -7,7 +7,7 @@ from vkconv.backend.runtime import LiveDevice
 from vkconv.bench.rows import Floors
 from vkconv.core import align
 from vkconv.device import Device
-from vkconv.ops import floors as kernels
+from vkconv.ops.kernels import rooflines as kernels
 from vkconv.plan.commands import Launch, Region
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.model import Memory, Plan

@@ -17,7 +17,7 @@ from vkconv.bench.rows import Check, Floors, Row
 from vkconv.check import Checked, Expected, compare, on_route
 from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call
+from vkconv.ops.core.calls import format_call
 from vkconv.plan.planner import Planned, plan
 from vkconv.plan.single import forcing, graph_of_shapes, held_constant
 from vkconv.route import Call, Params, choose

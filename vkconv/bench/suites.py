@@ -15,7 +15,7 @@ from vkconv.core import DType, Shape, UsageError, VkconvError, did_you_mean, not
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.planner import Options, plan
 from vkconv.route import Call
 

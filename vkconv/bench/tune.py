@@ -12,7 +12,7 @@ from vkconv.bench.rows import Row
 from vkconv.core import UsageError, VkconvError
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.measured import MeasuredCall, MeasuredTable
 from vkconv.route import Call, Candidate, Choice, Params, Route, choose, judge, label
 from vkconv.shader import Program

@@ -9,8 +9,8 @@ from vkconv.check.pattern import pattern
 from vkconv.core import Array, DType, shape_str
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.ops.base import F64
-from vkconv.ops.tolerance import Tolerance, tolerance
+from vkconv.ops.core.base import F64
+from vkconv.ops.core.tolerance import Tolerance, tolerance
 from vkconv.plan.bound import widen
 from vkconv.plan.single import WEIGHTS, call_graph, forcing, held_constant
 from vkconv.route import Call, Params

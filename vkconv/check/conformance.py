@@ -16,8 +16,8 @@ from vkconv.core import DType, LimitError, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
-from vkconv.ops.base import Op
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.base import Op
+from vkconv.ops.core.calls import parse_call
 from vkconv.route import Call, Params, Route, judge
 from vkconv.table import Column, Table
 

@@ -17,7 +17,7 @@ from vkconv.core import Array, GraphError, InputError, Shape, VkconvError
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
-from vkconv.ops.tolerance import Tolerance
+from vkconv.ops.core.tolerance import Tolerance
 from vkconv.plan.bound import BoundGraph, BoundNode, bind, steered
 from vkconv.plan.model import PlannedNode
 from vkconv.plan.planner import Options, rewritten

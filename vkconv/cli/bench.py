@@ -17,7 +17,7 @@ import typer
 from vkconv.cli.options import DeviceOption, SuitesOption, WorkersOption, parse_shapes, require_shapes
 from vkconv.cli.output import EXIT_INTERRUPTED, file_errors, show
 from vkconv.core import DType, UsageError, did_you_mean, expand_user
-from vkconv.ops.calls import parse_shape
+from vkconv.ops.core.calls import parse_shape
 from vkconv.table import format_cell
 
 if TYPE_CHECKING:

@@ -91,7 +91,7 @@ class Work:
     def _call(self, target: str, texts: Sequence[str], seed: int) -> "tuple[Graph, dict[str, Array]]":
         from vkconv.check.inputs import draw
         from vkconv.ops import OPS
-        from vkconv.ops.calls import parse_call
+        from vkconv.ops.core.calls import parse_call
         from vkconv.plan.single import call_graph, held_constant
 
         call = parse_call(target, OPS)

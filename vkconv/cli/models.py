@@ -30,7 +30,7 @@ from vkconv.cli.output import file_errors, show, show_json
 from vkconv.core import UsageError, atomic_write, bytes_str, did_you_mean
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.graph.ir import AttrValue, Graph
-from vkconv.ops.base import Op
+from vkconv.ops.core.base import Op
 from vkconv.table import Column, Table
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def explain(
 ) -> None:
     """Show which route every node takes on a device and why, or every route of one call."""
     from vkconv.ops import OPS
-    from vkconv.ops.calls import parse_call
+    from vkconv.ops.core.calls import parse_call
     from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
     from vkconv.plan.measured import find_measured
     from vkconv.plan.planner import Options, plan
@@ -285,7 +285,7 @@ def _operand(operand: Any) -> str:
 
 def _dtypes(op: Op) -> list[str]:
     """Element types of the operands that the op is tested with."""
-    from vkconv.ops.calls import parse_call
+    from vkconv.ops.core.calls import parse_call
 
     calls = [parse_call(case, {op.name: op}) for case in op.cases]
     return sorted({str(spec.dtype) for call in calls for spec in call.operands.values() if spec is not None})

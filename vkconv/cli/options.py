@@ -8,7 +8,7 @@ import typer
 
 from vkconv.core import FLOAT_TYPES, DType, InputError, Shape, UsageError, is_count, shape_str
 from vkconv.graph import TensorSpec
-from vkconv.ops.calls import parse_shape
+from vkconv.ops.core.calls import parse_shape
 
 DeviceOption = Annotated[
     str,

@@ -214,7 +214,7 @@ def _tune(
 def _calls(texts: Sequence[str], suites: Sequence[str], shapes: Sequence[str], live: "LiveDevice") -> "dict[str, Call]":
     """The calls to tune by their strings; those that no route can run are told and left out."""
     from vkconv.ops import OPS
-    from vkconv.ops.calls import format_call
+    from vkconv.ops.core.calls import format_call
     from vkconv.route import judge
 
     calls: dict[str, Call] = {}

@@ -8,8 +8,8 @@ from vkconv.graph.onnx.reductions import REDUCE
 from vkconv.onnx_export import quantized
 from vkconv.onnx_export.exporter import ELEMENT_TYPES, Rule, View
 from vkconv.onnx_export.windows import pair, window
-from vkconv.ops.activation import ACTIVATIONS
-from vkconv.ops.epilogue import PRELU
+from vkconv.ops.core.activation import ACTIVATIONS
+from vkconv.ops.kernels.epilogue import PRELU
 
 _END = (1 << 63) - 1
 # vkconv's op: ONNX's, and the names of its float attributes.

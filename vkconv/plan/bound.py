@@ -24,7 +24,7 @@ from vkconv.core import (
     shape_str,
 )
 from vkconv.graph.ir import AttrValue, Graph, Node, TensorSpec
-from vkconv.ops.base import Op
+from vkconv.ops.core.base import Op
 from vkconv.route import Call
 
 # A constant that folding would create may not be larger than this and than four times what it is made from, and

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from vkconv.core import Array, GraphError, InputError
-from vkconv.ops.base import Op
+from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph
 from vkconv.route import Call
 

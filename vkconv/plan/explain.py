@@ -9,7 +9,7 @@ import msgspec
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call
+from vkconv.ops.core.calls import format_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.planner import Options, plan

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vkconv.core import GraphError, RouteError
-from vkconv.ops.activation import ACTIVATIONS
-from vkconv.ops.base import Attrs, Op
-from vkconv.ops.gemm_reduce_parts import FUNCTIONS, UNFUSED
-from vkconv.ops.needs import ON_CPU, ON_GPU
+from vkconv.ops.core.activation import ACTIVATIONS
+from vkconv.ops.core.base import Attrs, Op
+from vkconv.ops.core.requirements import ON_CPU, ON_GPU
+from vkconv.ops.fused.reduction import FUNCTIONS, UNFUSED
 from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.rewrite import Rewriter
 from vkconv.route import Call, Choice

@@ -14,7 +14,7 @@ import numpy as np
 from vkconv.core import Array, LimitError, align
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.base import Op
+from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.commands import BufferKind, Command, Copy, Launch, Region, with_barriers
 from vkconv.plan.inside import NO_HOMES, find_homes

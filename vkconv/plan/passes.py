@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from vkconv.core import DType
 from vkconv.device import Device
-from vkconv.ops.activation import ACTIVATIONS
-from vkconv.ops.base import Attrs, Op
-from vkconv.ops.epilogue import PRELU, binds_residual, rescales
+from vkconv.ops.core.activation import ACTIVATIONS
+from vkconv.ops.core.base import Attrs, Op
+from vkconv.ops.kernels.epilogue import PRELU, binds_residual, rescales
 from vkconv.plan.bound import BoundGraph, BoundNode, widen
 from vkconv.plan.chains import fuse_chain
 from vkconv.plan.recognise import recognise_gelu, recognise_hard_swish, recognise_layer_norm, recognise_silu

@@ -7,7 +7,7 @@ from vkconv.core import Array, DType, RouteError, Shape, UsageError, did_you_mea
 from vkconv.device import Device
 from vkconv.graph.ir import Graph
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call
+from vkconv.ops.core.calls import format_call
 from vkconv.plan.bound import BoundGraph, BoundNode, bind
 from vkconv.plan.checks import input_checks
 from vkconv.plan.fuse_reduce import ReduceFusion
