@@ -5,6 +5,7 @@ reaches, element type, defines and compiler flags; not the compiler's version. W
 or its own checksum is a miss, never an error.
 """
 
+import atexit
 import contextlib
 import dataclasses
 import functools
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from vkconv import bfloat16
 from vkconv.core import DType, ShaderError, atomic_write, cache_dir, did_you_mean, expand_user
-from vkconv.shader import Shader
+from vkconv.kernel import Shader
 
 INDEX_SCHEMA = "vkconv.spirv/1"
 FLAGS = ("-V", "--target-env", "vulkan1.1")
@@ -100,10 +101,11 @@ def source_files(stem: str, folder: Path | None = None) -> tuple[Path, ...]:
 
 
 def digest(shader: Shader, folder: Path | None = None) -> str:
-    """Hex identity of a variant: changes with any source it reaches, its element type, defines and the flags."""
+    """Hex identity of a variant: changes with any source it reaches, its interface, element type, defines and the
+    flags."""
     folder = folder or shader_dir()
     made_by = (*FLAGS, bfloat16.REVISION) if shader.dtype is DType.BF16 else FLAGS
-    state = hashlib.sha256(json.dumps([made_by, shader.stem, _defines(shader)]).encode())
+    state = hashlib.sha256(json.dumps([made_by, shader.stem, shader.glsl, _defines(shader)]).encode())
     for path in source_files(shader.stem, folder):
         content = path.read_bytes()
         state.update(f"\n{os.path.relpath(path, folder)} {len(content)}\n".encode())
@@ -134,12 +136,30 @@ class Glslang:
         return [
             str(self.path),
             *FLAGS,
-            *(f"-I{path}" for path in include_dirs(main, folder)),
+            *(f"-I{path}" for path in (*include_dirs(main, folder), _interface_dir(shader))),
             *defines,
             "-o",
             str(out),
             str(main),
         ]
+
+
+def _interface_dir(shader: Shader) -> Path:
+    """A folder with the GLSL of a variant's interface, ``interface.glsl``: in the user's cache by its content, so that
+    a command line that is shown can be repeated, or where that cannot be written, in a temporary folder."""
+    text = shader.glsl.encode()
+    folder = cache_dir() / "interfaces" / hashlib.sha256(text).hexdigest()[:32]
+    path = folder / "interface.glsl"
+    with contextlib.suppress(OSError):
+        if path.is_file() and path.read_bytes() == text:
+            return folder
+        with atomic_write(path) as file:
+            file.write(text)
+        return folder
+    folder = Path(tempfile.mkdtemp(prefix="vkconv-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "interface.glsl").write_bytes(text)
+    return folder
 
 
 def tool_paths(*names: str) -> Iterator[Path]:

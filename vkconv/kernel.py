@@ -1,8 +1,8 @@
 """Kernels as declarations: what a shader binds, is given and is specialized by, each by name and type. No Vulkan here.
 
-A `Kernel` is declared once, in ``shaders.py`` of its family. The interface block of its GLSL is made from that
-(`Shader.glsl`, included by shaders/include/common.glsl), launches name their arguments after it (vkconv/program.py), and
-a test holds every built SPIR-V module against it.
+A `Kernel` is declared once, in vkconv/shaders, whose modules mirror the folders of shaders/. The interface block of its
+GLSL is made from that (`Shader.glsl`, which shaders/include/common.glsl includes), launches name their arguments after
+it (vkconv/program.py), and a test holds every built SPIR-V module against it.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class Form(StrEnum):
     ELEMENT = "elements of the call"
     """Of the variant's own type: two bytes each where a call is f16 or bf16."""
     F32 = "f32"
-    """f32 whatever the call's type: partial sums, statistics."""
+    """What the kernel computes with, f32 for all floats: partial sums, statistics."""
     EITHER = "elements of the call or f32"
     """Elements, or f32 in the variant that its `Binding.f32_define` makes."""
     WORDS = "words"
@@ -39,8 +39,8 @@ class Binding:
     """One storage buffer of a kernel.
 
     ``views`` are the GLSL arrays over it (``ELEM x``, ``ELEM4 x4``). It is there in variants that meet ``when``:
-    names of defines, with ``!`` of those that must be absent. ``f32_define`` is the define that makes an EITHER f32,
-    ``f32_constant`` the constant that does so where it is above 1.
+    defines, by name or as ``NAME=value``, with ``!`` those that must be absent. ``f32_define`` is the define that makes
+    an EITHER f32, ``f32_constant`` the constant that does so where it is above 1.
     """
 
     name: str
@@ -99,9 +99,7 @@ class Shader:
     dtype: DType = DType.F32
     defines: tuple[tuple[str, str], ...] = ()
 
-    def __init__(
-        self, kernel: Kernel | str, dtype: DType = DType.F32, defines: Iterable[tuple[str, str]] = ()
-    ) -> None:
+    def __init__(self, kernel: Kernel | str, dtype: DType = DType.F32, defines: Iterable[tuple[str, str]] = ()) -> None:
         object.__setattr__(self, "kernel", Kernel(kernel) if isinstance(kernel, str) else kernel)
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "defines", tuple(defines))
@@ -143,6 +141,7 @@ class Interface:
 @functools.lru_cache(maxsize=4096)
 def _interface(shader: Shader) -> Interface:
     defined = {name for name, _ in shader.defines} | {f"DTYPE_{shader.dtype}"}
+    defined |= {f"{name}={value}" for name, value in shader.defines}
 
     def there(when: tuple[str, ...]) -> bool:
         return all(name[1:] not in defined if name.startswith("!") else name in defined for name in when)
@@ -171,7 +170,8 @@ def _lines(interface: Interface) -> Iterator[str]:
         for view in binding.views:
             type_, name = view.split()
             block = name.title().replace("_", "") + "Buffer"
-            yield f"layout(set = 0, binding = {number}) {access}{binding.qualifiers} buffer {block} {{ {type_} {name}[]; }};"
+            where = f"layout(set = 0, binding = {number}) {access}{binding.qualifiers}"
+            yield f"{where} buffer {block} {{ {type_} {name}[]; }};"
 
 
 # ---- declaring
@@ -179,10 +179,12 @@ def _lines(interface: Interface) -> Iterator[str]:
 
 _ELEMENTS = re.compile(r"ELEM[24]?$")
 _EITHER = re.compile(r"([XY])_ELEM[24]?$")
-_FLOATS = re.compile(r"(float|vec[234])$")
+_FLOATS = re.compile(r"(float|vec[234]|VALUE4?)$")
 
 
-def _binding(access: Access, views: tuple[str, ...], form: Form | None, when: str, qualifiers: str, f32: str) -> Binding:
+def _binding(
+    access: Access, views: tuple[str, ...], form: Form | None, when: str, qualifiers: str, f32: str
+) -> Binding:
     types = [view.split()[0] for view in views]
     either = [match for match in map(_EITHER.match, types) if match]
     if form is None:

@@ -18,7 +18,8 @@ import msgspec
 from vkconv.core import DType, RouteError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
-from vkconv.shader import Program, Shader
+from vkconv.kernel import Shader
+from vkconv.program import Program
 from vkconv.storage import HALVES, forms, stored
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from vkconv.core import DType
 from vkconv.device import Device
-from vkconv.shader import Dispatch, Program, Shader
+from vkconv.kernel import Shader
+from vkconv.program import Dispatch, Program
 
 HALVES = (DType.F16, DType.BF16)
 
@@ -78,7 +79,7 @@ def _types(shader: Shader) -> tuple[DType, ...]:
 
 def _form(shader: Shader, dtype: DType, packed: bool, *defines: tuple[str, str]) -> Shader:
     dtype = dtype if dtype in _types(shader) else _types(shader)[0]
-    return Shader(shader.stem, dtype, (*shader.defines, *defines, *([PACKED] if packed else [])))
+    return Shader(shader.kernel, dtype, (*shader.defines, *defines, *([PACKED] if packed else [])))
 
 
 def forms(shader: Shader) -> Iterator[Shader]:

@@ -2,19 +2,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint total;
-    int image[3];
-    int kernel[3];
-    int blocks[3];
-    int stride[3];
-    int dilation[3];
-    int before[3];
-};
-
 void main() {
     uint index = flat_index();
     if (index >= total) return;

@@ -2,23 +2,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(constant_id = 3) const bool HAS_BIAS = false;
-layout(constant_id = 4) const bool HAS_MASK = false;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer W { ELEM w[]; };
-layout(set = 0, binding = 2) readonly restrict buffer Offset { ELEM offset[]; };
-layout(set = 0, binding = 3) readonly restrict buffer Bias { ELEM bias[]; };
-layout(set = 0, binding = 4) readonly restrict buffer Mask { ELEM mask[]; };
-layout(set = 0, binding = 5) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint total;
-    int c, h, width, m, per_group, kh, kw, oh, ow;
-    int sh, sw, dh, dw, pt, pl;
-    int m_per_group, c_per_part;
-};
-
 float at(int plane, int i, int j) {
     return i >= 0 && i < h && j >= 0 && j < width ? LOAD(x, (plane * h + i) * width + j) : 0.0;
 }

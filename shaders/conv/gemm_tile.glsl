@@ -5,12 +5,6 @@
 // for each slice and not two, for twice the shared memory.
 #include "products.glsl"
 
-layout(constant_id = 5) const int BM = 64;
-layout(constant_id = 6) const int BN = 64;
-layout(constant_id = 7) const int BK = 16;
-layout(constant_id = 8) const int TM = 4;
-layout(constant_id = 9) const int TN = 4;
-layout(constant_id = 10) const int BUFFERS = 1;
 const int TM4 = TM / 4;
 const int TN4 = TN / 4;
 const int LANES_M = BM / TM;

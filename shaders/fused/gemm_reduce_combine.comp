@@ -7,20 +7,7 @@
 // One output from what the tiles along its segment came to, always in the same order: LANES lanes of a workgroup share
 // an output, each combining every LANES-th tile, and the first combines theirs. Parts are [batch][tile][slot][row], where
 // a tile has a slot for each of the segments that it touches (tile_reduce.glsl), outputs [batch][segment][row].
-layout(constant_id = 3) const uint FUNCTION = 0;
 const uint MAX = 1, MIN = 2;
-layout(constant_id = 4) const int LANES = 1;
-layout(constant_id = 5) const int OUTPUTS = 64;  // of a workgroup, neighbours in neighbouring invocations
-
-layout(push_constant) uniform Push {
-    int total, rows, segments;
-    int extent, block;   // columns of a segment and of a tile
-    int tiles, slots;    // of a batch, of a tile
-    float divisor;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer Parts { float parts[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 shared float shares[LANES * OUTPUTS];  // no Select: an Adreno driver gets those wrong (ncnn#6972)
 

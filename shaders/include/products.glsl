@@ -32,8 +32,7 @@ f16vec4 f16_values(uvec2 bits) { return f16vec4(unpackFloat2x16(bits.x), unpackF
         acc[link] += to(part[link]);                        \
         part[link] = type(0.0);                             \
     }
-#ifdef CHAIN_ID
-layout(constant_id = CHAIN_ID) const int LINKS = 32;
+#ifdef F16_CHAIN
 #define BEGIN_LINKS int links = 0;
 #define LINK_MADE(count)              \
     if (++links == LINKS) {           \

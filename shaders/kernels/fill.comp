@@ -3,13 +3,6 @@
 #include "common.glsl"
 
 // One word everywhere. A workgroup writes ITEMS times as many as it has lanes, neighbouring lanes neighbouring ones.
-layout(constant_id = 3) const uint ITEMS = 1;
-
-layout(push_constant) uniform Push {
-    uint total, value;
-};
-
-layout(set = 0, binding = 0) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 void main() {
     uint at = flat_group() * gl_WorkGroupSize.x * ITEMS + gl_LocalInvocationID.x;

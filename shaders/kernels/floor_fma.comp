@@ -6,15 +6,6 @@
 // Chains do not depend on each other, so that a multiply-add need not wait for the one before.
 const uint CHAINS = 8;
 
-layout(set = 0, binding = 0) writeonly restrict buffer Y { float y[]; };
-
-layout(push_constant) uniform Push {
-    uint count;
-    uint iterations;
-    float a;
-    float b;
-};
-
 void main() {
     uint index = flat_index();
     if (index >= count) return;

@@ -7,16 +7,6 @@
 // A workgroup makes BM x BN outputs (cooperative.glsl). Where the lines of an operand are whole eights (A_WIDE, B_WIDE) a
 // load is one of 16 bytes; else two, of the words that eight neighbours lie across (A_RUNS, B_RUNS), but eight of one element
 // where slices are tested for their end.
-layout(constant_id = 18) const bool A_WIDE = false;
-layout(constant_id = 19) const bool B_WIDE = false;
-layout(constant_id = 20) const bool Y_WIDE = false;
-layout(constant_id = 21) const bool WHOLE = false;  // k is whole slices
-layout(constant_id = 22) const bool A_RUNS = false;
-layout(constant_id = 23) const bool B_RUNS = false;
-
-layout(set = 0, binding = 0) readonly restrict buffer A8 { uvec4 a8[]; };
-layout(set = 0, binding = 1) readonly restrict buffer B8 { uvec4 b8[]; };
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y8 { uvec4 y8[]; };
 
 #define AT_A ALONG_A
 #define AT_B ALONG_B

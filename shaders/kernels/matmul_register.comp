@@ -4,14 +4,12 @@
 #ifdef HALF_MATH
 #define WIDE 2
 #endif
-#define CHAIN_ID 8
+#define F16_CHAIN
 #include "products.glsl"
 #include "matmul.glsl"
 
 // Each invocation makes TM rows x TN columns, the columns one workgroup apart: lanes read neighbours of b, and the
 // address in a is the same in every lane. No shared memory.
-layout(constant_id = 6) const int TM = 8;
-layout(constant_id = 7) const int TN = 8;
 const int WIDES = TN / WIDE;
 const int ACCS = TM * WIDES;
 

@@ -1,10 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#ifdef REDUCE
-#define MORE_PUSH float divisor;
-#endif
-#define CHAIN_ID 15  // slices that are summed in f16, with HALF_MATH
+#define F16_CHAIN  // slices that are summed in f16, with HALF_MATH
 #include "products.glsl"
 #include "matmul.glsl"
 
@@ -13,15 +10,6 @@
 // read as vec4 without bank conflicts. Local size is (BM / TM) * (BN / TN). Neighbouring lanes load along whichever
 // dimension an operand has in a row, by fours where its rows are whole fours. With REDUCE the results are reduced along
 // their columns (reduced.glsl), and only what the tile comes to is stored: [batch][tile along the columns][row].
-layout(constant_id = 6) const int BM = 64;
-layout(constant_id = 7) const int BN = 64;
-layout(constant_id = 8) const int BK = 16;
-layout(constant_id = 9) const int TM = 4;
-layout(constant_id = 10) const int TN = 4;
-layout(constant_id = 11) const bool A_BY_COL = false;  // a lies along m, not k
-layout(constant_id = 12) const bool B_BY_ROW = false;  // b lies along k, not n
-layout(constant_id = 13) const bool A_FOURS = false;
-layout(constant_id = 14) const bool B_FOURS = false;
 const int TM4 = TM / 4;
 const int TN4 = TN / 4;
 const int LANES_M = BM / TM;
@@ -38,9 +26,6 @@ const int ACCS = TM * TN4;
 const int A_ROW = BM / 4 + 1;
 const int B_ROW = BN / 4 + 1;
 
-layout(set = 0, binding = 0) readonly restrict buffer A4 { ELEM4 a4[]; };
-layout(set = 0, binding = 1) readonly restrict buffer B4 { ELEM4 b4[]; };
-
 const int B_TILE = BK * A_ROW;
 
 shared REAL4 tiles[B_TILE + BK * B_ROW];  // a's slice, then b's
@@ -53,7 +38,6 @@ ivec2 place_of(int index, bool by_depth, int wide, int side) {
 }
 
 #ifdef REDUCE
-#define REDUCE_ID 15
 #include "reduced.glsl"
 // Where the tiles were, what each lane's columns come to, for the rows of the tile; one more, for different banks.
 const int TOTALS_ROW = BM + 1;

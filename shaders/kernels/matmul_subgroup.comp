@@ -1,10 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#ifdef REDUCE
-#define MORE_PUSH float divisor;
-#define REDUCE_ID 10
-#endif
 #include "matmul.glsl"
 #include "held.glsl"
 
@@ -12,21 +8,13 @@
 // and shuffles hand them out (held.glsl). With VEC4 b and y have rows of whole fours and a lane takes four neighbouring
 // columns at a time, fours one workgroup apart; without, the columns themselves are one workgroup apart. With REDUCE
 // only what the tile comes to along its rows or its columns is stored: [batch][tile, of a subgroup][row or column].
-layout(constant_id = 6) const int TM = 16;
-layout(constant_id = 7) const int TN = 8;
-layout(constant_id = 8) const int SUBGROUP = 8;
-layout(constant_id = 9) const bool VEC4 = false;
 const int ACCS = TM * TN;
 const int HELDS = (TM + SUBGROUP - 1) / SUBGROUP;
 const int RUN = VEC4 ? 4 : 1;
 
-layout(set = 0, binding = 1) readonly restrict buffer B4 { ELEM4 b4[]; };
 #ifdef REDUCE
 #define SUBGROUP_LANES SUBGROUP
 #include "reduced.glsl"
-layout(constant_id = 12) const bool ALONG_COLUMNS = false;  // else the rows are reduced
-#else
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { Y_ELEM4 y4[]; };
 #endif
 
 void main() {

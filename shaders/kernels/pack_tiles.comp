@@ -4,15 +4,6 @@
 
 // groups x rows x outer x inner elements, with any strides, as [groups][rows / TILE][outer][inner_padded][TILE], zeros
 // beyond both ends. A kernel then reads TILE neighbours at an address that is uniform, or whole slices in a row.
-layout(constant_id = 3) const uint TILE = 8;
-
-layout(push_constant) uniform Push {
-    uint groups, rows, outer, inner, inner_padded;
-    uint group_stride, row_stride, outer_stride, inner_stride;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer Src { ELEM src[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Dst { ELEM dst[]; };
 
 void main() {
     uint index = flat_index();

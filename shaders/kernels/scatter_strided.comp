@@ -3,34 +3,11 @@
 #include "common.glsl"
 #include "walk.glsl"
 #ifdef EPILOGUE
-#define EPILOGUE_ID 6
-#define EPILOGUE_BINDING 1
 #include "epilogue.glsl"
 #endif
 
 // x at offsets and strides in zeros, from the side of the output: every element of y is written once, by an invocation
 // that looks for the element of x that lies there. With EPILOGUE y is act(that + bias), also where there is none.
-layout(constant_id = 5) const bool SHIFT = false;  // strides are powers of two, and s holds their logarithms
-
-layout(push_constant) uniform Push {
-    uint invocations;
-    uint chunk;
-    uint n[5];
-    int x_n[5];
-    int offset[5];
-    int s[5];
-#ifdef EPILOGUE
-    uint channels;  // the outermost dimension is images x channels
-    float act_a, act_b;
-#endif
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer X { X_ELEM x[]; };
-#ifdef EPILOGUE
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
-#else
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
-#endif
 
 // Index of x for index o of y along a dimension; -1 where none lies there.
 int source(uint d, int o) {

@@ -3,24 +3,7 @@
 #include "common.glsl"
 #include "walk.glsl"
 
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
-
 // All counts, strides and bases are then in fours of words.
-layout(constant_id = 5) const bool FOURS = false;
-
-layout(push_constant) uniform Push {
-    uint invocations;
-    uint chunk;
-    int x_base;
-    int y_base;
-    uint n[8];
-    int xs[8];
-    int ys[8];
-};
 
 void main() {
     uint index = flat_index();

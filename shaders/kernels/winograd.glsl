@@ -2,7 +2,6 @@
 // 2, -2 besides for M = 4 (Lavin and Gray 2015, arXiv:1509.09308, equations 8 to 15).
 #extension GL_EXT_control_flow_attributes : require
 
-layout(constant_id = 3) const int M = 2;
 const int T = M + 2;
 
 // T inputs of a tile to the domain of products.

@@ -5,14 +5,6 @@
 
 // One channel of one tile of inputs per invocation, M + 2 on a side, to its T x T products' left operands:
 // v[T * T][c_in][count], for ``count`` tiles from ``first`` on, counted over images, rows and columns of tiles.
-layout(push_constant) uniform Push {
-    int c_in, h, w;
-    int tiles_y, tiles_x, pt, pl;
-    int first, count;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer V { float v[]; };
 
 void main() {
     int index = int(flat_index());

@@ -1,22 +1,11 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define EPILOGUE_ID 4
-#define EPILOGUE_BINDING 1
 #include "epilogue.glsl"
 #include "winograd.glsl"
 
 // One channel of one tile of outputs per invocation, M on a side, from the T x T sums p[T * T][c_out][count]; see
 // winograd_input.comp for the tiles. Bias and activation are applied here.
-layout(push_constant) uniform Push {
-    int c_out, oh, ow;
-    int tiles_y, tiles_x;
-    int first, count;
-    float act_a, act_b;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer P { float p[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 
 void main() {
     int index = int(flat_index());

@@ -5,14 +5,6 @@
 
 // One channel of one tile of dy per invocation, M on a side, to its T x T products' left operands:
 // u[T * T][c_out][count]; see winograd_input.comp for the tiles. Beyond the image a tile is zero.
-layout(push_constant) uniform Push {
-    int c_out, oh, ow;
-    int tiles_y, tiles_x;
-    int first, count;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer Dy { ELEM dy[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer U { float u[]; };
 
 void main() {
     int index = int(flat_index());

@@ -5,16 +5,6 @@
 
 // The 3 x 3 taps of one pair of channels per invocation: dw = scale * (the parts of the T x T sums, added in a fixed
 // order and transformed) + beta * add. Sums lie as parts[part_count][T * T][pairs].
-layout(constant_id = 4) const bool HAS_ADD = false;
-
-layout(push_constant) uniform Push {
-    int pairs, part_count;
-    float scale, beta;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer Parts { float parts[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Add { ELEM add[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Out { ELEM dw[]; };
 
 void main() {
     int pair = int(flat_index());

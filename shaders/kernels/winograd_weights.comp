@@ -5,12 +5,6 @@
 
 // The 3 x 3 taps of one pair of channels per invocation to T x T weights, packed as pack_tiles.comp packs that many
 // groups: u[T * T][c_out / TILE][c_in padded][TILE], zeros beyond both ends.
-layout(constant_id = 4) const int TILE = 8;
-
-layout(push_constant) uniform Push { int c_out, c_in, c_in_padded; };
-
-layout(set = 0, binding = 0) readonly restrict buffer W { ELEM weight[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer U { float u[]; };
 
 void main() {
     int index = int(flat_index());

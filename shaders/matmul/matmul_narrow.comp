@@ -7,21 +7,12 @@
 // columns, and LANES_K lanes share the sums of each. In a turn of the loop a lane reads four steps along k for four
 // columns: along whichever dimension b has in a row its lanes are neighbours, by fours where its rows are whole fours.
 // What the lanes come to is added up in shared memory, always in the same order.
-layout(constant_id = 6) const int TM = 1;
-layout(constant_id = 7) const int LANES_N = 4;
-layout(constant_id = 8) const int LANES_K = 64;
-layout(constant_id = 9) const bool B_BY_ROW = false;  // b lies along k, not n
-layout(constant_id = 10) const bool A_FOURS = false;  // a lies along k in whole fours
-layout(constant_id = 11) const bool B_FOURS = false;
 const int LANES = LANES_N * LANES_K;
 const int COLUMNS = 4 * LANES_N;
 const int OUTPUTS = TM * COLUMNS;
 // Lanes that add up what those along k have for one output, and how many each of them adds.
 const int SHARES = LANES >= 8 * OUTPUTS ? 8 : LANES > OUTPUTS ? LANES / OUTPUTS : 1;
 const int SHARE = LANES_K / SHARES;
-
-layout(set = 0, binding = 0) readonly restrict buffer A4 { ELEM4 a4[]; };
-layout(set = 0, binding = 1) readonly restrict buffer B4 { ELEM4 b4[]; };
 
 shared float sums[4 * TM * LANES];  // [row][of a lane's columns][lane]
 

@@ -2,22 +2,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(constant_id = 3) const uint ITEMS = 1;
-layout(constant_id = 4) const bool WIDE = false;  // 64-bit indices, read as two words
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Indices { int indices[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint invocations;
-    uint chunk;
-    uint n_indices;
-    uint n_axis;
-    uint inner;
-    uint outside_low, outside_high;  // written where an index is out of range
-};
-
 void main() {
     uint index = flat_index();
     if (index >= invocations) return;

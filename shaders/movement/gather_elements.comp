@@ -3,18 +3,6 @@
 #include "common.glsl"
 #include "indices.glsl"
 
-layout(constant_id = 4) const uint RANK = 1;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Indices { int indices[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint total, n_axis, axis_stride, outside_low, outside_high;
-    uint n[8];
-    uint x_stride[8];  // 0 along the axis
-};
-
 void main() {
     uint i = flat_index();
     if (i >= total) return;

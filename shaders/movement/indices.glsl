@@ -1,7 +1,5 @@
 // Indices of 32 or 64 bits, held in a buffer of words: WIDE says which.
 
-layout(constant_id = 3) const bool WIDE = false;
-
 // The index that element j holds along an axis of n, counted from the front; -1 where it is outside.
 #define INDEX_OF(words, j, n, result)                                                      \
     {                                                                                      \

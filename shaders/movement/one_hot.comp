@@ -3,13 +3,6 @@
 #include "common.glsl"
 
 const uint F32 = 0, I32 = 1, I64 = 2;
-layout(constant_id = 3) const uint INDEX = 0;
-
-layout(set = 0, binding = 0) readonly restrict buffer Indices { uint indices[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Values { ELEM values[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push { uint total, depth, inner; };
 
 // The index that element j holds, counted from the front; depth where it is outside.
 uint place(uint j) {

@@ -3,20 +3,6 @@
 #include "common.glsl"
 #include "walk.glsl"
 
-layout(constant_id = 5) const uint MODE = 0;  // 0 constant, 1 reflect, 2 edge, 3 wrap
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint invocations;
-    uint chunk;
-    uint fill;
-    uint n[8];
-    int x_n[8];
-    int before[8];
-};
-
 // Index of x for index i of y less the padding before it; -1 where y holds the fill value.
 int source(int i, int size) {
     if (MODE == 0) return i >= 0 && i < size ? i : -1;

@@ -2,15 +2,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(constant_id = 3) const bool WIDE = false;  // 64-bit lengths
-layout(constant_id = 4) const bool TIME_FIRST = true;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Lengths { int lengths[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push { uint total, n0, n1, inner; };
-
 void main() {
     uint i = flat_index();
     if (i >= total) return;

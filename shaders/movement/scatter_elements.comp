@@ -4,22 +4,6 @@
 #include "indices.glsl"
 #include "combine.glsl"
 
-layout(constant_id = 4) const uint RANK = 1;
-layout(constant_id = 5) const uint COMBINE = 0;
-
-layout(set = 0, binding = 0) readonly restrict buffer Indices { int indices[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Updates { ELEM updates[]; };
-layout(set = 0, binding = 2) restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint invocations;
-    uint steps, from_step;  // updates of an invocation, and from one to the next
-    uint n_axis, axis_stride;
-    uint n[8];
-    uint from_stride[8];
-    uint y_stride[8];  // 0 along the axis
-};
-
 // Updates of one element lie along the axis: where they combine, an invocation has them all and takes them in order.
 void main() {
     uint row = flat_index();

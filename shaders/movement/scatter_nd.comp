@@ -4,21 +4,6 @@
 #include "indices.glsl"
 #include "combine.glsl"
 
-layout(constant_id = 4) const uint DEPTH = 1;  // indices in a tuple
-layout(constant_id = 5) const uint COMBINE = 0;
-
-layout(set = 0, binding = 0) readonly restrict buffer Indices { int indices[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Updates { ELEM updates[]; };
-layout(set = 0, binding = 2) restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint invocations;
-    uint steps;  // tuples that an invocation takes
-    uint inner;
-    uint n[8];
-    uint y_stride[8];
-};
-
 // Where updates combine, an invocation has one element of every slice and takes the tuples in order.
 void main() {
     uint index = flat_index();

@@ -2,16 +2,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(constant_id = 3) const bool UPPER = true;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint total, rows, columns;
-    int k;
-};
-
 void main() {
     uint i = flat_index();
     if (i >= total) return;

@@ -2,11 +2,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push { uint lines, length, inner; };
-
 void main() {
     uint line = flat_index();
     if (line >= lines) return;

@@ -5,46 +5,7 @@
 
 // (x - mean) / sqrt(var + eps) * scale + bias with mean and variance of the row. PART makes those of a part of a row,
 // APPLY the results from those of all parts. STATISTICS also writes what the row's are.
-layout(constant_id = 7) const bool CENTRED = true;    // else mean is 0
-layout(constant_id = 8) const bool HAS_SCALE = false;
-layout(constant_id = 9) const bool HAS_BIAS = false;
-layout(constant_id = 10) const uint PARAMETERS = 0;   // rows of PARAMETERS in vkconv/ops/norm/rows.py
-layout(constant_id = 11) const bool RUNNING = false;  // statistics: moved towards the row's, not its mean and 1 / deviation
 const uint BY_ELEMENT = 0, BY_ROW = 1, BY_RUN = 2;
-
-#ifdef PART
-layout(set = 0, binding = 1) writeonly restrict buffer Part { float made[]; };
-#else
-layout(set = 0, binding = 1) readonly restrict buffer Scale { ELEM scale[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Scale4 { ELEM4 scale4[]; };
-layout(set = 0, binding = 2) readonly restrict buffer Bias { ELEM bias[]; };
-layout(set = 0, binding = 2) readonly restrict buffer Bias4 { ELEM4 bias4[]; };
-#ifdef STATISTICS
-layout(set = 0, binding = 3) readonly restrict buffer OldMean { ELEM old_mean[]; };
-layout(set = 0, binding = 4) readonly restrict buffer OldVariance { ELEM old_variance[]; };
-layout(set = 0, binding = 5) WRITEONLY restrict buffer Y { ELEM y[]; };
-layout(set = 0, binding = 5) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
-layout(set = 0, binding = 6) WRITEONLY restrict buffer Mean { ELEM mean_made[]; };
-layout(set = 0, binding = 7) WRITEONLY restrict buffer Spread { ELEM spread_made[]; };
-#define PART_BINDING 8
-#else
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { ELEM y[]; };
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
-#define PART_BINDING 4
-#endif
-#endif
-#ifdef APPLY
-layout(set = 0, binding = PART_BINDING) readonly restrict buffer Part { float made[]; };
-#endif
-
-layout(push_constant) uniform Push {
-    ROW_SET
-    uint parameter_period;  // rows after which scale and bias begin anew
-    uint parameter_step;    // of theirs from row to row
-    uint parameter_run;     // elements that share one of theirs
-    float eps;
-    float momentum;
-};
 
 #include "row_walk.glsl"
 

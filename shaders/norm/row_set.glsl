@@ -5,25 +5,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #include "reduction.glsl"
 
-layout(constant_id = 3) const bool FOURS = false;
-layout(constant_id = 4) const uint WALK = 0;   // rows of WALKS in vkconv/ops/norm/row_sets.py
-layout(constant_id = 5) const uint LANES = 1;  // of a row
-layout(constant_id = 6) const uint ITEMS = 1;  // of a lane, where they are held
 const uint DENSE = 0, STRIDED = 1, RUNS = 2;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
-
-#define ROW_SET                                                                       \
-    uint rows;                                                                        \
-    uint count;       /* elements of a row */                                         \
-    uint period;      /* rows that begin inner_step apart, before outer_step follows */ \
-    uint outer_step;                                                                  \
-    uint inner_step;                                                                  \
-    uint run;         /* neighbouring elements; runs of them are run_step apart */    \
-    uint run_step;                                                                    \
-    uint parts;       /* of a row, each of chunk elements but the last */             \
-    uint chunk;
 
 #define EACH_FOUR for (int j = 0; j < 4; j++)
 

@@ -5,19 +5,6 @@
 #include "row_set.glsl"
 
 // PART makes the peak and the sum of a part of a row, APPLY the results from those of all parts.
-layout(constant_id = 7) const bool LOG = false;
-
-#ifdef PART
-layout(set = 0, binding = 1) writeonly restrict buffer Part { vec2 made[]; };
-#else
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
-#endif
-#ifdef APPLY
-layout(set = 0, binding = 2) readonly restrict buffer Part { vec2 made[]; };
-#endif
-
-layout(push_constant) uniform Push { ROW_SET };
 
 #include "row_walk.glsl"
 

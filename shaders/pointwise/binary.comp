@@ -8,20 +8,6 @@
 #include "int64.glsl"
 #endif
 
-layout(constant_id = 5) const uint FUNCTION = 0;
-
-layout(set = 0, binding = 0) readonly restrict buffer A { ELEM a[]; };
-layout(set = 0, binding = 1) readonly restrict buffer B { ELEM b[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint invocations;
-    uint chunk;
-    uint n[8];
-    int a_stride[8];
-    int b_stride[8];
-};
-
 #if defined(DTYPE_i64)
 
 uvec2 power(uvec2 base, uvec2 exponent) {

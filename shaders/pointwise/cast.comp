@@ -6,8 +6,6 @@
 #include "halves.glsl"
 
 const uint F32 = 0, I32 = 1, U32 = 2, BOOL = 3, I64 = 4, I8 = 5, U8 = 6, F16 = 7, BF16 = 8;  // KINDS in vkconv/ops/pointwise/cast.py
-layout(constant_id = 3) const uint SOURCE = 0;
-layout(constant_id = 4) const uint TARGET = 0;
 const bool FROM_BYTES = SOURCE == BOOL || SOURCE == I8 || SOURCE == U8;
 const bool TO_BYTES = TARGET == BOOL || TARGET == I8 || TARGET == U8;
 const bool FROM_HALF = SOURCE == F16 || SOURCE == BF16;
@@ -15,11 +13,6 @@ const bool TO_HALF = TARGET == F16 || TARGET == BF16;
 const bool FROM_FLOAT = SOURCE == F32 || FROM_HALF;
 const bool TO_FLOAT = TARGET == F32 || TO_HALF;
 const bool FROM_SIGNED = SOURCE == I32 || SOURCE == I8;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { uint x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { uint y[]; };
-
-layout(push_constant) uniform Push { uint count; };
 
 // GLSL leaves out-of-range conversions open: these saturate, and NaN becomes 0.
 int to_int(float v) {

@@ -7,38 +7,6 @@
 
 // Words of vkconv/ops/pointwise/chain.py: function in 8 bits, second value in 4, first number in 4, 1 << 16 for two operands,
 // 1 << 17 where the second value is the first operand. 0 leaves the value as it is.
-layout(constant_id = 5) const bool FOURS = false;  // rows are whole fours, of every operand or of none
-layout(constant_id = 6) const uint STEP_0 = 0;
-layout(constant_id = 7) const uint STEP_1 = 0;
-#if STEPS > 2
-layout(constant_id = 8) const uint STEP_2 = 0;
-layout(constant_id = 9) const uint STEP_3 = 0;
-#endif
-#if STEPS > 4
-layout(constant_id = 10) const uint STEP_4 = 0;
-layout(constant_id = 11) const uint STEP_5 = 0;
-layout(constant_id = 12) const uint STEP_6 = 0;
-layout(constant_id = 13) const uint STEP_7 = 0;
-#endif
-
-layout(set = 0, binding = 0) readonly restrict buffer X0 { ELEM x0[]; };
-layout(set = 0, binding = 1) readonly restrict buffer X1 { ELEM x1[]; };
-layout(set = 0, binding = 2) readonly restrict buffer X2 { ELEM x2[]; };
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { ELEM y[]; };
-layout(set = 0, binding = 0) readonly restrict buffer Fours0 { ELEM4 fours0[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Fours1 { ELEM4 fours1[]; };
-layout(set = 0, binding = 2) readonly restrict buffer Fours2 { ELEM4 fours2[]; };
-layout(set = 0, binding = 3) WRITEONLY restrict buffer FoursY { ELEM4 fours_y[]; };
-
-layout(push_constant) uniform Push {
-    uint invocations;
-    uint chunk;
-    float number[12];
-    uint n[4];
-    int x0_stride[4];
-    int x1_stride[4];
-    int x2_stride[4];
-};
 
 const uint FROM_NUMBER = 3u;
 const uint FROM_SELF = 4u;

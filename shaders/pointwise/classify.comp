@@ -4,12 +4,6 @@
 #include "bits.glsl"
 
 const uint NOT = 0, IS_NAN = 1, IS_INF = 2, IS_POSITIVE_INF = 3, IS_NEGATIVE_INF = 4;
-layout(constant_id = 3) const uint FUNCTION = 0;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { uint y[]; };
-
-layout(push_constant) uniform Push { uint count; };
 
 // By bits: compilers may hold that there are no NaNs.
 bool holds(uint bits) {

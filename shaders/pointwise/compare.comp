@@ -8,20 +8,6 @@
 #define LESS(p, q) ((p) < (q))
 #endif
 
-layout(constant_id = 3) const uint RANK = 1;
-layout(constant_id = 4) const uint FUNCTION = 0;
-
-layout(set = 0, binding = 0) readonly restrict buffer A { ELEM a[]; };
-layout(set = 0, binding = 1) readonly restrict buffer B { ELEM b[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Y { uint y[]; };
-
-layout(push_constant) uniform Push {
-    uint count;
-    uint n[8];
-    int a_stride[8];
-    int b_stride[8];
-};
-
 bool holds(VALUE p, VALUE q) {
     switch (FUNCTION) {
     case 0: return p == q;

@@ -3,20 +3,6 @@
 #include "common.glsl"
 #include "bits.glsl"
 
-layout(constant_id = 3) const uint RANK = 1;
-layout(constant_id = 4) const uint FUNCTION = 0;
-
-layout(set = 0, binding = 0) readonly restrict buffer A { ELEM a[]; };
-layout(set = 0, binding = 1) readonly restrict buffer B { ELEM b[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint count;
-    uint n[8];
-    int a_stride[8];
-    int b_stride[8];
-};
-
 bool apply(bool p, bool q) {
     return FUNCTION == 0 ? p && q : FUNCTION == 1 ? p || q : FUNCTION == 2 ? p != q : p == q;
 }

@@ -4,20 +4,6 @@
 #include "walk.glsl"
 #include "bits.glsl"
 
-layout(set = 0, binding = 0) readonly restrict buffer Condition { uint condition[]; };
-layout(set = 0, binding = 1) readonly restrict buffer A { ELEM a[]; };
-layout(set = 0, binding = 2) readonly restrict buffer B { ELEM b[]; };
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint invocations;
-    uint chunk;
-    uint n[6];
-    int c_stride[6];
-    int a_stride[6];
-    int b_stride[6];
-};
-
 void main() {
     uint index = flat_index();
     if (index >= invocations) return;

@@ -3,24 +3,6 @@
 #include "common.glsl"
 #include "integer.glsl"
 
-layout(constant_id = 3) const bool BYTES = true;
-layout(constant_id = 4) const bool SIGNED = false;
-layout(constant_id = 5) const bool HAS_ZERO = true;
-layout(constant_id = 6) const bool PER_AXIS = true;
-layout(constant_id = 7) const bool FOURS = false;  // y is of whole fours
-
-layout(set = 0, binding = 0) readonly restrict buffer X { uint x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Scale { float scale[]; };
-layout(set = 0, binding = 2) readonly restrict buffer Zero { uint zero[]; };
-layout(set = 0, binding = 3) writeonly restrict buffer Y { float y[]; };
-layout(set = 0, binding = 3) writeonly restrict buffer Y4 { vec4 y4[]; };
-
-layout(push_constant) uniform Push {
-    uint count;
-    uint channels;
-    uint inner;
-};
-
 int zero_of(uint c) {
     return !HAS_ZERO ? 0 : BYTES ? byte_value(zero[c / 4], c, SIGNED) : int(zero[c]);
 }

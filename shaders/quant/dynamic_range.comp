@@ -2,14 +2,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(set = 0, binding = 0) readonly restrict buffer X { float x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Ends { vec2 ends[]; };
-
-layout(push_constant) uniform Push {
-    uint count;
-    uint lanes;
-};
-
 // The least and the largest of 0 and every element that falls to an invocation but NaN.
 void main() {
     uint lane = flat_index();

@@ -3,12 +3,6 @@
 #include "common.glsl"
 #include "integer.glsl"
 
-layout(set = 0, binding = 0) readonly restrict buffer Ends { vec2 ends[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Scale { float scale[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Zero { uint zero[]; };
-
-layout(push_constant) uniform Push { uint lanes; };
-
 shared vec2 found[gl_WorkGroupSize.x];
 
 vec2 wider(vec2 a, vec2 b) {

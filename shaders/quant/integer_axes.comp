@@ -4,26 +4,6 @@
 #include "integer.glsl"
 
 // Axes of integer_matmul.glsl. Of zero points and scales: 0 there are none, 1 one, 2 one for each row or column.
-layout(constant_id = 3) const bool A_SIGNED = false;
-layout(constant_id = 4) const bool B_SIGNED = false;
-layout(constant_id = 5) const bool Y_SIGNED = false;
-layout(constant_id = 6) const uint A_ZEROS = 0;
-layout(constant_id = 7) const uint B_ZEROS = 0;
-layout(constant_id = 8) const uint A_SCALES = 0;
-layout(constant_id = 9) const uint B_SCALES = 0;
-
-layout(set = 0, binding = 0) readonly restrict buffer AZero { uint a_zero[]; };
-layout(set = 0, binding = 1) readonly restrict buffer BZero { uint b_zero[]; };
-layout(set = 0, binding = 2) readonly restrict buffer AScale { float a_scale[]; };
-layout(set = 0, binding = 3) readonly restrict buffer BScale { float b_scale[]; };
-layout(set = 0, binding = 4) readonly restrict buffer YScale { float y_scale[]; };
-layout(set = 0, binding = 5) readonly restrict buffer YZero { uint y_zero[]; };
-layout(set = 0, binding = 6) writeonly restrict buffer Axes { ivec2 axes[]; };
-
-layout(push_constant) uniform Push {
-    uint m;
-    uint n;
-};
 
 // The factor of a row, or of a column.
 float factor(bool is_row, uint at) {

@@ -4,8 +4,6 @@
 #include "integer_conv.glsl"
 #include "windows.glsl"
 
-layout(constant_id = 6) const bool W_SIGNED = false;
-
 int sum_at(uint index, ivec4 channel, int co, int zero) {
     int pixel = int(index % uint(oh * ow));
     int plane = int(index / uint(oh * ow));

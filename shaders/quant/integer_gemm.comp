@@ -8,10 +8,6 @@
 // words of four input channels at one tap are what is summed over. A workgroup makes ROWS x COLUMNS outputs from slices
 // of DEPTH words in shared memory, an invocation TR rows x 4 neighbouring columns, which are one word of bytes.
 // weight is packed [group][tile of ROWS][tap][channel / 4][row] (integer_pack.comp).
-layout(constant_id = 6) const int ROWS = 64;
-layout(constant_id = 7) const int COLUMNS = 64;
-layout(constant_id = 8) const int DEPTH = 8;
-layout(constant_id = 9) const int TR = 4;
 const int LOCAL = ROWS / TR * (COLUMNS / 4);
 
 shared uint row_words[DEPTH * ROWS];

@@ -2,26 +2,8 @@
 
 #include "integer.glsl"
 
-layout(constant_id = 3) const bool A_SIGNED = false;
-layout(constant_id = 4) const bool B_SIGNED = false;
-layout(constant_id = 5) const uint RESULT = 0;  // sums, bytes without or with sign
-
-#ifdef SCALES_OF_BOTH
-layout(constant_id = 6) const bool BOTH = false;
-#endif
-
-layout(set = 0, binding = 0) readonly restrict buffer A { uint a[]; };
-layout(set = 0, binding = 1) readonly restrict buffer B { uint b[]; };
 // Zero point and bits of the factor of each row and of each column, then the zero point and bits of the scale of y. One
 // of the two factors is 1, but where rows and columns have scales of their own: then the factors are these.
-layout(set = 0, binding = 2) readonly restrict buffer Axes { ivec2 axes[]; };
-layout(set = 0, binding = 3) writeonly restrict buffer Y { uint y[]; };
-
-layout(push_constant) uniform Push {
-    int m, n, k;
-    int own_rows;  // of which the axes tell; batches may have become more
-    int batch[4], a_batch[4], b_batch[4];
-};
 
 int batches() { return batch[0] * batch[1] * batch[2] * batch[3]; }
 

@@ -6,11 +6,6 @@
 
 // A workgroup makes ROWS x COLUMNS outputs from slices of DEPTH words, of four bytes along k, in shared memory, an
 // invocation TR rows x 4 neighbouring columns, which are one word of bytes.
-layout(constant_id = 6) const int ROWS = 64;
-layout(constant_id = 7) const int COLUMNS = 64;
-layout(constant_id = 8) const int DEPTH = 8;
-layout(constant_id = 9) const int TR = 4;
-layout(constant_id = 10) const bool WHOLE_ROWS = false;  // rows of a are whole words
 const int LOCAL = ROWS / TR * (COLUMNS / 4);
 
 shared uint row_words[DEPTH * ROWS];

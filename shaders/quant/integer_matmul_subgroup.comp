@@ -7,11 +7,6 @@
 // Each invocation makes TM rows x TN columns, four neighbouring ones at a time, fours one workgroup apart. The subgroup
 // loads a word of TM rows of a at once, a row per lane, and shuffles hand them out. Products are of floats, as in
 // integer_tile.comp.
-layout(constant_id = 6) const int TM = 16;
-layout(constant_id = 7) const int TN = 8;
-layout(constant_id = 8) const int SUBGROUP = 8;
-layout(constant_id = 9) const bool A_WORDS = false;  // rows of a are whole words
-layout(constant_id = 10) const bool B_WORDS = false;
 const int ACCS = TM * TN;
 const int HELDS = (TM + SUBGROUP - 1) / SUBGROUP;
 const int FOURS = TN / 4;

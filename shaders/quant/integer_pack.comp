@@ -5,19 +5,6 @@
 
 // Weights (groups, rows, in_group, taps) as signed bytes, 0 beyond the ends of all. QUADS: words of four channels,
 // [group][tile of TILE rows][tap][channel / 4][row]; else bytes, [group][tile of TILE rows][channel][tap][row].
-layout(constant_id = 3) const bool W_SIGNED = false;
-layout(constant_id = 4) const bool QUADS = false;
-layout(constant_id = 5) const uint TILE = 16;
-
-layout(set = 0, binding = 0) readonly restrict buffer Weight { uint weight[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Packed { uint packed[]; };
-
-layout(push_constant) uniform Push {
-    uint words;
-    uint rows;
-    uint in_group;
-    uint taps;
-};
 
 void main() {
     uint word = flat_index();

@@ -12,14 +12,6 @@
 // (integer_pack.comp) and its address is the same in every lane. Products are of floats, which a CPU multiplies faster
 // than integers, and exact: sums stay below 2^24, past which they go over to integers. With SHUFFLE the lanes of a subgroup
 // load the weights of a row of taps at once, a tap each, and hand them out.
-layout(constant_id = 6) const int CO = 8;
-layout(constant_id = 7) const int PX = 8;
-layout(constant_id = 8) const int KW = 3;
-layout(constant_id = 9) const int SW = 1;
-layout(constant_id = 10) const int DW = 1;
-layout(constant_id = 11) const int OFFSET = -1;        // of the first input in its word, where that is always the same
-layout(constant_id = 12) const bool PAST_ROWS = true;  // windows reach over the ends of rows
-layout(constant_id = 13) const bool LONG = true;       // sums may come to 2^24
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
 const int WORDS = (SPAN + 3) / 4;
 const int LOADS = OFFSET >= 0 ? (SPAN + OFFSET + 3) / 4 : (SPAN + 6) / 4;

@@ -3,23 +3,6 @@
 #include "common.glsl"
 #include "integer.glsl"
 
-layout(constant_id = 3) const bool SIGNED = false;
-layout(constant_id = 4) const bool HAS_ZERO = true;
-layout(constant_id = 5) const bool PER_AXIS = true;
-layout(constant_id = 6) const bool FOURS = false;  // x is of whole fours
-
-layout(set = 0, binding = 0) readonly restrict buffer X { float x[]; };
-layout(set = 0, binding = 0) readonly restrict buffer X4 { vec4 x4[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Scale { float scale[]; };
-layout(set = 0, binding = 2) readonly restrict buffer Zero { uint zero[]; };
-layout(set = 0, binding = 3) writeonly restrict buffer Y { uint y[]; };
-
-layout(push_constant) uniform Push {
-    uint count;
-    uint channels;
-    uint inner;
-};
-
 // One word of four results per invocation.
 void main() {
     uint word = flat_index();

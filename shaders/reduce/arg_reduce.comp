@@ -7,20 +7,6 @@
 // Where the largest or smallest of the elements along an axis is. Elements count as unsigned integers of the same order,
 // so that NaN is beyond all and -0 equals 0. ACROSS lanes take neighbouring outputs, the others of a workgroup further
 // elements, LOADS of them at a time; without REDUCTION_* one invocation works for each output.
-layout(constant_id = 3) const bool MINIMUM = false;
-layout(constant_id = 4) const bool LAST = false;  // of equals, the last one and not the first
-layout(constant_id = 5) const bool WIDE = false;  // 64-bit indices, written as two words
-layout(constant_id = 6) const uint LOADS = 4;
-layout(constant_id = 7) const uint ACROSS = 1;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { uint y[]; };
-
-layout(push_constant) uniform Push {
-    uint outputs;
-    uint n;      // elements of the axis
-    uint inner;  // their distance
-};
 
 uint key_of(VALUE v) {
 #ifdef DTYPE_i32

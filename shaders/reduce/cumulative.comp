@@ -2,15 +2,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(constant_id = 3) const uint KIND = 0;  // 0 sum, 1 product
-layout(constant_id = 4) const bool EXCLUSIVE = false;
-layout(constant_id = 5) const bool REVERSE = false;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push { uint lines, length, inner; };
-
 void main() {
     uint line = flat_index();
     if (line >= lines) return;

@@ -4,8 +4,6 @@
 #include "reduce.glsl"
 
 // One output per invocation.
-layout(set = 0, binding = 0) readonly restrict buffer X { X_ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 
 // Eight sums side by side, so that they do not wait for each other.
 VALUE gather(uint base, uint function, VALUE peak) {

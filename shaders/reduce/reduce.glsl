@@ -4,26 +4,7 @@
 #include "reduction.glsl"
 #include "math.glsl"
 
-layout(constant_id = 3) const uint FUNCTION = 0;  // rows of FUNCTIONS in vkconv/ops/reduce/problem.py
 const uint SUM = 0, MEAN = 1, MAX = 2, MIN = 3, PROD = 4, SUM_SQUARE = 5, L1 = 6, L2 = 7, LOG_SUM = 8, LOG_SUM_EXP = 9;
-layout(constant_id = 4) const bool TO_PARTS = false;    // combined terms as they are, [part][output]; else finished
-layout(constant_id = 5) const bool GIVEN_PEAK = false;  // LOG_SUM_EXP: the maxima are in a buffer
-layout(constant_id = 6) const uint KEPT_RANK = 1;
-layout(constant_id = 7) const uint LINE_RANK = 1;
-
-layout(push_constant) uniform Push {
-    uint outputs;
-    uint count;  // elements reduced into one output
-    uint lines, run, run_stride;
-    uint part_lines;  // lines of a part, and elements of each of them
-    uint part_run;
-    uint cuts;  // parts that a line is cut into
-    uint parts;
-    uint kept_n[4];
-    uint kept_stride[4];
-    uint line_n[3];
-    uint line_stride[3];
-};
 
 #ifdef VALUE_IS_FLOAT
 vec4 exp_f32(vec4 v) { return vec4(exp_f32(v.x), exp_f32(v.y), exp_f32(v.z), exp_f32(v.w)); }

@@ -9,19 +9,6 @@
 // An invocation combines up to ITEMS elements of an output in registers and then the output with that, by one atomic
 // operation: an addition of the device's own or by compare-and-swap, and maxima and minima of floats as integers of the
 // same order. ``parts`` is how many invocations share an output; neighbours take neighbouring elements of x.
-layout(constant_id = 8) const uint ITEMS = 1;
-layout(constant_id = 9) const bool COLUMNS = false;  // the innermost dimension is kept
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Peak { VALUE peaks[]; };
-#ifdef DTYPE_i32
-layout(set = 0, binding = 2) coherent restrict buffer Y { int y[]; };
-#else
-layout(set = 0, binding = 2) coherent restrict buffer Y { uint y[]; };
-#ifdef ATOMIC_FLOAT
-layout(set = 0, binding = 2) coherent restrict buffer YFloat { float y_float[]; };
-#endif
-#endif
 
 uint element_offset(uint index) {
     uint line = LINE_RANK > 0 ? index / run : 0u;

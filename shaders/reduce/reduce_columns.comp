@@ -7,29 +7,17 @@
 // ACROSS lanes SPAN of them that lie ACROSS apart. The lanes of a workgroup are so many across and the rest slabs,
 // RUN_SLABS of them along a line's run and the others along lines; slabs meet in shared memory. LOADS rows are on their
 // way at a time.
-layout(constant_id = 8) const uint ACROSS = 64;
-layout(constant_id = 9) const uint LOADS = 8;
-layout(constant_id = 10) const uint SPAN = 1;
-layout(constant_id = 11) const uint RUN_SLABS = 1;
 #ifdef VEC4
 #define TERM VALUE4
-#define TERM_X X_ELEM4
-#define TERM_Y Y_ELEM4
 #define LOAD_TERM LOAD_X4
 #define STORE_TERM STORE_Y4
 const uint WIDTH = 4;
 #else
 #define TERM VALUE
-#define TERM_X X_ELEM
-#define TERM_Y Y_ELEM
 #define LOAD_TERM LOAD_X
 #define STORE_TERM STORE_Y
 const uint WIDTH = 1;
 #endif
-
-layout(set = 0, binding = 0) readonly restrict buffer X { TERM_X x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Peak { TERM peaks[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { TERM_Y y[]; };
 
 #ifdef REDUCTION_TREE
 REDUCTION_SPACE(space, TERM)

@@ -5,15 +5,6 @@
 
 // Parts, [part][output], to outputs, always in the same order: LANES lanes of a workgroup share an output, each combines
 // every LANES-th part, and they meet in shared memory. With no parts it is the identity, which atomics then combine with.
-layout(constant_id = 8) const uint LANES = 1;
-layout(constant_id = 9) const uint ELEMENTS = 64;  // of a workgroup, neighbours in neighbouring lanes
-layout(constant_id = 10) const bool KEYS = false;  // maxima or minima as integers of the same order
-
-layout(set = 0, binding = 0) readonly restrict buffer Parts { VALUE part[]; };
-layout(set = 0, binding = 0) readonly restrict buffer PartKeys { uint part_keys[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Peak { VALUE peaks[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer YKeys { uint y_keys[]; };
 
 #ifdef REDUCTION_TREE
 REDUCTION_SPACE(space, VALUE)

@@ -6,13 +6,6 @@
 // The innermost dimension of x is reduced: a workgroup takes one part of one output. ACROSS of its lanes take
 // neighbouring fours of a line, the others further lines; LOADS loads of four are on their way at a time. What lies
 // before and after a line's aligned fours is loaded one by one.
-layout(constant_id = 8) const uint ACROSS = 64;
-layout(constant_id = 9) const uint LOADS = 8;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { X_ELEM x[]; };
-layout(set = 0, binding = 0) readonly restrict buffer X4 { X_ELEM4 x4[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Peak { VALUE peaks[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 
 REDUCTION_SPACE(space, VALUE)
 #define OF_FUNCTION(p, q) COMBINE(p, q)

@@ -3,14 +3,6 @@
 #include "common.glsl"
 #include "order.glsl"
 
-layout(constant_id = 3) const bool LARGEST = true;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Values { ELEM values[]; };
-layout(set = 0, binding = 2) writeonly restrict buffer Indices { uvec2 indices[]; };
-
-layout(push_constant) uniform Push { uint total, length, inner, k; };
-
 // One element per invocation: its place is the number of elements that come before it.
 void main() {
     uint i = flat_index();

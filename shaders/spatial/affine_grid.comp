@@ -2,17 +2,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(constant_id = 3) const uint RANK = 2;  // spatial dimensions
-layout(constant_id = 4) const bool ALIGN_CORNERS = false;
-
-layout(set = 0, binding = 0) readonly restrict buffer Theta { ELEM theta[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint total, places;
-    uint n[3];
-};
-
 void main() {
     uint index = flat_index();
     if (index >= total) return;

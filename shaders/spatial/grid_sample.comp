@@ -5,19 +5,6 @@
 
 const uint NEAREST = 0, LINEAR = 1, CUBIC = 2;  // MODES in vkconv/ops/spatial/grid_sample.py
 const uint ZEROS = 0, BORDER = 1, REFLECTION = 2;  // PADDINGS there
-layout(constant_id = 3) const uint RANK = 2;  // spatial dimensions
-layout(constant_id = 4) const uint MODE = LINEAR;
-layout(constant_id = 5) const uint PADDING = ZEROS;
-layout(constant_id = 6) const bool ALIGN_CORNERS = false;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Grid { ELEM grid[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Y { ELEM y[]; };
-
-layout(push_constant) uniform Push {
-    uint total, channels, places;
-    int n[3];
-};
 
 // Mirrored at the edges, which are the middles of the outer pixels or their outer sides, until it is between them.
 float reflect_into(float v, int extent) {

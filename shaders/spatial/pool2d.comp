@@ -6,19 +6,6 @@
 #include "pow.glsl"
 
 const uint AVERAGE = 0, MAXIMUM = 1, NORM = 2;  // KINDS in vkconv/ops/spatial/pool2d.py
-layout(constant_id = 3) const uint KIND = MAXIMUM;
-layout(constant_id = 4) const bool COUNT_PADDING = false;
-
-layout(push_constant) uniform Push {
-    uint planes;
-    int h, w, oh, ow;
-    int kh, kw, sh, sw, dh, dw;
-    int pt, pl, pb, pr;
-    float p;  // of the norm
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
 
 // One output per invocation. Padding never wins a maximum and adds nothing to a sum; the average divides by the
 // taps on the input or, with COUNT_PADDING, on the input and its padding, never by those beyond both.

@@ -3,18 +3,6 @@
 #include "common.glsl"
 #include "windows.glsl"
 
-layout(constant_id = 3) const bool COLUMN_MAJOR = false;
-
-layout(push_constant) uniform Push {
-    uint planes;
-    int h, w, oh, ow;
-    int kh, kw, sh, sw, dh, dw;
-    int pt, pl;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) writeonly restrict buffer Y { uvec2 y[]; };
-
 void main() {
     uint index = flat_index();
     if (index >= planes * uint(oh * ow)) return;

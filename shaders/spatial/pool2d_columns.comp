@@ -9,31 +9,9 @@
 // if X_VEC4 (rows are whole fours, and so is what lies between two blocks of columns; LEFT is the padding). The rest is
 // as in pool2d.comp.
 const uint AVERAGE = 0, MAXIMUM = 1;  // KINDS in vkconv/ops/spatial/pool2d.py
-layout(constant_id = 3) const uint KIND = MAXIMUM;
-layout(constant_id = 4) const bool COUNT_PADDING = false;
-layout(constant_id = 5) const int PX = 4;
-layout(constant_id = 6) const int KH = 3;
-layout(constant_id = 7) const int KW = 3;
-layout(constant_id = 8) const int SW = 1;
-layout(constant_id = 9) const int DW = 1;
-layout(constant_id = 10) const int LEFT = 0;
-layout(constant_id = 11) const bool X_VEC4 = false;
-layout(constant_id = 12) const bool Y_VEC4 = false;
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
 const int SKIP = X_VEC4 ? (4 - LEFT % 4) % 4 : 0;  // inputs of the first four that come before the first of the span
 const int QUADS = X_VEC4 ? (SKIP + SPAN + 3) / 4 : 1;
-
-layout(push_constant) uniform Push {
-    uint planes;
-    int h, w, oh, ow;
-    int sh, dh;
-    int pt, pb, pr;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y4 { ELEM4 y4[]; };
 
 void main() {
     uint index = flat_index();

@@ -4,24 +4,8 @@
 #include "cubic.glsl"
 
 const uint NEAREST = 0, LINEAR = 1, CUBIC = 2;  // MODES in vkconv/ops/spatial/resize.py
-layout(constant_id = 3) const uint MODE = NEAREST;
-layout(constant_id = 4) const bool EXCLUDE_OUTSIDE = false;
-layout(constant_id = 5) const bool NORMALIZE = false;
-layout(constant_id = 6) const bool EXTRAPOLATE = false;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { X_ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
 
 // One axis of three: x is outer x n_in x inner. Output index o looks at (step o + offset) / unit.
-layout(push_constant) uniform Push {
-    uint total;
-    int n_in, n_out;
-    uint inner;
-    int step, offset, unit;
-    int first, taps;  // the first tap, counted from the pixel at or below that place, and how many there are
-    float squeeze;  // below 1 the kernel is wider than a pixel
-    float a, beyond;
-};
 
 int floor_div(int value, int by) {
     return value >= 0 ? value / by : -((by - 1 - value) / by);

@@ -2,27 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(constant_id = 3) const uint ITEMS = 1;
-layout(constant_id = 4) const bool LINEAR = false;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { ELEM y[]; };
-
 // Source coordinate of output index o is (step * o + offset) / unit, in integers: exact where f32 would tip over.
-layout(push_constant) uniform Push {
-    uint invocations;
-    uint planes;
-    int in_h;
-    int in_w;
-    int out_h;
-    int out_w;
-    int step_y;
-    int offset_y;
-    int unit_y;
-    int step_x;
-    int offset_x;
-    int unit_x;
-};
 
 int floor_div(int value, int unit) {
     return value >= 0 ? value / unit : -((unit - 1 - value) / unit);

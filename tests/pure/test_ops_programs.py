@@ -28,8 +28,8 @@ from vkconv.ops.kernels.strided import STRIDED_COPY, merge
 from vkconv.ops.pointwise.binary import BINARY_OPS, TABLE
 from vkconv.ops.pointwise.unary import UNARY_OPS
 from vkconv.ops.reduce.op import FUNCTIONS
+from vkconv.program import Dispatch
 from vkconv.route import Call, Route, choose, judge
-from vkconv.shader import Dispatch
 
 SHADERS = Path(__file__).parents[2] / "shaders"
 MODULES = (alias, cast, gather, host, layout, normalize, normalize_batch, pad, reduce, resize, select, softmax)

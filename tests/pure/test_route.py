@@ -7,8 +7,8 @@ from graph_kit import made_up_device
 
 from vkconv.core import RouteError, UsageError
 from vkconv.graph import TensorSpec
+from vkconv.program import Program
 from vkconv.route import Call, Candidate, Need, Route, choose, judge
-from vkconv.shader import Program
 
 CALL = Call("op", {"x": TensorSpec((7,))}, {"y": TensorSpec((7,))}, {})
 DEVICE = made_up_device()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from vkconv.compiler import compile_shader, shader_dir, source_files, spirv, tool_environment, tool_paths
+from vkconv.kernel import Shader
 from vkconv.ops import OPS, all_shaders
-from vkconv.shader import Shader
 
 
 @pytest.mark.long

@@ -14,8 +14,8 @@ from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.measured import MeasuredCall, MeasuredTable
+from vkconv.program import Program
 from vkconv.route import Call, Candidate, Choice, Params, Route, choose, judge, label
-from vkconv.shader import Program
 from vkconv.table import Column, Table
 
 Effort = Literal["quick", "default", "full"]

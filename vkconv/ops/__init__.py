@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from vkconv.kernel import Shader
 from vkconv.ops.conv.col2im import COL2IM
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.deform_conv2d import DEFORM_CONV2D
@@ -46,7 +47,6 @@ from vkconv.ops.spatial.grid_sample import AFFINE_GRID, GRID_SAMPLE
 from vkconv.ops.spatial.pool2d import POOL2D
 from vkconv.ops.spatial.pool2d_argmax import POOL2D_ARGMAX
 from vkconv.ops.spatial.resize import RESIZE
-from vkconv.shader import Shader
 from vkconv.storage import PACKED
 
 __all__ = ["OPS", "all_shaders"]

@@ -14,8 +14,8 @@ from vkconv.plan.commands import Barrier
 from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import graph_of_shapes
+from vkconv.program import Program
 from vkconv.route import Call, Choice, Verdict, judge
-from vkconv.shader import Program
 from vkconv.storage import HALF_MATH, HALVES, PACKED
 from vkconv.table import Column, Table
 

@@ -30,7 +30,7 @@ from vkconv.plan.weights import (
     kept_blocks,
     prepacks_at_load,
 )
-from vkconv.shader import Dispatch, Program
+from vkconv.program import Dispatch, Program
 
 # Bindings are whole words, and no binding may be empty.
 _WORD_BYTES = 4

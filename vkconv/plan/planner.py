@@ -19,8 +19,8 @@ from vkconv.plan.parts import in_parts
 from vkconv.plan.passes import optimize
 from vkconv.plan.precision import checked_type, checked_types, in_types
 from vkconv.plan.weights import Resident
+from vkconv.program import Program
 from vkconv.route import Call, Candidate, Choice, Params, choose
-from vkconv.shader import Program
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,19 +9,6 @@
 // channel of a group. Row y of what is made is row y * sh - pt of the input, columns alike, and zeros where that has none:
 // it is padded, cropped or thinned on the way. A workgroup turns SIDE pixels by SIDE channels in shared memory, so that
 // lanes read neighbouring pixels and write neighbouring channels.
-layout(constant_id = 3) const bool WHOLE = false;  // the channels of a group are whole eights
-layout(constant_id = 4) const bool GROUPED = true;
-
-layout(push_constant) uniform Push {
-    int n, h, w;
-    int groups, in_group;
-    int last_h, last_w;
-    int sh, sw, pt, pl;
-    uint w_factor, w_shift, h_factor, h_shift;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { uvec4 y8[]; };
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);

@@ -8,23 +8,6 @@
 // input in its place: a lane reads such a word of eight channels, which are WORD words of eight channels in registers, and
 // no shared memory is needed. ACROSS neighbours have neighbouring eights of the same pixels. Later workgroups write the
 // zeros: rows without input, then what is beside it in the others.
-layout(constant_id = 3) const bool WHOLE = false;  // the channels of a group are whole eights
-layout(constant_id = 4) const bool GROUPED = true;
-layout(constant_id = 5) const int WORD = 4;
-layout(constant_id = 6) const int ACROSS = 4;
-
-layout(push_constant) uniform Push {
-    int n, h, w;
-    int groups, in_group;
-    int last_h, last_w;
-    int pt, pl;
-    int top, left, rows, columns;  // of what is made, where the input is
-    uint plane_factor, plane_shift, w_factor, w_shift;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer X8 { uvec4 x8[]; };
-layout(set = 0, binding = 0) readonly restrict buffer X4 { uvec2 x4[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { uvec4 y8[]; };
 
 const int LANES = 256;
 const int PIXELS = LANES / ACROSS;  // words of them, of a workgroup

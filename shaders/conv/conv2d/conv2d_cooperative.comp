@@ -12,16 +12,6 @@
 // Weights are packed [group][c_out / BM][taps][channels][BM] (pack_tiles.comp), zeros beyond both ends: channels up to eights
 // where loads have eights, up to slices where they are gathered. LINEAR leaves channels and taps in the order of w. With
 // SPLITS > 1 the sum is cut into that many parts of whole slices, which sum_splits.comp adds up.
-layout(constant_id = 5) const bool LINEAR = false;
-layout(constant_id = 19) const int KH = 3;
-layout(constant_id = 20) const int KW = 3;
-layout(constant_id = 21) const bool LAST = false;
-layout(constant_id = 22) const int WORD = 8;
-layout(constant_id = 23) const bool WHOLE = false;  // the sum is whole slices; of gathered ones each tap's, or LINEAR's
-
-layout(set = 0, binding = 0) readonly restrict buffer X8 { uvec4 x8[]; };
-layout(set = 0, binding = 0) readonly restrict buffer X4 { uvec2 x4[]; };
-layout(set = 0, binding = 1) readonly restrict buffer W8 { uvec4 weight8[]; };
 
 const bool GATHERS = B_ROW == 1 && !LAST;
 const bool SHIFTS = B_ROW == 0 && PADDED;

@@ -2,27 +2,11 @@
 // images. SPREAD puts results TO_SH rows and TO_SW columns apart into planes of to_h x to_w, zeros between them. With SPLITS
 // > 1, which goes with no SPREAD, sums are left as they are: y is scratch of [SPLITS][output] in f32.
 // Constants from 19 to 23 are each shader's.
-#define MORE_PUSH                                          \
-    int last_h, last_w, last_sh, last_sw;                  \
-    uint plane_factor, plane_shift, row_factor, row_shift; \
-    uint eights_factor, eights_shift;                      \
-    int to_h, to_w;
 #include "conv2d.glsl"
 #include "cooperative.glsl"
 #include "divided.glsl"
 
-layout(constant_id = 18) const int Y_WORD = 1;
-layout(constant_id = 24) const int TO_SH = 0;
-layout(constant_id = 25) const int TO_SW = 0;
-layout(constant_id = 26) const bool PADDED = false;  // columns are counted as if planes were whole eights
-layout(constant_id = 27) const int SPLITS = 1;
 const bool SPREAD = TO_SH > 0;
-
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y8 { uvec4 y8[]; };
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { uvec2 y4[]; };
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y2 { uint y2[]; };
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Parts { float parts[]; };
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Parts4 { vec4 parts4[]; };
 
 int first_of_part = 0;  // in parts, of the split that this invocation sums
 

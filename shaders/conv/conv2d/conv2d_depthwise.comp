@@ -9,14 +9,6 @@
 
 // One input channel per group: each invocation makes RY x PX neighbouring outputs of one output channel, so that
 // an input row is loaded once for all taps and output rows it serves. The weight address is the same in every lane.
-layout(constant_id = 5) const int RY = 2;
-layout(constant_id = 6) const int PX = 8;
-layout(constant_id = 7) const int KH = 3;
-layout(constant_id = 8) const int KW = 3;
-layout(constant_id = 9) const int SH = 1;
-layout(constant_id = 10) const int SW = 1;
-layout(constant_id = 11) const int DH = 1;
-layout(constant_id = 12) const int DW = 1;
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
 const int ROWS = (RY - 1) * SH + (KH - 1) * DH + 1;
 const int TAPS = KH * KW;

@@ -1,11 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define WEIGHT_VEC4
-#ifdef REDUCE
-#define MORE_PUSH int slots; float divisor;
-#endif
-#define CHAIN_ID 15  // slices that are summed in f16, with HALF_MATH
+#define F16_CHAIN  // slices that are summed in f16, with HALF_MATH
 #include "conv2d.glsl"
 #include "gemm_tile.glsl"
 
@@ -17,13 +13,8 @@
 // summed by sum_splits.comp, which adds bias and activation. With REDUCE the pixels of an image are reduced
 // (tile_reduce.glsl), and only what the tile comes to is stored: [tile along the pixels][slot for an image][channel]. Each
 // image then begins at a multiple of four columns.
-layout(constant_id = 11) const int SPLITS = 1;
-layout(constant_id = 12) const bool LINEAR = false;
-layout(constant_id = 13) const int KH = 3;
-layout(constant_id = 14) const int KW = 3;
 
 #ifdef REDUCE
-#define REDUCE_ID 15
 #include "tile_reduce.glsl"
 #endif
 

@@ -8,10 +8,6 @@
 // neighbours from neighbours, two steps of MK in an iteration, each read while the one before it is multiplied. No shared
 // memory but for sums on their way out, no barriers, no tests in the loop: operands are padded to whole tiles and pairs of
 // steps. HELD: matrices are put together from words, element by element, else they are loaded.
-layout(constant_id = 19) const bool HELD = true;
-
-layout(set = 0, binding = 0) readonly restrict buffer X8 { uvec4 x8[]; };
-layout(set = 0, binding = 1) readonly restrict buffer W8 { uvec4 weight8[]; };
 
 const int A_SIZE = MM * MK / 8;  // words of a matrix, and of that a lane's
 const int B_SIZE = MK * MN / 8;

@@ -3,20 +3,17 @@
 #include "common.glsl"
 #ifdef HALF_MATH
 #define WIDE 4
-#define WEIGHT_VEC4
 #define WEIGHTS weight4
 #else
 #define WEIGHTS weight
 #endif
-#define CHAIN_ID 7
+#define F16_CHAIN
 #include "products.glsl"
 #include "conv2d.glsl"
 
 // 1x1 without padding: for each group a GEMM of (c_out x c_in) by (c_in x pixels). Each invocation makes CO output
 // channels x PX pixels that lie one workgroup apart, so that neighbouring lanes read neighbouring pixels; weight
 // is packed [group][c_out / CO][c_in][CO] (pack_tiles.comp) and its address is the same in every lane.
-layout(constant_id = 5) const int CO = 8;
-layout(constant_id = 6) const int PX = 8;
 const int ACCS = CO / WIDE * PX;
 
 void main() {

@@ -1,11 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define WEIGHT_VEC4
-#ifdef REDUCE
-#define MORE_PUSH float divisor;
-#define REDUCE_ID 14
-#endif
 #include "conv2d.glsl"
 #include "held.glsl"
 
@@ -14,28 +9,16 @@
 // so is what lies between two blocks of columns; LEFT is the padding). The CO * KW weights of a row of taps are
 // loaded once for all lanes (held.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp). With REDUCE only
 // what a subgroup's blocks of pixels come to is stored: [image][subgroup][channel].
-layout(constant_id = 5) const int CO = 8;
-layout(constant_id = 6) const int PX = 8;
-layout(constant_id = 7) const int KW = 3;
-layout(constant_id = 8) const int SW = 1;
-layout(constant_id = 9) const int DW = 1;
-layout(constant_id = 10) const int LEFT = 0;
-layout(constant_id = 11) const int SUBGROUP = 8;
-layout(constant_id = 12) const bool X_VEC4 = false;
-layout(constant_id = 13) const bool Y_VEC4 = false;
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
 const int SKIP = X_VEC4 ? (4 - LEFT % 4) % 4 : 0;  // inputs of the first four that come before the first of the span
 const int QUADS = X_VEC4 ? (SKIP + SPAN + 3) / 4 : 1;
 const int ACCS = CO * PX;
 const int TAPS = KW * CO;
 
-layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
 #ifdef REDUCE
 #define SUBGROUP_LANES SUBGROUP
 #include "reduced.glsl"
 const int OWNED = (CO + SUBGROUP - 1) / SUBGROUP;
-#else
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y4 { Y_ELEM4 y4[]; };
 #endif
 
 void main() {

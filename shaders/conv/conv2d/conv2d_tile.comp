@@ -3,23 +3,17 @@
 #include "common.glsl"
 #ifdef HALF_MATH
 #define WIDE 4
-#define WEIGHT_VEC4
 #define WEIGHTS weight4
 #else
 #define WEIGHTS weight
 #endif
-#define CHAIN_ID 10
+#define F16_CHAIN
 #include "products.glsl"
 #include "conv2d.glsl"
 
 // Sliding window: each invocation makes CO output channels of a group x PX neighbouring output columns. The SPAN
 // inputs of a row are loaded once for all taps and channels; weight is packed [group][c_out / CO][c_in][kh][kw][CO]
 // (pack_tiles.comp) and its address is the same in every lane.
-layout(constant_id = 5) const int CO = 8;
-layout(constant_id = 6) const int PX = 8;
-layout(constant_id = 7) const int KW = 3;
-layout(constant_id = 8) const int SW = 1;
-layout(constant_id = 9) const int DW = 1;
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
 const int ACCS = CO / WIDE * PX;
 

@@ -17,23 +17,6 @@
 // Lines are pixels of an output plane of all images, row y of which is row y * sh - pt of the input, columns alike: zeros
 // where that has none, past the last line and past the depth of a group. Weights are images of one pixel. A workgroup turns
 // SIDE lines by SIDE of the depth in shared memory, so that lanes read neighbouring pixels.
-layout(constant_id = 3) const bool FIRST = false;  // the operand
-layout(constant_id = 4) const bool HELD = true;
-layout(constant_id = 5) const int MM = 16;
-layout(constant_id = 6) const int MN = 16;
-layout(constant_id = 7) const int MK = 16;
-layout(constant_id = 8) const int SUBGROUP = 32;
-
-layout(push_constant) uniform Push {
-    int lines, padded_lines, depth, padded_depth, groups;
-    int image_step, group_step, depth_step;
-    int h, w, oh, ow;
-    int sh, sw, pt, pl;
-    uint w_factor, w_shift, h_factor, h_shift;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Y { uvec4 y8[]; };
 
 const int LINES = FIRST ? MM : MN;  // of a matrix
 const int WORDS = LINES * MK / SUBGROUP / 8;

@@ -4,17 +4,6 @@
 
 // Windows of x as columns of a matrix, [image][c_in][kh][kw][pixel], zeros where a window hangs over: ``count`` pixels
 // from ``first_pixel`` on of ``images`` images from ``first_image`` on. An invocation makes the taps of one channel.
-layout(constant_id = 3) const int KH = 3;
-layout(constant_id = 4) const int KW = 3;
-
-layout(push_constant) uniform Push {
-    int first_image, images, first_pixel, count;
-    int c_in, h, w, ow;
-    int sh, sw, dh, dw, pt, pl;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) WRITEONLY restrict buffer Columns { ELEM columns[]; };
 
 void main() {
     int index = int(flat_index());

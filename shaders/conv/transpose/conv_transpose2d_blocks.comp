@@ -1,13 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define WEIGHT_VEC4
 // WRITTEN outputs of a row are written as one.
-#if WRITTEN == 4
-#define CONV_Y ELEM4
-#elif WRITTEN == 2
-#define CONV_Y ELEM2
-#endif
 #include "conv2d.glsl"
 
 // Outputs fall into blocks of SH x SW. Each invocation makes all outputs of PX neighbouring blocks of CO output
@@ -15,22 +9,8 @@
 // are written whole. Weight is packed [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp), and its address is the
 // same in every lane. With SHARED_LOADS the weights of an input channel are loaded once for all lanes (held.glsl), with
 // SHARED_MEMORY all of a tile's once for the workgroup: where they have 16 bits, that is also where they become f32.
-layout(constant_id = 5) const int CO = 8;
-layout(constant_id = 6) const int PX = 2;
-layout(constant_id = 7) const int KH = 3;
-layout(constant_id = 8) const int KW = 3;
-layout(constant_id = 9) const int SH = 1;
-layout(constant_id = 10) const int SW = 1;
-layout(constant_id = 11) const int DH = 1;
-layout(constant_id = 12) const int DW = 1;
-layout(constant_id = 13) const int PT = 0;
-layout(constant_id = 14) const int PL = 0;
 #ifdef SHARED_LOADS
 #include "held.glsl"
-layout(constant_id = 15) const int SUBGROUP = 8;
-#endif
-#ifdef SHARED_MEMORY
-layout(constant_id = 15) const int IN_GROUP = 1;
 #endif
 const int RUN = PX * SW;  // outputs of a row of an invocation
 // A tap k reaches place (k d - p) mod s of the block that lies floor((k d - p) / s) behind the input.

@@ -1,22 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define MORE_PUSH int first_image, images, first_row, rows, first_output, outputs;
-#define CONV_X float
 #include "conv2d.glsl"
 #include "transposed.glsl"
 
 // The products of every input with every tap, [image][group][c_out / groups][kh][kw][row of x][w], summed into the
 // outputs that they reach, one per invocation: ``outputs`` rows of ``images`` images. x is those products, of ``rows``
 // rows from ``first_row`` on.
-layout(constant_id = 5) const int SH = 1;
-layout(constant_id = 6) const int SW = 1;
-layout(constant_id = 7) const int DH = 1;
-layout(constant_id = 8) const int DW = 1;
-layout(constant_id = 9) const int GCD_H = 1;
-layout(constant_id = 10) const int GCD_W = 1;
-layout(constant_id = 11) const int INVERSE_H = 0;
-layout(constant_id = 12) const int INVERSE_W = 0;
 
 void main() {
     uint index = flat_index();

@@ -5,15 +5,6 @@
 #include "transposed.glsl"
 
 // One output element per invocation, which sums exactly the taps that reach it. w is [c_in][c_out / groups][kh][kw].
-layout(constant_id = 5) const int SH = 1;
-layout(constant_id = 6) const int SW = 1;
-layout(constant_id = 7) const int DH = 1;
-layout(constant_id = 8) const int DW = 1;
-layout(constant_id = 9) const int GCD_H = 1;
-layout(constant_id = 10) const int GCD_W = 1;
-layout(constant_id = 11) const int INVERSE_H = 0;
-layout(constant_id = 12) const int INVERSE_W = 0;
-layout(constant_id = 13) const bool ONLY_EMPTY = false;  // the outputs that are in no phase
 
 void main() {
     uint index = flat_index();

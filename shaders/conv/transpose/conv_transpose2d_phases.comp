@@ -1,7 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define WEIGHT_VEC4
 #include "conv2d.glsl"
 #include "gemm_tile.glsl"
 #include "transposed.glsl"
@@ -14,12 +13,6 @@
 // Weights are packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp). With SPLITS > 1, K of each phase
 // is cut into that many parts and y is scratch of [SPLITS][output], summed by sum_splits.comp, which adds bias and
 // activation.
-layout(constant_id = 11) const bool TOGETHER = true;
-layout(constant_id = 12) const int SPLITS = 1;
-layout(constant_id = 13) const int GCD_H = 1;
-layout(constant_id = 14) const int GCD_W = 1;
-layout(constant_id = 15) const int INVERSE_H = 0;
-layout(constant_id = 16) const int INVERSE_W = 0;
 
 int taps_of(Taps t, int tap_step, int kernel) { return t.first < kernel ? (kernel - t.first - 1) / tap_step + 1 : 0; }
 

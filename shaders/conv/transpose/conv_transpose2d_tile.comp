@@ -10,15 +10,6 @@
 // taps and channels. Weight is packed [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp) and its address is the
 // same in every lane. One dispatch makes the phases along x that have the same number of TAPS; none where k0 is beyond
 // the kernel, and what is left is the bias.
-layout(constant_id = 5) const int CO = 8;
-layout(constant_id = 6) const int PX = 8;
-layout(constant_id = 7) const int TAPS = 2;
-layout(constant_id = 8) const int FIRST = 0;   // k0 of the first phase along x
-layout(constant_id = 9) const int PHASES = 1;  // phases along x
-layout(constant_id = 10) const int TAP_STEP_H = 1;
-layout(constant_id = 11) const int TAP_STEP_W = 1;
-layout(constant_id = 12) const int STEP_H = 1;
-layout(constant_id = 13) const int STEP_W = 1;
 const int SPAN = TAPS > 0 ? PX + (TAPS - 1) * STEP_W : 1;
 const int ACCS = CO * PX;
 

@@ -6,21 +6,6 @@
 
 #include "backward_weight_sum.glsl"
 
-layout(constant_id = 3) const bool TO_PARTS = false;  // each part as it is, [part][dw]; else the finished dw
-layout(constant_id = 4) const bool HAS_ADD = false;
-layout(constant_id = 6) const bool PADDED = false;  // windows may reach beyond x
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Dy { ELEM dy[]; };
-layout(set = 0, binding = 2) readonly restrict buffer Add { ELEM add[]; };
-#if defined(ATOMIC_FLOAT)
-layout(set = 0, binding = 3) restrict buffer Out { float result[]; };
-#elif defined(ATOMIC_CAS)
-layout(set = 0, binding = 3) coherent restrict buffer Out { uint result[]; };
-#else
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Out { Y_ELEM result[]; };
-#endif
-
 #ifdef ATOMIC_CAS
 // Adds to an element of dw, unless another invocation comes between: then false.
 bool added(int index, float value) {

@@ -6,21 +6,6 @@
 // dw = scale * (sum of the parts) + beta * add, always in the same order. LANES lanes of a workgroup share an element,
 // each summing every LANES-th part, and the first adds their sums. With no parts it is what atomics then add to.
 // BY_TAPS: parts are [output channel][tap][input channel], and turned to the order of dw as it is written.
-layout(constant_id = 3) const bool HAS_ADD = false;
-layout(constant_id = 4) const int LANES = 1;
-layout(constant_id = 5) const int ELEMENTS = 64;  // of a workgroup, neighbours in neighbouring invocations
-
-layout(constant_id = 6) const bool BY_TAPS = false;
-
-layout(push_constant) uniform Push {
-    int total, part_count;
-    int taps, channels;
-    float scale, beta;
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer Parts { float parts[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Add { ELEM add[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Out { ELEM dw[]; };
 
 shared float sums[LANES * ELEMENTS];  // no Select: an Adreno driver gets those wrong (ncnn#6972)
 

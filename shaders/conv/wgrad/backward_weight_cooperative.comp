@@ -9,17 +9,7 @@
 // pixel, so that neighbouring lanes read neighbouring pixels of each, whatever the length of a row. Columns are
 // [tap][input channel, up to whole eights]: the eight of a load meet the same tap, and one test says whether it is inside
 // of x. A part is a cut of all pixels in a row. An invocation has the same pixel of every slice in all its loads: LANES is a multiple of BK.
-layout(constant_id = 3) const bool PADDED = false;  // windows may reach beyond x
-layout(constant_id = 4) const bool WHOLE = false;   // the channels of a group are whole eights, in and out
-layout(constant_id = 18) const int KD = 1;
-layout(constant_id = 19) const int KH = 3;
-layout(constant_id = 20) const int KW = 3;
 const int TAPS = KD * KH * KW;
-
-layout(set = 0, binding = 0) readonly restrict buffer X { ELEM x[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Dy { ELEM dy[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Parts { float parts[]; };
-layout(set = 0, binding = 2) WRITEONLY restrict buffer Parts4 { vec4 parts4[]; };
 
 #define AT_A(index) ((index) % BK * A_LINE + (index) / BK)
 #define AT_B(index) ((index) % BK * B_LINE + (index) / BK)

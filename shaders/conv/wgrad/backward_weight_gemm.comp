@@ -10,16 +10,6 @@
 // A workgroup makes BM x BN outputs of one part; each invocation holds TM x TN of them as blocks of 4 x 4 that lie
 // BM / (TM / 4) rows and BN / (TN / 4) columns apart. Local size is (BM / TM) * (BN / TN), a multiple of BK.
 // With two BUFFERS the next slice is stored while others still multiply the last one, see gemm_tile.glsl.
-layout(constant_id = 7) const int BM = 64;
-layout(constant_id = 8) const int BN = 64;
-layout(constant_id = 9) const int BK = 8;
-layout(constant_id = 10) const int TM = 8;
-layout(constant_id = 11) const int TN = 8;
-layout(constant_id = 12) const int BUFFERS = 1;
-layout(constant_id = 13) const int KD = 1;
-layout(constant_id = 14) const int KH = 3;
-layout(constant_id = 15) const int KW = 3;
-layout(constant_id = 16) const bool FOURS = false;
 const int TAPS = KD * KH * KW;
 const int TM4 = TM / 4;
 const int TN4 = TN / 4;
@@ -35,9 +25,6 @@ const int ACCS = TM * TN4;
 // One vec4 more than a row has: the lanes of a subgroup store to different banks.
 const int A_ROW = BM / 4 + 1;
 const int B_ROW = BN / 4 + 1;
-
-layout(set = 0, binding = 0) readonly restrict buffer X4 { ELEM4 x4[]; };
-layout(set = 0, binding = 1) readonly restrict buffer Dy4 { ELEM4 dy4[]; };
 
 shared vec4 a_tile[BUFFERS * BK * A_ROW];
 shared vec4 b_tile[BUFFERS * BK * B_ROW];

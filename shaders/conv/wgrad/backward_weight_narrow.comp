@@ -6,14 +6,6 @@
 // Narrow groups on GPUs: a workgroup makes ROWS output channels by TAPS_Y x TAPS_X taps of one input channel. Its lanes
 // share out the pixels, PX of a column of dy at a time: neighbouring lanes load neighbouring columns. Their sums meet in
 // a fixed order in shared memory.
-layout(constant_id = 7) const int ROWS = 1;
-layout(constant_id = 8) const int PX = 4;
-layout(constant_id = 9) const int TAPS_Y = 3;
-layout(constant_id = 10) const int TAPS_X = 3;
-layout(constant_id = 11) const int SH = 1;
-layout(constant_id = 12) const int DH = 1;
-layout(constant_id = 13) const int LANES = 128;  // a power of two
-layout(constant_id = 14) const int MEET = 16;    // sums that meet at a time, a power of two and at most LANES
 const int SPAN = (PX - 1) * SH + (TAPS_Y - 1) * DH + 1;
 const int TAPS = TAPS_Y * TAPS_X;
 const int ACCS = ROWS * TAPS;

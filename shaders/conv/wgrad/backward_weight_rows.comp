@@ -10,14 +10,6 @@
 // lanes of a subgroup load dy for each other and shuffle it: a driver may load lane by lane also where addresses agree.
 // With ACROSS_GROUPS the lanes go on over the groups, where those are too narrow to fill a workgroup, and each loads dy
 // of its own: its units are of one group.
-layout(constant_id = 7) const int ROWS = 8;
-layout(constant_id = 8) const int UNITS = 1;
-layout(constant_id = 9) const int PX = 8;
-layout(constant_id = 10) const bool ACROSS_GROUPS = false;
-layout(constant_id = 11) const int TAPS_X = 3;
-layout(constant_id = 12) const int SW = 1;
-layout(constant_id = 13) const int DW = 1;
-layout(constant_id = 14) const int SUBGROUP = 8;
 const int SPAN = (PX - 1) * SW + (TAPS_X - 1) * DW + 1;
 const int ACCS = ROWS * UNITS * TAPS_X;
 

@@ -1,17 +1,5 @@
 // A convolution's gradient by its weights as a sum in parts: the push block of vkconv/ops/conv/wgrad/kernels.py,
 // which part of the sum an invocation works on, and how it goes through the pixels of dy.
-layout(constant_id = 5) const bool DEEP = false;  // three dimensions
-
-layout(push_constant) uniform Push {
-    int n, c_in, d, h, w;
-    int c_out, od, oh, ow, groups;
-    int kd, kh, kw, sd, sh, sw, dd, dh, dw;
-    int pf, pt, pl;
-    int tile_n, tile_d, tile_h, tile_w;  // the reduction dimensions, cut into boxes of this size
-    int cuts;                            // equal parts of each box
-    int first_part;                      // where this launch's parts begin in the scratch
-    float scale, beta;
-};
 
 // At least one, also where there is nothing to sum: dw is written then, too.
 int boxes_along(int extent, int tile) { return max((extent + tile - 1) / tile, 1); }

@@ -199,7 +199,7 @@ HAZARD_PROGRAM = """
 import struct, sys
 from vkconv.backend import _bridge
 from vkconv.compiler import compile_shader
-from vkconv.shader import Shader
+from vkconv.kernel import Shader
 spirv, barrier = open(sys.argv[1], "rb").read(), sys.argv[2] == "barrier"
 with _bridge.Device(0) as device:
     a, b, c = (device.buffer(4096, "device") for _ in range(3))

@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import FLOATS, loop_iterations
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-COL2IM_SHADER = Shader("col2im")
+COL2IM_SHADER = Shader(shaders.conv.COL2IM)
 _MOST_RANK = 3
 _MOST = 1 << 30  # sums of two such numbers are within the 32 bits that shaders count with
 
@@ -60,7 +62,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     rank, y = len(call["image"]), call.outputs["y"]
     front = (1,) * (_MOST_RANK - rank)
     columns = (call["image"], call["block"], _blocks(call), call["stride"], call["dilation"])
-    step = Dispatch(
+    step = positional(
         COL2IM_SHADER,
         read("x") + write("y"),
         groups=linear_groups(y.size, params["local"], device),

@@ -5,8 +5,8 @@ import math
 from vkconv.core import shape_str
 from vkconv.ops.kernels.epilogue import epilogue_constants, epilogue_numbers, per_channel, rescales
 from vkconv.ops.kernels.windows import spanned
+from vkconv.program import Bind, Word, read, write
 from vkconv.route import Call, Need
-from vkconv.shader import Bind, Word, read, write
 
 
 def push(call: Call) -> tuple[Word, ...]:

@@ -6,18 +6,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import FLOATS, loop_iterations
 from vkconv.ops.kernels.strided import local_params
 from vkconv.ops.kernels.windows import explicit_padding, out_extent, pair
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-DEFORM_SHADER = Shader("deform_conv2d")
+DEFORM_SHADER = Shader(shaders.conv.DEFORM_CONV2D)
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -61,7 +63,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     _, c, h, width = call.shape("x")
     m, per_group, kh, kw = call.shape("w")
     binds = read("x", "w", "offset", *(name if call.has(name) else "w" for name in ("b", "mask")))
-    step = Dispatch(
+    step = positional(
         DEFORM_SHADER,
         binds + write("y"),
         groups=linear_groups(y.size, params["local"], device),

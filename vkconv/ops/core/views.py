@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
+from vkconv.program import Dispatch, Program
 from vkconv.route import Call, Need, Route
-from vkconv.shader import Dispatch, Program
 
 # These read the same of either call, and name the operands that the caller has.
 _SAME: tuple[Need, ...] = (FLOATS, ON_GPU)
@@ -15,12 +15,7 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
     """The program with its buffers under other names; those that are not in ``names`` keep theirs."""
 
     def steps(dispatches: Sequence[Dispatch]) -> tuple[Dispatch, ...]:
-        return tuple(
-            dataclasses.replace(
-                d, binds=tuple(dataclasses.replace(b, buffer=names.get(b.buffer, b.buffer)) for b in d.binds)
-            )
-            for d in dispatches
-        )
+        return tuple(dispatch.renamed(names) for dispatch in dispatches)
 
     packed, scratch = ({names.get(k, k): v for k, v in sizes.items()} for sizes in (program.packed, program.scratch))
     elements = frozenset(names.get(name, name) for name in program.elements)

@@ -37,8 +37,8 @@ from vkconv.ops.fused.reduction import (
 from vkconv.ops.kernels.epilogue import packs_per_channel
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS
 from vkconv.ops.kernels.zero_insertion import FILL
+from vkconv.program import Dispatch, Program, positional
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Bind, Dispatch, Program
 
 AXES = (2, 3)
 # By number, the tile of TILES that takes least.
@@ -86,16 +86,17 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
     blocks = groups * ceil_div(r.rows // groups, tile.rows) * r.tiles
 
     def launch(end: Ending) -> Dispatch:
-        return Dispatch(
-            dataclasses.replace(GEMM, defines=end.defines),
-            (*binds(conv, "packed")[:3], Bind(end.target, end.access)),
+        made = positional(
+            GEMM,
+            binds(conv, "packed"),
             linear_groups(blocks * tile.local, tile.local, device),
             (tile.local, 1, 1),
-            (*push(conv), r.slots, end.divisor),
-            (*constants(conv), *tile.sizes, 1, linear, *conv.shape("w")[2:], *end.spec),
+            push(conv),
+            (*constants(conv), *tile.sizes, 1, linear, *conv.shape("w")[2:]),
             _shared_bytes(params["tile"]),
             steps_of(conv, tile, linear) + 1,
         )
+        return reducing(made, end, push={"slots": r.slots})
 
     return launch
 
@@ -140,8 +141,7 @@ def _build_lanes(call: Call, device: Device, params: Params) -> Program:
     (step,) = made.steps
 
     def launch(end: Ending) -> Dispatch:
-        binds = (*step.binds[:3], Bind(end.target, end.access))
-        return reducing(dataclasses.replace(step, binds=binds), SUBGROUP, end)
+        return reducing(step, end)
 
     reduced = by_parts(call, r, launch, device)
     return dataclasses.replace(reduced, prepack=made.prepack, packed=made.packed)

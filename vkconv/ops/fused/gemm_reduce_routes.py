@@ -54,8 +54,8 @@ from vkconv.ops.kernels.gemm import (
 )
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.ops.matmul.op import MATMUL
+from vkconv.program import Dispatch, Program
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program
 
 _SHARED_PARTS, _SHARED_CAS, _SHARED_NATIVE = variants(SHARED)
 _SUBGROUP_PARTS = variants(SUBGROUP)[0]
@@ -111,8 +111,8 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
     product, g, tile = product_of(call), _oriented(call), SHARED_TILES[params["tile"]]
 
     def launch(end: Ending) -> Dispatch:
-        binds = operand_binds(product, call["axis"] == "m", end.target, end.access)
-        return reducing(shared_product(g, epilogue_of(product), binds, tile, device), SHARED, end)
+        binds = operand_binds(product, call["axis"] == "m")
+        return reducing(shared_product(g, epilogue_of(product), binds, tile, device), end)
 
     return launch
 
@@ -157,8 +157,10 @@ def _build_lanes(call: Call, device: Device, params: Params) -> Program:
     product, g, down = product_of(call), _lane_layout(call, params), _down_rows(call, params)
 
     def launch(end: Ending) -> Dispatch:
-        binds = operand_binds(product, bool(params["swap"]), end.target, end.access)
-        return reducing(subgroup_product(g, epilogue_of(product), binds, params, device), SUBGROUP, end, down)
+        binds = operand_binds(product, bool(params["swap"]))
+        return reducing(
+            subgroup_product(g, epilogue_of(product), binds, params, device), end, constants={"ALONG_COLUMNS": down}
+        )
 
     return by_parts(call, _lane_reduction(call, device, params), launch, device)
 

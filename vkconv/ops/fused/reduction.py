@@ -12,17 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError, bytes_str, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import F64, Attr, Op, linear_groups
 from vkconv.ops.core.requirements import FLOATS, MOST_INT, float_atomics, within_scratch
 from vkconv.ops.core.tolerance import largest, of_error, rounding_of_sum, shows_addends
 from vkconv.ops.kernels.epilogue import rounding_of_products
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.ops.reduce.op import REDUCE
+from vkconv.program import Dispatch, Program, Word, positional, read, write
 from vkconv.route import Call, Need, Params, Route, choose, judge
-from vkconv.shader import Access, Bind, Dispatch, Program, Shader, Word, read, write
 
 # By name: FUNCTION of shaders/include/reduced.glsl and its identity as u32 bits.
 _ADD, _MAX, _MIN = (0, 0x00000000), (1, 0xFF800000), (2, 0x7F800000)
@@ -32,7 +34,7 @@ _SUMS = ("sum", "mean")
 UNFUSED = "unfused"
 REDUCE_ATTRS = (Attr("op", "op", str, "sum"), Attr("keepdims", "keep", bool, False))
 
-COMBINE = Shader("gemm_reduce_combine")
+COMBINE = Shader(shaders.fused.GEMM_REDUCE_COMBINE)
 _REDUCE, _CAS, _NATIVE = ("REDUCE", ""), ("ATOMIC_CAS", ""), ("ATOMIC_FLOAT", "")
 # Outputs of a workgroup that combines parts, and from how many parts of an output on so many lanes share one. A CPU
 # driver has no use for lanes that meet in shared memory.
@@ -85,13 +87,12 @@ class Reduction:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ending:
-    """What a launch that makes parts does with them: the buffer, how it is accessed, the variant of the shader, its
+    """What a launch that makes parts does with them: the buffer that takes them, the variant of the shader, its
     specialization constants and what results are divided by."""
 
     target: str
-    access: Access
     defines: tuple[tuple[str, str], ...]
-    spec: tuple[Word, ...]
+    constants: Mapping[str, Word]
     divisor: float
 
 
@@ -107,14 +108,25 @@ def variants(shader: Shader) -> tuple[Shader, Shader, Shader]:
     )
 
 
-def reducing(made: Dispatch, shader: Shader, end: Ending, *more: Word) -> Dispatch:
-    """The launch of a product by the variant of its shader that reduces it."""
+def reducing(
+    made: Dispatch,
+    end: Ending,
+    *,
+    push: Mapping[str, Word] | None = None,
+    constants: Mapping[str, Word] | None = None,
+) -> Dispatch:
+    """The launch of a product to y by the variant of its shader that reduces it, with what that takes besides."""
     return dataclasses.replace(
         made,
-        shader=dataclasses.replace(shader, defines=end.defines),
-        push=(*made.push, end.divisor),
-        spec=(*made.spec, *end.spec, *more),
+        shader=dataclasses.replace(made.shader, defines=end.defines),
+        buffers={**made.buffers, "y": end.target},
+        push={**made.push, **(push or {}), "divisor": end.divisor},
+        constants={**made.constants, **end.constants, **(constants or {})},
     )
+
+
+def _reducing_by(function: int, to_parts: bool) -> Mapping[str, Word]:
+    return {"FUNCTION": function, "TO_PARTS": to_parts}
 
 
 def _divisor(call: Call, r: Reduction) -> float:
@@ -125,11 +137,11 @@ def by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Progra
     """The parts of all tiles to scratch, then combined in their order; one launch where no segment is cut."""
     function = FUNCTIONS[call["op"]][0]
     if r.uncut:
-        return Program((launch(Ending("y", "w", (_REDUCE,), (function, False), _divisor(call, r))),))
-    made = launch(Ending("parts", "w", (_REDUCE,), (function, True), 1.0))
+        return Program((launch(Ending("y", (_REDUCE,), _reducing_by(function, False), _divisor(call, r))),))
+    made = launch(Ending("parts", (_REDUCE,), _reducing_by(function, True), 1.0))
     lanes = _LANES.get(device.kind, _GPU_LANES) if r.most_parts >= _MANY_PARTS else 1
     outputs = _GPU_OUTPUTS_SHARED if lanes > 1 else _OUTPUTS.get(device.kind, _GPU_OUTPUTS)
-    combine = Dispatch(
+    combine = positional(
         COMBINE,
         (*read("parts"), *write("y")),
         linear_groups(ceil_div(r.outputs, outputs), 1, device),
@@ -145,8 +157,8 @@ def by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Progra
 def by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native: bool) -> Program:
     """The identity everywhere, then the part of every tile onto it."""
     function, identity = FUNCTIONS[call["op"]]
-    fill = Dispatch(FILL, write("y"), linear_groups(r.outputs, 64, device), (64, 1, 1), (r.outputs, identity), (1,))
-    ending = Ending("y", "rw", (_REDUCE, _NATIVE if native else _CAS), (function, False), _divisor(call, r))
+    fill = positional(FILL, write("y"), linear_groups(r.outputs, 64, device), (64, 1, 1), (r.outputs, identity), (1,))
+    ending = Ending("y", (_REDUCE, _NATIVE if native else _CAS), _reducing_by(function, False), _divisor(call, r))
     return Program((fill, launch(ending)))
 
 
@@ -281,13 +293,9 @@ def _numbers(routes: Sequence[Route], call: Call, device: Device) -> tuple[int, 
 
 
 def _renamed(program: Program, names: Mapping[str, str]) -> Program:
-    def renamed(dispatch: Dispatch) -> Dispatch:
-        binds = tuple(Bind(names.get(bind.buffer, bind.buffer), bind.access) for bind in dispatch.binds)
-        return dataclasses.replace(dispatch, binds=binds)
-
     return Program(
-        tuple(map(renamed, program.steps)),
-        tuple(map(renamed, program.prepack)),
+        tuple(step.renamed(names) for step in program.steps),
+        tuple(step.renamed(names) for step in program.prepack),
         program.packed,
         {names.get(name, name): nbytes for name, nbytes in program.scratch.items()},
         program.elements,

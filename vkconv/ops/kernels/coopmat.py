@@ -14,8 +14,8 @@ from vkconv.ops.core.base import most_invocations
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import shuffles, types_of
 from vkconv.ops.kernels.epilogue import binds_residual
+from vkconv.program import Word
 from vkconv.route import Call, Need
-from vkconv.shader import Word
 from vkconv.storage import NATIVE
 
 EXTENSION = "VK_KHR_cooperative_matrix"

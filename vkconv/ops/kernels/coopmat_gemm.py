@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile, blocks, tiles_by_rule
 from vkconv.ops.kernels.gemm import Epilogue, Layout, constants, lies_in, push_block
-from vkconv.shader import Bind, Dispatch, Shader
+from vkconv.program import Bind, Dispatch, positional
 from vkconv.storage import Y_F32
 
-PRODUCT = Shader("matmul_cooperative", DType.F16)
+PRODUCT = Shader(shaders.kernels.MATMUL_COOPERATIVE, DType.F16)
 
 
-PRODUCT_TO_F32 = Shader("matmul_cooperative", DType.F16, (Y_F32,))
+PRODUCT_TO_F32 = Shader(shaders.kernels.MATMUL_COOPERATIVE, DType.F16, (Y_F32,))
 
 
 def cooperative_params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -36,4 +38,4 @@ def cooperative_product(
     wide = a_wide, b_wide, y_wide, whole
     spec = (*constants(g, e), *tile.constants(device, g.a[0] == 1, g.b[0] == 1), *wide, *runs)
     iterations = ceil_div(g.k, tile.depth) * tile.depth
-    return Dispatch(shader, binds, groups, (local, 1, 1), push_block(g, e), spec, tile.shared_bytes, iterations)
+    return positional(shader, binds, groups, (local, 1, 1), push_block(g, e), spec, tile.shared_bytes, iterations)

@@ -16,15 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core.activation import activation, apply, check_numbers
 from vkconv.ops.core.base import F64, Attr, Attrs, Operand, linear_groups
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
+from vkconv.program import Dispatch, Program, Word, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 from vkconv.storage import Y_F32
 
 PRELU = "prelu"
@@ -40,7 +42,7 @@ EPILOGUE_ATTRS = (
 NO_EPILOGUE: Attrs = {attr.name: attr.default for attr in EPILOGUE_ATTRS if attr.default is not None}
 _PACKED = "per_channel"
 _COPY: Params = {"local": 64, "items": 1}
-SUM_SPLITS = Shader("sum_splits")
+SUM_SPLITS = Shader(shaders.kernels.SUM_SPLITS)
 # In how many parts sums may be cut that it adds up.
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _BUFFERS, _WITH_RESIDUAL = "maxPerStageDescriptorStorageBuffers", 5
@@ -248,7 +250,7 @@ def _variant(shader: Shader) -> Shader:
 
 def _adding(step: Dispatch) -> Dispatch:
     """A launch whose last buffer is y, with the residual behind that."""
-    return dataclasses.replace(step, shader=_variant(step.shader), binds=(*step.binds, *read("residual")))
+    return dataclasses.replace(step, shader=_variant(step.shader), buffers={**step.buffers, "residual": "residual"})
 
 
 def _in_two(route: Route, call: Call, device: Device, params: Params) -> Program:
@@ -257,12 +259,7 @@ def _in_two(route: Route, call: Call, device: Device, params: Params) -> Program
     bare = dataclasses.replace(call, operands=operands, attrs={**call.attrs, **NO_EPILOGUE})
     made = route.program(bare, device, params)
     y = call.outputs["y"]
-    steps = [
-        dataclasses.replace(
-            step, binds=tuple(Bind("unfinished" if b.buffer == "y" else b.buffer, b.access) for b in step.binds)
-        )
-        for step in made.steps
-    ]
+    steps = [step.renamed({"y": "unfinished"}) for step in made.steps]
     last = _adding(sum_splits(call, "unfinished", 1, "slope" if call.has("slope") else "unfinished", False, device))
     return dataclasses.replace(made, steps=(*steps, last), scratch={**made.scratch, "unfinished": y.nbytes})
 
@@ -281,7 +278,7 @@ def sum_splits(
     """The launch that sums ``splits`` parts of all outputs into y and finishes them; ``bound`` has what is per
     channel, which lie along an axis of y, with a bias that is taken ``beta`` times."""
     y = call.shape("y")
-    return Dispatch(
+    return positional(
         SUM_SPLITS,
         (*read(parts, bound), *write("y")),
         linear_groups(math.prod(y), 128, device),

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 
 from vkconv.core import DType
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, types_of
+from vkconv.program import Dispatch, Program
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader
 from vkconv.storage import HALF_MATH
 
 # Products that are summed in f16 in a row. The root mean square error of sums of 64, 576 and 4608 products of normal
@@ -66,7 +67,11 @@ def in_half(
             return step
         # Operands in shared memory take two bytes each.
         step = dataclasses.replace(step, shader=_in_half(step.shader), shared_bytes=step.shared_bytes // 2)
-        return step if turns is None else dataclasses.replace(step, spec=(*step.spec, turns(call, params)))
+        return (
+            step
+            if turns is None
+            else dataclasses.replace(step, constants={**step.constants, "LINKS": turns(call, params)})
+        )
 
     def program(call: Call, device: Device, params: Params) -> Program:
         made = base.program(call, device, params)
@@ -93,4 +98,4 @@ def in_half(
 
 
 def _in_half(shader: Shader) -> Shader:
-    return Shader(shader.stem, DType.F16, (*shader.defines, HALF_MATH))
+    return Shader(shader.kernel, DType.F16, (*shader.defines, HALF_MATH))

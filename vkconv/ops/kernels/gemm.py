@@ -4,14 +4,16 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
+from vkconv import shaders
 from vkconv.core import ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.kernels.epilogue import epilogue_constants, epilogue_numbers, rescales
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import Sizes
+from vkconv.program import Bind, Dispatch, Word, positional, read, write
 from vkconv.route import Call, Params
-from vkconv.shader import Access, Bind, Dispatch, Shader, Word, read
 
 MAX_BATCH_GROUPS = 4
 
@@ -85,13 +87,13 @@ _SUBGROUP_COLUMNS = Sizes((8, 4, 1), (16,))
 _LONG_FLOPS = 5e7
 
 
-REGISTER = Shader("matmul_register")
+REGISTER = Shader(shaders.kernels.MATMUL_REGISTER)
 
 
-SUBGROUP = Shader("matmul_subgroup")
+SUBGROUP = Shader(shaders.kernels.MATMUL_SUBGROUP)
 
 
-SHARED = Shader("matmul_shared")
+SHARED = Shader(shaders.kernels.MATMUL_SHARED)
 
 
 # By number: the parameter ``tile`` of the route.
@@ -121,11 +123,11 @@ _ENOUGH_BLOCKS = 256
 LEAST_TILE = SHARED_TILES[_SHARED_RULE[-1]]
 
 
-def operand_binds(call: Call, swapped: bool, target: str = "y", access: Access = "w") -> tuple[Bind, ...]:
+def operand_binds(call: Call, swapped: bool) -> tuple[Bind, ...]:
     """The bindings, with a and b in the other order where the transposed problem is solved."""
     # A call without bias binds b there: it is never read.
     first, second = ("b", "a") if swapped else ("a", "b")
-    return (*read(first, second, "bias" if call.has("bias") else "b"), Bind(target, access))
+    return (*read(first, second, "bias" if call.has("bias") else "b"), *write("y"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,13 +163,21 @@ def constants(g: Layout, e: Epilogue) -> tuple[Word, ...]:
     return *epilogue_constants(e.act, e.has_bias, e.is_rescaled), g.bias_by_row
 
 
-def register_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Params, device: Device) -> Dispatch:
+def register_product(
+    g: Layout,
+    e: Epilogue,
+    binds: tuple[Bind, ...],
+    params: Params,
+    device: Device,
+    *more: Word,
+    shader: Shader = REGISTER,
+) -> Dispatch:
     """A product by tiles of ``rows`` x ``columns`` per invocation; bindings are a, b, bias and y."""
     rows, columns, local = (params[name] for name in ("rows", "columns", "local"))
     workgroups = g.batches * ceil_div(g.m, rows) * ceil_div(g.n, local * columns)
     groups = linear_groups(workgroups * local, local, device)
-    spec = (*constants(g, e), rows, columns)
-    return Dispatch(REGISTER, binds, groups, (local, 1, 1), push_block(g, e), spec, loop_iterations=g.k)
+    spec = (*constants(g, e), rows, columns, *more)
+    return positional(shader, binds, groups, (local, 1, 1), push_block(g, e), spec, loop_iterations=g.k)
 
 
 def subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -188,9 +198,8 @@ def subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]
 def subgroup_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Params, device: Device) -> Dispatch:
     """A product by tiles of ``rows`` x ``columns`` per invocation, the rows of a shared by the lanes of a subgroup;
     bindings are a, b, bias and y."""
-    tile = register_product(g, e, binds, params, device)
-    spec = (*tile.spec, device.subgroup_size, params["columns"] % 4 == 0 and _by_fours(g))
-    return dataclasses.replace(tile, shader=SUBGROUP, spec=spec)
+    vec4 = params["columns"] % 4 == 0 and _by_fours(g)
+    return register_product(g, e, binds, params, device, device.subgroup_size, vec4, shader=SUBGROUP)
 
 
 def _by_fours(g: Layout) -> bool:
@@ -238,4 +247,4 @@ def shared_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], tile: GemmTi
     b_fours = lies_in(4, (g.k, g.n), g.b, g.base[1], [b for _, _, b in g.batch])
     spec = (*constants(g, e), *tile.sizes[:5], g.a[0] == 1, g.b[0] == 1, a_fours, b_fours)
     iterations = ceil_div(g.k, tile.depth) + 1
-    return Dispatch(SHARED, binds, groups, (tile.local, 1, 1), push_block(g, e), spec, padded_bytes(tile), iterations)
+    return positional(SHARED, binds, groups, (tile.local, 1, 1), push_block(g, e), spec, padded_bytes(tile), iterations)

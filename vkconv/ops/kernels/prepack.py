@@ -3,13 +3,15 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from vkconv import shaders
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
+from vkconv.program import Dispatch, positional, read, write
 from vkconv.route import Call, Need
-from vkconv.shader import Dispatch, Shader, read, write
 
-PACK_TILES = Shader("pack_tiles")
+PACK_TILES = Shader(shaders.kernels.PACK_TILES)
 # Programs that pack their weights so have them in the element type of the call.
 PACKED_WEIGHTS = frozenset({"packed"})
 
@@ -72,7 +74,7 @@ class Packing:
         group_stride = self.rows * self.row_stride if self.group_stride is None else self.group_stride
         strides = (group_stride, self.row_stride, self.outer_stride, self.inner_stride)
         groups = linear_groups(self.size, 64, device)
-        return Dispatch(
+        return positional(
             PACK_TILES, (*read(source), *write(target)), groups, (64, 1, 1), (*push, *strides), (self.tile,)
         )
 

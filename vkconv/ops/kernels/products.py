@@ -20,8 +20,8 @@ from vkconv.ops.kernels.gemm import (
     subgroup_product,
 )
 from vkconv.ops.kernels.gemm_tile import GemmTile
+from vkconv.program import Bind, Dispatch
 from vkconv.route import Params
-from vkconv.shader import Bind, Dispatch
 
 SHADERS = (REGISTER, SHARED, SUBGROUP)
 # Scratch that a route may take, as ExecuTorch caps that of its im2col (kIm2colScratchBudgetBytes; executorch#20653).

@@ -3,12 +3,14 @@
 The names of the buffers are x and y; sizes are those the caller asks for, and must be multiples of `COPY_STEP_BYTES`.
 """
 
+from vkconv import shaders
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
-from vkconv.shader import Dispatch, Shader, read, write
+from vkconv.program import Dispatch, positional, read, write
 
-COPY = Shader("floor_copy")
-FMA = Shader("floor_fma")
+COPY = Shader(shaders.kernels.FLOOR_COPY)
+FMA = Shader(shaders.kernels.FLOOR_FMA)
 SHADERS = (COPY, FMA)
 
 _LOCAL = 128
@@ -23,14 +25,14 @@ def copy(nbytes: int, items: int, device: Device) -> Dispatch:
     """y = x over ``nbytes``, each invocation ``items`` vectors of four floats."""
     chunk = nbytes // _VECTOR_BYTES // items
     groups = linear_groups(chunk, _LOCAL, device)
-    return Dispatch(COPY, (*read("x"), *write("y")), groups, (_LOCAL, 1, 1), (chunk,), (items,))
+    return positional(COPY, (*read("x"), *write("y")), groups, (_LOCAL, 1, 1), (chunk,), (items,))
 
 
 def multiply_add(invocations: int, iterations: int, device: Device) -> Dispatch:
     """y[i] = a number that takes ``fma_flops`` to compute, for that many invocations."""
     groups = linear_groups(invocations, _LOCAL, device)
     push = (invocations, iterations, 0.999, 0.001)
-    return Dispatch(FMA, write("y"), groups, (_LOCAL, 1, 1), push, loop_iterations=iterations)
+    return positional(FMA, write("y"), groups, (_LOCAL, 1, 1), push, loop_iterations=iterations)
 
 
 def fma_flops(invocations: int, iterations: int) -> int:

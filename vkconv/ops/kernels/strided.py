@@ -8,12 +8,14 @@ all operands step through as one are merged first: equal shapes become rank 1, a
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from vkconv import shaders
 from vkconv.core import DType, GraphError, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import lane_by_lane
+from vkconv.program import Dispatch, Word, positional, read, write
 from vkconv.route import Call, Params
-from vkconv.shader import Dispatch, Shader, Word, read, write
 
 MAX_RANK = 8  # dimensions after merging that the kernels' push constants hold
 # Invocations per workgroup of elementwise kernels, the default first, which is below every device's limit.
@@ -21,8 +23,8 @@ _LOCALS = (64, 8, 16, 32, 128, 256)
 # Inner elements per invocation at most, the default first: one index decomposition, with its divisions, serves all.
 _ITEMS = (8, 4, 2, 1, 16)
 
-STRIDED_COPY = Shader("strided_copy", DType.U32)
-STRIDED_COPIES = {4: STRIDED_COPY, 8: Shader("strided_copy", DType.I64)}  # by the bytes of an element
+STRIDED_COPY = Shader(shaders.kernels.STRIDED_COPY, DType.U32)
+STRIDED_COPIES = {4: STRIDED_COPY, 8: Shader(shaders.kernels.STRIDED_COPY, DType.I64)}  # by the bytes of an element
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +103,7 @@ def walk_dispatch(
     for n in walk.dims[:-1]:
         rows *= n
     spread = lanes(rows, walk.dims[-1], device, params)
-    return Dispatch(
+    return positional(
         shader,
         read(*inputs) + write(output),
         groups=spread.groups,

@@ -7,13 +7,15 @@ for m = 4 (Lavin and Gray 2015, arXiv:1509.09308). The transforms are those of s
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from vkconv import shaders
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
-from vkconv.shader import Dispatch, Shader, read, write
+from vkconv.program import Dispatch, positional, read, write
 
 SOURCE = "Lavin and Gray 2015, arXiv:1509.09308"
-INPUT = Shader("winograd_input")
+INPUT = Shader(shaders.kernels.WINOGRAD_INPUT)
 _LOCAL: Mapping[str, int] = {"cpu": 8}
 _GPU_LOCAL = 128
 
@@ -67,7 +69,7 @@ def inputs(
 ) -> Dispatch:
     """The launch that transforms ``count`` tiles of x (N, C_in, H, W) from ``first`` on, to the buffer ``inputs``."""
     local, (c_in, h, w) = local_size(device), x[1:]
-    return Dispatch(
+    return positional(
         INPUT,
         (*read("x"), *write("inputs")),
         linear_groups(c_in * count, local, device),

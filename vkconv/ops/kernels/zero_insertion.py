@@ -5,16 +5,18 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from vkconv import shaders
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.kernels.strided import STRIDED_COPY, lanes, strided_copy
+from vkconv.program import Dispatch, Word, positional, read, write
 from vkconv.route import Call, Need, Params
-from vkconv.shader import Dispatch, Shader, Word, read, write
 
 MAX_RANK = 5
-GATHER = Shader("scatter_strided", DType.U32)
-FILL = Shader("fill", DType.U32)
+GATHER = Shader(shaders.kernels.SCATTER_STRIDED, DType.U32)
+FILL = Shader(shaders.kernels.FILL, DType.U32)
 FILL_SCATTER = (FILL, STRIDED_COPY)
 
 
@@ -72,7 +74,7 @@ class Insertion:
         fill = (0,) * (MAX_RANK - len(rows))
         spread = lanes(math.prod(y[:-1]), y[-1], device, params)
         table = (word for column in (y, x, offset, stride) for word in (*column, *fill))
-        return Dispatch(
+        return positional(
             shader,
             read(*source) + write(target),
             spread.groups,
@@ -85,7 +87,7 @@ class Insertion:
         """The launch that fills y with zeros, and the one that writes x over them, unless nothing of it is inside."""
         total, local, items = math.prod(self.y), params["local"], params["items"]
         groups = linear_groups(ceil_div(total, items), local, device)
-        fill = Dispatch(FILL, write(target), groups, (local, 1, 1), (total, 0), (items,))
+        fill = positional(FILL, write(target), groups, (local, 1, 1), (total, 0), (items,))
         first = [max(0, ceil_div(-o, s)) for _, _, o, s, _ in self._axes()]
         last = [min(x, ceil_div(y - o, s)) for y, x, o, s, _ in self._axes()]
         dims = [max(0, end - begin) for begin, end in zip(first, last, strict=True)]

@@ -9,8 +9,8 @@ from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, cut_by_rule
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT, PRODUCT_TO_F32, cooperative_params, cooperative_product
 from vkconv.ops.kernels.epilogue import SPLITS, SUM_SPLITS, sum_splits
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, Epilogue, Layout, epilogue_of, layout, operand_binds
+from vkconv.program import Program, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Program, read, write
 
 
 def _cuts(g: Layout) -> tuple[int, ...]:

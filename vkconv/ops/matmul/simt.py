@@ -24,8 +24,8 @@ from vkconv.ops.kernels.gemm import (
     subgroup_product,
 )
 from vkconv.ops.kernels.prepack import Sizes
+from vkconv.program import Program
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Program
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,17 +3,19 @@
 import dataclasses
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, loop_iterations
 from vkconv.ops.kernels.gemm import Layout, constants, epilogue_of, layout, lies_in, operand_binds, push_block
 from vkconv.ops.kernels.prepack import Sizes
+from vkconv.program import Program, positional
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader
 
-NARROW = Shader("matmul_narrow")
+NARROW = Shader(shaders.matmul.MATMUL_NARROW)
 # Columns of a lane, and steps along k that it makes in a turn.
 _WIDE = 4
 _ROWS = Sizes((4, 2, 1), (8,))
@@ -96,7 +98,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     spec = (*constants(g, e), rows, lanes, local // lanes, _along_k(g), a_fours, b_fours)
     shared, iterations = 4 * _WIDE * rows * local, _iterations(g.k, rows, lanes, local)
     push = push_block(g, e)
-    step = Dispatch(NARROW, operand_binds(call, swap), groups, (local, 1, 1), push, spec, shared, iterations)
+    step = positional(NARROW, operand_binds(call, swap), groups, (local, 1, 1), push, spec, shared, iterations)
     return Program((step,))
 
 

@@ -11,8 +11,8 @@ from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import WORDS_OR_PAIRS
 from vkconv.ops.kernels.strided import STRIDED_COPIES, strided_copy, walk_params
+from vkconv.program import Program
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Program
 
 # How x (n, c, h, w) is cut, and the order in which the parts make y: ONNX's definitions of both ops.
 Cut = Callable[[tuple[int, ...], int], tuple[int, ...]]

@@ -7,17 +7,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import lanes, walk_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-GATHER_SHADERS = {4: Shader("gather", DType.U32), 8: Shader("gather", DType.I64)}  # by the bytes of an element
+GATHER_SHADERS = {
+    4: Shader(shaders.movement.GATHER, DType.U32),
+    8: Shader(shaders.movement.GATHER, DType.I64),
+}  # by the bytes of an element
 _NAN_BITS, _INT_MIN_BITS = 0x7FC00000, 0x80000000
 
 
@@ -47,7 +52,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     outer, inner = math.prod(x[:axis]), math.prod(x[axis + 1 :])
     spread = lanes(outer * indices.size, inner, device, params)
     y = call.outputs["y"]
-    step = Dispatch(
+    step = positional(
         GATHER_SHADERS[y.dtype.nbytes],
         read("x", "indices") + write("y"),
         groups=spread.groups,

@@ -5,19 +5,24 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import MAX_RANK, local_params
 from vkconv.ops.movement.gather import check_axis_indices, checked_indices, outside_bits
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-ELEMENTS_SHADERS = {4: Shader("gather_elements", DType.U32), 8: Shader("gather_elements", DType.I64)}
-ND_SHADERS = {4: Shader("gather_nd", DType.U32), 8: Shader("gather_nd", DType.I64)}
+ELEMENTS_SHADERS = {
+    4: Shader(shaders.movement.GATHER_ELEMENTS, DType.U32),
+    8: Shader(shaders.movement.GATHER_ELEMENTS, DType.I64),
+}
+ND_SHADERS = {4: Shader(shaders.movement.GATHER_ND, DType.U32), 8: Shader(shaders.movement.GATHER_ND, DType.I64)}
 MOVED = (DType.F32, DType.I32, DType.U32, DType.I64)
 
 
@@ -82,7 +87,7 @@ def _elements_program(call: Call, device: Device, params: Params) -> Program:
     strides = shapes.row_major(x)
     fill = (0,) * (MAX_RANK - len(x))
     read_strides = tuple(0 if d == axis else s for d, s in enumerate(strides))
-    step = Dispatch(
+    step = positional(
         ELEMENTS_SHADERS[y.dtype.nbytes],
         read("x", "indices") + write("y"),
         groups=linear_groups(y.size, params["local"], device),
@@ -113,7 +118,7 @@ def _nd_program(call: Call, device: Device, params: Params) -> Program:
     depth = indices[-1]
     fill = (0,) * (MAX_RANK - depth)
     picked = slice(batch, batch + depth)
-    step = Dispatch(
+    step = positional(
         ND_SHADERS[y.dtype.nbytes],
         read("x", "indices") + write("y"),
         groups=linear_groups(y.size, params["local"], device),

@@ -13,8 +13,8 @@ from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import WORDS
 from vkconv.ops.kernels.strided import walk_params
 from vkconv.ops.kernels.zero_insertion import FILL
+from vkconv.program import Program, positional, word_bits, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, word_bits, write
 
 _Resolved = tuple[Attrs, tuple[TensorSpec, ...]]
 
@@ -64,7 +64,7 @@ def _constant_program(call: Call, device: Device, params: Params) -> Program:
     y, value = call.outputs["y"], call["value"]
     bits = word_bits(float(value) if y.dtype.is_float else int(value))
     groups = linear_groups(ceil_div(y.size, params["items"]), params["local"], device)
-    return Program((Dispatch(FILL, write("y"), groups, (params["local"], 1, 1), (y.size, bits), (params["items"],)),))
+    return Program((positional(FILL, write("y"), groups, (params["local"], 1, 1), (y.size, bits), (params["items"],)),))
 
 
 def _range_resolve(specs: Specs, attrs: Attrs) -> _Resolved:

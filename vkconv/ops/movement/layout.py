@@ -11,8 +11,8 @@ from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import WORDS_OR_PAIRS
 from vkconv.ops.kernels.strided import STRIDED_COPIES, strided_copy, walk_params
+from vkconv.program import Dispatch, Program
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program
 
 _WHY = "one strided copy: output elements in row-major order, so that writes are dense, reads at any stride"
 X = Operand("x")

@@ -5,17 +5,22 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-ONE_HOT_SHADERS = {4: Shader("one_hot", DType.U32), 8: Shader("one_hot", DType.I64)}  # by the bytes of a value
+ONE_HOT_SHADERS = {
+    4: Shader(shaders.movement.ONE_HOT, DType.U32),
+    8: Shader(shaders.movement.ONE_HOT, DType.I64),
+}  # by the bytes of a value
 _INDEX = (DType.F32, DType.I32, DType.I64)  # index is the shader's INDEX
 
 
@@ -36,7 +41,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     indices = call.operands["indices"]
     assert indices is not None
     total = call.outputs["y"].size
-    step = Dispatch(
+    step = positional(
         ONE_HOT_SHADERS[call.outputs["y"].dtype.nbytes],
         read("indices", "values") + write("y"),
         groups=linear_groups(total, params["local"], device),

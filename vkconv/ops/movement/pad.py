@@ -5,17 +5,19 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import WORDS
 from vkconv.ops.kernels.strided import MAX_RANK, lanes, walk_params
+from vkconv.program import Program, positional, read, word_bits, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, word_bits, write
 
-PAD_SHADER = Shader("pad", DType.U32)
+PAD_SHADER = Shader(shaders.movement.PAD, DType.U32)
 MODES = ("constant", "reflect", "edge", "wrap")  # index is the shader's MODE
 
 
@@ -73,7 +75,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     fill = word_bits(float(value) if call.outputs["y"].dtype.is_float else int(value))
     spread = lanes(math.prod(r[0] for r in rows[:-1]), rows[-1][0], device, params)
     table = tuple(r[column] if r else 0 for column in range(3) for r in (*rows, *((),) * (MAX_RANK - len(rows))))
-    step = Dispatch(
+    step = positional(
         PAD_SHADER,
         read("x") + write("y"),
         groups=spread.groups,

@@ -5,17 +5,22 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-REVERSE_SHADERS = {4: Shader("reverse_sequence", DType.U32), 8: Shader("reverse_sequence", DType.I64)}
+REVERSE_SHADERS = {
+    4: Shader(shaders.movement.REVERSE_SEQUENCE, DType.U32),
+    8: Shader(shaders.movement.REVERSE_SEQUENCE, DType.I64),
+}
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -33,7 +38,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 
 def _program(call: Call, device: Device, params: Params) -> Program:
     x, y = call.shape("x"), call.outputs["y"]
-    step = Dispatch(
+    step = positional(
         REVERSE_SHADERS[y.dtype.nbytes],
         read("x", "lengths") + write("y"),
         groups=linear_groups(y.size, params["local"], device),

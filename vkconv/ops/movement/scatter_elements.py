@@ -7,21 +7,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import loop_iterations, operands_in
 from vkconv.ops.kernels.strided import MAX_RANK, STRIDED_COPIES, strided_copy, walk_params
 from vkconv.ops.movement.gather import check_axis_indices, checked_indices
 from vkconv.ops.movement.gather_elements import check_elements, check_tuples, index_operands, tuple_depth
+from vkconv.program import Bind, Dispatch, Program, positional, read
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Bind, Dispatch, Program, Shader, read
 
 _DTYPES = (DType.F32, DType.I32, DType.I64)
-ELEMENTS_SHADERS = {dtype: Shader("scatter_elements", dtype) for dtype in _DTYPES}
-ND_SHADERS = {dtype: Shader("scatter_nd", dtype) for dtype in _DTYPES}
+ELEMENTS_SHADERS = {dtype: Shader(shaders.movement.SCATTER_ELEMENTS, dtype) for dtype in _DTYPES}
+ND_SHADERS = {dtype: Shader(shaders.movement.SCATTER_ND, dtype) for dtype in _DTYPES}
 # Index is the shader's COMBINE.
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 _AT: Mapping[str, Callable[[npt.NDArray[Any], Any, npt.NDArray[Any]], None]] = {
@@ -70,7 +72,7 @@ def _scatter(
     assert indices is not None
     if not indices.size:
         return Program(_copy(call, device, params))
-    step = Dispatch(
+    step = positional(
         shader,
         (*read("indices", "updates"), Bind("y", "rw")),
         groups=linear_groups(count, params["local"], device),

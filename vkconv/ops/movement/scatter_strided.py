@@ -12,8 +12,8 @@ from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import WORDS
 from vkconv.ops.kernels.strided import walk_params
 from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, MAX_RANK, Insertion, few_passed_through
+from vkconv.program import Program
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Program
 
 # No tensor that a shader can index is longer, and sums of two such numbers are within its 32 bits.
 _MOST = 1 << 30

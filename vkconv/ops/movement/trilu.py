@@ -5,17 +5,22 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import WORDS_OR_PAIRS
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-TRILU_SHADERS = {4: Shader("trilu", DType.U32), 8: Shader("trilu", DType.I64)}  # by the bytes of an element
+TRILU_SHADERS = {
+    4: Shader(shaders.movement.TRILU, DType.U32),
+    8: Shader(shaders.movement.TRILU, DType.I64),
+}  # by the bytes of an element
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -30,7 +35,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 def _program(call: Call, device: Device, params: Params) -> Program:
     *outer, rows, columns = call.shape("x")
     total = math.prod(outer) * rows * columns
-    step = Dispatch(
+    step = positional(
         TRILU_SHADERS[call.outputs["y"].dtype.nbytes],
         read("x") + write("y"),
         groups=linear_groups(total, params["local"], device),

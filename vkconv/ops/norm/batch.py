@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import FLOATS
@@ -28,10 +30,10 @@ from vkconv.ops.norm.rows import (
     scaled,
     sizes_in_mean,
 )
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-BATCH_NORM_SHADER = Shader("batch_norm")
+BATCH_NORM_SHADER = Shader(shaders.norm.BATCH_NORM)
 _VECTORS = ("scale", "bias", "mean", "var")
 _OPERANDS = (Operand("x"), *(Operand(name) for name in _VECTORS))
 
@@ -54,7 +56,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     n, channels, *rest = call.shape("x")
     inner = math.prod(rest)
     spread = lanes(n * channels, inner, device, params)
-    step = Dispatch(
+    step = positional(
         BATCH_NORM_SHADER,
         read("x", *_VECTORS) + write("y"),
         groups=spread.groups,
@@ -157,7 +159,7 @@ BATCH_NORM_TRAINING = Op(
     _training_resolve,
     _training_reference,
     attrs=(EPS, Attr("momentum", "momentum", float, 0.9)),
-    routes=row_routes("normalize", _training_kernel, (STATISTICS,)),
+    routes=row_routes(shaders.norm.NORMALIZE, _training_kernel, (STATISTICS,)),
     terms=lambda call: max(1, _samples(call)),
     magnitudes={"running_mean": _mean_magnitude},
     flops=lambda call: 8 * call.outputs["y"].size,

@@ -5,17 +5,19 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import FLOATS, loop_iterations
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-HARDMAX_SHADER = Shader("hardmax")
+HARDMAX_SHADER = Shader(shaders.norm.HARDMAX)
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -29,7 +31,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     x, axis = call.shape("x"), call["axis"]
     inner = math.prod(x[axis + 1 :])
     lines = math.prod(x[:axis]) * inner
-    step = Dispatch(
+    step = positional(
         HARDMAX_SHADER,
         read("x") + write("y"),
         groups=linear_groups(lines, params["local"], device),

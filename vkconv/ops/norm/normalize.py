@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
@@ -153,7 +154,7 @@ LAYER_NORM = Op(
     _layer_resolve,
     _layer_reference,
     attrs=(Attr("axis", "axis", int, -1), EPS, Attr("stats", "stats", bool, False)),
-    routes=row_routes("normalize", _layer_kernel, (PLAIN, STATISTICS)),
+    routes=row_routes(shaders.norm.NORMALIZE, _layer_kernel, (PLAIN, STATISTICS)),
     terms=_trailing_terms,
     magnitudes={"mean": _mean_magnitude},
     flops=lambda call: 8 * call.outputs["y"].size,
@@ -177,7 +178,7 @@ RMS_NORM = Op(
     _rms_resolve,
     _rms_reference,
     attrs=(Attr("axis", "axis", int, -1), EPS),
-    routes=row_routes("normalize", _rms_kernel),
+    routes=row_routes(shaders.norm.NORMALIZE, _rms_kernel),
     terms=_trailing_terms,
     flops=lambda call: 5 * call.outputs["y"].size,
     cases=(
@@ -196,7 +197,7 @@ INSTANCE_NORM = Op(
     _instance_resolve,
     _group_reference,
     attrs=(EPS,),
-    routes=row_routes("normalize", _group_kernel),
+    routes=row_routes(shaders.norm.NORMALIZE, _group_kernel),
     terms=_group_terms,
     flops=lambda call: 8 * call.outputs["y"].size,
     cases=(
@@ -215,7 +216,7 @@ GROUP_NORM = Op(
     _group_resolve,
     _group_reference,
     attrs=(Attr("groups", "g", int, 1), EPS),
-    routes=row_routes("normalize", _group_kernel),
+    routes=row_routes(shaders.norm.NORMALIZE, _group_kernel),
     terms=_group_terms,
     flops=lambda call: 8 * call.outputs["y"].size,
     cases=(

@@ -7,13 +7,15 @@ row, of shaders/include/reduction.glsl, and for rows in registers and in parts.
 import dataclasses
 from collections.abc import Callable, Mapping
 
+from vkconv import kernel as declared
 from vkconv.core import ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.core.requirements import lane_by_lane, sums_by_subgroups
 from vkconv.ops.norm.row_sets import WALKS, RowSet
+from vkconv.program import Dispatch, Program, Word, positional, read, write
 from vkconv.route import Call, Params
-from vkconv.shader import Dispatch, Program, Shader, Word, read, write
 
 Defines = tuple[tuple[str, str], ...]
 
@@ -111,9 +113,9 @@ def _chunk(rows: RowSet, parts: int) -> int:
 class RowPrograms:
     """Programs and parameters of the routes of one shader."""
 
-    def __init__(self, stem: str, kernel: Callable[[Call], Kernel]) -> None:
-        self.stem, self.kernel = stem, kernel
-        self.part_shaders = tuple(Shader(stem, defines=(meet, PARTS, PART)) for meet in (SUBGROUP, TREE))
+    def __init__(self, shader: declared.Kernel, kernel: Callable[[Call], Kernel]) -> None:
+        self.shader, self.kernel = shader, kernel
+        self.part_shaders = tuple(Shader(shader, defines=(meet, PARTS, PART)) for meet in (SUBGROUP, TREE))
 
     def _dispatch(
         self,
@@ -134,8 +136,8 @@ class RowPrograms:
         inputs = ("x",) if made else kernel.inputs
         binds = (*read(*inputs), *write(*(("parts",) if made else kernel.outputs)))
         items = ceil_div(chunk, 4 * lanes)
-        return Dispatch(
-            Shader(self.stem, defines=(*defines, *(() if made else kernel.defines))),
+        return positional(
+            Shader(self.shader, defines=(*defines, *(() if made else kernel.defines))),
             binds + (read("parts") if APPLY in defines else ()),
             groups,
             (local, 1, 1),

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from vkconv import kernel as declared
+from vkconv.kernel import Shader
 from vkconv.ops.core.requirements import FLOATS, LONG_ROW, ON_CPU, ON_GPU, SUBGROUP_SUMS, invocations, loop_iterations
 from vkconv.ops.norm.row_programs import (
     APPLY,
@@ -27,7 +29,6 @@ from vkconv.ops.norm.row_programs import (
 )
 from vkconv.ops.norm.row_sets import RowSet
 from vkconv.route import Call, Need, Route
-from vkconv.shader import Shader
 
 _CPU_LONG_ROW = 256  # softmax, CPU ms of subgroups that reread and serial: 8192x128 6.0 and 5.1, 1024x1000 5.4 and 7.0
 # Elements of a row further apart than this share no cache line worth the name: neighbouring rows do. But one lane for
@@ -35,12 +36,14 @@ _CPU_LONG_ROW = 256  # softmax, CPU ms of subgroups that reread and serial: 8192
 _NEAR = 8
 
 
-def row_routes(stem: str, kernel: Callable[[Call], Kernel], outputs: tuple[Defines, ...] = ((),)) -> tuple[Route, ...]:
+def row_routes(
+    shader: declared.Kernel, kernel: Callable[[Call], Kernel], outputs: tuple[Defines, ...] = ((),)
+) -> tuple[Route, ...]:
     """The routes of an op by its ``kernel``; ``outputs`` are the defines that its calls may have."""
-    programs = RowPrograms(stem, kernel)
+    programs = RowPrograms(shader, kernel)
 
     def variants(*defines: Defines) -> tuple[Shader, ...]:
-        return tuple(Shader(stem, defines=(*d, *more)) for d in defines for more in outputs)
+        return tuple(Shader(shader, defines=(*d, *more)) for d in defines for more in outputs)
 
     def rows(call: Call) -> RowSet:
         return kernel(call).rows

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
@@ -57,7 +58,7 @@ SOFTMAX = Op(
     _resolve,
     _reference,
     attrs=(Attr("axis", "axis", int, -1), Attr("log", "log", bool, False)),
-    routes=row_routes("softmax", _kernel),
+    routes=row_routes(shaders.norm.SOFTMAX, _kernel),
     terms=lambda call: max(1, _count(call)),
     magnitude=_magnitude,
     flops=lambda call: 5 * call.outputs["y"].size,

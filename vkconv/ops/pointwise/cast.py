@@ -4,16 +4,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-CAST_SHADER = Shader("cast", DType.U32)
+CAST_SHADER = Shader(shaders.pointwise.CAST, DType.U32)
 KINDS = (
     DType.F32,
     DType.I32,
@@ -37,7 +39,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 def _program(call: Call, device: Device, params: Params) -> Program:
     source, target = call.operands["x"], call.outputs["y"]
     assert source is not None
-    step = Dispatch(
+    step = positional(
         CAST_SHADER,
         read("x") + write("y"),
         groups=linear_groups(ceil_div(target.size, 4), params["local"], device),

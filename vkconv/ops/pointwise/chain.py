@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError, Shape, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.activation import ACTIVATIONS, apply
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
@@ -22,15 +24,15 @@ from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.core.tolerance import relative_tolerance
 from vkconv.ops.kernels.strided import Walk, merge, walk_dispatch, walk_params
 from vkconv.ops.pointwise.binary import ROWS as BINARIES
+from vkconv.program import Program, Word
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Program, Shader, Word
 
 MAX_OPERANDS = 3  # with y four storage buffers, as many as every device binds
 MAX_STEPS = 8
 MAX_NUMBERS = 12
 _MAX_RANK = 4
 # Shaders by the steps that they have room for: a driver compiles every step, taken or not.
-_CHAINS = {count: Shader("chain", DType.F32, (("STEPS", str(count)),)) for count in (2, 4, MAX_STEPS)}
+_CHAINS = {count: Shader(shaders.pointwise.CHAIN, DType.F32, (("STEPS", str(count)),)) for count in (2, 4, MAX_STEPS)}
 
 BINARY_STEPS = ("add", "sub", "mul", "div", "minimum", "maximum", "prelu")
 UNARY_STEPS = tuple(row.name for row in ACTIVATIONS.values() if row.epilogue and row.name != "none")

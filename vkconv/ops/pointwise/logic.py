@@ -6,19 +6,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import MAX_RANK, local_params, merge
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
 Values = npt.NDArray[Any]
 
-LOGIC, CLASSIFY = Shader("logic", DType.U32), Shader("classify", DType.U32)
+LOGIC, CLASSIFY = Shader(shaders.pointwise.LOGIC, DType.U32), Shader(shaders.pointwise.CLASSIFY, DType.U32)
 
 # Name: number in the shader, definition.
 _OF_TWO: Mapping[str, tuple[int, Callable[[Values, Values], Values]]] = {
@@ -67,7 +69,7 @@ def _of_two(name: str) -> Op:
     def program(call: Call, device: Device, params: Params) -> Program:
         out, count = call.shape("y"), call.outputs["y"].size
         walk = merge(out, *(shapes.broadcast_strides(call.shape(key), out) for key in "ab"))
-        step = Dispatch(
+        step = positional(
             LOGIC,
             read("a", "b") + write("y"),
             groups=linear_groups(ceil_div(count, 4), params["local"], device),
@@ -100,7 +102,7 @@ def _of_one(name: str) -> Op:
 
     def program(call: Call, device: Device, params: Params) -> Program:
         count = call.outputs["y"].size
-        step = Dispatch(
+        step = positional(
             CLASSIFY,
             read("x") + write("y"),
             groups=linear_groups(ceil_div(count, 4), params["local"], device),

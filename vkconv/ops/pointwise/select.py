@@ -6,20 +6,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import MAX_RANK, local_params, merge, walk_dispatch, walk_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
 Values = npt.NDArray[Any]
 
-COMPARE = {dtype: Shader("compare", dtype) for dtype in (DType.F32, DType.I32, DType.I64)}
-WHERE, WHERE_PAIRS = Shader("where", DType.U32), Shader("where", DType.I64)
+COMPARE = {dtype: Shader(shaders.pointwise.COMPARE, dtype) for dtype in (DType.F32, DType.I32, DType.I64)}
+WHERE, WHERE_PAIRS = Shader(shaders.pointwise.WHERE, DType.U32), Shader(shaders.pointwise.WHERE, DType.I64)
 WHERE_RANK = 6  # dimensions after merging; four index tables share the push constants
 
 _COMPARISONS: Mapping[str, tuple[int, Callable[[Values, Values], Values]]] = {
@@ -43,7 +45,7 @@ def _compare_program(call: Call, device: Device, params: Params) -> Program:
     assert spec is not None
     walk = merge(out, *(shapes.broadcast_strides(call.shape(name), out) for name in "ab"))
     count = call.outputs["y"].size
-    step = Dispatch(
+    step = positional(
         COMPARE[spec.dtype],
         read("a", "b") + write("y"),
         groups=linear_groups(ceil_div(count, 4), params["local"], device),

@@ -4,18 +4,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.activation import ACTIVATIONS, apply, check_numbers
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.strided import lanes, walk_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-UNARY = Shader("unary")
+UNARY = Shader(shaders.pointwise.UNARY)
 INTEGER = ("abs", "neg", "sign")  # also folded on the host for integers
 
 # Defaults of the float parameters: ONNX's for each operator.
@@ -48,7 +50,7 @@ def _params(attrs: Mapping[str, object]) -> tuple[float, float]:
 
 def _program(call: Call, device: Device, params: Params) -> Program:
     spread = lanes(1, call.outputs["y"].size, device, params)
-    step = Dispatch(
+    step = positional(
         UNARY,
         read("x") + write("y"),
         groups=spread.groups,

@@ -9,8 +9,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import INT32, ON_GPU, lane_by_lane, shuffles
 from vkconv.ops.kernels.prepack import MOST_SPAN, Sizes, short_span
@@ -24,15 +26,18 @@ from vkconv.ops.quant.requirements import (
     tile_blocks,
     tiles_by_rule,
 )
+from vkconv.program import Bind, Dispatch, Program, Word, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Bind, Dispatch, Program, Shader, Word, read, write
 
-DIRECT, TILE = Shader("integer_direct", DType.U32), Shader("integer_tile", DType.U32)
+DIRECT, TILE = Shader(shaders.quant.INTEGER_DIRECT, DType.U32), Shader(shaders.quant.INTEGER_TILE, DType.U32)
 TILE_FOURS = dataclasses.replace(TILE, defines=(("FOURS", ""),))
 TILE_SHUFFLE = dataclasses.replace(TILE, defines=(("FOURS", ""), ("SHUFFLE", "")))
-GEMM = Shader("integer_gemm", DType.U32)
+GEMM = Shader(shaders.quant.INTEGER_GEMM, DType.U32)
 GEMM_DOT = dataclasses.replace(GEMM, defines=(("DOT", ""),))
-CHANNELS, PACK, FINISH = (Shader(f"integer_{stem}", DType.U32) for stem in ("channels", "pack", "finish"))
+CHANNELS, PACK, FINISH = (
+    Shader(kernel, DType.U32)
+    for kernel in (shaders.quant.INTEGER_CHANNELS, shaders.quant.INTEGER_PACK, shaders.quant.INTEGER_FINISH)
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ def _channels(call: Call, device: Device) -> tuple[Dispatch, int]:
     given = {name: spec for name in names if (spec := call.operands.get(name)) is not None}
     zero, scale = given.get("w_zero"), given.get("w_scale")
     terms = math.prod(call.shape("w")[1:])
-    step = Dispatch(
+    step = positional(
         CHANNELS,
         (*read("w", *(name if name in given else "w" for name in names)), *write("channels")),
         linear_groups(c_out + 1, 32, device),
@@ -154,7 +159,7 @@ def _program(
     if by_words or not result:
         return Program((step,), prepack, packed)
     count = math.prod(call.shape("y"))
-    finish = Dispatch(
+    finish = positional(
         FINISH,
         (*read("sums", "packed" if packs else "w", "sums", "channels"), *write("y")),
         linear_groups(ceil_div(count, 4), 64, device),
@@ -170,7 +175,7 @@ def _pack(call: Call, device: Device, tile: int, quads: bool) -> tuple[Dispatch,
     g = geometry(call)
     rows = align(g.out_group, tile) * g.groups
     words = rows * g.kh * g.kw * ceil_div(g.in_group, 4) if quads else ceil_div(rows * g.terms, 4)
-    step = Dispatch(
+    step = positional(
         PACK,
         read("w") + write("packed"),
         linear_groups(words, 64, device),
@@ -184,7 +189,7 @@ def _pack(call: Call, device: Device, tile: int, quads: bool) -> tuple[Dispatch,
 def _build_direct(call: Call, device: Device, params: Params) -> Program:
     g, result, local = geometry(call), _result(call), params["local"]
     count = math.prod(call.shape("y"))
-    step = Dispatch(
+    step = positional(
         DIRECT,
         _binds(call, "w", "y"),
         linear_groups(ceil_div(count, 4) if result else count, local, device),
@@ -232,7 +237,7 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
         many = lane_by_lane(device) and shuffles(device) and 1 < g.kw <= device.subgroup_size
         shader = TILE_SHUFFLE if many and local % device.subgroup_size == 0 else TILE_FOURS
     result = _result(call) if by_words else 0
-    step = Dispatch(
+    step = positional(
         shader,
         _binds(call, "packed", "y" if by_words or not _result(call) else "sums"),
         linear_groups(workgroups * local, local, device),
@@ -264,7 +269,7 @@ def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> P
     g, tile = geometry(call), TILES[params["tile"]]
     by_words = g.oh * g.ow % 4 == 0
     steps = g.kh * g.kw * ceil_div(g.in_group, 4)
-    step = Dispatch(
+    step = positional(
         shader,
         _binds(call, "packed", "y" if by_words or not _result(call) else "sums"),
         linear_groups(_blocks(call, tile) * tile.local, tile.local, device),

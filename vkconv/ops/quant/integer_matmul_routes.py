@@ -5,8 +5,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import INT32, ON_CPU, ON_GPU, SHUFFLE, loop_iterations
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, Layout, layout
@@ -20,12 +22,19 @@ from vkconv.ops.quant.requirements import (
     tile_blocks,
     tiles_by_rule,
 )
+from vkconv.program import Dispatch, Program, Word, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, Word, read, write
 
-DIRECT, GEMM, SUBGROUP = (Shader(f"integer_matmul_{stem}", DType.U32) for stem in ("direct", "gemm", "subgroup"))
+DIRECT, GEMM, SUBGROUP = (
+    Shader(kernel, DType.U32)
+    for kernel in (
+        shaders.quant.INTEGER_MATMUL_DIRECT,
+        shaders.quant.INTEGER_MATMUL_GEMM,
+        shaders.quant.INTEGER_MATMUL_SUBGROUP,
+    )
+)
 GEMM_DOT = dataclasses.replace(GEMM, defines=(("DOT", ""),))
-AXES = Shader("integer_axes", DType.U32)
+AXES = Shader(shaders.quant.INTEGER_AXES, DType.U32)
 
 
 def matrices(call: Call, *, merge: bool = True) -> Layout:
@@ -59,7 +68,7 @@ def _axes(call: Call, device: Device) -> tuple[Dispatch, int]:
     """The launch that makes the table of rows and columns, and its bytes."""
     m, n = call.shape("y")[-2:]
     names = ("a_zero", "b_zero", "a_scale", "b_scale", "y_scale", "y_zero")
-    step = Dispatch(
+    step = positional(
         AXES,
         (*read(*(name if call.has(name) else "b" for name in names)), *write("axes")),
         linear_groups(m + n + 1, 64, device),
@@ -90,7 +99,7 @@ def _program(
     iterations: int = 0,
 ) -> Program:
     table, table_bytes = _axes(call, device)
-    step = Dispatch(
+    step = positional(
         shader,
         read("a", "b", "axes") + write("y"),
         linear_groups(invocations, params["local"], device),

@@ -13,21 +13,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError, ceil_div, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Bind, Dispatch, Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Bind, Dispatch, Program, Shader, read, write
 
 BYTES = (DType.I8, DType.U8)
 # Blocked quantization has a scale for every block along an axis, so that its scale has the rank of x.
 _BLOCKED = "one scale for the tensor or one for each index along an axis; scales of blocks are not there"
 
-QUANTIZE, DEQUANTIZE = Shader("quantize_linear", DType.U32), Shader("dequantize_linear", DType.U32)
-RANGE, SCALE = Shader("dynamic_range", DType.U32), Shader("dynamic_scale", DType.U32)
+QUANTIZE, DEQUANTIZE = (
+    Shader(shaders.quant.QUANTIZE_LINEAR, DType.U32),
+    Shader(shaders.quant.DEQUANTIZE_LINEAR, DType.U32),
+)
+RANGE, SCALE = Shader(shaders.quant.DYNAMIC_RANGE, DType.U32), Shader(shaders.quant.DYNAMIC_SCALE, DType.U32)
 # Partial ranges, each a loop of one invocation: many enough for a GPU, few enough for the one workgroup behind them.
 _MOST_PARTS, _LEAST_ELEMENTS, _LANES = 1024, 16, 64
 
@@ -119,7 +124,7 @@ def _quantize(
     extents: tuple[int, int, int],
     has_zero: bool,
 ) -> Dispatch:
-    return Dispatch(
+    return positional(
         QUANTIZE,
         binds,
         groups=linear_groups(ceil_div(extents[0], 4), params["local"], device),
@@ -152,7 +157,7 @@ def _program_dequantize(call: Call, device: Device, params: Params) -> Program:
     count, channels, inner = _extents(call, "x_scale")
     x = call.operands["x"]
     assert x is not None
-    step = Dispatch(
+    step = positional(
         DEQUANTIZE,
         (*read("x", "x_scale", "x_zero" if call.has("x_zero") else "x"), *write("y")),
         groups=linear_groups(ceil_div(count, 4), params["local"], device),
@@ -184,7 +189,7 @@ def _program_dynamic(call: Call, device: Device, params: Params) -> Program:
     count = call.outputs["y"].size
     parts = max(1, min(_MOST_PARTS, ceil_div(count, _LEAST_ELEMENTS)))
     local = params["local"]
-    ends = Dispatch(
+    ends = positional(
         RANGE,
         read("x") + write("ends"),
         linear_groups(parts, local, device),
@@ -192,7 +197,7 @@ def _program_dynamic(call: Call, device: Device, params: Params) -> Program:
         (count, parts),
         loop_iterations=ceil_div(count, parts),
     )
-    scale = Dispatch(
+    scale = positional(
         SCALE,
         read("ends") + write("y_scale", "y_zero"),
         (1, 1, 1),

@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups, local_sizes
 from vkconv.ops.core.requirements import ARITHMETIC, INT32, LONG_ROW, ON_GPU, lane_by_lane, loop_iterations, operands_in
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, power_of_two, serial_locals
 from vkconv.ops.reduce.split import first
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
 _DTYPES = (DType.F32, DType.I32)
 _EXTREMES = ("max", "min")
@@ -57,8 +59,8 @@ def _dispatch(
     x, (n, inner), outputs = call.operands["x"], _extents(call), call.outputs["y"].size
     assert x is not None
     slabs = local // across if form else 1
-    step = Dispatch(
-        Shader("arg_reduce", x.dtype, form),
+    step = positional(
+        Shader(shaders.reduce.ARG_REDUCE, x.dtype, form),
         read("x") + write("y"),
         linear_groups(ceil_div(outputs, across), 1, device) if form else linear_groups(outputs, local, device),
         (local, 1, 1),
@@ -142,7 +144,7 @@ def _route(
     return Route(
         name,
         functools.partial(_meeting, form=form),
-        tuple(Shader("arg_reduce", dtype, form) for dtype in _DTYPES),
+        tuple(Shader(shaders.reduce.ARG_REDUCE, dtype, form) for dtype in _DTYPES),
         why,
         must=(
             *_MUST,
@@ -185,7 +187,7 @@ ARG_REDUCE = Op(
         Route(
             "serial",
             lambda call, device, params: _dispatch(call, device, (), params["local"], params["loads"], 1),
-            tuple(Shader("arg_reduce", dtype) for dtype in _DTYPES),
+            tuple(Shader(shaders.reduce.ARG_REDUCE, dtype) for dtype in _DTYPES),
             "an invocation for each output: no shared memory and no barriers, right anywhere",
             must=(*_MUST, loop_iterations(lambda call, device: _iterations(_extents(call)[0], 1, _LOADS[0]))),
             params=lambda call, device: {

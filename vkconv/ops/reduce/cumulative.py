@@ -5,17 +5,19 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import F32_OR_I32, loop_iterations
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-CUMULATIVE_SHADERS = {dtype: Shader("cumulative", dtype) for dtype in (DType.F32, DType.I32)}
+CUMULATIVE_SHADERS = {dtype: Shader(shaders.reduce.CUMULATIVE, dtype) for dtype in (DType.F32, DType.I32)}
 KINDS = ("sum", "prod")  # index is the shader's KIND
 
 
@@ -37,7 +39,7 @@ def _lines(call: Call) -> tuple[int, int, int]:
 
 def _program(call: Call, device: Device, params: Params) -> Program:
     outer, length, inner = _lines(call)
-    step = Dispatch(
+    step = positional(
         CUMULATIVE_SHADERS[call.outputs["y"].dtype],
         read("x") + write("y"),
         groups=linear_groups(outer * inner, params["local"], device),

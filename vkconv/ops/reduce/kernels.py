@@ -3,23 +3,28 @@
 import dataclasses
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.reduce.problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, Cut, Problem, whole
-from vkconv.shader import Bind, Dispatch, Shader, Word, read, write
+from vkconv.program import Bind, Dispatch, Word, positional, read, write
 
 TREE, SUBGROUP, VEC4, ATOMIC_FLOAT = (
     ((name, ""),) for name in ("REDUCTION_TREE", "REDUCTION_SUBGROUP", "VEC4", "ATOMIC_FLOAT")
 )
 _DTYPES = (DType.F32, DType.I32)
-SERIAL = tuple(Shader("reduce", t) for t in _DTYPES)
-ROWS_TREE = tuple(Shader("reduce_rows", t, TREE) for t in _DTYPES)
-ROWS_SUBGROUP = tuple(Shader("reduce_rows", t, SUBGROUP) for t in _DTYPES)
-COLUMNS_TREE = tuple(Shader("reduce_columns", t, (*TREE, *v)) for t in _DTYPES for v in ((), VEC4))
-COLUMNS_ALONE = tuple(Shader("reduce_columns", t, v) for t in _DTYPES for v in ((), VEC4))
-COMBINE = tuple(Shader("reduce_combine", t, form) for t in _DTYPES for form in ((), TREE))
-ATOMIC = (*(Shader("reduce_atomic", t) for t in _DTYPES), Shader("reduce_atomic", DType.F32, ATOMIC_FLOAT))
+SERIAL = tuple(Shader(shaders.reduce.REDUCE, t) for t in _DTYPES)
+ROWS_TREE = tuple(Shader(shaders.reduce.REDUCE_ROWS, t, TREE) for t in _DTYPES)
+ROWS_SUBGROUP = tuple(Shader(shaders.reduce.REDUCE_ROWS, t, SUBGROUP) for t in _DTYPES)
+COLUMNS_TREE = tuple(Shader(shaders.reduce.REDUCE_COLUMNS, t, (*TREE, *v)) for t in _DTYPES for v in ((), VEC4))
+COLUMNS_ALONE = tuple(Shader(shaders.reduce.REDUCE_COLUMNS, t, v) for t in _DTYPES for v in ((), VEC4))
+COMBINE = tuple(Shader(shaders.reduce.REDUCE_COMBINE, t, form) for t in _DTYPES for form in ((), TREE))
+ATOMIC = (
+    *(Shader(shaders.reduce.REDUCE_ATOMIC, t) for t in _DTYPES),
+    Shader(shaders.reduce.REDUCE_ATOMIC, DType.F32, ATOMIC_FLOAT),
+)
 
 # How parts meet, by kind of device: from so many parts on, up to so many outputs, lanes for each and outputs of a
 # workgroup.
@@ -87,8 +92,8 @@ class Rows:
 
     def launch(self, p: Problem, cut: Cut, output: Output, device: Device) -> Dispatch:
         parts = cut.count(p)
-        return Dispatch(
-            Shader("reduce_rows", p.dtype, self.form),
+        return positional(
+            Shader(shaders.reduce.REDUCE_ROWS, p.dtype, self.form),
             output.binds("x"),
             linear_groups(p.outputs * parts, 1, device),
             (self.local, 1, 1),
@@ -133,8 +138,8 @@ class Columns:
     def launch(self, p: Problem, cut: Cut, output: Output, device: Device) -> Dispatch:
         parts = cut.count(p)
         form = (*(TREE if self.slabs > 1 else ()), *(VEC4 if self.width == 4 else ()))
-        return Dispatch(
-            Shader("reduce_columns", p.dtype, form),
+        return positional(
+            Shader(shaders.reduce.REDUCE_COLUMNS, p.dtype, form),
             output.binds("x"),
             linear_groups(self.groups(p) * parts, 1, device),
             (self.local, 1, 1),
@@ -158,8 +163,8 @@ def combine(p: Problem, parts: int, source: str, output: Output, device: Device,
     lanes, elements = next(row[2:] for row in rows if parts >= row[0] and p.outputs <= row[1])
     lanes = min(lanes, most_invocations(device) // elements)
     many, local = lanes > 1, lanes * elements
-    return Dispatch(
-        Shader("reduce_combine", p.dtype, TREE if many else ()),
+    return positional(
+        Shader(shaders.reduce.REDUCE_COMBINE, p.dtype, TREE if many else ()),
         output.binds(source),
         linear_groups(ceil_div(p.outputs, elements), 1, device),
         (local, 1, 1),
@@ -178,8 +183,8 @@ def atomic(p: Problem, items: int, native: bool, local: int, output: Output, dev
     """Every invocation combines up to ``items`` elements and then an output with them."""
     parts = max(1, ceil_div(p.count, items))
     added = native and p.dtype is DType.F32 and output.function not in ("max", "min", "prod")
-    return Dispatch(
-        Shader("reduce_atomic", p.dtype, ATOMIC_FLOAT if added else ()),
+    return positional(
+        Shader(shaders.reduce.REDUCE_ATOMIC, p.dtype, ATOMIC_FLOAT if added else ()),
         output.binds("x", atomic=True),
         linear_groups(p.outputs * parts, local, device),
         (local, 1, 1),
@@ -192,8 +197,8 @@ def atomic(p: Problem, items: int, native: bool, local: int, output: Output, dev
 def serial(p: Problem, local: int, device: Device) -> Dispatch:
     """An invocation for each output."""
     output = Output(p.function)
-    return Dispatch(
-        Shader("reduce", p.dtype),
+    return positional(
+        Shader(shaders.reduce.REDUCE, p.dtype),
         read("x") + write("y"),
         linear_groups(p.outputs, local, device),
         (local, 1, 1),

@@ -37,8 +37,8 @@ from vkconv.ops.reduce.split import (
     kernel_of,
     kernel_params,
 )
+from vkconv.program import Dispatch, Program
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program
 
 
 def _chain(p: Problem, stage: Callable[[Output], Sequence[Dispatch]], parts: int) -> Program:

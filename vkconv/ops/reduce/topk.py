@@ -5,17 +5,19 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import loop_iterations, operands_in
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-TOPK_SHADERS = {dtype: Shader("topk", dtype) for dtype in (DType.F32, DType.I32, DType.I64)}
+TOPK_SHADERS = {dtype: Shader(shaders.reduce.TOPK, dtype) for dtype in (DType.F32, DType.I32, DType.I64)}
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -32,7 +34,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 
 def _program(call: Call, device: Device, params: Params) -> Program:
     x, axis = call.shape("x"), call["axis"]
-    step = Dispatch(
+    step = positional(
         TOPK_SHADERS[call.outputs["values"].dtype],
         read("x") + write("values", "indices"),
         groups=linear_groups(math.prod(x), params["local"], device),

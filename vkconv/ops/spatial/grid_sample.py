@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-SAMPLE_SHADER, AFFINE_SHADER = Shader("grid_sample"), Shader("affine_grid")
+SAMPLE_SHADER, AFFINE_SHADER = Shader(shaders.spatial.GRID_SAMPLE), Shader(shaders.spatial.AFFINE_GRID)
 MODES = ("nearest", "linear", "cubic")  # index is the shader's MODE
 PADDINGS = ("zeros", "border", "reflection")  # index is the shader's PADDING
 _REACH = (1, 2, 4)  # taps along an axis, by mode
@@ -47,7 +49,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 def _program(call: Call, device: Device, params: Params) -> Program:
     x, y = call.shape("x"), call.outputs["y"]
     spatial = x[2:]
-    step = Dispatch(
+    step = positional(
         SAMPLE_SHADER,
         read("x", "grid") + write("y"),
         groups=linear_groups(y.size, params["local"], device),
@@ -148,7 +150,7 @@ def _affine_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec
 
 def _affine_program(call: Call, device: Device, params: Params) -> Program:
     y, spatial = call.outputs["y"], call["size"][2:]
-    step = Dispatch(
+    step = positional(
         AFFINE_SHADER,
         read("theta") + write("y"),
         groups=linear_groups(y.size, params["local"], device),

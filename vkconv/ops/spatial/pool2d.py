@@ -8,17 +8,19 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError, ceil_div, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import FLOATS, ON_CPU
 from vkconv.ops.core.tolerance import addends, largest, of_sum
 from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
 from vkconv.ops.kernels.strided import local_params
 from vkconv.ops.kernels.windows import F64, explicit_padding, out_extent, pair, spanned, windows
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
 KINDS = ("avg", "max", "lp")  # index is the shader's KIND
 
@@ -82,7 +84,7 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
     return of_sum(call, reference, addends(_reference, call, arrays), _terms(call))
 
 
-POOL = Shader("pool2d")
+POOL = Shader(shaders.spatial.POOL2D)
 
 
 def _build_window(call: Call, device: Device, params: Params) -> Program:
@@ -94,10 +96,10 @@ def _build_window(call: Call, device: Device, params: Params) -> Program:
     kh, kw = call["kernel"]
     binds = (*read("x"), *write("y"))
     local = (params["local"], 1, 1)
-    return Program((Dispatch(POOL, binds, groups, local, push, spec, loop_iterations=kh * (1 + kw)),))
+    return Program((positional(POOL, binds, groups, local, push, spec, loop_iterations=kh * (1 + kw)),))
 
 
-COLUMNS = Shader("pool2d_columns")
+COLUMNS = Shader(shaders.spatial.POOL2D_COLUMNS)
 # Outputs of a row that an invocation makes. lavapipe, us for 3x3 stride 2 by 8, 4, 2, 1 and by the route window:
 # 24x112x112 580 704 1023 1531 4134; 136x28x28 279 314 466 660 1949.
 _COLUMNS = (8, 4, 2, 1)
@@ -124,7 +126,7 @@ def _build_columns(call: Call, device: Device, params: Params) -> Program:
     push = (n * c, h, w, oh, ow, sh, dh, top, bottom, right)
     groups = linear_groups(n * c * oh * ceil_div(ow, px), local, device)
     binds = (*read("x"), *write("y"))
-    return Program((Dispatch(COLUMNS, binds, groups, (local, 1, 1), push, spec, loop_iterations=kh),))
+    return Program((positional(COLUMNS, binds, groups, (local, 1, 1), push, spec, loop_iterations=kh),))
 
 
 NO_NORM = Need("a maximum or an average", lambda call, device: call["kind"] != "lp", lambda call, device: call["kind"])

@@ -5,19 +5,21 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv import shaders
 from vkconv.core import Array, DType
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import local_params
 from vkconv.ops.kernels.windows import windows
 from vkconv.ops.spatial.pool2d import POOL2D
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-ARGMAX_SHADER = Shader("pool2d_argmax")
+ARGMAX_SHADER = Shader(shaders.spatial.POOL2D_ARGMAX)
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -29,7 +31,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 def _program(call: Call, device: Device, params: Params) -> Program:
     n, c, h, w = call.shape("x")
     sizes = (n * c, h, w, *call.shape("y")[2:], *call["kernel"], *call["stride"], *call["dilation"])
-    step = Dispatch(
+    step = positional(
         ARGMAX_SHADER,
         read("x") + write("y"),
         groups=linear_groups(math.prod(call.shape("y")), params["local"], device),

@@ -7,20 +7,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vkconv import shaders
 from vkconv.core import Array, GraphError, ceil_div, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.strided import walk_params
 from vkconv.ops.spatial.resize_geometry import COORDINATES, POLICIES, Axis, floats, given_axes, resized
+from vkconv.program import Dispatch, Program, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
 Integers = npt.NDArray[np.int64]
 
-RESIZE_SHADER, RESAMPLE_SHADER = Shader("resize"), Shader("resample")
+RESIZE_SHADER, RESAMPLE_SHADER = Shader(shaders.spatial.RESIZE), Shader(shaders.spatial.RESAMPLE)
 MODES = ("nearest", "linear", "cubic")  # index is the shader's MODE
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": MODES,
@@ -75,7 +77,7 @@ def _planar_program(call: Call, device: Device, params: Params) -> Program:
         rows, sources, targets = [(0, 0, 1), *rows], (1, *sources), (1, *targets)
     planes = x[0] * x[1]
     invocations = targets[0] * targets[1] * ceil_div(planes, params["items"])
-    step = Dispatch(
+    step = positional(
         RESIZE_SHADER,
         read("x") + write("y"),
         groups=linear_groups(invocations, params["local"], device),
@@ -128,7 +130,7 @@ def _axis_program(call: Call, device: Device, params: Params) -> Program:
         first, taps, squeeze = _kernel(call, axis)
         excluding = bool(call["exclude_outside"])
         steps.append(
-            Dispatch(
+            positional(
                 RESAMPLE_SHADER,
                 read(source) + write(target),
                 groups=linear_groups(math.prod(dims), params["local"], device),

@@ -4,8 +4,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.common import binds, constants, push
 from vkconv.ops.conv.conv2d.implicit_gemm import in_slices, pads_much
 from vkconv.ops.conv.tiles import sum_parts
@@ -14,13 +16,13 @@ from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
 from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blocks, cut_by_rule, tiles_by_rule
 from vkconv.ops.kernels.epilogue import SPLITS, SUM_SPLITS
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
+from vkconv.program import Dispatch, Program, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-CONVOLUTION = Shader("conv2d_cooperative", DType.F16)
+CONVOLUTION = Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16)
 # Moves words of 16 bits, whatever they are.
-CHANNELS_LAST = Shader("channels_last", DType.U16)
-CHANNELS_LAST_WORDS = Shader("channels_last_words", DType.U16)
+CHANNELS_LAST = Shader(shaders.conv2d.CHANNELS_LAST, DType.U16)
+CHANNELS_LAST_WORDS = Shader(shaders.conv2d.CHANNELS_LAST_WORDS, DType.U16)
 _SIDE, _LANES = 64, 256  # pixels and channels, and invocations, of a workgroup of the first
 _ACROSS = (4, 2, 1)  # eights of channels of a pixel that neighbours have, of the second, where there are as many
 
@@ -118,7 +120,7 @@ class ChannelsLast:
         sizes = int(self.call["groups"]), self.call.shape("w")[1], *self.extents, *self.steps, *self.call["padding"][:2]
         factors = (*reciprocal(self.extents[1]), *reciprocal(self.extents[0]))
         groups = ceil_div(n * math.prod(self.extents), _SIDE) * ceil_div(self.eights, _SIDE // EIGHT)
-        return Dispatch(
+        return positional(
             CHANNELS_LAST,
             (*read("x"), *write("last")),
             linear_groups(groups * _LANES, _LANES, device),
@@ -138,7 +140,7 @@ class ChannelsLast:
         zeros = n * (math.prod(self.extents) - math.prod(inside)) * self.eights
         groups = ceil_div(n * words, _LANES // across) * ceil_div(self.eights, across) + ceil_div(zeros, _LANES)
         sizes = int(self.call["groups"]), self.call.shape("w")[1], *self.extents, *pads, *first, *inside
-        return Dispatch(
+        return positional(
             CHANNELS_LAST_WORDS,
             (*read("x"), *write("last")),
             linear_groups(groups * _LANES, _LANES, device),
@@ -224,7 +226,7 @@ def cooperative(call: Call, device: Device, params: Params, spread: Spread | Non
     words = word_of(call.shape("y")), kh, kw, last, word_of(call.shape("x")) if matrix else EIGHT, whole
     tail = *steps, _is_padded(call, last), splits
     spec = (*constants(call), linear, *tile.constants(device, True, not matrix), *words, *tail)
-    step = Dispatch(
+    step = positional(
         CONVOLUTION,
         binds(call, "packed", "y" if splits == 1 else "parts", x="last" if last else "x"),
         linear_groups(splits * blocks(tile, *extents(call, last)) * local, local, device),

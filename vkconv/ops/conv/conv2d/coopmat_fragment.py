@@ -5,19 +5,21 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
+from vkconv import shaders
 from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.common import KERNEL_1X1, binds, constants, push
 from vkconv.ops.conv.conv2d.coopmat import FILLS_MATRICES, Spread, copies, extents, is_matrix, word_of
 from vkconv.ops.core.base import linear_groups, reciprocal
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels.coopmat import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of
+from vkconv.program import Dispatch, Program, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-CONVOLUTION = Shader("conv2d_held", DType.F16)
-ORDER = Shader("held_matrices", DType.F16)
+CONVOLUTION = Shader(shaders.conv2d.CONV2D_HELD, DType.F16)
+ORDER = Shader(shaders.conv2d.HELD_MATRICES, DType.F16)
 # Lines and depth, and invocations, of a workgroup of it.
 _SIDE, _LANES = 64, 256
 _SHARED_BYTES = 16 * _SIDE * (_SIDE // EIGHT + 1)
@@ -77,7 +79,7 @@ class HeldOperand:
         factors = (*reciprocal(self.planes[3]), *reciprocal(self.planes[2]))
         sizes = self.lines, self.padded_lines, self.depth, self.padded_depth, self.groups
         groups = self.groups * ceil_div(self.padded_lines, _SIDE) * ceil_div(self.padded_depth, _SIDE)
-        return Dispatch(
+        return positional(
             ORDER,
             (*read(source), *write(target)),
             linear_groups(groups * _LANES, _LANES, device),
@@ -148,7 +150,7 @@ def held(call: Call, device: Device, params: Params, spread: Spread | None = Non
     divisors = oh * ow, ow, 1
     to, steps = (spread.extents, spread.steps) if spread else ((0, 0), (0, 0))
     unused = (0,) * 4
-    step = Dispatch(
+    step = positional(
         CONVOLUTION,
         binds(call, "packed", x="held"),
         linear_groups(blocks(tile, *extents(call)) * local, local, device),

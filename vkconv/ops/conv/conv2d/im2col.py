@@ -4,7 +4,9 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.requirements import FLOATS
@@ -12,10 +14,10 @@ from vkconv.ops.kernels.epilogue import per_channel
 from vkconv.ops.kernels.gemm import Layout, epilogue_of
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
+from vkconv.program import Dispatch, Program, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-IM2COL = Shader("im2col")
+IM2COL = Shader(shaders.conv2d.IM2COL)
 _LOCAL = 64
 
 
@@ -89,7 +91,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     binds = (*read("packed", "columns", per_channel(call, "packed")), *write("y"))
     steps: list[Dispatch] = []
     for slab in cuts:
-        gather = Dispatch(
+        gather = positional(
             IM2COL,
             (*read("x"), *write("columns")),
             linear_groups(slab.images * c_in * slab.count, _LOCAL, device),

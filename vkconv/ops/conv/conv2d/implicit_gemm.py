@@ -4,8 +4,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.common import binds, constants, push
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, splits_by_rule, sum_parts, tiles_by_rule
 from vkconv.ops.core.base import linear_groups
@@ -13,12 +15,12 @@ from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.epilogue import SUM_SPLITS
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
+from vkconv.program import Program, positional
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader
 
 _MOST_PADDING = 1.15
 
-GEMM = Shader("conv2d_gemm")
+GEMM = Shader(shaders.conv2d.CONV2D_GEMM)
 
 
 def _blocks(call: Call, tile: GemmTile) -> int:
@@ -75,7 +77,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     pack = packing(call, params)
     grid = linear_groups(splits * _blocks(call, tile) * tile.local, tile.local, device)
     target = "y" if splits == 1 else "parts"
-    gemm = Dispatch(
+    gemm = positional(
         GEMM,
         binds(call, "packed", target),
         grid,

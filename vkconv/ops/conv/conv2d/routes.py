@@ -5,8 +5,10 @@ import itertools
 import math
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.common import (
     FEW_TAPS,
     GROUPED,
@@ -26,8 +28,8 @@ from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import FLOATS, narrow_groups
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, Sizes, short_span
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, Word, positional
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, Word
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,16 +73,16 @@ def tiles(device: Device) -> ConvTiles:
     return _TILES.get(device.kind, _GPU_TILES)
 
 
-DIRECT = Shader("conv2d_direct")
-TILE = Shader("conv2d_tile")
-POINTWISE = Shader("conv2d_pointwise")
-DEPTHWISE = Shader("conv2d_depthwise")
+DIRECT = Shader(shaders.conv2d.CONV2D_DIRECT)
+TILE = Shader(shaders.conv2d.CONV2D_TILE)
+POINTWISE = Shader(shaders.conv2d.CONV2D_POINTWISE)
+DEPTHWISE = Shader(shaders.conv2d.CONV2D_DEPTHWISE)
 
 
 def _build_direct(call: Call, device: Device, params: Params) -> Program:
     local = params["local"]
     groups = linear_groups(math.prod(call.shape("y")), local, device)
-    step = Dispatch(DIRECT, binds(call, "w"), groups, (local, 1, 1), push(call), constants(call))
+    step = positional(DIRECT, binds(call, "w"), groups, (local, 1, 1), push(call), constants(call))
     c_group, kh, kw = call.shape("w")[1:]
     return Program((dataclasses.replace(step, loop_iterations=c_group * (1 + kh * (1 + kw))),))
 
@@ -101,7 +103,7 @@ def _packed(
     local, co = params["local"], params["channels"]
     workgroups = n * groups * ceil_div(c_out // groups, co) * ceil_div(units, local)
     grid = linear_groups(workgroups * local, local, device)
-    step = Dispatch(shader, binds(call, "packed"), grid, (local, 1, 1), push(call), (*constants(call), co, *spec))
+    step = positional(shader, binds(call, "packed"), grid, (local, 1, 1), push(call), (*constants(call), co, *spec))
     step = dataclasses.replace(step, loop_iterations=iterations)
     pack = packing(call, params)
     return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
@@ -164,7 +166,7 @@ def _build_depthwise(call: Call, device: Device, params: Params) -> Program:
     units = ceil_div(oh, ry) * ceil_div(ow, px)
     groups = linear_groups(n * c_out * ceil_div(units, local) * local, local, device)
     spec = (*constants(call), ry, px, *call.shape("w")[2:], *call["stride"], *call["dilation"])
-    return Program((Dispatch(DEPTHWISE, binds(call, "w"), groups, (local, 1, 1), push(call), spec),))
+    return Program((positional(DEPTHWISE, binds(call, "w"), groups, (local, 1, 1), push(call), spec),))
 
 
 # As `MOST_SPAN`, of rows.

@@ -4,18 +4,20 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.conv.common import binds, constants, push, span
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import FLOATS, ON_CPU, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, short_span
+from vkconv.program import Program, positional
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader
 
-SUBGROUP = Shader("conv2d_subgroup")
+SUBGROUP = Shader(shaders.conv2d.CONV2D_SUBGROUP)
 # Multiples of four, as weights come. Groups make sizes between powers of two pay: lavapipe, us, four groups of 34->34
 # over 28x28 12x8 594, 32x4 736; of 68->68 over 14x14 24x4 494, 28x4 535, 32x4 570, 16x4 640.
 _CHANNELS, _COLUMNS = (32, 28, 24, 16, 12, 8, 4), (8, 4, 16, 2, 1)
@@ -115,7 +117,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     sizes = (co, px, kw, call["stride"][1], call["dilation"][1], call["padding"][1], lanes)
     spec = (*constants(call), *sizes, _input_loads(call, px)[1], _y_vec4(call, px))
     pack = packing(call, params)
-    step = Dispatch(SUBGROUP, binds(call, "packed"), grid, (local, 1, 1), push(call), spec)
+    step = positional(SUBGROUP, binds(call, "packed"), grid, (local, 1, 1), push(call), spec)
     step = dataclasses.replace(step, loop_iterations=c_in * (1 + kh))
     return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
 

@@ -3,9 +3,11 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 
+from vkconv import shaders
 from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1, constants
 from vkconv.ops.conv.conv2d import implicit_gemm as conv2d_gemm
 from vkconv.ops.conv.conv2d import routes as conv2d_routes
@@ -15,10 +17,10 @@ from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.epilogue import NO_EPILOGUE, epilogue_numbers, per_channel
 from vkconv.ops.kernels.prepack import Packing
 from vkconv.ops.kernels.winograd import INPUT, SOURCE, WinogradTiles, inputs, local_size
+from vkconv.program import Dispatch, Program, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Bind, Dispatch, Program, Shader, read, write
 
-WEIGHTS, OUTPUT = Shader("winograd_weights"), Shader("winograd_output")
+WEIGHTS, OUTPUT = Shader(shaders.kernels.WINOGRAD_WEIGHTS), Shader(shaders.kernels.WINOGRAD_OUTPUT)
 # The routes that do the matrix products, as a 1x1 conv2d with a group for each, and how their weights are packed: the
 # first that the device can do.
 _Product = tuple[Route, Callable[[Call, Params], Packing]]
@@ -88,7 +90,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     products = _products(call, m, step)
     pack = _product(products, device)[1](products, inner)
     local = local_size(device)
-    weights = Dispatch(
+    weights = positional(
         WEIGHTS,
         (*read("w"), *write("packed")),
         linear_groups(pack.size // pack.groups, local, device),
@@ -109,11 +111,8 @@ def _pass(
     products = _products(call, tiles.m, count)
     route, _ = _product(products, device)
     (product,) = route.build(products, device, inner).steps
-    names = {"x": "inputs", "y": "sums"}
-    product = dataclasses.replace(
-        product, binds=tuple(Bind(names.get(bind.buffer, bind.buffer), bind.access) for bind in product.binds)
-    )
-    finish = Dispatch(
+    product = product.renamed({"x": "inputs", "y": "sums"})
+    finish = positional(
         OUTPUT,
         (*read("sums", per_channel(call, "sums")), *write("y")),
         linear_groups(c_out * count, local, device),

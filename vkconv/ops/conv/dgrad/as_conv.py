@@ -5,9 +5,11 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
+from vkconv import shaders
 from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops.conv.common import KERNEL_1X1, STRIDE_1
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, Spread, cooperative, uncut
 from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_HELD, held
@@ -27,10 +29,10 @@ from vkconv.ops.kernels.epilogue import (
 )
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
 from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, Insertion, gathers
+from vkconv.program import Dispatch, Program
 from vkconv.route import Call, Need, Params, Route, choose
-from vkconv.shader import Dispatch, Program, Shader
 
-GATHER_EPILOGUE = Shader("scatter_strided", defines=(("EPILOGUE", ""),))
+GATHER_EPILOGUE = Shader(shaders.kernels.SCATTER_STRIDED, defines=(("EPILOGUE", ""),))
 # What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
 _CONVOLUTIONS = (IM2COL_GEMM, *ROUTES)
 _COPY: Params = {"local": 64, "items": 8}

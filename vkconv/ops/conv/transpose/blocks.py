@@ -5,8 +5,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, binds, constants, push
 from vkconv.ops.conv.tiles import ENOUGH, FITS_SMALLEST, TILES, splits_by_rule, sum_parts, tiles_by_rule
 from vkconv.ops.conv.transpose.phases import FEW_PHASES, axes
@@ -15,14 +17,16 @@ from vkconv.ops.core.requirements import FLOATS, ON_GPU, lane_by_lane, narrow_gr
 from vkconv.ops.kernels.epilogue import SUM_SPLITS
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
+from vkconv.program import Program, positional
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader
 
-PHASES = Shader("conv_transpose2d_phases")
+PHASES = Shader(shaders.transpose.CONV_TRANSPOSE2D_PHASES)
 # By how many outputs are written as one, and who shares loads of weights: nobody, subgroups, workgroups.
 _SHARED = ((), (("SHARED_LOADS", ""),), (("SHARED_MEMORY", ""),))
 BLOCKS: Mapping[tuple[int, int], Shader] = {
-    (store, shared): Shader("conv_transpose2d_blocks", defines=(("WRITTEN", str(store)), *_SHARED[shared]))
+    (store, shared): Shader(
+        shaders.transpose.CONV_TRANSPOSE2D_BLOCKS, defines=(("WRITTEN", str(store)), *_SHARED[shared])
+    )
     for store in (4, 2, 1)
     for shared in range(len(_SHARED))
 }
@@ -84,7 +88,7 @@ def _build_phases(call: Call, device: Device, params: Params) -> Program:
     phases = math.prod(call["stride"])
     pack = packing(call, tile.rows, tile.depth)
     workgroups = _workgroups(call, tile) * splits * (1 if together else phases)
-    step = Dispatch(
+    step = positional(
         PHASES,
         binds(call, "packed", "y" if splits == 1 else "parts"),
         linear_groups(workgroups * tile.local, tile.local, device),
@@ -163,7 +167,7 @@ def _build_blocks(call: Call, device: Device, params: Params) -> Program:
     shared, in_group = params["shared_loads"], call.shape("x")[1] // groups
     pack = packing(call, co)
     geometry = (h.kernel, w.kernel, *call["stride"], *call["dilation"], *call["padding"][:2])
-    step = Dispatch(
+    step = positional(
         BLOCKS[store, shared],
         binds(call, "packed"),
         linear_groups(workgroups * local, local, device),

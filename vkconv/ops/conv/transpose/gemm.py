@@ -3,8 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping
 
+from vkconv import shaders
 from vkconv.core import bytes_str
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.common import constants, push
 from vkconv.ops.conv.transpose.phases import axes, reaching
 from vkconv.ops.core.base import linear_groups
@@ -12,10 +14,10 @@ from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.epilogue import per_channel
 from vkconv.ops.kernels.gemm import Epilogue, Layout
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
+from vkconv.program import Dispatch, Program, positional, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-COL2IM = Shader("conv_transpose2d_col2im")
+COL2IM = Shader(shaders.transpose.CONV_TRANSPOSE2D_COL2IM)
 _LOCAL = 64
 
 
@@ -77,7 +79,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         most = max(most, slab.images * (end - begin))
         steps += [
             product(params["product"], g, Epilogue(), (*read("w", "x", "w"), *write("products")), device),
-            Dispatch(
+            positional(
                 COL2IM,
                 (*read("products", "products", per_channel(call, "products")), *write("y")),
                 linear_groups(slab.images * c_out * slab.count * ow, _LOCAL, device),

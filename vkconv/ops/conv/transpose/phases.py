@@ -4,8 +4,8 @@ import dataclasses
 import math
 
 from vkconv.core import GraphError, ceil_div, shape_str
+from vkconv.program import Word
 from vkconv.route import Call, Need
-from vkconv.shader import Word
 
 # Which tap reaches an output is found by products of two numbers below stride / gcd(stride, dilation), in 32 bits.
 _MOST_TAP_STEP = 1 << 15

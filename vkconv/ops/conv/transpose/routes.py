@@ -4,8 +4,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.common import binds, constants, push
 from vkconv.ops.conv.transpose.blocks import TRANSPOSED_BLOCKS, TRANSPOSED_PHASES, packing
 from vkconv.ops.conv.transpose.gemm import TRANSPOSED_GEMM
@@ -14,8 +16,8 @@ from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Sizes, short_span
 from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Dispatch, Program, positional
 from vkconv.route import Call, Params, Route
-from vkconv.shader import Dispatch, Program, Shader
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,8 +36,8 @@ _TILES: Mapping[str, TransposeTiles] = {
 }
 _GPU_TILES = TransposeTiles((64, 32, 128, 256), Sizes((8, 4, 2, 1), (16,)), Sizes((4, 1), (8, 2)))
 
-DIRECT = Shader("conv_transpose2d_direct")
-TILE = Shader("conv_transpose2d_tile")
+DIRECT = Shader(shaders.transpose.CONV_TRANSPOSE2D_DIRECT)
+TILE = Shader(shaders.transpose.CONV_TRANSPOSE2D_TILE)
 
 
 def _direct(call: Call, device: Device, local: int, only_empty: bool = False) -> Dispatch:
@@ -44,7 +46,7 @@ def _direct(call: Call, device: Device, local: int, only_empty: bool = False) ->
     spec = (*constants(call), *reaching(h, w), only_empty)
     in_group = call.shape("w")[0] // call["groups"]
     iterations = in_group * (1 + h.most_taps * (1 + w.most_taps))
-    return Dispatch(
+    return positional(
         DIRECT,
         binds(call, "w"),
         groups,
@@ -79,7 +81,7 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
     units = ceil_div(h.outputs, h.stride) * ceil_div(ceil_div(w.outputs, w.stride), px)
     workgroups = call.shape("x")[0] * groups * ceil_div(out_group, co) * h.tap_step * ceil_div(units, local)
     steps = [
-        Dispatch(
+        positional(
             TILE,
             binds(call, "packed"),
             linear_groups(workgroups * phases * local, local, device),

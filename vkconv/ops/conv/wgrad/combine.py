@@ -2,14 +2,16 @@
 
 import math
 
+from vkconv import shaders
 from vkconv.core import ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad.problem import Problem
 from vkconv.ops.core.base import linear_groups
+from vkconv.program import Dispatch, positional, read, write
 from vkconv.route import Call
-from vkconv.shader import Dispatch, Shader, read, write
 
-COMBINE = Shader("backward_weight_combine")
+COMBINE = Shader(shaders.wgrad.BACKWARD_WEIGHT_COMBINE)
 # Of a workgroup that adds the parts: elements, and lanes for each where there are many parts. A CPU driver has no use
 # for lanes that meet in shared memory.
 _ELEMENTS, _LANES, _MANY_PARTS = {"cpu": 8}, {"cpu": 1}, 16
@@ -22,7 +24,7 @@ def combine(call: Call, parts: int, device: Device, by_taps: bool = False) -> Di
     p, has_add = Problem.of(call), call.has("add")
     lanes = _LANES.get(device.kind, _GPU_LANES) if parts >= _MANY_PARTS else 1
     elements = _ELEMENTS.get(device.kind, _GPU_ELEMENTS) // min(lanes, 4)
-    return Dispatch(
+    return positional(
         COMBINE,
         (*read("parts" if parts else "x", "add" if has_add else "x"), *write("dw")),
         linear_groups(ceil_div(p.size, elements), 1, device),

@@ -5,8 +5,10 @@ import functools
 import math
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad.combine import combine
 from vkconv.ops.conv.wgrad.kernels import Output, push_block, whole
 from vkconv.ops.conv.wgrad.policy import SPLITS, most_in_scratch
@@ -14,10 +16,10 @@ from vkconv.ops.conv.wgrad.problem import Problem
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Call, Need, Params
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
-GRADIENT = Shader("backward_weight_cooperative", DType.F16)
+GRADIENT = Shader(shaders.wgrad.BACKWARD_WEIGHT_COOPERATIVE, DType.F16)
 
 # By number: the parameter ``tile``. 144 columns are 3x3 taps of 16 channels. H200, us, IREE's 16x16x225x225 by 64 in
 # bf16 (cuDNN 134): the first 139, the second 176, the third 178.
@@ -111,7 +113,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
     """Parts by tiles of matrices, and their sum."""
     p, tile, parts = Problem.of(call), TILES[params["tile"]], params["splits"]
     local = tile.local(device)
-    step = Dispatch(
+    step = positional(
         GRADIENT,
         (*read("x", "dy"), *write("parts")),
         linear_groups(_blocks(p, tile) * parts * local, local, device),

@@ -4,8 +4,11 @@ import dataclasses
 import math
 from typing import Protocol
 
+from vkconv import kernel as declared
+from vkconv import shaders
 from vkconv.core import ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad.problem import Problem
 from vkconv.ops.core.base import linear_groups, most_invocations
 from vkconv.ops.core.requirements import shuffles
@@ -13,7 +16,7 @@ from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import MOST_SPAN
 from vkconv.ops.kernels.windows import spanned
-from vkconv.shader import Bind, Dispatch, Shader, Word
+from vkconv.program import Bind, Dispatch, Word, positional
 
 ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS = (("ATOMIC_CAS", ""),), (("ATOMIC_FLOAT", ""),), (("SUBGROUPS", ""),)
 Defines = tuple[tuple[str, str], ...]
@@ -59,7 +62,7 @@ class Kernel(Protocol):
     """One shader with its tile sizes."""
 
     @property
-    def stem(self) -> str: ...
+    def declared(self) -> declared.Kernel: ...
 
     @property
     def local(self) -> int:
@@ -125,8 +128,8 @@ def launch(
 ) -> Dispatch:
     """The launch of a kernel over all parts; bindings are x, dy, add and the output."""
     groups = parts.count(p) * kernel.blocks(p)
-    return Dispatch(
-        Shader(kernel.stem, defines=(*output.defines, *kernel.defines(device))),
+    return positional(
+        Shader(kernel.declared, defines=(*output.defines, *kernel.defines(device))),
         binds,
         linear_groups(groups * kernel.local, kernel.local, device),
         (kernel.local, 1, 1),
@@ -142,8 +145,8 @@ class Gemm(GemmTile):
     """A tile of output channels x columns, slices of pixels deep."""
 
     @property
-    def stem(self) -> str:
-        return "backward_weight_gemm"
+    def declared(self) -> declared.Kernel:
+        return shaders.wgrad.BACKWARD_WEIGHT_GEMM
 
     def __str__(self) -> str:
         return f"gemm {self.rows}x{self.columns}x{self.depth} by {self.lane_rows}x{self.lane_columns}" + (
@@ -201,8 +204,8 @@ class Rows:
     local: int = 8
 
     @property
-    def stem(self) -> str:
-        return "backward_weight_rows"
+    def declared(self) -> declared.Kernel:
+        return shaders.wgrad.BACKWARD_WEIGHT_ROWS
 
     def __str__(self) -> str:
         across = " across groups" if self.across else ""
@@ -284,8 +287,8 @@ class Narrow:
     local: int
 
     @property
-    def stem(self) -> str:
-        return "backward_weight_narrow"
+    def declared(self) -> declared.Kernel:
+        return shaders.wgrad.BACKWARD_WEIGHT_NARROW
 
     def __str__(self) -> str:
         return f"narrow {self.rows}, {self.pixels} pixels, {self.local} lanes"

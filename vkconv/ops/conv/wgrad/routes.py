@@ -5,8 +5,10 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 
+from vkconv import shaders
 from vkconv.core import bytes_str, shape_str
 from vkconv.device import Device
+from vkconv.kernel import Access, Shader
 from vkconv.ops.conv.wgrad import coopmat as cooperative
 from vkconv.ops.conv.wgrad import winograd as winograd
 from vkconv.ops.conv.wgrad.combine import COMBINE, combine
@@ -45,8 +47,8 @@ from vkconv.ops.kernels.products import params as product_params
 from vkconv.ops.kernels.products import product
 from vkconv.ops.kernels.winograd import INPUT
 from vkconv.ops.kernels.winograd import SOURCE as WINOGRAD_SOURCE
+from vkconv.program import Bind, Program, read, write
 from vkconv.route import Call, Need, Params, Route
-from vkconv.shader import Access, Bind, Program, Shader, read, write
 
 # From what on winograd is taken: channels of a group, in and out, and pixels of dy; and channels where what it
 # transforms does not stay in a cache. H200, us, winograd and the next: 2x256x14x14 to 256 30 and 71,
@@ -54,8 +56,10 @@ from vkconv.shader import Access, Bind, Program, Shader, read, write
 # 4x128x28x28 to 128 14.2 and 21.4, 64x56x56 to 64 4.3 and 5.4; 48x64x64 to 48 4.8 and 4.2, 2x256x14x14 17.7 and 11.5.
 _LEAST, _OTHER_LEAST, _CACHE_BYTES = {"cpu": (64, 3000, 64)}, (16, 256, 32), 64 << 20
 _VARIANTS = (
-    *(Shader(f"backward_weight_{stem}") for stem in ("gemm", "rows", "narrow")),
-    Shader("backward_weight_rows", defines=SUBGROUPS),
+    Shader(shaders.wgrad.BACKWARD_WEIGHT_GEMM),
+    Shader(shaders.wgrad.BACKWARD_WEIGHT_ROWS),
+    Shader(shaders.wgrad.BACKWARD_WEIGHT_NARROW),
+    Shader(shaders.wgrad.BACKWARD_WEIGHT_ROWS, defines=SUBGROUPS),
 )
 _ATOMIC = tuple(dataclasses.replace(s, defines=(*d, *s.defines)) for s in _VARIANTS for d in (ATOMIC_CAS, ATOMIC_FLOAT))
 

@@ -6,17 +6,19 @@ dw = G^T [sum over tiles of (B^T x B) * (A dy A^T)] G: the forward algorithm, tr
 
 from collections.abc import Mapping
 
+from vkconv import shaders
 from vkconv.core import bytes_str, ceil_div
 from vkconv.device import Device
+from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad.kernels import Output, Parts, launch, whole
 from vkconv.ops.conv.wgrad.policy import KERNELS, SPLITS, kernels_for, least_time, most_in_scratch
 from vkconv.ops.conv.wgrad.problem import Problem
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.kernels.winograd import WinogradTiles, inputs, local_size
+from vkconv.program import Bind, Dispatch, Program, positional, read, write
 from vkconv.route import Call, Params
-from vkconv.shader import Bind, Dispatch, Program, Shader, read, write
 
-GRADIENTS, TAPS = Shader("winograd_output_gradient"), Shader("winograd_weight_gradient")
+GRADIENTS, TAPS = Shader(shaders.kernels.WINOGRAD_OUTPUT_GRADIENT), Shader(shaders.kernels.WINOGRAD_WEIGHT_GRADIENT)
 # The rounding error of m = 4 grows with the transforms, not with the sum: a short one may not have so much.
 _LEAST_PIXELS = 64
 # Scratch of one pass over some of the tiles, MiB, the default first: passes cost parts (H200, us: 32x64x56x56 to 64 in
@@ -82,7 +84,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
         total += parts.cuts
     local, pairs = local_size(device), p.c_out * p.channels
     sums = "parts" if total else "x"  # of no images: never read
-    taps = Dispatch(
+    taps = positional(
         TAPS,
         (*read(sums, "add" if call.has("add") else sums), *write("dw")),
         linear_groups(pairs, local, device),
@@ -116,7 +118,7 @@ def parts_bytes(call: Call, device: Device) -> int:
 
 def _gradients(p: Problem, tiles: WinogradTiles, first: int, count: int, device: Device) -> Dispatch:
     local = local_size(device)
-    return Dispatch(
+    return positional(
         GRADIENTS,
         (*read("dy"), *write("gradients")),
         linear_groups(p.c_out * count, local, device),
