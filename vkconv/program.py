@@ -21,9 +21,9 @@ class Bind:
     access: Access
 
 
-def read(*buffers: str) -> tuple[Bind, ...]:
+def read(*buffers: str | None) -> tuple[Bind, ...]:
     """Bindings that the shader only reads."""
-    return tuple(Bind(b, "r") for b in buffers)
+    return tuple(Bind(b or "", "r") for b in buffers)
 
 
 def write(*buffers: str) -> tuple[Bind, ...]:
@@ -35,7 +35,8 @@ def write(*buffers: str) -> tuple[Bind, ...]:
 class Dispatch:
     """One launch: arguments by the names that the kernel declares.
 
-    ``buffers`` maps each binding to a buffer of the program, ``push`` and ``constants`` the push and specialization
+    ``buffers`` maps each binding to a buffer of the program, or to None where the constants are such that the shader
+    does not touch it (Vulkan wants one all the same, and another one of the launch is bound). ``push`` and ``constants`` the push and specialization
     constants to their values (constants that are left out have the kernel's default; ints and bools travel as 32-bit
     integers, floats as f32). ``groups`` is workgroups, ``local`` invocations of one, in x, y and z. ``loop_iterations``
     is the most that one invocation makes, all its loops together, where that grows with the shapes.
@@ -44,7 +45,7 @@ class Dispatch:
     """
 
     shader: Shader
-    buffers: Mapping[str, str]
+    buffers: Mapping[str, str | None]
     groups: tuple[int, int, int]
     local: tuple[int, int, int]
     push: Mapping[str, Argument] = dataclasses.field(default_factory=dict)
@@ -66,8 +67,11 @@ class Dispatch:
     def binds(self) -> tuple[Bind, ...]:
         """Buffers in the order of their bindings, set 0, and how each is used."""
         if not self.shader.kernel.is_declared:
-            return tuple(Bind(b, access) for b, access in zip(self.buffers.values(), self.accesses, strict=True))
-        return tuple(Bind(self.buffers[b.name], b.access) for b in self.shader.interface.bindings)
+            return tuple(Bind(b or "", access) for b, access in zip(self.buffers.values(), self.accesses, strict=True))
+        declared = self.shader.interface.bindings
+        read_first = sorted(declared, key=lambda binding: binding.access != "r")
+        instead = next(filter(None, (self.buffers[binding.name] for binding in read_first)))
+        return tuple(Bind(self.buffers[b.name] or instead, b.access) for b in declared)
 
     @property
     def spec_words(self) -> tuple[int, ...]:
@@ -99,7 +103,7 @@ class Dispatch:
 
     def renamed(self, names: Mapping[str, str]) -> "Dispatch":
         """The launch on buffers of other names; those that are not in ``names`` keep theirs."""
-        buffers = {binding: names.get(buffer, buffer) for binding, buffer in self.buffers.items()}
+        buffers = {binding: buffer and names.get(buffer, buffer) for binding, buffer in self.buffers.items()}
         return dataclasses.replace(self, buffers=buffers)
 
 
@@ -146,7 +150,7 @@ def positional(
     if not shader.kernel.is_declared:
         return Dispatch(
             shader,
-            {f"binding{i}": b.buffer for i, b in enumerate(binds)},
+            {f"binding{i}": b.buffer or None for i, b in enumerate(binds)},
             groups,
             local,
             {f"push{i}": w for i, w in enumerate(push)},
@@ -165,7 +169,7 @@ def positional(
         raise ShaderError(f"{shader.key}: push words, accesses and constants are {declared}; given {given}")
     return Dispatch(
         shader,
-        {declared.name: b.buffer for declared, b in zip(interface.bindings, binds, strict=True)},
+        {declared.name: b.buffer or None for declared, b in zip(interface.bindings, binds, strict=True)},
         groups,
         local,
         taken,

@@ -20,7 +20,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.kernel import Shader
 from vkconv.program import Program
-from vkconv.storage import HALVES, forms, stored
+from vkconv.storage import HALVES, check_types, forms, stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,10 +152,13 @@ class Route:
         Raises UsageError as `resolve` does.
         """
         values, half = self.resolve(call, device, params or {}), call.half
-        if half is None or not self.takes_halves:
-            return self.program(call, device, values)
         types = {name: spec.dtype for name, spec in call.specs.items()}
-        return stored(self.program(call.in_f32(), device, values), types, half, device)
+        if half is None or not self.takes_halves:
+            program = self.program(call, device, values)
+        else:
+            program = stored(self.program(call.in_f32(), device, values), types, half, device)
+        check_types(program, types)
+        return program
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The kernels of shaders/pointwise."""
 
-from vkconv.kernel import Kernel, constants, fields, reads, writes
+from vkconv.kernel import Form, Kernel, constants, fields, reads, writes
 from vkconv.shaders.common import WALK
 
 BINARY = Kernel(
@@ -60,7 +60,7 @@ CHAIN = Kernel(
 CLASSIFY = Kernel(
     "classify",
     bindings=(
-        reads("ELEM x"),
+        reads("ELEM x", form=Form.WORDS),
         writes("uint y"),
     ),
     push=(*fields("uint", "count"),),
@@ -86,9 +86,9 @@ COMPARE = Kernel(
 LOGIC = Kernel(
     "logic",
     bindings=(
-        reads("ELEM a"),
-        reads("ELEM b"),
-        writes("ELEM y"),
+        reads("ELEM a", form=Form.WORDS),
+        reads("ELEM b", form=Form.WORDS),
+        writes("ELEM y", form=Form.WORDS),
     ),
     push=(
         *fields("uint", "count"),

@@ -71,8 +71,8 @@ REDUCE_ATOMIC = Kernel(
         reads("ELEM x"),
         reads("VALUE peaks"),
         updates("int y", when="DTYPE_i32", qualifiers="coherent restrict"),
-        updates("uint y", when="!DTYPE_i32", qualifiers="coherent restrict"),
-        updates("float y_float", when="!DTYPE_i32 ATOMIC_FLOAT", qualifiers="coherent restrict"),
+        updates("uint y", when="!DTYPE_i32 !ATOMIC_FLOAT", qualifiers="coherent restrict"),
+        updates("uint y", "float y_float", when="!DTYPE_i32 ATOMIC_FLOAT", qualifiers="coherent restrict"),
     ),
     push=(*REDUCE_PUSH,),
     constants=(

@@ -20,7 +20,7 @@ def push(call: Call) -> tuple[Word, ...]:
 
 def binds(call: Call, weight: str, target: str = "y", x: str = "x") -> tuple[Bind, ...]:
     """The bindings, with the weights in one buffer, the output and the input in others."""
-    return (*read(x, weight, per_channel(call, weight)), *write(target))
+    return (*read(x, weight, per_channel(call)), *write(target))
 
 
 def constants(call: Call) -> tuple[Word, ...]:

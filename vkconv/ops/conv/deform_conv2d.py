@@ -62,7 +62,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     y = call.outputs["y"]
     _, c, h, width = call.shape("x")
     m, per_group, kh, kw = call.shape("w")
-    binds = read("x", "w", "offset", *(name if call.has(name) else "w" for name in ("b", "mask")))
+    binds = read("x", "w", "offset", *(name if call.has(name) else None for name in ("b", "mask")))
     step = positional(
         DEFORM_SHADER,
         binds + write("y"),

@@ -81,7 +81,7 @@ def splits_by_rule(blocks: int, steps: int) -> tuple[int, ...]:
 
 def sum_parts(call: Call, splits: int, device: Device) -> tuple[Dispatch, dict[str, int]]:
     """The launch that sums ``parts`` of all outputs into y, with bias and activation, and the bytes of that scratch."""
-    step = sum_splits(call, "parts", splits, per_channel(call, "parts"), call.has("b"), device)
+    step = sum_splits(call, "parts", splits, per_channel(call), call.has("b"), device)
     return step, {"parts": call.outputs["y"].nbytes * splits}
 
 

@@ -198,11 +198,11 @@ def epilogue_numbers(call: Call) -> tuple[float, float]:
     return float(call[names[0]]), float(call[names[1]])
 
 
-def per_channel(call: Call, otherwise: str) -> str:
-    """The buffer with the bias and slope of a call; one that has neither binds ``otherwise``, which is never read."""
+def per_channel(call: Call) -> str | None:
+    """The buffer with the bias and slope of a call; None for one that has neither."""
     if call.has("b") and call.has("slope"):
         return _PACKED
-    return "b" if call.has("b") else "slope" if call.has("slope") else otherwise
+    return "b" if call.has("b") else "slope" if call.has("slope") else None
 
 
 def packs_per_channel(route: Route) -> Route:
@@ -260,7 +260,7 @@ def _in_two(route: Route, call: Call, device: Device, params: Params) -> Program
     made = route.program(bare, device, params)
     y = call.outputs["y"]
     steps = [step.renamed({"y": "unfinished"}) for step in made.steps]
-    last = _adding(sum_splits(call, "unfinished", 1, "slope" if call.has("slope") else "unfinished", False, device))
+    last = _adding(sum_splits(call, "unfinished", 1, "slope" if call.has("slope") else None, False, device))
     return dataclasses.replace(made, steps=(*steps, last), scratch={**made.scratch, "unfinished": y.nbytes})
 
 
@@ -268,7 +268,7 @@ def sum_splits(
     call: Call,
     parts: str,
     splits: int,
-    bound: str,
+    bound: str | None,
     has_bias: bool,
     device: Device,
     *,

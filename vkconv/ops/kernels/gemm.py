@@ -125,9 +125,8 @@ LEAST_TILE = SHARED_TILES[_SHARED_RULE[-1]]
 
 def operand_binds(call: Call, swapped: bool) -> tuple[Bind, ...]:
     """The bindings, with a and b in the other order where the transposed problem is solved."""
-    # A call without bias binds b there: it is never read.
     first, second = ("b", "a") if swapped else ("a", "b")
-    return (*read(first, second, "bias" if call.has("bias") else "b"), *write("y"))
+    return (*read(first, second, "bias" if call.has("bias") else None), *write("y"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Insertion:
         self,
         device: Device,
         params: Params,
-        source: Sequence[str],
+        source: Sequence[str | None],
         target: str,
         shader: Shader = GATHER,
         push: Sequence[Word] = (),

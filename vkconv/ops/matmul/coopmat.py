@@ -39,7 +39,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         return Program((cooperative_product(g, e, operand_binds(call, False), tile, device),))
     binds = (*read("a", "b", "b"), *write("parts"))
     parts = cooperative_product(_in_parts(g, splits), Epilogue(alpha=e.alpha), binds, tile, device, PRODUCT_TO_F32)
-    bound, last = "bias" if e.has_bias else "parts", len(call.shape("y")) - 1
+    bound, last = "bias" if e.has_bias else None, len(call.shape("y")) - 1
     add = sum_splits(call, "parts", splits, bound, e.has_bias, device, axis=last, beta=e.beta)
     return Program((parts, add), scratch={"parts": 4 * splits * call.outputs["y"].size})
 

@@ -126,7 +126,7 @@ def _channels(call: Call, device: Device) -> tuple[Dispatch, int]:
     terms = math.prod(call.shape("w")[1:])
     step = positional(
         CHANNELS,
-        (*read("w", *(name if name in given else "w" for name in names)), *write("channels")),
+        (*read("w", *(name if name in given else None for name in names)), *write("channels")),
         linear_groups(c_out + 1, 32, device),
         (32, 1, 1),
         (c_out, terms),

@@ -70,7 +70,7 @@ def _axes(call: Call, device: Device) -> tuple[Dispatch, int]:
     names = ("a_zero", "b_zero", "a_scale", "b_scale", "y_scale", "y_zero")
     step = positional(
         AXES,
-        (*read(*(name if call.has(name) else "b" for name in names)), *write("axes")),
+        (*read(*(name if call.has(name) else None for name in names)), *write("axes")),
         linear_groups(m + n + 1, 64, device),
         (64, 1, 1),
         (m, n),

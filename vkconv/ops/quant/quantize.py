@@ -112,7 +112,7 @@ def _extents(call: Call, scale: str) -> tuple[int, int, int]:
 
 def _program_quantize(call: Call, device: Device, params: Params) -> Program:
     count, channels, inner = _extents(call, "y_scale")
-    binds = (*read("x", "y_scale", "y_zero" if call.has("y_zero") else "y_scale"), *write("y"))
+    binds = (*read("x", "y_scale", "y_zero" if call.has("y_zero") else None), *write("y"))
     return Program((_quantize(call, device, params, binds, (count, channels, inner), call.has("y_zero")),))
 
 
@@ -159,7 +159,7 @@ def _program_dequantize(call: Call, device: Device, params: Params) -> Program:
     assert x is not None
     step = positional(
         DEQUANTIZE,
-        (*read("x", "x_scale", "x_zero" if call.has("x_zero") else "x"), *write("y")),
+        (*read("x", "x_scale", "x_zero" if call.has("x_zero") else None), *write("y")),
         groups=linear_groups(ceil_div(count, 4), params["local"], device),
         local=(params["local"], 1, 1),
         push=(count, channels, inner),

@@ -44,7 +44,7 @@ class Output:
 
     def binds(self, source: str, *, atomic: bool = False) -> tuple[Bind, ...]:
         # Without maxima the source is bound there: it is never read.
-        return (*read(source, self.peak or source), Bind(self.target, "rw" if atomic else "w"))
+        return (*read(source, self.peak or None), Bind(self.target, "rw" if atomic else "w"))
 
     def spec(self, p: Problem) -> tuple[Word, ...]:
         return FUNCTIONS[self.function][0], self.to_parts, bool(self.peak), p.kept.rank, p.line_rank

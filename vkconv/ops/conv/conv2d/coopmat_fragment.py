@@ -158,11 +158,9 @@ def held(call: Call, device: Device, params: Params, spread: Spread | None = Non
         (*push(call), *unused, *(word for d in divisors for word in reciprocal(d)), *to),
         (
             *constants(call),
-            0,
             *tile.constants(device, True, False),
             word_of(call.shape("y")),
             in_order,
-            *unused,
             *steps,
         ),
         tile.shared_bytes,

@@ -88,7 +88,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     t, left, _, _ = call["padding"]
     window = (c_in, h, w, call.shape("y")[3], *call["stride"], *call["dilation"], t, left)
     epilogue = epilogue_of(call, "b")
-    binds = (*read("packed", "columns", per_channel(call, "packed")), *write("y"))
+    binds = (*read("packed", "columns", per_channel(call)), *write("y"))
     steps: list[Dispatch] = []
     for slab in cuts:
         gather = positional(

@@ -114,7 +114,7 @@ def _pass(
     product = product.renamed({"x": "inputs", "y": "sums"})
     finish = positional(
         OUTPUT,
-        (*read("sums", per_channel(call, "sums")), *write("y")),
+        (*read("sums", per_channel(call)), *write("y")),
         linear_groups(c_out * count, local, device),
         (local, 1, 1),
         (c_out, oh, ow, tiles.rows, tiles.columns, first, count, *epilogue_numbers(call)),

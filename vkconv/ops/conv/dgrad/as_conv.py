@@ -152,7 +152,7 @@ def _build_swap(call: Call, device: Device, params: Params, route: Route | None 
     program = _convolve(call, device, (route or _inner(conv, device)).program(conv, device, inner), "dy", "small")
     if not before:
         # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
-        source = ["small", per_channel(call, "small")]
+        source = ["small", per_channel(call)]
         push = (call.shape("dx")[1], *epilogue_numbers(call))
         spec = epilogue_constants(call["act"], call.has("b"), rescales(call.attrs))
         scatter: tuple[Dispatch, ...] = (

@@ -78,10 +78,10 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         g = _layout(call, slab, begin, end)
         most = max(most, slab.images * (end - begin))
         steps += [
-            product(params["product"], g, Epilogue(), (*read("w", "x", "w"), *write("products")), device),
+            product(params["product"], g, Epilogue(), (*read("w", "x", None), *write("products")), device),
             positional(
                 COL2IM,
-                (*read("products", "products", per_channel(call, "products")), *write("y")),
+                (*read("products", None, per_channel(call)), *write("y")),
                 linear_groups(slab.images * c_out * slab.count * ow, _LOCAL, device),
                 (_LOCAL, 1, 1),
                 (*push(call), slab.image, slab.images, begin, end - begin, slab.first, slab.count),

@@ -26,7 +26,7 @@ def combine(call: Call, parts: int, device: Device, by_taps: bool = False) -> Di
     elements = _ELEMENTS.get(device.kind, _GPU_ELEMENTS) // min(lanes, 4)
     return positional(
         COMBINE,
-        (*read("parts" if parts else "x", "add" if has_add else "x"), *write("dw")),
+        (*read("parts" if parts else None, "add" if has_add else None), *write("dw")),
         linear_groups(ceil_div(p.size, elements), 1, device),
         (lanes * elements, 1, 1),
         (p.size, parts, math.prod(p.kernel), p.channels, float(call["scale"]) if parts else 1.0, float(call["beta"])),

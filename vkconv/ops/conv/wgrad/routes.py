@@ -66,7 +66,7 @@ _ATOMIC = tuple(dataclasses.replace(s, defines=(*d, *s.defines)) for s in _VARIA
 
 def _binds(call: Call, target: str, access: Access = "w") -> tuple[Bind, ...]:
     # A call without add binds x there: it is never read.
-    return (*read("x", "dy", "add" if call.has("add") else "x"), Bind(target, access))
+    return (*read("x", "dy", "add" if call.has("add") else None), Bind(target, access))
 
 
 def _in_parts(call: Call, device: Device, params: Params, cut: Cut) -> Program:
@@ -196,14 +196,14 @@ def _layout(call: Call) -> Layout:
 
 def _explicit(call: Call, device: Device, params: Params) -> Program:
     p = Problem.of(call)
-    binds = (*read("dy", "x", "dy"), *write("parts"))
+    binds = (*read("dy", "x", None), *write("parts"))
     made = product(params["product"], _layout(call), Epilogue(), binds, device)
     return Program((made, combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
 
 
 def _explicit_cooperative(call: Call, device: Device, params: Params) -> Program:
     p, tile = Problem.of(call), TILES[params["tile"]]
-    binds = (*read("dy", "x", "dy"), *write("parts"))
+    binds = (*read("dy", "x", None), *write("parts"))
     made = cooperative_product(_layout(call), Epilogue(), binds, tile, device, PRODUCT_TO_F32)
     return Program((made, combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
 

@@ -69,7 +69,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
     p, m = Problem.of(call), params["outputs"]
     tiles, kernel, cuts = _tiles(p, m), KERNELS[params["tile"]], params["splits"]
     step = tiles.chunk(p.c_in + p.c_out, params["scratch_mib"])
-    binds = (*read("inputs", "gradients", "inputs"), Bind("parts", "w"))
+    binds = (*read("inputs", "gradients", None), Bind("parts", "w"))
     steps: list[Dispatch] = []
     total = 0
     for first in range(0, tiles.total, step):
@@ -83,10 +83,9 @@ def build(call: Call, device: Device, params: Params) -> Program:
         )
         total += parts.cuts
     local, pairs = local_size(device), p.c_out * p.channels
-    sums = "parts" if total else "x"  # of no images: never read
     taps = positional(
         TAPS,
-        (*read(sums, "add" if call.has("add") else sums), *write("dw")),
+        (*read("parts" if total else None, "add" if call.has("add") else None), *write("dw")),
         linear_groups(pairs, local, device),
         (local, 1, 1),
         (pairs, total, float(call["scale"]), float(call["beta"])),
