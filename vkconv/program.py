@@ -2,8 +2,9 @@
 
 import dataclasses
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from vkconv.call import Call
 from vkconv.core import ShaderError
 from vkconv.kernel import Access, Field, Shader
 
@@ -36,10 +37,11 @@ class Dispatch:
     """One launch: arguments by the names that the kernel declares.
 
     ``buffers`` maps each binding to a buffer of the program, or to None where the constants are such that the shader
-    does not touch it (Vulkan wants one all the same, and another one of the launch is bound). ``push`` and ``constants`` the push and specialization
-    constants to their values (constants that are left out have the kernel's default; ints and bools travel as 32-bit
-    integers, floats as f32). ``groups`` is workgroups, ``local`` invocations of one, in x, y and z. ``loop_iterations``
-    is the most that one invocation makes, all its loops together, where that grows with the shapes.
+    does not touch it (Vulkan wants one all the same: another one of the launch is bound). ``push`` and ``constants``
+    map push and specialization constants to their values (constants that are left out have the kernel's default; ints
+    and bools travel as 32-bit integers, floats as f32). ``groups`` is workgroups, ``local`` invocations of one, in x, y
+    and z. ``loop_iterations`` is the most that one invocation makes, all its loops together, where that grows with the
+    shapes.
 
     Raises ShaderError for a name that the kernel does not have, or one that is missing.
     """
@@ -201,3 +203,74 @@ class Program:
     packed: Mapping[str, int] = dataclasses.field(default_factory=dict)
     scratch: Mapping[str, int] = dataclasses.field(default_factory=dict)
     elements: frozenset[str] = frozenset()
+
+    def renamed(self, names: Mapping[str, str]) -> "Program":
+        """The program on buffers of other names; those that are not in ``names`` keep theirs."""
+        return Program(
+            tuple(step.renamed(names) for step in self.steps),
+            tuple(step.renamed(names) for step in self.prepack),
+            {names.get(name, name): nbytes for name, nbytes in self.packed.items()},
+            {names.get(name, name): nbytes for name, nbytes in self.scratch.items()},
+            frozenset(names.get(name, name) for name in self.elements),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    """A place in a program for that of an inner call, by the name that its route gives it (`Route.inner`). ``buffers``
+    maps the call's operands and outputs to buffers of the program; names that are not there stay. ``call`` is another
+    call for the same choice, as the last of several passes is."""
+
+    name: str
+    buffers: Mapping[str, str]
+    call: Call | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Composite:
+    """A `Program` with places for those of inner calls among its steps."""
+
+    steps: tuple[Dispatch | Inner, ...]
+    prepack: tuple[Dispatch, ...] = ()
+    packed: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    scratch: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    elements: frozenset[str] = frozenset()
+
+    @property
+    def own(self) -> Program:
+        """Without the inner calls."""
+        steps = tuple(step for step in self.steps if isinstance(step, Dispatch))
+        return Program(steps, self.prepack, self.packed, self.scratch, self.elements)
+
+    def linked(self, own: Program, built: Callable[[Inner], Program]) -> Program:
+        """The program with what ``built`` makes of each inner call in its place; ``own`` is this one's part in the form
+        that it takes. What is packed for nothing but to be packed again by an inner call is scratch."""
+        steps: list[Dispatch] = []
+        prepack, packed, scratch = list(own.prepack), dict(own.packed), dict(own.scratch)
+        elements, remaining, places = set(own.elements), iter(own.steps), 0
+        for step in self.steps:
+            if isinstance(step, Dispatch):
+                steps.append(next(remaining))
+                continue
+            program, places = built(step), places + 1
+            names = {name: f"{step.name}.{name}" for name in program.scratch}
+            names |= {name: f"{step.name}.{name}" for name in program.packed}
+            first = all(names[name] not in packed for name in program.packed)
+            program = program.renamed({**names, **step.buffers})
+            steps += program.steps
+            prepack += program.prepack if first else ()
+            packed |= program.packed
+            scratch |= {name: max(nbytes, scratch.get(name, 0)) for name, nbytes in program.scratch.items()}
+            elements |= program.elements
+        used = {buffer for step in steps for buffer in step.buffers.values()}
+        passing = {name: nbytes for name, nbytes in packed.items() if name not in used}
+        kept = {name: nbytes for name, nbytes in packed.items() if name in used}
+        return Program(tuple(steps), tuple(prepack), kept, {**scratch, **passing}, frozenset(elements))
+
+    def linked_to(self, program: Program) -> Program:
+        """The program where its one inner call is this program, which is in the same form."""
+        return self.linked(self.own, lambda inner: program)
+
+
+Made = Program | Composite
+"""What a route makes for a call."""

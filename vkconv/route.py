@@ -3,7 +3,7 @@
 A *call* is one op with everything static. A *route* is one way to compute it: what it needs to be right
 (``must``), what makes it fast (``prefer``), why and from where. The first route in an op's list whose every
 need holds wins, then the first that is right at all. A forced route skips ``prefer``, never ``must``; a measured
-table outranks ``prefer``, never ``must``. The same `Need` serves choosing, explaining, documentation and tests.
+table outranks ``prefer``, never ``must``. The same `Requirement` serves choosing, explaining, documentation and tests.
 
 A route may have *parameters*: numbers such as tile sizes that change how fast it is, never what it computes.
 """
@@ -15,66 +15,16 @@ from typing import Annotated, Any
 
 import msgspec
 
-from vkconv.core import DType, RouteError, UsageError, did_you_mean
+from vkconv.call import Call
+from vkconv.core import RouteError, UsageError, did_you_mean
 from vkconv.device import Device
-from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.kernel import Shader
-from vkconv.program import Program
-from vkconv.storage import HALVES, check_types, forms, stored
+from vkconv.program import Composite, Inner, Program
+from vkconv.storage import check_types, forms, stored
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
-    """One op with static operand specs (None for an absent optional one), outputs and canonical attributes."""
-
-    op: str
-    operands: Mapping[str, TensorSpec | None]
-    outputs: Mapping[str, TensorSpec]
-    attrs: Mapping[str, AttrValue]
-
-    def __getitem__(self, name: str) -> Any:
-        """An attribute by name."""
-        return self.attrs[name]
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Static shape of an operand or output by name."""
-        spec = self.operands.get(name) or self.outputs.get(name)
-        if spec is None:
-            raise KeyError(f"{self.op} has no operand or output {name!r} in this call")
-        return spec.dims
-
-    def has(self, operand: str) -> bool:
-        """True when the optional operand is present."""
-        return self.operands.get(operand) is not None
-
-    @property
-    def specs(self) -> dict[str, TensorSpec]:
-        """Specs of the operands that are there and of the outputs, by name."""
-        return {name: spec for name, spec in (*self.operands.items(), *self.outputs.items()) if spec is not None}
-
-    @property
-    def half(self) -> DType | None:
-        """The 16-bit float type among its operands and outputs (the first of several), if there is one."""
-        return next((spec.dtype for spec in self.specs.values() if spec.dtype in HALVES), None)
-
-    def in_f32(self) -> "Call":
-        """The call with its 16-bit floats as f32."""
-
-        def wide(spec: TensorSpec | None) -> TensorSpec | None:
-            return TensorSpec(spec.shape, DType.F32) if spec is not None and spec.dtype in HALVES else spec
-
-        operands = {name: wide(spec) for name, spec in self.operands.items()}
-        outputs = {name: wide(spec) or spec for name, spec in self.outputs.items()}
-        return dataclasses.replace(self, operands=operands, outputs=outputs)
-
-    @property
-    def is_empty(self) -> bool:
-        """True when no output has an element: nothing runs."""
-        return all(spec.size == 0 for spec in self.outputs.values())
-
-
-@dataclasses.dataclass(frozen=True)
-class Need:
+class Requirement:
     """A condition of a route: a text that a person reads, a pure test, and the actual value it looked at. ``halves``
     is True where it admits f16 and bf16 in place of f32, False where it refuses them, None where it says nothing."""
 
@@ -84,7 +34,20 @@ class Need:
     halves: bool | None = None
 
 
-Params = Mapping[str, int]
+Value = int | str
+Params = Mapping[str, Any]
+"""Values of a route's parameters by name, each an `int` or a `str`. The route of an inner call is one, under the name
+of the call, and that route's own parameters stand behind it: ``{"conv2d": "implicit_gemm", "conv2d/tile": "64x64"}``.
+"""
+Legal = Mapping[str, tuple[Any, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sub:
+    """A call inside a route, and the routes that it may take, in their order."""
+
+    call: Call
+    routes: Sequence["Route"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,22 +55,25 @@ class Route:
     """One way to compute an op.
 
     ``program`` writes for f32: of a call in f16 or bf16 it sees one in f32, and what it makes is put into the forms of
-    that type (vkconv/storage.py). ``params(call, device)`` gives the legal values of each tunable number for a call
-    that the route may take, the default first; every combination of them is right. ``program`` makes the program from a
-    value for each; ``shaders`` declares every variant it may use. ``note`` says, for a call and values of its
-    parameters, what they come to and why, as `vkconv explain` shows it. A route that is not ``deterministic`` may give
-    other last bits each time it runs. ``chain(call)`` is how many products at most are summed in f16 before f32 takes
-    them over; routes without it compute in f32, those with it are taken only where somebody asks for f16 sums.
+    that type (vkconv/storage.py). ``params(call, device)`` gives the legal values of each tunable number or name for a
+    call that the route may take, the default first; every combination of them is right. ``program`` makes the program
+    from a value for each; ``shaders`` declares every variant it may use. ``inner`` names the calls inside the route,
+    whose routes are chosen as those of any other call: ``program`` has places for them (`Composite`). ``note`` says,
+    for a call and values of its parameters, what they come to and why, as `vkconv explain` shows it. A route that is
+    not ``deterministic`` may give other last bits each time it runs. ``chain(call)`` is how many products at most are
+    summed in f16 before f32 takes them over; routes without it compute in f32, those with it are taken only where
+    somebody asks for f16 sums.
     """
 
     name: str
-    program: Callable[[Call, Device, Params], Program]
+    program: Callable[[Call, Device, Params], Program | Composite]
     shaders: tuple[Shader, ...]
     why: str
-    must: tuple[Need, ...] = ()
-    prefer: tuple[Need, ...] = ()
+    must: tuple[Requirement, ...] = ()
+    prefer: tuple[Requirement, ...] = ()
     source: str = "vkconv"
-    params: Callable[[Call, Device], Mapping[str, tuple[int, ...]]] = lambda call, device: {}
+    params: Callable[[Call, Device], Legal] = lambda call, device: {}
+    inner: Callable[[Call, Device, Params], Mapping[str, Sub]] = lambda call, device, params: {}
     note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
     deterministic: bool = True
     chain: Callable[[Call], int] | None = None
@@ -125,14 +91,38 @@ class Route:
             return self.shaders
         return tuple(dict.fromkeys((*self.shaders, *(form for shader in self.shaders for form in forms(shader)))))
 
-    def legal(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-        """The legal values of every parameter; none for a call of which nothing runs."""
-        return {} if call.is_empty else self.params(call, device)
+    def own(self, params: Params, call: Call, device: Device) -> dict[str, Any]:
+        """Values of the route's own parameters: the given ones, defaults for the rest."""
+        return {name: params.get(name, values[0]) for name, values in self.params(call, device).items()}
 
-    def resolve(self, call: Call, device: Device, given: Params) -> dict[str, int]:
+    def legal(self, call: Call, device: Device, given: Params | None = None, pick: "Pick | None" = None) -> Legal:
+        """The legal values of every parameter, the default first; none for a call of which nothing runs. What an inner
+        call has depends on the route that it takes: the one that is ``given``, else the one that ``pick`` chooses, by
+        default `choose`."""
+        if call.is_empty:
+            return {}
+        given = given or {}
+        legal, no_params = dict(self.params(call, device)), dict[str, Any]()
+        for name, sub in self.inner(call, device, self.own(given, call, device)).items():
+            able = [route for route in sub.routes if judge(route, sub.call, device).allowed]
+            if name in given and given[name] not in [route.name for route in able]:
+                legal[name] = tuple(route.name for route in able)
+                continue
+            if name in given:
+                first, fixed = next(route for route in able if route.name == given[name]), no_params
+            else:
+                choice = (pick or _choose_sub)(sub, device)
+                first, fixed = choice.route, dict(choice.params)
+            legal[name] = (first.name, *(route.name for route in able if route is not first))
+            for below, values in first.legal(sub.call, device, {**fixed, **nested(given, name)}, pick).items():
+                best = fixed.get(below, values[0])
+                legal[f"{name}/{below}"] = (best, *(value for value in values if value != best))
+        return legal
+
+    def resolve(self, call: Call, device: Device, given: Params, pick: "Pick | None" = None) -> dict[str, Any]:
         """A value for every parameter: the given ones, defaults for the rest. UsageError for a name that the route
         does not have, or for a value that is not one of the legal ones."""
-        legal = self.legal(call, device)
+        legal = self.legal(call, device, given, pick)
         for name, value in given.items():
             if name not in legal:
                 has = f"it has {', '.join(legal)}" if legal else "it has none"
@@ -149,16 +139,33 @@ class Route:
     def build(self, call: Call, device: Device, params: Params | None = None) -> Program:
         """The program for a call that the route may take; parameters that are not given have their default.
 
-        Raises UsageError as `resolve` does.
+        Raises UsageError as `resolve` does, ShaderError where a buffer would be read in another form than it has.
         """
         values, half = self.resolve(call, device, params or {}), call.half
+        own = self.own(values, call, device)
         types = {name: spec.dtype for name, spec in call.specs.items()}
-        if half is None or not self.takes_halves:
-            program = self.program(call, device, values)
-        else:
-            program = stored(self.program(call.in_f32(), device, values), types, half, device)
+        in_forms = half is not None and self.takes_halves
+        made = self.program(call.in_f32() if in_forms else call, device, own)
+        program = made.own if isinstance(made, Composite) else made
+        if half is not None and in_forms:
+            program = stored(program, types, half, device)
+        if isinstance(made, Composite):
+            subs = self.inner(call, device, own)
+
+            def built(step: Inner) -> Program:
+                sub = subs[step.name]
+                route = next(route for route in sub.routes if route.name == values[step.name])
+                return route.build(step.call or sub.call, device, nested(values, step.name))
+
+            program = made.linked(program, built)
         check_types(program, types)
         return program
+
+
+def nested(params: Params, name: str) -> dict[str, Any]:
+    """The parameters of the route that the inner call of a name takes."""
+    before = f"{name}/"
+    return {key.removeprefix(before): value for key, value in params.items() if key.startswith(before)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +184,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time and that median's spread (the median absolute deviation), in microseconds."""
 
     route: str
-    params: dict[str, int]
+    params: dict[str, int | str]
     us_median: Annotated[float, msgspec.Meta(gt=0)]
     us_spread: Annotated[float, msgspec.Meta(ge=0)]
 
@@ -188,7 +195,8 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """The route that was chosen, how (``rule``, ``forced``, ``measured`` or ``last resort``), every verdict, the
-    value of each parameter, what a measured table knows of the call, the fastest first, and the row taken from it."""
+    value of each parameter, what a measured table knows of the call, the fastest first, and the row taken from it.
+    ``inner`` has the choices of its inner calls by their names."""
 
     route: Route
     by: str
@@ -196,6 +204,7 @@ class Choice:
     params: Params
     measured: tuple[Candidate, ...] = ()
     taken: Candidate | None = None
+    inner: Mapping[str, "Choice"] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return label(self.route.name, self.params)
@@ -212,6 +221,8 @@ def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> 
     for need in route.must:
         if not need.test(call, device):
             return Verdict(route, False, False, need.text, need.actual(call, device))
+    if refused := _refused_inside(route, call, device):
+        return Verdict(route, False, False, *refused)
     if route.chain is not None and not half_sums:
         return Verdict(route, True, False, "to be asked for, since it sums in f16", "not asked for")
     if against := device.avoids(call.op, route.name, call):
@@ -222,27 +233,69 @@ def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> 
     return Verdict(route, True, True)
 
 
+def _refused_inside(route: Route, call: Call, device: Device) -> tuple[str, str] | None:
+    """The inner call of a route that no route can take, as a requirement and what each of them says."""
+    if call.is_empty:
+        return None
+    for name, sub in route.inner(call, device, route.own({}, call, device)).items():
+        if not any(judge(inner, sub.call, device).allowed for inner in sub.routes):
+            verdicts = (judge(inner, sub.call, device) for inner in sub.routes)
+            said = "; ".join(f"{verdict.route.name} needs {verdict.refused_by}" for verdict in verdicts)
+            return f"a route of {sub.call.op} for its {name}", said
+    return None
+
+
+Known = Callable[[Call], Sequence[Candidate]]
+Pick = Callable[[Sub, Device], Choice]
+
+
+def _always(params: Params) -> Callable[[Route], Params]:
+    return lambda route: params
+
+
+def _nothing(call: Call) -> Sequence[Candidate]:
+    return ()
+
+
+def _choose_sub(sub: Sub, device: Device) -> Choice:
+    return choose(sub.routes, sub.call, device)
+
+
 def choose(
     routes: Sequence[Route],
     call: Call,
     device: Device,
     *,
     forced: str | None = None,
-    measured: Sequence[Candidate] = (),
+    given: Callable[[Route], Params] = lambda route: {},
+    measured: Known = _nothing,
     half_sums: bool = False,
 ) -> Choice:
     """Pick a route for a call on a device.
 
     ``forced`` names a route that must be taken: RouteError when one of its ``must`` fails, UsageError when the
-    op has no such route. ``measured`` is what a measured table knows of the call: the fastest candidate whose route
-    may take the call and whose parameters are all of its, and legal, is taken, ahead of ``prefer``. Routes that sum in
-    f16 are taken with ``half_sums`` only, or forced.
+    op has no such route. ``given`` are parameters that the taken route must have, inner routes among them.
+    ``measured`` says what a measured table knows of a call: the fastest candidate whose route may take the call and
+    whose parameters are all of its, and legal, is taken, ahead of ``prefer``. Routes that sum in f16 are taken with
+    ``half_sums`` only, or forced. Inner calls are chosen for in the same way.
     """
     verdicts = tuple(judge(route, call, device, half_sums) for route in routes)
-    known = tuple(sorted(measured, key=lambda candidate: candidate.us_median))
+    known = tuple(sorted(measured(call), key=lambda candidate: candidate.us_median))
+
+    def pick(sub: Sub, device: Device) -> Choice:
+        return choose(sub.routes, sub.call, device, measured=measured)
 
     def chosen(route: Route, by: str, taken: Candidate | None = None) -> Choice:
-        return Choice(route, by, verdicts, route.resolve(call, device, taken.params if taken else {}), known, taken)
+        asked = given(route)
+        params = route.resolve(call, device, {**(taken.params if taken else {}), **asked}, pick)
+        inner = {}
+        for name, sub in ({} if call.is_empty else route.inner(call, device, route.own(params, call, device))).items():
+            below: Params = nested(params, name)
+            of_outer = name in asked or taken is not None
+            forced_inside = params[name] if of_outer else None
+            choice = choose(sub.routes, sub.call, device, forced=forced_inside, given=_always(below), measured=measured)
+            inner[name] = choice if name in asked or taken is None else dataclasses.replace(choice, by="measured")
+        return Choice(route, by, verdicts, params, known, taken, inner)
 
     by_name = {v.route.name: v for v in verdicts}
     if forced is not None:

@@ -11,12 +11,11 @@ f32, each kernel declares (`vkconv.kernel.Form`).
 import dataclasses
 from collections.abc import Iterator, Mapping
 
+from vkconv.call import HALVES
 from vkconv.core import DType, ShaderError
 from vkconv.device import Device
 from vkconv.kernel import Binding, Form, Shader
 from vkconv.program import Dispatch, Program
-
-HALVES = (DType.F16, DType.BF16)
 
 # The feature by which 16-bit elements are read and written by themselves.
 NATIVE = ("VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vkconv.call import Call
 from vkconv.device import Device
 from vkconv.ops import (
     alias,
@@ -29,7 +30,7 @@ from vkconv.ops.pointwise.binary import BINARY_OPS, TABLE
 from vkconv.ops.pointwise.unary import UNARY_OPS
 from vkconv.ops.reduce.op import FUNCTIONS
 from vkconv.program import Dispatch
-from vkconv.route import Call, Route, choose, judge
+from vkconv.route import Route, choose, judge
 
 SHADERS = Path(__file__).parents[2] / "shaders"
 MODULES = (alias, cast, gather, host, layout, normalize, normalize_batch, pad, reduce, resize, select, softmax)

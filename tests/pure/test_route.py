@@ -5,10 +5,11 @@ import itertools
 import pytest
 from graph_kit import made_up_device
 
+from vkconv.call import Call
 from vkconv.core import RouteError, UsageError
 from vkconv.graph import TensorSpec
 from vkconv.program import Program
-from vkconv.route import Call, Candidate, Need, Route, choose, judge
+from vkconv.route import Candidate, Requirement, Route, choose, judge
 
 CALL = Call("op", {"x": TensorSpec((7,))}, {"y": TensorSpec((7,))}, {})
 DEVICE = made_up_device()
@@ -21,7 +22,7 @@ EVERY_TRUTH = pytest.mark.parametrize(
 
 def need(text, holds):
     """A need that holds or not, and shows the length of x."""
-    return Need(text, lambda call, device: holds, lambda call, device: f"x of {call.shape('x')[0]}")
+    return Requirement(text, lambda call, device: holds, lambda call, device: f"x of {call.shape('x')[0]}")
 
 
 def route(name, must=(), prefer=(), **params):
@@ -120,6 +121,6 @@ def test_verdicts_come_for_every_route_in_order_and_look_at_must_first():
 
 def test_a_need_sees_the_call_and_the_device():
     seen = []
-    spy = Need("spy", lambda call, device: seen.append((call, device)) or True, lambda call, device: "")
+    spy = Requirement("spy", lambda call, device: seen.append((call, device)) or True, lambda call, device: "")
     choose((Route("a", lambda call, device, params: Program(()), (), "why", (spy,)),), CALL, DEVICE)
     assert seen == [(CALL, DEVICE)]

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from vkconv.call import HALVES
 from vkconv.compiler import shader_dir, source_files, spirv
 from vkconv.core import DType, GraphError, RouteError, VkconvError
 from vkconv.device import Device, load_device
@@ -16,19 +17,7 @@ from vkconv.ops.core.calls import parse_call
 from vkconv.plan.explain import explain_call
 from vkconv.program import Program, positional, read, write
 from vkconv.route import choose, judge
-from vkconv.storage import (
-    HALVES,
-    MATRICES,
-    MOVES,
-    PACKED,
-    X_F32,
-    X_SCRATCH,
-    Y_F32,
-    Y_SCRATCH,
-    forms,
-    stored,
-    stores_natively,
-)
+from vkconv.storage import MATRICES, MOVES, PACKED, X_F32, X_SCRATCH, Y_F32, Y_SCRATCH, forms, stored, stores_natively
 
 LAVAPIPE = load_device("lavapipe")
 FORMS = {form for op in OPS.values() for route in op.routes for form in route.forms}

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from vkconv.bench.miopen import BACKWARD_DATA, BACKWARD_WEIGHT, FORWARD, Conv, is_miopen, miopen_calls
+from vkconv.call import Call
 from vkconv.core import DType, Shape, UsageError, VkconvError, did_you_mean, not_a_file, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.planner import Options, plan
-from vkconv.route import Call
 
 SUITES = Path(__file__).parent / "suites"
 CSV_COLUMNS = (

@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 from vkconv import __version__
 from vkconv.bench.rows import Row
+from vkconv.call import Call
 from vkconv.core import UsageError, VkconvError
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.measured import MeasuredCall, MeasuredTable
 from vkconv.program import Program
-from vkconv.route import Call, Candidate, Choice, Params, Route, choose, judge, label
+from vkconv.route import Candidate, Choice, Params, Route, choose, judge, label
 from vkconv.table import Column, Table
 
 Effort = Literal["quick", "default", "full"]
@@ -64,7 +65,7 @@ def tune_call(
     return sorted(found, key=lambda candidate: candidate.us_median)
 
 
-def settings(route: Route, call: Call, device: Device, full: bool = False) -> list[dict[str, int]]:
+def settings(route: Route, call: Call, device: Device, full: bool = False) -> list[dict[str, Any]]:
     """The parameters to try for a route that may take the call, its defaults first: those that differ from them in
     one, or with ``full`` every combination. None makes the same program as another."""
     legal = route.legal(call, device)
@@ -76,7 +77,7 @@ def settings(route: Route, call: Call, device: Device, full: bool = False) -> li
     return _distinct(route, call, device, tried)
 
 
-def _distinct(route: Route, call: Call, device: Device, tried: Iterable[dict[str, int]]) -> list[dict[str, int]]:
+def _distinct(route: Route, call: Call, device: Device, tried: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     programs: list[Program] = []
     kept = []
     for params in tried:
@@ -87,7 +88,7 @@ def _distinct(route: Route, call: Call, device: Device, tried: Iterable[dict[str
     return kept
 
 
-def best_together(default: Candidate, measured: Iterable[Candidate]) -> dict[str, int]:
+def best_together(default: Candidate, measured: Iterable[Candidate]) -> dict[str, Any]:
     """The value of each parameter that was fastest while the others had their default."""
     best = dict.fromkeys(default.params, default)
     for candidate in measured:
@@ -129,7 +130,9 @@ def change(
     call: Call, device: Device, known: Sequence[Candidate], found: Sequence[Candidate], half_sums: bool = False
 ) -> Change:
     """The difference between a plan that knew ``known`` of the call, and one that knows what was found now."""
-    before = choose(OPS[call.op].routes, call, device, measured=known, half_sums=half_sums)
+    before = choose(
+        OPS[call.op].routes, call, device, measured=lambda one: known if one == call else (), half_sums=half_sums
+    )
     return Change(format_call(call, OPS), before, _time_of(before, found), found[0] if found else None)
 
 

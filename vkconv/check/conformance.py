@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from vkconv.backend.runtime import select_device
+from vkconv.call import Call
 from vkconv.check.calls import Expected, expect, hold, on_route, run_call
 from vkconv.check.inputs import Kind, draw
 from vkconv.core import DType, LimitError, UsageError, VkconvError, did_you_mean
@@ -18,7 +19,7 @@ from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
 from vkconv.ops.core.base import Op
 from vkconv.ops.core.calls import parse_call
-from vkconv.route import Call, Params, Route, judge
+from vkconv.route import Params, Route, judge
 from vkconv.table import Column, Table
 
 SCHEMA = "vkconv.conformance/1"

@@ -7,13 +7,14 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+from vkconv.call import Call
 from vkconv.check.calls import Checked, compare, expect, on_route, run_call
 from vkconv.core import Array, LimitError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.plan.planner import Options, choose_route
 from vkconv.plan.single import WEIGHTS
-from vkconv.route import Call, Params, judge
+from vkconv.route import Params, judge
 
 ROUTE = "route"
 

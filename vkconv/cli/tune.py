@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from vkconv.backend.runtime import LiveDevice
     from vkconv.bench.rows import Row
     from vkconv.bench.tune import Change, Effort
-    from vkconv.route import Call, Candidate, Params
+    from vkconv.call import Call
+    from vkconv.route import Candidate, Params
 
 
 def tune(

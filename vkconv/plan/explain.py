@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from vkconv.call import HALVES, Call
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
 from vkconv.ops import OPS
@@ -15,8 +16,8 @@ from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import graph_of_shapes
 from vkconv.program import Program
-from vkconv.route import Call, Choice, Verdict, judge
-from vkconv.storage import HALF_MATH, HALVES, PACKED
+from vkconv.route import Choice, Verdict, judge
+from vkconv.storage import HALF_MATH, PACKED
 from vkconv.table import Column, Table
 
 _BY = {"rule": "first whose needs hold", "forced": "forced", "last resort": "no preferred one can"}

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.call import Call
 from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.ops.core.activation import ACTIVATIONS
@@ -14,7 +15,6 @@ from vkconv.plan.bound import BoundGraph, BoundNode, widen
 from vkconv.plan.chains import fuse_chain
 from vkconv.plan.recognise import recognise_gelu, recognise_hard_swish, recognise_layer_norm, recognise_silu
 from vkconv.plan.rewrite import Rewriter, Rule
-from vkconv.route import Call
 
 Vector = npt.NDArray[np.float64]
 

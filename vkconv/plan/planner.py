@@ -2,7 +2,9 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
+from vkconv.call import Call
 from vkconv.core import Array, DType, RouteError, Shape, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import Graph
@@ -20,7 +22,7 @@ from vkconv.plan.passes import optimize
 from vkconv.plan.precision import checked_type, checked_types, in_types
 from vkconv.plan.weights import Resident
 from vkconv.program import Program
-from vkconv.route import Call, Candidate, Choice, Params, choose
+from vkconv.route import Candidate, Choice, Params, Route, choose
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,13 +141,35 @@ def choose_route(call: Call, node: str, device: Device, options: Options) -> Cho
     Raises RouteError or UsageError for a forced route or a parameter that the call or the device does not allow.
     """
     forced = options.routes.get(f"node:{node}", options.routes.get(call.op))
-    measured = (options.measured or {}).get(format_call(call, OPS), ())
-    routes = OPS[call.op].routes
-    choice = choose(routes, call, device, forced=forced, measured=measured, half_sums=options.half_sums)
-    given = {name: value for name, value in options.params.get(call.op, {}).items() if name in choice.params}
-    for key in (f"{call.op}:{choice.route.name}", f"node:{node}"):
-        given |= options.params.get(key, {})
-    return dataclasses.replace(choice, params=choice.route.resolve(call, device, {**choice.params, **given}))
+    table = options.measured or {}
+
+    def measured(one: Call) -> Sequence[Candidate]:
+        return table.get(format_call(one, OPS), ()) if table else ()
+
+    def given(route: Route) -> Params:
+        keys = call.op, f"node:{node}"
+        inside = {path: name for key in keys for path, name in _below(options.routes, key).items()}
+        for key in keys:
+            for path, values in _below(options.params, key).items():
+                inside |= {f"{path}/{name}": value for name, value in values.items()}
+        legal = route.legal(call, device, inside)
+        params = {name: value for name, value in {**inside, **options.params.get(call.op, {})}.items() if name in legal}
+        for key in (f"{call.op}:{route.name}", f"node:{node}"):
+            params |= options.params.get(key, {})
+        return params
+
+    return choose(
+        OPS[call.op].routes, call, device, forced=forced, given=given, measured=measured, half_sums=options.half_sums
+    )
+
+
+_T = TypeVar("_T")
+
+
+def _below(given: Mapping[str, _T], key: str) -> dict[str, _T]:
+    """What is given for inner calls of an op or a node, by the calls' names: ``conv_reduce/conv2d`` is for ``conv2d``
+    inside conv_reduce."""
+    return {path.removeprefix(f"{key}/"): value for path, value in given.items() if path.startswith(f"{key}/")}
 
 
 def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -16,7 +17,7 @@ from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_gr
 from vkconv.ops.core.requirements import FLOATS, loop_iterations
 from vkconv.ops.kernels.strided import local_params
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 COL2IM_SHADER = Shader(shaders.conv.COL2IM)
 _MOST_RANK = 3

@@ -2,11 +2,12 @@
 
 import math
 
+from vkconv.call import Call
 from vkconv.core import shape_str
 from vkconv.ops.kernels.epilogue import epilogue_constants, epilogue_numbers, per_channel, rescales
 from vkconv.ops.kernels.windows import spanned
 from vkconv.program import Bind, Word, read, write
-from vkconv.route import Call, Need
+from vkconv.route import Requirement
 
 
 def push(call: Call) -> tuple[Word, ...]:
@@ -33,42 +34,44 @@ def span(call: Call, axis: int, outputs: int) -> int:
     return spanned(outputs, int(call["stride"][axis]), call.shape("w")[2 + axis], int(call["dilation"][axis]))
 
 
-GROUPS_1 = Need("groups 1", lambda call, device: call["groups"] == 1, lambda call, device: f"{call['groups']} groups")
-ONE_CHANNEL_PER_GROUP = Need(
+GROUPS_1 = Requirement(
+    "groups 1", lambda call, device: call["groups"] == 1, lambda call, device: f"{call['groups']} groups"
+)
+ONE_CHANNEL_PER_GROUP = Requirement(
     "one input channel per group",
     lambda call, device: call.shape("w")[1] == 1,
     lambda call, device: f"{call.shape('w')[1]} channels per group",
 )
-GROUPED = Need(
+GROUPED = Requirement(
     "more than one group", lambda call, device: call["groups"] > 1, lambda call, device: f"{call['groups']} groups"
 )
-KERNEL_1X1 = Need(
+KERNEL_1X1 = Requirement(
     "a 1x1 kernel",
     lambda call, device: call.shape("w")[2:] == (1, 1),
     lambda call, device: shape_str(call.shape("w")[2:]),
 )
-NO_PADDING = Need(
+NO_PADDING = Requirement(
     "no padding", lambda call, device: not any(call["padding"]), lambda call, device: shape_str(call["padding"])
 )
-LARGER_THAN_1X1 = Need(
+LARGER_THAN_1X1 = Requirement(
     "a kernel larger than 1x1",
     lambda call, device: call.shape("w")[2:] != (1, 1),
     lambda call, device: shape_str(call.shape("w")[2:]),
 )
-KERNEL_3X3 = Need(
+KERNEL_3X3 = Requirement(
     "a 3x3 kernel",
     lambda call, device: call.shape("w")[2:] == (3, 3),
     lambda call, device: shape_str(call.shape("w")[2:]),
 )
-STRIDE_1 = Need(
+STRIDE_1 = Requirement(
     "stride 1", lambda call, device: call["stride"] == (1, 1), lambda call, device: shape_str(call["stride"])
 )
-NO_DILATION = Need(
+NO_DILATION = Requirement(
     "no dilation", lambda call, device: call["dilation"] == (1, 1), lambda call, device: shape_str(call["dilation"])
 )
 # Taps that a shader unrolls at most.
 _MOST_TAPS = 49
-FEW_TAPS = Need(
+FEW_TAPS = Requirement(
     f"a kernel of at most {_MOST_TAPS} taps",
     lambda call, device: math.prod(call.shape("w")[2:]) <= _MOST_TAPS,
     lambda call, device: f"{math.prod(call.shape('w')[2:])} taps",

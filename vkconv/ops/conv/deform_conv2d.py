@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -17,7 +18,7 @@ from vkconv.ops.core.requirements import FLOATS, loop_iterations
 from vkconv.ops.kernels.strided import local_params
 from vkconv.ops.kernels.windows import explicit_padding, out_extent, pair
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 DEFORM_SHADER = Shader(shaders.conv.DEFORM_CONV2D)
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from vkconv.call import Call
 from vkconv.core import align
 from vkconv.device import Device
 from vkconv.ops.core.requirements import invocations, shared_bytes
 from vkconv.ops.kernels.epilogue import SPLITS, per_channel, sum_splits
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.program import Dispatch
-from vkconv.route import Call
 
 # By number: the parameter ``tile`` of the route. Every one keeps local a multiple of its columns, as the shader loads.
 TILES: tuple[GemmTile, ...] = (

@@ -13,10 +13,11 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.call import Call
 from vkconv.core import MAX_RANK, Array, GraphError, UsageError, ceil_div, did_you_mean, shape_problem, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
-from vkconv.route import Call, Route
+from vkconv.route import Route
 
 Specs = Mapping[str, TensorSpec | None]
 Attrs = dict[str, AttrValue]

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import get_args
 
+from vkconv.call import Call
 from vkconv.core import MAX_RANK, DType, GraphError, UsageError, did_you_mean, shape_problem, shape_str
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.core.base import Attr, Op
-from vkconv.route import Call
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

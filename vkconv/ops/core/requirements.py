@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
+from vkconv.call import HALVES, Call
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import most_invocations
-from vkconv.route import Call, Need
-from vkconv.storage import HALVES
+from vkconv.route import Requirement
 
 
 def types_of(call: Call) -> str:
@@ -23,7 +23,7 @@ def _words(dtypes: tuple[DType, ...]) -> str:
     return " or ".join("f32, f16 or bf16" if dtype is DType.F32 else dtype for dtype in dtypes)
 
 
-def elements_in(*dtypes: DType) -> Need:
+def elements_in(*dtypes: DType) -> Requirement:
     """Every operand and output has one of these element types (integers of other widths fold on the host), f16 and bf16
     where f32 is one of them; floats are all of one type."""
 
@@ -32,7 +32,7 @@ def elements_in(*dtypes: DType) -> Need:
         return all(_admitted(s, dtypes) for s in specs) and len({s.dtype for s in specs if s.dtype.is_float}) <= 1
 
     words = f"{_words(dtypes)} elements"
-    return Need(words, test, lambda call, device: types_of(call), halves=DType.F32 in dtypes or None)
+    return Requirement(words, test, lambda call, device: types_of(call), halves=DType.F32 in dtypes or None)
 
 
 FLOATS = elements_in(DType.F32)
@@ -40,7 +40,7 @@ F32_OR_I32 = elements_in(DType.F32, DType.I32)
 NUMBERS = elements_in(DType.F32, DType.I32, DType.I64)
 WORDS = elements_in(DType.F32, DType.I32, DType.U32)
 WORDS_OR_PAIRS = elements_in(DType.F32, DType.I32, DType.U32, DType.I64)
-NO_HALVES = Need(
+NO_HALVES = Requirement(
     "no 16-bit floats, which no atomic operation adds to",
     lambda call, device: call.half is None,
     lambda call, device: types_of(call),
@@ -48,7 +48,7 @@ NO_HALVES = Need(
 )
 
 
-def operands_in(name: str, *dtypes: DType, halves: bool = True) -> Need:
+def operands_in(name: str, *dtypes: DType, halves: bool = True) -> Requirement:
     """The named operand has one of these element types, with ``halves`` f16 or bf16 where f32 is one of them."""
     taken = halves and DType.F32 in dtypes
 
@@ -57,7 +57,7 @@ def operands_in(name: str, *dtypes: DType, halves: bool = True) -> Need:
         return _admitted(spec, dtypes) if taken else spec is None or spec.dtype in dtypes
 
     text = f"{name} of {_words(dtypes) if taken else ' or '.join(dtypes)} elements"
-    return Need(text, test, lambda call, device: str(call.operands.get(name)), halves=taken or None)
+    return Requirement(text, test, lambda call, device: str(call.operands.get(name)), halves=taken or None)
 
 
 # The largest number that an int of a shader counts to.
@@ -69,7 +69,7 @@ def most_elements(call: Call) -> int:
     return max(spec.size for spec in (*call.operands.values(), *call.outputs.values()) if spec is not None)
 
 
-INT32 = Need(
+INT32 = Requirement(
     "tensors of fewer than 2^31 elements",
     lambda call, device: most_elements(call) <= MOST_INT,
     lambda call, device: str(most_elements(call)),
@@ -85,16 +85,16 @@ def scratch_budget(device: Device) -> int:
     return _SCRATCH_BYTES.get(device.kind, _SCRATCH_BYTES_ELSE)
 
 
-def within_scratch(nbytes: Callable[[Call, Device], int], what: str = "partial results") -> Need:
+def within_scratch(nbytes: Callable[[Call, Device], int], what: str = "partial results") -> Requirement:
     """What a call keeps in scratch, ``nbytes``, within the budget."""
-    return Need(
+    return Requirement(
         f"{what} within the device's budget of scratch",
         lambda call, device: nbytes(call, device) <= scratch_budget(device),
         lambda call, device: f"{bytes_str(nbytes(call, device))}, {bytes_str(scratch_budget(device))} is the most",
     )
 
 
-ASKED_FOR = Need("to be asked for by name", lambda call, device: False, lambda call, device: "not asked for")
+ASKED_FOR = Requirement("to be asked for by name", lambda call, device: False, lambda call, device: "not asked for")
 # A row of so many elements keeps the lanes of a GPU's workgroup busy; shorter ones are better off with one invocation
 # each.
 LONG_ROW = 64
@@ -110,13 +110,13 @@ def lane_by_lane(device: Device) -> bool:
     return device.kind in _LANE_BY_LANE
 
 
-ON_GPU = Need("a GPU", lambda call, device: not lane_by_lane(device), lambda call, device: device.kind)
-ON_CPU = Need("a CPU driver", lambda call, device: lane_by_lane(device), lambda call, device: device.kind)
+ON_GPU = Requirement("a GPU", lambda call, device: not lane_by_lane(device), lambda call, device: device.kind)
+ON_CPU = Requirement("a CPU driver", lambda call, device: lane_by_lane(device), lambda call, device: device.kind)
 
 
-def narrow_groups(most: int, channels: Callable[[Call], int]) -> Need:
+def narrow_groups(most: int, channels: Callable[[Call], int]) -> Requirement:
     """At most so many output ``channels`` in a group, where a route by tiles in shared memory makes more at a time."""
-    return Need(
+    return Requirement(
         f"at most {most} output channels in a group, or a CPU",
         lambda call, device: lane_by_lane(device) or channels(call) <= most,
         lambda call, device: f"{channels(call)} on a {device.kind} device",
@@ -157,32 +157,36 @@ def _subgroups(call: Call, device: Device) -> str:
     return f"subgroups of {sizes} with {_subgroup_operations(call, device)}"
 
 
-SHUFFLE = Need("shuffles in subgroups of one size", lambda call, device: shuffles(device), _subgroups)
-SUBGROUP_SUMS = Need("arithmetic in subgroups of one size", lambda call, device: sums_by_subgroups(device), _subgroups)
-ARITHMETIC = Need("arithmetic within subgroups", lambda call, device: subgroup_arithmetic(device), _subgroup_operations)
+SHUFFLE = Requirement("shuffles in subgroups of one size", lambda call, device: shuffles(device), _subgroups)
+SUBGROUP_SUMS = Requirement(
+    "arithmetic in subgroups of one size", lambda call, device: sums_by_subgroups(device), _subgroups
+)
+ARITHMETIC = Requirement(
+    "arithmetic within subgroups", lambda call, device: subgroup_arithmetic(device), _subgroup_operations
+)
 
 
-def loop_iterations(count: Callable[[Call, Device], int]) -> Need:
+def loop_iterations(count: Callable[[Call, Device], int]) -> Requirement:
     """No more loop iterations per invocation than the driver makes; most drivers have no such limit."""
-    return Need(
+    return Requirement(
         "loops that the driver runs to their end",
         lambda call, device: device.max_loop_iterations is None or count(call, device) <= device.max_loop_iterations,
         lambda call, device: f"{count(call, device)} iterations, it stops at {device.max_loop_iterations}",
     )
 
 
-def shared_bytes(need: int) -> Need:
+def shared_bytes(need: int) -> Requirement:
     """At least ``need`` bytes of shared memory for one workgroup."""
-    return Need(
+    return Requirement(
         f"{bytes_str(need)} of shared memory",
         lambda call, device: device.limit("maxComputeSharedMemorySize") >= need,
         lambda call, device: bytes_str(device.limit("maxComputeSharedMemorySize")),
     )
 
 
-def invocations(need: int) -> Need:
+def invocations(need: int) -> Requirement:
     """Workgroups of at least ``need`` invocations along x."""
-    return Need(
+    return Requirement(
         f"workgroups of {need} invocations",
         lambda call, device: most_invocations(device) >= need,
         lambda call, device: str(most_invocations(device)),

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.call import Call
 from vkconv.core import Array, DType
 from vkconv.ops.core.base import F64, Op
-from vkconv.route import Call
 
 # A device may take subnormal f32 numbers for zero, going in and coming out: the smallest normal one.
 _SMALLEST_NORMAL = 2.0**-126

@@ -1,25 +1,22 @@
 """Calls of one op seen as calls of another, so that both share routes."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
+from vkconv.call import Call
+from vkconv.device.facts import Device
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
-from vkconv.program import Dispatch, Program
-from vkconv.route import Call, Need, Route
+from vkconv.program import Program
+from vkconv.route import Params, Requirement, Route
 
 # These read the same of either call, and name the operands that the caller has.
-_SAME: tuple[Need, ...] = (FLOATS, ON_GPU)
+_SAME: tuple[Requirement, ...] = (FLOATS, ON_GPU)
 
 
-def renamed(program: Program, names: Mapping[str, str]) -> Program:
-    """The program with its buffers under other names; those that are not in ``names`` keep theirs."""
-
-    def steps(dispatches: Sequence[Dispatch]) -> tuple[Dispatch, ...]:
-        return tuple(dispatch.renamed(names) for dispatch in dispatches)
-
-    packed, scratch = ({names.get(k, k): v for k, v in sizes.items()} for sizes in (program.packed, program.scratch))
-    elements = frozenset(names.get(name, name) for name in program.elements)
-    return Program(steps(program.steps), steps(program.prepack), packed, scratch, elements)
+def _program(route: Route, call: Call, device: Device, params: Params) -> Program:
+    made = route.program(call, device, params)
+    assert isinstance(made, Program)
+    return made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +27,11 @@ class View:
     of: Callable[[Call], Call]
     names: Mapping[str, str]
 
-    def need(self, need: Need) -> Need:
+    def need(self, need: Requirement) -> Requirement:
         """The need of the other op's route, for a call of this one."""
         if need in _SAME:
             return need
-        return Need(
+        return Requirement(
             need.text,
             lambda call, device: need.test(self.of(call), device),
             lambda call, device: need.actual(self.of(call), device),
@@ -45,7 +42,7 @@ class View:
         say."""
         return Route(
             name,
-            lambda call, device, params: renamed(route.program(self.of(call), device, params), self.names),
+            lambda call, device, params: _program(route, self.of(call), device, params).renamed(self.names),
             route.shaders,
             why,
             tuple(self.need(need) for need in route.must),

@@ -7,6 +7,7 @@ sum, mean, maximum or minimum over OH and OW; with keepdims y is (N, C_out, 1, 1
 import math
 from collections.abc import Mapping, Sequence
 
+from vkconv.call import Call
 from vkconv.core import Array
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.conv2d.op import CONV2D
@@ -14,7 +15,6 @@ from vkconv.ops.core.base import F64, Attrs, Op, Specs
 from vkconv.ops.fused.conv_reduce_routes import AXES, ROUTES, convolution_of
 from vkconv.ops.fused.reduction import REDUCE_ATTRS, check_function, full_result, magnitude, reduced, terms
 from vkconv.ops.kernels.epilogue import RESIDUAL
-from vkconv.route import Call
 
 _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
 

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Mapping
 
+from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.ops.conv.common import binds, constants, push
@@ -38,7 +39,7 @@ from vkconv.ops.kernels.epilogue import packs_per_channel
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.program import Dispatch, Program, positional
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 AXES = (2, 3)
 # By number, the tile of TILES that takes least.
@@ -126,6 +127,7 @@ def _lane_program(call: Call, device: Device, params: Params) -> tuple[Program, 
     """The program of the route subgroup_tile of the convolution, and the parts that its launch would make."""
     conv = convolution_of(call)
     made = SUBGROUP_TILE.program(conv, device, params)
+    assert isinstance(made, Program)
     n, c_out, oh, ow = flattened(conv).shape("y")
     covered = align(oh * ceil_div(ow, params["columns"]), params["local"])
     return made, Reduction(n, c_out, 1, covered, device.subgroup_size, oh * ow)
@@ -163,12 +165,12 @@ def _padding(call: Call) -> float:
     return align(plane, 4) / plane
 
 
-FEW_PADDED = Need(
+FEW_PADDED = Requirement(
     f"images of whole fours of pixels, or at most {100 * _MOST_PADDING - 100:.0f} % short of it",
     lambda call, device: _padding(call) <= _MOST_PADDING,
     lambda call, device: f"{math.prod(convolution_of(call).shape('y')[2:])} pixels",
 )
-UNCUT = Need(
+UNCUT = Requirement(
     "so many tiles that conv2d would not cut its sums into parts to keep the device busy",
     lambda call, device: IMPLICIT_GEMM.params(convolution_of(call), device)["splits"][0] == 1,
     lambda call, device: f"{IMPLICIT_GEMM.params(convolution_of(call), device)['splits'][0]} parts",

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
+from vkconv.call import Call
 from vkconv.core import align
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -55,7 +56,7 @@ from vkconv.ops.kernels.gemm import (
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.program import Dispatch, Program
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 _SHARED_PARTS, _SHARED_CAS, _SHARED_NATIVE = variants(SHARED)
 _SUBGROUP_PARTS = variants(SUBGROUP)[0]

@@ -8,11 +8,12 @@ an output in their order, or the workgroups add them to the output by atomic ope
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, bytes_str, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -23,8 +24,8 @@ from vkconv.ops.core.tolerance import largest, of_error, rounding_of_sum, shows_
 from vkconv.ops.kernels.epilogue import rounding_of_products
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.ops.reduce.op import REDUCE
-from vkconv.program import Dispatch, Program, Word, positional, read, write
-from vkconv.route import Call, Need, Params, Route, choose, judge
+from vkconv.program import Composite, Dispatch, Inner, Program, Word, positional, read, write
+from vkconv.route import Params, Requirement, Route, Sub, choose
 
 # By name: FUNCTION of shaders/include/reduced.glsl and its identity as u32 bits.
 _ADD, _MAX, _MIN = (0, 0x00000000), (1, 0xFF800000), (2, 0x7F800000)
@@ -171,42 +172,42 @@ def native_atomics(call: Call, device: Device) -> tuple[int, ...]:
 Reduced = Callable[[Call, Device], Reduction]
 
 
-def parts_within_scratch(of: Reduced) -> Need:
+def parts_within_scratch(of: Reduced) -> Requirement:
     """The parts of a call, by the default of its parameters, within the budget."""
     return within_scratch(lambda call, device: 4 * of(call, device).parts, "parts")
 
 
-def parts_beyond_scratch(of: Reduced) -> Need:
+def parts_beyond_scratch(of: Reduced) -> Requirement:
     """The other way round."""
     need = parts_within_scratch(of)
-    return Need(
+    return Requirement(
         "parts beyond the device's budget of scratch: within it they are stored, and combined in a fixed order",
         lambda call, device: not need.test(call, device),
         need.actual,
     )
 
 
-def columns_in_32_bits(of: Reduced) -> Need:
+def columns_in_32_bits(of: Reduced) -> Requirement:
     """Columns and tiles whose numbers a shader can hold."""
 
     def most(call: Call, device: Device) -> int:
         r = of(call, device)
         return max(r.segments * r.extent + r.block, r.batches * r.tiles * r.rows)
 
-    return Need(
+    return Requirement(
         f"numbers of columns and tiles up to {MOST_INT}",
         lambda call, device: most(call, device) <= MOST_INT,
         lambda call, device: str(most(call, device)),
     )
 
 
-def taken_alone(first: Op, what: str, product: Callable[[Call], Call], route: str) -> Need:
+def taken_alone(first: Op, what: str, product: Callable[[Call], Call], route: str) -> Requirement:
     """The op of the first step alone would take the route whose tiles are reduced."""
 
     def taken(call: Call, device: Device) -> str:
         return choose(first.routes, product(call), device).route.name
 
-    return Need(
+    return Requirement(
         f"a {what} that {first.name} would compute by its route {route}",
         lambda call, device: taken(call, device) == route,
         taken,
@@ -241,65 +242,22 @@ _REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic)
 
 
 def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> Route:
-    """The route that runs a product by one of its routes into scratch and reduces that by another: by their numbers
-    the parameters ``product`` and ``reduce``, those that are chosen where the two stand alone first."""
+    """The route that runs a product into scratch, in the call's own type, and reduces that."""
     products = tuple(route for route in first.routes if route.chain is None)
 
-    def parameters(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    def inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
         product, reduction = steps(call)
-        return {
-            "product": _numbers(products, product, device),
-            "reduce": _numbers(_REDUCE_ROUTES, reduction, device),
-        }
+        return {first.name: Sub(product, products), "reduce": Sub(reduction, _REDUCE_ROUTES)}
 
-    def program(call: Call, device: Device, params: Params) -> Program:
-        product, reduction = steps(call)
-        made = products[params["product"]].build(product, device)
-        reduced = _REDUCE_ROUTES[params["reduce"]].build(reduction, device)
-        made = _renamed(made, {"y": "full"})
-        reduced = _renamed(reduced, {"x": "full", **{name: f"reduce_{name}" for name in reduced.scratch}})
-        nbytes = product.outputs["y"].nbytes
-        scratch = {**made.scratch, **reduced.scratch, "full": nbytes}
-        return Program((*made.steps, *reduced.steps), made.prepack, made.packed, scratch, made.elements)
+    def program(call: Call, device: Device, params: Params) -> Composite:
+        made = Inner(first.name, {"y": "full"}), Inner("reduce", {"x": "full"})
+        return Composite(made, scratch={"full": steps(call)[0].outputs["y"].nbytes}, elements=frozenset({"full"}))
 
     def note(call: Call, device: Device, params: Params) -> str:
-        names = products[params["product"]].name, _REDUCE_ROUTES[params["reduce"]].name
-        stored = bytes_str(steps(call)[0].outputs["y"].nbytes)
-        return f"{first.name} by {names[0]} into {stored} of scratch, reduce by {names[1]}"
+        return f"{bytes_str(steps(call)[0].outputs['y'].nbytes)} of scratch between the two"
 
-    routes = ((first.name, products, 0), ("reduce", _REDUCE_ROUTES, 1))
-    must = (FLOATS, *(_runnable(name, route_list, steps, index) for name, route_list, index in routes))
     shaders = dict.fromkeys(s for route in (*products, *_REDUCE_ROUTES) for s in route.shaders)
-    return Route(UNFUSED, program, tuple(shaders), why, must=must, params=parameters, note=note)
-
-
-def _runnable(name: str, routes: Sequence[Route], steps: Callable[[Call], tuple[Call, Call]], index: int) -> Need:
-    def verdicts(call: Call, device: Device) -> list[str]:
-        step = steps(call)[index]
-        found = [judge(route, step, device) for route in routes]
-        return [] if any(v.allowed for v in found) else [f"{v.route.name} needs {v.refused_by}" for v in found]
-
-    return Need(
-        f"a route of {name} alone",
-        lambda call, device: not verdicts(call, device),
-        lambda call, device: "; ".join(verdicts(call, device)),
-    )
-
-
-def _numbers(routes: Sequence[Route], call: Call, device: Device) -> tuple[int, ...]:
-    """Of the routes that can take a call, the chosen one first."""
-    best = routes.index(choose(routes, call, device).route)
-    return (best, *(i for i, route in enumerate(routes) if i != best and judge(route, call, device).allowed))
-
-
-def _renamed(program: Program, names: Mapping[str, str]) -> Program:
-    return Program(
-        tuple(step.renamed(names) for step in program.steps),
-        tuple(step.renamed(names) for step in program.prepack),
-        program.packed,
-        {names.get(name, name): nbytes for name, nbytes in program.scratch.items()},
-        program.elements,
-    )
+    return Route(UNFUSED, program, tuple(shaders), why, must=(FLOATS,), inner=inner, note=note)
 
 
 # ---- definitions

@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
+from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.ops.core.base import most_invocations
@@ -15,7 +16,7 @@ from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import shuffles, types_of
 from vkconv.ops.kernels.epilogue import binds_residual
 from vkconv.program import Word
-from vkconv.route import Call, Need
+from vkconv.route import Requirement
 from vkconv.storage import NATIVE
 
 EXTENSION = "VK_KHR_cooperative_matrix"
@@ -246,23 +247,23 @@ def _has(call: Call, device: Device) -> str:
 
 _LEAST = min(TILES, key=lambda tile: tile.shared_bytes)
 
-HALF = Need(
+HALF = Requirement(
     "elements of one 16-bit float type",
     lambda call, device: {spec.dtype for spec in call.specs.values()} in ({DType.F16}, {DType.BF16}),
     lambda call, device: types_of(call),
     halves=True,
 )
-MATRICES = Need(
+MATRICES = Requirement(
     "cooperative matrices of that type that sum in f32, 16-bit storage and Vulkan's memory model",
     lambda call, device: call.half is not None and not _missing(call.half, device),
     _has,
 )
-ONE_SUBGROUP_SIZE = Need(
+ONE_SUBGROUP_SIZE = Requirement(
     "subgroups of one size",
     lambda call, device: shuffles(device),
     lambda call, device: " to ".join(str(size) for size in sorted(set(device.subgroup_sizes))),
 )
-FITS = Need(
+FITS = Requirement(
     "a workgroup that holds a tile of whole matrices",
     lambda call, device: any(tile.fits(device) for tile in TILES),
     lambda call, device: (
@@ -270,7 +271,7 @@ FITS = Need(
         f"tile takes {_LEAST.local(device)} and {bytes_str(_LEAST.shared_bytes)}"
     ),
 )
-BINDS_RESIDUAL = Need(
+BINDS_RESIDUAL = Requirement(
     "no residual, or a fifth storage buffer for it",
     lambda call, device: not call.has("residual") or binds_residual(device),
     lambda call, device: f"{device.limit('maxPerStageDescriptorStorageBuffers')} buffers",

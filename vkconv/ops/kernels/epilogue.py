@@ -11,12 +11,13 @@ residual is that fifth one, in variants of the shaders; where a device binds onl
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -25,8 +26,8 @@ from vkconv.ops.core.activation import activation, apply, check_numbers
 from vkconv.ops.core.base import F64, Attr, Attrs, Operand, linear_groups
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
-from vkconv.program import Dispatch, Program, Word, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.program import Composite, Dispatch, Inner, Made, Program, Word, positional, read, write
+from vkconv.route import Params, Route
 from vkconv.storage import Y_F32
 
 PRELU = "prelu"
@@ -208,7 +209,7 @@ def per_channel(call: Call) -> str | None:
 def packs_per_channel(route: Route) -> Route:
     """The route, with bias and slope put side by side once where a call has both."""
 
-    def program(call: Call, device: Device, params: Params) -> Program:
+    def program(call: Call, device: Device, params: Params) -> Made:
         made = route.program(call, device, params)
         b, slope = call.operands.get("b"), call.operands.get("slope")
         if b is None or slope is None:
@@ -229,14 +230,14 @@ def takes_residual(route: Route) -> Route:
     """The route, with the residual of a call added before the activation: by the launch that writes y, or by one more
     where the device binds no fifth buffer."""
 
-    def program(call: Call, device: Device, params: Params) -> Program:
+    def program(call: Call, device: Device, params: Params) -> Made:
         if not call.has("residual"):
             return route.program(call, device, params)
         if not binds_residual(device):
             return _in_two(route, call, device, params)
         made = route.program(call, device, params)
-        steps = tuple(_adding(step) if any(b.buffer == "y" for b in step.binds) else step for step in made.steps)
-        return dataclasses.replace(made, steps=steps)
+        steps = (_adding(step) if "y" in step.buffers.values() else step for step in made.steps)
+        return _with_steps(made, steps)
 
     shaders = *route.shaders, SUM_SPLITS
     finishing = (s for s in shaders if s.stem in _FINISHING and Y_F32 not in s.defines)  # those write to scratch
@@ -248,17 +249,25 @@ def _variant(shader: Shader) -> Shader:
     return dataclasses.replace(shader, defines=(*shader.defines, ("RESIDUAL", "")))
 
 
-def _adding(step: Dispatch) -> Dispatch:
+def _with_steps(made: Made, steps: Iterable[Dispatch | Inner]) -> Made:
+    if isinstance(made, Composite):
+        return dataclasses.replace(made, steps=tuple(steps))
+    return dataclasses.replace(made, steps=tuple(step for step in steps if isinstance(step, Dispatch)))
+
+
+def _adding(step: Dispatch | Inner) -> Dispatch:
     """A launch whose last buffer is y, with the residual behind that."""
+    assert isinstance(step, Dispatch)
     return dataclasses.replace(step, shader=_variant(step.shader), buffers={**step.buffers, "residual": "residual"})
 
 
-def _in_two(route: Route, call: Call, device: Device, params: Params) -> Program:
+def _in_two(route: Route, call: Call, device: Device, params: Params) -> Made:
     """The sums with their bias into scratch, then what follows."""
     operands = {**call.operands, "residual": None, **({"slope": None} if "slope" in call.operands else {})}
     bare = dataclasses.replace(call, operands=operands, attrs={**call.attrs, **NO_EPILOGUE})
     made = route.program(bare, device, params)
     y = call.outputs["y"]
+    assert isinstance(made, Program)
     steps = [step.renamed({"y": "unfinished"}) for step in made.steps]
     last = _adding(sum_splits(call, "unfinished", 1, "slope" if call.has("slope") else None, False, device))
     return dataclasses.replace(made, steps=(*steps, last), scratch={**made.scratch, "unfinished": y.nbytes})

@@ -8,12 +8,13 @@ name, or for all of a plan (`Options.half_sums`). What a result may be off by is
 import dataclasses
 from collections.abc import Callable, Mapping
 
+from vkconv.call import Call
 from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, types_of
 from vkconv.program import Dispatch, Program
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 from vkconv.storage import HALF_MATH
 
 # Products that are summed in f16 in a row. The root mean square error of sums of 64, 576 and 4608 products of normal
@@ -22,13 +23,13 @@ from vkconv.storage import HALF_MATH
 LONGEST_CHAIN = 32
 
 _FLOAT16 = ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16")
-_F16 = Need(
+_F16 = Requirement(
     "f16 elements",
     lambda call, device: {spec.dtype for spec in call.specs.values()} == {DType.F16},
     lambda call, device: types_of(call),
     halves=True,
 )
-_ARITHMETIC = Need(
+_ARITHMETIC = Requirement(
     "arithmetic in f16 (shaderFloat16)",
     lambda call, device: device.feature(*_FLOAT16),
     lambda call, device: "not there",
@@ -47,8 +48,8 @@ def in_half(
     turns: Callable[[Call, Params], int] | None = None,
     *,
     whole: tuple[str, int] | None = None,
-    drops: tuple[Need, ...] = (),
-    prefer: tuple[Need, ...] | None = None,
+    drops: tuple[Requirement, ...] = (),
+    prefer: tuple[Requirement, ...] | None = None,
 ) -> Route:
     """A route of f32 with products in f16, chains of at most ``chain(call)`` of them.
 
@@ -56,7 +57,7 @@ def in_half(
     loop. ``whole`` is the parameter of which a lane computes so many outputs at once. The needs are those of the route,
     but for ``drops``; its preferences where no others are given.
     """
-    in_one = Need(
+    in_one = Requirement(
         f"sums of at most {LONGEST_CHAIN} products in f16",
         lambda call, device: chain(call) <= LONGEST_CHAIN,
         lambda call, device: f"{chain(call)} products",
@@ -75,6 +76,7 @@ def in_half(
 
     def program(call: Call, device: Device, params: Params) -> Program:
         made = base.program(call, device, params)
+        assert isinstance(made, Program)
         return dataclasses.replace(made, steps=tuple(multiplying(step, call, params) for step in made.steps))
 
     def params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:

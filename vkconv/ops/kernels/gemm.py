@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -13,7 +14,7 @@ from vkconv.ops.kernels.epilogue import epilogue_constants, epilogue_numbers, re
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.program import Bind, Dispatch, Word, positional, read, write
-from vkconv.route import Call, Params
+from vkconv.route import Params
 
 MAX_BATCH_GROUPS = 4
 

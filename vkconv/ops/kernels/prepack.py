@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
 from vkconv.program import Dispatch, positional, read, write
-from vkconv.route import Call, Need
+from vkconv.route import Requirement
 
 PACK_TILES = Shader(shaders.kernels.PACK_TILES)
 # Programs that pack their weights so have them in the element type of the call.
@@ -20,9 +21,9 @@ PACKED_WEIGHTS = frozenset({"packed"})
 MOST_SPAN = 40
 
 
-def short_span(what: str, columns: Callable[[Call], int]) -> Need:
+def short_span(what: str, columns: Callable[[Call], int]) -> Requirement:
     """At most `MOST_SPAN` input columns for ``what`` an invocation makes at the least."""
-    return Need(
+    return Requirement(
         f"{what} at most {MOST_SPAN} input columns",
         lambda call, device: columns(call) <= MOST_SPAN,
         lambda call, device: f"{columns(call)} columns",

@@ -9,13 +9,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import DType, GraphError, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import lane_by_lane
 from vkconv.program import Dispatch, Word, positional, read, write
-from vkconv.route import Call, Params
+from vkconv.route import Params
 
 MAX_RANK = 8  # dimensions after merging that the kernels' push constants hold
 # Invocations per workgroup of elementwise kernels, the default first, which is below every device's limit.

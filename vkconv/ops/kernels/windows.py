@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.call import Call
 from vkconv.core import GraphError, Shape, ceil_div
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import Attr, Attrs
-from vkconv.route import Call
 
 F64 = npt.NDArray[np.float64]
 

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.kernels.strided import STRIDED_COPY, lanes, strided_copy
 from vkconv.program import Dispatch, Word, positional, read, write
-from vkconv.route import Call, Need, Params
+from vkconv.route import Params, Requirement
 
 MAX_RANK = 5
 GATHER = Shader(shaders.kernels.SCATTER_STRIDED, DType.U32)
@@ -138,9 +139,9 @@ def gathers(x: Insertion, device: Device) -> bool:
     return most is None or x.passed_through <= most
 
 
-def few_passed_through(of: Callable[[Call], Insertion]) -> Need:
+def few_passed_through(of: Callable[[Call], Insertion]) -> Requirement:
     """`gathers` of the insertion that a call makes."""
-    return Need(
+    return Requirement(
         "no more elements of dimensions that pass through than such devices gather",
         lambda call, device: gathers(of(call), device),
         lambda call, device: f"{of(call).passed_through}; one launch gathers {limit(device)}",

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
+from vkconv.call import Call
 from vkconv.device import Device
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
 from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, cut_by_rule
@@ -10,7 +11,7 @@ from vkconv.ops.kernels.coopmat_gemm import PRODUCT, PRODUCT_TO_F32, cooperative
 from vkconv.ops.kernels.epilogue import SPLITS, SUM_SPLITS, sum_splits
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, Epilogue, Layout, epilogue_of, layout, operand_binds
 from vkconv.program import Program, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 
 def _cuts(g: Layout) -> tuple[int, ...]:
@@ -50,7 +51,7 @@ def _size(call: Call, device: Device) -> str:
 
 
 _LEAST_SIDE, _LEAST_DEPTH = 32, 16
-FILLS_MATRICES = Need(
+FILLS_MATRICES = Requirement(
     f"at least {_LEAST_SIDE} rows and columns, each a sum of {_LEAST_DEPTH} products",
     lambda call, device: min(layout(call).m, layout(call).n) >= _LEAST_SIDE and layout(call).k >= _LEAST_DEPTH,
     _size,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.activation import check_numbers
@@ -29,7 +30,6 @@ from vkconv.ops.matmul.coopmat import COOPERATIVE
 from vkconv.ops.matmul.f16 import HALF_ROUTES
 from vkconv.ops.matmul.simt import ROUTES
 from vkconv.ops.matmul.skinny import NARROW_ROUTE
-from vkconv.route import Call
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
+from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.core.base import local_sizes
@@ -25,7 +26,7 @@ from vkconv.ops.kernels.gemm import (
 )
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.program import Program
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def _sides(call: Call, device: Device) -> str:
     return f"{g.m}x{g.n}"
 
 
-AT_LEAST_32X32 = Need(
+AT_LEAST_32X32 = Requirement(
     "at least 32 rows and 32 columns", lambda call, device: min(layout(call).m, layout(call).n) >= 32, _sides
 )
 

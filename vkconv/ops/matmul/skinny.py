@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -13,7 +14,7 @@ from vkconv.ops.core.requirements import FLOATS, ON_GPU, loop_iterations
 from vkconv.ops.kernels.gemm import Layout, constants, epilogue_of, layout, lies_in, operand_binds, push_block
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.program import Program, positional
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 NARROW = Shader(shaders.matmul.MATMUL_NARROW)
 # Columns of a lane, and steps along k that it makes in a turn.
@@ -108,7 +109,7 @@ def _size(call: Call, device: Device) -> str:
 
 
 _MOST_ROWS, _LEAST_DEPTH = 31, 64
-FEW = Need(
+FEW = Requirement(
     f"at most {_MOST_ROWS} rows or columns, each a sum of at least {_LEAST_DEPTH} products",
     lambda call, device: min(layout(call).m, layout(call).n) <= _MOST_ROWS and layout(call).k >= _LEAST_DEPTH,
     _size,

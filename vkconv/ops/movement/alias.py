@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, did_you_mean, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
-from vkconv.route import Call
 
 _Resolved = tuple[Attrs, tuple[TensorSpec, ...]]
 

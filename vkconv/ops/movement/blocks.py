@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -12,7 +13,7 @@ from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import WORDS_OR_PAIRS
 from vkconv.ops.kernels.strided import STRIDED_COPIES, strided_copy, walk_params
 from vkconv.program import Program
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 # How x (n, c, h, w) is cut, and the order in which the parts make y: ONNX's definitions of both ops.
 Cut = Callable[[tuple[int, ...], int], tuple[int, ...]]

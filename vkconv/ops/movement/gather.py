@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -17,7 +18,7 @@ from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import lanes, walk_params
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 GATHER_SHADERS = {
     4: Shader(shaders.movement.GATHER, DType.U32),

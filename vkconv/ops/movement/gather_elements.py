@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -16,7 +17,7 @@ from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import MAX_RANK, local_params
 from vkconv.ops.movement.gather import check_axis_indices, checked_indices, outside_bits
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 ELEMENTS_SHADERS = {
     4: Shader(shaders.movement.GATHER_ELEMENTS, DType.U32),

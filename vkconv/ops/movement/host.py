@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -14,7 +15,7 @@ from vkconv.ops.core.requirements import WORDS
 from vkconv.ops.kernels.strided import walk_params
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.program import Program, positional, word_bits, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 _Resolved = tuple[Attrs, tuple[TensorSpec, ...]]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -15,7 +16,7 @@ from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import WORDS
 from vkconv.ops.kernels.strided import MAX_RANK, lanes, walk_params
 from vkconv.program import Program, positional, read, word_bits, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 PAD_SHADER = Shader(shaders.movement.PAD, DType.U32)
 MODES = ("constant", "reflect", "edge", "wrap")  # index is the shader's MODE

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -15,7 +16,7 @@ from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import local_params
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 REVERSE_SHADERS = {
     4: Shader(shaders.movement.REVERSE_SEQUENCE, DType.U32),

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -19,7 +20,7 @@ from vkconv.ops.kernels.strided import MAX_RANK, STRIDED_COPIES, strided_copy, w
 from vkconv.ops.movement.gather import check_axis_indices, checked_indices
 from vkconv.ops.movement.gather_elements import check_elements, check_tuples, index_operands, tuple_depth
 from vkconv.program import Bind, Dispatch, Program, positional, read
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 _DTYPES = (DType.F32, DType.I32, DType.I64)
 ELEMENTS_SHADERS = {dtype: Shader(shaders.movement.SCATTER_ELEMENTS, dtype) for dtype in _DTYPES}

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -13,7 +14,7 @@ from vkconv.ops.core.requirements import WORDS
 from vkconv.ops.kernels.strided import walk_params
 from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, MAX_RANK, Insertion, few_passed_through
 from vkconv.program import Program
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 # No tensor that a shader can index is longer, and sums of two such numbers are within its 32 bits.
 _MOST = 1 << 30

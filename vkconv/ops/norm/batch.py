@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -31,7 +32,7 @@ from vkconv.ops.norm.rows import (
     sizes_in_mean,
 )
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 BATCH_NORM_SHADER = Shader(shaders.norm.BATCH_NORM)
 _VECTORS = ("scale", "bias", "mean", "var")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
@@ -27,7 +28,6 @@ from vkconv.ops.norm.rows import (
     scaled,
     sizes_in_mean,
 )
-from vkconv.route import Call
 
 _OPERANDS = (Operand("x"), Operand("scale", optional=True), Operand("bias", optional=True))
 

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from vkconv import kernel as declared
+from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -15,7 +16,7 @@ from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.core.requirements import lane_by_lane, sums_by_subgroups
 from vkconv.ops.norm.row_sets import WALKS, RowSet
 from vkconv.program import Dispatch, Program, Word, positional, read, write
-from vkconv.route import Call, Params
+from vkconv.route import Params
 
 Defines = tuple[tuple[str, str], ...]
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from vkconv import kernel as declared
+from vkconv.call import Call
 from vkconv.kernel import Shader
 from vkconv.ops.core.requirements import FLOATS, LONG_ROW, ON_CPU, ON_GPU, SUBGROUP_SUMS, invocations, loop_iterations
 from vkconv.ops.norm.row_programs import (
@@ -28,7 +29,7 @@ from vkconv.ops.norm.row_programs import (
     policy,
 )
 from vkconv.ops.norm.row_sets import RowSet
-from vkconv.route import Call, Need, Route
+from vkconv.route import Requirement, Route
 
 _CPU_LONG_ROW = 256  # softmax, CPU ms of subgroups that reread and serial: 8192x128 6.0 and 5.1, 1024x1000 5.4 and 7.0
 # Elements of a row further apart than this share no cache line worth the name: neighbouring rows do. But one lane for
@@ -48,55 +49,55 @@ def row_routes(
     def rows(call: Call) -> RowSet:
         return kernel(call).rows
 
-    long_rows = Need(
+    long_rows = Requirement(
         f"rows of at least {LONG_ROW} elements",
         lambda call, device: rows(call).count >= LONG_ROW,
         lambda call, device: str(rows(call).count),
     )
-    near = Need(
+    near = Requirement(
         f"elements of a row at most {_NEAR} apart, or fewer than {GPU_POLICY.rows} rows ({CPU_POLICY.rows} on a CPU)",
         lambda call, device: (
             rows(call).walk != "strided" or rows(call).run_step <= _NEAR or rows(call).rows < policy(device).rows
         ),
         lambda call, device: f"{rows(call).run_step} apart, {rows(call).rows} rows",
     )
-    fits = Need(
+    fits = Requirement(
         "a row that fits in the registers of a workgroup",
         lambda call, device: bool(programs.held_lanes(call, device)),
         lambda call, device: f"{rows(call).count} elements",
     )
-    pays = Need(
+    pays = Requirement(
         f"a GPU; or a CPU driver, and a row that its subgroups hold in few registers, in a call of "
         f"{CPU_POLICY.long_call} elements where it takes more than {ITEMS} fours of each lane",
         programs.holding_pays,
         lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
     )
-    lane_pays = Need(
+    lane_pays = Requirement(
         f"a GPU; or a CPU driver, and at most {FEW_ITEMS} fours of a row or {CPU_POLICY.long_call_one_lane} elements",
         programs.lane_pays,
         lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
     )
-    few_long_rows = Need(
+    few_long_rows = Requirement(
         f"rows that {FILL} workgroups have {LEAST_PARTS} or more parts of, each of {LEAST_PART} elements or more",
         lambda call, device: parts_by_rule(rows(call)) > 1,
         lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
     )
-    few_or_long = Need(
+    few_or_long = Requirement(
         f"rows of at least {_CPU_LONG_ROW} elements, or fewer than {FEW_ROWS} rows",
         lambda call, device: rows(call).count >= _CPU_LONG_ROW or rows(call).rows < FEW_ROWS,
         lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
     )
-    holds_alone = Need(
+    holds_alone = Requirement(
         f"rows of at most {4 * MOST_ITEMS} elements",
         lambda call, device: 0 < rows(call).count <= 4 * MOST_ITEMS,
         lambda call, device: str(rows(call).count),
     )
-    short_or_far = Need(
+    short_or_far = Requirement(
         f"rows shorter than {LONG_ROW} elements, or elements of a row more than {_NEAR} apart and many rows",
         lambda call, device: not (long_rows.test(call, device) and near.test(call, device)),
         lambda call, device: f"{rows(call).rows} rows of {rows(call).count}, {max(1, rows(call).run_step)} apart",
     )
-    bindings = Need(
+    bindings = Requirement(
         "a binding for the parts beside those of the call",
         lambda call, device: programs.buffers(call) < device.limit("maxPerStageDescriptorStorageBuffers"),
         lambda call, device: (

@@ -9,13 +9,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Specs
 from vkconv.ops.norm.row_programs import Defines, Kernel
 from vkconv.ops.norm.row_sets import RowSet
-from vkconv.route import Call
 
 # As in shaders/normalize.comp: how scale and bias lie, one for each element, for each row, or for a run of elements.
 Lie = Literal["element", "row", "run"]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
@@ -12,7 +13,6 @@ from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.norm.row_programs import Kernel
 from vkconv.ops.norm.row_routes import row_routes
 from vkconv.ops.norm.row_sets import along
-from vkconv.route import Call
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:

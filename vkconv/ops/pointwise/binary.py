@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -17,7 +18,7 @@ from vkconv.ops.core.base import Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import NUMBERS
 from vkconv.ops.kernels.strided import MAX_RANK, merge, walk_dispatch, walk_params
 from vkconv.program import Program
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 Values = npt.NDArray[Any]
 BINARY = {dtype: Shader(shaders.pointwise.BINARY, dtype) for dtype in (DType.F32, DType.I32, DType.I64)}

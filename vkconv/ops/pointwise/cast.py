@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -13,7 +14,7 @@ from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.kernels.strided import local_params
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 CAST_SHADER = Shader(shaders.pointwise.CAST, DType.U32)
 KINDS = (
@@ -65,7 +66,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     return [y]
 
 
-KNOWN = Need(
+KNOWN = Requirement(
     f"element types among {', '.join(KINDS)}",
     lambda call, device: {spec.dtype for spec in call.specs.values()} <= set(KINDS),
     lambda call, device: " to ".join(spec.dtype for spec in call.specs.values()),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, Shape, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
@@ -25,7 +26,7 @@ from vkconv.ops.core.tolerance import relative_tolerance
 from vkconv.ops.kernels.strided import Walk, merge, walk_dispatch, walk_params
 from vkconv.ops.pointwise.binary import ROWS as BINARIES
 from vkconv.program import Program, Word
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 MAX_OPERANDS = 3  # with y four storage buffers, as many as every device binds
 MAX_STEPS = 8

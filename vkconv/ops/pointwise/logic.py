@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -16,7 +17,7 @@ from vkconv.ops.core.base import Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import MAX_RANK, local_params, merge
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 Values = npt.NDArray[Any]
 
@@ -39,7 +40,7 @@ _OF_ONE: Mapping[str, tuple[int, DType, Callable[[Values], Values], str]] = {
 }
 
 
-def _packed(program: Callable[[Call, Device, Params], Program], shader: Shader, must: Need) -> tuple[Route, ...]:
+def _packed(program: Callable[[Call, Device, Params], Program], shader: Shader, must: Requirement) -> tuple[Route, ...]:
     return (
         Route(
             "packed",

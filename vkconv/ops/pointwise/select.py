@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -16,7 +17,7 @@ from vkconv.ops.core.base import Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import MAX_RANK, local_params, merge, walk_dispatch, walk_params
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 Values = npt.NDArray[Any]
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -15,7 +16,7 @@ from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.strided import lanes, walk_params
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 UNARY = Shader(shaders.pointwise.UNARY)
 INTEGER = ("abs", "neg", "sign")  # also folded on the host for integers

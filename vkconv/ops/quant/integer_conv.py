@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
@@ -21,7 +22,6 @@ from vkconv.ops.core.base import Attrs, Op, Operand, Specs
 from vkconv.ops.kernels.windows import CONVOLUTION_ATTRS, convolved, resolve_convolution
 from vkconv.ops.quant.integer_conv_routes import ROUTES
 from vkconv.ops.quant.quantize import BYTES, is_per_tensor, rounded
-from vkconv.route import Call
 
 
 def check_bytes(op: str, name: str, spec: TensorSpec, zero: TensorSpec | None) -> None:

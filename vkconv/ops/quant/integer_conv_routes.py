@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -27,7 +28,7 @@ from vkconv.ops.quant.requirements import (
     tiles_by_rule,
 )
 from vkconv.program import Bind, Dispatch, Program, Word, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 DIRECT, TILE = Shader(shaders.quant.INTEGER_DIRECT, DType.U32), Shader(shaders.quant.INTEGER_TILE, DType.U32)
 TILE_FOURS = dataclasses.replace(TILE, defines=(("FOURS", ""),))
@@ -283,7 +284,7 @@ def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> P
 
 
 SHORT_SPAN = short_span("4 outputs of a row from", lambda call: geometry(call).span(4))
-WIDE_GROUPS = Need(
+WIDE_GROUPS = Requirement(
     "at least 16 output channels in a group and 4 input channels",
     lambda call, device: geometry(call).out_group >= 16 and geometry(call).in_group >= 4,
     lambda call, device: f"{geometry(call).out_group} and {geometry(call).in_group}",

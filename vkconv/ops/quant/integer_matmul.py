@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
@@ -20,7 +21,6 @@ from vkconv.ops.core.base import Attrs, Op, Operand, Specs
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS
 from vkconv.ops.quant.integer_conv import check_bytes, check_one, check_scale, less_zero, requantized
 from vkconv.ops.quant.integer_matmul_routes import ROUTES, matrices
-from vkconv.route import Call
 
 
 def _resolve_matmul(op: str, specs: Specs) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -23,7 +24,7 @@ from vkconv.ops.quant.requirements import (
     tiles_by_rule,
 )
 from vkconv.program import Dispatch, Program, Word, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 DIRECT, GEMM, SUBGROUP = (
     Shader(kernel, DType.U32)
@@ -154,17 +155,17 @@ def _build_subgroup(call: Call, device: Device, params: Params) -> Program:
     return _program(call, device, params, SUBGROUP, workgroups * local, spec, iterations=ceil_div(g.k, 4))
 
 
-WORDS_OR_SUMS = Need(
+WORDS_OR_SUMS = Requirement(
     "a whole number of fours of columns, where y is of bytes",
     lambda call, device: not _result(call) or call.shape("y")[-1] % 4 == 0,
     lambda call, device: f"{call.shape('y')[-1]} columns",
 )
-SCALES_OF_ONE = Need(
+SCALES_OF_ONE = Requirement(
     "scales of rows or of columns, not of both",
     lambda call, device: not _scales_of_both(call),
     lambda call, device: "of both",
 )
-SOME_ROWS = Need(
+SOME_ROWS = Requirement(
     "at least 8 rows and 8 columns",
     lambda call, device: matrices(call).m >= 8 and matrices(call).n >= 8,
     lambda call, device: f"{matrices(call).m}x{matrices(call).n}",

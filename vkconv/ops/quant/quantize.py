@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, ceil_div, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -22,7 +23,7 @@ from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.kernels.strided import local_params
 from vkconv.program import Bind, Dispatch, Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 BYTES = (DType.I8, DType.U8)
 # Blocked quantization has a scale for every block along an axis, so that its scale has the rank of x.

@@ -7,12 +7,12 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.core.base import most_invocations
 from vkconv.ops.core.requirements import invocations, shared_bytes
-from vkconv.route import Need
+from vkconv.route import Requirement
 
 _EXTENSION, _FEATURE = "VK_KHR_shader_integer_dot_product", "shaderIntegerDotProduct"
 
 
-DOT_PRODUCT = Need(
+DOT_PRODUCT = Requirement(
     f"integer dot products ({_EXTENSION})",
     lambda call, device: (
         device.has(_EXTENSION) and device.feature("VkPhysicalDeviceShaderIntegerDotProductFeatures", _FEATURE)

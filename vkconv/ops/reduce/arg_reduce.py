@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -17,7 +18,7 @@ from vkconv.ops.core.requirements import ARITHMETIC, INT32, LONG_ROW, ON_GPU, la
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, power_of_two, serial_locals
 from vkconv.ops.reduce.split import first
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 _DTYPES = (DType.F32, DType.I32)
 _EXTREMES = ("max", "min")
@@ -120,12 +121,12 @@ def _sizes(call: Call) -> int:
 
 
 _MUST = (operands_in("x", *_DTYPES), INT32)
-_INNERMOST = Need(
+_INNERMOST = Requirement(
     "the innermost dimension",
     lambda call, device: _extents(call)[1] == 1,
     lambda call, device: f"{_extents(call)[1]} elements apart",
 )
-_LONG = Need(
+_LONG = Requirement(
     f"an axis of at least {_LONG_AXIS_ELSE}, or {_LONG_AXIS['cpu']} on a CPU driver",
     lambda call, device: _extents(call)[0] >= _LONG_AXIS.get(device.kind, _LONG_AXIS_ELSE),
     lambda call, device: str(_extents(call)[0]),
@@ -133,7 +134,11 @@ _LONG = Need(
 
 
 def _route(
-    name: str, form: tuple[tuple[str, str], ...], why: str, must: tuple[Need, ...], prefer: tuple[Need, ...]
+    name: str,
+    form: tuple[tuple[str, str], ...],
+    why: str,
+    must: tuple[Requirement, ...],
+    prefer: tuple[Requirement, ...],
 ) -> Route:
     legal = functools.partial(_meeting_params, form=form)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -15,7 +16,7 @@ from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_gr
 from vkconv.ops.core.requirements import F32_OR_I32, loop_iterations
 from vkconv.ops.kernels.strided import local_params
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 CUMULATIVE_SHADERS = {dtype: Shader(shaders.reduce.CUMULATIVE, dtype) for dtype in (DType.F32, DType.I32)}
 KINDS = ("sum", "prod")  # index is the shader's KIND

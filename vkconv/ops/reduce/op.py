@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, did_you_mean
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
@@ -12,7 +13,6 @@ from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.tolerance import addends, of_sum
 from vkconv.ops.reduce.problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, PICKS, parts_of
 from vkconv.ops.reduce.routes import ROUTES
-from vkconv.route import Call
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:

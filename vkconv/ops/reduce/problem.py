@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.call import Call
 from vkconv.core import DType, align, ceil_div
 from vkconv.ops.core import shapes
 from vkconv.ops.kernels.split_rules import axes_bands
 from vkconv.ops.kernels.strided import Walk, merge
-from vkconv.route import Call
 
 Values = npt.NDArray[Any]
 PART_RANK = 4  # kept and reduced dims of a rank-8 operand alternate: four of each after merging

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
+from vkconv.call import Call
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
 from vkconv.ops.core.base import local_sizes
@@ -38,7 +39,7 @@ from vkconv.ops.reduce.split import (
     kernel_params,
 )
 from vkconv.program import Dispatch, Program
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 
 def _chain(p: Problem, stage: Callable[[Output], Sequence[Dispatch]], parts: int) -> Program:
@@ -111,12 +112,12 @@ def _atomic_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 # ---- needs
 
 
-INNERMOST = Need(
+INNERMOST = Requirement(
     "the innermost dimension reduced",
     lambda call, device: not Problem.of(call).columns,
     lambda call, device: f"{Problem.of(call).width} neighbours kept",
 )
-LONG = Need(
+LONG = Requirement(
     f"rows of at least {LONG_ROW} elements, or columns",
     lambda call, device: Problem.of(call).columns or Problem.of(call).count >= LONG_ROW,
     lambda call, device: f"rows of {Problem.of(call).count}",
@@ -124,7 +125,7 @@ LONG = Need(
 # lavapipe, against an invocation for each output, us: 16384 rows of 32 2729 to 1207, 8192 of 64 2652 to 1641 (each
 # workgroup takes 0.3 us more), 1024 of 4096 1700 to 4700; 4096x16x4 1555 to 1528, x7 1082 to 1462, x8 1648 to 2921.
 _CPU_ROW, _CPU_WIDTH = 128, 7
-VECTORS = Need(
+VECTORS = Requirement(
     f"rows of at least {_CPU_ROW} elements, {_CPU_WIDTH} neighbouring columns, or parts for several cores",
     lambda call, device: _in_vectors(Problem.of(call)) or _default_parts(cut_to_fill, True, call, device) > 1,
     lambda call, device: (
@@ -137,12 +138,12 @@ def _in_vectors(p: Problem) -> bool:
     return p.width >= _CPU_WIDTH if p.columns else p.run >= _CPU_ROW
 
 
-ARITHMETIC_OR_COLUMNS = Need(
+ARITHMETIC_OR_COLUMNS = Requirement(
     "arithmetic within subgroups, or columns",
     lambda call, device: Problem.of(call).columns or subgroup_arithmetic(device),
     ARITHMETIC.actual,
 )
-SEVERAL_PARTS = Need(
+SEVERAL_PARTS = Requirement(
     "too few workgroups to keep the device busy without parts",
     lambda call, device: _default_parts(cut_to_fill, False, call, device) > 1,
     lambda call, device: cut_to_fill(Problem.of(call), device, False)[1],
@@ -190,8 +191,8 @@ def _in_parts_route(
     name: str,
     why: str,
     rule: CutRule,
-    must: Sequence[Need],
-    prefer: Sequence[Need],
+    must: Sequence[Requirement],
+    prefer: Sequence[Requirement],
     source: str = "vkconv",
     alone: bool = False,
 ) -> Route:

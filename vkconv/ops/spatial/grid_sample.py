@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -18,7 +19,7 @@ from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_gr
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.strided import local_params
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 SAMPLE_SHADER, AFFINE_SHADER = Shader(shaders.spatial.GRID_SAMPLE), Shader(shaders.spatial.AFFINE_GRID)
 MODES = ("nearest", "linear", "cubic")  # index is the shader's MODE

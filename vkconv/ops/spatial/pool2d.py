@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, ceil_div, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -20,7 +21,7 @@ from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
 from vkconv.ops.kernels.strided import local_params
 from vkconv.ops.kernels.windows import F64, explicit_padding, out_extent, pair, spanned, windows
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 KINDS = ("avg", "max", "lp")  # index is the shader's KIND
 
@@ -129,9 +130,11 @@ def _build_columns(call: Call, device: Device, params: Params) -> Program:
     return Program((positional(COLUMNS, binds, groups, (local, 1, 1), push, spec, loop_iterations=kh),))
 
 
-NO_NORM = Need("a maximum or an average", lambda call, device: call["kind"] != "lp", lambda call, device: call["kind"])
+NO_NORM = Requirement(
+    "a maximum or an average", lambda call, device: call["kind"] != "lp", lambda call, device: call["kind"]
+)
 SHORT_SPAN = short_span("a row of taps over", lambda call: _span(call, 1))
-SEVERAL_TAPS = Need(
+SEVERAL_TAPS = Requirement(
     "windows of more than one column",
     lambda call, device: call["kernel"][1] > 1,
     lambda call, device: f"a kernel of {shape_str(call['kernel'])}",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, DType
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -17,7 +18,7 @@ from vkconv.ops.kernels.strided import local_params
 from vkconv.ops.kernels.windows import windows
 from vkconv.ops.spatial.pool2d import POOL2D
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 ARGMAX_SHADER = Shader(shaders.spatial.POOL2D_ARGMAX)
 

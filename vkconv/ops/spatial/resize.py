@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, ceil_div, did_you_mean, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
@@ -18,7 +19,7 @@ from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.strided import walk_params
 from vkconv.ops.spatial.resize_geometry import COORDINATES, POLICIES, Axis, floats, given_axes, resized
 from vkconv.program import Dispatch, Program, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 Integers = npt.NDArray[np.int64]
 
@@ -99,7 +100,7 @@ def _is_planar(call: Call) -> bool:
     )
 
 
-PLANAR = Need(
+PLANAR = Requirement(
     "nearest or linear sampling of one or two spatial dimensions, all of it inside",
     lambda call, device: _is_planar(call),
     lambda call, device: (

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -17,7 +18,7 @@ from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blo
 from vkconv.ops.kernels.epilogue import SPLITS, SUM_SPLITS
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.program import Dispatch, Program, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 CONVOLUTION = Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16)
 # Moves words of 16 bits, whatever they are.
@@ -251,14 +252,14 @@ def _depth(call: Call) -> int:
 
 
 _LEAST_SIDE, _LEAST_DEPTH = 32, 16
-FILLS_MATRICES = Need(
+FILLS_MATRICES = Requirement(
     f"at least {_LEAST_SIDE} output channels in a group and {_LEAST_SIDE} pixels, sums of {_LEAST_DEPTH} products",
     lambda call, device: min(extents(call)[:2]) >= _LEAST_SIDE and _depth(call) >= _LEAST_DEPTH,
     lambda call, device: f"{extents(call)[0]} channels, {extents(call)[1]} pixels, {_depth(call)} products",
 )
 
 
-SOME_TILE = Need(
+SOME_TILE = Requirement(
     "a tile whose columns, or the words of whose slices, are divisors of its lanes",
     lambda call, device: any(
         tile.fits(device) and _takes(call, tile, device, copies(call, device)[0]) for tile in TILES

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -16,7 +17,7 @@ from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels.coopmat import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of
 from vkconv.program import Dispatch, Program, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 CONVOLUTION = Shader(shaders.conv2d.CONV2D_HELD, DType.F16)
 ORDER = Shader(shaders.conv2d.HELD_MATRICES, DType.F16)
@@ -197,30 +198,30 @@ def _is_whole(device: Device) -> bool:
     return not any(share % (EIGHT * device.subgroup_size) for share in shares) and not any(_SIDE % s for s in sides)
 
 
-SOME_TILE = Need(
+SOME_TILE = Requirement(
     "a workgroup that holds a tile of whole matrices",
     lambda call, device: any(tile.fits(device) for tile in TILES),
     FITS.actual,
 )
-WHOLE_WORDS = Need(
+WHOLE_WORDS = Requirement(
     f"matrices of which each lane has whole eights, with sides that divide {_SIDE}",
     lambda call, device: _is_whole(device),
     lambda call, device: f"{matrix_of(device)}, subgroups of {device.subgroup_size}",
 )
-WITHIN_RANGE = Need(
+WITHIN_RANGE = Requirement(
     "operands in order of registers within a storage buffer",
     lambda call, device: _held_bytes(call, device) <= device.limit("maxStorageBufferRange"),
     lambda call, device: (
         f"{bytes_str(_held_bytes(call, device))}, {bytes_str(device.limit('maxStorageBufferRange'))} is the most"
     ),
 )
-COPIED = Need(
+COPIED = Requirement(
     "an input that is not read as it lies by cooperative",
     lambda call, device: not is_matrix(call) or bool(copies(call, device)[0]),
     lambda call, device: f"planes of {math.prod(call.shape('x')[2:])} elements, {extents(call)[0]} output channels",
 )
 _LEAST = 256
-OUTWEIGHS_COPY = Need(
+OUTWEIGHS_COPY = Requirement(
     f"at least {_LEAST} output channels in a group, sums of {_LEAST} products",
     lambda call, device: min(extents(call)[0], call.shape("w")[1]) >= _LEAST,
     lambda call, device: f"{extents(call)[0]} channels, {call.shape('w')[1]} products",
@@ -234,7 +235,7 @@ def _blocks(call: Call) -> int:
     return blocks(_FULL, *extents(call))
 
 
-FILLS_UNITS = Need(
+FILLS_UNITS = Requirement(
     f"tiles of {_FULL.rows}x{_FULL.columns} for all compute units",
     lambda call, device: _blocks(call) >= compute_units(device),
     lambda call, device: f"{_blocks(call)} tiles, {compute_units(device)} units",

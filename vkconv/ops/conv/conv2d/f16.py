@@ -2,12 +2,13 @@
 
 import math
 
+from vkconv.call import Call
 from vkconv.ops.conv.common import GROUPED, GROUPS_1, LARGER_THAN_1X1
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
 from vkconv.ops.conv.conv2d.routes import NARROW_GROUPS, POINTWISE_ROUTE, ROUTES
 from vkconv.ops.conv.tiles import TILES
 from vkconv.ops.kernels.f16_accumulation import LONGEST_CHAIN, in_half, links
-from vkconv.route import Call, Route
+from vkconv.route import Route
 
 _BY_NAME = {route.name: route for route in ROUTES}
 

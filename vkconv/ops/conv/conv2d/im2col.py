@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
@@ -15,7 +16,7 @@ from vkconv.ops.kernels.gemm import Layout, epilogue_of
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
 from vkconv.program import Dispatch, Program, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 IM2COL = Shader(shaders.conv2d.IM2COL)
 _LOCAL = 64
@@ -53,7 +54,7 @@ def _pays(call: Call, device: Device) -> bool:
     return least is not None and call.shape("y")[1] >= least
 
 
-ENOUGH_CHANNELS = Need(
+ENOUGH_CHANNELS = Requirement(
     "as many output channels as im2col takes on such devices",
     _pays,
     lambda call, device: f"{call.shape('y')[1]}; im2col is taken {threshold(device)}",

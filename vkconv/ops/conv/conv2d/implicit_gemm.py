@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -16,7 +17,7 @@ from vkconv.ops.kernels.epilogue import SUM_SPLITS
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.program import Program, positional
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 _MOST_PADDING = 1.15
 

@@ -7,6 +7,7 @@ comes as H = 1.
 
 import math
 
+from vkconv.call import Call
 from vkconv.core import GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
@@ -29,7 +30,6 @@ from vkconv.ops.kernels.epilogue import (
     takes_residual,
 )
 from vkconv.ops.kernels.windows import CONVOLUTION_ATTRS, convolved, resolve_convolution
-from vkconv.route import Call
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:

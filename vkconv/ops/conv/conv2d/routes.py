@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -29,7 +30,7 @@ from vkconv.ops.core.requirements import FLOATS, narrow_groups
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, Sizes, short_span
 from vkconv.ops.kernels.strided import local_params
 from vkconv.program import Program, Word, positional
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ def _build_depthwise(call: Call, device: Device, params: Params) -> Program:
 # As `MOST_SPAN`, of rows.
 _MOST_REACH = 20
 SHORT_SPAN = short_span("8 outputs of a row from", lambda call: span(call, 1, 8))
-SHORT_REACH = Need(
+SHORT_REACH = Requirement(
     f"3 outputs of a column from at most {_MOST_REACH} input rows",
     lambda call, device: span(call, 0, 3) <= _MOST_REACH,
     lambda call, device: f"{span(call, 0, 3)} rows",

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -15,7 +16,7 @@ from vkconv.ops.core.requirements import FLOATS, ON_CPU, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, short_span
 from vkconv.program import Program, positional
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 SUBGROUP = Shader(shaders.conv2d.CONV2D_SUBGROUP)
 # Multiples of four, as weights come. Groups make sizes between powers of two pay: lavapipe, us, four groups of 34->34

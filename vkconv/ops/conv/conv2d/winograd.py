@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -18,7 +19,7 @@ from vkconv.ops.kernels.epilogue import NO_EPILOGUE, epilogue_numbers, per_chann
 from vkconv.ops.kernels.prepack import Packing
 from vkconv.ops.kernels.winograd import INPUT, SOURCE, WinogradTiles, inputs, local_size
 from vkconv.program import Dispatch, Program, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 WEIGHTS, OUTPUT = Shader(shaders.kernels.WINOGRAD_WEIGHTS), Shader(shaders.kernels.WINOGRAD_OUTPUT)
 # The routes that do the matrix products, as a 1x1 conv2d with a group for each, and how their weights are packed: the
@@ -163,7 +164,7 @@ def _many_tiles(call: Call, device: Device) -> bool:
     return tiles >= least.tiles and tiles * min(_channels(call)) >= least.product
 
 
-MANY_CHANNELS = Need(
+MANY_CHANNELS = Requirement(
     "as many channels as pay on such devices",
     _many_channels,
     lambda call, device: "{} in and {} out, at least {} and {}".format(
@@ -171,12 +172,12 @@ MANY_CHANNELS = Need(
     ),
 )
 # Transformed weights stay f32 and are four times as many: with f16 they would take eight times the memory.
-WEIGHTS_IN_F32 = Need(
+WEIGHTS_IN_F32 = Requirement(
     "weights of f32, which the transformed ones are four times of",
     lambda call, device: call.half is None,
     lambda call, device: f"{call.half} weights, of which they would be eight times the bytes",
 )
-MANY_TILES = Need(
+MANY_TILES = Requirement(
     "as many tiles of 4x4 outputs as pay on such devices",
     _many_tiles,
     lambda call, device: (

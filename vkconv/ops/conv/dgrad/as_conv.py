@@ -1,11 +1,11 @@
 """conv2d_backward_data by plain convolutions of stride 1 with the flipped filter: of dy itself, of dy dilated by the
 stride, or of dy as it is where the kernel is 1x1, with the result dilated instead."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -17,7 +17,7 @@ from vkconv.ops.conv.conv2d.im2col import IM2COL_GEMM
 from vkconv.ops.conv.conv2d.routes import ROUTES
 from vkconv.ops.conv.conv2d.winograd import WINOGRAD
 from vkconv.ops.core.requirements import FLOATS, INT32
-from vkconv.ops.core.views import View, renamed
+from vkconv.ops.core.views import View
 from vkconv.ops.kernels.coopmat import HALF
 from vkconv.ops.kernels.epilogue import (
     NO_EPILOGUE,
@@ -29,13 +29,15 @@ from vkconv.ops.kernels.epilogue import (
 )
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
 from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, Insertion, gathers
-from vkconv.program import Dispatch, Program
-from vkconv.route import Call, Need, Params, Route, choose
+from vkconv.program import Composite, Dispatch, Inner, Program
+from vkconv.route import Params, Requirement, Route, Sub
 
 GATHER_EPILOGUE = Shader(shaders.kernels.SCATTER_STRIDED, defines=(("EPILOGUE", ""),))
 # What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
 _CONVOLUTIONS = (IM2COL_GEMM, *ROUTES)
 _COPY: Params = {"local": 64, "items": 8}
+Steps = tuple[Dispatch, ...]
+Sizes = Mapping[str, int]
 
 
 def _convolution(call: Call, dy: tuple[int, ...], padding: tuple[int, ...], dx: tuple[int, ...], act: bool) -> Call:
@@ -92,11 +94,6 @@ def result(call: Call) -> Insertion:
     return Insertion(small, call.shape("dx"), (0, 0, -t, -left), (1, 1, *call["stride"]))
 
 
-def _inner(conv: Call, device: Device) -> Route:
-    """The route of conv2d that does the convolution."""
-    return choose(_CONVOLUTIONS, conv, device).route
-
-
 def _flip(call: Call, device: Device) -> tuple[Dispatch, ...]:
     """The launch that turns w round: taps last to first, channels of a group in place of each other."""
     c_out, in_group, kh, kw = call.shape("w")
@@ -107,70 +104,70 @@ def _flip(call: Call, device: Device) -> tuple[Dispatch, ...]:
     return strided_copy(device, _COPY, "w", "flipped", (groups, in_group, out_group, taps), of, to, taps - 1)
 
 
-def _convolve(call: Call, device: Device, program: Program, x: str, y: str) -> Program:
-    """The program of a convolution of ``x`` to ``y`` whose weights are w, flipped once."""
-    program = renamed(program, {"x": x, "y": y, "w": "flipped"})
-    packed = {"flipped": 4 * math.prod(call.shape("w")), **program.packed}
-    prepack = (*_flip(call, device), *program.prepack)
-    return dataclasses.replace(program, prepack=prepack, packed=packed, elements=program.elements | {"flipped"})
+_INNER = "conv2d"
 
 
-def _build_winograd(call: Call, device: Device, params: Params) -> Program:
-    return _convolve(call, device, WINOGRAD.program(as_flipped(call), device, params), "dy", "dx")
+def _by(of: Callable[[Call], Call], *routes: Route) -> Callable[[Call, Device, Params], Mapping[str, Sub]]:
+    """The convolution inside a route: that of `of`, by one of these routes."""
+    return lambda call, device, params: {_INNER: Sub(of(call), routes)}
 
 
-def _build_flipped(call: Call, device: Device, params: Params) -> Program:
-    conv = as_flipped(call)
-    return _convolve(call, device, _inner(conv, device).program(conv, device, params), "dy", "dx")
+def _convolve(
+    call: Call, device: Device, x: str, y: str, before: Steps = (), after: Steps = (), scratch: Sizes | None = None
+) -> Composite:
+    """A convolution of ``x`` to ``y`` whose weights are w, flipped once, between other steps; ``scratch`` is of
+    elements."""
+    inner = Inner(_INNER, {"x": x, "y": y, "w": "flipped"})
+    return Composite(
+        (*before, inner, *after),
+        _flip(call, device),
+        {"flipped": 4 * math.prod(call.shape("w"))},
+        scratch or {},
+        frozenset({"flipped", *(scratch or {})}),
+    )
 
 
-def _build_flipped_cooperative(call: Call, device: Device, params: Params) -> Program:
-    return _convolve(call, device, COOPERATIVE.program(as_flipped(call), device, params), "dy", "dx")
+def _build_flipped(call: Call, device: Device, params: Params) -> Composite:
+    return _convolve(call, device, "dy", "dx")
 
 
-def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> Program:
-    conv, insertion = as_dilated(call), dilation(call)
-    program = _convolve(call, device, _inner(conv, device).program(conv, device, params), "dilated", "dx")
+def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> Composite:
+    insertion = dilation(call)
     if gather:
-        scatter: tuple[Dispatch, ...] = (insertion.gather(device, _COPY, ["dy"], "dilated"),)
+        scatter: Steps = (insertion.gather(device, _COPY, ["dy"], "dilated"),)
     else:
         scatter = insertion.fill_scatter(device, _COPY, "dy", "dilated")
-    scratch = {"dilated": 4 * math.prod(insertion.y), **program.scratch}
-    steps, elements = (*scatter, *program.steps), program.elements | {"dilated"}
-    return dataclasses.replace(program, steps=steps, scratch=scratch, elements=elements)
+    return _convolve(call, device, "dilated", "dx", before=scatter, scratch={"dilated": 4 * math.prod(insertion.y)})
 
 
-def _of_convolution(params: Params) -> Params:
-    """Those of a swap route's parameters that are the convolution's."""
-    return {name: value for name, value in params.items() if name not in ("gather", "spread")}
+def _as_small_at_once(call: Call) -> Call:
+    """`as_small` with the bias and activation, unless these come with the zeros."""
+    return as_small(call, act=keeps_zeros(call))
 
 
-def _build_swap(call: Call, device: Device, params: Params, route: Route | None = None) -> Program:
-    before = keeps_zeros(call)
-    conv, insertion = as_small(call, act=before), result(call)
-    inner = _of_convolution(params)
-    program = _convolve(call, device, (route or _inner(conv, device)).program(conv, device, inner), "dy", "small")
-    if not before:
+def _build_swap(call: Call, device: Device, params: Params) -> Composite:
+    insertion = result(call)
+    if not keeps_zeros(call):
         # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
         source = ["small", per_channel(call)]
         push = (call.shape("dx")[1], *epilogue_numbers(call))
         spec = epilogue_constants(call["act"], call.has("b"), rescales(call.attrs))
-        scatter: tuple[Dispatch, ...] = (
-            insertion.gather(device, _COPY, source, "dx", GATHER_EPILOGUE, push, spec, apart=2),
-        )
+        scatter: Steps = (insertion.gather(device, _COPY, source, "dx", GATHER_EPILOGUE, push, spec, apart=2),)
     elif params["gather"]:
         scatter = (insertion.gather(device, _COPY, ["small"], "dx"),)
     else:
         scatter = insertion.fill_scatter(device, _COPY, "small", "dx")
-    scratch = {"small": 4 * math.prod(insertion.x), **program.scratch}
-    # With a bias to come they are no results yet, and stay f32.
-    elements = program.elements | ({"small"} if before else set())
-    return dataclasses.replace(program, steps=(*program.steps, *scatter), scratch=scratch, elements=elements)
+    return _convolve(call, device, "dy", "small", after=scatter, scratch={"small": 4 * math.prod(insertion.x)})
 
 
 def _spreads(call: Call) -> bool:
     """Whether every element of dx is less than a stride behind a result, so that its zeros can be stored with that."""
     return not any(call["padding"])
+
+
+def _of_convolution(params: Params) -> Params:
+    """Those of a swap route's parameters that are the convolution's."""
+    return {name: value for name, value in params.items() if name not in ("gather", "spread")}
 
 
 def _build_swap_spread(
@@ -180,49 +177,52 @@ def _build_swap_spread(
     route: Route,
     program: Callable[[Call, Device, Params, Spread | None], Program],
 ) -> Program:
-    if not params["spread"]:
-        return _build_swap(call, device, params, route)
-    conv, spread = as_small(call, act=True), Spread((call.shape("dx")[2], call.shape("dx")[3]), call["stride"])
-    inner = _of_convolution(params)
-    return _convolve(call, device, program(conv, device, inner, spread), "dy", "dx")
-
-
-def _params_of(of: Callable[[Call], Call]) -> Callable[[Call, Device], Mapping[str, tuple[int, ...]]]:
-    """The parameters of the route that does the convolution."""
-    return lambda call, device: _inner(of(call), device).params(of(call), device)
+    conv, inner = as_small(call, act=True), _of_convolution(params)
+    if params["spread"]:
+        spread = Spread((call.shape("dx")[2], call.shape("dx")[3]), call["stride"])
+        return _convolve(call, device, "dy", "dx").linked_to(program(conv, device, inner, spread))
+    made = route.program(conv, device, inner)
+    assert isinstance(made, Program)
+    return _build_swap(call, device, params).linked_to(made)
 
 
 def _swap_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     gather = gathers(result(call), device) or not keeps_zeros(call)
     both = (int(gather), int(not gather)) if keeps_zeros(call) else (1,)
-    return {"gather": both, **_params_of(as_small)(call, device)}
+    return {"gather": both}
 
 
-STRIDED = Need(
+STRIDED = Requirement(
     "a stride above 1", lambda call, device: call["stride"] != (1, 1), lambda call, device: shape_str(call["stride"])
 )
 _SHADERS = tuple(dict.fromkeys((STRIDED_COPY, *(shader for route in _CONVOLUTIONS for shader in route.shaders))))
 
 FLIPPED_WINOGRAD = Route(
     "flipped_winograd",
-    _build_winograd,
+    _build_flipped,
     (STRIDED_COPY, *WINOGRAD.shaders),
     why="stride 1 is a plain convolution of dy with the flipped filter, and a 3x3 one takes fewer products between "
     "transforms of tiles; an element of dy that is not finite makes NaN of the whole tiles that it is in",
-    must=(STRIDE_1, *(View(as_flipped, {}).need(need) for need in WINOGRAD.must)),
+    must=(FLOATS, STRIDE_1),
     prefer=tuple(View(as_flipped, {}).need(need) for need in WINOGRAD.prefer),
     source=WINOGRAD.source,
-    params=lambda call, device: WINOGRAD.params(as_flipped(call), device),
+    inner=_by(as_flipped, WINOGRAD),
 )
 # What is rounded to 16 bits on its way to zeros must be a result.
-_KEEPS_ZEROS = Need(
+_KEEPS_ZEROS = Requirement(
     "a bias and activation that leave 0 as it is",
     lambda call, device: keeps_zeros(call),
     lambda call, device: f"act {call['act']}, {'a' if call.has('b') else 'no'} bias",
 )
 
+_KEEPS_ZEROS_IF_HALF = Requirement(
+    f"{_KEEPS_ZEROS.text}, or f32",
+    lambda call, device: call.half is None or keeps_zeros(call),
+    _KEEPS_ZEROS.actual,
+)
 
-def _by_matrices(of: Callable[[Call], Call], route: Route) -> tuple[tuple[Need, ...], tuple[Need, ...]]:
+
+def _by_matrices(of: Callable[[Call], Call], route: Route) -> tuple[tuple[Requirement, ...], tuple[Requirement, ...]]:
     """What the convolution by cooperative matrices needs to be right, and to be fast."""
     view = View(of, {})
     must = (HALF, *(view.need(need) for need in route.must if need is not HALF))
@@ -259,13 +259,13 @@ def _swap(
 _FLIPPED_NEEDS = _by_matrices(as_flipped, COOPERATIVE)
 FLIPPED_COOPERATIVE = Route(
     "flipped_cooperative",
-    _build_flipped_cooperative,
+    _build_flipped,
     (STRIDED_COPY, *COOPERATIVE.shaders),
     why="stride 1 is a plain convolution of dy with the flipped filter, and of 16-bit floats one for matrix units",
-    must=(STRIDE_1, *_FLIPPED_NEEDS[0]),
+    must=(HALF, STRIDE_1),
     prefer=_FLIPPED_NEEDS[1],
     source=COOPERATIVE.source,
-    params=lambda call, device: COOPERATIVE.params(as_flipped(call), device),
+    inner=_by(as_flipped, COOPERATIVE),
 )
 # Only whole sums are spread.
 SWAP_COOPERATIVE = _swap("swap_cooperative", COOPERATIVE, cooperative, uncut, "")
@@ -278,7 +278,7 @@ FLIPPED_CONV = Route(
     why="stride 1 is a plain convolution of dy with the filter flipped once, by the route that conv2d takes for it",
     must=(FLOATS, STRIDE_1),
     source="iree#23976",
-    params=_params_of(as_flipped),
+    inner=_by(as_flipped, *_CONVOLUTIONS),
 )
 SWAP_1X1 = Route(
     "swap_1x1",
@@ -286,9 +286,10 @@ SWAP_1X1 = Route(
     (*_SHADERS, GATHER, GATHER_EPILOGUE, *FILL_SCATTER),
     why="a 1x1 kernel makes elements of dx from one of dy each: the product of the small dy, and zeros put between its "
     "results instead of its operands; bias and activation come before the zeros only where they leave 0 as it is",
-    must=(FLOATS, KERNEL_1X1),
+    must=(FLOATS, KERNEL_1X1, _KEEPS_ZEROS_IF_HALF),
     source="iree#23976, SwapStridedInsertSliceWithContraction",
     params=_swap_params,
+    inner=_by(_as_small_at_once, *_CONVOLUTIONS),
 )
 GATHER_SCATTER_CONV = Route(
     "gather_scatter_conv",
@@ -297,7 +298,7 @@ GATHER_SCATTER_CONV = Route(
     why="dy dilated by the stride, every element of that written once, then a plain convolution with a flipped filter",
     must=(FLOATS,),
     source="iree#23979",
-    params=_params_of(as_dilated),
+    inner=_by(as_dilated, *_CONVOLUTIONS),
 )
 FILL_SCATTER_CONV = Route(
     "fill_scatter_conv",
@@ -307,5 +308,5 @@ FILL_SCATTER_CONV = Route(
     "zeros, in as many copies of dy as the stride has phases",
     must=(FLOATS,),
     source="iree#23976, what its passes replace",
-    params=_params_of(as_dilated),
+    inner=_by(as_dilated, *_CONVOLUTIONS),
 )

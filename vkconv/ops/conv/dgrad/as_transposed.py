@@ -1,7 +1,7 @@
 """conv2d_backward_data as the transposed convolution that it is: dy is what that takes, dx what it makes."""
 
+from vkconv.call import Call
 from vkconv.ops.core.views import View
-from vkconv.route import Call
 
 
 def remainders(call: Call) -> tuple[int, int]:

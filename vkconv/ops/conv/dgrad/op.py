@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.dgrad.as_transposed import as_transposed
@@ -28,7 +29,6 @@ from vkconv.ops.kernels.epilogue import (
     packs_per_channel,
 )
 from vkconv.ops.kernels.windows import CONVOLUTION_ATTRS, explicit_padding, out_extent, pair
-from vkconv.route import Call
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:

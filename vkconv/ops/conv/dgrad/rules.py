@@ -5,6 +5,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
+from vkconv.call import Call
 from vkconv.device import Device
 from vkconv.ops.conv.common import KERNEL_1X1, STRIDE_1
 from vkconv.ops.conv.dgrad.as_conv import FLIPPED_WINOGRAD, STRIDED, dilation
@@ -14,7 +15,7 @@ from vkconv.ops.conv.transpose.blocks import FITS_BLOCKS, NARROW_GROUPS
 from vkconv.ops.conv.transpose.phases import FEW_PHASES
 from vkconv.ops.conv.transpose.routes import SHORT_SPAN
 from vkconv.ops.kernels.zero_insertion import few_passed_through
-from vkconv.route import Call, Need
+from vkconv.route import Requirement
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Rule:
     """A route for calls that have all of ``when``, and how that is known."""
 
     route: str
-    when: tuple[Need, ...]
+    when: tuple[Requirement, ...]
     source: str
 
     def __str__(self) -> str:
@@ -40,7 +41,7 @@ def _operations(call: Call) -> int:
     return 2 * math.prod(call.shape("dy")) * math.prod(call.shape("w")[1:])
 
 
-LONG = Need(
+LONG = Requirement(
     f"{_LONG // 1_000_000} million operations",
     lambda call, device: _operations(call) >= _LONG,
     lambda call, device: f"{_operations(call) / 1e6:.1f} million",
@@ -88,9 +89,9 @@ def rule(call: Call, device: Device) -> Rule:
     return next(row for row in rows if all(need.test(call, device) for need in row.when))
 
 
-def taken(route: str) -> Need:
+def taken(route: str) -> Requirement:
     """The rules for such devices name the route."""
-    return Need(
+    return Requirement(
         "what the rules for such devices name",
         lambda call, device: rule(call, device).route == route,
         lambda call, device: str(rule(call, device)),

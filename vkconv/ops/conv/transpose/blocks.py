@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -18,7 +19,7 @@ from vkconv.ops.kernels.epilogue import SUM_SPLITS
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
 from vkconv.program import Program, positional
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 PHASES = Shader(shaders.transpose.CONV_TRANSPOSE2D_PHASES)
 # By how many outputs are written as one, and who shares loads of weights: nobody, subgroups, workgroups.
@@ -193,12 +194,12 @@ def _reach(call: Call) -> int:
     return reach
 
 
-SMALL_BLOCKS = Need(
+SMALL_BLOCKS = Requirement(
     f"at most {_MOST_PHASES} outputs in a block of the strides",
     lambda call, device: math.prod(call["stride"]) <= _MOST_PHASES,
     lambda call, device: f"{math.prod(call['stride'])} outputs",
 )
-SHORT_REACH = Need(
+SHORT_REACH = Requirement(
     f"a block from at most {_MOST_REACH} inputs of a row and of a column",
     lambda call, device: _reach(call) <= _MOST_REACH,
     lambda call, device: f"{_reach(call)} inputs",

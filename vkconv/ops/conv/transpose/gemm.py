@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import bytes_str
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -15,7 +16,7 @@ from vkconv.ops.kernels.epilogue import per_channel
 from vkconv.ops.kernels.gemm import Epilogue, Layout
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
 from vkconv.program import Dispatch, Program, positional, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 COL2IM = Shader(shaders.transpose.CONV_TRANSPOSE2D_COL2IM)
 _LOCAL = 64
@@ -97,7 +98,7 @@ def _least_bytes(call: Call) -> int:
     return min(_reach(call) // int(call["stride"][0]) + 1, call.shape("x")[2]) * _row_bytes(call)
 
 
-WITHIN_SCRATCH = Need(
+WITHIN_SCRATCH = Requirement(
     f"the products of one row of the output in {bytes_str(SCRATCH_BYTES)}",
     lambda call, device: _least_bytes(call) <= SCRATCH_BYTES,
     lambda call, device: bytes_str(_least_bytes(call)),
@@ -105,7 +106,7 @@ WITHIN_SCRATCH = Need(
 
 # Products of few terms cost more to store and sum than to make.
 _LEAST_TERMS = 16
-MANY_TERMS = Need(
+MANY_TERMS = Requirement(
     f"at least {_LEAST_TERMS} input channels per group",
     lambda call, device: call.shape("w")[0] // call["groups"] >= _LEAST_TERMS,
     lambda call, device: f"{call.shape('w')[0] // call['groups']} per group",

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.transpose.phases import check_strides, most_products
@@ -25,7 +26,6 @@ from vkconv.ops.kernels.epilogue import (
     packs_per_channel,
 )
 from vkconv.ops.kernels.windows import AUTO_PADS, check_extent, explicit_padding, pair, spanned
-from vkconv.route import Call
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:

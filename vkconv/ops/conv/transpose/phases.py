@@ -3,9 +3,10 @@
 import dataclasses
 import math
 
+from vkconv.call import Call
 from vkconv.core import GraphError, ceil_div, shape_str
 from vkconv.program import Word
-from vkconv.route import Call, Need
+from vkconv.route import Requirement
 
 # Which tap reaches an output is found by products of two numbers below stride / gcd(stride, dilation), in 32 bits.
 _MOST_TAP_STEP = 1 << 15
@@ -83,7 +84,7 @@ def most_products(call: Call) -> int:
 
 # Phases are units of work, also those that have no output.
 _MOST_PHASES = 4096
-FEW_PHASES = Need(
+FEW_PHASES = Requirement(
     f"at most {_MOST_PHASES} phases of the strides",
     lambda call, device: math.prod(call["stride"]) <= _MOST_PHASES,
     lambda call, device: f"{shape_str(call['stride'])} = {math.prod(call['stride'])}",

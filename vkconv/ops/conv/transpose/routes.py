@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -17,7 +18,7 @@ from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Sizes, short_span
 from vkconv.ops.kernels.strided import local_params
 from vkconv.program import Dispatch, Program, positional
-from vkconv.route import Call, Params, Route
+from vkconv.route import Params, Route
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

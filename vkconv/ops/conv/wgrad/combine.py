@@ -3,13 +3,13 @@
 import math
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad.problem import Problem
 from vkconv.ops.core.base import linear_groups
 from vkconv.program import Dispatch, positional, read, write
-from vkconv.route import Call
 
 COMBINE = Shader(shaders.wgrad.BACKWARD_WEIGHT_COMBINE)
 # Of a workgroup that adds the parts: elements, and lanes for each where there are many parts. A CPU driver has no use

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -17,7 +18,7 @@ from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile
 from vkconv.program import Program, positional, read, write
-from vkconv.route import Call, Need, Params
+from vkconv.route import Params, Requirement
 
 GRADIENT = Shader(shaders.wgrad.BACKWARD_WEIGHT_COOPERATIVE, DType.F16)
 
@@ -146,13 +147,13 @@ def note(call: Call, device: Device, params: Params) -> str:
     )
 
 
-SOME_TILE = Need(
+SOME_TILE = Requirement(
     "a workgroup that holds a tile of whole matrices, and no fewer lanes than its slices have pixels",
     lambda call, device: any(takes(tile, device) for tile in TILES),
     lambda call, device: f"subgroups of {device.subgroup_size}",
 )
 _LEAST_ROWS, _LEAST_COLUMNS, _LEAST_PIXELS = 32, 32, 256
-FILLS_TILES = Need(
+FILLS_TILES = Requirement(
     f"at least {_LEAST_ROWS} output channels of a group, {EIGHT} input channels, {_LEAST_COLUMNS} of these and taps, "
     f"and {_LEAST_PIXELS} pixels",
     lambda call, device: _fills(Problem.of(call)),

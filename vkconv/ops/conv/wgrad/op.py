@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, did_you_mean, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.wgrad.problem import Problem, check_extents, check_shapes, paddings, per_axis
@@ -20,7 +21,6 @@ from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.shapes import held_in
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
 from vkconv.ops.kernels.split_rules import POLICIES
-from vkconv.route import Call
 
 
 def _resolve(op: str, rank: int, specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:

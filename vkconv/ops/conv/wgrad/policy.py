@@ -4,6 +4,7 @@ route."""
 import functools
 from collections.abc import Callable, Mapping
 
+from vkconv.call import Call
 from vkconv.core import bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.ops.conv.wgrad.kernels import Gemm, Kernel, Narrow, Parts, Rows, whole
@@ -18,7 +19,6 @@ from vkconv.ops.kernels.split_rules import (
     into,
     occupancy,
 )
-from vkconv.route import Call
 
 # Output channels by units of an invocation of the register kernel. lavapipe, ms: 8x16x57x57 to 64 by 3x3 8x6 17.0,
 # 24x2 17.7, 16x3 18.3, 16x1 24.4, 32x1 25.7.

@@ -5,10 +5,10 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+from vkconv.call import Call
 from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import AttrValue
 from vkconv.ops.kernels.windows import out_extent
-from vkconv.route import Call
 
 Triple = tuple[int, int, int]
 AXES = "dhw"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import bytes_str, shape_str
 from vkconv.device import Device
 from vkconv.kernel import Access, Shader
@@ -48,7 +49,7 @@ from vkconv.ops.kernels.products import product
 from vkconv.ops.kernels.winograd import INPUT
 from vkconv.ops.kernels.winograd import SOURCE as WINOGRAD_SOURCE
 from vkconv.program import Bind, Program, read, write
-from vkconv.route import Call, Need, Params, Route
+from vkconv.route import Params, Requirement, Route
 
 # From what on winograd is taken: channels of a group, in and out, and pixels of dy; and channels where what it
 # transforms does not stay in a cache. H200, us, winograd and the next: 2x256x14x14 to 256 30 and 71,
@@ -115,7 +116,7 @@ def _scratch_bytes(cut: Cut, call: Call, device: Device) -> int:
     return 4 * p.size * count if count > 1 else 0
 
 
-def _within_scratch(cut: Cut) -> Need:
+def _within_scratch(cut: Cut) -> Requirement:
     return within_scratch(functools.partial(_scratch_bytes, cut))
 
 
@@ -130,24 +131,24 @@ def _iterations(cut: Cut) -> Callable[[Call, Device], int]:
 
 # Kernels round pixels up to slices: what they add must not overflow.
 _MOST_PIXELS = MOST_INT - 512
-PIXELS_INT32 = Need(
+PIXELS_INT32 = Requirement(
     f"sums over at most {_MOST_PIXELS} pixels",
     lambda call, device: Problem.of(call).pixels <= _MOST_PIXELS,
     lambda call, device: str(Problem.of(call).pixels),
 )
-PARTS_INT32 = Need(
+PARTS_INT32 = Requirement(
     "fewer than 2^31 partial results to add",
     lambda call, device: default_splits(equal, call, device) * Problem.of(call).size <= MOST_INT,
     lambda call, device: f"{default_splits(equal, call, device)} parts of {Problem.of(call).size}",
 )
-POINTWISE = Need(
+POINTWISE = Requirement(
     "a kernel of one tap, stride 1 and no padding",
     lambda call, device: Problem.of(call).pointwise,
     lambda call, device: (
         f"{shape_str(call['w_shape'][2:])}, stride {shape_str(call['stride'])}, padding {shape_str(call['padding'])}"
     ),
 )
-BANDS = Need(
+BANDS = Requirement(
     "policy bands, and a sum that it cuts",
     lambda call, device: (
         call["policy"] == "bands"
@@ -155,30 +156,30 @@ BANDS = Need(
     ),
     lambda call, device: f"policy {call['policy']}, {bands_of(Problem.of(call), device)[1]}",
 )
-SEVERAL_PARTS = Need(
+SEVERAL_PARTS = Requirement(
     "another policy than bands, and more than one part",
     lambda call, device: call["policy"] != "bands" and default_splits(equal, call, device) > 1,
     lambda call, device: f"policy {call['policy']}, {default_splits(equal, call, device)} parts",
 )
-WINDOW_3X3 = Need(
+WINDOW_3X3 = Requirement(
     "a 3x3 kernel of two dimensions, stride 1 and no dilation",
     lambda call, device: _window_3x3(Problem.of(call)),
     lambda call, device: (
         f"{shape_str(call['w_shape'][2:])}, stride {shape_str(call['stride'])}, dilation {shape_str(call['dilation'])}"
     ),
 )
-WINOGRAD_INT32 = Need(
+WINOGRAD_INT32 = Requirement(
     "scratch of fewer than 2^31 elements",
     lambda call, device: winograd.scratch_elements(call, device) <= MOST_INT,
     lambda call, device: f"{winograd.scratch_elements(call, device)} elements",
 )
 WINOGRAD_SCRATCH = within_scratch(winograd.parts_bytes)
-MANY_CHANNELS = Need(
+MANY_CHANNELS = Requirement(
     "as many channels of a group, and pixels, as pay on such devices",
     lambda call, device: _pays(Problem.of(call), device),
     lambda call, device: _extent(Problem.of(call), device),
 )
-BY_RULE = Need(
+BY_RULE = Requirement(
     "neither a split nor another policy than auto",
     lambda call, device: call["split"] == 0 and call["policy"] == "auto",
     lambda call, device: f"split {call['split']}, policy {call['policy']}",
@@ -213,10 +214,10 @@ def _explicit_bytes(call: Call) -> int:
     return 4 * p.size * p.n
 
 
-IMAGES = Need("at least one image to multiply", lambda c, d: Problem.of(c).n > 0, lambda c, d: "an empty batch")
+IMAGES = Requirement("at least one image to multiply", lambda c, d: Problem.of(c).n > 0, lambda c, d: "an empty batch")
 IMAGES_IN_SCRATCH = within_scratch(lambda call, device: _explicit_bytes(call), "a partial result of each image")
 _LEAST_SIDE, _LEAST_PIXELS = 32, 64
-FILLS_MATRICES = Need(
+FILLS_MATRICES = Requirement(
     f"at least {_LEAST_SIDE} channels of a group, in and out, and images of {_LEAST_PIXELS} pixels",
     lambda call, device: min(_layout(call).m, _layout(call).n) >= _LEAST_SIDE and _layout(call).k >= _LEAST_PIXELS,
     lambda call, device: f"{_layout(call).n} in, {_layout(call).m} out, {_layout(call).k} pixels",

@@ -7,6 +7,7 @@ dw = G^T [sum over tiles of (B^T x B) * (A dy A^T)] G: the forward algorithm, tr
 from collections.abc import Mapping
 
 from vkconv import shaders
+from vkconv.call import Call
 from vkconv.core import bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -16,7 +17,7 @@ from vkconv.ops.conv.wgrad.problem import Problem
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.kernels.winograd import WinogradTiles, inputs, local_size
 from vkconv.program import Bind, Dispatch, Program, positional, read, write
-from vkconv.route import Call, Params
+from vkconv.route import Params
 
 GRADIENTS, TAPS = Shader(shaders.kernels.WINOGRAD_OUTPUT_GRADIENT), Shader(shaders.kernels.WINOGRAD_WEIGHT_GRADIENT)
 # The rounding error of m = 4 grows with the transforms, not with the sum: a short one may not have so much.
