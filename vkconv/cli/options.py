@@ -154,21 +154,22 @@ def parse_floats(texts: Iterable[str] | None) -> list[DType]:
     return [DType(word) for word in words]
 
 
-def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int]]:
-    """``["conv2d=local:64,columns:4,matmul=rows:8"]`` as a dict of dicts; a later value outranks an earlier one."""
-    params: dict[str, dict[str, int]] = {}
+def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int | str]]:
+    """``["conv2d=local:64,tile:64x64x16,matmul=rows:8"]`` as a dict of dicts; a later value outranks an earlier one."""
+    params: dict[str, dict[str, int | str]] = {}
     for text in texts or ():
         key = ""
         for part in text.split(","):
             before, equals, setting = part.strip().rpartition("=")
             key = before if equals else key
             name, colon, value = setting.partition(":")
-            if not key or not name or not colon or not is_count(value):
+            if not key or not name or not colon or not re.fullmatch(r"\w+", value, re.ASCII):
                 raise UsageError(
-                    f"--param {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, OP:ROUTE or node:NAME "
-                    "and NAME:VALUE may be followed by more of them; write for example --param conv2d=local:64"
+                    f"--param {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, OP:ROUTE, node:NAME or "
+                    "OP/CALL for a call inside it, and NAME:VALUE may be followed by more of them; "
+                    "write for example --param conv2d=local:64"
                 )
-            params.setdefault(key, {})[name] = int(value)
+            params.setdefault(key, {})[name] = int(value) if is_count(value) else value
     return params
 
 

@@ -1,7 +1,7 @@
 """The planner: a pure function from a graph, a device and options to a plan. No Vulkan, no kp."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TypeVar
 
 from vkconv.call import Call
@@ -29,7 +29,8 @@ from vkconv.route import Candidate, Choice, Params, Route, choose
 class Options:
     """How to plan.
 
-    ``routes`` forces: an op name or ``node:NAME`` to a route name. ``params`` sets parameters of routes, each name
+    ``routes`` forces: an op name or ``node:NAME`` to a route name; behind either, ``/CALL`` is the call of that name
+    inside the route that is taken (``conv_reduce/conv2d``). ``params`` sets parameters of routes, each name
     to a value, for an op (where the route that is taken has them), ``OP:ROUTE`` or ``node:NAME``; the later of these
     outranks the earlier. ``measured`` is what a measured table knows of the device, by call string; with None
     `plan` knows nothing, and a session looks for the user's table. ``passes`` off keeps every node as it was
@@ -93,6 +94,7 @@ def plan(
         planned.append(dataclasses.replace(entry, remark=remarks.get(node.name, "")))
         programs.append(program)
     _check_params_taken(options.params, planned)
+    _check_inside_taken(options, planned)
     result = lower(bound, OPS, device, planned, programs, options.share_memory, resident, options.passes)
     result = dataclasses.replace(result, checks=input_checks(written, OPS))
     if options.memory_bytes is not None:
@@ -172,10 +174,19 @@ def _below(given: Mapping[str, _T], key: str) -> dict[str, _T]:
     return {path.removeprefix(f"{key}/"): value for path, value in given.items() if path.startswith(f"{key}/")}
 
 
+def _is_inside(key: str, nodes: Container[str]) -> bool:
+    """Whether a key is of an inner call, of an op that exists or of a node."""
+    before = [key[:at] for at, char in enumerate(key) if char == "/"]
+    return key not in nodes and any(outer in nodes or outer in OPS for outer in before)
+
+
 def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:
-    """UsageError for a forced route whose op, node or name does not exist."""
+    """UsageError for a forced route whose op, node or name does not exist; `_check_inside_taken` has those of inner
+    calls."""
     ops_of_nodes = {f"node:{n.name}": n.call.op for n in bound.nodes}
     for key, route in routes.items():
+        if _is_inside(key, ops_of_nodes):
+            continue
         op = ops_of_nodes.get(key, key)
         if op not in OPS:
             known = ops_of_nodes if key.startswith("node:") else OPS
@@ -195,7 +206,7 @@ def _check_params(params: Mapping[str, Params], bound: BoundGraph) -> None:
         if not isinstance(given, Mapping):
             raise UsageError(f"param {key}: {given!r} maps no names to values; write {{'name': value}}")
         op, _, route = key.partition(":")
-        if key in nodes:
+        if key in nodes or _is_inside(key, nodes):
             continue
         if op not in OPS:
             known = nodes if op == "node" else OPS
@@ -205,6 +216,24 @@ def _check_params(params: Mapping[str, Params], bound: BoundGraph) -> None:
             raise UsageError(
                 f"param {key}: {op} has no route {route!r}{did_you_mean(route, names)}; it has {', '.join(names)}"
             )
+
+
+def _check_inside_taken(options: Options, planned: Sequence[PlannedNode]) -> None:
+    """UsageError for a route or parameters of an inner call that no node has."""
+    keys = {f"node:{n.name}" for n in planned} | set(OPS)
+    wanted: list[tuple[str, str, tuple[str, ...]]] = [
+        *((f"route {key}={route}", key, ()) for key, route in options.routes.items()),
+        *((f"param {key}={values}", key, tuple(values)) for key, values in options.params.items()),
+    ]
+    for what, key, names in wanted:
+        if key in keys or not _is_inside(key, keys):
+            continue
+        choices = [n.choice for n in planned if n.choice and key.startswith((f"{n.call.op}/", f"node:{n.name}/"))]
+        below = {path for c in choices for path in c.params}
+        ends = [key.removeprefix(f"{outer}/") for outer in keys if key.startswith(f"{outer}/")]
+        if not any(end in below and all(f"{end}/{name}" in below for name in names) for end in ends):
+            has = "; ".join(sorted({f"{c.route.name} ({', '.join(c.params) or 'nothing inside'})" for c in choices}))
+            raise UsageError(f"{what}: no node has such a call inside it; the routes here are {has or 'of other ops'}")
 
 
 def _check_params_taken(params: Mapping[str, Params], planned: Sequence[PlannedNode]) -> None:
