@@ -165,8 +165,8 @@ def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int | str]]
             name, colon, value = setting.partition(":")
             if not key or not name or not colon or not re.fullmatch(r"\w+", value, re.ASCII):
                 raise UsageError(
-                    f"--param {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, OP:ROUTE, node:NAME or "
-                    "OP/CALL for a call inside it, and NAME:VALUE may be followed by more of them; "
+                    f"--param {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, OP:ROUTE, node:NAME "
+                    "or OP/CALL for a call inside it, and NAME:VALUE may be followed by more of them; "
                     "write for example --param conv2d=local:64"
                 )
             params.setdefault(key, {})[name] = int(value) if is_count(value) else value
