@@ -7,7 +7,7 @@ text form, used as CLI argument, test id, table row and JSON key::
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -145,6 +145,11 @@ class Op:
                 raise GraphError(f"{self.name} would make {shape_str(spec.dims)}, which cannot be: {problem}")
         names = [f"{self.outputs[0]}{i}" for i in range(len(outputs))] if self.variadic_outputs else self.outputs
         return Call(self.name, dict(specs), dict(zip(names, outputs, strict=False)), resolved)
+
+
+def first(best: Any, values: Iterable[Any]) -> tuple[Any, ...]:
+    """Legal values of a parameter: the best, then the others in their order."""
+    return (best, *(value for value in values if value != best))
 
 
 def most_invocations(device: Device) -> int:
