@@ -10,7 +10,7 @@ A route may have *parameters*: numbers such as tile sizes that change how fast i
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -168,6 +168,38 @@ def nested(params: Params, name: str) -> dict[str, Any]:
     return {key.removeprefix(before): value for key, value in params.items() if key.startswith(before)}
 
 
+def changed(params: Params, name: str, value: Value) -> dict[str, Any]:
+    """The parameters with another value of one, which takes what hangs on the old one with it."""
+    return {**{key: kept for key, kept in params.items() if not key.startswith(f"{name}/")}, name: value}
+
+
+def every_setting(route: Route, call: Call, device: Device, names: Collection[str] | None = None) -> Iterator[Params]:
+    """Every combination of legal values of the parameters, the defaults first; of those in ``names`` alone, where
+    given, the others at their defaults."""
+
+    def settle(given: dict[str, Any]) -> Iterator[Params]:
+        legal = route.legal(call, device, given)
+        free = [name for name in legal if name not in given and (names is None or name in names)]
+        if not free:
+            yield route.resolve(call, device, given)
+        for value in legal[free[0]] if free else ():
+            yield from settle({**given, free[0]: value})
+
+    yield from settle({})
+
+
+def inner_routes(route: Route, call: Call, device: Device) -> Iterator[Params]:
+    """The routes that each inner call may take, one inner call changed at a time: nothing first, then each other route
+    as the parameters that ask for it."""
+    yield {}
+    legal = route.legal(call, device)
+    for name, sub in route.inner(call, device, route.own({}, call, device)).items():
+        for value in legal[name]:
+            (inner,) = (one for one in sub.routes if one.name == value)
+            below = ({f"{name}/{key}": v for key, v in way.items()} for way in inner_routes(inner, sub.call, device))
+            yield from ({name: value, **way} for way in below if way or value != legal[name][0])
+
+
 @dataclasses.dataclass(frozen=True)
 class Verdict:
     """Whether one route may run a call, and the first need that refused it (``must`` before ``prefer``)."""
@@ -211,8 +243,16 @@ class Choice:
 
 
 def label(route: str, params: Params) -> str:
-    """A route and its parameters as people read them: ``direct_tile channels=16 columns=8``."""
-    return " ".join([route, *(f"{name}={value}" for name, value in params.items())])
+    """A route and its parameters as people read them: ``direct_tile channels=16 columns=8``, and in parentheses what
+    the calls inside it take: ``unfused (conv2d: pointwise local=64) (reduce: serial local=64)``."""
+    insides = {name: nested(params, name) for name in params}
+    of_inner = {f"{name}/{key}" for name, below in insides.items() for key in below}
+    texts = [
+        f"({name}: {label(str(value), insides[name])})" if insides[name] else f"{name}={value}"
+        for name, value in params.items()
+        if name not in of_inner
+    ]
+    return " ".join([route, *texts])
 
 
 def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> Verdict:
@@ -315,7 +355,7 @@ def choose(
         # Another vkconv may have measured it by other parameters than it has here: with a default for what is not
         # named, it would be a program that nobody measured.
         route = by_itself[candidate.route].route if candidate.route in by_itself else None
-        if route and candidate.params.keys() == route.legal(call, device).keys():
+        if route and candidate.params.keys() == route.legal(call, device, candidate.params).keys():
             with contextlib.suppress(UsageError):
                 return chosen(route, "measured", candidate)
     for verdict in verdicts:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.measured import MeasuredCall, MeasuredTable
 from vkconv.program import Program
-from vkconv.route import Candidate, Choice, Params, Route, choose, judge, label
+from vkconv.route import Candidate, Choice, Params, Route, changed, choose, every_setting, judge, label
 from vkconv.table import Column, Table
 
 Effort = Literal["quick", "default", "full"]
@@ -71,9 +70,10 @@ def settings(route: Route, call: Call, device: Device, full: bool = False) -> li
     legal = route.legal(call, device)
     default = route.resolve(call, device, {})
     if full:
-        tried = [dict(zip(legal, values, strict=True)) for values in itertools.product(*legal.values())]
+        tried = [dict(params) for params in every_setting(route, call, device)]
     else:
-        tried = [default, *({**default, name: value} for name, values in legal.items() for value in values[1:])]
+        others = [changed(default, name, value) for name, values in legal.items() for value in values[1:]]
+        tried = [default, *(route.resolve(call, device, params) for params in others)]
     return _distinct(route, call, device, tried)
 
 
@@ -92,9 +92,11 @@ def best_together(default: Candidate, measured: Iterable[Candidate]) -> dict[str
     """The value of each parameter that was fastest while the others had their default."""
     best = dict.fromkeys(default.params, default)
     for candidate in measured:
-        changed = [name for name, value in candidate.params.items() if value != default.params[name]]
-        if len(changed) == 1 and candidate.us_median < best[changed[0]].us_median:
-            best[changed[0]] = candidate
+        if candidate.params.keys() != default.params.keys():
+            continue  # of another route inside
+        differs = [name for name, value in candidate.params.items() if value != default.params[name]]
+        if len(differs) == 1 and candidate.us_median < best[differs[0]].us_median:
+            best[differs[0]] = candidate
     return {name: candidate.params[name] for name, candidate in best.items()}
 
 

@@ -105,7 +105,7 @@ def explain(
             option = "--dtype" if dtypes else "--io-dtype"
             raise UsageError(f"{option} is for models; write the call's element type in its text: dtype=f16")
         for option, keys in (("--route", options.routes), ("--param", options.params)):
-            others = [key for key in keys if key.partition(":")[0] != call.op]
+            others = [key for key in keys if re.split("[:/]", key)[0] != call.op]
             if others:
                 raise UsageError(f"{option} {others[0]}={keys[others[0]]}: this call is {call.op}, not {others[0]}")
         facts = find_device(device)
