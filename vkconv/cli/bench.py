@@ -10,7 +10,7 @@ import typer
 
 from vkconv.cli.benched import Wanted, collect, duration, say
 from vkconv.cli.boards import bench_boards
-from vkconv.cli.options import DeviceOption, SuitesOption, WorkersOption
+from vkconv.cli.options import DeviceOption, NoPassOption, PassDumpOption, SuitesOption, WorkersOption, parse_passes
 from vkconv.cli.output import EXIT_INTERRUPTED, file_errors, show
 from vkconv.core import DType, UsageError, did_you_mean, expand_user
 from vkconv.ops.core.calls import parse_shape
@@ -56,6 +56,8 @@ def bench(
         list[str] | None,
         typer.Option("--shape", metavar="NAME=SHAPE", help="Shape of an input where a model leaves it open; repeat."),
     ] = None,
+    no_pass: NoPassOption = None,
+    pass_dump: PassDumpOption = None,
     device: DeviceOption = "auto",
     min_time: Annotated[
         float, typer.Option("--min-time", metavar="SECONDS", help="Least time to measure each row for.")
@@ -102,7 +104,11 @@ def bench(
         shapes or [],
         device,
         options,
+        parse_passes(no_pass),
+        pass_dump,
     )
+    if workers and pass_dump:
+        raise UsageError("--pass-dump is of the plan for one device, and --workers plans for many")
     header, rows = bench_boards(workers, wanted) if workers else _bench_here(wanted)
     mark_best(rows)
     result = Result(header=header, rows=rows)

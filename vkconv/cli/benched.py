@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vkconv.cli.options import parse_shapes, require_shapes
+from vkconv.cli.passes import refuse_for_calls, save_passes
 from vkconv.core import DType, UsageError, did_you_mean
 from vkconv.table import format_cell
 
@@ -37,12 +38,15 @@ class Wanted:
     shapes: Sequence[str]
     device: str
     options: "BenchOptions"
+    no_pass: Sequence[str] = ()
+    pass_dump: Path | None = None
 
     def tasks(self, device: "Device") -> "tuple[list[Task], Routes]":
         """The rows to be on a device, and the routes that were asked for."""
         from vkconv.bench.runner import Routes, make_tasks
 
-        entries = read_entries(self.targets, self.suites, self.dtype, device, self.shapes)
+        passes = self.no_pass, self.pass_dump
+        entries = read_entries(self.targets, self.suites, self.dtype, device, self.shapes, *passes)
         swept = list(filter(None, self.sweep.split(",")))
         wanted = Routes.parse([*self.routes, *(["all"] if "route" in swept else [])], entries)
         params = [name for name in swept if name != "route"]
@@ -77,6 +81,7 @@ class Wanted:
                 "dtype": self.dtype,
                 "sweep": self.sweep or None,
                 "local": ",".join(map(str, self.local)) or None,
+                "no_pass": ",".join(self.no_pass) or None,
             },
             forced=forced,
             quirks=[],
@@ -85,28 +90,45 @@ class Wanted:
 
 
 def read_entries(
-    targets: Sequence[str], suites: Sequence[str], dtype: DType | None, device: "Device", shapes: Sequence[str]
+    targets: Sequence[str],
+    suites: Sequence[str],
+    dtype: DType | None,
+    device: "Device",
+    shapes: Sequence[str],
+    no_pass: Sequence[str] = (),
+    pass_dump: Path | None = None,
 ) -> "list[Entry]":
-    """The calls that targets (calls, MIOpenDriver lines, models) and suites stand for, each once.
+    """The calls that targets (calls, MIOpenDriver lines, models) and suites stand for, each once. Models are planned
+    without the passes ``no_pass``; the graph of one is saved after each pass in ``pass_dump``.
 
-    Raises UsageError for what is none of them, and for a suite with a line that is wrong.
+    Raises UsageError for what is none of them, for a suite with a line that is wrong, and for options about passes
+    without a model, or of a dump of several.
     """
     from vkconv.bench.miopen import is_miopen
     from vkconv.bench.suites import is_call, merge, model_entries, parse_entries, read_suite, shipped_suites
     from vkconv.graph import load_model
+    from vkconv.plan.planner import Options
 
     bound = parse_shapes(shapes)
     entries: list[Entry] = []
+    options, models = Options(skip_passes=no_pass), 0
     for text in targets:
         if is_miopen(text) or is_call(text):
             entries += parse_entries(text, dtype, must_exist=True)
         elif Path(text).suffix in (".vkc", ".onnx") or Path(text).is_file():
+            models += 1
+            if pass_dump and models > 1:
+                raise UsageError(f"--pass-dump {pass_dump} has room for one model, and {text} is another")
             graph = load_model(Path(text))
             require_shapes(graph.inputs, bound, "--shape")
-            entries += model_entries(graph, device, bound)
+            for path, what in save_passes(pass_dump, graph, device, options, bound).items():
+                say(f"wrote {path}: {what}")
+            entries += model_entries(graph, device, bound, options)
         else:
             hint = did_you_mean(text, shipped_suites())
             raise UsageError(f"{text!r} is no call, no MIOpenDriver line and no model; suites go by --suite{hint}")
+    if not models:
+        refuse_for_calls(no_pass, pass_dump)
     for name in suites:
         entries += read_suite(name, dtype)
     if not entries:

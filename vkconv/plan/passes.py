@@ -122,8 +122,8 @@ def skipped_passes(names: Collection[str]) -> frozenset[str]:
     wanted = frozenset((names,) if isinstance(names, str) else names)
     for name in sorted(wanted.difference(optional)):
         required = any(entry.name == name for entry in PASSES)
-        problem = "it is required" if required else f"there is none{did_you_mean(name, optional)}"
-        raise UsageError(f"pass {name!r} cannot be left out: {problem}; those that can are {', '.join(optional)}")
+        problem = "is required" if required else f"does not exist{did_you_mean(name, optional)}"
+        raise UsageError(f"pass {name!r} {problem}; those that can be left out are {', '.join(optional)}")
     return wanted
 
 
