@@ -15,6 +15,8 @@ from vkconv.plan.bound import bind
 from vkconv.plan.planner import Options
 from vkconv.session import Session
 
+pytestmark = pytest.mark.gpu
+
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_a_network_gives_the_same_without_a_pass(name, device):
