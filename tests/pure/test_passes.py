@@ -154,6 +154,14 @@ def test_a_fused_node_has_the_name_of_the_convolution_or_product():
     assert [node.name for node in after.nodes] == ["conv2d_c", "matmul_m"]
 
 
+def test_long_rows_of_products_are_no_deeper_than_python_goes():
+    count = 3000
+    nodes = [("mul", f"v{i} along_width", f"v{i + 1}") for i in range(count)]
+    before = make_bound({"v0": (2, 4)}, nodes, f"v{count}", CONSTANTS)
+    after = optimize(before)
+    assert 0 < len(after.nodes) < count
+
+
 def test_new_constants_never_take_a_name_that_is_taken():
     constants = {**CONSTANTS, "mul_y.w": f32(1)}
     after = optimize(make_bound(X, [CONV, ("mul", "c two", "y")], "y mul_y.w", constants))
