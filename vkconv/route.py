@@ -50,6 +50,10 @@ class Sub:
     routes: Sequence["Route"]
 
 
+_RECENT: dict[tuple[int, int, int], tuple[object, Call, Device, Legal]] = {}
+_MOST_RECENT = 256
+
+
 @dataclasses.dataclass(frozen=True)
 class Route:
     """One way to compute an op.
@@ -91,9 +95,20 @@ class Route:
             return self.shaders
         return tuple(dict.fromkeys((*self.shaders, *(form for shader in self.shaders for form in forms(shader)))))
 
+    def _params(self, call: Call, device: Device) -> Legal:
+        """`params`, kept for the calls that are planned just now: each is asked several times."""
+        key = id(self), id(call), id(device)
+        found = _RECENT.get(key)
+        if found is None:
+            if len(_RECENT) >= _MOST_RECENT:
+                _RECENT.clear()
+            # With what the key stands for, so that no other object gets its id meanwhile.
+            found = _RECENT[key] = self, call, device, self.params(call, device)
+        return found[3]
+
     def own(self, params: Params, call: Call, device: Device) -> dict[str, Any]:
         """Values of the route's own parameters: the given ones, defaults for the rest."""
-        return {name: params.get(name, values[0]) for name, values in self.params(call, device).items()}
+        return {name: params.get(name, values[0]) for name, values in self._params(call, device).items()}
 
     def legal(self, call: Call, device: Device, given: Params | None = None, pick: "Pick | None" = None) -> Legal:
         """The legal values of every parameter, the default first; none for a call of which nothing runs. What an inner
@@ -102,7 +117,7 @@ class Route:
         if call.is_empty:
             return {}
         given = given or {}
-        legal, no_params = dict(self.params(call, device)), dict[str, Any]()
+        legal, no_params = dict(self._params(call, device)), dict[str, Any]()
         for name, sub in self.inner(call, device, self.own(given, call, device)).items():
             able = [route for route in sub.routes if judge(route, sub.call, device).allowed]
             if name in given and given[name] not in [route.name for route in able]:
