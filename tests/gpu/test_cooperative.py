@@ -117,6 +117,14 @@ def small_tile(call, route, facts):
     return {"tile": min(values, key=lambda i: tiles[i].rows * tiles[i].columns * tiles[i].depth)} if values else {}
 
 
+def test_lavapipe_has_matrices_from_mesa_26_1_on(device):
+    """There these tests run without a GPU, by tools/drivers.sh: all skipped, they would pass for the wrong reason."""
+    _, facts = select_device(device)
+    if facts.fact("VkPhysicalDeviceDriverProperties", "driverID") != "VK_DRIVER_ID_MESA_LLVMPIPE":
+        pytest.skip(f"{facts.name} is not lavapipe")
+    assert device_multiplies("f16", facts) == (facts.driver_version >= (26, 1))
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("text", CASES)
 def test_every_case_agrees_with_the_reference(text, dtype, facts, device):
