@@ -16,7 +16,7 @@ from vkconv.ops.calls import parse_call
 from vkconv.plan.planner import Options
 from vkconv.route import judge
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.drivers]
 # By op, the routes that are made of another op's; and the parameters that choose which one stands inside.
 MADE_OF_OTHERS = {
     "conv_reduce": ("unfused",),
