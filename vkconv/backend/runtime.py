@@ -100,6 +100,9 @@ class LiveDevice:
         self._pipelines: OrderedDict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = OrderedDict()
         self._pipelines_lock = threading.Lock()
         self._unsaved = False
+        # Off where thousands of calls are compiled once, as in a check of the device: each session that closes would
+        # write a file that has all of them, and later ones would read it.
+        self.keeps_pipelines = True
         self.compiled: list[Span] = []
         self.lost = False
 
@@ -147,7 +150,7 @@ class LiveDevice:
 
         A cache is never worth an error: failures are ignored.
         """
-        if self._unsaved and _process == [os.getpid()]:
+        if self._unsaved and self.keeps_pipelines and _process == [os.getpid()]:
             self._unsaved = False
             with contextlib.suppress(OSError, RuntimeError), atomic_write(self._cache_path) as file:
                 file.write(self.handle.merge_pipeline_cache(_read_cache(self._cache_path)))
