@@ -15,7 +15,7 @@ from conform_kit import CRASH, HANG, LOST, SLOW, TALK, Fake, check, rows, that_e
 
 from vkconv.check import Checked, conformance
 from vkconv.check.calls import Expected, compare, expect
-from vkconv.check.conformance import Check, checks, conform, paths, route_label, row_of, with_packed_storage
+from vkconv.check.conformance import Check, checks, conform, route_label, row_of, ways, with_packed_storage
 from vkconv.check.coverage import Conformance, foreseen
 from vkconv.check.inputs import draw
 from vkconv.check.pool import _Queue, default_jobs, in_workers
@@ -50,18 +50,25 @@ def ran(monkeypatch):
     return seen
 
 
-def test_one_case_of_a_route_is_checked_with_extreme_parameters_too(ran):
-    softmax = [check for check in checks(LAVAPIPE, ["softmax"], [DType.F32]) if check.route == "workgroup"]
-    with_params = set()
-    for mine in softmax:
+def test_one_case_of_a_route_is_checked_with_every_value_of_its_parameters_too(ran):
+    mine = [check for check in checks(LAVAPIPE, ["softmax"]) if check.route == "workgroup"]
+    varied = [check for check in mine if check.params]
+    (text,) = {check.text for check in varied}
+    assert {check.form for check in varied} == {"f32"}
+    call = parse_call(text, OPS)
+    (route,) = (route for route in OPS["softmax"].routes if route.name == "workgroup")
+    legal = route.legal(call, LAVAPIPE)
+    tried = {name: [check.params[name] for check in varied if name in check.params] for name in legal}
+    assert tried == {name: sorted(values[1:]) for name, values in legal.items()} and len(tried["local"]) > 2
+    for one in (next(plain for plain in mine if not plain.params), varied[0]):
         ran.clear()
-        assert conform(mine).status == "ok"
-        assert [how for how in ran if not how[0]] == [({}, 2), ({}, 1)]
-        if len(ran) > 2:
-            with_params.add(mine.text)
-            assert {name for params, _ in ran for name in params} == {"local", "tree"}
-            assert all(replays == 2 for params, replays in ran if params)
-    assert len(with_params) == 1
+        assert conform(one).status == "ok"
+        assert ran == ([(one.params, 2)] if one.params else [({}, 2), ({}, 1)])
+
+
+def test_parameters_of_routes_for_f16_alone_are_tried_in_it():
+    varied = [check for check in checks(H200, ["matmul"]) if check.params and check.route == "cooperative"]
+    assert varied and {check.form for check in varied} == {"f16"}
 
 
 def test_winograd_is_not_given_what_it_says_it_spreads(ran):
@@ -83,20 +90,26 @@ def test_what_planning_computes_is_no_row_of_the_device(ran):
     assert missed.reason == "computed when a graph is planned"
 
 
-def test_a_value_over_a_limit_is_passed_over_and_a_wrong_one_told(ran, monkeypatch):
+def test_a_value_over_a_limit_is_refused_and_a_wrong_one_told(ran, monkeypatch):
     def run(call, arrays, **how):
         if how["params"].get("items") == 1:
             raise LimitError("too much")
         return how["params"]
 
     monkeypatch.setattr(conformance, "run_call", run)
-    assert conform(of("neg:x=3x67", "elementwise")).status == "ok"
-    wrong = dataclasses.replace(RIGHT, problem="y[0] is 1, the reference 2", pattern="all over")
-    monkeypatch.setattr(conformance, "hold", lambda call, params, wanted: wrong if params else RIGHT)
-    row = conform(of("neg:x=3x67", "elementwise"))
-    ((name, value),) = row.params.items()
-    assert row.status == "FAILED" and row.why == f"with {name} = {value}: {wrong.problem}"
-    assert row.command().endswith(f"--route neg=elementwise --param neg:elementwise={name}:{value}")
+    plain = of("neg:x=3x67", "elementwise")
+    over, wrong = (dataclasses.replace(plain, params=params) for params in ({"items": 1}, {"local": 128}))
+    row = conform(over)
+    assert (row.status, row.why) == ("refused", "too much")
+    # The route itself may be taken.
+    result = Conformance(LAVAPIPE, [plain, over], [conform(plain), row], 0.0)
+    assert not result.refusals().cells and not result.coverage.missed and not result.failed
+    problem = dataclasses.replace(RIGHT, problem="y[0] is 1, the reference 2", pattern="all over")
+    monkeypatch.setattr(conformance, "hold", lambda call, params, wanted: problem if params else RIGHT)
+    assert conform(plain).status == "ok"
+    row = conform(wrong)
+    assert row.status == "FAILED" and row.why == f"with local = 128: {problem.problem}"
+    assert row.command().endswith("--route neg=elementwise --param neg:elementwise=local:128")
 
 
 def test_a_fault_of_vkconv_itself_is_that_of_one_check(ran, monkeypatch):
@@ -137,7 +150,7 @@ def test_a_device_has_the_kinds_of_storage_that_it_has():
         checks(bare, ["neg"], storages=["native"])
     assert {check.form for check in checks(H200, ["neg"], storages=["native"])} == {"f32", "f16", "bf16"}
     # What a case has in 16 bits by its own text is in both, what it has not, once.
-    casts = [(check.text, check.form) for check in checks(H200, ["cast"], [DType.F32])]
+    casts = [(check.text, check.form) for check in checks(H200, ["cast"], [DType.F32]) if not check.params]
     assert len(set(casts)) == len(casts)
     assert ("cast:x=3x67,to=f16", "f16") in casts and ("cast:x=3x67,to=f16", "f16 packed") in casts
 
@@ -193,9 +206,8 @@ def test_what_was_stopped_before_a_route_ran_is_told():
     result = Conformance(LAVAPIPE, work, [row_of(work[0], "ok")], 1.0, "stopped by Ctrl-C")
     assert result.coverage.routes == (1, len(OPS["softmax"].routes))
     assert {missed.reason for missed in result.coverage.missed} == {"not checked"}
-    assert result.summary().startswith(
-        f"INCOMPLETE, stopped by Ctrl-C after 1 of {len(work)} checks; 1 checks of 1 ops"
-    )
+    assert not result.coverage.table().cells and "not checked" not in result.coverage.summary()
+    assert result.summary().startswith(f"INCOMPLETE, stopped by Ctrl-C after 1 of {len(work)} checks; 1 ran, of 1 ops")
     assert result.data()["incomplete"] and result.data()["checks"] == len(work)
 
 
@@ -206,13 +218,14 @@ def test_every_route_is_reached_in_each_16_bit_type_that_it_takes():
 
 
 def test_every_route_of_a_case_is_a_way_to_run_it():
-    call = parse_call(OPS["softmax"].cases[0], OPS)
-    assert list(paths(call, LAVAPIPE)) == [(("softmax", r.name),) for r in OPS["softmax"].routes]
+    planned = [path for path, params in ways(OPS["softmax"].cases[0], LAVAPIPE) if not params]
+    assert planned == [(("softmax", route.name),) for route in OPS["softmax"].routes]
 
 
 # ---- workers
 
 
+@pytest.mark.long
 def test_every_check_is_done_once_whatever_is_done_first():
     work = [check(SLOW), *(check(3 + n, route) for n in range(9) for route in ("elementwise", "other"))]
     done = rows(work)
@@ -234,6 +247,7 @@ def test_a_worker_keeps_to_a_route_while_it_has_checks_then_helps():
     assert not queue
 
 
+@pytest.mark.long
 def test_a_crash_is_the_row_of_its_check_and_the_others_go_on():
     work = [check(3), check(CRASH), check(4), check(CRASH), check(5), check(6)]
     done = dict(rows(work))
@@ -247,24 +261,28 @@ def test_a_crash_is_the_row_of_its_check_and_the_others_go_on():
     assert len(result.failed) == 2 and "--route relu=elementwise" in result.failed[0].command()
 
 
+@pytest.mark.long
 def test_a_check_that_does_not_end_is_ended():
     done = dict(rows([check(3), check(HANG), check(4)], most_s=1.0))
     assert [done[index].status for index in range(3)] == ["ok", "error", "ok"]
     assert done[1].why == "no end after 1 s: the process that checked it was ended by SIGKILL"
 
 
+@pytest.mark.long
 def test_a_lost_device_is_left_to_a_new_process():
     done = dict(rows([check(3), check(LOST), check(4), check(5)], jobs=1))
     assert [done[index].status for index in range(4)] == ["ok", "error", "ok", "ok"]
     assert done[0].why == done[1].why != done[2].why == done[3].why
 
 
+@pytest.mark.long
 def test_what_a_driver_prints_is_no_result(capfd):
     assert rows([check(TALK)])[0][1].status == "ok"
     told = capfd.readouterr()
     assert told.out == "" and "a driver's remark" in told.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -278,6 +296,7 @@ def test_workers_that_cannot_begin_are_told_of(make, words):
         rows([check(3)], make, device_key="other")
 
 
+@pytest.mark.long
 def test_workers_end_with_what_asked_for_them():
     started = in_workers([check(3), check(HANG)], Fake, 1, device_key="fake")
     next(started)
@@ -286,6 +305,7 @@ def test_workers_end_with_what_asked_for_them():
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.long
 def test_workers_end_with_a_process_that_is_killed():
     program = Path(__file__).with_name("conform_kit.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -8,7 +8,6 @@ written, f16 and bf16, each in native 16-bit storage and packed two to a word. `
 import contextlib
 import dataclasses
 import functools
-import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +33,6 @@ STORAGES: tuple[Storage, ...] = ("native", "packed")
 """How 16-bit floats lie in buffers: by themselves, or two to a word where a device cannot address 16 bits."""
 PACKED = " packed"
 """What the element form of a check in packed storage ends in."""
-_KINDS: tuple[Kind, ...] = ("normals", "specials")
 _SEED = 7
 _MOST_OUTPUTS = 1 << 15
 _MOST_WORKGROUPS = 65_535
@@ -45,11 +43,13 @@ _SPREADS_NON_FINITE = ("winograd", "flipped_winograd")
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One case of an op on one of its routes, in an element form: ``f32``, ``f16``, ``bf16 packed``, ``i8/u8``."""
+    """One case of an op on one of its routes, in an element form: ``f32``, ``f16``, ``bf16 packed``, ``i8/u8``; with
+    these values of the route's parameters, the others as they are planned."""
 
     text: str
     path: Path
     form: str
+    params: Params = dataclasses.field(default_factory=dict)
 
     @property
     def op(self) -> str:
@@ -72,7 +72,7 @@ def route_label(path: Path) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Conformed:
-    """One check: whether it is right, for normal numbers and for NaN, infinities and zeros."""
+    """One check: whether it is right, for normal numbers and, as it is planned, for NaN, infinities and zeros."""
 
     op: str
     call: str
@@ -101,7 +101,12 @@ def row_of(check: Check, status: Status, why: str = "") -> Conformed:
     """The row of a check that ended so before anything was compared."""
     specs = parse_call(check.text, OPS).operands.values()
     dtypes = tuple(dict.fromkeys(str(spec.dtype) for spec in specs if spec is not None))
-    return Conformed(check.op, check.text, check.route, dtypes, status, why, path=check.path, form=check.form)
+    return Conformed(
+        *(check.op, check.text, check.route, dtypes, status, why),
+        params=dict(check.params),
+        path=check.path,
+        form=check.form,
+    )
 
 
 # ---- what there is to check
@@ -124,6 +129,7 @@ def checks(
     here = [storage for storage in storages if storage == "packed" or stores_natively(facts)]
     if not here:
         raise UsageError(f"{facts.name} has no native 16-bit storage; there is --storage packed")
+    planned = {False: facts, True: emulated(with_packed_storage(facts), facts)}
     found = []
     for op in OPS.values():
         if ops and op.name not in ops:
@@ -133,18 +139,39 @@ def checks(
             calls = {text: call for text in texts if not (call := parse_call(text, OPS)).is_empty}
             for storage in (None, *here):
                 found += [
-                    Check(text, path, form_of(call, storage == "packed"))
+                    Check(text, path, form_of(call, storage == "packed"), params)
                     for text, call in calls.items()
                     if (call.half is None) == (storage is None)
-                    for path in paths(call, facts)
+                    for path, params in ways(text, planned[storage == "packed"])
                 ]
     return found
 
 
-def paths(call: Call, facts: Device) -> Iterator[Path]:
-    """Every way through the routes of a call: each of its own routes, whether the device may be given it or not."""
+def ways(text: str, facts: Device) -> Iterator[tuple[Path, Params]]:
+    """Every way to run a case: on each of its routes, whether the device may be given it or not, as it is planned; and
+    for one case of each route with every legal value of each parameter, since other calls, devices and tables choose
+    others. That case is in f32, whose forms have the same loops, but of routes for f16 alone."""
+    call = parse_call(text, OPS)
     for route in OPS[call.op].routes:
-        yield ((call.op, route.name),)
+        path = ((call.op, route.name),)
+        yield path, {}
+        if text == case_of_parameters(route, call.op, facts):
+            planned = route.resolve(call, facts, {})
+            for name, values in route.legal(call, facts).items():
+                yield from ((path, {name: value}) for value in sorted(set(values) - {planned[name]}))
+
+
+@functools.lru_cache(maxsize=1024)
+def case_of_parameters(route: Route, op: str, facts: Device) -> str:
+    """The case of a route that has the most outputs, but not so many that it takes long; of routes for f16 alone one in
+    that type."""
+    for texts in (OPS[op].cases, tuple(_in_halves(OPS[op], DType.F16))):
+        calls = {text: parse_call(text, OPS) for text in texts}
+        sizes = {text: sum(spec.size for spec in call.outputs.values()) for text, call in calls.items()}
+        fitting = [text for text in calls if judge(route, calls[text], facts).allowed]
+        if fitting:
+            return max(fitting, key=lambda text: sizes[text] * (sizes[text] <= _MOST_OUTPUTS))
+    return ""
 
 
 def form_of(call: Call, packed: bool) -> str:
@@ -188,7 +215,7 @@ class Checker:
     def __init__(self, device: str | int = "auto", limits: Device | None = None) -> None:
         self.device = device
         real = select_device(device)[1]
-        self._limits = {False: limits, True: with_packed_storage(limits or real)}
+        self._limits = {False: limits, True: with_packed_storage(planned_for(real, limits))}
         self._facts = {packed: planned_for(real, other) for packed, other in self._limits.items()}
 
     def conform(self, check: Check) -> Conformed:
@@ -205,8 +232,9 @@ class Checker:
         try:
             # Workgroups beyond a 65,535th are there to be counted right, and take seconds on a CPU.
             once = sum(math.prod(step.groups) for step in route.build(call, facts).steps) > _MOST_WORKGROUPS
-            for kind, params in itertools.islice(ways(check.text, route, facts), 1 if once else None):
-                row = self._checked(row, call, kind, params, once)
+            specials = not (once or check.params or route.name in _SPREADS_NON_FINITE)
+            for kind in ("normals", "specials") if specials else ("normals",):
+                row = self._checked(row, call, kind, once)
                 if row.status == "FAILED":
                     break
         except LimitError as error:
@@ -217,27 +245,20 @@ class Checker:
             row = dataclasses.replace(row, status="error", why=_on_a_line(f"{type(error).__name__}: {error}"))
         return dataclasses.replace(row, seconds=time.perf_counter() - started)
 
-    def _checked(self, row: Conformed, call: Call, kind: Kind, params: Params, once: bool) -> Conformed:
+    def _checked(self, row: Conformed, call: Call, kind: Kind, once: bool) -> Conformed:
         """The row after one more run of its call, of two replays or of one."""
         route = row.path[0][1]
         wanted, replays = on_route(call, _expected(row.call, kind), route), 1 if once or kind == "specials" else 2
         where: Mapping[str, Any] = {"device": self.device, "limits": self._limits[PACKED in row.form]}
-        try:
-            ran = run_call(call, wanted.arrays, route=route, params=params, replays=replays, **where)
-        except LimitError:
-            if params:  # one value of one parameter: the route itself fits
-                return row
-            raise
+        ran = run_call(call, wanted.arrays, route=route, params=row.params, replays=replays, **where)
         checked = hold(call, ran, wanted)
         if row.max_rel is None:
             row = dataclasses.replace(row, max_rel=checked.max_rel, allowed=checked.allowed)
         if checked.ok:
             return dataclasses.replace(row, status="ok")
         told = "with NaN, infinities and zeros: " if kind == "specials" else ""
-        told += "".join(f"with {name} = {value}: " for name, value in params.items())
-        return dataclasses.replace(
-            row, status="FAILED", why=told + checked.problem, pattern=checked.pattern, params=dict(params)
-        )
+        told += "".join(f"with {name} = {value}: " for name, value in row.params.items())
+        return dataclasses.replace(row, status="FAILED", why=told + checked.problem, pattern=checked.pattern)
 
 
 def conform(check: Check, device: str | int = "auto", limits: Device | None = None) -> Conformed:
@@ -245,38 +266,9 @@ def conform(check: Check, device: str | int = "auto", limits: Device | None = No
     return Checker(device, limits).conform(check)
 
 
-def ways(text: str, route: Route, facts: Device) -> Iterator[tuple[Kind, Params]]:
-    """How a case is checked on a route: as it is planned, with both kinds of inputs; and, for one case of each route,
-    with the least and the largest value of each parameter, since other devices and tables choose others; in f32 only,
-    whose forms have the same loops, but of routes for f16 alone."""
-    call = parse_call(text, OPS)
-    yield "normals", {}
-    if route.name not in _SPREADS_NON_FINITE:
-        yield "specials", {}
-    if text != _case_of_extremes(route, call.op, facts):
-        return
-    planned = route.resolve(call, facts, {})
-    for name, values in route.legal(call, facts).items():
-        for value in sorted({min(values), max(values)} - {planned[name]}):
-            yield "normals", {name: value}
-
-
-@functools.lru_cache(maxsize=1024)
-def _case_of_extremes(route: Route, op: str, facts: Device) -> str:
-    """The case of a route that has the most outputs, but not so many that it takes long; of routes for f16 alone one in
-    that type."""
-    for texts in (OPS[op].cases, tuple(_in_halves(OPS[op], DType.F16))):
-        calls = {text: parse_call(text, OPS) for text in texts}
-        sizes = {text: sum(spec.size for spec in call.outputs.values()) for text, call in calls.items()}
-        fitting = [text for text in calls if judge(route, calls[text], facts).allowed]
-        if fitting:
-            return max(fitting, key=lambda text: sizes[text] * (sizes[text] <= _MOST_OUTPUTS))
-    return ""
-
-
-@functools.lru_cache(maxsize=len(_KINDS))
+@functools.lru_cache(maxsize=2)  # of both kinds
 def _expected(text: str, kind: Kind) -> Expected:
-    """The inputs of a case and its reference, which all its routes share."""
+    """The inputs of a case and its reference, which all its routes and parameters share."""
     call = parse_call(text, OPS)
     return expect(call, draw(call, _SEED, kind))
 

@@ -50,10 +50,15 @@ class Coverage:
         """How many routes times element forms ran, of how many."""
         return len(self.ran), len(self.ran) + len(self.missed)
 
+    @property
+    def _told(self) -> list[Missed]:
+        """Those that more time would not change: a run that was stopped leaves too many to list."""
+        return [missed for missed in self.missed if missed.reason != "not checked"]
+
     def grouped(self) -> list[tuple[Reason, str, dict[str, list[Missed]]]]:
         """What did not run, by reason and requirement, then by ``op:route``."""
         groups: dict[tuple[Reason, str], dict[str, list[Missed]]] = {}
-        for missed in self.missed:
+        for missed in self._told:
             routes = groups.setdefault((missed.reason, missed.requirement), {})
             routes.setdefault(f"{missed.op}:{missed.route}", []).append(missed)
         return [(reason, requirement, routes) for (reason, requirement), routes in groups.items()]
@@ -64,7 +69,7 @@ class Coverage:
         said = [f"routes: {routes:,} of {of_routes:,} run, in {forms:,} of {of_forms:,} element forms"]
         ran = {f"{op}:{route}" for op, route, _ in self.ran}
         by_reason: dict[str, dict[str, None]] = {}
-        for missed in self.missed:
+        for missed in self._told:
             name = f"{missed.op}:{missed.route}"
             told = f"{name} in {missed.form}" if name in ran else name
             by_reason.setdefault(missed.reason, {})[told] = None
@@ -160,18 +165,19 @@ class Conformance:
 
     def refusals(self) -> Table:
         """Routes that the device may not be given, by the need that refuses them: how many cases."""
-        counts = Counter((row.op, row.route, row.why) for row in self.rows if row.status == "refused")
+        refused = (row for row in self.rows if row.status == "refused" and not row.params)
+        counts = Counter((row.op, row.route, row.why) for row in refused)
         cells = [(op, route, count, why) for (op, route, why), count in counts.items()]
         return Table("", [Column(name) for name in ("op", "route", "cases", "refused by")], cells)
 
     def summary(self) -> str:
         """The result in a line."""
-        ran = sum(row.status != "refused" for row in self.rows)
+        ran = f"{sum(row.status != 'refused' for row in self.rows):,}"
         verdict = f"{len(self.failed)} FAILED" if self.failed else "all right"
-        said = f"{ran:,} checks of {len({row.op for row in self.rows})} ops in {self.seconds:.0f} s: {verdict}"
+        of = f"of {len({row.op for row in self.rows})} ops in {self.seconds:.0f} s: {verdict}"
         if not self.stopped:
-            return said
-        return f"INCOMPLETE, {self.stopped} after {len(self.rows):,} of {len(self.checks):,} checks; {said}"
+            return f"{ran} checks {of}"
+        return f"INCOMPLETE, {self.stopped} after {len(self.rows):,} of {len(self.checks):,} checks; {ran} ran, {of}"
 
     def data(self) -> dict[str, Any]:
         """All of it as JSON data."""
