@@ -147,6 +147,9 @@ def test_all_ops_of_some(tmp_path, device):
     assert {row["status"] for row in data["rows"]} == {"ok"}
     assert {row["form"] for row in data["rows"]} >= {"f32", "f16 packed", "bf16 packed", "i64"}
     assert not data["incomplete"] and data["coverage"]["routes_run"] == 2
+    assert any(row["params"] for row in data["rows"])
+    code, out, _ = vkconv(*argv[:-2], "--short", "--dtype", "f32", "--json")
+    assert code == 0 and not any(row["params"] for row in json.loads(out)["rows"])
 
 
 def test_workers_find_what_one_process_finds(tmp_path, device):
@@ -252,6 +255,7 @@ def test_a_call_in_packed_storage(device):
         (("check", "--all-ops", "relu:x=3"), "--all-ops checks the device by itself"),
         (("check", "relu:x=3", "--op", "relu"), "--op goes with --all-ops"),
         (("check", "relu:x=3", "--jobs", "2"), "--jobs goes with --all-ops"),
+        (("check", "relu:x=3", "--short"), "--short goes with --all-ops"),
         (("check", "--all-ops", "-j", "2", "--workers", "dask://h:1"), "each board checks in one process"),
         (("check", "--all-ops", "--storage", "paked"), "did you mean 'packed'?"),
         (("check", "relu:x=3", "--storage", "native,packed"), "several go with --all-ops"),

@@ -117,9 +117,11 @@ def checks(
     ops: Sequence[str] = (),
     dtypes: Sequence[DType] = FLOAT_TYPES,
     storages: Sequence[Storage] = STORAGES,
+    short: bool = False,
 ) -> list[Check]:
     """Every case of these ops (all, without any) on each of their routes, for a device to plan for: as they are written
     with f32; in f16 and bf16 those that have floats and go with them, in each of these storages that the device has.
+    ``short`` leaves out all values of parameters but those that are planned.
 
     Raises UsageError for an op that does not exist.
     """
@@ -143,6 +145,7 @@ def checks(
                     for text, call in calls.items()
                     if (call.half is None) == (storage is None)
                     for path, params in ways(text, planned[storage == "packed"])
+                    if not (short and params)
                 ]
     return found
 

@@ -117,6 +117,11 @@ class Conformance:
         forms = dict.fromkeys(check.form for check in self.checks)
         return [form for form in forms if form.removesuffix(PACKED) in FLOAT_TYPES]
 
+    @property
+    def values(self) -> int:
+        """How many values of parameters are checked that are not planned for their calls."""
+        return sum(bool(check.params) for check in self.checks)
+
     @functools.cached_property
     def coverage(self) -> Coverage:
         """Which routes ran in which element forms. A form that a route is not made for is not counted."""

@@ -66,6 +66,7 @@ def conform_boards(
     ops: Sequence[str],
     dtypes: Sequence[DType],
     storages: "Sequence[Storage]",
+    short: bool,
     device: str,
     limits: Device | None,
     tell: Tell,
@@ -77,7 +78,7 @@ def conform_boards(
     with Workers(url) as workers:
         devices, problems = _devices(workers, device)
         facts = {address: planned_for(found, limits) for address, found in devices.items()}
-        work = {address: checks(planned, ops, dtypes, storages) for address, planned in facts.items()}
+        work = {address: checks(planned, ops, dtypes, storages, short) for address, planned in facts.items()}
         rows: dict[str, list[Conformed]] = {address: [] for address in facts}
         seconds = dict.fromkeys(facts, 0.0)
         started = time.perf_counter()

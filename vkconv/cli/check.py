@@ -45,6 +45,12 @@ def check(
     ops: Annotated[
         list[str] | None, typer.Option("--op", metavar="OP", help="With --all-ops: only this op; repeat for several.")
     ] = None,
+    short: Annotated[
+        bool,
+        typer.Option(
+            "--short", help="With --all-ops: leave out the values of routes' parameters that are not planned here."
+        ),
+    ] = False,
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -145,18 +151,18 @@ def check(
     if all_ops:
         if target is not None or sweep or repeat or dump or routes or params or inputs or io_dtype or half_sums:
             raise UsageError(
-                "--all-ops checks the device by itself: it goes with --op, --dtype, --storage, --device, --limits, "
-                "--jobs, --workers and -o only"
+                "--all-ops checks the device by itself: it goes with --op, --short, --dtype, --storage, --device, "
+                "--limits, --jobs, --workers and -o only"
             )
         floats, storages = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES), parse_storages(storage)
         if workers:
             if jobs:
                 raise UsageError("--jobs is for this machine: with --workers, each board checks in one process")
             with _bar() as tell:
-                report = conform_boards(workers, ops or [], floats, storages, device, other, tell)
+                report = conform_boards(workers, ops or [], floats, storages, short, device, other, tell)
             _end(report, 0, paths, as_json)
-        _end(*conform_here(ops or [], floats, storages, device, other, jobs, paths), paths, as_json)
-    for name, given in (("--op", ops), ("--jobs", jobs)):
+        _end(*conform_here(ops or [], floats, storages, device, other, jobs, short, paths), paths, as_json)
+    for name, given in (("--op", ops), ("--short", short), ("--jobs", jobs)):
         if given:
             raise UsageError(f"{name} goes with --all-ops")
     if target is None:

@@ -279,7 +279,8 @@ def conformance_report(result: "Conformance") -> Report:
     lines = [
         f"{facts.name}, driver {facts.driver}, Vulkan {facts.api_version}",
         f"quirks: {', '.join(quirk.id for quirk in facts.quirks) or 'none'}",
-        f"floats in: {', '.join(result.float_forms)}",
+        f"floats in: {', '.join(result.float_forms) or 'none'}",
+        f"parameters of routes: as they are planned, and {result.values:,} other values",
     ]
     parts = [
         ("Failures", result.failures()),

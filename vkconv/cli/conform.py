@@ -64,6 +64,7 @@ def conform_here(
     device: str,
     limits: Device | None,
     jobs: int | None,
+    short: bool,
     paths: Sequence[Path],
 ) -> tuple[Report, int]:
     """Check this machine's device, in so many processes: the report, and the exit code where it ended early, else 0.
@@ -74,7 +75,7 @@ def conform_here(
     from vkconv.check.pool import check_device, default_jobs
 
     facts = planned_for(select_device(device)[1], limits)
-    work = checks(facts, ops, dtypes, storages)
+    work = checks(facts, ops, dtypes, storages, short)
     jobs = jobs or default_jobs(facts, len(work))
     done: dict[int, Conformed] = {}
     started = time.perf_counter()
