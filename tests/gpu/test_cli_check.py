@@ -222,6 +222,15 @@ def test_what_is_done_is_kept_when_it_is_stopped(number, code, words, jobs, tmp_
     assert {missed["reason"] for missed in data["coverage"]["not_run"]} >= {"not checked"}
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_its_pipelines_are_not_kept_for_other_processes(jobs, tmp_path, monkeypatch, device):
+    """Each session would save all that there are by then."""
+    monkeypatch.setenv("VKCONV_CACHE_DIR", str(tmp_path))
+    with started("--op", "relu", "--dtype", "f32", "--short", "--device", device, "-j", jobs) as running:
+        assert running.wait(120) == 0
+    assert not (tmp_path / "pipelines").exists()
+
+
 def test_a_file_that_cannot_be_written_is_told_of_at_once(tmp_path, device):
     (tmp_path / "file").write_text("")
     argv = ("check", "--all-ops", "--op", "matmul", "--device", device, "-j", 1, "-o", tmp_path / "file" / "rows.json")

@@ -55,27 +55,24 @@ Make = Callable[[], Checks]
 """Makes them, in the worker: it must be importable there. What it raises, a VkconvError, ends all."""
 
 
-class OpenedChecker(Checker):
-    """Checks on a device that is open, for as long as it is not lost, keeping none of its pipelines for later."""
+class _OpenedChecker(Checker):
+    """Checks on a device that stays open, of which ``limits`` are the facts: quirks, which a `Device` may have, cannot
+    be sent to a worker."""
 
-    def __init__(self, device: str | int, limits: Device | None, pipelines: int = runtime.MOST_PIPELINES) -> None:
-        super().__init__(device, limits)
-        self.live = runtime.open_device(device)
-        self.live.keeps_pipelines = False
+    def __init__(self, device: str | int, limits: Mapping[str, Any] | None, pipelines: int) -> None:
+        super().__init__(device, None if limits is None else Device(limits))
         runtime.MOST_PIPELINES = pipelines
+        self._live = runtime.open_device(device)
+        self._process = contextlib.ExitStack()
+        self._process.enter_context(self._live.keeping_nothing())
 
     @property
     def device_key(self) -> str:
-        return self.live.device.key
+        return self._live.device.key
 
     @property
     def is_lost(self) -> bool:
-        return self.live.lost
-
-
-def make_checker(device: str | int, limits: Mapping[str, Any] | None, pipelines: int) -> OpenedChecker:
-    """The checks of a worker; ``limits`` are facts, since quirks, which a `Device` may have, cannot be sent."""
-    return OpenedChecker(device, None if limits is None else Device(limits), pipelines)
+        return self._live.lost
 
 
 def default_jobs(facts: Device, checks: int) -> int:
@@ -92,22 +89,14 @@ def check_device(
     Raises DeviceError where there is no device, and where none is left that workers could open.
     """
     if jobs == 1:
-        yield from _here(checks, device, limits)
+        checker = Checker(device, limits)
+        with runtime.open_device(device).keeping_nothing():
+            yield from ((index, checker.conform(check)) for index, check in enumerate(checks))
         return
     facts = runtime.select_device(device)[1]
     pipelines = max(_LEAST_PIPELINES, runtime.MOST_PIPELINES // jobs)
-    make = functools.partial(make_checker, device, None if limits is None else limits.facts, pipelines)
+    make = functools.partial(_OpenedChecker, device, None if limits is None else limits.facts, pipelines)
     yield from in_workers(checks, make, jobs, device_key=facts.key)
-
-
-def _here(checks: Sequence[Check], device: str | int, limits: Device | None) -> Generator[Done, None, None]:
-    most = runtime.MOST_PIPELINES
-    checker = OpenedChecker(device, limits)
-    try:
-        yield from ((index, checker.conform(check)) for index, check in enumerate(checks))
-    finally:
-        checker.live.keeps_pipelines = True
-        runtime.MOST_PIPELINES = most
 
 
 # ---- workers
@@ -189,6 +178,7 @@ def in_workers(
     queue = _Queue(checks)
     workers: list[_Worker] = []
     problem: VkconvError = DeviceError("no worker")
+    until = 0.0  # no patience with those that are at work when this ends early
 
     def replaced(worker: _Worker, patience_s: float) -> str:
         workers.remove(worker)
@@ -239,9 +229,10 @@ def in_workers(
                 yield worker.index, row_of(checks[worker.index], "error", why)
         for worker in workers:
             worker.connection.close()
+        until = time.monotonic() + _PATIENCE_S
     finally:
         for worker in workers:
-            worker.end(_PATIENCE_S if worker.connection.closed else 0.0)
+            worker.end(max(0.0, until - time.monotonic()))
 
 
 def _give(worker: _Worker, queue: _Queue, checks: Sequence[Check]) -> None:
