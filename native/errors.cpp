@@ -1,4 +1,5 @@
 #include "errors.hpp"
+#include "vulkan_tables.hpp"
 
 #include <vulkan/vulkan.hpp>
 
@@ -8,34 +9,8 @@
 namespace vkconv {
 
 std::string result_name(VkResult result) {
-#define NAME(value) \
-  case value:       \
-    return #value
-  switch (result) {
-    NAME(VK_SUCCESS);
-    NAME(VK_NOT_READY);
-    NAME(VK_TIMEOUT);
-    NAME(VK_INCOMPLETE);
-    NAME(VK_ERROR_OUT_OF_HOST_MEMORY);
-    NAME(VK_ERROR_OUT_OF_DEVICE_MEMORY);
-    NAME(VK_ERROR_INITIALIZATION_FAILED);
-    NAME(VK_ERROR_DEVICE_LOST);
-    NAME(VK_ERROR_MEMORY_MAP_FAILED);
-    NAME(VK_ERROR_LAYER_NOT_PRESENT);
-    NAME(VK_ERROR_EXTENSION_NOT_PRESENT);
-    NAME(VK_ERROR_FEATURE_NOT_PRESENT);
-    NAME(VK_ERROR_INCOMPATIBLE_DRIVER);
-    NAME(VK_ERROR_TOO_MANY_OBJECTS);
-    NAME(VK_ERROR_FRAGMENTED_POOL);
-    NAME(VK_ERROR_UNKNOWN);
-    NAME(VK_ERROR_OUT_OF_POOL_MEMORY);
-    NAME(VK_ERROR_FRAGMENTATION);
-    NAME(VK_ERROR_INVALID_SHADER_NV);
-    NAME(VK_PIPELINE_COMPILE_REQUIRED);
-    default:
-      return "VkResult(" + std::to_string(static_cast<int>(result)) + ")";
-  }
-#undef NAME
+  const char* name = find_name(kResult, result);
+  return name != nullptr ? name : "VkResult(" + std::to_string(static_cast<int>(result)) + ")";
 }
 
 std::string hex(uint32_t word) {

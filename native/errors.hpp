@@ -14,7 +14,7 @@ namespace vkconv {
 
 namespace py = pybind11;
 
-// "VK_ERROR_DEVICE_LOST" for the enumerant, "VkResult(-123)" for one this file does not know.
+// "VK_ERROR_DEVICE_LOST" for the enumerant, "VkResult(-123)" for one newer than the tables.
 std::string result_name(VkResult result);
 
 class VulkanError : public std::runtime_error {

@@ -1,58 +1,55 @@
 #include "facts.hpp"
-#include "names.hpp"
-#include "newer_headers.hpp"
+#include "vulkan_tables.hpp"
 
 #include <algorithm>
 
 namespace vkconv {
 namespace {
 
-py::list cooperative_matrices(const Instance& instance, VkPhysicalDevice physical) {
+py::dict property_facts(const Offer& offer, VkPhysicalDevice physical) {
+  VkPhysicalDeviceProperties2 head{};
+  head.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+  Chain chain(head);
+  std::vector<std::pair<const PropertyStruct*, void*>> rows;
+  for (const auto& row : kPropertyStructs)
+    if (offer.has(row)) rows.emplace_back(&row, chain.add(row));
+  if (offer.chains())
+    vkGetPhysicalDeviceProperties2(physical, &head);
+  else
+    vkGetPhysicalDeviceProperties(physical, &head.properties);
+  py::dict all;
+  all["VkPhysicalDeviceProperties"] = to_dict(head.properties);
+  for (const auto& [row, block] : rows) all[row->name] = row->to_dict(block);
+  return all;
+}
+
+template <typename T>
+py::list to_dicts(const T* items, size_t count) {
   py::list list;
-  const auto get = reinterpret_cast<GetCooperativeMatrixShapes>(
-      vkGetInstanceProcAddr(instance.handle, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
-  if (get == nullptr) return list;
-  const auto shapes = enumerate<CooperativeMatrixShape>(
-      "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", [&](uint32_t* count, CooperativeMatrixShape* items) {
-        for (uint32_t i = 0; items != nullptr && i < *count; ++i) items[i].sType = kCooperativeMatrixShapeType;
-        return get(physical, count, items);
-      });
-  for (const auto& p : shapes) {
-    py::dict d;
-    d["MSize"] = p.MSize;
-    d["NSize"] = p.NSize;
-    d["KSize"] = p.KSize;
-    d["AType"] = enum_name(kComponentTypes, static_cast<uint64_t>(p.AType));
-    d["BType"] = enum_name(kComponentTypes, static_cast<uint64_t>(p.BType));
-    d["CType"] = enum_name(kComponentTypes, static_cast<uint64_t>(p.CType));
-    d["ResultType"] = enum_name(kComponentTypes, static_cast<uint64_t>(p.ResultType));
-    d["saturatingAccumulation"] = p.saturatingAccumulation == VK_TRUE;
-    d["scope"] = enum_name(kScopes, static_cast<uint64_t>(p.scope));
-    list.append(d);
-  }
+  for (size_t i = 0; i < count; ++i) list.append(to_dict(items[i]));
   return list;
+}
+
+py::list cooperative_matrices(const Instance& instance, VkPhysicalDevice physical) {
+  constexpr auto kCall = "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR";
+  using Shape = VkCooperativeMatrixPropertiesKHR;
+  using Get = VkResult(VKAPI_PTR*)(VkPhysicalDevice, uint32_t*, Shape*);
+  const auto get = reinterpret_cast<Get>(vkGetInstanceProcAddr(instance.handle, kCall));
+  if (get == nullptr) return py::list();
+  const auto shapes = enumerate<Shape>(kCall, [&](uint32_t* count, Shape* items) {
+    for (uint32_t i = 0; items != nullptr && i < *count; ++i)
+      items[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
+    return get(physical, count, items);
+  });
+  return to_dicts(shapes.data(), shapes.size());
 }
 
 py::dict memory_facts(VkPhysicalDevice physical) {
   VkPhysicalDeviceMemoryProperties memory;
   vkGetPhysicalDeviceMemoryProperties(physical, &memory);
-  py::list heaps;
-  for (uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
-    py::dict d;
-    d["size"] = memory.memoryHeaps[i].size;
-    d["flags"] = flag_names(kHeapFlags, memory.memoryHeaps[i].flags);
-    heaps.append(d);
-  }
-  py::list types;
-  for (uint32_t i = 0; i < memory.memoryTypeCount; ++i) {
-    py::dict d;
-    d["propertyFlags"] = flag_names(kMemoryFlags, memory.memoryTypes[i].propertyFlags);
-    d["heapIndex"] = memory.memoryTypes[i].heapIndex;
-    types.append(d);
-  }
   py::dict all;
-  all["memoryHeaps"] = heaps;
-  all["memoryTypes"] = types;
+  all["memoryHeaps"] = to_dicts(memory.memoryHeaps, memory.memoryHeapCount);
+  all["memoryTypes"] = to_dicts(memory.memoryTypes, memory.memoryTypeCount);
   return all;
 }
 
@@ -61,15 +58,7 @@ py::list queue_family_facts(VkPhysicalDevice physical) {
   vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
   std::vector<VkQueueFamilyProperties> families(count);
   vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families.data());
-  py::list list;
-  for (const auto& p : families) {
-    py::dict d;
-    d["queueFlags"] = flag_names(kQueueFlags, p.queueFlags);
-    d["queueCount"] = p.queueCount;
-    d["timestampValidBits"] = p.timestampValidBits;
-    list.append(d);
-  }
-  return list;
+  return to_dicts(families.data(), count);
 }
 
 }  // namespace
@@ -84,24 +73,24 @@ std::map<std::string, uint32_t> device_extensions(VkPhysicalDevice physical) {
   return extensions;
 }
 
-uint32_t usable_version(const Instance& instance, VkPhysicalDevice physical) {
+Offer::Offer(const Instance& instance, VkPhysicalDevice physical) : extensions(device_extensions(physical)) {
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(physical, &properties);
-  return std::min(properties.apiVersion, instance.api_version);
+  version = std::min(properties.apiVersion, instance.api_version);
 }
 
 py::dict device_facts(const Instance& instance, VkPhysicalDevice physical) {
-  const auto extensions = device_extensions(physical);
+  const Offer offer(instance, physical);
   py::dict facts;
-  facts["properties"] = property_facts(usable_version(instance, physical), extensions, physical);
-  facts["features"] = feature_facts(instance, physical);
+  facts["properties"] = property_facts(offer, physical);
+  facts["features"] = feature_facts(offer, physical);
   py::dict versions;
-  for (const auto& [name, version] : extensions) versions[name.c_str()] = version;
+  for (const auto& [name, version] : offer.extensions) versions[name.c_str()] = version;
   facts["extensions"] = versions;
   facts["queueFamilies"] = queue_family_facts(physical);
   facts["memory"] = memory_facts(physical);
   facts["cooperativeMatrices"] =
-      extensions.count(kCooperativeMatrixExtension) != 0 ? cooperative_matrices(instance, physical) : py::list();
+      offer.extensions.count("VK_KHR_cooperative_matrix") != 0 ? cooperative_matrices(instance, physical) : py::list();
   return facts;
 }
 

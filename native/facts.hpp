@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core.hpp"
+#include "tables.hpp"
 
 #include <map>
 #include <set>
@@ -11,14 +12,33 @@ namespace vkconv {
 // Extensions the physical device offers, with their versions.
 std::map<std::string, uint32_t> device_extensions(VkPhysicalDevice physical);
 
-// min(what the device offers, what the instance was made for): the version whose core structures may be used.
-uint32_t usable_version(const Instance& instance, VkPhysicalDevice physical);
+// What decides which structures a physical device can be asked for.
+struct Offer {
+  uint32_t version;  // min(what the device offers, what the instance was made for)
+  std::map<std::string, uint32_t> extensions;
 
-// {structure name: {field: value}} of every property structure that a device of this version and these extensions has.
-py::dict property_facts(uint32_t version, const std::map<std::string, uint32_t>& extensions, VkPhysicalDevice physical);
+  Offer(const Instance& instance, VkPhysicalDevice physical);
+  bool chains() const { return version >= VK_API_VERSION_1_1; }  // a device of 1.0 has no call that takes a chain
+  bool in_core(const Struct& row) const { return row.core_since != 0 && version >= row.core_since; }
+  bool has(const Struct& row) const {
+    return chains() && (in_core(row) || extensions.count(row.extension) != 0);
+  }
+};
+
+// Structures chained to a head. They stay where they are as long as the chain.
+class Chain {
+ public:
+  template <typename Head>
+  explicit Chain(Head& head) : head_(reinterpret_cast<VkBaseOutStructure*>(&head)) {}
+  void* add(const Struct& row);  // zeroed, with its sType
+
+ private:
+  VkBaseOutStructure* head_;
+  std::vector<std::vector<uint64_t>> blocks_;  // 8-byte aligned
+};
 
 // {structure name: {field: offered}} of every feature structure this device can be asked about.
-py::dict feature_facts(const Instance& instance, VkPhysicalDevice physical);
+py::dict feature_facts(const Offer& offer, VkPhysicalDevice physical);
 
 // Everything known about a physical device, see _bridge.pyi.
 py::dict device_facts(const Instance& instance, VkPhysicalDevice physical);
@@ -37,7 +57,7 @@ class FeatureSet {
 
  private:
   VkPhysicalDeviceFeatures2 features_{};
-  std::vector<std::vector<uint64_t>> blocks_;  // storage of the chained structures, 8-byte aligned
+  Chain chain_{features_};
   std::vector<std::string> extensions_;
   std::vector<std::string> names_;
 };

@@ -20,11 +20,12 @@ from vkconv.backend.runtime import open_device
 from vkconv.bench.calibrate import floors
 from vkconv.bench.engine import BenchOptions, measure
 from vkconv.bench.suites import is_call, parse_entries, read_suite
+from vkconv.call import Call
 from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call
-from vkconv.route import Call, judge
+from vkconv.ops.core.calls import format_call
+from vkconv.route import judge
 from vkconv.table import Column, Table
 
 _REPLAYS = 9

@@ -189,7 +189,7 @@ def _edges(seconds: float, seed: int) -> int:
     from vkconv.check import check_call
     from vkconv.core import VkconvError
     from vkconv.ops import OPS
-    from vkconv.ops.calls import format_call
+    from vkconv.ops.core.calls import format_call
     from vkconv.plan import bound
     from vkconv.route import judge
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vkconv.backend import _bridge
 from vkconv.compiler import compile_shader
-from vkconv.shader import Shader
+from vkconv.kernel import Shader
 
 ITERATIONS, WORKGROUPS, RUNS, ELEMENTS = 2000, 64, 25, 1 << 20
 SHADER = """#version 450

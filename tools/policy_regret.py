@@ -15,8 +15,8 @@ from vkconv.bench.engine import BenchOptions, measure
 from vkconv.bench.suites import is_call, parse_entries, read_suite
 from vkconv.core import DType
 from vkconv.ops import OPS
-from vkconv.ops.backward_weight_splits import POLICIES
-from vkconv.ops.calls import format_call
+from vkconv.ops.core.calls import format_call
+from vkconv.ops.kernels.split_rules import POLICIES
 from vkconv.table import Column, Table
 
 

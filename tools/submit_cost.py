@@ -22,7 +22,7 @@ import numpy as np
 
 from vkconv.backend import _bridge
 from vkconv.compiler import compile_shader
-from vkconv.shader import Shader
+from vkconv.kernel import Shader
 
 SCHEMA = "vkconv.submit-cost/1"
 LANES = 32

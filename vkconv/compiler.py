@@ -5,6 +5,7 @@ reaches, element type, defines and compiler flags; not the compiler's version. W
 or its own checksum is a miss, never an error.
 """
 
+import atexit
 import contextlib
 import dataclasses
 import functools
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from vkconv import bfloat16
 from vkconv.core import DType, ShaderError, atomic_write, cache_dir, did_you_mean, expand_user
-from vkconv.shader import Shader
+from vkconv.kernel import Shader
 
 INDEX_SCHEMA = "vkconv.spirv/1"
 FLAGS = ("-V", "--target-env", "vulkan1.1")
@@ -57,6 +58,22 @@ def shader_dir() -> Path:
     )
 
 
+def source_of(stem: str, folder: Path) -> Path:
+    """``<stem>.comp``, in whichever family's folder it is: names are unique. ShaderError where there is none."""
+    for path in (folder / f"{stem}.comp", *folder.rglob(f"{stem}.comp")):
+        if path.is_file():
+            return path
+    known = [path.stem for path in folder.rglob("*.comp")]
+    raise ShaderError(f"no shader {stem!r} in {folder}{did_you_mean(stem, known)}")
+
+
+def include_dirs(main: Path, folder: Path) -> tuple[Path, ...]:
+    """Where includes of a shader are looked for, beside the including files: its family's folder and those above, then
+    what all families share."""
+    families = [path for path in main.parent.parents if path.is_relative_to(folder)]
+    return (*families, folder / "include")
+
+
 def source_files(stem: str, folder: Path | None = None) -> tuple[Path, ...]:
     """``<stem>.comp`` and every file it includes, whatever the conditions around the include, in first-seen order.
 
@@ -64,10 +81,8 @@ def source_files(stem: str, folder: Path | None = None) -> tuple[Path, ...]:
     knows whether it is reached.
     """
     folder = folder or shader_dir()
-    main = folder / f"{stem}.comp"
-    if not main.is_file():
-        known = [p.stem for p in folder.glob("*.comp")]
-        raise ShaderError(f"no shader {stem!r} in {folder}{did_you_mean(stem, known)}")
+    main = source_of(stem, folder)
+    searched = include_dirs(main, folder)
     found: dict[Path, None] = {}
     todo: list[tuple[Path, tuple[Path, ...]]] = [(main, (main.parent,))]
     while todo:
@@ -77,7 +92,7 @@ def source_files(stem: str, folder: Path | None = None) -> tuple[Path, ...]:
         found[path] = None
         for name in _INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")):
             # glslang looks beside the including file, then beside those that included it, then in -I.
-            for base in (*parents, folder / "include"):
+            for base in (*parents, *searched):
                 target = Path(os.path.normpath(base / name))
                 if target.is_file():
                     todo.append((target, (target.parent, *parents)))
@@ -86,10 +101,11 @@ def source_files(stem: str, folder: Path | None = None) -> tuple[Path, ...]:
 
 
 def digest(shader: Shader, folder: Path | None = None) -> str:
-    """Hex identity of a variant: changes with any source it reaches, its element type, defines and the flags."""
+    """Hex identity of a variant: changes with any source it reaches, its interface, element type, defines and the
+    flags."""
     folder = folder or shader_dir()
     made_by = (*FLAGS, bfloat16.REVISION) if shader.dtype is DType.BF16 else FLAGS
-    state = hashlib.sha256(json.dumps([made_by, shader.stem, _defines(shader)]).encode())
+    state = hashlib.sha256(json.dumps([made_by, shader.stem, shader.glsl, _defines(shader)]).encode())
     for path in source_files(shader.stem, folder):
         content = path.read_bytes()
         state.update(f"\n{os.path.relpath(path, folder)} {len(content)}\n".encode())
@@ -116,16 +132,34 @@ class Glslang:
 
     def command(self, shader: Shader, folder: Path, out: Path) -> list[str]:
         """The command line that compiles ``shader`` from ``folder`` to the file ``out``."""
-        defines = [f"-D{d}" for d in _defines(shader)]
+        main, defines = source_of(shader.stem, folder), [f"-D{d}" for d in _defines(shader)]
         return [
             str(self.path),
             *FLAGS,
-            f"-I{folder / 'include'}",
+            *(f"-I{path}" for path in (*include_dirs(main, folder), _interface_dir(shader))),
             *defines,
             "-o",
             str(out),
-            f"{folder / shader.stem}.comp",
+            str(main),
         ]
+
+
+def _interface_dir(shader: Shader) -> Path:
+    """A folder with the GLSL of a variant's interface, ``interface.glsl``: in the user's cache by its content, so that
+    a command line that is shown can be repeated, or where that cannot be written, in a temporary folder."""
+    text = shader.glsl.encode()
+    folder = cache_dir() / "interfaces" / hashlib.sha256(text).hexdigest()[:32]
+    path = folder / "interface.glsl"
+    with contextlib.suppress(OSError):
+        if path.is_file() and path.read_bytes() == text:
+            return folder
+        with atomic_write(path) as file:
+            file.write(text)
+        return folder
+    folder = Path(tempfile.mkdtemp(prefix="vkconv-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "interface.glsl").write_bytes(text)
+    return folder
 
 
 def tool_paths(*names: str) -> Iterator[Path]:

@@ -126,7 +126,7 @@ def vk_call(
     """``vk_call("conv2d:x=1x3x9x9,w=4x3x3x3", inputs=None, route=None, params=None, seed=0)`` runs a call and gives a
     `vkconv.testing.CallUnderTest`. A route that the device may not be given skips the test, and is counted."""
     from vkconv.ops import OPS
-    from vkconv.ops.calls import parse_call
+    from vkconv.ops.core.calls import parse_call
     from vkconv.testing import CallUnderTest
 
     def run(

@@ -3,77 +3,28 @@
 A *call* is one op with everything static. A *route* is one way to compute it: what it needs to be right
 (``must``), what makes it fast (``prefer``), why and from where. The first route in an op's list whose every
 need holds wins, then the first that is right at all. A forced route skips ``prefer``, never ``must``; a measured
-table outranks ``prefer``, never ``must``. The same `Need` serves choosing, explaining, documentation and tests.
+table outranks ``prefer``, never ``must``. The same `Requirement` serves choosing, explaining, documentation and tests.
 
 A route may have *parameters*: numbers such as tile sizes that change how fast it is, never what it computes.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
-from vkconv.core import DType, RouteError, UsageError, did_you_mean
+from vkconv.call import Call
+from vkconv.core import RouteError, UsageError, did_you_mean
 from vkconv.device import Device
-from vkconv.graph.ir import AttrValue, TensorSpec
-from vkconv.shader import Program, Shader
-from vkconv.storage import HALVES, forms, stored
+from vkconv.kernel import Shader
+from vkconv.program import Composite, Inner, Program
+from vkconv.storage import check_types, forms, stored
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
-    """One op with static operand specs (None for an absent optional one), outputs and canonical attributes."""
-
-    op: str
-    operands: Mapping[str, TensorSpec | None]
-    outputs: Mapping[str, TensorSpec]
-    attrs: Mapping[str, AttrValue]
-
-    def __getitem__(self, name: str) -> Any:
-        """An attribute by name."""
-        return self.attrs[name]
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Static shape of an operand or output by name."""
-        spec = self.operands.get(name) or self.outputs.get(name)
-        if spec is None:
-            raise KeyError(f"{self.op} has no operand or output {name!r} in this call")
-        return spec.dims
-
-    def has(self, operand: str) -> bool:
-        """True when the optional operand is present."""
-        return self.operands.get(operand) is not None
-
-    @property
-    def specs(self) -> dict[str, TensorSpec]:
-        """Specs of the operands that are there and of the outputs, by name."""
-        return {name: spec for name, spec in (*self.operands.items(), *self.outputs.items()) if spec is not None}
-
-    @property
-    def half(self) -> DType | None:
-        """The 16-bit float type among its operands and outputs (the first of several), if there is one."""
-        return next((spec.dtype for spec in self.specs.values() if spec.dtype in HALVES), None)
-
-    def in_f32(self) -> "Call":
-        """The call with its 16-bit floats as f32."""
-
-        def wide(spec: TensorSpec | None) -> TensorSpec | None:
-            return TensorSpec(spec.shape, DType.F32) if spec is not None and spec.dtype in HALVES else spec
-
-        operands = {name: wide(spec) for name, spec in self.operands.items()}
-        outputs = {name: wide(spec) or spec for name, spec in self.outputs.items()}
-        return dataclasses.replace(self, operands=operands, outputs=outputs)
-
-    @property
-    def is_empty(self) -> bool:
-        """True when no output has an element: nothing runs."""
-        return all(spec.size == 0 for spec in self.outputs.values())
-
-
-@dataclasses.dataclass(frozen=True)
-class Need:
+class Requirement:
     """A condition of a route: a text that a person reads, a pure test, and the actual value it looked at. ``halves``
     is True where it admits f16 and bf16 in place of f32, False where it refuses them, None where it says nothing."""
 
@@ -83,7 +34,24 @@ class Need:
     halves: bool | None = None
 
 
-Params = Mapping[str, int]
+Value = int | str
+Params = Mapping[str, Any]
+"""Values of a route's parameters by name, each an `int` or a `str`. The route of an inner call is one, under the name
+of the call, and that route's own parameters stand behind it: ``{"conv2d": "implicit_gemm", "conv2d/tile": "64x64"}``.
+"""
+Legal = Mapping[str, tuple[Any, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sub:
+    """A call inside a route, and the routes that it may take, in their order."""
+
+    call: Call
+    routes: Sequence["Route"]
+
+
+_RECENT: dict[tuple[int, int, int], tuple[object, Call, Device, Legal]] = {}
+_MOST_RECENT = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,24 +59,29 @@ class Route:
     """One way to compute an op.
 
     ``program`` writes for f32: of a call in f16 or bf16 it sees one in f32, and what it makes is put into the forms of
-    that type (vkconv/storage.py). ``params(call, device)`` gives the legal values of each tunable number for a call
-    that the route may take, the default first; every combination of them is right. ``program`` makes the program from a
-    value for each; ``shaders`` declares every variant it may use. ``note`` says, for a call and values of its
-    parameters, what they come to and why, as `vkconv explain` shows it. A route that is not ``deterministic`` may give
-    other last bits each time it runs. ``chain(call)`` is how many products at most are summed in f16 before f32 takes
-    them over; routes without it compute in f32, those with it are taken only where somebody asks for f16 sums.
+    that type (vkconv/storage.py). ``params(call, device)`` gives the legal values of each tunable number or name for a
+    call that the route may take, the default first; every combination of them is right. ``program`` makes the program
+    from a value for each; ``shaders`` declares every variant it may use. ``inner`` names the calls inside the route,
+    whose routes are chosen as those of any other call: ``program`` has places for them (`Composite`). ``note`` says,
+    for a call and values of its parameters, what they come to and why, as `vkconv explain` shows it. A route that is
+    not ``deterministic`` may give other last bits each time it runs. ``opt_in`` says why a route is taken only where
+    it is forced, by a measured table, or as the last that can take the call. ``chain(call)`` is how many products at
+    most are summed in f16 before f32 takes them over; routes without it compute in f32, those with it are taken only
+    where somebody asks for f16 sums.
     """
 
     name: str
-    program: Callable[[Call, Device, Params], Program]
+    program: Callable[[Call, Device, Params], Program | Composite]
     shaders: tuple[Shader, ...]
     why: str
-    must: tuple[Need, ...] = ()
-    prefer: tuple[Need, ...] = ()
+    must: tuple[Requirement, ...] = ()
+    prefer: tuple[Requirement, ...] = ()
     source: str = "vkconv"
-    params: Callable[[Call, Device], Mapping[str, tuple[int, ...]]] = lambda call, device: {}
+    params: Callable[[Call, Device], Legal] = lambda call, device: {}
+    inner: Callable[[Call, Device, Params], Mapping[str, Sub]] = lambda call, device, params: {}
     note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
     deterministic: bool = True
+    opt_in: str = ""
     chain: Callable[[Call], int] | None = None
 
     @property
@@ -124,14 +97,49 @@ class Route:
             return self.shaders
         return tuple(dict.fromkeys((*self.shaders, *(form for shader in self.shaders for form in forms(shader)))))
 
-    def legal(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-        """The legal values of every parameter; none for a call of which nothing runs."""
-        return {} if call.is_empty else self.params(call, device)
+    def _params(self, call: Call, device: Device) -> Legal:
+        """`params`, kept for the calls that are planned just now: each is asked several times."""
+        key = id(self), id(call), id(device)
+        found = _RECENT.get(key)
+        if found is None:
+            if len(_RECENT) >= _MOST_RECENT:
+                _RECENT.clear()
+            # With what the key stands for, so that no other object gets its id meanwhile.
+            found = _RECENT[key] = self, call, device, self.params(call, device)
+        return found[3]
 
-    def resolve(self, call: Call, device: Device, given: Params) -> dict[str, int]:
+    def own(self, params: Params, call: Call, device: Device) -> dict[str, Any]:
+        """Values of the route's own parameters: the given ones, defaults for the rest."""
+        return {name: params.get(name, values[0]) for name, values in self._params(call, device).items()}
+
+    def legal(self, call: Call, device: Device, given: Params | None = None, pick: "Pick | None" = None) -> Legal:
+        """The legal values of every parameter, the default first; none for a call of which nothing runs. What an inner
+        call has depends on the route that it takes: the one that is ``given``, else the one that ``pick`` chooses, by
+        default `choose`."""
+        if call.is_empty:
+            return {}
+        given = given or {}
+        legal, no_params = dict(self._params(call, device)), dict[str, Any]()
+        for name, sub in self.inner(call, device, self.own(given, call, device)).items():
+            able = [route for route in sub.routes if judge(route, sub.call, device).allowed]
+            if name in given and given[name] not in [route.name for route in able]:
+                legal[name] = tuple(route.name for route in able)
+                continue
+            if name in given:
+                first, fixed = next(route for route in able if route.name == given[name]), no_params
+            else:
+                choice = (pick or _choose_sub)(sub, device)
+                first, fixed = choice.route, dict(choice.params)
+            legal[name] = (first.name, *(route.name for route in able if route is not first))
+            for below, values in first.legal(sub.call, device, {**fixed, **nested(given, name)}, pick).items():
+                best = fixed.get(below, values[0])
+                legal[f"{name}/{below}"] = (best, *(value for value in values if value != best))
+        return legal
+
+    def resolve(self, call: Call, device: Device, given: Params, pick: "Pick | None" = None) -> dict[str, Any]:
         """A value for every parameter: the given ones, defaults for the rest. UsageError for a name that the route
         does not have, or for a value that is not one of the legal ones."""
-        legal = self.legal(call, device)
+        legal = self.legal(call, device, given, pick)
         for name, value in given.items():
             if name not in legal:
                 has = f"it has {', '.join(legal)}" if legal else "it has none"
@@ -148,13 +156,65 @@ class Route:
     def build(self, call: Call, device: Device, params: Params | None = None) -> Program:
         """The program for a call that the route may take; parameters that are not given have their default.
 
-        Raises UsageError as `resolve` does.
+        Raises UsageError as `resolve` does, ShaderError where a buffer would be read in another form than it has.
         """
         values, half = self.resolve(call, device, params or {}), call.half
-        if half is None or not self.takes_halves:
-            return self.program(call, device, values)
+        own = self.own(values, call, device)
         types = {name: spec.dtype for name, spec in call.specs.items()}
-        return stored(self.program(call.in_f32(), device, values), types, half, device)
+        in_forms = half is not None and self.takes_halves
+        made = self.program(call.in_f32() if in_forms else call, device, own)
+        program = made.own if isinstance(made, Composite) else made
+        if half is not None and in_forms:
+            program = stored(program, types, half, device)
+        if isinstance(made, Composite):
+            subs = self.inner(call, device, own)
+
+            def built(step: Inner) -> Program:
+                sub = subs[step.name]
+                route = next(route for route in sub.routes if route.name == values[step.name])
+                return route.build(step.call or sub.call, device, nested(values, step.name))
+
+            program = made.linked(program, built)
+        check_types(program, types)
+        return program
+
+
+def nested(params: Params, name: str) -> dict[str, Any]:
+    """The parameters of the route that the inner call of a name takes."""
+    before = f"{name}/"
+    return {key.removeprefix(before): value for key, value in params.items() if key.startswith(before)}
+
+
+def changed(params: Params, name: str, value: Value) -> dict[str, Any]:
+    """The parameters with another value of one, which takes what hangs on the old one with it."""
+    return {**{key: kept for key, kept in params.items() if not key.startswith(f"{name}/")}, name: value}
+
+
+def every_setting(route: Route, call: Call, device: Device, names: Collection[str] | None = None) -> Iterator[Params]:
+    """Every combination of legal values of the parameters, the defaults first; of those in ``names`` alone, where
+    given, the others at their defaults."""
+
+    def settle(given: dict[str, Any]) -> Iterator[Params]:
+        legal = route.legal(call, device, given)
+        free = [name for name in legal if name not in given and (names is None or name in names)]
+        if not free:
+            yield route.resolve(call, device, given)
+        for value in legal[free[0]] if free else ():
+            yield from settle({**given, free[0]: value})
+
+    yield from settle({})
+
+
+def inner_routes(route: Route, call: Call, device: Device) -> Iterator[Params]:
+    """The routes that each inner call may take, one inner call changed at a time: nothing first, then each other route
+    as the parameters that ask for it."""
+    yield {}
+    legal = route.legal(call, device)
+    for name, sub in route.inner(call, device, route.own({}, call, device)).items():
+        for value in legal[name]:
+            (inner,) = (one for one in sub.routes if one.name == value)
+            below = ({f"{name}/{key}": v for key, v in way.items()} for way in inner_routes(inner, sub.call, device))
+            yield from ({name: value, **way} for way in below if way or value != legal[name][0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +233,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time and that median's spread (the median absolute deviation), in microseconds."""
 
     route: str
-    params: dict[str, int]
+    params: dict[str, int | str]
     us_median: Annotated[float, msgspec.Meta(gt=0)]
     us_spread: Annotated[float, msgspec.Meta(ge=0)]
 
@@ -184,7 +244,8 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """The route that was chosen, how (``rule``, ``forced``, ``measured`` or ``last resort``), every verdict, the
-    value of each parameter, what a measured table knows of the call, the fastest first, and the row taken from it."""
+    value of each parameter, what a measured table knows of the call, the fastest first, and the row taken from it.
+    ``inner`` has the choices of its inner calls by their names."""
 
     route: Route
     by: str
@@ -192,24 +253,37 @@ class Choice:
     params: Params
     measured: tuple[Candidate, ...] = ()
     taken: Candidate | None = None
+    inner: Mapping[str, "Choice"] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return label(self.route.name, self.params)
 
 
 def label(route: str, params: Params) -> str:
-    """A route and its parameters as people read them: ``direct_tile channels=16 columns=8``."""
-    return " ".join([route, *(f"{name}={value}" for name, value in params.items())])
+    """A route and its parameters as people read them: ``direct_tile channels=16 columns=8``, and in parentheses what
+    the calls inside it take: ``unfused (conv2d: pointwise local=64) (reduce: serial local=64)``."""
+    insides = {name: nested(params, name) for name in params}
+    of_inner = {f"{name}/{key}" for name, below in insides.items() for key in below}
+    texts = [
+        f"({name}: {label(str(value), insides[name])})" if insides[name] else f"{name}={value}"
+        for name, value in params.items()
+        if name not in of_inner
+    ]
+    return " ".join([route, *texts])
 
 
 def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> Verdict:
-    """The verdict on one route: every ``must`` first, then whether anybody wants what it sums in f16, then the driver's
-    quirks, which count as a ``prefer``, then every ``prefer``, in the order they are listed."""
+    """The verdict on one route: every ``must`` first, then whether it is for those who ask only (sums in f16, opt-in),
+    then the driver's quirks, which count as a ``prefer``, then every ``prefer``, in the order they are listed."""
     for need in route.must:
         if not need.test(call, device):
             return Verdict(route, False, False, need.text, need.actual(call, device))
+    if refused := _refused_inside(route, call, device):
+        return Verdict(route, False, False, *refused)
     if route.chain is not None and not half_sums:
         return Verdict(route, True, False, "to be asked for, since it sums in f16", "not asked for")
+    if route.opt_in:
+        return Verdict(route, True, False, f"opt-in only: {route.opt_in}", "not asked for")
     if against := device.avoids(call.op, route.name, call):
         return Verdict(route, True, False, against, device.driver)
     for need in route.prefer:
@@ -218,27 +292,69 @@ def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> 
     return Verdict(route, True, True)
 
 
+def _refused_inside(route: Route, call: Call, device: Device) -> tuple[str, str] | None:
+    """The inner call of a route that no route can take, as a requirement and what each of them says."""
+    if call.is_empty:
+        return None
+    for name, sub in route.inner(call, device, route.own({}, call, device)).items():
+        if not any(judge(inner, sub.call, device).allowed for inner in sub.routes):
+            verdicts = (judge(inner, sub.call, device) for inner in sub.routes)
+            said = "; ".join(f"{verdict.route.name} needs {verdict.refused_by}" for verdict in verdicts)
+            return f"a route of {sub.call.op} for its {name}", said
+    return None
+
+
+Known = Callable[[Call], Sequence[Candidate]]
+Pick = Callable[[Sub, Device], Choice]
+
+
+def _always(params: Params) -> Callable[[Route], Params]:
+    return lambda route: params
+
+
+def _nothing(call: Call) -> Sequence[Candidate]:
+    return ()
+
+
+def _choose_sub(sub: Sub, device: Device) -> Choice:
+    return choose(sub.routes, sub.call, device)
+
+
 def choose(
     routes: Sequence[Route],
     call: Call,
     device: Device,
     *,
     forced: str | None = None,
-    measured: Sequence[Candidate] = (),
+    given: Callable[[Route], Params] = lambda route: {},
+    measured: Known = _nothing,
     half_sums: bool = False,
 ) -> Choice:
     """Pick a route for a call on a device.
 
     ``forced`` names a route that must be taken: RouteError when one of its ``must`` fails, UsageError when the
-    op has no such route. ``measured`` is what a measured table knows of the call: the fastest candidate whose route
-    may take the call and whose parameters are all of its, and legal, is taken, ahead of ``prefer``. Routes that sum in
-    f16 are taken with ``half_sums`` only, or forced.
+    op has no such route. ``given`` are parameters that the taken route must have, inner routes among them.
+    ``measured`` says what a measured table knows of a call: the fastest candidate whose route may take the call and
+    whose parameters are all of its, and legal, is taken, ahead of ``prefer``. Routes that sum in f16 are taken with
+    ``half_sums`` only, or forced. Inner calls are chosen for in the same way.
     """
     verdicts = tuple(judge(route, call, device, half_sums) for route in routes)
-    known = tuple(sorted(measured, key=lambda candidate: candidate.us_median))
+    known = tuple(sorted(measured(call), key=lambda candidate: candidate.us_median))
+
+    def pick(sub: Sub, device: Device) -> Choice:
+        return choose(sub.routes, sub.call, device, measured=measured)
 
     def chosen(route: Route, by: str, taken: Candidate | None = None) -> Choice:
-        return Choice(route, by, verdicts, route.resolve(call, device, taken.params if taken else {}), known, taken)
+        asked = given(route)
+        params = route.resolve(call, device, {**(taken.params if taken else {}), **asked}, pick)
+        inner = {}
+        for name, sub in ({} if call.is_empty else route.inner(call, device, route.own(params, call, device))).items():
+            below: Params = nested(params, name)
+            of_outer = name in asked or taken is not None
+            forced_inside = params[name] if of_outer else None
+            choice = choose(sub.routes, sub.call, device, forced=forced_inside, given=_always(below), measured=measured)
+            inner[name] = choice if name in asked or taken is None else dataclasses.replace(choice, by="measured")
+        return Choice(route, by, verdicts, params, known, taken, inner)
 
     by_name = {v.route.name: v for v in verdicts}
     if forced is not None:
@@ -258,14 +374,15 @@ def choose(
         # Another vkconv may have measured it by other parameters than it has here: with a default for what is not
         # named, it would be a program that nobody measured.
         route = by_itself[candidate.route].route if candidate.route in by_itself else None
-        if route and candidate.params.keys() == route.legal(call, device).keys():
+        if route and candidate.params.keys() == route.legal(call, device, candidate.params).keys():
             with contextlib.suppress(UsageError):
                 return chosen(route, "measured", candidate)
     for verdict in verdicts:
         if verdict.preferred:
             return chosen(verdict.route, "rule")
-    # One that gives other bits each time is the very last.
+    # Opt-in routes after the others, and one that gives other bits each time is the very last.
     if by_itself:
-        return chosen(min(by_itself.values(), key=lambda v: not v.route.deterministic).route, "last resort")
+        last = min(by_itself.values(), key=lambda v: (not v.route.deterministic, v.route.opt_in != ""))
+        return chosen(last.route, "last resort")
     reasons = "; ".join(f"{v.route.name} needs {v.refused_by} (here {v.actual})" for v in verdicts)
     raise RouteError(f"no route of {call.op} can run here on {device.name}: {reasons}")

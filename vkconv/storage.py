@@ -1,59 +1,28 @@
-"""Floats of 16 bits: what becomes of a program that was written for f32 where a call's floats are f16 or bf16.
+"""Floats of 16 bits, and what lies in a buffer: programs in the forms that a call's types want, each buffer read as it
+was written.
 
 Routes are written once, for f32. A call in f16 or bf16 gets the same launches in other *forms* of their shaders
 (shaders/include/storage16.glsl): operands, outputs and those buffers of the program that hold elements of the call
 (`Program.elements`) take two bytes an element, all arithmetic and all other scratch stay f32. Devices without 16-bit
-storage take forms that read and write words of two elements.
+storage take forms that read and write words of two elements. Which bindings follow the call's type, and which may be
+f32, each kernel declares (`vkconv.kernel.Form`).
 """
 
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from vkconv.core import DType
+from vkconv.call import HALVES
+from vkconv.core import DType, ShaderError
 from vkconv.device import Device
-from vkconv.shader import Dispatch, Program, Shader
-
-HALVES = (DType.F16, DType.BF16)
+from vkconv.kernel import Binding, Form, Shader
+from vkconv.program import Dispatch, Program
 
 # The feature by which 16-bit elements are read and written by themselves.
 NATIVE = ("VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess")
 PACKED = ("PACKED", "")
 # What multiplies in f16, shaders/include/products.glsl: declared as of f16, since there is no other type for it.
 HALF_MATH = ("HALF_MATH", "")
-X_F32, Y_F32 = ("X_F32", ""), ("Y_F32", "")
-# Shaders whose first operand may be scratch, and those whose output may: X_ELEM and Y_ELEM of common.glsl.
-X_SCRATCH = frozenset({"reduce", "reduce_columns", "reduce_rows", "resample", "scatter_strided"})
-Y_SCRATCH = frozenset(
-    {
-        "backward_weight_gemm",
-        "backward_weight_narrow",
-        "backward_weight_rows",
-        "conv2d_depthwise",
-        "conv2d_direct",
-        "conv2d_gemm",
-        "conv2d_pointwise",
-        "conv2d_subgroup",
-        "conv2d_tile",
-        "conv_transpose2d_phases",
-        "matmul_narrow",
-        "matmul_register",
-        "matmul_shared",
-        "matmul_subgroup",
-        "reduce",
-        "reduce_columns",
-        "reduce_combine",
-        "reduce_rows",
-        "resample",
-        "sum_splits",
-        "winograd_output",
-    }
-)
-# Shaders that have matrices of 16-bit floats: there is none of f32, and routes name those of f16.
-MATRICES = frozenset(
-    {"backward_weight_cooperative", "conv2d_cooperative", "conv2d_held", "held_matrices", "matmul_cooperative"}
-)
-# Shaders of words that only move them, and so take any two bytes; the others of words make or look at floats.
-MOVES = frozenset({"one_hot", "reverse_sequence", "scatter_strided", "strided_copy", "trilu", "where"})
+Y_F32 = ("Y_F32", "")
 
 
 def stores_natively(device: Device) -> bool:
@@ -66,57 +35,110 @@ def _is_written_once(shader: Shader) -> bool:
     return shader.dtype in (DType.F32, DType.U32) or HALF_MATH in shader.defines
 
 
-def _may(shader: Shader, stems: frozenset[str]) -> bool:
-    return shader.stem in stems and shader.dtype is not DType.U32
+def _f32_defines(shader: Shader) -> tuple[str, ...]:
+    """Defines that make an operand or output of the variant f32 where the others have 16 bits."""
+    if shader.dtype is DType.U32:
+        return ()
+    return tuple(dict.fromkeys(b.f32_define for b in shader.interface.bindings if b.f32_define))
 
 
 def _types(shader: Shader) -> tuple[DType, ...]:
-    if shader.dtype is DType.U32 and shader.stem in MOVES:
+    """The 16-bit types of its forms. Shaders of words that only move them take any two bytes."""
+    if shader.dtype is DType.U32 and shader.kernel.moves:
         return (DType.U16,)
     return (DType.F16,) if HALF_MATH in shader.defines else HALVES
 
 
-def _form(shader: Shader, dtype: DType, packed: bool, *defines: tuple[str, str]) -> Shader:
+def _form(shader: Shader, dtype: DType, packed: bool, *defines: str) -> Shader:
     dtype = dtype if dtype in _types(shader) else _types(shader)[0]
-    return Shader(shader.stem, dtype, (*shader.defines, *defines, *([PACKED] if packed else [])))
+    added = [*((name, "") for name in defines if (name, "") not in shader.defines), *([PACKED] if packed else [])]
+    return Shader(shader.kernel, dtype, (*shader.defines, *added))
 
 
 def forms(shader: Shader) -> Iterator[Shader]:
-    """Every form that a shader of f32, of words, of products in f16 or of MATRICES may take for calls of 16-bit
+    """Every form that a shader of f32, of words, of products in f16 or of matrices may take for calls of 16-bit
     floats."""
-    if shader.stem in MATRICES:
+    if shader.kernel.matrices:
         yield from (dataclasses.replace(shader, dtype=dtype) for dtype in HALVES)
     if not _is_written_once(shader):
         return
-    xs = ((), (X_F32,)) if _may(shader, X_SCRATCH) else ((),)
-    ys = ((), (Y_F32,)) if _may(shader, Y_SCRATCH) else ((),)
     for dtype in _types(shader):
         for packed in (False, True):
-            yield from (_form(shader, dtype, packed, *x, *y) for x in xs for y in ys if not (x and y))
+            yield _form(shader, dtype, packed)
+            yield from (_form(shader, dtype, packed, define) for define in _f32_defines(shader))
 
 
 def stored(program: Program, types: Mapping[str, DType], dtype: DType, device: Device) -> Program:
     """The program, written for f32, for operands and outputs of these element types, where floats are ``dtype``."""
     packed = not stores_natively(device)
-    wide = {name for name, known in types.items() if known not in HALVES}
 
-    def is_half(buffer: str) -> bool:
-        return buffer in program.elements or (buffer in types and buffer not in wide)
+    def is_half(buffer: str | None) -> bool:
+        return buffer in program.elements or types.get(buffer or "") in HALVES
 
     def form(dispatch: Dispatch) -> Dispatch:
         shader = dispatch.shader
-        if shader.stem in MATRICES:
+        if shader.kernel.matrices:
             return dataclasses.replace(dispatch, shader=dataclasses.replace(shader, dtype=dtype))
-        halves = [is_half(bind.buffer) for bind in dispatch.binds]
-        if not _is_written_once(shader) or not any(halves):
+        if not _is_written_once(shader) or not any(map(is_half, dispatch.buffers.values())):
             return dispatch
-        written = [half for half, bind in zip(halves, dispatch.binds, strict=True) if bind.access != "r"]
-        scratch = [X_F32] if _may(shader, X_SCRATCH) and not halves[0] else []
-        scratch += [Y_F32] if _may(shader, Y_SCRATCH) and not any(written) else []
-        return dataclasses.replace(dispatch, shader=_form(shader, dtype, packed, *scratch))
+        bound = [(b, dispatch.buffers[b.name]) for b in shader.interface.bindings]
+        wide = dict.fromkeys(b.f32_define for b, buffer in bound if b.f32_define and buffer and not is_half(buffer))
+        return dataclasses.replace(dispatch, shader=_form(shader, dtype, packed, *wide))
 
     def sizes(of: Mapping[str, int]) -> dict[str, int]:
         return {name: nbytes // 4 * dtype.nbytes if name in program.elements else nbytes for name, nbytes in of.items()}
 
     steps, prepack = (tuple(map(form, dispatches)) for dispatches in (program.steps, program.prepack))
     return Program(steps, prepack, sizes(program.packed), sizes(program.scratch), program.elements)
+
+
+def binding_type(dispatch: Dispatch, binding: Binding) -> DType | None:
+    """What a launch takes the elements of a buffer for; None where that is up to the kernel's constants."""
+    shader = dispatch.shader
+    computed = DType.F32 if shader.dtype in HALVES else shader.dtype
+    if binding.form is Form.WORDS:
+        return None
+    if binding.form is Form.F32:
+        return computed
+    if binding.form is Form.EITHER:
+        counted = int(dispatch.constants.get(binding.f32_constant, 1)) > 1
+        if counted or (binding.f32_define, "") in shader.defines:
+            return computed
+    return shader.dtype
+
+
+# What kernels that look at bits alone say of elements, whatever these are: their width.
+_BITS = (DType.U16, DType.U32, DType.I64)
+
+
+def _agree(made: DType, taken: DType) -> bool:
+    """Whether elements of one type may be taken for another: of what looks at bits alone only the width counts."""
+    return made is taken or (made.nbytes == taken.nbytes and (made in _BITS or taken in _BITS))
+
+
+def _moved(dispatch: Dispatch, held: Mapping[str, DType]) -> DType | None:
+    """What a launch that moves bits moves: what the buffer holds that it reads."""
+    read = (dispatch.buffers[b.name] for b in dispatch.shader.interface.bindings if b.access == "r")
+    return next((held[buffer] for buffer in read if buffer is not None and buffer in held), None)
+
+
+def check_types(program: Program, types: Mapping[str, DType]) -> None:
+    """ShaderError where a launch reads or writes a buffer in another form than it has: operands and outputs in their
+    ``types``, scratch and packed buffers as the launch that writes them first has it."""
+    held = dict(types)
+    for dispatch in (*program.prepack, *program.steps):
+        moved = _moved(dispatch, held) if dispatch.shader.kernel.moves else None
+        for binding in dispatch.shader.interface.bindings:
+            buffer, taken = dispatch.buffers[binding.name], binding_type(dispatch, binding)
+            if buffer is None or taken is None:
+                continue
+            if moved and binding.access == "w" and taken.nbytes == moved.nbytes:
+                taken = moved
+            made = held.setdefault(buffer, taken)
+            if made in _BITS:
+                held[buffer] = taken
+            if not _agree(made, taken):
+                raise ShaderError(
+                    f"{dispatch.shader.key} takes {buffer!r} at its binding {binding.name!r} for {taken}, "
+                    f"and it holds {made}: a fault of the route, not of the call"
+                )

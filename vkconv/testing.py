@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.call import Call
 from vkconv.check import Checked, Expected, allowed_errors, compare, expect, run_call
 from vkconv.check.dump import dump_node
 from vkconv.check.inputs import draw
@@ -18,10 +19,10 @@ from vkconv.core import Array, InputError, did_you_mean
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.planner import Options, choose_route
 from vkconv.plan.single import WEIGHTS
-from vkconv.route import Call, Params, Verdict, judge, label
+from vkconv.route import Params, Verdict, judge, label
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-// Scalar functions by id: one line per row of the table in vkconv/ops/activation.py. The id is a specialization
+// Scalar functions by id: one line per row of the table in vkconv/ops/core/activation.py. The id is a specialization
 // constant at the call site, so that one line is left after compilation. Comparisons, not min and max, so that
 // NaN goes through: GLSL leaves min and max of NaN open. Epilogues leave out what no network has behind a convolution:
 // drivers compile every line, and with all of them took twice the time.

@@ -1,7 +1,5 @@
-// Included first by every shader, after its #version: local size from specialization constants, element types, flat index.
+// Included first by every shader, after its #version: element types, the kernel's interface, flat index.
 #extension GL_GOOGLE_include_directive : require
-
-layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;
 
 // ELEM is how one element lies in a buffer and VALUE what a shader computes with. LOAD and STORE go from one to the other,
 // LOAD2 and STORE2, LOAD4 and STORE4 with so many neighbours at once, whose index then counts pairs or fours. Exactly one
@@ -63,6 +61,9 @@ layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;
 #define STORE_Y(b, i, value) STORE(b, i, value)
 #define STORE_Y4(b, i, value) STORE4(b, i, value)
 #endif
+
+// Made from the kernel's declaration in vkconv/shaders: workgroup size, specialization constants, push constants, buffers.
+#include "interface.glsl"
 
 // Index of this invocation in a 1-D grid that linear_groups() may have folded over y.
 uint flat_index() {

@@ -4,27 +4,15 @@
 // eight elements go from one to the other as they are. A line has eight elements more than it needs: neighbouring lines
 // begin in different banks. One slice at a time is in shared memory, the next one in registers: two in shared memory were
 // slower by a half on the H200. Matrices are float16_t, which vkconv/bfloat16.py makes bf16 of for calls of that: nothing else
-// may be. The sizes are whole, see vkconv/ops/cooperative.py.
+// may be. The sizes are whole, see vkconv/ops/kernels/coopmat.py.
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 
-layout(constant_id = 6) const int BM = 32;
-layout(constant_id = 7) const int BN = 32;
-layout(constant_id = 8) const int BK = 16;
-layout(constant_id = 9) const int SM = 16;
-layout(constant_id = 10) const int SN = 16;
-layout(constant_id = 11) const int STAGED = 1;
-layout(constant_id = 12) const int MM = 16;
-layout(constant_id = 13) const int MN = 16;
-layout(constant_id = 14) const int MK = 16;
-layout(constant_id = 15) const int SUBGROUP = 32;
 // 0 or 1, since no length of a shared array should be chosen by a bool (quirk adreno-840-842.19); as layouts of a matrix
 // in memory 0 is by rows and 1 by columns.
-layout(constant_id = 16) const int A_COL = 0;
-layout(constant_id = 17) const int B_ROW = 0;
 
 const int LANES = BM / SM * (BN / SN) * SUBGROUP;
 const int A_EIGHTS = (A_COL * BM + (1 - A_COL) * BK) / 8;  // of a line

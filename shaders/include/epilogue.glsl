@@ -1,17 +1,13 @@
 // What becomes of a sum: the bias of its channel is added, then the activation applied; prelu is leaky_relu with a slope
 // per channel in place of its parameter. Behind an activation without parameters a and b may be a scale and shift.
-// One buffer holds what a call has of [bias][slope] (vkconv/ops/epilogue.py). With RESIDUAL a number of its own, which
+// One buffer holds what a call has of [bias][slope] (vkconv/ops/kernels/epilogue.py). With RESIDUAL a number of its own, which
 // lies where the result goes, is added before the activation; its buffer is bound behind that of the results.
 // Defined before: EPILOGUE_ID, the first of two specialization constants, and EPILOGUE_BINDING.
 #include "activation.glsl"
 
-layout(constant_id = EPILOGUE_ID) const uint ACT = 0;
-layout(constant_id = EPILOGUE_ID + 1) const uint PER_CHANNEL = 0;  // 1: a bias, 2: a slope, 4: a scale and shift for all
 const bool HAS_BIAS = (PER_CHANNEL & 1u) != 0u;
 const bool HAS_SLOPE = (PER_CHANNEL & 2u) != 0u;
 const bool IS_RESCALED = (PER_CHANNEL & 4u) != 0u;
-
-layout(set = 0, binding = EPILOGUE_BINDING) readonly restrict buffer PerChannel { ELEM per_channel[]; };
 
 struct Channel {
     float offset;
@@ -35,8 +31,6 @@ float finished(float sum, Channel channel, float a, float b) {
 }
 
 #ifdef RESIDUAL
-layout(set = 0, binding = EPILOGUE_BINDING + 2) readonly restrict buffer Residual { ELEM residual[]; };
-layout(set = 0, binding = EPILOGUE_BINDING + 2) readonly restrict buffer Residual4 { ELEM4 residual4[]; };
 
 float residual_at(int i) { return LOAD(residual, i); }
 

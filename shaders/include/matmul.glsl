@@ -1,28 +1,7 @@
 // What all matmul shaders share: y[batch] = act(alpha a[batch] b[batch] + beta bias), every matrix with its own
 // first element and strides in elements, so that transposes, broadcast batches and swapped roles are the same code.
 #extension GL_EXT_control_flow_attributes : require
-#define EPILOGUE_ID 3
-#define EPILOGUE_BINDING 2
 #include "epilogue.glsl"
-
-layout(constant_id = 5) const bool BIAS_BY_ROW = false;
-
-layout(push_constant) uniform Push {
-    int m, n, k;
-    int a_row, a_col, b_row, b_col, y_row, y_col;
-    int batch[4], a_batch[4], b_batch[4];
-    int a_base, b_base, y_base;
-    float alpha, beta, act_a, act_b;
-#ifdef MORE_PUSH
-    MORE_PUSH
-#endif
-};
-
-layout(set = 0, binding = 0) readonly restrict buffer A { ELEM a[]; };
-layout(set = 0, binding = 1) readonly restrict buffer B { ELEM b[]; };
-#ifndef REDUCE
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
-#endif
 
 // First elements of the matrices of one flat batch index: x in a, y in b, z in the output.
 ivec3 batch_origin(int index) {

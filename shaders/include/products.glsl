@@ -1,7 +1,7 @@
 // What products are made of and added up in: f32, or with HALF_MATH f16. REAL is one number of an operand, REALS are the
 // WIDE (2 or 4) that lanes of f16 multiply at once; in f32 they are one. Sums of f16 go on for a bounded chain of products
 // only: ``PART`` holds those of the chain, and ADD_CHAIN adds them to the f32 in ``acc``. LINKS, where CHAIN_ID is
-// defined, is how many turns of a loop make a chain: see vkconv/ops/half_sums.py.
+// defined, is how many turns of a loop make a chain: see vkconv/ops/kernels/f16_accumulation.py.
 #extension GL_EXT_control_flow_attributes : require
 #ifdef HALF_MATH
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -32,8 +32,7 @@ f16vec4 f16_values(uvec2 bits) { return f16vec4(unpackFloat2x16(bits.x), unpackF
         acc[link] += to(part[link]);                        \
         part[link] = type(0.0);                             \
     }
-#ifdef CHAIN_ID
-layout(constant_id = CHAIN_ID) const int LINKS = 32;
+#ifdef F16_CHAIN
 #define BEGIN_LINKS int links = 0;
 #define LINK_MADE(count)              \
     if (++links == LINKS) {           \

@@ -5,18 +5,7 @@
 #extension GL_EXT_shader_atomic_float : require
 #endif
 
-layout(constant_id = REDUCE_ID) const uint FUNCTION = 0;
 const uint ADD = 0, MAX = 1, MIN = 2;
-layout(constant_id = REDUCE_ID + 1) const bool TO_PARTS = false;  // to be combined, else one result for each output
-
-#if defined(ATOMIC_FLOAT)
-layout(set = 0, binding = 3) restrict buffer Y { float y[]; };
-#elif defined(ATOMIC_CAS)
-layout(set = 0, binding = 3) coherent buffer Y { uint y[]; };
-layout(set = 0, binding = 3) coherent buffer YSigned { int y_signed[]; };
-#else
-layout(set = 0, binding = 3) WRITEONLY restrict buffer Y { Y_ELEM y[]; };
-#endif
 
 // What changes no result.
 float nothing() { return FUNCTION == MAX ? LOWEST : FUNCTION == MIN ? HIGHEST : 0.0; }

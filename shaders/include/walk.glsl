@@ -1,8 +1,5 @@
-// Walk over a merged index space (vkconv/ops/strided.py): specialization constants 3 and 4, and the row split.
+// Walk over a merged index space (vkconv/ops/kernels/strided.py): specialization constants 3 and 4, and the row split.
 // The push block starts with `uint invocations, chunk;` and has `uint n[8];`.
-
-layout(constant_id = 3) const uint RANK = 1;
-layout(constant_id = 4) const uint ITEMS = 1;
 
 // Row of the inner dimension that an invocation works on; 0 without a division in the rank-1 case.
 uint walk_row(uint index, uint chunk) {

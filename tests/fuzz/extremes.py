@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from vkconv.graph.ir import AttrValue
 from vkconv.ops import OPS
-from vkconv.ops.base import Attr, Specs
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.base import Attr, Specs
+from vkconv.ops.core.calls import parse_call
 
 INTS = (0, -1, 1, 2, 3, 7, -7, 1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 32, (1 << 63) - 1, -(1 << 63), 1 << 63)
 FLOATS = (0.0, -0.0, -1.0, 0.5, 1e-46, 3.5e38, -1e300, float("inf"), float("-inf"), float("nan"))

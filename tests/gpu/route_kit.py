@@ -8,8 +8,8 @@ from test_ops import draw as inputs_of
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call
-from vkconv.ops.cooperative import HALF
+from vkconv.ops.core.calls import format_call
+from vkconv.ops.kernels.coopmat import HALF
 from vkconv.route import judge
 
 

@@ -13,7 +13,7 @@ from vkconv.check import check_call, expect, run_call
 from vkconv.core import RouteError
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 
 pytestmark = pytest.mark.gpu
 ROUTES = {route.name: route for route in of_f32("conv2d_backward_data")}

@@ -15,12 +15,12 @@ from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, compare, expect, run_call
 from vkconv.core import GraphError, RouteError
 from vkconv.ops import OPS
-from vkconv.ops.backward_weight_kernels import Gemm, Narrow, Rows
-from vkconv.ops.backward_weight_parts import KERNELS
-from vkconv.ops.backward_weight_problem import Problem
-from vkconv.ops.calls import parse_call
-from vkconv.ops.tolerance import two_level_tolerance
-from vkconv.ops.winograd import WinogradTiles
+from vkconv.ops.conv.wgrad.kernels import Gemm, Narrow, Rows
+from vkconv.ops.conv.wgrad.policy import KERNELS
+from vkconv.ops.conv.wgrad.problem import Problem
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.core.tolerance import two_level_tolerance
+from vkconv.ops.kernels.winograd import WinogradTiles
 
 pytestmark = pytest.mark.gpu
 OP = OPS["conv2d_backward_weight"]

@@ -17,16 +17,17 @@ from vkconv.backend.runtime import open_device
 from vkconv.bench import engine
 from vkconv.bench.calibrate import floors
 from vkconv.bench.engine import BenchOptions, measure
+from vkconv.bench.files import read_result
 from vkconv.bench.reference import expected
-from vkconv.bench.rows import mark_best, read_result
+from vkconv.bench.rows import mark_best
 from vkconv.bench.runner import Routes, make_tasks, run_tasks
 from vkconv.bench.suites import parse_entries
 from vkconv.cli import main
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
 from vkconv.ops import OPS
-from vkconv.ops import floors as kernels
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.kernels import rooflines as kernels
 from vkconv.plan.planner import plan
 from vkconv.plan.single import graph_of_shapes, held_constant
 from vkconv.route import Route

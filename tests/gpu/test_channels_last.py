@@ -9,9 +9,9 @@ from dispatch_kit import launch
 
 from vkconv.backend.runtime import open_device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
-from vkconv.ops.conv2d_cooperative import CHANNELS_LAST, CHANNELS_LAST_WORDS, ChannelsLast
-from vkconv.shader import Bind
+from vkconv.ops.conv.conv2d.coopmat import CHANNELS_LAST, CHANNELS_LAST_WORDS, ChannelsLast
+from vkconv.ops.core.calls import parse_call
+from vkconv.program import Bind
 
 pytestmark = pytest.mark.gpu
 IN_WORDS = (

@@ -22,7 +22,7 @@ from vkconv.check.sweep import sweep_call
 from vkconv.core import DType
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan import lowering, memory
 from vkconv.plan.commands import Launch
 from vkconv.plan.planner import Options, plan

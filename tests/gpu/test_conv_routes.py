@@ -14,7 +14,7 @@ from vkconv.check import check_call, compare, expect, run_call
 from vkconv.core import GraphError
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 
 pytestmark = pytest.mark.gpu
 ROUTES = [(op, route.name) for op in ("conv2d", "conv_transpose2d") for route in of_f32(op)]

@@ -9,10 +9,10 @@ from test_ops import draw
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect
 from vkconv.ops import OPS
-from vkconv.ops.backward_weight_cooperative import TILES as WEIGHT_TILES
-from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.conv2d_held import TILES as HELD_TILES
-from vkconv.ops.cooperative import MATRICES, TILES
+from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as HELD_TILES
+from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
+from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.ops.kernels.coopmat import MATRICES, TILES
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu

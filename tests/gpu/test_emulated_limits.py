@@ -14,7 +14,7 @@ from vkconv.core import LimitError
 from vkconv.device import load_device, shipped_devices
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.limits import check_dispatch
 from vkconv.route import judge
 

@@ -19,7 +19,7 @@ from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.planner import Options
 from vkconv.route import judge
 

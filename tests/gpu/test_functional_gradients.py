@@ -9,7 +9,7 @@ from vkconv.check import compare, expect
 from vkconv.core import GraphError, InputError, RouteError, UsageError
 from vkconv.functional import cache
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 
 pytestmark = pytest.mark.gpu
 

@@ -12,7 +12,7 @@ from vkconv import functional
 from vkconv.check import expect, run_call
 from vkconv.core import GraphError, RouteError, UsageError
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.planner import Options
 from vkconv.session import Session
 

@@ -17,7 +17,7 @@ from vkconv.check import compare, expect, run_call
 from vkconv.core import VkconvError
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan import bound
 from vkconv.route import judge
 from vkconv.storage import HALF_MATH

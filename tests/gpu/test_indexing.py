@@ -5,7 +5,7 @@ import pytest
 
 from vkconv.check import check_call, run_call
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 
 pytestmark = pytest.mark.gpu
 NAN, INF = np.nan, np.inf

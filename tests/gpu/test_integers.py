@@ -9,7 +9,7 @@ from vkconv.check.model import check_model
 from vkconv.core import DType, InputError
 from vkconv.graph import TensorSpec
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.planner import Options
 from vkconv.session import Session
 

@@ -9,7 +9,7 @@ from test_ops import draw as inputs_of
 from vkconv.backend.runtime import select_device
 from vkconv.check import expect
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 
 pytestmark = pytest.mark.gpu
 # By fours along k or along the columns, and element by element; the last ones cut the turns of the loop.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, compare, expect, run_call
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,7 @@ import pytest
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan import bound
 from vkconv.route import judge
 

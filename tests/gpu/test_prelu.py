@@ -10,8 +10,8 @@ import vkconv
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect, run_call
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
-from vkconv.ops.strided import STRIDED_COPY
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.plan.commands import Launch
 from vkconv.plan.planner import Options
 from vkconv.route import judge

@@ -6,7 +6,7 @@ import pytest
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, run_call
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu

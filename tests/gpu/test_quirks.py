@@ -13,11 +13,11 @@ from vkconv.check.inputs import draw
 from vkconv.compiler import compile_shader
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.kernel import Shader
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.planner import Options, plan
-from vkconv.shader import Shader
 
 LOOP = """#version 450
 layout(local_size_x = 1) in;

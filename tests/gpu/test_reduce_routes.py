@@ -14,8 +14,8 @@ from vkconv.backend.runtime import select_device
 from vkconv.check import run_call
 from vkconv.core import GraphError, UsageError
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
-from vkconv.ops.reduce_problem import FUNCTIONS
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.reduce.problem import FUNCTIONS
 
 pytestmark = pytest.mark.gpu
 ROUTES = {op: [route.name for route in OPS[op].routes] for op in ("reduce", "arg_reduce")}

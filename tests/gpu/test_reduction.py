@@ -9,7 +9,7 @@ import pytest
 from vkconv.backend import _bridge
 from vkconv.compiler import compile_shader, shader_dir
 from vkconv.core import DType
-from vkconv.shader import Shader
+from vkconv.kernel import Shader
 
 pytestmark = pytest.mark.gpu
 

@@ -12,7 +12,7 @@ from vkconv.backend.runtime import select_device
 from vkconv.bench import engine
 from vkconv.graph.vkc import save_vkc
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.measured import read_table, table_path, write_table
 from vkconv.plan.planner import Options
 from vkconv.plan.single import call_graph

@@ -8,7 +8,7 @@ from pathlib import Path
 from vkconv.core import LimitError, RouteError
 from vkconv.device import load_device, shipped_devices
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import graph_of_shapes
 

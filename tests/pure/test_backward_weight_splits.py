@@ -6,7 +6,8 @@ import pytest
 from ops_device import device
 
 from vkconv.device import load_device
-from vkconv.ops.backward_weight_splits import (
+from vkconv.ops.core.occupancy import compute_units, occupancy_estimate
+from vkconv.ops.kernels.split_rules import (
     Sum,
     axes_bands,
     bands,
@@ -16,7 +17,6 @@ from vkconv.ops.backward_weight_splits import (
     matmul_bands,
     occupancy,
 )
-from vkconv.ops.units import compute_units, occupancy_estimate
 
 
 def weights(n, out, c_out, c_in, taps):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vkconv.kernel import Shader
 from vkconv.plan.commands import Barrier, Copy, Launch, Region, with_barriers
-from vkconv.shader import Shader
 
 
 def launch(name, reads=(), writes=(), buffer="a"):

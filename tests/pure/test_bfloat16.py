@@ -9,7 +9,7 @@ import pytest
 from vkconv.bfloat16 import with_bfloat16
 from vkconv.compiler import compile_shader, tool_environment, tool_paths
 from vkconv.core import DType, ShaderError
-from vkconv.shader import Shader
+from vkconv.kernel import Shader
 
 pytestmark = pytest.mark.long
 

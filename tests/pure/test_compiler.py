@@ -15,7 +15,7 @@ import pytest
 from vkconv import compiler
 from vkconv.compiler import INSTALL, build, compile_shader, digest, find_glslang, is_spirv, source_files, spirv
 from vkconv.core import DType, ShaderError
-from vkconv.shader import Shader
+from vkconv.kernel import Shader
 
 pytestmark = pytest.mark.long
 

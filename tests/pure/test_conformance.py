@@ -24,7 +24,7 @@ from vkconv.cli.options import parse_floats
 from vkconv.core import DeviceError, DType, LimitError, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.route import judge
 
 LAVAPIPE, H200, MALI = map(load_device, ("lavapipe", "h200", "mali-g57"))

@@ -6,10 +6,10 @@ import pytest
 
 from vkconv.core import RouteError
 from vkconv.device import load_device, shipped_devices
-from vkconv.ops.calls import parse_call
-from vkconv.ops.conv2d import CONV2D
-from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
-from vkconv.ops.products import SCRATCH_BYTES, TILES, slabs
+from vkconv.ops.conv.conv2d.op import CONV2D
+from vkconv.ops.conv.transpose.op import CONV_TRANSPOSE2D
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.kernels.products import SCRATCH_BYTES, TILES, slabs
 from vkconv.route import choose
 
 OPS = {"conv2d": CONV2D, "conv_transpose2d": CONV_TRANSPOSE2D}

@@ -4,7 +4,7 @@ import pytest
 
 from vkconv.core import GraphError
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 
 INF_SUMS = "conv2d_backward_weight:x=2x3x5x5,dy=2x4x5x5,w_shape=4x3x1x1"
 

@@ -5,7 +5,7 @@ import pytest
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.device.emulate import differences, emulated
 from vkconv.device.importer import REQUIRED_LIMITS
-from vkconv.ops.needs import shuffles
+from vkconv.ops.core.requirements import shuffles
 
 REAL = load_device("lavapipe")
 

@@ -6,7 +6,7 @@ from test_plan import CONV, LAVAPIPE, SMALL_GRAPHS
 
 from vkconv.core import LimitError
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
 from vkconv.plan.planner import Options, plan
@@ -23,7 +23,7 @@ def test_explaining_a_call_gives_its_route_and_every_refusal():
     assert refused["pointwise"] == (False, "a 1x1 kernel", "3x3")
     assert set(data) == {
         *("schema", "call", "device", "route", "params", "by", "note", "measured", "dispatches"),
-        *("prepack_dispatches", "shaders", "packed_bytes", "scratch_bytes", "routes"),
+        *("prepack_dispatches", "shaders", "packed_bytes", "scratch_bytes", "routes", "inner"),
     }
     assert "subgroup_tile" in table.title
     assert explain_call(call, LAVAPIPE, Options(routes={"conv2d": "direct"}))[1]["by"] == "forced"

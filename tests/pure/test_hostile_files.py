@@ -11,7 +11,7 @@ import pytest
 from graph_kit import f32
 from onnx import TensorProto, helper, numpy_helper
 
-from vkconv.bench.rows import read_result
+from vkconv.bench.files import read_result
 from vkconv.bench.suites import read_suite
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import parse_params
@@ -20,7 +20,7 @@ from vkconv.device import load_device
 from vkconv.graph import TensorSpec, load_model
 from vkconv.graph.vkc import METADATA_KEY, load_vkc
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.measured import read_table
 
 pytestmark = pytest.mark.long

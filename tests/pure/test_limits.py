@@ -9,12 +9,13 @@ from graph_kit import f32, made_up_device, make_graph
 
 from vkconv.core import LimitError
 from vkconv.device import load_device
+from vkconv.kernel import Shader
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.planner import plan
 from vkconv.plan.single import call_graph, forcing
-from vkconv.shader import Dispatch, Shader, read
+from vkconv.program import positional, read
 
 ADD = make_graph({"a": (1000, 33), "b": (33,)}, [("add", "a b", "y")], "y")
 
@@ -69,12 +70,12 @@ def test_a_dispatch_over_a_limit_is_refused(dispatch, named):
     )
     whole = {"groups": (1, 1, 1), "local": (64, 1, 1), "push": (), "spec": (), "shared_bytes": 0} | dispatch
     with pytest.raises(LimitError, match=f"here: s.f32 needs {named}"):
-        check_dispatch("here", Dispatch(Shader("s"), read("x"), **whole), device)
+        check_dispatch("here", positional(Shader("s"), read("x"), **whole), device)
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 3.4028234663852886e38, -1e-60])
 def test_numbers_that_f32_has_or_rounds_pass(value):
-    words = Dispatch(Shader("s"), read("x"), groups=(1, 1, 1), local=(64, 1, 1), push=(value,), spec=(value,))
+    words = positional(Shader("s"), read("x"), groups=(1, 1, 1), local=(64, 1, 1), push=(value,), spec=(value,))
     check_dispatch("here", words, made_up_device())
 
 

@@ -10,7 +10,7 @@ from graph_kit import made_up_device
 from vkconv.core import ModelError, RouteError, UsageError, VkconvWarning
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
 from vkconv.plan.measured import MeasuredCall, MeasuredTable, find_measured, merge_tables, read_table, table_path
 from vkconv.plan.measured import write_table as write

@@ -15,7 +15,7 @@ from vkconv.core import Array, DType  # noqa: E402
 from vkconv.graph import TensorSpec  # noqa: E402
 from vkconv.graph.onnx import sampling  # noqa: E402
 from vkconv.graph.onnx.proto import infer_types, read_model  # noqa: E402
-from vkconv.ops import resize  # noqa: E402
+from vkconv.ops.spatial import resize  # noqa: E402
 
 
 def test_shape_arithmetic_stays_in_the_graph(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vkconv.core import GraphError
-from vkconv.ops.activation import ACTIVATIONS, activation, apply
+from vkconv.ops.core.activation import ACTIVATIONS, activation, apply
 
 INCLUDE = Path(__file__).parents[2] / "shaders" / "include" / "activation.glsl"
 

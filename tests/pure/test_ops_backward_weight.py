@@ -12,11 +12,11 @@ from ops_device import device
 from vkconv.core import DType, GraphError
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.backward_weight_kernels import Gemm, Narrow, Rows
-from vkconv.ops.backward_weight_parts import KERNELS
-from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.needs import scratch_budget
-from vkconv.ops.tolerance import relative_tolerance, two_level_tolerance
+from vkconv.ops.conv.wgrad.kernels import Gemm, Narrow, Rows
+from vkconv.ops.conv.wgrad.policy import KERNELS
+from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.ops.core.requirements import scratch_budget
+from vkconv.ops.core.tolerance import relative_tolerance, two_level_tolerance
 from vkconv.plan.explain import explain_call
 from vkconv.plan.planner import Options
 from vkconv.route import choose, judge

@@ -8,8 +8,8 @@ from ops_device import device
 
 from vkconv.core import GraphError, RouteError
 from vkconv.device import load_device
-from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.conv2d import CONV2D
+from vkconv.ops.conv.conv2d.op import CONV2D
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.route import choose, judge
 
 OPS = {"conv2d": CONV2D}

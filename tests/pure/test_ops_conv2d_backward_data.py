@@ -6,12 +6,12 @@ from ops_device import device
 
 from vkconv.core import GraphError
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
-from vkconv.ops.conv2d_backward_data_dense import GATHER_EPILOGUE, dilation
-from vkconv.ops.conv2d_backward_data_rules import rule
-from vkconv.ops.conv2d_backward_data_view import as_transposed, remainders
-from vkconv.ops.scatter import FILL, GATHER
+from vkconv.ops.conv.dgrad.as_conv import GATHER_EPILOGUE, dilation
+from vkconv.ops.conv.dgrad.as_transposed import as_transposed, remainders
+from vkconv.ops.conv.dgrad.op import CONV2D_BACKWARD_DATA
+from vkconv.ops.conv.dgrad.rules import rule
+from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.ops.kernels.zero_insertion import FILL, GATHER
 from vkconv.route import choose
 
 
@@ -173,7 +173,7 @@ def test_what_no_phases_take_scatters_as_scatter_strided_does():
 
 
 def test_every_rule_names_a_route():
-    from vkconv.ops.conv2d_backward_data_rules import _CPU, _GPUS
+    from vkconv.ops.conv.dgrad.rules import _CPU, _GPUS
 
     names = {route.name for route in CONV2D_BACKWARD_DATA.routes}
     assert {row.route for row in (*_CPU, *_GPUS)} <= names

@@ -7,10 +7,10 @@ import pytest
 from ops_device import device
 
 from vkconv.core import GraphError, RouteError
-from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.conv2d import CONV2D
-from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
-from vkconv.ops.conv_transpose2d_phases import Axis
+from vkconv.ops.conv.conv2d.op import CONV2D
+from vkconv.ops.conv.transpose.op import CONV_TRANSPOSE2D
+from vkconv.ops.conv.transpose.phases import Axis
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.route import choose
 
 OPS = {"conv_transpose2d": CONV_TRANSPOSE2D, "conv2d": CONV2D}

@@ -6,14 +6,14 @@ from ops_device import device
 
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.ops import OPS
-from vkconv.ops.backward_weight_cooperative import TILES as WEIGHT_TILES
-from vkconv.ops.backward_weight_cooperative import takes
-from vkconv.ops.base import reciprocal
-from vkconv.ops.calls import parse_call
-from vkconv.ops.conv2d_held import TILES as HELD_TILES
-from vkconv.ops.conv2d_held import HeldTile
-from vkconv.ops.conv2d_held import tiles_by_rule as held_tiles_by_rule
-from vkconv.ops.cooperative import TILES, Matrix, matrix_of, tiles_by_rule
+from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as HELD_TILES
+from vkconv.ops.conv.conv2d.coopmat_fragment import HeldTile
+from vkconv.ops.conv.conv2d.coopmat_fragment import tiles_by_rule as held_tiles_by_rule
+from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
+from vkconv.ops.conv.wgrad.coopmat import takes
+from vkconv.ops.core.base import reciprocal
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.kernels.coopmat import TILES, Matrix, matrix_of, tiles_by_rule
 from vkconv.route import choose, judge
 from vkconv.storage import MATRICES
 

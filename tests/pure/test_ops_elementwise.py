@@ -5,11 +5,11 @@ import pytest
 
 from vkconv.core import Array, DType, GraphError
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.base import Op
-from vkconv.ops.binary import BINARY_OPS
-from vkconv.ops.cast import CAST
-from vkconv.ops.select import COMPARE_OPS, WHERE_OP
-from vkconv.ops.unary import UNARY_OPS
+from vkconv.ops.core.base import Op
+from vkconv.ops.pointwise.binary import BINARY_OPS
+from vkconv.ops.pointwise.cast import CAST
+from vkconv.ops.pointwise.select import COMPARE_OPS, WHERE_OP
+from vkconv.ops.pointwise.unary import UNARY_OPS
 
 OPS = {op.name: op for op in (*UNARY_OPS, *BINARY_OPS, *COMPARE_OPS, CAST, WHERE_OP)}
 F32, I64 = DType.F32, DType.I64

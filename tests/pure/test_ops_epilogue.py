@@ -8,8 +8,8 @@ from ops_device import device
 from vkconv.core import GraphError
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.strided import STRIDED_COPY
+from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.route import judge
 
 # Calls of three channels out (in, for the gradient), and what has to follow.

@@ -5,12 +5,12 @@ import pytest
 
 from vkconv.core import Array, DType, GraphError
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.alias import FLATTEN, RESHAPE, SQUEEZE, UNSQUEEZE
-from vkconv.ops.base import Op
-from vkconv.ops.gather import GATHER
-from vkconv.ops.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
-from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
-from vkconv.ops.pad import PAD
+from vkconv.ops.core.base import Op
+from vkconv.ops.movement.alias import FLATTEN, RESHAPE, SQUEEZE, UNSQUEEZE
+from vkconv.ops.movement.gather import GATHER
+from vkconv.ops.movement.host import CONSTANT_OF_SHAPE, RANGE, SHAPE, SIZE
+from vkconv.ops.movement.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
+from vkconv.ops.movement.pad import PAD
 
 I64 = DType.I64
 TEN = np.arange(10)

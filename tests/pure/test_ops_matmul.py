@@ -9,10 +9,10 @@ from ops_device import device
 from vkconv.core import GraphError
 from vkconv.device import load_device
 from vkconv.ops import OPS as ALL_OPS
-from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.matmul import MATMUL
-from vkconv.ops.matmul_routes import SHARED_TILES, layout
-from vkconv.ops.packing import best_tile
+from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.ops.kernels.gemm import SHARED_TILES, layout
+from vkconv.ops.kernels.prepack import best_tile
+from vkconv.ops.matmul.op import MATMUL
 from vkconv.route import choose, judge
 
 OPS = {"matmul": MATMUL}

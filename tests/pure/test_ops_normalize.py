@@ -9,9 +9,9 @@ import pytest
 from vkconv.core import GraphError, LimitError
 from vkconv.device import load_device, shipped_devices
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
-from vkconv.ops.needs import SUBGROUP_SUMS, sums_by_subgroups
-from vkconv.ops.row_sets import RowSet, across, along
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.core.requirements import SUBGROUP_SUMS, sums_by_subgroups
+from vkconv.ops.norm.row_sets import RowSet, across, along
 from vkconv.plan.explain import explain_call
 from vkconv.plan.limits import check_dispatch
 from vkconv.route import choose, judge

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from vkconv.core import GraphError, UsageError
-from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.pool2d import POOL2D
+from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.ops.spatial.pool2d import POOL2D
 
 OPS = {"pool2d": POOL2D}
 

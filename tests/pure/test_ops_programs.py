@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vkconv.call import Call
 from vkconv.device import Device
 from vkconv.ops import (
     alias,
@@ -22,14 +23,14 @@ from vkconv.ops import (
     select,
     softmax,
 )
-from vkconv.ops.base import Op
-from vkconv.ops.binary import BINARY_OPS, TABLE
-from vkconv.ops.calls import parse_call
-from vkconv.ops.reduce import FUNCTIONS
-from vkconv.ops.strided import STRIDED_COPY, merge
-from vkconv.ops.unary import UNARY_OPS
-from vkconv.route import Call, Route, choose, judge
-from vkconv.shader import Dispatch
+from vkconv.ops.core.base import Op
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.kernels.strided import STRIDED_COPY, merge
+from vkconv.ops.pointwise.binary import BINARY_OPS, TABLE
+from vkconv.ops.pointwise.unary import UNARY_OPS
+from vkconv.ops.reduce.op import FUNCTIONS
+from vkconv.program import Dispatch
+from vkconv.route import Route, choose, judge
 
 SHADERS = Path(__file__).parents[2] / "shaders"
 MODULES = (alias, cast, gather, host, layout, normalize, normalize_batch, pad, reduce, resize, select, softmax)

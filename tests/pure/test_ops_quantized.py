@@ -6,8 +6,8 @@ import pytest
 from vkconv.core import GraphError
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
-from vkconv.ops.integer_needs import TILES
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.quant.requirements import TILES
 from vkconv.route import choose
 
 SCALES = "x_scale=scalar,w_scale=scalar,y_scale=scalar,w_zero=scalar:i8,y_zero=scalar:u8"

@@ -7,8 +7,8 @@ import pytest
 from vkconv.core import GraphError
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
-from vkconv.ops.reduce_problem import Cut, Problem, by_bands, into, whole
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.reduce.problem import Cut, Problem, by_bands, into, whole
 from vkconv.plan.explain import explain_call
 from vkconv.route import choose, judge
 

@@ -7,12 +7,12 @@ import pytest
 
 from vkconv.core import DType, GraphError
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.base import Op
-from vkconv.ops.normalize import LAYER_NORM
-from vkconv.ops.normalize_batch import BATCH_NORM
-from vkconv.ops.reduce import FUNCTIONS, REDUCE
-from vkconv.ops.resize import RESIZE
-from vkconv.ops.softmax import SOFTMAX
+from vkconv.ops.core.base import Op
+from vkconv.ops.norm.batch import BATCH_NORM
+from vkconv.ops.norm.normalize import LAYER_NORM
+from vkconv.ops.norm.softmax import SOFTMAX
+from vkconv.ops.reduce.op import FUNCTIONS, REDUCE
+from vkconv.ops.spatial.resize import RESIZE
 
 RNG = np.random.default_rng(11)
 NAIVE = {

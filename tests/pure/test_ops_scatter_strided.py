@@ -8,8 +8,8 @@ from ops_device import device
 
 from vkconv.core import GraphError
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
-from vkconv.ops.scatter_strided import SCATTER_STRIDED, insertion
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.movement.scatter_strided import SCATTER_STRIDED, insertion
 from vkconv.route import choose
 
 

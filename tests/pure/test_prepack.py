@@ -6,13 +6,14 @@ from flow import check_flow, commands
 from graph_kit import f32, make_graph
 from test_plan import CONV, LAVAPIPE, B, W, X
 
+from vkconv.kernel import Shader
 from vkconv.ops import OPS
-from vkconv.ops.base import Op, Operand
+from vkconv.ops.core.base import Op, Operand
 from vkconv.plan import planner
 from vkconv.plan.commands import Copy, Launch
 from vkconv.plan.planner import plan
+from vkconv.program import Program, positional, read, write
 from vkconv.route import Route
-from vkconv.shader import Dispatch, Program, Shader, read, write
 
 
 def test_constant_weights_are_packed_once_and_their_raw_form_is_not_kept():
@@ -49,7 +50,7 @@ def test_the_constants_to_stage_are_exactly_those_that_the_plan_names():
 
 
 def dispatch(stem, reads, target):
-    return Dispatch(Shader(stem), (*read(*reads), *write(target)), (1, 1, 1), (64, 1, 1))
+    return positional(Shader(stem), (*read(*reads), *write(target)), (1, 1, 1), (64, 1, 1))
 
 
 def build(call, device, params):

@@ -12,7 +12,7 @@ from vkconv.bench.trace import trace
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.commands import Barrier, Copy, Launch
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.profile import Profile

@@ -7,7 +7,7 @@ import pytest
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.device.quirks import QUIRKS, Quirk
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import forcing, graph_of_shapes
 

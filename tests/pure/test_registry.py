@@ -12,8 +12,8 @@ from vkconv.core import DType, GraphError, LimitError, RouteError, UsageError
 from vkconv.device import load_device
 from vkconv.graph.onnx.rules import RULES
 from vkconv.ops import OPS, all_shaders
-from vkconv.ops.calls import format_call, parse_call
-from vkconv.ops.needs import loop_iterations
+from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.ops.core.requirements import loop_iterations
 from vkconv.plan.explain import explain_call
 from vkconv.plan.limits import check_dispatch
 from vkconv.route import judge

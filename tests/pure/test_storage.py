@@ -7,27 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from vkconv.call import HALVES
 from vkconv.compiler import shader_dir, source_files, spirv
 from vkconv.core import DType, GraphError, RouteError, VkconvError
 from vkconv.device import Device, load_device
+from vkconv.kernel import Shader
 from vkconv.ops import OPS, all_shaders
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.explain import explain_call
+from vkconv.program import Program, positional, read, write
 from vkconv.route import choose, judge
-from vkconv.shader import Dispatch, Program, Shader, read, write
-from vkconv.storage import (
-    HALVES,
-    MATRICES,
-    MOVES,
-    PACKED,
-    X_F32,
-    X_SCRATCH,
-    Y_F32,
-    Y_SCRATCH,
-    forms,
-    stored,
-    stores_natively,
-)
+from vkconv.storage import MATRICES, MOVES, PACKED, X_F32, X_SCRATCH, Y_F32, Y_SCRATCH, forms, stored, stores_natively
 
 LAVAPIPE = load_device("lavapipe")
 FORMS = {form for op in OPS.values() for route in op.routes for form in route.forms}
@@ -137,7 +127,7 @@ def test_every_program_uses_declared_forms_and_no_more_bytes():
 def test_what_is_scratch_stays_f32_and_elements_halve(device):
     def step(stem, *buffers, dtype=DType.F32):
         binds = read(*buffers[:-1]) + write(buffers[-1])
-        return Dispatch(Shader(stem, dtype), binds, (1, 1, 1), (8, 1, 1))
+        return positional(Shader(stem, dtype), binds, (1, 1, 1), (8, 1, 1))
 
     program = Program(
         (

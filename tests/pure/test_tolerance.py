@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
-from vkconv.ops.tolerance import Tolerance, tolerance
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.core.tolerance import Tolerance, tolerance
 
 ULP = 2.0**-23
 NORMAL = 2.0**-126

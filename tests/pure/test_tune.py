@@ -13,7 +13,7 @@ from vkconv.bench.tune import best_together, change, geometric_mean, make_table,
 from vkconv.core import UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.measured import read_table, write_table
 from vkconv.route import Candidate
 

@@ -7,11 +7,11 @@ from vkconv.backend.runtime import LiveDevice
 from vkconv.bench.rows import Floors
 from vkconv.core import align
 from vkconv.device import Device
-from vkconv.ops import floors as kernels
+from vkconv.ops.kernels import rooflines as kernels
 from vkconv.plan.commands import Launch, Region
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.model import Memory, Plan
-from vkconv.shader import Dispatch
+from vkconv.program import Dispatch
 
 # Bytes of each copy buffer, several times the last cache of such devices, and invocations that fill them.
 _COPY_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "discrete": 512 << 20}

@@ -14,13 +14,14 @@ from vkconv.backend.executable import Executable, Repeats
 from vkconv.backend.runtime import LiveDevice, open_device
 from vkconv.bench.reference import expected
 from vkconv.bench.rows import Check, Floors, Row
+from vkconv.call import Call
 from vkconv.check import Checked, Expected, compare, on_route
 from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call
+from vkconv.ops.core.calls import format_call
 from vkconv.plan.planner import Planned, plan
 from vkconv.plan.single import forcing, graph_of_shapes, held_constant
-from vkconv.route import Call, Params, choose
+from vkconv.route import Params, choose
 
 # GPU time that one submission should take, so that submitting costs little beside it, and its most dispatches.
 BATCH_US = 5000.0

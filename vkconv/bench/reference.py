@@ -2,11 +2,11 @@
 
 from collections import OrderedDict
 
+from vkconv.call import Call
 from vkconv.check import Expected, expect
 from vkconv.check.inputs import draw
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call
-from vkconv.route import Call
+from vkconv.ops.core.calls import format_call
 
 # References are kept for the routes of a call that come next, not for ever: the last ones within these bytes.
 _KEEP_BYTES = 1 << 30

@@ -12,7 +12,7 @@ from vkconv.bench.suites import Entry
 from vkconv.core import RouteError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
+from vkconv.ops.core.calls import parse_call
 from vkconv.route import Params, choose, judge
 
 # What a row costs is not known before it is measured: the estimate is raised by this, to be kept rather than exact.

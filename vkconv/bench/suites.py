@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from vkconv.bench.miopen import BACKWARD_DATA, BACKWARD_WEIGHT, FORWARD, Conv, is_miopen, miopen_calls
+from vkconv.call import Call
 from vkconv.core import DType, Shape, UsageError, VkconvError, did_you_mean, not_a_file, shape_str
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.planner import Options, plan
-from vkconv.route import Call
 
 SUITES = Path(__file__).parent / "suites"
 CSV_COLUMNS = (
@@ -71,9 +71,11 @@ def parse_entries(text: str, dtype: DType | None = None, *, must_exist: bool = F
     return [_entry(text, dtype)]
 
 
-def model_entries(graph: Graph, device: Device, shapes: Mapping[str, Shape]) -> list[Entry]:
+def model_entries(
+    graph: Graph, device: Device, shapes: Mapping[str, Shape], options: Options | None = None
+) -> list[Entry]:
     """The distinct calls of a model as it is planned for a device, each with how many nodes make it."""
-    nodes = plan(graph, device, Options(), shapes).plan.nodes
+    nodes = plan(graph, device, options, shapes).plan.nodes
     return merge(Entry(node.text, node.call) for node in nodes if node.choice)
 
 

@@ -2,20 +2,20 @@
 
 import dataclasses
 import datetime
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from vkconv import __version__
 from vkconv.bench.rows import Row
+from vkconv.call import Call
 from vkconv.core import UsageError, VkconvError
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call, parse_call
+from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.measured import MeasuredCall, MeasuredTable
-from vkconv.route import Call, Candidate, Choice, Params, Route, choose, judge, label
-from vkconv.shader import Program
+from vkconv.program import Program
+from vkconv.route import Candidate, Choice, Params, Route, changed, choose, every_setting, judge, label
 from vkconv.table import Column, Table
 
 Effort = Literal["quick", "default", "full"]
@@ -64,19 +64,20 @@ def tune_call(
     return sorted(found, key=lambda candidate: candidate.us_median)
 
 
-def settings(route: Route, call: Call, device: Device, full: bool = False) -> list[dict[str, int]]:
+def settings(route: Route, call: Call, device: Device, full: bool = False) -> list[dict[str, Any]]:
     """The parameters to try for a route that may take the call, its defaults first: those that differ from them in
     one, or with ``full`` every combination. None makes the same program as another."""
     legal = route.legal(call, device)
     default = route.resolve(call, device, {})
     if full:
-        tried = [dict(zip(legal, values, strict=True)) for values in itertools.product(*legal.values())]
+        tried = [dict(params) for params in every_setting(route, call, device)]
     else:
-        tried = [default, *({**default, name: value} for name, values in legal.items() for value in values[1:])]
+        others = [changed(default, name, value) for name, values in legal.items() for value in values[1:]]
+        tried = [default, *(route.resolve(call, device, params) for params in others)]
     return _distinct(route, call, device, tried)
 
 
-def _distinct(route: Route, call: Call, device: Device, tried: Iterable[dict[str, int]]) -> list[dict[str, int]]:
+def _distinct(route: Route, call: Call, device: Device, tried: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     programs: list[Program] = []
     kept = []
     for params in tried:
@@ -87,13 +88,15 @@ def _distinct(route: Route, call: Call, device: Device, tried: Iterable[dict[str
     return kept
 
 
-def best_together(default: Candidate, measured: Iterable[Candidate]) -> dict[str, int]:
+def best_together(default: Candidate, measured: Iterable[Candidate]) -> dict[str, Any]:
     """The value of each parameter that was fastest while the others had their default."""
     best = dict.fromkeys(default.params, default)
     for candidate in measured:
-        changed = [name for name, value in candidate.params.items() if value != default.params[name]]
-        if len(changed) == 1 and candidate.us_median < best[changed[0]].us_median:
-            best[changed[0]] = candidate
+        if candidate.params.keys() != default.params.keys():
+            continue  # of another route inside
+        differs = [name for name, value in candidate.params.items() if value != default.params[name]]
+        if len(differs) == 1 and candidate.us_median < best[differs[0]].us_median:
+            best[differs[0]] = candidate
     return {name: candidate.params[name] for name, candidate in best.items()}
 
 
@@ -129,7 +132,9 @@ def change(
     call: Call, device: Device, known: Sequence[Candidate], found: Sequence[Candidate], half_sums: bool = False
 ) -> Change:
     """The difference between a plan that knew ``known`` of the call, and one that knows what was found now."""
-    before = choose(OPS[call.op].routes, call, device, measured=known, half_sums=half_sums)
+    before = choose(
+        OPS[call.op].routes, call, device, measured=lambda one: known if one == call else (), half_sums=half_sums
+    )
     return Change(format_call(call, OPS), before, _time_of(before, found), found[0] if found else None)
 
 

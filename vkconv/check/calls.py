@@ -5,15 +5,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.check.pattern import pattern
 from vkconv.core import Array, DType, shape_str
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.ops.base import F64
-from vkconv.ops.tolerance import Tolerance, tolerance
+from vkconv.ops.core.base import F64
+from vkconv.ops.core.tolerance import Tolerance, tolerance
 from vkconv.plan.bound import widen
 from vkconv.plan.single import WEIGHTS, call_graph, forcing, held_constant
-from vkconv.route import Call, Params
+from vkconv.route import Params
 from vkconv.session import Session
 
 

@@ -8,26 +8,29 @@ written, f16 and bf16, each in native 16-bit storage and packed two to a word. `
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from vkconv.backend.runtime import select_device
+from vkconv.call import Call
 from vkconv.check.calls import Expected, expect, hold, on_route, run_call
 from vkconv.check.inputs import Kind, draw
 from vkconv.core import FLOAT_TYPES, DType, LimitError, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
-from vkconv.ops.base import Op
-from vkconv.ops.calls import parse_call
-from vkconv.route import Call, Params, Route, judge
+from vkconv.ops.core.base import Op
+from vkconv.ops.core.calls import parse_call
+from vkconv.route import Params, Route, judge
 from vkconv.storage import NATIVE, stores_natively
 
 Status = Literal["ok", "FAILED", "refused", "error"]
 Path = tuple[tuple[str, str], ...]
-"""A forced route as ``--route`` takes it, (op, route): that of the call first, then those of its inner calls."""
+"""Forced routes as ``--route`` takes them: ``("conv_reduce", "unfused")``, then those of calls inside that route, each
+behind the one that it is in: ``("conv_reduce/conv2d", "explicit_gemm"), ("conv_reduce/conv2d/matmul", "shared")``."""
 Storage = Literal["native", "packed"]
 STORAGES: tuple[Storage, ...] = ("native", "packed")
 """How 16-bit floats lie in buffers: by themselves, or two to a word where a device cannot address 16 bits."""
@@ -84,7 +87,7 @@ class Conformed:
     max_rel: float | None = None
     allowed: float | None = None
     seconds: float = 0.0
-    params: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    params: Params = dataclasses.field(default_factory=dict)
     path: Path = ()
     form: str = ""
 
@@ -151,17 +154,59 @@ def checks(
 
 
 def ways(text: str, facts: Device) -> Iterator[tuple[Path, Params]]:
-    """Every way to run a case: on each of its routes, whether the device may be given it or not, as it is planned; and
-    for one case of each route with every legal value of each parameter, since other calls, devices and tables choose
-    others. That case is in f32, whose forms have the same loops, but of routes for f16 alone."""
+    """Every way to run a case: on each of its routes, and of the calls inside those, whether the device may be given it
+    or not, with what is planned otherwise; and for one case of each route with every legal value of each parameter,
+    since other calls, devices and tables choose others. That case is in f32, whose forms have the same loops, but of
+    routes for f16 alone."""
     call = parse_call(text, OPS)
     for route in OPS[call.op].routes:
         path = ((call.op, route.name),)
         yield path, {}
+        if not judge(route, call, facts).allowed:
+            continue
+        yield from ((path + inside, {}) for inside in _inside(path, route, call, facts))
         if text == case_of_parameters(route, call.op, facts):
-            planned = route.resolve(call, facts, {})
-            for name, values in route.legal(call, facts).items():
-                yield from ((path, {name: value}) for value in sorted(set(values) - {planned[name]}))
+            planned, legal = route.own({}, call, facts), route.legal(call, facts)
+            for name in planned:
+                yield from ((path, {name: value}) for value in sorted(set(legal[name]) - {planned[name]}))
+
+
+def _inside(path: Path, route: Route, call: Call, facts: Device) -> Iterator[Path]:
+    """Every route of each call inside a route that may take a call, and so on, but for what is planned."""
+    planned = route.resolve(call, facts, {})
+    for name, sub in route.inner(call, facts, route.own({}, call, facts)).items():
+        for inner in sub.routes:
+            here = (f"{path[-1][0]}/{name}", inner.name)
+            if inner.name != planned[name]:
+                yield (here,)
+            if judge(inner, sub.call, facts).allowed:
+                yield from ((here, *below) for below in _inside((*path, here), inner, sub.call, facts))
+
+
+def inner_params(path: Path) -> Params:
+    """The routes of the calls inside a route as parameters of it."""
+    return {op.removeprefix(f"{path[0][0]}/"): name for op, name in path[1:]}
+
+
+def steps(path: Path, call: Call, facts: Device) -> Iterator[tuple[Route, Call]]:
+    """The routes of a path, each with the call that it is to take: a further one only where all before may take
+    theirs."""
+    routes, params = OPS[call.op].routes, dict[str, Any]()
+    for (_, name), (inner, _) in itertools.zip_longest(path, path[1:], fillvalue=("", "")):
+        (route,) = (route for route in routes if route.name == name)
+        yield route, call
+        if inner:
+            sub = route.inner(call, facts, route.own(params, call, facts))[inner.rpartition("/")[2]]
+            call, routes = sub.call, sub.routes
+
+
+def refusal(path: Path, call: Call, facts: Device) -> str:
+    """The first requirement of a path's routes that refuses a call on a device; empty where it may be given them."""
+    for route, one in steps(path, call, facts):
+        verdict = judge(route, one, facts)
+        if not verdict.allowed:
+            return verdict.refused_by
+    return ""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -225,19 +270,20 @@ class Checker:
         """Do one check. Whatever goes wrong is in its row."""
         call, facts = parse_call(check.text, OPS), self._facts[check.is_packed]
         row = row_of(check, "refused")
-        (route,) = (route for route in OPS[call.op].routes if route.name == check.path[0][1])
-        verdict = judge(route, call, facts)
-        if not verdict.allowed:
-            return dataclasses.replace(row, why=verdict.refused_by)
+        if why := refusal(check.path, call, facts):
+            return dataclasses.replace(row, why=why)
         if not any(call.operands.values()):
             return dataclasses.replace(row, why=AT_PLANNING)
+        (route,) = (route for route in OPS[call.op].routes if route.name == check.path[0][1])
         started = time.perf_counter()
         try:
+            params = {**inner_params(check.path), **check.params}
             # Workgroups beyond a 65,535th are there to be counted right, and take seconds on a CPU.
-            once = sum(math.prod(step.groups) for step in route.build(call, facts).steps) > _MOST_WORKGROUPS
-            specials = not (once or check.params or route.name in _SPREADS_NON_FINITE)
+            once = sum(math.prod(step.groups) for step in route.build(call, facts, params).steps) > _MOST_WORKGROUPS
+            taken = (route.name, *route.resolve(call, facts, params).values())
+            specials = not (once or check.params or any(name in _SPREADS_NON_FINITE for name in taken))
             for kind in ("normals", "specials") if specials else ("normals",):
-                row = self._checked(row, call, kind, once)
+                row = self._checked(row, call, kind, params, once)
                 if row.status == "FAILED":
                     break
         except LimitError as error:
@@ -248,12 +294,12 @@ class Checker:
             row = dataclasses.replace(row, status="error", why=_on_a_line(f"{type(error).__name__}: {error}"))
         return dataclasses.replace(row, seconds=time.perf_counter() - started)
 
-    def _checked(self, row: Conformed, call: Call, kind: Kind, once: bool) -> Conformed:
+    def _checked(self, row: Conformed, call: Call, kind: Kind, params: Params, once: bool) -> Conformed:
         """The row after one more run of its call, of two replays or of one."""
         route = row.path[0][1]
         wanted, replays = on_route(call, _expected(row.call, kind), route), 1 if once or kind == "specials" else 2
         where: Mapping[str, Any] = {"device": self.device, "limits": self._limits[PACKED in row.form]}
-        ran = run_call(call, wanted.arrays, route=route, params=row.params, replays=replays, **where)
+        ran = run_call(call, wanted.arrays, route=route, params=params, replays=replays, **where)
         checked = hold(call, ran, wanted)
         if row.max_rel is None:
             row = dataclasses.replace(row, max_rel=checked.max_rel, allowed=checked.allowed)

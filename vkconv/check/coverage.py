@@ -6,13 +6,23 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from vkconv.check.conformance import AT_PLANNING, PACKED, Check, Conformed, row_of, with_packed_storage
+from vkconv.call import Call
+from vkconv.check.conformance import (
+    AT_PLANNING,
+    PACKED,
+    Check,
+    Conformed,
+    Path,
+    refusal,
+    row_of,
+    steps,
+    with_packed_storage,
+)
 from vkconv.core import FLOAT_TYPES
 from vkconv.device import Device, load_device
 from vkconv.device.files import shipped_devices
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
-from vkconv.route import Call, Route, judge
+from vkconv.ops.core.calls import parse_call
 from vkconv.table import Column, Table
 
 SCHEMA = "vkconv.conformance/1"
@@ -212,9 +222,8 @@ def _missed(checks: Sequence[Check], rows: Sequence[Conformed]) -> Missed | None
     """Why none of these checks of one route in one element form ran; None where the route is not made for it."""
     first = checks[0]
     calls = {check.text: parse_call(check.text, OPS) for check in checks}
-    (route,) = (route for route in OPS[first.op].routes if route.name == first.path[0][1])
-    made_for = {text: call for text, call in calls.items() if not _refused_by_type(route, call)}
-    elsewhere = {text for text in made_for if _runs_on_a_shipped_device(route, made_for[text], PACKED in first.form)}
+    made_for = {text: call for text, call in calls.items() if not _refused_by_type(first.path, call)}
+    elsewhere = {text for text in made_for if _is_taken_elsewhere(first.path, made_for[text], PACKED in first.form)}
     here = [row for row in rows if row.call in made_for]
 
     def missed(reason: Reason, of: Sequence[Conformed]) -> Missed:
@@ -233,14 +242,19 @@ def _missed(checks: Sequence[Check], rows: Sequence[Conformed]) -> Missed | None
     return None if PACKED in first.form else missed("no case reaches it", here)
 
 
-def _refused_by_type(route: Route, call: Call) -> bool:
-    """Whether what the route is made for leaves out the call's floats: a need that speaks of 16-bit floats refuses."""
+def _refused_by_type(path: Path, call: Call) -> bool:
+    """Whether what a route is made for leaves out the call's floats: a need that speaks of 16-bit floats refuses."""
     device = _shipped()[0][0]
-    return any(need.halves is not None and not need.test(call, device) for need in route.must)
+    return any(
+        need.halves is not None and not need.test(one, device)
+        for route, one in steps(path, call, device)
+        for need in route.must
+    )
 
 
-def _runs_on_a_shipped_device(route: Route, call: Call, packed: bool) -> bool:
-    return any(judge(route, call, pair[packed]).allowed for pair in _shipped())
+def _is_taken_elsewhere(path: Path, call: Call, packed: bool) -> bool:
+    """Whether a shipped device may be given it."""
+    return any(not refusal(path, call, pair[packed]) for pair in _shipped())
 
 
 @functools.cache
@@ -253,8 +267,7 @@ def foreseen(facts: Device, checks: Sequence[Check]) -> Coverage:
     """The coverage that these checks have on a device, by what its routes require, without running one."""
 
     def row(check: Check) -> Conformed:
-        (route,) = (route for route in OPS[check.op].routes if route.name == check.path[0][1])
-        verdict = judge(route, parse_call(check.text, OPS), facts)
-        return row_of(check, "ok" if verdict.allowed else "refused", verdict.refused_by)
+        refused = refusal(check.path, parse_call(check.text, OPS), facts)
+        return row_of(check, "refused" if refused else "ok", refused)
 
     return Conformance(facts, checks, tuple(map(row, checks)), 0.0).coverage

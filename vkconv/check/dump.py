@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.check.calls import expect
 from vkconv.core import Array, atomic_write
 from vkconv.graph.vkc import save_vkc
 from vkconv.plan.single import call_graph, held_constant
-from vkconv.route import Call, Params
+from vkconv.route import Params
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 MODEL = "node.vkc"

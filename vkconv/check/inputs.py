@@ -4,9 +4,9 @@ from typing import Literal
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array, DType
 from vkconv.plan.single import WEIGHTS
-from vkconv.route import Call
 
 Kind = Literal["normals", "specials"]
 

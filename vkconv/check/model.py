@@ -12,16 +12,17 @@ from typing import Literal
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.check.calls import Checked, compare, compare_output, expect, run_call
 from vkconv.core import Array, GraphError, InputError, Shape, VkconvError
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
-from vkconv.ops.tolerance import Tolerance
+from vkconv.ops.core.tolerance import Tolerance
 from vkconv.plan.bound import BoundGraph, BoundNode, bind, steered
 from vkconv.plan.model import PlannedNode
 from vkconv.plan.planner import Options, rewritten
-from vkconv.route import Call, Params
+from vkconv.route import Params
 from vkconv.session import Session
 
 Cause = Literal["", "alone", "in the run", "refused"]

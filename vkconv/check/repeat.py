@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.check.model import bound_of
 from vkconv.check.pattern import Mask, pattern
 from vkconv.core import Array, UsageError
@@ -14,7 +15,7 @@ from vkconv.graph import Graph
 from vkconv.ops import OPS
 from vkconv.plan.bound import BoundNode, steered
 from vkconv.plan.planner import Options
-from vkconv.route import Call, Params
+from vkconv.route import Params
 from vkconv.session import Session
 
 

@@ -4,16 +4,17 @@ Drivers have bugs that only one workgroup size shows (executorch#22328): a sweep
 """
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from vkconv.call import Call
 from vkconv.check.calls import Checked, compare, expect, on_route, run_call
 from vkconv.core import Array, LimitError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.plan.planner import Options, choose_route
 from vkconv.plan.single import WEIGHTS
-from vkconv.route import Call, Params, judge
+from vkconv.route import Params, every_setting, inner_routes, judge
 
 ROUTE = "route"
 
@@ -75,10 +76,14 @@ def sweep_call(
             )
     wanted = expect(call, arrays)
     for route in routes:
-        legal, here = route.legal(call, facts), on_route(call, wanted, route.name)
-        swept = {name: legal[name] for name in wanted_params if name in legal}
-        for values in itertools.product(*swept.values()):
-            params = route.resolve(call, facts, dict(zip(swept, values, strict=True)))
+        here = on_route(call, wanted, route.name)
+        insides = inner_routes(route, call, facts) if ROUTE in names else ({},)
+        settings = (
+            route.resolve(call, facts, {**swept, **inside})
+            for inside in insides
+            for swept in (_only(way, wanted_params) for way in every_setting(route, call, facts, wanted_params))
+        )
+        for params in settings:
             try:
                 ran = run_call(
                     call,
@@ -100,6 +105,10 @@ def sweep_call(
                 compare(call, ran.outputs[0], here),
             )
             yield Swept(call, route.name, params, checked, runs, len(outputs), not route.deterministic)
+
+
+def _only(params: Params, names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in params.items() if name in names}
 
 
 def _distinct(replays: Sequence[Sequence[Array]]) -> Iterator[Sequence[Array]]:

@@ -17,16 +17,20 @@ from vkconv.cli.options import (
     HalfSumsOption,
     IODTypeOption,
     JsonOption,
+    NoPassOption,
     NoQuirksOption,
     ParamOption,
+    PassDumpOption,
     RouteOption,
     WorkersOption,
     parse_dtypes,
     parse_floats,
     parse_io_dtype,
     parse_params,
+    parse_passes,
     parse_routes,
 )
+from vkconv.cli.passes import refuse_for_calls
 from vkconv.core import FLOAT_TYPES, UsageError
 
 _EXIT_FAILED = 1
@@ -84,6 +88,8 @@ def check(
     no_passes: Annotated[
         bool, typer.Option("--no-passes", help="Keep every node as the model has it: fold and fuse nothing.")
     ] = False,
+    no_pass: NoPassOption = None,
+    pass_dump: PassDumpOption = None,
     dtypes: DTypeOption = None,
     io_dtype: IODTypeOption = "",
     half_sums: HalfSumsOption = False,
@@ -149,7 +155,8 @@ def check(
     check_targets(paths)
     other = find_device(limits) if limits else None
     if all_ops:
-        if target is not None or sweep or repeat or dump or routes or params or inputs or io_dtype or half_sums:
+        given = (sweep, repeat, dump, routes, params, inputs, io_dtype, half_sums, no_pass, pass_dump)
+        if target is not None or any(given):
             raise UsageError(
                 "--all-ops checks the device by itself: it goes with --op, --short, --dtype, --storage, --device, "
                 "--limits, --jobs, --workers and -o only"
@@ -162,8 +169,8 @@ def check(
                 report = conform_boards(workers, ops or [], floats, storages, short, device, other, tell)
             _end(report, 0, paths, as_json)
         _end(*conform_here(ops or [], floats, storages, device, other, jobs, short, paths), paths, as_json)
-    for name, given in (("--op", ops), ("--short", short), ("--jobs", jobs)):
-        if given:
+    for name, unfit in (("--op", ops), ("--short", short), ("--jobs", jobs)):
+        if unfit:
             raise UsageError(f"{name} goes with --all-ops")
     if target is None:
         raise UsageError("nothing to check: name a model or a call, or give --all-ops")
@@ -177,25 +184,31 @@ def check(
         dtypes=of_nodes,
         io_dtype=parse_io_dtype(io_dtype),
         half_sums=half_sums,
+        skip_passes=parse_passes(no_pass),
     )
     if storage:
         if workers:
             raise UsageError("--storage is for a device of this machine, and for --all-ops")
         other = stored_as(storage, device, other)
     work = Work(target, inputs or [], seed, device, other, limits, options, storage)
+    if work.is_call:
+        refuse_for_calls(no_pass, pass_dump)
     if auto:
         if workers or work.is_call:
             raise UsageError("--dtype auto is for a model on one device: it is found there, node by node")
         work.find_types()
     swept = [name for name in sweep.split(",") if name]
     if workers:
-        if dump:
+        if dump or pass_dump:
+            option = "--dump" if dump else "--pass-dump"
             raise UsageError(
-                "--dump writes files here, and --workers checks elsewhere: give --dump on the board itself"
+                f"{option} writes files here, and --workers checks elsewhere: give {option} on the board itself"
             )
         with _bar() as tell:
             report = check_boards(workers, work, stop_at_first, repeat or 0, swept, seed, tell)
         _end(report, 0, paths, as_json)
+    if pass_dump:
+        work.dump_passes(pass_dump)
     result = Result(work)
     with _bar() as tell:
         result.check(stop_at_first, tell)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vkconv.cli.bench import duration, say
+from vkconv.cli.benched import duration, say
 from vkconv.cli.checked import Report, conformance_report
 from vkconv.cli.output import EXIT_INTERRUPTED
 from vkconv.core import DeviceError, DType, UsageError, did_you_mean

@@ -20,7 +20,7 @@ from vkconv.core import (
     shape_str,
 )
 from vkconv.graph import TensorSpec
-from vkconv.ops.calls import parse_shape
+from vkconv.ops.core.calls import parse_shape
 
 FILLS = ("zeros", "ones", "randn")
 GRAMMAR = "NAME=@FILE.npy or NAME=[SHAPE:]zeros|ones|randn[:SEED] or NAME=SHAPE"

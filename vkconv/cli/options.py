@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vkconv.core import FLOAT_TYPES, DType, InputError, Shape, UsageError, is_count, shape_str
 from vkconv.graph import TensorSpec
-from vkconv.ops.calls import parse_shape
+from vkconv.ops.core.calls import parse_shape
 
 DeviceOption = Annotated[
     str,
@@ -66,6 +67,23 @@ HalfSumsOption = Annotated[
     typer.Option(
         "--half-sums",
         help="Let calls of f16 take the routes that multiply and add in f16, on GPUs that do: faster, and less exact.",
+    ),
+]
+NoPassOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--no-pass",
+        metavar="NAME",
+        help="Plan without this pass; vkconv passes lists them. Repeat it, or separate several by commas.",
+    ),
+]
+PassDumpOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--pass-dump",
+        metavar="DIR",
+        help="Save the graph there as it is written and after each pass, as text: two files in a row differ in the "
+        "lines of the nodes that the pass rewrote.",
     ),
 ]
 NoQuirksOption = Annotated[
@@ -154,22 +172,32 @@ def parse_floats(texts: Iterable[str] | None) -> list[DType]:
     return [DType(word) for word in words]
 
 
-def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int]]:
-    """``["conv2d=local:64,columns:4,matmul=rows:8"]`` as a dict of dicts; a later value outranks an earlier one."""
-    params: dict[str, dict[str, int]] = {}
+def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int | str]]:
+    """``["conv2d=local:64,tile:64x64x16,matmul=rows:8"]`` as a dict of dicts; a later value outranks an earlier one."""
+    params: dict[str, dict[str, int | str]] = {}
     for text in texts or ():
         key = ""
         for part in text.split(","):
             before, equals, setting = part.strip().rpartition("=")
             key = before if equals else key
             name, colon, value = setting.partition(":")
-            if not key or not name or not colon or not is_count(value):
+            if not key or not name or not colon or not re.fullmatch(r"\w+", value, re.ASCII):
                 raise UsageError(
-                    f"--param {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, OP:ROUTE or node:NAME "
-                    "and NAME:VALUE may be followed by more of them; write for example --param conv2d=local:64"
+                    f"--param {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, OP:ROUTE, node:NAME "
+                    "or OP/CALL for a call inside it, and NAME:VALUE may be followed by more of them; "
+                    "write for example --param conv2d=local:64"
                 )
-            params.setdefault(key, {})[name] = int(value)
+            params.setdefault(key, {})[name] = int(value) if is_count(value) else value
     return params
+
+
+def parse_passes(texts: Iterable[str] | None) -> tuple[str, ...]:
+    """``["fuse_chain,fold_pad", "fuse_reduce"]`` as names, each once; UsageError for what is no pass, or required."""
+    from vkconv.plan.passes import skipped_passes
+
+    names = dict.fromkeys(name.strip() for text in texts or () for name in text.split(","))
+    skipped_passes(names)
+    return tuple(names)
 
 
 def parse_bytes(text: str | None, option: str) -> int | None:

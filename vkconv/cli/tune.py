@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vkconv.cli.bench import read_entries
+from vkconv.cli.benched import read_entries
 from vkconv.cli.models import find_device
 from vkconv.cli.options import HalfSumsOption, JsonOption, SuitesOption
 from vkconv.cli.output import EXIT_INTERRUPTED, file_errors, show, show_json
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from vkconv.backend.runtime import LiveDevice
     from vkconv.bench.rows import Row
     from vkconv.bench.tune import Change, Effort
-    from vkconv.route import Call, Candidate, Params
+    from vkconv.call import Call
+    from vkconv.route import Candidate, Params
 
 
 def tune(
@@ -214,7 +215,7 @@ def _tune(
 def _calls(texts: Sequence[str], suites: Sequence[str], shapes: Sequence[str], live: "LiveDevice") -> "dict[str, Call]":
     """The calls to tune by their strings; those that no route can run are told and left out."""
     from vkconv.ops import OPS
-    from vkconv.ops.calls import format_call
+    from vkconv.ops.core.calls import format_call
     from vkconv.route import judge
 
     calls: dict[str, Call] = {}

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from vkconv.core import Array, InputError, UsageError, did_you_mean
 from vkconv.graph.ir import AttrValue
-from vkconv.ops.activation import activation as activation_row
-from vkconv.ops.epilogue import PRELU
+from vkconv.ops.core.activation import activation as activation_row
+from vkconv.ops.kernels.epilogue import PRELU
 
 # One number, or one per axis; padding also by side or by name.
 Sizes = SupportsIndex | Sequence[SupportsIndex]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from vkconv.core import Array, DType, UsageError, VkconvError
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call
+from vkconv.ops.core.calls import format_call
 from vkconv.plan.single import call_graph, forcing
 from vkconv.session import Session
 

@@ -2,51 +2,51 @@
 
 from collections.abc import Mapping
 
-from vkconv.ops.alias import BITCAST, DROPOUT, FLATTEN, IDENTITY, MERGE, RESHAPE, SQUEEZE, UNSQUEEZE
-from vkconv.ops.arg_reduce import ARG_REDUCE
-from vkconv.ops.base import Op
-from vkconv.ops.binary import BINARY_OPS
-from vkconv.ops.blocks import DEPTH_TO_SPACE, SPACE_TO_DEPTH
-from vkconv.ops.cast import CAST
-from vkconv.ops.chain import CHAIN
-from vkconv.ops.col2im import COL2IM
-from vkconv.ops.conv2d import CONV2D
-from vkconv.ops.conv2d_backward_data import CONV2D_BACKWARD_DATA
-from vkconv.ops.conv2d_backward_weight import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
-from vkconv.ops.conv_reduce import CONV_REDUCE
-from vkconv.ops.conv_transpose2d import CONV_TRANSPOSE2D
-from vkconv.ops.cumulative import CUMULATIVE
-from vkconv.ops.deform_conv2d import DEFORM_CONV2D
-from vkconv.ops.floors import SHADERS as FLOOR_SHADERS
-from vkconv.ops.gather import GATHER
-from vkconv.ops.gather_elements import GATHER_ELEMENTS, GATHER_ND
-from vkconv.ops.gemm_reduce import GEMM_REDUCE
-from vkconv.ops.grid_sample import AFFINE_GRID, GRID_SAMPLE
-from vkconv.ops.hardmax import HARDMAX
-from vkconv.ops.host import CONSTANT_OF_SHAPE, EYE_LIKE, RANGE, SHAPE, SIZE
-from vkconv.ops.integer_conv import CONV_INTEGER, QLINEAR_CONV
-from vkconv.ops.integer_matmul import MATMUL_INTEGER, QLINEAR_MATMUL
-from vkconv.ops.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
-from vkconv.ops.logic import LOGIC_OPS
-from vkconv.ops.matmul import MATMUL
-from vkconv.ops.normalize import GROUP_NORM, INSTANCE_NORM, LAYER_NORM, RMS_NORM
-from vkconv.ops.normalize_batch import BATCH_NORM, BATCH_NORM_TRAINING
-from vkconv.ops.one_hot import ONE_HOT
-from vkconv.ops.pad import CENTER_CROP_PAD, PAD
-from vkconv.ops.pool2d import POOL2D
-from vkconv.ops.pool2d_argmax import POOL2D_ARGMAX
-from vkconv.ops.quantize import DEQUANTIZE_LINEAR, DYNAMIC_QUANTIZE_LINEAR, QUANTIZE_LINEAR
-from vkconv.ops.reduce import REDUCE
-from vkconv.ops.resize import RESIZE
-from vkconv.ops.reverse_sequence import REVERSE_SEQUENCE
-from vkconv.ops.scatter_elements import SCATTER_ELEMENTS, SCATTER_ND
-from vkconv.ops.scatter_strided import SCATTER_STRIDED
-from vkconv.ops.select import COMPARE_OPS, WHERE_OP
-from vkconv.ops.softmax import SOFTMAX
-from vkconv.ops.topk import TOPK
-from vkconv.ops.trilu import TRILU
-from vkconv.ops.unary import UNARY_OPS
-from vkconv.shader import Shader
+from vkconv.kernel import Shader
+from vkconv.ops.conv.col2im import COL2IM
+from vkconv.ops.conv.conv2d.op import CONV2D
+from vkconv.ops.conv.deform_conv2d import DEFORM_CONV2D
+from vkconv.ops.conv.dgrad.op import CONV2D_BACKWARD_DATA
+from vkconv.ops.conv.transpose.op import CONV_TRANSPOSE2D
+from vkconv.ops.conv.wgrad.op import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
+from vkconv.ops.core.base import Op
+from vkconv.ops.fused.conv_reduce import CONV_REDUCE
+from vkconv.ops.fused.gemm_reduce import GEMM_REDUCE
+from vkconv.ops.kernels.rooflines import SHADERS as FLOOR_SHADERS
+from vkconv.ops.matmul.op import MATMUL
+from vkconv.ops.movement.alias import BITCAST, DROPOUT, FLATTEN, IDENTITY, MERGE, RESHAPE, SQUEEZE, UNSQUEEZE
+from vkconv.ops.movement.blocks import DEPTH_TO_SPACE, SPACE_TO_DEPTH
+from vkconv.ops.movement.gather import GATHER
+from vkconv.ops.movement.gather_elements import GATHER_ELEMENTS, GATHER_ND
+from vkconv.ops.movement.host import CONSTANT_OF_SHAPE, EYE_LIKE, RANGE, SHAPE, SIZE
+from vkconv.ops.movement.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
+from vkconv.ops.movement.one_hot import ONE_HOT
+from vkconv.ops.movement.pad import CENTER_CROP_PAD, PAD
+from vkconv.ops.movement.reverse_sequence import REVERSE_SEQUENCE
+from vkconv.ops.movement.scatter_elements import SCATTER_ELEMENTS, SCATTER_ND
+from vkconv.ops.movement.scatter_strided import SCATTER_STRIDED
+from vkconv.ops.movement.trilu import TRILU
+from vkconv.ops.norm.batch import BATCH_NORM, BATCH_NORM_TRAINING
+from vkconv.ops.norm.hardmax import HARDMAX
+from vkconv.ops.norm.normalize import GROUP_NORM, INSTANCE_NORM, LAYER_NORM, RMS_NORM
+from vkconv.ops.norm.softmax import SOFTMAX
+from vkconv.ops.pointwise.binary import BINARY_OPS
+from vkconv.ops.pointwise.cast import CAST
+from vkconv.ops.pointwise.chain import CHAIN
+from vkconv.ops.pointwise.logic import LOGIC_OPS
+from vkconv.ops.pointwise.select import COMPARE_OPS, WHERE_OP
+from vkconv.ops.pointwise.unary import UNARY_OPS
+from vkconv.ops.quant.integer_conv import CONV_INTEGER, QLINEAR_CONV
+from vkconv.ops.quant.integer_matmul import MATMUL_INTEGER, QLINEAR_MATMUL
+from vkconv.ops.quant.quantize import DEQUANTIZE_LINEAR, DYNAMIC_QUANTIZE_LINEAR, QUANTIZE_LINEAR
+from vkconv.ops.reduce.arg_reduce import ARG_REDUCE
+from vkconv.ops.reduce.cumulative import CUMULATIVE
+from vkconv.ops.reduce.op import REDUCE
+from vkconv.ops.reduce.topk import TOPK
+from vkconv.ops.spatial.grid_sample import AFFINE_GRID, GRID_SAMPLE
+from vkconv.ops.spatial.pool2d import POOL2D
+from vkconv.ops.spatial.pool2d_argmax import POOL2D_ARGMAX
+from vkconv.ops.spatial.resize import RESIZE
 from vkconv.storage import PACKED
 
 __all__ = ["OPS", "all_shaders"]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.call import Call
 from vkconv.core import (
     Array,
     DType,
@@ -24,8 +25,7 @@ from vkconv.core import (
     shape_str,
 )
 from vkconv.graph.ir import AttrValue, Graph, Node, TensorSpec
-from vkconv.ops.base import Op
-from vkconv.route import Call
+from vkconv.ops.core.base import Op
 
 # A constant that folding would create may not be larger than this and than four times what it is made from, and
 # all of them together not larger than this and 16 times what the graph holds: a few bytes of ConstantOfShape, or

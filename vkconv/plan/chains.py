@@ -4,8 +4,8 @@ import dataclasses
 import math
 
 from vkconv.core import DType, GraphError
-from vkconv.ops.binary import ROWS as BINARIES
-from vkconv.ops.chain import BINARY_STEPS, UNARY_STEPS, Step, attributes, steps_of
+from vkconv.ops.pointwise.binary import ROWS as BINARIES
+from vkconv.ops.pointwise.chain import BINARY_STEPS, UNARY_STEPS, Step, attributes, steps_of
 from vkconv.plan.bound import BoundNode
 from vkconv.plan.rewrite import Rewriter
 

@@ -4,10 +4,10 @@ the host looks at them before each run; at constant ones it looked when the grap
 import dataclasses
 from collections.abc import Mapping
 
+from vkconv.call import Call
 from vkconv.core import Array, GraphError, InputError
-from vkconv.ops.base import Op
+from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph
-from vkconv.route import Call
 
 
 @dataclasses.dataclass(frozen=True)

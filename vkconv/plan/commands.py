@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from vkconv.kernel import Access, Shader
 from vkconv.plan.spans import Spans
-from vkconv.shader import Access, Shader
 
 BufferKind = Literal["device", "upload", "download"]
 Stage = Literal["compute", "transfer"]

@@ -1,22 +1,23 @@
 """Why a plan is as it is: routes of a whole graph, or every route of one call, as tables and as JSON data."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from vkconv.call import HALVES, Call
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call
+from vkconv.ops.core.calls import format_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import graph_of_shapes
-from vkconv.route import Call, Choice, Verdict, judge
-from vkconv.shader import Program
-from vkconv.storage import HALF_MATH, HALVES, PACKED
+from vkconv.program import Program
+from vkconv.route import Choice, Sub, Verdict, judge
+from vkconv.storage import HALF_MATH, PACKED
 from vkconv.table import Column, Table
 
 _BY = {"rule": "first whose needs hold", "forced": "forced", "last resort": "no preferred one can"}
@@ -81,19 +82,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
     choice = nodes[0].choice if nodes else None
     program = choice.route.build(call, device, choice.params) if choice else Program(())
     verdicts = choice.verdicts if choice else [judge(r, call, device) for r in OPS[call.op].routes]
-    legal = {v.route.name: v.route.legal(call, device) for v in verdicts if v.allowed}
-    rows = [
-        (
-            v.route.name,
-            _state(v, choice),
-            v.refused_by,
-            v.actual,
-            _values(legal.get(v.route.name, {})),
-            v.route.why,
-            v.route.source,
-        )
-        for v in verdicts
-    ]
+    rows = [*_rows(verdicts, choice, call, device), *(_rows_inside(choice, call, device) if choice else ())]
     columns = (
         Column("route"),
         Column("taken"),
@@ -122,22 +111,63 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         "shaders": shaders,
         "packed_bytes": sum(program.packed.values()),
         "scratch_bytes": sum(program.scratch.values()),
-        "routes": [
-            {
-                "route": v.route.name,
-                "allowed": v.allowed,
-                "preferred": v.preferred,
-                "refused_by": v.refused_by,
-                "actual": v.actual,
-                "params": {name: list(values) for name, values in legal.get(v.route.name, {}).items()},
-                "deterministic": v.route.deterministic,
-                "why": v.route.why,
-                "source": v.route.source,
-            }
-            for v in verdicts
-        ],
+        "routes": [_verdict_data(v, call, device) for v in verdicts],
+        "inner": _inner_data(choice, call, device) if choice else {},
     }
     return table, data
+
+
+def _rows(
+    verdicts: Sequence[Verdict], choice: Choice | None, call: Call, device: Device, path: str = ""
+) -> Iterator[tuple[str, ...]]:
+    """A row for each route of a call; ``path`` is where in an outer one the call is."""
+    for v in verdicts:
+        legal = _values(v.route.legal(call, device)) if v.allowed else ""
+        state = _state(v, choice)
+        yield f"{path}{v.route.name}", state, v.refused_by, v.actual, legal, v.route.why, v.route.source
+
+
+def _subs(choice: Choice, call: Call, device: Device) -> Mapping[str, Sub]:
+    """The calls inside the route that was chosen."""
+    return choice.route.inner(call, device, choice.route.own(choice.params, call, device)) if choice.inner else {}
+
+
+def _rows_inside(choice: Choice, call: Call, device: Device, path: str = "") -> Iterator[tuple[str, ...]]:
+    """The rows of the calls inside the chosen route, and inside theirs."""
+    for name, sub in _subs(choice, call, device).items():
+        below, inner = f"{path}{name}/", choice.inner[name]
+        yield from _rows(inner.verdicts, inner, sub.call, device, below)
+        yield from _rows_inside(inner, sub.call, device, below)
+
+
+def _verdict_data(v: Verdict, call: Call, device: Device) -> dict[str, Any]:
+    legal = v.route.legal(call, device) if v.allowed else {}
+    return {
+        "route": v.route.name,
+        "allowed": v.allowed,
+        "preferred": v.preferred,
+        "refused_by": v.refused_by,
+        "actual": v.actual,
+        "params": {name: list(values) for name, values in legal.items()},
+        "deterministic": v.route.deterministic,
+        "why": v.route.why,
+        "source": v.route.source,
+    }
+
+
+def _inner_data(choice: Choice, call: Call, device: Device) -> dict[str, Any]:
+    """The calls inside the chosen route as JSON data, each as the outer one has it."""
+    return {
+        name: {
+            "call": format_call(sub.call, OPS),
+            "route": choice.inner[name].route.name,
+            "by": choice.inner[name].by,
+            "params": dict(choice.inner[name].params),
+            "routes": [_verdict_data(v, sub.call, device) for v in choice.inner[name].verdicts],
+            "inner": _inner_data(choice.inner[name], sub.call, device),
+        }
+        for name, sub in _subs(choice, call, device).items()
+    }
 
 
 def _storage_note(program: Program) -> str:

@@ -7,14 +7,15 @@ is the one that runs them in turn.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from vkconv.call import Call
 from vkconv.core import GraphError, RouteError
-from vkconv.ops.activation import ACTIVATIONS
-from vkconv.ops.base import Attrs, Op
-from vkconv.ops.gemm_reduce_parts import FUNCTIONS, UNFUSED
-from vkconv.ops.needs import ON_CPU, ON_GPU
+from vkconv.ops.core.activation import ACTIVATIONS
+from vkconv.ops.core.base import Attrs, Op
+from vkconv.ops.core.requirements import ON_CPU, ON_GPU
+from vkconv.ops.fused.reduction import FUNCTIONS, UNFUSED
 from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.rewrite import Rewriter
-from vkconv.route import Call, Choice
+from vkconv.route import Choice
 
 # By the op that makes the result: the one that also reduces it.
 _FUSED = {"matmul": "gemm_reduce", "conv2d": "conv_reduce"}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.graph.ir import TensorSpec
 from vkconv.plan.bound import BoundNode
-from vkconv.shader import Program
+from vkconv.program import Program
 
 # Kernels may read and write values as vec4.
 _ALIGNMENT_BYTES = 16

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import GraphError
 from vkconv.graph.ir import AttrValue, TensorSpec
-from vkconv.ops.activation import ACTIVATIONS
-from vkconv.ops.base import Op
-from vkconv.ops.binary import ROWS as BINARIES
+from vkconv.ops.core.activation import ACTIVATIONS
+from vkconv.ops.core.base import Op
+from vkconv.ops.pointwise.binary import ROWS as BINARIES
 from vkconv.plan.bound import BoundGraph, BoundNode
-from vkconv.route import Call
 
 Perm = tuple[int, ...]
 Attributes = dict[str, AttrValue]

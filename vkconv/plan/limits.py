@@ -8,7 +8,7 @@ from vkconv.device import Device
 from vkconv.plan.bound import BoundGraph
 from vkconv.plan.commands import Launch
 from vkconv.plan.model import Memory
-from vkconv.shader import Dispatch, word_bits
+from vkconv.program import Dispatch
 
 _AXES = "xyz"
 _BUFFERS = "maxPerStageDescriptorStorageBuffers"
@@ -16,13 +16,10 @@ _BUFFERS = "maxPerStageDescriptorStorageBuffers"
 
 def check_dispatch(where: str, dispatch: Dispatch, device: Device) -> None:
     """Raise LimitError when a dispatch exceeds a limit of the device; ``where`` names the node and its call."""
-    for word in (*dispatch.push, *dispatch.spec):
-        try:
-            word_bits(word)
-        except ValueError as error:
-            raise LimitError(
-                f"{where}: {dispatch.shader.key} needs {error}; use smaller shapes and attributes"
-            ) from None
+    try:
+        _ = dispatch.push_words, dispatch.spec_words
+    except ValueError as error:
+        raise LimitError(f"{where}: {dispatch.shader.key} needs {error}; use smaller shapes and attributes") from None
     for limit, value, most in _dispatch_limits(dispatch, device):
         if value > most:
             todo = "whatever its shapes: leave it out, or fold it" if limit == _BUFFERS else "use smaller shapes"
@@ -96,7 +93,7 @@ def check_budget(graph: str, memory: Memory, budget_bytes: int) -> None:
 def _dispatch_limits(dispatch: Dispatch, device: Device) -> Iterator[tuple[str, int, int]]:
     yield "maxComputeWorkGroupInvocations", math.prod(dispatch.local), device.limit("maxComputeWorkGroupInvocations")
     yield "maxComputeSharedMemorySize", dispatch.shared_bytes, device.limit("maxComputeSharedMemorySize")
-    yield "maxPushConstantsSize", 4 * len(dispatch.push), device.limit("maxPushConstantsSize")
+    yield "maxPushConstantsSize", dispatch.push_size, device.limit("maxPushConstantsSize")
     yield _BUFFERS, len(dispatch.binds), device.limit(_BUFFERS)
     if device.max_loop_iterations is not None:
         yield "loop iterations of one invocation (a driver quirk)", dispatch.loop_iterations, device.max_loop_iterations

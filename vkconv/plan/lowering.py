@@ -14,7 +14,7 @@ import numpy as np
 from vkconv.core import Array, LimitError, align
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.base import Op
+from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.commands import BufferKind, Command, Copy, Launch, Region, with_barriers
 from vkconv.plan.inside import NO_HOMES, find_homes
@@ -30,7 +30,7 @@ from vkconv.plan.weights import (
     kept_blocks,
     prepacks_at_load,
 )
-from vkconv.shader import Dispatch, Program
+from vkconv.program import Dispatch, Program
 
 # Bindings are whole words, and no binding may be empty.
 _WORD_BYTES = 4

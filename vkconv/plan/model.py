@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Mapping
 
+from vkconv.call import Call
 from vkconv.core import Array
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.plan.checks import InputCheck
 from vkconv.plan.commands import Barrier, BufferKind, Command, Region
 from vkconv.plan.weights import Resident
-from vkconv.route import Call, Choice, Params
+from vkconv.route import Choice, Params
 
 
 @dataclasses.dataclass(frozen=True)

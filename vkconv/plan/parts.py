@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from vkconv.core import Array, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
-from vkconv.ops.base import Op
+from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode
 
 # Columns of a part are a multiple of this, so that tiles have no more tails than before.

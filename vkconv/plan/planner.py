@@ -1,40 +1,40 @@
 """The planner: a pure function from a graph, a device and options to a plan. No Vulkan, no kp."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from typing import TypeVar
 
+from vkconv.call import Call
 from vkconv.core import Array, DType, RouteError, Shape, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import Graph
 from vkconv.ops import OPS
-from vkconv.ops.calls import format_call
+from vkconv.ops.core.calls import format_call
 from vkconv.plan.bound import BoundGraph, BoundNode, bind
 from vkconv.plan.checks import input_checks
-from vkconv.plan.fuse_reduce import ReduceFusion
-from vkconv.plan.layouts import assign_layouts
 from vkconv.plan.limits import check_budget, check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
-from vkconv.plan.parts import in_parts
-from vkconv.plan.passes import optimize
-from vkconv.plan.precision import checked_type, checked_types, in_types
+from vkconv.plan.passes import ELIDE_COPIES, PASSES, Context, Pass, run_passes, skipped_passes
 from vkconv.plan.weights import Resident
-from vkconv.route import Call, Candidate, Choice, Params, choose
-from vkconv.shader import Program
+from vkconv.program import Program
+from vkconv.route import Candidate, Choice, Params, Route, choose
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """How to plan.
 
-    ``routes`` forces: an op name or ``node:NAME`` to a route name. ``params`` sets parameters of routes, each name
+    ``routes`` forces: an op name or ``node:NAME`` to a route name; behind either, ``/CALL`` is the call of that name
+    inside the route that is taken (``conv_reduce/conv2d``). ``params`` sets parameters of routes, each name
     to a value, for an op (where the route that is taken has them), ``OP:ROUTE`` or ``node:NAME``; the later of these
     outranks the earlier. ``measured`` is what a measured table knows of the device, by call string; with None
-    `plan` knows nothing, and a session looks for the user's table. ``passes`` off keeps every node as it was
-    written. ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
+    `plan` knows nothing, and a session looks for the user's table. ``skip_passes`` are names of passes to leave out
+    (`vkconv.plan.passes`); ``passes`` off leaves out all that can be, and keeps every node as it was written.
+    ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
     ``quirks`` off plans as if the driver had none of those that are known of it.
-    ``dtype`` is what floats are stored in, in place of their own types, but for the graph's inputs and outputs;
-    ``dtypes`` has others, for an op or ``node:NAME``. ``io_dtype`` is what floats are in that come in and go out.
+    ``dtype`` is what floats are stored in, in place of their own types, but for the graph's inputs and outputs.
+    ``io_dtype`` is what floats are in that come in and go out.
     ``dtypes`` has others, for an op or ``node:NAME``. ``half_sums`` lets calls of f16 take routes that sum in f16, as
     far as their needs hold: faster on many GPUs, and less exact.
     ``memory_bytes`` is what a plan may take of device and host-visible memory together, and a session with all its
@@ -52,6 +52,13 @@ class Options:
     dtypes: Mapping[str, DType | str] = dataclasses.field(default_factory=dict)
     io_dtype: DType | str | None = None
     half_sums: bool = False
+    skip_passes: Collection[str] = ()
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """The passes that are left out. UsageError for what is none, or cannot be left out."""
+        optional = () if self.passes else [entry.name for entry in PASSES if not entry.required]
+        return skipped_passes(self.skip_passes).union(optional)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,31 +98,29 @@ def plan(
         planned.append(dataclasses.replace(entry, remark=remarks.get(node.name, "")))
         programs.append(program)
     _check_params_taken(options.params, planned)
-    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident, options.passes)
+    _check_inside_taken(options, planned)
+    in_place = ELIDE_COPIES not in options.skipped
+    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident, in_place)
     result = dataclasses.replace(result, checks=input_checks(written, OPS))
     if options.memory_bytes is not None:
         check_budget(bound.name, result.memory, options.memory_bytes)
     return Planned(result, {name: bound.constants[name] for name in result.stage})
 
 
-def rewritten(bound: BoundGraph, device: Device, options: Options) -> tuple[BoundGraph, Mapping[str, str]]:
-    """The graph after its passes, and what there is to say of a node by name."""
-    if not options.passes:
-        return _typed(in_parts(bound, OPS, device), device, options), {}
-
-    given = {**dict.fromkeys(options.params), **options.routes}
-    fusion = ReduceFusion(lambda call, name: choose_route(call, name, device, options), given)
-    bound, moved = assign_layouts(bound, OPS)
-    fused = fusion.run(in_parts(optimize(bound, OPS, device), OPS, device), OPS)
-    return _typed(fused, device, options), {**moved, **fusion.remarks}
-
-
-def _typed(bound: BoundGraph, device: Device, options: Options) -> BoundGraph:
-    """The graph with its floats in the types that are asked for."""
-    if options.dtype is None and not options.dtypes and options.io_dtype is None:
-        return bound
-    io_dtype = checked_type(options.io_dtype, "inputs and outputs")
-    return in_types(bound, OPS, device, *checked_types(options.dtype, options.dtypes, bound, OPS), io_dtype)
+def rewritten(
+    bound: BoundGraph, device: Device, options: Options, seen: Callable[[Pass, BoundGraph], None] | None = None
+) -> tuple[BoundGraph, Mapping[str, str]]:
+    """The graph after its passes, and what there is to say of a node by name; ``seen`` is told of each pass."""
+    context = Context(
+        OPS,
+        device,
+        lambda call, name: choose_route(call, name, device, options),
+        {**dict.fromkeys(options.params), **options.routes},
+        options.dtype,
+        options.dtypes,
+        options.io_dtype,
+    )
+    return run_passes(bound, context, options.skipped, seen), context.remarks
 
 
 def _plan_node(
@@ -139,19 +144,50 @@ def choose_route(call: Call, node: str, device: Device, options: Options) -> Cho
     Raises RouteError or UsageError for a forced route or a parameter that the call or the device does not allow.
     """
     forced = options.routes.get(f"node:{node}", options.routes.get(call.op))
-    measured = (options.measured or {}).get(format_call(call, OPS), ())
-    routes = OPS[call.op].routes
-    choice = choose(routes, call, device, forced=forced, measured=measured, half_sums=options.half_sums)
-    given = {name: value for name, value in options.params.get(call.op, {}).items() if name in choice.params}
-    for key in (f"{call.op}:{choice.route.name}", f"node:{node}"):
-        given |= options.params.get(key, {})
-    return dataclasses.replace(choice, params=choice.route.resolve(call, device, {**choice.params, **given}))
+    table = options.measured or {}
+
+    def measured(one: Call) -> Sequence[Candidate]:
+        return table.get(format_call(one, OPS), ()) if table else ()
+
+    def given(route: Route) -> Params:
+        keys = call.op, f"node:{node}"
+        inside = {path: name for key in keys for path, name in _below(options.routes, key).items()}
+        for key in keys:
+            for path, values in _below(options.params, key).items():
+                inside |= {f"{path}/{name}": value for name, value in values.items()}
+        legal = route.legal(call, device, inside)
+        params = {name: value for name, value in {**inside, **options.params.get(call.op, {})}.items() if name in legal}
+        for key in (f"{call.op}:{route.name}", f"node:{node}"):
+            params |= options.params.get(key, {})
+        return params
+
+    return choose(
+        OPS[call.op].routes, call, device, forced=forced, given=given, measured=measured, half_sums=options.half_sums
+    )
+
+
+_T = TypeVar("_T")
+
+
+def _below(given: Mapping[str, _T], key: str) -> dict[str, _T]:
+    """What is given for inner calls of an op or a node, by the calls' names: ``conv_reduce/conv2d`` is for ``conv2d``
+    inside conv_reduce."""
+    return {path.removeprefix(f"{key}/"): value for path, value in given.items() if path.startswith(f"{key}/")}
+
+
+def _is_inside(key: str, nodes: Container[str]) -> bool:
+    """Whether a key is of an inner call, of an op that exists or of a node."""
+    before = [key[:at] for at, char in enumerate(key) if char == "/"]
+    return key not in nodes and any(outer in nodes or outer in OPS for outer in before)
 
 
 def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:
-    """UsageError for a forced route whose op, node or name does not exist."""
+    """UsageError for a forced route whose op, node or name does not exist; `_check_inside_taken` has those of inner
+    calls."""
     ops_of_nodes = {f"node:{n.name}": n.call.op for n in bound.nodes}
     for key, route in routes.items():
+        if _is_inside(key, ops_of_nodes):
+            continue
         op = ops_of_nodes.get(key, key)
         if op not in OPS:
             known = ops_of_nodes if key.startswith("node:") else OPS
@@ -171,7 +207,7 @@ def _check_params(params: Mapping[str, Params], bound: BoundGraph) -> None:
         if not isinstance(given, Mapping):
             raise UsageError(f"param {key}: {given!r} maps no names to values; write {{'name': value}}")
         op, _, route = key.partition(":")
-        if key in nodes:
+        if key in nodes or _is_inside(key, nodes):
             continue
         if op not in OPS:
             known = nodes if op == "node" else OPS
@@ -181,6 +217,24 @@ def _check_params(params: Mapping[str, Params], bound: BoundGraph) -> None:
             raise UsageError(
                 f"param {key}: {op} has no route {route!r}{did_you_mean(route, names)}; it has {', '.join(names)}"
             )
+
+
+def _check_inside_taken(options: Options, planned: Sequence[PlannedNode]) -> None:
+    """UsageError for a route or parameters of an inner call that no node has."""
+    keys = {f"node:{n.name}" for n in planned} | set(OPS)
+    wanted: list[tuple[str, str, tuple[str, ...]]] = [
+        *((f"route {key}={route}", key, ()) for key, route in options.routes.items()),
+        *((f"param {key}={values}", key, tuple(values)) for key, values in options.params.items()),
+    ]
+    for what, key, names in wanted:
+        if key in keys or not _is_inside(key, keys):
+            continue
+        choices = [n.choice for n in planned if n.choice and key.startswith((f"{n.call.op}/", f"node:{n.name}/"))]
+        below = {path for c in choices for path in c.params}
+        ends = [key.removeprefix(f"{outer}/") for outer in keys if key.startswith(f"{outer}/")]
+        if not any(end in below and all(f"{end}/{name}" in below for name in names) for end in ends):
+            has = "; ".join(sorted({f"{c.route.name} ({', '.join(c.params) or 'nothing inside'})" for c in choices}))
+            raise UsageError(f"{what}: no node has such a call inside it; the routes here are {has or 'of other ops'}")
 
 
 def _check_params_taken(params: Mapping[str, Params], planned: Sequence[PlannedNode]) -> None:

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import FLOAT_TYPES, Array, DType, GraphError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import Graph, TensorSpec
-from vkconv.ops.base import Op
+from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode, fresh, value_inputs
-from vkconv.route import Call, judge
+from vkconv.route import judge
 
 
 def checked_type(wanted: DType | str | None, what: str) -> DType | None:

@@ -8,7 +8,7 @@ import numpy as np
 from vkconv.core import Array, DType
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
-from vkconv.ops.base import Op
+from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode
 
 Rule = Callable[["Rewriter", BoundNode], BoundNode | None]

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array
 from vkconv.graph.ir import Graph, Node
 from vkconv.plan.planner import Options
-from vkconv.route import Call, Params
+from vkconv.route import Params
 
 # Operands that are weights where a model has the op.
 WEIGHTS = (

@@ -13,7 +13,7 @@ import numpy as np
 from vkconv.core import Array
 from vkconv.plan.bound import BoundNode
 from vkconv.plan.commands import Region
-from vkconv.shader import Dispatch, Program
+from vkconv.program import Dispatch, Program
 
 # Identity of a constant as it lies on the device.
 WeightKey = tuple[object, ...]

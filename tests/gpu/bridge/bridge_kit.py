@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vkconv.backend import _bridge
 from vkconv.compiler import compile_shader
-from vkconv.shader import Shader
+from vkconv.kernel import Shader
 
 Floats = npt.NDArray[np.float32]
 

@@ -51,6 +51,53 @@ def test_facts_are_complete(device: _bridge.Device) -> None:
     assert bool(facts["cooperativeMatrices"]) == ("VK_KHR_cooperative_matrix" in facts["extensions"])
 
 
+OF_EXTENSIONS = {  # structures that never became core
+    "VkPhysicalDeviceShaderAtomicFloatFeaturesEXT": "VK_EXT_shader_atomic_float",
+    "VkPhysicalDeviceCooperativeMatrixFeaturesKHR": "VK_KHR_cooperative_matrix",
+    "VkPhysicalDeviceCooperativeMatrixPropertiesKHR": "VK_KHR_cooperative_matrix",
+    "VkPhysicalDeviceShaderBfloat16FeaturesKHR": "VK_KHR_shader_bfloat16",
+    "VkPhysicalDevicePCIBusInfoPropertiesEXT": "VK_EXT_pci_bus_info",
+    "VkPhysicalDeviceShaderCorePropertiesAMD": "VK_AMD_shader_core_properties",
+    "VkPhysicalDeviceShaderSMBuiltinsPropertiesNV": "VK_NV_shader_sm_builtins",
+    "VkPhysicalDeviceShaderCoreBuiltinsPropertiesARM": "VK_ARM_shader_core_builtins",
+}
+
+
+def test_a_device_is_asked_for_the_structures_of_its_extensions(device: _bridge.Device) -> None:
+    facts = device.facts
+    told = {*facts["properties"], *facts["features"]} & OF_EXTENSIONS.keys()
+    assert told == {struct for struct, extension in OF_EXTENSIONS.items() if extension in facts["extensions"]}
+
+
+def test_structures_are_told_whole_and_in_the_forms_of_profiles(device: _bridge.Device) -> None:
+    properties, features = device.facts["properties"], device.facts["features"]
+    base = properties["VkPhysicalDeviceProperties"]
+    limits = base["limits"]
+    assert len(limits) == 106 and len(features["VkPhysicalDeviceFeatures"]) == 55
+    assert all(type(value) is bool for struct in features.values() for value in struct.values())
+    assert limits["maxViewportDimensions"] == [int(n) for n in limits["maxViewportDimensions"]]
+    assert all(type(bound) is float for bound in limits["viewportBoundsRange"])
+    assert "VK_SAMPLE_COUNT_1_BIT" in limits["framebufferColorSampleCounts"]
+    assert type(limits["strictLines"]) is bool and type(base["sparseProperties"]["residencyAlignedMipSize"]) is bool
+    driver = properties.get("VkPhysicalDeviceDriverProperties")
+    if driver is not None:
+        assert driver["driverID"].startswith("VK_DRIVER_ID_") and driver["driverName"].isprintable()
+        assert driver["conformanceVersion"].keys() == {"major", "minor", "subminor", "patch"}
+    for shape in device.facts["cooperativeMatrices"]:
+        kinds = {shape[name].removeprefix("VK_COMPONENT_TYPE_") for name in ("AType", "BType", "CType", "ResultType")}
+        assert all(kind.endswith(("_KHR", "_EXT", "_NV")) for kind in kinds)
+        assert shape["scope"].startswith("VK_SCOPE_")
+
+
+def test_an_extension_is_left_off_with_the_one_it_needs(device: _bridge.Device) -> None:
+    needed, extension = "VK_EXT_shader_atomic_float", "VK_EXT_shader_atomic_float2"
+    enabled = device.enabled["extensions"]
+    with _bridge.Device(0, disable=[needed]) as other:
+        assert other.enabled["extensions"] == [name for name in enabled if name not in (needed, extension)]
+    with _bridge.Device(0, disable=[extension]) as other:
+        assert other.enabled["extensions"] == [name for name in enabled if name != extension]
+
+
 def test_every_enabled_feature_is_offered_and_disable_takes_it_away(device: _bridge.Device) -> None:
     offered = {name for block in device.facts["features"].values() for name, value in block.items() if value}
     enabled = device.enabled
@@ -199,7 +246,7 @@ HAZARD_PROGRAM = """
 import struct, sys
 from vkconv.backend import _bridge
 from vkconv.compiler import compile_shader
-from vkconv.shader import Shader
+from vkconv.kernel import Shader
 spirv, barrier = open(sys.argv[1], "rb").read(), sys.argv[2] == "barrier"
 with _bridge.Device(0) as device:
     a, b, c = (device.buffer(4096, "device") for _ in range(3))

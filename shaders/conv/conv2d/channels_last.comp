@@ -1,0 +1,49 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "divided.glsl"
+#include "turned.glsl"
+#extension GL_EXT_control_flow_attributes : require
+
+// NCHW to words of eight neighbouring channels of a pixel, [image][row][column][group][channels / 8], zeros past the last
+// channel of a group. Row y of what is made is row y * sh - pt of the input, columns alike, and zeros where that has none:
+// it is padded, cropped or thinned on the way. A workgroup turns SIDE pixels by SIDE channels in shared memory, so that
+// lanes read neighbouring pixels and write neighbouring channels.
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x);
+    int pixels = n * last_h * last_w;
+    int eights = (in_group + 7) / 8;
+    int all = groups * eights;
+    int columns = (all + EIGHTS - 1) / EIGHTS;
+    int index = int(flat_group());
+    if (index >= (pixels + SIDE - 1) / SIDE * columns) return;
+    int first_pixel = index / columns * SIDE;
+    int first_eight = index % columns * EIGHTS;
+
+    int pixel = first_pixel + lane % SIDE;
+    ivec2 row = divided(pixel, last_w, w_factor, w_shift);
+    ivec2 image = divided(row.x, last_h, h_factor, h_shift);
+    int from_y = image.y * sh - pt;
+    int from_x = row.y * sw - pl;
+    bool inside = pixel < pixels && uint(from_y) < uint(h) && uint(from_x) < uint(w);
+    int corner = (image.x * groups * in_group * h + from_y) * w + from_x;
+
+    uint bits[LOADS * 8];
+    [[unroll]] for (int i = 0; i < LOADS; i++) {
+        int eight = first_eight + i * (LANES / SIDE) + lane / SIDE;
+        int group = GROUPED ? eight / eights : 0;
+        int c = (eight - group * eights) * 8;
+        int at = corner + (group * in_group + c) * h * w;
+        [[unroll]] for (int q = 0; q < 8; q++) {
+            bits[i * 8 + q] = inside && eight < all && (WHOLE || c + q < in_group) ? LOAD(x, at + q * h * w) : 0u;
+        }
+    }
+    KEEP_TURNED(bits, lane)
+    [[unroll]] for (int i = 0; i < LOADS; i++) {
+        int word = lane + i * LANES;
+        int to_pixel = first_pixel + word / EIGHTS;
+        int eight = first_eight + word % EIGHTS;
+        if (to_pixel < pixels && eight < all) y8[to_pixel * all + eight] = tile[word / EIGHTS * LINE + word % EIGHTS];
+    }
+}

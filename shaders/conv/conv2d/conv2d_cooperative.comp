@@ -1,0 +1,166 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "conv2d_cooperative.glsl"
+
+// Implicit GEMM by cooperative matrices: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps
+// x channels (conv2d_gemm.comp has the same in f32). Slices of the input come in one of three ways. Where it is a matrix as
+// it lies (B_ROW is 0: 1x1, stride 1, no padding) a load has eight pixels of a channel: WORD of them at a time, 8 or 4,
+// which planes are whole numbers of, or (PADDED) from the two words that they lie across. LAST: words of eight channels are read from a copy that has these last and is padded
+// (channels_last.comp), so that no load is tested, and taps follow one another with all their channels. Else the input is
+// gathered pixel by pixel, eight channels of one by a lane, so that its neighbours read neighbouring pixels.
+// Weights are packed [group][c_out / BM][taps][channels][BM] (pack_tiles.comp), zeros beyond both ends: channels up to eights
+// where loads have eights, up to slices where they are gathered. LINEAR leaves channels and taps in the order of w. With
+// SPLITS > 1 the sum is cut into that many parts of whole slices, which sum_splits.comp adds up.
+
+const bool GATHERS = B_ROW == 1 && !LAST;
+const bool SHIFTS = B_ROW == 0 && PADDED;
+
+// Gathered loads are numbered pixel first.
+#define AT_A ALONG_A
+#define AT_B(index) (GATHERS ? (index) % BN * B_LINE + (index) / BN : ALONG_B(index))
+
+NEAR_END(near_end, x, n * c_in * h * w)
+
+// What is loaded in parts is put together only when it is there.
+#define GATHERED                                                                                             \
+    if (GATHERS) {                                                                                           \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = EIGHT(b_bits, i);                           \
+    } else if (SHIFTS) {                                                                                     \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i]); \
+    }
+
+#define HAS(count, i) ((count) % LANES == 0 || lane + (i) * LANES < (count))
+
+// Slice ``step`` of this workgroup's into registers; ky, kx and k0 say where a gathered one begins.
+#define LOAD_SLICE(step, CHECKED)                                                                                    \
+    int slice = first_slice + (step);                                                                                \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                                   \
+        if (HAS(A_COUNT, i)) {                                                                                       \
+            bool ok = !(CHECKED) || GATHERS || slice * BK + (lane + i * LANES) / A_EIGHTS < packed_depth;            \
+            a_next[i] = ok ? weight8[a_from + slice * A_COUNT + lane + i * LANES] : uvec4(0u);                       \
+        }                                                                                                            \
+    }                                                                                                                \
+    int word = LAST ? slice * (BK / 8) + lane % B_EIGHTS : 0;                                                        \
+    int tap = divided(word, eights, eights_factor, eights_shift).x;                                                  \
+    int from_word = (tap / KW * dh * last_w + tap % KW * dw) * all_eights + word - tap * eights;                     \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                                   \
+        if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                         \
+            bool ok = !(CHECKED) || slice * BK + (lane + i * LANES) / B_EIGHTS < depth;                              \
+            if (SHIFTS) {                                                                                            \
+                int at = b_at[i] + slice * b_step;                                                                   \
+                b_first[i] = at & 7;                                                                                 \
+                if (!ok) {                                                                                           \
+                    b_next[i] = b_after[i] = uvec4(0u);                                                              \
+                } else if (at / 8 + 1 < words) {                                                                     \
+                    b_next[i] = x8[at / 8];                                                                          \
+                    b_after[i] = x8[at / 8 + 1];                                                                     \
+                } else {                                                                                             \
+                    b_next[i] = near_end(at);                                                                        \
+                    b_first[i] = 0;                                                                                  \
+                }                                                                                                    \
+            } else if (WORD == 8) {                                                                                  \
+                b_next[i] = ok ? x8[b_at[i] + slice * b_step] : uvec4(0u);                                           \
+            } else {                                                                                                 \
+                b_next[i].xy = ok ? x4[b_at[i] + slice * b_step] : uvec2(0u);                                        \
+                b_next[i].zw = ok ? x4[b_high_at[i] + slice * b_step] : uvec2(0u);                                   \
+            }                                                                                                        \
+        } else if (LAST && HAS(B_COUNT, i)) {                                                                        \
+            b_next[i] = !(CHECKED) || word * 8 < packed_depth ? x8[b_at[i] + from_word] : uvec4(0u);                 \
+        } else if (GATHERS) {                                                                                        \
+            int k = k0 + (lane + i * LANES) / BN * 8;                                                                \
+            int top = iy0 + (LINEAR ? 0 : ky * dh);                                                                  \
+            int left = ix0 + (LINEAR ? 0 : kx * dw);                                                                 \
+            int from = origin + (LINEAR ? 0 : ky * dh * w + kx * dw) + k * h * w;                                    \
+            bool tap_ok = inside && top >= 0 && top < h && left >= 0 && left < w;                                    \
+            [[unroll]] for (int q = 0; q < 8; q++) {                                                                 \
+                int at = from + q * h * w;                                                                           \
+                if (LINEAR) {                                                                                        \
+                    int y_tap = (k + q) / KW % KH * dh;                                                              \
+                    int x_tap = (k + q) % KW * dw;                                                                   \
+                    at = origin + ((k + q) / (KH * KW) * h + y_tap) * w + x_tap;                                     \
+                    tap_ok = top + y_tap >= 0 && top + y_tap < h && left + x_tap >= 0 && left + x_tap < w && inside; \
+                }                                                                                                    \
+                b_bits[i * 8 + q] = tap_ok && (WHOLE || k + q < depth) ? BITS_AT(x, at) : 0u;                        \
+            }                                                                                                        \
+        }                                                                                                            \
+    }                                                                                                                \
+    k0 += BK;                                                                                                        \
+    if (GATHERS && !LINEAR && k0 >= depth) {                                                                         \
+        k0 = 0;                                                                                                      \
+        if (++kx == KW) {                                                                                            \
+            kx = 0;                                                                                                  \
+            ky++;                                                                                                    \
+        }                                                                                                            \
+    }
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x);
+    int in_group = c_in / groups;
+    int plane = oh * ow;
+    int columns = all_columns();
+    int row_blocks = (out_group() + BM - 1) / BM;
+    int col_blocks = (columns + BN - 1) / BN;
+    int words = x8.length();
+    int depth = LINEAR ? in_group * KH * KW : in_group;
+    int eights = (in_group + 7) / 8;
+    int all_eights = groups * eights;
+    // Of the sum, as its weights are packed.
+    int chunks = (depth + BK - 1) / BK;
+    int packed_depth = GATHERS ? (LINEAR ? 1 : KH * KW) * chunks * BK : KH * KW * eights * 8;
+    int steps = (packed_depth + BK - 1) / BK;
+
+    int index = int(flat_group());
+    if (index >= SPLITS * groups * row_blocks * col_blocks) return;
+    int block_row = index % row_blocks;
+    index /= row_blocks;
+    int block_col = index % col_blocks;
+    index /= col_blocks;
+    int group = SPLITS == 1 ? index : index % groups;
+    int split = SPLITS == 1 ? 0 : index / groups;
+    int first_slice = SPLITS == 1 ? 0 : split * steps / SPLITS;
+    int end_slice = SPLITS == 1 ? steps : (split + 1) * steps / SPLITS;
+    first_of_part = split * n * c_out * plane;
+
+    // The pixel that this invocation gathers, and where its window begins.
+    int pixel = block_col * BN + lane % BN;
+    bool inside = pixel < columns;
+    ivec2 of_image = image_and_pixel(pixel);
+    ivec2 of_plane = row_and_column(of_image.y);
+    int iy0 = of_plane.x * sh - pt;
+    int ix0 = of_plane.y * sw - pl;
+    int origin = (of_image.x * c_in + group * in_group) * h * w + iy0 * w + ix0;
+    int a_from = (group * row_blocks + block_row) * (packed_depth * BM / 8);
+    int ky = LINEAR ? 0 : first_slice / (KW * chunks);
+    int kx = LINEAR ? 0 : first_slice / chunks % KW;
+    int k0 = first_slice % chunks * BK;
+
+    SUMS sums[ROWS * COLUMNS];
+    [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = SUMS(0.0);
+    uvec4 a_next[A_LOADS];
+    uvec4 b_next[B_LOADS];
+    uint b_bits[B_LOADS * 8];
+    int b_at[B_LOADS];
+    uvec4 b_after[B_LOADS];
+    int b_first[B_LOADS];
+    int b_high_at[B_LOADS];
+    int b_step = BK * plane / (SHIFTS ? 1 : WORD);
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {
+        int eight = lane + i * LANES;
+        // Past the last pixel the last ones are read again: those sums are not stored.
+        if (LAST) {
+            ivec2 p = image_and_pixel(min(block_col * BN + eight / B_EIGHTS, columns - 1));
+            ivec2 at = row_and_column(p.y);
+            b_at[i] = ((p.x * last_h + at.x * last_sh) * last_w + at.y * last_sw) * all_eights + group * eights;
+        } else {
+            int first = block_col * BN + eight % B_EIGHTS * 8;
+            ivec2 p = image_and_pixel(min(first, columns - (SHIFTS ? 8 : WORD)));
+            ivec2 high = image_and_pixel(min(first + 4, columns - WORD));
+            int c = group * in_group + eight / B_EIGHTS;
+            b_at[i] = ((p.x * c_in + c) * plane + p.y) / (SHIFTS ? 1 : WORD);
+            b_high_at[i] = ((high.x * c_in + c) * plane + high.y) / WORD;
+        }
+    }
+    MULTIPLY_SLICES(end_slice - first_slice, WHOLE || GATHERS)
+    STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, AT_COLUMN, COLUMN4)
+}

@@ -1,0 +1,148 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#define F16_CHAIN  // slices that are summed in f16, with HALF_MATH
+#include "conv2d.glsl"
+#include "gemm_tile.glsl"
+
+// Implicit GEMM: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps x channels, and
+// no im2col buffer: slices of the input are gathered into shared memory as they are needed (gemm_tile.glsl). Weights
+// are packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp), zeros beyond both ends; LINEAR leaves
+// channels and taps in the order of w, [c_in][kh][kw] up to BK, which wastes nothing where channels are few but
+// computes each address anew. With SPLITS > 1, K is cut into that many parts and y is scratch of [SPLITS][output],
+// summed by sum_splits.comp, which adds bias and activation. With REDUCE the pixels of an image are reduced
+// (tile_reduce.glsl), and only what the tile comes to is stored: [tile along the pixels][slot for an image][channel]. Each
+// image then begins at a multiple of four columns.
+
+#ifdef REDUCE
+#include "tile_reduce.glsl"
+#endif
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x);
+    int out_group = c_out / groups;
+    int in_group = c_in / groups;
+    int plane = oh * ow;
+#ifdef REDUCE
+    int extent = (plane + 3) / 4 * 4;
+#else
+    int extent = plane;
+#endif
+    int pixels = n * extent;
+    int row_blocks = (out_group + BM - 1) / BM;
+    int col_blocks = (pixels + BN - 1) / BN;
+    int depth = LINEAR ? in_group * KH * KW : in_group;
+    int chunks = (depth + BK - 1) / BK;
+    int steps = LINEAR ? chunks : KH * KW * chunks;
+
+    int index = int(flat_group());
+    if (index >= SPLITS * groups * row_blocks * col_blocks) return;
+    int block_row = index % row_blocks;
+    index /= row_blocks;
+    int block_col = index % col_blocks;
+    index /= col_blocks;
+    int group = index % groups;
+    int split = index / groups;
+    int first = split * steps / SPLITS;
+    int last = (split + 1) * steps / SPLITS;
+
+    // The column of b that this invocation loads, and where its window begins.
+    int load_col = lane % BN;
+    int load_row = lane / BN;
+    int pixel = block_col * BN + load_col;
+    int image = pixel / extent;
+    int place = pixel % extent;
+    bool inside = pixel < pixels && place < plane;
+    int iy0 = place / ow * sh - pt;
+    int ix0 = place % ow * sw - pl;
+    int origin = (image * c_in + group * in_group) * h * w + iy0 * w + ix0;
+
+    int ky = LINEAR ? 0 : first / (KW * chunks);
+    int kx = LINEAR ? 0 : first / chunks % KW;
+    int k0 = first % chunks * BK + load_row;
+    int a_at = ((group * row_blocks + block_row) * steps + first) * A_VECS;
+
+    REAL4 a_next[A_LOADS];
+    REAL b_next[B_LOADS];
+    vec4 acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
+    BEGIN_CHAIN(REAL4, ACCS)
+    BEGIN_LINKS
+
+    for (int step = first; step <= last; step++) {
+        // The slice after the one that is multiplied is on its way meanwhile.
+        if (step < last) {
+            [[unroll]] for (int i = 0; i < A_LOADS; i++) {
+                int vec = lane + i * LANES;
+                if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = LOAD_REAL4(weight4, a_at + vec);
+            }
+            [[unroll]] for (int i = 0; i < B_LOADS; i++) {
+                int k = k0 + i * B_STEP;
+                int c = LINEAR ? k / (KH * KW) : k;
+                int y_tap = (LINEAR ? k / KW % KH : ky) * dh;
+                int x_tap = (LINEAR ? k % KW : kx) * dw;
+                bool row_ok = inside && iy0 + y_tap >= 0 && iy0 + y_tap < h && k < depth;
+                bool ok = row_ok && ix0 + x_tap >= 0 && ix0 + x_tap < w;
+                b_next[i] = ok ? LOAD_REAL(x, ok ? origin + (c * h + y_tap) * w + x_tap : 0) : REAL(0.0);
+            }
+            a_at += A_VECS;
+            k0 += BK;
+            if (!LINEAR && k0 - load_row >= depth) {
+                k0 = load_row;
+                if (++kx == KW) {
+                    kx = 0;
+                    ky++;
+                }
+            }
+        }
+        if (step > first) {
+            MULTIPLY_SLICE(lane, step - 1)
+            LINK_MADE(ACCS)
+            if (BUFFERS == 1) barrier();
+        }
+        if (step < last) {
+            STORE_SLICE(a_next, b_next, lane, step)
+            barrier();
+        }
+    }
+    ADD_CHAIN(REAL4, vec4, ACCS)
+
+#ifdef REDUCE
+    int column = block_col * BN;
+    int first_output = (TO_PARTS ? block_col * slots * c_out : 0) + group * out_group;
+    [[unroll]] for (int i = 0; i < TM4; i++) {
+        int row = block_row * BM + i * CHUNK_ROWS;
+        [[unroll]] for (int r = 0; r < 4; r++) {
+            Channel channel = channel_of(group * out_group + min(block_row * BM + tile_row(lane, i * 4 + r), out_group - 1));
+            [[unroll]] for (int j = 0; j < TN4; j++) {
+                int p = column + tile_column(lane, j * 4);
+                float four = nothing();
+                [[unroll]] for (int c = 0; c < 4; c++) {
+                    float value = finished(acc[(i * 4 + r) * TN4 + j][c], channel, act_a, act_b);
+                    if (p < pixels && p % extent + c < plane) four = combined(four, value);
+                }
+                fours[four_at(lane, r, j)] = four;
+            }
+        }
+        reduce_chunk(lane, column, extent, n, row, out_group, first_output + row, c_out, divisor);
+    }
+#else
+    int total = n * c_out * plane;
+    int out_at[TN];
+    [[unroll]] for (int j = 0; j < TN; j++) {
+        int p = block_col * BN + tile_column(lane, j);
+        out_at[j] = p < pixels ? split * total + (p / plane * c_out + group * out_group) * plane + p % plane : -1;
+    }
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        int row = block_row * BM + tile_row(lane, i);
+        if (row < out_group) {
+            Channel channel = channel_of(group * out_group + row);
+            [[unroll]] for (int j = 0; j < TN; j++) {
+                float value = acc[i * TN4 + j / 4][j % 4];
+                int to = out_at[j] + row * plane;
+                if (out_at[j] >= 0) STORE_Y(y, to, SPLITS == 1 ? finish(value, channel, residual_at(to)) : value);
+            }
+        }
+    }
+#endif
+}

@@ -1,0 +1,134 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "conv2d.glsl"
+#include "held.glsl"
+
+// Sliding window by subgroups: each invocation makes CO output channels of a group x PX neighbouring output columns.
+// The SPAN inputs of a row are loaded once for all taps and channels, by fours if X_VEC4 (rows are whole fours, and
+// so is what lies between two blocks of columns; LEFT is the padding). The CO * KW weights of a row of taps are
+// loaded once for all lanes (held.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp). With REDUCE only
+// what a subgroup's blocks of pixels come to is stored: [image][subgroup][channel].
+const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
+const int SKIP = X_VEC4 ? (4 - LEFT % 4) % 4 : 0;  // inputs of the first four that come before the first of the span
+const int QUADS = X_VEC4 ? (SKIP + SPAN + 3) / 4 : 1;
+const int ACCS = CO * PX;
+const int TAPS = KW * CO;
+
+#ifdef REDUCE
+#define SUBGROUP_LANES SUBGROUP
+#include "reduced.glsl"
+const int OWNED = (CO + SUBGROUP - 1) / SUBGROUP;
+#endif
+
+void main() {
+    int columns = (ow + PX - 1) / PX;
+    int local = int(gl_WorkGroupSize.x);
+    int blocks = (oh * columns + local - 1) / local;
+    int out_group = c_out / groups;
+    int in_group = c_in / groups;
+    int co_tiles = (out_group + CO - 1) / CO;
+    int index = int(flat_group());
+    if (index >= n * groups * co_tiles * blocks) return;
+    int block = index % blocks;
+    int tile = index / blocks % (groups * co_tiles);
+    int image = index / blocks / (groups * co_tiles);
+    int group = tile / co_tiles;
+
+    int lane = int(gl_SubgroupInvocationID);
+    int unit = block * local + int(gl_SubgroupID) * SUBGROUP + lane;
+    bool inside = unit < oh * columns;
+    int oy = unit / columns;
+    int ox0 = unit % columns * PX;
+    int iy0 = oy * sh - pt;
+    int ix0 = ox0 * SW - LEFT;
+
+    // Read here: lavapipe reads push constants anew at each use in a loop.
+    int rows = kh, row_step = dh, height = h, width = w;
+    float acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
+    int tap = tile * in_group * kh * TAPS / 4 + lane;
+    int plane = image * c_in + group * in_group;
+    for (int ci = 0; ci < in_group; ci++) {
+        for (int ky = 0; ky < rows; ky++) {
+            int iy = iy0 + ky * row_step;
+            bool row_inside = inside && iy >= 0 && iy < height;
+            int row = ((plane + ci) * height + iy) * width + ix0;
+            float v[SPAN];
+            if (X_VEC4) {
+                vec4 quad[QUADS];
+                [[unroll]] for (int i = 0; i < QUADS; i++) {
+                    int ix = ix0 - SKIP + 4 * i;
+                    bool ok = row_inside && ix >= 0 && ix < width;
+                    quad[i] = ok ? LOAD4(x4, ok ? (row - SKIP) / 4 + i : 0) : vec4(0.0);
+                }
+                [[unroll]] for (int i = 0; i < SPAN; i++) v[i] = quad[(SKIP + i) / 4][(SKIP + i) % 4];
+            } else {
+                [[unroll]] for (int i = 0; i < SPAN; i++) {
+                    bool ok = row_inside && ix0 + i >= 0 && ix0 + i < width;
+                    v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
+                }
+            }
+            vec4 held[HELD(TAPS, SUBGROUP)];
+            [[unroll]] for (int i = 0; i < HELD(TAPS, SUBGROUP); i++) {
+                int at = i * SUBGROUP;
+                held[i] = LOAD4(weight4, at + SUBGROUP <= TAPS / 4 || at + lane < TAPS / 4 ? tap + at : tap - lane);
+            }
+            [[unroll]] for (int kx = 0; kx < KW; kx++) {
+                [[unroll]] for (int c = 0; c < CO; c++) {
+                    float k = HELD_VALUE(held, kx * CO + c, SUBGROUP);
+                    [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p * SW + kx * DW];
+                }
+            }
+            tap += TAPS / 4;
+        }
+    }
+#ifdef REDUCE
+    int first_channel = tile % co_tiles * CO;
+    int parts = blocks * int(gl_NumSubgroups);
+    int part = block * int(gl_NumSubgroups) + int(gl_SubgroupID);
+    int first_output = (TO_PARTS ? image * parts + part : image) * c_out + group * out_group;
+    float mine[OWNED];  // of every SUBGROUP-th channel
+    [[unroll]] for (int c = 0; c < CO; c++) {
+        Channel channel = channel_of(group * out_group + min(first_channel + c, out_group - 1));
+        float total = nothing();
+        [[unroll]] for (int p = 0; p < PX; p++) {
+            float value = finished(acc[c * PX + p], channel, act_a, act_b);
+            if (inside && ox0 + p < ow) total = combined(total, value);
+        }
+        total = over_lanes(total);
+        if (lane == c % SUBGROUP) mine[c / SUBGROUP] = total;
+    }
+    [[unroll]] for (int i = 0; i < OWNED; i++) {
+        int c = i * SUBGROUP + lane;
+        int co = first_channel + c;
+        if (c < CO && co < out_group) put(first_output + co, mine[i], divisor);
+    }
+#else
+    if (!inside) return;
+    [[unroll]] for (int c = 0; c < CO; c++) {
+        int co = tile % co_tiles * CO + c;
+        if (co < out_group) {
+            co += group * out_group;
+            Channel channel = channel_of(co);
+            int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
+            // Two loops: drivers inline the whole activation wherever it is called, in branches that are never taken too.
+            if (Y_VEC4) {
+                [[unroll]] for (int p = 0; p < PX; p += 4) {
+                    if (ox0 + p < ow) {
+                        vec4 four = residual4_at((out_row + p) / 4);
+                        [[unroll]] for (int i = 0; i < 4; i++) {
+                            four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)], channel, four[i]);
+                        }
+                        STORE_Y4(y4, (out_row + p) / 4, four);
+                    }
+                }
+            } else {
+                [[unroll]] for (int p = 0; p < PX; p++) {
+                    if (ox0 + p < ow) STORE_Y(y, out_row + p, finish(acc[c * PX + p], channel, residual_at(out_row + p)));
+                }
+            }
+        }
+    }
+#endif
+}

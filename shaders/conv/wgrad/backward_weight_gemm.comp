@@ -1,0 +1,192 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "backward_weight.glsl"
+
+// Implicit GEMM of each group: (output channels) x (input channels and taps), summed over images and pixels of dy. Both
+// operands lie along the pixels, so that neighbouring lanes load neighbouring pixels, and slices of BK pixels are
+// turned as they go to shared memory; a pixel's place is worked out once for all rows and columns that a lane loads.
+// FOURS: each pixel of dy meets the same pixel of x and nothing else, and both are loaded by fours.
+// A workgroup makes BM x BN outputs of one part; each invocation holds TM x TN of them as blocks of 4 x 4 that lie
+// BM / (TM / 4) rows and BN / (TN / 4) columns apart. Local size is (BM / TM) * (BN / TN), a multiple of BK.
+// With two BUFFERS the next slice is stored while others still multiply the last one, see gemm_tile.glsl.
+const int TAPS = KD * KH * KW;
+const int TM4 = TM / 4;
+const int TN4 = TN / 4;
+const int LANES_M = BM / TM;
+const int LANES_N = BN / TN;
+const int LANES = LANES_M * LANES_N;
+const int WIDE = FOURS ? 4 : 1;    // pixels of a load
+const int LOADS_K = BK / WIDE;     // loads that a slice of a row or a column takes
+const int STEP = LANES / LOADS_K;  // rows or columns between two loads of an invocation
+const int A_LOADS = (BM + STEP - 1) / STEP;
+const int B_LOADS = (BN + STEP - 1) / STEP;
+const int ACCS = TM * TN4;
+// One vec4 more than a row has: the lanes of a subgroup store to different banks.
+const int A_ROW = BM / 4 + 1;
+const int B_ROW = BN / 4 + 1;
+
+shared vec4 a_tile[BUFFERS * BK * A_ROW];
+shared vec4 b_tile[BUFFERS * BK * B_ROW];
+
+// A slice into registers, and on to where the next one is. These are macros since arrays that a function returns leave
+// the registers.
+#define LOAD_SLICE                                                                                 \
+    {                                                                                              \
+        bool inside = pixel < pixels;                                                              \
+        int ox = first.w + place.w;                                                                \
+        int oy = first.z + place.z;                                                                \
+        int oz = DEEP ? first.y + place.y : 0;                                                     \
+        int image = first.x + place.x;                                                             \
+        int a_at = (image * c_out + group * rows) * plane + (oz * oh + oy) * ow + ox;              \
+        int b_first = (image * c_in + group * in_group) * d;                                       \
+        if (FOURS) {                                                                               \
+            [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                         \
+                int row = block_row + load_row + i * STEP;                                         \
+                bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);    \
+                vec4 v = ok ? LOAD4(dy4, ok ? (a_at + row * plane) / 4 : 0) : vec4(0.0);           \
+                [[unroll]] for (int q = 0; q < WIDE; q++) a_next[i * WIDE + q] = v[q];             \
+            }                                                                                      \
+            int b_at = b_first * h * w + ox;                                                       \
+            [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                         \
+                bool ok = inside && (BN % STEP == 0 || load_row + i * STEP < BN);                  \
+                vec4 v = ok ? LOAD4(x4, ok ? (b_at + offset[i]) / 4 : 0) : vec4(0.0);              \
+                [[unroll]] for (int q = 0; q < WIDE; q++) b_next[i * WIDE + q] = v[q];             \
+            }                                                                                      \
+        } else {                                                                                   \
+            [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                         \
+                int row = block_row + load_row + i * STEP;                                         \
+                bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);    \
+                a_next[i] = ok ? LOAD(dy, ok ? a_at + row * plane : 0) : 0.0;                      \
+            }                                                                                      \
+            int ix = ox * sw - pl;                                                                 \
+            int iy = oy * sh - pt;                                                                 \
+            int iz = DEEP ? oz * sd - pf : 0;                                                      \
+            int b_at = ((b_first + iz) * h + iy) * w + ix;                                         \
+            [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                         \
+                bool ok = inside && (BN % STEP == 0 || load_row + i * STEP < BN);                  \
+                if (PADDED) {                                                                      \
+                    ok = ok && uint(iy + reach_y[i]) < uint(h) && uint(ix + reach_x[i]) < uint(w); \
+                    if (DEEP) ok = ok && uint(iz + reach_z[i]) < uint(d);                          \
+                }                                                                                  \
+                b_next[i] = ok ? LOAD(x, ok ? b_at + offset[i] : 0) : 0.0;                         \
+            }                                                                                      \
+        }                                                                                          \
+        pixel += BK;                                                                               \
+        place = moved(place, step_by, box);                                                        \
+    }
+
+#define MULTIPLY_SLICE(slice_)                                                                          \
+    {                                                                                                   \
+        int a_from = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * A_ROW) + lane / LANES_N;                   \
+        int b_from = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * B_ROW) + lane % LANES_N;                   \
+        [[unroll]] for (int k = 0; k < BK; k++) {                                                       \
+            vec4 v[TN4];                                                                                \
+            [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[b_from + k * B_ROW + j * LANES_N];   \
+            [[unroll]] for (int i = 0; i < TM4; i++) {                                                  \
+                vec4 u = a_tile[a_from + k * A_ROW + i * LANES_M];                                      \
+                [[unroll]] for (int r = 0; r < 4; r++) {                                                \
+                    [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j]; \
+                }                                                                                       \
+            }                                                                                           \
+        }                                                                                               \
+    }
+
+#define STORE_SLICE(slice_)                                                                                         \
+    {                                                                                                               \
+        int a_to = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * A_ROW) + load_k * A_ROW;                                 \
+        int b_to = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * B_ROW) + load_k * B_ROW;                                 \
+        [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                              \
+            int row = load_row + i * STEP;                                                                          \
+            [[unroll]] for (int q = 0; q < WIDE; q++) {                                                             \
+                if (BM % STEP == 0 || row < BM) a_tile[a_to + q * A_ROW + row / 4][row % 4] = a_next[i * WIDE + q]; \
+            }                                                                                                       \
+        }                                                                                                           \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                              \
+            int column = load_row + i * STEP;                                                                       \
+            [[unroll]] for (int q = 0; q < WIDE; q++) {                                                             \
+                if (BN % STEP == 0 || column < BN) {                                                                \
+                    b_tile[b_to + q * B_ROW + column / 4][column % 4] = b_next[i * WIDE + q];                       \
+                }                                                                                                   \
+            }                                                                                                       \
+        }                                                                                                           \
+    }
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x);
+    int rows = c_out / groups;
+    int in_group = c_in / groups;
+    int columns = in_group * TAPS;
+    int row_blocks = (rows + BM - 1) / BM;
+    int col_blocks = (columns + BN - 1) / BN;
+    int index = int(flat_group());
+    if (index >= part_count() * groups * row_blocks * col_blocks) return;
+    int block_row = index % row_blocks * BM;
+    index /= row_blocks;
+    int block_col = index % col_blocks * BN;
+    index /= col_blocks;
+    int group = index % groups;
+    int part = index / groups;
+
+    ivec4 first, size;
+    int cut;
+    box_of(part, first, size, cut);
+    int pixels = size.x * size.y * size.z * size.w;
+    int slices = (pixels + BK - 1) / BK;
+    int begin = first_of(cut, slices);
+    int end = first_of(cut + 1, slices);
+
+    int load_k = lane % LOADS_K * WIDE;
+    int load_row = lane / LOADS_K;
+    int plane = od * oh * ow;
+    int offset[B_LOADS];
+    int reach_y[B_LOADS];
+    int reach_x[B_LOADS];
+    int reach_z[B_LOADS];
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {
+        // Columns past the end repeat the last one and are not stored.
+        int column = min(block_col + load_row + i * STEP, columns - 1);
+        reach_x[i] = column % KW * dw;
+        reach_y[i] = column / KW % KH * dh;
+        reach_z[i] = DEEP ? column / (KW * KH) % KD * dd : 0;
+        offset[i] = ((column / TAPS * d + reach_z[i]) * h + reach_y[i]) * w + reach_x[i];
+    }
+
+    // The place in the box of the pixel that this invocation loads next, and what a slice adds to it: FOURS count a
+    // plane as one row.
+    int pixel = begin * BK + load_k;
+    ivec4 box = max(FOURS ? ivec4(size.x, 1, 1, plane) : size, 1);
+    ivec4 place = place_of(pixel, box);
+    ivec4 step_by = place_of(BK, box);
+
+    float a_next[A_LOADS * WIDE];
+    float b_next[B_LOADS * WIDE];
+    vec4 acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
+
+    // In the loop the next slice is on its way while one is multiplied, and nothing branches: compilers then mix both.
+    if (begin < end) {
+        LOAD_SLICE
+        STORE_SLICE(begin)
+        barrier();
+        for (int slice = begin + 1; slice < end; slice++) {
+            LOAD_SLICE
+            MULTIPLY_SLICE(slice - 1)
+            if (BUFFERS == 1) barrier();
+            STORE_SLICE(slice)
+            barrier();
+        }
+        MULTIPLY_SLICE(end - 1)
+    }
+
+    int total = c_out * columns;
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        int row = block_row + (i / 4 * LANES_M + lane / LANES_N) * 4 + i % 4;
+        [[unroll]] for (int j = 0; j < TN; j++) {
+            int column = block_col + (j / 4 * LANES_N + lane % LANES_N) * 4 + j % 4;
+            if (row < rows && column < columns) {
+                store(part, (group * rows + row) * columns + column, total, acc[i * TN4 + j / 4][j % 4]);
+            }
+        }
+    }
+}

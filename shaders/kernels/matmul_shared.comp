@@ -1,0 +1,174 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#define F16_CHAIN  // slices that are summed in f16, with HALF_MATH
+#include "products.glsl"
+#include "matmul.glsl"
+
+// A workgroup makes BM x BN outputs from BK-deep slices of a and b in shared memory; each invocation holds TM x TN
+// of them as blocks of 4 x 4 that lie BM / (TM / 4) rows and BN / (TN / 4) columns apart, so that shared memory is
+// read as vec4 without bank conflicts. Local size is (BM / TM) * (BN / TN). Neighbouring lanes load along whichever
+// dimension an operand has in a row, by fours where its rows are whole fours. With REDUCE the results are reduced along
+// their columns (reduced.glsl), and only what the tile comes to is stored: [batch][tile along the columns][row].
+const int TM4 = TM / 4;
+const int TN4 = TN / 4;
+const int LANES_M = BM / TM;
+const int LANES_N = BN / TN;
+const int LANES = LANES_M * LANES_N;
+const int A_WIDE = A_FOURS ? 4 : 1;
+const int B_WIDE = B_FOURS ? 4 : 1;
+const int A_COUNT = BM * BK / A_WIDE;
+const int B_COUNT = BN * BK / B_WIDE;
+const int A_LOADS = (A_COUNT + LANES - 1) / LANES;
+const int B_LOADS = (B_COUNT + LANES - 1) / LANES;
+const int ACCS = TM * TN4;
+// One vec4 more than a row has: lanes that turn an operand store to different banks.
+const int A_ROW = BM / 4 + 1;
+const int B_ROW = BN / 4 + 1;
+
+const int B_TILE = BK * A_ROW;
+
+shared REAL4 tiles[B_TILE + BK * B_ROW];  // a's slice, then b's
+
+// Where load ``index`` of a slice lies: x is its row or column in the tile, y its depth.
+ivec2 place_of(int index, bool by_depth, int wide, int side) {
+    int line = (by_depth ? BK : side) / wide;
+    ivec2 place = ivec2(index / line, index % line * wide);
+    return by_depth ? place : place.yx;
+}
+
+#ifdef REDUCE
+#include "reduced.glsl"
+// Where the tiles were, what each lane's columns come to, for the rows of the tile; one more, for different banks.
+const int TOTALS_ROW = BM + 1;
+#endif
+
+// A slice into registers. These are macros since arrays that a function returns leave the registers.
+#define LOAD_SLICE(step)                                                                             \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                   \
+        ivec2 p = place_of(lane + i * LANES, !A_BY_COL, A_WIDE, BM) + ivec2(block_row, (step) * BK); \
+        bool ok = p.x < m && p.y < k && (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT);        \
+        int at = ok ? origin.x + p.x * a_row + p.y * a_col : 0;                                      \
+        if (A_FOURS) {                                                                               \
+            REAL4 v = ok ? LOAD_REAL4(a4, at / 4) : REAL4(0.0);                                      \
+            [[unroll]] for (int q = 0; q < A_WIDE; q++) a_next[i * A_WIDE + q] = v[q];               \
+        } else {                                                                                     \
+            a_next[i] = ok ? LOAD_REAL(a, at) : REAL(0.0);                                           \
+        }                                                                                            \
+    }                                                                                                \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                   \
+        ivec2 p = place_of(lane + i * LANES, B_BY_ROW, B_WIDE, BN) + ivec2(block_col, (step) * BK);  \
+        bool ok = p.x < n && p.y < k && (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT);        \
+        int at = ok ? origin.y + p.y * b_row + p.x * b_col : 0;                                      \
+        if (B_FOURS) {                                                                               \
+            REAL4 v = ok ? LOAD_REAL4(b4, at / 4) : REAL4(0.0);                                      \
+            [[unroll]] for (int q = 0; q < B_WIDE; q++) b_next[i * B_WIDE + q] = v[q];               \
+        } else {                                                                                     \
+            b_next[i] = ok ? LOAD_REAL(b, at) : REAL(0.0);                                           \
+        }                                                                                            \
+    }
+
+#define STORE_SLICE                                                                         \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                          \
+        ivec2 p = place_of(lane + i * LANES, !A_BY_COL, A_WIDE, BM);                        \
+        if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {                           \
+            [[unroll]] for (int q = 0; q < A_WIDE; q++) {                                   \
+                ivec2 at = p + (A_BY_COL ? ivec2(q, 0) : ivec2(0, q));                      \
+                tiles[at.y * A_ROW + at.x / 4][at.x % 4] = a_next[i * A_WIDE + q];          \
+            }                                                                               \
+        }                                                                                   \
+    }                                                                                       \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                          \
+        ivec2 p = place_of(lane + i * LANES, B_BY_ROW, B_WIDE, BN);                         \
+        if (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT) {                           \
+            [[unroll]] for (int q = 0; q < B_WIDE; q++) {                                   \
+                ivec2 at = p + (B_BY_ROW ? ivec2(0, q) : ivec2(q, 0));                      \
+                tiles[B_TILE + at.y * B_ROW + at.x / 4][at.x % 4] = b_next[i * B_WIDE + q]; \
+            }                                                                               \
+        }                                                                                   \
+    }
+
+#define MULTIPLY_SLICE                                                                                       \
+    [[unroll]] for (int ki = 0; ki < BK; ki++) {                                                             \
+        REAL4 v[TN4];                                                                                        \
+        [[unroll]] for (int j = 0; j < TN4; j++) v[j] = tiles[B_TILE + ki * B_ROW + j * LANES_N + lane_col]; \
+        [[unroll]] for (int i = 0; i < TM4; i++) {                                                           \
+            REAL4 u = tiles[ki * A_ROW + i * LANES_M + lane_row];                                            \
+            [[unroll]] for (int r = 0; r < 4; r++) {                                                         \
+                [[unroll]] for (int j = 0; j < TN4; j++) PART[(i * 4 + r) * TN4 + j] += u[r] * v[j];         \
+            }                                                                                                \
+        }                                                                                                    \
+    }
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x);
+    int col_blocks = (n + BN - 1) / BN;
+    int row_blocks = (m + BM - 1) / BM;
+    int group = int(flat_group());
+    if (group >= batches() * row_blocks * col_blocks) return;
+    int block_col = group % col_blocks * BN;
+    int block_row = group / col_blocks % row_blocks * BM;
+    ivec3 origin = batch_origin(group / col_blocks / row_blocks);
+    int lane_col = lane % LANES_N;
+    int lane_row = lane / LANES_N;
+
+    vec4 acc[ACCS];
+    [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
+    BEGIN_CHAIN(REAL4, ACCS)
+    BEGIN_LINKS
+    REAL a_next[A_LOADS * A_WIDE];
+    REAL b_next[B_LOADS * B_WIDE];
+    // In the loop the next slice is on its way while one is multiplied, and nothing branches: compilers then mix both.
+    int steps = (k + BK - 1) / BK;
+    LOAD_SLICE(0)
+    STORE_SLICE
+    barrier();
+    for (int step = 1; step < steps; step++) {
+        LOAD_SLICE(step)
+        MULTIPLY_SLICE
+        LINK_MADE(ACCS)
+        barrier();
+        STORE_SLICE
+        barrier();
+    }
+    MULTIPLY_SLICE
+    ADD_CHAIN(REAL4, vec4, ACCS)
+
+    float col_bias[TN];
+    int cols[TN];
+    [[unroll]] for (int j = 0; j < TN; j++) {
+        cols[j] = block_col + (j / 4 * LANES_N + lane_col) * 4 + j % 4;
+        col_bias[j] = bias_at(min(cols[j], n - 1), false);
+    }
+#ifdef REDUCE
+    barrier();  // all are done with the tiles
+    int batch = group / col_blocks / row_blocks;
+    int first_output = (TO_PARTS ? batch * col_blocks + group % col_blocks : batch) * m + block_row;
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        int row = (i / 4 * LANES_M + lane_row) * 4 + i % 4;
+        Channel channel = channel_of(min(block_row + row, m - 1));
+        float total = nothing();
+        [[unroll]] for (int j = 0; j < TN; j++) {
+            float value = finished(acc[i * TN4 + j / 4][j % 4], channel, col_bias[j]);
+            if (cols[j] < n) total = combined(total, value);
+        }
+        int at = lane_col * TOTALS_ROW + row;
+        tiles[at / 4][at % 4] = total;
+    }
+    barrier();
+    for (int row = lane; row < BM; row += LANES) {
+        float total = nothing();
+        for (int at = row; at < LANES_N * TOTALS_ROW; at += TOTALS_ROW) total = combined(total, tiles[at / 4][at % 4]);
+        if (block_row + row < m) put(first_output + row, total, divisor);
+    }
+#else
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        int row = block_row + (i / 4 * LANES_M + lane_row) * 4 + i % 4;
+        Channel channel = channel_of(min(row, m - 1));
+        [[unroll]] for (int j = 0; j < TN; j++) {
+            float sum = acc[i * TN4 + j / 4][j % 4];
+            if (row < m && cols[j] < n) store(origin.z, row, cols[j], sum, channel, col_bias[j]);
+        }
+    }
+#endif
+}

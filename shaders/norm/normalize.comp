@@ -1,0 +1,130 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "row_set.glsl"
+
+// (x - mean) / sqrt(var + eps) * scale + bias with mean and variance of the row. PART makes those of a part of a row,
+// APPLY the results from those of all parts. STATISTICS also writes what the row's are.
+const uint BY_ELEMENT = 0, BY_ROW = 1, BY_RUN = 2;
+
+#include "row_walk.glsl"
+
+// A mean in two numbers, and the sum of squared differences to their sum. Corrected two-pass algorithm (Chan, Golub and
+// LeVeque 1983): differences to the rounded mean are exact where the row is close together, so their own sum says how
+// far that mean is off.
+struct Moments {
+    float mean;
+    float drift;
+    float squares;
+};
+
+#ifdef APPLY
+float part_size(uint i) { return float(min(chunk, count - i * chunk)); }
+
+Moments combined() {
+    Moments m = Moments(0.0, 0.0, 0.0);
+    uint at = row * parts;
+    if (CENTRED) {
+        for (uint i = lane; i < parts; i += LANES) m.mean += made[3 * (at + i)] * (part_size(i) / float(count));
+        m.mean = row_sum(m.mean);
+    }
+    for (uint i = lane; i < parts; i += LANES) {
+        uint one = 3 * (at + i);
+        precise float d = (made[one] - m.mean) + made[one + 1];
+        m.drift += part_size(i) * d;
+        m.squares += made[one + 2] + part_size(i) * d * d;
+    }
+    m.drift = row_sum(m.drift) / float(count);
+    m.squares = row_sum(m.squares);
+    return m;
+}
+#endif
+
+uint parameter(uint i) {
+    if (PARAMETERS == BY_ELEMENT) return i;
+    return row % parameter_period * parameter_step + (PARAMETERS == BY_RUN ? i / parameter_run : 0u);
+}
+
+void main() {
+    if (!find_row()) return;
+#ifdef APPLY
+    Moments m = combined();
+#else
+    Moments m = Moments(0.0, 0.0, 0.0);
+    float size = float(last - first);
+    HOLD_ROW(0.0)
+    if (CENTRED) {
+        vec4 sums = vec4(0.0);
+        EACH_ITEM sums += ITEM(0.0);
+        m.mean = row_sum(four_sum(sums)) / size;
+    }
+    vec4 squares = vec4(0.0);
+    vec4 drifts = vec4(0.0);
+    EACH_ITEM {
+        precise vec4 d = ITEM(0.0);
+        if (CENTRED) d = inside_row(item, d - m.mean);
+        squares += d * d;
+        if (CENTRED) drifts += d;
+    }
+    m.squares = row_sum(four_sum(squares));
+    if (CENTRED) m.drift = row_sum(four_sum(drifts)) / size;
+#endif
+#ifdef PART
+    if (lane != 0) return;
+    uint at = 3 * (row * parts + part);
+    made[at] = m.mean;
+    made[at + 1] = m.drift;
+    made[at + 2] = m.squares - size * m.drift * m.drift;
+#else
+    float variance = m.squares / float(count) - m.drift * m.drift;
+    variance = larger(variance, 0.0);  // below it by rounding
+    float factor = 1.0 / sqrt(variance + eps);
+#ifdef STATISTICS
+    if (part == 0 && lane == 0) {
+        float mean = isinf(m.mean) ? m.mean : m.mean + m.drift;  // the drift from an infinite mean is NaN
+        STORE(mean_made, row, RUNNING ? LOAD(old_mean, row) * momentum + mean * (1.0 - momentum) : mean);
+        STORE(spread_made, row, RUNNING ? LOAD(old_variance, row) * momentum + variance * (1.0 - momentum) : factor);
+    }
+#endif
+    float slope = factor;
+    float shift = 0.0;
+    if (PARAMETERS == BY_ROW) {
+        if (HAS_SCALE) slope *= LOAD(scale, parameter(0));
+        if (HAS_BIAS) shift = LOAD(bias, parameter(0));
+    }
+    EACH_ITEM {
+        precise vec4 d = ITEM(0.0);
+        if (CENTRED) d = d - m.mean;
+        vec4 v = (d - m.drift) * slope;
+        if (FOURS) {
+            uint i = element(item, 0);
+            if (!inside(item, i)) continue;
+            uint p = parameter(i);
+            if (PARAMETERS == BY_ELEMENT) {
+                if (HAS_SCALE) v *= LOAD4(scale4, p / 4);
+                if (HAS_BIAS) v += LOAD4(bias4, p / 4);
+            } else if (PARAMETERS == BY_RUN) {
+                if (HAS_SCALE) v *= LOAD(scale, p);
+                if (HAS_BIAS) v += LOAD(bias, p);
+            } else {
+                v += shift;
+            }
+            STORE4(y4, address(i) / 4, v);
+        } else {
+            [[unroll]] EACH_FOUR {
+                uint i = element(item, j);
+                if (inside(item, i)) {
+                    if (PARAMETERS == BY_ROW) {
+                        v[j] += shift;
+                    } else {
+                        uint p = parameter(i);
+                        if (HAS_SCALE) v[j] *= LOAD(scale, p);
+                        if (HAS_BIAS) v[j] += LOAD(bias, p);
+                    }
+                    STORE(y, address(i), v[j]);
+                }
+            }
+        }
+    }
+#endif
+}

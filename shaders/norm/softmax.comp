@@ -1,0 +1,68 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "math.glsl"
+#include "row_set.glsl"
+
+// PART makes the peak and the sum of a part of a row, APPLY the results from those of all parts.
+
+#include "row_walk.glsl"
+
+vec4 exp_below_four(vec4 v) {
+    return vec4(exp_below(v.x), exp_below(v.y), exp_below(v.z), exp_below(v.w));
+}
+
+void main() {
+    if (!find_row()) return;
+    float peak = LOWEST;
+    float total = 0.0;
+#ifdef APPLY
+    for (uint i = lane; i < parts; i += LANES) peak = larger(peak, made[row * parts + i].x);
+    peak = row_peak(peak);
+    for (uint i = lane; i < parts; i += LANES) {
+        vec2 one = made[row * parts + i];
+        total += one.y * exp_below(one.x - peak);
+    }
+    total = row_sum(total);
+#else
+    HOLD_ROW(LOWEST)
+    vec4 peaks = vec4(LOWEST);
+    EACH_ITEM peaks = larger(peaks, ITEM(LOWEST));
+    peak = row_peak(four_peak(peaks));
+    // What is not there counts as exp(-inf), which is 0; where the peak is -inf itself the whole row is NaN.
+    vec4 sums = vec4(0.0);
+    EACH_ITEM {
+        vec4 v = ITEM(LOWEST) - peak;
+        vec4 e = exp_below_four(v);
+        sums += e;
+#ifdef HELD
+        held[item] = LOG ? v : e;
+#endif
+    }
+    total = row_sum(four_sum(sums));
+#endif
+#ifdef PART
+    // A part that is all -inf adds nothing to a row that is not.
+    if (lane == 0) made[row * parts + part] = vec2(peak, peak == LOWEST ? 0.0 : total);
+#else
+    float log_total = LOG ? log_f32(total) : 0.0;
+    float scale = 1.0 / total;
+    EACH_ITEM {
+#ifdef HELD
+        vec4 v = LOG ? held[item] - log_total : held[item] * scale;
+#else
+        vec4 v = load_item(item, 0.0) - peak;
+        v = LOG ? v - log_total : exp_below_four(v) * scale;
+#endif
+        if (FOURS) {
+            uint i = element(item, 0);
+            if (inside(item, i)) STORE4(y4, address(i) / 4, v);
+        } else {
+            [[unroll]] EACH_FOUR {
+                uint i = element(item, j);
+                if (inside(item, i)) STORE(y, address(i), v[j]);
+            }
+        }
+    }
+#endif
+}

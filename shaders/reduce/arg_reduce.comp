@@ -1,0 +1,79 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#extension GL_EXT_control_flow_attributes : require
+#include "reduction.glsl"
+
+// Where the largest or smallest of the elements along an axis is. Elements count as unsigned integers of the same order,
+// so that NaN is beyond all and -0 equals 0. ACROSS lanes take neighbouring outputs, the others of a workgroup further
+// elements, LOADS of them at a time; without REDUCTION_* one invocation works for each output.
+
+uint key_of(VALUE v) {
+#ifdef DTYPE_i32
+    uint key = uint(v) ^ 0x80000000u;
+    return MINIMUM ? ~key : key;
+#else
+    if (v == 0.0) v = 0.0;
+    return MINIMUM ? ~ordered_min(v) : ordered_max(v);
+#endif
+}
+
+// A key and where it was found. What no element has loses against all of them.
+const uvec2 NOTHING = uvec2(0u, LAST ? 0u : 0xFFFFFFFFu);
+uvec2 better(uvec2 p, uvec2 q) {
+    bool first = p.x > q.x || (p.x == q.x && (LAST ? p.y > q.y : p.y < q.y));
+    return first ? p : q;
+}
+#define BETTER(p, q) better(p, q)
+
+#if defined(REDUCTION_SUBGROUP)
+uvec2 best_of_subgroup(uvec2 v) {
+    uint key = subgroupMax(v.x);
+    bool has = v.x == key;
+    return uvec2(key, LAST ? subgroupMax(has ? v.y : 0u) : subgroupMin(has ? v.y : 0xFFFFFFFFu));
+}
+#define BETTER_SUBGROUP(v) best_of_subgroup(v)
+REDUCTION_SPACE(space, uvec2)
+REDUCTION(best_of_row, uvec2, space, BETTER)
+#elif defined(REDUCTION_TREE)
+REDUCTION_SPACE(space, uvec2)
+REDUCTION_STRIDED(best_of_slabs, uvec2, space, BETTER)
+#endif
+
+void main() {
+#if defined(REDUCTION_SUBGROUP) || defined(REDUCTION_TREE)
+    // Neighbouring outputs may be of two rows of the dimensions before the axis.
+    uint output_index = flat_group() * ACROSS + gl_LocalInvocationID.x % ACROSS;
+    uint slab = gl_LocalInvocationID.x / ACROSS;
+    uint slabs = gl_WorkGroupSize.x / ACROSS;
+#else
+    uint output_index = flat_index();
+    uint slab = 0;
+    const uint slabs = 1;
+#endif
+    bool inside = output_index < outputs;
+    uint index = inside ? output_index : 0u;
+    uint outer = index / inner;
+    uint base = outer * n * inner + (index - outer * inner);
+
+    uvec2 best = NOTHING;
+    uint i = slab;
+    for (; i + (LOADS - 1) * slabs < n; i += LOADS * slabs) {
+        VALUE v[LOADS];
+        [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = LOAD(x, base + (i + k * slabs) * inner);
+        [[unroll]] for (uint k = 0; k < LOADS; k++) best = better(best, uvec2(key_of(v[k]), i + k * slabs));
+    }
+    for (; i < n; i += slabs) best = better(best, uvec2(key_of(LOAD(x, base + i * inner)), i));
+#if defined(REDUCTION_SUBGROUP)
+    best = best_of_row(best);
+#elif defined(REDUCTION_TREE)
+    best = best_of_slabs(best, slab, slabs, ACROSS);
+#endif
+    if (!inside || slab > 0) return;
+    if (WIDE) {
+        y[2 * output_index] = best.y;
+        y[2 * output_index + 1] = 0u;
+    } else {
+        y[output_index] = best.y;
+    }
+}

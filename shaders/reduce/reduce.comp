@@ -1,0 +1,42 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "reduce.glsl"
+
+// One output per invocation.
+
+// Eight sums side by side, so that they do not wait for each other.
+VALUE gather(uint base, uint function, VALUE peak) {
+    const uint WIDTH = 8;
+    VALUE sums[WIDTH];
+    [[unroll]] for (uint k = 0; k < WIDTH; k++) sums[k] = identity_of(function);
+    for (uint line = 0; line < lines; line++) {
+        uint at = base + line_offset(line);
+        uint i = 0;
+        for (; i + WIDTH <= run; i += WIDTH) {
+            [[unroll]] for (uint k = 0; k < WIDTH; k++) {
+                sums[k] = combine_as(function, sums[k], term_of(function, LOAD_X(x, at + (i + k) * run_stride), peak));
+            }
+        }
+        for (; i < run; i++) {
+            sums[0] = combine_as(function, sums[0], term_of(function, LOAD_X(x, at + i * run_stride), peak));
+        }
+    }
+    [[unroll]] for (uint half_width = WIDTH / 2; half_width > 0; half_width /= 2) {
+        [[unroll]] for (uint k = 0; k < half_width; k++) {
+            sums[k] = combine_as(function, sums[k], sums[k + half_width]);
+        }
+    }
+    return sums[0];
+}
+
+void main() {
+    uint index = flat_index();
+    if (index >= outputs) return;
+    uint base = kept_offset(index, KEPT_RANK);
+    VALUE peak = VALUE(0);
+#ifdef VALUE_IS_FLOAT
+    if (FUNCTION == LOG_SUM_EXP) peak = finite_or_0(gather(base, MAX, 0.0));
+#endif
+    STORE_Y(y, index, finished(gather(base, FUNCTION, peak), peak));
+}

@@ -1,0 +1,69 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#ifdef ATOMIC_FLOAT
+#extension GL_EXT_shader_atomic_float : require
+#endif
+#include "reduce.glsl"
+
+// An invocation combines up to ITEMS elements of an output in registers and then the output with that, by one atomic
+// operation: an addition of the device's own or by compare-and-swap, and maxima and minima of floats as integers of the
+// same order. ``parts`` is how many invocations share an output; neighbours take neighbouring elements of x.
+
+uint element_offset(uint index) {
+    uint line = LINE_RANK > 0 ? index / run : 0u;
+    return line_offset(line) + (index - line * run) * run_stride;
+}
+
+#ifdef DTYPE_i32
+bool multiplied(uint at, int v) {
+    int before = y[at];
+    return atomicCompSwap(y[at], before, before * v) == before;
+}
+#else
+// Unless another invocation comes between.
+bool swapped(uint at, float v) {
+    uint before = y[at];
+    return atomicCompSwap(y[at], before, floatBitsToUint(COMBINE(uintBitsToFloat(before), v))) == before;
+}
+#endif
+
+void main() {
+    uint index = flat_index();
+    if (index >= parts * outputs) return;
+    uint output_index = COLUMNS ? index % outputs : index / parts;
+    uint first = COLUMNS ? index / outputs : index % parts;
+    uint base = kept_offset(output_index, KEPT_RANK);
+    VALUE peak = VALUE(0);
+#ifdef VALUE_IS_FLOAT
+    if (FUNCTION == LOG_SUM_EXP) peak = finite_or_0(peaks[output_index]);
+#endif
+    VALUE total = identity_of(FUNCTION);
+    for (uint k = 0; k < ITEMS; k++) {
+        uint i = first + k * parts;
+        if (i < count) total = COMBINE(total, term_of(FUNCTION, LOAD(x, base + element_offset(i)), peak));
+    }
+#ifdef DTYPE_i32
+    if (FUNCTION == MAX) {
+        atomicMax(y[output_index], total);
+    } else if (FUNCTION == MIN) {
+        atomicMin(y[output_index], total);
+    } else if (FUNCTION == PROD) {
+        for (bool done = false; !done;) done = multiplied(output_index, total);
+    } else {
+        atomicAdd(y[output_index], total);
+    }
+#else
+    if (FUNCTION == MAX) {
+        atomicMax(y[output_index], ordered_max(total));
+    } else if (FUNCTION == MIN) {
+        atomicMin(y[output_index], ordered_min(total));
+#ifdef ATOMIC_FLOAT
+    } else if (FUNCTION != PROD) {
+        atomicAdd(y_float[output_index], total);
+#endif
+    } else {
+        for (bool done = false; !done;) done = swapped(output_index, total);
+    }
+#endif
+}

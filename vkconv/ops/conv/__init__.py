@@ -1,0 +1,1 @@
+"""Convolutions, forward, transposed and their gradients."""

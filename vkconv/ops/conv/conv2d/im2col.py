@@ -1,0 +1,122 @@
+"""im2col for conv2d: windows gathered into scratch as columns of a matrix, which a matrix product then reads."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.device import Device
+from vkconv.kernel import Shader
+from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
+from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.kernels.epilogue import per_channel
+from vkconv.ops.kernels.gemm import Layout, epilogue_of
+from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
+from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
+from vkconv.program import Dispatch, Program, positional, read, write
+from vkconv.route import Params, Requirement, Route
+
+IM2COL = Shader(shaders.conv2d.IM2COL)
+_LOCAL = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Threshold:
+    """From how many output channels on im2col is taken on a class of devices (None: never), and what that rests on."""
+
+    least_c_out: int | None
+    source: str
+
+    def __str__(self) -> str:
+        least = "never" if self.least_c_out is None else f"from {self.least_c_out} output channels on"
+        return f"{least} ({self.source})"
+
+
+# By vendor, then by kind of device, then for what is left.
+_THRESHOLDS: Mapping[str, Threshold] = {
+    "arm": Threshold(1, "executorch#20059, from times of a Mali-G715 in #20058"),
+    # Ahead: 3x227x227 11x11 stride 4 0.69, 192x17x17 1x7 0.73, 4x84x84 8x8 stride 4 0.73; 144x80x1 5x1 1.03.
+    "cpu": Threshold(None, "measured on lavapipe: 0.69 to 5.2 times the time of subgroup_tile, more in 15 of 20"),
+    "discrete": Threshold(None, "measured on an H200: 2190 us where implicit_gemm takes 295, 8x128x28x28 5x5 to 256"),
+}
+_OTHERS = Threshold(128, "executorch#20059, from times of an Adreno 750 in #20058")
+
+
+def threshold(device: Device) -> Threshold:
+    """The row of the table for a device."""
+    return _THRESHOLDS.get(device.vendor) or _THRESHOLDS.get(device.kind) or _OTHERS
+
+
+def _pays(call: Call, device: Device) -> bool:
+    least = threshold(device).least_c_out
+    return least is not None and call.shape("y")[1] >= least
+
+
+ENOUGH_CHANNELS = Requirement(
+    "as many output channels as im2col takes on such devices",
+    _pays,
+    lambda call, device: f"{call.shape('y')[1]}; im2col is taken {threshold(device)}",
+)
+
+
+def _layout(call: Call, slab: Slab) -> Layout:
+    """w (C_out, K) by the columns (K, pixels) of each image."""
+    c_out, k = call.shape("w")[0], math.prod(call.shape("w")[1:])
+    plane = math.prod(call.shape("y")[2:])
+    base = (0, 0, slab.image * c_out * plane + slab.first)
+    batch = ((slab.images, 0, k * slab.count),) if slab.images > 1 else ()
+    return Layout(c_out, slab.count, k, (1, c_out), (slab.count, 1), (plane, 1), batch, True, base)
+
+
+def _slabs(call: Call) -> list[Slab]:
+    """Whole rows of the output, as many as the scratch holds, and parts of a row where it holds none."""
+    oh, ow = call.shape("y")[2:]
+    most = SCRATCH_BYTES // (4 * math.prod(call.shape("w")[1:]))
+    return list(slabs(call.shape("x")[0], oh * ow, most, ow))
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    return params(_layout(call, _slabs(call)[0]), device)
+
+
+def _build(call: Call, device: Device, params: Params) -> Program:
+    _, c_in, h, w = call.shape("x")
+    c_out, _, kh, kw = call.shape("w")
+    taps = c_in * kh * kw
+    cuts = _slabs(call)
+    t, left, _, _ = call["padding"]
+    window = (c_in, h, w, call.shape("y")[3], *call["stride"], *call["dilation"], t, left)
+    epilogue = epilogue_of(call, "b")
+    binds = (*read("packed", "columns", per_channel(call)), *write("y"))
+    steps: list[Dispatch] = []
+    for slab in cuts:
+        gather = positional(
+            IM2COL,
+            (*read("x"), *write("columns")),
+            linear_groups(slab.images * c_in * slab.count, _LOCAL, device),
+            (_LOCAL, 1, 1),
+            (slab.image, slab.images, slab.first, slab.count, *window),
+            (kh, kw),
+            loop_iterations=kh * (1 + kw),
+        )
+        steps += [gather, product(params["product"], _layout(call, slab), epilogue, binds, device)]
+    # [K][C_out]: rows of a tile lie side by side.
+    packing = Packing(rows=c_out, inner=taps, tile=c_out, row_stride=taps, inner_stride=1)
+    scratch = {"columns": 4 * taps * max(slab.images * slab.count for slab in cuts)}
+    prepack, packed = (packing.dispatch("w", "packed", device),), {"packed": 4 * packing.size}
+    return Program(tuple(steps), prepack, packed, scratch, PACKED_WEIGHTS | {"columns"})
+
+
+IM2COL_GEMM = Route(
+    "im2col_gemm",
+    _build,
+    (IM2COL, PACK_TILES, *SHADERS),
+    why="windows gathered once make a plain matrix product of the rest; tiles of output rows keep the gathered matrix "
+    "within 16 MiB",
+    must=(FLOATS, GROUPS_1, NO_DILATION, LARGER_THAN_1X1),
+    prefer=(ENOUGH_CHANNELS,),
+    source="executorch#20059, executorch#20653",
+    params=_params,
+)

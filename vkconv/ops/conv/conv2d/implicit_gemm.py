@@ -1,0 +1,107 @@
+"""Implicit GEMM for conv2d: matrix tiles in shared memory, for GPUs."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import align, ceil_div
+from vkconv.device import Device
+from vkconv.kernel import Shader
+from vkconv.ops.conv.common import binds, constants, push
+from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, splits_by_rule, sum_parts, tiles_by_rule
+from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.requirements import FLOATS, ON_GPU
+from vkconv.ops.kernels.epilogue import SUM_SPLITS
+from vkconv.ops.kernels.gemm_tile import GemmTile
+from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
+from vkconv.program import Program, positional
+from vkconv.route import Params, Route
+
+_MOST_PADDING = 1.15
+
+GEMM = Shader(shaders.conv2d.CONV2D_GEMM)
+
+
+def _blocks(call: Call, tile: GemmTile) -> int:
+    n, c_out, oh, ow = call.shape("y")
+    groups: int = call["groups"]
+    return groups * ceil_div(c_out // groups, tile.rows) * ceil_div(n * oh * ow, tile.columns)
+
+
+def steps_of(call: Call, tile: GemmTile, linear: bool) -> int:
+    """Slices that a workgroup multiplies."""
+    c_in, kh, kw = call.shape("w")[1:]
+    return ceil_div(c_in * kh * kw, tile.depth) if linear else kh * kw * ceil_div(c_in, tile.depth)
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    groups: int = call["groups"]
+    rows, depth = call.shape("y")[1] // groups, math.prod(call.shape("w")[1:])
+    tiles = tiles_by_rule(rows, depth, groups, lambda tile: _blocks(call, tile), device)
+    tile = TILES[tiles[0]]
+    linear = pads_much(call, tile.depth)
+    return {
+        "tile": tiles,
+        "linear": (int(linear), int(not linear)),
+        "splits": splits_by_rule(_blocks(call, tile), steps_of(call, tile, linear)),
+    }
+
+
+def pads_much(call: Call, depth: int) -> bool:
+    """Whether slices of so many channels would be so much of padding that taps and channels go in one row instead."""
+    c_in = call.shape("w")[1]
+    return align(c_in, depth) >= _MOST_PADDING * c_in
+
+
+def in_slices(call: Call, rows: int, depth: int, linear: bool) -> Packing:
+    """Weights for tiles of so many rows, in slices of so many products: [group][tile][taps][channels up to the depth of
+    a slice][rows], or with ``linear`` all taps of all channels in one row."""
+    c_in, kh, kw = call.shape("w")[1:]
+    taps = kh * kw
+    inner = Packing(
+        call.shape("y")[1] // call["groups"], c_in * taps, rows, c_in * taps, 1, inner_step=depth, groups=call["groups"]
+    )
+    return inner if linear else dataclasses.replace(inner, inner=c_in, inner_stride=taps, outer=taps, outer_stride=1)
+
+
+def packing(call: Call, params: Params) -> Packing:
+    """How the weights lie."""
+    tile = TILES[params["tile"]]
+    return in_slices(call, tile.rows, tile.depth, bool(params["linear"]))
+
+
+def _build(call: Call, device: Device, params: Params) -> Program:
+    tile, linear, splits = TILES[params["tile"]], bool(params["linear"]), params["splits"]
+    kh, kw = call.shape("w")[2:]
+    pack = packing(call, params)
+    grid = linear_groups(splits * _blocks(call, tile) * tile.local, tile.local, device)
+    target = "y" if splits == 1 else "parts"
+    gemm = positional(
+        GEMM,
+        binds(call, "packed", target),
+        grid,
+        (tile.local, 1, 1),
+        push(call),
+        (*constants(call), *tile.sizes, splits, linear, kh, kw),
+        tile.shared_bytes,
+        steps_of(call, tile, linear) + 1,
+    )
+    prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
+    if splits == 1:
+        return Program((gemm,), prepack, packed, elements=PACKED_WEIGHTS)
+    add, parts = sum_parts(call, splits, device)
+    return Program((gemm, add), prepack, packed, parts, PACKED_WEIGHTS)
+
+
+IMPLICIT_GEMM = Route(
+    "implicit_gemm",
+    _build,
+    (GEMM, SUM_SPLITS, PACK_TILES),
+    why="tiles of a matrix product in shared memory, the input gathered as they need it: each element that is loaded "
+    "serves a tile of outputs, without an im2col buffer",
+    must=(FLOATS, *FITS_SMALLEST),
+    prefer=(ON_GPU,),
+    params=_params,
+)

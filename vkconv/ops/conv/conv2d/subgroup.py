@@ -1,0 +1,137 @@
+"""conv2d by subgroups: weights loaded once for all lanes and handed out by shuffles, for CPU drivers."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import DType, ceil_div
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
+from vkconv.ops.conv.common import binds, constants, push, span
+from vkconv.ops.core.base import linear_groups, local_sizes
+from vkconv.ops.core.requirements import FLOATS, ON_CPU, SHUFFLE
+from vkconv.ops.kernels.cpu_cost import COSTS
+from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, short_span
+from vkconv.program import Program, positional
+from vkconv.route import Params, Route
+
+SUBGROUP = Shader(shaders.conv2d.CONV2D_SUBGROUP)
+# Multiples of four, as weights come. Groups make sizes between powers of two pay: lavapipe, us, four groups of 34->34
+# over 28x28 12x8 594, 32x4 736; of 68->68 over 14x14 24x4 494, 28x4 535, 32x4 570, 16x4 640.
+_CHANNELS, _COLUMNS = (32, 28, 24, 16, 12, 8, 4), (8, 4, 16, 2, 1)
+
+
+# Unrolled multiply-adds of a row of taps and sums of an invocation: lavapipe compiles 16x8 of a 1x1 in 0.25 s, 32x8 in
+# 0.55 s, 16x8 of a 3x3 in 0.35 s, 32x8 in 1 s. The larger one is 10 to 20 % faster, which only long calls need.
+_MOST_UNROLLED, _MOST_SUMS, _MOST_SUMS_LONG, _LONG_FLOPS = 512, 128, 256, 5e7
+# Weights of a row of taps of a tile. Channels x columns, least us: 64x56x56 3x3 32x8 5520, 16x8 5730, 8x16 6540;
+# 3->64 7x7 stride 2 16x8 5560, 8x8 6130, 16x4 6400.
+_MOST_TAPS = 64
+
+
+def flattened(call: Call) -> Call:
+    """The call as the kernel sees it: a 1x1 of stride 1 without padding has one long row for each image."""
+    x, y = call.shape("x"), call.shape("y")
+    if call.shape("w")[2:] != (1, 1) or call["stride"] != (1, 1) or any(call["padding"]):
+        return call
+    rows = (TensorSpec((*s[:2], 1, s[2] * s[3]), DType.F32) for s in (x, y))
+    flat_x, flat_y = rows
+    return dataclasses.replace(call, operands={**call.operands, "x": flat_x}, outputs={"y": flat_y})
+
+
+def _inputs(call: Call, columns: int) -> set[int]:
+    """Inputs of a row that so many neighbouring outputs touch, counted from the first."""
+    taps, stride, dilation = call.shape("w")[3], int(call["stride"][1]), int(call["dilation"][1])
+    return {p * stride + k * dilation for p in range(columns) for k in range(taps)}
+
+
+def _input_loads(call: Call, columns: int) -> tuple[float, bool]:
+    """Estimated ns to load the inputs of so many columns, and whether that is by fours, which takes rows and blocks
+    that are whole fours."""
+    inputs = _inputs(call, columns)
+    single = COSTS.load * len(inputs)
+    if call.shape("x")[3] % 4 or columns * int(call["stride"][1]) % 4:
+        return single, False
+    skip = -int(call["padding"][1]) % 4
+    fours = COSTS.load4 * len({(skip + i) // 4 for i in inputs})
+    return min((single, False), (fours, True))
+
+
+def _y_vec4(call: Call, columns: int) -> bool:
+    return call.shape("y")[3] % 4 == 0 and columns % 4 == 0
+
+
+def _blocks(call: Call, channels: int, columns: int, lanes: int) -> int:
+    n, c_out, oh, ow = call.shape("y")
+    groups: int = call["groups"]
+    return n * groups * ceil_div(c_out // groups, channels) * ceil_div(oh * ceil_div(ow, columns), lanes)
+
+
+def _iteration(call: Call, channels: int, columns: int, lanes: int) -> float:
+    """Estimated ns of one row of taps of one input channel, by `COSTS`."""
+    taps = call.shape("w")[3] * channels
+    loads = _input_loads(call, columns)[0] + COSTS.load4 * ceil_div(taps, 4 * lanes)
+    return COSTS.iteration + loads + taps * (COSTS.share + columns * COSTS.multiply_add)
+
+
+def _cost(call: Call, channels: int, columns: int, lanes: int) -> float:
+    """Estimated ns of the call by a tile size."""
+    in_group, kh, _ = call.shape("w")[1:]
+    store = COSTS.load4 / 4 if _y_vec4(call, columns) else COSTS.load
+    each = in_group * kh * _iteration(call, channels, columns, lanes) + channels * columns * store
+    return _blocks(call, channels, columns, lanes) * each
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    call, lanes = flattened(call), device.subgroup_size
+    kw, rows = call.shape("w")[3], call.shape("y")[1] // int(call["groups"])
+    # Channels by the weights alone, so that plans for other sizes of images share what is packed.
+    few = [co for co in _CHANNELS if co * kw <= _MOST_TAPS] or _CHANNELS[-1:]
+    channels = min(few, key=lambda co: ceil_div(rows, co) * _iteration(call, co, _COLUMNS[0], lanes))
+    flops = 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:])
+    most = _MOST_SUMS_LONG if flops >= _LONG_FLOPS else _MOST_SUMS
+    columns = tuple(px for px in _COLUMNS if span(call, 1, px) <= MOST_SPAN)
+    fitting = [px for px in columns if channels * px * kw <= _MOST_UNROLLED and channels * px <= most]
+    best = min(fitting or columns[-1:], key=lambda px: _cost(call, channels, px, lanes))
+    return {
+        "channels": (channels, *(co for co in _CHANNELS if co != channels)),
+        "columns": (best, *(px for px in columns if px != best)),
+        "local": local_sizes(device, lanes, 2 * lanes, 4 * lanes),
+    }
+
+
+def packing(call: Call, params: Params) -> Packing:
+    """How the weights lie: [group][tile of channels][c_in][kh][kw][channels of a tile]."""
+    taps = math.prod(call.shape("w")[1:])
+    rows = call.shape("y")[1] // call["groups"]
+    return Packing(rows, taps, params["channels"], taps, 1, groups=call["groups"])
+
+
+def _build(call: Call, device: Device, params: Params) -> Program:
+    call, lanes = flattened(call), device.subgroup_size
+    co, px, local = params["channels"], params["columns"], params["local"]
+    c_in, kh, kw = call.shape("w")[1:]
+    grid = linear_groups(_blocks(call, co, px, local) * local, local, device)
+    sizes = (co, px, kw, call["stride"][1], call["dilation"][1], call["padding"][1], lanes)
+    spec = (*constants(call), *sizes, _input_loads(call, px)[1], _y_vec4(call, px))
+    pack = packing(call, params)
+    step = positional(SUBGROUP, binds(call, "packed"), grid, (local, 1, 1), push(call), spec)
+    step = dataclasses.replace(step, loop_iterations=c_in * (1 + kh))
+    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
+
+
+SHORT_SPAN = short_span("a row of taps over", lambda call: span(call, 1, 1))
+
+SUBGROUP_TILE = Route(
+    "subgroup_tile",
+    _build,
+    (SUBGROUP, PACK_TILES),
+    why="where every load goes lane by lane, loads are what a convolution costs: one load brings weights for the whole "
+    "subgroup, shuffles hand them out, and inputs come in fours where rows allow it",
+    must=(FLOATS, SHUFFLE, SHORT_SPAN),
+    prefer=(ON_CPU,),
+    params=_params,
+)

@@ -1,0 +1,206 @@
+"""conv2d by Winograd's minimal filtering: fewer products, as a batch of matrix products between transforms."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import DType
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
+from vkconv.ops.conv.common import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1, constants
+from vkconv.ops.conv.conv2d import implicit_gemm as conv2d_gemm
+from vkconv.ops.conv.conv2d import routes as conv2d_routes
+from vkconv.ops.conv.conv2d import subgroup as conv2d_subgroup
+from vkconv.ops.core.base import Attrs, linear_groups
+from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.kernels.epilogue import NO_EPILOGUE, epilogue_numbers, per_channel
+from vkconv.ops.kernels.prepack import Packing
+from vkconv.ops.kernels.winograd import INPUT, SOURCE, WinogradTiles, inputs, local_size
+from vkconv.program import Dispatch, Program, positional, read, write
+from vkconv.route import Params, Requirement, Route
+
+WEIGHTS, OUTPUT = Shader(shaders.kernels.WINOGRAD_WEIGHTS), Shader(shaders.kernels.WINOGRAD_OUTPUT)
+# The routes that do the matrix products, as a 1x1 conv2d with a group for each, and how their weights are packed: the
+# first that the device can do.
+_Product = tuple[Route, Callable[[Call, Params], Packing]]
+_PRODUCTS: Mapping[str, tuple[_Product, ...]] = {
+    "cpu": (
+        (conv2d_subgroup.SUBGROUP_TILE, conv2d_subgroup.packing),
+        (conv2d_routes.POINTWISE_ROUTE, conv2d_routes.packing),
+    )
+}
+_GPU_PRODUCTS: tuple[_Product, ...] = ((conv2d_gemm.IMPLICIT_GEMM, conv2d_gemm.packing),)
+# Scratch of one pass over some of the tiles, MiB, the default first: what stays in a cache while it is used.
+_SCRATCH_MIB: Mapping[str, tuple[int, ...]] = {"cpu": (2, 1, 4, 16), "discrete": (64, 16, 32, 256)}
+_OTHER_SCRATCH_MIB = (16, 4, 64)
+
+
+# The rounding error of m = 4 grows with the transforms, not with the sum: with few channels it is more than a direct
+# sum may have. Largest error over the allowed one, lavapipe, 30x31: 3 channels 1.3, 16 0.6, 37 0.18, 512 0.05; m = 2
+# at most 0.15.
+_LEAST_CHANNELS = 32
+
+
+def _tiles_of(call: Call, m: int) -> WinogradTiles:
+    return WinogradTiles.of(m, call.shape("y")[0], call.shape("y")[2:])
+
+
+def _products(call: Call, m: int, count: int) -> Call:
+    """(m + 2)^2 products of (c_out x c_in) by (c_in x count) as one grouped 1x1 conv2d."""
+    c_in, c_out, batch = call.shape("x")[1], call.shape("y")[1], (m + 2) ** 2
+    x = TensorSpec((1, batch * c_in, 1, count), DType.F32)
+    w = TensorSpec((batch * c_out, c_in, 1, 1), DType.F32)
+    y = TensorSpec((1, batch * c_out, 1, count), DType.F32)
+    attrs: Attrs = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": batch}
+    attrs |= {"auto_pad": "explicit", **NO_EPILOGUE}
+    return Call("conv2d", {"x": x, "w": w, "b": None}, {"y": y}, attrs)
+
+
+def _product(call: Call, device: Device) -> _Product:
+    """The first that can make these products; the last where none can, and then the route is refused."""
+    rows = _PRODUCTS.get(device.kind, _GPU_PRODUCTS)
+    return next((row for row in rows if all(need.test(call, device) for need in row[0].must)), rows[-1])
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    tiles = _tiles_of(call, 4 if _long(call) else 2)
+    channels = sum(_channels(call))
+    sizes = tiles.scratch_sizes(channels, _SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB))
+    product = _products(call, tiles.m, tiles.chunk(channels, sizes[0]))
+    route, _ = _product(product, device)
+    inner = dict(route.params(product, device))
+    for name, only in (("splits", 1), ("linear", 0)):  # K is long enough, and its channels are what is packed
+        if name in inner:
+            inner[name] = (only,)
+    return {"outputs": (4, 2) if _long(call) else (2,), "scratch_mib": sizes, **inner}
+
+
+def _long(call: Call) -> bool:
+    return call.shape("x")[1] >= _LEAST_CHANNELS
+
+
+def _build(call: Call, device: Device, params: Params) -> Program:
+    m, inner = params["outputs"], {k: v for k, v in params.items() if k not in ("outputs", "scratch_mib")}
+    tiles, (c_in, c_out) = _tiles_of(call, m), _channels(call)
+    step = tiles.chunk(c_in + c_out, params["scratch_mib"])
+    steps: list[Dispatch] = []
+    for first in range(0, tiles.total, step):
+        steps += _pass(call, device, tiles, first, min(step, tiles.total - first), inner)
+    products = _products(call, m, step)
+    pack = _product(products, device)[1](products, inner)
+    local = local_size(device)
+    weights = positional(
+        WEIGHTS,
+        (*read("w"), *write("packed")),
+        linear_groups(pack.size // pack.groups, local, device),
+        (local, 1, 1),
+        (c_out, c_in, pack.inner_padded),
+        (m, pack.tile),
+    )
+    scratch = {"inputs": 4 * tiles.points * c_in * step, "sums": 4 * tiles.points * c_out * step}
+    return Program(tuple(steps), (weights,), {"packed": 4 * pack.size}, scratch)
+
+
+def _pass(
+    call: Call, device: Device, tiles: WinogradTiles, first: int, count: int, inner: Params
+) -> tuple[Dispatch, ...]:
+    """The three launches that make the tiles from ``first`` on: inputs, products, outputs."""
+    c_out, oh, ow = call.shape("y")[1:]
+    local = local_size(device)
+    products = _products(call, tiles.m, count)
+    route, _ = _product(products, device)
+    (product,) = route.build(products, device, inner).steps
+    product = product.renamed({"x": "inputs", "y": "sums"})
+    finish = positional(
+        OUTPUT,
+        (*read("sums", per_channel(call)), *write("y")),
+        linear_groups(c_out * count, local, device),
+        (local, 1, 1),
+        (c_out, oh, ow, tiles.rows, tiles.columns, first, count, *epilogue_numbers(call)),
+        (tiles.m, *constants(call)),
+    )
+    return inputs(tiles, call.shape("x"), call["padding"], first, count, device), product, finish
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Least:
+    """From what on winograd is taken: channels in and out, tiles of 4x4 outputs, and tiles times the fewer channels."""
+
+    c_in: int
+    c_out: int
+    tiles: int
+    product: int
+
+
+# The products have a column for each tile and read up to four times the weights: few tiles or channels do not pay.
+# ms, winograd and what comes next. lavapipe, subgroup_tile: 64x56x56 4.7 and 5.4, 128x28x28 4.3 and 6.0, 256x28x28 14.8
+# and 24.8, 256x14x14 5.5 and 7.1, 64x28x28 1.46 and 1.57; 64x14x14 0.89 and 0.81, 32x112x112 6.9 and 5.6, 512x7x7 19.3
+# and 12.2. H200: two of 20x13x13 (32) 0.012 and 0.020, of 23x13x13 0.030 and 0.067, 52->12 over 32x32 0.016 and 0.023.
+_LEAST: Mapping[str, Least] = {"cpu": Least(64, 64, 16, 2000)}
+_OTHER_LEAST = Least(16, 12, 16, 600)
+
+
+def _least(device: Device) -> Least:
+    return _LEAST.get(device.kind, _OTHER_LEAST)
+
+
+def _channels(call: Call) -> tuple[int, int]:
+    return call.shape("x")[1], call.shape("y")[1]
+
+
+def _tiles(call: Call) -> int:
+    return _tiles_of(call, 4).total
+
+
+def _many_channels(call: Call, device: Device) -> bool:
+    least, (c_in, c_out) = _least(device), _channels(call)
+    return c_in >= least.c_in and c_out >= least.c_out
+
+
+def _many_tiles(call: Call, device: Device) -> bool:
+    least, tiles = _least(device), _tiles(call)
+    return tiles >= least.tiles and tiles * min(_channels(call)) >= least.product
+
+
+MANY_CHANNELS = Requirement(
+    "as many channels as pay on such devices",
+    _many_channels,
+    lambda call, device: "{} in and {} out, at least {} and {}".format(
+        *_channels(call), _least(device).c_in, _least(device).c_out
+    ),
+)
+# Transformed weights stay f32 and are four times as many: with f16 they would take eight times the memory.
+WEIGHTS_IN_F32 = Requirement(
+    "weights of f32, which the transformed ones are four times of",
+    lambda call, device: call.half is None,
+    lambda call, device: f"{call.half} weights, of which they would be eight times the bytes",
+)
+MANY_TILES = Requirement(
+    "as many tiles of 4x4 outputs as pay on such devices",
+    _many_tiles,
+    lambda call, device: (
+        f"{_tiles(call)} tiles, at least {_least(device).tiles}; times the fewer channels "
+        f"{_tiles(call) * min(_channels(call))}, at least {_least(device).product}"
+    ),
+)
+
+WINOGRAD = Route(
+    "winograd",
+    _build,
+    (
+        INPUT,
+        WEIGHTS,
+        OUTPUT,
+        *conv2d_gemm.IMPLICIT_GEMM.shaders,
+        *conv2d_subgroup.SUBGROUP_TILE.shaders,
+        *conv2d_routes.POINTWISE_ROUTE.shaders,
+    ),
+    why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that is "
+    "not finite makes NaN of the whole tiles that it is in",
+    must=(FLOATS, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION),
+    prefer=(WEIGHTS_IN_F32, MANY_CHANNELS, MANY_TILES),
+    params=_params,
+    source=SOURCE,
+)

@@ -1,0 +1,1 @@
+"""conv2d_backward_data."""

@@ -1,0 +1,233 @@
+"""Routes of a transposed convolution that make blocks of stride x stride outputs: register tiles of whole blocks, and
+implicit GEMM phase by phase for GPUs."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import ceil_div
+from vkconv.device import Device
+from vkconv.kernel import Shader
+from vkconv.ops.conv.common import FEW_TAPS, binds, constants, push
+from vkconv.ops.conv.tiles import ENOUGH, FITS_SMALLEST, TILES, splits_by_rule, sum_parts, tiles_by_rule
+from vkconv.ops.conv.transpose.phases import FEW_PHASES, axes
+from vkconv.ops.core.base import linear_groups, local_sizes
+from vkconv.ops.core.requirements import FLOATS, ON_GPU, lane_by_lane, narrow_groups, shuffles
+from vkconv.ops.kernels.epilogue import SUM_SPLITS
+from vkconv.ops.kernels.gemm_tile import GemmTile
+from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
+from vkconv.program import Program, positional
+from vkconv.route import Params, Requirement, Route
+
+PHASES = Shader(shaders.transpose.CONV_TRANSPOSE2D_PHASES)
+# By how many outputs are written as one, and who shares loads of weights: nobody, subgroups, workgroups.
+_SHARED = ((), (("SHARED_LOADS", ""),), (("SHARED_MEMORY", ""),))
+BLOCKS: Mapping[tuple[int, int], Shader] = {
+    (store, shared): Shader(
+        shaders.transpose.CONV_TRANSPOSE2D_BLOCKS, defines=(("WRITTEN", str(store)), *_SHARED[shared])
+    )
+    for store in (4, 2, 1)
+    for shared in range(len(_SHARED))
+}
+
+
+def packing(call: Call, tile: int, depth: int | None = None) -> Packing:
+    """How the weights lie, tiles of output channels side by side: [group][tile][c_in][taps][channel], or with the
+    ``depth`` of a slice [group][tile][taps][c_in up to depth][channel]."""
+    c_in, out_group, kh, kw = call.shape("w")
+    groups, taps = int(call["groups"]), kh * kw
+    in_group = c_in // groups
+    channels, kernel = (in_group, out_group * taps), (taps, 1)
+    (outer, outer_stride), (inner, inner_stride) = (channels, kernel) if depth is None else (kernel, channels)
+    return Packing(
+        rows=out_group,
+        tile=tile,
+        row_stride=taps,
+        outer=outer,
+        outer_stride=outer_stride,
+        inner=inner,
+        inner_stride=inner_stride,
+        inner_step=depth or 1,
+        groups=groups,
+        group_stride=in_group * out_group * taps,
+    )
+
+
+def _image_blocks(call: Call) -> tuple[int, int]:
+    """Rows and columns of blocks of the output."""
+    h, w = axes(call)
+    return ceil_div(h.outputs, h.stride), ceil_div(w.outputs, w.stride)
+
+
+def _workgroups(call: Call, tile: GemmTile) -> int:
+    """Of one phase."""
+    columns = call.shape("x")[0] * math.prod(_image_blocks(call))
+    return int(call["groups"]) * ceil_div(call.shape("w")[1], tile.rows) * ceil_div(columns, tile.columns)
+
+
+def _chunks(call: Call, tile: GemmTile) -> int:
+    """Slices of the channels of a tap."""
+    return ceil_div(call.shape("x")[1] // int(call["groups"]), tile.depth)
+
+
+def _phase_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    phases, (h, w) = math.prod(call["stride"]), axes(call)
+    groups: int = call["groups"]
+    depth = call.shape("w")[0] // groups * h.most_taps * w.most_taps
+    tiles = tiles_by_rule(call.shape("w")[1], depth, groups, lambda tile: phases * _workgroups(call, tile), device)
+    tile = TILES[tiles[0]]
+    together = int(_workgroups(call, tile) >= ENOUGH)
+    splits = splits_by_rule(phases * _workgroups(call, tile), h.most_taps * w.most_taps * _chunks(call, tile))
+    return {"tile": tiles, "together": (together, 1 - together), "splits": splits}
+
+
+def _build_phases(call: Call, device: Device, params: Params) -> Program:
+    tile, together, splits = TILES[params["tile"]], bool(params["together"]), params["splits"]
+    h, w = axes(call)
+    phases = math.prod(call["stride"])
+    pack = packing(call, tile.rows, tile.depth)
+    workgroups = _workgroups(call, tile) * splits * (1 if together else phases)
+    step = positional(
+        PHASES,
+        binds(call, "packed", "y" if splits == 1 else "parts"),
+        linear_groups(workgroups * tile.local, tile.local, device),
+        (tile.local, 1, 1),
+        push(call),
+        (*constants(call), *tile.sizes, together, splits, h.gcd, w.gcd, h.inverse, w.inverse),
+        tile.shared_bytes,
+        2 * phases + h.kernel * w.kernel * _chunks(call, tile),
+    )
+    prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
+    if splits == 1:
+        return Program((step,), prepack, packed, elements=PACKED_WEIGHTS)
+    add, parts = sum_parts(call, splits, device)
+    return Program((step, add), prepack, packed, parts, PACKED_WEIGHTS)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BlockTiles:
+    """Lanes of a workgroup, the default first, output channels and blocks of a row of one invocation to choose from,
+    and the sums that it holds at most, by rule and at all."""
+
+    local: tuple[int, ...]
+    channels: Sizes
+    columns: Sizes
+    rule_sums: int
+    most_sums: int
+
+
+# lavapipe, channels x columns, least us, with shared loads and without: 64->32 to 56x56 3x3 stride 2 16x4 810 and 3530,
+# 16x8 1170 and 2590, 8x4 1270 and 3290, 8x8 1550 and 2560, 16x2 1400 and 5340; to 28x28 4x4 stride 2 16x4 450 and 1690,
+# 8x8 490 and 1340, 8x4 680 and 1870; 64 in 8 groups to 50x50 3x3 stride 2 8x2 460 and 880, 8x8 500 and 810, 8x4 590,
+# 680.
+_TILES: Mapping[str, BlockTiles] = {"cpu": BlockTiles((8, 16, 32), Sizes((16, 8, 4)), Sizes((4, 2, 1), (8,)), 256, 256)}
+# H200, us, 256 in 32 groups to 32x200x200 3x3 stride 2, channels x columns with 64 lanes: 4x4 914, 4x2 926, 8x2 968. In
+# bf16 905, 924, 894, with the weights in shared memory, where they become f32 once, 743, 773, 778.
+_GPU_TILES = BlockTiles((64, 32, 128, 256), Sizes((4,), (8,)), Sizes((2, 1), (4,)), 64, 128)
+
+
+_MOST_SHARED = 16 << 10
+# Kinds of devices that take that way for 16-bit floats, of which it is known to pay.
+_IN_MEMORY = frozenset({"discrete"})
+
+
+def _tile_bytes(call: Call, channels: int) -> int:
+    """Of the weights of so many output channels, in f32."""
+    return 4 * channels * call.shape("x")[1] // int(call["groups"]) * math.prod(call.shape("w")[2:])
+
+
+def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    t, phases = _TILES.get(device.kind, _GPU_TILES), math.prod(call["stride"])
+    channels = tuple(co for co in t.channels.values(call.shape("w")[1]) if co * phases <= t.most_sums)
+    sums = channels[0] * phases
+    local = local_sizes(device, *t.local)
+    # Lanes share loads in full subgroups.
+    full = all(size % device.subgroup_size == 0 for size in local)
+    shares = lane_by_lane(device) and shuffles(device) and full
+    in_memory = 0 < _tile_bytes(call, max(channels)) <= min(_MOST_SHARED, device.limit("maxComputeSharedMemorySize"))
+    legal = [px for px in t.columns.values(_image_blocks(call)[1]) if sums * px <= t.most_sums]
+    columns = sorted(legal, key=lambda px: sums * px > t.rule_sums)
+    sharing = (*((1, 0) if shares else (0,)), *((2,) if in_memory else ()))
+    if in_memory and call.half and device.kind in _IN_MEMORY:
+        # Weights of 16 bits become f32 once for a workgroup, and not in every lane; the more columns share one.
+        columns.sort(key=lambda px: (sums * px > t.rule_sums, -px))
+        sharing = tuple(reversed(sharing))
+    return {"channels": channels, "columns": tuple(columns), "shared_loads": sharing, "local": local}
+
+
+def _build_blocks(call: Call, device: Device, params: Params) -> Program:
+    h, w = axes(call)
+    co, px, local = params["channels"], params["columns"], params["local"]
+    out_group, groups = call.shape("w")[1], int(call["groups"])
+    rows, columns = _image_blocks(call)
+    units = rows * ceil_div(columns, px)
+    workgroups = call.shape("x")[0] * groups * ceil_div(out_group, co) * ceil_div(units, local)
+    store = next(s for s in (4, 2, 1) if px * w.stride % s == 0 and w.outputs % s == 0)
+    shared, in_group = params["shared_loads"], call.shape("x")[1] // groups
+    pack = packing(call, co)
+    geometry = (h.kernel, w.kernel, *call["stride"], *call["dilation"], *call["padding"][:2])
+    step = positional(
+        BLOCKS[store, shared],
+        binds(call, "packed"),
+        linear_groups(workgroups * local, local, device),
+        (local, 1, 1),
+        push(call),
+        (*constants(call), co, px, *geometry, *((), (device.subgroup_size,), (in_group,))[shared]),
+        _tile_bytes(call, co) if shared == 2 else 0,
+        in_group,
+    )
+    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
+
+
+# All taps and all outputs of a block are unrolled, and so are the inputs that reach them.
+_MOST_PHASES, _MOST_REACH = 16, 12
+
+
+def _reach(call: Call) -> int:
+    """Inputs along an axis from the first to the last that reach a block."""
+    reach = 0
+    for axis, pad in zip(axes(call), call["padding"], strict=False):
+        last = ((axis.kernel - 1) * axis.dilation - pad) // axis.stride
+        reach = max(reach, last + ceil_div(pad, axis.stride) + 1)
+    return reach
+
+
+SMALL_BLOCKS = Requirement(
+    f"at most {_MOST_PHASES} outputs in a block of the strides",
+    lambda call, device: math.prod(call["stride"]) <= _MOST_PHASES,
+    lambda call, device: f"{math.prod(call['stride'])} outputs",
+)
+SHORT_REACH = Requirement(
+    f"a block from at most {_MOST_REACH} inputs of a row and of a column",
+    lambda call, device: _reach(call) <= _MOST_REACH,
+    lambda call, device: f"{_reach(call)} inputs",
+)
+FITS_BLOCKS = SMALL_BLOCKS, FEW_TAPS, SHORT_REACH
+# transposed_phases makes at least 32 output channels of a group at a time. lavapipe, least us, transposed_blocks and
+# transposed_tile: 64->32 to 56x56 4x4 stride 2 1320 and 3350, 2x2 stride 2 520 and 1410, to 14x14 3x3 stride 2 110 and
+# 310; 32x28x28 3x3 stride 1 420 and 1590; 16->8 to 112x112 4x4 stride 4 210 and 650; 64 groups to 56x56 4x4 stride 2
+# 830, 1480.
+NARROW_GROUPS = narrow_groups(8, lambda call: call.shape("w")[1])
+
+TRANSPOSED_BLOCKS = Route(
+    "transposed_blocks",
+    _build_blocks,
+    (*BLOCKS.values(), PACK_TILES),
+    why="an invocation makes whole blocks of stride x stride outputs: an input that it loads meets every tap, each at "
+    "its place of a block, and rows of outputs are written as they lie",
+    must=(FLOATS, *FITS_BLOCKS),
+    prefer=(NARROW_GROUPS,),
+    params=_block_params,
+)
+TRANSPOSED_PHASES = Route(
+    "transposed_phases",
+    _build_phases,
+    (PHASES, SUM_SPLITS, PACK_TILES),
+    why="outputs one stride apart are a dense convolution by the taps that reach them: tiles of its matrix product in "
+    "shared memory, all phases in one launch, without scratch and with no product that is not needed",
+    must=(FLOATS, FEW_PHASES, *FITS_SMALLEST),
+    prefer=(ON_GPU,),
+    params=_phase_params,
+)

@@ -1,0 +1,124 @@
+"""conv_transpose2d as a matrix product: every input by every tap into scratch, then sums of what reaches an output."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import bytes_str
+from vkconv.device import Device
+from vkconv.kernel import Shader
+from vkconv.ops.conv.common import constants, push
+from vkconv.ops.conv.transpose.phases import axes, reaching
+from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.requirements import FLOATS, ON_GPU
+from vkconv.ops.kernels.epilogue import per_channel
+from vkconv.ops.kernels.gemm import Epilogue, Layout
+from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
+from vkconv.program import Dispatch, Program, positional, read, write
+from vkconv.route import Params, Requirement, Route
+
+COL2IM = Shader(shaders.transpose.CONV_TRANSPOSE2D_COL2IM)
+_LOCAL = 64
+
+
+def _row_bytes(call: Call) -> int:
+    """Products of one row of x of one image."""
+    return 4 * int(call["groups"]) * math.prod(call.shape("w")[1:]) * call.shape("x")[3]
+
+
+def _inputs(call: Call, first: int, count: int) -> tuple[int, int]:
+    """Rows of x, the first and one past the last, that reach ``count`` rows of the output from ``first`` on."""
+    h, at = call.shape("x")[2], first + call["padding"][0]
+    reach, stride = _reach(call), call["stride"][0]
+    begin, end = -((reach - at) // stride), (at + count - 1) // stride + 1
+    begin = min(max(begin, 0), h - 1)
+    return begin, max(min(end, h), begin + 1)
+
+
+def _reach(call: Call) -> int:
+    """Rows of the output from the first to the last that one row of x reaches, less one."""
+    return int((call.shape("w")[2] - 1) * call["dilation"][0])
+
+
+def _slabs(call: Call) -> Iterator[tuple[Slab, int, int]]:
+    """Images and rows of the output that are made together, and the rows of x that reach them."""
+    n, h = call.shape("x")[0], call.shape("x")[2]
+    most = SCRATCH_BYTES // _row_bytes(call)
+    oh = call.shape("y")[2]
+    if most >= h:
+        for slab in slabs(n, h, most):
+            yield Slab(slab.image, slab.images, 0, oh), 0, h
+        return
+    count = max(1, min(oh, most * call["stride"][0] - _reach(call)))
+    for slab in slabs(n, oh, count):
+        yield slab, *_inputs(call, slab.first, slab.count)
+
+
+def _layout(call: Call, slab: Slab, begin: int, end: int) -> Layout:
+    """w (C_out / groups KH KW, C_in / groups) by rows of x (C_in / groups, rows W) of each image and group."""
+    _, c_in, h, w = call.shape("x")
+    groups = call["groups"]
+    m, k, columns = math.prod(call.shape("w")[1:]), c_in // groups, (end - begin) * w
+    each = ((slab.images, 0, c_in * h * w), (groups, k * m, k * h * w))
+    batch = tuple(row for row in each if row[0] > 1)
+    base = (0, (slab.image * c_in * h + begin) * w, 0)
+    return Layout(m, columns, k, (1, m), (h * w, 1), (columns, 1), batch, base=base)
+
+
+def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    return params(_layout(call, *next(_slabs(call))), device)
+
+
+def _build(call: Call, device: Device, params: Params) -> Program:
+    c_out, ow = call.shape("y")[1], call.shape("y")[3]
+    h, w = axes(call)
+    steps: list[Dispatch] = []
+    most = 0
+    for slab, begin, end in _slabs(call):
+        g = _layout(call, slab, begin, end)
+        most = max(most, slab.images * (end - begin))
+        steps += [
+            product(params["product"], g, Epilogue(), (*read("w", "x", None), *write("products")), device),
+            positional(
+                COL2IM,
+                (*read("products", None, per_channel(call)), *write("y")),
+                linear_groups(slab.images * c_out * slab.count * ow, _LOCAL, device),
+                (_LOCAL, 1, 1),
+                (*push(call), slab.image, slab.images, begin, end - begin, slab.first, slab.count),
+                (*constants(call), *reaching(h, w)),
+                loop_iterations=h.most_taps * (1 + w.most_taps),
+            ),
+        ]
+    return Program(tuple(steps), scratch={"products": _row_bytes(call) * most})
+
+
+def _least_bytes(call: Call) -> int:
+    """Products that reach one row of the output."""
+    return min(_reach(call) // int(call["stride"][0]) + 1, call.shape("x")[2]) * _row_bytes(call)
+
+
+WITHIN_SCRATCH = Requirement(
+    f"the products of one row of the output in {bytes_str(SCRATCH_BYTES)}",
+    lambda call, device: _least_bytes(call) <= SCRATCH_BYTES,
+    lambda call, device: bytes_str(_least_bytes(call)),
+)
+
+# Products of few terms cost more to store and sum than to make.
+_LEAST_TERMS = 16
+MANY_TERMS = Requirement(
+    f"at least {_LEAST_TERMS} input channels per group",
+    lambda call, device: call.shape("w")[0] // call["groups"] >= _LEAST_TERMS,
+    lambda call, device: f"{call.shape('w')[0] // call['groups']} per group",
+)
+
+TRANSPOSED_GEMM = Route(
+    "transposed_gemm",
+    _build,
+    (COL2IM, *SHADERS),
+    why="every input meets every tap: a plain matrix product of the whole, with w as it lies, and a cheap sum of what "
+    "reaches each output; tiles of rows keep the products within 16 MiB",
+    must=(FLOATS, WITHIN_SCRATCH),
+    prefer=(ON_GPU, MANY_TERMS),
+    params=_params,
+)

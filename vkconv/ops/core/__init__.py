@@ -1,0 +1,1 @@
+"""What every op is made of: calls, shapes, tolerances, requirements. Knows no kernel."""

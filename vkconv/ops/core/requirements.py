@@ -1,0 +1,192 @@
+"""Needs that routes of several ops share: element types, sizes, scratch, workgroup limits, device classes."""
+
+from collections.abc import Callable, Mapping
+
+from vkconv.call import HALVES, Call
+from vkconv.core import DType, bytes_str
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.core.base import most_invocations
+from vkconv.route import Requirement
+
+
+def types_of(call: Call) -> str:
+    """The element types of a call, as a refusal tells them."""
+    return ", ".join(f"{name} is {spec.dtype}" for name, spec in call.specs.items())
+
+
+def _admitted(spec: TensorSpec | None, dtypes: tuple[DType, ...]) -> bool:
+    return spec is None or spec.dtype in dtypes or (spec.dtype in HALVES and DType.F32 in dtypes)
+
+
+def _words(dtypes: tuple[DType, ...]) -> str:
+    return " or ".join("f32, f16 or bf16" if dtype is DType.F32 else dtype for dtype in dtypes)
+
+
+def elements_in(*dtypes: DType) -> Requirement:
+    """Every operand and output has one of these element types (integers of other widths fold on the host), f16 and bf16
+    where f32 is one of them; floats are all of one type."""
+
+    def test(call: Call, device: Device) -> bool:
+        specs = call.specs.values()
+        return all(_admitted(s, dtypes) for s in specs) and len({s.dtype for s in specs if s.dtype.is_float}) <= 1
+
+    words = f"{_words(dtypes)} elements"
+    return Requirement(words, test, lambda call, device: types_of(call), halves=DType.F32 in dtypes or None)
+
+
+FLOATS = elements_in(DType.F32)
+F32_OR_I32 = elements_in(DType.F32, DType.I32)
+NUMBERS = elements_in(DType.F32, DType.I32, DType.I64)
+WORDS = elements_in(DType.F32, DType.I32, DType.U32)
+WORDS_OR_PAIRS = elements_in(DType.F32, DType.I32, DType.U32, DType.I64)
+NO_HALVES = Requirement(
+    "no 16-bit floats, which no atomic operation adds to",
+    lambda call, device: call.half is None,
+    lambda call, device: types_of(call),
+    halves=False,
+)
+
+
+def operands_in(name: str, *dtypes: DType, halves: bool = True) -> Requirement:
+    """The named operand has one of these element types, with ``halves`` f16 or bf16 where f32 is one of them."""
+    taken = halves and DType.F32 in dtypes
+
+    def test(call: Call, device: Device) -> bool:
+        spec = call.operands.get(name)
+        return _admitted(spec, dtypes) if taken else spec is None or spec.dtype in dtypes
+
+    text = f"{name} of {_words(dtypes) if taken else ' or '.join(dtypes)} elements"
+    return Requirement(text, test, lambda call, device: str(call.operands.get(name)), halves=taken or None)
+
+
+# The largest number that an int of a shader counts to.
+MOST_INT = (1 << 31) - 1
+
+
+def most_elements(call: Call) -> int:
+    """Elements of the largest operand or output."""
+    return max(spec.size for spec in (*call.operands.values(), *call.outputs.values()) if spec is not None)
+
+
+INT32 = Requirement(
+    "tensors of fewer than 2^31 elements",
+    lambda call, device: most_elements(call) <= MOST_INT,
+    lambda call, device: str(most_elements(call)),
+)
+
+# Bytes of partial results that a call may take, by kind of device.
+_SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
+_SCRATCH_BYTES_ELSE = 256 << 20
+
+
+def scratch_budget(device: Device) -> int:
+    """Bytes that the partial results of a call may take."""
+    return _SCRATCH_BYTES.get(device.kind, _SCRATCH_BYTES_ELSE)
+
+
+def within_scratch(nbytes: Callable[[Call, Device], int], what: str = "partial results") -> Requirement:
+    """What a call keeps in scratch, ``nbytes``, within the budget."""
+    return Requirement(
+        f"{what} within the device's budget of scratch",
+        lambda call, device: nbytes(call, device) <= scratch_budget(device),
+        lambda call, device: f"{bytes_str(nbytes(call, device))}, {bytes_str(scratch_budget(device))} is the most",
+    )
+
+
+# A row of so many elements keeps the lanes of a GPU's workgroup busy; shorter ones are better off with one invocation
+# each.
+LONG_ROW = 64
+
+# Kinds of device on which a subgroup is the vector unit of one core. There a load goes lane by lane, shared memory is
+# memory like any other and a barrier suspends every lane, registers lie in the cache, and a few invocations keep all
+# cores busy (lavapipe; docs/decisions/0003).
+_LANE_BY_LANE = frozenset({"cpu"})
+
+
+def lane_by_lane(device: Device) -> bool:
+    """Whether the lanes of a subgroup are those of a core's vector unit, whose loads go one after another."""
+    return device.kind in _LANE_BY_LANE
+
+
+ON_GPU = Requirement("a GPU", lambda call, device: not lane_by_lane(device), lambda call, device: device.kind)
+ON_CPU = Requirement("a CPU driver", lambda call, device: lane_by_lane(device), lambda call, device: device.kind)
+
+
+def narrow_groups(most: int, channels: Callable[[Call], int]) -> Requirement:
+    """At most so many output ``channels`` in a group, where a route by tiles in shared memory makes more at a time."""
+    return Requirement(
+        f"at most {most} output channels in a group, or a CPU",
+        lambda call, device: lane_by_lane(device) or channels(call) <= most,
+        lambda call, device: f"{channels(call)} on a {device.kind} device",
+    )
+
+
+def _of_one_size(device: Device) -> bool:
+    return device.subgroup_sizes == (device.subgroup_size,) * 2
+
+
+def shuffles(device: Device) -> bool:
+    """Whether every subgroup of the device has the same size and its lanes can read each other's values."""
+    return "shuffle" in device.subgroup_operations and _of_one_size(device)
+
+
+def subgroup_arithmetic(device: Device) -> bool:
+    """Whether the lanes of a subgroup, of whatever size, can sum their values or take their maximum."""
+    return "arithmetic" in device.subgroup_operations
+
+
+def sums_by_subgroups(device: Device) -> bool:
+    """Whether subgroups have one size and arithmetic."""
+    return subgroup_arithmetic(device) and _of_one_size(device)
+
+
+def float_atomics(device: Device) -> bool:
+    """Whether the device adds to a float of a buffer by an atomic operation of its own."""
+    feature = "VkPhysicalDeviceShaderAtomicFloatFeaturesEXT", "shaderBufferFloat32AtomicAdd"
+    return device.has("VK_EXT_shader_atomic_float") and device.feature(*feature)
+
+
+def _subgroup_operations(call: Call, device: Device) -> str:
+    return ", ".join(sorted(device.subgroup_operations)) or "no operations"
+
+
+def _subgroups(call: Call, device: Device) -> str:
+    sizes = " to ".join(str(size) for size in sorted(set(device.subgroup_sizes)))
+    return f"subgroups of {sizes} with {_subgroup_operations(call, device)}"
+
+
+SHUFFLE = Requirement("shuffles in subgroups of one size", lambda call, device: shuffles(device), _subgroups)
+SUBGROUP_SUMS = Requirement(
+    "arithmetic in subgroups of one size", lambda call, device: sums_by_subgroups(device), _subgroups
+)
+ARITHMETIC = Requirement(
+    "arithmetic within subgroups", lambda call, device: subgroup_arithmetic(device), _subgroup_operations
+)
+
+
+def loop_iterations(count: Callable[[Call, Device], int]) -> Requirement:
+    """No more loop iterations per invocation than the driver makes; most drivers have no such limit."""
+    return Requirement(
+        "loops that the driver runs to their end",
+        lambda call, device: device.max_loop_iterations is None or count(call, device) <= device.max_loop_iterations,
+        lambda call, device: f"{count(call, device)} iterations, it stops at {device.max_loop_iterations}",
+    )
+
+
+def shared_bytes(need: int) -> Requirement:
+    """At least ``need`` bytes of shared memory for one workgroup."""
+    return Requirement(
+        f"{bytes_str(need)} of shared memory",
+        lambda call, device: device.limit("maxComputeSharedMemorySize") >= need,
+        lambda call, device: bytes_str(device.limit("maxComputeSharedMemorySize")),
+    )
+
+
+def invocations(need: int) -> Requirement:
+    """Workgroups of at least ``need`` invocations along x."""
+    return Requirement(
+        f"workgroups of {need} invocations",
+        lambda call, device: most_invocations(device) >= need,
+        lambda call, device: str(most_invocations(device)),
+    )

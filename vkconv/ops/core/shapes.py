@@ -1,0 +1,115 @@
+"""Checks and shape rules that several ops share: axes, broadcasting, operands by name. numpy and core only."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vkconv.core import Array, DType, GraphError, Shape, shape_str
+from vkconv.graph.ir import AttrValue, TensorSpec
+from vkconv.ops.core.base import Specs
+
+
+def operand(specs: Specs, name: str, op: str) -> TensorSpec:
+    """The spec of an operand that must be there; GraphError naming op and operand otherwise."""
+    spec = specs.get(name)
+    if spec is None:
+        raise GraphError(f"{op} needs the operand {name!r}")
+    return spec
+
+
+def variadic(specs: Mapping[str, TensorSpec | None], name: str) -> list[TensorSpec]:
+    """Specs of a variadic operand in order: name0, name1, ... up to the first that is missing."""
+    found: list[TensorSpec] = []
+    for i in itertools.count():
+        spec = specs.get(f"{name}{i}")
+        if spec is None:
+            return found
+        found.append(spec)
+    raise AssertionError("unreachable")
+
+
+def given(arrays: Mapping[str, Array | None], name: str) -> npt.NDArray[Any]:
+    """The array of an operand that is present."""
+    array = arrays[name]
+    assert array is not None, name
+    return array
+
+
+def ints(value: AttrValue) -> tuple[int, ...]:
+    """An attribute as a tuple of ints; one number stands for itself."""
+    return tuple(int(v) for v in value) if isinstance(value, tuple) else (int(value),)
+
+
+def held_in(op: str, name: str, number: AttrValue, dtype: DType) -> float:
+    """The number, if ``dtype`` can hold it: integers and bools exactly, floats within their range (they round).
+    GraphError otherwise."""
+    assert isinstance(number, int | float)
+    value = float(number)
+    if dtype.is_float:
+        with np.errstate(over="ignore"):
+            held = not math.isfinite(value) or bool(np.isfinite(np.asarray(value).astype(dtype.numpy)))
+    else:
+        info = np.iinfo(dtype.numpy.name) if dtype is not DType.BOOL else None
+        low, high = (int(info.min), int(info.max)) if info else (0, 1)
+        held = value.is_integer() and low <= int(value) <= high
+    if not held:
+        raise GraphError(f"{op}: {name} is {value}, which {dtype} cannot hold")
+    return value
+
+
+def axis_of(op: str, axis: AttrValue, rank: int, *, after_last: bool = False) -> int:
+    """An axis counted from the front. GraphError outside [-rank, rank), or past rank with ``after_last``."""
+    value = int(axis) if not isinstance(axis, tuple) else -rank - 1
+    top = rank if after_last else rank - 1
+    if not -rank <= value <= top:
+        raise GraphError(f"{op}: axis {axis} is outside [{-rank}, {top}] of a rank-{rank} operand")
+    return value + rank if value < 0 else value
+
+
+def axes_of(op: str, axes: AttrValue, rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, ascending. GraphError for one out of range or named twice."""
+    found = [axis_of(op, a, rank) for a in ints(axes)]
+    if len(set(found)) != len(found):
+        raise GraphError(f"{op}: axes {list(ints(axes))} name an axis of a rank-{rank} operand twice")
+    return tuple(sorted(found))
+
+
+def broadcast_shape(op: str, *shapes: Shape) -> Shape:
+    """The numpy broadcast of the shapes; GraphError naming them all where two dimensions disagree."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        text = " and ".join(shape_str(s) for s in shapes)
+        raise GraphError(
+            f"{op}: shapes {text} do not broadcast; aligned at the right, dims must agree or be 1"
+        ) from None
+
+
+def same_dtype(op: str, named: Mapping[str, TensorSpec]) -> None:
+    """GraphError unless all specs have one element type."""
+    if len({s.dtype for s in named.values()}) > 1:
+        text = ", ".join(f"{name} is {s.dtype}" for name, s in named.items())
+        raise GraphError(f"{op}: element types differ ({text}); cast one of them first")
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Element strides of a dense row-major tensor."""
+    strides: list[int] = []
+    step = 1
+    for dim in reversed(shape):
+        strides.append(step)
+        step *= dim
+    return tuple(reversed(strides))
+
+
+def broadcast_strides(shape: Shape, out: Shape) -> tuple[int, ...]:
+    """Element strides that read a dense tensor of ``shape`` as if it had shape ``out``: 0 where it repeats."""
+    lead = len(out) - len(shape)
+    own = row_major(shape)
+    return (0,) * lead + tuple(
+        0 if d == 1 and out[lead + i] != 1 else s for i, (d, s) in enumerate(zip(shape, own, strict=True))
+    )

@@ -1,0 +1,1 @@
+"""A product or convolution of which only a reduction is kept."""

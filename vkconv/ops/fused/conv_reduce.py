@@ -1,0 +1,72 @@
+"""A 2-D convolution of which only a reduction over its pixels is kept, as before a classifier.
+
+Operands and attributes as of conv2d, of whose result (N, C_out, OH, OW), with bias and activation, y (N, C_out) is the
+sum, mean, maximum or minimum over OH and OW; with keepdims y is (N, C_out, 1, 1). NaN in what is compared makes NaN.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from vkconv.call import Call
+from vkconv.core import Array
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.conv.conv2d.op import CONV2D
+from vkconv.ops.core.base import F64, Attrs, Op, Specs
+from vkconv.ops.fused.conv_reduce_routes import AXES, ROUTES, convolution_of
+from vkconv.ops.fused.reduction import REDUCE_ATTRS, check_function, full_result, magnitude, reduced, terms
+from vkconv.ops.kernels.epilogue import RESIDUAL
+
+_CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    check_function("conv_reduce", str(attrs["op"]))
+    conv = CONV2D.call(specs, {name: attrs[name] for name in _CONV_ATTRS})
+    full = conv.outputs["y"]
+    kept = (1, 1) if attrs["keepdims"] else ()
+    return {**attrs, **conv.attrs}, (TensorSpec((*full.dims[:2], *kept), full.dtype),)
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    return [reduced(call, full_result(CONV2D, convolution_of(call), arrays), AXES)]
+
+
+def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    return magnitude(CONV2D, convolution_of(call), AXES, call, arrays, reference)
+
+
+def _terms(call: Call) -> int:
+    conv = convolution_of(call)
+    return terms(call, CONV2D.terms(conv), math.prod(conv.shape("y")[2:]))
+
+
+def _flops(call: Call) -> int:
+    conv = convolution_of(call)
+    return CONV2D.flops(conv) + math.prod(conv.shape("y"))
+
+
+CONV_REDUCE = Op(
+    "conv_reduce",
+    operands=tuple(operand for operand in CONV2D.operands if operand is not RESIDUAL),
+    outputs=("y",),
+    resolve=_resolve,
+    reference=_reference,
+    attrs=(*CONV2D.attrs, *REDUCE_ATTRS),
+    routes=ROUTES,
+    terms=_terms,
+    magnitude=_magnitude,
+    flops=_flops,
+    cases=(
+        "conv_reduce:x=2x5x7x7,w=37x5x1x1,b=37,op=mean,keep=1",
+        "conv_reduce:x=1x3x13x17,w=5x3x3x3,b=5,s=2,p=1,act=hard_swish,op=max",
+        "conv_reduce:x=3x4x9x10,w=6x4x2x5,s=2x3,p=1x0x2x3,d=1x2",
+        "conv_reduce:x=1x13x1x23,w=19x13x1x3,b=19,p=0x1,act=relu,op=min",
+        "conv_reduce:x=2x6x8x9,w=9x2x3x3,b=9,g=3,p=1,s=1x2,op=mean",
+        "conv_reduce:x=2x7x13x17,w=7x1x3x3,b=7,g=7,p=1,op=max,keep=1",
+        "conv_reduce:x=7x9x3x3,w=33x9x1x1,b=33,slope=33,act=prelu",
+        "conv_reduce:x=5x20x1x1,w=17x20x1x1,op=mean",
+        "conv_reduce:x=1x16x40x41,w=24x16x3x3,p=1,b=24,act=tanh,op=mean",
+        "conv_reduce:x=67x3x5x5,w=4x3x3x3,p=1,op=max",
+    ),
+    doc="2-D convolution, bias and activation, of which only a sum, mean, maximum or minimum over the pixels is kept.",
+)

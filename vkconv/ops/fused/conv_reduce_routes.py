@@ -1,0 +1,247 @@
+"""The routes of conv_reduce: kernels of conv2d that reduce their tiles before anything is stored, and the two steps in
+turn."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+
+from vkconv.call import Call
+from vkconv.core import align, ceil_div
+from vkconv.device import Device
+from vkconv.ops.conv.common import binds, constants, push
+from vkconv.ops.conv.conv2d.implicit_gemm import GEMM, IMPLICIT_GEMM, packing, steps_of
+from vkconv.ops.conv.conv2d.op import CONV2D
+from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE, flattened
+from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES
+from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.requirements import FLOATS, NO_HALVES, ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
+from vkconv.ops.fused.reduction import (
+    COMBINE,
+    Ending,
+    Launch,
+    Reduction,
+    atomic_note,
+    by_atomics,
+    by_parts,
+    columns_in_32_bits,
+    in_turn,
+    native_atomics,
+    parts_beyond_scratch,
+    parts_note,
+    parts_within_scratch,
+    reduce_call,
+    reducing,
+    taken_alone,
+    variants,
+)
+from vkconv.ops.kernels.epilogue import packs_per_channel
+from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS
+from vkconv.ops.kernels.zero_insertion import FILL
+from vkconv.program import Dispatch, Program, positional
+from vkconv.route import Params, Requirement, Route
+
+AXES = (2, 3)
+# By number, the tile of TILES that takes least.
+_SMALLEST = min(range(len(TILES)), key=lambda i: TILES[i].shared_bytes + TILES[i].local)
+_GEMM_PARTS, _GEMM_CAS, _GEMM_NATIVE = variants(GEMM)
+_SUBGROUP_PARTS = variants(SUBGROUP)[0]
+_CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
+
+
+def convolution_of(call: Call) -> Call:
+    """The conv2d whose result is reduced."""
+    return CONV2D.call(call.operands, {name: call[name] for name in _CONV_ATTRS})
+
+
+def steps(call: Call) -> tuple[Call, Call]:
+    """The convolution and the reduction as calls of their own."""
+    conv = convolution_of(call)
+    return conv, reduce_call(call, conv.outputs["y"], AXES)
+
+
+def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    legal, most = IMPLICIT_GEMM.params(convolution_of(call), device), device.limit("maxComputeSharedMemorySize")
+    return {"tile": tuple(i for i in legal["tile"] if _shared_bytes(i) <= most), "linear": legal["linear"]}
+
+
+def _shared_bytes(number: int) -> int:
+    """Of the slices of a tile, and of a number for every four results of half of it or all."""
+    tile = TILES[number]
+    return tile.shared_bytes + 4 * tile.local * tile.lane_columns
+
+
+def _tile_reduction(call: Call, params: Params) -> Reduction:
+    n, c_out, oh, ow = convolution_of(call).shape("y")
+    return Reduction(1, c_out, n, align(oh * ow, 4), TILES[params["tile"]].columns, oh * ow)
+
+
+def _tiles(call: Call, device: Device) -> Reduction:
+    return _tile_reduction(call, {name: values[0] for name, values in _tile_params(call, device).items()})
+
+
+def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
+    conv, r = convolution_of(call), _tile_reduction(call, params)
+    tile, linear = TILES[params["tile"]], bool(params["linear"])
+    groups: int = conv["groups"]
+    blocks = groups * ceil_div(r.rows // groups, tile.rows) * r.tiles
+
+    def launch(end: Ending) -> Dispatch:
+        made = positional(
+            GEMM,
+            binds(conv, "packed"),
+            linear_groups(blocks * tile.local, tile.local, device),
+            (tile.local, 1, 1),
+            push(conv),
+            (*constants(conv), *tile.sizes, 1, linear, *conv.shape("w")[2:]),
+            _shared_bytes(params["tile"]),
+            steps_of(conv, tile, linear) + 1,
+        )
+        return reducing(made, end, push={"slots": r.slots})
+
+    return launch
+
+
+def _packed(program: Program, call: Call, device: Device, params: Params) -> Program:
+    pack = packing(convolution_of(call), params)
+    prepack = (pack.dispatch("w", "packed", device),)
+    return dataclasses.replace(program, prepack=prepack, packed={"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
+
+
+def _build_tiles(call: Call, device: Device, params: Params) -> Program:
+    made = by_parts(call, _tile_reduction(call, params), _launch_tiles(call, device, params), device)
+    return _packed(made, call, device, params)
+
+
+def _build_atomic(call: Call, device: Device, params: Params) -> Program:
+    launch = _launch_tiles(call, device, params)
+    made = by_atomics(call, _tile_reduction(call, params), launch, device, bool(params["native"]))
+    return _packed(made, call, device, params)
+
+
+def _lane_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    return SUBGROUP_TILE.params(convolution_of(call), device)
+
+
+def _lane_program(call: Call, device: Device, params: Params) -> tuple[Program, Reduction]:
+    """The program of the route subgroup_tile of the convolution, and the parts that its launch would make."""
+    conv = convolution_of(call)
+    made = SUBGROUP_TILE.program(conv, device, params)
+    assert isinstance(made, Program)
+    n, c_out, oh, ow = flattened(conv).shape("y")
+    covered = align(oh * ceil_div(ow, params["columns"]), params["local"])
+    return made, Reduction(n, c_out, 1, covered, device.subgroup_size, oh * ow)
+
+
+def _lanes(call: Call, device: Device) -> Reduction:
+    params = {name: values[0] for name, values in _lane_params(call, device).items()}
+    return _lane_program(call, device, params)[1]
+
+
+def _build_lanes(call: Call, device: Device, params: Params) -> Program:
+    made, r = _lane_program(call, device, params)
+    (step,) = made.steps
+
+    def launch(end: Ending) -> Dispatch:
+        return reducing(step, end)
+
+    reduced = by_parts(call, r, launch, device)
+    return dataclasses.replace(reduced, prepack=made.prepack, packed=made.packed)
+
+
+# Where conv2d itself takes the kernel, fusing saves writing and reading its result and costs next to nothing.
+# lavapipe, least us, fused_lanes and unfused: 3x224x224 3x3 stride 2 to 32 688 1071, 32x112x112 1x1 to 64 1902 2542,
+# four 64x28x28 1x1 to 128 1872 2296, 96x14x14 1x1 to 576 1023 1205, 512x7x7 1x1 to 2048 5026 5604, 320x7x7 1x1 to 1280
+# 2278 2545, 32 of 64x3x3 1x1 to 64 262 403, 64x56x56 3x3 stride 2 1594 1659. Where it takes another, that is why:
+# 64x56x56 3x3 5144, by winograd in two steps 4711.
+_takes = functools.partial(taken_alone, CONV2D, "convolution", convolution_of)
+
+# More columns where each image begins at a multiple of four: the time of the product grows as much.
+_MOST_PADDING = 1.07
+
+
+def _padding(call: Call) -> float:
+    plane = math.prod(convolution_of(call).shape("y")[2:])
+    return align(plane, 4) / plane
+
+
+FEW_PADDED = Requirement(
+    f"images of whole fours of pixels, or at most {100 * _MOST_PADDING - 100:.0f} % short of it",
+    lambda call, device: _padding(call) <= _MOST_PADDING,
+    lambda call, device: f"{math.prod(convolution_of(call).shape('y')[2:])} pixels",
+)
+UNCUT = Requirement(
+    "so many tiles that conv2d would not cut its sums into parts to keep the device busy",
+    lambda call, device: IMPLICIT_GEMM.params(convolution_of(call), device)["splits"][0] == 1,
+    lambda call, device: f"{IMPLICIT_GEMM.params(convolution_of(call), device)['splits'][0]} parts",
+)
+
+ROUTES: tuple[Route, ...] = (
+    *map(
+        packs_per_channel,
+        (
+            Route(
+                "fused_partials",
+                _build_tiles,
+                (_GEMM_PARTS, COMBINE, PACK_TILES),
+                why="the tiles of conv2d's route implicit_gemm, reduced in registers, then in shared memory: one "
+                "number of a channel, image and tile is stored instead of all pixels, and a second launch combines "
+                "them in a fixed order",
+                must=(
+                    FLOATS,
+                    FITS_SMALLEST[0],
+                    shared_bytes(_shared_bytes(_SMALLEST)),
+                    columns_in_32_bits(_tiles),
+                    parts_within_scratch(_tiles),
+                ),
+                prefer=(ON_GPU, _takes("implicit_gemm"), UNCUT, FEW_PADDED),
+                source="rocMLIR reduction-fusion RFC, stage 2",
+                params=_tile_params,
+                note=lambda call, device, params: parts_note(call, _tile_reduction(call, params)),
+            ),
+            Route(
+                "fused_lanes",
+                _build_lanes,
+                (_SUBGROUP_PARTS, COMBINE, PACK_TILES),
+                why="the tiles of conv2d's route subgroup_tile, reduced in registers and by shuffles: no shared "
+                "memory, which a CPU driver emulates slowly",
+                must=(
+                    FLOATS,
+                    SHUFFLE,
+                    SHORT_SPAN,
+                    loop_iterations(lambda call, device: _lanes(call, device).most_parts),
+                    columns_in_32_bits(_lanes),
+                    parts_within_scratch(_lanes),
+                ),
+                prefer=(ON_CPU, _takes("subgroup_tile")),
+                params=_lane_params,
+                note=lambda call, device, params: parts_note(call, _lane_program(call, device, params)[1]),
+            ),
+            Route(
+                "fused_atomic",
+                _build_atomic,
+                (_GEMM_CAS, _GEMM_NATIVE, FILL, PACK_TILES),
+                why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no "
+                "scratch, but sums change in their last bits from run to run",
+                must=(
+                    FLOATS,
+                    NO_HALVES,
+                    FITS_SMALLEST[0],
+                    shared_bytes(_shared_bytes(_SMALLEST)),
+                    columns_in_32_bits(_tiles),
+                ),
+                prefer=(ON_GPU, _takes("implicit_gemm"), UNCUT, parts_beyond_scratch(_tiles)),
+                source="rocMLIR reduction-fusion RFC, stage 1 and 2",
+                params=lambda call, device: {**_tile_params(call, device), "native": native_atomics(call, device)},
+                note=lambda call, device, params: atomic_note(call, params),
+                deterministic=False,
+            ),
+        ),
+    ),
+    in_turn(
+        CONV2D,
+        steps,
+        "the convolution by its own best route into scratch, then its reduction by its own best route: what fusing "
+        "must beat",
+    ),
+)

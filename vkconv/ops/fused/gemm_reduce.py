@@ -1,0 +1,87 @@
+"""A matrix product of which only a reduction along its rows or columns is kept.
+
+a, b and bias as in matmul; p = act(alpha a b + beta bias) is (..., M, N) and is never stored. With axis n,
+y (..., M) is the sum, mean, maximum or minimum of each row of p; with axis m, y (..., N) is that of each column. With
+keepdims the reduced dimension stays as 1. NaN in what is compared makes NaN.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv.call import Call
+from vkconv.core import Array, GraphError, did_you_mean
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.fused.gemm_reduce_routes import ROUTES, axes_of, product_of
+from vkconv.ops.fused.reduction import REDUCE_ATTRS, check_function, full_result, magnitude, reduced, terms
+from vkconv.ops.matmul.op import MATMUL
+
+AXES = ("m", "n")
+_PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    check_function("gemm_reduce", str(attrs["op"]))
+    axis = str(attrs["axis"])
+    if axis not in AXES:
+        raise GraphError(
+            f"gemm_reduce: axis is {axis!r}{did_you_mean(axis, AXES)}; it is m (down the rows) or n (along them)"
+        )
+    product = MATMUL.call(specs, {name: attrs[name] for name in _PRODUCT_ATTRS})
+    full = product.outputs["y"]
+    *lead, m, n = full.dims
+    if (m if axis == "m" else n) == 0:
+        raise GraphError(f"gemm_reduce: the product is {full}: there is nothing along {axis} to reduce")
+    one = (1,) if attrs["keepdims"] else ()
+    kept = (*one, n) if axis == "m" else (m, *one)
+    return {**attrs, **product.attrs}, (TensorSpec((*lead, *kept), full.dtype),)
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    return [reduced(call, full_result(MATMUL, product_of(call), arrays), axes_of(call))]
+
+
+def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    return magnitude(MATMUL, product_of(call), axes_of(call), call, arrays, reference)
+
+
+def _terms(call: Call) -> int:
+    product = product_of(call)
+    return terms(call, MATMUL.terms(product), product.shape("y")[axes_of(call)[0]])
+
+
+def _flops(call: Call) -> int:
+    product = product_of(call)
+    return MATMUL.flops(product) + int(np.prod(product.shape("y"), dtype=np.int64))
+
+
+GEMM_REDUCE = Op(
+    "gemm_reduce",
+    operands=(Operand("a"), Operand("b"), Operand("bias", optional=True)),
+    outputs=("y",),
+    resolve=_resolve,
+    reference=_reference,
+    attrs=(*MATMUL.attrs, Attr("axis", "axis", str, "n"), *REDUCE_ATTRS),
+    routes=ROUTES,
+    terms=_terms,
+    magnitude=_magnitude,
+    flops=_flops,
+    cases=(
+        "gemm_reduce:a=1x128x64,b=1x64x256,axis=n",
+        "gemm_reduce:a=1x128x64,b=1x64x256,axis=m,op=max",
+        "gemm_reduce:a=65x33,b=33x130,bias=130,act=relu,axis=n,op=mean",
+        "gemm_reduce:a=70x129,b=67x129,tb=1,alpha=0.5,beta=2,bias=67,axis=m,op=min,keep=1",
+        "gemm_reduce:a=19x37,b=19x83,ta=1,axis=m",
+        "gemm_reduce:a=3x17x5,b=3x21x17,ta=1,tb=1,act=sigmoid,axis=n,op=max,keep=1",
+        "gemm_reduce:a=1x257,b=257x1,bias=1,axis=m",
+        "gemm_reduce:a=301x7,b=7x2,bias=2,act=leaky_relu,act_a=0.25,axis=m,op=mean",
+        "gemm_reduce:a=2x1x3x4x5,b=7x1x5x6,axis=m,op=max",
+        "gemm_reduce:a=4x6x5,b=5x9,axis=m,op=mean",
+        "gemm_reduce:a=4x6x5,b=5x9,axis=n,op=min",
+        "gemm_reduce:a=3x35x20,b=20x44,bias=44,act=relu,axis=n",
+        "gemm_reduce:a=2x67x9,b=9x300,bias=300,act=tanh,axis=m",
+        "gemm_reduce:a=70x1x2,b=70x2x1,axis=n",
+    ),
+    doc="Matrix product, bias and activation, of which only the sum, mean, maximum or minimum along m or n is kept.",
+)

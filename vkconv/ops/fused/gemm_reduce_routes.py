@@ -1,0 +1,236 @@
+"""The routes of gemm_reduce: kernels of matmul that reduce their tiles before anything is stored, and the two steps in
+turn."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+from vkconv.call import Call
+from vkconv.core import align
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.core.requirements import (
+    FLOATS,
+    NO_HALVES,
+    ON_CPU,
+    ON_GPU,
+    SHUFFLE,
+    invocations,
+    loop_iterations,
+    shared_bytes,
+)
+from vkconv.ops.fused.reduction import (
+    COMBINE,
+    Ending,
+    Launch,
+    Reduction,
+    atomic_note,
+    by_atomics,
+    by_parts,
+    columns_in_32_bits,
+    in_turn,
+    native_atomics,
+    parts_beyond_scratch,
+    parts_note,
+    parts_within_scratch,
+    reduce_call,
+    reducing,
+    taken_alone,
+    variants,
+)
+from vkconv.ops.kernels.gemm import (
+    LEAST_TILE,
+    SHARED,
+    SHARED_TILES,
+    SUBGROUP,
+    Layout,
+    epilogue_of,
+    layout,
+    operand_binds,
+    padded_bytes,
+    shared_params,
+    shared_product,
+    subgroup_params,
+    subgroup_product,
+)
+from vkconv.ops.kernels.zero_insertion import FILL
+from vkconv.ops.matmul.op import MATMUL
+from vkconv.program import Dispatch, Program
+from vkconv.route import Params, Route
+
+_SHARED_PARTS, _SHARED_CAS, _SHARED_NATIVE = variants(SHARED)
+_SUBGROUP_PARTS = variants(SUBGROUP)[0]
+_PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)
+
+
+def product_of(call: Call) -> Call:
+    """The matmul whose result is reduced."""
+    return MATMUL.call(call.operands, {name: call[name] for name in _PRODUCT_ATTRS})
+
+
+def axes_of(call: Call) -> tuple[int]:
+    """The axis of that result that is reduced, from the front."""
+    rank = len(product_of(call).shape("y"))
+    return (rank - 2 if call["axis"] == "m" else rank - 1,)
+
+
+def steps(call: Call) -> tuple[Call, Call]:
+    """The product and the reduction as calls of their own."""
+    product = product_of(call)
+    full: TensorSpec = product.outputs["y"]
+    return product, reduce_call(call, full, axes_of(call))
+
+
+def _oriented(call: Call) -> Layout:
+    """The product with the dimension that is reduced along its columns, as its transpose where that is m."""
+    g = layout(product_of(call), merge=call["axis"] == "n")
+    return g if call["axis"] == "n" else g.swapped()
+
+
+# What takes the place of matmul's pick where tiles are reduced. H200, us, 4096x4096 outputs, matmul alone, fused with
+# its own tile and with the other, along n and m: sums of 4096 3023, 3109 3169, 2924 2940; of 1024 771, 785 796, 744
+# 746; of 256 219, 207 210, 198 200.
+_INSTEAD: Mapping[int, int] = {0: 3}
+
+
+def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    params = shared_params(_oriented(call), device)
+    best = _INSTEAD.get(params["tile"][0], params["tile"][0])
+    return {**params, "tile": (best, *(tile for tile in params["tile"] if tile != best))}
+
+
+def _tile_reduction(call: Call, params: Params) -> Reduction:
+    g = _oriented(call)
+    return Reduction(g.batches, g.m, 1, align(g.n, 4), SHARED_TILES[params["tile"]].columns, g.n)
+
+
+def _tiles(call: Call, device: Device) -> Reduction:
+    return _tile_reduction(call, {name: values[0] for name, values in _tile_params(call, device).items()})
+
+
+def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
+    product, g, tile = product_of(call), _oriented(call), SHARED_TILES[params["tile"]]
+
+    def launch(end: Ending) -> Dispatch:
+        binds = operand_binds(product, call["axis"] == "m")
+        return reducing(shared_product(g, epilogue_of(product), binds, tile, device), end)
+
+    return launch
+
+
+def _build_tiles(call: Call, device: Device, params: Params) -> Program:
+    return by_parts(call, _tile_reduction(call, params), _launch_tiles(call, device, params), device)
+
+
+def _build_atomic(call: Call, device: Device, params: Params) -> Program:
+    launch = _launch_tiles(call, device, params)
+    return by_atomics(call, _tile_reduction(call, params), launch, device, bool(params["native"]))
+
+
+def _down_rows(call: Call, params: Params) -> bool:
+    """Whether the kernel by subgroups reduces its rows to one, else its columns."""
+    return bool(call["axis"] == "m") is not bool(params["swap"])
+
+
+def _lane_layout(call: Call, params: Params) -> Layout:
+    g = layout(product_of(call), merge=call["axis"] == "n")
+    g = g.swapped() if params["swap"] else g
+    return dataclasses.replace(g, y=(g.n, 1))  # the output has no such rows: fours depend on b alone
+
+
+def _lane_reduction(call: Call, device: Device, params: Params) -> Reduction:
+    g, columns = _lane_layout(call, params), params["columns"]
+    if _down_rows(call, params):
+        return Reduction(g.batches, g.n, 1, g.m, params["rows"], g.m)
+    covered = align(g.n, columns * params["local"])
+    return Reduction(g.batches, g.m, 1, covered, columns * device.subgroup_size, g.n)
+
+
+def _lane_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    return subgroup_params(product_of(call), device)
+
+
+def _lanes(call: Call, device: Device) -> Reduction:
+    return _lane_reduction(call, device, {name: values[0] for name, values in _lane_params(call, device).items()})
+
+
+def _build_lanes(call: Call, device: Device, params: Params) -> Program:
+    product, g, down = product_of(call), _lane_layout(call, params), _down_rows(call, params)
+
+    def launch(end: Ending) -> Dispatch:
+        binds = operand_binds(product, bool(params["swap"]))
+        return reducing(
+            subgroup_product(g, epilogue_of(product), binds, params, device), end, constants={"ALONG_COLUMNS": down}
+        )
+
+    return by_parts(call, _lane_reduction(call, device, params), launch, device)
+
+
+# Where matmul itself takes the kernel, fusing saves writing and reading the product and costs next to nothing.
+# lavapipe, least us, fused_lanes and unfused, axis m, n: 512x512 by 512x512 6412 6707, 6355 6684; 512x64 by 64x512 1113
+# 1423, 1090 1371; 1024x16 by 16x1024 1441 2502, 1267 2392; 64x512 by 512x64 166 180, 220 214; eight 40x32 by 32x40
+# 152 172, 97 204; 4096x64 by 64x1 279 294, 266 311.
+_takes = functools.partial(taken_alone, MATMUL, "product", product_of)
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "fused_partials",
+        _build_tiles,
+        (_SHARED_PARTS, COMBINE),
+        why="the tiles of matmul's route shared, reduced in registers, then in shared memory: one number of a row and "
+        "tile is stored instead of the whole product, and a second launch combines them in a fixed order",
+        must=(
+            FLOATS,
+            shared_bytes(padded_bytes(LEAST_TILE)),
+            invocations(LEAST_TILE.local),
+            columns_in_32_bits(_tiles),
+            parts_within_scratch(_tiles),
+        ),
+        prefer=(ON_GPU, _takes("shared")),
+        source="rocMLIR reduction-fusion RFC, stage 2",
+        params=_tile_params,
+        note=lambda call, device, params: parts_note(call, _tile_reduction(call, params)),
+    ),
+    Route(
+        "fused_lanes",
+        _build_lanes,
+        (_SUBGROUP_PARTS, COMBINE),
+        why="the tiles of matmul's route subgroup, reduced in registers and by shuffles: no shared memory, which a CPU "
+        "driver emulates slowly",
+        must=(
+            FLOATS,
+            SHUFFLE,
+            loop_iterations(lambda call, device: max(_oriented(call).k, _lanes(call, device).most_parts)),
+            columns_in_32_bits(_lanes),
+            parts_within_scratch(_lanes),
+        ),
+        prefer=(ON_CPU, _takes("subgroup")),
+        params=_lane_params,
+        note=lambda call, device, params: parts_note(call, _lane_reduction(call, device, params)),
+    ),
+    Route(
+        "fused_atomic",
+        _build_atomic,
+        (_SHARED_CAS, _SHARED_NATIVE, FILL),
+        why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no scratch, "
+        "but sums change in their last bits from run to run",
+        must=(
+            FLOATS,
+            NO_HALVES,
+            shared_bytes(padded_bytes(LEAST_TILE)),
+            invocations(LEAST_TILE.local),
+            columns_in_32_bits(_tiles),
+        ),
+        prefer=(ON_GPU, _takes("shared"), parts_beyond_scratch(_tiles)),
+        source="rocMLIR reduction-fusion RFC, stage 1 and 2",
+        params=lambda call, device: {**_tile_params(call, device), "native": native_atomics(call, device)},
+        note=lambda call, device, params: atomic_note(call, params),
+        deterministic=False,
+    ),
+    in_turn(
+        MATMUL,
+        steps,
+        "the product by its own best route into scratch, then its reduction by its own best route: what fusing must "
+        "beat",
+    ),
+)

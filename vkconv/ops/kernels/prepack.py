@@ -1,0 +1,88 @@
+"""Register tiles, as conv2d and matmul share them: which size, and rows packed so that a tile lies side by side."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import align, ceil_div
+from vkconv.device import Device
+from vkconv.kernel import Shader
+from vkconv.ops.core.base import linear_groups
+from vkconv.program import Dispatch, positional, read, write
+from vkconv.route import Requirement
+
+PACK_TILES = Shader(shaders.kernels.PACK_TILES)
+# Programs that pack their weights so have them in the element type of the call.
+PACKED_WEIGHTS = frozenset({"packed"})
+
+# Columns of inputs that lie in registers, the loop over them unrolled: past this they would spill, and compile for
+# seconds.
+MOST_SPAN = 40
+
+
+def short_span(what: str, columns: Callable[[Call], int]) -> Requirement:
+    """At most `MOST_SPAN` input columns for ``what`` an invocation makes at the least."""
+    return Requirement(
+        f"{what} at most {MOST_SPAN} input columns",
+        lambda call, device: columns(call) <= MOST_SPAN,
+        lambda call, device: f"{columns(call)} columns",
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of a tile along one side: those that the rule picks from, best first, and those that only tuning tries."""
+
+    rule: tuple[int, ...]
+    more: tuple[int, ...] = ()
+
+    def values(self, extent: int) -> tuple[int, ...]:
+        """All of them, the rule's pick for ``extent`` first."""
+        best = best_tile(extent, self.rule)
+        return (best, *(size for size in (*self.rule, *self.more) if size != best))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Packing:
+    """A (groups, rows, outer, inner) array of f32 with any strides in elements, packed as
+    [groups][ceil(rows / tile)][outer][inner up to ``inner_step``][tile], with 0 beyond both ends. Without a
+    ``group_stride`` groups lie one after the other."""
+
+    rows: int
+    inner: int
+    tile: int
+    row_stride: int
+    inner_stride: int
+    outer: int = 1
+    outer_stride: int = 0
+    inner_step: int = 1
+    groups: int = 1
+    group_stride: int | None = None
+
+    @property
+    def inner_padded(self) -> int:
+        return align(self.inner, self.inner_step)
+
+    @property
+    def size(self) -> int:
+        """Elements of the packed array."""
+        return self.groups * align(self.rows, self.tile) * self.outer * self.inner_padded
+
+    def dispatch(self, source: str, target: str, device: Device) -> Dispatch:
+        """The launch that packs ``source`` into ``target``, which has `size` elements."""
+        push = (self.groups, self.rows, self.outer, self.inner, self.inner_padded)
+        group_stride = self.rows * self.row_stride if self.group_stride is None else self.group_stride
+        strides = (group_stride, self.row_stride, self.outer_stride, self.inner_stride)
+        groups = linear_groups(self.size, 64, device)
+        return positional(
+            PACK_TILES, (*read(source), *write(target)), groups, (64, 1, 1), (*push, *strides), (self.tile,)
+        )
+
+
+def best_tile(extent: int, sizes: Sequence[int]) -> int:
+    """The size that covers ``extent`` at least cost: a tile costs its size and, for what is not per element, 4.
+
+    The first of equals wins. 24 of (16, 12, 8) takes 12, 60 takes 16, 1 of (8, 4, 1) takes 1.
+    """
+    return min(sizes, key=lambda size: ceil_div(extent, size) * (size + 4))

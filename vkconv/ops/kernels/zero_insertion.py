@@ -1,0 +1,148 @@
+"""Strided insertion into zeros as steps of a program: by one launch that gathers, or by a fill and a scatter."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import DType, ceil_div
+from vkconv.device import Device
+from vkconv.kernel import Shader
+from vkconv.ops.core.base import linear_groups
+from vkconv.ops.kernels.strided import STRIDED_COPY, lanes, strided_copy
+from vkconv.program import Dispatch, Word, positional, read, write
+from vkconv.route import Params, Requirement
+
+MAX_RANK = 5
+GATHER = Shader(shaders.kernels.SCATTER_STRIDED, DType.U32)
+FILL = Shader(shaders.kernels.FILL, DType.U32)
+FILL_SCATTER = (FILL, STRIDED_COPY)
+
+
+@dataclasses.dataclass(frozen=True)
+class Insertion:
+    """y, zeros of shape ``y``, with element i of x at ``offset`` + i ``stride``, each along every dimension; what lies
+    outside y is dropped."""
+
+    x: Sequence[int]
+    y: Sequence[int]
+    offset: Sequence[int]
+    stride: Sequence[int]
+
+    def _axes(self) -> list[tuple[int, int, int, int, bool]]:
+        """(y, x, offset, stride, passed through) of every dimension."""
+        rows = zip(self.y, self.x, self.offset, self.stride, strict=True)
+        return [(y, x, o, s, y == x and o == 0 and s == 1) for y, x, o, s in rows]
+
+    @property
+    def passed_through(self) -> int:
+        """Elements of the dimensions that y has as x has them, without the first dimension."""
+        return math.prod(y for y, *_, plain in self._axes()[1:] if plain)
+
+    def _collapsed(self, apart: int) -> list[tuple[int, int, int, int]]:
+        """(y, x, offset, stride), neighbouring dimensions that are passed through joined, but the first ``apart`` ones
+        with none of the others."""
+        rows: list[tuple[int, int, int, int]] = []
+        axes = enumerate(self._axes())
+        for (plain, _), run in itertools.groupby(axes, key=lambda axis: (axis[1][-1], axis[0] < apart)):
+            together = [axis for _, axis in run]
+            if plain:
+                extent = math.prod(y for y, *_ in together)
+                rows.append((extent, extent, 0, 1))
+            else:
+                rows += [axis[:4] for axis in together]
+        return rows
+
+    def gather(
+        self,
+        device: Device,
+        params: Params,
+        source: Sequence[str | None],
+        target: str,
+        shader: Shader = GATHER,
+        push: Sequence[Word] = (),
+        spec: Sequence[Word] = (),
+        apart: int = 0,
+    ) -> Dispatch:
+        """The launch that writes every element of y once; ``push`` and ``spec`` are what a variant of the shader has
+        on top, ``apart`` the first dimensions that it takes as its outermost one."""
+        rows = self._collapsed(apart)
+        shift = all(s & (s - 1) == 0 for *_, s in rows)
+        y, x, offset, stride = zip(*rows, strict=True)
+        stride = tuple(s.bit_length() - 1 for s in stride) if shift else stride
+        fill = (0,) * (MAX_RANK - len(rows))
+        spread = lanes(math.prod(y[:-1]), y[-1], device, params)
+        table = (word for column in (y, x, offset, stride) for word in (*column, *fill))
+        return positional(
+            shader,
+            read(*source) + write(target),
+            spread.groups,
+            (params["local"], 1, 1),
+            (spread.invocations, spread.chunk, *table, *push),
+            (len(rows), spread.items, shift, *spec),
+        )
+
+    def fill_scatter(self, device: Device, params: Params, source: str, target: str) -> tuple[Dispatch, ...]:
+        """The launch that fills y with zeros, and the one that writes x over them, unless nothing of it is inside."""
+        total, local, items = math.prod(self.y), params["local"], params["items"]
+        groups = linear_groups(ceil_div(total, items), local, device)
+        fill = positional(FILL, write(target), groups, (local, 1, 1), (total, 0), (items,))
+        first = [max(0, ceil_div(-o, s)) for _, _, o, s, _ in self._axes()]
+        last = [min(x, ceil_div(y - o, s)) for y, x, o, s, _ in self._axes()]
+        dims = [max(0, end - begin) for begin, end in zip(first, last, strict=True)]
+        steps = _strides(self.x), [a * s for a, s in zip(_strides(self.y), self.stride, strict=True)]
+        source_base = sum(i * a for i, a in zip(first, steps[0], strict=True))
+        corner = (o + i * s for o, i, s in zip(self.offset, first, self.stride, strict=True))
+        target_base = sum(i * a for i, a in zip(corner, _strides(self.y), strict=True))
+        return fill, *strided_copy(device, params, source, target, dims, *steps, source_base, target_base)
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    """Elements from one index to the next, of every dimension of a dense array."""
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limit:
+    """Up to how many elements that pass through one launch gathers on a class of devices (None: always, 0: never), and
+    what that rests on."""
+
+    most: int | None
+    source: str
+
+    def __str__(self) -> str:
+        many = "always" if self.most is None else f"up to {self.most}" if self.most else "never"
+        return f"{many} ({self.source})"
+
+
+# By kind of device, then for what is left. lavapipe, gather over fill_scatter in time: 64x28x28 to 64x58x58 by 2 1.36,
+# 2x512x14x14 to 28x28 by 2 1.65, 16x75x75 to 227x227 by 3 2.85, channels last 28x28x64 by 2 1.44, 14x14x512 by 2 1.61.
+_LIMITS: Mapping[str, Limit] = {
+    "cpu": Limit(0, "measured on lavapipe, 1.36 to 2.85 times as slow"),
+    "discrete": Limit(None, "fewer bytes: what lies in y is written once, not twice"),
+}
+
+
+_OTHERS = Limit(256, "iree#23979, kMaxPassthroughElems: above, filling by DMA was faster on an MI355X")
+
+
+def limit(device: Device) -> Limit:
+    """The row of the table for a device."""
+    return _LIMITS.get(device.kind, _OTHERS)
+
+
+def gathers(x: Insertion, device: Device) -> bool:
+    """Whether one launch gathers by rule."""
+    most = limit(device).most
+    return most is None or x.passed_through <= most
+
+
+def few_passed_through(of: Callable[[Call], Insertion]) -> Requirement:
+    """`gathers` of the insertion that a call makes."""
+    return Requirement(
+        "no more elements of dimensions that pass through than such devices gather",
+        lambda call, device: gathers(of(call), device),
+        lambda call, device: f"{of(call).passed_through}; one launch gathers {limit(device)}",
+    )

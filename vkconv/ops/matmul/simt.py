@@ -1,0 +1,116 @@
+"""The routes of matmul: a call as strided matrices, how each route lays out its work, and tile sizes as data."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from vkconv.call import Call
+from vkconv.core import ceil_div
+from vkconv.device import Device
+from vkconv.ops.core.base import local_sizes
+from vkconv.ops.core.requirements import FLOATS, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
+from vkconv.ops.kernels.gemm import (
+    LEAST_TILE,
+    REGISTER,
+    SHARED,
+    SHARED_TILES,
+    SUBGROUP,
+    epilogue_of,
+    layout,
+    operand_binds,
+    padded_bytes,
+    register_product,
+    shared_params,
+    shared_product,
+    subgroup_params,
+    subgroup_product,
+)
+from vkconv.ops.kernels.prepack import Sizes
+from vkconv.program import Program
+from vkconv.route import Params, Requirement, Route
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RegisterTiles:
+    """Lanes of a workgroup of the register route, the default first, and the tiles of one invocation to choose from."""
+
+    local: tuple[int, ...]
+    rows: Sizes
+    columns: Sizes
+
+
+# lavapipe: 8 lanes are one SIMD vector; each load costs about as much as 8 multiply-adds, so tiles are large until
+# registers spill. CPU time of 1x40x120 @ 120x360: 16x8 352 us, 12x8 357, 8x16 405, 8x8 422 (2 cores, Mesa 22.3).
+_TILES: Mapping[str, RegisterTiles] = {
+    "cpu": RegisterTiles((8, 16, 32), Sizes((16, 8, 4, 1), (12,)), Sizes((8, 4, 1), (16,)))
+}
+_GPU_TILES = RegisterTiles((64, 32, 128), Sizes((8, 4, 1), (16, 2)), Sizes((4, 1), (8, 2)))
+
+
+def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    g, t = layout(call), _TILES.get(device.kind, _GPU_TILES)
+    # Lanes lie along the columns: a tall narrow product is computed as its transpose.
+    swap = g.n < t.local[0] < g.m
+    g = g.swapped() if swap else g
+    rows, columns = t.rows.values(g.m), t.columns.values(ceil_div(g.n, t.local[0]))
+    swaps = (1, 0) if swap else (0, 1)
+    return {"rows": rows, "columns": columns, "local": local_sizes(device, *t.local), "swap": swaps}
+
+
+def _build_register(call: Call, device: Device, params: Params) -> Program:
+    swap = bool(params["swap"])
+    g = layout(call).swapped() if swap else layout(call)
+    return Program((register_product(g, epilogue_of(call), operand_binds(call, swap), params, device),))
+
+
+def _build_subgroup(call: Call, device: Device, params: Params) -> Program:
+    swap = bool(params["swap"])
+    g = layout(call).swapped() if swap else layout(call)
+    return Program((subgroup_product(g, epilogue_of(call), operand_binds(call, swap), params, device),))
+
+
+def _build_shared(call: Call, device: Device, params: Params) -> Program:
+    tile = SHARED_TILES[params["tile"]]
+    return Program((shared_product(layout(call), epilogue_of(call), operand_binds(call, False), tile, device),))
+
+
+def _sides(call: Call, device: Device) -> str:
+    g = layout(call)
+    return f"{g.m}x{g.n}"
+
+
+AT_LEAST_32X32 = Requirement(
+    "at least 32 rows and 32 columns", lambda call, device: min(layout(call).m, layout(call).n) >= 32, _sides
+)
+
+_K_IN_ONE_LOOP = loop_iterations(lambda call, device: layout(call).k)
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "shared",
+        _build_shared,
+        (SHARED,),
+        why="tiles in shared memory: each element that is loaded serves all rows or columns of one",
+        must=(FLOATS, shared_bytes(padded_bytes(LEAST_TILE)), invocations(LEAST_TILE.local)),
+        prefer=(ON_GPU, AT_LEAST_32X32),
+        params=lambda call, device: shared_params(layout(call), device),
+    ),
+    Route(
+        "subgroup",
+        _build_subgroup,
+        (SUBGROUP,),
+        why="where every load goes lane by lane, also where all lanes have one address: one load brings as many rows "
+        "as a subgroup has lanes, and shuffles hand them out",
+        must=(FLOATS, SHUFFLE, _K_IN_ONE_LOOP),
+        prefer=(ON_CPU,),
+        params=subgroup_params,
+    ),
+    Route(
+        "register",
+        _build_register,
+        (REGISTER,),
+        why="a register tile per invocation, no shared memory or barrier, which a CPU driver emulates slowly; "
+        "takes every call of floats",
+        must=(FLOATS, _K_IN_ONE_LOOP),
+        params=_register_params,
+    ),
+)

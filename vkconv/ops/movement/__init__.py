@@ -1,0 +1,1 @@
+"""Elements moved, gathered and scattered."""

@@ -1,0 +1,92 @@
+"""one_hot: one value where an index points along a new axis, another elsewhere."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import Array, DType, GraphError, shape_str
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
+from vkconv.ops.core import shapes
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.requirements import operands_in
+from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
+from vkconv.route import Params, Route
+
+ONE_HOT_SHADERS = {
+    4: Shader(shaders.movement.ONE_HOT, DType.U32),
+    8: Shader(shaders.movement.ONE_HOT, DType.I64),
+}  # by the bytes of a value
+_INDEX = (DType.F32, DType.I32, DType.I64)  # index is the shader's INDEX
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    indices, values = (shapes.operand(specs, name, "one_hot") for name in ("indices", "values"))
+    if values.dims != (2,):
+        raise GraphError(f"one_hot: values is {shape_str(values.dims)}; it holds two, that for off and that for on")
+    depths = attrs["depth"] if isinstance(attrs["depth"], tuple) else (attrs["depth"],)
+    if len(depths) != 1 or not 0 <= float(depths[0]) < 1 << 31:
+        raise GraphError(f"one_hot: depth is {depths}; it is one number from 0 to {(1 << 31) - 1}")
+    depth = int(float(depths[0]))
+    axis = shapes.axis_of("one_hot", attrs["axis"], len(indices.dims) + 1)
+    out = (*indices.dims[:axis], depth, *indices.dims[axis:])
+    return {"depth": float(depth), "axis": axis}, (TensorSpec(out, values.dtype),)
+
+
+def _program(call: Call, device: Device, params: Params) -> Program:
+    indices = call.operands["indices"]
+    assert indices is not None
+    total = call.outputs["y"].size
+    step = positional(
+        ONE_HOT_SHADERS[call.outputs["y"].dtype.nbytes],
+        read("indices", "values") + write("y"),
+        groups=linear_groups(total, params["local"], device),
+        local=(params["local"], 1, 1),
+        push=(total, int(call["depth"]), math.prod(indices.dims[call["axis"] :])),
+        spec=(_INDEX.index(indices.dtype),),
+    )
+    return Program((step,))
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    indices, values = shapes.given(arrays, "indices"), shapes.given(arrays, "values")
+    depth = int(call["depth"])
+    places = np.expand_dims(np.where(indices < 0, indices + depth, indices), call["axis"])
+    steps = np.arange(depth).reshape((-1, *(1,) * (indices.ndim - call["axis"])))
+    return [np.where(places == steps, values[1], values[0])]
+
+
+ONE_HOT = Op(
+    "one_hot",
+    (Operand("indices"), Operand("values"), Operand("depth", host=True)),
+    ("y",),
+    _resolve,
+    _reference,
+    attrs=(Attr("depth", "depth", float), Attr("axis", "axis", int, -1)),
+    routes=(
+        Route(
+            "one_hot",
+            _program,
+            tuple(ONE_HOT_SHADERS.values()),
+            "an invocation per element of y",
+            must=(
+                operands_in("indices", *_INDEX, halves=False),
+                operands_in("values", DType.F32, DType.I32, DType.U32, DType.I64),
+            ),
+            params=local_params,
+        ),
+    ),
+    cases=(
+        "one_hot:indices=5x3:i64,values=2,depth=4",
+        "one_hot:indices=5x3:i32,values=2:i32,depth=3,axis=0",
+        "one_hot:indices=5x3,values=2:i64,depth=2,axis=1",
+        "one_hot:indices=scalar:i64,values=2,depth=3",
+    ),
+    doc="A new axis of depth elements: values[1] where it is at the index, values[0] elsewhere; negative indices count "
+    "from the back, and one outside the axis, or that is no whole number, points nowhere.",
+)

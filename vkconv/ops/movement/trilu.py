@@ -1,0 +1,80 @@
+"""trilu: the upper or lower triangle of matrices, zeros elsewhere."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import Array, DType, GraphError
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
+from vkconv.ops.core import shapes
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.requirements import WORDS_OR_PAIRS
+from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
+from vkconv.route import Params, Route
+
+TRILU_SHADERS = {
+    4: Shader(shaders.movement.TRILU, DType.U32),
+    8: Shader(shaders.movement.TRILU, DType.I64),
+}  # by the bytes of an element
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x = shapes.operand(specs, "x", "trilu")
+    if len(x.dims) < 2:
+        raise GraphError(f"trilu: x is {x}; it takes matrices, of rank 2 or more")
+    # Diagonals beyond the corners are all alike, and these are within the 32 bits that shaders count with.
+    k = min(max(shapes.ints(attrs["k"])[0], -x.dims[-2]), x.dims[-1])
+    return {**attrs, "k": k}, (x,)
+
+
+def _program(call: Call, device: Device, params: Params) -> Program:
+    *outer, rows, columns = call.shape("x")
+    total = math.prod(outer) * rows * columns
+    step = positional(
+        TRILU_SHADERS[call.outputs["y"].dtype.nbytes],
+        read("x") + write("y"),
+        groups=linear_groups(total, params["local"], device),
+        local=(params["local"], 1, 1),
+        push=(total, rows, columns, call["k"]),
+        spec=(call["upper"],),
+    )
+    return Program((step,))
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    x = shapes.given(arrays, "x")
+    return [np.triu(x, call["k"]) if call["upper"] else np.tril(x, call["k"])]
+
+
+TRILU = Op(
+    "trilu",
+    (Operand("x"), Operand("k", host=True, optional=True)),
+    ("y",),
+    _resolve,
+    _reference,
+    attrs=(Attr("k", "k", int, 0), Attr("upper", "upper", bool, True)),
+    routes=(
+        Route(
+            "mask",
+            _program,
+            tuple(TRILU_SHADERS.values()),
+            "one pass that reads what is kept and writes zeros elsewhere",
+            must=(WORDS_OR_PAIRS,),
+            params=local_params,
+        ),
+    ),
+    cases=(
+        "trilu:x=5x7",
+        "trilu:x=3x5x7,k=2,upper=0",
+        "trilu:x=7x4:i64,k=-2",
+        "trilu:x=2x3x4x4:i32,k=-1,upper=0",
+        "trilu:x=3x5,k=-9000000000,upper=0",
+    ),
+    doc="The elements of x at columns >= row + k (upper), or <= row + k (not upper), of each matrix; zeros elsewhere.",
+)

@@ -1,0 +1,321 @@
+"""Programs of the routes that softmax and the normalizations share, and the legal values of their parameters.
+
+An op says what its kernel wants for a call (`Kernel`); the shader has a variant for each way in which lanes share a
+row, of shaders/include/reduction.glsl, and for rows in registers and in parts.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from vkconv import kernel as declared
+from vkconv.call import Call
+from vkconv.core import ceil_div
+from vkconv.device import Device
+from vkconv.kernel import Shader
+from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
+from vkconv.ops.core.requirements import lane_by_lane, sums_by_subgroups
+from vkconv.ops.norm.row_sets import WALKS, RowSet
+from vkconv.program import Dispatch, Program, Word, positional, read, write
+from vkconv.route import Params
+
+Defines = tuple[tuple[str, str], ...]
+
+SUBGROUP, TREE = ("REDUCTION_SUBGROUP", ""), ("REDUCTION_TREE", "")
+HELD, PARTS, PART, APPLY = ("HELD", ""), ("PARTS", ""), ("PART", ""), ("APPLY", "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kernel:
+    """What a family's kernel wants for a call: its rows, buffers (x is the first input), push and specialization
+    constants after those of the rows, the define of its outputs, how often it visits an element, the words that it
+    makes of a part of a row, the items that it is worth holding on a CPU driver, and whether what lies along a row may
+    be read by fours where the row may."""
+
+    rows: RowSet
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    push: tuple[Word, ...]
+    spec: tuple[Word, ...]
+    defines: Defines
+    passes: int
+    part_words: int
+    cpu_items: int
+    by_fours: bool = True
+
+    @property
+    def fours(self) -> bool:
+        return self.by_fours and self.rows.fours
+
+
+# Lanes of a row that is held, and of a workgroup that rereads one, best first; 128 is what every Vulkan device has.
+_HELD_LANES = (32, 64, 128, 256, 512, 1024)
+_LANES = (256, 128, 64, 32, 512)
+LEAST_LANES = 128
+# Items of four values that a lane of a workgroup of few lanes holds at most, and what few lanes are.
+MOST_ITEMS, _FEW_LANES = 16, 256
+# More items than these, of a row of many lanes and of one, are worth compiling for a large call only.
+ITEMS, FEW_ITEMS = 8, 4
+FEW_ROWS = 32  # with fewer rows, one for each lane leaves some cores of a CPU idle
+_MANY_ROWS = 4096  # with fewer rows, one for each lane leaves some of a GPU idle
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowPolicy:
+    """The numbers of a kind of device: items that a lane holds at most, where the workgroup has few lanes and where it
+    has many, and by default; elements of a call that is worth compiling a long row of many lanes for, and one of one
+    lane; and rows of which one for each lane fills the device, where their elements lie far apart."""
+
+    few_lanes_items: int
+    items: int
+    default_items: int
+    long_call: int
+    long_call_one_lane: int
+    rows: int
+
+
+# CPU drivers: subgroups are small and registers lie in the cache, but code is unrolled item by item. lavapipe with 8
+# lanes, CPU ms: softmax 16384x64 held 4.8, serial 5.2; 8192x128 3.7 and 5.2, the first run 60; 1024x1000 3.5 and 7.0,
+# by rereading subgroups 5.4, the first run 320. layer_norm 8192x128 held 4.8, serial 5.7; 1024x1024 6.0 and 5.5.
+# One lane to a row, CPU ms held and serial, and the first run: softmax 65536x10 3.8 and 7.0, 79; 16384x33 3.3 and 5.8,
+# 125; 21 elements 65536 apart 11.9 and 25.2, 94; layer_norm 16384x64 4.8 and 6.7, 221. A few items compile in no time.
+CPU_POLICY = RowPolicy(32, 32, 32, long_call=1 << 18, long_call_one_lane=1 << 16, rows=FEW_ROWS)
+_POLICIES: Mapping[str, RowPolicy] = {"cpu": CPU_POLICY}
+# H200, us, by 8, 4 and 2 items: softmax 8192x1000 18.9, 18.7, 19.1; layer_norm 8192x1024 20.2, 19.9, 19.4.
+GPU_POLICY = RowPolicy(MOST_ITEMS, ITEMS, 4, long_call=0, long_call_one_lane=0, rows=_MANY_ROWS)
+
+
+def policy(device: Device) -> RowPolicy:
+    """The numbers for a kind of device."""
+    return _POLICIES.get(device.kind, GPU_POLICY)
+
+
+# Rows of a workgroup that has a subgroup for each.
+_ROWS = (4, 1, 2, 8)
+_SERIAL_LOCALS = (64, 32, 16, 8, 128)
+_FEW_ROWS_LOCALS = (8, 16, 32, 64, 128)  # few rows: small workgroups spread them over cores
+# Workgroups that fill a large GPU, and elements of a part that are worth a workgroup and a second launch.
+FILL, LEAST_PART = 1024, 4096
+# Parts that pay for reading a row twice: with fewer, a workgroup for each row keeps most of the device busy.
+LEAST_PARTS = 4
+_PARTS_SIZES = (2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+def parts_by_rule(rows: RowSet) -> int:
+    """Parts of each row by rule: as many as fill the device, none too short; 1 where that is not worth it."""
+    wanted = min(FILL // max(1, rows.rows), rows.count // LEAST_PART)
+    return max((n for n in _PARTS_SIZES if LEAST_PARTS <= n <= wanted), default=1)
+
+
+def _chunk(rows: RowSet, parts: int) -> int:
+    """Elements of each part of a row but the last."""
+    return 4 * max(1, ceil_div(rows.count, 4 * parts))
+
+
+class RowPrograms:
+    """Programs and parameters of the routes of one shader."""
+
+    def __init__(self, shader: declared.Kernel, kernel: Callable[[Call], Kernel]) -> None:
+        self.shader, self.kernel = shader, kernel
+        self.part_shaders = tuple(Shader(shader, defines=(meet, PARTS, PART)) for meet in (SUBGROUP, TREE))
+
+    def _dispatch(
+        self,
+        call: Call,
+        device: Device,
+        params: Params,
+        defines: Defines,
+        lanes: int,
+        local: int,
+        rows_of_group: int = 1,
+        parts: int = 1,
+    ) -> Dispatch:
+        """One launch with ``lanes`` for each row or part of one; ``defines`` say how they meet."""
+        kernel = self.kernel(call)
+        rows, made = kernel.rows, PART in defines
+        chunk = _chunk(rows, parts)
+        groups = linear_groups(ceil_div(rows.rows * parts, rows_of_group) * local, local, device)
+        inputs = ("x",) if made else kernel.inputs
+        binds = (*read(*inputs), *write(*(("parts",) if made else kernel.outputs)))
+        items = ceil_div(chunk, 4 * lanes)
+        return positional(
+            Shader(self.shader, defines=(*defines, *(() if made else kernel.defines))),
+            binds + (read("parts") if APPLY in defines else ()),
+            groups,
+            (local, 1, 1),
+            push=(*rows.words, parts, chunk, *kernel.push),
+            spec=(bool(params["fours"]), WALKS.index(rows.walk), lanes, items, *kernel.spec),
+            shared_bytes=4 * local if {TREE, SUBGROUP} & {*defines} else 0,
+            loop_iterations=0 if HELD in defines else kernel.passes * items + 2 * parts + _MEETING,
+        )
+
+    def _fours(self, call: Call) -> tuple[int, ...]:
+        return (1, 0) if self.kernel(call).fours else (0,)
+
+    def _rows_of_group(self, call: Call, device: Device) -> tuple[int, ...]:
+        """Rows of a workgroup with a subgroup for each; one where there are few, so that they spread over cores."""
+        sizes = _ROWS if self.kernel(call).rows.rows >= FEW_ROWS else sorted(_ROWS)
+        return tuple(n for n in sizes if n * device.subgroup_size <= most_invocations(device))
+
+    def buffers(self, call: Call) -> int:
+        """Storage buffers of a launch that makes results."""
+        kernel = self.kernel(call)
+        return len(kernel.inputs) + len(kernel.outputs)
+
+    # Rows in registers.
+
+    def held_lanes(self, call: Call, device: Device) -> tuple[int, ...]:
+        """Lanes that can hold a row, the default first."""
+        least = device.subgroup_size if sums_by_subgroups(device) else _HELD_LANES[0]
+        rows = self.kernel(call).rows
+        if not rows.count:
+            return ()
+        lanes = [n for n in sorted({least, *_HELD_LANES}) if n % least == 0 and n <= most_invocations(device)]
+        most = policy(device)
+        holding = [n for n in lanes if rows.items(n) <= (most.few_lanes_items if n <= _FEW_LANES else most.items)]
+        return tuple(sorted(holding, key=lambda n: (rows.items(n) > most.default_items, n)))
+
+    def holding_pays(self, call: Call, device: Device) -> bool:
+        """Whether holding rows is preferred, as far as the kind of device decides it."""
+        kernel = self.kernel(call)
+        items, elements = kernel.rows.items(device.subgroup_size), kernel.rows.rows * kernel.rows.count
+        by_subgroups = sums_by_subgroups(device) and items <= kernel.cpu_items
+        long_enough = items <= ITEMS or elements >= policy(device).long_call
+        return long_enough and (by_subgroups or not lane_by_lane(device))
+
+    def lane_pays(self, call: Call, device: Device) -> bool:
+        """Whether one lane for a row is preferred, as far as the kind of device decides it."""
+        rows = self.kernel(call).rows
+        return rows.items(1) <= FEW_ITEMS or rows.rows * rows.count >= policy(device).long_call_one_lane
+
+    def one_pass_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+        lanes = self.held_lanes(call, device)
+        rows, fours = self._rows_of_group(call, device), self._fours(call)
+        return {"lanes": lanes, "rows": rows, "fours": fours, "tree": _trees(device)}
+
+    def one_pass(self, call: Call, device: Device, params: Params) -> Program:
+        lanes, meet = params["lanes"], _meeting(params)
+        rows = params["rows"] if meet is SUBGROUP and lanes == device.subgroup_size else 1
+        return Program((self._dispatch(call, device, params, (meet, HELD), lanes, rows * lanes, rows),))
+
+    def one_lane(self, call: Call, device: Device, params: Params) -> Program:
+        local = params["local"]
+        return Program((self._dispatch(call, device, params, (HELD,), 1, local, local),))
+
+    def note(self, call: Call, device: Device, params: Params) -> str:
+        """What a lane holds by the routes that hold rows."""
+        lanes = params.get("lanes", 1)
+        each = f"{self.kernel(call).rows.items(lanes)} x 4 values"
+        return f"each of {lanes} lanes holds {each} of a row" if lanes > 1 else f"each lane holds {each}, a whole row"
+
+    # Rows read again for every step.
+
+    def subgroup_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+        return {"rows": self._rows_of_group(call, device), "fours": self._fours(call)}
+
+    def by_subgroups(self, call: Call, device: Device, params: Params) -> Program:
+        lanes, rows = device.subgroup_size, params["rows"]
+        return Program((self._dispatch(call, device, params, (SUBGROUP,), lanes, rows * lanes, rows),))
+
+    def workgroup_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+        given = {
+            "local": _locals(device, self.kernel(call).rows.count),
+            "fours": self._fours(call),
+            "tree": _trees(device),
+        }
+        return self._ending(call, device, self.by_workgroups, given, "local")
+
+    def by_workgroups(self, call: Call, device: Device, params: Params) -> Program:
+        local = params["local"]
+        return Program((self._dispatch(call, device, params, (_meeting(params),), local, local),))
+
+    def serial_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+        sizes = _FEW_ROWS_LOCALS if self.kernel(call).rows.rows < _MANY_ROWS else _SERIAL_LOCALS
+        return {"local": local_sizes(device, *sizes), "fours": self._fours(call)}
+
+    def serial(self, call: Call, device: Device, params: Params) -> Program:
+        local = params["local"]
+        return Program((self._dispatch(call, device, params, (), 1, local, local),))
+
+    # Parts of rows.
+
+    def split_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+        rows = self.kernel(call).rows
+        rule = max(_PARTS_SIZES[0], parts_by_rule(rows))
+        more = [n for n in _PARTS_SIZES if n != rule and n <= max(rule, ceil_div(rows.count, 4))]
+        given: Mapping[str, tuple[int, ...]] = {
+            "parts": (rule, *more),
+            "local": _locals(device, _chunk(rows, rule)),
+            "fours": self._fours(call),
+            "tree": _trees(device),
+        }
+        given = self._ending(call, device, self.split, given, "local")
+        fewest = {**given, "local": (min(given["local"]),)}
+        return {**given, "parts": self._ending(call, device, self.split, fewest, "parts")["parts"]}
+
+    def split(self, call: Call, device: Device, params: Params) -> Program:
+        kernel, local, meet = self.kernel(call), params["local"], _meeting(params)
+        # Chunks are whole fours: the last parts of a short row would have nothing left.
+        parts = ceil_div(kernel.rows.count, _chunk(kernel.rows, params["parts"])) or 1
+        steps = tuple(
+            self._dispatch(call, device, params, (meet, PARTS, which), local, local, parts=parts)
+            for which in (PART, APPLY)
+        )
+        return Program(steps, scratch={"parts": 4 * kernel.part_words * kernel.rows.rows * parts})
+
+    # Loop iterations of one invocation.
+
+    def _ending(
+        self,
+        call: Call,
+        device: Device,
+        build: Callable[[Call, Device, Params], Program],
+        params: Mapping[str, tuple[int, ...]],
+        name: str,
+    ) -> dict[str, tuple[int, ...]]:
+        """The parameters with the default and those values of one with which the driver runs all loops to the end."""
+        most, values = device.max_loop_iterations, params[name]
+        if most is not None:
+            others = _defaults(params)
+            ending = [n for n in values[1:] if _iterations(build(call, device, {**others, name: n})) <= most]
+            values = (values[0], *ending)
+        return {**params, name: values}
+
+    def split_iterations(self, call: Call, device: Device) -> int:
+        return _iterations(self.split(call, device, _defaults(self.split_params(call, device))))
+
+    def subgroup_iterations(self, call: Call, device: Device) -> int:
+        return _iterations(self.by_subgroups(call, device, _defaults(self.subgroup_params(call, device))))
+
+    def workgroup_iterations(self, call: Call, device: Device) -> int:
+        return _iterations(self.by_workgroups(call, device, _defaults(self.workgroup_params(call, device))))
+
+    def serial_iterations(self, call: Call, device: Device) -> int:
+        return _iterations(self.serial(call, device, _defaults(self.serial_params(call, device))))
+
+
+# Steps of the trees in which the lanes of a workgroup meet, all of them together.
+_MEETING = 64
+
+
+def _iterations(program: Program) -> int:
+    return max(step.loop_iterations for step in program.steps)
+
+
+def _defaults(params: Mapping[str, tuple[int, ...]]) -> Params:
+    return {name: values[0] for name, values in params.items()}
+
+
+def _trees(device: Device) -> tuple[int, ...]:
+    """Whether lanes meet in a tree in shared memory, rather than in subgroups first."""
+    return (0, 1) if sums_by_subgroups(device) else (1,)
+
+
+def _meeting(params: Params) -> tuple[str, str]:
+    return TREE if params["tree"] else SUBGROUP
+
+
+def _locals(device: Device, elements: int) -> tuple[int, ...]:
+    """Workgroup sizes that subgroups divide, first the best one of which each lane has a four of the elements."""
+    fit = [n for n in _LANES if n <= most_invocations(device) and n % device.subgroup_size == 0] or [LEAST_LANES]
+    best = next((n for n in fit if 4 * n <= elements), min(fit))
+    return (best, *(n for n in fit if n != best))

@@ -1,0 +1,169 @@
+"""The routes that softmax and the normalizations share: who reads a row, how often, and where its values meet."""
+
+from collections.abc import Callable
+
+from vkconv import kernel as declared
+from vkconv.call import Call
+from vkconv.kernel import Shader
+from vkconv.ops.core.requirements import FLOATS, LONG_ROW, ON_CPU, ON_GPU, SUBGROUP_SUMS, invocations, loop_iterations
+from vkconv.ops.norm.row_programs import (
+    APPLY,
+    CPU_POLICY,
+    FEW_ITEMS,
+    FEW_ROWS,
+    FILL,
+    GPU_POLICY,
+    HELD,
+    ITEMS,
+    LEAST_LANES,
+    LEAST_PART,
+    LEAST_PARTS,
+    MOST_ITEMS,
+    PARTS,
+    SUBGROUP,
+    TREE,
+    Defines,
+    Kernel,
+    RowPrograms,
+    parts_by_rule,
+    policy,
+)
+from vkconv.ops.norm.row_sets import RowSet
+from vkconv.route import Requirement, Route
+
+_CPU_LONG_ROW = 256  # softmax, CPU ms of subgroups that reread and serial: 8192x128 6.0 and 5.1, 1024x1000 5.4 and 7.0
+# Elements of a row further apart than this share no cache line worth the name: neighbouring rows do. But one lane for
+# each row leaves a device idle where rows are few.
+_NEAR = 8
+
+
+def row_routes(
+    shader: declared.Kernel, kernel: Callable[[Call], Kernel], outputs: tuple[Defines, ...] = ((),)
+) -> tuple[Route, ...]:
+    """The routes of an op by its ``kernel``; ``outputs`` are the defines that its calls may have."""
+    programs = RowPrograms(shader, kernel)
+
+    def variants(*defines: Defines) -> tuple[Shader, ...]:
+        return tuple(Shader(shader, defines=(*d, *more)) for d in defines for more in outputs)
+
+    def rows(call: Call) -> RowSet:
+        return kernel(call).rows
+
+    long_rows = Requirement(
+        f"rows of at least {LONG_ROW} elements",
+        lambda call, device: rows(call).count >= LONG_ROW,
+        lambda call, device: str(rows(call).count),
+    )
+    near = Requirement(
+        f"elements of a row at most {_NEAR} apart, or fewer than {GPU_POLICY.rows} rows ({CPU_POLICY.rows} on a CPU)",
+        lambda call, device: (
+            rows(call).walk != "strided" or rows(call).run_step <= _NEAR or rows(call).rows < policy(device).rows
+        ),
+        lambda call, device: f"{rows(call).run_step} apart, {rows(call).rows} rows",
+    )
+    fits = Requirement(
+        "a row that fits in the registers of a workgroup",
+        lambda call, device: bool(programs.held_lanes(call, device)),
+        lambda call, device: f"{rows(call).count} elements",
+    )
+    pays = Requirement(
+        f"a GPU; or a CPU driver, and a row that its subgroups hold in few registers, in a call of "
+        f"{CPU_POLICY.long_call} elements where it takes more than {ITEMS} fours of each lane",
+        programs.holding_pays,
+        lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
+    )
+    lane_pays = Requirement(
+        f"a GPU; or a CPU driver, and at most {FEW_ITEMS} fours of a row or {CPU_POLICY.long_call_one_lane} elements",
+        programs.lane_pays,
+        lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
+    )
+    few_long_rows = Requirement(
+        f"rows that {FILL} workgroups have {LEAST_PARTS} or more parts of, each of {LEAST_PART} elements or more",
+        lambda call, device: parts_by_rule(rows(call)) > 1,
+        lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
+    )
+    few_or_long = Requirement(
+        f"rows of at least {_CPU_LONG_ROW} elements, or fewer than {FEW_ROWS} rows",
+        lambda call, device: rows(call).count >= _CPU_LONG_ROW or rows(call).rows < FEW_ROWS,
+        lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
+    )
+    holds_alone = Requirement(
+        f"rows of at most {4 * MOST_ITEMS} elements",
+        lambda call, device: 0 < rows(call).count <= 4 * MOST_ITEMS,
+        lambda call, device: str(rows(call).count),
+    )
+    short_or_far = Requirement(
+        f"rows shorter than {LONG_ROW} elements, or elements of a row more than {_NEAR} apart and many rows",
+        lambda call, device: not (long_rows.test(call, device) and near.test(call, device)),
+        lambda call, device: f"{rows(call).rows} rows of {rows(call).count}, {max(1, rows(call).run_step)} apart",
+    )
+    bindings = Requirement(
+        "a binding for the parts beside those of the call",
+        lambda call, device: programs.buffers(call) < device.limit("maxPerStageDescriptorStorageBuffers"),
+        lambda call, device: (
+            f"{programs.buffers(call)} buffers, it allows {device.limit('maxPerStageDescriptorStorageBuffers')}"
+        ),
+    )
+    groups = (invocations(LEAST_LANES),)
+    return (
+        Route(
+            "split_rows",
+            programs.split,
+            (*variants((SUBGROUP, PARTS, APPLY), (TREE, PARTS, APPLY)), *programs.part_shaders),
+            "few long rows would leave most of the device idle: a workgroup for each part of a row, then one for each "
+            "part again that combines what all of them made, in fixed order",
+            must=(FLOATS, *groups, bindings, loop_iterations(programs.split_iterations)),
+            prefer=(ON_GPU, few_long_rows),
+            params=programs.split_params,
+        ),
+        Route(
+            "one_lane",
+            programs.one_lane,
+            variants((HELD,)),
+            "an invocation holds a short row, so that it is read once and lanes need not meet; neighbouring rows lie "
+            "side by side where elements of a row lie far apart",
+            must=(FLOATS, holds_alone),
+            prefer=(short_or_far, lane_pays),
+            params=programs.serial_params,
+            note=programs.note,
+        ),
+        Route(
+            "one_pass",
+            programs.one_pass,
+            variants((SUBGROUP, HELD), (TREE, HELD)),
+            "the row stays in registers, so that it is read once: those of a subgroup, whose lanes meet without shared "
+            "memory, where it fits there, else of a workgroup",
+            must=(FLOATS, *groups, fits),
+            prefer=(long_rows, near, pays),
+            source="OneFlow, How to implement an efficient softmax CUDA kernel: a warp for each row of up to 1024",
+            params=programs.one_pass_params,
+            note=programs.note,
+        ),
+        Route(
+            "subgroup",
+            programs.by_subgroups,
+            variants((SUBGROUP,)),
+            "a subgroup for each row and no shared memory: as many lanes for few rows, right for any length",
+            must=(FLOATS, SUBGROUP_SUMS, loop_iterations(programs.subgroup_iterations)),
+            prefer=(ON_CPU, few_or_long, near),
+            params=programs.subgroup_params,
+        ),
+        Route(
+            "workgroup",
+            programs.by_workgroups,
+            variants((SUBGROUP,), (TREE,)),
+            "a workgroup for each row, which it reads again for each step: rows too long for registers",
+            must=(FLOATS, *groups, loop_iterations(programs.workgroup_iterations)),
+            prefer=(ON_GPU, long_rows, near),
+            params=programs.workgroup_params,
+        ),
+        Route(
+            "serial",
+            programs.serial,
+            variants(()),
+            "an invocation for each row: neighbouring rows side by side where elements of a row lie far apart, no "
+            "shared memory and no barriers, right anywhere, best on a CPU driver",
+            must=(FLOATS, loop_iterations(programs.serial_iterations)),
+            params=programs.serial_params,
+        ),
+    )

@@ -1,0 +1,79 @@
+"""softmax and log-softmax along one axis."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import Array, GraphError
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.core import shapes
+from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.norm.row_programs import Kernel
+from vkconv.ops.norm.row_routes import row_routes
+from vkconv.ops.norm.row_sets import along
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x = shapes.operand(specs, "x", "softmax")
+    if not x.dtype.is_float:
+        raise GraphError(f"softmax: x is {x.dtype}; it takes a float type, cast first")
+    axis = shapes.axis_of("softmax", attrs["axis"], len(x.dims))
+    return {"axis": axis, "log": bool(attrs["log"])}, (x,)
+
+
+def _kernel(call: Call) -> Kernel:
+    rows = along(call.shape("x"), call["axis"], call["axis"])
+    # The peak, the sum, the quotients.
+    return Kernel(rows, ("x",), ("y",), (), (bool(call["log"]),), (), passes=3, part_words=2, cpu_items=32)
+
+
+def _count(call: Call) -> int:
+    return call.shape("x")[int(call["axis"])]
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    x, axis = shapes.given(arrays, "x").astype(np.float64), call["axis"]
+    with np.errstate(all="ignore"):
+        shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+        total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
+        return [np.asarray(shifted - np.log(total) if call["log"] else np.exp(shifted) / total)]
+
+
+def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    """Addends of one sign do not cancel. Rounding x - max, once for all terms, is relative to that difference in its
+    exponential; the relative error of the sum is an absolute one of its logarithm."""
+    if call["log"]:
+        return np.asarray(np.abs(reference) + 1.0)
+    x, axis = shapes.given(arrays, "x").astype(np.float64), call["axis"]
+    shifted = np.abs(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
+    return np.asarray(reference * (1 + shifted / _count(call)))
+
+
+SOFTMAX = Op(
+    "softmax",
+    (Operand("x"),),
+    ("y",),
+    _resolve,
+    _reference,
+    attrs=(Attr("axis", "axis", int, -1), Attr("log", "log", bool, False)),
+    routes=row_routes(shaders.norm.SOFTMAX, _kernel),
+    terms=lambda call: max(1, _count(call)),
+    magnitude=_magnitude,
+    flops=lambda call: 5 * call.outputs["y"].size,
+    cases=(
+        "softmax:x=7",
+        "softmax:x=3x40",
+        "softmax:x=2x3x5x7,axis=1",
+        "softmax:x=2x300x3,axis=-2,log=1",
+        "softmax:x=3x67,log=1",
+        "softmax:x=1x5x6625,axis=2",
+        "softmax:x=67x1,axis=1",
+        "softmax:x=2x5x3,axis=1,log=1",
+        "softmax:x=3x128",
+        "softmax:x=2x30011",
+        "softmax:x=1x65536,log=1",
+    ),
+    doc="exp(x - max) / sum exp(x - max) along axis; log gives its logarithm.",
+)

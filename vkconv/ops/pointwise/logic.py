@@ -1,0 +1,131 @@
+"""Logic on bool tensors, which are one byte per element, and tests for NaN and infinities, which make them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import Array, DType, GraphError, ceil_div
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
+from vkconv.ops.core import shapes
+from vkconv.ops.core.base import Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.requirements import operands_in
+from vkconv.ops.kernels.strided import MAX_RANK, local_params, merge
+from vkconv.program import Program, positional, read, write
+from vkconv.route import Params, Requirement, Route
+
+Values = npt.NDArray[Any]
+
+LOGIC, CLASSIFY = Shader(shaders.pointwise.LOGIC, DType.U32), Shader(shaders.pointwise.CLASSIFY, DType.U32)
+
+# Name: number in the shader, definition.
+_OF_TWO: Mapping[str, tuple[int, Callable[[Values, Values], Values]]] = {
+    "logical_and": (0, lambda a, b: np.logical_and(a, b)),
+    "logical_or": (1, lambda a, b: np.logical_or(a, b)),
+    "logical_xor": (2, lambda a, b: np.logical_xor(a, b)),
+    "logical_equal": (3, lambda a, b: np.equal(a, b)),
+}
+# Name: number in the shader, element type of x, definition, what it says.
+_OF_ONE: Mapping[str, tuple[int, DType, Callable[[Values], Values], str]] = {
+    "logical_not": (0, DType.BOOL, lambda x: np.logical_not(x), "not x"),
+    "is_nan": (1, DType.F32, lambda x: np.isnan(x), "whether x is NaN"),
+    "is_inf": (2, DType.F32, lambda x: np.isinf(x), "whether x is infinite"),
+    "is_positive_inf": (3, DType.F32, lambda x: np.isposinf(x), "whether x is positive infinity"),
+    "is_negative_inf": (4, DType.F32, lambda x: np.isneginf(x), "whether x is negative infinity"),
+}
+
+
+def _packed(program: Callable[[Call, Device, Params], Program], shader: Shader, must: Requirement) -> tuple[Route, ...]:
+    return (
+        Route(
+            "packed",
+            program,
+            (shader,),
+            "one word of four results per invocation: no 8-bit storage, no two writers of a word",
+            must=(must,),
+            params=local_params,
+        ),
+    )
+
+
+def _of_two(name: str) -> Op:
+    number, function = _OF_TWO[name]
+
+    def resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+        named = {key: shapes.operand(specs, key, name) for key in "ab"}
+        for key, spec in named.items():
+            if spec.dtype is not DType.BOOL:
+                raise GraphError(f"{name}: {key} is {spec.dtype}; it must be bool")
+        out = shapes.broadcast_shape(name, *(s.dims for s in named.values()))
+        rank = merge(out, *(shapes.broadcast_strides(s.dims, out) for s in named.values())).rank
+        if rank > MAX_RANK:
+            raise GraphError(f"{name}: {rank} dimensions stay after merging; at most {MAX_RANK} can")
+        return {}, (TensorSpec(out, DType.BOOL),)
+
+    def program(call: Call, device: Device, params: Params) -> Program:
+        out, count = call.shape("y"), call.outputs["y"].size
+        walk = merge(out, *(shapes.broadcast_strides(call.shape(key), out) for key in "ab"))
+        step = positional(
+            LOGIC,
+            read("a", "b") + write("y"),
+            groups=linear_groups(ceil_div(count, 4), params["local"], device),
+            local=(params["local"], 1, 1),
+            push=(count, *walk.padded()),
+            spec=(walk.rank, number),
+        )
+        return Program((step,))
+
+    return Op(
+        name,
+        (Operand("a"), Operand("b")),
+        ("y",),
+        resolve,
+        lambda call, arrays: [function(shapes.given(arrays, "a"), shapes.given(arrays, "b"))],
+        routes=_packed(program, LOGIC, operands_in("a", DType.BOOL)),
+        cases=(f"{name}:a=3x7:bool,b=3x7:bool", f"{name}:a=5x1x3:bool,b=2x3:bool", f"{name}:a=67:bool,b=scalar:bool"),
+        doc=f"y = a {name.removeprefix('logical_')} b, of bools; operands broadcast.",
+    )
+
+
+def _of_one(name: str) -> Op:
+    number, dtype, function, meaning = _OF_ONE[name]
+
+    def resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+        x = shapes.operand(specs, "x", name)
+        if x.dtype is not dtype and not (dtype.is_float and x.dtype.is_float):
+            raise GraphError(f"{name}: x is {x.dtype}; it must be {'a float type' if dtype.is_float else dtype}")
+        return {}, (TensorSpec(x.shape, DType.BOOL),)
+
+    def program(call: Call, device: Device, params: Params) -> Program:
+        count = call.outputs["y"].size
+        step = positional(
+            CLASSIFY,
+            read("x") + write("y"),
+            groups=linear_groups(ceil_div(count, 4), params["local"], device),
+            local=(params["local"], 1, 1),
+            push=(count,),
+            spec=(number,),
+        )
+        return Program((step,))
+
+    def reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+        return [np.asarray(function(shapes.given(arrays, "x")))]
+
+    return Op(
+        name,
+        (Operand("x"),),
+        ("y",),
+        resolve,
+        reference,
+        routes=_packed(program, CLASSIFY, operands_in("x", dtype)),
+        cases=tuple(f"{name}:x={shape}{'' if dtype.is_float else ':bool'}" for shape in ("3x67", "scalar", "2x3x5x7")),
+        doc=f"y = {meaning}, as bool.",
+    )
+
+
+LOGIC_OPS: tuple[Op, ...] = (*(_of_two(name) for name in _OF_TWO), *(_of_one(name) for name in _OF_ONE))

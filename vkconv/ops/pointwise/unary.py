@@ -1,0 +1,116 @@
+"""Functions of one variable, elementwise: one op per row of the activation table, all on one shader."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import Array, GraphError
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
+from vkconv.ops.core import shapes
+from vkconv.ops.core.activation import ACTIVATIONS, apply, check_numbers
+from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.kernels.strided import lanes, walk_params
+from vkconv.program import Program, positional, read, write
+from vkconv.route import Params, Route
+
+UNARY = Shader(shaders.pointwise.UNARY)
+INTEGER = ("abs", "neg", "sign")  # also folded on the host for integers
+
+# Defaults of the float parameters: ONNX's for each operator.
+_DEFAULTS: Mapping[str, tuple[float, ...]] = {
+    "clip": (-float(np.finfo(np.float32).max), float(np.finfo(np.float32).max)),
+    "hard_sigmoid": (0.2, 0.5),
+    "leaky_relu": (0.01,),
+    "elu": (1.0,),
+    "selu": (1.6732632423543772, 1.0507009873554805),
+    "celu": (1.0,),
+    "thresholded_relu": (1.0,),
+    "shrink": (0.5, 0.0),
+}
+
+# Cases beside the common ones: where a function has branches that small values do not reach.
+_CASES: Mapping[str, tuple[str, ...]] = {
+    "clip": ("clip:x=7x11,a=-1,b=0.5", "clip:x=5,a=2,b=1"),
+    "leaky_relu": ("leaky_relu:x=7x11,a=0.3",),
+    "hard_sigmoid": ("hard_sigmoid:x=7x11,a=0.16666667,b=0.5",),
+    "elu": ("elu:x=7x11,a=0.5",),
+    "shrink": ("shrink:x=7x11,a=1.5,b=1.25",),
+    "relu": ("relu:x=scalar", "relu:x=1x3x5x7", "relu:x=70000"),
+}
+
+
+def _params(attrs: Mapping[str, object]) -> tuple[float, float]:
+    a, b = (float(attrs.get(k, 0.0)) for k in ("a", "b"))  # type: ignore[arg-type]
+    return a, b
+
+
+def _program(call: Call, device: Device, params: Params) -> Program:
+    spread = lanes(1, call.outputs["y"].size, device, params)
+    step = positional(
+        UNARY,
+        read("x") + write("y"),
+        groups=spread.groups,
+        local=(params["local"], 1, 1),
+        push=(call.outputs["y"].size, spread.chunk, *_params(call.attrs)),
+        spec=(ACTIVATIONS[call.op].id, spread.items),
+    )
+    return Program((step,))
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    x = shapes.given(arrays, "x")
+    if x.dtype.kind in "iu":
+        return [np.asarray(ACTIVATIONS[call.op].reference(x, 0.0, 0.0))]
+    return [apply(call.op, x.astype(np.float64), *_params(call.attrs))]
+
+
+def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    cancelled, size = ACTIVATIONS[call.op].cancelled, np.abs(reference)
+    if cancelled is None:
+        return size
+    return size + cancelled(shapes.given(arrays, "x").astype(np.float64), *_params(call.attrs))
+
+
+def _op(name: str) -> Op:
+    def resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+        x = shapes.operand(specs, "x", name)
+        if not x.dtype.is_float and name not in INTEGER:
+            raise GraphError(f"{name}: x is {x.dtype}; it takes a float type, cast first")
+        check_numbers(name, *attrs.values())
+        return {k: float(v) for k, v in attrs.items() if not isinstance(v, tuple)}, (x,)
+
+    params = ACTIVATIONS[name].params
+    attrs = tuple(
+        Attr(key, key, float, default) for key, default in zip("ab", _DEFAULTS[name] if params else (), strict=False)
+    )
+    meaning = "".join(f"; {key} is {param}" for key, param in zip("ab", params, strict=False))
+    return Op(
+        name,
+        (Operand("x"),),
+        ("y",),
+        resolve,
+        _reference,
+        attrs=attrs,
+        routes=(
+            Route(
+                "elementwise",
+                _program,
+                (UNARY,),
+                "one pass, several elements per invocation, any shape",
+                (FLOATS,),
+                params=walk_params,
+            ),
+        ),
+        flops=lambda call: call.outputs["y"].size,
+        magnitude=_magnitude,
+        cases=(f"{name}:x=3x67", *_CASES.get(name, ())),
+        doc=f"y = {name}(x) elementwise{meaning}.",
+    )
+
+
+UNARY_OPS: tuple[Op, ...] = tuple(_op(name) for name in ACTIVATIONS if name != "none")

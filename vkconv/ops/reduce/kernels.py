@@ -1,0 +1,218 @@
+"""The kernels of reduce and how each is launched."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from vkconv import shaders
+from vkconv.core import DType, ceil_div
+from vkconv.device import Device
+from vkconv.kernel import Shader
+from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
+from vkconv.ops.reduce.problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, Cut, Problem, whole
+from vkconv.program import Bind, Dispatch, Word, positional, read, write
+
+TREE, SUBGROUP, VEC4, ATOMIC_FLOAT = (
+    ((name, ""),) for name in ("REDUCTION_TREE", "REDUCTION_SUBGROUP", "VEC4", "ATOMIC_FLOAT")
+)
+_DTYPES = (DType.F32, DType.I32)
+SERIAL = tuple(Shader(shaders.reduce.REDUCE, t) for t in _DTYPES)
+ROWS_TREE = tuple(Shader(shaders.reduce.REDUCE_ROWS, t, TREE) for t in _DTYPES)
+ROWS_SUBGROUP = tuple(Shader(shaders.reduce.REDUCE_ROWS, t, SUBGROUP) for t in _DTYPES)
+COLUMNS_TREE = tuple(Shader(shaders.reduce.REDUCE_COLUMNS, t, (*TREE, *v)) for t in _DTYPES for v in ((), VEC4))
+COLUMNS_ALONE = tuple(Shader(shaders.reduce.REDUCE_COLUMNS, t, v) for t in _DTYPES for v in ((), VEC4))
+COMBINE = tuple(Shader(shaders.reduce.REDUCE_COMBINE, t, form) for t in _DTYPES for form in ((), TREE))
+ATOMIC = (
+    *(Shader(shaders.reduce.REDUCE_ATOMIC, t) for t in _DTYPES),
+    Shader(shaders.reduce.REDUCE_ATOMIC, DType.F32, ATOMIC_FLOAT),
+)
+
+# How parts meet, by kind of device: from so many parts on, up to so many outputs, lanes for each and outputs of a
+# workgroup.
+_COMBINE: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {"cpu": ((0, 1 << 31, 1, 8),)}
+_GPU_COMBINE = (32, 64, 256, 1), (32, 1 << 31, 32, 8), (0, 1 << 31, 1, 64)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Output:
+    """What becomes of combined terms: ``function`` finished in ``target``, or with ``to_parts`` as they are. ``peak``
+    is the buffer of the maxima, where log_sum_exp has them from a launch before."""
+
+    function: str
+    target: str = "y"
+    to_parts: bool = False
+    peak: str = ""
+
+    def binds(self, source: str, *, atomic: bool = False) -> tuple[Bind, ...]:
+        # Without maxima the source is bound there: it is never read.
+        return (*read(source, self.peak or None), Bind(self.target, "rw" if atomic else "w"))
+
+    def spec(self, p: Problem) -> tuple[Word, ...]:
+        return FUNCTIONS[self.function][0], self.to_parts, bool(self.peak), p.kept.rank, p.line_rank
+
+    @property
+    def passes(self) -> int:
+        """Times that a kernel reads its elements."""
+        return 2 if self.function == LOG_SUM_EXP and not self.peak else 1
+
+
+def _push(p: Problem, cut: Cut, parts: int) -> tuple[Word, ...]:
+    kept = p.kept.padded(PART_RANK)
+    fill = (0,) * (PART_RANK - 1 - p.line_rank)
+    lines = (*p.reduced.dims[:-1], *fill, *p.reduced.strides[0][:-1], *fill)
+    run_stride = p.reduced.strides[0][-1]
+    return (p.outputs, p.count, p.lines, p.run, run_stride, cut.lines, cut.run, cut.cuts(p), parts, *kept, *lines)
+
+
+def power_of_two(least: int) -> int:
+    """The smallest one that is not below ``least``."""
+    return 1 << max(0, least - 1).bit_length()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rows:
+    """A workgroup of ``local`` lanes takes a part of an output, ``loads`` loads of four elements of a lane at a time;
+    lanes meet by ``form``."""
+
+    local: int
+    loads: int
+    form: tuple[tuple[str, str], ...]
+
+    def across(self, cut: Cut) -> int:
+        """Lanes along a line."""
+        return self.local if cut.lines == 1 else min(self.local, power_of_two(ceil_div(cut.run, 4)))
+
+    def groups(self, p: Problem) -> int:
+        """Workgroups of a reduction that is not cut."""
+        return p.outputs
+
+    def iterations(self, p: Problem, cut: Cut, passes: int) -> int:
+        across = self.across(cut)
+        line = ceil_div(cut.run, 4 * across * self.loads) + self.loads + 4 + p.line_rank
+        return passes * (line * ceil_div(cut.lines, self.local // across) + self.local) + p.kept.rank
+
+    def launch(self, p: Problem, cut: Cut, output: Output, device: Device) -> Dispatch:
+        parts = cut.count(p)
+        return positional(
+            Shader(shaders.reduce.REDUCE_ROWS, p.dtype, self.form),
+            output.binds("x"),
+            linear_groups(p.outputs * parts, 1, device),
+            (self.local, 1, 1),
+            _push(p, cut, parts),
+            (*output.spec(p), self.across(cut), self.loads),
+            4 * self.local,
+            self.iterations(p, cut, output.passes),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.local} lanes along a row, {self.loads} loads of four at a time"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Columns:
+    """``across`` lanes take ``span`` neighbouring columns each, by fours with ``width`` 4; the ``local`` lanes of a
+    workgroup are so many slabs of rows, ``loads`` rows at a time."""
+
+    local: int
+    across: int
+    loads: int
+    span: int
+    width: int
+
+    @property
+    def slabs(self) -> int:
+        return self.local // self.across
+
+    def run_slabs(self, cut: Cut) -> int:
+        """Slabs along the run of a line; the others take further lines."""
+        return self.slabs if cut.lines == 1 else min(self.slabs, power_of_two(cut.run))
+
+    def groups(self, p: Problem) -> int:
+        return p.planes * ceil_div(p.width, self.width * self.across * self.span)
+
+    def iterations(self, p: Problem, cut: Cut, passes: int) -> int:
+        run_slabs = self.run_slabs(cut)
+        line = ceil_div(cut.run, run_slabs * self.loads) + self.loads + 2 + p.line_rank
+        meet = 2 * self.span * self.slabs.bit_length()
+        return passes * (line * ceil_div(cut.lines, self.slabs // run_slabs) + meet) + p.kept.rank
+
+    def launch(self, p: Problem, cut: Cut, output: Output, device: Device) -> Dispatch:
+        parts = cut.count(p)
+        form = (*(TREE if self.slabs > 1 else ()), *(VEC4 if self.width == 4 else ()))
+        return positional(
+            Shader(shaders.reduce.REDUCE_COLUMNS, p.dtype, form),
+            output.binds("x"),
+            linear_groups(self.groups(p) * parts, 1, device),
+            (self.local, 1, 1),
+            _push(p, cut, parts),
+            (*output.spec(p), self.across, self.loads, self.span, self.run_slabs(cut)),
+            4 * self.width * self.local if self.slabs > 1 else 0,
+            self.iterations(p, cut, output.passes),
+        )
+
+    def __str__(self) -> str:
+        each = f"{self.width * self.span} columns of each of {self.across} lanes"
+        return f"{each}, {self.slabs} slabs of rows, {self.loads} rows at a time"
+
+
+Kernel = Rows | Columns
+
+
+def combine(p: Problem, parts: int, source: str, output: Output, device: Device, *, keys: bool = False) -> Dispatch:
+    """Parts in ``source`` to outputs; with none, the identity. ``keys`` are extremes as integers."""
+    rows = _COMBINE.get(device.kind, _GPU_COMBINE)
+    lanes, elements = next(row[2:] for row in rows if parts >= row[0] and p.outputs <= row[1])
+    lanes = min(lanes, most_invocations(device) // elements)
+    many, local = lanes > 1, lanes * elements
+    return positional(
+        Shader(shaders.reduce.REDUCE_COMBINE, p.dtype, TREE if many else ()),
+        output.binds(source),
+        linear_groups(ceil_div(p.outputs, elements), 1, device),
+        (local, 1, 1),
+        _push(p, whole(p), parts),
+        (*output.spec(p), lanes, elements, keys),
+        4 * local if many else 0,
+        combine_iterations(parts),
+    )
+
+
+def combine_iterations(parts: int) -> int:
+    return parts // 4 + 16
+
+
+def atomic(p: Problem, items: int, native: bool, local: int, output: Output, device: Device) -> Dispatch:
+    """Every invocation combines up to ``items`` elements and then an output with them."""
+    parts = max(1, ceil_div(p.count, items))
+    added = native and p.dtype is DType.F32 and output.function not in ("max", "min", "prod")
+    return positional(
+        Shader(shaders.reduce.REDUCE_ATOMIC, p.dtype, ATOMIC_FLOAT if added else ()),
+        output.binds("x", atomic=True),
+        linear_groups(p.outputs * parts, local, device),
+        (local, 1, 1),
+        _push(p, whole(p), parts),
+        (*output.spec(p), items, p.columns),
+        loop_iterations=items * (1 + p.line_rank) + p.kept.rank + 1,
+    )
+
+
+def serial(p: Problem, local: int, device: Device) -> Dispatch:
+    """An invocation for each output."""
+    output = Output(p.function)
+    return positional(
+        Shader(shaders.reduce.REDUCE, p.dtype),
+        read("x") + write("y"),
+        linear_groups(p.outputs, local, device),
+        (local, 1, 1),
+        _push(p, whole(p), 1),
+        output.spec(p),
+        loop_iterations=serial_iterations(p),
+    )
+
+
+def serial_locals(elements: int, device: Device) -> tuple[int, ...]:
+    """Workgroup sizes of an invocation for each output, of an input of so many elements: small ones spread few outputs
+    over cores."""
+    return local_sizes(device, *((8, 16, 32, 64, 128) if elements < 4096 else (64, 32, 16, 8, 128)))
+
+
+def serial_iterations(p: Problem) -> int:
+    return Output(p.function).passes * p.lines * (p.run // 8 + p.run % 8 + 1 + p.line_rank) + p.kept.rank

@@ -1,0 +1,292 @@
+"""The routes of reduce: how lanes and workgroups meet."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+from vkconv.call import Call
+from vkconv.core import DType, bytes_str
+from vkconv.device import Device
+from vkconv.ops.core.base import local_sizes
+from vkconv.ops.core.requirements import (
+    ARITHMETIC,
+    F32_OR_I32,
+    INT32,
+    LONG_ROW,
+    NO_HALVES,
+    ON_CPU,
+    ON_GPU,
+    float_atomics,
+    loop_iterations,
+    most_elements,
+    scratch_budget,
+    subgroup_arithmetic,
+    within_scratch,
+)
+from vkconv.ops.reduce import kernels as kernels
+from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Output
+from vkconv.ops.reduce.problem import LOG_SUM_EXP, NOTHING_TO_FINISH, PICKS, Problem, into, whole
+from vkconv.ops.reduce.split import (
+    PARTS,
+    CutRule,
+    cut_by_bands,
+    cut_for,
+    cut_to_fill,
+    defaults,
+    first,
+    form_of,
+    kernel_of,
+    kernel_params,
+)
+from vkconv.program import Dispatch, Program
+from vkconv.route import Params, Requirement, Route
+
+
+def _chain(p: Problem, stage: Callable[[Output], Sequence[Dispatch]], parts: int) -> Program:
+    """Launches that make one result; log_sum_exp has its maxima made first. ``parts`` are those of an output."""
+    steps = stage(Output(p.function, peak="peak" if p.function == LOG_SUM_EXP else ""))
+    if p.function == LOG_SUM_EXP:
+        steps = (*stage(Output("max", "peak", to_parts=True)), *steps)
+    sizes = {"parts": 4 * p.outputs * parts, "peak": 4 * p.outputs}
+    made = {bind.buffer for step in steps for bind in step.binds}
+    return Program(tuple(steps), scratch={name: size for name, size in sizes.items() if name in made})
+
+
+def _in_parts(call: Call, device: Device, params: Params, rule: CutRule, alone: bool) -> Program:
+    p = Problem.of(call)
+    kernel, cut = kernel_of(p, params, form_of(device)), cut_for(p, device, rule, alone, params["parts"])[0]
+    parts = cut.count(p)
+    if parts == 1:
+        return Program((kernel.launch(p, cut, Output(p.function), device),))
+
+    def stage(output: Output) -> Sequence[Dispatch]:
+        made = Output(output.function, "parts", to_parts=True, peak=output.peak)
+        return kernel.launch(p, cut, made, device), kernels.combine(p, parts, "parts", output, device)
+
+    return _chain(p, stage, parts)
+
+
+def _parts_params(call: Call, device: Device, rule: CutRule, alone: bool) -> Mapping[str, tuple[int, ...]]:
+    p = Problem.of(call)
+    cut = rule(p, device, alone)[0]
+    parts = cut.count(p)
+    most = min(max(p.count, 1), scratch_budget(device) // (4 * max(p.outputs, 1)))
+    others = {into(p, n).count(p) for n in PARTS if n <= most} if device.max_loop_iterations is None else ()
+    return {**kernel_params(p, device, cut, alone), "parts": first(parts, sorted(others))}
+
+
+def _whole_program(call: Call, device: Device, params: Params, form: tuple[tuple[str, str], ...]) -> Program:
+    p = Problem.of(call)
+    return Program((kernel_of(p, params, form).launch(p, whole(p), Output(p.function), device),))
+
+
+def _whole_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    p = Problem.of(call)
+    return kernel_params(p, device, whole(p), False)
+
+
+def _atomic(call: Call, device: Device, params: Params) -> Program:
+    p = Problem.of(call)
+
+    def stage(output: Output) -> Sequence[Dispatch]:
+        keys = p.dtype is DType.F32 and output.function in PICKS
+        direct = output.function in NOTHING_TO_FINISH and not keys
+        target = output.target if direct else "parts"
+        sums = Output(output.function, target, to_parts=True, peak=output.peak)
+        filled = kernels.combine(p, 0, "x", Output(output.function, target, to_parts=True), device, keys=keys)
+        added = kernels.atomic(p, params["items"], bool(params["native"]), params["local"], sums, device)
+        rest = () if direct else (kernels.combine(p, 1, "parts", output, device, keys=keys),)
+        return filled, added, *rest
+
+    return _chain(p, stage, 1)
+
+
+def _atomic_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    return {
+        "items": (4, 1, 2, 8, 16, 64),
+        "local": local_sizes(device, 64, 128, 256),
+        "native": (1, 0) if float_atomics(device) else (0,),
+    }
+
+
+# ---- needs
+
+
+INNERMOST = Requirement(
+    "the innermost dimension reduced",
+    lambda call, device: not Problem.of(call).columns,
+    lambda call, device: f"{Problem.of(call).width} neighbours kept",
+)
+LONG = Requirement(
+    f"rows of at least {LONG_ROW} elements, or columns",
+    lambda call, device: Problem.of(call).columns or Problem.of(call).count >= LONG_ROW,
+    lambda call, device: f"rows of {Problem.of(call).count}",
+)
+# lavapipe, against an invocation for each output, us: 16384 rows of 32 2729 to 1207, 8192 of 64 2652 to 1641 (each
+# workgroup takes 0.3 us more), 1024 of 4096 1700 to 4700; 4096x16x4 1555 to 1528, x7 1082 to 1462, x8 1648 to 2921.
+_CPU_ROW, _CPU_WIDTH = 128, 7
+VECTORS = Requirement(
+    f"rows of at least {_CPU_ROW} elements, {_CPU_WIDTH} neighbouring columns, or parts for several cores",
+    lambda call, device: _in_vectors(Problem.of(call)) or _default_parts(cut_to_fill, True, call, device) > 1,
+    lambda call, device: (
+        f"{Problem.of(call).width} columns" if Problem.of(call).columns else f"rows of {Problem.of(call).run}"
+    ),
+)
+
+
+def _in_vectors(p: Problem) -> bool:
+    return p.width >= _CPU_WIDTH if p.columns else p.run >= _CPU_ROW
+
+
+ARITHMETIC_OR_COLUMNS = Requirement(
+    "arithmetic within subgroups, or columns",
+    lambda call, device: Problem.of(call).columns or subgroup_arithmetic(device),
+    ARITHMETIC.actual,
+)
+SEVERAL_PARTS = Requirement(
+    "too few workgroups to keep the device busy without parts",
+    lambda call, device: _default_parts(cut_to_fill, False, call, device) > 1,
+    lambda call, device: cut_to_fill(Problem.of(call), device, False)[1],
+)
+
+
+def _default_parts(rule: CutRule, alone: bool, call: Call, device: Device) -> int:
+    p = Problem.of(call)
+    return rule(p, device, alone)[0].count(p)
+
+
+def _scratch_bytes(rule: CutRule, alone: bool, call: Call, device: Device) -> int:
+    parts = _default_parts(rule, alone, call, device)
+    return 4 * Problem.of(call).outputs * parts if parts > 1 else 0
+
+
+def _iterations(rule: CutRule | None, alone: bool) -> Callable[[Call, Device], int]:
+    """Of an invocation, whatever the parameters are."""
+
+    def count(call: Call, device: Device) -> int:
+        p = Problem.of(call)
+        cut = rule(p, device, alone)[0] if rule else whole(p)
+        kernel = kernel_of(p, defaults(kernel_params(p, device, cut, alone)), TREE)
+        parts = cut.count(p)
+        return max(kernel.iterations(p, cut, Output(p.function).passes), kernels.combine_iterations(parts))
+
+    return count
+
+
+def _note(call: Call, device: Device, params: Params, rule: CutRule, alone: bool) -> str:
+    p = Problem.of(call)
+    cut, why = cut_for(p, device, rule, alone, params["parts"])
+    parts = cut.count(p)
+    scratch = bytes_str(4 * p.outputs * parts) if parts > 1 else "no"
+    return f"{parts} parts: {why}; {scratch} scratch; {kernel_of(p, params, TREE)}"
+
+
+def _whole_note(call: Call, device: Device, params: Params) -> str:
+    p = Problem.of(call)
+    kernel = kernel_of(p, params, TREE)
+    return f"{kernel.groups(p)} workgroups; {kernel}"
+
+
+def _in_parts_route(
+    name: str,
+    why: str,
+    rule: CutRule,
+    must: Sequence[Requirement],
+    prefer: Sequence[Requirement],
+    source: str = "vkconv",
+    alone: bool = False,
+    opt_in: str = "",
+) -> Route:
+    rows = kernels.ROWS_SUBGROUP if alone else (*kernels.ROWS_TREE, *kernels.ROWS_SUBGROUP)
+    columns = kernels.COLUMNS_ALONE if alone else (*kernels.COLUMNS_TREE, *kernels.COLUMNS_ALONE)
+    return Route(
+        name,
+        functools.partial(_in_parts, rule=rule, alone=alone),
+        (*rows, *columns, *kernels.COMBINE),
+        why,
+        must=(
+            *must,
+            within_scratch(functools.partial(_scratch_bytes, rule, alone)),
+            loop_iterations(_iterations(rule, alone)),
+        ),
+        prefer=tuple(prefer),
+        source=source,
+        params=functools.partial(_parts_params, rule=rule, alone=alone),
+        note=functools.partial(_note, rule=rule, alone=alone),
+        opt_in=opt_in,
+    )
+
+
+_MUST = (F32_OR_I32, INT32)
+ROUTES: tuple[Route, ...] = (
+    _in_parts_route(
+        "lanes",
+        "a subgroup along a row, or four columns of each lane: loads by fours, no shared memory and no barriers",
+        cut_to_fill,
+        (*_MUST, ARITHMETIC_OR_COLUMNS),
+        (ON_CPU, VECTORS),
+        alone=True,
+    ),
+    _in_parts_route(
+        "split",
+        "parts of about the square root of the sum; a second pass adds them in a fixed order",
+        cut_by_bands,
+        _MUST,
+        (),
+        source="iree#22275",
+        opt_in="two_pass fills the device",
+    ),
+    _in_parts_route(
+        "two_pass",
+        "as many parts as keep the device busy; a second pass adds them in a fixed order",
+        cut_to_fill,
+        _MUST,
+        (ON_GPU, SEVERAL_PARTS),
+        source="rocMLIR#938",
+    ),
+    Route(
+        "subgroup",
+        functools.partial(_whole_program, form=SUBGROUP),
+        kernels.ROWS_SUBGROUP,
+        "a workgroup for each output: arithmetic within subgroups, and shared memory only between several",
+        must=(*_MUST, INNERMOST, ARITHMETIC, loop_iterations(_iterations(None, False))),
+        prefer=(ON_GPU, LONG),
+        source="rocMLIR#2301",
+        params=_whole_params,
+        note=_whole_note,
+    ),
+    Route(
+        "tree",
+        functools.partial(_whole_program, form=TREE),
+        (*kernels.ROWS_TREE, *kernels.COLUMNS_TREE, *kernels.COLUMNS_ALONE),
+        "a workgroup for each output or for neighbouring ones: registers first, then a tree in shared memory",
+        must=(*_MUST, loop_iterations(_iterations(None, False))),
+        prefer=(ON_GPU, LONG),
+        source="rocMLIR#1108",
+        params=_whole_params,
+        note=_whole_note,
+    ),
+    Route(
+        "atomic",
+        _atomic,
+        (*kernels.ATOMIC, *kernels.COMBINE),
+        "the output is filled with the identity, then every invocation combines it with a few elements by one atomic "
+        "operation; the order of adding floats changes from run to run, and the last bits with it",
+        must=(*_MUST, NO_HALVES),
+        opt_in="floats are added in another order each time",
+        source="rocMLIR#938",
+        params=_atomic_params,
+        note=lambda call, device, params: (
+            f"{params['items']} elements by one operation; "
+            f"{'float atomics' if params['native'] else 'compare-and-swap'}; floats are not added in a fixed order"
+        ),
+        deterministic=False,
+    ),
+    Route(
+        "serial",
+        lambda call, device, params: Program((kernels.serial(Problem.of(call), params["local"], device),)),
+        kernels.SERIAL,
+        "an invocation for each output: no shared memory and no barriers, right anywhere",
+        must=(*_MUST, loop_iterations(lambda call, device: kernels.serial_iterations(Problem.of(call)))),
+        params=lambda call, device: {"local": kernels.serial_locals(most_elements(call), device)},
+    ),
+)

@@ -1,0 +1,143 @@
+"""The numbers that the routes of reduce go by: sizes of their kernels, and how many parts a reduction is cut into."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from vkconv.core import ceil_div
+from vkconv.device import Device
+from vkconv.ops.core.base import local_sizes
+from vkconv.ops.core.occupancy import compute_units
+from vkconv.ops.core.requirements import subgroup_arithmetic
+from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Columns, Kernel, Output, Rows, power_of_two
+from vkconv.ops.reduce.problem import Cut, Problem, by_bands, into, whole
+from vkconv.route import Params
+
+_LEAST_LOCAL = 32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Policy:
+    """The numbers of a kind of device. Of the row kernel: lanes at most, loads of four that each should have, and loads
+    at a time; of the column kernel: lanes, how many of them across, columns (or fours) of each, and loads at a time. A
+    reduction is cut where it has fewer than ``busy`` workgroups for each compute unit, into ``wanted`` of them, none of
+    fewer than ``least`` elements."""
+
+    row_local: int
+    row_share: int
+    row_loads: int
+    column_local: int
+    across: int
+    span: int
+    column_loads: int
+    busy: int
+    wanted: int
+    least: int
+
+
+# lavapipe, 1024x4096, ms: rows by 1, 2, 4 and 8 loads 1.67, 1.68, 1.75, 1.86; columns by 4 fours and 2 loads 2.3, by 8
+# and 1 2.1, by 2 and 4 4.6, by 1 and 8 7.6: what a lane takes of a row at once must be long.
+# H200, 16384x16384 by columns (64 workgroups), us: 4 parts 240, 8 238, 16 240, 32 243, 66 246.
+_POLICIES: Mapping[str, Policy] = {"cpu": Policy(8, 1, 2, 8, 8, 4, 8, busy=1, wanted=2, least=32768)}
+_GPU_POLICY = Policy(256, 4, 8, 256, 64, 1, 8, busy=4, wanted=4, least=4096)
+
+
+def _policy(device: Device) -> Policy:
+    return _POLICIES.get(device.kind, _GPU_POLICY)
+
+
+_LOADS = (8, 4, 2, 1)
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def first(best: int, values: Sequence[int]) -> tuple[int, ...]:
+    return (best, *(v for v in values if v != best))
+
+
+def _most(values: Sequence[int], limit: int) -> int:
+    """The largest of descending values that is within a limit, or the last."""
+    return next((v for v in values if v <= limit), values[-1])
+
+
+def kernel_params(p: Problem, device: Device, cut: Cut, alone: bool) -> dict[str, tuple[int, ...]]:
+    """What the kernels leave open; ``alone``: lanes are those of one subgroup, and in columns do not meet at all. Where
+    the driver ends long loops, nothing is open that might make one."""
+    legal, most = _open_params(p, device, cut, alone), device.max_loop_iterations
+    if most is not None:
+        fewest = {name: max(values) if name == "across" else min(values) for name, values in legal.items()}
+        ends = (fewest, {name: max(values) for name, values in legal.items()})
+        if any(kernel_of(p, params, TREE).iterations(p, cut, Output(p.function).passes) > most for params in ends):
+            return {name: values[:1] for name, values in legal.items()}
+    return legal
+
+
+def _open_params(p: Problem, device: Device, cut: Cut, alone: bool) -> dict[str, tuple[int, ...]]:
+    policy, locals_ = _policy(device), local_sizes(device, _LEAST_LOCAL, 64, 128, 256, 512, 1024)
+    if not p.columns:
+        fours = ceil_div(cut.run, 4) * cut.lines
+        if alone:
+            local: tuple[int, ...] = (device.subgroup_size,)
+        else:
+            best = min(policy.row_local, max(locals_), power_of_two(fours // policy.row_share))
+            local = first(max(_LEAST_LOCAL, best), locals_)
+        return {
+            "local": local,
+            "loads": first(_most(_LOADS, max(1, min(policy.row_loads, fours // local[0]))), _LOADS),
+        }
+    width = 4 if p.by_fours else 1
+    columns = ceil_div(p.width, width)
+    across = min(device.subgroup_size if alone else policy.across, power_of_two(columns))
+    local = (across,) if alone else first(max(min(policy.column_local, max(locals_)), across), locals_)
+    span = _most((4, 2, 1), max(1, min(policy.span, columns // across)))
+    rows = max(1, cut.run * cut.lines * across // local[0])
+    return {
+        "local": local,
+        "across": (across,) if alone else first(across, (1, 8, 16, 32, 64)),
+        "span": first(span, (1, 2, 4, 8, 16)),
+        "loads": first(_most(_LOADS, max(1, min(policy.column_loads // span, rows))), _LOADS),
+        "width": (4, 1) if p.by_fours else (1,),
+    }
+
+
+def kernel_of(p: Problem, params: Params, form: tuple[tuple[str, str], ...]) -> Kernel:
+    local = params["local"]
+    if not p.columns:
+        return Rows(local, params["loads"], form)
+    return Columns(local, min(params["across"], local), params["loads"], params["span"], params["width"])
+
+
+def form_of(device: Device) -> tuple[tuple[str, str], ...]:
+    return SUBGROUP if subgroup_arithmetic(device) else TREE
+
+
+def defaults(legal: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    return {name: values[0] for name, values in legal.items()}
+
+
+def cut_to_fill(p: Problem, device: Device, alone: bool) -> tuple[Cut, str]:
+    """Parts that keep the device busy, and why so many."""
+    policy, units = _policy(device), compute_units(device)
+    kernel = kernel_of(p, defaults(kernel_params(p, device, whole(p), alone)), form_of(device))
+    groups = kernel.groups(p)
+    parts, why = 1, f"{groups} workgroups, {policy.busy} for each of {units} compute units keep it busy"
+    if groups < policy.busy * units:
+        per_group = ceil_div(p.outputs, max(groups, 1)) * p.count
+        parts = max(1, min(policy.wanted * units // max(groups, 1), per_group // policy.least))
+    most = device.max_loop_iterations
+    if most is not None:
+        while kernel.iterations(p, into(p, parts), Output(p.function).passes) > most and parts < max(p.count, 1):
+            parts, why = 2 * parts, "the driver ends longer loops"
+    return (whole(p) if parts == 1 else into(p, parts)), why
+
+
+def cut_by_bands(p: Problem, device: Device, alone: bool) -> tuple[Cut, str]:
+    cut, why = by_bands(p)
+    return cut or whole(p), why
+
+
+CutRule = Callable[[Problem, Device, bool], tuple[Cut, str]]
+
+
+def cut_for(p: Problem, device: Device, rule: CutRule, alone: bool, parts: int) -> tuple[Cut, str]:
+    """The rule's cut, or the one into as many parts as are asked for."""
+    cut, why = rule(p, device, alone)
+    return (cut, why) if cut.count(p) == parts else (into(p, parts), f"{parts} asked for")

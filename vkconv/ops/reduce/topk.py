@@ -1,0 +1,94 @@
+"""topk: the k largest or smallest elements along an axis, in order, and where they are."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import Array, DType, GraphError
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
+from vkconv.ops.core import shapes
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.requirements import loop_iterations, operands_in
+from vkconv.ops.kernels.strided import local_params
+from vkconv.program import Program, positional, read, write
+from vkconv.route import Params, Route
+
+TOPK_SHADERS = {dtype: Shader(shaders.reduce.TOPK, dtype) for dtype in (DType.F32, DType.I32, DType.I64)}
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x = shapes.operand(specs, "x", "topk")
+    if x.dtype is DType.BOOL:
+        raise GraphError("topk: x is bool; cast it to i32 first")
+    axis, counts = shapes.axis_of("topk", attrs["axis"], len(x.dims)), shapes.ints(attrs["k"])
+    if len(counts) != 1 or not 0 <= counts[0] <= x.dims[axis]:
+        raise GraphError(f"topk: k is {list(counts)}; axis {axis} of x ({x}) has {x.dims[axis]} elements")
+    out = (*x.dims[:axis], counts[0], *x.dims[axis + 1 :])
+    canonical: Attrs = {**attrs, "axis": axis, "k": counts[0]}
+    return canonical, (TensorSpec(out, x.dtype), TensorSpec(out, DType.I64))
+
+
+def _program(call: Call, device: Device, params: Params) -> Program:
+    x, axis = call.shape("x"), call["axis"]
+    step = positional(
+        TOPK_SHADERS[call.outputs["values"].dtype],
+        read("x") + write("values", "indices"),
+        groups=linear_groups(math.prod(x), params["local"], device),
+        local=(params["local"], 1, 1),
+        push=(math.prod(x), x[axis], math.prod(x[axis + 1 :]), call["k"]),
+        spec=(call["largest"],),
+        loop_iterations=x[axis],
+    )
+    return Program((step,))
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    x, axis = shapes.given(arrays, "x"), call["axis"]
+    # Sorting is stable, and puts NaN last: from the back, for the largest, also of equal elements the last one.
+    order = np.argsort(np.flip(x, axis) if call["largest"] else x, axis, kind="stable")
+    if call["largest"]:
+        order = x.shape[axis] - 1 - np.flip(order, axis)
+    order = np.take(order, np.arange(call["k"]), axis)
+    return [np.take_along_axis(x, order, axis), order.astype(np.int64)]
+
+
+TOPK = Op(
+    "topk",
+    (Operand("x"), Operand("k", host=True)),
+    ("values", "indices"),
+    _resolve,
+    _reference,
+    attrs=(
+        Attr("k", "k", int),
+        Attr("axis", "axis", int, -1),
+        Attr("largest", "largest", bool, True),
+    ),
+    routes=(
+        Route(
+            "count",
+            _program,
+            tuple(TOPK_SHADERS.values()),
+            "an invocation per element counts those before it: no sorting steps, no shared memory, equal elements in "
+            "order; the square of the axis' length",
+            must=(
+                operands_in("x", *TOPK_SHADERS),
+                loop_iterations(lambda call, device: call.shape("x")[call["axis"]]),
+            ),
+            params=local_params,
+        ),
+    ),
+    cases=(
+        "topk:x=5x67,k=7",
+        "topk:x=3x11x5,k=4,axis=1,largest=0",
+        "topk:x=131:i32,k=131",
+        "topk:x=4x9:i64,k=3,axis=0",
+        "topk:x=4x9,k=1,axis=-2,largest=0",
+    ),
+    doc="The k largest (or smallest) elements of x along axis, the most extreme first and equal ones by index, and "
+    "their indices as i64; NaN counts as larger than every number.",
+)

@@ -1,0 +1,207 @@
+"""Maximum, average and p-norm over sliding windows, with the rules of ONNX MaxPool, AveragePool and LpPool.
+
+x is (N, C, H, W), y is (N, C, OH, OW). A 1-D pool comes as H = 1. NaN in a window makes its output NaN.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vkconv import shaders
+from vkconv.call import Call
+from vkconv.core import Array, GraphError, ceil_div, shape_str
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.kernel import Shader
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.requirements import FLOATS, ON_CPU
+from vkconv.ops.core.tolerance import addends, largest, of_sum
+from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
+from vkconv.ops.kernels.strided import local_params
+from vkconv.ops.kernels.windows import F64, explicit_padding, out_extent, pair, spanned, windows
+from vkconv.program import Program, positional, read, write
+from vkconv.route import Params, Requirement, Route
+
+KINDS = ("avg", "max", "lp")  # index is the shader's KIND
+
+
+def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    x = specs["x"]
+    assert x is not None
+    if len(x.shape) != 4 or not x.dtype.is_float:
+        raise GraphError(f"pool2d takes x (N, C, H, W) of a float dtype, not {x}")
+    if attrs["kind"] not in KINDS:
+        raise GraphError(f"kind is {attrs['kind']!r}; it is one of {', '.join(KINDS)}")
+    if not (isinstance(attrs["norm"], float) and 0 < attrs["norm"] < math.inf):
+        raise GraphError(f"norm is {attrs['norm']}; it is a finite number above 0")
+    n, c, h, w = x.dims
+    kernel, stride, dilation = pair(attrs, "kernel"), pair(attrs, "stride"), pair(attrs, "dilation")
+    padding = explicit_padding(attrs, (h, w), kernel)
+    out: list[int] = []
+    for i, (axis, extent) in enumerate((("h", h), ("w", w))):
+        pads, span = (padding[i], padding[i + 2]), dilation[i] * (kernel[i] - 1) + 1
+        if extent < 1:
+            raise GraphError(f"x has {extent} elements along {axis}; a window needs at least 1")
+        if max(pads) >= span:
+            raise GraphError(
+                f"along {axis} the padding is {max(pads)}, but a window spans {span} and would lie in padding alone; "
+                f"padding is at most {span - 1}"
+            )
+        out.append(out_extent(axis, extent, kernel[i], stride[i], pads, dilation[i], bool(attrs["ceil_mode"])))
+    canonical: Attrs = {"kernel": kernel, "stride": stride, "dilation": dilation, "padding": padding}
+    return {**attrs, **canonical, "auto_pad": "explicit"}, (TensorSpec((n, c, *out), x.dtype),)
+
+
+def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    x = np.asarray(arrays["x"], np.float64)
+    t, left, b, r = call["padding"]
+    oh, ow = call.shape("y")[2:]
+
+    def view(array: F64, padding: tuple[int, int, int, int], fill: float) -> F64:
+        return windows(array, call["kernel"], call["stride"], padding, call["dilation"], (oh, ow), fill)
+
+    if call["kind"] == "max":
+        return [view(x, call["padding"], -np.inf).max(axis=(4, 5))]
+    if call["kind"] == "lp":
+        powers = np.abs(view(x, call["padding"], 0.0)) ** call["norm"]
+        return [np.asarray(powers.sum(axis=(4, 5)) ** (1 / call["norm"]))]
+    if call["count_include_pad"]:
+        counts = view(np.ones((1, 1, x.shape[2] + t + b, x.shape[3] + left + r)), (0, 0, 0, 0), 0.0)
+    else:
+        counts = view(np.ones((1, 1, *x.shape[2:])), call["padding"], 0.0)
+    with np.errstate(invalid="ignore"):
+        return [view(x, call["padding"], 0.0).sum(axis=(4, 5)) / counts.sum(axis=(4, 5))]
+
+
+def _terms(call: Call) -> int:
+    return 1 if call["kind"] == "max" else math.prod(call["kernel"])
+
+
+def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    """Averages may cancel; of powers none do, and a maximum is as it was."""
+    if call["kind"] != "avg":
+        return np.abs(reference) if call["kind"] == "max" else largest(reference)
+    return of_sum(call, reference, addends(_reference, call, arrays), _terms(call))
+
+
+POOL = Shader(shaders.spatial.POOL2D)
+
+
+def _build_window(call: Call, device: Device, params: Params) -> Program:
+    n, c, h, w = call.shape("x")
+    sizes = (n * c, h, w, *call.shape("y")[2:], *call["kernel"], *call["stride"], *call["dilation"], *call["padding"])
+    push = (*sizes, float(call["norm"]))
+    groups = linear_groups(math.prod(call.shape("y")), params["local"], device)
+    spec = (KINDS.index(call["kind"]), bool(call["count_include_pad"]))
+    kh, kw = call["kernel"]
+    binds = (*read("x"), *write("y"))
+    local = (params["local"], 1, 1)
+    return Program((positional(POOL, binds, groups, local, push, spec, loop_iterations=kh * (1 + kw)),))
+
+
+COLUMNS = Shader(shaders.spatial.POOL2D_COLUMNS)
+# Outputs of a row that an invocation makes. lavapipe, us for 3x3 stride 2 by 8, 4, 2, 1 and by the route window:
+# 24x112x112 580 704 1023 1531 4134; 136x28x28 279 314 466 660 1949.
+_COLUMNS = (8, 4, 2, 1)
+
+
+def _span(call: Call, columns: int) -> int:
+    """Inputs of a row from the first to the last that so many neighbouring outputs touch."""
+    return spanned(columns, int(call["stride"][1]), int(call["kernel"][1]), int(call["dilation"][1]))
+
+
+def _column_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    fitting = [px for px in _COLUMNS if _span(call, px) <= MOST_SPAN]
+    best = min(fitting, key=lambda px: ceil_div(call.shape("y")[3], px) * _span(call, px))
+    return {"columns": (best, *(px for px in fitting if px != best)), **local_params(call, device)}
+
+
+def _build_columns(call: Call, device: Device, params: Params) -> Program:
+    (n, c, h, w), (oh, ow) = call.shape("x"), call.shape("y")[2:]
+    (kh, kw), (sh, sw), (dh, dw) = call["kernel"], call["stride"], call["dilation"]
+    top, left, bottom, right = call["padding"]
+    px, local = params["columns"], params["local"]
+    by_fours = w % 4 == 0 and px * sw % 4 == 0, ow % 4 == 0 and px % 4 == 0
+    spec = (KINDS.index(call["kind"]), bool(call["count_include_pad"]), px, kh, kw, sw, dw, left, *by_fours)
+    push = (n * c, h, w, oh, ow, sh, dh, top, bottom, right)
+    groups = linear_groups(n * c * oh * ceil_div(ow, px), local, device)
+    binds = (*read("x"), *write("y"))
+    return Program((positional(COLUMNS, binds, groups, (local, 1, 1), push, spec, loop_iterations=kh),))
+
+
+NO_NORM = Requirement(
+    "a maximum or an average", lambda call, device: call["kind"] != "lp", lambda call, device: call["kind"]
+)
+SHORT_SPAN = short_span("a row of taps over", lambda call: _span(call, 1))
+SEVERAL_TAPS = Requirement(
+    "windows of more than one column",
+    lambda call, device: call["kernel"][1] > 1,
+    lambda call, device: f"a kernel of {shape_str(call['kernel'])}",
+)
+
+ROUTES = (
+    Route(
+        "columns",
+        _build_columns,
+        (COLUMNS,),
+        why="neighbouring outputs of a row share the inputs they load, by fours where rows allow it, and the taps of a "
+        "row are no loop: where a load and a step of a loop go lane by lane, they are what a pool costs",
+        must=(FLOATS, NO_NORM, SHORT_SPAN),
+        prefer=(ON_CPU, SEVERAL_TAPS),
+        params=_column_params,
+    ),
+    Route(
+        "window",
+        _build_window,
+        (POOL,),
+        why="one output per invocation: a pool moves far more bytes than it computes, and a cache holds the overlap "
+        "of neighbouring windows; takes every call of floats",
+        must=(FLOATS,),
+        params=local_params,
+    ),
+)
+
+POOL2D = Op(
+    "pool2d",
+    operands=(Operand("x"),),
+    outputs=("y",),
+    resolve=_resolve,
+    reference=_reference,
+    attrs=(
+        Attr("kind", "kind", str),
+        Attr("kernel", "k", tuple[int, ...]),
+        Attr("stride", "s", tuple[int, ...], (1, 1)),
+        Attr("padding", "p", tuple[int, ...], (0, 0, 0, 0)),
+        Attr("auto_pad", "auto", str, "explicit"),
+        Attr("dilation", "d", tuple[int, ...], (1, 1)),
+        Attr("ceil_mode", "ceil", bool, False),
+        Attr("count_include_pad", "cip", bool, False),
+        Attr("norm", "norm", float, 2.0),
+    ),
+    routes=ROUTES,
+    terms=_terms,
+    magnitude=_magnitude,
+    flops=lambda call: math.prod(call.shape("y")) * math.prod(call["kernel"]),
+    cases=(
+        "pool2d:x=2x3x13x17,kind=max,k=2,s=2",
+        "pool2d:x=1x5x11x9,kind=max,k=3x2,s=2x1,p=1x0x2x1,ceil=1",
+        "pool2d:x=1x2x12x10,kind=max,k=3,s=2,p=1,d=2x3",
+        "pool2d:x=1x3x7x8,kind=max,k=2,s=3,auto=same_lower",
+        "pool2d:x=1x1x4x4,kind=max,k=2,s=3,p=1,ceil=1",
+        "pool2d:x=1x3x9x16,kind=max,k=3,p=1",
+        "pool2d:x=2x3x7x24,kind=avg,k=3x5,s=2x1,p=1x2x0x1,cip=1",
+        "pool2d:x=1x2x7x24,kind=avg,k=2x3,s=1x2,d=2x3,p=1x1x1x4",
+        "pool2d:x=2x3x13x17,kind=avg,k=3,s=2,p=1",
+        "pool2d:x=2x3x13x17,kind=avg,k=3,s=2,p=1,cip=1",
+        "pool2d:x=1x2x10x11,kind=avg,k=3x4,s=2x3,p=0x1x2x2,cip=1,ceil=1",
+        "pool2d:x=1x2x10x11,kind=avg,k=3x4,s=2x3,p=0x1x2x2,ceil=1",
+        "pool2d:x=1x2x9x10,kind=avg,k=2,s=2,auto=same_upper",
+        "pool2d:x=1x2x9x10,kind=avg,k=3x2,d=2x4,p=1",
+        "pool2d:x=1x7x1x31,kind=avg,k=1x5,s=1x2,auto=valid",
+        "pool2d:x=1x480x3x160,kind=avg,k=3x2,s=3x2",
+        "pool2d:x=2x3x13x17,kind=lp,k=3,s=2,p=1",
+        "pool2d:x=1x2x9x10,kind=lp,k=3x2,d=2x1,norm=3.5,ceil=1",
+    ),
+    doc="Maximum, average or p-norm over sliding windows, ONNX rules for padding, ceiling and counting.",
+)

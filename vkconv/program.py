@@ -1,0 +1,284 @@
+"""Programs: the launches that a route makes of kernels, and the buffers between them, as data. No Vulkan here."""
+
+import dataclasses
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from vkconv.call import Call
+from vkconv.core import ShaderError
+from vkconv.kernel import Access, Field, Shader
+
+Word = int | float | bool
+Argument = Word | Sequence[Word]
+
+_MAX_F32 = 3.4028234663852886e38
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bind:
+    """One storage buffer binding: which buffer of the program, and how the shader uses it."""
+
+    buffer: str
+    access: Access
+
+
+def read(*buffers: str | None) -> tuple[Bind, ...]:
+    """Bindings that the shader only reads."""
+    return tuple(Bind(b or "", "r") for b in buffers)
+
+
+def write(*buffers: str) -> tuple[Bind, ...]:
+    """Bindings that the shader only writes."""
+    return tuple(Bind(b, "w") for b in buffers)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dispatch:
+    """One launch: arguments by the names that the kernel declares.
+
+    ``buffers`` maps each binding to a buffer of the program, or to None where the constants are such that the shader
+    does not touch it (Vulkan wants one all the same: another one of the launch is bound). ``push`` and ``constants``
+    map push and specialization constants to their values (constants that are left out have the kernel's default; ints
+    and bools travel as 32-bit integers, floats as f32). ``groups`` is workgroups, ``local`` invocations of one, in x, y
+    and z. ``loop_iterations`` is the most that one invocation makes, all its loops together, where that grows with the
+    shapes.
+
+    Raises ShaderError for a name that the kernel does not have, or one that is missing.
+    """
+
+    shader: Shader
+    buffers: Mapping[str, str | None]
+    groups: tuple[int, int, int]
+    local: tuple[int, int, int]
+    push: Mapping[str, Argument] = dataclasses.field(default_factory=dict)
+    constants: Mapping[str, Word] = dataclasses.field(default_factory=dict)
+    shared_bytes: int = 0
+    loop_iterations: int = 0
+    accesses: tuple[Access, ...] = ()
+    """Of a kernel without a declaration, how it uses each buffer."""
+
+    def __post_init__(self) -> None:
+        if not self.shader.kernel.is_declared:
+            return
+        interface, key = self.shader.interface, self.shader.key
+        _match(key, "binds", self.buffers, [b.name for b in interface.bindings])
+        _match(key, "takes the push constants", self.push, [f.name for f in interface.push])
+        _match(key, "takes the constants", self.constants, [f.name for f in interface.constants], all_=False)
+
+    @property
+    def binds(self) -> tuple[Bind, ...]:
+        """Buffers in the order of their bindings, set 0, and how each is used."""
+        if not self.shader.kernel.is_declared:
+            return tuple(Bind(b or "", access) for b, access in zip(self.buffers.values(), self.accesses, strict=True))
+        declared = self.shader.interface.bindings
+        read_first = sorted(declared, key=lambda binding: binding.access != "r")
+        instead = next(filter(None, (self.buffers[binding.name] for binding in read_first)))
+        return tuple(Bind(self.buffers[b.name] or instead, b.access) for b in declared)
+
+    @property
+    def spec_words(self) -> tuple[int, ...]:
+        """All specialization constants as u32 bits, constant_id order."""
+        if not self.shader.kernel.is_declared:
+            return tuple(word_bits(w) for w in (*self.local, *self.constants.values()))
+        declared = self.shader.interface.constants
+        values = (self.constants[f.name] if f.name in self.constants else _default(f) for f in declared)
+        return tuple(word_bits(w) for w in (*self.local, *values))
+
+    @property
+    def push_words(self) -> tuple[int, ...]:
+        """The push constants as u32 bits, in order."""
+        if not self.shader.kernel.is_declared:
+            return tuple(word_bits(w) for value in self.push.values() for w in _flat(value))
+        words: list[int] = []
+        for field in self.shader.interface.push:
+            values = _flat(self.push[field.name])
+            if len(values) != field.count:
+                raise ShaderError(
+                    f"{self.shader.key}: the push constant {field.name} has {field.count} words, given {len(values)}"
+                )
+            words += (word_bits(float(w) if field.type == "float" else w) for w in values)
+        return tuple(words)
+
+    @property
+    def push_bytes(self) -> bytes:
+        words = self.push_words
+        return struct.pack(f"<{len(words)}I", *words)
+
+    @property
+    def push_size(self) -> int:
+        """Bytes of the push constants."""
+        if not self.shader.kernel.is_declared:
+            return len(self.push_bytes)
+        return 4 * sum(field.count for field in self.shader.interface.push)
+
+    def renamed(self, names: Mapping[str, str]) -> "Dispatch":
+        """The launch on buffers of other names; those that are not in ``names`` keep theirs."""
+        buffers = {binding: buffer and names.get(buffer, buffer) for binding, buffer in self.buffers.items()}
+        return dataclasses.replace(self, buffers=buffers)
+
+
+def _match(key: str, what: str, given: Mapping[str, object], declared: Sequence[str], all_: bool = True) -> None:
+    unknown, missing = [n for n in given if n not in declared], [n for n in declared if n not in given]
+    if unknown or (missing and all_):
+        wrong = f"{', '.join(unknown)} is none of them" if unknown else f"{', '.join(missing)} is missing"
+        raise ShaderError(f"{key} {what} {', '.join(declared) or 'none'}; {wrong}")
+
+
+def _flat(value: Argument) -> tuple[Word, ...]:
+    return (value,) if isinstance(value, int | float) else tuple(value)
+
+
+def _default(field: Field) -> Word:
+    if field.type == "bool":
+        return field.default == "true"
+    return float(field.default) if field.type == "float" else int(field.default)
+
+
+def word_bits(value: Word) -> int:
+    """The u32 bits of an int (two's complement), bool or float (f32); ValueError, saying what fits, past these."""
+    if isinstance(value, float):
+        try:
+            return int(struct.unpack("<I", struct.pack("<f", value))[0])
+        except OverflowError:
+            raise ValueError(f"the number {value}, and shaders take f32, at most {_MAX_F32}") from None
+    if not -(1 << 31) <= value < 1 << 32:
+        raise ValueError(f"the number {value}, and shaders take 32 bits, {-(1 << 31)} to {(1 << 32) - 1}")
+    return int(value) & 0xFFFFFFFF
+
+
+def positional(
+    shader: Shader,
+    binds: Sequence[Bind],
+    groups: tuple[int, int, int],
+    local: tuple[int, int, int],
+    push: Sequence[Word] = (),
+    spec: Sequence[Word] = (),
+    shared_bytes: int = 0,
+    loop_iterations: int = 0,
+) -> Dispatch:
+    """A launch whose arguments stand in the order in which the kernel declares them."""
+    if not shader.kernel.is_declared:
+        return Dispatch(
+            shader,
+            {f"binding{i}": b.buffer or None for i, b in enumerate(binds)},
+            groups,
+            local,
+            {f"push{i}": w for i, w in enumerate(push)},
+            {f"constant{i}": w for i, w in enumerate(spec)},
+            shared_bytes,
+            loop_iterations,
+            tuple(b.access for b in binds),
+        )
+    interface, words = shader.interface, iter(push)
+    taken: dict[str, Argument] = {f.name: _take(words, f) for f in interface.push}
+    rest = tuple(words)
+    accesses = [b.access for b in interface.bindings]
+    if rest or [b.access for b in binds] != accesses or len(spec) > len(interface.constants):
+        declared = len(taken), accesses, [f.name for f in interface.constants]
+        given = len(push), [b.access for b in binds], list(spec)
+        raise ShaderError(f"{shader.key}: push words, accesses and constants are {declared}; given {given}")
+    return Dispatch(
+        shader,
+        {declared.name: b.buffer or None for declared, b in zip(interface.bindings, binds, strict=True)},
+        groups,
+        local,
+        taken,
+        {f.name: w for f, w in zip(interface.constants, spec, strict=False)},
+        shared_bytes,
+        loop_iterations,
+    )
+
+
+def _take(words: Iterator[Word], field: Field) -> Argument:
+    try:
+        return next(words) if field.count == 1 else tuple(next(words) for _ in range(field.count))
+    except (StopIteration, RuntimeError):
+        raise ShaderError(f"the push constant {field.name} is missing") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What a route runs for one call.
+
+    ``steps`` run at every inference; ``prepack`` runs once, when its operands are constants. Buffer names are
+    the call's operand and output names, plus ``packed`` (made by prepack, kept with the session) and
+    ``scratch`` (contents undefined before and after), each name to bytes. ``elements`` are those of them that hold
+    elements of the call as they are, no sums: in calls of 16-bit floats they have 16 bits too (vkconv/storage.py).
+    """
+
+    steps: tuple[Dispatch, ...]
+    prepack: tuple[Dispatch, ...] = ()
+    packed: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    scratch: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    elements: frozenset[str] = frozenset()
+
+    def renamed(self, names: Mapping[str, str]) -> "Program":
+        """The program on buffers of other names; those that are not in ``names`` keep theirs."""
+        return Program(
+            tuple(step.renamed(names) for step in self.steps),
+            tuple(step.renamed(names) for step in self.prepack),
+            {names.get(name, name): nbytes for name, nbytes in self.packed.items()},
+            {names.get(name, name): nbytes for name, nbytes in self.scratch.items()},
+            frozenset(names.get(name, name) for name in self.elements),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    """A place in a program for that of an inner call, by the name that its route gives it (`Route.inner`). ``buffers``
+    maps the call's operands and outputs to buffers of the program; names that are not there stay. ``call`` is another
+    call for the same choice, as the last of several passes is."""
+
+    name: str
+    buffers: Mapping[str, str]
+    call: Call | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Composite:
+    """A `Program` with places for those of inner calls among its steps."""
+
+    steps: tuple[Dispatch | Inner, ...]
+    prepack: tuple[Dispatch, ...] = ()
+    packed: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    scratch: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    elements: frozenset[str] = frozenset()
+
+    @property
+    def own(self) -> Program:
+        """Without the inner calls."""
+        steps = tuple(step for step in self.steps if isinstance(step, Dispatch))
+        return Program(steps, self.prepack, self.packed, self.scratch, self.elements)
+
+    def linked(self, own: Program, built: Callable[[Inner], Program]) -> Program:
+        """The program with what ``built`` makes of each inner call in its place; ``own`` is this one's part in the form
+        that it takes. What is packed for nothing but to be packed again by an inner call is scratch."""
+        steps: list[Dispatch] = []
+        prepack, packed, scratch = list(own.prepack), dict(own.packed), dict(own.scratch)
+        elements, remaining, places = set(own.elements), iter(own.steps), 0
+        for step in self.steps:
+            if isinstance(step, Dispatch):
+                steps.append(next(remaining))
+                continue
+            program, places = built(step), places + 1
+            names = {name: f"{step.name}.{name}" for name in program.scratch}
+            names |= {name: f"{step.name}.{name}" for name in program.packed}
+            first = all(names[name] not in packed for name in program.packed)
+            program = program.renamed({**names, **step.buffers})
+            steps += program.steps
+            prepack += program.prepack if first else ()
+            packed |= program.packed
+            scratch |= {name: max(nbytes, scratch.get(name, 0)) for name, nbytes in program.scratch.items()}
+            elements |= program.elements
+        used = {buffer for step in steps for buffer in step.buffers.values()}
+        passing = {name: nbytes for name, nbytes in packed.items() if name not in used}
+        kept = {name: nbytes for name, nbytes in packed.items() if name in used}
+        return Program(tuple(steps), tuple(prepack), kept, {**scratch, **passing}, frozenset(elements))
+
+    def linked_to(self, program: Program) -> Program:
+        """The program where its one inner call is this program, which is in the same form."""
+        return self.linked(self.own, lambda inner: program)
+
+
+Made = Program | Composite
+"""What a route makes for a call."""

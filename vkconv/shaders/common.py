@@ -1,0 +1,29 @@
+"""What kernels of several families declare alike: the interfaces of shaders/include."""
+
+from vkconv.kernel import constants, fields
+
+WALK = (*constants("uint", RANK=1, ITEMS=1),)
+
+EPILOGUE = (
+    *constants("uint", ACT=0),
+    *constants("uint", PER_CHANNEL=0),  # 1: a bias, 2: a slope, 4: a scale and shift for all
+)
+
+F16_CHAIN = (*constants("int", when="HALF_MATH", LINKS=32),)
+
+REDUCED = (
+    *constants("uint", when="REDUCE", FUNCTION=0),
+    *constants("bool", when="REDUCE", TO_PARTS=False),  # to be combined, else one result for each output
+)
+
+COOPERATIVE_TILE = (
+    *constants("int", BM=32, BN=32, BK=16, SM=16, SN=16, STAGED=1, MM=16, MN=16, MK=16, SUBGROUP=32, A_COL=0, B_ROW=0),
+)
+
+MATMUL_PUSH = (
+    *fields("int", "m n k"),
+    *fields("int", "a_row a_col b_row b_col y_row y_col"),
+    *fields("int", "batch[4] a_batch[4] b_batch[4]"),
+    *fields("int", "a_base b_base y_base"),
+    *fields("float", "alpha beta act_a act_b"),
+)

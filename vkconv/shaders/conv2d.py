@@ -1,0 +1,273 @@
+"""The kernels of shaders/conv/conv2d."""
+
+from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
+from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_CHAIN, REDUCED
+from vkconv.shaders.conv import CONV2D_PUSH, GEMM_TILE
+
+CONV2D_COOPERATIVE_PUSH = (
+    *fields("int", "last_h last_w last_sh last_sw"),
+    *fields("uint", "plane_factor plane_shift row_factor row_shift"),
+    *fields("uint", "eights_factor eights_shift"),
+    *fields("int", "to_h to_w"),
+)
+
+COOPERATIVE_OUTPUT = (
+    *constants("int", TO_SH=0, TO_SW=0),
+    *constants("bool", PADDED=False),  # columns are counted as if planes were whole eights
+    *constants("int", SPLITS=1),
+)
+
+CHANNELS_LAST = Kernel(
+    "channels_last",
+    bindings=(
+        reads("ELEM x"),
+        writes("uvec4 y8", form=Form.ELEMENT),
+    ),
+    push=(
+        *fields("int", "n h w"),
+        *fields("int", "groups in_group"),
+        *fields("int", "last_h last_w"),
+        *fields("int", "sh sw pt pl"),
+        *fields("uint", "w_factor w_shift h_factor h_shift"),
+    ),
+    constants=(
+        *constants("bool", WHOLE=False),  # the channels of a group are whole eights
+        *constants("bool", GROUPED=True),
+    ),
+)
+
+CHANNELS_LAST_WORDS = Kernel(
+    "channels_last_words",
+    bindings=(
+        reads("uvec4 x8", "uvec2 x4", form=Form.ELEMENT),
+        writes("uvec4 y8", form=Form.ELEMENT),
+    ),
+    push=(
+        *fields("int", "n h w"),
+        *fields("int", "groups in_group"),
+        *fields("int", "last_h last_w"),
+        *fields("int", "pt pl"),
+        *fields("int", "top left rows columns"),  # of what is made, where the input is
+        *fields("uint", "plane_factor plane_shift w_factor w_shift"),
+    ),
+    constants=(
+        *constants("bool", WHOLE=False),  # the channels of a group are whole eights
+        *constants("bool", GROUPED=True),
+        *constants("int", WORD=4, ACROSS=4),
+    ),
+)
+
+CONV2D_COOPERATIVE = Kernel(
+    "conv2d_cooperative",
+    bindings=(
+        reads("ELEM x", "uvec4 x8", "uvec2 x4", form=Form.ELEMENT),
+        reads("ELEM weight", "uvec4 weight8", form=Form.ELEMENT),
+        reads("ELEM per_channel"),
+        writes(
+            "ELEM y",
+            "uvec4 y8",
+            "uvec2 y4",
+            "uint y2",
+            "float parts",
+            "vec4 parts4",
+            form=Form.EITHER,
+            f32_constant="SPLITS",
+        ),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(
+        *CONV2D_PUSH,
+        *CONV2D_COOPERATIVE_PUSH,
+    ),
+    constants=(
+        *EPILOGUE,
+        *constants("bool", LINEAR=False),
+        *COOPERATIVE_TILE,
+        *constants("int", Y_WORD=1),
+        *constants("int", KH=3, KW=3),
+        *constants("bool", LAST=False),
+        *constants("int", WORD=8),
+        *constants("bool", WHOLE=False),  # the sum is whole slices; of gathered ones each tap's, or LINEAR's
+        *COOPERATIVE_OUTPUT,
+    ),
+    matrices=True,
+)
+
+CONV2D_DEPTHWISE = Kernel(
+    "conv2d_depthwise",
+    bindings=(
+        reads("ELEM x"),
+        reads("ELEM weight"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(*CONV2D_PUSH,),
+    constants=(
+        *EPILOGUE,
+        *constants("int", RY=2, PX=8, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
+    ),
+)
+
+CONV2D_DIRECT = Kernel(
+    "conv2d_direct",
+    bindings=(
+        reads("ELEM x"),
+        reads("ELEM weight"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(*CONV2D_PUSH,),
+    constants=(*EPILOGUE,),
+)
+
+CONV2D_GEMM = Kernel(
+    "conv2d_gemm",
+    bindings=(
+        reads("ELEM x"),
+        reads("ELEM weight", "ELEM4 weight4"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y", when="!ATOMIC_CAS !ATOMIC_FLOAT"),
+        updates("float y", when="REDUCE ATOMIC_FLOAT"),
+        updates("uint y", "int y_signed", when="REDUCE ATOMIC_CAS", qualifiers="coherent"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(
+        *CONV2D_PUSH,
+        *fields("int", "slots", when="REDUCE"),
+        *fields("float", "divisor", when="REDUCE"),
+    ),
+    constants=(
+        *EPILOGUE,
+        *GEMM_TILE,
+        *constants("int", SPLITS=1),
+        *constants("bool", LINEAR=False),
+        *constants("int", KH=3, KW=3),
+        *F16_CHAIN,
+        *REDUCED,
+    ),
+)
+
+CONV2D_HELD = Kernel(
+    "conv2d_held",
+    bindings=(
+        reads("ELEM x", "uvec4 x8", form=Form.ELEMENT),
+        reads("ELEM weight", "uvec4 weight8", form=Form.ELEMENT),
+        reads("ELEM per_channel"),
+        writes(
+            "ELEM y",
+            "uvec4 y8",
+            "uvec2 y4",
+            "uint y2",
+            "float parts",
+            "vec4 parts4",
+            form=Form.EITHER,
+            f32_constant="SPLITS",
+        ),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(
+        *CONV2D_PUSH,
+        *CONV2D_COOPERATIVE_PUSH,
+    ),
+    constants=(
+        *EPILOGUE,
+        *COOPERATIVE_TILE,
+        *constants("int", Y_WORD=1),
+        *constants("bool", HELD=True),
+        *COOPERATIVE_OUTPUT,
+    ),
+    matrices=True,
+)
+
+CONV2D_POINTWISE = Kernel(
+    "conv2d_pointwise",
+    bindings=(
+        reads("ELEM x"),
+        reads("ELEM weight", "ELEM4 weight4"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(*CONV2D_PUSH,),
+    constants=(
+        *EPILOGUE,
+        *constants("int", CO=8, PX=8),
+        *F16_CHAIN,
+    ),
+)
+
+CONV2D_SUBGROUP = Kernel(
+    "conv2d_subgroup",
+    bindings=(
+        reads("ELEM x", "ELEM4 x4"),
+        reads("ELEM weight", "ELEM4 weight4"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y", "Y_ELEM4 y4", when="!REDUCE"),
+        writes("Y_ELEM y", when="REDUCE"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(
+        *CONV2D_PUSH,
+        *fields("float", "divisor", when="REDUCE"),
+    ),
+    constants=(
+        *EPILOGUE,
+        *constants("int", CO=8, PX=8, KW=3, SW=1, DW=1, LEFT=0, SUBGROUP=8),
+        *constants("bool", X_VEC4=False, Y_VEC4=False),
+        *REDUCED,
+    ),
+)
+
+CONV2D_TILE = Kernel(
+    "conv2d_tile",
+    bindings=(
+        reads("ELEM x"),
+        reads("ELEM weight", "ELEM4 weight4"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(*CONV2D_PUSH,),
+    constants=(
+        *EPILOGUE,
+        *constants("int", CO=8, PX=8, KW=3, SW=1, DW=1),
+        *F16_CHAIN,
+    ),
+)
+
+HELD_MATRICES = Kernel(
+    "held_matrices",
+    bindings=(
+        reads("ELEM x"),
+        writes("uvec4 y8", form=Form.ELEMENT),
+    ),
+    push=(
+        *fields("int", "lines padded_lines depth padded_depth groups"),
+        *fields("int", "image_step group_step depth_step"),
+        *fields("int", "h w oh ow"),
+        *fields("int", "sh sw pt pl"),
+        *fields("uint", "w_factor w_shift h_factor h_shift"),
+    ),
+    constants=(
+        *constants("bool", FIRST=False),  # the operand
+        *constants("bool", HELD=True),
+        *constants("int", MM=16, MN=16, MK=16, SUBGROUP=32),
+    ),
+    matrices=True,
+)
+
+IM2COL = Kernel(
+    "im2col",
+    bindings=(
+        reads("ELEM x"),
+        writes("ELEM columns"),
+    ),
+    push=(
+        *fields("int", "first_image images first_pixel count"),
+        *fields("int", "c_in h w ow"),
+        *fields("int", "sh sw dh dw pt pl"),
+    ),
+    constants=(*constants("int", KH=3, KW=3),),
+)

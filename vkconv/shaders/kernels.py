@@ -1,0 +1,280 @@
+"""The kernels of shaders/kernels."""
+
+from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
+from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_CHAIN, MATMUL_PUSH, REDUCED, WALK
+
+FILL = Kernel(
+    "fill",
+    bindings=(writes("ELEM y"),),
+    push=(*fields("uint", "total value"),),
+    constants=(*constants("uint", ITEMS=1),),
+)
+
+FLOOR_COPY = Kernel(
+    "floor_copy",
+    bindings=(
+        reads("vec4 x"),
+        writes("vec4 y"),
+    ),
+    push=(*fields("uint", "chunk"),),
+    constants=(*constants("uint", ITEMS=1),),
+)
+
+FLOOR_FMA = Kernel(
+    "floor_fma",
+    bindings=(writes("float y"),),
+    push=(
+        *fields("uint", "count"),
+        *fields("uint", "iterations"),
+        *fields("float", "a"),
+        *fields("float", "b"),
+    ),
+)
+
+MATMUL_COOPERATIVE = Kernel(
+    "matmul_cooperative",
+    bindings=(
+        reads("ELEM a", "uvec4 a8", form=Form.ELEMENT),
+        reads("ELEM b", "uvec4 b8", form=Form.ELEMENT),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y", "uvec4 y8"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(*MATMUL_PUSH,),
+    constants=(
+        *EPILOGUE,
+        *constants("bool", BIAS_BY_ROW=False),
+        *COOPERATIVE_TILE,
+        *constants("bool", A_WIDE=False, B_WIDE=False, Y_WIDE=False),
+        *constants("bool", WHOLE=False),  # k is whole slices
+        *constants("bool", A_RUNS=False, B_RUNS=False),
+    ),
+    matrices=True,
+)
+
+MATMUL_REGISTER = Kernel(
+    "matmul_register",
+    bindings=(
+        reads("ELEM a"),
+        reads("ELEM b"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(*MATMUL_PUSH,),
+    constants=(
+        *EPILOGUE,
+        *constants("bool", BIAS_BY_ROW=False),
+        *constants("int", TM=8, TN=8),
+        *F16_CHAIN,
+    ),
+)
+
+MATMUL_SHARED = Kernel(
+    "matmul_shared",
+    bindings=(
+        reads("ELEM a", "ELEM4 a4"),
+        reads("ELEM b", "ELEM4 b4"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y", when="!ATOMIC_CAS !ATOMIC_FLOAT"),
+        updates("float y", when="REDUCE ATOMIC_FLOAT"),
+        updates("uint y", "int y_signed", when="REDUCE ATOMIC_CAS", qualifiers="coherent"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(
+        *MATMUL_PUSH,
+        *fields("float", "divisor", when="REDUCE"),
+    ),
+    constants=(
+        *EPILOGUE,
+        *constants("bool", BIAS_BY_ROW=False),
+        *constants("int", BM=64, BN=64, BK=16, TM=4, TN=4),
+        *constants("bool", A_BY_COL=False),  # a lies along m, not k
+        *constants("bool", B_BY_ROW=False),  # b lies along k, not n
+        *constants("bool", A_FOURS=False, B_FOURS=False),
+        *F16_CHAIN,
+        *REDUCED,
+    ),
+)
+
+MATMUL_SUBGROUP = Kernel(
+    "matmul_subgroup",
+    bindings=(
+        reads("ELEM a"),
+        reads("ELEM b", "ELEM4 b4"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y", "Y_ELEM4 y4", when="!REDUCE"),
+        writes("Y_ELEM y", when="REDUCE"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(
+        *MATMUL_PUSH,
+        *fields("float", "divisor", when="REDUCE"),
+    ),
+    constants=(
+        *EPILOGUE,
+        *constants("bool", BIAS_BY_ROW=False),
+        *constants("int", TM=16, TN=8, SUBGROUP=8),
+        *constants("bool", VEC4=False),
+        *REDUCED,
+        *constants("bool", when="REDUCE", ALONG_COLUMNS=False),  # else the rows are reduced
+    ),
+)
+
+PACK_TILES = Kernel(
+    "pack_tiles",
+    bindings=(
+        reads("ELEM src"),
+        writes("ELEM dst"),
+    ),
+    push=(
+        *fields("uint", "groups rows outer inner inner_padded"),
+        *fields("uint", "group_stride row_stride outer_stride inner_stride"),
+    ),
+    constants=(*constants("uint", TILE=8),),
+)
+
+SCATTER_STRIDED = Kernel(
+    "scatter_strided",
+    bindings=(
+        reads("X_ELEM x"),
+        reads("ELEM per_channel", when="EPILOGUE"),
+        writes("ELEM y", when="!EPILOGUE"),
+        writes("ELEM y", when="EPILOGUE"),
+    ),
+    push=(
+        *fields("uint", "invocations"),
+        *fields("uint", "chunk"),
+        *fields("uint", "n[5]"),
+        *fields("int", "x_n[5]"),
+        *fields("int", "offset[5]"),
+        *fields("int", "s[5]"),
+        *fields("uint", "channels", when="EPILOGUE"),  # the outermost dimension is images x channels
+        *fields("float", "act_a act_b", when="EPILOGUE"),
+    ),
+    constants=(
+        *WALK,
+        *constants("bool", SHIFT=False),  # strides are powers of two, and s holds their logarithms
+        *constants("uint", when="EPILOGUE", ACT=0),
+        *constants("uint", when="EPILOGUE", PER_CHANNEL=0),  # 1: a bias, 2: a slope, 4: a scale and shift for all
+    ),
+    moves=True,
+)
+
+STRIDED_COPY = Kernel(
+    "strided_copy",
+    bindings=(
+        reads("ELEM x", "ELEM4 x4"),
+        writes("ELEM y", "ELEM4 y4"),
+    ),
+    push=(
+        *fields("uint", "invocations"),
+        *fields("uint", "chunk"),
+        *fields("int", "x_base"),
+        *fields("int", "y_base"),
+        *fields("uint", "n[8]"),
+        *fields("int", "xs[8]"),
+        *fields("int", "ys[8]"),
+    ),
+    constants=(
+        *WALK,
+        *constants("bool", FOURS=False),
+    ),
+    moves=True,
+)
+
+SUM_SPLITS = Kernel(
+    "sum_splits",
+    bindings=(
+        reads("float parts"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(
+        *fields("uint", "total channels plane"),
+        *fields("float", "act_a act_b beta"),
+    ),
+    constants=(
+        *EPILOGUE,
+        *constants("uint", SPLITS=2),
+    ),
+)
+
+WINOGRAD_INPUT = Kernel(
+    "winograd_input",
+    bindings=(
+        reads("ELEM x"),
+        writes("float v"),
+    ),
+    push=(
+        *fields("int", "c_in h w"),
+        *fields("int", "tiles_y tiles_x pt pl"),
+        *fields("int", "first count"),
+    ),
+    constants=(*constants("int", M=2),),
+)
+
+WINOGRAD_OUTPUT = Kernel(
+    "winograd_output",
+    bindings=(
+        reads("float p"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(
+        *fields("int", "c_out oh ow"),
+        *fields("int", "tiles_y tiles_x"),
+        *fields("int", "first count"),
+        *fields("float", "act_a act_b"),
+    ),
+    constants=(
+        *constants("int", M=2),
+        *EPILOGUE,
+    ),
+)
+
+WINOGRAD_OUTPUT_GRADIENT = Kernel(
+    "winograd_output_gradient",
+    bindings=(
+        reads("ELEM dy"),
+        writes("float u"),
+    ),
+    push=(
+        *fields("int", "c_out oh ow"),
+        *fields("int", "tiles_y tiles_x"),
+        *fields("int", "first count"),
+    ),
+    constants=(*constants("int", M=2),),
+)
+
+WINOGRAD_WEIGHT_GRADIENT = Kernel(
+    "winograd_weight_gradient",
+    bindings=(
+        reads("float parts"),
+        reads("ELEM add"),
+        writes("ELEM dw"),
+    ),
+    push=(
+        *fields("int", "pairs part_count"),
+        *fields("float", "scale beta"),
+    ),
+    constants=(
+        *constants("int", M=2),
+        *constants("bool", HAS_ADD=False),
+    ),
+)
+
+WINOGRAD_WEIGHTS = Kernel(
+    "winograd_weights",
+    bindings=(
+        reads("ELEM weight"),
+        writes("float u"),
+    ),
+    push=(*fields("int", "c_out c_in c_in_padded"),),
+    constants=(
+        *constants("int", M=2),
+        *constants("int", TILE=8),
+    ),
+)

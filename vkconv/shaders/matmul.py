@@ -1,0 +1,24 @@
+"""The kernels of shaders/matmul."""
+
+from vkconv.kernel import Kernel, constants, reads, writes
+from vkconv.shaders.common import EPILOGUE, MATMUL_PUSH
+
+MATMUL_NARROW = Kernel(
+    "matmul_narrow",
+    bindings=(
+        reads("ELEM a", "ELEM4 a4"),
+        reads("ELEM b", "ELEM4 b4"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(*MATMUL_PUSH,),
+    constants=(
+        *EPILOGUE,
+        *constants("bool", BIAS_BY_ROW=False),
+        *constants("int", TM=1, LANES_N=4, LANES_K=64),
+        *constants("bool", B_BY_ROW=False),  # b lies along k, not n
+        *constants("bool", A_FOURS=False),  # a lies along k in whole fours
+        *constants("bool", B_FOURS=False),
+    ),
+)

@@ -1,0 +1,141 @@
+"""The kernels of shaders/reduce."""
+
+from vkconv.kernel import Kernel, constants, fields, reads, updates, writes
+
+REDUCE_PUSH = (
+    *fields("uint", "outputs"),
+    *fields("uint", "count"),  # elements reduced into one output
+    *fields("uint", "lines run run_stride"),
+    *fields("uint", "part_lines"),  # lines of a part, and elements of each of them
+    *fields("uint", "part_run"),
+    *fields("uint", "cuts"),  # parts that a line is cut into
+    *fields("uint", "parts"),
+    *fields("uint", "kept_n[4]"),
+    *fields("uint", "kept_stride[4]"),
+    *fields("uint", "line_n[3]"),
+    *fields("uint", "line_stride[3]"),
+)
+
+REDUCE_CONSTANTS = (
+    *constants("uint", FUNCTION=0),  # rows of FUNCTIONS in vkconv/ops/reduce/problem.py
+    *constants("bool", TO_PARTS=False),  # combined terms as they are, [part][output]; else finished
+    *constants("bool", GIVEN_PEAK=False),  # LOG_SUM_EXP: the maxima are in a buffer
+    *constants("uint", KEPT_RANK=1, LINE_RANK=1),
+)
+
+ARG_REDUCE = Kernel(
+    "arg_reduce",
+    bindings=(
+        reads("ELEM x"),
+        writes("uint y"),
+    ),
+    push=(
+        *fields("uint", "outputs"),
+        *fields("uint", "n"),  # elements of the axis
+        *fields("uint", "inner"),  # their distance
+    ),
+    constants=(
+        *constants("bool", MINIMUM=False),
+        *constants("bool", LAST=False),  # of equals, the last one and not the first
+        *constants("bool", WIDE=False),  # 64-bit indices, written as two words
+        *constants("uint", LOADS=4, ACROSS=1),
+    ),
+)
+
+CUMULATIVE = Kernel(
+    "cumulative",
+    bindings=(
+        reads("ELEM x"),
+        writes("ELEM y"),
+    ),
+    push=(*fields("uint", "lines length inner"),),
+    constants=(
+        *constants("uint", KIND=0),  # 0 sum, 1 product
+        *constants("bool", EXCLUSIVE=False, REVERSE=False),
+    ),
+)
+
+REDUCE = Kernel(
+    "reduce",
+    bindings=(
+        reads("X_ELEM x"),
+        writes("Y_ELEM y"),
+    ),
+    push=(*REDUCE_PUSH,),
+    constants=(*REDUCE_CONSTANTS,),
+)
+
+REDUCE_ATOMIC = Kernel(
+    "reduce_atomic",
+    bindings=(
+        reads("ELEM x"),
+        reads("VALUE peaks"),
+        updates("int y", when="DTYPE_i32", qualifiers="coherent restrict"),
+        updates("uint y", when="!DTYPE_i32 !ATOMIC_FLOAT", qualifiers="coherent restrict"),
+        updates("uint y", "float y_float", when="!DTYPE_i32 ATOMIC_FLOAT", qualifiers="coherent restrict"),
+    ),
+    push=(*REDUCE_PUSH,),
+    constants=(
+        *REDUCE_CONSTANTS,
+        *constants("uint", ITEMS=1),
+        *constants("bool", COLUMNS=False),  # the innermost dimension is kept
+    ),
+)
+
+REDUCE_COLUMNS = Kernel(
+    "reduce_columns",
+    bindings=(
+        reads("X_ELEM x", when="!VEC4"),
+        reads("X_ELEM4 x", when="VEC4"),
+        reads("VALUE peaks", when="!VEC4"),
+        reads("VALUE4 peaks", when="VEC4"),
+        writes("Y_ELEM y", when="!VEC4"),
+        writes("Y_ELEM4 y", when="VEC4"),
+    ),
+    push=(*REDUCE_PUSH,),
+    constants=(
+        *REDUCE_CONSTANTS,
+        *constants("uint", ACROSS=64, LOADS=8, SPAN=1, RUN_SLABS=1),
+    ),
+)
+
+REDUCE_COMBINE = Kernel(
+    "reduce_combine",
+    bindings=(
+        reads("VALUE part", "uint part_keys"),
+        reads("VALUE peaks"),
+        writes("Y_ELEM y", "uint y_keys"),
+    ),
+    push=(*REDUCE_PUSH,),
+    constants=(
+        *REDUCE_CONSTANTS,
+        *constants("uint", LANES=1),
+        *constants("uint", ELEMENTS=64),  # of a workgroup, neighbours in neighbouring lanes
+        *constants("bool", KEYS=False),  # maxima or minima as integers of the same order
+    ),
+)
+
+REDUCE_ROWS = Kernel(
+    "reduce_rows",
+    bindings=(
+        reads("X_ELEM x", "X_ELEM4 x4"),
+        reads("VALUE peaks"),
+        writes("Y_ELEM y"),
+    ),
+    push=(*REDUCE_PUSH,),
+    constants=(
+        *REDUCE_CONSTANTS,
+        *constants("uint", ACROSS=64, LOADS=8),
+    ),
+)
+
+TOPK = Kernel(
+    "topk",
+    bindings=(
+        reads("ELEM x"),
+        writes("ELEM values"),
+        writes("uvec2 indices"),
+    ),
+    push=(*fields("uint", "total length inner k"),),
+    constants=(*constants("bool", LARGEST=True),),
+)

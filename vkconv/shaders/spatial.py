@@ -1,0 +1,138 @@
+"""The kernels of shaders/spatial."""
+
+from vkconv.kernel import Kernel, constants, fields, reads, writes
+
+AFFINE_GRID = Kernel(
+    "affine_grid",
+    bindings=(
+        reads("ELEM theta"),
+        writes("ELEM y"),
+    ),
+    push=(
+        *fields("uint", "total places"),
+        *fields("uint", "n[3]"),
+    ),
+    constants=(
+        *constants("uint", RANK=2),  # spatial dimensions
+        *constants("bool", ALIGN_CORNERS=False),
+    ),
+)
+
+GRID_SAMPLE = Kernel(
+    "grid_sample",
+    bindings=(
+        reads("ELEM x"),
+        reads("ELEM grid"),
+        writes("ELEM y"),
+    ),
+    push=(
+        *fields("uint", "total channels places"),
+        *fields("int", "n[3]"),
+    ),
+    constants=(
+        *constants("uint", RANK=2),  # spatial dimensions
+        *constants("uint", MODE=0, PADDING=0),
+        *constants("bool", ALIGN_CORNERS=False),
+    ),
+)
+
+POOL2D = Kernel(
+    "pool2d",
+    bindings=(
+        reads("ELEM x"),
+        writes("ELEM y"),
+    ),
+    push=(
+        *fields("uint", "planes"),
+        *fields("int", "h w oh ow"),
+        *fields("int", "kh kw sh sw dh dw"),
+        *fields("int", "pt pl pb pr"),
+        *fields("float", "p"),  # of the norm
+    ),
+    constants=(
+        *constants("uint", KIND=0),
+        *constants("bool", COUNT_PADDING=False),
+    ),
+)
+
+POOL2D_ARGMAX = Kernel(
+    "pool2d_argmax",
+    bindings=(
+        reads("ELEM x"),
+        writes("uvec2 y"),
+    ),
+    push=(
+        *fields("uint", "planes"),
+        *fields("int", "h w oh ow"),
+        *fields("int", "kh kw sh sw dh dw"),
+        *fields("int", "pt pl"),
+    ),
+    constants=(*constants("bool", COLUMN_MAJOR=False),),
+)
+
+POOL2D_COLUMNS = Kernel(
+    "pool2d_columns",
+    bindings=(
+        reads("ELEM x", "ELEM4 x4"),
+        writes("ELEM y", "ELEM4 y4"),
+    ),
+    push=(
+        *fields("uint", "planes"),
+        *fields("int", "h w oh ow"),
+        *fields("int", "sh dh"),
+        *fields("int", "pt pb pr"),
+    ),
+    constants=(
+        *constants("uint", KIND=0),
+        *constants("bool", COUNT_PADDING=False),
+        *constants("int", PX=4, KH=3, KW=3, SW=1, DW=1, LEFT=0),
+        *constants("bool", X_VEC4=False, Y_VEC4=False),
+    ),
+)
+
+RESAMPLE = Kernel(
+    "resample",
+    bindings=(
+        reads("X_ELEM x"),
+        writes("Y_ELEM y"),
+    ),
+    push=(
+        *fields("uint", "total"),
+        *fields("int", "n_in n_out"),
+        *fields("uint", "inner"),
+        *fields("int", "step offset unit"),
+        *fields("int", "first taps"),  # from the pixel at or below that place; how many
+        *fields("float", "squeeze"),  # below 1 the kernel is wider than a pixel
+        *fields("float", "a beyond"),
+    ),
+    constants=(
+        *constants("uint", MODE=0),
+        *constants("bool", EXCLUDE_OUTSIDE=False, NORMALIZE=False, EXTRAPOLATE=False),
+    ),
+)
+
+RESIZE = Kernel(
+    "resize",
+    bindings=(
+        reads("ELEM x"),
+        writes("ELEM y"),
+    ),
+    push=(
+        *fields("uint", "invocations"),
+        *fields("uint", "planes"),
+        *fields("int", "in_h"),
+        *fields("int", "in_w"),
+        *fields("int", "out_h"),
+        *fields("int", "out_w"),
+        *fields("int", "step_y"),
+        *fields("int", "offset_y"),
+        *fields("int", "unit_y"),
+        *fields("int", "step_x"),
+        *fields("int", "offset_x"),
+        *fields("int", "unit_x"),
+    ),
+    constants=(
+        *constants("uint", ITEMS=1),
+        *constants("bool", LINEAR=False),
+    ),
+)
