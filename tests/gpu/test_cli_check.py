@@ -172,8 +172,9 @@ def test_where_it_is_told_in_lines_now_and_then(monkeypatch, device):
     code, _, err = vkconv("check", "--all-ops", "--op", "relu", "--dtype", "f32", "--device", device, "-j", 1)
     lines = err.splitlines()
     count = len(checks(select_device(device)[1], ["relu"], [DType.F32]))
-    assert code == 0 and len(lines) == count - 1
-    assert re.fullmatch(rf"1 of {count} checks, 0 failed, about (\d+ min )?\d+ s left", lines[0])
+    assert code == 0 and len(lines) == count
+    assert lines[0].startswith(f"{count} checks on ") and lines[0].endswith(", in 1 process")
+    assert re.fullmatch(rf"1 of {count} checks, 0 failed, about (\d+ min )?\d+ s left", lines[1])
 
 
 def test_where_it_is_told_in_a_line_of_a_terminal(device):

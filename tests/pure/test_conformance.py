@@ -211,15 +211,50 @@ def test_what_was_stopped_before_a_route_ran_is_told():
     assert result.data()["incomplete"] and result.data()["checks"] == len(work)
 
 
+# Routes of inner calls that no declared case of the outer op comes to.
+UNREACHED = {
+    "conv2d_backward_data:flipped_conv conv2d=depthwise": "one input channel per group",
+    "conv2d_backward_data:swap_1x1 conv2d=depthwise": "one input channel per group",
+    "conv2d_backward_data:swap_1x1 conv2d=im2col_gemm": "a kernel larger than 1x1",
+}
+
+
 def test_every_route_is_reached_in_each_16_bit_type_that_it_takes():
     """By a declared case, on this device or another one."""
-    coverage = foreseen(H200, checks(H200, dtypes=[DType.F16, DType.BF16]))
-    assert not [missed for missed in coverage.missed if missed.reason == "no case reaches it"]
+    coverage = foreseen(H200, checks(H200, dtypes=[DType.F16, DType.BF16], short=True))
+    unreached = [missed for missed in coverage.missed if missed.reason == "no case reaches it"]
+    assert {f"{missed.op}:{missed.route}": missed.requirement for missed in unreached} == UNREACHED
 
 
 def test_every_route_of_a_case_is_a_way_to_run_it():
-    planned = [path for path, params in ways(OPS["softmax"].cases[0], LAVAPIPE) if not params]
+    planned = [path for path, params, _ in ways(OPS["softmax"].cases[0], LAVAPIPE) if not params]
     assert planned == [(("softmax", route.name),) for route in OPS["softmax"].routes]
+
+
+def test_every_route_of_the_calls_inside_a_route_is_a_way_to_run_it(ran):
+    text = "conv_reduce:x=2x8x9x9,w=16x8x3x3,b=16,p=1,act=relu,op=mean"
+    (unfused,) = (route for route in OPS["conv_reduce"].routes if route.name == "unfused")
+    subs = unfused.inner(parse_call(text, OPS), LAVAPIPE, {})
+    found = [(path, covered) for path, _, covered in ways(text, LAVAPIPE) if path[0][1] == "unfused"]
+    ((_, first), *others) = found
+    told = {route_label(path) for path, _ in found} | {route_label(path) for path in first}
+    assert told >= {f"unfused {name}={route.name}" for name, sub in subs.items() for route in sub.routes}
+    # With what is planned inside, it is run once.
+    assert first[0] == (("conv_reduce", "unfused"),) and len(first) > len(subs)
+    assert not {path for path, _ in others} & set(first)
+    forced = next(path for path, _ in others if path[-1] == ("conv_reduce/conv2d", "direct"))
+    row = conform(Check(text, forced, "f32"))
+    assert (row.status, row.route) == ("ok", "unfused conv2d=direct")
+    assert [params for params, _ in ran] == [{"conv2d": "direct"}] * 2
+    refused = next(path for path, _ in others if path[-1][1] == "cooperative")
+    assert conform(Check(text, refused, "f32")).why == "elements of one 16-bit float type"
+
+
+def test_a_route_that_is_planned_inside_another_counts_as_run():
+    work = [check for check in checks(LAVAPIPE, ["conv_reduce"], [DType.F32], short=True) if len(check.covers) > 1]
+    result = Conformance(LAVAPIPE, work, [row_of(check, "ok") for check in work], 0.0)
+    assert not result.coverage.missed
+    assert {route for _, route, _ in result.coverage.ran} == {route for check in work for route in check.covers}
 
 
 # ---- workers

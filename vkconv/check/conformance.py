@@ -53,6 +53,8 @@ class Check:
     path: Path
     form: str
     params: Params = dataclasses.field(default_factory=dict)
+    covers: tuple[str, ...] = ()
+    """The routes that it stands for, its own first: those of inner calls that are planned are written out."""
 
     @property
     def op(self) -> str:
@@ -100,9 +102,15 @@ class Conformed:
         return " ".join(["vkconv check", self.call, *words, *(["--storage packed"] if PACKED in self.form else [])])
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def call_of(text: str) -> Call:
+    """The call of a case."""
+    return parse_call(text, OPS)
+
+
 def row_of(check: Check, status: Status, why: str = "") -> Conformed:
     """The row of a check that ended so before anything was compared."""
-    specs = parse_call(check.text, OPS).operands.values()
+    specs = call_of(check.text).operands.values()
     dtypes = tuple(dict.fromkeys(str(spec.dtype) for spec in specs if spec is not None))
     return Conformed(
         *(check.op, check.text, check.route, dtypes, status, why),
@@ -141,46 +149,48 @@ def checks(
             continue
         for dtype in dtypes:
             texts = op.cases if dtype is DType.F32 else tuple(_in_halves(op, dtype))
-            calls = {text: call for text in texts if not (call := parse_call(text, OPS)).is_empty}
+            calls = {text: call for text in texts if not (call := call_of(text)).is_empty}
             for storage in (None, *here):
                 found += [
-                    Check(text, path, form_of(call, storage == "packed"), params)
+                    Check(text, path, form_of(call, storage == "packed"), params, tuple(map(route_label, covered)))
                     for text, call in calls.items()
                     if (call.half is None) == (storage is None)
-                    for path, params in ways(text, planned[storage == "packed"])
+                    for path, params, covered in ways(text, planned[storage == "packed"])
                     if not (short and params)
                 ]
     return found
 
 
-def ways(text: str, facts: Device) -> Iterator[tuple[Path, Params]]:
-    """Every way to run a case: on each of its routes, and of the calls inside those, whether the device may be given it
-    or not, with what is planned otherwise; and for one case of each route with every legal value of each parameter,
-    since other calls, devices and tables choose others. That case is in f32, whose forms have the same loops, but of
-    routes for f16 alone."""
-    call = parse_call(text, OPS)
+def ways(text: str, facts: Device) -> Iterator[tuple[Path, Params, list[Path]]]:
+    """Every way to run a case: on each of its routes, and of the calls inside those, one changed at a time, whether the
+    device may be given it or not; and for one case of each route with every legal value of each parameter, since other
+    calls, devices and tables choose others. That case is in f32, whose forms have the same loops, but of routes for f16
+    alone. The last of each are the paths that it stands for: with the routes inside that are planned."""
+    call = call_of(text)
     for route in OPS[call.op].routes:
-        path = ((call.op, route.name),)
-        yield path, {}
-        if not judge(route, call, facts).allowed:
-            continue
-        yield from ((path + inside, {}) for inside in _inside(path, route, call, facts))
+        path: Path = ((call.op, route.name),)
+        yield from ((way, {}, covered) for way, covered in _paths(path, route, call, facts))
         if text == case_of_parameters(route, call.op, facts):
             planned, legal = route.own({}, call, facts), route.legal(call, facts)
             for name in planned:
-                yield from ((path, {name: value}) for value in sorted(set(legal[name]) - {planned[name]}))
+                yield from ((path, {name: value}, [path]) for value in sorted(set(legal[name]) - {planned[name]}))
 
 
-def _inside(path: Path, route: Route, call: Call, facts: Device) -> Iterator[Path]:
-    """Every route of each call inside a route that may take a call, and so on, but for what is planned."""
-    planned = route.resolve(call, facts, {})
-    for name, sub in route.inner(call, facts, route.own({}, call, facts)).items():
-        for inner in sub.routes:
-            here = (f"{path[-1][0]}/{name}", inner.name)
-            if inner.name != planned[name]:
-                yield (here,)
-            if judge(inner, sub.call, facts).allowed:
-                yield from ((here, *below) for below in _inside((*path, here), inner, sub.call, facts))
+def _paths(path: Path, route: Route, call: Call, facts: Device) -> Iterator[tuple[Path, list[Path]]]:
+    """A path that ends in a route, and those further in, each with what it stands for."""
+    covered, others = [path], []
+    if judge(route, call, facts).allowed:
+        legal = route.legal(call, facts)
+        for name, sub in route.inner(call, facts, route.own({}, call, facts)).items():
+            for inner in sub.routes:
+                own, *further = _paths((*path, (f"{path[-1][0]}/{name}", inner.name)), inner, sub.call, facts)
+                if inner.name == legal[name][0]:
+                    covered += own[1]
+                else:
+                    others.append(own)
+                others += further
+    yield path, covered
+    yield from others
 
 
 def inner_params(path: Path) -> Params:
@@ -191,12 +201,12 @@ def inner_params(path: Path) -> Params:
 def steps(path: Path, call: Call, facts: Device) -> Iterator[tuple[Route, Call]]:
     """The routes of a path, each with the call that it is to take: a further one only where all before may take
     theirs."""
-    routes, params = OPS[call.op].routes, dict[str, Any]()
+    routes: Sequence[Route] = OPS[call.op].routes
     for (_, name), (inner, _) in itertools.zip_longest(path, path[1:], fillvalue=("", "")):
         (route,) = (route for route in routes if route.name == name)
         yield route, call
         if inner:
-            sub = route.inner(call, facts, route.own(params, call, facts))[inner.rpartition("/")[2]]
+            sub = route.inner(call, facts, route.own({}, call, facts))[inner.rpartition("/")[2]]
             call, routes = sub.call, sub.routes
 
 
@@ -214,7 +224,7 @@ def case_of_parameters(route: Route, op: str, facts: Device) -> str:
     """The case of a route that has the most outputs, but not so many that it takes long; of routes for f16 alone one in
     that type."""
     for texts in (OPS[op].cases, tuple(_in_halves(OPS[op], DType.F16))):
-        calls = {text: parse_call(text, OPS) for text in texts}
+        calls = {text: call_of(text) for text in texts}
         sizes = {text: sum(spec.size for spec in call.outputs.values()) for text, call in calls.items()}
         fitting = [text for text in calls if judge(route, calls[text], facts).allowed]
         if fitting:
@@ -268,7 +278,7 @@ class Checker:
 
     def conform(self, check: Check) -> Conformed:
         """Do one check. Whatever goes wrong is in its row."""
-        call, facts = parse_call(check.text, OPS), self._facts[check.is_packed]
+        call, facts = call_of(check.text), self._facts[check.is_packed]
         row = row_of(check, "refused")
         if why := refusal(check.path, call, facts):
             return dataclasses.replace(row, why=why)
@@ -318,7 +328,7 @@ def conform(check: Check, device: str | int = "auto", limits: Device | None = No
 @functools.lru_cache(maxsize=2)  # of both kinds
 def _expected(text: str, kind: Kind) -> Expected:
     """The inputs of a case and its reference, which all its routes and parameters share."""
-    call = parse_call(text, OPS)
+    call = call_of(text)
     return expect(call, draw(call, _SEED, kind))
 
 

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from vkconv.call import Call
 from vkconv.check.conformance import (
     AT_PLANNING,
     PACKED,
     Check,
     Conformed,
     Path,
+    call_of,
     refusal,
     row_of,
     steps,
@@ -21,8 +21,6 @@ from vkconv.check.conformance import (
 from vkconv.core import FLOAT_TYPES
 from vkconv.device import Device, load_device
 from vkconv.device.files import shipped_devices
-from vkconv.ops import OPS
-from vkconv.ops.core.calls import parse_call
 from vkconv.table import Column, Table
 
 SCHEMA = "vkconv.conformance/1"
@@ -135,16 +133,15 @@ class Conformance:
     @functools.cached_property
     def coverage(self) -> Coverage:
         """Which routes ran in which element forms. A form that a route is not made for is not counted."""
-        rows: dict[tuple[str, str, str], list[Conformed]] = {}
-        for row in self.rows:
-            rows.setdefault((row.op, row.route, row.form), []).append(row)
-        checks: dict[tuple[str, str, str], list[Check]] = {}
+        rows = {(row.call, row.route, row.form): row for row in self.rows if not row.params}
+        groups: dict[tuple[str, str, str], list[tuple[Check, Conformed | None]]] = {}
         for check in self.checks:
-            checks.setdefault((check.op, check.route, check.form), []).append(check)
-        ran = [key for key in checks if any(row.status != "refused" for row in rows.get(key, ()))]
-        done = set(ran)
-        missed = (_missed(mine, rows.get(key, [])) for key, mine in checks.items() if key not in done)
-        return Coverage(tuple(ran), tuple(filter(None, missed)))
+            row = rows.get((check.text, check.route, check.form))
+            for route in check.covers or (check.route,):
+                groups.setdefault((check.op, route, check.form), []).append((check, row))
+        ran = {key for key, group in groups.items() if any(row and row.status != "refused" for _, row in group)}
+        missed = (_missed(key, group) for key, group in groups.items() if key not in ran)
+        return Coverage(tuple(key for key in groups if key in ran), tuple(filter(None, missed)))
 
     def ops(self) -> Table:
         """One row per op: cases, routes, checks and how they ended, element forms."""
@@ -218,43 +215,45 @@ class Conformance:
 # ---- why a route did not run
 
 
-def _missed(checks: Sequence[Check], rows: Sequence[Conformed]) -> Missed | None:
+def _missed(key: tuple[str, str, str], group: Sequence[tuple[Check, Conformed | None]]) -> Missed | None:
     """Why none of these checks of one route in one element form ran; None where the route is not made for it."""
-    first = checks[0]
-    calls = {check.text: parse_call(check.text, OPS) for check in checks}
-    made_for = {text: call for text, call in calls.items() if not _refused_by_type(first.path, call)}
-    elsewhere = {text for text in made_for if _is_taken_elsewhere(first.path, made_for[text], PACKED in first.form)}
-    here = [row for row in rows if row.call in made_for]
+    op, route, form = key
+    made_for = [(check, row) for check, row in group if not _refused_by_type(check.path, check.text)]
 
     def missed(reason: Reason, of: Sequence[Conformed]) -> Missed:
         requirement = Counter(row.why for row in of).most_common(1)[0][0] if of else ""
-        return Missed(first.op, first.route, first.form, reason, requirement, len(made_for))
+        return Missed(op, route, form, reason, requirement, len(made_for))
 
+    here = [row for _, row in made_for if row is not None]
     if not made_for:
         return None
-    if len(rows) < len(checks):
+    if len(here) < len(made_for):
         return missed("not checked", [])
     if any(row.why == AT_PLANNING for row in here):
         return missed("computed when a graph is planned", [])
-    if elsewhere:
-        return missed("not run here", [row for row in here if row.call in elsewhere])
+    packed = PACKED in form
+    if elsewhere := [row for check, row in made_for if row and _is_taken_elsewhere(check.path, check.text, packed)]:
+        return missed("not run here", elsewhere)
     # What no device takes in packed storage is told of native storage, or needs that.
-    return None if PACKED in first.form else missed("no case reaches it", here)
+    return None if packed else missed("no case reaches it", here)
 
 
-def _refused_by_type(path: Path, call: Call) -> bool:
+# Results that are saved while there are more to come ask again.
+@functools.lru_cache(maxsize=1 << 14)
+def _refused_by_type(path: Path, text: str) -> bool:
     """Whether what a route is made for leaves out the call's floats: a need that speaks of 16-bit floats refuses."""
     device = _shipped()[0][0]
     return any(
         need.halves is not None and not need.test(one, device)
-        for route, one in steps(path, call, device)
+        for route, one in steps(path, call_of(text), device)
         for need in route.must
     )
 
 
-def _is_taken_elsewhere(path: Path, call: Call, packed: bool) -> bool:
+@functools.lru_cache(maxsize=1 << 14)
+def _is_taken_elsewhere(path: Path, text: str, packed: bool) -> bool:
     """Whether a shipped device may be given it."""
-    return any(not refusal(path, call, pair[packed]) for pair in _shipped())
+    return any(not refusal(path, call_of(text), pair[packed]) for pair in _shipped())
 
 
 @functools.cache
@@ -267,7 +266,7 @@ def foreseen(facts: Device, checks: Sequence[Check]) -> Coverage:
     """The coverage that these checks have on a device, by what its routes require, without running one."""
 
     def row(check: Check) -> Conformed:
-        refused = refusal(check.path, parse_call(check.text, OPS), facts)
+        refused = refusal(check.path, call_of(check.text), facts)
         return row_of(check, "refused" if refused else "ok", refused)
 
     return Conformance(facts, checks, tuple(map(row, checks)), 0.0).coverage

@@ -77,6 +77,7 @@ def conform_here(
     facts = planned_for(select_device(device)[1], limits)
     work = checks(facts, ops, dtypes, storages, short)
     jobs = jobs or default_jobs(facts, len(work))
+    say(f"{len(work):,} checks on {facts.name}, in {jobs} process{'es' * (jobs > 1)}")
     done: dict[int, Conformed] = {}
     started = time.perf_counter()
 
