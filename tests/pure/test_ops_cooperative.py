@@ -142,7 +142,7 @@ def test_a_device_may_have_matrices_of_another_size():
     call = call_of(LARGE[0][0])
     route = choose(OPS["matmul"].routes, call, small).route
     (step,) = route.build(call, small).steps
-    assert step.spec[9:12] == (8, 8, 8)
+    assert [step.constants[name] for name in ("MM", "MN", "MK")] == [8, 8, 8]
 
 
 def held_on(facts, text="conv2d:x=8x512x7x7,w=2048x512x1x1"):
@@ -240,11 +240,12 @@ def test_the_tile_is_the_one_that_was_measured_to_be_fastest(shape, best):
 def test_long_sums_of_few_tiles_are_cut_for_all_units(text, tile, splits):
     call, facts = call_of(text), load_device("h200")
     route = next(route for route in OPS[call.op].routes if route.name in ("cooperative", "flipped_cooperative"))
-    params = {name: values[0] for name, values in route.params(call, facts).items()}
-    assert (params["tile"], params["splits"]) == (tile, splits)
+    params = route.resolve(call, facts, {})
+    inner = "conv2d/" if "conv2d" in params else ""
+    assert (params[f"{inner}tile"], params[f"{inner}splits"]) == (tile, splits)
     program = route.build(call, facts, params)
     size = call.outputs["dx" if "dx" in call.outputs else "y"].size
-    assert program.scratch.get("parts", 0) == (4 * splits * size if splits > 1 else 0)
+    assert program.scratch.get(f"{inner.replace('/', '.')}parts", 0) == (4 * splits * size if splits > 1 else 0)
     assert [step.shader.stem for step in program.steps].count("sum_splits") == (splits > 1)
 
 
@@ -322,8 +323,10 @@ def test_tiles_are_whole_and_the_h200_holds_every_one():
 def test_every_tile_that_is_offered_builds(text):
     call, facts = call_of(text), load_device("h200")
     route = choose(OPS[call.op].routes, call, facts).route
-    for value in route.params(call, facts)["tile"]:
-        steps = route.build(call, facts, {"tile": value}).steps
+    legal = route.legal(call, facts)
+    inner = "conv2d/" if "conv2d" in legal else ""
+    for value in legal[f"{inner}tile"]:
+        steps = route.build(call, facts, {f"{inner}tile": value, **({"conv2d": "cooperative"} if inner else {})}).steps
         step = next(step for step in reversed(steps) if step.shader.kernel.matrices)
         tile = tiles_of(call, route)[value]
         assert step.local[0] == tile.subgroups * 32
