@@ -50,6 +50,10 @@ class Sub:
     routes: Sequence["Route"]
 
 
+_RECENT: dict[tuple[int, int, int], tuple[object, Call, Device, Legal]] = {}
+_MOST_RECENT = 256
+
+
 @dataclasses.dataclass(frozen=True)
 class Route:
     """One way to compute an op.
@@ -95,12 +99,23 @@ class Route:
             return self.shaders
         return tuple(dict.fromkeys((*self.shaders, *(form for shader in self.shaders for form in forms(shader)))))
 
+    def _params(self, call: Call, device: Device) -> Legal:
+        """`params`, kept for the calls that are planned just now: each is asked several times."""
+        key = id(self), id(call), id(device)
+        found = _RECENT.get(key)
+        if found is None:
+            if len(_RECENT) >= _MOST_RECENT:
+                _RECENT.clear()
+            # With what the key stands for, so that no other object gets its id meanwhile.
+            found = _RECENT[key] = self, call, device, self.params(call, device)
+        return found[3]
+
     def own(self, params: Params, call: Call, device: Device) -> dict[str, Any]:
         """Values of the route's own parameters: the given ones, defaults for the rest."""
         return {name: params.get(name, values[0]) for name, values in self._own_legal(call, device, params).items()}
 
     def _own_legal(self, call: Call, device: Device, given: Params) -> dict[str, tuple[Any, ...]]:
-        legal = dict(self.params(call, device))
+        legal = dict(self._params(call, device))
         for name, default in self.follow(call, device, given).items():
             legal[name] = (default, *(value for value in legal[name] if value != default))
         return legal

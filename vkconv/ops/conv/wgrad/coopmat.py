@@ -16,15 +16,15 @@ from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.base import first, linear_groups
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile
+from vkconv.ops.kernels.gemm_tile import by_name
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement
-from vkconv.shaders.common import COOPERATIVE_TILE
 
 GRADIENT = Shader(shaders.wgrad.BACKWARD_WEIGHT_COOPERATIVE, DType.F16)
 
 # rows, columns, k-tile, rows and columns of a subgroup. 144 columns are 3x3 taps of 16 channels. H200, us, IREE's
 # 16x16x225x225 by 64 in bf16 (cuDNN 134): the first 139, the second 176, the third 178.
-_TILES = (
+TILES: Mapping[str, CooperativeTile] = by_name(
     CooperativeTile(64, 144, 32, 32, 48),
     CooperativeTile(64, 144, 64, 32, 48),
     CooperativeTile(64, 144, 32, 64, 48),
@@ -41,9 +41,6 @@ _TILES = (
     CooperativeTile(32, 64, 32, 16, 32),
     CooperativeTile(32, 32, 32, 16, 16),
 )
-TILES: Mapping[str, CooperativeTile] = {
-    f"{t.rows}x{t.columns}x{t.depth}_{t.subgroup_rows}x{t.subgroup_columns}": t for t in _TILES
-}
 
 # Cost model, in cycles of a compute unit, from its rates of instructions, shared memory and matrix units. To be fitted
 # to times.
@@ -115,7 +112,6 @@ def build(call: Call, device: Device, params: Params) -> Program:
     """Slices by tiles of matrices, and their sum."""
     p, tile, slices = WeightGradient.of(call), TILES[params["tile"]], params["split_k"]
     local = tile.local(device)
-    of_tile = (field.name for field in COOPERATIVE_TILE)
     step = Dispatch(
         GRADIENT,
         buffers={"x": "x", "dy": "dy", "parts": "parts"},
@@ -126,7 +122,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
             "PADDED": p.padded,
             "WHOLE": not (p.rows % EIGHT or p.channels % EIGHT),
             "DEEP": p.deep,
-            **dict(zip(of_tile, tile.constants(device, True, False), strict=True)),
+            **tile.constants(device, True, False),
             **dict(zip(("KD", "KH", "KW"), p.kernel, strict=True)),
         },
         shared_bytes=tile.shared_bytes,

@@ -13,34 +13,34 @@ from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.requirements import loop_iterations, within_scratch
 from vkconv.ops.kernels.coopmat import TILES
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT_TO_F32, cooperative_params, cooperative_product
-from vkconv.ops.kernels.gemm import Epilogue, Layout
+from vkconv.ops.kernels.gemm import Epilogue, GemmProblem
 from vkconv.ops.kernels.products import params as product_params
 from vkconv.ops.kernels.products import product
-from vkconv.program import Dispatch, Program, read, write
+from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement
 
 
-def _layout(call: Call) -> Layout:
+def _gemm(call: Call) -> GemmProblem:
     """dy (C_out / groups, pixels) by x (pixels, C_in / groups) of each image and group."""
     p = WeightGradient.of(call)
     plane = math.prod(p.out)
     each = ((p.n, p.c_out * plane, p.c_in * plane), (p.groups, p.rows * plane, p.channels * plane))
     batch = tuple(row for row in each if row[0] > 1)
-    return Layout(p.rows, p.channels, plane, (plane, 1), (1, plane), (p.channels, 1), batch)
+    return GemmProblem(p.rows, p.channels, plane, (plane, 1), (1, plane), (p.channels, 1), batch)
 
 
-_BINDS = (*read("dy", "x", None), *write("parts"))
+_BUFFERS = {"a": "dy", "b": "x", "per_channel": None, "y": "parts"}
 
 
 def build(call: Call, device: Device, params: Params) -> Program:
     """Products in f32."""
-    return _summed(call, device, product(params["product"], _layout(call), Epilogue(), _BINDS, device))
+    return _summed(call, device, product(params["tile"], _gemm(call), Epilogue(), _BUFFERS, device))
 
 
 def build_cooperative(call: Call, device: Device, params: Params) -> Program:
     """Products of 16-bit floats by cooperative matrices."""
     tile = TILES[params["tile"]]
-    made = cooperative_product(_layout(call), Epilogue(), _BINDS, tile, device, PRODUCT_TO_F32)
+    made = cooperative_product(_gemm(call), Epilogue(), _BUFFERS, tile, device, PRODUCT_TO_F32)
     return _summed(call, device, made)
 
 
@@ -51,12 +51,12 @@ def _summed(call: Call, device: Device, made: Dispatch) -> Program:
 
 def params(call: Call, device: Device) -> Legal:
     """The tile of the product."""
-    return product_params(_layout(call), device)
+    return product_params(_gemm(call), device)
 
 
 def params_cooperative(call: Call, device: Device) -> Legal:
     """The tile of the product."""
-    return cooperative_params(_layout(call), device)
+    return cooperative_params(_gemm(call), device)
 
 
 def note(call: Call, device: Device, params: Params) -> str:
@@ -70,7 +70,7 @@ def _scratch_bytes(call: Call, device: Device) -> int:
 
 
 def _iterations(call: Call, device: Device) -> int:
-    g = _layout(call)
+    g = _gemm(call)
     return max(g.k, g.batches)
 
 
@@ -86,6 +86,6 @@ MUST = (
 _LEAST_SIDE, _LEAST_PIXELS = 32, 64
 FILLS_MATRICES = Requirement(
     f"at least {_LEAST_SIDE} channels of a group, in and out, and images of {_LEAST_PIXELS} pixels",
-    lambda call, device: min(_layout(call).m, _layout(call).n) >= _LEAST_SIDE and _layout(call).k >= _LEAST_PIXELS,
-    lambda call, device: f"{_layout(call).n} in, {_layout(call).m} out, {_layout(call).k} pixels",
+    lambda call, device: min(_gemm(call).m, _gemm(call).n) >= _LEAST_SIDE and _gemm(call).k >= _LEAST_PIXELS,
+    lambda call, device: f"{_gemm(call).n} in, {_gemm(call).m} out, {_gemm(call).k} pixels",
 )

@@ -101,7 +101,7 @@ class Tile(Protocol):
     def cost(self, p: WeightGradient) -> float:
         """Cost of the whole sum, in multiply-adds of an invocation or a SIMD vector."""
 
-    def constants(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
+    def specialization(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
         """The specialization constants of its kernel alone."""
 
     def defines(self, device: Device) -> Defines:
@@ -163,7 +163,7 @@ def launch(
         groups=linear_groups(threads, tile.local, device),
         local=(tile.local, 1, 1),
         push=push_block(p, split, output),
-        constants={**common, **tile.constants(p, split, device)},
+        constants={**common, **tile.specialization(p, split, device)},
         shared_bytes=tile.shared_bytes,
         loop_iterations=tile.iterations(p, split),
     )
@@ -179,8 +179,7 @@ class Gemm(GemmTile):
 
     @property
     def name(self) -> str:
-        buffers = f"b{self.buffers}" if self.buffers > 1 else ""
-        return f"gemm_{self.rows}x{self.columns}x{self.depth}{buffers}_{self.lane_rows}x{self.lane_columns}"
+        return f"gemm_{self.short}_{self.lane_rows}x{self.lane_columns}"
 
     @property
     def half_busy(self) -> int:
@@ -211,11 +210,11 @@ class Gemm(GemmTile):
         of_pixel = self.local * (tile + side) + 30 * (self.rows + self.columns)
         return float(self.blocks(p) * self.k_tiles(p) * self.depth * of_pixel)
 
-    def constants(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
+    def specialization(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
         # Neither a vec4 nor a slice may begin within four pixels.
         vec4 = p.pointwise and math.prod(p.out) % 4 == 0 and self.depth % 4 == 0 and split.box[1:] == p.out
-        sizes = dict(zip(("BM", "BN", "BK", "TM", "TN", "BUFFERS"), self.sizes, strict=True))
-        return {**sizes, **dict(zip(("KD", "KH", "KW"), p.kernel, strict=True)), "FOURS": vec4}
+        taps = dict(zip(("KD", "KH", "KW"), p.kernel, strict=True))
+        return {**self.constants, **taps, "BUFFERS": self.buffers, "FOURS": vec4}
 
     def defines(self, device: Device) -> Defines:
         return ()
@@ -298,7 +297,7 @@ class Rows:
         of_line = line * step(self.pixels, _met(p, 2, self.pixels, taps)) + rest * step(1, taps)
         return float(self.blocks(p) * p.n * p.out[0] * p.out[1] * of_line)
 
-    def constants(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
+    def specialization(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
         return {
             "ROWS": self.rows,
             "UNITS": self.units,
@@ -385,7 +384,7 @@ class Narrow:
         loads = self.rows * self.pixels + x * _met(p, 1, self.pixels, y)
         return float(self.blocks(p) * self._units(p.reduction) * (self.pixels * self.rows * y * x + 6 * loads))
 
-    def constants(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
+    def specialization(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
         taps_y, taps_x = self._taps(p)
         return {
             "ROWS": self.rows,
