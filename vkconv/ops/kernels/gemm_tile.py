@@ -20,8 +20,13 @@ class GemmTile:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The constants of shaders/include/gemm_tile.glsl."""
+        """The values of `constants`, in order."""
         return dataclasses.astuple(self)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """The specialization constants of shaders/include/gemm_tile.glsl."""
+        return dict(zip(("BM", "BN", "BK", "TM", "TN", "BUFFERS"), self.sizes, strict=True))
 
     @property
     def local(self) -> int:

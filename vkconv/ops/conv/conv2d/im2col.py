@@ -11,11 +11,12 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.requirements import FLOATS
-from vkconv.ops.kernels.epilogue import per_channel
-from vkconv.ops.kernels.gemm import Layout, epilogue_of
+from vkconv.ops.kernels.epilogue import Epilogue, adding, finishing
+from vkconv.ops.kernels.gemm import Epilogue as GemmEpilogue
+from vkconv.ops.kernels.gemm import Layout
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
-from vkconv.program import Dispatch, Program, positional, read, write
+from vkconv.program import Dispatch, Program, read, write
 from vkconv.route import Params, Requirement, Route
 
 IM2COL = Shader(shaders.conv2d.IM2COL)
@@ -87,32 +88,44 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     taps = c_in * kh * kw
     cuts = _slabs(call)
     t, left, _, _ = call["padding"]
-    window = (c_in, h, w, call.shape("y")[3], *call["stride"], *call["dilation"], t, left)
-    epilogue = epilogue_of(call, "b")
-    binds = (*read("packed", "columns", per_channel(call)), *write("y"))
+    (sh, sw), (dh, dw) = call["stride"], call["dilation"]
+    window = {"c_in": c_in, "h": h, "w": w, "ow": call.shape("y")[3], "sh": sh, "sw": sw, "dh": dh, "dw": dw}
+    epilogue = Epilogue.of(call, device)
+    of_product = GemmEpilogue(
+        epilogue.act, epilogue.bias is not None, 1.0, 1.0, *epilogue.numbers, epilogue.is_rescaled
+    )
+    binds = (*read("packed", "columns", epilogue.per_channel), *write(epilogue.target))
     steps: list[Dispatch] = []
     for slab in cuts:
-        gather = positional(
+        which = {
+            "first_image": slab.image,
+            "images": slab.images,
+            "first_pixel": slab.first,
+            "count": slab.count,
+        }
+        gather = Dispatch(
             IM2COL,
-            (*read("x"), *write("columns")),
+            {"x": "x", "columns": "columns"},
             linear_groups(slab.images * c_in * slab.count, _LOCAL, device),
             (_LOCAL, 1, 1),
-            (slab.image, slab.images, slab.first, slab.count, *window),
-            (kh, kw),
+            {**which, **window, "pt": t, "pl": left},
+            {"KH": kh, "KW": kw},
             loop_iterations=kh * (1 + kw),
         )
-        steps += [gather, product(params["product"], _layout(call, slab), epilogue, binds, device)]
+        made = product(params["product"], _layout(call, slab), of_product, binds, device)
+        steps += [gather, adding(made, epilogue)]
     # [K][C_out]: rows of a tile lie side by side.
     packing = Packing(rows=c_out, inner=taps, tile=c_out, row_stride=taps, inner_stride=1)
     scratch = {"columns": 4 * taps * max(slab.images * slab.count for slab in cuts)}
     prepack, packed = (packing.dispatch("w", "packed", device),), {"packed": 4 * packing.size}
-    return Program(tuple(steps), prepack, packed, scratch, PACKED_WEIGHTS | {"columns"})
+    made_of = Program(tuple(steps), prepack, packed, scratch, PACKED_WEIGHTS | {"columns"})
+    return epilogue.complete(made_of, call.shape("y"), device)
 
 
 IM2COL_GEMM = Route(
     "im2col_gemm",
     _build,
-    (IM2COL, PACK_TILES, *SHADERS),
+    finishing(IM2COL, PACK_TILES, *SHADERS),
     why="windows gathered once make a plain matrix product of the rest; tiles of output rows keep the gathered matrix "
     "within 16 MiB",
     must=(FLOATS, GROUPS_1, NO_DILATION, LARGER_THAN_1X1),
