@@ -89,7 +89,7 @@ def test_scratch_stays_within_16_mib(text, pairs):
     program = route.build(call, facts)
     assert 0 < program.scratch["columns"] <= SCRATCH_BYTES
     assert len(program.steps) == 2 * pairs
-    gathered = [step.push[1] * step.push[3] for step in program.steps[::2]]  # images x pixels
+    gathered = [step.push["images"] * step.push["count"] for step in program.steps[::2]]
     assert sum(gathered) == call.shape("y")[0] * call.shape("y")[2] * call.shape("y")[3]
 
 

@@ -219,11 +219,13 @@ def test_an_epilogue_comes_before_the_scatter_only_where_it_keeps_zeros(more, be
     product, *scatter = route.build(call, device("CPU")).steps
     act = call["act"] != "none"
     of_channels = call.has("b") + 2 * call.has("slope")
-    assert (product.spec[0] > 0, product.spec[1]) == ((act, of_channels) if before else (False, 0))
+    finishing = product.constants["ACT"] > 0, product.constants["PER_CHANNEL"]
+    assert finishing == ((act, of_channels) if before else (False, 0))
     assert route.params(call, device("CPU"))["gather"] == ((0, 1) if before else (1,))
     if before:
         _, gather = route.build(call, device("CPU"), {"gather": 1}).steps
         assert scatter[0].shader == FILL and gather.shader == GATHER
     else:
         (gather,) = scatter
-        assert gather.shader == GATHER_EPILOGUE and (gather.spec[-2] > 0, gather.spec[-1]) == (act, of_channels)
+        finishing = gather.constants["ACT"] > 0, gather.constants["PER_CHANNEL"]
+        assert gather.shader == GATHER_EPILOGUE and finishing == (act, of_channels)

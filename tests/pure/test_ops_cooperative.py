@@ -15,7 +15,6 @@ from vkconv.ops.core.base import reciprocal
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.coopmat import TILES, Matrix, matrix_of, tiles_by_rule
 from vkconv.route import choose, judge
-from vkconv.storage import MATRICES
 
 LARGE = (
     ("matmul:a=4096x4096,b=4096x4096", "cooperative"),
@@ -64,7 +63,7 @@ def test_large_products_take_it_on_a_device_that_has_it(text, route, dtype):
     choice = choose(OPS[call.op].routes, call, facts)
     assert choice.route.name == route
     steps = choice.route.build(call, facts, choice.params).steps
-    assert {step.shader.dtype for step in steps if step.shader.stem in MATRICES} == {dtype}
+    assert {step.shader.dtype for step in steps if step.shader.kernel.matrices} == {dtype}
     assert {step.shader for step in steps} <= set(choice.route.forms)
     for step in steps:
         assert step.shared_bytes <= facts.limit("maxComputeSharedMemorySize")
@@ -143,7 +142,7 @@ def test_a_device_may_have_matrices_of_another_size():
     call = call_of(LARGE[0][0])
     route = choose(OPS["matmul"].routes, call, small).route
     (step,) = route.build(call, small).steps
-    assert step.spec[9:12] == (8, 8, 8)
+    assert [step.constants[name] for name in ("MM", "MN", "MK")] == [8, 8, 8]
 
 
 def held_on(facts, text="conv2d:x=8x512x7x7,w=2048x512x1x1"):
@@ -325,7 +324,7 @@ def test_every_tile_that_is_offered_builds(text):
     route = choose(OPS[call.op].routes, call, facts).route
     for value in route.params(call, facts)["tile"]:
         steps = route.build(call, facts, {"tile": value}).steps
-        step = next(step for step in reversed(steps) if step.shader.stem in MATRICES)
+        step = next(step for step in reversed(steps) if step.shader.kernel.matrices)
         tile = tiles_of(call, route)[value]
         assert step.local[0] == tile.subgroups * 32
         assert step.shared_bytes == tile.shared_bytes

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from vkconv.call import Call
 from vkconv.device import Device
 from vkconv.ops.conv.common import KERNEL_1X1, STRIDE_1
-from vkconv.ops.conv.dgrad.as_conv import FLIPPED_WINOGRAD, STRIDED, dilation
+from vkconv.ops.conv.conv2d.winograd import WINOGRAD
+from vkconv.ops.conv.dgrad.as_conv import STRIDED, as_flipped, dilation
 from vkconv.ops.conv.dgrad.as_transposed import TRANSPOSED
 from vkconv.ops.conv.tiles import FITS_SMALLEST
 from vkconv.ops.conv.transpose.blocks import FITS_BLOCKS, NARROW_GROUPS
 from vkconv.ops.conv.transpose.phases import FEW_PHASES
 from vkconv.ops.conv.transpose.routes import SHORT_SPAN
+from vkconv.ops.core.views import View
 from vkconv.ops.kernels.zero_insertion import few_passed_through
 from vkconv.route import Requirement
 
@@ -50,7 +52,8 @@ _BLOCKS = tuple(TRANSPOSED.need(need) for need in FITS_BLOCKS)
 _FEW_PHASES = TRANSPOSED.need(FEW_PHASES)
 _TILES = _FEW_PHASES, TRANSPOSED.need(SHORT_SPAN)
 _NARROW = TRANSPOSED.need(NARROW_GROUPS)
-_WINOGRAD = (*FLIPPED_WINOGRAD.must, *FLIPPED_WINOGRAD.prefer)
+_AS_FLIPPED = View(as_flipped, {})
+_WINOGRAD = (STRIDE_1, *(_AS_FLIPPED.need(need) for need in (*WINOGRAD.must, *WINOGRAD.prefer)))
 
 _SWAP = Rule("swap_1x1", (KERNEL_1X1, STRIDED), "iree#23976: 2.81 to 6.82 times as fast on an MI355X")
 _SCATTERS = (
