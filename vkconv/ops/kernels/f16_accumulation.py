@@ -100,4 +100,4 @@ def in_half(
 
 
 def _in_half(shader: Shader) -> Shader:
-    return Shader(shader.kernel, DType.F16, (*shader.defines, HALF_MATH))
+    return Shader(shader.kernel, DType.F16, (HALF_MATH, *shader.defines))

@@ -26,8 +26,6 @@ from vkconv.ops.kernels.epilogue import (
     check_residual,
     finished,
     magnitude_of_products,
-    packs_per_channel,
-    takes_residual,
 )
 from vkconv.ops.kernels.windows import CONVOLUTION_ATTRS, convolved, resolve_convolution
 
@@ -66,10 +64,7 @@ CONV2D = Op(
         *CONVOLUTION_ATTRS,
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(
-        takes_residual(packs_per_channel(route))
-        for route in (COOPERATIVE_HELD, COOPERATIVE, *HALF_ROUTES, IM2COL_GEMM, WINOGRAD, *ROUTES)
-    ),
+    routes=(COOPERATIVE_HELD, COOPERATIVE, *HALF_ROUTES, IM2COL_GEMM, WINOGRAD, *ROUTES),
     terms=_terms,
     magnitude=magnitude_of_products(_SUMS.reference, _terms),
     flops=_flops,

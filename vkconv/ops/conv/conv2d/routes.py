@@ -18,8 +18,7 @@ from vkconv.ops.conv.common import (
     LARGER_THAN_1X1,
     NO_PADDING,
     ONE_CHANNEL_PER_GROUP,
-    binds,
-    constants,
+    buffers,
     push,
     span,
 )
@@ -27,9 +26,10 @@ from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import FLOATS, narrow_groups
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, Sizes, short_span
 from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Program, Word, positional
+from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Params, Requirement, Route
 
 
@@ -83,9 +83,18 @@ DEPTHWISE = Shader(shaders.conv2d.CONV2D_DEPTHWISE)
 def _build_direct(call: Call, device: Device, params: Params) -> Program:
     local = params["local"]
     groups = linear_groups(math.prod(call.shape("y")), local, device)
-    step = positional(DIRECT, binds(call, "w"), groups, (local, 1, 1), push(call), constants(call))
     c_group, kh, kw = call.shape("w")[1:]
-    return Program((dataclasses.replace(step, loop_iterations=c_group * (1 + kh * (1 + kw))),))
+    e, iterations = Epilogue.of(call, device), c_group * (1 + kh * (1 + kw))
+    step = Dispatch(
+        e.variant(DIRECT),
+        buffers(e, "w"),
+        groups,
+        (local, 1, 1),
+        push(call, e),
+        e.constants,
+        loop_iterations=iterations,
+    )
+    return e.complete(Program((step,)), call.shape("y"), device)
 
 
 def packing(call: Call, params: Params) -> Packing:
@@ -96,7 +105,13 @@ def packing(call: Call, params: Params) -> Packing:
 
 
 def _packed(
-    call: Call, device: Device, params: Params, shader: Shader, units: int, spec: tuple[Word, ...], iterations: int
+    call: Call,
+    device: Device,
+    params: Params,
+    shader: Shader,
+    units: int,
+    sizes: Mapping[str, Word],
+    iterations: int,
 ) -> Program:
     """A kernel over (image, group, tile of output channels, block of ``local`` units) that reads packed weights."""
     n, c_out = call.shape("y")[:2]
@@ -104,10 +119,18 @@ def _packed(
     local, co = params["local"], params["channels"]
     workgroups = n * groups * ceil_div(c_out // groups, co) * ceil_div(units, local)
     grid = linear_groups(workgroups * local, local, device)
-    step = positional(shader, binds(call, "packed"), grid, (local, 1, 1), push(call), (*constants(call), co, *spec))
-    step = dataclasses.replace(step, loop_iterations=iterations)
-    pack = packing(call, params)
-    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
+    pack, e = packing(call, params), Epilogue.of(call, device)
+    step = Dispatch(
+        e.variant(shader),
+        buffers(e, "packed"),
+        grid,
+        (local, 1, 1),
+        push(call, e),
+        {**e.constants, "CO": co, **sizes},
+        loop_iterations=iterations,
+    )
+    made = Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
+    return e.complete(made, call.shape("y"), device)
 
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -120,7 +143,7 @@ def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 def _build_tile(call: Call, device: Device, params: Params) -> Program:
     oh, ow = call.shape("y")[2:]
     px = params["columns"]
-    sizes = (px, call.shape("w")[3], call["stride"][1], call["dilation"][1])
+    sizes = {"PX": px, "KW": call.shape("w")[3], "SW": call["stride"][1], "DW": call["dilation"][1]}
     c_in, kh = call.shape("w")[1:3]
     return _packed(call, device, params, TILE, oh * ceil_div(ow, px), sizes, c_in * (1 + kh))
 
@@ -136,7 +159,7 @@ def _pointwise_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...
 def _build_pointwise(call: Call, device: Device, params: Params) -> Program:
     px = params["columns"]
     units = ceil_div(math.prod(call.shape("y")[2:]), px)
-    return _packed(call, device, params, POINTWISE, units, (px,), call.shape("w")[1])
+    return _packed(call, device, params, POINTWISE, units, {"PX": px}, call.shape("w")[1])
 
 
 def _depthwise_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -166,8 +189,13 @@ def _build_depthwise(call: Call, device: Device, params: Params) -> Program:
     ry, px, local = params["rows"], params["columns"], params["local"]
     units = ceil_div(oh, ry) * ceil_div(ow, px)
     groups = linear_groups(n * c_out * ceil_div(units, local) * local, local, device)
-    spec = (*constants(call), ry, px, *call.shape("w")[2:], *call["stride"], *call["dilation"])
-    return Program((positional(DEPTHWISE, binds(call, "w"), groups, (local, 1, 1), push(call), spec),))
+    (kh, kw), (sh, sw), (dh, dw) = call.shape("w")[2:], call["stride"], call["dilation"]
+    sizes = {"RY": ry, "PX": px, "KH": kh, "KW": kw, "SH": sh, "SW": sw, "DH": dh, "DW": dw}
+    e = Epilogue.of(call, device)
+    step = Dispatch(
+        e.variant(DEPTHWISE), buffers(e, "w"), groups, (local, 1, 1), push(call, e), {**e.constants, **sizes}
+    )
+    return e.complete(Program((step,)), call.shape("y"), device)
 
 
 # As `MOST_SPAN`, of rows.
@@ -186,7 +214,7 @@ NARROW_GROUPS = narrow_groups(16, lambda call: call.shape("y")[1] // int(call["g
 POINTWISE_ROUTE = Route(
     "pointwise",
     _build_pointwise,
-    (POINTWISE, PACK_TILES),
+    finishing(POINTWISE, PACK_TILES),
     why="1x1 without padding is a GEMM over pixels, one for each group: no window, no bounds tests, packed weights",
     must=(FLOATS, KERNEL_1X1, NO_PADDING),
     params=_pointwise_params,
@@ -196,7 +224,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "depthwise",
         _build_depthwise,
-        (DEPTHWISE,),
+        finishing(DEPTHWISE),
         why="with one input channel per group there is nothing to sum over channels: a block of outputs of one "
         "channel reuses the rows it loads across taps",
         must=(FLOATS, ONE_CHANNEL_PER_GROUP, SHORT_SPAN, SHORT_REACH, FEW_TAPS),
@@ -207,7 +235,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "grouped",
         _build_tile,
-        (TILE, PACK_TILES),
+        finishing(TILE, PACK_TILES),
         why="the register tiles of direct_tile within each group: a tile as wide as the group's output channels wastes "
         "nothing on those of its neighbours",
         must=(FLOATS, GROUPED, SHORT_SPAN),
@@ -219,7 +247,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "direct_tile",
         _build_tile,
-        (TILE, PACK_TILES),
+        finishing(TILE, PACK_TILES),
         why="a register tile of output channels x columns reuses each input across channels and taps and each "
         "weight across columns, without shared memory or scratch",
         must=(FLOATS, GROUPS_1, SHORT_SPAN),
@@ -228,7 +256,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "direct",
         _build_direct,
-        (DIRECT,),
+        finishing(DIRECT),
         why="one output per invocation by definition: takes every call of floats, groups included",
         must=(FLOATS,),
         params=local_params,

@@ -41,7 +41,8 @@ from vkconv.ops.core.requirements import (
 from vkconv.ops.kernels.coopmat import NEEDS as MATRIX_NEEDS
 from vkconv.ops.kernels.coopmat import TILES
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT_TO_F32, cooperative_params, cooperative_product
-from vkconv.ops.kernels.gemm import Epilogue, GemmProblem
+from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.products import SHADERS as PRODUCTS
 from vkconv.ops.kernels.products import params as product_params
 from vkconv.ops.kernels.products import product
@@ -194,18 +195,15 @@ def _layout(call: Call) -> GemmProblem:
     return GemmProblem(p.rows, p.channels, plane, (plane, 1), (1, plane), (p.channels, 1), batch)
 
 
-_PRODUCT = {"a": "dy", "b": "x", "per_channel": None, "y": "parts"}
-
-
 def _explicit(call: Call, device: Device, params: Params) -> Program:
     p = Problem.of(call)
-    made = product(params["tile"], _layout(call), Epilogue(), _PRODUCT, device)
+    made = product(params["tile"], _layout(call), ("dy", "x"), Epilogue(target="parts"), device)
     return Program((made, combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
 
 
 def _explicit_cooperative(call: Call, device: Device, params: Params) -> Program:
     p, tile = Problem.of(call), TILES[params["tile"]]
-    made = cooperative_product(_layout(call), Epilogue(), _PRODUCT, tile, device, PRODUCT_TO_F32)
+    made = cooperative_product(_layout(call), ("dy", "x"), Epilogue(target="parts"), tile, device, PRODUCT_TO_F32)
     return Program((made, combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
 
 
