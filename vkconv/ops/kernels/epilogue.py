@@ -26,8 +26,8 @@ from vkconv.ops.core.activation import activation, apply, check_numbers
 from vkconv.ops.core.base import F64, Attr, Attrs, Operand, linear_groups
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
-from vkconv.program import Composite, Dispatch, Made, Program, Word
-from vkconv.route import Params, Route
+from vkconv.program import Composite, Dispatch, Program, Word
+from vkconv.route import Params
 from vkconv.storage import Y_F32
 
 PRELU = "prelu"
@@ -292,56 +292,3 @@ def finishing(*shaders: Shader) -> tuple[Shader, ...]:
     """All that a route of these shaders may use, whose builder takes an `Epilogue`."""
     every = (*shaders, STRIDED_COPY, SUM_SPLITS)
     return tuple(dict.fromkeys((*every, *(shader.having(_RESIDUAL) for shader in every if adds_residual(shader)))))
-
-
-# ---- what kernels/gemm.py and matmul still use
-
-
-def per_channel(call: Call) -> str | None:
-    """The buffer with the bias and slope of a call; None for one that has neither."""
-    if call.has("b") and call.has("slope"):
-        return _PACKED
-    return "b" if call.has("b") else "slope" if call.has("slope") else None
-
-
-def takes_residual(route: Route) -> Route:
-    """The route, with the residual of a call added before the activation: by the launch that writes y, or by one more
-    where the device binds no fifth buffer."""
-
-    def program(call: Call, device: Device, params: Params) -> Made:
-        e = Epilogue.of(call, device, "bias")
-        bare = {**call.attrs, **NO_EPILOGUE} if e.then else call.attrs
-        operands = {**call.operands, "residual": None}
-        made = route.program(dataclasses.replace(call, operands=operands, attrs=bare), device, params)
-        assert isinstance(made, Program)
-        if e.then:
-            made = dataclasses.replace(made, steps=tuple(step.renamed({"y": e.target}) for step in made.steps))
-        elif e.residual:
-            steps = (adding(step, e) if "y" in step.buffers.values() else step for step in made.steps)
-            made = dataclasses.replace(made, steps=tuple(steps))
-        return e.complete(made, call.shape("y"), device)
-
-    return dataclasses.replace(route, program=program, shaders=finishing(*route.shaders))
-
-
-def adding(step: Dispatch, e: Epilogue) -> Dispatch:
-    """A launch to y that was built without the residual of an epilogue, with that."""
-    if not e.residual:
-        return step
-    return dataclasses.replace(step, shader=e.variant(step.shader), buffers={**step.buffers, "residual": e.residual})
-
-
-def sum_splits(
-    call: Call,
-    parts: str,
-    splits: int,
-    bound: str | None,
-    has_bias: bool,
-    device: Device,
-    *,
-    axis: int = 1,
-    beta: float = 1.0,
-) -> Dispatch:
-    """`Epilogue.sum` for a matmul's call."""
-    e = Epilogue(call["act"], bound if has_bias else None, None, None, epilogue_numbers(call), rescales(call.attrs))
-    return e.sum(parts, splits, call.shape("y"), device, axis, beta)

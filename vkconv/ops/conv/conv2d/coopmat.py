@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -14,12 +15,11 @@ from vkconv.ops.conv.conv2d.implicit_gemm import in_slices, pads_much
 from vkconv.ops.conv.tiles import split_k
 from vkconv.ops.core.base import linear_groups, reciprocal
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
-from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blocks, cut_by_rule, tiles_by_rule
+from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blocks, split_by_rule, tiles_by_rule
 from vkconv.ops.kernels.epilogue import SPLITS, Epilogue, finishing
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.program import Argument, Dispatch, Program, Word
 from vkconv.route import Params, Requirement, Route
-from vkconv.shaders.common import COOPERATIVE_TILE
 
 CONVOLUTION = Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16)
 # Moves words of 16 bits, whatever they are.
@@ -42,11 +42,6 @@ def divisor(name: str, value: int) -> dict[str, Argument]:
     """The push constants by which a shader divides by a value."""
     factor, shift = reciprocal(value)
     return {f"{name}_factor": factor, f"{name}_shift": shift}
-
-
-def tile_constants(tile: CooperativeTile, device: Device, b_by_row: bool) -> dict[str, Word]:
-    """The specialization constants of shaders/include/cooperative.glsl, where weights lie along the rows."""
-    return {field.name: w for field, w in zip(COOPERATIVE_TILE, tile.constants(device, True, b_by_row), strict=True)}
 
 
 def word_of(shape: tuple[int, ...]) -> int:
@@ -187,14 +182,14 @@ def copies(call: Call, device: Device) -> tuple[int, ...]:
     return (1, 0) if call.shape("w")[1] >= _LEAST_CHANNELS and reads >= _LEAST_READS else (0, 1)
 
 
-def _tiles(call: Call, device: Device, last: int) -> tuple[int, ...]:
+def _tiles(call: Call, device: Device, last: int) -> tuple[str, ...]:
     def takes(tile: CooperativeTile) -> bool:
         return _takes(call, tile, device, last)
 
     return tiles_by_rule(*extents(call, last), device, takes, depth=_depth(call))
 
 
-def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
     """How the input may be read for the first of the tiles, and those that may be read so, too: any goes with any
     other value."""
     best = tiles[0]
@@ -205,16 +200,16 @@ def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[int, .
     return {"tile": tiles, "linear": (0,) if one_way else (int(linear), int(not linear)), "last": last}
 
 
-def uncut(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def uncut(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
     """The parameters where sums are whole."""
     last = copies(call, device)
     return _ways(call, device, last, _tiles(call, device, last[0]))
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _params(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
     last = copies(call, device)
     tiles = _tiles(call, device, last[0])
-    best, splits = cut_by_rule(SPLITS, *extents(call, last[0]), device, tiles, depth=_depth(call))
+    best, splits = split_by_rule(SPLITS, *extents(call, last[0]), device, tiles, depth=_depth(call))
     ways = _ways(call, device, last, (best, *(i for i in tiles if i != best)))
     return {**ways, "splits": (splits, *(s for s in SPLITS if s != splits))}
 
@@ -273,7 +268,7 @@ def cooperative(call: Call, device: Device, params: Params, spread: Spread | Non
             },
             {
                 **e.constants,
-                **tile_constants(tile, device, not matrix),
+                **tile.constants(device, True, not matrix),
                 **spread.constants,
                 "LINEAR": linear,
                 "Y_WORD": word_of(call.shape("y")),
@@ -313,7 +308,7 @@ FILLS_MATRICES = Requirement(
 SOME_TILE = Requirement(
     "a tile whose columns, or the words of whose slices, are divisors of its lanes",
     lambda call, device: any(
-        tile.fits(device) and _takes(call, tile, device, copies(call, device)[0]) for tile in TILES
+        tile.fits(device) and _takes(call, tile, device, copies(call, device)[0]) for tile in TILES.values()
     ),
     lambda call, device: f"subgroups of {device.subgroup_size}",
 )

@@ -18,7 +18,6 @@ from vkconv.ops.conv.conv2d.coopmat import (
     divisor,
     extents,
     is_matrix,
-    tile_constants,
     word_of,
 )
 from vkconv.ops.core.base import linear_groups
@@ -182,7 +181,7 @@ def held(call: Call, device: Device, params: Params, spread: Spread | None = Non
         },
         {
             **e.constants,
-            **tile_constants(tile, device, False),
+            **tile.constants(device, True, False),
             **spread.constants,
             "Y_WORD": word_of(call.shape("y")),
             "HELD": in_order,

@@ -11,12 +11,11 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.requirements import FLOATS
-from vkconv.ops.kernels.epilogue import Epilogue, adding, finishing
-from vkconv.ops.kernels.gemm import Epilogue as GemmEpilogue
-from vkconv.ops.kernels.gemm import Layout
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
+from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
-from vkconv.program import Dispatch, Program, read, write
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 IM2COL = Shader(shaders.conv2d.IM2COL)
@@ -62,13 +61,13 @@ ENOUGH_CHANNELS = Requirement(
 )
 
 
-def _layout(call: Call, slab: Slab) -> Layout:
+def _layout(call: Call, slab: Slab) -> GemmProblem:
     """w (C_out, K) by the columns (K, pixels) of each image."""
     c_out, k = call.shape("w")[0], math.prod(call.shape("w")[1:])
     plane = math.prod(call.shape("y")[2:])
     base = (0, 0, slab.image * c_out * plane + slab.first)
     batch = ((slab.images, 0, k * slab.count),) if slab.images > 1 else ()
-    return Layout(c_out, slab.count, k, (1, c_out), (slab.count, 1), (plane, 1), batch, True, base)
+    return GemmProblem(c_out, slab.count, k, (1, c_out), (slab.count, 1), (plane, 1), batch, True, base)
 
 
 def _slabs(call: Call) -> list[Slab]:
@@ -78,7 +77,7 @@ def _slabs(call: Call) -> list[Slab]:
     return list(slabs(call.shape("x")[0], oh * ow, most, ow))
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
     return params(_layout(call, _slabs(call)[0]), device)
 
 
@@ -91,10 +90,6 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     (sh, sw), (dh, dw) = call["stride"], call["dilation"]
     window = {"c_in": c_in, "h": h, "w": w, "ow": call.shape("y")[3], "sh": sh, "sw": sw, "dh": dh, "dw": dw}
     epilogue = Epilogue.of(call, device)
-    of_product = GemmEpilogue(
-        epilogue.act, epilogue.bias is not None, 1.0, 1.0, *epilogue.numbers, epilogue.is_rescaled
-    )
-    binds = (*read("packed", "columns", epilogue.per_channel), *write(epilogue.target))
     steps: list[Dispatch] = []
     for slab in cuts:
         which = {
@@ -112,8 +107,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
             {"KH": kh, "KW": kw},
             loop_iterations=kh * (1 + kw),
         )
-        made = product(params["product"], _layout(call, slab), of_product, binds, device)
-        steps += [gather, adding(made, epilogue)]
+        steps += [gather, product(params["tile"], _layout(call, slab), ("packed", "columns"), epilogue, device)]
     # [K][C_out]: rows of a tile lie side by side.
     packing = Packing(rows=c_out, inner=taps, tile=c_out, row_stride=taps, inner_stride=1)
     scratch = {"columns": 4 * taps * max(slab.images * slab.count for slab in cuts)}

@@ -13,11 +13,10 @@ from vkconv.ops.conv.transpose.phases import axes, reaching
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.epilogue import Epilogue
-from vkconv.ops.kernels.gemm import Epilogue as GemmEpilogue
-from vkconv.ops.kernels.gemm import Layout
+from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
 from vkconv.ops.kernels.strided import STRIDED_COPY
-from vkconv.program import Dispatch, Program, read, write
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 COL2IM = Shader(shaders.transpose.CONV_TRANSPOSE2D_COL2IM)
@@ -57,7 +56,7 @@ def _slabs(call: Call) -> Iterator[tuple[Slab, int, int]]:
         yield slab, *_inputs(call, slab.first, slab.count)
 
 
-def _layout(call: Call, slab: Slab, begin: int, end: int) -> Layout:
+def _layout(call: Call, slab: Slab, begin: int, end: int) -> GemmProblem:
     """w (C_out / groups KH KW, C_in / groups) by rows of x (C_in / groups, rows W) of each image and group."""
     _, c_in, h, w = call.shape("x")
     groups = call["groups"]
@@ -65,10 +64,10 @@ def _layout(call: Call, slab: Slab, begin: int, end: int) -> Layout:
     each = ((slab.images, 0, c_in * h * w), (groups, k * m, k * h * w))
     batch = tuple(row for row in each if row[0] > 1)
     base = (0, (slab.image * c_in * h + begin) * w, 0)
-    return Layout(m, columns, k, (1, m), (h * w, 1), (columns, 1), batch, base=base)
+    return GemmProblem(m, columns, k, (1, m), (h * w, 1), (columns, 1), batch, base=base)
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
     return params(_layout(call, *next(_slabs(call))), device)
 
 
@@ -83,7 +82,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
         rows = {"first_image": slab.image, "images": slab.images, "first_row": begin, "rows": end - begin}
         rows |= {"first_output": slab.first, "outputs": slab.count}
         steps += [
-            product(params["product"], g, GemmEpilogue(), (*read("w", "x", None), *write("products")), device),
+            product(params["tile"], g, ("w", "x"), Epilogue(target="products"), device),
             Dispatch(
                 COL2IM,
                 {"x": "products", "weight": None, "y": e.target, **e.buffers},
