@@ -12,6 +12,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import first, linear_groups, local_sizes, most_invocations
 from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.kernels.f16_accumulation import F32, Arithmetic
 from vkconv.ops.kernels.gemm_tile import GemmTile, by_name
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.program import Argument, Dispatch, Program, Word
@@ -262,18 +263,20 @@ def _blocks(g: GemmProblem, tile: GemmTile) -> int:
     return g.blocks(tile.rows, tile.columns)
 
 
-def shared_product(g: GemmProblem, operands: Operands, e: Epilogue, tile: GemmTile, device: Device) -> Dispatch:
+def shared_product(
+    g: GemmProblem, operands: Operands, e: Epilogue, tile: GemmTile, device: Device, arithmetic: Arithmetic = F32
+) -> Dispatch:
     """A product by tiles in shared memory."""
     sizes = dict(zip(("BM", "BN", "BK", "TM", "TN"), tile.sizes, strict=False))
     lies = {"A_BY_COL": g.a[0] == 1, "B_BY_ROW": g.b[0] == 1}
     vectors = {"A_FOURS": g.a_in_vectors(VEC4), "B_FOURS": g.b_in_vectors(VEC4)}
     return Dispatch(
-        e.variant(SHARED),
+        e.variant(arithmetic.variant(SHARED)),
         buffers(operands, e),
         linear_groups(_blocks(g, tile) * tile.local, tile.local, device),
         (tile.local, 1, 1),
         push(g, e),
-        {**constants(g, e), **sizes, **lies, **vectors},
-        padded_bytes(tile),
+        {**constants(g, e), **sizes, **lies, **vectors, **arithmetic.constants(tile.depth)},
+        arithmetic.shared_bytes(padded_bytes(tile)),
         ceil_div(g.k, tile.depth) + 1,
     )

@@ -14,6 +14,7 @@ from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, split_k, splits_by_rule,
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
+from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.program import Dispatch, Program
@@ -72,20 +73,28 @@ def packing(call: Call, params: Params) -> Packing:
     return in_slices(call, tile.rows, tile.depth, bool(params["linear"]))
 
 
-def _build(call: Call, device: Device, params: Params) -> Program:
+def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32) -> Program:
     tile, linear, splits = TILES[params["tile"]], bool(params["linear"]), params["splits"]
     kh, kw = call.shape("w")[2:]
     pack, epilogue = packing(call, params), Epilogue.of(call, device)
 
     def product(e: Epilogue) -> Dispatch:
         return Dispatch(
-            e.variant(GEMM),
+            e.variant(arithmetic.variant(GEMM)),
             buffers(e, "packed"),
             linear_groups(splits * _blocks(call, tile) * tile.local, tile.local, device),
             (tile.local, 1, 1),
             push(call, e),
-            {**e.constants, **tile.constants, "SPLITS": splits, "LINEAR": linear, "KH": kh, "KW": kw},
-            tile.shared_bytes,
+            {
+                **e.constants,
+                **tile.constants,
+                **arithmetic.constants(tile.depth),
+                "SPLITS": splits,
+                "LINEAR": linear,
+                "KH": kh,
+                "KW": kw,
+            },
+            arithmetic.shared_bytes(tile.shared_bytes),
             steps_of(call, tile, linear) + 1,
         )
 
@@ -104,4 +113,10 @@ IMPLICIT_GEMM = Route(
     must=(FLOATS, *FITS_SMALLEST),
     prefer=(ON_GPU,),
     params=_params,
+)
+IMPLICIT_GEMM_F16 = in_f16(
+    IMPLICIT_GEMM,
+    _build,
+    finishing(F16.variant(GEMM), PACK_TILES),
+    lambda call: min(ACCUMULATION_DEPTH, math.prod(call.shape("w")[1:])),
 )

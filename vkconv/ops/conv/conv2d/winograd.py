@@ -10,8 +10,8 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1
+from vkconv.ops.conv.conv2d import direct as conv2d_routes
 from vkconv.ops.conv.conv2d import implicit_gemm as conv2d_gemm
-from vkconv.ops.conv.conv2d import routes as conv2d_routes
 from vkconv.ops.conv.conv2d import subgroup as conv2d_subgroup
 from vkconv.ops.core.base import Attrs, linear_groups
 from vkconv.ops.core.requirements import FLOATS

@@ -11,7 +11,6 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.common import KERNEL_1X1, STRIDE_1
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, Spread, cooperative, uncut
 from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_HELD, held
-from vkconv.ops.conv.conv2d.im2col import IM2COL_GEMM
 from vkconv.ops.conv.conv2d.routes import ROUTES
 from vkconv.ops.conv.conv2d.winograd import WINOGRAD
 from vkconv.ops.core.requirements import FLOATS, INT32
@@ -24,7 +23,9 @@ from vkconv.program import Composite, Dispatch, Inner, Program
 from vkconv.route import Params, Requirement, Route, Sub
 
 # What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
-_CONVOLUTIONS = (IM2COL_GEMM, *ROUTES)
+_CONVOLUTIONS = tuple(
+    route for route in ROUTES if route.chain is None and route not in (COOPERATIVE_HELD, COOPERATIVE, WINOGRAD)
+)
 _COPY: Params = {"local": 64, "items": 8}
 Steps = tuple[Dispatch, ...]
 Sizes = Mapping[str, int]
