@@ -6,13 +6,13 @@ step reads f32.
 import copy
 
 import pytest
+from vkconv.ops.calls import parse_call
 
 from vkconv.backend.runtime import select_device
 from vkconv.check.inputs import draw
 from vkconv.check.sweep import sweep_call
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.ops.calls import parse_call
 from vkconv.plan.planner import Options
 from vkconv.route import judge
 

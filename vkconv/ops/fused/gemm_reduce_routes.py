@@ -39,15 +39,14 @@ from vkconv.ops.fused.reduction import (
     taken_alone,
     variants,
 )
+from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import (
     LEAST_TILE,
     SHARED,
     SHARED_TILES,
     SUBGROUP,
-    Buffers,
     GemmProblem,
-    epilogue_of,
-    operand_buffers,
+    Operands,
     oriented,
     padded_bytes,
     shared_params,
@@ -113,11 +112,11 @@ def _tiles(call: Call, device: Device) -> Reduction:
 
 
 def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
-    product, g, tile = product_of(call), _along_columns(call), SHARED_TILES[params["tile"]]
+    g, tile, e = _along_columns(call), SHARED_TILES[params["tile"]], Epilogue.of(product_of(call), device, "bias")
+    operands = ("b", "a") if call["axis"] == "m" else ("a", "b")
 
     def launch(end: Ending) -> Dispatch:
-        buffers = operand_buffers(product, call["axis"] == "m")
-        return reducing(shared_product(g, epilogue_of(product), buffers, tile, device), end)
+        return reducing(shared_product(g, operands, e, tile, device), end)
 
     return launch
 
@@ -136,9 +135,9 @@ def _down_rows(call: Call, params: Params) -> bool:
     return bool(call["axis"] == "m") is not bool(params["swap"])
 
 
-def _lane_problem(call: Call, params: Params) -> tuple[GemmProblem, Buffers]:
-    g, buffers = oriented(product_of(call), params, merge=call["axis"] == "n")
-    return dataclasses.replace(g, y=(g.n, 1)), buffers  # the output has no such rows: vec4 depend on b alone
+def _lane_problem(call: Call, params: Params) -> tuple[GemmProblem, Operands]:
+    g, operands = oriented(product_of(call), params, merge=call["axis"] == "n")
+    return dataclasses.replace(g, y=(g.n, 1)), operands  # the output has no such rows: vec4 depend on b alone
 
 
 def _lane_reduction(call: Call, device: Device, params: Params) -> Reduction:
@@ -158,11 +157,11 @@ def _lanes(call: Call, device: Device) -> Reduction:
 
 
 def _build_lanes(call: Call, device: Device, params: Params) -> Program:
-    (g, buffers), e = _lane_problem(call, params), epilogue_of(product_of(call))
+    (g, operands), e = _lane_problem(call, params), Epilogue.of(product_of(call), device, "bias")
     down = {"ALONG_COLUMNS": _down_rows(call, params)}
 
     def launch(end: Ending) -> Dispatch:
-        return reducing(subgroup_product(g, e, buffers, params, device), end, constants=down)
+        return reducing(subgroup_product(g, operands, e, params, device), end, constants=down)
 
     return by_parts(call, _lane_reduction(call, device, params), launch, device)
 

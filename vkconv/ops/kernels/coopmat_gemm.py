@@ -8,7 +8,8 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile, tiles_by_rule
-from vkconv.ops.kernels.gemm import Buffers, Epilogue, GemmProblem, constants, push
+from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.kernels.gemm import GemmProblem, Operands, buffers, constants, push
 from vkconv.program import Dispatch
 from vkconv.storage import Y_F32
 
@@ -22,7 +23,7 @@ def cooperative_params(g: GemmProblem, device: Device) -> Mapping[str, tuple[str
 
 
 def cooperative_product(
-    g: GemmProblem, e: Epilogue, buffers: Buffers, tile: CooperativeTile, device: Device, shader: Shader = PRODUCT
+    g: GemmProblem, operands: Operands, e: Epilogue, tile: CooperativeTile, device: Device, shader: Shader = PRODUCT
 ) -> Dispatch:
     """A product of 16-bit floats by tiles of cooperative matrices; y may be scratch of f32 (`PRODUCT_TO_F32`)."""
     local = tile.local(device)
@@ -32,8 +33,8 @@ def cooperative_product(
     runs = {"A_RUNS": not a_wide and 1 in g.a, "B_RUNS": not b_wide and 1 in g.b}
     whole = {"WHOLE": g.k > 0 and g.k % tile.depth == 0}
     return Dispatch(
-        shader,
-        buffers,
+        e.variant(shader),
+        buffers(operands, e),
         linear_groups(g.blocks(tile.rows, tile.columns) * local, local, device),
         (local, 1, 1),
         push(g, e),

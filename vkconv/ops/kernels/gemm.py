@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from vkconv import shaders
@@ -11,10 +11,11 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import first, linear_groups, local_sizes, most_invocations
-from vkconv.ops.kernels.epilogue import epilogue_constants, epilogue_numbers, rescales
+from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.kernels.f16_accumulation import F32, Arithmetic
 from vkconv.ops.kernels.gemm_tile import GemmTile, by_name
 from vkconv.ops.kernels.prepack import Sizes
-from vkconv.program import Argument, Dispatch, Word
+from vkconv.program import Argument, Dispatch, Program, Word
 from vkconv.route import Params
 
 MAX_BATCH_GROUPS = 4
@@ -23,7 +24,7 @@ VEC4 = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """y = a b as strided matrices: y is m x n, each element a sum of k products.
+    """y = alpha a b + beta bias as strided matrices: y is m x n, each element a sum of k products.
 
     ``a``, ``b`` and ``y`` are (row, column) strides in elements. ``batch`` has for each batch group, outermost first,
     its extent and the strides of a and b over it; y is dense over batches. ``base`` is the first element in a, b and y.
@@ -38,6 +39,8 @@ class GemmProblem:
     batch: tuple[tuple[int, int, int], ...] = ()
     bias_by_row: bool = False
     base: tuple[int, int, int] = (0, 0, 0)
+    alpha: float = 1.0
+    beta: float = 1.0
 
     @classmethod
     def of(cls, call: Call, *, merge: bool = True) -> Self:
@@ -67,7 +70,8 @@ class GemmProblem:
             step_a, step_b = step_a * in_a, step_b * in_b
         strides_a = (1, a[-1]) if call["trans_a"] else (a[-1], 1)
         strides_b = (1, b[-1]) if call["trans_b"] else (b[-1], 1)
-        return cls(m, n, k, strides_a, strides_b, (n, 1), tuple(reversed(batch)))
+        alpha, beta = (float(call[name]) if name in call.attrs else 1.0 for name in ("alpha", "beta"))
+        return cls(m, n, k, strides_a, strides_b, (n, 1), tuple(reversed(batch)), alpha=alpha, beta=beta)
 
     @property
     def batches(self) -> int:
@@ -83,10 +87,17 @@ class GemmProblem:
 
     def transposed(self) -> Self:
         """y^T = b^T a^T, over the same memory."""
-        batch = tuple((extent, b, a) for extent, a, b in self.batch)
-        base = (self.base[1], self.base[0], self.base[2])
-        strides = self.b[::-1], self.a[::-1], self.y[::-1]
-        return type(self)(self.n, self.m, self.k, *strides, batch, not self.bias_by_row, base)
+        return dataclasses.replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a=self.b[::-1],
+            b=self.a[::-1],
+            y=self.y[::-1],
+            batch=tuple((extent, b, a) for extent, a, b in self.batch),
+            bias_by_row=not self.bias_by_row,
+            base=(self.base[1], self.base[0], self.base[2]),
+        )
 
     def blocks(self, rows: int, columns: int) -> int:
         """Workgroups by tiles of so many rows and columns."""
@@ -148,41 +159,25 @@ _SHARED_RULE = ("128x128x16", "128x128x8", "64x64x16", "64x64x16_4x4", "32x32x16
 _ENOUGH_BLOCKS = 256
 LEAST_TILE = SHARED_TILES[_SHARED_RULE[-1]]
 
-Buffers = Mapping[str, str | None]
-"""The buffers of a product: a, b, per_channel (its bias) and y."""
+Operands = tuple[str, str]
+"""The buffers of a and b."""
 
 
-def operand_buffers(call: Call, transposed: bool = False) -> Buffers:
-    """Those of a matmul, a and b in the other order where the transposed problem is solved."""
-    a, b = ("b", "a") if transposed else ("a", "b")
-    return {"a": a, "b": b, "per_channel": "bias" if call.has("bias") else None, "y": "y"}
+def oriented(call: Call, params: Params, *, merge: bool = True) -> tuple[GemmProblem, Operands]:
+    """The problem of a matmul and its operands, transposed where the parameter ``swap`` says so."""
+    g = GemmProblem.of(call, merge=merge)
+    return (g.transposed(), ("b", "a")) if params["swap"] else (g, ("a", "b"))
 
 
-def oriented(call: Call, params: Params, *, merge: bool = True) -> tuple[GemmProblem, Buffers]:
-    """The problem of a matmul and its buffers, transposed where the parameter ``swap`` says so."""
-    g, swap = GemmProblem.of(call, merge=merge), bool(params["swap"])
-    return g.transposed() if swap else g, operand_buffers(call, swap)
+def in_one_launch(call: Call, device: Device, launch: Callable[[Epilogue], Dispatch]) -> Program:
+    """The program of a matmul by one launch, which takes the epilogue of the call."""
+    e = Epilogue.of(call, device, "bias")
+    return e.complete(Program((launch(e),)), call.shape("y"), device)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Epilogue:
-    """What becomes of a product: act(alpha product + beta bias), with the parameters of the activation, or the scale
-    and shift behind one that has none. The slopes of prelu lie along the rows."""
-
-    act: str = "none"
-    has_bias: bool = False
-    alpha: float = 1.0
-    beta: float = 1.0
-    act_a: float = 0.0
-    act_b: float = 0.0
-    is_rescaled: bool = False
-
-
-def epilogue_of(call: Call, bias: str = "bias") -> Epilogue:
-    """That of a call, whose operand with the bias has this name."""
-    alpha, beta = (float(call[name]) if name in call.attrs else 1.0 for name in ("alpha", "beta"))
-    a, b = epilogue_numbers(call)
-    return Epilogue(call["act"], call.has(bias), alpha, beta, a, b, rescales(call.attrs))
+def buffers(operands: Operands, e: Epilogue) -> Mapping[str, str | None]:
+    """The buffers of every product."""
+    return {"a": operands[0], "b": operands[1], "y": e.target, **e.buffers}
 
 
 def push(g: GemmProblem, e: Epilogue) -> Mapping[str, Argument]:
@@ -192,20 +187,19 @@ def push(g: GemmProblem, e: Epilogue) -> Mapping[str, Argument]:
     strides = {"a_row": g.a[0], "a_col": g.a[1], "b_row": g.b[0], "b_col": g.b[1], "y_row": g.y[0], "y_col": g.y[1]}
     batches = {"batch": extents, "a_batch": a_steps, "b_batch": b_steps}
     bases = dict(zip(("a_base", "b_base", "y_base"), g.base, strict=True))
-    numbers = {"alpha": e.alpha, "beta": e.beta, "act_a": e.act_a, "act_b": e.act_b}
-    return {"m": g.m, "n": g.n, "k": g.k, **strides, **batches, **bases, **numbers}
+    factors = {"alpha": g.alpha, "beta": g.beta}
+    return {"m": g.m, "n": g.n, "k": g.k, **strides, **batches, **bases, **factors, **e.push}
 
 
 def constants(g: GemmProblem, e: Epilogue) -> Mapping[str, Word]:
     """The specialization constants of every product."""
-    act, per_channel = epilogue_constants(e.act, e.has_bias, e.is_rescaled)
-    return {"ACT": act, "PER_CHANNEL": per_channel, "BIAS_BY_ROW": g.bias_by_row}
+    return {**e.constants, "BIAS_BY_ROW": g.bias_by_row}
 
 
 def register_product(
     g: GemmProblem,
+    operands: Operands,
     e: Epilogue,
-    buffers: Buffers,
     params: Params,
     device: Device,
     shader: Shader = REGISTER,
@@ -214,8 +208,8 @@ def register_product(
     """A product by tiles of ``rows`` x ``columns`` per invocation; ``more`` are constants of the shader."""
     rows, columns, local = (params[name] for name in ("rows", "columns", "local"))
     return Dispatch(
-        shader,
-        buffers,
+        e.variant(shader),
+        buffers(operands, e),
         linear_groups(g.blocks(rows, local * columns) * local, local, device),
         (local, 1, 1),
         push(g, e),
@@ -239,12 +233,12 @@ def subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]
     }
 
 
-def subgroup_product(g: GemmProblem, e: Epilogue, buffers: Buffers, params: Params, device: Device) -> Dispatch:
+def subgroup_product(g: GemmProblem, operands: Operands, e: Epilogue, params: Params, device: Device) -> Dispatch:
     """A product by tiles of ``rows`` x ``columns`` per invocation, the rows of a shared by the lanes of a subgroup."""
     steps = (g.n, g.b[0], g.y[0], *g.base[1:], g.m * g.n, *(b for _, _, b in g.batch))
     in_vec4 = g.b[1] == 1 and g.y[1] == 1 and all(step % VEC4 == 0 for step in steps)
     vec4 = params["columns"] % VEC4 == 0 and in_vec4
-    return register_product(g, e, buffers, params, device, SUBGROUP, SUBGROUP=device.subgroup_size, VEC4=vec4)
+    return register_product(g, operands, e, params, device, SUBGROUP, SUBGROUP=device.subgroup_size, VEC4=vec4)
 
 
 def padded_bytes(tile: GemmTile) -> int:
@@ -269,17 +263,20 @@ def _blocks(g: GemmProblem, tile: GemmTile) -> int:
     return g.blocks(tile.rows, tile.columns)
 
 
-def shared_product(g: GemmProblem, e: Epilogue, buffers: Buffers, tile: GemmTile, device: Device) -> Dispatch:
+def shared_product(
+    g: GemmProblem, operands: Operands, e: Epilogue, tile: GemmTile, device: Device, arithmetic: Arithmetic = F32
+) -> Dispatch:
     """A product by tiles in shared memory."""
+    sizes = dict(zip(("BM", "BN", "BK", "TM", "TN"), tile.sizes, strict=False))
     lies = {"A_BY_COL": g.a[0] == 1, "B_BY_ROW": g.b[0] == 1}
-    vectors = {"A_FOURS": g.a_in_vectors(VEC4), "B_FOURS": g.b_in_vectors(VEC4)}
+    vectors = {"A_VEC4": g.a_in_vectors(VEC4), "B_VEC4": g.b_in_vectors(VEC4)}
     return Dispatch(
-        SHARED,
-        buffers,
+        e.variant(arithmetic.variant(SHARED)),
+        buffers(operands, e),
         linear_groups(_blocks(g, tile) * tile.local, tile.local, device),
         (tile.local, 1, 1),
         push(g, e),
-        {**constants(g, e), **tile.constants, **lies, **vectors},
-        padded_bytes(tile),
+        {**constants(g, e), **sizes, **lies, **vectors, **arithmetic.constants(tile.depth)},
+        arithmetic.shared_bytes(padded_bytes(tile)),
         ceil_div(g.k, tile.depth) + 1,
     )

@@ -1,7 +1,6 @@
 """A workgroup's tile of a matrix product: k-tiles of both operands in shared memory, sums in registers."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from vkconv.device import Device
@@ -53,14 +52,13 @@ class GemmTile:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The constants of shaders/include/gemm_tile.glsl."""
+        """The values of `constants`, in order."""
         return dataclasses.astuple(self)
 
     @property
-    def constants(self) -> Mapping[str, int]:
-        """The specialization constants of a kernel by such tiles, but for the buffers."""
-        sizes = (self.rows, self.columns, self.depth, self.lane_rows, self.lane_columns)
-        return dict(zip(("BM", "BN", "BK", "TM", "TN"), sizes, strict=True))
+    def constants(self) -> dict[str, int]:
+        """The specialization constants of shaders/include/gemm_tile.glsl."""
+        return dict(zip(("BM", "BN", "BK", "TM", "TN", "BUFFERS"), self.sizes, strict=True))
 
     @property
     def local(self) -> int:

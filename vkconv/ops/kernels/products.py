@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from vkconv.device import Device
 from vkconv.ops.core.base import first, most_invocations
 from vkconv.ops.core.requirements import shuffles
+from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import (
     REGISTER,
     SHARED,
     SUBGROUP,
-    Buffers,
-    Epilogue,
     GemmProblem,
+    Operands,
     padded_bytes,
     register_product,
     shared_product,
@@ -111,13 +111,13 @@ def params(g: GemmProblem, device: Device) -> Mapping[str, tuple[str, ...]]:
     return {"tile": first(_PICK.get(device.kind, _pick_for_gpu)(g, fitting), fitting)}
 
 
-def product(name: str, g: GemmProblem, e: Epilogue, buffers: Buffers, device: Device) -> Dispatch:
+def product(name: str, g: GemmProblem, operands: Operands, e: Epilogue, device: Device) -> Dispatch:
     """The launch of a product by the tile of that name."""
     tile = TILES[name]
     if tile.shared:
-        return shared_product(g, e, buffers, tile.shared, device)
+        return shared_product(g, operands, e, tile.shared, device)
     make = subgroup_product if tile.subgroup else register_product
-    return make(g, e, buffers, tile.sizes, device)
+    return make(g, operands, e, tile.sizes, device)
 
 
 def _cost(g: GemmProblem, tile: ProductTile) -> int:

@@ -6,6 +6,7 @@ all operands step through as one are merged first: equal shapes become rank 1, a
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 from vkconv import shaders
@@ -15,7 +16,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import lane_by_lane
-from vkconv.program import Dispatch, Word, positional, read, write
+from vkconv.program import Argument, Dispatch, Word, positional, read, write
 from vkconv.route import Params
 
 MAX_RANK = 8  # dimensions after merging that the kernels' push constants hold
@@ -38,6 +39,12 @@ class Walk:
     @property
     def rank(self) -> int:
         return len(self.dims)
+
+    def table(self, *names: str, rank: int = MAX_RANK) -> dict[str, Argument]:
+        """dims, then each tensor's strides, under these names of push constants, each padded to ``rank`` words."""
+        fill = (0,) * (rank - self.rank)
+        rows = zip(names, (self.dims, *self.strides), strict=True)
+        return {name: (*row, *fill) for name, row in rows}
 
     def padded(self, rank: int = MAX_RANK) -> tuple[int, ...]:
         """dims, then each tensor's strides, each padded to ``rank`` words: the tail of a push-constant block."""
@@ -68,6 +75,11 @@ class Lanes:
     chunk: int
     invocations: int
     groups: tuple[int, int, int]
+
+    @property
+    def push(self) -> dict[str, Argument]:
+        """The push constants of shaders/include/walk.glsl."""
+        return {"invocations": self.invocations, "chunk": self.chunk}
 
 
 def local_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -144,8 +156,16 @@ def strided_copy(
         bases = (source_base // 4, target_base // 4)
         outer = tuple((*(s // 4 for s in strides[:-1]), 1) for strides in walk.strides)
         walk = Walk((*walk.dims[:-1], walk.dims[-1] // 4), outer)
-    shader = STRIDED_COPIES[nbytes]
-    return (walk_dispatch(shader, walk, device, params, [source], target, push=bases, spec=(fours,)),)
+    spread = lanes(math.prod(walk.dims[:-1]), walk.dims[-1], device, params)
+    copy = Dispatch(
+        STRIDED_COPIES[nbytes],
+        {"x": source, "y": target},
+        spread.groups,
+        (params["local"], 1, 1),
+        {**spread.push, "x_base": bases[0], "y_base": bases[1], **walk.table("n", "xs", "ys")},
+        {"RANK": walk.rank, "ITEMS": spread.items, "FOURS": fours},
+    )
+    return (copy,)
 
 
 def _whole_fours(walk: Walk, *bases: int) -> bool:

@@ -11,12 +11,14 @@ from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
+from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.strided import STRIDED_COPY, lanes, strided_copy
-from vkconv.program import Dispatch, Word, positional, read, write
+from vkconv.program import Dispatch, Word
 from vkconv.route import Params, Requirement
 
 MAX_RANK = 5
 GATHER = Shader(shaders.kernels.SCATTER_STRIDED, DType.U32)
+GATHER_EPILOGUE = Shader(shaders.kernels.SCATTER_STRIDED, defines=(("EPILOGUE", ""),))
 FILL = Shader(shaders.kernels.FILL, DType.U32)
 FILL_SCATTER = (FILL, STRIDED_COPY)
 
@@ -55,40 +57,47 @@ class Insertion:
                 rows += [axis[:4] for axis in together]
         return rows
 
-    def gather(
+    def gather(self, device: Device, params: Params, source: str, target: str) -> Dispatch:
+        """The launch that writes every element of y once."""
+        return self._gather(GATHER, device, params, {"x": source, "y": target}, {}, {}, 0)
+
+    def gather_finished(self, device: Device, params: Params, source: str, e: Epilogue, channels: int) -> Dispatch:
+        """The same with an epilogue, of the zeros too. The outermost dimensions are images and channels."""
+        buffers = {"x": source, "y": e.target, **e.buffers}
+        push = {"channels": channels, **e.push}
+        return self._gather(GATHER_EPILOGUE, device, params, buffers, push, e.constants, 2)
+
+    def _gather(
         self,
+        shader: Shader,
         device: Device,
         params: Params,
-        source: Sequence[str | None],
-        target: str,
-        shader: Shader = GATHER,
-        push: Sequence[Word] = (),
-        spec: Sequence[Word] = (),
-        apart: int = 0,
+        buffers: Mapping[str, str | None],
+        push: Mapping[str, Word],
+        constants: Mapping[str, Word],
+        apart: int,
     ) -> Dispatch:
-        """The launch that writes every element of y once; ``push`` and ``spec`` are what a variant of the shader has
-        on top, ``apart`` the first dimensions that it takes as its outermost one."""
         rows = self._collapsed(apart)
         shift = all(s & (s - 1) == 0 for *_, s in rows)
         y, x, offset, stride = zip(*rows, strict=True)
         stride = tuple(s.bit_length() - 1 for s in stride) if shift else stride
         fill = (0,) * (MAX_RANK - len(rows))
         spread = lanes(math.prod(y[:-1]), y[-1], device, params)
-        table = (word for column in (y, x, offset, stride) for word in (*column, *fill))
-        return positional(
+        table = {"n": y, "x_n": x, "offset": offset, "s": stride}
+        return Dispatch(
             shader,
-            read(*source) + write(target),
+            buffers,
             spread.groups,
             (params["local"], 1, 1),
-            (spread.invocations, spread.chunk, *table, *push),
-            (len(rows), spread.items, shift, *spec),
+            {**spread.push, **{name: (*column, *fill) for name, column in table.items()}, **push},
+            {"RANK": len(rows), "ITEMS": spread.items, "SHIFT": shift, **constants},
         )
 
     def fill_scatter(self, device: Device, params: Params, source: str, target: str) -> tuple[Dispatch, ...]:
         """The launch that fills y with zeros, and the one that writes x over them, unless nothing of it is inside."""
         total, local, items = math.prod(self.y), params["local"], params["items"]
         groups = linear_groups(ceil_div(total, items), local, device)
-        fill = positional(FILL, write(target), groups, (local, 1, 1), (total, 0), (items,))
+        fill = Dispatch(FILL, {"y": target}, groups, (local, 1, 1), {"total": total, "value": 0}, {"ITEMS": items})
         first = [max(0, ceil_div(-o, s)) for _, _, o, s, _ in self._axes()]
         last = [min(x, ceil_div(y - o, s)) for y, x, o, s, _ in self._axes()]
         dims = [max(0, end - begin) for begin, end in zip(first, last, strict=True)]

@@ -10,8 +10,8 @@ from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
 from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, split_by_rule
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT, PRODUCT_TO_F32, cooperative_params, cooperative_product
-from vkconv.ops.kernels.epilogue import SPLITS, SUM_SPLITS, sum_splits
-from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, Epilogue, GemmProblem, epilogue_of, operand_buffers
+from vkconv.ops.kernels.epilogue import SPLITS, Epilogue, finishing
+from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem, in_one_launch
 from vkconv.program import Program
 from vkconv.route import Params, Requirement, Route
 
@@ -26,7 +26,7 @@ def _splits(g: GemmProblem) -> tuple[int, ...]:
 def _split_k(g: GemmProblem, splits: int) -> GemmProblem:
     """The products of equal slices of k, as that many batches of all."""
     k = g.k // splits
-    return dataclasses.replace(g, k=k, batch=((splits, k * g.a[1], k * g.b[0]), *g.batch))
+    return dataclasses.replace(g, k=k, batch=((splits, k * g.a[1], k * g.b[0]), *g.batch), beta=1.0)
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
@@ -37,14 +37,13 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
-    tile, splits, g, e = TILES[params["tile"]], params["splits"], GemmProblem.of(call), epilogue_of(call)
+    tile, splits, g, operands = TILES[params["tile"]], params["splits"], GemmProblem.of(call), ("a", "b")
     if splits == 1:
-        return Program((cooperative_product(g, e, operand_buffers(call), tile, device),))
-    buffers = {"a": "a", "b": "b", "per_channel": None, "y": "parts"}
-    parts = cooperative_product(_split_k(g, splits), Epilogue(alpha=e.alpha), buffers, tile, device, PRODUCT_TO_F32)
-    bound, last = "bias" if e.has_bias else None, len(call.shape("y")) - 1
-    add = sum_splits(call, "parts", splits, bound, e.has_bias, device, axis=last, beta=e.beta)
-    return Program((parts, add), scratch={"parts": 4 * splits * call.outputs["y"].size})
+        return in_one_launch(call, device, lambda e: cooperative_product(g, operands, e, tile, device))
+    e, y = Epilogue.of(call, device, "bias"), call.outputs["y"]
+    parts = cooperative_product(_split_k(g, splits), operands, Epilogue(target="parts"), tile, device, PRODUCT_TO_F32)
+    add = e.sum("parts", splits, y.dims, device, axis=len(y.dims) - 1, beta=g.beta)
+    return e.complete(Program((parts, add), scratch={"parts": 4 * splits * y.size}), y.dims, device)
 
 
 _LEAST_SIDE, _LEAST_DEPTH = 32, 16
@@ -58,7 +57,7 @@ FILLS_MATRICES = Requirement(
 COOPERATIVE = Route(
     "cooperative",
     _build,
-    (PRODUCT, PRODUCT_TO_F32, SUM_SPLITS),
+    finishing(PRODUCT, PRODUCT_TO_F32),
     why="the GPU's matrix units multiply 16-bit floats many times as fast as its lanes do f32, and sum in f32",
     must=(
         *NEEDS,

@@ -8,6 +8,8 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.ops.core.base import local_sizes
 from vkconv.ops.core.requirements import FLOATS, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
+from vkconv.ops.kernels.f16_accumulation import F32, Arithmetic
 from vkconv.ops.kernels.gemm import (
     LEAST_TILE,
     REGISTER,
@@ -15,8 +17,7 @@ from vkconv.ops.kernels.gemm import (
     SHARED_TILES,
     SUBGROUP,
     GemmProblem,
-    epilogue_of,
-    operand_buffers,
+    in_one_launch,
     oriented,
     padded_bytes,
     register_product,
@@ -26,7 +27,7 @@ from vkconv.ops.kernels.gemm import (
     subgroup_product,
 )
 from vkconv.ops.kernels.prepack import Sizes
-from vkconv.program import Program
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 
@@ -57,19 +58,24 @@ def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]
     return {"rows": rows, "columns": columns, "local": local_sizes(device, *t.local), "swap": swaps}
 
 
-def _build_register(call: Call, device: Device, params: Params) -> Program:
-    g, buffers = oriented(call, params)
-    return Program((register_product(g, epilogue_of(call), buffers, params, device),))
+def build_register(call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32) -> Program:
+    """The program by tiles in registers."""
+    (g, operands), shader = oriented(call, params), arithmetic.variant(REGISTER)
+
+    def launch(e: Epilogue) -> Dispatch:
+        return register_product(g, operands, e, params, device, shader, **arithmetic.constants(1))
+
+    return in_one_launch(call, device, launch)
 
 
 def _build_subgroup(call: Call, device: Device, params: Params) -> Program:
-    g, buffers = oriented(call, params)
-    return Program((subgroup_product(g, epilogue_of(call), buffers, params, device),))
+    return in_one_launch(call, device, lambda e: subgroup_product(*oriented(call, params), e, params, device))
 
 
-def _build_shared(call: Call, device: Device, params: Params) -> Program:
+def build_shared(call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32) -> Program:
+    """The program by tiles in shared memory."""
     g, tile = GemmProblem.of(call), SHARED_TILES[params["tile"]]
-    return Program((shared_product(g, epilogue_of(call), operand_buffers(call), tile, device),))
+    return in_one_launch(call, device, lambda e: shared_product(g, ("a", "b"), e, tile, device, arithmetic))
 
 
 AT_LEAST_32X32 = Requirement(
@@ -82,8 +88,8 @@ _K_IN_ONE_LOOP = loop_iterations(lambda call, device: GemmProblem.of(call).k)
 
 SHARED_ROUTE = Route(
     "shared",
-    _build_shared,
-    (SHARED,),
+    build_shared,
+    finishing(SHARED),
     why="tiles in shared memory: each element that is loaded serves all rows or columns of one",
     must=(FLOATS, shared_bytes(padded_bytes(LEAST_TILE)), invocations(LEAST_TILE.local)),
     prefer=(ON_GPU, AT_LEAST_32X32),
@@ -92,7 +98,7 @@ SHARED_ROUTE = Route(
 SUBGROUP_ROUTE = Route(
     "subgroup",
     _build_subgroup,
-    (SUBGROUP,),
+    finishing(SUBGROUP),
     why="where every load goes lane by lane, also where all lanes have one address: one load brings as many rows "
     "as a subgroup has lanes, and shuffles hand them out",
     must=(FLOATS, SHUFFLE, _K_IN_ONE_LOOP),
@@ -101,8 +107,8 @@ SUBGROUP_ROUTE = Route(
 )
 REGISTER_ROUTE = Route(
     "register",
-    _build_register,
-    (REGISTER,),
+    build_register,
+    finishing(REGISTER),
     why="a register tile per invocation, no shared memory or barrier, which a CPU driver emulates slowly; "
     "takes every call of floats",
     must=(FLOATS, _K_IN_ONE_LOOP),

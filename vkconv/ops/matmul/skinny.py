@@ -11,7 +11,8 @@ from vkconv.kernel import Shader
 from vkconv.ops.core.base import first, linear_groups, local_sizes, most_invocations
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, loop_iterations
-from vkconv.ops.kernels.gemm import VEC4, GemmProblem, constants, epilogue_of, oriented, push
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
+from vkconv.ops.kernels.gemm import VEC4, GemmProblem, buffers, constants, in_one_launch, oriented, push
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
@@ -85,24 +86,27 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
-    (g, buffers), e = oriented(call, params), epilogue_of(call)
+    g, operands = oriented(call, params)
     lanes, local = params["lanes"], params["local"]
     # As many rows as shared memory holds the sums of.
     rows = min(params["rows"], _power_within(device.limit("maxComputeSharedMemorySize") // (4 * VEC4 * local)))
     tile = {"TM": rows, "LANES_N": lanes, "LANES_K": local // lanes}
     b_vec4 = g.b_in_vectors(VEC4)
     a_vec4 = _along_k(g) and b_vec4 and g.a[1] == 1 and g.a_in_vectors(VEC4)
-    step = Dispatch(
-        NARROW,
-        buffers,
-        linear_groups(_blocks(g, rows, lanes) * local, local, device),
-        (local, 1, 1),
-        push(g, e),
-        {**constants(g, e), **tile, "B_BY_ROW": _along_k(g), "A_FOURS": a_vec4, "B_FOURS": b_vec4},
-        4 * VEC4 * rows * local,
-        _iterations(g.k, rows, lanes, local),
-    )
-    return Program((step,))
+
+    def launch(e: Epilogue) -> Dispatch:
+        return Dispatch(
+            e.variant(NARROW),
+            buffers(operands, e),
+            linear_groups(_blocks(g, rows, lanes) * local, local, device),
+            (local, 1, 1),
+            push(g, e),
+            {**constants(g, e), **tile, "B_BY_ROW": _along_k(g), "A_VEC4": a_vec4, "B_VEC4": b_vec4},
+            4 * VEC4 * rows * local,
+            _iterations(g.k, rows, lanes, local),
+        )
+
+    return in_one_launch(call, device, launch)
 
 
 _MOST_ROWS, _LEAST_DEPTH = 31, 64
@@ -115,7 +119,7 @@ FEW = Requirement(
 SKINNY_ROUTE = Route(
     "narrow",
     _build,
-    (NARROW,),
+    finishing(NARROW),
     why="a product with a few vectors, for which the other operand is read once for every four of them, by all lanes "
     "of many workgroups",
     must=(FLOATS, loop_iterations(_most_iterations)),

@@ -13,7 +13,8 @@ from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.requirements import loop_iterations, within_scratch
 from vkconv.ops.kernels.coopmat import TILES
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT_TO_F32, cooperative_params, cooperative_product
-from vkconv.ops.kernels.gemm import Epilogue, GemmProblem
+from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.products import params as product_params
 from vkconv.ops.kernels.products import product
 from vkconv.program import Dispatch, Program
@@ -29,18 +30,18 @@ def _gemm(call: Call) -> GemmProblem:
     return GemmProblem(p.rows, p.channels, plane, (plane, 1), (1, plane), (p.channels, 1), batch)
 
 
-_BUFFERS = {"a": "dy", "b": "x", "per_channel": None, "y": "parts"}
+_OPERANDS, _TO_PARTS = ("dy", "x"), Epilogue(target="parts")
 
 
 def build(call: Call, device: Device, params: Params) -> Program:
     """Products in f32."""
-    return _summed(call, device, product(params["tile"], _gemm(call), Epilogue(), _BUFFERS, device))
+    return _summed(call, device, product(params["tile"], _gemm(call), _OPERANDS, _TO_PARTS, device))
 
 
 def build_cooperative(call: Call, device: Device, params: Params) -> Program:
     """Products of 16-bit floats by cooperative matrices."""
     tile = TILES[params["tile"]]
-    made = cooperative_product(_gemm(call), Epilogue(), _BUFFERS, tile, device, PRODUCT_TO_F32)
+    made = cooperative_product(_gemm(call), _OPERANDS, _TO_PARTS, tile, device, PRODUCT_TO_F32)
     return _summed(call, device, made)
 
 
