@@ -16,7 +16,7 @@ from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.core.tolerance import of_sum
 from vkconv.ops.kernels.strided import dispatch_rows, walk_params
-from vkconv.ops.norm.row_programs import Kernel
+from vkconv.ops.norm.row_programs import RowKernel
 from vkconv.ops.norm.row_routes import row_routes
 from vkconv.ops.norm.row_sets import across
 from vkconv.ops.norm.rows import (
@@ -87,7 +87,7 @@ def _training_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSp
     return {"eps": eps, "momentum": momentum}, (x, statistic, statistic)
 
 
-def _training_kernel(call: Call) -> Kernel:
+def _training_kernel(call: Call) -> RowKernel:
     channels = call.shape("x")[1]
     by_row = Parameters("row", max(1, channels), 1)
     return kernel(call, across(call.shape("x"), channels), by_row, statistics=True, running=True)
