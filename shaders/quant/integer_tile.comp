@@ -84,7 +84,7 @@ void main() {
                 uint packed[(CO + 3) / 4];
 #ifdef SHUFFLE
                 [[unroll]] for (int i = 0; i < 4; i++) packed[min(i, CO / 4 - 1)] = subgroupShuffle(mine[i], kx);
-#elif defined(FOURS)
+#elif defined(VEC4)
                 [[unroll]] for (int i = 0; i < CO / 16; i++) {
                     uvec4 sixteen = weight[(tap + kx) * (CO / 16) + i];
                     packed[4 * i] = sixteen.x;

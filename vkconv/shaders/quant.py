@@ -2,24 +2,7 @@
 
 from vkconv.kernel import Kernel, constants, fields, reads, writes
 
-INTEGER_CONV_PUSH = (
-    *fields("int", "n"),
-    *fields("int", "c_in"),
-    *fields("int", "h"),
-    *fields("int", "w"),
-    *fields("int", "c_out"),
-    *fields("int", "oh"),
-    *fields("int", "ow"),
-    *fields("int", "groups"),
-    *fields("int", "kh"),
-    *fields("int", "kw"),
-    *fields("int", "sh"),
-    *fields("int", "sw"),
-    *fields("int", "dh"),
-    *fields("int", "dw"),
-    *fields("int", "pt"),
-    *fields("int", "pl"),
-)
+INTEGER_CONV_PUSH = (*fields("int", "n c_in h w c_out oh ow groups kh kw sh sw dh dw pt pl"),)
 
 INTEGER_CONV_CONSTANTS = (
     *constants("bool", X_SIGNED=False, HAS_X_ZERO=False),
@@ -52,7 +35,7 @@ DEQUANTIZE_LINEAR = Kernel(
     ),
     constants=(
         *constants("bool", BYTES=True, SIGNED=False, HAS_ZERO=True, PER_AXIS=True),
-        *constants("bool", FOURS=False),  # y is of whole fours
+        *constants("bool", VEC4=False),  # y is of whole vec4
     ),
 )
 
@@ -245,8 +228,8 @@ INTEGER_TILE = Kernel(
     "integer_tile",
     bindings=(
         reads("uint x"),
-        reads("uvec4 weight", when="FOURS"),
-        reads("uint weight", when="!FOURS"),
+        reads("uvec4 weight", when="VEC4"),
+        reads("uint weight", when="!VEC4"),
         reads("uint x_zero_word"),
         reads("ivec4 channels"),
         writes("uint y"),
@@ -276,6 +259,6 @@ QUANTIZE_LINEAR = Kernel(
     ),
     constants=(
         *constants("bool", SIGNED=False, HAS_ZERO=True, PER_AXIS=True),
-        *constants("bool", FOURS=False),  # x is of whole fours
+        *constants("bool", VEC4=False),  # x is of whole vec4
     ),
 )

@@ -1,7 +1,7 @@
 """The routes of convolutions of 8-bit integers: their programs, tile sizes as data, and when each is right.
 
 All of them sum products of signed bytes in 32 bits, from a table of what each output channel needs (zero point, sum of
-weights, factor, bias), which is made once. Bytes are written by words: where the planes are no whole fours, or the rows
+weights, factor, bias), which is made once. Bytes are written by words: where the planes are no whole words, or the rows
 of a route that walks along them, sums go to scratch and become bytes in a second step.
 """
 
@@ -17,7 +17,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import INT32, ON_GPU, lane_by_lane, shuffles
 from vkconv.ops.kernels.prepack import MOST_SPAN, Sizes, short_span
-from vkconv.ops.kernels.strided import local_params
+from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.kernels.windows import spanned
 from vkconv.ops.quant.requirements import (
     DOT_PRODUCT,
@@ -27,18 +27,21 @@ from vkconv.ops.quant.requirements import (
     tile_blocks,
     tiles_by_rule,
 )
-from vkconv.program import Bind, Dispatch, Program, Word, positional, read, write
+from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Params, Requirement, Route
 
 DIRECT, TILE = Shader(shaders.quant.INTEGER_DIRECT, DType.U32), Shader(shaders.quant.INTEGER_TILE, DType.U32)
-TILE_FOURS = dataclasses.replace(TILE, defines=(("FOURS", ""),))
-TILE_SHUFFLE = dataclasses.replace(TILE, defines=(("FOURS", ""), ("SHUFFLE", "")))
+TILE_VEC4 = TILE.having(("VEC4", ""))
+TILE_SHUFFLE = TILE_VEC4.having(("SHUFFLE", ""))
 GEMM = Shader(shaders.quant.INTEGER_GEMM, DType.U32)
-GEMM_DOT = dataclasses.replace(GEMM, defines=(("DOT", ""),))
+GEMM_DOT = GEMM.having(("DOT", ""))
 CHANNELS, PACK, FINISH = (
     Shader(kernel, DType.U32)
     for kernel in (shaders.quant.INTEGER_CHANNELS, shaders.quant.INTEGER_PACK, shaders.quant.INTEGER_FINISH)
 )
+
+
+_SIZES = ("n", "c_in", "h", "w", "c_out", "oh", "ow", "groups", "kh", "kw")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,9 +75,11 @@ class Geometry:
         return self.in_group * self.kh * self.kw
 
     @property
-    def push(self) -> tuple[Word, ...]:
-        shapes = (self.n, self.c_in, self.h, self.w, self.c_out, self.oh, self.ow, self.groups, self.kh, self.kw)
-        return (*shapes, *self.stride, *self.dilation, *self.padding[:2])
+    def push(self) -> dict[str, int]:
+        """Its push constants."""
+        (sh, sw), (dh, dw), (pt, pl, *_) = self.stride, self.dilation, self.padding
+        windows = {"sh": sh, "sw": sw, "dh": dh, "dw": dw, "pt": pt, "pl": pl}
+        return {name: getattr(self, name) for name in _SIZES} | windows
 
     def span(self, outputs: int) -> int:
         """Inputs of a row from the first to the last that so many neighbouring outputs touch."""
@@ -108,40 +113,34 @@ def _result(call: Call) -> int:
     return {DType.I32: 0, DType.U8: 1, DType.I8: 2}[dtype]
 
 
-def _constants(call: Call, result: int) -> tuple[Word, ...]:
-    return dtype_of(call, "x") is DType.I8, call.has("x_zero"), result
+def _constants(call: Call, result: int) -> dict[str, Word]:
+    return {"X_SIGNED": dtype_of(call, "x") is DType.I8, "HAS_X_ZERO": call.has("x_zero"), "RESULT": result}
 
 
-def _binds(call: Call, weight: str, target: str, source: str = "x") -> tuple[Bind, ...]:
-    zero = "x_zero" if call.has("x_zero") else source
-    return (*read(source, weight, zero, "channels"), *write(target))
+def _buffers(call: Call, weight: str, target: str) -> dict[str, str | None]:
+    zero = "x_zero" if call.has("x_zero") else None
+    return {"x": "x", "weight": weight, "x_zero_word": zero, "channels": "channels", "y": target}
 
 
 def _channels(call: Call, device: Device) -> tuple[Dispatch, int]:
     """The launch that makes the table of the output channels, and its bytes."""
     c_out = call.shape("y")[1]
     scaled = "y_scale" in call.operands
-    names = ("w_zero", "b", "x_scale", "w_scale", "y_scale", "y_zero")
-    given = {name: spec for name in names if (spec := call.operands.get(name)) is not None}
-    zero, scale = given.get("w_zero"), given.get("w_scale")
+    bound = {name: name if call.has(name) else None for name in ("w_zero", "x_scale", "w_scale", "y_scale", "y_zero")}
+    zero, scale = call.operands.get("w_zero"), call.operands.get("w_scale")
     terms = math.prod(call.shape("w")[1:])
-    step = positional(
-        CHANNELS,
-        (*read("w", *(name if name in given else None for name in names)), *write("channels")),
-        linear_groups(c_out + 1, 32, device),
-        (32, 1, 1),
-        (c_out, terms),
-        (
-            dtype_of(call, "w") is DType.I8,
-            call.outputs["y"].dtype is DType.I8,
-            zero is not None,
-            "b" in given,
-            scaled,
-            zero is not None and zero.size == c_out > 1,
-            scale is not None and scale.size == c_out > 1,
-        ),
-        loop_iterations=max(terms, c_out) + 27,
-    )
+    constants = {
+        "W_SIGNED": dtype_of(call, "w") is DType.I8,
+        "Y_SIGNED": call.outputs["y"].dtype is DType.I8,
+        "HAS_W_ZERO": zero is not None,
+        "HAS_BIAS": call.has("b"),
+        "HAS_SCALES": scaled,
+        "ZERO_PER_CHANNEL": zero is not None and zero.size == c_out > 1,
+        "SCALE_PER_CHANNEL": scale is not None and scale.size == c_out > 1,
+    }
+    buffers = {"weight": "w", "bias": "b" if call.has("b") else None, **bound}
+    push, iterations = {"c_out": c_out, "taps": terms}, max(terms, c_out) + 27
+    step = dispatch_each(CHANNELS, c_out + 1, device, {"local": 32}, push, constants, buffers, iterations)
     return step, 16 * (c_out + 1)
 
 
@@ -160,14 +159,9 @@ def _program(
     if by_words or not result:
         return Program((step,), prepack, packed)
     count = math.prod(call.shape("y"))
-    finish = positional(
-        FINISH,
-        (*read("sums", "packed" if packs else "w", "sums", "channels"), *write("y")),
-        linear_groups(ceil_div(count, 4), 64, device),
-        (64, 1, 1),
-        geometry(call).push,
-        (False, False, result),
-    )
+    buffers = {"x": "sums", "weight": "packed" if packs else "w", "x_zero_word": None}
+    push = geometry(call).push
+    finish = dispatch_each(FINISH, ceil_div(count, 4), device, {"local": 64}, push, {"RESULT": result}, buffers)
     return Program((step, finish), prepack, packed, {"sums": 4 * count})
 
 
@@ -176,28 +170,25 @@ def _pack(call: Call, device: Device, tile: int, quads: bool) -> tuple[Dispatch,
     g = geometry(call)
     rows = align(g.out_group, tile) * g.groups
     words = rows * g.kh * g.kw * ceil_div(g.in_group, 4) if quads else ceil_div(rows * g.terms, 4)
-    step = positional(
-        PACK,
-        read("w") + write("packed"),
-        linear_groups(words, 64, device),
-        (64, 1, 1),
-        (words, g.out_group, g.in_group, g.kh * g.kw),
-        (dtype_of(call, "w") is DType.I8, quads, tile),
-    )
+    push = {"words": words, "rows": g.out_group, "in_group": g.in_group, "taps": g.kh * g.kw}
+    constants = {"W_SIGNED": dtype_of(call, "w") is DType.I8, "QUADS": quads, "TILE": tile}
+    step = dispatch_each(PACK, words, device, {"local": 64}, push, constants, {"weight": "w"})
     return step, align(4 * words, 16)
 
 
 def _build_direct(call: Call, device: Device, params: Params) -> Program:
-    g, result, local = geometry(call), _result(call), params["local"]
-    count = math.prod(call.shape("y"))
-    step = positional(
+    g, result = geometry(call), _result(call)
+    each = 4 if result else 1
+    constants = {**_constants(call, result), "W_SIGNED": dtype_of(call, "w") is DType.I8}
+    step = dispatch_each(
         DIRECT,
-        _binds(call, "w", "y"),
-        linear_groups(ceil_div(count, 4) if result else count, local, device),
-        (local, 1, 1),
+        ceil_div(math.prod(call.shape("y")), each),
+        device,
+        params,
         g.push,
-        (*_constants(call, result), dtype_of(call, "w") is DType.I8),
-        loop_iterations=(4 if result else 1) * g.in_group * (1 + g.kh * (1 + g.kw)),
+        constants,
+        _buffers(call, "w", "y"),
+        each * g.in_group * (1 + g.kh * (1 + g.kw)),
     )
     return _program(call, device, step, None, True)
 
@@ -236,21 +227,18 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
     if co == 16:
         # A row of taps is what one load brings; sharing it by shuffles pays where loads go lane by lane.
         many = lane_by_lane(device) and shuffles(device) and 1 < g.kw <= device.subgroup_size
-        shader = TILE_SHUFFLE if many and local % device.subgroup_size == 0 else TILE_FOURS
+        shader = TILE_SHUFFLE if many and local % device.subgroup_size == 0 else TILE_VEC4
     result = _result(call) if by_words else 0
-    step = positional(
-        shader,
-        _binds(call, "packed", "y" if by_words or not _result(call) else "sums"),
-        linear_groups(workgroups * local, local, device),
-        (local, 1, 1),
-        g.push,
-        (
-            *_constants(call, result),
-            *(co, px, g.kw, g.stride[1], g.dilation[1]),
-            *(-left % 4 if is_fixed else -1, past_rows, g.terms > _MOST_TERMS),
-        ),
-        loop_iterations=g.in_group * (1 + g.kh),
-    )
+    constants = {
+        **_constants(call, result),
+        **{"CO": co, "PX": px, "KW": g.kw, "SW": g.stride[1], "DW": g.dilation[1]},
+        "OFFSET": -left % 4 if is_fixed else -1,
+        "PAST_ROWS": past_rows,
+        "LONG": g.terms > _MOST_TERMS,
+    }
+    buffers = _buffers(call, "packed", "y" if by_words or not _result(call) else "sums")
+    iterations = g.in_group * (1 + g.kh)
+    step = dispatch_each(shader, workgroups * local, device, params, g.push, constants, buffers, iterations)
     return _program(call, device, step, _pack(call, device, co, False), by_words)
 
 
@@ -262,7 +250,7 @@ def _blocks(call: Call, tile: IntegerTile) -> int:
     return g.groups * tile_blocks(tile, g.out_group, g.n * g.oh * g.ow)
 
 
-def _gemm_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _gemm_params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
     return {"tile": tiles_by_rule(geometry(call).out_group, lambda tile: _blocks(call, tile), device)}
 
 
@@ -270,13 +258,13 @@ def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> P
     g, tile = geometry(call), TILES[params["tile"]]
     by_words = g.oh * g.ow % 4 == 0
     steps = g.kh * g.kw * ceil_div(g.in_group, 4)
-    step = positional(
+    step = Dispatch(
         shader,
-        _binds(call, "packed", "y" if by_words or not _result(call) else "sums"),
-        linear_groups(_blocks(call, tile) * tile.local, tile.local, device),
+        _buffers(call, "packed", "y" if by_words or not _result(call) else "sums"),
+        linear_groups(_blocks(call, tile), 1, device),
         (tile.local, 1, 1),
         g.push,
-        (*_constants(call, _result(call) if by_words else 0), *tile.sizes),
+        {**_constants(call, _result(call) if by_words else 0), **tile.constants},
         tile.shared_bytes,
         ceil_div(steps, tile.depth) * (1 + 3 * tile.depth),
     )
@@ -314,7 +302,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "tile",
         _build_tile,
-        (TILE, TILE_FOURS, TILE_SHUFFLE, PACK, CHANNELS, FINISH),
+        (TILE, TILE_VEC4, TILE_SHUFFLE, PACK, CHANNELS, FINISH),
         "a register tile of output channels x columns: a load brings four inputs or sixteen weights, products are of "
         "floats, and exact",
         must=(INT32, SHORT_SPAN),

@@ -10,11 +10,11 @@ from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups, local_sizes
+from vkconv.ops.core.base import local_sizes
 from vkconv.ops.core.requirements import INT32, ON_CPU, ON_GPU, SHUFFLE, loop_iterations
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem
 from vkconv.ops.kernels.prepack import Sizes
-from vkconv.ops.kernels.strided import local_params
+from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.quant.requirements import (
     DOT_PRODUCT,
     FITS_SMALLEST,
@@ -23,7 +23,7 @@ from vkconv.ops.quant.requirements import (
     tile_blocks,
     tiles_by_rule,
 )
-from vkconv.program import Dispatch, Program, Word, positional, read, write
+from vkconv.program import Argument, Dispatch, Program, Word
 from vkconv.route import Params, Requirement, Route
 
 DIRECT, GEMM, SUBGROUP = (
@@ -34,7 +34,7 @@ DIRECT, GEMM, SUBGROUP = (
         shaders.quant.INTEGER_MATMUL_SUBGROUP,
     )
 )
-GEMM_DOT = dataclasses.replace(GEMM, defines=(("DOT", ""),))
+GEMM_DOT = GEMM.having(("DOT", ""))
 AXES = Shader(shaders.quant.INTEGER_AXES, DType.U32)
 
 
@@ -43,10 +43,10 @@ def matrices(call: Call, *, merge: bool = True) -> GemmProblem:
     return GemmProblem.of(dataclasses.replace(call, attrs={"trans_a": False, "trans_b": False}), merge=merge)
 
 
-def _is_signed(call: Call, name: str) -> bool:
-    spec = call.operands[name]
-    assert spec is not None
-    return spec.dtype is DType.I8
+def _signs(call: Call) -> dict[str, bool]:
+    """Which factors have signs, as specialization constants."""
+    specs = {name: call.operands[name] for name in "ab"}
+    return {f"{name.upper()}_SIGNED": spec is not None and spec.dtype is DType.I8 for name, spec in specs.items()}
 
 
 def _result(call: Call) -> int:
@@ -68,25 +68,22 @@ def _scales_of_both(call: Call) -> bool:
 def _axes(call: Call, device: Device) -> tuple[Dispatch, int]:
     """The launch that makes the table of rows and columns, and its bytes."""
     m, n = call.shape("y")[-2:]
-    names = ("a_zero", "b_zero", "a_scale", "b_scale", "y_scale", "y_zero")
-    step = positional(
-        AXES,
-        (*read(*(name if call.has(name) else None for name in names)), *write("axes")),
-        linear_groups(m + n + 1, 64, device),
-        (64, 1, 1),
-        (m, n),
-        (
-            *(_is_signed(call, name) for name in "ab"),
-            call.outputs["y"].dtype is DType.I8,
-            *(_count(call, name) for name in names[:4]),
-        ),
-    )
+    names = ("a_zero", "b_zero", "a_scale", "b_scale")
+    buffers = {name: name if call.has(name) else None for name in (*names, "y_scale", "y_zero")}
+    constants = {
+        **_signs(call),
+        "Y_SIGNED": call.outputs["y"].dtype is DType.I8,
+        **{f"{name.upper()}S": _count(call, name) for name in names},
+    }
+    step = dispatch_each(AXES, m + n + 1, device, {"local": 64}, {"m": m, "n": n}, constants, buffers)
     return step, 8 * (m + n + 1)
 
 
-def _push(call: Call, g: GemmProblem) -> tuple[Word, ...]:
-    batch = ((1, 0, 0),) * (MAX_BATCH_GROUPS - len(g.batch)) + g.batch
-    return (g.m, g.n, g.k, call.shape("y")[-2], *(word for words in zip(*batch, strict=True) for word in words))
+def _push(call: Call) -> dict[str, Argument]:
+    g = matrices(call)
+    batch = zip(*((1, 0, 0),) * (MAX_BATCH_GROUPS - len(g.batch)), *g.batch, strict=True)
+    groups = dict(zip(("batch", "a_batch", "b_batch"), batch, strict=True))
+    return {"m": g.m, "n": g.n, "k": g.k, "own_rows": call.shape("y")[-2], **groups}
 
 
 def _program(
@@ -95,28 +92,21 @@ def _program(
     params: Params,
     shader: Shader,
     invocations: int,
-    spec: tuple[Word, ...] = (),
+    constants: Mapping[str, Word],
+    iterations: int,
     shared_bytes: int = 0,
-    iterations: int = 0,
 ) -> Program:
     table, table_bytes = _axes(call, device)
-    step = positional(
-        shader,
-        read("a", "b", "axes") + write("y"),
-        linear_groups(invocations, params["local"], device),
-        (params["local"], 1, 1),
-        _push(call, matrices(call)),
-        (*(_is_signed(call, name) for name in "ab"), _result(call), *spec),
-        shared_bytes,
-        iterations,
-    )
-    return Program((step,), (table,), {"axes": table_bytes})
+    constants = {**_signs(call), "RESULT": _result(call), **constants}
+    step = dispatch_each(shader, invocations, device, params, _push(call), constants, loop_iterations=iterations)
+    return Program((dataclasses.replace(step, shared_bytes=shared_bytes),), (table,), {"axes": table_bytes})
 
 
 def _build_direct(call: Call, device: Device, params: Params) -> Program:
     count, each = math.prod(call.shape("y")), 4 if _result(call) else 1
     iterations = each * matrices(call).k
-    return _program(call, device, params, DIRECT, ceil_div(count, each), (_scales_of_both(call),), 0, iterations)
+    constants = {"BOTH": _scales_of_both(call)}
+    return _program(call, device, params, DIRECT, ceil_div(count, each), constants, iterations)
 
 
 def _blocks(call: Call, tile: IntegerTile) -> int:
@@ -124,16 +114,15 @@ def _blocks(call: Call, tile: IntegerTile) -> int:
     return g.batches * tile_blocks(tile, g.m, g.n)
 
 
-def _gemm_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _gemm_params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
     return {"tile": tiles_by_rule(matrices(call).m, lambda tile: _blocks(call, tile), device)}
 
 
 def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> Program:
     g, tile = matrices(call), TILES[params["tile"]]
-    spec = (*tile.sizes, g.k % 4 == 0)
-    iterations = ceil_div(g.k, 4 * tile.depth) * (1 + 3 * tile.depth)
-    local = {"local": tile.local}
-    return _program(call, device, local, shader, _blocks(call, tile) * tile.local, spec, tile.shared_bytes, iterations)
+    constants, local = {**tile.constants, "WHOLE_ROWS": g.k % 4 == 0}, {"local": tile.local}
+    iterations, invocations = ceil_div(g.k, 4 * tile.depth) * (1 + 3 * tile.depth), _blocks(call, tile) * tile.local
+    return _program(call, device, local, shader, invocations, constants, iterations, tile.shared_bytes)
 
 
 _ROWS, _COLUMNS = Sizes((16, 8, 4)), Sizes((8, 4), (16,))
@@ -151,12 +140,13 @@ def _subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]
 def _build_subgroup(call: Call, device: Device, params: Params) -> Program:
     g, rows, columns, local = matrices(call), params["rows"], params["columns"], params["local"]
     workgroups = g.batches * ceil_div(g.m, rows) * ceil_div(g.n, local * columns)
-    spec = (rows, columns, device.subgroup_size, g.k % 4 == 0, g.n % 4 == 0)
-    return _program(call, device, params, SUBGROUP, workgroups * local, spec, iterations=ceil_div(g.k, 4))
+    sizes = {"TM": rows, "TN": columns, "SUBGROUP": device.subgroup_size}
+    constants = {**sizes, "A_WORDS": g.k % 4 == 0, "B_WORDS": g.n % 4 == 0}
+    return _program(call, device, params, SUBGROUP, workgroups * local, constants, ceil_div(g.k, 4))
 
 
 WORDS_OR_SUMS = Requirement(
-    "a whole number of fours of columns, where y is of bytes",
+    "a whole number of words of columns, where y is of bytes",
     lambda call, device: not _result(call) or call.shape("y")[-1] % 4 == 0,
     lambda call, device: f"{call.shape('y')[-1]} columns",
 )

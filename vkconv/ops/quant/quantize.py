@@ -20,9 +20,9 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Bind, Dispatch, Program, positional, read, write
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.kernels.strided import dispatch_each, local_params
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Route
 
 BYTES = (DType.I8, DType.U8)
@@ -103,36 +103,27 @@ def _reference_quantize(call: Call, arrays: Mapping[str, Array | None]) -> Seque
     return [_quantized(shapes.given(arrays, "x"), scale, middle, call.outputs["y"].dtype)]
 
 
-def _extents(call: Call, scale: str) -> tuple[int, int, int]:
-    """Elements of x, scales, and elements of x that follow each other with one scale."""
+def _extents(call: Call, scale: str) -> dict[str, int]:
+    """Elements of x, scales, and elements of x that follow each other with one scale, as push constants."""
     x = call.shape("x")
     spec = call.operands[scale]
     assert spec is not None
-    return math.prod(x), spec.size, math.prod(x[call["axis"] + 1 :])
+    return {"count": math.prod(x), "channels": spec.size, "inner": math.prod(x[call["axis"] + 1 :])}
 
 
 def _program_quantize(call: Call, device: Device, params: Params) -> Program:
-    count, channels, inner = _extents(call, "y_scale")
-    binds = (*read("x", "y_scale", "y_zero" if call.has("y_zero") else None), *write("y"))
-    return Program((_quantize(call, device, params, binds, (count, channels, inner), call.has("y_zero")),))
+    return Program((_quantize(call, device, params, _extents(call, "y_scale"), call.has("y_zero")),))
 
 
-def _quantize(
-    call: Call,
-    device: Device,
-    params: Params,
-    binds: tuple[Bind, ...],
-    extents: tuple[int, int, int],
-    has_zero: bool,
-) -> Dispatch:
-    return positional(
-        QUANTIZE,
-        binds,
-        groups=linear_groups(ceil_div(extents[0], 4), params["local"], device),
-        local=(params["local"], 1, 1),
-        push=extents,
-        spec=(call.outputs["y"].dtype is DType.I8, has_zero, extents[1] > 1, extents[0] % 4 == 0),
-    )
+def _quantize(call: Call, device: Device, params: Params, push: Mapping[str, int], has_zero: bool) -> Dispatch:
+    constants = {
+        "SIGNED": call.outputs["y"].dtype is DType.I8,
+        "HAS_ZERO": has_zero,
+        "PER_AXIS": push["channels"] > 1,
+        "VEC4": push["count"] % 4 == 0,
+    }
+    buffers = {"scale": "y_scale", "zero": "y_zero" if has_zero else None}
+    return dispatch_each(QUANTIZE, ceil_div(push["count"], 4), device, params, push, constants, buffers)
 
 
 def _resolve_dequantize(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -155,17 +146,17 @@ def _reference_dequantize(call: Call, arrays: Mapping[str, Array | None]) -> Seq
 
 
 def _program_dequantize(call: Call, device: Device, params: Params) -> Program:
-    count, channels, inner = _extents(call, "x_scale")
-    x = call.operands["x"]
+    push, x, has_zero = _extents(call, "x_scale"), call.operands["x"], call.has("x_zero")
     assert x is not None
-    step = positional(
-        DEQUANTIZE,
-        (*read("x", "x_scale", "x_zero" if call.has("x_zero") else None), *write("y")),
-        groups=linear_groups(ceil_div(count, 4), params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(count, channels, inner),
-        spec=(x.dtype in BYTES, x.dtype is DType.I8, call.has("x_zero"), channels > 1, count % 4 == 0),
-    )
+    constants = {
+        "BYTES": x.dtype in BYTES,
+        "SIGNED": x.dtype is DType.I8,
+        "HAS_ZERO": has_zero,
+        "PER_AXIS": push["channels"] > 1,
+        "VEC4": push["count"] % 4 == 0,
+    }
+    buffers = {"scale": "x_scale", "zero": "x_zero" if has_zero else None}
+    step = dispatch_each(DEQUANTIZE, ceil_div(push["count"], 4), device, params, push, constants, buffers)
     return Program((step,))
 
 
@@ -189,28 +180,19 @@ def _reference_dynamic(call: Call, arrays: Mapping[str, Array | None]) -> Sequen
 def _program_dynamic(call: Call, device: Device, params: Params) -> Program:
     count = call.outputs["y"].size
     parts = max(1, min(_MOST_PARTS, ceil_div(count, _LEAST_ELEMENTS)))
-    local = params["local"]
-    ends = positional(
-        RANGE,
-        read("x") + write("ends"),
-        linear_groups(parts, local, device),
-        (local, 1, 1),
-        (count, parts),
-        loop_iterations=ceil_div(count, parts),
-    )
-    scale = positional(
+    push = {"count": count, "lanes": parts}
+    ends = dispatch_each(RANGE, parts, device, params, push, loop_iterations=ceil_div(count, parts))
+    scale = Dispatch(
         SCALE,
-        read("ends") + write("y_scale", "y_zero"),
+        {"ends": "ends", "scale": "y_scale", "zero": "y_zero"},
         (1, 1, 1),
         (_LANES, 1, 1),
-        (parts,),
+        {"lanes": parts},
         shared_bytes=8 * _LANES,
         loop_iterations=ceil_div(parts, _LANES) + _LANES + 27,
     )
-    binds = (*read("x", "y_scale", "y_zero"), *write("y"))
-    return Program(
-        (ends, scale, _quantize(call, device, params, binds, (count, 1, 1), True)), scratch={"ends": 8 * parts}
-    )
+    quantize = _quantize(call, device, params, {"count": count, "channels": 1, "inner": 1}, True)
+    return Program((ends, scale, quantize), scratch={"ends": 8 * parts})
 
 
 _WORDS = "one pass, four elements per invocation: one word of bytes"

@@ -14,13 +14,13 @@ from vkconv.core import Array, GraphError, ceil_div, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, first
 from vkconv.ops.core.requirements import FLOATS, ON_CPU
 from vkconv.ops.core.tolerance import addends, largest, of_sum
 from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
-from vkconv.ops.kernels.strided import local_params
+from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.kernels.windows import F64, explicit_padding, out_extent, pair, spanned, windows
-from vkconv.program import Program, positional, read, write
+from vkconv.program import Program, Word
 from vkconv.route import Params, Requirement, Route
 
 KINDS = ("avg", "max", "lp")  # index is the shader's KIND
@@ -89,15 +89,23 @@ POOL = Shader(shaders.spatial.POOL2D)
 
 
 def _build_window(call: Call, device: Device, params: Params) -> Program:
-    n, c, h, w = call.shape("x")
-    sizes = (n * c, h, w, *call.shape("y")[2:], *call["kernel"], *call["stride"], *call["dilation"], *call["padding"])
-    push = (*sizes, float(call["norm"]))
-    groups = linear_groups(math.prod(call.shape("y")), params["local"], device)
-    spec = (KINDS.index(call["kind"]), bool(call["count_include_pad"]))
+    push, outputs = {**window_push(call), "p": float(call["norm"])}, math.prod(call.shape("y"))
     kh, kw = call["kernel"]
-    binds = (*read("x"), *write("y"))
-    local = (params["local"], 1, 1)
-    return Program((positional(POOL, binds, groups, local, push, spec, loop_iterations=kh * (1 + kw)),))
+    iterations = kh * (1 + kw)
+    return Program((dispatch_each(POOL, outputs, device, params, push, _kind(call), loop_iterations=iterations),))
+
+
+def window_push(call: Call) -> dict[str, int]:
+    """Push constants of all sizes of a call."""
+    n, c, h, w = call.shape("x")
+    names = ("oh", "ow"), ("kh", "kw"), ("sh", "sw"), ("dh", "dw"), ("pt", "pl", "pb", "pr")
+    values = (call.shape("y")[2:], *(call[name] for name in ("kernel", "stride", "dilation", "padding")))
+    pairs = (pair for row in zip(names, values, strict=True) for pair in zip(*row, strict=True))
+    return {"planes": n * c, "h": h, "w": w, **dict(pairs)}
+
+
+def _kind(call: Call) -> dict[str, Word]:
+    return {"KIND": KINDS.index(call["kind"]), "COUNT_PADDING": bool(call["count_include_pad"])}
 
 
 COLUMNS = Shader(shaders.spatial.POOL2D_COLUMNS)
@@ -114,20 +122,22 @@ def _span(call: Call, columns: int) -> int:
 def _column_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     fitting = [px for px in _COLUMNS if _span(call, px) <= MOST_SPAN]
     best = min(fitting, key=lambda px: ceil_div(call.shape("y")[3], px) * _span(call, px))
-    return {"columns": (best, *(px for px in fitting if px != best)), **local_params(call, device)}
+    return {"columns": first(best, fitting), **local_params(call, device)}
 
 
 def _build_columns(call: Call, device: Device, params: Params) -> Program:
-    (n, c, h, w), (oh, ow) = call.shape("x"), call.shape("y")[2:]
-    (kh, kw), (sh, sw), (dh, dw) = call["kernel"], call["stride"], call["dilation"]
-    top, left, bottom, right = call["padding"]
-    px, local = params["columns"], params["local"]
-    by_fours = w % 4 == 0 and px * sw % 4 == 0, ow % 4 == 0 and px % 4 == 0
-    spec = (KINDS.index(call["kind"]), bool(call["count_include_pad"]), px, kh, kw, sw, dw, left, *by_fours)
-    push = (n * c, h, w, oh, ow, sh, dh, top, bottom, right)
-    groups = linear_groups(n * c * oh * ceil_div(ow, px), local, device)
-    binds = (*read("x"), *write("y"))
-    return Program((positional(COLUMNS, binds, groups, (local, 1, 1), push, spec, loop_iterations=kh),))
+    sizes, px = window_push(call), params["columns"]
+    constants = {
+        **_kind(call),
+        "PX": px,
+        **{name.upper(): sizes.pop(name) for name in ("kh", "kw", "sw", "dw")},
+        "LEFT": sizes.pop("pl"),
+    }
+    ow, kh = sizes["ow"], call["kernel"][0]
+    constants["X_VEC4"] = sizes["w"] % 4 == 0 and px * call["stride"][1] % 4 == 0
+    constants["Y_VEC4"] = ow % 4 == 0 and px % 4 == 0
+    invocations = sizes["planes"] * sizes["oh"] * ceil_div(ow, px)
+    return Program((dispatch_each(COLUMNS, invocations, device, params, sizes, constants, loop_iterations=kh),))
 
 
 NO_NORM = Requirement(
@@ -145,7 +155,7 @@ ROUTES = (
         "columns",
         _build_columns,
         (COLUMNS,),
-        why="neighbouring outputs of a row share the inputs they load, by fours where rows allow it, and the taps of a "
+        why="neighbouring outputs of a row share the inputs they load, by vec4 where rows allow it, and the taps of a "
         "row are no loop: where a load and a step of a loop go lane by lane, they are what a pool costs",
         must=(FLOATS, NO_NORM, SHORT_SPAN),
         prefer=(ON_CPU, SEVERAL_TAPS),

@@ -14,17 +14,18 @@ from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import FLOATS
-from vkconv.ops.kernels.strided import walk_params
+from vkconv.ops.kernels.strided import dispatch_each, walk_params
 from vkconv.ops.spatial.resize_geometry import COORDINATES, POLICIES, Axis, floats, given_axes, resized
-from vkconv.program import Dispatch, Program, positional, read, write
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 Integers = npt.NDArray[np.int64]
 
 RESIZE_SHADER, RESAMPLE_SHADER = Shader(shaders.spatial.RESIZE), Shader(shaders.spatial.RESAMPLE)
 MODES = ("nearest", "linear", "cubic")  # index is the shader's MODE
+_PLACE = ("step", "offset", "unit")  # push constants of the place of an output, as `Axis.integers` has them
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": MODES,
     "coordinate": COORDINATES,
@@ -78,15 +79,12 @@ def _planar_program(call: Call, device: Device, params: Params) -> Program:
         rows, sources, targets = [(0, 0, 1), *rows], (1, *sources), (1, *targets)
     planes = x[0] * x[1]
     invocations = targets[0] * targets[1] * ceil_div(planes, params["items"])
-    step = positional(
-        RESIZE_SHADER,
-        read("x") + write("y"),
-        groups=linear_groups(invocations, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(invocations, planes, *sources, *targets, *rows[0], *rows[1]),
-        spec=(params["items"], call["mode"] == "linear"),
-    )
-    return Program((step,))
+    push = {"invocations": invocations, "planes": planes}
+    for side, n_in, n_out, row in zip("hw", sources, targets, rows, strict=True):
+        push |= {f"in_{side}": n_in, f"out_{side}": n_out}
+        push |= {f"{name}_{'y' if side == 'h' else 'x'}": word for name, word in zip(_PLACE, row, strict=True)}
+    constants = {"ITEMS": params["items"], "LINEAR": call["mode"] == "linear"}
+    return Program((dispatch_each(RESIZE_SHADER, invocations, device, params, push, constants),))
 
 
 def _is_planar(call: Call) -> bool:
@@ -130,26 +128,26 @@ def _axis_program(call: Call, device: Device, params: Params) -> Program:
             scratch[target] = 4 * math.prod(dims)
         first, taps, squeeze = _kernel(call, axis)
         excluding = bool(call["exclude_outside"])
-        steps.append(
-            positional(
-                RESAMPLE_SHADER,
-                read(source) + write(target),
-                groups=linear_groups(math.prod(dims), params["local"], device),
-                local=(params["local"], 1, 1),
-                push=(
-                    *(math.prod(dims), axis.n_in, axis.n_out, math.prod(dims[i + 1 :])),
-                    *axis.integers(_rounding(call.attrs)),
-                    *(first, taps, float(squeeze), float(call["cubic_a"]), float(call["beyond"])),
-                ),
-                spec=(
-                    MODES.index(call["mode"]),
-                    excluding,
-                    excluding or bool(call["antialias"]),
-                    call["coordinate"] == "tf_crop_and_resize",
-                ),
-                loop_iterations=taps,
-            )
-        )
+        total, buffers = math.prod(dims), {"x": source, "y": target}
+        push = {
+            "total": total,
+            "n_in": axis.n_in,
+            "n_out": axis.n_out,
+            "inner": math.prod(dims[i + 1 :]),
+            **dict(zip(_PLACE, axis.integers(_rounding(call.attrs)), strict=True)),
+            "first": first,
+            "taps": taps,
+            "squeeze": float(squeeze),
+            "a": float(call["cubic_a"]),
+            "beyond": float(call["beyond"]),
+        }
+        constants = {
+            "MODE": MODES.index(call["mode"]),
+            "EXCLUDE_OUTSIDE": excluding,
+            "NORMALIZE": excluding or bool(call["antialias"]),
+            "EXTRAPOLATE": call["coordinate"] == "tf_crop_and_resize",
+        }
+        steps.append(dispatch_each(RESAMPLE_SHADER, total, device, params, push, constants, buffers, taps))
         source = target
     return Program(tuple(steps), scratch=scratch)
 
