@@ -24,7 +24,7 @@ from vkconv.ops.core.tolerance import largest, of_error, rounding_of_sum, shows_
 from vkconv.ops.kernels.epilogue import rounding_of_products
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.ops.reduce.op import REDUCE
-from vkconv.program import Composite, Dispatch, Inner, Program, Word, positional, read, write
+from vkconv.program import Composite, Dispatch, Inner, Program, Word
 from vkconv.route import Params, Requirement, Route, Sub, choose
 
 # By name: FUNCTION of shaders/include/reduced.glsl and its identity as u32 bits.
@@ -142,13 +142,15 @@ def by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Progra
     made = launch(Ending("parts", (_REDUCE,), _reducing_by(function, True), 1.0))
     lanes = _LANES.get(device.kind, _GPU_LANES) if r.most_parts >= _MANY_PARTS else 1
     outputs = _GPU_OUTPUTS_SHARED if lanes > 1 else _OUTPUTS.get(device.kind, _GPU_OUTPUTS)
-    combine = positional(
+    sizes = {"total": r.outputs, "rows": r.rows, "segments": r.segments, "extent": r.extent}
+    tiles = {"block": r.block, "tiles": r.tiles, "slots": r.slots}
+    combine = Dispatch(
         COMBINE,
-        (*read("parts"), *write("y")),
+        {"parts": "parts", "y": "y"},
         linear_groups(ceil_div(r.outputs, outputs), 1, device),
         (lanes * outputs, 1, 1),
-        (r.outputs, r.rows, r.segments, r.extent, r.block, r.tiles, r.slots, _divisor(call, r)),
-        (function, lanes, outputs),
+        {**sizes, **tiles, "divisor": _divisor(call, r)},
+        {"FUNCTION": function, "LANES": lanes, "OUTPUTS": outputs},
         4 * lanes * outputs,
         r.most_parts,
     )
@@ -158,7 +160,8 @@ def by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Progra
 def by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native: bool) -> Program:
     """The identity everywhere, then the part of every tile onto it."""
     function, identity = FUNCTIONS[call["op"]]
-    fill = positional(FILL, write("y"), linear_groups(r.outputs, 64, device), (64, 1, 1), (r.outputs, identity), (1,))
+    push = {"total": r.outputs, "value": identity}
+    fill = Dispatch(FILL, {"y": "y"}, linear_groups(r.outputs, 64, device), (64, 1, 1), push)
     ending = Ending("y", (_REDUCE, _NATIVE if native else _CAS), _reducing_by(function, False), _divisor(call, r))
     return Program((fill, launch(ending)))
 

@@ -1,4 +1,4 @@
-"""The routes of matmul: a call as strided matrices, how each route lays out its work, and tile sizes as data."""
+"""The routes of matmul on the lanes of a device: tiles in shared memory, in registers, shared by a subgroup."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,9 +14,10 @@ from vkconv.ops.kernels.gemm import (
     SHARED,
     SHARED_TILES,
     SUBGROUP,
+    GemmProblem,
     epilogue_of,
-    layout,
-    operand_binds,
+    operand_buffers,
+    oriented,
     padded_bytes,
     register_product,
     shared_params,
@@ -47,70 +48,63 @@ _GPU_TILES = RegisterTiles((64, 32, 128), Sizes((8, 4, 1), (16, 2)), Sizes((4, 1
 
 
 def _register_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    g, t = layout(call), _TILES.get(device.kind, _GPU_TILES)
-    # Lanes lie along the columns: a tall narrow product is computed as its transpose.
+    g, t = GemmProblem.of(call), _TILES.get(device.kind, _GPU_TILES)
+    # Lanes lie along the columns: a tall skinny product is computed as its transpose.
     swap = g.n < t.local[0] < g.m
-    g = g.swapped() if swap else g
+    g = g.transposed() if swap else g
     rows, columns = t.rows.values(g.m), t.columns.values(ceil_div(g.n, t.local[0]))
     swaps = (1, 0) if swap else (0, 1)
     return {"rows": rows, "columns": columns, "local": local_sizes(device, *t.local), "swap": swaps}
 
 
 def _build_register(call: Call, device: Device, params: Params) -> Program:
-    swap = bool(params["swap"])
-    g = layout(call).swapped() if swap else layout(call)
-    return Program((register_product(g, epilogue_of(call), operand_binds(call, swap), params, device),))
+    g, buffers = oriented(call, params)
+    return Program((register_product(g, epilogue_of(call), buffers, params, device),))
 
 
 def _build_subgroup(call: Call, device: Device, params: Params) -> Program:
-    swap = bool(params["swap"])
-    g = layout(call).swapped() if swap else layout(call)
-    return Program((subgroup_product(g, epilogue_of(call), operand_binds(call, swap), params, device),))
+    g, buffers = oriented(call, params)
+    return Program((subgroup_product(g, epilogue_of(call), buffers, params, device),))
 
 
 def _build_shared(call: Call, device: Device, params: Params) -> Program:
-    tile = SHARED_TILES[params["tile"]]
-    return Program((shared_product(layout(call), epilogue_of(call), operand_binds(call, False), tile, device),))
-
-
-def _sides(call: Call, device: Device) -> str:
-    g = layout(call)
-    return f"{g.m}x{g.n}"
+    g, tile = GemmProblem.of(call), SHARED_TILES[params["tile"]]
+    return Program((shared_product(g, epilogue_of(call), operand_buffers(call), tile, device),))
 
 
 AT_LEAST_32X32 = Requirement(
-    "at least 32 rows and 32 columns", lambda call, device: min(layout(call).m, layout(call).n) >= 32, _sides
+    "at least 32 rows and 32 columns",
+    lambda call, device: GemmProblem.of(call).least_side >= 32,
+    lambda call, device: str(GemmProblem.of(call)),
 )
 
-_K_IN_ONE_LOOP = loop_iterations(lambda call, device: layout(call).k)
+_K_IN_ONE_LOOP = loop_iterations(lambda call, device: GemmProblem.of(call).k)
 
-ROUTES: tuple[Route, ...] = (
-    Route(
-        "shared",
-        _build_shared,
-        (SHARED,),
-        why="tiles in shared memory: each element that is loaded serves all rows or columns of one",
-        must=(FLOATS, shared_bytes(padded_bytes(LEAST_TILE)), invocations(LEAST_TILE.local)),
-        prefer=(ON_GPU, AT_LEAST_32X32),
-        params=lambda call, device: shared_params(layout(call), device),
-    ),
-    Route(
-        "subgroup",
-        _build_subgroup,
-        (SUBGROUP,),
-        why="where every load goes lane by lane, also where all lanes have one address: one load brings as many rows "
-        "as a subgroup has lanes, and shuffles hand them out",
-        must=(FLOATS, SHUFFLE, _K_IN_ONE_LOOP),
-        prefer=(ON_CPU,),
-        params=subgroup_params,
-    ),
-    Route(
-        "register",
-        _build_register,
-        (REGISTER,),
-        why="a register tile per invocation, no shared memory or barrier, which a CPU driver emulates slowly; "
-        "takes every call of floats",
-        must=(FLOATS, _K_IN_ONE_LOOP),
-        params=_register_params,
-    ),
+SHARED_ROUTE = Route(
+    "shared",
+    _build_shared,
+    (SHARED,),
+    why="tiles in shared memory: each element that is loaded serves all rows or columns of one",
+    must=(FLOATS, shared_bytes(padded_bytes(LEAST_TILE)), invocations(LEAST_TILE.local)),
+    prefer=(ON_GPU, AT_LEAST_32X32),
+    params=lambda call, device: shared_params(GemmProblem.of(call), device),
+)
+SUBGROUP_ROUTE = Route(
+    "subgroup",
+    _build_subgroup,
+    (SUBGROUP,),
+    why="where every load goes lane by lane, also where all lanes have one address: one load brings as many rows "
+    "as a subgroup has lanes, and shuffles hand them out",
+    must=(FLOATS, SHUFFLE, _K_IN_ONE_LOOP),
+    prefer=(ON_CPU,),
+    params=subgroup_params,
+)
+REGISTER_ROUTE = Route(
+    "register",
+    _build_register,
+    (REGISTER,),
+    why="a register tile per invocation, no shared memory or barrier, which a CPU driver emulates slowly; "
+    "takes every call of floats",
+    must=(FLOATS, _K_IN_ONE_LOOP),
+    params=_register_params,
 )

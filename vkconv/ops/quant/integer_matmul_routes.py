@@ -12,7 +12,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import INT32, ON_CPU, ON_GPU, SHUFFLE, loop_iterations
-from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, Layout, layout
+from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.ops.kernels.strided import local_params
 from vkconv.ops.quant.requirements import (
@@ -38,9 +38,9 @@ GEMM_DOT = dataclasses.replace(GEMM, defines=(("DOT", ""),))
 AXES = Shader(shaders.quant.INTEGER_AXES, DType.U32)
 
 
-def matrices(call: Call, *, merge: bool = True) -> Layout:
+def matrices(call: Call, *, merge: bool = True) -> GemmProblem:
     """Strides of a call, as matmul has them."""
-    return layout(dataclasses.replace(call, attrs={"trans_a": False, "trans_b": False}), merge=merge)
+    return GemmProblem.of(dataclasses.replace(call, attrs={"trans_a": False, "trans_b": False}), merge=merge)
 
 
 def _is_signed(call: Call, name: str) -> bool:
@@ -84,7 +84,7 @@ def _axes(call: Call, device: Device) -> tuple[Dispatch, int]:
     return step, 8 * (m + n + 1)
 
 
-def _push(call: Call, g: Layout) -> tuple[Word, ...]:
+def _push(call: Call, g: GemmProblem) -> tuple[Word, ...]:
     batch = ((1, 0, 0),) * (MAX_BATCH_GROUPS - len(g.batch)) + g.batch
     return (g.m, g.n, g.k, call.shape("y")[-2], *(word for words in zip(*batch, strict=True) for word in words))
 

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -14,7 +15,7 @@ from vkconv.ops.conv.conv2d.implicit_gemm import in_slices, pads_much
 from vkconv.ops.conv.tiles import sum_parts
 from vkconv.ops.core.base import linear_groups, reciprocal
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
-from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blocks, cut_by_rule, tiles_by_rule
+from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blocks, split_by_rule, tiles_by_rule
 from vkconv.ops.kernels.epilogue import SPLITS, SUM_SPLITS
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.program import Dispatch, Program, positional, read, write
@@ -165,14 +166,14 @@ def copies(call: Call, device: Device) -> tuple[int, ...]:
     return (1, 0) if call.shape("w")[1] >= _LEAST_CHANNELS and reads >= _LEAST_READS else (0, 1)
 
 
-def _tiles(call: Call, device: Device, last: int) -> tuple[int, ...]:
+def _tiles(call: Call, device: Device, last: int) -> tuple[str, ...]:
     def takes(tile: CooperativeTile) -> bool:
         return _takes(call, tile, device, last)
 
     return tiles_by_rule(*extents(call, last), device, takes, depth=_depth(call))
 
 
-def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
     """How the input may be read for the first of the tiles, and those that may be read so, too: any goes with any
     other value."""
     best = tiles[0]
@@ -183,16 +184,16 @@ def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[int, .
     return {"tile": tiles, "linear": (0,) if one_way else (int(linear), int(not linear)), "last": last}
 
 
-def uncut(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def uncut(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
     """The parameters where sums are whole."""
     last = copies(call, device)
     return _ways(call, device, last, _tiles(call, device, last[0]))
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _params(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
     last = copies(call, device)
     tiles = _tiles(call, device, last[0])
-    best, splits = cut_by_rule(SPLITS, *extents(call, last[0]), device, tiles, depth=_depth(call))
+    best, splits = split_by_rule(SPLITS, *extents(call, last[0]), device, tiles, depth=_depth(call))
     ways = _ways(call, device, last, (best, *(i for i in tiles if i != best)))
     return {**ways, "splits": (splits, *(s for s in SPLITS if s != splits))}
 
@@ -226,7 +227,7 @@ def cooperative(call: Call, device: Device, params: Params, spread: Spread | Non
     to, steps = (spread.extents, spread.steps) if spread else ((0, 0), (0, 0))
     words = word_of(call.shape("y")), kh, kw, last, word_of(call.shape("x")) if matrix else EIGHT, whole
     tail = *steps, _is_padded(call, last), splits
-    spec = (*constants(call), linear, *tile.constants(device, True, not matrix), *words, *tail)
+    spec = (*constants(call), linear, *tile.constants(device, True, not matrix).values(), *words, *tail)
     step = positional(
         CONVOLUTION,
         binds(call, "packed", "y" if splits == 1 else "parts", x="last" if last else "x"),
@@ -262,7 +263,7 @@ FILLS_MATRICES = Requirement(
 SOME_TILE = Requirement(
     "a tile whose columns, or the words of whose slices, are divisors of its lanes",
     lambda call, device: any(
-        tile.fits(device) and _takes(call, tile, device, copies(call, device)[0]) for tile in TILES
+        tile.fits(device) and _takes(call, tile, device, copies(call, device)[0]) for tile in TILES.values()
     ),
     lambda call, device: f"subgroups of {device.subgroup_size}",
 )

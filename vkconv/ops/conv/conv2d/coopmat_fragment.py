@@ -159,7 +159,7 @@ def held(call: Call, device: Device, params: Params, spread: Spread | None = Non
         (*push(call), *unused, *(word for d in divisors for word in reciprocal(d)), *to),
         (
             *constants(call),
-            *tile.constants(device, True, False),
+            *tile.constants(device, True, False).values(),
             word_of(call.shape("y")),
             in_order,
             *steps,

@@ -13,7 +13,7 @@ from vkconv.ops.conv.transpose.phases import axes, reaching
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.epilogue import per_channel
-from vkconv.ops.kernels.gemm import Epilogue, Layout
+from vkconv.ops.kernels.gemm import Epilogue, GemmProblem
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
 from vkconv.program import Dispatch, Program, positional, read, write
 from vkconv.route import Params, Requirement, Route
@@ -55,7 +55,7 @@ def _slabs(call: Call) -> Iterator[tuple[Slab, int, int]]:
         yield slab, *_inputs(call, slab.first, slab.count)
 
 
-def _layout(call: Call, slab: Slab, begin: int, end: int) -> Layout:
+def _layout(call: Call, slab: Slab, begin: int, end: int) -> GemmProblem:
     """w (C_out / groups KH KW, C_in / groups) by rows of x (C_in / groups, rows W) of each image and group."""
     _, c_in, h, w = call.shape("x")
     groups = call["groups"]
@@ -63,23 +63,24 @@ def _layout(call: Call, slab: Slab, begin: int, end: int) -> Layout:
     each = ((slab.images, 0, c_in * h * w), (groups, k * m, k * h * w))
     batch = tuple(row for row in each if row[0] > 1)
     base = (0, (slab.image * c_in * h + begin) * w, 0)
-    return Layout(m, columns, k, (1, m), (h * w, 1), (columns, 1), batch, base=base)
+    return GemmProblem(m, columns, k, (1, m), (h * w, 1), (columns, 1), batch, base=base)
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
     return params(_layout(call, *next(_slabs(call))), device)
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
     c_out, ow = call.shape("y")[1], call.shape("y")[3]
     h, w = axes(call)
+    buffers = {"a": "w", "b": "x", "per_channel": None, "y": "products"}
     steps: list[Dispatch] = []
     most = 0
     for slab, begin, end in _slabs(call):
         g = _layout(call, slab, begin, end)
         most = max(most, slab.images * (end - begin))
         steps += [
-            product(params["product"], g, Epilogue(), (*read("w", "x", None), *write("products")), device),
+            product(params["tile"], g, Epilogue(), buffers, device),
             positional(
                 COL2IM,
                 (*read("products", None, per_channel(call)), *write("y")),

@@ -114,13 +114,20 @@ def build(call: Call, device: Device, params: Params) -> Program:
     """Parts by tiles of matrices, and their sum."""
     p, tile, parts = Problem.of(call), TILES[params["tile"]], params["splits"]
     local = tile.local(device)
+    made_of = tile.constants(device, True, False).values()
     step = positional(
         GRADIENT,
         (*read("x", "dy"), *write("parts")),
         linear_groups(_blocks(p, tile) * parts * local, local, device),
         (local, 1, 1),
         push_block(p, whole(p, parts), Output()),
-        (p.padded, not (p.rows % EIGHT or p.channels % EIGHT), p.deep, *tile.constants(device, True, False), *p.kernel),
+        (
+            p.padded,
+            not (p.rows % EIGHT or p.channels % EIGHT),
+            p.deep,
+            *made_of,
+            *p.kernel,
+        ),
         tile.shared_bytes,
         ceil_div(_slices(p, tile), parts),
     )

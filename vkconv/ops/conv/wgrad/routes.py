@@ -41,13 +41,13 @@ from vkconv.ops.core.requirements import (
 from vkconv.ops.kernels.coopmat import NEEDS as MATRIX_NEEDS
 from vkconv.ops.kernels.coopmat import TILES
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT_TO_F32, cooperative_params, cooperative_product
-from vkconv.ops.kernels.gemm import Epilogue, Layout
+from vkconv.ops.kernels.gemm import Epilogue, GemmProblem
 from vkconv.ops.kernels.products import SHADERS as PRODUCTS
 from vkconv.ops.kernels.products import params as product_params
 from vkconv.ops.kernels.products import product
 from vkconv.ops.kernels.winograd import INPUT
 from vkconv.ops.kernels.winograd import SOURCE as WINOGRAD_SOURCE
-from vkconv.program import Bind, Program, read, write
+from vkconv.program import Bind, Program, read
 from vkconv.route import Params, Requirement, Route
 
 # From what on winograd is taken: channels of a group, in and out, and pixels of dy; and channels where what it
@@ -185,26 +185,27 @@ BY_RULE = Requirement(
 )
 
 
-def _layout(call: Call) -> Layout:
+def _layout(call: Call) -> GemmProblem:
     """dy (C_out / groups, pixels) by x (pixels, C_in / groups) of each image and group."""
     p = Problem.of(call)
     plane = math.prod(p.out)
     each = ((p.n, p.c_out * plane, p.c_in * plane), (p.groups, p.rows * plane, p.channels * plane))
     batch = tuple(row for row in each if row[0] > 1)
-    return Layout(p.rows, p.channels, plane, (plane, 1), (1, plane), (p.channels, 1), batch)
+    return GemmProblem(p.rows, p.channels, plane, (plane, 1), (1, plane), (p.channels, 1), batch)
+
+
+_PRODUCT = {"a": "dy", "b": "x", "per_channel": None, "y": "parts"}
 
 
 def _explicit(call: Call, device: Device, params: Params) -> Program:
     p = Problem.of(call)
-    binds = (*read("dy", "x", None), *write("parts"))
-    made = product(params["product"], _layout(call), Epilogue(), binds, device)
+    made = product(params["tile"], _layout(call), Epilogue(), _PRODUCT, device)
     return Program((made, combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
 
 
 def _explicit_cooperative(call: Call, device: Device, params: Params) -> Program:
     p, tile = Problem.of(call), TILES[params["tile"]]
-    binds = (*read("dy", "x", None), *write("parts"))
-    made = cooperative_product(_layout(call), Epilogue(), binds, tile, device, PRODUCT_TO_F32)
+    made = cooperative_product(_layout(call), Epilogue(), _PRODUCT, tile, device, PRODUCT_TO_F32)
     return Program((made, combine(call, p.n, device)), scratch={"parts": 4 * p.size * p.n})
 
 
