@@ -56,7 +56,8 @@ class Output:
 
 
 def _push(p: Problem, cut: Cut, parts: int) -> tuple[Word, ...]:
-    kept = p.kept.padded(PART_RANK)
+    fill_kept = (0,) * (PART_RANK - p.kept.rank)
+    kept = (*p.kept.dims, *fill_kept, *p.kept.strides[0], *fill_kept)
     fill = (0,) * (PART_RANK - 1 - p.line_rank)
     lines = (*p.reduced.dims[:-1], *fill, *p.reduced.strides[0][:-1], *fill)
     run_stride = p.reduced.strides[0][-1]

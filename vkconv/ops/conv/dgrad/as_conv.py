@@ -134,7 +134,7 @@ def _build_flipped(call: Call, device: Device, params: Params) -> Composite:
 def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> Composite:
     insertion = dilation(call)
     if gather:
-        scatter: Steps = (insertion.gather(device, _COPY, ["dy"], "dilated"),)
+        scatter: Steps = (insertion.gather(device, _COPY, "dy", "dilated"),)
     else:
         scatter = insertion.fill_scatter(device, _COPY, "dy", "dilated")
     return _convolve(call, device, "dilated", "dx", before=scatter, scratch={"dilated": 4 * math.prod(insertion.y)})
@@ -149,12 +149,14 @@ def _build_swap(call: Call, device: Device, params: Params) -> Composite:
     insertion = result(call)
     if not keeps_zeros(call):
         # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
-        source = ["small", per_channel(call)]
-        push = (call.shape("dx")[1], *epilogue_numbers(call))
-        spec = epilogue_constants(call["act"], call.has("b"), rescales(call.attrs))
-        scatter: Steps = (insertion.gather(device, _COPY, source, "dx", GATHER_EPILOGUE, push, spec, apart=2),)
+        buffers = {"x": "small", "per_channel": per_channel(call), "y": "dx"}
+        numbers = zip(("act_a", "act_b"), epilogue_numbers(call), strict=True)
+        push = {"channels": call.shape("dx")[1], **dict(numbers)}
+        finish = epilogue_constants(call["act"], call.has("b"), rescales(call.attrs))
+        constants = dict(zip(("ACT", "PER_CHANNEL"), finish, strict=True))
+        scatter: Steps = (insertion.gather_by(GATHER_EPILOGUE, device, _COPY, buffers, push, constants, apart=2),)
     elif params["gather"]:
-        scatter = (insertion.gather(device, _COPY, ["small"], "dx"),)
+        scatter = (insertion.gather(device, _COPY, "small", "dx"),)
     else:
         scatter = insertion.fill_scatter(device, _COPY, "small", "dx")
     return _convolve(call, device, "dy", "small", after=scatter, scratch={"small": 4 * math.prod(insertion.x)})
