@@ -18,7 +18,7 @@ from vkconv.route import Params, Requirement, Route
 from vkconv.storage import HALF_MATH
 
 # Products that are summed in f16 in a row. The root mean square error of sums of 64, 576 and 4608 products of normal
-# numbers, relative to the root mean square sum and in units of 2^-11 (tests/pure/ops/kernels/test_half_sums.py): chains of 8 1.0
+# numbers, relative to the root mean square sum and in units of 2^-11 (test_half_sums.py): chains of 8 1.0
 # 1.0 1.0, of 16 1.4 1.3 1.4, of 32 1.8 1.8 1.8, one chain 2.6 7.1 21. Rounding a result to f16 is off by up to 1.
 LONGEST_CHAIN = 32
 

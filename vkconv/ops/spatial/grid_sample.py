@@ -50,10 +50,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 def _program(call: Call, device: Device, params: Params) -> Program:
     x, y = call.shape("x"), call.outputs["y"]
     spatial = x[2:]
-    push: dict[str, Argument] = {
-        **{"total": y.size, "channels": x[1], "places": math.prod(y.dims[2:])},
-        "n": _padded(spatial),
-    }
+    extents = {"total": y.size, "channels": x[1], "places": math.prod(y.dims[2:])}
     constants = {
         "RANK": len(spatial),
         "MODE": MODES.index(call["mode"]),
@@ -61,11 +58,12 @@ def _program(call: Call, device: Device, params: Params) -> Program:
         "ALIGN_CORNERS": call["align_corners"],
     }
     iterations = _taps(call) * (1 + len(spatial))
+    push = {**extents, "n": _three(spatial)}
     return Program((dispatch_each(SAMPLE_SHADER, y.size, device, params, push, constants, loop_iterations=iterations),))
 
 
-def _padded(spatial: Sequence[int]) -> tuple[int, ...]:
-    """Three spatial extents, as the shaders take them."""
+def _three(spatial: Sequence[int]) -> Argument:
+    """The spatial extents as three."""
     return (*spatial, *(1,) * (3 - len(spatial)))
 
 
@@ -158,7 +156,7 @@ def _affine_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec
 
 def _affine_program(call: Call, device: Device, params: Params) -> Program:
     y, spatial = call.outputs["y"], call["size"][2:]
-    push = {"total": y.size, "places": math.prod(spatial), "n": _padded(spatial)}
+    push = {"total": y.size, "places": math.prod(spatial), "n": _three(spatial)}
     constants = {"RANK": len(spatial), "ALIGN_CORNERS": call["align_corners"]}
     return Program((dispatch_each(AFFINE_SHADER, y.size, device, params, push, constants),))
 
