@@ -10,10 +10,12 @@ stamp=$venv/.vkconv-setup
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# What the installation is made from, and for which copy of the repository (an editable installation holds its path).
+# What the installation is made from, and for which copy of the repository (an editable installation holds its path and
+# which packages there are).
 digest() {
     local inputs=(native cmake pyproject.toml CMakeLists.txt tools/setup.sh tools/kp-env.sh tools/requirements-*.lock)
-    { printf '%s\n' "$PWD"; find "${inputs[@]}" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } \
+    { printf '%s\n' "$PWD"; find vkconv -type d ! -name __pycache__ | LC_ALL=C sort
+      find "${inputs[@]}" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } \
         | sha256sum | cut -d' ' -f1
 }
 key=$(digest)

@@ -101,7 +101,15 @@ class Dispatch:
 
     @property
     def push_bytes(self) -> bytes:
-        return struct.pack(f"<{len(self.push_words)}I", *self.push_words)
+        words = self.push_words
+        return struct.pack(f"<{len(words)}I", *words)
+
+    @property
+    def push_size(self) -> int:
+        """Bytes of the push constants."""
+        if not self.shader.kernel.is_declared:
+            return len(self.push_bytes)
+        return 4 * sum(field.count for field in self.shader.interface.push)
 
     def renamed(self, names: Mapping[str, str]) -> "Dispatch":
         """The launch on buffers of other names; those that are not in ``names`` keep theirs."""
@@ -117,7 +125,7 @@ def _match(key: str, what: str, given: Mapping[str, object], declared: Sequence[
 
 
 def _flat(value: Argument) -> tuple[Word, ...]:
-    return tuple(value) if isinstance(value, Sequence) else (value,)
+    return (value,) if isinstance(value, int | float) else tuple(value)
 
 
 def _default(field: Field) -> Word:

@@ -50,6 +50,10 @@ class Sub:
     routes: Sequence["Route"]
 
 
+_RECENT: dict[tuple[int, int, int], tuple[object, Call, Device, Legal]] = {}
+_MOST_RECENT = 256
+
+
 @dataclasses.dataclass(frozen=True)
 class Route:
     """One way to compute an op.
@@ -60,9 +64,10 @@ class Route:
     from a value for each; ``shaders`` declares every variant it may use. ``inner`` names the calls inside the route,
     whose routes are chosen as those of any other call: ``program`` has places for them (`Composite`). ``note`` says,
     for a call and values of its parameters, what they come to and why, as `vkconv explain` shows it. A route that is
-    not ``deterministic`` may give other last bits each time it runs. ``chain(call)`` is how many products at most are
-    summed in f16 before f32 takes them over; routes without it compute in f32, those with it are taken only where
-    somebody asks for f16 sums.
+    not ``deterministic`` may give other last bits each time it runs. ``opt_in`` says why a route is taken only where
+    it is forced, by a measured table, or as the last that can take the call. ``chain(call)`` is how many products at
+    most are summed in f16 before f32 takes them over; routes without it compute in f32, those with it are taken only
+    where somebody asks for f16 sums.
     """
 
     name: str
@@ -76,6 +81,7 @@ class Route:
     inner: Callable[[Call, Device, Params], Mapping[str, Sub]] = lambda call, device, params: {}
     note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
     deterministic: bool = True
+    opt_in: str = ""
     chain: Callable[[Call], int] | None = None
 
     @property
@@ -91,9 +97,20 @@ class Route:
             return self.shaders
         return tuple(dict.fromkeys((*self.shaders, *(form for shader in self.shaders for form in forms(shader)))))
 
+    def _params(self, call: Call, device: Device) -> Legal:
+        """`params`, kept for the calls that are planned just now: each is asked several times."""
+        key = id(self), id(call), id(device)
+        found = _RECENT.get(key)
+        if found is None:
+            if len(_RECENT) >= _MOST_RECENT:
+                _RECENT.clear()
+            # With what the key stands for, so that no other object gets its id meanwhile.
+            found = _RECENT[key] = self, call, device, self.params(call, device)
+        return found[3]
+
     def own(self, params: Params, call: Call, device: Device) -> dict[str, Any]:
         """Values of the route's own parameters: the given ones, defaults for the rest."""
-        return {name: params.get(name, values[0]) for name, values in self.params(call, device).items()}
+        return {name: params.get(name, values[0]) for name, values in self._params(call, device).items()}
 
     def legal(self, call: Call, device: Device, given: Params | None = None, pick: "Pick | None" = None) -> Legal:
         """The legal values of every parameter, the default first; none for a call of which nothing runs. What an inner
@@ -102,7 +119,7 @@ class Route:
         if call.is_empty:
             return {}
         given = given or {}
-        legal, no_params = dict(self.params(call, device)), dict[str, Any]()
+        legal, no_params = dict(self._params(call, device)), dict[str, Any]()
         for name, sub in self.inner(call, device, self.own(given, call, device)).items():
             able = [route for route in sub.routes if judge(route, sub.call, device).allowed]
             if name in given and given[name] not in [route.name for route in able]:
@@ -256,8 +273,8 @@ def label(route: str, params: Params) -> str:
 
 
 def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> Verdict:
-    """The verdict on one route: every ``must`` first, then whether anybody wants what it sums in f16, then the driver's
-    quirks, which count as a ``prefer``, then every ``prefer``, in the order they are listed."""
+    """The verdict on one route: every ``must`` first, then whether it is for those who ask only (sums in f16, opt-in),
+    then the driver's quirks, which count as a ``prefer``, then every ``prefer``, in the order they are listed."""
     for need in route.must:
         if not need.test(call, device):
             return Verdict(route, False, False, need.text, need.actual(call, device))
@@ -265,6 +282,8 @@ def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> 
         return Verdict(route, False, False, *refused)
     if route.chain is not None and not half_sums:
         return Verdict(route, True, False, "to be asked for, since it sums in f16", "not asked for")
+    if route.opt_in:
+        return Verdict(route, True, False, f"opt-in only: {route.opt_in}", "not asked for")
     if against := device.avoids(call.op, route.name, call):
         return Verdict(route, True, False, against, device.driver)
     for need in route.prefer:
@@ -361,8 +380,9 @@ def choose(
     for verdict in verdicts:
         if verdict.preferred:
             return chosen(verdict.route, "rule")
-    # One that gives other bits each time is the very last.
+    # Opt-in routes after the others, and one that gives other bits each time is the very last.
     if by_itself:
-        return chosen(min(by_itself.values(), key=lambda v: not v.route.deterministic).route, "last resort")
+        last = min(by_itself.values(), key=lambda v: (not v.route.deterministic, v.route.opt_in != ""))
+        return chosen(last.route, "last resort")
     reasons = "; ".join(f"{v.route.name} needs {v.refused_by} (here {v.actual})" for v in verdicts)
     raise RouteError(f"no route of {call.op} can run here on {device.name}: {reasons}")

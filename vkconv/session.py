@@ -88,12 +88,7 @@ class Session:
         self._closed = False
         with spanning(self._opened, "open device"):
             self._live: LiveDevice = open_device(device)
-        self._planned_for = self._live.device if limits is None else emulated(limits, self._live.device)
-        if options.measured is None:
-            # Nothing was measured on a device that is not here.
-            known = find_measured(self._live.device) if limits is None else {}
-            options = dataclasses.replace(options, measured=known)
-        self.options = options  # with what was measured here, if the caller left that open
+        self._planned_for, self.options = planning(self._live.device, options, limits)
         self._executables: OrderedDict[_Key, Executable] = OrderedDict()
         self._steering = value_inputs(graph, OPS)
         self._fixed = graph.is_static and not self._steering
@@ -295,6 +290,16 @@ class Session:
         kept = (executable.plan.memory for executable in self._executables.values())
         held_bytes = sum(m.activations_bytes + m.upload_bytes + m.download_bytes for m in kept)
         return held_bytes + plan.memory.peak_bytes > self.options.memory_bytes
+
+
+def planning(device: Device, options: Options, limits: Device | None = None) -> tuple[Device, Options]:
+    """What a session on a device plans for, and its options with what was measured there, if the caller left that
+    open."""
+    if options.measured is None:
+        # Nothing was measured on a device that is not here.
+        known = find_measured(device) if limits is None else {}
+        options = dataclasses.replace(options, measured=known)
+    return device if limits is None else emulated(limits, device), options
 
 
 def load(

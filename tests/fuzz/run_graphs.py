@@ -11,6 +11,7 @@ from vkconv.core import LimitError
 from vkconv.graph.vkc import load_vkc, save_vkc
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind
+from vkconv.plan.passes import PASSES
 from vkconv.plan.planner import Options, plan
 from vkconv.session import Session
 
@@ -24,8 +25,12 @@ def drawn(graph, exact, seed):
 
 
 def random_options(graph, facts, exact, rng, theme):
-    """Passes and shared memory or not, and for every node that is planned a route, sometimes parameters."""
+    """Passes, sometimes without some of them, and shared memory or not, and for every node that is planned a route,
+    sometimes parameters."""
     options = Options(passes=rng.random() < 0.4, share_memory=rng.random() < 0.6, measured={})
+    if options.passes:
+        optional = [entry.name for entry in PASSES if not entry.required]
+        options = dataclasses.replace(options, skip_passes=rng.sample(optional, rng.choice((0, 0, 1, 3))))
     routes, params = {}, {}
     for node in plan(graph, facts, options).plan.nodes:
         if node.choice:
@@ -96,6 +101,7 @@ def keep(graph, exact, options, folder):
     how = {
         "exact": exact,
         "passes": options.passes,
+        "skip_passes": list(options.skip_passes),
         "share_memory": options.share_memory,
         "routes": dict(options.routes),
         "params": {key: dict(params) for key, params in options.params.items()},

@@ -16,7 +16,8 @@ import numpy as np
 from graph_kit import f32, i64, make_graph
 
 from vkconv.bench.compare import compare, comparison_table
-from vkconv.bench.rows import Floors, Header, Result, Row, read_result, write_result
+from vkconv.bench.files import read_result, write_result
+from vkconv.bench.rows import Floors, Header, Result, Row
 from vkconv.bench.suites import CSV_COLUMNS, read_suite
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import parse_params, parse_routes, parse_shapes

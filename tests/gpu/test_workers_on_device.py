@@ -12,7 +12,7 @@ from graph_kit import make_graph
 from required import required
 from test_cli_gpu import ROOT, vkconv, vkconv_process
 
-from vkconv.bench.rows import read_result
+from vkconv.bench.files import read_result
 from vkconv.graph.vkc import save_vkc
 
 required("distributed")

@@ -1,4 +1,4 @@
-"""Small graphs for tests of the planner, a float64 evaluator of bound graphs, and a made-up device."""
+"""Small graphs for tests of the planner, a float64 evaluator of bound graphs, passes alone, and a made-up device."""
 
 import copy
 
@@ -8,6 +8,11 @@ from vkconv.device import Device, load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind, widen
+from vkconv.plan.passes import PASSES, Context
+
+# Those that fold and fuse by a rule for each node: all before the ones that know the device's bindings, or routes.
+NAMES = [entry.name for entry in PASSES]
+FOLDING = PASSES[NAMES.index("drop_neutral") : NAMES.index("fuse_chain") + 1]
 
 
 def make_graph(inputs, nodes, outputs, constants=None):
@@ -70,3 +75,19 @@ def made_up_device(base="h200", *, allocation=None, heap=None, **limits):
     if heap is not None:
         facts["memory"]["memoryHeaps"] = [{"size": heap, "flags": ["VK_MEMORY_HEAP_DEVICE_LOCAL_BIT"]}]
     return Device(facts)
+
+
+# The least that Vulkan promises.
+FOUR_BUFFERS = made_up_device(maxPerStageDescriptorStorageBuffers=4)
+
+
+def run_pass(graph, entry, device=FOUR_BUFFERS):
+    """A graph after one of these passes."""
+    return entry.run(graph, Context(OPS, device, None, {}))
+
+
+def optimize(graph, device=FOUR_BUFFERS):
+    """A graph after all passes that fold and fuse by a rule for each node."""
+    for entry in FOLDING:
+        graph = run_pass(graph, entry, device)
+    return graph

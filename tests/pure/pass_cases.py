@@ -123,6 +123,12 @@ REWRITES = {
         "y",
         "hard_swish",
     ),
+    "hard_swish, the factor first": (
+        X,
+        [SHIFTED[0], SHIFTED[1], ("mul", "sixth k", "p"), ("mul", "p x", "y")],
+        "y",
+        "hard_swish",
+    ),
     "hard_swish from hard_sigmoid": (
         X,
         [("hard_sigmoid", "x", "g", {"a": 1 / 6, "b": 0.5}), ("mul", "g x", "y")],
@@ -140,6 +146,12 @@ REWRITES = {
     ),
     "silu": (X, [("sigmoid", "x", "g"), ("mul", "g x", "y")], "y", "silu"),
     "layer_norm": (X, layer_norm(), "y", "layer_norm"),
+    "layer_norm, constants first": (
+        X,
+        [*layer_norm()[:-2], ("mul", "vector n", "t"), ("add", "vector_2 t", "y")],
+        "y",
+        "layer_norm",
+    ),
     "layer_norm with a product as the square": (X, layer_norm(square=("mul", "d d", "q")), "y", "layer_norm"),
     # activations
     "clip after conv2d": (X, [CONV, ("clip", "c", "y", {"a": -0.25, "b": 0.75})], "y", "conv2d"),

@@ -10,19 +10,17 @@ import pytest
 
 from vkconv.bench.compare import LEAST_RATIO, compare, comparison_table, threshold
 from vkconv.bench.engine import BenchOptions, notes
+from vkconv.bench.files import check_targets, read_result, write_result
 from vkconv.bench.reference import draw, expected
 from vkconv.bench.rows import (
     Floors,
     Header,
     Result,
     Row,
-    check_targets,
     header_lines,
     mark_best,
-    read_result,
     result_table,
     screen_tables,
-    write_result,
 )
 from vkconv.bench.runner import Routes, Speeds, Task, expected_s, make_tasks
 from vkconv.bench.suites import Entry, parse_entries, read_suite

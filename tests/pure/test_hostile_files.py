@@ -11,7 +11,7 @@ import pytest
 from graph_kit import f32
 from onnx import TensorProto, helper, numpy_helper
 
-from vkconv.bench.rows import read_result
+from vkconv.bench.files import read_result
 from vkconv.bench.suites import read_suite
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import parse_params

@@ -10,8 +10,9 @@ from pages import HOSTILE, ROUTES, header, measured, result
 from required import unavailable
 
 from vkconv.bench.charts import bars, roofline, route_colours
+from vkconv.bench.files import write_result
 from vkconv.bench.html import KEY_COLUMNS, SPEED_COLUMNS, html
-from vkconv.bench.rows import Result, result_table, write_result
+from vkconv.bench.rows import Result, result_table
 from vkconv.table import format_cell
 
 pytestmark = pytest.mark.long

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from vkconv import core
-from vkconv.bench.rows import read_result
+from vkconv.bench.files import read_result
 from vkconv.device import load_device
 from vkconv.graph.vkc import load_vkc
 from vkconv.plan.measured import read_table
@@ -44,7 +44,7 @@ def write(i):
     "result.json": """
 from targets import TARGETS, FOLDER
 TARGETS["result"].seeds()
-from vkconv.bench.rows import read_result, write_result
+from vkconv.bench.files import read_result, write_result
 result = read_result(FOLDER / "seed-result.json")
 def write(i):
     write_result(result, [path])

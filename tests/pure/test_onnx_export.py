@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from graph_kit import draw, evaluate, make_graph
+from graph_kit import draw, evaluate, make_graph, optimize
 from required import required
 
 required("onnx")
@@ -16,7 +16,6 @@ from vkconv.onnx_export import to_onnx  # noqa: E402
 from vkconv.ops import OPS  # noqa: E402
 from vkconv.ops.core.calls import parse_call  # noqa: E402
 from vkconv.plan.bound import bind, widen  # noqa: E402
-from vkconv.plan.passes import optimize  # noqa: E402
 from vkconv.plan.single import graph_of_shapes  # noqa: E402
 
 
@@ -69,7 +68,7 @@ def test_names_and_metadata_travel():
     assert {prop.key: prop.value for prop in model.metadata_props} == {"labels": "a\nb"}
     onnx.checker.check_model(model, full_check=True)
     assert {info.name for info in model.graph.value_info} >= {"c"} - {o.name for o in model.graph.output}
-    (conv, relu) = optimize(bind(load_onnx_proto(model), OPS), OPS).nodes
+    (conv, relu) = optimize(bind(load_onnx_proto(model), OPS)).nodes
     assert (conv.call["act"], conv.call["out_scale"], conv.call["out_shift"]) == ("hard_swish", 2.0, 1.0)
     assert relu.call.op == "relu"
 

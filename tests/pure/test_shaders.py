@@ -50,7 +50,7 @@ def test_keys_tell_variants_apart() -> None:
 
 def test_every_source_is_reached_by_a_variant() -> None:
     reached = {path for stem in {s.stem for s in all_shaders()} for path in source_files(stem)}
-    present = {*shader_dir().glob("*.comp"), *shader_dir().rglob("*.glsl")}
+    present = {*shader_dir().rglob("*.comp"), *shader_dir().rglob("*.glsl")}
     assert present == reached
 
 

@@ -10,16 +10,9 @@ from pathlib import Path
 from vkconv import __version__
 from vkconv.bench.charts import bars, breakable, roofline
 from vkconv.bench.rows import SCHEMA, Header, Result, Row, board_line, floors_str, result_table
-from vkconv.core import atomic_write
 from vkconv.table import format_cell, format_number
 
 _ASSETS = Path(__file__).parent / "assets"
-
-
-def write_html(result: Result, path: Path) -> None:
-    """Write the page of a result to a file, whole or not at all."""
-    with atomic_write(path) as file:
-        file.write(html(result).encode())
 
 
 def html(result: Result) -> str:

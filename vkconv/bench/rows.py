@@ -1,16 +1,13 @@
-"""What a benchmark says: one row per call and route under a header of conditions, as files of several formats."""
+"""What a benchmark says: one row per call and route under a header of conditions, as data and as tables."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from vkconv.core import ModelError, UsageError, atomic_write, did_you_mean, not_a_file
 from vkconv.table import Column, Table
 
 SCHEMA = "vkconv.bench/1"
-_MAX_FILE_BYTES = 256 << 20
 
 Check = Literal["ok", "FAILED", "refused", "skipped", "no op", "error", "lost"]
 """``ok`` or ``FAILED`` against the reference; ``refused`` by a need of the route; ``skipped`` because it is too large,
@@ -133,7 +130,7 @@ class Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A header and its rows; `write_result` and `read_result` keep it in files."""
+    """A header and its rows; `vkconv.bench.files` keeps it in files."""
 
     schema: Literal["vkconv.bench/1"] = "vkconv.bench/1"
     header: Header
@@ -236,68 +233,3 @@ def mark_best(rows: Iterable[Row]) -> None:
     for same in by_call.values():
         if len(same) > 1:
             min(same, key=lambda r: r.us_median or 0.0).best = True
-
-
-def check_targets(paths: Iterable[Path]) -> None:
-    """UsageError for a file whose suffix names no format, or that is there twice."""
-    seen: set[Path] = set()
-    for path in paths:
-        if path.suffix not in _WRITERS:
-            known = ", ".join(_WRITERS)
-            raise UsageError(f"-o {path}: no format for {path.suffix!r}{did_you_mean(path.suffix, _WRITERS)}; {known}")
-        if path in seen:
-            raise UsageError(f"-o {path}: the file is there twice")
-        seen.add(path)
-
-
-def write_result(result: Result, paths: Sequence[Path]) -> None:
-    """Write a result to files of the formats their suffixes name, each whole or not at all."""
-    check_targets(paths)
-    for path in paths:
-        _WRITERS[path.suffix](result, path)
-
-
-def read_result(path: Path) -> Result:
-    """A result from its JSON file. Raises ModelError naming the file and the place in it."""
-    if problem := not_a_file(path):
-        raise ModelError(f"{path} cannot be read: {problem}")
-    try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise ModelError(f"{path} has {path.stat().st_size} bytes; a result has at most {_MAX_FILE_BYTES}")
-        return msgspec.json.decode(path.read_bytes(), type=Result)
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelError(f"{path} is no result of vkconv bench ({SCHEMA}): {error}") from None
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())
-
-
-def _write_json(result: Result, path: Path) -> None:
-    _write(path, msgspec.json.format(msgspec.json.encode(result), indent=1).decode() + "\n")
-
-
-def _write_csv(result: Result, path: Path) -> None:
-    _write(path, result_table(result).to_csv())
-
-
-def _write_markdown(result: Result, path: Path) -> None:
-    lines = "\n".join(f"- {line}" for line in header_lines(result.header))
-    _write(path, f"{lines}\n\n{result_table(result).to_markdown()}\n")
-
-
-def _write_html(result: Result, path: Path) -> None:
-    from vkconv.bench.html import write_html  # here: it draws what this module defines
-
-    write_html(result, path)
-
-
-_WRITERS: Mapping[str, Callable[[Result, Path], Any]] = {
-    ".json": _write_json,
-    ".csv": _write_csv,
-    ".md": _write_markdown,
-    ".html": _write_html,
-}

@@ -71,9 +71,11 @@ def parse_entries(text: str, dtype: DType | None = None, *, must_exist: bool = F
     return [_entry(text, dtype)]
 
 
-def model_entries(graph: Graph, device: Device, shapes: Mapping[str, Shape]) -> list[Entry]:
+def model_entries(
+    graph: Graph, device: Device, shapes: Mapping[str, Shape], options: Options | None = None
+) -> list[Entry]:
     """The distinct calls of a model as it is planned for a device, each with how many nodes make it."""
-    nodes = plan(graph, device, Options(), shapes).plan.nodes
+    nodes = plan(graph, device, options, shapes).plan.nodes
     return merge(Entry(node.text, node.call) for node in nodes if node.choice)
 
 

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from vkconv import __version__
-from vkconv.cli import bench, check, devices, doctor, models, pack, run, tune
+from vkconv.cli import bench, check, devices, doctor, models, pack, passes, run, tune
 from vkconv.core import VkconvError, VkconvWarning
 
 _EXIT_BROKEN_PIPE = 128 + 13  # as a shell reports a process that SIGPIPE ended
@@ -107,6 +107,7 @@ app.command("convert")(models.convert)
 app.command("pack")(pack.pack)
 app.command("show")(models.show_model)
 app.command("ops")(models.ops)
+app.command("passes")(passes.passes)
 app.add_typer(devices.devices_app, name="devices")
 app.command("doctor")(doctor.doctor)
 

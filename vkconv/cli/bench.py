@@ -1,31 +1,23 @@
 """``vkconv bench`` and ``vkconv compare``: calls, models and suites timed on a device, and two results side by side."""
 
-import contextlib
-import dataclasses
-import datetime
 import math
-import os
-import platform
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vkconv.cli.options import DeviceOption, SuitesOption, WorkersOption, parse_shapes, require_shapes
+from vkconv.cli.benched import Wanted, collect, duration, say
+from vkconv.cli.boards import bench_boards
+from vkconv.cli.options import DeviceOption, NoPassOption, PassDumpOption, SuitesOption, WorkersOption, parse_passes
 from vkconv.cli.output import EXIT_INTERRUPTED, file_errors, show
 from vkconv.core import DType, UsageError, did_you_mean, expand_user
 from vkconv.ops.core.calls import parse_shape
 from vkconv.table import format_cell
 
 if TYPE_CHECKING:
-    from vkconv.bench.engine import BenchOptions
     from vkconv.bench.rows import Header, Row
-    from vkconv.bench.runner import Routes, Task
-    from vkconv.bench.suites import Entry
-    from vkconv.device import Device
 
 
 def bench(
@@ -64,6 +56,8 @@ def bench(
         list[str] | None,
         typer.Option("--shape", metavar="NAME=SHAPE", help="Shape of an input where a model leaves it open; repeat."),
     ] = None,
+    no_pass: NoPassOption = None,
+    pass_dump: PassDumpOption = None,
     device: DeviceOption = "auto",
     min_time: Annotated[
         float, typer.Option("--min-time", metavar="SECONDS", help="Least time to measure each row for.")
@@ -91,7 +85,8 @@ def bench(
     vkconv bench --suite resnet50 -o before.json -o before.html, vkconv bench 'conv -n 16 -c 16 ... -F 1' --dtype f16
     """
     from vkconv.bench.engine import BenchOptions
-    from vkconv.bench.rows import Result, check_targets, header_lines, mark_best, screen_tables, write_result
+    from vkconv.bench.files import check_targets, write_result
+    from vkconv.bench.rows import Result, header_lines, mark_best, screen_tables
 
     for name, seconds, least in (("--min-time", min_time, 1e-4), ("--cooldown", cooldown, 0.0)):
         if not math.isfinite(seconds) or seconds < least:
@@ -109,13 +104,12 @@ def bench(
         shapes or [],
         device,
         options,
+        parse_passes(no_pass),
+        pass_dump,
     )
-    if workers:
-        from vkconv.cli.boards import bench_boards
-
-        header, rows = bench_boards(workers, wanted)
-    else:
-        header, rows = _bench_here(wanted)
+    if workers and pass_dump:
+        raise UsageError("--pass-dump is of the plan for one device, and --workers plans for many")
+    header, rows = bench_boards(workers, wanted) if workers else _bench_here(wanted)
     mark_best(rows)
     result = Result(header=header, rows=rows)
     show(*header_lines(header), *screen_tables(result), *_legend(rows))
@@ -127,66 +121,6 @@ def bench(
         raise typer.Exit(EXIT_INTERRUPTED)
     if any(row.check in ("FAILED", "lost") for row in rows):
         raise typer.Exit(1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """What is to be measured, on this machine's device or on those of many boards."""
-
-    targets: Sequence[str]
-    suites: Sequence[str]
-    routes: Sequence[str]
-    sweep: str
-    local: Sequence[int]
-    dtype: DType | None
-    shapes: Sequence[str]
-    device: str
-    options: "BenchOptions"
-
-    def tasks(self, device: "Device") -> "tuple[list[Task], Routes]":
-        """The rows to be on a device, and the routes that were asked for."""
-        from vkconv.bench.runner import Routes, make_tasks
-
-        entries = read_entries(self.targets, self.suites, self.dtype, device, self.shapes)
-        swept = list(filter(None, self.sweep.split(",")))
-        wanted = Routes.parse([*self.routes, *(["all"] if "route" in swept else [])], entries)
-        params = [name for name in swept if name != "route"]
-        return make_tasks(entries, wanted, device, sweep=params, local=self.local), wanted
-
-    def header(self, routes: "Routes", expected_s: float) -> "Header":
-        """The conditions, without a device."""
-        from importlib.metadata import version
-
-        from vkconv import __version__
-        from vkconv.bench.rows import Header
-
-        forced = dict(routes.by_op)
-        if routes.every or routes.names:
-            forced["*"] = "all" if routes.every else ",".join(routes.names)
-        calls = [*self.targets[:3], *(["..."] if len(self.targets) > 3 else [])]
-        options = self.options
-        return Header(
-            device="",
-            device_key="",
-            driver="",
-            vulkan="",
-            versions={"vkconv": __version__, "kp": version("kp"), "python": platform.python_version()},
-            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            calls=", ".join([*calls, *(f"suite {name}" for name in self.suites)]),
-            options={
-                "min_time_s": options.min_time_s,
-                "runs": options.runs,
-                "warmup": options.warmup,
-                "cooldown_s": options.cooldown_s,
-                "seed": options.seed,
-                "dtype": self.dtype,
-                "sweep": self.sweep or None,
-                "local": ",".join(map(str, self.local)) or None,
-            },
-            forced=forced,
-            quirks=[],
-            expected_s=round(expected_s, 1),
-        )
 
 
 def _bench_here(wanted: Wanted) -> "tuple[Header, list[Row]]":
@@ -208,21 +142,6 @@ def _bench_here(wanted: Wanted) -> "tuple[Header, list[Row]]":
     return header, rows
 
 
-def collect(measured: "Iterable[Row]", seconds_each: Sequence[float], header: "Header") -> "list[Row]":
-    """The rows, told of as they come, until they end or Ctrl-C does; the header says which, and how long it took."""
-    rows: list[Row] = []
-    started = time.perf_counter()
-    with _progress(seconds_each) as advance:
-        try:
-            for row in measured:
-                rows.append(row)
-                advance(row)
-        except KeyboardInterrupt:
-            header.incomplete = True
-    header.elapsed_s = round(time.perf_counter() - started, 1)
-    return rows
-
-
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A.json", help="The result to compare with.")],
     b: Annotated[Path, typer.Argument(metavar="B.json", help="The result to judge.")],
@@ -239,7 +158,7 @@ def compare(
     """
     from vkconv.bench.compare import compare as compare_results
     from vkconv.bench.compare import comparison_table
-    from vkconv.bench.rows import read_result
+    from vkconv.bench.files import read_result
     from vkconv.table import Table
 
     if fail_over is not None and not (math.isfinite(fail_over) and fail_over >= 1):
@@ -262,36 +181,6 @@ def compare(
         worst = ", ".join(f"{p.call} {p.route}: {p.verdict} {format_cell(p.ratio)}" for p in failed[:3])
         print(f"{len(failed)} of {len(comparison.pairs)} rows fail: {worst}", file=sys.stderr)
         raise typer.Exit(1)
-
-
-def read_entries(
-    targets: Sequence[str], suites: Sequence[str], dtype: DType | None, device: "Device", shapes: Sequence[str]
-) -> "list[Entry]":
-    """The calls that targets (calls, MIOpenDriver lines, models) and suites stand for, each once.
-
-    Raises UsageError for what is none of them, and for a suite with a line that is wrong.
-    """
-    from vkconv.bench.miopen import is_miopen
-    from vkconv.bench.suites import is_call, merge, model_entries, parse_entries, read_suite, shipped_suites
-    from vkconv.graph import load_model
-
-    bound = parse_shapes(shapes)
-    entries: list[Entry] = []
-    for text in targets:
-        if is_miopen(text) or is_call(text):
-            entries += parse_entries(text, dtype, must_exist=True)
-        elif Path(text).suffix in (".vkc", ".onnx") or Path(text).is_file():
-            graph = load_model(Path(text))
-            require_shapes(graph.inputs, bound, "--shape")
-            entries += model_entries(graph, device, bound)
-        else:
-            hint = did_you_mean(text, shipped_suites())
-            raise UsageError(f"{text!r} is no call, no MIOpenDriver line and no model; suites go by --suite{hint}")
-    for name in suites:
-        entries += read_suite(name, dtype)
-    if not entries:
-        raise UsageError(f"nothing to measure: give calls, models or --suite {'|'.join(shipped_suites())}")
-    return merge(entries)
 
 
 def _dtype(text: str) -> DType | None:
@@ -321,48 +210,3 @@ def _legend(rows: "Sequence[Row]") -> list[str]:
         *([f"{failed} FAILED: wrong results, not timed"] if failed else []),
         *(f"{row.device} LOST: {row.why}" for row in rows if row.check == "lost"),
     ]
-
-
-def say(text: str) -> None:
-    """Tell on stderr how things are."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def duration(seconds: float) -> str:
-    """``2 min 05 s``."""
-    minutes, rest = divmod(max(1, math.ceil(seconds)), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-
-@contextlib.contextmanager
-def _progress(seconds_each: Sequence[float]) -> "Iterator[Callable[[Row], None]]":
-    """A function to tell of each row: a bar with the remaining time on a terminal, else a line on stderr."""
-    from vkconv.bench.rows import params_str
-
-    done = 0
-
-    def line(row: "Row") -> None:
-        nonlocal done
-        done += 1
-        took = f"{format_cell(row.us_median)} us" if row.us_median else row.why
-        name = f"{row.route} {params_str(row.given)}".strip()
-        where = f"{row.device}: " if row.device else ""
-        say(f"[{done}/{len(seconds_each)}] {where}{row.call} {name or '-'}: {row.check}, {took}")
-
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield line
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        # The bar moves by expected seconds, so that what remains is not guessed from the number of rows.
-        work = bar.add_task("", total=sum(seconds_each) or 1.0)
-
-        def advance(row: "Row") -> None:
-            nonlocal done
-            bar.update(work, advance=seconds_each[done], description=row.call[:40])
-            done += 1
-
-        yield advance

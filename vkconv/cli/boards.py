@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkconv.cli.bench import Wanted, collect, duration, say
+from vkconv.cli.benched import Wanted, collect, duration, say
 from vkconv.cli.checked import Report, Result, Work, conformance_report
 from vkconv.core import DType
 from vkconv.device import Device

@@ -16,16 +16,20 @@ from vkconv.cli.options import (
     HalfSumsOption,
     IODTypeOption,
     JsonOption,
+    NoPassOption,
     NoQuirksOption,
     ParamOption,
+    PassDumpOption,
     RouteOption,
     WorkersOption,
     parse_dtypes,
     parse_floats,
     parse_io_dtype,
     parse_params,
+    parse_passes,
     parse_routes,
 )
+from vkconv.cli.passes import refuse_for_calls
 from vkconv.core import DType, UsageError
 from vkconv.device import Device
 
@@ -69,6 +73,8 @@ def check(
     no_passes: Annotated[
         bool, typer.Option("--no-passes", help="Keep every node as the model has it: fold and fuse nothing.")
     ] = False,
+    no_pass: NoPassOption = None,
+    pass_dump: PassDumpOption = None,
     dtypes: DTypeOption = None,
     io_dtype: IODTypeOption = "",
     half_sums: HalfSumsOption = False,
@@ -122,7 +128,8 @@ def check(
     check_targets(paths)
     other = find_device(limits) if limits else None
     if all_ops:
-        if target is not None or sweep or repeat or dump or routes or params or inputs or io_dtype or half_sums:
+        given = (sweep, repeat, dump, routes, params, inputs, io_dtype, half_sums, no_pass, pass_dump)
+        if target is not None or any(given):
             raise UsageError(
                 "--all-ops checks the device by itself: it goes with --op, --dtype, --device, --limits, --workers and "
                 "-o only"
@@ -148,21 +155,27 @@ def check(
         dtypes=of_nodes,
         io_dtype=parse_io_dtype(io_dtype),
         half_sums=half_sums,
+        skip_passes=parse_passes(no_pass),
     )
     work = Work(target, inputs or [], seed, device, other, limits, options)
+    if work.is_call:
+        refuse_for_calls(no_pass, pass_dump)
     if auto:
         if workers or work.is_call:
             raise UsageError("--dtype auto is for a model on one device: it is found there, node by node")
         work.find_types()
     swept = [name for name in sweep.split(",") if name]
     if workers:
-        if dump:
+        if dump or pass_dump:
+            option = "--dump" if dump else "--pass-dump"
             raise UsageError(
-                "--dump writes files here, and --workers checks elsewhere: give --dump on the board itself"
+                f"{option} writes files here, and --workers checks elsewhere: give {option} on the board itself"
             )
         with _bar() as tell:
             report = check_boards(workers, work, stop_at_first, repeat or 0, swept, seed, tell)
         _end(report, paths, as_json)
+    if pass_dump:
+        work.dump_passes(pass_dump)
     result = Result(work)
     with _bar() as tell:
         result.check(stop_at_first, tell)

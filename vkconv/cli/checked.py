@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.models import CALL
 from vkconv.cli.output import file_errors, show, show_json
+from vkconv.cli.passes import passes_lines, save_passes
 from vkconv.cli.run import device_data
 from vkconv.cli.types import found_types, types_lines
 from vkconv.core import Array, UsageError
@@ -76,6 +77,7 @@ class Work:
         self.name, self.device, self.limits, self.options = target, device, limits, options
         self.limits_text = limits_text
         self.again: Mapping[str, str] = {}
+        self.written: Mapping[str, str] = {}
         self.is_call = bool(CALL.match(target)) and not Path(target).exists()
         if self.is_call:
             self.graph, self.inputs = self._call(target, texts, seed)
@@ -87,6 +89,15 @@ class Work:
     def find_types(self) -> None:
         """Store floats as f16 from now on, where that does with these inputs."""
         self.options = found_types(self.graph, self.inputs, self.device, self.options, self.limits)
+
+    def dump_passes(self, folder: Path) -> None:
+        """Save the graph after each pass, as a session will plan it."""
+        from vkconv.backend.runtime import select_device
+        from vkconv.session import planning
+
+        facts, options = planning(select_device(self.device)[1], self.options, self.limits)
+        shapes = {name: array.shape for name, array in self.inputs.items()}
+        self.written = save_passes(folder, self.graph, facts, options, shapes)
 
     def _call(self, target: str, texts: Sequence[str], seed: int) -> "tuple[Graph, dict[str, Array]]":
         from vkconv.check.inputs import draw
@@ -247,6 +258,7 @@ class Result:
             lines += limits_lines(self.work.limits, self.work)
             data["limits"] = self.work.limits.name
         lines += types_lines(self.work.options)
+        lines += passes_lines(self.work.options, self.work.written)
         lines += ["routes that sum in f16 may be taken"] if self.work.options.half_sums else []
         lines += [] if self.work.options.quirks else ["quirks of the driver are ignored"]
         verdicts = [f"FAILED: {problem}" for problem in self._problems()] or [self._all_right()]

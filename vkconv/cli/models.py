@@ -15,18 +15,22 @@ from vkconv.cli.options import (
     IODTypeOption,
     JsonOption,
     MemoryOption,
+    NoPassOption,
     NoQuirksOption,
     ParamOption,
+    PassDumpOption,
     RouteOption,
     parse_bytes,
     parse_dtypes,
     parse_io_dtype,
     parse_params,
+    parse_passes,
     parse_routes,
     parse_shapes,
     require_shapes,
 )
 from vkconv.cli.output import file_errors, show, show_json
+from vkconv.cli.passes import passes_lines, refuse_for_calls, save_passes
 from vkconv.core import UsageError, atomic_write, bytes_str, did_you_mean
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.graph.ir import AttrValue, Graph
@@ -73,6 +77,8 @@ def explain(
     io_dtype: IODTypeOption = "",
     memory: MemoryOption = None,
     half_sums: HalfSumsOption = False,
+    no_pass: NoPassOption = None,
+    pass_dump: PassDumpOption = None,
     no_quirks: NoQuirksOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -95,6 +101,7 @@ def explain(
         quirks=not no_quirks,
         memory_bytes=parse_bytes(memory, "--memory"),
         half_sums=half_sums,
+        skip_passes=parse_passes(no_pass),
     )
     bound = parse_shapes(shapes)
     if CALL.match(target) and not Path(target).exists():
@@ -104,6 +111,7 @@ def explain(
         if dtypes or io_dtype:
             option = "--dtype" if dtypes else "--io-dtype"
             raise UsageError(f"{option} is for models; write the call's element type in its text: dtype=f16")
+        refuse_for_calls(no_pass, pass_dump)
         for option, keys in (("--route", options.routes), ("--param", options.params)):
             others = [key for key in keys if re.split("[:/]", key)[0] != call.op]
             if others:
@@ -115,9 +123,12 @@ def explain(
         graph = _load(Path(target))
         require_shapes(graph.inputs, bound, "--shape")
         facts = find_device(device)
-        planned = plan(graph, facts, dataclasses.replace(options, measured=find_measured(facts)), bound).plan
+        options = dataclasses.replace(options, measured=find_measured(facts))
+        written = save_passes(pass_dump, graph, facts, options, bound)
+        planned = plan(graph, facts, options, bound).plan
         data = explain_plan_data(planned)
-        parts = (*_without_why(explain_plan(planned)), _routes_taken(planned))
+        title, nodes = _without_why(explain_plan(planned))
+        parts = (title, *passes_lines(options, written), nodes, _routes_taken(planned))
     if as_json:
         show_json(data)
     else:
@@ -182,15 +193,18 @@ def show_model(
     ] = False,
     device: FactsOption = "auto",
     shapes: ShapeOption = None,
+    no_pass: NoPassOption = None,
+    pass_dump: PassDumpOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a model: inputs, outputs, nodes, weights and metadata; or what memory it takes on a device."""
     graph = _load(model)
     if memory:
-        _show_memory(graph, device, shapes, as_json)
+        _show_memory(graph, device, shapes, no_pass, pass_dump, as_json)
         return
-    if shapes:
-        raise UsageError("--shape says how much memory a model takes; write --memory too")
+    for option, given in (("--shape", shapes), ("--no-pass", no_pass), ("--pass-dump", pass_dump)):
+        if given:
+            raise UsageError(f"{option} says how to plan a model for the memory it takes; write --memory too")
     if as_json:
         show_json(_graph_data(graph))
         return
@@ -205,7 +219,14 @@ def show_model(
     )
 
 
-def _show_memory(graph: Graph, device: str, shapes: list[str] | None, as_json: bool) -> None:
+def _show_memory(
+    graph: Graph,
+    device: str,
+    shapes: list[str] | None,
+    no_pass: list[str] | None,
+    pass_dump: Path | None,
+    as_json: bool,
+) -> None:
     """What a plan of the graph takes. LimitError where the device has less, before anything is allocated."""
     from vkconv.plan.explain import memory_data, memory_table
     from vkconv.plan.measured import find_measured
@@ -214,11 +235,13 @@ def _show_memory(graph: Graph, device: str, shapes: list[str] | None, as_json: b
     bound = parse_shapes(shapes)
     require_shapes(graph.inputs, bound, "--shape")
     facts = find_device(device)
-    planned = plan(graph, facts, Options(measured=find_measured(facts)), bound).plan
+    options = Options(measured=find_measured(facts), skip_passes=parse_passes(no_pass))
+    written = save_passes(pass_dump, graph, facts, options, bound)
+    planned = plan(graph, facts, options, bound).plan
     if as_json:
         show_json(memory_data(planned))
     else:
-        show(memory_table(planned))
+        show(*passes_lines(options, written), memory_table(planned))
 
 
 def ops(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -66,6 +67,23 @@ HalfSumsOption = Annotated[
     typer.Option(
         "--half-sums",
         help="Let calls of f16 take the routes that multiply and add in f16, on GPUs that do: faster, and less exact.",
+    ),
+]
+NoPassOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--no-pass",
+        metavar="NAME",
+        help="Plan without this pass; vkconv passes lists them. Repeat it, or separate several by commas.",
+    ),
+]
+PassDumpOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--pass-dump",
+        metavar="DIR",
+        help="Save the graph there as it is written and after each pass, as text: two files in a row differ in the "
+        "lines of the nodes that the pass rewrote.",
     ),
 ]
 NoQuirksOption = Annotated[
@@ -171,6 +189,15 @@ def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int | str]]
                 )
             params.setdefault(key, {})[name] = int(value) if is_count(value) else value
     return params
+
+
+def parse_passes(texts: Iterable[str] | None) -> tuple[str, ...]:
+    """``["fuse_chain,fold_pad", "fuse_reduce"]`` as names, each once; UsageError for what is no pass, or required."""
+    from vkconv.plan.passes import skipped_passes
+
+    names = dict.fromkeys(name.strip() for text in texts or () for name in text.split(","))
+    skipped_passes(names)
+    return tuple(names)
 
 
 def parse_bytes(text: str | None, option: str) -> int | None:

@@ -7,8 +7,18 @@ import typer
 
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.models import ModelArgument, find_device
-from vkconv.cli.options import NoQuirksOption, ParamOption, RouteOption, parse_params, parse_routes
+from vkconv.cli.options import (
+    NoPassOption,
+    NoQuirksOption,
+    ParamOption,
+    PassDumpOption,
+    RouteOption,
+    parse_params,
+    parse_passes,
+    parse_routes,
+)
 from vkconv.cli.output import file_errors, show
+from vkconv.cli.passes import passes_lines, save_passes
 from vkconv.core import bytes_str
 
 
@@ -33,6 +43,8 @@ def pack(
     ] = None,
     routes: RouteOption = None,
     params: ParamOption = None,
+    no_pass: NoPassOption = None,
+    pass_dump: PassDumpOption = None,
     no_quirks: NoQuirksOption = False,
 ) -> None:
     """Write SPIR-V, commands, weights, inputs and expected outputs of a model for one device.
@@ -46,12 +58,19 @@ def pack(
     from vkconv.plan.pack import pack as write
     from vkconv.plan.planner import Options, plan
 
-    options = Options(routes=parse_routes(routes), params=parse_params(params), quirks=not no_quirks)
+    options = Options(
+        routes=parse_routes(routes),
+        params=parse_params(params),
+        quirks=not no_quirks,
+        skip_passes=parse_passes(no_pass),
+    )
     graph = load_model(model)
     arrays, texts = make_inputs(graph.inputs, inputs)
     graph, arrays = steered(graph, OPS, arrays)
     facts = find_device(device)
-    planned = plan(graph, facts, options, {name: array.shape for name, array in arrays.items()})
+    shapes = {name: array.shape for name, array in arrays.items()}
+    written = save_passes(pass_dump, graph, facts, options, shapes)
+    planned = plan(graph, facts, options, shapes)
     expected = reference_outputs(graph, arrays)
     folder = folder.expanduser()
     with file_errors(folder):
@@ -65,4 +84,5 @@ def pack(
         f"wrote {folder}: {model} for {facts.name}, {count('dispatch')} dispatches, {count('pipeline')} pipelines, "
         f"{bytes_str(nbytes)}",
         *(f"input {name} = {text}" for name, text in texts.items()),
+        *passes_lines(options, written),
     )

@@ -18,17 +18,21 @@ from vkconv.cli.options import (
     IODTypeOption,
     JsonOption,
     MemoryOption,
+    NoPassOption,
     NoQuirksOption,
     ParamOption,
+    PassDumpOption,
     RouteOption,
     parse_bytes,
     parse_dtypes,
     parse_io_dtype,
     parse_params,
+    parse_passes,
     parse_routes,
 )
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.cli.outputs import output_table, parse_outputs, save_outputs
+from vkconv.cli.passes import passes_lines, save_passes
 from vkconv.cli.types import found_types, types_lines
 from vkconv.core import Array, UsageError, atomic_write
 from vkconv.device import Device
@@ -64,6 +68,8 @@ def run(
     device: DeviceOption = "auto",
     routes: RouteOption = None,
     params: ParamOption = None,
+    no_pass: NoPassOption = None,
+    pass_dump: PassDumpOption = None,
     no_quirks: NoQuirksOption = False,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Timed runs; their median is the steady row.")] = 10,
     warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Untimed runs after the first one.")] = 2,
@@ -101,14 +107,16 @@ def run(
     Examples: vkconv run m.onnx --input x=1x3x48x320 --profile,
     vkconv run m.vkc --input x=@cat.npy -o y.npy --device nvidia
     """
+    from vkconv.backend.runtime import select_device
     from vkconv.bench.node_data import node_data as model_explorer_data
     from vkconv.bench.trace import trace as chrome_trace
     from vkconv.graph import load_model
     from vkconv.ops import OPS
+    from vkconv.plan.bound import steered
     from vkconv.plan.planner import Options
     from vkconv.plan.precision import input_specs
     from vkconv.plan.timing import spanning
-    from vkconv.session import load
+    from vkconv.session import load, planning
 
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
         raise UsageError(f"--timeout {timeout:g} is no positive number of seconds")
@@ -125,7 +133,7 @@ def run(
         others = [name for name, value in given.items() if value]
         others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--no-quirks"] * no_quirks
         others += ["--dtype"] * bool(dtypes) + ["--io-dtype"] * bool(io_dtype)
-        others += ["--half-sums"] * half_sums
+        others += ["--half-sums"] * half_sums + ["--no-pass"] * bool(no_pass) + ["--pass-dump"] * bool(pass_dump)
         if others:
             raise UsageError(f"--fallback runs a model in regions, and {', '.join(others)} cannot follow; leave it out")
         run_delegated(model, inputs, outputs, device, fallback, runs, warmup, as_json)
@@ -150,9 +158,15 @@ def run(
         dtypes=of_nodes,
         io_dtype=wanted,
         half_sums=half_sums,
+        skip_passes=parse_passes(no_pass),
     )
     if auto:
         options = found_types(graph, arrays, device, options, None)
+    dumped = {}
+    if pass_dump:
+        steady, free = steered(graph, OPS, arrays)
+        facts, known = planning(select_device(device)[1], options)
+        dumped = save_passes(pass_dump, steady, facts, known, {name: array.shape for name, array in free.items()})
     with load(graph, device, shapes=shapes, options=options) as session:
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph
@@ -188,7 +202,8 @@ def run(
                 "steady_us": steady_us,
                 "steady_median_us": statistics.median(steady_us),
                 "outputs": stats.rows,
-                "written": written,
+                "no_pass": options.skip_passes,
+                "written": written | dumped,
                 "profile": profiled.data() if profiled else None,
             }
         )
@@ -201,6 +216,7 @@ def run(
     show(
         *head,
         *types_lines(options),
+        *passes_lines(options, dumped),
         stages,
         stats,
         *tables,

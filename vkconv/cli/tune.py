@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vkconv.cli.bench import read_entries
+from vkconv.cli.benched import read_entries
 from vkconv.cli.models import find_device
 from vkconv.cli.options import HalfSumsOption, JsonOption, SuitesOption
 from vkconv.cli.output import EXIT_INTERRUPTED, file_errors, show, show_json

@@ -8,12 +8,24 @@ mended is noticed; the others are reports of others, and the command is for whoe
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from vkconv.device.facts import Device
+from typing import Any, Protocol
 
 Version = tuple[int, ...]
+
+
+class DriverFacts(Protocol):
+    """What rows ask of a device; `vkconv.device.Device` has it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def vendor(self) -> str: ...
+
+    @property
+    def driver_version(self) -> Version: ...
+
+    def fact(self, struct: str, name: str) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +59,7 @@ class Quirk:
     avoid: tuple[Avoid, ...] = ()
     off: frozenset[str] = frozenset()
 
-    def applies(self, device: "Device") -> bool:
+    def applies(self, device: DriverFacts) -> bool:
         """Whether the row is about this device and driver."""
         first, before = self.driver
         return (

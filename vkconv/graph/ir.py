@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import cast
 
 from vkconv.core import Array, DType, GraphError, Shape, did_you_mean, shape_str
 
@@ -24,9 +25,10 @@ class TensorSpec:
     @property
     def dims(self) -> Shape:
         """The shape as ints; raises GraphError while a dimension is symbolic."""
-        if not self.is_static:
-            raise GraphError(f"shape {shape_str(self.shape)} has unbound dimensions; bind them with shapes=")
-        return tuple(int(d) for d in self.shape)
+        for d in self.shape:
+            if isinstance(d, str):
+                raise GraphError(f"shape {shape_str(self.shape)} has unbound dimensions; bind them with shapes=")
+        return cast(Shape, self.shape)
 
     @property
     def size(self) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from vkconv.core import DType
-from vkconv.onnx_export.exporter import ELEMENT_TYPES, Rule, View
+from vkconv.onnx_export.view import ELEMENT_TYPES, Rule, View
 from vkconv.onnx_export.windows import window
 
 

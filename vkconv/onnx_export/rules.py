@@ -6,7 +6,7 @@ from vkconv.core import DType
 from vkconv.graph.onnx.elementwise import BINARY, UNARY
 from vkconv.graph.onnx.reductions import REDUCE
 from vkconv.onnx_export import quantized
-from vkconv.onnx_export.exporter import ELEMENT_TYPES, Rule, View
+from vkconv.onnx_export.view import ELEMENT_TYPES, Rule, View
 from vkconv.onnx_export.windows import pair, window
 from vkconv.ops.core.activation import ACTIVATIONS
 from vkconv.ops.kernels.epilogue import PRELU

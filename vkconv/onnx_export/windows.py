@@ -1,7 +1,7 @@
 """Windows over two dimensions, as ONNX's convolutions and pools have them."""
 
 from vkconv.graph.onnx.windows import AUTO_PAD
-from vkconv.onnx_export.exporter import View
+from vkconv.onnx_export.view import View
 
 _PADS = {ours: theirs for theirs, ours in AUTO_PAD.items()}
 

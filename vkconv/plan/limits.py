@@ -93,7 +93,7 @@ def check_budget(graph: str, memory: Memory, budget_bytes: int) -> None:
 def _dispatch_limits(dispatch: Dispatch, device: Device) -> Iterator[tuple[str, int, int]]:
     yield "maxComputeWorkGroupInvocations", math.prod(dispatch.local), device.limit("maxComputeWorkGroupInvocations")
     yield "maxComputeSharedMemorySize", dispatch.shared_bytes, device.limit("maxComputeSharedMemorySize")
-    yield "maxPushConstantsSize", len(dispatch.push_bytes), device.limit("maxPushConstantsSize")
+    yield "maxPushConstantsSize", dispatch.push_size, device.limit("maxPushConstantsSize")
     yield _BUFFERS, len(dispatch.binds), device.limit(_BUFFERS)
     if device.max_loop_iterations is not None:
         yield "loop iterations of one invocation (a driver quirk)", dispatch.loop_iterations, device.max_loop_iterations

@@ -1,376 +1,142 @@
-"""Passes: rewrites of a bound graph that keep what it computes. Each is one rule, applied to every node once."""
+"""The passes: everything that rewrites a bound graph before its routes are chosen, in order, under names.
 
-from collections.abc import Mapping
+Each keeps what the graph computes, so that any one can be left out, but for those that are required.
+"""
 
-import numpy as np
-import numpy.typing as npt
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
 
-from vkconv.call import Call
-from vkconv.core import DType
+from vkconv.core import DType, UsageError, did_you_mean
 from vkconv.device import Device
-from vkconv.ops.core.activation import ACTIVATIONS
-from vkconv.ops.core.base import Attrs, Op
-from vkconv.ops.kernels.epilogue import PRELU, binds_residual, rescales
-from vkconv.plan.bound import BoundGraph, BoundNode, widen
+from vkconv.ops.core.base import Op
+from vkconv.plan import folding, recognise
+from vkconv.plan.bound import BoundGraph
 from vkconv.plan.chains import fuse_chain
-from vkconv.plan.recognise import recognise_gelu, recognise_hard_swish, recognise_layer_norm, recognise_silu
+from vkconv.plan.fuse_reduce import Chooser, ReduceFusion
+from vkconv.plan.layouts import assign_layouts
+from vkconv.plan.parts import in_parts
+from vkconv.plan.precision import checked_type, checked_types, in_types
 from vkconv.plan.rewrite import Rewriter, Rule
 
-Vector = npt.NDArray[np.float64]
 
-# Ops whose kernels apply a scalar function to each result before storing it.
-_FUSES_ACTIVATION = ("conv2d", "conv_transpose2d", "matmul")
-_CONVOLUTIONS = ("conv2d", "conv_transpose2d")
-# Those that add a value of the shape of their result to it.
-_ADDS = ("conv2d", "matmul")
-# Numbers that two operations become may not leave what f32 holds in full.
-_SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What passes may ask of the plan to be.
 
+    ``ops`` is the registry. ``device`` is what is planned for. ``choose`` is the planner's choice of a route. ``given``
+    has the routes (None: parameters) that the caller sets, by op or ``node:NAME``. ``dtype``, ``dtypes`` and
+    ``io_dtype`` are those of `Options`. ``remarks`` is where passes leave what there is to say of a node, by name.
+    """
 
-def optimize(graph: BoundGraph, ops: Mapping[str, Op], device: Device | None = None) -> BoundGraph:
-    """Run every pass in order; those that ask more of a device than Vulkan promises only with one that has it. The
-    result computes the same outputs under the same names."""
-    for rule in PASSES:
-        graph = Rewriter(graph, ops, device).run(rule)
-    return graph
-
-
-def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """x * 1, x / 1, x + 0, x - 0, x ** 1 and a permutation that permutes nothing are x."""
-    neutral = {"mul": 1.0, "div": 1.0, "add": 0.0, "sub": 0.0, "pow": 1.0}.get(node.call.op)
-    x: str | None = None
-    if neutral is not None:
-        a, b = node.reads["a"], node.reads["b"]
-        if rewriter.scalar(b) == neutral:
-            x = a
-        elif node.call.op in ("mul", "add") and rewriter.scalar(a) == neutral:
-            x = b
-    elif node.call.op == "identity" or _permutes_nothing(node):
-        x = node.reads["x"]
-    written = next(iter(node.writes.values()))
-    # Broadcasting against the constant may have added dimensions; then it is no copy of x.
-    if x is not None and x not in rewriter.constants and rewriter.specs[x] == rewriter.specs[written]:
-        rewriter.same(written, x)
-    return None
+    ops: Mapping[str, Op]
+    device: Device
+    choose: Chooser
+    given: Mapping[str, str | None]
+    dtype: DType | str | None = None
+    dtypes: Mapping[str, DType | str] = dataclasses.field(default_factory=dict)
+    io_dtype: DType | str | None = None
+    remarks: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def join_transposes(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A permutation of a permutation is one; where the second takes the first back there is none."""
-    first = rewriter.maker(node.reads["x"], "transpose") if node.call.op == "transpose" else None
-    if first is None:
-        return None
-    perm = tuple(first.call["perm"][p] for p in node.call["perm"])
-    if perm == tuple(range(len(perm))):
-        rewriter.same(node.writes["y"], first.reads["x"])
-        return None
-    return rewriter.node(node, "transpose", {"x": first.reads["x"]}, {"perm": perm})
+Transform = Callable[[BoundGraph, Context], BoundGraph]
 
 
-def reshape_for_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A permutation that only moves dimensions of 1 moves no bytes: it is a reshape."""
-    if node.call.op != "transpose":
-        return None
-    shape = node.call.shape("x")
-    moved = [p for p in node.call["perm"] if shape[p] != 1]
-    if moved != sorted(moved):
-        return None
-    return rewriter.node(node, "reshape", node.reads, {"shape": node.call.shape("y"), "allowzero": True})
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """A pass under its name, with what it does in a line.
+
+    ``run`` gives the graph after it: the same outputs under the same names. It is None for what lowering does on the
+    programs of chosen routes. ``required`` passes cannot be left out.
+    """
+
+    name: str
+    doc: str
+    run: Transform | None
+    required: bool = False
 
 
-def fold_transpose(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A matmul of an operand whose last two dimensions are exchanged reads it as it was."""
-    if node.call.op != "matmul":
-        return None
-    reads, attrs = dict(node.reads), dict(node.call.attrs)
-    for operand in ("a", "b"):
-        made = rewriter.maker(reads[operand], "transpose")
-        rank = len(rewriter.specs[reads[operand]].dims)
-        if made is not None and made.call["perm"] == (*range(rank - 2), rank - 1, rank - 2):
-            reads[operand] = made.reads["x"]
-            attrs[f"trans_{operand}"] = not attrs[f"trans_{operand}"]
-    return rewriter.node(node, "matmul", reads, attrs) if reads != node.reads else None
+def _rule(rule: Rule, doc: str) -> Pass:
+    """The pass that applies a rule to every node once, under the rule's name."""
+    return Pass(rule.__name__, doc, lambda graph, context: Rewriter(graph, context.ops, context.device).run(rule))
 
 
-def fold_pad(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A convolution of an image that is padded with zeros pads it itself."""
-    pad = rewriter.maker(node.reads["x"], "pad") if node.call.op == "conv2d" else None
-    if pad is None or pad.call["mode"] != "constant" or pad.call["value"] != 0:
-        return None
-    (n0, c0, top, left, n1, c1, bottom, right) = pad.call["pads"]
-    more = (top, left, bottom, right)
-    if n0 or c0 or n1 or c1 or min(more) < 0:
-        return None
-    padding = tuple(p + q for p, q in zip(node.call["padding"], more, strict=True))
-    return rewriter.node(node, "conv2d", {**node.reads, "x": pad.reads["x"]}, {**node.call.attrs, "padding": padding})
+def _assign_layouts(graph: BoundGraph, context: Context) -> BoundGraph:
+    made, remarks = assign_layouts(graph, context.ops)
+    context.remarks.update(remarks)
+    return made
 
 
-def fold_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A convolution then batch_norm, all parameters constant, is one convolution: w' = w s, b' = (b - mean) s + bias
-    with s = scale / sqrt(var + eps), computed in float64."""
-    affine = _affine(rewriter, node) if node.call.op == "batch_norm" else None
-    return _fold_affine(rewriter, node, node.reads["x"], *affine) if affine else None
+def _split_matmul(graph: BoundGraph, context: Context) -> BoundGraph:
+    return in_parts(graph, context.ops, context.device)
 
 
-def fold_scale(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A convolution then a product with a constant along the output channels, or with a scalar, scales its weights."""
-    if node.call.op not in ("mul", "div"):
-        return None
-    for value, other in _either_way(node):
-        factor = _along_channels(rewriter, value, other, 1)
-        if factor is not None and (node.call.op == "mul" or value == node.reads["a"]):
-            with np.errstate(all="ignore"):
-                factor = factor if node.call.op == "mul" else 1 / factor
-            return _fold_affine(rewriter, node, value, factor, np.zeros_like(factor))
-    return None
+def _fuse_reduce(graph: BoundGraph, context: Context) -> BoundGraph:
+    fusion = ReduceFusion(context.choose, context.given)
+    made = fusion.run(graph, context.ops)
+    context.remarks.update(fusion.remarks)
+    return made
 
 
-def fold_bias(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A convolution or matmul, then + a constant along the output channels or a scalar, takes it into its bias."""
-    if node.call.op != "add":
-        return None
-    for value, other in _either_way(node):
-        shift = _along_channels(rewriter, value, other, 1)
-        if shift is not None:
-            folded = _fold_affine(rewriter, node, value, np.ones_like(shift), shift)
-            if folded is not None:
-                return folded
-        matmul = _unfinished(rewriter, value, "matmul")
-        shift = _along_channels(rewriter, value, other, -1)
-        if matmul is None or shift is None or "bias" in matmul.reads:
-            continue
-        if rewriter.specs[value].dtype is DType.F32:
-            reads = {**matmul.reads, "bias": rewriter.constant(f"{node.name}.bias", shift)}
-            return rewriter.node(node, "matmul", reads, {**matmul.call.attrs, "beta": 1.0}, matmul.name)
-    return None
+def _set_types(graph: BoundGraph, context: Context) -> BoundGraph:
+    if context.dtype is None and not context.dtypes and context.io_dtype is None:
+        return graph
+    io_dtype = checked_type(context.io_dtype, "inputs and outputs")
+    types = checked_types(context.dtype, context.dtypes, graph, context.ops)
+    return in_types(graph, context.ops, context.device, *types, io_dtype)
 
 
-def fold_into_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """batch_norm, then times or + a constant along the channels or a scalar, takes it into its scale and bias."""
-    if node.call.op not in ("mul", "add"):
-        return None
-    for value, other in _either_way(node):
-        norm = rewriter.maker(value, "batch_norm")
-        number = _along_channels(rewriter, value, other, 1)
-        if norm is None or number is None or not rewriter.only_reader(value):
-            continue
-        scale, bias = (rewriter.constants.get(norm.reads[p]) for p in ("scale", "bias"))
-        if scale is None or bias is None or rewriter.specs[value].dtype is not DType.F32:
-            return None
-        with np.errstate(all="ignore"):
-            factor, shift = (number, 0.0) if node.call.op == "mul" else (1.0, number)
-            pair = (widen(scale) * factor, widen(bias) * factor + shift)
-            new = {name: np.asarray(array, np.float32) for name, array in zip(("scale", "bias"), pair, strict=True)}
-        if all(np.isfinite(array).all() for array in new.values()):
-            named = {name: rewriter.constant(f"{node.name}.{name}", array) for name, array in new.items()}
-            return rewriter.node(node, "batch_norm", {**norm.reads, **named}, norm.call.attrs, norm.name)
-    return None
+ELIDE_COPIES = "elide_copies"
 
-
-def spell_batch_norm(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """batch_norm with constant parameters is x * s + t along the channels, to which a chain may add what follows."""
-    affine = _affine(rewriter, node) if node.call.op == "batch_norm" else None
-    if affine is None or rewriter.specs[node.writes["y"]].dtype is not DType.F32:
-        return None
-    factor, shift = (array.astype(np.float32).reshape(-1, *(1,) * (len(node.call.shape("x")) - 2)) for array in affine)
-    if not (np.isfinite(factor).all() and np.isfinite(shift).all()):
-        return None
-    names = (rewriter.constant(f"{node.name}.{name}", array) for name, array in (("s", factor), ("t", shift)))
-    reads = dict(zip(("x0", "x1", "x2"), (node.reads["x"], *names), strict=True))
-    return rewriter.node(node, "chain", reads, {"steps": "mul_x1/add_x2"})
-
-
-def fold_alpha(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A matmul of what a scalar constant multiplies or divides, as attention has it, takes the factor as its alpha."""
-    if node.call.op != "matmul":
-        return None
-    reads, alpha = dict(node.reads), float(node.call["alpha"])
-    for operand in ("a", "b"):
-        value = reads[operand]
-        scaled = rewriter.maker(value, "mul", "div")
-        if scaled is None or not rewriter.only_reader(value) or rewriter.specs[value].dtype is not DType.F32:
-            continue
-        for x, other in _either_way(scaled)[: 1 if scaled.call.op == "div" else 2]:
-            number = rewriter.scalar(other)
-            if number and rewriter.specs[x] == rewriter.specs[value]:
-                factor = alpha * number if scaled.call.op == "mul" else alpha / number
-                if _SMALLEST <= abs(factor) <= _LARGEST:
-                    reads[operand], alpha = x, factor
-                    break
-    return rewriter.node(node, "matmul", reads, {**node.call.attrs, "alpha": alpha}) if reads != node.reads else None
-
-
-def fuse_residual(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A value of the same shape added to what a convolution or matmul makes is added by that kernel before it stores,
-    and before an activation that follows; of two that are added to each other by the later one. Only where the device
-    binds a fifth storage buffer."""
-    if node.call.op != "add" or rewriter.device is None or not binds_residual(rewriter.device):
-        return None
-    written = rewriter.specs[node.writes["y"]]
-    for value, other in sorted(_either_way(node), key=lambda pair: rewriter.place(pair[0]), reverse=True):
-        maker = _unfinished(rewriter, value, *_ADDS)
-        if maker is None or "residual" in maker.reads or written.dtype is not DType.F32:
-            continue
-        if rewriter.specs[value] == rewriter.specs[other] == written:
-            return _finished(rewriter, node, maker, {}, {"residual": other})
-    return None
-
-
-def fuse_activation(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A scalar function right after a convolution or matmul is applied by that kernel before it stores."""
-    row = ACTIVATIONS.get(node.call.op)
-    if row is None or not row.epilogue:
-        return None
-    maker = _unfinished(rewriter, node.reads["x"], *_FUSES_ACTIVATION)
-    parameters = {f"act_{key}": float(node.call[key]) for key, _ in zip("ab", row.params, strict=False)}
-    return _finished(rewriter, node, maker, {"act": row.name, **parameters}) if maker else None
-
-
-def fuse_prelu(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """prelu right after a convolution, with a constant slope per output channel, is applied by that kernel; with a
-    scalar one it is leaky_relu, also after a matmul."""
-    if node.call.op != "prelu":
-        return None
-    value, slope = node.reads["x"], node.reads["slope"]
-    alpha = rewriter.scalar(slope)
-    if alpha is not None:
-        maker = _unfinished(rewriter, value, *_FUSES_ACTIVATION)
-        return _finished(rewriter, node, maker, {"act": "leaky_relu", "act_a": alpha}) if maker else None
-    conv = _unfinished(rewriter, value, *_CONVOLUTIONS)
-    slopes = _along_channels(rewriter, value, slope, 1)
-    if conv is None or slopes is None or rewriter.specs[value].dtype is not DType.F32:
-        return None
-    more = {"slope": rewriter.constant(f"{node.name}.slope", slopes)}
-    return _finished(rewriter, node, conv, {"act": PRELU}, more)
-
-
-def fuse_rescale(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """A scalar constant times, added to, or taken from what an activation leaves is applied by the kernel of the
-    convolution or matmul before it stores, as its out_scale and out_shift."""
-    if node.call.op not in ("mul", "add", "sub"):
-        return None
-    for value, other in _either_way(node)[: 1 if node.call.op == "sub" else 2]:
-        number = rewriter.scalar(other)
-        maker = rewriter.maker(value, *_FUSES_ACTIVATION)
-        if number is None or maker is None or not rewriter.only_reader(value):
-            continue
-        if rewriter.specs[value].dtype is not DType.F32 or _has_parameters(maker.call["act"]):
-            return None
-        scale, shift = float(maker.call["out_scale"]), float(maker.call["out_shift"])
-        if node.call.op == "mul":
-            scale, shift = scale * number, shift * number
-        else:
-            shift += number if node.call.op == "add" else -number
-        if all(n == 0 or _SMALLEST <= abs(n) <= _LARGEST for n in (scale, shift)):
-            return _finished(rewriter, node, maker, {"out_scale": scale, "out_shift": shift})
-    return None
-
-
-def _has_parameters(act: str) -> bool:
-    return act != PRELU and bool(ACTIVATIONS[act].params)
-
-
-PASSES: tuple[Rule, ...] = (
-    drop_neutral,
-    join_transposes,
-    reshape_for_transpose,
-    fold_transpose,
-    fold_pad,
-    fold_batch_norm,
-    fold_scale,
-    fold_bias,
-    fold_into_batch_norm,
-    spell_batch_norm,
-    recognise_hard_swish,
-    recognise_silu,
-    recognise_gelu,
-    recognise_layer_norm,
-    fold_alpha,
-    fuse_residual,
-    fuse_activation,
-    fuse_prelu,
-    fuse_rescale,
-    fuse_chain,
+PASSES: tuple[Pass, ...] = (
+    Pass("assign_layouts", "Move transposes to the borders of regions that work in any layout.", _assign_layouts),
+    _rule(folding.drop_neutral, "Drop x * 1, x / 1, x + 0, x - 0, x ** 1, and transposes that permute nothing."),
+    _rule(folding.join_transposes, "Make one transpose, or none, of two in a row."),
+    _rule(folding.reshape_for_transpose, "Make a reshape of a transpose that moves nothing but dimensions of 1."),
+    _rule(folding.fold_transpose, "Let a matmul read an operand transposed in place of transposing it."),
+    _rule(folding.fold_pad, "Let a convolution pad its input with zeros itself."),
+    _rule(folding.fold_batch_norm, "Fold a batch normalization into the weights of the convolution before it."),
+    _rule(folding.fold_scale, "Fold a factor per channel into the weights of the convolution before it."),
+    _rule(folding.fold_bias, "Fold a constant summand into the bias of the convolution or matmul before it."),
+    _rule(folding.fold_into_batch_norm, "Fold a factor or summand per channel into the batch normalization before it."),
+    _rule(folding.spell_batch_norm, "Make a batch normalization a multiply and an add, which a chain can take."),
+    _rule(recognise.recognise_hard_swish, "Make one hard_swish of the operations that spell it."),
+    _rule(recognise.recognise_silu, "Make one silu of x * sigmoid(x)."),
+    _rule(recognise.recognise_gelu, "Make one gelu or gelu_tanh of the operations that spell it."),
+    _rule(recognise.recognise_layer_norm, "Make one layer_norm of the operations that spell it."),
+    _rule(folding.fold_alpha, "Fold a constant factor of an operand into the alpha of the matmul that reads it."),
+    _rule(folding.fuse_residual, "Add a residual in the launch of the convolution or matmul before it."),
+    _rule(folding.fuse_activation, "Apply an activation in the launch of the convolution or matmul before it."),
+    _rule(folding.fuse_prelu, "Apply a prelu of constant slope in the launch of the convolution or matmul before it."),
+    _rule(folding.fuse_rescale, "Apply a constant factor or summand behind an activation in the same launch."),
+    _rule(fuse_chain, "Make one launch of elementwise operations in a row."),
+    Pass("split_matmul", "Split a matmul by columns where no binding holds its weights.", _split_matmul, required=True),
+    Pass("fuse_reduce", "Reduce what a convolution or matmul makes in its launch, where that pays.", _fuse_reduce),
+    Pass("set_types", "Store floats in the types that are asked for.", _set_types, required=True),
+    Pass(ELIDE_COPIES, "Write parts of a concat in place, read slices and splits where they lie.", None),
 )
 
 
-def _either_way(node: BoundNode) -> tuple[tuple[str, str], tuple[str, str]]:
-    a, b = node.reads["a"], node.reads["b"]
-    return (a, b), (b, a)
+def skipped_passes(names: Collection[str]) -> frozenset[str]:
+    """The names of passes to leave out. UsageError for a name that no pass has, or a required one."""
+    optional = [entry.name for entry in PASSES if not entry.required]
+    wanted = frozenset((names,) if isinstance(names, str) else names)
+    for name in sorted(wanted.difference(optional)):
+        required = any(entry.name == name for entry in PASSES)
+        problem = "is required" if required else f"does not exist{did_you_mean(name, optional)}"
+        raise UsageError(f"pass {name!r} {problem}; those that can be left out are {', '.join(optional)}")
+    return wanted
 
 
-def _affine(rewriter: Rewriter, node: BoundNode) -> tuple[Vector, Vector] | None:
-    """Factor and shift of a batch_norm by channel in float64, where all its parameters are constant."""
-    parameters = [rewriter.constants.get(node.reads[p]) for p in ("scale", "bias", "mean", "var")]
-    if any(p is None for p in parameters):
-        return None
-    scale, bias, mean, var = (widen(p) for p in parameters if p is not None)
-    with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(var + float(node.call["eps"]))
-        return factor, bias - mean * factor
-
-
-def _along_channels(rewriter: Rewriter, value: str, other: str, axis: int) -> Vector | None:
-    """The constant ``other`` as one number per channel of ``value``, if it is a scalar or lies along ``axis``; in
-    float64."""
-    constant = rewriter.constants.get(other)
-    shape = rewriter.specs[value].dims
-    if constant is None or len(shape) <= max(axis, 0) or constant.ndim > len(shape):
-        return None
-    along = [1] * len(shape)
-    along[axis] = shape[axis]
-    if constant.size != 1 and (1,) * (len(shape) - constant.ndim) + constant.shape != tuple(along):
-        return None
-    return np.broadcast_to(widen(constant).reshape(-1), (shape[axis],)).astype(np.float64)
-
-
-def _unfinished(rewriter: Rewriter, value: str, *ops: str) -> BoundNode | None:
-    """The node of one of the ops that makes a value for nothing but its one reader, and has no activation, scale or
-    shift yet."""
-    maker = rewriter.maker(value, *ops)
-    if maker is None or not rewriter.only_reader(value) or rescales(maker.call.attrs):
-        return None
-    return maker if maker.call["act"] == "none" else None
-
-
-def _finished(
-    rewriter: Rewriter, node: BoundNode, maker: BoundNode, act: Attrs, more: Mapping[str, str] | None = None
-) -> BoundNode:
-    """What makes the operand of a node, in place of both: with the activation, and ``more`` operands."""
-    reads = {**maker.reads, **(more or {})}
-    return rewriter.node(node, maker.call.op, reads, {**maker.call.attrs, **act}, maker.name)
-
-
-def _fold_affine(rewriter: Rewriter, node: BoundNode, value: str, factor: Vector, shift: Vector) -> BoundNode | None:
-    """A convolution of x * factor + shift per output channel, as one; None where it is not one or not alone, and
-    where the new weights are not finite: infinity times the weights is not infinity times their sum."""
-    conv = _unfinished(rewriter, value, *_CONVOLUTIONS)
-    if conv is None or "residual" in conv.reads or rewriter.specs[value].dtype is not DType.F32:
-        return None
-    weight = rewriter.constants.get(conv.reads["w"])
-    bias = rewriter.constants.get(conv.reads["b"]) if "b" in conv.reads else np.zeros(factor.shape)
-    if weight is None or bias is None:
-        return None
-    with np.errstate(all="ignore"):
-        new_weight = (widen(weight) * _over_weights(conv.call, factor)).astype(np.float32)
-        new_bias = (widen(bias) * factor + shift).astype(np.float32)
-    if not (np.isfinite(new_weight).all() and np.isfinite(new_bias).all()):
-        return None
-    reads = {
-        "x": conv.reads["x"],
-        "w": rewriter.constant(f"{node.name}.w", new_weight),
-        "b": rewriter.constant(f"{node.name}.b", new_bias),
-    }
-    return rewriter.node(node, conv.call.op, reads, conv.call.attrs, conv.name)
-
-
-def _over_weights(call: Call, factor: Vector) -> Vector:
-    """A factor per output channel, shaped as it lies over the weights: conv2d has those channels in front,
-    conv_transpose2d behind the input channels, and anew in every group of them."""
-    if call.op == "conv2d":
-        return factor[:, None, None, None]
-    c_in, groups = call.shape("w")[0], call["groups"]
-    return np.repeat(factor.reshape(groups, -1), c_in // groups, axis=0)[:, :, None, None]
-
-
-def _permutes_nothing(node: BoundNode) -> bool:
-    return node.call.op == "transpose" and node.call["perm"] == tuple(range(len(node.call["perm"])))
+def run_passes(
+    graph: BoundGraph,
+    context: Context,
+    skipped: Collection[str] = (),
+    seen: Callable[[Pass, BoundGraph], None] | None = None,
+) -> BoundGraph:
+    """The graph after every pass but the ``skipped`` ones. ``seen`` is told of the graph after each."""
+    for entry in PASSES:
+        if entry.run is not None and entry.name not in skipped:
+            graph = entry.run(graph, context)
+            if seen is not None:
+                seen(entry, graph)
+    return graph

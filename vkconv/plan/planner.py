@@ -1,7 +1,7 @@
 """The planner: a pure function from a graph, a device and options to a plan. No Vulkan, no kp."""
 
 import dataclasses
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import TypeVar
 
 from vkconv.call import Call
@@ -12,14 +12,10 @@ from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
 from vkconv.plan.bound import BoundGraph, BoundNode, bind
 from vkconv.plan.checks import input_checks
-from vkconv.plan.fuse_reduce import ReduceFusion
-from vkconv.plan.layouts import assign_layouts
 from vkconv.plan.limits import check_budget, check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
-from vkconv.plan.parts import in_parts
-from vkconv.plan.passes import optimize
-from vkconv.plan.precision import checked_type, checked_types, in_types
+from vkconv.plan.passes import ELIDE_COPIES, PASSES, Context, Pass, run_passes, skipped_passes
 from vkconv.plan.weights import Resident
 from vkconv.program import Program
 from vkconv.route import Candidate, Choice, Params, Route, choose
@@ -33,11 +29,12 @@ class Options:
     inside the route that is taken (``conv_reduce/conv2d``). ``params`` sets parameters of routes, each name
     to a value, for an op (where the route that is taken has them), ``OP:ROUTE`` or ``node:NAME``; the later of these
     outranks the earlier. ``measured`` is what a measured table knows of the device, by call string; with None
-    `plan` knows nothing, and a session looks for the user's table. ``passes`` off keeps every node as it was
-    written. ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
+    `plan` knows nothing, and a session looks for the user's table. ``skip_passes`` are names of passes to leave out
+    (`vkconv.plan.passes`); ``passes`` off leaves out all that can be, and keeps every node as it was written.
+    ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
     ``quirks`` off plans as if the driver had none of those that are known of it.
-    ``dtype`` is what floats are stored in, in place of their own types, but for the graph's inputs and outputs;
-    ``dtypes`` has others, for an op or ``node:NAME``. ``io_dtype`` is what floats are in that come in and go out.
+    ``dtype`` is what floats are stored in, in place of their own types, but for the graph's inputs and outputs.
+    ``io_dtype`` is what floats are in that come in and go out.
     ``dtypes`` has others, for an op or ``node:NAME``. ``half_sums`` lets calls of f16 take routes that sum in f16, as
     far as their needs hold: faster on many GPUs, and less exact.
     ``memory_bytes`` is what a plan may take of device and host-visible memory together, and a session with all its
@@ -55,6 +52,13 @@ class Options:
     dtypes: Mapping[str, DType | str] = dataclasses.field(default_factory=dict)
     io_dtype: DType | str | None = None
     half_sums: bool = False
+    skip_passes: Collection[str] = ()
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """The passes that are left out. UsageError for what is none, or cannot be left out."""
+        optional = () if self.passes else [entry.name for entry in PASSES if not entry.required]
+        return skipped_passes(self.skip_passes).union(optional)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,31 +99,28 @@ def plan(
         programs.append(program)
     _check_params_taken(options.params, planned)
     _check_inside_taken(options, planned)
-    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident, options.passes)
+    in_place = ELIDE_COPIES not in options.skipped
+    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident, in_place)
     result = dataclasses.replace(result, checks=input_checks(written, OPS))
     if options.memory_bytes is not None:
         check_budget(bound.name, result.memory, options.memory_bytes)
     return Planned(result, {name: bound.constants[name] for name in result.stage})
 
 
-def rewritten(bound: BoundGraph, device: Device, options: Options) -> tuple[BoundGraph, Mapping[str, str]]:
-    """The graph after its passes, and what there is to say of a node by name."""
-    if not options.passes:
-        return _typed(in_parts(bound, OPS, device), device, options), {}
-
-    given = {**dict.fromkeys(options.params), **options.routes}
-    fusion = ReduceFusion(lambda call, name: choose_route(call, name, device, options), given)
-    bound, moved = assign_layouts(bound, OPS)
-    fused = fusion.run(in_parts(optimize(bound, OPS, device), OPS, device), OPS)
-    return _typed(fused, device, options), {**moved, **fusion.remarks}
-
-
-def _typed(bound: BoundGraph, device: Device, options: Options) -> BoundGraph:
-    """The graph with its floats in the types that are asked for."""
-    if options.dtype is None and not options.dtypes and options.io_dtype is None:
-        return bound
-    io_dtype = checked_type(options.io_dtype, "inputs and outputs")
-    return in_types(bound, OPS, device, *checked_types(options.dtype, options.dtypes, bound, OPS), io_dtype)
+def rewritten(
+    bound: BoundGraph, device: Device, options: Options, seen: Callable[[Pass, BoundGraph], None] | None = None
+) -> tuple[BoundGraph, Mapping[str, str]]:
+    """The graph after its passes, and what there is to say of a node by name; ``seen`` is told of each pass."""
+    context = Context(
+        OPS,
+        device,
+        lambda call, name: choose_route(call, name, device, options),
+        {**dict.fromkeys(options.params), **options.routes},
+        options.dtype,
+        options.dtypes,
+        options.io_dtype,
+    )
+    return run_passes(bound, context, options.skipped, seen), context.remarks
 
 
 def _plan_node(

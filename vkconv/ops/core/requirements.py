@@ -94,7 +94,6 @@ def within_scratch(nbytes: Callable[[Call, Device], int], what: str = "partial r
     )
 
 
-ASKED_FOR = Requirement("to be asked for by name", lambda call, device: False, lambda call, device: "not asked for")
 # A row of so many elements keeps the lanes of a GPU's workgroup busy; shorter ones are better off with one invocation
 # each.
 LONG_ROW = 64

@@ -9,7 +9,6 @@ from vkconv.device import Device
 from vkconv.ops.core.base import local_sizes
 from vkconv.ops.core.requirements import (
     ARITHMETIC,
-    ASKED_FOR,
     F32_OR_I32,
     INT32,
     LONG_ROW,
@@ -195,6 +194,7 @@ def _in_parts_route(
     prefer: Sequence[Requirement],
     source: str = "vkconv",
     alone: bool = False,
+    opt_in: str = "",
 ) -> Route:
     rows = kernels.ROWS_SUBGROUP if alone else (*kernels.ROWS_TREE, *kernels.ROWS_SUBGROUP)
     columns = kernels.COLUMNS_ALONE if alone else (*kernels.COLUMNS_TREE, *kernels.COLUMNS_ALONE)
@@ -212,6 +212,7 @@ def _in_parts_route(
         source=source,
         params=functools.partial(_parts_params, rule=rule, alone=alone),
         note=functools.partial(_note, rule=rule, alone=alone),
+        opt_in=opt_in,
     )
 
 
@@ -230,8 +231,9 @@ ROUTES: tuple[Route, ...] = (
         "parts of about the square root of the sum; a second pass adds them in a fixed order",
         cut_by_bands,
         _MUST,
-        (ASKED_FOR,),
+        (),
         source="iree#22275",
+        opt_in="two_pass fills the device",
     ),
     _in_parts_route(
         "two_pass",
@@ -270,7 +272,7 @@ ROUTES: tuple[Route, ...] = (
         "the output is filled with the identity, then every invocation combines it with a few elements by one atomic "
         "operation; the order of adding floats changes from run to run, and the last bits with it",
         must=(*_MUST, NO_HALVES),
-        prefer=(ASKED_FOR,),
+        opt_in="floats are added in another order each time",
         source="rocMLIR#938",
         params=_atomic_params,
         note=lambda call, device, params: (

@@ -29,7 +29,6 @@ from vkconv.ops.conv.wgrad.policy import (
 )
 from vkconv.ops.conv.wgrad.problem import Problem
 from vkconv.ops.core.requirements import (
-    ASKED_FOR,
     FLOATS,
     INT32,
     MOST_INT,
@@ -301,7 +300,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *PRODUCTS),
         why="one tap: a plain matrix product of each image and group, dy by x transposed, then the sum over images",
         must=(*_MUST, *_EXPLICIT),
-        prefer=(ASKED_FOR,),
+        opt_in="the split routes need no product of each image",
         source="composable_kernel#2947",
         params=lambda call, device: product_params(_layout(call), device),
         note=lambda call, device, params: f"{Problem.of(call).n} images; {bytes_str(_explicit_bytes(call))} scratch",
@@ -312,7 +311,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, *_VARIANTS),
         why="each part sums some of the images; a second pass adds the parts in a fixed order",
         must=(*_MUST, _within_scratch(by_images), loop_iterations(_iterations(by_images))),
-        prefer=(ASKED_FOR,),
+        opt_in="two_stage fills the device",
         source="iree#22275",
         params=functools.partial(_params, cut=by_images),
         note=functools.partial(_split_note, cut=by_images),
@@ -348,7 +347,7 @@ ROUTES: tuple[Route, ...] = (
         why="equal parts that are added to dw by atomic operations: no scratch, but the order of the adds changes from "
         "run to run, and the last bits with it",
         must=(NO_HALVES, *_MUST, PARTS_INT32, loop_iterations(_iterations(equal))),
-        prefer=(ASKED_FOR,),
+        opt_in="the parts are added in another order each time",
         source="composable_kernel#2947",
         params=lambda call, device: {
             **_params(call, device, equal, scratch=False),

@@ -1,0 +1,63 @@
+"""Files of benchmark results: JSON, CSV, Markdown and HTML by their suffix, of which JSON is read back."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from vkconv.bench.html import html
+from vkconv.bench.rows import SCHEMA, Result, header_lines, result_table
+from vkconv.core import ModelError, UsageError, atomic_write, did_you_mean, not_a_file
+
+_MAX_FILE_BYTES = 256 << 20
+
+
+def check_targets(paths: Iterable[Path]) -> None:
+    """UsageError for a file whose suffix names no format, or that is there twice."""
+    seen: set[Path] = set()
+    for path in paths:
+        if path.suffix not in _FORMATS:
+            known = ", ".join(_FORMATS)
+            raise UsageError(f"-o {path}: no format for {path.suffix!r}{did_you_mean(path.suffix, _FORMATS)}; {known}")
+        if path in seen:
+            raise UsageError(f"-o {path}: the file is there twice")
+        seen.add(path)
+
+
+def write_result(result: Result, paths: Sequence[Path]) -> None:
+    """Write a result to files of the formats their suffixes name, each whole or not at all."""
+    check_targets(paths)
+    for path in paths:
+        text = _FORMATS[path.suffix](result)
+        with atomic_write(path) as file:
+            file.write(text.encode())
+
+
+def read_result(path: Path) -> Result:
+    """A result from its JSON file. Raises ModelError naming the file and the place in it."""
+    if problem := not_a_file(path):
+        raise ModelError(f"{path} cannot be read: {problem}")
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise ModelError(f"{path} has {path.stat().st_size} bytes; a result has at most {_MAX_FILE_BYTES}")
+        return msgspec.json.decode(path.read_bytes(), type=Result)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelError(f"{path} is no result of vkconv bench ({SCHEMA}): {error}") from None
+
+
+def _json(result: Result) -> str:
+    return msgspec.json.format(msgspec.json.encode(result), indent=1).decode() + "\n"
+
+
+def _csv(result: Result) -> str:
+    return result_table(result).to_csv()
+
+
+def _markdown(result: Result) -> str:
+    lines = "\n".join(f"- {line}" for line in header_lines(result.header))
+    return f"{lines}\n\n{result_table(result).to_markdown()}\n"
+
+
+_FORMATS: Mapping[str, Callable[[Result], str]] = {".json": _json, ".csv": _csv, ".md": _markdown, ".html": html}

@@ -1,0 +1,196 @@
+"""What ``vkconv bench`` measures, and its rows as they come: on this machine's device or on those of many boards."""
+
+import contextlib
+import dataclasses
+import datetime
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vkconv.cli.options import parse_shapes, require_shapes
+from vkconv.cli.passes import refuse_for_calls, save_passes
+from vkconv.core import DType, UsageError, did_you_mean
+from vkconv.table import format_cell
+
+if TYPE_CHECKING:
+    from vkconv.bench.engine import BenchOptions
+    from vkconv.bench.rows import Header, Row
+    from vkconv.bench.runner import Routes, Task
+    from vkconv.bench.suites import Entry
+    from vkconv.device import Device
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What is to be measured, on this machine's device or on those of many boards."""
+
+    targets: Sequence[str]
+    suites: Sequence[str]
+    routes: Sequence[str]
+    sweep: str
+    local: Sequence[int]
+    dtype: DType | None
+    shapes: Sequence[str]
+    device: str
+    options: "BenchOptions"
+    no_pass: Sequence[str] = ()
+    pass_dump: Path | None = None
+
+    def tasks(self, device: "Device") -> "tuple[list[Task], Routes]":
+        """The rows to be on a device, and the routes that were asked for."""
+        from vkconv.bench.runner import Routes, make_tasks
+
+        passes = self.no_pass, self.pass_dump
+        entries = read_entries(self.targets, self.suites, self.dtype, device, self.shapes, *passes)
+        swept = list(filter(None, self.sweep.split(",")))
+        wanted = Routes.parse([*self.routes, *(["all"] if "route" in swept else [])], entries)
+        params = [name for name in swept if name != "route"]
+        return make_tasks(entries, wanted, device, sweep=params, local=self.local), wanted
+
+    def header(self, routes: "Routes", expected_s: float) -> "Header":
+        """The conditions, without a device."""
+        from importlib.metadata import version
+
+        from vkconv import __version__
+        from vkconv.bench.rows import Header
+
+        forced = dict(routes.by_op)
+        if routes.every or routes.names:
+            forced["*"] = "all" if routes.every else ",".join(routes.names)
+        calls = [*self.targets[:3], *(["..."] if len(self.targets) > 3 else [])]
+        options = self.options
+        return Header(
+            device="",
+            device_key="",
+            driver="",
+            vulkan="",
+            versions={"vkconv": __version__, "kp": version("kp"), "python": platform.python_version()},
+            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            calls=", ".join([*calls, *(f"suite {name}" for name in self.suites)]),
+            options={
+                "min_time_s": options.min_time_s,
+                "runs": options.runs,
+                "warmup": options.warmup,
+                "cooldown_s": options.cooldown_s,
+                "seed": options.seed,
+                "dtype": self.dtype,
+                "sweep": self.sweep or None,
+                "local": ",".join(map(str, self.local)) or None,
+                "no_pass": ",".join(self.no_pass) or None,
+            },
+            forced=forced,
+            quirks=[],
+            expected_s=round(expected_s, 1),
+        )
+
+
+def read_entries(
+    targets: Sequence[str],
+    suites: Sequence[str],
+    dtype: DType | None,
+    device: "Device",
+    shapes: Sequence[str],
+    no_pass: Sequence[str] = (),
+    pass_dump: Path | None = None,
+) -> "list[Entry]":
+    """The calls that targets (calls, MIOpenDriver lines, models) and suites stand for, each once. Models are planned
+    without the passes ``no_pass``; the graph of one is saved after each pass in ``pass_dump``.
+
+    Raises UsageError for what is none of them, for a suite with a line that is wrong, and for options about passes
+    without a model, or of a dump of several.
+    """
+    from vkconv.bench.miopen import is_miopen
+    from vkconv.bench.suites import is_call, merge, model_entries, parse_entries, read_suite, shipped_suites
+    from vkconv.graph import load_model
+    from vkconv.plan.planner import Options
+
+    bound = parse_shapes(shapes)
+    entries: list[Entry] = []
+    options, models = Options(skip_passes=no_pass), 0
+    for text in targets:
+        if is_miopen(text) or is_call(text):
+            entries += parse_entries(text, dtype, must_exist=True)
+        elif Path(text).suffix in (".vkc", ".onnx") or Path(text).is_file():
+            models += 1
+            if pass_dump and models > 1:
+                raise UsageError(f"--pass-dump {pass_dump} has room for one model, and {text} is another")
+            graph = load_model(Path(text))
+            require_shapes(graph.inputs, bound, "--shape")
+            for path, what in save_passes(pass_dump, graph, device, options, bound).items():
+                say(f"wrote {path}: {what}")
+            entries += model_entries(graph, device, bound, options)
+        else:
+            hint = did_you_mean(text, shipped_suites())
+            raise UsageError(f"{text!r} is no call, no MIOpenDriver line and no model; suites go by --suite{hint}")
+    if not models:
+        refuse_for_calls(no_pass, pass_dump)
+    for name in suites:
+        entries += read_suite(name, dtype)
+    if not entries:
+        raise UsageError(f"nothing to measure: give calls, models or --suite {'|'.join(shipped_suites())}")
+    return merge(entries)
+
+
+def collect(measured: "Iterable[Row]", seconds_each: Sequence[float], header: "Header") -> "list[Row]":
+    """The rows, told of as they come, until they end or Ctrl-C does; the header says which, and how long it took."""
+    rows: list[Row] = []
+    started = time.perf_counter()
+    with _progress(seconds_each) as advance:
+        try:
+            for row in measured:
+                rows.append(row)
+                advance(row)
+        except KeyboardInterrupt:
+            header.incomplete = True
+    header.elapsed_s = round(time.perf_counter() - started, 1)
+    return rows
+
+
+def say(text: str) -> None:
+    """Tell on stderr how things are."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """``2 min 05 s``."""
+    minutes, rest = divmod(max(1, math.ceil(seconds)), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+@contextlib.contextmanager
+def _progress(seconds_each: Sequence[float]) -> "Iterator[Callable[[Row], None]]":
+    """A function to tell of each row: a bar with the remaining time on a terminal, else a line on stderr."""
+    from vkconv.bench.rows import params_str
+
+    done = 0
+
+    def line(row: "Row") -> None:
+        nonlocal done
+        done += 1
+        took = f"{format_cell(row.us_median)} us" if row.us_median else row.why
+        name = f"{row.route} {params_str(row.given)}".strip()
+        where = f"{row.device}: " if row.device else ""
+        say(f"[{done}/{len(seconds_each)}] {where}{row.call} {name or '-'}: {row.check}, {took}")
+
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        # The bar moves by expected seconds, so that what remains is not guessed from the number of rows.
+        work = bar.add_task("", total=sum(seconds_each) or 1.0)
+
+        def advance(row: "Row") -> None:
+            nonlocal done
+            bar.update(work, advance=seconds_each[done], description=row.call[:40])
+            done += 1
+
+        yield advance
