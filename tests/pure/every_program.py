@@ -1,4 +1,4 @@
-"""Every program that a shipped device file can come to, each once: (case, route, inner routes, parameters) in each type."""
+"""Every program that a shipped device file can come to: (case, route, inner routes, parameters) in each type."""
 
 import functools
 from collections.abc import Iterator
