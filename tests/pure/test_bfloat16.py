@@ -51,7 +51,10 @@ def compiled(folder: Path, body: str, dtype: DType) -> bytes:
     return compile_shader(Shader("matrix", dtype), folder)
 
 
-@pytest.mark.parametrize("shader", [s for s in all_shaders() if s.kernel.matrices and s.dtype is DType.BF16], ids=lambda shader: shader.key)
+BF16_MATRICES = [shader for shader in all_shaders() if shader.kernel.matrices and shader.dtype is DType.BF16]
+
+
+@pytest.mark.parametrize("shader", BF16_MATRICES, ids=lambda shader: shader.key)
 def test_the_modules_of_bf16_are_valid_and_have_no_f16(shader: Shader, tmp_path: Path) -> None:
     lines = disassembled(compile_shader(shader), tmp_path).splitlines()
     words = [line.split("=")[-1].split() for line in lines]
