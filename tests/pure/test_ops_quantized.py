@@ -109,5 +109,6 @@ def test_devices_take_the_route_that_they_have_instructions_for():
 
 
 def test_every_tile_loads_whole_columns():
-    for tile in TILES:
+    for name, tile in TILES.items():
         assert tile.local % tile.columns == 0 and tile.rows % tile.tr == 0
+        assert name.partition("_")[0] == f"{tile.rows}x{tile.columns}x{4 * tile.depth}"
