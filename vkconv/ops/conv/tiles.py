@@ -6,7 +6,7 @@ from vkconv.call import Call
 from vkconv.core import align
 from vkconv.device import Device
 from vkconv.ops.core.requirements import invocations, shared_bytes
-from vkconv.ops.kernels.epilogue import SPLITS, per_channel, sum_splits
+from vkconv.ops.kernels.epilogue import SPLITS, Epilogue
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.program import Dispatch
 
@@ -79,10 +79,15 @@ def splits_by_rule(blocks: int, steps: int) -> tuple[int, ...]:
     return (best, *(s for s in SPLITS if s != best))
 
 
-def sum_parts(call: Call, splits: int, device: Device) -> tuple[Dispatch, dict[str, int]]:
-    """The launch that sums ``parts`` of all outputs into y, with bias and activation, and the bytes of that scratch."""
-    step = sum_splits(call, "parts", splits, per_channel(call), call.has("b"), device)
-    return step, {"parts": call.outputs["y"].nbytes * splits}
+def split_k(
+    call: Call, e: Epilogue, splits: int, device: Device, product: Callable[[Epilogue], Dispatch]
+) -> tuple[tuple[Dispatch, ...], dict[str, int]]:
+    """The launches of a product split along K, and the bytes of its scratch: ``product`` ends in the epilogue that it
+    is given."""
+    if splits == 1:
+        return (product(e),), {}
+    add = e.sum("parts", splits, call.shape("y"), device)
+    return (product(e.storing("parts")), add), {"parts": 4 * call.outputs["y"].size * splits}
 
 
 FITS_SMALLEST = invocations(TILES[_SMALLEST].local), shared_bytes(TILES[_SMALLEST].shared_bytes)

@@ -83,6 +83,11 @@ class Lanes:
     chunk: int
     invocations: int
 
+    @property
+    def push(self) -> dict[str, Argument]:
+        """The push constants of shaders/include/walk.glsl."""
+        return {"invocations": self.invocations, "chunk": self.chunk}
+
 
 def local_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     """The parameter of kernels that do one thing per invocation: the workgroup size."""

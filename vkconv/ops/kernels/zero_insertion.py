@@ -10,12 +10,14 @@ from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
+from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.strided import STRIDED_COPY, dispatch_each, dispatch_rows, strided_copy, tables
 from vkconv.program import Argument, Dispatch, Word
 from vkconv.route import Params, Requirement
 
 MAX_RANK = 5
 GATHER = Shader(shaders.kernels.SCATTER_STRIDED, DType.U32)
+GATHER_EPILOGUE = Shader(shaders.kernels.SCATTER_STRIDED, defines=(("EPILOGUE", ""),))
 FILL = Shader(shaders.kernels.FILL, DType.U32)
 FILL_SCATTER = (FILL, STRIDED_COPY)
 _NONE: Mapping[str, Word] = {}
@@ -58,6 +60,12 @@ class Insertion:
     def gather(self, device: Device, params: Params, source: str, target: str) -> Dispatch:
         """The launch that writes every element of y once."""
         return self.gather_by(GATHER, device, params, {"x": source, "y": target})
+
+    def gather_finished(self, device: Device, params: Params, source: str, e: Epilogue, channels: int) -> Dispatch:
+        """The same with an epilogue, of the zeros too. The outermost dimensions are images and channels."""
+        buffers = {"x": source, "y": e.target, **e.buffers}
+        push = {"channels": channels, **e.push}
+        return self.gather_by(GATHER_EPILOGUE, device, params, buffers, push, e.constants, apart=2)
 
     def gather_by(
         self,

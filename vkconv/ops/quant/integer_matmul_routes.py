@@ -12,7 +12,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import local_sizes
 from vkconv.ops.core.requirements import INT32, ON_CPU, ON_GPU, SHUFFLE, loop_iterations
-from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, Layout, layout
+from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.quant.requirements import (
@@ -38,9 +38,9 @@ GEMM_DOT = GEMM.having(("DOT", ""))
 AXES = Shader(shaders.quant.INTEGER_AXES, DType.U32)
 
 
-def matrices(call: Call, *, merge: bool = True) -> Layout:
+def matrices(call: Call, *, merge: bool = True) -> GemmProblem:
     """Strides of a call, as matmul has them."""
-    return layout(dataclasses.replace(call, attrs={"trans_a": False, "trans_b": False}), merge=merge)
+    return GemmProblem.of(dataclasses.replace(call, attrs={"trans_a": False, "trans_b": False}), merge=merge)
 
 
 def _signs(call: Call) -> dict[str, bool]:

@@ -10,19 +10,30 @@ from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import KERNEL_1X1, binds, constants, push
-from vkconv.ops.conv.conv2d.coopmat import FILLS_MATRICES, Spread, copies, extents, is_matrix, word_of
-from vkconv.ops.core.base import linear_groups, reciprocal
+from vkconv.ops.conv.common import KERNEL_1X1, buffers, push
+from vkconv.ops.conv.conv2d.coopmat import (
+    FILLS_MATRICES,
+    Spread,
+    copies,
+    divisor,
+    extents,
+    is_matrix,
+    word_of,
+)
+from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels.coopmat import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of
-from vkconv.program import Dispatch, Program, positional, read, write
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 CONVOLUTION = Shader(shaders.conv2d.CONV2D_HELD, DType.F16)
 ORDER = Shader(shaders.conv2d.HELD_MATRICES, DType.F16)
 # Lines and depth, and invocations, of a workgroup of it.
 _SIDE, _LANES = 64, 256
+_OPERAND_PUSH: tuple[str, ...] = ("lines", "padded_lines", "depth", "padded_depth", "groups")
+_OPERAND_PUSH += ("image_step", "group_step", "depth_step", "h", "w", "oh", "ow", "sh", "sw", "pt", "pl")
 _SHARED_BYTES = 16 * _SIDE * (_SIDE // EIGHT + 1)
 
 
@@ -77,16 +88,23 @@ class HeldOperand:
 
     def dispatch(self, source: str, target: str, device: Device, matrix: Matrix, first: bool, held: bool) -> Dispatch:
         """The launch that makes it of ``source``, as the ``first`` operand of the product or the second."""
-        factors = (*reciprocal(self.planes[3]), *reciprocal(self.planes[2]))
         sizes = self.lines, self.padded_lines, self.depth, self.padded_depth, self.groups
+        words = dict(zip(_OPERAND_PUSH, (*sizes, *self.strides, *self.planes, *self.steps), strict=True))
         groups = self.groups * ceil_div(self.padded_lines, _SIDE) * ceil_div(self.padded_depth, _SIDE)
-        return positional(
+        return Dispatch(
             ORDER,
-            (*read(source), *write(target)),
+            {"x": source, "y8": target},
             linear_groups(groups * _LANES, _LANES, device),
             (_LANES, 1, 1),
-            (*sizes, *self.strides, *self.planes, *self.steps, *factors),
-            (first, held, *dataclasses.astuple(matrix), device.subgroup_size),
+            {**words, **divisor("w", self.planes[3]), **divisor("h", self.planes[2])},
+            {
+                "FIRST": first,
+                "HELD": held,
+                "MM": matrix.m,
+                "MN": matrix.n,
+                "MK": matrix.k,
+                "SUBGROUP": device.subgroup_size,
+            },
             _SHARED_BYTES,
         )
 
@@ -147,33 +165,38 @@ def held(call: Call, device: Device, params: Params, spread: Spread | None = Non
     assert matrix is not None
     in_order, local = bool(params["held"]), tile.local(device)
     weights, pixels = _weights(call, tile, matrix), _pixels(call, tile.columns, matrix)
-    oh, ow = call.shape("y")[2:]
-    divisors = oh * ow, ow, 1
-    to, steps = (spread.extents, spread.steps) if spread else ((0, 0), (0, 0))
-    unused = (0,) * 4
-    step = positional(
-        CONVOLUTION,
-        binds(call, "packed", x="held"),
+    (oh, ow), e, spread = call.shape("y")[2:], Epilogue.of(call, device), spread or Spread()
+    step = Dispatch(
+        e.variant(CONVOLUTION),
+        buffers(e, "packed", x="held"),
         linear_groups(blocks(tile, *extents(call)) * local, local, device),
         (local, 1, 1),
-        (*push(call), *unused, *(word for d in divisors for word in reciprocal(d)), *to),
-        (
-            *constants(call),
-            *tile.constants(device, True, False),
-            word_of(call.shape("y")),
-            in_order,
-            *steps,
-        ),
+        {
+            **push(call, e),
+            **dict.fromkeys(("last_h", "last_w", "last_sh", "last_sw"), 0),  # there is no copy with channels last
+            **divisor("plane", oh * ow),
+            **divisor("row", ow),
+            **divisor("eights", 1),
+            **spread.push,
+        },
+        {
+            **e.constants,
+            **tile.constants(device, True, False),
+            **spread.constants,
+            "Y_WORD": word_of(call.shape("y")),
+            "HELD": in_order,
+        },
         tile.shared_bytes,
         pixels.padded_depth // matrix.k,
     )
-    return Program(
+    made = Program(
         (pixels.dispatch("x", "held", device, matrix, False, in_order), step),
         (weights.dispatch("w", "packed", device, matrix, True, in_order),),
         {"packed": 4 * weights.size},
         {"held": 4 * pixels.size},
         elements=frozenset({"packed", "held"}),
     )
+    return e.complete(made, call.shape("y"), device)
 
 
 _COLUMNS = max(tile.columns for tile in TILES)
@@ -244,7 +267,7 @@ FILLS_UNITS = Requirement(
 COOPERATIVE_HELD = Route(
     "cooperative_held",
     held,
-    (CONVOLUTION, ORDER),
+    finishing(CONVOLUTION, ORDER),
     why="an input that has to be copied is copied into the order in which a subgroup holds matrices, weights too: the "
     "product reads both straight into registers, a step ahead, without shared memory and barriers",
     must=(

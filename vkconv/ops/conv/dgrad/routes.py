@@ -1,60 +1,121 @@
-"""The routes of conv2d_backward_data; which is taken by rule is in conv2d_backward_data_rules.py."""
+"""The routes of conv2d_backward_data, in their order."""
 
 import dataclasses
+import math
 
+from vkconv.call import Call
+from vkconv.device import Device
 from vkconv.ops.conv.dgrad.as_conv import (
     FILL_SCATTER_CONV,
     FLIPPED_CONV,
     FLIPPED_COOPERATIVE,
     FLIPPED_WINOGRAD,
     GATHER_SCATTER_CONV,
+    STRIDED,
     SWAP_1X1,
     SWAP_COOPERATIVE,
     SWAP_HELD,
+    dilation,
 )
 from vkconv.ops.conv.dgrad.as_transposed import TRANSPOSED
-from vkconv.ops.conv.dgrad.rules import taken
-from vkconv.ops.conv.transpose.blocks import TRANSPOSED_BLOCKS, TRANSPOSED_PHASES
+from vkconv.ops.conv.tiles import FITS_SMALLEST
+from vkconv.ops.conv.transpose.blocks import FITS_BLOCKS, NARROW_GROUPS, TRANSPOSED_BLOCKS, TRANSPOSED_PHASES
 from vkconv.ops.conv.transpose.gemm import TRANSPOSED_GEMM
-from vkconv.ops.conv.transpose.routes import TRANSPOSED_DIRECT, TRANSPOSED_TILE
-from vkconv.route import Route
+from vkconv.ops.conv.transpose.phases import FEW_PHASES
+from vkconv.ops.conv.transpose.routes import SHORT_SPAN, TRANSPOSED_DIRECT, TRANSPOSED_TILE
+from vkconv.ops.core.requirements import ON_CPU, ON_GPU, lane_by_lane
+from vkconv.ops.kernels.zero_insertion import few_passed_through
+from vkconv.route import Requirement, Route
 
-_ROUTES: tuple[Route, ...] = (
-    FLIPPED_WINOGRAD,
-    FLIPPED_CONV,
-    SWAP_1X1,
-    TRANSPOSED.route(
-        TRANSPOSED_BLOCKS,
-        "phase_blocks",
-        "an invocation makes whole blocks of stride x stride elements of dx: an element of dy that it loads meets "
-        "every tap, each at its place of a block, and rows of dx are written as they lie",
-    ),
-    TRANSPOSED.route(
-        TRANSPOSED_PHASES,
-        "phase_gemm",
-        "elements of dx one stride apart are a dense convolution of dy by the taps that reach them: tiles of its "
-        "matrix product in shared memory, stride x stride of them in one launch, nothing dilated or scattered",
-    ),
-    TRANSPOSED.route(
-        TRANSPOSED_TILE,
-        "phase",
-        "elements of dx one stride apart are a dense convolution of dy by the taps that reach them, in register tiles, "
-        "and nothing is dilated or scattered",
-    ),
-    TRANSPOSED.route(
-        TRANSPOSED_GEMM,
-        "col2im",
-        "every element of dy meets every tap: a plain matrix product of the whole, with w as it lies, and a cheap sum "
-        "of what reaches each element of dx",
-    ),
-    GATHER_SCATTER_CONV,
-    FILL_SCATTER_CONV,
+_BLOCKS = tuple(TRANSPOSED.need(need) for need in FITS_BLOCKS)
+_FEW_PHASES = TRANSPOSED.need(FEW_PHASES)
+
+# From so many operations on swap_1x1 beats phase_blocks on a CPU driver. lavapipe, stride 2, us:
+#   million operations   205    180   164   78    77    69    51    41    26    23    13
+#   swap_1x1             9000   9400  8350  4210  4870  3920  2710  2700  1000  2160  840
+#   phase_blocks         11200  11900 9100  4110  5360  4030  2660  2340  760   1700  730
+_LONG_ON_CPU = 60_000_000
+
+
+def _operations(call: Call) -> int:
+    return 2 * math.prod(call.shape("dy")) * math.prod(call.shape("w")[1:])
+
+
+def _swap_pays(call: Call, device: Device) -> bool:
+    blocks = all(need.test(call, device) for need in _BLOCKS)
+    return not (lane_by_lane(device) and blocks) or _operations(call) >= _LONG_ON_CPU
+
+
+SWAP_PAYS = Requirement(
+    f"a GPU, {_LONG_ON_CPU // 1_000_000} million operations, or no route phase_blocks",
+    _swap_pays,
+    lambda call, device: f"{_operations(call) / 1e6:.1f} million on a {device.kind} device",
 )
+
+
+def _preferring(route: Route, *prefer: Requirement, opt_in: str = "") -> Route:
+    return dataclasses.replace(route, prefer=prefer, opt_in=opt_in)
+
+
+# swap_1x1 writes and reads the small product once more than phase_gemm, which writes dx in pieces of one element. The
+# other kernels multiply the dilated dy by stride x stride times as many products. iree#23976 has swap_1x1 2.81 to 6.82
+# times as fast on an MI355X; iree#23979 gathering 1.19 to 1.77 times as fast, and filling by DMA faster above a limit.
+# lavapipe, us (least of 2):                                phase_blocks  phase   fill_scatter_conv
+#   64 in 8 groups to 100x100, 3x3 stride 2                 1650          3710    5100
+#   32 to 3, to 235x363, 3x3 stride 2                       2590          8870    21300
+#   512 to 256, to 50x50, 1x1 stride 2                      9100          20800   26500
+# One launch that gathers takes 1.36 to 2.85 times as long there. Stride 1: flipped_conv takes 0.4 to 1.15 times as long
+# as phase_blocks.
 ROUTES: tuple[Route, ...] = (
     FLIPPED_COOPERATIVE,
     SWAP_HELD,
     SWAP_COOPERATIVE,
-    *(dataclasses.replace(route, prefer=(taken(route.name),)) for route in _ROUTES),
+    FLIPPED_WINOGRAD,
+    FLIPPED_CONV,
+    _preferring(SWAP_1X1, STRIDED, SWAP_PAYS),
+    _preferring(
+        TRANSPOSED.route(
+            TRANSPOSED_BLOCKS,
+            "phase_blocks",
+            "an invocation makes whole blocks of stride x stride elements of dx: an element of dy that it loads meets "
+            "every tap, each at its place of a block, and rows of dx are written as they lie",
+        ),
+        TRANSPOSED.need(NARROW_GROUPS),
+        *_BLOCKS,
+    ),
+    _preferring(
+        TRANSPOSED.route(
+            TRANSPOSED_PHASES,
+            "phase_gemm",
+            "elements of dx one stride apart are a dense convolution of dy by the taps that reach them: tiles of its "
+            "matrix product in shared memory, stride x stride of them in one launch, nothing dilated or scattered",
+        ),
+        ON_GPU,
+        _FEW_PHASES,
+        *FITS_SMALLEST,
+    ),
+    _preferring(
+        TRANSPOSED.route(
+            TRANSPOSED_TILE,
+            "phase",
+            "elements of dx one stride apart are a dense convolution of dy by the taps that reach them, in register "
+            "tiles, and nothing is dilated or scattered",
+        ),
+        ON_CPU,
+        _FEW_PHASES,
+        TRANSPOSED.need(SHORT_SPAN),
+    ),
+    _preferring(
+        TRANSPOSED.route(
+            TRANSPOSED_GEMM,
+            "col2im",
+            "every element of dy meets every tap: a plain matrix product of the whole, with w as it lies, and a cheap "
+            "sum of what reaches each element of dx",
+        ),
+        opt_in="another route was faster wherever it was timed",
+    ),
+    _preferring(GATHER_SCATTER_CONV, few_passed_through(dilation)),
+    FILL_SCATTER_CONV,
     TRANSPOSED.route(
         TRANSPOSED_DIRECT,
         "direct_gather",
