@@ -36,15 +36,15 @@ from vkconv.ops.fused.reduction import (
     variants,
 )
 from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS
 from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.route import Legal, Params, Requirement, Route
 
 AXES = (2, 3)
-# By number, the tile of TILES that takes least.
-_SMALLEST = min(range(len(TILES)), key=lambda i: TILES[i].shared_bytes + TILES[i].local)
+_SMALLEST = min(TILES.values(), key=lambda tile: tile.shared_bytes + tile.local)
 _GEMM_PARTS, _GEMM_CAS, _GEMM_NATIVE = variants(GEMM)
 _SUBGROUP_PARTS = variants(SUBGROUP)[0]
 _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
@@ -61,14 +61,16 @@ def steps(call: Call) -> tuple[Call, Call]:
     return conv, reduce_call(call, conv.outputs["y"], AXES)
 
 
-def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _tile_params(call: Call, device: Device) -> Legal:
     legal, most = IMPLICIT_GEMM.params(convolution_of(call), device), device.limit("maxComputeSharedMemorySize")
-    return {"tile": tuple(i for i in legal["tile"] if _shared_bytes(i) <= most), "linear": legal["linear"]}
+    return {
+        "tile": tuple(name for name in legal["tile"] if _shared_bytes(TILES[name]) <= most),
+        "linear": legal["linear"],
+    }
 
 
-def _shared_bytes(number: int) -> int:
+def _shared_bytes(tile: GemmTile) -> int:
     """Of the slices of a tile, and of a number for every four results of half of it or all."""
-    tile = TILES[number]
     return tile.shared_bytes + 4 * tile.local * tile.lane_columns
 
 
@@ -96,7 +98,7 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
             (tile.local, 1, 1),
             push(conv, e),
             {**e.constants, **tile.constants, "LINEAR": linear, "KH": kh, "KW": kw},
-            _shared_bytes(params["tile"]),
+            _shared_bytes(tile),
             steps_of(conv, tile, linear) + 1,
         )
         return reducing(made, end, push={"slots": r.slots})

@@ -22,20 +22,24 @@ from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.kernels.strided import dispatch_each, local_params
-from vkconv.program import Dispatch, Program
+from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Params, Route
 
 BYTES = (DType.I8, DType.U8)
 # Blocked quantization has a scale for every block along an axis, so that its scale has the rank of x.
 _BLOCKED = "one scale for the tensor or one for each index along an axis; scales of blocks are not there"
 
-QUANTIZE, DEQUANTIZE = (
-    Shader(shaders.quant.QUANTIZE_LINEAR, DType.U32),
-    Shader(shaders.quant.DEQUANTIZE_LINEAR, DType.U32),
+QUANTIZE, DEQUANTIZE, RANGE, SCALE = (
+    Shader(kernel, DType.U32)
+    for kernel in (
+        shaders.quant.QUANTIZE_LINEAR,
+        shaders.quant.DEQUANTIZE_LINEAR,
+        shaders.quant.DYNAMIC_RANGE,
+        shaders.quant.DYNAMIC_SCALE,
+    )
 )
-RANGE, SCALE = Shader(shaders.quant.DYNAMIC_RANGE, DType.U32), Shader(shaders.quant.DYNAMIC_SCALE, DType.U32)
-# Partial ranges, each a loop of one invocation: many enough for a GPU, few enough for the one workgroup behind them.
-_MOST_PARTS, _LEAST_ELEMENTS, _LANES = 1024, 16, 64
+# Invocations that each find the range of some elements: enough for a GPU, few enough for the one workgroup behind them.
+_MOST_LANES, _LEAST_ELEMENTS, _LANES = 1024, 16, 64
 
 
 def rounded(v: npt.NDArray[Any], zero: npt.NDArray[Any] | int, dtype: DType) -> Array:
@@ -103,27 +107,38 @@ def _reference_quantize(call: Call, arrays: Mapping[str, Array | None]) -> Seque
     return [_quantized(shapes.given(arrays, "x"), scale, middle, call.outputs["y"].dtype)]
 
 
-def _extents(call: Call, scale: str) -> dict[str, int]:
-    """Elements of x, scales, and elements of x that follow each other with one scale, as push constants."""
-    x = call.shape("x")
-    spec = call.operands[scale]
-    assert spec is not None
-    return {"count": math.prod(x), "channels": spec.size, "inner": math.prod(x[call["axis"] + 1 :])}
+def _linear(
+    call: Call,
+    device: Device,
+    params: Params,
+    shader: Shader,
+    scale: str,
+    zero: str | None,
+    constants: Mapping[str, Word],
+    by_axis: bool = True,
+) -> Dispatch:
+    """The launch of one of the two formulas, a word of four bytes per invocation."""
+    count, channels, inner = call.outputs["y"].size, 1, 1
+    if by_axis:
+        channels, inner = call.specs[scale].size, math.prod(call.shape("x")[call["axis"] + 1 :])
+    return dispatch_each(
+        shader,
+        ceil_div(count, 4),
+        device,
+        params,
+        {"count": count, "channels": channels, "inner": inner},
+        {**constants, "HAS_ZERO": zero is not None, "PER_AXIS": channels > 1, "VEC4": count % 4 == 0},
+        {"scale": scale, "zero": zero},
+    )
+
+
+def _quantize(call: Call, device: Device, params: Params, zero: str | None, by_axis: bool = True) -> Dispatch:
+    is_signed = {"SIGNED": call.outputs["y"].dtype is DType.I8}
+    return _linear(call, device, params, QUANTIZE, "y_scale", zero, is_signed, by_axis)
 
 
 def _program_quantize(call: Call, device: Device, params: Params) -> Program:
-    return Program((_quantize(call, device, params, _extents(call, "y_scale"), call.has("y_zero")),))
-
-
-def _quantize(call: Call, device: Device, params: Params, push: Mapping[str, int], has_zero: bool) -> Dispatch:
-    constants = {
-        "SIGNED": call.outputs["y"].dtype is DType.I8,
-        "HAS_ZERO": has_zero,
-        "PER_AXIS": push["channels"] > 1,
-        "VEC4": push["count"] % 4 == 0,
-    }
-    buffers = {"scale": "y_scale", "zero": "y_zero" if has_zero else None}
-    return dispatch_each(QUANTIZE, ceil_div(push["count"], 4), device, params, push, constants, buffers)
+    return Program((_quantize(call, device, params, "y_zero" if call.has("y_zero") else None),))
 
 
 def _resolve_dequantize(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -146,18 +161,9 @@ def _reference_dequantize(call: Call, arrays: Mapping[str, Array | None]) -> Seq
 
 
 def _program_dequantize(call: Call, device: Device, params: Params) -> Program:
-    push, x, has_zero = _extents(call, "x_scale"), call.operands["x"], call.has("x_zero")
-    assert x is not None
-    constants = {
-        "BYTES": x.dtype in BYTES,
-        "SIGNED": x.dtype is DType.I8,
-        "HAS_ZERO": has_zero,
-        "PER_AXIS": push["channels"] > 1,
-        "VEC4": push["count"] % 4 == 0,
-    }
-    buffers = {"scale": "x_scale", "zero": "x_zero" if has_zero else None}
-    step = dispatch_each(DEQUANTIZE, ceil_div(push["count"], 4), device, params, push, constants, buffers)
-    return Program((step,))
+    dtype, zero = call.specs["x"].dtype, "x_zero" if call.has("x_zero") else None
+    kinds = {"BYTES": dtype in BYTES, "SIGNED": dtype is DType.I8}
+    return Program((_linear(call, device, params, DEQUANTIZE, "x_scale", zero, kinds),))
 
 
 def _resolve_dynamic(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -179,20 +185,20 @@ def _reference_dynamic(call: Call, arrays: Mapping[str, Array | None]) -> Sequen
 
 def _program_dynamic(call: Call, device: Device, params: Params) -> Program:
     count = call.outputs["y"].size
-    parts = max(1, min(_MOST_PARTS, ceil_div(count, _LEAST_ELEMENTS)))
-    push = {"count": count, "lanes": parts}
-    ends = dispatch_each(RANGE, parts, device, params, push, loop_iterations=ceil_div(count, parts))
+    lanes = max(1, min(_MOST_LANES, ceil_div(count, _LEAST_ELEMENTS)))
+    ends = dispatch_each(
+        RANGE, lanes, device, params, {"count": count, "lanes": lanes}, loop_iterations=ceil_div(count, lanes)
+    )
     scale = Dispatch(
         SCALE,
         {"ends": "ends", "scale": "y_scale", "zero": "y_zero"},
         (1, 1, 1),
         (_LANES, 1, 1),
-        {"lanes": parts},
+        {"lanes": lanes},
         shared_bytes=8 * _LANES,
-        loop_iterations=ceil_div(parts, _LANES) + _LANES + 27,
+        loop_iterations=ceil_div(lanes, _LANES) + _LANES + 27,
     )
-    quantize = _quantize(call, device, params, {"count": count, "channels": 1, "inner": 1}, True)
-    return Program((ends, scale, quantize), scratch={"ends": 8 * parts})
+    return Program((ends, scale, _quantize(call, device, params, "y_zero", by_axis=False)), scratch={"ends": 8 * lanes})
 
 
 _WORDS = "one pass, four elements per invocation: one word of bytes"
@@ -246,7 +252,7 @@ DYNAMIC_QUANTIZE_LINEAR = Op(
             "three_passes",
             _program_dynamic,
             (RANGE, SCALE, QUANTIZE),
-            "the range by parts, scale and zero point from it on the device, then quantize_linear",
+            "partial ranges, scale and zero point from them on the device, then quantize_linear",
             params=local_params,
         ),
     ),

@@ -21,7 +21,7 @@ from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.kernels.windows import F64, explicit_padding, out_extent, pair, spanned, windows
 from vkconv.program import Program, Word
-from vkconv.route import Params, Requirement, Route
+from vkconv.route import Legal, Params, Requirement, Route
 
 KINDS = ("avg", "max", "lp")  # index is the shader's KIND
 
@@ -85,32 +85,38 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
     return of_sum(call, reference, addends(_reference, call, arrays), _terms(call))
 
 
-POOL = Shader(shaders.spatial.POOL2D)
+POOL, COLUMNS = Shader(shaders.spatial.POOL2D), Shader(shaders.spatial.POOL2D_COLUMNS)
 
 
-def _build_window(call: Call, device: Device, params: Params) -> Program:
-    push, outputs = {**window_push(call), "p": float(call["norm"])}, math.prod(call.shape("y"))
-    kh, kw = call["kernel"]
-    iterations = kh * (1 + kw)
-    return Program((dispatch_each(POOL, outputs, device, params, push, _kind(call), loop_iterations=iterations),))
-
-
-def window_push(call: Call) -> dict[str, int]:
-    """Push constants of all sizes of a call."""
+def window_push(call: Call, shader: Shader) -> dict[str, Word]:
+    """The push constants that a pooling shader declares."""
     n, c, h, w = call.shape("x")
-    names = ("oh", "ow"), ("kh", "kw"), ("sh", "sw"), ("dh", "dw"), ("pt", "pl", "pb", "pr")
-    values = (call.shape("y")[2:], *(call[name] for name in ("kernel", "stride", "dilation", "padding")))
-    pairs = (pair for row in zip(names, values, strict=True) for pair in zip(*row, strict=True))
-    return {"planes": n * c, "h": h, "w": w, **dict(pairs)}
+    values: dict[str, Word] = {"planes": n * c, "h": h, "w": w}
+    rows = zip(
+        ("oh ow", "kh kw", "sh sw", "dh dw", "pt pl pb pr"),
+        (call.shape("y")[2:], *(call[name] for name in ("kernel", "stride", "dilation", "padding"))),
+        strict=True,
+    )
+    for names, row in rows:
+        values |= dict(zip(names.split(), row, strict=True))
+    return {field.name: values[field.name] for field in shader.interface.push if field.name in values}
 
 
-def _kind(call: Call) -> dict[str, Word]:
+def _constants(call: Call) -> dict[str, Word]:
     return {"KIND": KINDS.index(call["kind"]), "COUNT_PADDING": bool(call["count_include_pad"])}
 
 
-COLUMNS = Shader(shaders.spatial.POOL2D_COLUMNS)
-# Outputs of a row that an invocation makes. lavapipe, us for 3x3 stride 2 by 8, 4, 2, 1 and by the route window:
-# 24x112x112 580 704 1023 1531 4134; 136x28x28 279 314 466 660 1949.
+def _build_window(call: Call, device: Device, params: Params) -> Program:
+    (kh, kw), push = call["kernel"], {**window_push(call, POOL), "p": float(call["norm"])}
+    outputs, iterations = call.outputs["y"].size, kh * (1 + kw)
+    step = dispatch_each(POOL, outputs, device, params, push, _constants(call), loop_iterations=iterations)
+    return Program((step,))
+
+
+# Outputs of a row that an invocation makes. lavapipe, us of 3x3 windows of stride 2:
+#                   8     4     2     1  route window
+#   24x112x112    580   704  1023  1531          4134
+#   136x28x28     279   314   466   660          1949
 _COLUMNS = (8, 4, 2, 1)
 
 
@@ -119,25 +125,23 @@ def _span(call: Call, columns: int) -> int:
     return spanned(columns, int(call["stride"][1]), int(call["kernel"][1]), int(call["dilation"][1]))
 
 
-def _column_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _column_params(call: Call, device: Device) -> Legal:
     fitting = [px for px in _COLUMNS if _span(call, px) <= MOST_SPAN]
     best = min(fitting, key=lambda px: ceil_div(call.shape("y")[3], px) * _span(call, px))
     return {"columns": first(best, fitting), **local_params(call, device)}
 
 
 def _build_columns(call: Call, device: Device, params: Params) -> Program:
-    sizes, px = window_push(call), params["columns"]
+    (n, c, _, w), (oh, ow) = call.shape("x"), call.shape("y")[2:]
+    (kh, kw), px, sw = call["kernel"], params["columns"], call["stride"][1]
     constants = {
-        **_kind(call),
-        "PX": px,
-        **{name.upper(): sizes.pop(name) for name in ("kh", "kw", "sw", "dw")},
-        "LEFT": sizes.pop("pl"),
+        **_constants(call),
+        **{"PX": px, "KH": kh, "KW": kw, "SW": sw, "DW": call["dilation"][1], "LEFT": call["padding"][1]},
+        "X_VEC4": w % 4 == 0 and px * sw % 4 == 0,
+        "Y_VEC4": ow % 4 == 0 and px % 4 == 0,
     }
-    ow, kh = sizes["ow"], call["kernel"][0]
-    constants["X_VEC4"] = sizes["w"] % 4 == 0 and px * call["stride"][1] % 4 == 0
-    constants["Y_VEC4"] = ow % 4 == 0 and px % 4 == 0
-    invocations = sizes["planes"] * sizes["oh"] * ceil_div(ow, px)
-    return Program((dispatch_each(COLUMNS, invocations, device, params, sizes, constants, loop_iterations=kh),))
+    invocations, push = n * c * oh * ceil_div(ow, px), window_push(call, COLUMNS)
+    return Program((dispatch_each(COLUMNS, invocations, device, params, push, constants, loop_iterations=kh),))
 
 
 NO_NORM = Requirement(
@@ -155,7 +159,7 @@ ROUTES = (
         "columns",
         _build_columns,
         (COLUMNS,),
-        why="neighbouring outputs of a row share the inputs they load, by vec4 where rows allow it, and the taps of a "
+        why="neighbouring outputs of a row share the inputs they load, as vec4 where rows allow it, and the taps of a "
         "row are no loop: where a load and a step of a loop go lane by lane, they are what a pool costs",
         must=(FLOATS, NO_NORM, SHORT_SPAN),
         prefer=(ON_CPU, SEVERAL_TAPS),

@@ -30,10 +30,17 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
-    push = {name: size for name, size in window_push(call).items() if name not in ("pb", "pr")}
-    outputs, iterations = math.prod(call.shape("y")), call["kernel"][0] * (1 + call["kernel"][1])
-    constants = {"COLUMN_MAJOR": call["column_major"]}
-    step = dispatch_each(ARGMAX_SHADER, outputs, device, params, push, constants, loop_iterations=iterations)
+    kh, kw = call["kernel"]
+    constants, iterations = {"COLUMN_MAJOR": call["column_major"]}, kh * (1 + kw)
+    step = dispatch_each(
+        ARGMAX_SHADER,
+        call.outputs["y"].size,
+        device,
+        params,
+        window_push(call, ARGMAX_SHADER),
+        constants,
+        loop_iterations=iterations,
+    )
     return Program((step,))
 
 

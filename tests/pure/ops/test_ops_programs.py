@@ -23,7 +23,7 @@ from vkconv.ops.spatial import resize
 from vkconv.program import Dispatch
 from vkconv.route import Route, choose, judge
 
-SHADERS = Path(__file__).parents[2] / "shaders"
+SHADERS = Path(__file__).parents[3] / "shaders"
 MODULES = (alias, cast, gather, host, layout, normalize, batch, pad, reduce, resize, select, softmax)
 OPS = {
     op.name: op
