@@ -178,7 +178,7 @@ STRIDED_COPY = Kernel(
     ),
     constants=(
         *WALK,
-        *constants("bool", FOURS=False),
+        *constants("bool", VEC4=False),
     ),
     moves=True,
 )

@@ -3,7 +3,6 @@ turn."""
 
 import dataclasses
 import math
-from collections.abc import Mapping
 
 from vkconv.call import Call
 from vkconv.core import align, ceil_div
@@ -18,14 +17,14 @@ from vkconv.ops.core.requirements import ON_CPU, ON_GPU, SHUFFLE, loop_iteration
 from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS
 from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
 
 AXES = (2, 3)
-# By number, the tile of TILES that takes least.
-_SMALLEST = min(range(len(TILES)), key=lambda i: TILES[i].shared_bytes + TILES[i].local)
+_SMALLEST = min(TILES.values(), key=lambda tile: tile.shared_bytes + tile.local)
 _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
 
 
@@ -40,14 +39,16 @@ def steps(call: Call) -> tuple[Call, Call]:
     return conv, reduce_call(call, conv.outputs["y"], AXES)
 
 
-def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _tile_params(call: Call, device: Device) -> Legal:
     legal, most = IMPLICIT_GEMM.params(convolution_of(call), device), device.limit("maxComputeSharedMemorySize")
-    return {"tile": tuple(i for i in legal["tile"] if _shared_bytes(i) <= most), "linear": legal["linear"]}
+    return {
+        "tile": tuple(name for name in legal["tile"] if _shared_bytes(TILES[name]) <= most),
+        "linear": legal["linear"],
+    }
 
 
-def _shared_bytes(number: int) -> int:
-    """Of the slices of a tile, and of a number for every four results of half of it or all."""
-    tile = TILES[number]
+def _shared_bytes(tile: GemmTile) -> int:
+    """Of the k-tiles of a tile, and of a number for every four results of half of it or all."""
     return tile.shared_bytes + 4 * tile.local * tile.lane_columns
 
 
@@ -71,7 +72,7 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
             (tile.local, 1, 1),
             push(conv, e),
             {**e.constants, **tile.constants, "LINEAR": linear, "KH": kh, "KW": kw},
-            _shared_bytes(params["tile"]),
+            _shared_bytes(tile),
             steps_of(conv, tile, linear) + 1,
         )
         return reducing(made, end, push={"slots": r.slots})

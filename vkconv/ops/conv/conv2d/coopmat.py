@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -13,13 +11,13 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.common import buffers, push
 from vkconv.ops.conv.conv2d.implicit_gemm import in_slices, pads_much
 from vkconv.ops.conv.tiles import split_k
-from vkconv.ops.core.base import linear_groups, reciprocal
+from vkconv.ops.core.base import first, linear_groups, reciprocal
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
 from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blocks, split_by_rule, tiles_by_rule
 from vkconv.ops.kernels.epilogue import SPLITS, Epilogue, finishing
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.program import Argument, Dispatch, Program, Word
-from vkconv.route import Params, Requirement, Route
+from vkconv.route import Legal, Params, Requirement, Route
 
 CONVOLUTION = Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16)
 # Moves words of 16 bits, whatever they are.
@@ -151,13 +149,13 @@ class ChannelsLast:
     def _in_words(self, word: int, device: Device) -> Dispatch:
         n, _, h, w = self.call.shape("x")
         pads = self.call["padding"][:2]
-        first = tuple(max(pad, 0) for pad in pads)
-        last = (min(pad + side, made) for pad, side, made in zip(pads, (h, w), self.extents, strict=True))
-        inside = tuple(max(end - start, 0) for start, end in zip(first, last, strict=True))
+        begin = tuple(max(pad, 0) for pad in pads)
+        stop = (min(pad + side, made) for pad, side, made in zip(pads, (h, w), self.extents, strict=True))
+        inside = tuple(max(end - start, 0) for start, end in zip(begin, stop, strict=True))
         words, across = h * w // word, next(count for count in _ACROSS if count <= self.eights)
         zeros = n * (math.prod(self.extents) - math.prod(inside)) * self.eights
         groups = ceil_div(n * words, _LANES // across) * ceil_div(self.eights, across) + ceil_div(zeros, _LANES)
-        covered = dict(zip(("top", "left", "rows", "columns"), (*first, *inside), strict=True))
+        covered = dict(zip(("top", "left", "rows", "columns"), (*begin, *inside), strict=True))
         return Dispatch(
             CHANNELS_LAST_WORDS,
             {"x8": "x", "y8": "last"},
@@ -189,29 +187,28 @@ def _tiles(call: Call, device: Device, last: int) -> tuple[str, ...]:
     return tiles_by_rule(*extents(call, last), device, takes, depth=_depth(call))
 
 
-def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
+def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[str, ...]) -> Legal:
     """How the input may be read for the first of the tiles, and those that may be read so, too: any goes with any
     other value."""
     best = tiles[0]
     last = tuple(value for value in last if _takes(call, TILES[best], device, value))
-    tiles = tuple(i for i in tiles if all(_takes(call, TILES[i], device, value) for value in last))
+    tiles = tuple(name for name in tiles if all(_takes(call, TILES[name], device, value) for value in last))
     one_way = call.shape("w")[2:] == (1, 1) or last[0]
     linear = not one_way and pads_much(call, TILES[best].depth)
     return {"tile": tiles, "linear": (0,) if one_way else (int(linear), int(not linear)), "last": last}
 
 
-def uncut(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
+def whole_sums(call: Call, device: Device) -> Legal:
     """The parameters where sums are whole."""
     last = copies(call, device)
     return _ways(call, device, last, _tiles(call, device, last[0]))
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
+def _params(call: Call, device: Device) -> Legal:
     last = copies(call, device)
     tiles = _tiles(call, device, last[0])
     best, splits = split_by_rule(SPLITS, *extents(call, last[0]), device, tiles, depth=_depth(call))
-    ways = _ways(call, device, last, (best, *(i for i in tiles if i != best)))
-    return {**ways, "splits": (splits, *(s for s in SPLITS if s != splits))}
+    return {**_ways(call, device, last, first(best, tiles)), "splits": first(splits, SPLITS)}
 
 
 def _packing(call: Call, tile: CooperativeTile, gathers: bool, linear: bool) -> Packing:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -18,7 +17,7 @@ from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Ar
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Route
+from vkconv.route import Legal, Params, Route
 
 _MOST_PADDING = 1.15
 
@@ -37,7 +36,7 @@ def steps_of(call: Call, tile: GemmTile, linear: bool) -> int:
     return ceil_div(c_in * kh * kw, tile.depth) if linear else kh * kw * ceil_div(c_in, tile.depth)
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _params(call: Call, device: Device) -> Legal:
     groups: int = call["groups"]
     rows, depth = call.shape("y")[1] // groups, math.prod(call.shape("w")[1:])
     tiles = tiles_by_rule(rows, depth, groups, lambda tile: _blocks(call, tile), device)

@@ -9,7 +9,7 @@ from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.common import KERNEL_1X1, STRIDE_1
-from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, Spread, cooperative, uncut
+from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, Spread, cooperative, whole_sums
 from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_HELD, held
 from vkconv.ops.conv.conv2d.routes import ROUTES
 from vkconv.ops.conv.conv2d.winograd import WINOGRAD
@@ -20,7 +20,7 @@ from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, keeps_zeros
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
 from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, GATHER_EPILOGUE, Insertion, gathers
 from vkconv.program import Composite, Dispatch, Inner, Program
-from vkconv.route import Params, Requirement, Route, Sub
+from vkconv.route import Legal, Params, Requirement, Route, Sub
 
 # What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
 _CONVOLUTIONS = tuple(
@@ -223,7 +223,7 @@ def _swap(
     name: str,
     route: Route,
     program: Callable[[Call, Device, Params, Spread | None], Program],
-    inner: Callable[[Call, Device], Mapping[str, tuple[int, ...]]],
+    inner: Callable[[Call, Device], Legal],
     how: str,
 ) -> Route:
     """The route by a convolution of the small dy, ``program``, that spreads its results; it takes ``inner`` of the
@@ -258,7 +258,7 @@ FLIPPED_COOPERATIVE = Route(
     inner=_by(as_flipped, COOPERATIVE),
 )
 # Only whole sums are spread.
-SWAP_COOPERATIVE = _swap("swap_cooperative", COOPERATIVE, cooperative, uncut, "")
+SWAP_COOPERATIVE = _swap("swap_cooperative", COOPERATIVE, cooperative, whole_sums, "")
 _HOW = ", both operands in the order in which subgroups hold them"
 SWAP_HELD = _swap("swap_held", COOPERATIVE_HELD, held, COOPERATIVE_HELD.params, _HOW)
 FLIPPED_CONV = Route(

@@ -20,7 +20,7 @@ from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
 from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.program import Dispatch, Program, Word
-from vkconv.route import Params, Requirement, Route
+from vkconv.route import Legal, Params, Requirement, Route
 
 PHASES = Shader(shaders.transpose.CONV_TRANSPOSE2D_PHASES)
 # By how many outputs are written as one, and who shares loads of weights: nobody, subgroups, workgroups.
@@ -73,7 +73,7 @@ def _chunks(call: Call, tile: GemmTile) -> int:
     return ceil_div(call.shape("x")[1] // int(call["groups"]), tile.depth)
 
 
-def _phase_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _phase_params(call: Call, device: Device) -> Legal:
     phases, (h, w) = math.prod(call["stride"]), axes(call)
     groups: int = call["groups"]
     depth = call.shape("w")[0] // groups * h.most_taps * w.most_taps

@@ -7,7 +7,7 @@ from ops_device import device
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as HELD_TILES
-from vkconv.ops.conv.conv2d.coopmat_fragment import HeldTile
+from vkconv.ops.conv.conv2d.coopmat_fragment import FragmentTile
 from vkconv.ops.conv.conv2d.coopmat_fragment import tiles_by_rule as held_tiles_by_rule
 from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
 from vkconv.ops.conv.wgrad.coopmat import takes
@@ -192,17 +192,22 @@ def test_a_copy_is_made_only_where_it_pays(text):
 def test_held_operands_are_padded_to_whole_tiles_and_pairs_of_steps():
     call, facts = call_of("conv2d:x=3x34x13x9,w=70x17x1x1,s=2,g=2"), load_device("h200")
     route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative_held")
-    for number, tile in enumerate(HELD_TILES):
-        program = route.build(call, facts, {"tile": number, "held": 1})
+    for name, tile in HELD_TILES.items():
+        program = route.build(call, facts, {"tile": name, "held": 1})
         rows, pixels = -(-35 // tile.rows) * tile.rows, -(-3 * 7 * 5 // tile.columns) * tile.columns
         assert program.packed == {"packed": 2 * 2 * rows * 32}
         assert program.scratch == {"held": 2 * 2 * pixels * 32}
 
 
 def test_a_held_tile_that_does_not_fill_a_unit_takes_the_time_of_more():
-    tiles = (HeldTile(128, 128, 32, 64, 64, 1.0, 4, 3.0), HeldTile(64, 128, 32, 64, 64, 0.9))
+    rows = (FragmentTile(128, 128, 32, 64, 64, 1.0, 4, 3.0), FragmentTile(64, 128, 32, 64, 64, 0.9))
+    tiles = dict(zip(("resident", "one"), rows, strict=True))
     columns = (1024, 132 * 4 * 128, 132 * 5 * 128)
-    assert [held_tiles_by_rule(128, count, 1, load_device("h200"), tiles)[0] for count in columns] == [1, 0, 1]
+    assert [held_tiles_by_rule(128, count, 1, load_device("h200"), tiles)[0] for count in columns] == [
+        "one",
+        "resident",
+        "one",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -312,8 +317,8 @@ def test_sums_that_are_not_cut_have_the_tile_for_whole_ones(n, tile):
 
 def test_tiles_are_whole_and_the_h200_holds_every_one():
     facts = load_device("h200")
-    assert all(takes(tile, facts) for tile in WEIGHT_TILES)
-    for tile in (*TILES.values(), *HELD_TILES, *WEIGHT_TILES):
+    assert all(takes(tile, facts) for tile in WEIGHT_TILES.values())
+    for tile in (*TILES.values(), *HELD_TILES.values(), *WEIGHT_TILES.values()):
         assert tile.fits(facts), tile
         assert tile.rows % tile.subgroup_rows == tile.columns % tile.subgroup_columns == 0
         assert tile.least_shared_bytes <= tile.shared_bytes
