@@ -9,9 +9,10 @@ from vkconv.core import DType
 from vkconv.device import load_device
 from vkconv.graph import TensorSpec
 from vkconv.ops import OPS
+from vkconv.ops.core.calls import parse_call
 from vkconv.plan.explain import explain_plan, explain_plan_data
 from vkconv.plan.planner import Options, plan, rewritten
-from vkconv.route import Candidate
+from vkconv.route import Candidate, choose
 
 LAVAPIPE, H200 = load_device("lavapipe"), load_device("h200")
 X, A, BATCHED = {"x": (2, 3, 5, 4)}, {"a": (5, 3)}, {"a": (2, 5, 3)}
@@ -131,6 +132,29 @@ def test_what_cannot_be_one_stays_two_and_says_why(case):
 def test_what_only_looks_alike_is_left_without_a_word(case):
     after, remarks = rewritten(bound_of(*case), LAVAPIPE, Options())
     assert not remarks and not {"gemm_reduce", "conv_reduce"} & {node.call.op for node in after.nodes}
+
+
+# Inner routes that no shipped device takes by rule: GPUs have a faster one, as CPUs do; one is to be asked for.
+NEVER = {
+    "conv_reduce": {"conv2d/pointwise", "conv2d/direct_tile", "reduce/split"},
+    "gemm_reduce": {"reduce/split"},
+}
+OF_16_BITS = {"conv2d/cooperative", "conv2d/cooperative_held", "matmul/cooperative"}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("name", NEVER)
+def test_cases_reach_every_inner_route_that_is_chosen(name, dtype):
+    """Winograd is chosen in f32 alone."""
+    unfused, taken, there = next(route for route in OPS[name].routes if route.name == "unfused"), set(), set()
+    for text in OPS[name].cases:
+        call = parse_call(f"{text},dtype={dtype}", OPS)
+        for device in (LAVAPIPE, H200, load_device("mali-g715"), load_device("raspberry-pi-4")):
+            for inner, sub in unfused.inner(call, device, {}).items():
+                there |= {f"{inner}/{route.name}" for route in sub.routes}
+                taken.add(f"{inner}/{choose(sub.routes, sub.call, device).route.name}")
+    never = NEVER[name] | (OF_16_BITS if dtype == "f32" else {"conv2d/winograd"})
+    assert taken == there - never
 
 
 def planned(nodes, shape, device, options=None, reads="x"):

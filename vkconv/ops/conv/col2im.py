@@ -16,7 +16,7 @@ from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
 from vkconv.ops.core.requirements import FLOATS, loop_iterations
 from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Program, positional, read, write
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Route
 
 COL2IM_SHADER = Shader(shaders.conv.COL2IM)
@@ -61,14 +61,19 @@ def _blocks(call: Call) -> list[int]:
 
 def _program(call: Call, device: Device, params: Params) -> Program:
     rank, y = len(call["image"]), call.outputs["y"]
-    front = (1,) * (_MOST_RANK - rank)
-    columns = (call["image"], call["block"], _blocks(call), call["stride"], call["dilation"])
-    step = positional(
+    missing = _MOST_RANK - rank
+    axes = {"image": call["image"], "kernel": call["block"], "blocks": _blocks(call)}
+    axes |= {"stride": call["stride"], "dilation": call["dilation"]}
+    step = Dispatch(
         COL2IM_SHADER,
-        read("x") + write("y"),
+        {"x": "x", "y": "y"},
         groups=linear_groups(y.size, params["local"], device),
         local=(params["local"], 1, 1),
-        push=(y.size, *(v for c in columns for v in (*front, *c)), *(0 for _ in front), *call["padding"][:rank]),
+        push={
+            "total": y.size,
+            **{name: (*(1,) * missing, *values) for name, values in axes.items()},
+            "before": (*(0,) * missing, *call["padding"][:rank]),
+        },
         loop_iterations=math.prod(call["block"]),
     )
     return Program((step,))

@@ -1,32 +1,27 @@
-"""What the routes of conv2d share: the push block, bindings and constants of shaders/include/conv2d.glsl, and needs."""
+"""What the routes of conv2d share: the push block and buffers of shaders/include/conv2d.glsl, and requirements."""
 
 import math
 
 from vkconv.call import Call
 from vkconv.core import shape_str
-from vkconv.ops.kernels.epilogue import epilogue_constants, epilogue_numbers, per_channel, rescales
+from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.windows import spanned
-from vkconv.program import Bind, Word, read, write
+from vkconv.program import Argument
 from vkconv.route import Requirement
 
+_PUSH = ("n", "c_in", "h", "w", "c_out", "oh", "ow", "groups", "kh", "kw", "sh", "sw", "dh", "dw", "pt", "pl")
 
-def push(call: Call) -> tuple[Word, ...]:
+
+def push(call: Call, e: Epilogue) -> dict[str, Argument]:
     """The push block."""
-    t, left, _, _ = call["padding"]
-    n, c_in, h, w = call.shape("x")
-    _, c_out, oh, ow = call.shape("y")
-    shapes = (n, c_in, h, w, c_out, oh, ow, call["groups"], *call.shape("w")[2:])
-    return (*shapes, *call["stride"], *call["dilation"], t, left, *epilogue_numbers(call))
+    shapes = (*call.shape("x"), *call.shape("y")[1:], call["groups"], *call.shape("w")[2:])
+    words = (*shapes, *call["stride"], *call["dilation"], *call["padding"][:2])
+    return {**dict(zip(_PUSH, words, strict=True)), **e.push}
 
 
-def binds(call: Call, weight: str, target: str = "y", x: str = "x") -> tuple[Bind, ...]:
-    """The bindings, with the weights in one buffer, the output and the input in others."""
-    return (*read(x, weight, per_channel(call)), *write(target))
-
-
-def constants(call: Call) -> tuple[Word, ...]:
-    """The specialization constants that every shader has."""
-    return epilogue_constants(call["act"], call.has("b"), rescales(call.attrs))
+def buffers(e: Epilogue, weight: str, x: str = "x") -> dict[str, str | None]:
+    """What a launch binds: the input, the weights, where its results go, and what finishes them."""
+    return {"x": x, "weight": weight, "y": e.target, **e.buffers}
 
 
 def span(call: Call, axis: int, outputs: int) -> int:

@@ -17,7 +17,7 @@ from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_gr
 from vkconv.ops.core.requirements import FLOATS, loop_iterations
 from vkconv.ops.kernels.strided import local_params
 from vkconv.ops.kernels.windows import explicit_padding, out_extent, pair
-from vkconv.program import Program, positional, read, write
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Route
 
 DEFORM_SHADER = Shader(shaders.conv.DEFORM_CONV2D)
@@ -63,18 +63,18 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     y = call.outputs["y"]
     _, c, h, width = call.shape("x")
     m, per_group, kh, kw = call.shape("w")
-    binds = read("x", "w", "offset", *(name if call.has(name) else None for name in ("b", "mask")))
-    step = positional(
+    (oh, ow), (sh, sw), (dh, dw), (pt, pl) = y.dims[2:], call["stride"], call["dilation"], call["padding"][:2]
+    sizes = {"total": y.size, "c": c, "h": h, "width": width, "m": m, "per_group": per_group, "kh": kh, "kw": kw}
+    sizes |= {"oh": oh, "ow": ow, "sh": sh, "sw": sw, "dh": dh, "dw": dw, "pt": pt, "pl": pl}
+    sizes |= {"m_per_group": m // call["groups"], "c_per_part": c // call["offset_groups"]}
+    bias, mask = ("b" if call.has("b") else None), ("mask" if call.has("mask") else None)
+    step = Dispatch(
         DEFORM_SHADER,
-        binds + write("y"),
+        {"x": "x", "w": "w", "offset": "offset", "bias": bias, "mask": mask, "y": "y"},
         groups=linear_groups(y.size, params["local"], device),
         local=(params["local"], 1, 1),
-        push=(
-            *(y.size, c, h, width, m, per_group, kh, kw, *y.dims[2:]),
-            *(*call["stride"], *call["dilation"], *call["padding"][:2]),
-            *(m // call["groups"], c // call["offset_groups"]),
-        ),
-        spec=(call.has("b"), call.has("mask")),
+        push=sizes,
+        constants={"HAS_BIAS": call.has("b"), "HAS_MASK": call.has("mask")},
         loop_iterations=_taps(call) * 2,
     )
     return Program((step,))

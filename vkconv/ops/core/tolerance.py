@@ -175,6 +175,13 @@ def of_error(call: Call, reference: F64, error: F64, terms: int) -> F64:
         return np.asarray((error + storing * np.abs(reference)) / relative_tolerance(terms, out))
 
 
+def rounding_of_storing(values: F64, out: DType) -> F64:
+    """How far storing each value as a type may move it: half a unit in the last place, relative to its size, or half
+    the distance of subnormal numbers. What is not finite does not round."""
+    sizes = np.where(np.isfinite(values), np.abs(values), 0.0)
+    return np.asarray(np.fmax(_of_storing(out) * sizes, _floor(out)))
+
+
 def addends(
     reference: Callable[[Call, Mapping[str, Array | None]], Sequence[Array]],
     call: Call,

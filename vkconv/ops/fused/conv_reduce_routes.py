@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
-from vkconv.ops.conv.common import binds, constants, push
+from vkconv.ops.conv.common import buffers, push
 from vkconv.ops.conv.conv2d.implicit_gemm import GEMM, IMPLICIT_GEMM, packing, steps_of
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE, flattened
@@ -35,15 +35,16 @@ from vkconv.ops.fused.reduction import (
     taken_alone,
     variants,
 )
-from vkconv.ops.kernels.epilogue import packs_per_channel
+from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS
+from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.ops.kernels.zero_insertion import FILL
-from vkconv.program import Dispatch, Program, positional
-from vkconv.route import Params, Requirement, Route
+from vkconv.program import Dispatch, Program
+from vkconv.route import Legal, Params, Requirement, Route
 
 AXES = (2, 3)
-# By number, the tile of TILES that takes least.
-_SMALLEST = min(range(len(TILES)), key=lambda i: TILES[i].shared_bytes + TILES[i].local)
+_SMALLEST = min(TILES.values(), key=lambda tile: tile.shared_bytes + tile.local)
 _GEMM_PARTS, _GEMM_CAS, _GEMM_NATIVE = variants(GEMM)
 _SUBGROUP_PARTS = variants(SUBGROUP)[0]
 _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
@@ -60,14 +61,16 @@ def steps(call: Call) -> tuple[Call, Call]:
     return conv, reduce_call(call, conv.outputs["y"], AXES)
 
 
-def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _tile_params(call: Call, device: Device) -> Legal:
     legal, most = IMPLICIT_GEMM.params(convolution_of(call), device), device.limit("maxComputeSharedMemorySize")
-    return {"tile": tuple(i for i in legal["tile"] if _shared_bytes(i) <= most), "linear": legal["linear"]}
+    return {
+        "tile": tuple(name for name in legal["tile"] if _shared_bytes(TILES[name]) <= most),
+        "linear": legal["linear"],
+    }
 
 
-def _shared_bytes(number: int) -> int:
+def _shared_bytes(tile: GemmTile) -> int:
     """Of the slices of a tile, and of a number for every four results of half of it or all."""
-    tile = TILES[number]
     return tile.shared_bytes + 4 * tile.local * tile.lane_columns
 
 
@@ -84,17 +87,18 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
     conv, r = convolution_of(call), _tile_reduction(call, params)
     tile, linear = TILES[params["tile"]], bool(params["linear"])
     groups: int = conv["groups"]
+    e, (kh, kw) = Epilogue.of(conv, device), conv.shape("w")[2:]
     blocks = groups * ceil_div(r.rows // groups, tile.rows) * r.tiles
 
     def launch(end: Ending) -> Dispatch:
-        made = positional(
+        made = Dispatch(
             GEMM,
-            binds(conv, "packed"),
+            buffers(e, "packed"),
             linear_groups(blocks * tile.local, tile.local, device),
             (tile.local, 1, 1),
-            push(conv),
-            (*constants(conv), *tile.sizes, 1, linear, *conv.shape("w")[2:]),
-            _shared_bytes(params["tile"]),
+            push(conv, e),
+            {**e.constants, **tile.constants, "LINEAR": linear, "KH": kh, "KW": kw},
+            _shared_bytes(tile),
             steps_of(conv, tile, linear) + 1,
         )
         return reducing(made, end, push={"slots": r.slots})
@@ -103,9 +107,11 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
 
 
 def _packed(program: Program, call: Call, device: Device, params: Params) -> Program:
-    pack = packing(convolution_of(call), params)
-    prepack = (pack.dispatch("w", "packed", device),)
-    return dataclasses.replace(program, prepack=prepack, packed={"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
+    conv = convolution_of(call)
+    pack = packing(conv, params)
+    prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
+    made = dataclasses.replace(program, prepack=prepack, packed=packed, elements=PACKED_WEIGHTS)
+    return Epilogue.of(conv, device).complete(made, conv.shape("y"), device)
 
 
 def _build_tiles(call: Call, device: Device, params: Params) -> Program:
@@ -146,7 +152,7 @@ def _build_lanes(call: Call, device: Device, params: Params) -> Program:
         return reducing(step, end)
 
     reduced = by_parts(call, r, launch, device)
-    return dataclasses.replace(reduced, prepack=made.prepack, packed=made.packed)
+    return dataclasses.replace(reduced, prepack=made.prepack, packed=made.packed, elements=made.elements)
 
 
 # Where conv2d itself takes the kernel, fusing saves writing and reading its result and costs next to nothing.
@@ -177,66 +183,61 @@ UNCUT = Requirement(
 )
 
 ROUTES: tuple[Route, ...] = (
-    *map(
-        packs_per_channel,
-        (
-            Route(
-                "fused_partials",
-                _build_tiles,
-                (_GEMM_PARTS, COMBINE, PACK_TILES),
-                why="the tiles of conv2d's route implicit_gemm, reduced in registers, then in shared memory: one "
-                "number of a channel, image and tile is stored instead of all pixels, and a second launch combines "
-                "them in a fixed order",
-                must=(
-                    FLOATS,
-                    FITS_SMALLEST[0],
-                    shared_bytes(_shared_bytes(_SMALLEST)),
-                    columns_in_32_bits(_tiles),
-                    parts_within_scratch(_tiles),
-                ),
-                prefer=(ON_GPU, _takes("implicit_gemm"), UNCUT, FEW_PADDED),
-                source="rocMLIR reduction-fusion RFC, stage 2",
-                params=_tile_params,
-                note=lambda call, device, params: parts_note(call, _tile_reduction(call, params)),
-            ),
-            Route(
-                "fused_lanes",
-                _build_lanes,
-                (_SUBGROUP_PARTS, COMBINE, PACK_TILES),
-                why="the tiles of conv2d's route subgroup_tile, reduced in registers and by shuffles: no shared "
-                "memory, which a CPU driver emulates slowly",
-                must=(
-                    FLOATS,
-                    SHUFFLE,
-                    SHORT_SPAN,
-                    loop_iterations(lambda call, device: _lanes(call, device).most_parts),
-                    columns_in_32_bits(_lanes),
-                    parts_within_scratch(_lanes),
-                ),
-                prefer=(ON_CPU, _takes("subgroup_tile")),
-                params=_lane_params,
-                note=lambda call, device, params: parts_note(call, _lane_program(call, device, params)[1]),
-            ),
-            Route(
-                "fused_atomic",
-                _build_atomic,
-                (_GEMM_CAS, _GEMM_NATIVE, FILL, PACK_TILES),
-                why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no "
-                "scratch, but sums change in their last bits from run to run",
-                must=(
-                    FLOATS,
-                    NO_HALVES,
-                    FITS_SMALLEST[0],
-                    shared_bytes(_shared_bytes(_SMALLEST)),
-                    columns_in_32_bits(_tiles),
-                ),
-                prefer=(ON_GPU, _takes("implicit_gemm"), UNCUT, parts_beyond_scratch(_tiles)),
-                source="rocMLIR reduction-fusion RFC, stage 1 and 2",
-                params=lambda call, device: {**_tile_params(call, device), "native": native_atomics(call, device)},
-                note=lambda call, device, params: atomic_note(call, params),
-                deterministic=False,
-            ),
+    Route(
+        "fused_partials",
+        _build_tiles,
+        (_GEMM_PARTS, COMBINE, PACK_TILES, STRIDED_COPY),
+        why="the tiles of conv2d's route implicit_gemm, reduced in registers, then in shared memory: one "
+        "number of a channel, image and tile is stored instead of all pixels, and a second launch combines "
+        "them in a fixed order",
+        must=(
+            FLOATS,
+            FITS_SMALLEST[0],
+            shared_bytes(_shared_bytes(_SMALLEST)),
+            columns_in_32_bits(_tiles),
+            parts_within_scratch(_tiles),
         ),
+        prefer=(ON_GPU, _takes("implicit_gemm"), UNCUT, FEW_PADDED),
+        source="rocMLIR reduction-fusion RFC, stage 2",
+        params=_tile_params,
+        note=lambda call, device, params: parts_note(call, _tile_reduction(call, params)),
+    ),
+    Route(
+        "fused_lanes",
+        _build_lanes,
+        (_SUBGROUP_PARTS, COMBINE, PACK_TILES, STRIDED_COPY),
+        why="the tiles of conv2d's route subgroup_tile, reduced in registers and by shuffles: no shared "
+        "memory, which a CPU driver emulates slowly",
+        must=(
+            FLOATS,
+            SHUFFLE,
+            SHORT_SPAN,
+            loop_iterations(lambda call, device: _lanes(call, device).most_parts),
+            columns_in_32_bits(_lanes),
+            parts_within_scratch(_lanes),
+        ),
+        prefer=(ON_CPU, _takes("subgroup_tile")),
+        params=_lane_params,
+        note=lambda call, device, params: parts_note(call, _lane_program(call, device, params)[1]),
+    ),
+    Route(
+        "fused_atomic",
+        _build_atomic,
+        (_GEMM_CAS, _GEMM_NATIVE, FILL, PACK_TILES, STRIDED_COPY),
+        why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no "
+        "scratch, but sums change in their last bits from run to run",
+        must=(
+            FLOATS,
+            NO_HALVES,
+            FITS_SMALLEST[0],
+            shared_bytes(_shared_bytes(_SMALLEST)),
+            columns_in_32_bits(_tiles),
+        ),
+        prefer=(ON_GPU, _takes("implicit_gemm"), UNCUT, parts_beyond_scratch(_tiles)),
+        source="rocMLIR reduction-fusion RFC, stage 1 and 2",
+        params=lambda call, device: {**_tile_params(call, device), "native": native_atomics(call, device)},
+        note=lambda call, device, params: atomic_note(call, params),
+        deterministic=False,
     ),
     in_turn(
         CONV2D,

@@ -82,6 +82,7 @@ GEMM_REDUCE = Op(
         "gemm_reduce:a=3x35x20,b=20x44,bias=44,act=relu,axis=n",
         "gemm_reduce:a=2x67x9,b=9x300,bias=300,act=tanh,axis=m",
         "gemm_reduce:a=70x1x2,b=70x2x1,axis=n",
+        "gemm_reduce:a=256x512,b=512x256,axis=m",
     ),
     doc="Matrix product, bias and activation, of which only the sum, mean, maximum or minimum along m or n is kept.",
 )

@@ -9,6 +9,7 @@ from vkconv.call import Call
 from vkconv.core import align
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import (
     FLOATS,
     NO_HALVES,
@@ -38,15 +39,15 @@ from vkconv.ops.fused.reduction import (
     taken_alone,
     variants,
 )
+from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import (
     LEAST_TILE,
     SHARED,
     SHARED_TILES,
     SUBGROUP,
-    Layout,
-    epilogue_of,
-    layout,
-    operand_binds,
+    GemmProblem,
+    Operands,
+    oriented,
     padded_bytes,
     shared_params,
     shared_product,
@@ -81,26 +82,28 @@ def steps(call: Call) -> tuple[Call, Call]:
     return product, reduce_call(call, full, axes_of(call))
 
 
-def _oriented(call: Call) -> Layout:
+def _along_columns(call: Call) -> GemmProblem:
     """The product with the dimension that is reduced along its columns, as its transpose where that is m."""
-    g = layout(product_of(call), merge=call["axis"] == "n")
-    return g if call["axis"] == "n" else g.swapped()
+    g = GemmProblem.of(product_of(call), merge=call["axis"] == "n")
+    return g if call["axis"] == "n" else g.transposed()
 
 
-# What takes the place of matmul's pick where tiles are reduced. H200, us, 4096x4096 outputs, matmul alone, fused with
-# its own tile and with the other, along n and m: sums of 4096 3023, 3109 3169, 2924 2940; of 1024 771, 785 796, 744
-# 746; of 256 219, 207 210, 198 200.
-_INSTEAD: Mapping[int, int] = {0: 3}
+# What takes the place of matmul's pick where tiles are reduced. H200, us, 4096x4096 outputs along n, m:
+#   k     matmul  its own tile  the other
+#   4096    3023    3109  3169  2924 2940
+#   1024     771     785   796   744  746
+#    256     219     207   210   198  200
+_INSTEAD: Mapping[str, str] = {"128x128x16": "128x128x8"}
 
 
-def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    params = shared_params(_oriented(call), device)
+def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
+    params = shared_params(_along_columns(call), device)
     best = _INSTEAD.get(params["tile"][0], params["tile"][0])
-    return {**params, "tile": (best, *(tile for tile in params["tile"] if tile != best))}
+    return {"tile": first(best, params["tile"])}
 
 
 def _tile_reduction(call: Call, params: Params) -> Reduction:
-    g = _oriented(call)
+    g = _along_columns(call)
     return Reduction(g.batches, g.m, 1, align(g.n, 4), SHARED_TILES[params["tile"]].columns, g.n)
 
 
@@ -109,11 +112,11 @@ def _tiles(call: Call, device: Device) -> Reduction:
 
 
 def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
-    product, g, tile = product_of(call), _oriented(call), SHARED_TILES[params["tile"]]
+    g, tile, e = _along_columns(call), SHARED_TILES[params["tile"]], Epilogue.of(product_of(call), device, "bias")
+    operands = ("b", "a") if call["axis"] == "m" else ("a", "b")
 
     def launch(end: Ending) -> Dispatch:
-        binds = operand_binds(product, call["axis"] == "m")
-        return reducing(shared_product(g, epilogue_of(product), binds, tile, device), end)
+        return reducing(shared_product(g, operands, e, tile, device), end)
 
     return launch
 
@@ -132,14 +135,13 @@ def _down_rows(call: Call, params: Params) -> bool:
     return bool(call["axis"] == "m") is not bool(params["swap"])
 
 
-def _lane_layout(call: Call, params: Params) -> Layout:
-    g = layout(product_of(call), merge=call["axis"] == "n")
-    g = g.swapped() if params["swap"] else g
-    return dataclasses.replace(g, y=(g.n, 1))  # the output has no such rows: fours depend on b alone
+def _lane_problem(call: Call, params: Params) -> tuple[GemmProblem, Operands]:
+    g, operands = oriented(product_of(call), params, merge=call["axis"] == "n")
+    return dataclasses.replace(g, y=(g.n, 1)), operands  # the output has no such rows: vec4 depend on b alone
 
 
 def _lane_reduction(call: Call, device: Device, params: Params) -> Reduction:
-    g, columns = _lane_layout(call, params), params["columns"]
+    g, columns = _lane_problem(call, params)[0], params["columns"]
     if _down_rows(call, params):
         return Reduction(g.batches, g.n, 1, g.m, params["rows"], g.m)
     covered = align(g.n, columns * params["local"])
@@ -155,13 +157,11 @@ def _lanes(call: Call, device: Device) -> Reduction:
 
 
 def _build_lanes(call: Call, device: Device, params: Params) -> Program:
-    product, g, down = product_of(call), _lane_layout(call, params), _down_rows(call, params)
+    (g, operands), e = _lane_problem(call, params), Epilogue.of(product_of(call), device, "bias")
+    down = {"ALONG_COLUMNS": _down_rows(call, params)}
 
     def launch(end: Ending) -> Dispatch:
-        binds = operand_binds(product, bool(params["swap"]))
-        return reducing(
-            subgroup_product(g, epilogue_of(product), binds, params, device), end, constants={"ALONG_COLUMNS": down}
-        )
+        return reducing(subgroup_product(g, operands, e, params, device), end, constants=down)
 
     return by_parts(call, _lane_reduction(call, device, params), launch, device)
 
@@ -200,7 +200,7 @@ ROUTES: tuple[Route, ...] = (
         must=(
             FLOATS,
             SHUFFLE,
-            loop_iterations(lambda call, device: max(_oriented(call).k, _lanes(call, device).most_parts)),
+            loop_iterations(lambda call, device: max(_along_columns(call).k, _lanes(call, device).most_parts)),
             columns_in_32_bits(_lanes),
             parts_within_scratch(_lanes),
         ),

@@ -13,18 +13,24 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from vkconv import shaders
-from vkconv.call import Call
+from vkconv.call import HALVES, Call
 from vkconv.core import Array, GraphError, bytes_str, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import F64, Attr, Op, linear_groups
 from vkconv.ops.core.requirements import FLOATS, MOST_INT, float_atomics, within_scratch
-from vkconv.ops.core.tolerance import largest, of_error, rounding_of_sum, shows_addends
+from vkconv.ops.core.tolerance import (
+    largest,
+    of_error,
+    rounding_of_storing,
+    rounding_of_sum,
+    shows_addends,
+)
 from vkconv.ops.kernels.epilogue import rounding_of_products
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.ops.reduce.op import REDUCE
-from vkconv.program import Composite, Dispatch, Inner, Program, Word, positional, read, write
+from vkconv.program import Composite, Dispatch, Inner, Program, Word
 from vkconv.route import Params, Requirement, Route, Sub, choose
 
 # By name: FUNCTION of shaders/include/reduced.glsl and its identity as u32 bits.
@@ -142,13 +148,15 @@ def by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Progra
     made = launch(Ending("parts", (_REDUCE,), _reducing_by(function, True), 1.0))
     lanes = _LANES.get(device.kind, _GPU_LANES) if r.most_parts >= _MANY_PARTS else 1
     outputs = _GPU_OUTPUTS_SHARED if lanes > 1 else _OUTPUTS.get(device.kind, _GPU_OUTPUTS)
-    combine = positional(
+    sizes = {"total": r.outputs, "rows": r.rows, "segments": r.segments, "extent": r.extent}
+    tiles = {"block": r.block, "tiles": r.tiles, "slots": r.slots}
+    combine = Dispatch(
         COMBINE,
-        (*read("parts"), *write("y")),
+        {"parts": "parts", "y": "y"},
         linear_groups(ceil_div(r.outputs, outputs), 1, device),
         (lanes * outputs, 1, 1),
-        (r.outputs, r.rows, r.segments, r.extent, r.block, r.tiles, r.slots, _divisor(call, r)),
-        (function, lanes, outputs),
+        {**sizes, **tiles, "divisor": _divisor(call, r)},
+        {"FUNCTION": function, "LANES": lanes, "OUTPUTS": outputs},
         4 * lanes * outputs,
         r.most_parts,
     )
@@ -158,7 +166,8 @@ def by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Progra
 def by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native: bool) -> Program:
     """The identity everywhere, then the part of every tile onto it."""
     function, identity = FUNCTIONS[call["op"]]
-    fill = positional(FILL, write("y"), linear_groups(r.outputs, 64, device), (64, 1, 1), (r.outputs, identity), (1,))
+    push = {"total": r.outputs, "value": identity}
+    fill = Dispatch(FILL, {"y": "y"}, linear_groups(r.outputs, 64, device), (64, 1, 1), push)
     ending = Ending("y", (_REDUCE, _NATIVE if native else _CAS), _reducing_by(function, False), _divisor(call, r))
     return Program((fill, launch(ending)))
 
@@ -292,20 +301,34 @@ def magnitude(
     first: Op, product: Call, axes: tuple[int, ...], call: Call, arrays: Mapping[str, Array | None], reference: F64
 ) -> F64:
     """What the rounding of every output is relative to: the largest of what is added, as if nothing cancelled, or the
-    largest of what is compared; or what the products may be off by, added up or compared, where they cancelled."""
+    largest of what is compared; or what the products may be off by, added up or compared, where they cancelled.
+
+    A call of 16-bit floats may round each product p to its type before it is reduced, as the two nodes would: to
+    p (1 + d) with |d| <= u, u half a unit of the type. A sum of these is off by the sum of p d, at most u times the sum
+    of |p|, whatever cancels, and a mean by as much over the count; storing it adds u times its own size. Nothing
+    makes the d of a row independent: products that are alike round alike. The maximum of rounded numbers is the rounded
+    maximum, which is stored as it is: one rounding, as without the step between.
+    """
     full, each = full_result(first, product, arrays), first.terms(product)
     size, count, summed = np.abs(full), full.size // max(1, reference.size), call["op"] in _SUMS
+    every, out = terms(call, each, count), call.outputs["y"].dtype
+    rounds_between = summed and out in HALVES
     with np.errstate(all="ignore"):
         sizes = reduced(call, size, axes) if summed else np.full(reference.shape, largest(full).max(initial=0.0))
         most = largest(sizes)
-        if shows_addends(full):
-            return most
-        error = rounding_of_products(first.reference, each, product, arrays)
-        if summed:
-            error = reduced(call, error, axes) + rounding_of_sum(sizes, count)
+        if not shows_addends(full):
+            products = rounding_of_products(first.reference, each, product, arrays)
+            if summed:
+                error = reduced(call, products, axes) + rounding_of_sum(sizes, count)
+            else:
+                error = np.max(products, axis=axes).reshape(reference.shape)
+        elif rounds_between:
+            error = rounding_of_sum(most, every)
         else:
-            error = np.max(error, axis=axes).reshape(reference.shape)
-    return np.asarray(np.fmax(most, of_error(call, reference, error, terms(call, each, count))))
+            return most
+        if rounds_between:
+            error = error + reduced(call, rounding_of_storing(full, out), axes)
+    return np.asarray(np.fmax(most, of_error(call, reference, error, every)))
 
 
 def full_result(first: Op, product: Call, arrays: Mapping[str, Array | None]) -> F64:

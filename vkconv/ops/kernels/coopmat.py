@@ -1,4 +1,4 @@
-"""Cooperative matrices: which of a device fit products of 16-bit floats, workgroups' tiles as data, and needs.
+"""Cooperative matrices: which of a device fit products of 16-bit floats, tiles as data, their cost, and requirements.
 
 The matrices have f16 or bf16 elements and sum in f32. Programs are written for f32 (vkconv/storage.py) but for the
 shader that multiplies, which there is for f16 and, made from that (vkconv/bfloat16.py), for bf16.
@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
-from vkconv.ops.core.base import most_invocations
+from vkconv.ops.core.base import first, most_invocations
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import shuffles, types_of
 from vkconv.ops.kernels.epilogue import binds_residual
+from vkconv.ops.kernels.gemm_tile import by_name
 from vkconv.program import Word
 from vkconv.route import Requirement
 from vkconv.storage import NATIVE
@@ -41,7 +42,7 @@ _SUMS: Mapping[str, str] = {
     "ResultType": "VK_COMPONENT_TYPE_FLOAT32_KHR",
     "scope": "VK_SCOPE_SUBGROUP_KHR",
 }
-# Lines of a tile are words of so many elements, and so much longer than they need to be.
+# Rows in shared memory: vectors of so many elements, padded by one against bank conflicts.
 EIGHT = 8
 
 
@@ -73,7 +74,7 @@ def matrix_of(device: Device) -> Matrix | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CooperativeTile:
-    """Rows x columns of a workgroup, the depth of a slice, rows x columns of a subgroup."""
+    """Rows x columns of a workgroup, the depth of a k-tile, rows x columns of a subgroup."""
 
     rows: int
     columns: int
@@ -82,12 +83,22 @@ class CooperativeTile:
     subgroup_columns: int
 
     @property
+    def short(self) -> str:
+        """Rows x columns x k-tile: ``128x256x32``."""
+        return f"{self.rows}x{self.columns}x{self.depth}"
+
+    @property
+    def name(self) -> str:
+        """The tile of a subgroup too: ``128x128x32_64x64``."""
+        return f"{self.short}_{self.subgroup_rows}x{self.subgroup_columns}"
+
+    @property
     def subgroups(self) -> int:
         return self.rows // self.subgroup_rows * (self.columns // self.subgroup_columns)
 
     @property
     def shared_bytes(self) -> int:
-        """Of a workgroup, however its operands lie: lines along the shorter side have more of them."""
+        """Maximum of a workgroup over operand layouts: rows along the shorter side are more, each padded."""
         pads = EIGHT * (max(self.rows, self.depth) + max(self.columns, self.depth))
         return 2 * (self.depth * (self.rows + self.columns) + pads)
 
@@ -120,71 +131,91 @@ class CooperativeTile:
 
     @property
     def least_shared_bytes(self) -> int:
-        """What of the shared memory there is at least, however the operands lie."""
+        """Minimum over operand layouts."""
         pads = EIGHT * (min(self.rows, self.depth) + min(self.columns, self.depth))
         return 2 * (self.depth * (self.rows + self.columns) + pads)
 
-    def constants(self, device: Device, a_by_column: bool, b_by_row: bool) -> tuple[Word, ...]:
+    def constants(self, device: Device, a_by_column: bool, b_by_row: bool) -> Mapping[str, Word]:
         """The constants of shaders/include/cooperative.glsl."""
         matrix = matrix_of(device)
         assert matrix is not None
-        tile = self.rows, self.columns, self.depth, self.subgroup_rows, self.subgroup_columns, self._staged(matrix)
-        return *tile, *dataclasses.astuple(matrix), device.subgroup_size, int(a_by_column), int(b_by_row)
+        return {
+            **{"BM": self.rows, "BN": self.columns, "BK": self.depth},
+            **{"SM": self.subgroup_rows, "SN": self.subgroup_columns, "STAGED": self._staged(matrix)},
+            **{"MM": matrix.m, "MN": matrix.n, "MK": matrix.k},
+            **{"SUBGROUP": device.subgroup_size, "A_COL": int(a_by_column), "B_ROW": int(b_by_row)},
+        }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Pace:
-    """What a unit of a GPU takes for tiles of a product, us: for the first one, with the launch, and for a slice of it;
-    for each further one, which another may hide, and a slice of it; of so many further ones at a time."""
+class TileCost:
+    """What a compute unit takes for tiles of a product, us: the first one, with the launch, and each k-tile of it; each
+    further one, which another may hide, and each k-tile of that; so many further ones at a time."""
 
-    first_us: float
-    slice_us: float
-    next_us: float
-    next_slice_us: float
+    first: float
+    first_k: float
+    further: float
+    further_k: float
     together: int = 1
 
-    def us(self, tiles: int, slices: int) -> float:
+    def us(self, tiles: int, k_tiles: int) -> float:
         further = align(tiles, self.together) - 1 if tiles > 1 else 0
-        return self.first_us + slices * self.slice_us + further * (self.next_us + slices * self.next_slice_us)
+        return self.first + k_tiles * self.first_k + further * (self.further + k_tiles * self.further_k)
 
 
-# By number: the parameter ``tile`` of the routes. Paces are of an H200 (f16, driver 580.159), fitted to 92 products of
-# matmul and conv2d by each of 12 tiles, to 18 of these by 32x32x64: what is then chosen takes 0.7 % longer than the
-# best that was measured in the mean, 9 % at the most. Tiles 9 and 13 to 15 were not among them: 48 deep 4096^3 takes
-# 465 us, by the first tile 442; 32x128x32 takes 124 for 32x341220 over 224, 32x64x64 158. Tried and no faster: 64x192,
-# 64x96, 128x48, 64x256x32, 128x96x32, 128x96 by subgroups of 32x48.
-_MADE: tuple[tuple[CooperativeTile, _Pace], ...] = (
-    (CooperativeTile(128, 256, 32, 64, 64), _Pace(5.9, 0.84, 4.8, 0.84)),
-    (CooperativeTile(128, 128, 64, 64, 32), _Pace(4.6, 0.89, 2.5, 0.98)),
-    (CooperativeTile(128, 96, 64, 64, 48), _Pace(5.4, 0.66, 3.1, 0.78)),
-    (CooperativeTile(64, 256, 64, 64, 32), _Pace(4.9, 1.0, 3.0, 1.06)),
-    (CooperativeTile(64, 128, 32, 64, 32), _Pace(3.5, 0.44, 0.8, 0.29)),
-    (CooperativeTile(128, 64, 64, 64, 32), _Pace(4.1, 0.55, 2.1, 0.67)),
-    (CooperativeTile(64, 128, 64, 64, 32), _Pace(4.4, 0.63, 2.3, 0.66)),
-    (CooperativeTile(64, 64, 64, 32, 32), _Pace(3.0, 0.44, 0.8, 0.4)),
-    (CooperativeTile(32, 128, 64, 32, 32), _Pace(3.6, 0.47, 0.8, 0.43)),
-    (CooperativeTile(128, 128, 32, 64, 32), _Pace(4.7, 0.6, 1.5, 0.6)),
-    (CooperativeTile(64, 64, 32, 32, 32), _Pace(2.9, 0.35, 0.6, 0.17)),
-    (CooperativeTile(32, 64, 64, 16, 32), _Pace(2.6, 0.38, 0.4, 0.25)),
-    (CooperativeTile(32, 32, 64, 16, 16), _Pace(2.2, 0.34, 1.0, 0.11)),
-    (CooperativeTile(32, 32, 32, 16, 16), _Pace(2.2, 0.3, 1.0, 0.1)),
-    (CooperativeTile(128, 256, 48, 64, 64), _Pace(5.9, 1.3, 4.8, 1.31)),
-    (CooperativeTile(32, 128, 32, 32, 32), _Pace(3.2, 0.3, 0.6, 0.2)),
-    (CooperativeTile(128, 128, 32, 64, 64), _Pace(4.7, 0.54, 1.5, 0.44, 2)),
+# The parameter ``tile`` of the routes.
+TILES: Mapping[str, CooperativeTile] = by_name(
+    CooperativeTile(128, 256, 32, 64, 64),
+    CooperativeTile(128, 128, 64, 64, 32),
+    CooperativeTile(128, 96, 64, 64, 48),
+    CooperativeTile(64, 256, 64, 64, 32),
+    CooperativeTile(64, 128, 32, 64, 32),
+    CooperativeTile(128, 64, 64, 64, 32),
+    CooperativeTile(64, 128, 64, 64, 32),
+    CooperativeTile(64, 64, 64, 32, 32),
+    CooperativeTile(32, 128, 64, 32, 32),
+    CooperativeTile(128, 128, 32, 64, 32),
+    CooperativeTile(64, 64, 32, 32, 32),
+    CooperativeTile(32, 64, 64, 16, 32),
+    CooperativeTile(32, 32, 64, 16, 16),
+    CooperativeTile(32, 32, 32, 16, 16),
+    CooperativeTile(128, 256, 48, 64, 64),
+    CooperativeTile(32, 128, 32, 32, 32),
+    CooperativeTile(128, 128, 32, 64, 64),
 )
-TILES = tuple(tile for tile, _ in _MADE)
-# Tiles that were measured with sums in parts, and for these, us: the launch that adds parts up, and a MiB of them, as
-# it is written and read.
-_IN_PARTS = (1, 4, 5, 6, 7, 8, 11)
+# Fitted to 92 products on an H200 (f16, driver 580.159); 128x128x32, 32x32x32, 128x256x48 and 32x128x32 are estimates.
+# Tried and no faster: 64x192, 64x96, 128x48, 64x256x32, 128x96x32, 128x96 by subgroups of 32x48.
+_COSTS: Mapping[str, TileCost] = {
+    #                          first  k-tile  further  k-tile  together
+    "128x256x32": TileCost(      5.9,   0.84,     4.8,   0.84),
+    "128x128x64": TileCost(      4.6,   0.89,     2.5,   0.98),
+    "128x96x64": TileCost(       5.4,   0.66,     3.1,   0.78),
+    "64x256x64": TileCost(       4.9,   1.0,      3.0,   1.06),
+    "64x128x32": TileCost(       3.5,   0.44,     0.8,   0.29),
+    "128x64x64": TileCost(       4.1,   0.55,     2.1,   0.67),
+    "64x128x64": TileCost(       4.4,   0.63,     2.3,   0.66),
+    "64x64x64": TileCost(        3.0,   0.44,     0.8,   0.4),
+    "32x128x64": TileCost(       3.6,   0.47,     0.8,   0.43),
+    "128x128x32": TileCost(      4.7,   0.6,      1.5,   0.6),
+    "64x64x32": TileCost(        2.9,   0.35,     0.6,   0.17),
+    "32x64x64": TileCost(        2.6,   0.38,     0.4,   0.25),
+    "32x32x64": TileCost(        2.2,   0.34,     1.0,   0.11),
+    "32x32x32": TileCost(        2.2,   0.3,      1.0,   0.1),
+    "128x256x48": TileCost(      5.9,   1.3,      4.8,   1.31),
+    "32x128x32": TileCost(       3.2,   0.3,      0.6,   0.2),
+    "128x128x32_64x64": TileCost(4.7,   0.54,     1.5,   0.44,   2),
+}  # fmt: skip
+# Tiles that were measured with split-K, and for these, us: the launch that adds the slices up, and a MiB of them, as it
+# is written and read.
+_SPLIT = ("128x128x64", "64x128x32", "128x64x64", "64x128x64", "64x64x64", "32x128x64", "32x64x64")
 _SUM_US, _SUM_MIB_US = 2.1, 0.2
 
 
-def _product_us(i: int, rows: int, columns: int, batches: int, device: Device, depth: int, splits: int = 1) -> float:
-    """The us of a product of so many rows and columns and sums of so many products, each in so many parts, by the i-th
-    of the tiles."""
-    tile, pace = _MADE[i]
+def _product_us(name: str, rows: int, columns: int, batches: int, device: Device, depth: int, splits: int = 1) -> float:
+    """The us of a product of so many rows and columns and sums of ``depth`` products, by a tile and split-K."""
+    tile = TILES[name]
     each = ceil_div(splits * blocks(tile, rows, columns, batches), compute_units(device))
-    us = pace.us(each, ceil_div(ceil_div(depth, tile.depth), splits))
+    us = _COSTS[name].us(each, ceil_div(ceil_div(depth, tile.depth), splits))
     moved = 8 * splits * rows * columns * batches
     return us + (_SUM_US + _SUM_MIB_US * moved / 2**20 if splits > 1 else 0)
 
@@ -197,25 +228,24 @@ def tiles_by_rule(
     takes: Callable[[CooperativeTile], bool] = lambda tile: True,
     *,
     depth: int,
-) -> tuple[int, ...]:
-    """Numbers of the tiles that a device can hold and that ``takes`` a product of so many rows and columns and sums of
-    so many products, the one first that should take the least time."""
-    fitting = [i for i, tile in enumerate(TILES) if tile.fits(device) and takes(tile)]
-    best = min(fitting, key=lambda i: _product_us(i, rows, columns, batches, device, depth))
-    return (best, *(i for i in fitting if i != best))
+) -> tuple[str, ...]:
+    """Tiles that a device can hold and that ``takes`` a product of so many rows and columns and sums of ``depth``
+    products, the one first that should take the least time."""
+    fitting = [name for name, tile in TILES.items() if tile.fits(device) and takes(tile)]
+    return first(min(fitting, key=lambda name: _product_us(name, rows, columns, batches, device, depth)), fitting)
 
 
-def cut_by_rule(
-    cuts: Sequence[int], rows: int, columns: int, batches: int, device: Device, tiles: Sequence[int], *, depth: int
-) -> tuple[int, int]:
-    """Which of some tiles, by number, and which of the ``cuts``, numbers of parts of a sum, should take the least time:
-    one part, or as many as there are units and slices for."""
+def split_by_rule(
+    splits: Sequence[int], rows: int, columns: int, batches: int, device: Device, tiles: Sequence[str], *, depth: int
+) -> tuple[str, int]:
+    """Which of some tiles and which of the ``splits`` of K should take the least time: none, or as many as there are
+    compute units and k-tiles for."""
 
-    def pays(i: int, splits: int) -> bool:
-        work = splits * blocks(TILES[i], rows, columns, batches)
-        return i in _IN_PARTS and work <= compute_units(device) and splits <= ceil_div(depth, TILES[i].depth)
+    def pays(name: str, count: int) -> bool:
+        work = count * blocks(TILES[name], rows, columns, batches)
+        return name in _SPLIT and work <= compute_units(device) and count <= ceil_div(depth, TILES[name].depth)
 
-    ways = [(i, splits) for i, splits in itertools.product(tiles, cuts) if splits == 1 or pays(i, splits)]
+    ways = [(name, count) for name, count in itertools.product(tiles, splits) if count == 1 or pays(name, count)]
     return min(ways, key=lambda way: _product_us(way[0], rows, columns, batches, device, depth, way[1]))
 
 
@@ -245,7 +275,7 @@ def _has(call: Call, device: Device) -> str:
     return f"no {', '.join(missing)}" if missing else str(matrix_of(device))
 
 
-_LEAST = min(TILES, key=lambda tile: tile.shared_bytes)
+_LEAST = min(TILES.values(), key=lambda tile: tile.shared_bytes)
 
 HALF = Requirement(
     "elements of one 16-bit float type",
@@ -265,7 +295,7 @@ ONE_SUBGROUP_SIZE = Requirement(
 )
 FITS = Requirement(
     "a workgroup that holds a tile of whole matrices",
-    lambda call, device: any(tile.fits(device) for tile in TILES),
+    lambda call, device: any(tile.fits(device) for tile in TILES.values()),
     lambda call, device: (
         f"{most_invocations(device)} invocations, {bytes_str(device.limit('maxComputeSharedMemorySize'))}; the least "
         f"tile takes {_LEAST.local(device)} and {bytes_str(_LEAST.shared_bytes)}"

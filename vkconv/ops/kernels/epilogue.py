@@ -11,8 +11,8 @@ residual is that fifth one, in variants of the shaders; where a device binds onl
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,8 +26,8 @@ from vkconv.ops.core.activation import activation, apply, check_numbers
 from vkconv.ops.core.base import F64, Attr, Attrs, Operand, linear_groups
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
-from vkconv.program import Composite, Dispatch, Inner, Made, Program, Word, positional, read, write
-from vkconv.route import Params, Route
+from vkconv.program import Composite, Dispatch, Program, Word
+from vkconv.route import Params
 from vkconv.storage import Y_F32
 
 PRELU = "prelu"
@@ -41,32 +41,14 @@ EPILOGUE_ATTRS = (
     Attr("out_shift", "out_shift", float, 0.0),
 )
 NO_EPILOGUE: Attrs = {attr.name: attr.default for attr in EPILOGUE_ATTRS if attr.default is not None}
-_PACKED = "per_channel"
+_PACKED, _UNFINISHED = "per_channel", "unfinished"
+AnyMade = TypeVar("AnyMade", Program, Composite)
 _COPY: Params = {"local": 64, "items": 1}
+_RESIDUAL = ("RESIDUAL", "")
 SUM_SPLITS = Shader(shaders.kernels.SUM_SPLITS)
-# In how many parts sums may be cut that it adds up.
+# Split-K factors that it adds up.
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _BUFFERS, _WITH_RESIDUAL = "maxPerStageDescriptorStorageBuffers", 5
-# Shaders that may be the last of a route, and then add a residual.
-_FINISHING: tuple[str, ...] = (
-    "conv2d_depthwise",
-    "conv2d_direct",
-    "conv2d_gemm",
-    "conv2d_pointwise",
-    "conv2d_subgroup",
-    "conv2d_tile",
-)
-_FINISHING += (
-    "conv2d_cooperative",
-    "conv2d_held",
-    "matmul_cooperative",
-    "matmul_narrow",
-    "matmul_register",
-    "matmul_shared",
-    "matmul_subgroup",
-    "sum_splits",
-    "winograd_output",
-)
 
 
 def check_epilogue(b: TensorSpec | None, slope: TensorSpec | None, attrs: Attrs, channels: int, kind: str) -> None:
@@ -199,100 +181,114 @@ def epilogue_numbers(call: Call) -> tuple[float, float]:
     return float(call[names[0]]), float(call[names[1]])
 
 
-def per_channel(call: Call) -> str | None:
-    """The buffer with the bias and slope of a call; None for one that has neither."""
-    if call.has("b") and call.has("slope"):
-        return _PACKED
-    return "b" if call.has("b") else "slope" if call.has("slope") else None
+@dataclasses.dataclass(frozen=True)
+class Epilogue:
+    """What a launch does with sums before it stores them in ``target``: act(sums + bias + residual), then a scale and
+    shift.
 
+    ``bias``, ``slope`` and ``residual`` are buffers, ``channels`` the length of the first two. ``numbers`` are the
+    parameters of the activation or, where it ``is_rescaled``, the scale and shift. ``then`` is the epilogue of one
+    launch more, on devices that cannot bind a residual beside all else.
 
-def packs_per_channel(route: Route) -> Route:
-    """The route, with bias and slope put side by side once where a call has both."""
+    A builder asks for it with `of`, spreads `buffers`, `push` and `constants` over the arguments of the launch that
+    ends its sums, takes `variant` of the shader, and returns what `complete` makes of its program.
+    """
 
-    def program(call: Call, device: Device, params: Params) -> Made:
-        made = route.program(call, device, params)
-        b, slope = call.operands.get("b"), call.operands.get("slope")
-        if b is None or slope is None:
-            return made
-        copies = (
-            *strided_copy(device, _COPY, "b", _PACKED, b.dims, (1,), (1,)),
-            *strided_copy(device, _COPY, "slope", _PACKED, slope.dims, (1,), (1,), target_base=b.size),
+    act: str = "none"
+    bias: str | None = None
+    slope: str | None = None
+    residual: str | None = None
+    numbers: tuple[float, float] = (0.0, 0.0)
+    is_rescaled: bool = False
+    channels: int = 0
+    target: str = "y"
+    then: "Epilogue | None" = None
+
+    @staticmethod
+    def of(call: Call, device: Device, bias: str = "b", target: str = "y") -> "Epilogue":
+        """That of a call, whose operand with the bias and whose output have these names."""
+        b, slope, residual = (
+            name if call.operands.get(name) is not None else None for name in (bias, "slope", "residual")
         )
-        packed = {**made.packed, _PACKED: b.nbytes + slope.nbytes}
+        spec = call.operands.get(bias) or call.operands.get("slope")
+        channels = spec.size if spec else 0
+        numbers, is_rescaled = epilogue_numbers(call), rescales(call.attrs)
+        whole = Epilogue(call["act"], b, slope, residual, numbers, is_rescaled, channels, target)
+        if residual is None or binds_residual(device):
+            return whole
+        rest = dataclasses.replace(whole, bias=None)
+        return Epilogue(bias=b, channels=whole.channels, target=_UNFINISHED, then=rest)
+
+    @property
+    def per_channel(self) -> str | None:
+        """The buffer with the bias and slope."""
+        return _PACKED if self.bias and self.slope else self.bias or self.slope
+
+    @property
+    def buffers(self) -> dict[str, str | None]:
+        """What a launch binds for it; the residual in the variant that adds one."""
+        residual = {"residual": self.residual} if self.residual else {}
+        return {"per_channel": self.per_channel, **residual}
+
+    @property
+    def push(self) -> dict[str, float]:
+        """Its push constants."""
+        return dict(zip(("act_a", "act_b"), self.numbers, strict=True))
+
+    @property
+    def constants(self) -> dict[str, Word]:
+        """Its specialization constants."""
+        act, per_channel = epilogue_constants(self.act, self.bias is not None, self.is_rescaled)
+        return {"ACT": act, "PER_CHANNEL": per_channel}
+
+    def variant(self, shader: Shader) -> Shader:
+        """The variant of a shader that does all of it."""
+        return shader.having(_RESIDUAL) if self.residual else shader
+
+    def storing(self, partial: str) -> "Epilogue":
+        """That of a launch whose sums go to scratch, to be added up and finished by `sum`: no residual is bound."""
+        return dataclasses.replace(self, residual=None, target=partial)
+
+    def sum(
+        self, partial: str, splits: int, shape: Sequence[int], device: Device, axis: int = 1, beta: float = 1.0
+    ) -> Dispatch:
+        """The launch that adds up ``splits`` partial sums of all outputs, which have this shape, and finishes them.
+        Channels lie along ``axis``; the bias is taken ``beta`` times."""
+        total, channels, plane = math.prod(shape), shape[axis], math.prod(shape[axis + 1 :])
+        return Dispatch(
+            self.variant(SUM_SPLITS),
+            {"parts": partial, "y": self.target, **self.buffers},
+            linear_groups(total, 128, device),
+            (128, 1, 1),
+            {"total": total, "channels": channels, "plane": plane, **self.push, "beta": beta},
+            {**self.constants, "SPLITS": splits},
+            loop_iterations=splits,
+        )
+
+    def complete(self, made: AnyMade, shape: Sequence[int], device: Device, axis: int = 1) -> AnyMade:
+        """The program of a builder that used it, for outputs of this shape: with bias and slope put side by side once,
+        and the launch that adds what the device could not bind."""
+        prepack, packed, elements = made.prepack, dict(made.packed), made.elements
+        both = (self.bias, self.slope) if self.bias and self.slope else ()
+        for i, source in enumerate(both):
+            base = i * self.channels
+            prepack += strided_copy(device, _COPY, source, _PACKED, (self.channels,), (1,), (1,), target_base=base)
+            packed[_PACKED], elements = 2 * 4 * self.channels, elements | {_PACKED}
+        steps, scratch = made.steps, dict(made.scratch)
+        if self.then:
+            steps += (self.then.sum(self.target, 1, shape, device, axis),)
+            scratch[self.target] = 4 * math.prod(shape)
         return dataclasses.replace(
-            made, prepack=(*made.prepack, *copies), packed=packed, elements=made.elements | {_PACKED}
+            made, steps=steps, prepack=prepack, packed=packed, scratch=scratch, elements=elements
         )
 
-    return dataclasses.replace(route, program=program, shaders=tuple(dict.fromkeys((*route.shaders, STRIDED_COPY))))
+
+def adds_residual(shader: Shader) -> bool:
+    """Whether a shader that ends sums has a variant that adds a residual; one to scratch of f32 ends none."""
+    return any(binding.name == "residual" for binding in shader.kernel.bindings) and Y_F32 not in shader.defines
 
 
-def takes_residual(route: Route) -> Route:
-    """The route, with the residual of a call added before the activation: by the launch that writes y, or by one more
-    where the device binds no fifth buffer."""
-
-    def program(call: Call, device: Device, params: Params) -> Made:
-        if not call.has("residual"):
-            return route.program(call, device, params)
-        if not binds_residual(device):
-            return _in_two(route, call, device, params)
-        made = route.program(call, device, params)
-        steps = (_adding(step) if "y" in step.buffers.values() else step for step in made.steps)
-        return _with_steps(made, steps)
-
-    shaders = *route.shaders, SUM_SPLITS
-    finishing = (s for s in shaders if s.stem in _FINISHING and Y_F32 not in s.defines)  # those write to scratch
-    shaders = *shaders, *map(_variant, finishing)
-    return dataclasses.replace(route, program=program, shaders=tuple(dict.fromkeys(shaders)))
-
-
-def _variant(shader: Shader) -> Shader:
-    return dataclasses.replace(shader, defines=(*shader.defines, ("RESIDUAL", "")))
-
-
-def _with_steps(made: Made, steps: Iterable[Dispatch | Inner]) -> Made:
-    if isinstance(made, Composite):
-        return dataclasses.replace(made, steps=tuple(steps))
-    return dataclasses.replace(made, steps=tuple(step for step in steps if isinstance(step, Dispatch)))
-
-
-def _adding(step: Dispatch | Inner) -> Dispatch:
-    """A launch whose last buffer is y, with the residual behind that."""
-    assert isinstance(step, Dispatch)
-    return dataclasses.replace(step, shader=_variant(step.shader), buffers={**step.buffers, "residual": "residual"})
-
-
-def _in_two(route: Route, call: Call, device: Device, params: Params) -> Made:
-    """The sums with their bias into scratch, then what follows."""
-    operands = {**call.operands, "residual": None, **({"slope": None} if "slope" in call.operands else {})}
-    bare = dataclasses.replace(call, operands=operands, attrs={**call.attrs, **NO_EPILOGUE})
-    made = route.program(bare, device, params)
-    y = call.outputs["y"]
-    assert isinstance(made, Program)
-    steps = [step.renamed({"y": "unfinished"}) for step in made.steps]
-    last = _adding(sum_splits(call, "unfinished", 1, "slope" if call.has("slope") else None, False, device))
-    return dataclasses.replace(made, steps=(*steps, last), scratch={**made.scratch, "unfinished": y.nbytes})
-
-
-def sum_splits(
-    call: Call,
-    parts: str,
-    splits: int,
-    bound: str | None,
-    has_bias: bool,
-    device: Device,
-    *,
-    axis: int = 1,
-    beta: float = 1.0,
-) -> Dispatch:
-    """The launch that sums ``splits`` parts of all outputs into y and finishes them; ``bound`` has what is per
-    channel, which lie along an axis of y, with a bias that is taken ``beta`` times."""
-    y = call.shape("y")
-    return positional(
-        SUM_SPLITS,
-        (*read(parts, bound), *write("y")),
-        linear_groups(math.prod(y), 128, device),
-        (128, 1, 1),
-        (math.prod(y), y[axis], math.prod(y[axis + 1 :]), *epilogue_numbers(call), beta),
-        (*epilogue_constants(call["act"], has_bias, rescales(call.attrs)), splits),
-        loop_iterations=splits,
-    )
+def finishing(*shaders: Shader) -> tuple[Shader, ...]:
+    """All that a route of these shaders may use, whose builder takes an `Epilogue`."""
+    every = (*shaders, STRIDED_COPY, SUM_SPLITS)
+    return tuple(dict.fromkeys((*every, *(shader.having(_RESIDUAL) for shader in every if adds_residual(shader)))))

@@ -1,26 +1,31 @@
 """Products and short sums in f16, at twice the rate of f32 where lanes of a GPU compute two halves at once.
 
-Routes that do so are routes of f32 with other shaders (shaders/include/products.glsl): products are summed in f16 over
-a bounded *chain* of them, and what a chain comes to is added to f32. They are never taken unless somebody asks: by
-name, or for all of a plan (`Options.half_sums`). What a result may be off by is told in vkconv/ops/core/tolerance.py.
+Routes that do so are routes of f32 whose builder is given another `Arithmetic` (shaders/include/products.glsl):
+products are accumulated in f16 up to a depth, and what they come to is added to f32. They are never taken unless
+somebody asks: by name, or for all of a plan (`Options.half_sums`). What a result may be off by is told in
+vkconv/ops/core/tolerance.py.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from vkconv.call import Call
 from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, types_of
-from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.program import Program, Word
+from vkconv.route import Legal, Params, Requirement, Route
 from vkconv.storage import HALF_MATH
 
-# Products that are summed in f16 in a row. The root mean square error of sums of 64, 576 and 4608 products of normal
-# numbers, relative to the root mean square sum and in units of 2^-11 (tests/pure/test_half_sums.py): chains of 8 1.0
-# 1.0 1.0, of 16 1.4 1.3 1.4, of 32 1.8 1.8 1.8, one chain 2.6 7.1 21. Rounding a result to f16 is off by up to 1.
-LONGEST_CHAIN = 32
+# Products that are accumulated in f16 in a row. Root mean square error of sums of normal numbers, relative to the root
+# mean square sum, in units of 2^-11 (test_half_sums.py); rounding a result to f16 is off by up to 1:
+#   depth             8     16    32    all
+#   64 products       1.0   1.4   1.8   2.6
+#   576 products      1.0   1.3   1.8   7.1
+#   4608 products     1.0   1.4   1.8   21
+ACCUMULATION_DEPTH = 32
 
 _FLOAT16 = ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16")
 _F16 = Requirement(
@@ -36,68 +41,74 @@ _ARITHMETIC = Requirement(
 )
 
 
-def links(products: int) -> int:
-    """Turns of a loop that make a chain, where each turn adds so many products to a sum."""
-    return max(LONGEST_CHAIN // products, 1)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What a launch multiplies in. With a ``depth``, f16, in which it accumulates that many products at most."""
+
+    depth: int = 0
+
+    def variant(self, shader: Shader) -> Shader:
+        """The variant of a shader that computes so."""
+        return Shader(shader.kernel, DType.F16, (*shader.defines, HALF_MATH)) if self.depth else shader
+
+    def shared_bytes(self, nbytes: int) -> int:
+        """Of operands that take so many bytes in f32."""
+        return nbytes // 2 if self.depth else nbytes
+
+    def turns(self, products: int) -> int:
+        """Turns of a loop that sum in f16, where each turn adds so many products to a sum."""
+        return max(self.depth // products, 1)
+
+    def constants(self, products: int) -> dict[str, Word]:
+        """The specialization constants of a kernel with such a loop."""
+        return {"LINKS": self.turns(products)} if self.depth else {}
 
 
-def in_half(
+F32, F16 = Arithmetic(), Arithmetic(ACCUMULATION_DEPTH)
+
+
+class Builder(Protocol):
+    """`Route.program` of a route that computes in f32 or f16."""
+
+    def __call__(self, call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32) -> Program: ...
+
+
+def in_f16(
     base: Route,
-    chain: Callable[[Call], int],
-    stem: str,
-    turns: Callable[[Call, Params], int] | None = None,
+    build: Builder,
+    shaders: tuple[Shader, ...],
+    depth: Callable[[Call], int],
     *,
     whole: tuple[str, int] | None = None,
     drops: tuple[Requirement, ...] = (),
     prefer: tuple[Requirement, ...] | None = None,
 ) -> Route:
-    """A route of f32 with products in f16, chains of at most ``chain(call)`` of them.
-
-    ``stem`` is the shader that multiplies, ``turns`` how many turns of its loop make a chain, None where it has no
-    loop. ``whole`` is the parameter of which a lane computes so many outputs at once. The needs are those of the route,
-    but for ``drops``; its preferences where no others are given.
+    """A route of f32 with products in f16, at most ``depth(call)`` of them in a row, which ``build`` makes of
+    ``shaders``. ``whole`` is the parameter of which a lane computes so many outputs at once. The requirements are those
+    of the route, but for ``drops``; its preferences where no others are given.
     """
     in_one = Requirement(
-        f"sums of at most {LONGEST_CHAIN} products in f16",
-        lambda call, device: chain(call) <= LONGEST_CHAIN,
-        lambda call, device: f"{chain(call)} products",
+        f"sums of at most {ACCUMULATION_DEPTH} products in f16",
+        lambda call, device: depth(call) <= ACCUMULATION_DEPTH,
+        lambda call, device: f"{depth(call)} products",
     )
 
-    def multiplying(step: Dispatch, call: Call, params: Params) -> Dispatch:
-        if step.shader.stem != stem:
-            return step
-        # Operands in shared memory take two bytes each.
-        step = dataclasses.replace(step, shader=_in_half(step.shader), shared_bytes=step.shared_bytes // 2)
-        return (
-            step
-            if turns is None
-            else dataclasses.replace(step, constants={**step.constants, "LINKS": turns(call, params)})
-        )
-
-    def program(call: Call, device: Device, params: Params) -> Program:
-        made = base.program(call, device, params)
-        assert isinstance(made, Program)
-        return dataclasses.replace(made, steps=tuple(multiplying(step, call, params) for step in made.steps))
-
-    def params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-        legal = dict(base.params(call, device))
-        if whole is not None:
-            name, count = whole
-            legal[name] = tuple(size for size in legal[name] if size % count == 0)
-        return legal
+    def params(call: Call, device: Device) -> Legal:
+        legal: Mapping[str, tuple[int, ...]] = base.params(call, device)
+        if whole is None:
+            return legal
+        name, count = whole
+        return {**legal, name: tuple(size for size in legal[name] if size % count == 0)}
 
     return Route(
         f"{base.name}_f16",
-        program,
-        tuple(_in_half(shader) if shader.stem == stem else shader for shader in base.shaders),
+        lambda call, device, params: build(call, device, params, F16),
+        shaders,
         why=f"{base.name} with products in f16, which phones multiply at twice the rate of f32, and sums of up to "
-        f"{LONGEST_CHAIN} of them, which f32 then takes over: less exact than {base.name}, and never taken unasked",
+        f"{ACCUMULATION_DEPTH} of them, which f32 then takes over: less exact than {base.name}, and never taken "
+        "unasked",
         must=(_F16, _ARITHMETIC, *(need for need in base.must if need not in (FLOATS, *drops)), in_one),
         prefer=tuple(dict.fromkeys((ON_GPU, *(base.prefer if prefer is None else prefer)))),
         params=params,
-        chain=chain,
+        chain=depth,
     )
-
-
-def _in_half(shader: Shader) -> Shader:
-    return Shader(shader.kernel, DType.F16, (*shader.defines, HALF_MATH))

@@ -2,27 +2,33 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
-from vkconv.ops.kernels.epilogue import epilogue_constants, epilogue_numbers, rescales
-from vkconv.ops.kernels.gemm_tile import GemmTile
+from vkconv.ops.core.base import first, linear_groups, local_sizes, most_invocations
+from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.kernels.f16_accumulation import F32, Arithmetic
+from vkconv.ops.kernels.gemm_tile import GemmTile, by_name
 from vkconv.ops.kernels.prepack import Sizes
-from vkconv.program import Bind, Dispatch, Word, positional, read, write
+from vkconv.program import Argument, Dispatch, Program, Word
 from vkconv.route import Params
 
 MAX_BATCH_GROUPS = 4
+VEC4 = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
-    """A call as matrices with strides in elements: (row, column) of a, b and y, and per batch group (outermost
-    first) its extent and the strides of a and b over it. ``base`` is the first element in a, b and y."""
+class GemmProblem:
+    """y = alpha a b + beta bias as strided matrices: y is m x n, each element a sum of k products.
+
+    ``a``, ``b`` and ``y`` are (row, column) strides in elements. ``batch`` has for each batch group, outermost first,
+    its extent and the strides of a and b over it; y is dense over batches. ``base`` is the first element in a, b and y.
+    """
 
     m: int
     n: int
@@ -30,75 +36,108 @@ class Layout:
     a: tuple[int, int]
     b: tuple[int, int]
     y: tuple[int, int]
-    batch: tuple[tuple[int, int, int], ...]
+    batch: tuple[tuple[int, int, int], ...] = ()
     bias_by_row: bool = False
     base: tuple[int, int, int] = (0, 0, 0)
+    alpha: float = 1.0
+    beta: float = 1.0
+
+    @classmethod
+    def of(cls, call: Call, *, merge: bool = True) -> Self:
+        """That of a matmul. Neighbouring batch dimensions that broadcast alike are one group, and with ``merge`` the
+        batch of a is more rows when b has none."""
+        a, b = call.shape("a"), call.shape("b")
+        m, n = call.shape("y")[-2:]
+        k = a[-2] if call["trans_a"] else a[-1]
+        lead = call.shape("y")[:-2]
+        over_a = (1,) * (len(lead) - len(a) + 2) + a[:-2]
+        over_b = (1,) * (len(lead) - len(b) + 2) + b[:-2]
+        groups: list[tuple[int, int, int]] = []  # (extent, extent in a, extent in b)
+        for extent, in_a, in_b in zip(lead, over_a, over_b, strict=True):
+            if extent == 1:
+                continue
+            if groups and (groups[-1][1] == 1) == (in_a == 1) and (groups[-1][2] == 1) == (in_b == 1):
+                last = groups.pop()
+                extent, in_a, in_b = extent * last[0], in_a * last[1], in_b * last[2]
+            groups.append((extent, in_a, in_b))
+        if merge and len(groups) == 1 and groups[0][2] == 1 and not call["trans_a"]:
+            m *= groups[0][0]
+            groups = []
+        batch: list[tuple[int, int, int]] = []
+        step_a, step_b = math.prod(a[-2:]), math.prod(b[-2:])
+        for extent, in_a, in_b in reversed(groups):
+            batch.append((extent, 0 if in_a == 1 else step_a, 0 if in_b == 1 else step_b))
+            step_a, step_b = step_a * in_a, step_b * in_b
+        strides_a = (1, a[-1]) if call["trans_a"] else (a[-1], 1)
+        strides_b = (1, b[-1]) if call["trans_b"] else (b[-1], 1)
+        alpha, beta = (float(call[name]) if name in call.attrs else 1.0 for name in ("alpha", "beta"))
+        return cls(m, n, k, strides_a, strides_b, (n, 1), tuple(reversed(batch)), alpha=alpha, beta=beta)
 
     @property
     def batches(self) -> int:
         return math.prod(extent for extent, _, _ in self.batch)
 
-    def swapped(self) -> "Layout":
-        """The transposed problem, y^T = b^T a^T, over the same memory."""
-        batch = tuple((extent, b, a) for extent, a, b in self.batch)
-        base = (self.base[1], self.base[0], self.base[2])
-        strides = self.b[::-1], self.a[::-1], self.y[::-1]
-        return Layout(self.n, self.m, self.k, *strides, batch, not self.bias_by_row, base)
+    @property
+    def least_side(self) -> int:
+        """Rows or columns of y, whichever are fewer."""
+        return min(self.m, self.n)
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n} over {self.k}"
+
+    def transposed(self) -> Self:
+        """y^T = b^T a^T, over the same memory."""
+        return dataclasses.replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a=self.b[::-1],
+            b=self.a[::-1],
+            y=self.y[::-1],
+            batch=tuple((extent, b, a) for extent, a, b in self.batch),
+            bias_by_row=not self.bias_by_row,
+            base=(self.base[1], self.base[0], self.base[2]),
+        )
+
+    def blocks(self, rows: int, columns: int) -> int:
+        """Workgroups by tiles of so many rows and columns."""
+        return self.batches * ceil_div(self.m, rows) * ceil_div(self.n, columns)
+
+    def a_in_vectors(self, width: int) -> bool:
+        """Whether rows or columns of a are whole vectors of ``width`` elements."""
+        return _in_vectors(width, (self.m, self.k), self.a, self.base[0], [a for _, a, _ in self.batch])
+
+    def b_in_vectors(self, width: int) -> bool:
+        """Whether rows or columns of b are."""
+        return _in_vectors(width, (self.k, self.n), self.b, self.base[1], [b for _, _, b in self.batch])
+
+    def y_in_vectors(self, width: int) -> bool:
+        """Whether rows of y are."""
+        return self.y[1] == 1 and _in_vectors(width, (self.m, self.n), self.y, self.base[2], [self.m * self.n])
 
 
-def layout(call: Call, *, merge: bool = True) -> Layout:
-    """Strides of a call. Neighbouring batch dimensions that broadcast alike are one group, and with ``merge`` the batch
-    of a is more rows when b has none."""
-    a, b = call.shape("a"), call.shape("b")
-    m, n = call.shape("y")[-2:]
-    k = a[-2] if call["trans_a"] else a[-1]
-    lead = call.shape("y")[:-2]
-    over_a = (1,) * (len(lead) - len(a) + 2) + a[:-2]
-    over_b = (1,) * (len(lead) - len(b) + 2) + b[:-2]
-    groups: list[tuple[int, int, int]] = []  # (extent, extent in a, extent in b)
-    for extent, in_a, in_b in zip(lead, over_a, over_b, strict=True):
-        if extent == 1:
-            continue
-        if groups and (groups[-1][1] == 1) == (in_a == 1) and (groups[-1][2] == 1) == (in_b == 1):
-            last = groups.pop()
-            extent, in_a, in_b = extent * last[0], in_a * last[1], in_b * last[2]
-        groups.append((extent, in_a, in_b))
-    if merge and len(groups) == 1 and groups[0][2] == 1 and not call["trans_a"]:
-        m *= groups[0][0]
-        groups = []
-    batch: list[tuple[int, int, int]] = []
-    step_a, step_b = math.prod(a[-2:]), math.prod(b[-2:])
-    for extent, in_a, in_b in reversed(groups):
-        batch.append((extent, 0 if in_a == 1 else step_a, 0 if in_b == 1 else step_b))
-        step_a, step_b = step_a * in_a, step_b * in_b
-    strides_a = (1, a[-1]) if call["trans_a"] else (a[-1], 1)
-    strides_b = (1, b[-1]) if call["trans_b"] else (b[-1], 1)
-    return Layout(m, n, k, strides_a, strides_b, (n, 1), tuple(reversed(batch)))
+def _in_vectors(
+    width: int, extents: tuple[int, int], strides: tuple[int, int], base: int, batch: Sequence[int]
+) -> bool:
+    if 1 not in strides:
+        return False
+    inner = strides.index(1)
+    return all(step % width == 0 for step in (extents[inner], strides[1 - inner], base, *batch))
 
 
 # Where lanes share the loads of a. lavapipe, us, subgroup rows x columns and register: 1x40x120 @ 120x6625 16x8 3450,
 # 8x8 4480, register 5950; 512x512 @ 512x512 32x8 6880, 16x8 8200, register 19200. The large one takes 0.5 s to compile,
 # the next 0.25, which only long products are worth.
 _SUBGROUP_ROWS, _SUBGROUP_ROWS_LONG = Sizes((16, 8, 4), (32,)), Sizes((32, 16, 8, 4))
-
-
 _SUBGROUP_COLUMNS = Sizes((8, 4, 1), (16,))
-
-
 _LONG_FLOPS = 5e7
 
-
 REGISTER = Shader(shaders.kernels.MATMUL_REGISTER)
-
-
 SUBGROUP = Shader(shaders.kernels.MATMUL_SUBGROUP)
-
-
 SHARED = Shader(shaders.kernels.MATMUL_SHARED)
 
-
-# By number: the parameter ``tile`` of the route.
-SHARED_TILES: tuple[GemmTile, ...] = (
+# The parameter ``tile`` of the route.
+SHARED_TILES: Mapping[str, GemmTile] = by_name(
     GemmTile(128, 128, 16, 8, 8),
     GemmTile(128, 64, 16, 8, 8),
     GemmTile(64, 128, 16, 8, 8),
@@ -111,81 +150,80 @@ SHARED_TILES: tuple[GemmTile, ...] = (
     GemmTile(64, 64, 8, 4, 4),
     GemmTile(64, 64, 32, 8, 8),
 )
-
-
-# The first that makes enough workgroups is the default, or the last that the device can hold. H200, us, by 0, 3, 4, 5,
-# 8: 4096^3 3280 3360 3810 4710 over 5200; 1024^3 over 84, over 84, 71 84 99; 512^3 over 42, over 42, 24 27 19.
-_SHARED_RULE = (0, 3, 4, 5, 8)
-
-
+# The first that makes enough workgroups is the default, or the last that the device can hold. H200, us:
+#            128x128x16  128x128x8  64x64x16  64x64x16_4x4  32x32x16
+#   4096^3         3280       3360      3810          4710     >5200
+#   1024^3          >84        >84        71            84        99
+#    512^3          >42        >42        24            27        19
+_SHARED_RULE = ("128x128x16", "128x128x8", "64x64x16", "64x64x16_4x4", "32x32x16")
 _ENOUGH_BLOCKS = 256
-
-
 LEAST_TILE = SHARED_TILES[_SHARED_RULE[-1]]
 
-
-def operand_binds(call: Call, swapped: bool) -> tuple[Bind, ...]:
-    """The bindings, with a and b in the other order where the transposed problem is solved."""
-    first, second = ("b", "a") if swapped else ("a", "b")
-    return (*read(first, second, "bias" if call.has("bias") else None), *write("y"))
+Operands = tuple[str, str]
+"""The buffers of a and b."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Epilogue:
-    """What becomes of a product: act(alpha product + beta bias), with the parameters of the activation, or the scale
-    and shift behind one that has none. The slopes of prelu lie along the rows."""
-
-    act: str = "none"
-    has_bias: bool = False
-    alpha: float = 1.0
-    beta: float = 1.0
-    act_a: float = 0.0
-    act_b: float = 0.0
-    is_rescaled: bool = False
+def oriented(call: Call, params: Params, *, merge: bool = True) -> tuple[GemmProblem, Operands]:
+    """The problem of a matmul and its operands, transposed where the parameter ``swap`` says so."""
+    g = GemmProblem.of(call, merge=merge)
+    return (g.transposed(), ("b", "a")) if params["swap"] else (g, ("a", "b"))
 
 
-def epilogue_of(call: Call, bias: str = "bias") -> Epilogue:
-    """That of a call, whose operand with the bias has this name."""
-    alpha, beta = (float(call[name]) if name in call.attrs else 1.0 for name in ("alpha", "beta"))
-    a, b = epilogue_numbers(call)
-    return Epilogue(call["act"], call.has(bias), alpha, beta, a, b, rescales(call.attrs))
+def in_one_launch(call: Call, device: Device, launch: Callable[[Epilogue], Dispatch]) -> Program:
+    """The program of a matmul by one launch, which takes the epilogue of the call."""
+    e = Epilogue.of(call, device, "bias")
+    return e.complete(Program((launch(e),)), call.shape("y"), device)
 
 
-def push_block(g: Layout, e: Epilogue) -> tuple[Word, ...]:
-    """The push block of shaders/include/matmul.glsl."""
+def buffers(operands: Operands, e: Epilogue) -> Mapping[str, str | None]:
+    """The buffers of every product."""
+    return {"a": operands[0], "b": operands[1], "y": e.target, **e.buffers}
+
+
+def push(g: GemmProblem, e: Epilogue) -> Mapping[str, Argument]:
+    """The push constants of every product (shaders/include/matmul.glsl)."""
     batch = ((1, 0, 0),) * (MAX_BATCH_GROUPS - len(g.batch)) + g.batch
-    by_field = (word for words in zip(*batch, strict=True) for word in words)
-    return (g.m, g.n, g.k, *g.a, *g.b, *g.y, *by_field, *g.base, e.alpha, e.beta, e.act_a, e.act_b)
+    extents, a_steps, b_steps = zip(*batch, strict=True)
+    strides = {"a_row": g.a[0], "a_col": g.a[1], "b_row": g.b[0], "b_col": g.b[1], "y_row": g.y[0], "y_col": g.y[1]}
+    batches = {"batch": extents, "a_batch": a_steps, "b_batch": b_steps}
+    bases = dict(zip(("a_base", "b_base", "y_base"), g.base, strict=True))
+    factors = {"alpha": g.alpha, "beta": g.beta}
+    return {"m": g.m, "n": g.n, "k": g.k, **strides, **batches, **bases, **factors, **e.push}
 
 
-def constants(g: Layout, e: Epilogue) -> tuple[Word, ...]:
-    """The specialization constants that every shader has."""
-    return *epilogue_constants(e.act, e.has_bias, e.is_rescaled), g.bias_by_row
+def constants(g: GemmProblem, e: Epilogue) -> Mapping[str, Word]:
+    """The specialization constants of every product."""
+    return {**e.constants, "BIAS_BY_ROW": g.bias_by_row}
 
 
 def register_product(
-    g: Layout,
+    g: GemmProblem,
+    operands: Operands,
     e: Epilogue,
-    binds: tuple[Bind, ...],
     params: Params,
     device: Device,
-    *more: Word,
     shader: Shader = REGISTER,
+    **more: Word,
 ) -> Dispatch:
-    """A product by tiles of ``rows`` x ``columns`` per invocation; bindings are a, b, bias and y."""
+    """A product by tiles of ``rows`` x ``columns`` per invocation; ``more`` are constants of the shader."""
     rows, columns, local = (params[name] for name in ("rows", "columns", "local"))
-    workgroups = g.batches * ceil_div(g.m, rows) * ceil_div(g.n, local * columns)
-    groups = linear_groups(workgroups * local, local, device)
-    spec = (*constants(g, e), rows, columns, *more)
-    return positional(shader, binds, groups, (local, 1, 1), push_block(g, e), spec, loop_iterations=g.k)
+    return Dispatch(
+        e.variant(shader),
+        buffers(operands, e),
+        linear_groups(g.blocks(rows, local * columns) * local, local, device),
+        (local, 1, 1),
+        push(g, e),
+        {**constants(g, e), "TM": rows, "TN": columns, **more},
+        loop_iterations=g.k,
+    )
 
 
 def subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     """The sizes that `subgroup_product` may take for a call on a device."""
     lanes = device.subgroup_size
-    g = layout(call)
+    g = GemmProblem.of(call)
     swap = g.n < lanes < g.m
-    g = g.swapped() if swap else g
+    g = g.transposed() if swap else g
     sizes = _SUBGROUP_ROWS_LONG if 2 * g.batches * g.m * g.n * g.k >= _LONG_FLOPS else _SUBGROUP_ROWS
     return {
         "rows": sizes.values(g.m),
@@ -195,56 +233,50 @@ def subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]
     }
 
 
-def subgroup_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], params: Params, device: Device) -> Dispatch:
-    """A product by tiles of ``rows`` x ``columns`` per invocation, the rows of a shared by the lanes of a subgroup;
-    bindings are a, b, bias and y."""
-    vec4 = params["columns"] % 4 == 0 and _by_fours(g)
-    return register_product(g, e, binds, params, device, device.subgroup_size, vec4, shader=SUBGROUP)
-
-
-def _by_fours(g: Layout) -> bool:
-    """Whether rows of b and y are whole fours from the first element on."""
+def subgroup_product(g: GemmProblem, operands: Operands, e: Epilogue, params: Params, device: Device) -> Dispatch:
+    """A product by tiles of ``rows`` x ``columns`` per invocation, the rows of a shared by the lanes of a subgroup."""
     steps = (g.n, g.b[0], g.y[0], *g.base[1:], g.m * g.n, *(b for _, _, b in g.batch))
-    return g.b[1] == 1 and g.y[1] == 1 and all(step % 4 == 0 for step in steps)
-
-
-def lies_in(
-    count: int, extents: tuple[int, int], strides: tuple[int, int], base: int, batch: Sequence[int] = ()
-) -> bool:
-    """Whether a matrix lies in rows or columns that are whole fours, or whatever ``count`` is."""
-    if 1 not in strides:
-        return False
-    inner = strides.index(1)
-    return all(step % count == 0 for step in (extents[inner], strides[1 - inner], base, *batch))
+    in_vec4 = g.b[1] == 1 and g.y[1] == 1 and all(step % VEC4 == 0 for step in steps)
+    vec4 = params["columns"] % VEC4 == 0 and in_vec4
+    return register_product(g, operands, e, params, device, SUBGROUP, SUBGROUP=device.subgroup_size, VEC4=vec4)
 
 
 def padded_bytes(tile: GemmTile) -> int:
-    """Shared memory of a workgroup: rows of the tiles have four numbers more."""
-    return tile.shared_bytes + 4 * 8 * tile.depth
+    """Shared memory of a workgroup: rows of both tiles are padded by a vec4."""
+    return tile.shared_bytes + 2 * 4 * VEC4 * tile.depth
 
 
-def shared_params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
+def shared_params(g: GemmProblem, device: Device) -> Mapping[str, tuple[str, ...]]:
     """The tiles that `shared_product` may take, the rule's pick first."""
     shared = device.limit("maxComputeSharedMemorySize")
     fitting = [
-        i
-        for i, tile in enumerate(SHARED_TILES)
+        name
+        for name, tile in SHARED_TILES.items()
         if tile.local <= most_invocations(device) and padded_bytes(tile) <= shared
     ]
-    rule = [i for i in _SHARED_RULE if i in fitting]
-    best = next((i for i in rule if _blocks(g, SHARED_TILES[i]) >= _ENOUGH_BLOCKS), rule[-1] if rule else 0)
-    return {"tile": (best, *(i for i in fitting if i != best))}
+    rule = [name for name in _SHARED_RULE if name in fitting]
+    enough = (name for name in rule if _blocks(g, SHARED_TILES[name]) >= _ENOUGH_BLOCKS)
+    return {"tile": first(next(enough, rule[-1] if rule else next(iter(SHARED_TILES))), fitting)}
 
 
-def _blocks(g: Layout, tile: GemmTile) -> int:
-    return g.batches * ceil_div(g.m, tile.rows) * ceil_div(g.n, tile.columns)
+def _blocks(g: GemmProblem, tile: GemmTile) -> int:
+    return g.blocks(tile.rows, tile.columns)
 
 
-def shared_product(g: Layout, e: Epilogue, binds: tuple[Bind, ...], tile: GemmTile, device: Device) -> Dispatch:
-    """A product by tiles in shared memory; bindings are a, b, bias and y."""
-    groups = linear_groups(_blocks(g, tile) * tile.local, tile.local, device)
-    a_fours = lies_in(4, (g.m, g.k), g.a, g.base[0], [a for _, a, _ in g.batch])
-    b_fours = lies_in(4, (g.k, g.n), g.b, g.base[1], [b for _, _, b in g.batch])
-    spec = (*constants(g, e), *tile.sizes[:5], g.a[0] == 1, g.b[0] == 1, a_fours, b_fours)
-    iterations = ceil_div(g.k, tile.depth) + 1
-    return positional(SHARED, binds, groups, (tile.local, 1, 1), push_block(g, e), spec, padded_bytes(tile), iterations)
+def shared_product(
+    g: GemmProblem, operands: Operands, e: Epilogue, tile: GemmTile, device: Device, arithmetic: Arithmetic = F32
+) -> Dispatch:
+    """A product by tiles in shared memory."""
+    sizes = dict(zip(("BM", "BN", "BK", "TM", "TN"), tile.sizes, strict=False))
+    lies = {"A_BY_COL": g.a[0] == 1, "B_BY_ROW": g.b[0] == 1}
+    vectors = {"A_VEC4": g.a_in_vectors(VEC4), "B_VEC4": g.b_in_vectors(VEC4)}
+    return Dispatch(
+        e.variant(arithmetic.variant(SHARED)),
+        buffers(operands, e),
+        linear_groups(_blocks(g, tile) * tile.local, tile.local, device),
+        (tile.local, 1, 1),
+        push(g, e),
+        {**constants(g, e), **sizes, **lies, **vectors, **arithmetic.constants(tile.depth)},
+        arithmetic.shared_bytes(padded_bytes(tile)),
+        ceil_div(g.k, tile.depth) + 1,
+    )

@@ -9,12 +9,13 @@ from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
-from vkconv.program import Dispatch, positional, read, write
+from vkconv.program import Dispatch
 from vkconv.route import Requirement
 
 PACK_TILES = Shader(shaders.kernels.PACK_TILES)
 # Programs that pack their weights so have them in the element type of the call.
 PACKED_WEIGHTS = frozenset({"packed"})
+_PUSH = ("groups", "rows", "outer", "inner", "inner_padded", "row_stride", "outer_stride", "inner_stride")
 
 # Columns of inputs that lie in registers, the loop over them unrolled: past this they would spill, and compile for
 # seconds.
@@ -71,13 +72,10 @@ class Packing:
 
     def dispatch(self, source: str, target: str, device: Device) -> Dispatch:
         """The launch that packs ``source`` into ``target``, which has `size` elements."""
-        push = (self.groups, self.rows, self.outer, self.inner, self.inner_padded)
-        group_stride = self.rows * self.row_stride if self.group_stride is None else self.group_stride
-        strides = (group_stride, self.row_stride, self.outer_stride, self.inner_stride)
+        push = {name: getattr(self, name) for name in _PUSH}
+        push["group_stride"] = self.rows * self.row_stride if self.group_stride is None else self.group_stride
         groups = linear_groups(self.size, 64, device)
-        return positional(
-            PACK_TILES, (*read(source), *write(target)), groups, (64, 1, 1), (*push, *strides), (self.tile,)
-        )
+        return Dispatch(PACK_TILES, {"src": source, "dst": target}, groups, (64, 1, 1), push, {"TILE": self.tile})
 
 
 def best_tile(extent: int, sizes: Sequence[int]) -> int:

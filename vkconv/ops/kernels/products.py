@@ -4,23 +4,23 @@ work is cut so that its scratch stays within a budget."""
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from vkconv.core import ceil_div
 from vkconv.device import Device
-from vkconv.ops.core.base import most_invocations
+from vkconv.ops.core.base import first, most_invocations
 from vkconv.ops.core.requirements import shuffles
+from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import (
     REGISTER,
     SHARED,
     SUBGROUP,
-    Epilogue,
-    Layout,
+    GemmProblem,
+    Operands,
     padded_bytes,
     register_product,
     shared_product,
     subgroup_product,
 )
 from vkconv.ops.kernels.gemm_tile import GemmTile
-from vkconv.program import Bind, Dispatch
+from vkconv.program import Dispatch
 from vkconv.route import Params
 
 SHADERS = (REGISTER, SHARED, SUBGROUP)
@@ -64,67 +64,65 @@ def _in_shared(*sizes: int) -> ProductTile:
     return ProductTile(tile.lane_rows, tile.lane_columns, tile.local, tile)
 
 
-# By number, the parameter ``product`` of routes: small workgroups and large tiles for CPU drivers, then what GPUs take.
-TILES: tuple[ProductTile, ...] = (
-    ProductTile(16, 8, 8),
-    ProductTile(12, 8, 8),
-    ProductTile(8, 8, 8),
-    ProductTile(8, 16, 8),
-    ProductTile(4, 8, 8),
-    ProductTile(1, 8, 8),
-    _in_shared(128, 128, 16, 8, 8),
-    _in_shared(128, 64, 16, 8, 4),
-    _in_shared(64, 64, 16, 4, 4),
-    _in_shared(32, 32, 16, 4, 4),
-    ProductTile(8, 4, 64),
-    ProductTile(2, 4, 64),
-    ProductTile(32, 8, 8, subgroup=True),
-    ProductTile(16, 8, 8, subgroup=True),
-    ProductTile(8, 8, 8, subgroup=True),
-    ProductTile(4, 4, 8, subgroup=True),
-)
-_CPU, _SHARED, _GPU_REGISTER, _CPU_SUBGROUP = TILES[:6], TILES[6:10], TILES[10:12], TILES[12:]
+# The parameter ``tile`` of routes, named by the kernel: small workgroups and large tiles for CPU drivers, then
+# what GPUs take.
+TILES: Mapping[str, ProductTile] = {
+    "register_16x8": ProductTile(16, 8, 8),
+    "register_12x8": ProductTile(12, 8, 8),
+    "register_8x8": ProductTile(8, 8, 8),
+    "register_8x16": ProductTile(8, 16, 8),
+    "register_4x8": ProductTile(4, 8, 8),
+    "register_1x8": ProductTile(1, 8, 8),
+    "shared_128x128x16": _in_shared(128, 128, 16, 8, 8),
+    "shared_128x64x16": _in_shared(128, 64, 16, 8, 4),
+    "shared_64x64x16": _in_shared(64, 64, 16, 4, 4),
+    "shared_32x32x16": _in_shared(32, 32, 16, 4, 4),
+    "register_8x4": ProductTile(8, 4, 64),
+    "register_2x4": ProductTile(2, 4, 64),
+    "subgroup_32x8": ProductTile(32, 8, 8, subgroup=True),
+    "subgroup_16x8": ProductTile(16, 8, 8, subgroup=True),
+    "subgroup_8x8": ProductTile(8, 8, 8, subgroup=True),
+    "subgroup_4x4": ProductTile(4, 4, 8, subgroup=True),
+}
+_CPU = tuple(name for name, tile in TILES.items() if tile.local == 8 and not tile.shared and not tile.subgroup)
+_CPU_SUBGROUP = tuple(name for name, tile in TILES.items() if tile.subgroup)
+_GPU_REGISTER = ("register_8x4", "register_2x4")
+_SHARED = tuple(name for name, tile in TILES.items() if tile.shared)
 
 
-def _pick_for_cpu(g: Layout, fitting: Sequence[ProductTile]) -> ProductTile:
-    sharing = [tile for tile in _CPU_SUBGROUP if tile in fitting]
-    return min(sharing or _CPU, key=lambda tile: _cost(g, tile))
+def _pick_for_cpu(g: GemmProblem, fitting: Sequence[str]) -> str:
+    sharing = [name for name in _CPU_SUBGROUP if name in fitting]
+    return min(sharing or _CPU, key=lambda name: _cost(g, TILES[name]))
 
 
-def _pick_for_gpu(g: Layout, fitting: Sequence[ProductTile]) -> ProductTile:
+def _pick_for_gpu(g: GemmProblem, fitting: Sequence[str]) -> str:
     if min(g.m, g.n) < 16:
-        return min(_GPU_REGISTER, key=lambda tile: _cost(g, tile))
-    shared = [tile for tile in _SHARED if tile in fitting]
-    return next((tile for tile in shared if _blocks(g, tile) >= _ENOUGH), shared[-1])
+        return min(_GPU_REGISTER, key=lambda name: _cost(g, TILES[name]))
+    shared = [name for name in _SHARED if name in fitting]
+    return next((name for name in shared if g.blocks(*TILES[name].block) >= _ENOUGH), shared[-1])
 
 
-_PICK: Mapping[str, Callable[[Layout, Sequence[ProductTile]], ProductTile]] = {"cpu": _pick_for_cpu}
+_PICK: Mapping[str, Callable[[GemmProblem, Sequence[str]], str]] = {"cpu": _pick_for_cpu}
 
 
-def params(g: Layout, device: Device) -> Mapping[str, tuple[int, ...]]:
-    """The parameter ``product`` of a route whose product is ``g``: numbers of tiles, the rule's pick first."""
-    fitting = [tile for tile in TILES if tile.fits(device)]
-    best = _PICK.get(device.kind, _pick_for_gpu)(g, fitting)
-    return {"product": (TILES.index(best), *(TILES.index(tile) for tile in fitting if tile != best))}
+def params(g: GemmProblem, device: Device) -> Mapping[str, tuple[str, ...]]:
+    """The parameter ``tile`` of a route whose product is ``g``, the rule's pick first."""
+    fitting = [name for name, tile in TILES.items() if tile.fits(device)]
+    return {"tile": first(_PICK.get(device.kind, _pick_for_gpu)(g, fitting), fitting)}
 
 
-def product(number: int, g: Layout, e: Epilogue, binds: tuple[Bind, ...], device: Device) -> Dispatch:
-    """The launch of a product by the tile of that number; bindings are a, b, bias and y."""
-    tile = TILES[number]
+def product(name: str, g: GemmProblem, operands: Operands, e: Epilogue, device: Device) -> Dispatch:
+    """The launch of a product by the tile of that name."""
+    tile = TILES[name]
     if tile.shared:
-        return shared_product(g, e, binds, tile.shared, device)
+        return shared_product(g, operands, e, tile.shared, device)
     make = subgroup_product if tile.subgroup else register_product
-    return make(g, e, binds, tile.sizes, device)
+    return make(g, operands, e, tile.sizes, device)
 
 
-def _blocks(g: Layout, tile: ProductTile) -> int:
-    rows, columns = tile.block
-    return g.batches * ceil_div(g.m, rows) * ceil_div(g.n, columns)
-
-
-def _cost(g: Layout, tile: ProductTile) -> int:
+def _cost(g: GemmProblem, tile: ProductTile) -> int:
     """What the tiles of a workgroup cover, where a row of a tile costs 4 columns on top and the other way round."""
-    return _blocks(g, tile) * (tile.rows + 4) * (tile.columns + 4)
+    return g.blocks(*tile.block) * (tile.rows + 4) * (tile.columns + 4)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -148,5 +146,5 @@ def slabs(images: int, extent: int, most: int, step: int = 1) -> Iterator[Slab]:
         return
     size = max(1, most // step * step if most >= step else most)
     for image in range(images):
-        for first in range(0, extent, size):
-            yield Slab(image, 1, first, min(size, extent - first))
+        for begin in range(0, extent, size):
+            yield Slab(image, 1, begin, min(size, extent - begin))

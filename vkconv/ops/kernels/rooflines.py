@@ -1,4 +1,4 @@
-"""Two kernels that belong to no op: they show what a device can do at all, the floors that rows are held against.
+"""Two kernels that belong to no op: they show what a device can do at all, the rooflines that rows are held against.
 
 The names of the buffers are x and y; sizes are those the caller asks for, and must be multiples of `COPY_STEP_BYTES`.
 """
@@ -7,7 +7,7 @@ from vkconv import shaders
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
-from vkconv.program import Dispatch, positional, read, write
+from vkconv.program import Dispatch
 
 COPY = Shader(shaders.kernels.FLOOR_COPY)
 FMA = Shader(shaders.kernels.FLOOR_FMA)
@@ -25,14 +25,14 @@ def copy(nbytes: int, items: int, device: Device) -> Dispatch:
     """y = x over ``nbytes``, each invocation ``items`` vectors of four floats."""
     chunk = nbytes // _VECTOR_BYTES // items
     groups = linear_groups(chunk, _LOCAL, device)
-    return positional(COPY, (*read("x"), *write("y")), groups, (_LOCAL, 1, 1), (chunk,), (items,))
+    return Dispatch(COPY, {"x": "x", "y": "y"}, groups, (_LOCAL, 1, 1), {"chunk": chunk}, {"ITEMS": items})
 
 
 def multiply_add(invocations: int, iterations: int, device: Device) -> Dispatch:
     """y[i] = a number that takes ``fma_flops`` to compute, for that many invocations."""
     groups = linear_groups(invocations, _LOCAL, device)
-    push = (invocations, iterations, 0.999, 0.001)
-    return positional(FMA, write("y"), groups, (_LOCAL, 1, 1), push, loop_iterations=iterations)
+    push = {"count": invocations, "iterations": iterations, "a": 0.999, "b": 0.001}
+    return Dispatch(FMA, {"y": "y"}, groups, (_LOCAL, 1, 1), push, loop_iterations=iterations)
 
 
 def fma_flops(invocations: int, iterations: int) -> int:

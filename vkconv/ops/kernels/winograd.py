@@ -12,7 +12,7 @@ from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
-from vkconv.program import Dispatch, positional, read, write
+from vkconv.program import Dispatch
 
 SOURCE = "Lavin and Gray 2015, arXiv:1509.09308"
 INPUT = Shader(shaders.kernels.WINOGRAD_INPUT)
@@ -69,11 +69,12 @@ def inputs(
 ) -> Dispatch:
     """The launch that transforms ``count`` tiles of x (N, C_in, H, W) from ``first`` on, to the buffer ``inputs``."""
     local, (c_in, h, w) = local_size(device), x[1:]
-    return positional(
+    extents = {"c_in": c_in, "h": h, "w": w, "tiles_y": tiles.rows, "tiles_x": tiles.columns}
+    return Dispatch(
         INPUT,
-        (*read("x"), *write("inputs")),
+        {"x": "x", "v": "inputs"},
         linear_groups(c_in * count, local, device),
         (local, 1, 1),
-        (c_in, h, w, tiles.rows, tiles.columns, *padding[:2], first, count),
-        (tiles.m,),
+        {**extents, "pt": padding[0], "pl": padding[1], "first": first, "count": count},
+        {"M": tiles.m},
     )

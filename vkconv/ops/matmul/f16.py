@@ -1,24 +1,15 @@
 """Routes of matmul with products in f16."""
 
-from vkconv.ops.kernels.f16_accumulation import LONGEST_CHAIN, in_half, links
-from vkconv.ops.kernels.gemm import SHARED_TILES, layout
-from vkconv.ops.matmul.simt import ROUTES
-from vkconv.route import Route
+from vkconv.call import Call
+from vkconv.ops.kernels.epilogue import finishing
+from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, in_f16
+from vkconv.ops.kernels.gemm import REGISTER, SHARED, GemmProblem
+from vkconv.ops.matmul.simt import REGISTER_ROUTE, SHARED_ROUTE, build_register, build_shared
 
-_BY_NAME = {route.name: route for route in ROUTES}
 
-HALF_ROUTES: tuple[Route, ...] = (
-    in_half(
-        _BY_NAME["shared"],
-        lambda call: min(layout(call).k, LONGEST_CHAIN),
-        "matmul_shared",
-        lambda call, params: links(SHARED_TILES[params["tile"]].depth),
-    ),
-    in_half(
-        _BY_NAME["register"],
-        lambda call: min(layout(call).k, LONGEST_CHAIN),
-        "matmul_register",
-        lambda call, params: links(1),
-        whole=("columns", 2),
-    ),
-)
+def _depth(call: Call) -> int:
+    return min(GemmProblem.of(call).k, ACCUMULATION_DEPTH)
+
+
+SHARED_F16 = in_f16(SHARED_ROUTE, build_shared, finishing(F16.variant(SHARED)), _depth)
+REGISTER_F16 = in_f16(REGISTER_ROUTE, build_register, finishing(F16.variant(REGISTER)), _depth, whole=("columns", 2))

@@ -22,14 +22,10 @@ from vkconv.ops.kernels.epilogue import (
     check_rescaling,
     check_residual,
     magnitude_of_products,
-    takes_residual,
     with_residual,
 )
-from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, layout
-from vkconv.ops.matmul.coopmat import COOPERATIVE
-from vkconv.ops.matmul.f16 import HALF_ROUTES
-from vkconv.ops.matmul.simt import ROUTES
-from vkconv.ops.matmul.skinny import NARROW_ROUTE
+from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem
+from vkconv.ops.matmul.routes import ROUTES
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -56,7 +52,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     check_numbers(str(attrs["act"]), attrs["act_a"], attrs["act_b"])
     check_rescaling(attrs)
     y = TensorSpec((*lead, m, n), a.dtype)
-    groups = len(layout(Call("matmul", specs, {"y": y}, attrs)).batch)
+    groups = len(GemmProblem.of(Call("matmul", specs, {"y": y}, attrs)).batch)
     if groups > MAX_BATCH_GROUPS:
         raise GraphError(
             f"the batches of a ({shape_str(a.shape)}) and b ({shape_str(b.shape)}) broadcast in {groups} separate "
@@ -100,7 +96,7 @@ MATMUL = Op(
         Attr("beta", "beta", float, 1.0),
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(map(takes_residual, (COOPERATIVE, NARROW_ROUTE, *HALF_ROUTES, *ROUTES))),
+    routes=ROUTES,
     terms=_terms,
     magnitude=magnitude_of_products(_SUMS.reference, _terms),
     flops=lambda call: 2 * math.prod(call.shape("y")) * call.shape("a")[-2 if call["trans_a"] else -1],

@@ -1,4 +1,4 @@
-"""The route of matmul for few rows or few columns: all lanes of a workgroup share a few sums."""
+"""The route of matmul for skinny operands, a few rows or columns: all lanes of a workgroup share a few sums."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,21 +8,20 @@ from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
+from vkconv.ops.core.base import first, linear_groups, local_sizes, most_invocations
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, loop_iterations
-from vkconv.ops.kernels.gemm import Layout, constants, epilogue_of, layout, lies_in, operand_binds, push_block
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
+from vkconv.ops.kernels.gemm import VEC4, GemmProblem, buffers, constants, in_one_launch, oriented, push
 from vkconv.ops.kernels.prepack import Sizes
-from vkconv.program import Program, positional
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 NARROW = Shader(shaders.matmul.MATMUL_NARROW)
-# Columns of a lane, and steps along k that it makes in a turn.
-_WIDE = 4
 _ROWS = Sizes((4, 2, 1), (8,))
 _LANES, _LOCAL = (16, 8, 4, 2, 1, 32), (256, 512, 128, 64)
 # Lanes of a compute unit that the rule wants at work.
-_LANES_OF_A_UNIT = 512
+_LANES_PER_UNIT = 512
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,24 +40,24 @@ class _Shape:
 _ALONG_K, _ALONG_COLUMNS = _Shape(256, 1), _Shape(512, 4)
 
 
-def _along_k(g: Layout) -> bool:
+def _along_k(g: GemmProblem) -> bool:
     """Whether b lies along k, not along the columns."""
     return g.b[0] == 1
 
 
-def _blocks(g: Layout, rows: int, lanes: int) -> int:
-    return g.batches * ceil_div(g.m, rows) * ceil_div(g.n, _WIDE * lanes)
+def _blocks(g: GemmProblem, rows: int, lanes: int) -> int:
+    return g.blocks(rows, VEC4 * lanes)
 
 
 def _iterations(k: int, rows: int, lanes: int, local: int) -> int:
     """Of all loops of an invocation: along k, and twice over its outputs, since they have shares only where lanes are
     left for these."""
-    return ceil_div(k, _WIDE * local // lanes) + 2 * ceil_div(_WIDE * rows * lanes, local)
+    return ceil_div(k, VEC4 * local // lanes) + 2 * ceil_div(VEC4 * rows * lanes, local)
 
 
 def _most_iterations(call: Call, device: Device) -> int:
     """By whatever parameters."""
-    return _iterations(layout(call).k, max(*_ROWS.rule, *_ROWS.more), max(_LANES), min(_LOCAL))
+    return _iterations(GemmProblem.of(call).k, max(*_ROWS.rule, *_ROWS.more), max(_LANES), min(_LOCAL))
 
 
 def _power_within(most: int) -> int:
@@ -67,58 +66,60 @@ def _power_within(most: int) -> int:
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    g = layout(call)
+    g = GemmProblem.of(call)
     swap = g.n < g.m
-    g = g.swapped() if swap else g
+    g = g.transposed() if swap else g
     rows = _ROWS.values(g.m)
     shape = _ALONG_K if _along_k(g) else _ALONG_COLUMNS
     most = min(shape.local, _power_within(most_invocations(device)))
-    # As many along k as bring all units to work, and no power of two more than have steps to make.
-    wanted = compute_units(device) * _LANES_OF_A_UNIT // max(_blocks(g, rows[0], 1), 1)
-    along_k = min(_power_within(wanted), _power_within(2 * ceil_div(g.k, _WIDE) - 1), most // shape.least)
+    # As many along k as bring all compute units to work, and no power of two more than have steps to make.
+    wanted = compute_units(device) * _LANES_PER_UNIT // max(_blocks(g, rows[0], 1), 1)
+    along_k = min(_power_within(wanted), _power_within(2 * ceil_div(g.k, VEC4) - 1), most // shape.least)
     lanes = min(_LANES[0], most // along_k)
     local = max(_LOCAL[-1], lanes * along_k)
     return {
         "rows": rows,
-        "lanes": (lanes, *(size for size in _LANES if size != lanes)),
+        "lanes": first(lanes, _LANES),
         "local": local_sizes(device, local, *(size for size in _LOCAL if size != local)),
         "swap": (1, 0) if swap else (0, 1),
     }
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
-    swap = bool(params["swap"])
-    g = layout(call).swapped() if swap else layout(call)
+    g, operands = oriented(call, params)
     lanes, local = params["lanes"], params["local"]
     # As many rows as shared memory holds the sums of.
-    rows = min(params["rows"], _power_within(device.limit("maxComputeSharedMemorySize") // (4 * _WIDE * local)))
-    groups = linear_groups(_blocks(g, rows, lanes) * local, local, device)
-    e, steps_a, steps_b = epilogue_of(call), [step for _, step, _ in g.batch], [step for _, _, step in g.batch]
-    b_fours = lies_in(_WIDE, (g.k, g.n), g.b, g.base[1], steps_b)
-    a_fours = _along_k(g) and b_fours and g.a[1] == 1 and lies_in(_WIDE, (g.m, g.k), g.a, g.base[0], steps_a)
-    spec = (*constants(g, e), rows, lanes, local // lanes, _along_k(g), a_fours, b_fours)
-    shared, iterations = 4 * _WIDE * rows * local, _iterations(g.k, rows, lanes, local)
-    push = push_block(g, e)
-    step = positional(NARROW, operand_binds(call, swap), groups, (local, 1, 1), push, spec, shared, iterations)
-    return Program((step,))
+    rows = min(params["rows"], _power_within(device.limit("maxComputeSharedMemorySize") // (4 * VEC4 * local)))
+    tile = {"TM": rows, "LANES_N": lanes, "LANES_K": local // lanes}
+    b_vec4 = g.b_in_vectors(VEC4)
+    a_vec4 = _along_k(g) and b_vec4 and g.a[1] == 1 and g.a_in_vectors(VEC4)
 
+    def launch(e: Epilogue) -> Dispatch:
+        return Dispatch(
+            e.variant(NARROW),
+            buffers(operands, e),
+            linear_groups(_blocks(g, rows, lanes) * local, local, device),
+            (local, 1, 1),
+            push(g, e),
+            {**constants(g, e), **tile, "B_BY_ROW": _along_k(g), "A_VEC4": a_vec4, "B_VEC4": b_vec4},
+            4 * VEC4 * rows * local,
+            _iterations(g.k, rows, lanes, local),
+        )
 
-def _size(call: Call, device: Device) -> str:
-    g = layout(call)
-    return f"{g.m}x{g.n} over {g.k}"
+    return in_one_launch(call, device, launch)
 
 
 _MOST_ROWS, _LEAST_DEPTH = 31, 64
 FEW = Requirement(
     f"at most {_MOST_ROWS} rows or columns, each a sum of at least {_LEAST_DEPTH} products",
-    lambda call, device: min(layout(call).m, layout(call).n) <= _MOST_ROWS and layout(call).k >= _LEAST_DEPTH,
-    _size,
+    lambda call, device: GemmProblem.of(call).least_side <= _MOST_ROWS and GemmProblem.of(call).k >= _LEAST_DEPTH,
+    lambda call, device: str(GemmProblem.of(call)),
 )
 
-NARROW_ROUTE = Route(
+SKINNY_ROUTE = Route(
     "narrow",
     _build,
-    (NARROW,),
+    finishing(NARROW),
     why="a product with a few vectors, for which the other operand is read once for every four of them, by all lanes "
     "of many workgroups",
     must=(FLOATS, loop_iterations(_most_iterations)),

@@ -57,7 +57,7 @@ def insertion(call: Call) -> Insertion:
 
 
 def _gather(call: Call, device: Device, params: Params) -> Program:
-    return Program((insertion(call).gather(device, params, ["x"], "y"),))
+    return Program((insertion(call).gather(device, params, "x", "y"),))
 
 
 def _fill_scatter(call: Call, device: Device, params: Params) -> Program:

@@ -2,23 +2,22 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import binds, constants, push
+from vkconv.ops.conv.common import buffers, push
 from vkconv.ops.conv.conv2d.implicit_gemm import in_slices, pads_much
-from vkconv.ops.conv.tiles import sum_parts
-from vkconv.ops.core.base import linear_groups, reciprocal
+from vkconv.ops.conv.tiles import split_k
+from vkconv.ops.core.base import first, linear_groups, reciprocal
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
-from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blocks, cut_by_rule, tiles_by_rule
-from vkconv.ops.kernels.epilogue import SPLITS, SUM_SPLITS
+from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blocks, split_by_rule, tiles_by_rule
+from vkconv.ops.kernels.epilogue import SPLITS, Epilogue, finishing
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
-from vkconv.program import Dispatch, Program, positional, read, write
-from vkconv.route import Params, Requirement, Route
+from vkconv.program import Argument, Dispatch, Program, Word
+from vkconv.route import Legal, Params, Requirement, Route
 
 CONVOLUTION = Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16)
 # Moves words of 16 bits, whatever they are.
@@ -35,6 +34,12 @@ _LEAST_CHANNELS, _LEAST_READS, _ROWS = 16, 3, 128
 # Planes of odd lengths are padded to whole eights, and read in words that are shifted, by each row of workgroups again.
 # H200, us so and copied: 32 rows by planes of 85305 187 245, 1024 by 625 631 567, 2048 by 49 49 41.
 _LEAST_PLANE, _MOST_ROWS = 128, 512
+
+
+def divisor(name: str, value: int) -> dict[str, Argument]:
+    """The push constants by which a shader divides by a value."""
+    factor, shift = reciprocal(value)
+    return {f"{name}_factor": factor, f"{name}_shift": shift}
 
 
 def word_of(shape: tuple[int, ...]) -> int:
@@ -113,41 +118,51 @@ class ChannelsLast:
         return self._in_words(words, device) if words > 1 and self.steps == (1, 1) else self._in_pixels(device)
 
     @property
-    def _spec(self) -> tuple[bool, bool]:
-        return self.call.shape("w")[1] % EIGHT == 0, int(self.call["groups"]) > 1
+    def _constants(self) -> dict[str, Word]:
+        return {"WHOLE": self.call.shape("w")[1] % EIGHT == 0, "GROUPED": int(self.call["groups"]) > 1}
+
+    @property
+    def _push(self) -> dict[str, Argument]:
+        n, _, h, w = self.call.shape("x")
+        (last_h, last_w), (pt, pl) = self.extents, self.call["padding"][:2]
+        sizes = {"groups": self.call["groups"], "in_group": self.call.shape("w")[1], "last_h": last_h, "last_w": last_w}
+        return {"n": n, "h": h, "w": w, **sizes, "pt": pt, "pl": pl}
 
     def _in_pixels(self, device: Device) -> Dispatch:
-        n, _, h, w = self.call.shape("x")
-        sizes = int(self.call["groups"]), self.call.shape("w")[1], *self.extents, *self.steps, *self.call["padding"][:2]
-        factors = (*reciprocal(self.extents[1]), *reciprocal(self.extents[0]))
-        groups = ceil_div(n * math.prod(self.extents), _SIDE) * ceil_div(self.eights, _SIDE // EIGHT)
-        return positional(
+        groups = ceil_div(self.call.shape("x")[0] * math.prod(self.extents), _SIDE)
+        groups *= ceil_div(self.eights, _SIDE // EIGHT)
+        return Dispatch(
             CHANNELS_LAST,
-            (*read("x"), *write("last")),
+            {"x": "x", "y8": "last"},
             linear_groups(groups * _LANES, _LANES, device),
             (_LANES, 1, 1),
-            (n, h, w, *sizes, *factors),
-            self._spec,
+            {
+                **self._push,
+                **dict(zip(("sh", "sw"), self.steps, strict=True)),
+                **divisor("w", self.extents[1]),
+                **divisor("h", self.extents[0]),
+            },
+            self._constants,
             16 * _SIDE * (_SIDE // EIGHT + 1),
         )
 
     def _in_words(self, word: int, device: Device) -> Dispatch:
         n, _, h, w = self.call.shape("x")
         pads = self.call["padding"][:2]
-        first = tuple(max(pad, 0) for pad in pads)
-        last = (min(pad + side, made) for pad, side, made in zip(pads, (h, w), self.extents, strict=True))
-        inside = tuple(max(end - start, 0) for start, end in zip(first, last, strict=True))
+        begin = tuple(max(pad, 0) for pad in pads)
+        stop = (min(pad + side, made) for pad, side, made in zip(pads, (h, w), self.extents, strict=True))
+        inside = tuple(max(end - start, 0) for start, end in zip(begin, stop, strict=True))
         words, across = h * w // word, next(count for count in _ACROSS if count <= self.eights)
         zeros = n * (math.prod(self.extents) - math.prod(inside)) * self.eights
         groups = ceil_div(n * words, _LANES // across) * ceil_div(self.eights, across) + ceil_div(zeros, _LANES)
-        sizes = int(self.call["groups"]), self.call.shape("w")[1], *self.extents, *pads, *first, *inside
-        return positional(
+        covered = dict(zip(("top", "left", "rows", "columns"), (*begin, *inside), strict=True))
+        return Dispatch(
             CHANNELS_LAST_WORDS,
-            (*read("x"), *write("last")),
+            {"x8": "x", "y8": "last"},
             linear_groups(groups * _LANES, _LANES, device),
             (_LANES, 1, 1),
-            (n, h, w, *sizes, *reciprocal(words), *reciprocal(w)),
-            (*self._spec, word, across),
+            {**self._push, **covered, **divisor("plane", words), **divisor("w", w)},
+            {**self._constants, "WORD": word, "ACROSS": across},
         )
 
 
@@ -165,36 +180,35 @@ def copies(call: Call, device: Device) -> tuple[int, ...]:
     return (1, 0) if call.shape("w")[1] >= _LEAST_CHANNELS and reads >= _LEAST_READS else (0, 1)
 
 
-def _tiles(call: Call, device: Device, last: int) -> tuple[int, ...]:
+def _tiles(call: Call, device: Device, last: int) -> tuple[str, ...]:
     def takes(tile: CooperativeTile) -> bool:
         return _takes(call, tile, device, last)
 
     return tiles_by_rule(*extents(call, last), device, takes, depth=_depth(call))
 
 
-def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+def _ways(call: Call, device: Device, last: tuple[int, ...], tiles: tuple[str, ...]) -> Legal:
     """How the input may be read for the first of the tiles, and those that may be read so, too: any goes with any
     other value."""
     best = tiles[0]
     last = tuple(value for value in last if _takes(call, TILES[best], device, value))
-    tiles = tuple(i for i in tiles if all(_takes(call, TILES[i], device, value) for value in last))
+    tiles = tuple(name for name in tiles if all(_takes(call, TILES[name], device, value) for value in last))
     one_way = call.shape("w")[2:] == (1, 1) or last[0]
     linear = not one_way and pads_much(call, TILES[best].depth)
     return {"tile": tiles, "linear": (0,) if one_way else (int(linear), int(not linear)), "last": last}
 
 
-def uncut(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def whole_sums(call: Call, device: Device) -> Legal:
     """The parameters where sums are whole."""
     last = copies(call, device)
     return _ways(call, device, last, _tiles(call, device, last[0]))
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _params(call: Call, device: Device) -> Legal:
     last = copies(call, device)
     tiles = _tiles(call, device, last[0])
-    best, splits = cut_by_rule(SPLITS, *extents(call, last[0]), device, tiles, depth=_depth(call))
-    ways = _ways(call, device, last, (best, *(i for i in tiles if i != best)))
-    return {**ways, "splits": (splits, *(s for s in SPLITS if s != splits))}
+    best, splits = split_by_rule(SPLITS, *extents(call, last[0]), device, tiles, depth=_depth(call))
+    return {**_ways(call, device, last, first(best, tiles)), "splits": first(splits, SPLITS)}
 
 
 def _packing(call: Call, tile: CooperativeTile, gathers: bool, linear: bool) -> Packing:
@@ -207,8 +221,18 @@ class Spread:
     """Results in zeros: planes of so many rows and columns, where one lies so many rows and columns from the next, the
     first at the corner. Every element is within a step of a result, behind it."""
 
-    extents: tuple[int, int]
-    steps: tuple[int, int]
+    extents: tuple[int, int] = (0, 0)
+    steps: tuple[int, int] = (0, 0)
+
+    @property
+    def push(self) -> dict[str, Argument]:
+        """Its push constants."""
+        return {"to_h": self.extents[0], "to_w": self.extents[1]}
+
+    @property
+    def constants(self) -> dict[str, Word]:
+        """Its specialization constants."""
+        return {"TO_SH": self.steps[0], "TO_SW": self.steps[1]}
 
 
 def cooperative(call: Call, device: Device, params: Params, spread: Spread | None = None) -> Program:
@@ -222,29 +246,48 @@ def cooperative(call: Call, device: Device, params: Params, spread: Spread | Non
     packed_depth = pack.outer * pack.inner_padded
     splits = min(params.get("splits", 1), max(ceil_div(packed_depth, tile.depth), 1))
     whole = (pack.inner if gathers or matrix else packed_depth) % tile.depth == 0
-    divisors = _plane_columns(call, last), call.shape("y")[3], ceil_div(call.shape("w")[1], EIGHT)
-    to, steps = (spread.extents, spread.steps) if spread else ((0, 0), (0, 0))
-    words = word_of(call.shape("y")), kh, kw, last, word_of(call.shape("x")) if matrix else EIGHT, whole
-    tail = *steps, _is_padded(call, last), splits
-    spec = (*constants(call), linear, *tile.constants(device, True, not matrix), *words, *tail)
-    step = positional(
-        CONVOLUTION,
-        binds(call, "packed", "y" if splits == 1 else "parts", x="last" if last else "x"),
-        linear_groups(splits * blocks(tile, *extents(call, last)) * local, local, device),
-        (local, 1, 1),
-        (*push(call), *copy.extents, *copy.strides, *(word for d in divisors for word in reciprocal(d)), *to),
-        spec,
-        tile.shared_bytes,
-        align(packed_depth, tile.depth),
-    )
-    prepack = pack.dispatch("w", "packed", device)
-    add, parts = sum_parts(call, splits, device)
-    launches = *((copy.dispatch(device),) if last else ()), step, *((add,) if splits > 1 else ())
-    # Scratch is counted in f32, though this has 16 bits.
-    copied = {"last": 2 * copy.nbytes} if last else {}
-    scratch = {**copied, **(parts if splits > 1 else {})}
-    elements = PACKED_WEIGHTS | copied.keys()
-    return Program(launches, (prepack,), {"packed": 4 * pack.size}, scratch, elements=frozenset(elements))
+    epilogue, spread = Epilogue.of(call, device), spread or Spread()
+
+    def product(e: Epilogue) -> Dispatch:
+        return Dispatch(
+            e.variant(CONVOLUTION),
+            buffers(e, "packed", x="last" if last else "x"),
+            linear_groups(splits * blocks(tile, *extents(call, last)) * local, local, device),
+            (local, 1, 1),
+            {
+                **push(call, e),
+                **dict(zip(("last_h", "last_w"), copy.extents, strict=True)),
+                **dict(zip(("last_sh", "last_sw"), copy.strides, strict=True)),
+                **divisor("plane", _plane_columns(call, last)),
+                **divisor("row", call.shape("y")[3]),
+                **divisor("eights", ceil_div(call.shape("w")[1], EIGHT)),
+                **spread.push,
+            },
+            {
+                **e.constants,
+                **tile.constants(device, True, not matrix),
+                **spread.constants,
+                "LINEAR": linear,
+                "Y_WORD": word_of(call.shape("y")),
+                "KH": kh,
+                "KW": kw,
+                "LAST": last,
+                "WORD": word_of(call.shape("x")) if matrix else EIGHT,
+                "WHOLE": whole,
+                "PADDED": _is_padded(call, last),
+                "SPLITS": splits,
+            },
+            tile.shared_bytes,
+            align(packed_depth, tile.depth),
+        )
+
+    steps, scratch = split_k(call, epilogue, splits, device, product)
+    if last:
+        # Scratch is counted in f32, though this has 16 bits.
+        steps, scratch = (copy.dispatch(device), *steps), {"last": 2 * copy.nbytes, **scratch}
+    prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
+    elements = PACKED_WEIGHTS | ({"last"} if last else set())
+    return epilogue.complete(Program(steps, prepack, packed, scratch, elements), call.shape("y"), device)
 
 
 def _depth(call: Call) -> int:
@@ -262,7 +305,7 @@ FILLS_MATRICES = Requirement(
 SOME_TILE = Requirement(
     "a tile whose columns, or the words of whose slices, are divisors of its lanes",
     lambda call, device: any(
-        tile.fits(device) and _takes(call, tile, device, copies(call, device)[0]) for tile in TILES
+        tile.fits(device) and _takes(call, tile, device, copies(call, device)[0]) for tile in TILES.values()
     ),
     lambda call, device: f"subgroups of {device.subgroup_size}",
 )
@@ -270,7 +313,7 @@ SOME_TILE = Requirement(
 COOPERATIVE = Route(
     "cooperative",
     cooperative,
-    (CONVOLUTION, PACK_TILES, CHANNELS_LAST, CHANNELS_LAST_WORDS, SUM_SPLITS),
+    finishing(CONVOLUTION, PACK_TILES, CHANNELS_LAST, CHANNELS_LAST_WORDS),
     why="implicit GEMM on the GPU's matrix units, which multiply 16-bit floats many times as fast as its lanes do f32, "
     "and sum in f32; the input is gathered as the tiles need it",
     must=(

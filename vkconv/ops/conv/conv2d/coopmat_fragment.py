@@ -3,31 +3,43 @@ into that order, weights are brought into it once, and the product takes both fr
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import KERNEL_1X1, binds, constants, push
-from vkconv.ops.conv.conv2d.coopmat import FILLS_MATRICES, Spread, copies, extents, is_matrix, word_of
-from vkconv.ops.core.base import linear_groups, reciprocal
+from vkconv.ops.conv.common import KERNEL_1X1, buffers, push
+from vkconv.ops.conv.conv2d.coopmat import (
+    FILLS_MATRICES,
+    Spread,
+    copies,
+    divisor,
+    extents,
+    is_matrix,
+    word_of,
+)
+from vkconv.ops.core.base import first, linear_groups
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels.coopmat import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of
-from vkconv.program import Dispatch, Program, positional, read, write
-from vkconv.route import Params, Requirement, Route
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
+from vkconv.ops.kernels.gemm_tile import by_name
+from vkconv.program import Dispatch, Program
+from vkconv.route import Legal, Params, Requirement, Route
 
 CONVOLUTION = Shader(shaders.conv2d.CONV2D_HELD, DType.F16)
 ORDER = Shader(shaders.conv2d.HELD_MATRICES, DType.F16)
 # Lines and depth, and invocations, of a workgroup of it.
 _SIDE, _LANES = 64, 256
+_OPERAND_PUSH: tuple[str, ...] = ("lines", "padded_lines", "depth", "padded_depth", "groups")
+_OPERAND_PUSH += ("image_step", "group_step", "depth_step", "h", "w", "oh", "ow", "sh", "sw", "pt", "pl")
 _SHARED_BYTES = 16 * _SIDE * (_SIDE // EIGHT + 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class HeldTile(CooperativeTile):
+class FragmentTile(CooperativeTile):
     """Also the products that a unit of a GPU makes with it in a time, where there are enough of both, beside the other
     tiles; how many a unit has at once, and of fewer as many as it takes no less time for."""
 
@@ -36,27 +48,27 @@ class HeldTile(CooperativeTile):
     least: float = 1.0
 
 
-# By number: the parameter ``tile``. The depth is that of the shared memory which sums take on their way out. Rates are
+# The parameter ``tile``. The depth is that of the shared memory which sums take on their way out. Rates are
 # of an H200, us by products of 4096^3: 128x128 368, 128x256 383, 256x128 395, 64x64 498, 128x128 in 64x32 of a subgroup
 # 600; 1024x6272 over 512: 128x128 22.2, 128x64 24.4; 256x6272 over 1024: 128x96 14.7, one workgroup on a unit, 64x64
 # 14.4, three; 64x100352 over 256: 64x256 26.3. Two workgroups of four subgroups of 64x64 fit a unit, by their 233
 # registers, and one by itself leaves it idle at times. Those from 32x64 on are guessed.
-TILES: tuple[HeldTile, ...] = (
-    HeldTile(128, 128, 32, 64, 64, 1.0, 2, 1.3),
-    HeldTile(128, 256, 32, 64, 64, 0.96),
-    HeldTile(256, 128, 32, 64, 64, 0.93),
-    HeldTile(64, 256, 32, 64, 64, 0.95, 2, 1.3),
-    HeldTile(128, 96, 32, 64, 48, 0.95, 2, 1.3),
-    HeldTile(128, 64, 32, 64, 32, 0.9, 2, 1.3),
-    HeldTile(64, 64, 32, 32, 32, 0.74, 2, 2.0),
-    HeldTile(32, 64, 32, 16, 32, 0.4, 2, 2.0),
-    HeldTile(32, 32, 32, 16, 16, 0.2, 2, 2.0),
-    HeldTile(16, 16, 32, 16, 16, 0.05, 8, 8.0),
+TILES: Mapping[str, FragmentTile] = by_name(
+    FragmentTile(128, 128, 32, 64, 64, 1.0, 2, 1.3),
+    FragmentTile(128, 256, 32, 64, 64, 0.96),
+    FragmentTile(256, 128, 32, 64, 64, 0.93),
+    FragmentTile(64, 256, 32, 64, 64, 0.95, 2, 1.3),
+    FragmentTile(128, 96, 32, 64, 48, 0.95, 2, 1.3),
+    FragmentTile(128, 64, 32, 64, 32, 0.9, 2, 1.3),
+    FragmentTile(64, 64, 32, 32, 32, 0.74, 2, 2.0),
+    FragmentTile(32, 64, 32, 16, 32, 0.4, 2, 2.0),
+    FragmentTile(32, 32, 32, 16, 16, 0.2, 2, 2.0),
+    FragmentTile(16, 16, 32, 16, 16, 0.05, 8, 8.0),
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class HeldOperand:
+class FragmentOperand:
     """Rows of the weights or pixels of the output, lines of what is summed over, as matrices of the device in groups of
     whole tiles: lines and the depth of a group with what they are padded to, elements from image to image, group to
     group and channel to channel, planes of the input and of lines, and where a line is in the former."""
@@ -77,16 +89,23 @@ class HeldOperand:
 
     def dispatch(self, source: str, target: str, device: Device, matrix: Matrix, first: bool, held: bool) -> Dispatch:
         """The launch that makes it of ``source``, as the ``first`` operand of the product or the second."""
-        factors = (*reciprocal(self.planes[3]), *reciprocal(self.planes[2]))
         sizes = self.lines, self.padded_lines, self.depth, self.padded_depth, self.groups
+        words = dict(zip(_OPERAND_PUSH, (*sizes, *self.strides, *self.planes, *self.steps), strict=True))
         groups = self.groups * ceil_div(self.padded_lines, _SIDE) * ceil_div(self.padded_depth, _SIDE)
-        return positional(
+        return Dispatch(
             ORDER,
-            (*read(source), *write(target)),
+            {"x": source, "y8": target},
             linear_groups(groups * _LANES, _LANES, device),
             (_LANES, 1, 1),
-            (*sizes, *self.strides, *self.planes, *self.steps, *factors),
-            (first, held, *dataclasses.astuple(matrix), device.subgroup_size),
+            {**words, **divisor("w", self.planes[3]), **divisor("h", self.planes[2])},
+            {
+                "FIRST": first,
+                "HELD": held,
+                "MM": matrix.m,
+                "MN": matrix.n,
+                "MK": matrix.k,
+                "SUBGROUP": device.subgroup_size,
+            },
             _SHARED_BYTES,
         )
 
@@ -96,19 +115,19 @@ def _padded_depth(call: Call, matrix: Matrix) -> int:
     return align(call.shape("w")[1], 2 * matrix.k)
 
 
-def _weights(call: Call, tile: CooperativeTile, matrix: Matrix) -> HeldOperand:
+def _weights(call: Call, tile: CooperativeTile, matrix: Matrix) -> FragmentOperand:
     rows, _, groups = extents(call)
     depth = call.shape("w")[1]
     strides = depth, rows * depth, 1
-    return HeldOperand(rows, align(rows, tile.rows), depth, _padded_depth(call, matrix), groups, strides)
+    return FragmentOperand(rows, align(rows, tile.rows), depth, _padded_depth(call, matrix), groups, strides)
 
 
-def _pixels(call: Call, columns: int, matrix: Matrix) -> HeldOperand:
+def _pixels(call: Call, columns: int, matrix: Matrix) -> FragmentOperand:
     """The input, where a tile has so many columns."""
     _, lines, groups = extents(call)
     (_, c_in, h, w), (_, _, oh, ow), depth = call.shape("x"), call.shape("y"), call.shape("w")[1]
     (sh, sw), (top, left) = call["stride"], call["padding"][:2]
-    return HeldOperand(
+    return FragmentOperand(
         lines,
         align(lines, columns),
         depth,
@@ -121,23 +140,22 @@ def _pixels(call: Call, columns: int, matrix: Matrix) -> HeldOperand:
 
 
 def tiles_by_rule(
-    rows: int, columns: int, groups: int, device: Device, tiles: Sequence[HeldTile] = TILES
-) -> tuple[int, ...]:
-    """Numbers of the tiles that a device can hold, the one first that should take the least time: each unit makes its
+    rows: int, columns: int, groups: int, device: Device, tiles: Mapping[str, FragmentTile] = TILES
+) -> tuple[str, ...]:
+    """The tiles that a device can hold, the one first that should take the least time: each compute unit makes its
     tiles one after the other, or so many at a time."""
     units = compute_units(device)
 
-    def time(tile: HeldTile) -> float:
+    def time(tile: FragmentTile) -> float:
         full, rest = divmod(ceil_div(blocks(tile, rows, columns, groups), units), tile.resident)
         turns = full * tile.resident + (max(rest, tile.least) if rest else 0)
         return turns * tile.rows * tile.columns / tile.rate
 
-    fitting = [i for i, tile in enumerate(tiles) if tile.fits(device)]
-    best = min(fitting, key=lambda i: time(tiles[i]))
-    return (best, *(i for i in fitting if i != best))
+    fitting = [name for name, tile in tiles.items() if tile.fits(device)]
+    return first(min(fitting, key=lambda name: time(tiles[name])), fitting)
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _params(call: Call, device: Device) -> Legal:
     return {"tile": tiles_by_rule(*extents(call), device), "held": (1, 0)}
 
 
@@ -147,36 +165,41 @@ def held(call: Call, device: Device, params: Params, spread: Spread | None = Non
     assert matrix is not None
     in_order, local = bool(params["held"]), tile.local(device)
     weights, pixels = _weights(call, tile, matrix), _pixels(call, tile.columns, matrix)
-    oh, ow = call.shape("y")[2:]
-    divisors = oh * ow, ow, 1
-    to, steps = (spread.extents, spread.steps) if spread else ((0, 0), (0, 0))
-    unused = (0,) * 4
-    step = positional(
-        CONVOLUTION,
-        binds(call, "packed", x="held"),
+    (oh, ow), e, spread = call.shape("y")[2:], Epilogue.of(call, device), spread or Spread()
+    step = Dispatch(
+        e.variant(CONVOLUTION),
+        buffers(e, "packed", x="held"),
         linear_groups(blocks(tile, *extents(call)) * local, local, device),
         (local, 1, 1),
-        (*push(call), *unused, *(word for d in divisors for word in reciprocal(d)), *to),
-        (
-            *constants(call),
-            *tile.constants(device, True, False),
-            word_of(call.shape("y")),
-            in_order,
-            *steps,
-        ),
+        {
+            **push(call, e),
+            **dict.fromkeys(("last_h", "last_w", "last_sh", "last_sw"), 0),  # there is no copy with channels last
+            **divisor("plane", oh * ow),
+            **divisor("row", ow),
+            **divisor("eights", 1),
+            **spread.push,
+        },
+        {
+            **e.constants,
+            **tile.constants(device, True, False),
+            **spread.constants,
+            "Y_WORD": word_of(call.shape("y")),
+            "HELD": in_order,
+        },
         tile.shared_bytes,
         pixels.padded_depth // matrix.k,
     )
-    return Program(
+    made = Program(
         (pixels.dispatch("x", "held", device, matrix, False, in_order), step),
         (weights.dispatch("w", "packed", device, matrix, True, in_order),),
         {"packed": 4 * weights.size},
         {"held": 4 * pixels.size},
         elements=frozenset({"packed", "held"}),
     )
+    return e.complete(made, call.shape("y"), device)
 
 
-_COLUMNS = max(tile.columns for tile in TILES)
+_COLUMNS = max(tile.columns for tile in TILES.values())
 
 
 def _held_bytes(call: Call, device: Device) -> int:
@@ -184,7 +207,7 @@ def _held_bytes(call: Call, device: Device) -> int:
     matrix = matrix_of(device)
     if matrix is None:
         return 0
-    operands = *(_weights(call, tile, matrix) for tile in TILES), _pixels(call, _COLUMNS, matrix)
+    operands = *(_weights(call, tile, matrix) for tile in TILES.values()), _pixels(call, _COLUMNS, matrix)
     return 2 * max(operand.size for operand in operands)
 
 
@@ -200,7 +223,7 @@ def _is_whole(device: Device) -> bool:
 
 SOME_TILE = Requirement(
     "a workgroup that holds a tile of whole matrices",
-    lambda call, device: any(tile.fits(device) for tile in TILES),
+    lambda call, device: any(tile.fits(device) for tile in TILES.values()),
     FITS.actual,
 )
 WHOLE_WORDS = Requirement(
@@ -228,7 +251,7 @@ OUTWEIGHS_COPY = Requirement(
 )
 # With fewer, tiles in shared memory are faster, or sums that are cut. H200, us, held and cooperative: 512 to 2048
 # channels of 7x7, 32 blocks 11.0 9.2, 64 11.2 9.8, 128 11.4 11.5, 224 13.5 14.1; 2048 to 512, 8 blocks 21.8 11.0.
-_FULL = TILES[6]
+_FULL = TILES["64x64x32"]
 
 
 def _blocks(call: Call) -> int:
@@ -244,7 +267,7 @@ FILLS_UNITS = Requirement(
 COOPERATIVE_HELD = Route(
     "cooperative_held",
     held,
-    (CONVOLUTION, ORDER),
+    finishing(CONVOLUTION, ORDER),
     why="an input that has to be copied is copied into the order in which a subgroup holds matrices, weights too: the "
     "product reads both straight into registers, a step ahead, without shared memory and barriers",
     must=(

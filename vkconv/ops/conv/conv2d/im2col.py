@@ -11,11 +11,11 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.requirements import FLOATS
-from vkconv.ops.kernels.epilogue import per_channel
-from vkconv.ops.kernels.gemm import Layout, epilogue_of
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
+from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
-from vkconv.program import Dispatch, Program, positional, read, write
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 IM2COL = Shader(shaders.conv2d.IM2COL)
@@ -61,13 +61,13 @@ ENOUGH_CHANNELS = Requirement(
 )
 
 
-def _layout(call: Call, slab: Slab) -> Layout:
+def _layout(call: Call, slab: Slab) -> GemmProblem:
     """w (C_out, K) by the columns (K, pixels) of each image."""
     c_out, k = call.shape("w")[0], math.prod(call.shape("w")[1:])
     plane = math.prod(call.shape("y")[2:])
     base = (0, 0, slab.image * c_out * plane + slab.first)
     batch = ((slab.images, 0, k * slab.count),) if slab.images > 1 else ()
-    return Layout(c_out, slab.count, k, (1, c_out), (slab.count, 1), (plane, 1), batch, True, base)
+    return GemmProblem(c_out, slab.count, k, (1, c_out), (slab.count, 1), (plane, 1), batch, True, base)
 
 
 def _slabs(call: Call) -> list[Slab]:
@@ -77,7 +77,7 @@ def _slabs(call: Call) -> list[Slab]:
     return list(slabs(call.shape("x")[0], oh * ow, most, ow))
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
     return params(_layout(call, _slabs(call)[0]), device)
 
 
@@ -87,32 +87,39 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     taps = c_in * kh * kw
     cuts = _slabs(call)
     t, left, _, _ = call["padding"]
-    window = (c_in, h, w, call.shape("y")[3], *call["stride"], *call["dilation"], t, left)
-    epilogue = epilogue_of(call, "b")
-    binds = (*read("packed", "columns", per_channel(call)), *write("y"))
+    (sh, sw), (dh, dw) = call["stride"], call["dilation"]
+    window = {"c_in": c_in, "h": h, "w": w, "ow": call.shape("y")[3], "sh": sh, "sw": sw, "dh": dh, "dw": dw}
+    epilogue = Epilogue.of(call, device)
     steps: list[Dispatch] = []
     for slab in cuts:
-        gather = positional(
+        which = {
+            "first_image": slab.image,
+            "images": slab.images,
+            "first_pixel": slab.first,
+            "count": slab.count,
+        }
+        gather = Dispatch(
             IM2COL,
-            (*read("x"), *write("columns")),
+            {"x": "x", "columns": "columns"},
             linear_groups(slab.images * c_in * slab.count, _LOCAL, device),
             (_LOCAL, 1, 1),
-            (slab.image, slab.images, slab.first, slab.count, *window),
-            (kh, kw),
+            {**which, **window, "pt": t, "pl": left},
+            {"KH": kh, "KW": kw},
             loop_iterations=kh * (1 + kw),
         )
-        steps += [gather, product(params["product"], _layout(call, slab), epilogue, binds, device)]
+        steps += [gather, product(params["tile"], _layout(call, slab), ("packed", "columns"), epilogue, device)]
     # [K][C_out]: rows of a tile lie side by side.
     packing = Packing(rows=c_out, inner=taps, tile=c_out, row_stride=taps, inner_stride=1)
     scratch = {"columns": 4 * taps * max(slab.images * slab.count for slab in cuts)}
     prepack, packed = (packing.dispatch("w", "packed", device),), {"packed": 4 * packing.size}
-    return Program(tuple(steps), prepack, packed, scratch, PACKED_WEIGHTS | {"columns"})
+    made_of = Program(tuple(steps), prepack, packed, scratch, PACKED_WEIGHTS | {"columns"})
+    return epilogue.complete(made_of, call.shape("y"), device)
 
 
 IM2COL_GEMM = Route(
     "im2col_gemm",
     _build,
-    (IM2COL, PACK_TILES, *SHADERS),
+    finishing(IM2COL, PACK_TILES, *SHADERS),
     why="windows gathered once make a plain matrix product of the rest; tiles of output rows keep the gathered matrix "
     "within 16 MiB",
     must=(FLOATS, GROUPS_1, NO_DILATION, LARGER_THAN_1X1),

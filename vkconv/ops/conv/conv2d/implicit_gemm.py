@@ -2,22 +2,22 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import binds, constants, push
-from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, splits_by_rule, sum_parts, tiles_by_rule
+from vkconv.ops.conv.common import buffers, push
+from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, split_k, splits_by_rule, tiles_by_rule
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
-from vkconv.ops.kernels.epilogue import SUM_SPLITS
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
+from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
-from vkconv.program import Program, positional
-from vkconv.route import Params, Route
+from vkconv.program import Dispatch, Program
+from vkconv.route import Legal, Params, Route
 
 _MOST_PADDING = 1.15
 
@@ -36,7 +36,7 @@ def steps_of(call: Call, tile: GemmTile, linear: bool) -> int:
     return ceil_div(c_in * kh * kw, tile.depth) if linear else kh * kw * ceil_div(c_in, tile.depth)
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _params(call: Call, device: Device) -> Legal:
     groups: int = call["groups"]
     rows, depth = call.shape("y")[1] // groups, math.prod(call.shape("w")[1:])
     tiles = tiles_by_rule(rows, depth, groups, lambda tile: _blocks(call, tile), device)
@@ -72,36 +72,50 @@ def packing(call: Call, params: Params) -> Packing:
     return in_slices(call, tile.rows, tile.depth, bool(params["linear"]))
 
 
-def _build(call: Call, device: Device, params: Params) -> Program:
+def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32) -> Program:
     tile, linear, splits = TILES[params["tile"]], bool(params["linear"]), params["splits"]
     kh, kw = call.shape("w")[2:]
-    pack = packing(call, params)
-    grid = linear_groups(splits * _blocks(call, tile) * tile.local, tile.local, device)
-    target = "y" if splits == 1 else "parts"
-    gemm = positional(
-        GEMM,
-        binds(call, "packed", target),
-        grid,
-        (tile.local, 1, 1),
-        push(call),
-        (*constants(call), *tile.sizes, splits, linear, kh, kw),
-        tile.shared_bytes,
-        steps_of(call, tile, linear) + 1,
-    )
+    pack, epilogue = packing(call, params), Epilogue.of(call, device)
+
+    def product(e: Epilogue) -> Dispatch:
+        return Dispatch(
+            e.variant(arithmetic.variant(GEMM)),
+            buffers(e, "packed"),
+            linear_groups(splits * _blocks(call, tile) * tile.local, tile.local, device),
+            (tile.local, 1, 1),
+            push(call, e),
+            {
+                **e.constants,
+                **tile.constants,
+                **arithmetic.constants(tile.depth),
+                "SPLITS": splits,
+                "LINEAR": linear,
+                "KH": kh,
+                "KW": kw,
+            },
+            arithmetic.shared_bytes(tile.shared_bytes),
+            steps_of(call, tile, linear) + 1,
+        )
+
+    steps, scratch = split_k(call, epilogue, splits, device, product)
     prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
-    if splits == 1:
-        return Program((gemm,), prepack, packed, elements=PACKED_WEIGHTS)
-    add, parts = sum_parts(call, splits, device)
-    return Program((gemm, add), prepack, packed, parts, PACKED_WEIGHTS)
+    made = Program(steps, prepack, packed, scratch, PACKED_WEIGHTS)
+    return epilogue.complete(made, call.shape("y"), device)
 
 
 IMPLICIT_GEMM = Route(
     "implicit_gemm",
     _build,
-    (GEMM, SUM_SPLITS, PACK_TILES),
+    finishing(GEMM, PACK_TILES),
     why="tiles of a matrix product in shared memory, the input gathered as they need it: each element that is loaded "
     "serves a tile of outputs, without an im2col buffer",
     must=(FLOATS, *FITS_SMALLEST),
     prefer=(ON_GPU,),
     params=_params,
+)
+IMPLICIT_GEMM_F16 = in_f16(
+    IMPLICIT_GEMM,
+    _build,
+    finishing(F16.variant(GEMM), PACK_TILES),
+    lambda call: min(ACCUMULATION_DEPTH, math.prod(call.shape("w")[1:])),
 )

@@ -10,12 +10,7 @@ import math
 from vkconv.call import Call
 from vkconv.core import GraphError
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
-from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_HELD
-from vkconv.ops.conv.conv2d.f16 import HALF_ROUTES
-from vkconv.ops.conv.conv2d.im2col import IM2COL_GEMM
 from vkconv.ops.conv.conv2d.routes import ROUTES
-from vkconv.ops.conv.conv2d.winograd import WINOGRAD
 from vkconv.ops.core.base import Attrs, Op, Operand, Specs, Sums
 from vkconv.ops.kernels.epilogue import (
     BIAS,
@@ -26,8 +21,6 @@ from vkconv.ops.kernels.epilogue import (
     check_residual,
     finished,
     magnitude_of_products,
-    packs_per_channel,
-    takes_residual,
 )
 from vkconv.ops.kernels.windows import CONVOLUTION_ATTRS, convolved, resolve_convolution
 
@@ -66,10 +59,7 @@ CONV2D = Op(
         *CONVOLUTION_ATTRS,
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(
-        takes_residual(packs_per_channel(route))
-        for route in (COOPERATIVE_HELD, COOPERATIVE, *HALF_ROUTES, IM2COL_GEMM, WINOGRAD, *ROUTES)
-    ),
+    routes=ROUTES,
     terms=_terms,
     magnitude=magnitude_of_products(_SUMS.reference, _terms),
     flops=_flops,

@@ -10,12 +10,13 @@ from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import binds, constants, push, span
+from vkconv.ops.conv.common import buffers, push, span
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import FLOATS, ON_CPU, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS
+from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, short_span
-from vkconv.program import Program, positional
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Route
 
 SUBGROUP = Shader(shaders.conv2d.CONV2D_SUBGROUP)
@@ -115,12 +116,21 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     co, px, local = params["channels"], params["columns"], params["local"]
     c_in, kh, kw = call.shape("w")[1:]
     grid = linear_groups(_blocks(call, co, px, local) * local, local, device)
-    sizes = (co, px, kw, call["stride"][1], call["dilation"][1], call["padding"][1], lanes)
-    spec = (*constants(call), *sizes, _input_loads(call, px)[1], _y_vec4(call, px))
-    pack = packing(call, params)
-    step = positional(SUBGROUP, binds(call, "packed"), grid, (local, 1, 1), push(call), spec)
-    step = dataclasses.replace(step, loop_iterations=c_in * (1 + kh))
-    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
+    sizes = {"CO": co, "PX": px, "KW": kw, "SW": call["stride"][1], "DW": call["dilation"][1]}
+    sizes |= {"LEFT": call["padding"][1], "SUBGROUP": lanes}
+    loads = {"X_VEC4": _input_loads(call, px)[1], "Y_VEC4": _y_vec4(call, px)}
+    pack, e = packing(call, params), Epilogue.of(call, device)
+    step = Dispatch(
+        e.variant(SUBGROUP),
+        buffers(e, "packed"),
+        grid,
+        (local, 1, 1),
+        push(call, e),
+        {**e.constants, **sizes, **loads},
+        loop_iterations=c_in * (1 + kh),
+    )
+    made = Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
+    return e.complete(made, call.shape("y"), device)
 
 
 SHORT_SPAN = short_span("a row of taps over", lambda call: span(call, 1, 1))
@@ -128,7 +138,7 @@ SHORT_SPAN = short_span("a row of taps over", lambda call: span(call, 1, 1))
 SUBGROUP_TILE = Route(
     "subgroup_tile",
     _build,
-    (SUBGROUP, PACK_TILES),
+    finishing(SUBGROUP, PACK_TILES),
     why="where every load goes lane by lane, loads are what a convolution costs: one load brings weights for the whole "
     "subgroup, shuffles hand them out, and inputs come in fours where rows allow it",
     must=(FLOATS, SHUFFLE, SHORT_SPAN),

@@ -9,16 +9,16 @@ from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1, constants
+from vkconv.ops.conv.common import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1
+from vkconv.ops.conv.conv2d import direct as conv2d_routes
 from vkconv.ops.conv.conv2d import implicit_gemm as conv2d_gemm
-from vkconv.ops.conv.conv2d import routes as conv2d_routes
 from vkconv.ops.conv.conv2d import subgroup as conv2d_subgroup
 from vkconv.ops.core.base import Attrs, linear_groups
 from vkconv.ops.core.requirements import FLOATS
-from vkconv.ops.kernels.epilogue import NO_EPILOGUE, epilogue_numbers, per_channel
+from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, finishing
 from vkconv.ops.kernels.prepack import Packing
 from vkconv.ops.kernels.winograd import INPUT, SOURCE, WinogradTiles, inputs, local_size
-from vkconv.program import Dispatch, Program, positional, read, write
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 WEIGHTS, OUTPUT = Shader(shaders.kernels.WINOGRAD_WEIGHTS), Shader(shaders.kernels.WINOGRAD_OUTPUT)
@@ -85,26 +85,27 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     m, inner = params["outputs"], {k: v for k, v in params.items() if k not in ("outputs", "scratch_mib")}
     tiles, (c_in, c_out) = _tiles_of(call, m), _channels(call)
     step = tiles.chunk(c_in + c_out, params["scratch_mib"])
-    steps: list[Dispatch] = []
+    steps, epilogue = list[Dispatch](), Epilogue.of(call, device)
     for first in range(0, tiles.total, step):
-        steps += _pass(call, device, tiles, first, min(step, tiles.total - first), inner)
+        steps += _pass(call, device, tiles, first, min(step, tiles.total - first), inner, epilogue)
     products = _products(call, m, step)
     pack = _product(products, device)[1](products, inner)
     local = local_size(device)
-    weights = positional(
+    weights = Dispatch(
         WEIGHTS,
-        (*read("w"), *write("packed")),
+        {"weight": "w", "u": "packed"},
         linear_groups(pack.size // pack.groups, local, device),
         (local, 1, 1),
-        (c_out, c_in, pack.inner_padded),
-        (m, pack.tile),
+        {"c_out": c_out, "c_in": c_in, "c_in_padded": pack.inner_padded},
+        {"M": m, "TILE": pack.tile},
     )
     scratch = {"inputs": 4 * tiles.points * c_in * step, "sums": 4 * tiles.points * c_out * step}
-    return Program(tuple(steps), (weights,), {"packed": 4 * pack.size}, scratch)
+    made = Program(tuple(steps), (weights,), {"packed": 4 * pack.size}, scratch)
+    return epilogue.complete(made, call.shape("y"), device)
 
 
 def _pass(
-    call: Call, device: Device, tiles: WinogradTiles, first: int, count: int, inner: Params
+    call: Call, device: Device, tiles: WinogradTiles, first: int, count: int, inner: Params, e: Epilogue
 ) -> tuple[Dispatch, ...]:
     """The three launches that make the tiles from ``first`` on: inputs, products, outputs."""
     c_out, oh, ow = call.shape("y")[1:]
@@ -113,13 +114,14 @@ def _pass(
     route, _ = _product(products, device)
     (product,) = route.build(products, device, inner).steps
     product = product.renamed({"x": "inputs", "y": "sums"})
-    finish = positional(
-        OUTPUT,
-        (*read("sums", per_channel(call)), *write("y")),
+    extents = {"c_out": c_out, "oh": oh, "ow": ow, "tiles_y": tiles.rows, "tiles_x": tiles.columns}
+    finish = Dispatch(
+        e.variant(OUTPUT),
+        {"p": "sums", "y": e.target, **e.buffers},
         linear_groups(c_out * count, local, device),
         (local, 1, 1),
-        (c_out, oh, ow, tiles.rows, tiles.columns, first, count, *epilogue_numbers(call)),
-        (tiles.m, *constants(call)),
+        {**extents, "first": first, "count": count, **e.push},
+        {"M": tiles.m, **e.constants},
     )
     return inputs(tiles, call.shape("x"), call["padding"], first, count, device), product, finish
 
@@ -189,7 +191,7 @@ MANY_TILES = Requirement(
 WINOGRAD = Route(
     "winograd",
     _build,
-    (
+    finishing(
         INPUT,
         WEIGHTS,
         OUTPUT,

@@ -4,37 +4,28 @@ stride, or of dy as it is where the kernel is 1x1, with the result dilated inste
 import math
 from collections.abc import Callable, Mapping
 
-from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.kernel import Shader
 from vkconv.ops.conv.common import KERNEL_1X1, STRIDE_1
-from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, Spread, cooperative, uncut
+from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, Spread, cooperative, whole_sums
 from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_HELD, held
-from vkconv.ops.conv.conv2d.im2col import IM2COL_GEMM
 from vkconv.ops.conv.conv2d.routes import ROUTES
 from vkconv.ops.conv.conv2d.winograd import WINOGRAD
 from vkconv.ops.core.requirements import FLOATS, INT32
 from vkconv.ops.core.views import View
 from vkconv.ops.kernels.coopmat import HALF
-from vkconv.ops.kernels.epilogue import (
-    NO_EPILOGUE,
-    epilogue_constants,
-    epilogue_numbers,
-    keeps_zeros,
-    per_channel,
-    rescales,
-)
+from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, keeps_zeros
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
-from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, Insertion, gathers
+from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, GATHER_EPILOGUE, Insertion, gathers
 from vkconv.program import Composite, Dispatch, Inner, Program
-from vkconv.route import Params, Requirement, Route, Sub
+from vkconv.route import Legal, Params, Requirement, Route, Sub
 
-GATHER_EPILOGUE = Shader(shaders.kernels.SCATTER_STRIDED, defines=(("EPILOGUE", ""),))
 # What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
-_CONVOLUTIONS = (IM2COL_GEMM, *ROUTES)
+_CONVOLUTIONS = tuple(
+    route for route in ROUTES if route.chain is None and route not in (COOPERATIVE_HELD, COOPERATIVE, WINOGRAD)
+)
 _COPY: Params = {"local": 64, "items": 8}
 Steps = tuple[Dispatch, ...]
 Sizes = Mapping[str, int]
@@ -134,7 +125,7 @@ def _build_flipped(call: Call, device: Device, params: Params) -> Composite:
 def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> Composite:
     insertion = dilation(call)
     if gather:
-        scatter: Steps = (insertion.gather(device, _COPY, ["dy"], "dilated"),)
+        scatter: Steps = (insertion.gather(device, _COPY, "dy", "dilated"),)
     else:
         scatter = insertion.fill_scatter(device, _COPY, "dy", "dilated")
     return _convolve(call, device, "dilated", "dx", before=scatter, scratch={"dilated": 4 * math.prod(insertion.y)})
@@ -149,15 +140,14 @@ def _build_swap(call: Call, device: Device, params: Params) -> Composite:
     insertion = result(call)
     if not keeps_zeros(call):
         # What is 0 in dx has a bias and an activation as well: they come with the zeros, by channel.
-        source = ["small", per_channel(call)]
-        push = (call.shape("dx")[1], *epilogue_numbers(call))
-        spec = epilogue_constants(call["act"], call.has("b"), rescales(call.attrs))
-        scatter: Steps = (insertion.gather(device, _COPY, source, "dx", GATHER_EPILOGUE, push, spec, apart=2),)
+        e, channels = Epilogue.of(call, device, target="dx"), call.shape("dx")[1]
+        scatter: Steps = (insertion.gather_finished(device, _COPY, "small", e, channels),)
     elif params["gather"]:
-        scatter = (insertion.gather(device, _COPY, ["small"], "dx"),)
+        scatter = (insertion.gather(device, _COPY, "small", "dx"),)
     else:
         scatter = insertion.fill_scatter(device, _COPY, "small", "dx")
-    return _convolve(call, device, "dy", "small", after=scatter, scratch={"small": 4 * math.prod(insertion.x)})
+    made = _convolve(call, device, "dy", "small", after=scatter, scratch={"small": 4 * math.prod(insertion.x)})
+    return made if keeps_zeros(call) else Epilogue.of(call, device).complete(made, call.shape("dx"), device)
 
 
 def _spreads(call: Call) -> bool:
@@ -233,7 +223,7 @@ def _swap(
     name: str,
     route: Route,
     program: Callable[[Call, Device, Params, Spread | None], Program],
-    inner: Callable[[Call, Device], Mapping[str, tuple[int, ...]]],
+    inner: Callable[[Call, Device], Legal],
     how: str,
 ) -> Route:
     """The route by a convolution of the small dy, ``program``, that spreads its results; it takes ``inner`` of the
@@ -268,7 +258,7 @@ FLIPPED_COOPERATIVE = Route(
     inner=_by(as_flipped, COOPERATIVE),
 )
 # Only whole sums are spread.
-SWAP_COOPERATIVE = _swap("swap_cooperative", COOPERATIVE, cooperative, uncut, "")
+SWAP_COOPERATIVE = _swap("swap_cooperative", COOPERATIVE, cooperative, whole_sums, "")
 _HOW = ", both operands in the order in which subgroups hold them"
 SWAP_HELD = _swap("swap_held", COOPERATIVE_HELD, held, COOPERATIVE_HELD.params, _HOW)
 FLIPPED_CONV = Route(

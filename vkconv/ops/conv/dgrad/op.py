@@ -26,7 +26,6 @@ from vkconv.ops.kernels.epilogue import (
     check_epilogue,
     finished,
     magnitude_of_products,
-    packs_per_channel,
 )
 from vkconv.ops.kernels.windows import CONVOLUTION_ATTRS, explicit_padding, out_extent, pair
 
@@ -121,7 +120,7 @@ CONV2D_BACKWARD_DATA = Op(
         *CONVOLUTION_ATTRS,
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(map(packs_per_channel, ROUTES)),
+    routes=ROUTES,
     terms=_terms,
     magnitude=magnitude_of_products(_reference, _terms),
     flops=_flops,

@@ -10,16 +10,17 @@ from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import FEW_TAPS, binds, constants, push
-from vkconv.ops.conv.tiles import ENOUGH, FITS_SMALLEST, TILES, splits_by_rule, sum_parts, tiles_by_rule
-from vkconv.ops.conv.transpose.phases import FEW_PHASES, axes
+from vkconv.ops.conv.common import FEW_TAPS, buffers, push
+from vkconv.ops.conv.tiles import ENOUGH, FITS_SMALLEST, TILES, split_k, splits_by_rule, tiles_by_rule
+from vkconv.ops.conv.transpose.phases import FEW_PHASES, axes, inverses
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, lane_by_lane, narrow_groups, shuffles
-from vkconv.ops.kernels.epilogue import SUM_SPLITS
+from vkconv.ops.kernels.epilogue import SUM_SPLITS, Epilogue
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
-from vkconv.program import Program, positional
-from vkconv.route import Params, Requirement, Route
+from vkconv.ops.kernels.strided import STRIDED_COPY
+from vkconv.program import Dispatch, Program, Word
+from vkconv.route import Legal, Params, Requirement, Route
 
 PHASES = Shader(shaders.transpose.CONV_TRANSPOSE2D_PHASES)
 # By how many outputs are written as one, and who shares loads of weights: nobody, subgroups, workgroups.
@@ -72,7 +73,7 @@ def _chunks(call: Call, tile: GemmTile) -> int:
     return ceil_div(call.shape("x")[1] // int(call["groups"]), tile.depth)
 
 
-def _phase_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _phase_params(call: Call, device: Device) -> Legal:
     phases, (h, w) = math.prod(call["stride"]), axes(call)
     groups: int = call["groups"]
     depth = call.shape("w")[0] // groups * h.most_taps * w.most_taps
@@ -89,21 +90,24 @@ def _build_phases(call: Call, device: Device, params: Params) -> Program:
     phases = math.prod(call["stride"])
     pack = packing(call, tile.rows, tile.depth)
     workgroups = _workgroups(call, tile) * splits * (1 if together else phases)
-    step = positional(
-        PHASES,
-        binds(call, "packed", "y" if splits == 1 else "parts"),
-        linear_groups(workgroups * tile.local, tile.local, device),
-        (tile.local, 1, 1),
-        push(call),
-        (*constants(call), *tile.sizes, together, splits, h.gcd, w.gcd, h.inverse, w.inverse),
-        tile.shared_bytes,
-        2 * phases + h.kernel * w.kernel * _chunks(call, tile),
-    )
+    epilogue = Epilogue.of(call, device)
+
+    def product(e: Epilogue) -> Dispatch:
+        return Dispatch(
+            PHASES,
+            buffers(e, "packed"),
+            linear_groups(workgroups * tile.local, tile.local, device),
+            (tile.local, 1, 1),
+            push(call, e),
+            {**e.constants, **tile.constants, "TOGETHER": together, "SPLITS": splits, **inverses(h, w)},
+            tile.shared_bytes,
+            2 * phases + h.kernel * w.kernel * _chunks(call, tile),
+        )
+
+    steps, scratch = split_k(call, epilogue, splits, device, product)
     prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
-    if splits == 1:
-        return Program((step,), prepack, packed, elements=PACKED_WEIGHTS)
-    add, parts = sum_parts(call, splits, device)
-    return Program((step, add), prepack, packed, parts, PACKED_WEIGHTS)
+    made = Program(steps, prepack, packed, scratch, PACKED_WEIGHTS)
+    return epilogue.complete(made, call.shape("y"), device)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,18 +171,22 @@ def _build_blocks(call: Call, device: Device, params: Params) -> Program:
     store = next(s for s in (4, 2, 1) if px * w.stride % s == 0 and w.outputs % s == 0)
     shared, in_group = params["shared_loads"], call.shape("x")[1] // groups
     pack = packing(call, co)
-    geometry = (h.kernel, w.kernel, *call["stride"], *call["dilation"], *call["padding"][:2])
-    step = positional(
+    (sh, sw), (dh, dw), (pt, pl) = call["stride"], call["dilation"], call["padding"][:2]
+    sizes = {"CO": co, "PX": px, "KH": h.kernel, "KW": w.kernel, "SH": sh, "SW": sw, "DH": dh, "DW": dw}
+    sharing: tuple[dict[str, Word], ...] = ({}, {"SUBGROUP": device.subgroup_size}, {"IN_GROUP": in_group})
+    e = Epilogue.of(call, device)
+    step = Dispatch(
         BLOCKS[store, shared],
-        binds(call, "packed"),
+        buffers(e, "packed"),
         linear_groups(workgroups * local, local, device),
         (local, 1, 1),
-        push(call),
-        (*constants(call), co, px, *geometry, *((), (device.subgroup_size,), (in_group,))[shared]),
+        push(call, e),
+        {**e.constants, **sizes, "PT": pt, "PL": pl, **sharing[shared]},
         _tile_bytes(call, co) if shared == 2 else 0,
         in_group,
     )
-    return Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
+    made = Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
+    return e.complete(made, call.shape("y"), device)
 
 
 # All taps and all outputs of a block are unrolled, and so are the inputs that reach them.
@@ -214,7 +222,7 @@ NARROW_GROUPS = narrow_groups(8, lambda call: call.shape("w")[1])
 TRANSPOSED_BLOCKS = Route(
     "transposed_blocks",
     _build_blocks,
-    (*BLOCKS.values(), PACK_TILES),
+    (*BLOCKS.values(), PACK_TILES, STRIDED_COPY),
     why="an invocation makes whole blocks of stride x stride outputs: an input that it loads meets every tap, each at "
     "its place of a block, and rows of outputs are written as they lie",
     must=(FLOATS, *FITS_BLOCKS),
@@ -224,7 +232,7 @@ TRANSPOSED_BLOCKS = Route(
 TRANSPOSED_PHASES = Route(
     "transposed_phases",
     _build_phases,
-    (PHASES, SUM_SPLITS, PACK_TILES),
+    (PHASES, SUM_SPLITS, PACK_TILES, STRIDED_COPY),
     why="outputs one stride apart are a dense convolution by the taps that reach them: tiles of its matrix product in "
     "shared memory, all phases in one launch, without scratch and with no product that is not needed",
     must=(FLOATS, FEW_PHASES, *FITS_SMALLEST),

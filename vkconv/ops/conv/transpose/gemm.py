@@ -8,14 +8,15 @@ from vkconv.call import Call
 from vkconv.core import bytes_str
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import constants, push
+from vkconv.ops.conv.common import push
 from vkconv.ops.conv.transpose.phases import axes, reaching
 from vkconv.ops.core.base import linear_groups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
-from vkconv.ops.kernels.epilogue import per_channel
-from vkconv.ops.kernels.gemm import Epilogue, Layout
+from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
-from vkconv.program import Dispatch, Program, positional, read, write
+from vkconv.ops.kernels.strided import STRIDED_COPY
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 COL2IM = Shader(shaders.transpose.CONV_TRANSPOSE2D_COL2IM)
@@ -55,7 +56,7 @@ def _slabs(call: Call) -> Iterator[tuple[Slab, int, int]]:
         yield slab, *_inputs(call, slab.first, slab.count)
 
 
-def _layout(call: Call, slab: Slab, begin: int, end: int) -> Layout:
+def _layout(call: Call, slab: Slab, begin: int, end: int) -> GemmProblem:
     """w (C_out / groups KH KW, C_in / groups) by rows of x (C_in / groups, rows W) of each image and group."""
     _, c_in, h, w = call.shape("x")
     groups = call["groups"]
@@ -63,10 +64,10 @@ def _layout(call: Call, slab: Slab, begin: int, end: int) -> Layout:
     each = ((slab.images, 0, c_in * h * w), (groups, k * m, k * h * w))
     batch = tuple(row for row in each if row[0] > 1)
     base = (0, (slab.image * c_in * h + begin) * w, 0)
-    return Layout(m, columns, k, (1, m), (h * w, 1), (columns, 1), batch, base=base)
+    return GemmProblem(m, columns, k, (1, m), (h * w, 1), (columns, 1), batch, base=base)
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
     return params(_layout(call, *next(_slabs(call))), device)
 
 
@@ -74,23 +75,26 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     c_out, ow = call.shape("y")[1], call.shape("y")[3]
     h, w = axes(call)
     steps: list[Dispatch] = []
-    most = 0
+    most, e = 0, Epilogue.of(call, device)
     for slab, begin, end in _slabs(call):
         g = _layout(call, slab, begin, end)
         most = max(most, slab.images * (end - begin))
+        rows = {"first_image": slab.image, "images": slab.images, "first_row": begin, "rows": end - begin}
+        rows |= {"first_output": slab.first, "outputs": slab.count}
         steps += [
-            product(params["product"], g, Epilogue(), (*read("w", "x", None), *write("products")), device),
-            positional(
+            product(params["tile"], g, ("w", "x"), Epilogue(target="products"), device),
+            Dispatch(
                 COL2IM,
-                (*read("products", None, per_channel(call)), *write("y")),
+                {"x": "products", "weight": None, "y": e.target, **e.buffers},
                 linear_groups(slab.images * c_out * slab.count * ow, _LOCAL, device),
                 (_LOCAL, 1, 1),
-                (*push(call), slab.image, slab.images, begin, end - begin, slab.first, slab.count),
-                (*constants(call), *reaching(h, w)),
+                {**push(call, e), **rows},
+                {**e.constants, **reaching(h, w)},
                 loop_iterations=h.most_taps * (1 + w.most_taps),
             ),
         ]
-    return Program(tuple(steps), scratch={"products": _row_bytes(call) * most})
+    made = Program(tuple(steps), scratch={"products": _row_bytes(call) * most})
+    return e.complete(made, call.shape("y"), device)
 
 
 def _least_bytes(call: Call) -> int:
@@ -115,7 +119,7 @@ MANY_TERMS = Requirement(
 TRANSPOSED_GEMM = Route(
     "transposed_gemm",
     _build,
-    (COL2IM, *SHADERS),
+    (COL2IM, STRIDED_COPY, *SHADERS),
     why="every input meets every tap: a plain matrix product of the whole, with w as it lies, and a cheap sum of what "
     "reaches each output; tiles of rows keep the products within 16 MiB",
     must=(FLOATS, WITHIN_SCRATCH),

@@ -23,7 +23,6 @@ from vkconv.ops.kernels.epilogue import (
     check_epilogue,
     finished,
     magnitude_of_products,
-    packs_per_channel,
 )
 from vkconv.ops.kernels.windows import AUTO_PADS, check_extent, explicit_padding, pair, spanned
 
@@ -160,7 +159,7 @@ CONV_TRANSPOSE2D = Op(
         Attr("groups", "g", int, 1),
         *EPILOGUE_ATTRS,
     ),
-    routes=tuple(map(packs_per_channel, ROUTES)),
+    routes=ROUTES,
     terms=_terms,
     magnitude=magnitude_of_products(_reference, _terms),
     flops=_flops,

@@ -71,9 +71,14 @@ def axes(call: Call) -> tuple[Axis, Axis]:
     return h, w
 
 
-def reaching(h: Axis, w: Axis) -> tuple[Word, ...]:
+def inverses(h: Axis, w: Axis) -> dict[str, Word]:
+    """The specialization constants that find the first tap of a phase."""
+    return {"GCD_H": h.gcd, "GCD_W": w.gcd, "INVERSE_H": h.inverse, "INVERSE_W": w.inverse}
+
+
+def reaching(h: Axis, w: Axis) -> dict[str, Word]:
     """The specialization constants of what looks for taps: shaders/include/transposed.glsl."""
-    return h.stride, w.stride, h.dilation, w.dilation, h.gcd, w.gcd, h.inverse, w.inverse
+    return {"SH": h.stride, "SW": w.stride, "DH": h.dilation, "DW": w.dilation, **inverses(h, w)}
 
 
 def most_products(call: Call) -> int:

@@ -9,15 +9,16 @@ from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import binds, constants, push
+from vkconv.ops.conv.common import buffers, push
 from vkconv.ops.conv.transpose.blocks import TRANSPOSED_BLOCKS, TRANSPOSED_PHASES, packing
 from vkconv.ops.conv.transpose.gemm import TRANSPOSED_GEMM
 from vkconv.ops.conv.transpose.phases import FEW_PHASES, Axis, axes, reaching
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Sizes, short_span
-from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Dispatch, Program, positional
+from vkconv.ops.kernels.strided import STRIDED_COPY, local_params
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Route
 
 
@@ -41,25 +42,25 @@ DIRECT = Shader(shaders.transpose.CONV_TRANSPOSE2D_DIRECT)
 TILE = Shader(shaders.transpose.CONV_TRANSPOSE2D_TILE)
 
 
-def _direct(call: Call, device: Device, local: int, only_empty: bool = False) -> Dispatch:
+def _direct(call: Call, e: Epilogue, device: Device, local: int, only_empty: bool = False) -> Dispatch:
     h, w = axes(call)
     groups = linear_groups(math.prod(call.shape("y")), local, device)
-    spec = (*constants(call), *reaching(h, w), only_empty)
     in_group = call.shape("w")[0] // call["groups"]
     iterations = in_group * (1 + h.most_taps * (1 + w.most_taps))
-    return positional(
+    return Dispatch(
         DIRECT,
-        binds(call, "w"),
+        buffers(e, "w"),
         groups,
         (local, 1, 1),
-        push(call),
-        spec,
+        push(call, e),
+        {**e.constants, **reaching(h, w), "ONLY_EMPTY": only_empty},
         loop_iterations=0 if only_empty else iterations,
     )
 
 
 def _build_direct(call: Call, device: Device, params: Params) -> Program:
-    return Program((_direct(call, device, params["local"]),))
+    e = Epilogue.of(call, device)
+    return e.complete(Program((_direct(call, e, device, params["local"]),)), call.shape("y"), device)
 
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -81,23 +82,26 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
     pack = packing(call, co)
     units = ceil_div(h.outputs, h.stride) * ceil_div(ceil_div(w.outputs, w.stride), px)
     workgroups = call.shape("x")[0] * groups * ceil_div(out_group, co) * h.tap_step * ceil_div(units, local)
+    sizes = {"CO": co, "PX": px}
+    sizes |= {"TAP_STEP_H": h.tap_step, "TAP_STEP_W": w.tap_step, "STEP_H": h.step, "STEP_W": w.step}
+    e = Epilogue.of(call, device)
     steps = [
-        positional(
+        Dispatch(
             TILE,
-            binds(call, "packed"),
+            buffers(e, "packed"),
             linear_groups(workgroups * phases * local, local, device),
             (local, 1, 1),
-            push(call),
-            (*constants(call), co, px, width, first, phases, h.tap_step, w.tap_step, h.step, w.step),
+            push(call, e),
+            {**e.constants, **sizes, "TAPS": taps, "FIRST": first, "PHASES": phases},
             loop_iterations=in_group * (1 + h.most_taps),
         )
-        for width, first, phases in w.phases
+        for taps, first, phases in w.phases
     ]
     if h.gcd > 1 or w.gcd > 1:
-        steps.append(_direct(call, device, local, only_empty=True))
-    return Program(
-        tuple(steps), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS
-    )
+        steps.append(_direct(call, e, device, local, only_empty=True))
+    prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
+    made = Program(tuple(steps), prepack, packed, elements=PACKED_WEIGHTS)
+    return e.complete(made, call.shape("y"), device)
 
 
 def _span(axis: Axis, outputs: int) -> int:
@@ -110,7 +114,7 @@ SHORT_SPAN = short_span("8 outputs of a phase from", lambda call: _span(axes(cal
 TRANSPOSED_TILE = Route(
     "transposed_tile",
     _build_tile,
-    (TILE, DIRECT, PACK_TILES),
+    (TILE, DIRECT, PACK_TILES, STRIDED_COPY),
     why="outputs one stride apart are a convolution of stride 1 by the taps that reach them: register tiles as in "
     "direct_tile, without tests per tap, scratch or a second pass over the products",
     must=(FLOATS, SHORT_SPAN, FEW_PHASES),
@@ -119,7 +123,7 @@ TRANSPOSED_TILE = Route(
 TRANSPOSED_DIRECT = Route(
     "transposed_direct",
     _build_direct,
-    (DIRECT,),
+    (DIRECT, STRIDED_COPY),
     why="one output per invocation, which sums exactly the taps that reach it: takes every call of floats",
     must=(FLOATS,),
     params=local_params,

@@ -1,5 +1,6 @@
 """What is allowed, element by element: small results are held to their own size, unless something cancelled."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -168,3 +169,31 @@ def test_half_precision_rounds_to_its_own_subnormals():
     made = tolerance(OPS["relu"], call, {"x": x}, x)
     assert isinstance(made, Tolerance)
     assert made.floor == 2.0**-25 and made.relative == pytest.approx(2.0**-11, rel=1e-2)
+
+
+@pytest.mark.parametrize("count", [7, 5000])
+@pytest.mark.parametrize(("op", "steps"), [("sum", 2), ("mean", 2), ("max", 1), ("min", 1)])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_products_of_16_bits_may_be_rounded_before_they_are_reduced(dtype, op, steps, count):
+    """All of a row are one number, which the type cannot hold, so that all are rounded the same way: storing them and
+    then their sum may be off by half a unit each. What is compared is rounded once."""
+    name, unit = ("f16", 2.0**-11) if dtype is np.float16 else ("bf16", 2.0**-8)
+    product = 1 + 0.99 * unit  # just below the middle of two numbers
+    made, want = allowed(
+        f"gemm_reduce:a=1x1,b=1x{count},axis=n,op={op},dtype={name}", a=[[product]], b=np.ones((1, count))
+    )
+    rounded = np.full(count, product).astype(dtype).astype(np.float64)
+    in_two = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}[op](rounded)
+    assert rounded[0] == 1 and abs(in_two - want[0]) <= made.absolute[0]
+    certain = steps * unit * want[0]
+    assert 0.99 * certain <= made.absolute[0] <= 1.1 * certain
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_only_sums_of_16_bits_are_allowed_more(dtype):
+    """Numbers that cancel: each may be off by half a unit, so that all may by as much as their sizes come to."""
+    product = np.tile([3.0, -3.0], 500)
+    made, want = allowed(f"gemm_reduce:a=1x1,b=1x1000,axis=n,dtype={dtype}", a=[[1.0]], b=product[None])
+    assert want[0] == 0
+    unit = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 0.0}[dtype]
+    assert made.absolute[0] == pytest.approx(unit * 3000, rel=0.1) if unit else made.absolute[0] < 1e4 * ULP * 3000

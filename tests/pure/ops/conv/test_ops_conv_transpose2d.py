@@ -189,7 +189,8 @@ def test_products_stay_within_16_mib_and_reach_every_output(text, most_rows):
     assert program.scratch["products"] <= 16 << 20
     seen = []
     for step in program.steps[1::2]:
-        image, images, first_row, rows, first, count = step.push[-6:]
+        names = ("first_image", "images", "first_row", "rows", "first_output", "outputs")
+        image, images, first_row, rows, first, count = (step.push[name] for name in names)
         assert rows <= most_rows
         # Every row of x that meets an output of the slab is among its rows.
         for oy, ky in itertools.product(range(first, first + count), range(call.shape("w")[2])):

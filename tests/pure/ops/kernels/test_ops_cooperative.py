@@ -7,7 +7,7 @@ from ops_device import device
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as HELD_TILES
-from vkconv.ops.conv.conv2d.coopmat_fragment import HeldTile
+from vkconv.ops.conv.conv2d.coopmat_fragment import FragmentTile
 from vkconv.ops.conv.conv2d.coopmat_fragment import tiles_by_rule as held_tiles_by_rule
 from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
 from vkconv.ops.conv.wgrad.coopmat import takes
@@ -15,7 +15,6 @@ from vkconv.ops.core.base import reciprocal
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.coopmat import TILES, Matrix, matrix_of, tiles_by_rule
 from vkconv.route import choose, judge
-from vkconv.storage import MATRICES
 
 LARGE = (
     ("matmul:a=4096x4096,b=4096x4096", "cooperative"),
@@ -64,7 +63,7 @@ def test_large_products_take_it_on_a_device_that_has_it(text, route, dtype):
     choice = choose(OPS[call.op].routes, call, facts)
     assert choice.route.name == route
     steps = choice.route.build(call, facts, choice.params).steps
-    assert {step.shader.dtype for step in steps if step.shader.stem in MATRICES} == {dtype}
+    assert {step.shader.dtype for step in steps if step.shader.kernel.matrices} == {dtype}
     assert {step.shader for step in steps} <= set(choice.route.forms)
     for step in steps:
         assert step.shared_bytes <= facts.limit("maxComputeSharedMemorySize")
@@ -143,7 +142,7 @@ def test_a_device_may_have_matrices_of_another_size():
     call = call_of(LARGE[0][0])
     route = choose(OPS["matmul"].routes, call, small).route
     (step,) = route.build(call, small).steps
-    assert step.spec[9:12] == (8, 8, 8)
+    assert [step.constants[name] for name in ("MM", "MN", "MK")] == [8, 8, 8]
 
 
 def held_on(facts, text="conv2d:x=8x512x7x7,w=2048x512x1x1"):
@@ -193,31 +192,36 @@ def test_a_copy_is_made_only_where_it_pays(text):
 def test_held_operands_are_padded_to_whole_tiles_and_pairs_of_steps():
     call, facts = call_of("conv2d:x=3x34x13x9,w=70x17x1x1,s=2,g=2"), load_device("h200")
     route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative_held")
-    for number, tile in enumerate(HELD_TILES):
-        program = route.build(call, facts, {"tile": number, "held": 1})
+    for name, tile in HELD_TILES.items():
+        program = route.build(call, facts, {"tile": name, "held": 1})
         rows, pixels = -(-35 // tile.rows) * tile.rows, -(-3 * 7 * 5 // tile.columns) * tile.columns
         assert program.packed == {"packed": 2 * 2 * rows * 32}
         assert program.scratch == {"held": 2 * 2 * pixels * 32}
 
 
 def test_a_held_tile_that_does_not_fill_a_unit_takes_the_time_of_more():
-    tiles = (HeldTile(128, 128, 32, 64, 64, 1.0, 4, 3.0), HeldTile(64, 128, 32, 64, 64, 0.9))
+    rows = (FragmentTile(128, 128, 32, 64, 64, 1.0, 4, 3.0), FragmentTile(64, 128, 32, 64, 64, 0.9))
+    tiles = dict(zip(("resident", "one"), rows, strict=True))
     columns = (1024, 132 * 4 * 128, 132 * 5 * 128)
-    assert [held_tiles_by_rule(128, count, 1, load_device("h200"), tiles)[0] for count in columns] == [1, 0, 1]
+    assert [held_tiles_by_rule(128, count, 1, load_device("h200"), tiles)[0] for count in columns] == [
+        "one",
+        "resident",
+        "one",
+    ]
 
 
 @pytest.mark.parametrize(
     ("shape", "best"),
     [
-        ((4096, 4096, 4096), 0),
-        ((2048, 2048, 2048), 0),
-        ((256, 6272, 2304), 2),
-        ((1024, 1024, 1024), 5),
-        ((197, 3072, 768), 5),
-        ((64, 100352, 256), 4),
-        ((512, 25088, 128), 16),
-        ((256, 1024, 1024), 11),
-        ((64, 512, 1000), 12),
+        ((4096, 4096, 4096), "128x256x32"),
+        ((2048, 2048, 2048), "128x256x32"),
+        ((256, 6272, 2304), "128x96x64"),
+        ((1024, 1024, 1024), "128x64x64"),
+        ((197, 3072, 768), "128x64x64"),
+        ((64, 100352, 256), "64x128x32"),
+        ((512, 25088, 128), "128x128x32_64x64"),
+        ((256, 1024, 1024), "32x64x64"),
+        ((64, 512, 1000), "32x32x64"),
     ],
 )
 def test_the_tile_is_the_one_that_was_measured_to_be_fastest(shape, best):
@@ -228,36 +232,37 @@ def test_the_tile_is_the_one_that_was_measured_to_be_fastest(shape, best):
 @pytest.mark.parametrize(
     ("text", "tile", "splits"),
     [
-        ("conv2d:x=1x256x14x14,w=256x256x3x3,p=1", 7, 8),
-        ("conv2d:x=1x512x7x7,w=512x512x3x3,p=1", 7, 16),
-        ("conv2d:x=8x512x7x7,w=512x512x3x3,p=1", 1, 8),
-        ("conv2d:x=1x2048x7x7,w=512x2048x1x1", 11, 8),
-        ("conv2d:x=1x1024x14x14,w=256x1024x1x1", 11, 4),
-        ("conv2d_backward_data:dy=1x256x14x14,w=256x256x3x3,x_shape=14x14,p=1", 7, 8),
-        ("conv2d:x=1x512x7x7,w=2048x512x1x1", 12, 1),  # its sums are short
-        ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", 3, 1),  # every unit has tiles
+        ("conv2d:x=1x256x14x14,w=256x256x3x3,p=1", "64x64x64", 8),
+        ("conv2d:x=1x512x7x7,w=512x512x3x3,p=1", "64x64x64", 16),
+        ("conv2d:x=8x512x7x7,w=512x512x3x3,p=1", "128x128x64", 8),
+        ("conv2d:x=1x2048x7x7,w=512x2048x1x1", "32x64x64", 8),
+        ("conv2d:x=1x1024x14x14,w=256x1024x1x1", "32x64x64", 4),
+        ("conv2d_backward_data:dy=1x256x14x14,w=256x256x3x3,x_shape=14x14,p=1", "64x64x64", 8),
+        ("conv2d:x=1x512x7x7,w=2048x512x1x1", "32x32x64", 1),  # its sums are short
+        ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", "64x256x64", 1),  # every unit has tiles
     ],
 )
 def test_long_sums_of_few_tiles_are_cut_for_all_units(text, tile, splits):
     call, facts = call_of(text), load_device("h200")
     route = next(route for route in OPS[call.op].routes if route.name in ("cooperative", "flipped_cooperative"))
-    params = {name: values[0] for name, values in route.params(call, facts).items()}
-    assert (params["tile"], params["splits"]) == (tile, splits)
+    params = route.resolve(call, facts, {})
+    inner = "conv2d/" if "conv2d" in params else ""
+    assert (params[f"{inner}tile"], params[f"{inner}splits"]) == (tile, splits)
     program = route.build(call, facts, params)
     size = call.outputs["dx" if "dx" in call.outputs else "y"].size
-    assert program.scratch.get("parts", 0) == (4 * splits * size if splits > 1 else 0)
+    assert program.scratch.get(f"{inner.replace('/', '.')}parts", 0) == (4 * splits * size if splits > 1 else 0)
     assert [step.shader.stem for step in program.steps].count("sum_splits") == (splits > 1)
 
 
 @pytest.mark.parametrize(
     ("text", "tile", "splits"),
     [
-        ("matmul:a=32x2048,b=2048x1000,bias=1000,beta=3,alpha=0.5,residual=32x1000", 11, 8),
-        ("matmul:a=64x4096,b=4096x4096", 6, 4),
-        ("matmul:a=4x8x4096,b=1024x4096,tb=1", 11, 8),
-        ("matmul:a=128x1024,b=1024x4096", 7, 1),  # every unit has a tile
-        ("matmul:a=256x1024,b=1024x1024", 11, 1),
-        ("matmul:a=33x0,b=0x35", 12, 1),
+        ("matmul:a=32x2048,b=2048x1000,bias=1000,beta=3,alpha=0.5,residual=32x1000", "32x64x64", 8),
+        ("matmul:a=64x4096,b=4096x4096", "64x128x64", 4),
+        ("matmul:a=4x8x4096,b=1024x4096,tb=1", "32x64x64", 8),
+        ("matmul:a=128x1024,b=1024x4096", "64x64x64", 1),  # every unit has a tile
+        ("matmul:a=256x1024,b=1024x1024", "32x64x64", 1),
+        ("matmul:a=33x0,b=0x35", "32x32x64", 1),
     ],
 )
 def test_long_sums_of_few_tiles_of_matmul_are_cut_too(text, tile, splits):
@@ -291,7 +296,7 @@ def test_parts_of_a_sum_of_matmul_are_equal_and_whole_words_where_the_sum_is(tex
 def test_there_are_no_more_parts_than_slices():
     call, facts = call_of("conv2d:x=1x130x9x9,w=32x130x1x1"), load_device("h200")
     route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative")
-    program = route.build(call, facts, {"tile": 7, "splits": 32})
+    program = route.build(call, facts, {"tile": "64x64x64", "splits": 32})
     assert program.scratch["parts"] == 4 * 3 * 32 * 81
 
 
@@ -301,7 +306,7 @@ def test_sums_that_are_spread_are_not_cut():
     assert routes and all("splits" not in route.params(call, facts) for route in routes)
 
 
-@pytest.mark.parametrize(("n", "tile"), [(1, 12), (8, 11)])
+@pytest.mark.parametrize(("n", "tile"), [(1, "32x32x64"), (8, "32x64x64")])
 def test_sums_that_are_not_cut_have_the_tile_for_whole_ones(n, tile):
     """conv2d has these by tiles of 64x64 and more, in parts, of which there is one for every unit."""
     text = f"conv2d_backward_data:dy={n}x2048x7x7,w=2048x512x1x1,x_shape=14x14,s=2"
@@ -312,8 +317,8 @@ def test_sums_that_are_not_cut_have_the_tile_for_whole_ones(n, tile):
 
 def test_tiles_are_whole_and_the_h200_holds_every_one():
     facts = load_device("h200")
-    assert all(takes(tile, facts) for tile in WEIGHT_TILES)
-    for tile in (*TILES, *HELD_TILES, *WEIGHT_TILES):
+    assert all(takes(tile, facts) for tile in WEIGHT_TILES.values())
+    for tile in (*TILES.values(), *HELD_TILES.values(), *WEIGHT_TILES.values()):
         assert tile.fits(facts), tile
         assert tile.rows % tile.subgroup_rows == tile.columns % tile.subgroup_columns == 0
         assert tile.least_shared_bytes <= tile.shared_bytes
@@ -323,9 +328,11 @@ def test_tiles_are_whole_and_the_h200_holds_every_one():
 def test_every_tile_that_is_offered_builds(text):
     call, facts = call_of(text), load_device("h200")
     route = choose(OPS[call.op].routes, call, facts).route
-    for value in route.params(call, facts)["tile"]:
-        steps = route.build(call, facts, {"tile": value}).steps
-        step = next(step for step in reversed(steps) if step.shader.stem in MATRICES)
+    legal = route.legal(call, facts)
+    inner = "conv2d/" if "conv2d" in legal else ""
+    for value in legal[f"{inner}tile"]:
+        steps = route.build(call, facts, {f"{inner}tile": value, **({"conv2d": "cooperative"} if inner else {})}).steps
+        step = next(step for step in reversed(steps) if step.shader.kernel.matrices)
         tile = tiles_of(call, route)[value]
         assert step.local[0] == tile.subgroups * 32
         assert step.shared_bytes == tile.shared_bytes

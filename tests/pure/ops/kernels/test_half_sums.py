@@ -9,14 +9,14 @@ import pytest
 from vkconv.bench.tune import change, tune_call
 from vkconv.check import compare, expect, on_route
 from vkconv.check.calls import Expected
-from vkconv.check.conformance import _case_of_extremes
+from vkconv.check.conformance import case_of_parameters
 from vkconv.core import DType, RouteError
 from vkconv.device import load_device, shipped_devices
 from vkconv.ops import OPS
 from vkconv.ops.core.base import most_invocations
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.core.tolerance import chain_tolerance, tolerance
-from vkconv.ops.kernels.f16_accumulation import LONGEST_CHAIN
+from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH
 from vkconv.plan.explain import explain_call
 from vkconv.plan.planner import Options, choose_route
 from vkconv.route import Candidate, choose, judge
@@ -96,7 +96,12 @@ def test_a_measured_table_is_followed_where_they_are_asked_for():
         if route.name == name
     ]
     for half_sums, route in ((True, "direct_tile_f16"), (False, "direct_tile")):
-        assert choose(OPS["conv2d"].routes, call, facts, measured=measured, half_sums=half_sums).route.name == route
+        assert (
+            choose(
+                OPS["conv2d"].routes, call, facts, measured=functools.partial(known, measured), half_sums=half_sums
+            ).route.name
+            == route
+        )
 
 
 def test_tuning_tries_them_where_they_are_asked_for():
@@ -127,7 +132,7 @@ def test_sums_that_are_too_long_for_f16_are_refused_with_both_numbers():
     verdict = judge(HALF["conv2d", "depthwise_f16"], wide, load_device("mali-g715"))
     assert (verdict.allowed, verdict.refused_by, verdict.actual) == (
         False,
-        f"sums of at most {LONGEST_CHAIN} products in f16",
+        f"sums of at most {ACCUMULATION_DEPTH} products in f16",
         "49 products",
     )
     row = in_f16("conv2d:x=1x4x1x80,w=4x4x1x33")
@@ -150,9 +155,8 @@ def test_explain_says_why_not_and_how_sums_are_made():
 
 def of_a_turn(call, step):
     """Products that a turn of a shader's loop adds to a sum."""
-    depth = {"conv2d_gemm": 4, "matmul_shared": 5}  # the constant that says how deep a slice is
-    if step.shader.stem in depth:
-        return step.spec[depth[step.shader.stem]]
+    if step.shader.stem in ("conv2d_gemm", "matmul_shared"):
+        return step.constants["BK"]
     return call.shape("w")[3] if step.shader.stem == "conv2d_tile" else 1
 
 
@@ -168,15 +172,16 @@ def test_programs_multiply_in_f16_and_sum_no_more_of_it_than_allowed(name):
             (step,) = [s for s in program.steps if HALF_MATH in s.shader.defines]
             assert step.shader.dtype is DType.F16 and step.shader in route.forms
             assert (PACKED in step.shader.defines) == (name == "adreno-618")
-            assert 0 < route.chain(call) <= LONGEST_CHAIN or not call.shape("a")[-1]
+            assert 0 < route.chain(call) <= ACCUMULATION_DEPTH or not call.shape("a")[-1]
             params = route.resolve(call, facts, {})
             before = base.build(call, facts, params)
             (like,) = [s for s in before.steps if s.shader.stem == step.shader.stem]
-            assert 2 * step.shared_bytes == like.shared_bytes and step.spec[: len(like.spec)] == like.spec
+            turns = [n for name, n in step.constants.items() if name not in like.constants]
+            assert 2 * step.shared_bytes == like.shared_bytes
+            assert {**step.constants, **like.constants} == dict(step.constants)
             assert dict(program.scratch) == dict(before.scratch) and dict(program.packed) == dict(before.packed)
-            turns = step.spec[len(like.spec) :]
             assert len(turns) == (key[1] != "depthwise_f16")
-            assert all(0 < n * of_a_turn(call, like) <= LONGEST_CHAIN for n in turns)
+            assert all(0 < n * of_a_turn(call, like) <= ACCUMULATION_DEPTH for n in turns)
             assert step.local[0] <= most_invocations(facts)
             seen.add(key[1])
     assert seen == {route for _, route in HALF}
@@ -195,10 +200,10 @@ def test_lanes_compute_whole_vectors_at_once():
 def test_checking_all_ops_tries_their_parameters_in_f16():
     h200 = load_device("h200")
     for (op, _), route in HALF.items():
-        assert _case_of_extremes(route, op, h200).endswith(",dtype=f16")
+        assert case_of_parameters(route, op, h200).endswith(",dtype=f16")
     for name in ("direct_tile", "cooperative"):
         (route,) = (r for r in OPS["conv2d"].routes if r.name == name)
-        assert _case_of_extremes(route, "conv2d", h200).endswith(",dtype=f16") == (name == "cooperative")
+        assert case_of_parameters(route, "conv2d", h200).endswith(",dtype=f16") == (name == "cooperative")
 
 
 # ---- what sums may be off by

@@ -70,10 +70,11 @@ def test_what_passes_through_is_counted_as_upstream_does(text, passed_through):
 
 def test_neighbouring_dimensions_that_pass_through_are_one_and_powers_of_two_are_shifted():
     (step,) = SCATTER_STRIDED.routes[0].build(call_of("x=1x5x5x4x8,shape=1x12x12x4x8,stride=1x2x2x1x1"), device()).steps
-    assert step.spec[0] == 4 and step.spec[2] is True
-    assert step.push[2:] == (1, 12, 12, 32, 0, 1, 5, 5, 32, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0)
+    assert step.constants["RANK"] == 4 and step.constants["SHIFT"] is True
+    table = {name: step.push[name] for name in ("n", "x_n", "offset", "s")}
+    assert table == {"n": (1, 12, 12, 32, 0), "x_n": (1, 5, 5, 32, 0), "offset": (0,) * 5, "s": (0, 1, 1, 0, 0)}
     (step,) = SCATTER_STRIDED.routes[0].build(call_of("x=3x3,shape=10x10,offset=1,stride=3x2"), device()).steps
-    assert step.spec[2] is False and step.push[-5:] == (3, 2, 0, 0, 0)
+    assert step.constants["SHIFT"] is False and step.push["s"] == (3, 2, 0, 0, 0)
 
 
 def test_only_what_is_inside_is_scattered():
@@ -85,5 +86,6 @@ def test_only_what_is_inside_is_scattered():
         _, *scatter = SCATTER_STRIDED.routes[1].build(call, device()).steps
         assert len(scatter) == bool(inside)
         if inside:
-            words = 4 if scatter[0].spec[2] else 1
-            assert [base * words for base in scatter[0].push[2:4]] == [inside[0] * 2, places[inside[0]] * 2]
+            words = 4 if scatter[0].constants["FOURS"] else 1
+            bases = (scatter[0].push[name] for name in ("x_base", "y_base"))
+            assert [base * words for base in bases] == [inside[0] * 2, places[inside[0]] * 2]

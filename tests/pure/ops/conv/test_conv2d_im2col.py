@@ -89,7 +89,7 @@ def test_scratch_stays_within_16_mib(text, pairs):
     program = route.build(call, facts)
     assert 0 < program.scratch["columns"] <= SCRATCH_BYTES
     assert len(program.steps) == 2 * pairs
-    gathered = [step.push[1] * step.push[3] for step in program.steps[::2]]  # images x pixels
+    gathered = [step.push["images"] * step.push["count"] for step in program.steps[::2]]
     assert sum(gathered) == call.shape("y")[0] * call.shape("y")[2] * call.shape("y")[3]
 
 
@@ -104,8 +104,13 @@ def test_slabs_cover_everything_once_in_whole_steps_where_they_can():
 
 
 def test_tiles_say_what_a_workgroup_needs():
-    for tile in TILES:
-        if tile.shared:
+    for name, tile in TILES.items():
+        kernel, sizes = name.split("_")
+        assert (kernel == "shared", kernel == "subgroup") == (tile.shared is not None, tile.subgroup)
+        if tile.shared is None:
+            assert sizes == f"{tile.rows}x{tile.columns}"
+        else:
+            assert sizes == tile.shared.short
             assert (tile.local, tile.rows, tile.columns) == (
                 tile.shared.local,
                 tile.shared.lane_rows,

@@ -10,7 +10,7 @@ from vkconv.core import GraphError
 from vkconv.device import load_device
 from vkconv.ops import OPS as ALL_OPS
 from vkconv.ops.core.calls import format_call, parse_call
-from vkconv.ops.kernels.gemm import SHARED_TILES, layout
+from vkconv.ops.kernels.gemm import SHARED_TILES, GemmProblem
 from vkconv.ops.kernels.prepack import best_tile
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.route import choose, judge
@@ -44,7 +44,7 @@ def test_layout_addresses_every_product(text):
     rng = np.random.default_rng(2)
     a, b = (rng.integers(-3, 4, call.shape(name)).astype(np.float64) for name in "ab")
     want = np.matmul(a.swapaxes(-1, -2) if call["trans_a"] else a, b.swapaxes(-1, -2) if call["trans_b"] else b).ravel()
-    for g, first, second in ((layout(call), a, b), (layout(call).swapped(), b, a)):
+    for g, first, second in ((GemmProblem.of(call), a, b), (GemmProblem.of(call).transposed(), b, a)):
         got = np.zeros_like(want)
         for i, index in enumerate(np.ndindex(tuple(extent for extent, _, _ in g.batch))):
             at_a = sum(j * step for j, (_, step, _) in zip(index, g.batch, strict=True))
@@ -67,7 +67,7 @@ def test_layout_addresses_every_product(text):
     ],
 )
 def test_batches_that_broadcast_alike_are_one(text, m, batch):
-    g = layout(parse_call(text, OPS))
+    g = GemmProblem.of(parse_call(text, OPS))
     assert (g.m, g.batch) == (m, batch)
 
 
