@@ -1,4 +1,4 @@
-.PHONY: setup run check test audit clean
+.PHONY: setup run check test drivers audit clean
 
 # tests share the cores, but for those that watch time, memory or processes
 each := -n logical --dist worksteal
@@ -19,12 +19,19 @@ check: setup
 	.venv/bin/lint-imports
 	.venv/bin/pytest -q $(each) tests/pure -m 'not long'
 
-# all of that, the long ones, then the tests on a device, under the validation layer with synchronization validation
+# all of that, the long ones, then the tests on devices: lavapipe, under the validation layer with synchronization
+# validation, then the other drivers
 test: check
 	.venv/bin/pytest -q $(each) tests/pure -m long
 	.venv/bin/pytest -q $(each) tests/suites
 	.venv/bin/pytest -q $(each) tests/gpu -m 'not alone'
 	.venv/bin/pytest -q tests/gpu -m alone
+	$(MAKE) --no-print-directory drivers
+
+# 16-bit floats and cooperative matrices on a newer Mesa's lavapipe, every op on SwiftShader
+drivers: setup
+	tools/drivers.sh mesa -m pytest -q $(each) tests/gpu -m drivers
+	tools/drivers.sh swiftshader -m vkconv check --all-ops --dtype f32
 
 # known vulnerabilities of what CI installs: asks PyPI's advisory service, and fails where that cannot be reached
 audit: setup

@@ -1,4 +1,4 @@
-"""How the policies of backward-weight compare: the time of each call under every policy, in one run.
+"""How the split-K policies of backward-weight compare: the time of each call under every policy.
 
     python tools/policy_regret.py [--min-time SECONDS] [SUITE | CALL ...]
 
@@ -6,7 +6,6 @@ Regret is the time under a policy over that of the fastest one. Every result is 
 """
 
 import argparse
-import dataclasses
 import math
 
 from vkconv.backend.runtime import open_device
@@ -31,14 +30,15 @@ def main() -> None:
     rows: list[list[object]] = []
     logs = dict.fromkeys(POLICIES, 0.0)
     worst = dict.fromkeys(POLICIES, 1.0)
-    calls = [e.call for e in entries if e.call is not None and "policy" in e.call.attrs]
+    calls = [e.call for e in entries if e.call is not None and e.call.op.endswith("_backward_weight")]
     for call in calls:
         measured: dict[str, tuple[str, float]] = {}
         for policy in POLICIES:
-            asked = dataclasses.replace(call, attrs={**call.attrs, "policy": policy})
-            row = measure(asked, None, options=options, floors=known)
+            # The default policy is part of the choice of a route; another one is of two_stage.
+            forced, params = (None, {}) if policy == POLICIES[0] else ("two_stage", {"policy": policy})
+            row = measure(call, forced, params=params, options=options, floors=known)
             if row.check != "ok" or row.us_median is None:
-                raise SystemExit(f"{format_call(asked, OPS)}: {row.check} {row.why}")
+                raise SystemExit(f"{format_call(call, OPS)}, policy {policy}: {row.check} {row.why}")
             measured[policy] = row.route, row.us_median
         best = min(us for _, us in measured.values())
         cells: list[object] = [format_call(call, OPS)]

@@ -7,14 +7,14 @@ SPV_KHR_bfloat16, revision 1.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from vkconv.core import ShaderError
+from vkconv.spirv import HEADER_WORDS, Instruction, instructions, words_of
 
 # Changes whenever what is made changes: part of the digest of a bf16 shader.
 REVISION = "bfloat16/2"
 
-_HEADER_WORDS = 5
 _EXTENSION, _CAPABILITY, _TYPE_FLOAT, _TYPE_VECTOR, _TYPE_POINTER, _TYPE_MATRIX = 10, 17, 22, 23, 32, 4456
 _FUNCTION = 7  # the storage class of what an invocation has
 _FLOAT16 = (9,)  # the capability that is to go, and those in its place: BFloat16TypeKHR, BFloat16CooperativeMatrixKHR
@@ -39,8 +39,6 @@ _MAKES_MATRIX = {1, 61, 4457}
 # names, and types themselves.
 _NO_RESULT = {3, 4, 5, 6, _EXTENSION, 14, 15, _CAPABILITY, 330, *range(19, 40), _TYPE_MATRIX}
 
-Instruction = tuple[int, tuple[int, ...]]
-
 
 def with_bfloat16(code: bytes, name: str) -> bytes:
     """The module with its 16-bit floats as bf16 in place of f16; as it is where it declares none.
@@ -49,14 +47,14 @@ def with_bfloat16(code: bytes, name: str) -> bytes:
     from bits, multiply these and add the product to sums of another type, or take their elements as bits: in
     SPV_KHR_bfloat16 the rest is not there or would mean something else.
     """
-    words = struct.unpack(f"<{len(code) // 4}I", code)
-    instructions = list(_instructions(words, name))
-    if (_CAPABILITY, _FLOAT16) not in instructions:
+    words = words_of(code)
+    known = list(instructions(words, name))
+    if (_CAPABILITY, _FLOAT16) not in known:
         return code
-    _check(instructions, name)
-    made = list(words[:_HEADER_WORDS])
+    _check(known, name)
+    made = list(words[:HEADER_WORDS])
     extended = False
-    for op, operands in instructions:
+    for op, operands in known:
         if op != _CAPABILITY and not extended:
             extended = True
             text = b"SPV_KHR_bfloat16\0".ljust(20, b"\0")
@@ -73,23 +71,12 @@ def _put(words: list[int], op: int, operands: Sequence[int]) -> None:
     words += ((len(operands) + 1) << 16 | op, *operands)
 
 
-def _instructions(words: Sequence[int], name: str) -> Iterator[Instruction]:
-    """Every instruction as its opcode and the words after that."""
-    at = _HEADER_WORDS
-    while at < len(words):
-        count, op = words[at] >> 16, words[at] & 0xFFFF
-        if not 0 < count <= len(words) - at:
-            raise ShaderError(f"shader {name}: word {at} of its SPIR-V, {words[at]:#010x}, begins no instruction")
-        yield op, tuple(words[at + 1 : at + count])
-        at += count
-
-
-def _check(instructions: Sequence[Instruction], name: str) -> None:
-    floats = {operands[0] for op, operands in instructions if op == _TYPE_FLOAT and operands[1] == 16}
-    matrices = {operands[0] for op, operands in instructions if op == _TYPE_MATRIX and operands[1] in floats}
-    numbers = floats | {operands[0] for op, operands in instructions if op == _TYPE_VECTOR and operands[1] in floats}
-    values = {operands[1] for op, operands in instructions if op in _MOVES and operands[0] in numbers}
-    for op, operands in instructions:
+def _check(module: Sequence[Instruction], name: str) -> None:
+    floats = {operands[0] for op, operands in module if op == _TYPE_FLOAT and operands[1] == 16}
+    matrices = {operands[0] for op, operands in module if op == _TYPE_MATRIX and operands[1] in floats}
+    numbers = floats | {operands[0] for op, operands in module if op == _TYPE_VECTOR and operands[1] in floats}
+    values = {operands[1] for op, operands in module if op in _MOVES and operands[0] in numbers}
+    for op, operands in module:
         inside = op == _TYPE_POINTER and operands[1] == _FUNCTION
         within = operands[_WITHIN[op]] if op in _WITHIN and not inside else ()
         made = operands[:1] if op not in _NO_RESULT else ()

@@ -60,14 +60,15 @@ class Route:
 
     ``program`` writes for f32: of a call in f16 or bf16 it sees one in f32, and what it makes is put into the forms of
     that type (vkconv/storage.py). ``params(call, device)`` gives the legal values of each tunable number or name for a
-    call that the route may take, the default first; every combination of them is right. ``program`` makes the program
-    from a value for each; ``shaders`` declares every variant it may use. ``inner`` names the calls inside the route,
-    whose routes are chosen as those of any other call: ``program`` has places for them (`Composite`). ``note`` says,
-    for a call and values of its parameters, what they come to and why, as `vkconv explain` shows it. A route that is
-    not ``deterministic`` may give other last bits each time it runs. ``opt_in`` says why a route is taken only where
-    it is forced, by a measured table, or as the last that can take the call. ``chain(call)`` is how many products at
-    most are summed in f16 before f32 takes them over; routes without it compute in f32, those with it are taken only
-    where somebody asks for f16 sums.
+    call that the route may take, the default first; every combination of them is right. ``follow`` gives defaults that
+    follow from the given value of another parameter. ``program`` makes the program from a value for each; ``shaders``
+    declares every variant it may use. ``inner`` names the calls inside the route, whose routes are chosen as those of
+    any other call: ``program`` has places for them (`Composite`). ``note`` says, for a call and values of its
+    parameters, what they come to and why, as `vkconv explain` shows it. A route that is not ``deterministic`` may give
+    other last bits each time it runs. ``opt_in`` says why a route is taken only where it is forced, by a measured
+    table, or as the last that can take the call. ``chain(call)`` is how many products at most are summed in f16 before
+    f32 takes them over; routes without it compute in f32, those with it are taken only where somebody asks for f16
+    sums.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Route:
     prefer: tuple[Requirement, ...] = ()
     source: str = "vkconv"
     params: Callable[[Call, Device], Legal] = lambda call, device: {}
+    follow: Callable[[Call, Device, Params], Params] = lambda call, device, given: {}
     inner: Callable[[Call, Device, Params], Mapping[str, Sub]] = lambda call, device, params: {}
     note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
     deterministic: bool = True
@@ -110,7 +112,13 @@ class Route:
 
     def own(self, params: Params, call: Call, device: Device) -> dict[str, Any]:
         """Values of the route's own parameters: the given ones, defaults for the rest."""
-        return {name: params.get(name, values[0]) for name, values in self._params(call, device).items()}
+        return {name: params.get(name, values[0]) for name, values in self._own_legal(call, device, params).items()}
+
+    def _own_legal(self, call: Call, device: Device, given: Params) -> dict[str, tuple[Any, ...]]:
+        legal = dict(self._params(call, device))
+        for name, default in self.follow(call, device, given).items():
+            legal[name] = (default, *(value for value in legal[name] if value != default))
+        return legal
 
     def legal(self, call: Call, device: Device, given: Params | None = None, pick: "Pick | None" = None) -> Legal:
         """The legal values of every parameter, the default first; none for a call of which nothing runs. What an inner
@@ -119,7 +127,7 @@ class Route:
         if call.is_empty:
             return {}
         given = given or {}
-        legal, no_params = dict(self._params(call, device)), dict[str, Any]()
+        legal, no_params = self._own_legal(call, device, given), dict[str, Any]()
         for name, sub in self.inner(call, device, self.own(given, call, device)).items():
             able = [route for route in sub.routes if judge(route, sub.call, device).allowed]
             if name in given and given[name] not in [route.name for route in able]:

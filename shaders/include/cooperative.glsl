@@ -1,8 +1,8 @@
-// Tiles of a product of 16-bit floats by cooperative matrices: a workgroup makes BM x BN sums in f32 from BK-deep slices
+// Tiles of a product of 16-bit floats by cooperative matrices: a workgroup makes BM x BN sums in f32 from BK-deep k-tiles
 // of both operands in shared memory, each of its subgroups SM x SN of them by matrices of MM x MN, MK deep. Operands lie in
 // shared memory as they do in their buffers, a along rows or (A_COL) columns, b along columns or (B_ROW) rows, so that
 // eight elements go from one to the other as they are. A line has eight elements more than it needs: neighbouring lines
-// begin in different banks. One slice at a time is in shared memory, the next one in registers: two in shared memory were
+// begin in different banks. One k-tile at a time is in shared memory, the next one in registers: two in shared memory were
 // slower by a half on the H200. Matrices are float16_t, which vkconv/bfloat16.py makes bf16 of for calls of that: nothing else
 // may be. The sizes are whole, see vkconv/ops/kernels/coopmat.py.
 #extension GL_EXT_control_flow_attributes : require
@@ -20,7 +20,7 @@ const int B_EIGHTS = (B_ROW * BK + (1 - B_ROW) * BN) / 8;
 const int A_LINE = A_EIGHTS + 1;
 const int B_LINE = B_EIGHTS + 1;
 const int B_FROM = (A_COL * BK + (1 - A_COL) * BM) * A_LINE;
-const int SLICE = B_FROM + (B_ROW * BN + (1 - B_ROW) * BK) * B_LINE;
+const int K_TILE = B_FROM + (B_ROW * BN + (1 - B_ROW) * BK) * B_LINE;
 const int A_COUNT = BM * BK / 8;
 const int B_COUNT = BN * BK / 8;
 const int A_LOADS = (A_COUNT + LANES - 1) / LANES;
@@ -33,7 +33,7 @@ const int OUT_WIDTH = STAGED * MN;
 const int OUT_LINE = OUT_WIDTH / 4 + 2 - STAGED % 2;
 const int OUT_ROWS = SUBGROUP < OUT_WIDTH ? 1 : SUBGROUP / OUT_WIDTH;  // that a subgroup stores at a time
 
-shared uvec4 tiles[SLICE];
+shared uvec4 tiles[K_TILE];
 
 #define SUMS coopmat<float, gl_ScopeSubgroup, MM, MN, gl_MatrixUseAccumulator>
 
@@ -41,9 +41,9 @@ shared uvec4 tiles[SLICE];
 int first_row() { return int(gl_SubgroupID) / (BN / SN) * SM; }
 int first_column() { return int(gl_SubgroupID) % (BN / SN) * SN; }
 
-// What a lane has loaded of a slice, from registers: a_next[A_LOADS] and b_next[B_LOADS], which lie as AT_A(index) and
+// What a lane has loaded of a k-tile, from registers: a_next[A_LOADS] and b_next[B_LOADS], which lie as AT_A(index) and
 // AT_B(index) say of load ``index`` of all. These are macros since arrays that a function has leave the registers.
-#define STORE_SLICE                                                                           \
+#define STORE_K_TILE                                                                          \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                            \
         int index = lane + i * LANES;                                                         \
         if (A_COUNT % LANES == 0 || index < A_COUNT) tiles[AT_A(index)] = a_next[i];          \
@@ -53,27 +53,27 @@ int first_column() { return int(gl_SubgroupID) % (BN / SN) * SN; }
         if (B_COUNT % LANES == 0 || index < B_COUNT) tiles[B_FROM + AT_B(index)] = b_next[i]; \
     }
 
-// All slices, one after the other: LOAD_SLICE(step, CHECKED) reads one, and GATHERED puts what it has read into a_next and
-// b_next, if that is not done. With CHECKED it makes zeros of what is beyond the sum, which only the last slice has, and not
+// All k-tiles, one after the other: LOAD_K_TILE(step, CHECKED) reads one, and GATHERED puts what it has read into a_next and
+// b_next, if that is not done. With CHECKED it makes zeros of what is beyond the sum, which only the last k-tile has, and not
 // that where all are whole (ALL_WHOLE): tests in the loop cost a tenth. What is read is stored beyond a barrier: else compilers move
-// the reading to the storing, and every slice is waited for.
-#define MULTIPLY_SLICES(steps, ALL_WHOLE)                                                      \
-    LOAD_SLICE(0, !(ALL_WHOLE))                                                                \
+// the reading to the storing, and every k-tile is waited for.
+#define MULTIPLY_K_TILES(steps, ALL_WHOLE)                                                     \
+    LOAD_K_TILE(0, !(ALL_WHOLE))                                                               \
     GATHERED                                                                                   \
-    STORE_SLICE                                                                                \
+    STORE_K_TILE                                                                               \
     barrier();                                                                                 \
-    for (int step = 1; step < (steps) - ((ALL_WHOLE) ? 0 : 1); step++) NEXT_SLICE(step, false) \
-    if (!(ALL_WHOLE) && (steps) > 1) NEXT_SLICE((steps) - 1, true)                             \
-    MULTIPLY_SLICE                                                                             \
+    for (int step = 1; step < (steps) - ((ALL_WHOLE) ? 0 : 1); step++) NEXT_K_TILE(step, false) \
+    if (!(ALL_WHOLE) && (steps) > 1) NEXT_K_TILE((steps) - 1, true)                            \
+    MULTIPLY_K_TILE                                                                            \
     barrier();
-#define NEXT_SLICE(step, CHECKED) \
-    {                             \
-        LOAD_SLICE(step, CHECKED) \
-        MULTIPLY_SLICE            \
-        GATHERED                  \
-        barrier();                \
-        STORE_SLICE               \
-        barrier();                \
+#define NEXT_K_TILE(step, CHECKED)  \
+    {                               \
+        LOAD_K_TILE(step, CHECKED)  \
+        MULTIPLY_K_TILE             \
+        GATHERED                    \
+        barrier();                  \
+        STORE_K_TILE                \
+        barrier();                  \
     }
 
 // Load i of single elements, of which there are the bits.
@@ -109,8 +109,8 @@ uvec4 shifted(uvec4 low, uvec4 high, int first) {
 int in_a(int row, int depth) { return A_COL == 1 ? depth * A_LINE + row / 8 : row * A_LINE + depth / 8; }
 int in_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + depth / 8 : depth * B_LINE + column / 8; }
 
-// The product of a slice onto SUMS sums[ROWS * COLUMNS].
-#define MULTIPLY_SLICE                                                                                  \
+// The product of a k-tile onto SUMS sums[ROWS * COLUMNS].
+#define MULTIPLY_K_TILE                                                                                 \
     [[unroll]] for (int depth = 0; depth < BK; depth += MK) {                                           \
         coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> of_b[COLUMNS];                      \
         [[unroll]] for (int j = 0; j < COLUMNS; j++) {                                                  \

@@ -4,9 +4,9 @@
 #include "matmul.glsl"
 #include "cooperative.glsl"
 
-// A workgroup makes BM x BN outputs (cooperative.glsl). Where the lines of an operand are whole eights (A_WIDE, B_WIDE) a
+// A workgroup makes BM x BN outputs (cooperative.glsl). Where the lines of an operand are whole vectors of 8 (A_WIDE, B_WIDE) a
 // load is one of 16 bytes; else two, of the words that eight neighbours lie across (A_RUNS, B_RUNS), but eight of one element
-// where slices are tested for their end.
+// where k-tiles are tested for their end.
 
 #define AT_A ALONG_A
 #define AT_B ALONG_B
@@ -19,7 +19,7 @@
         [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i]); \
     }
 
-// Where eight elements of a slice begin: x is the row or column, y the depth.
+// Where eight elements of a k-tile begin: x is the row or column, y the depth.
 ivec2 place_in(int index, int eights, bool along_depth) {
     ivec2 place = ivec2(index / eights, index % eights * 8);
     return along_depth ? place : place.yx;
@@ -39,9 +39,9 @@ EIGHT_OF(eight_of_b, b)
 NEAR_END(near_end_of_a, a, int(a.length()))
 NEAR_END(near_end_of_b, b, int(b.length()))
 
-// A load of words lies where the slice before had it, and as far on as a slice is deep; what it reads beyond the rows or
+// A load of words lies where the k-tile before had it, and as far on as a k-tile is deep; what it reads beyond the rows or
 // columns is of sums that are not stored, so the last ones do. Places are in words, or of runs in elements.
-#define BEGIN_SLICES                                                                               \
+#define BEGIN_K_TILES                                                                              \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                 \
         ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, 0);          \
         a_at[i] = origin.x + min(p.x, A_COL == 0 || A_RUNS ? m - 1 : m - 8) * a_row + p.y * a_col; \
@@ -67,7 +67,7 @@ NEAR_END(near_end_of_b, b, int(b.length()))
         }                                               \
     }
 
-#define LOAD_SLICE(step, CHECKED)                                                                                \
+#define LOAD_K_TILE(step, CHECKED)                                                                               \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                               \
         ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, (step) * BK);              \
         if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {                                                \
@@ -99,7 +99,7 @@ NEAR_END(near_end_of_b, b, int(b.length()))
         }                                                                                                        \
     }
 
-// Of a row of y that is whole eights, of neighbours.
+// Of a row of y that is whole vectors of 8.
 void store8(int origin, int row, int col, vec4 low, vec4 high) {
     if (row >= m || col >= n) return;
     Channel channel = channel_of(row);
@@ -144,7 +144,7 @@ void main() {
     int b_first[B_LOADS];
     int a_step = BK * a_col / (A_RUNS ? 1 : 8);
     int b_step = BK * b_row / (B_RUNS ? 1 : 8);
-    BEGIN_SLICES
-    MULTIPLY_SLICES((k + BK - 1) / BK, WHOLE)
+    BEGIN_K_TILES
+    MULTIPLY_K_TILES((k + BK - 1) / BK, WHOLE)
     STORE_SUMS(Y_WIDE, STORE8, ANY_COLUMN, COLUMN4)
 }

@@ -1,22 +1,22 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define F16_CHAIN  // slices that are summed in f16, with HALF_MATH
+#define F16_CHAIN  // k-tiles that are summed in f16, with HALF_MATH
 #include "products.glsl"
 #include "matmul.glsl"
 
-// A workgroup makes BM x BN outputs from BK-deep slices of a and b in shared memory; each invocation holds TM x TN
+// A workgroup makes BM x BN outputs from BK-deep k-tiles of a and b in shared memory; each invocation holds TM x TN
 // of them as blocks of 4 x 4 that lie BM / (TM / 4) rows and BN / (TN / 4) columns apart, so that shared memory is
 // read as vec4 without bank conflicts. Local size is (BM / TM) * (BN / TN). Neighbouring lanes load along whichever
-// dimension an operand has in a row, by fours where its rows are whole fours. With REDUCE the results are reduced along
+// dimension an operand has in a row, by vec4 where its rows are whole vec4. With REDUCE the results are reduced along
 // their columns (reduced.glsl), and only what the tile comes to is stored: [batch][tile along the columns][row].
 const int TM4 = TM / 4;
 const int TN4 = TN / 4;
 const int LANES_M = BM / TM;
 const int LANES_N = BN / TN;
 const int LANES = LANES_M * LANES_N;
-const int A_WIDE = A_FOURS ? 4 : 1;
-const int B_WIDE = B_FOURS ? 4 : 1;
+const int A_WIDE = A_VEC4 ? 4 : 1;
+const int B_WIDE = B_VEC4 ? 4 : 1;
 const int A_COUNT = BM * BK / A_WIDE;
 const int B_COUNT = BN * BK / B_WIDE;
 const int A_LOADS = (A_COUNT + LANES - 1) / LANES;
@@ -28,9 +28,9 @@ const int B_ROW = BN / 4 + 1;
 
 const int B_TILE = BK * A_ROW;
 
-shared REAL4 tiles[B_TILE + BK * B_ROW];  // a's slice, then b's
+shared REAL4 tiles[B_TILE + BK * B_ROW];  // a's k-tile, then b's
 
-// Where load ``index`` of a slice lies: x is its row or column in the tile, y its depth.
+// Where load ``index`` of a k-tile lies: x is its row or column in the tile, y its depth.
 ivec2 place_of(int index, bool by_depth, int wide, int side) {
     int line = (by_depth ? BK : side) / wide;
     ivec2 place = ivec2(index / line, index % line * wide);
@@ -43,13 +43,13 @@ ivec2 place_of(int index, bool by_depth, int wide, int side) {
 const int TOTALS_ROW = BM + 1;
 #endif
 
-// A slice into registers. These are macros since arrays that a function returns leave the registers.
-#define LOAD_SLICE(step)                                                                             \
+// A k-tile into registers. These are macros since arrays that a function returns leave the registers.
+#define LOAD_K_TILE(step)                                                                            \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                   \
         ivec2 p = place_of(lane + i * LANES, !A_BY_COL, A_WIDE, BM) + ivec2(block_row, (step) * BK); \
         bool ok = p.x < m && p.y < k && (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT);        \
         int at = ok ? origin.x + p.x * a_row + p.y * a_col : 0;                                      \
-        if (A_FOURS) {                                                                               \
+        if (A_VEC4) {                                                                                \
             REAL4 v = ok ? LOAD_REAL4(a4, at / 4) : REAL4(0.0);                                      \
             [[unroll]] for (int q = 0; q < A_WIDE; q++) a_next[i * A_WIDE + q] = v[q];               \
         } else {                                                                                     \
@@ -60,7 +60,7 @@ const int TOTALS_ROW = BM + 1;
         ivec2 p = place_of(lane + i * LANES, B_BY_ROW, B_WIDE, BN) + ivec2(block_col, (step) * BK);  \
         bool ok = p.x < n && p.y < k && (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT);        \
         int at = ok ? origin.y + p.y * b_row + p.x * b_col : 0;                                      \
-        if (B_FOURS) {                                                                               \
+        if (B_VEC4) {                                                                                \
             REAL4 v = ok ? LOAD_REAL4(b4, at / 4) : REAL4(0.0);                                      \
             [[unroll]] for (int q = 0; q < B_WIDE; q++) b_next[i * B_WIDE + q] = v[q];               \
         } else {                                                                                     \
@@ -68,7 +68,7 @@ const int TOTALS_ROW = BM + 1;
         }                                                                                            \
     }
 
-#define STORE_SLICE                                                                         \
+#define STORE_K_TILE                                                                        \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                          \
         ivec2 p = place_of(lane + i * LANES, !A_BY_COL, A_WIDE, BM);                        \
         if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {                           \
@@ -88,7 +88,7 @@ const int TOTALS_ROW = BM + 1;
         }                                                                                   \
     }
 
-#define MULTIPLY_SLICE                                                                                       \
+#define MULTIPLY_K_TILE                                                                                      \
     [[unroll]] for (int ki = 0; ki < BK; ki++) {                                                             \
         REAL4 v[TN4];                                                                                        \
         [[unroll]] for (int j = 0; j < TN4; j++) v[j] = tiles[B_TILE + ki * B_ROW + j * LANES_N + lane_col]; \
@@ -118,20 +118,20 @@ void main() {
     BEGIN_LINKS
     REAL a_next[A_LOADS * A_WIDE];
     REAL b_next[B_LOADS * B_WIDE];
-    // In the loop the next slice is on its way while one is multiplied, and nothing branches: compilers then mix both.
+    // In the loop the next k-tile is on its way while one is multiplied, and nothing branches: compilers then mix both.
     int steps = (k + BK - 1) / BK;
-    LOAD_SLICE(0)
-    STORE_SLICE
+    LOAD_K_TILE(0)
+    STORE_K_TILE
     barrier();
     for (int step = 1; step < steps; step++) {
-        LOAD_SLICE(step)
-        MULTIPLY_SLICE
+        LOAD_K_TILE(step)
+        MULTIPLY_K_TILE
         LINK_MADE(ACCS)
         barrier();
-        STORE_SLICE
+        STORE_K_TILE
         barrier();
     }
-    MULTIPLY_SLICE
+    MULTIPLY_K_TILE
     ADD_CHAIN(REAL4, vec4, ACCS)
 
     float col_bias[TN];

@@ -5,8 +5,8 @@
 #include "held.glsl"
 
 // Each invocation makes TM rows x TN columns. The subgroup loads TM elements of a column of a at once, a row per lane,
-// and shuffles hand them out (held.glsl). With VEC4 b and y have rows of whole fours and a lane takes four neighbouring
-// columns at a time, fours one workgroup apart; without, the columns themselves are one workgroup apart. With REDUCE
+// and shuffles hand them out (held.glsl). With VEC4 b and y have rows of whole vec4 and a lane takes four neighbouring
+// columns at a time, vec4 one workgroup apart; without, the columns themselves are one workgroup apart. With REDUCE
 // only what the tile comes to along its rows or its columns is stored: [batch][tile, of a subgroup][row or column].
 const int ACCS = TM * TN;
 const int HELDS = (TM + SUBGROUP - 1) / SUBGROUP;

@@ -3,7 +3,7 @@
 #include "common.glsl"
 #include "walk.glsl"
 
-// All counts, strides and bases are then in fours of words.
+// With VEC4 all counts, strides and bases are in vec4.
 
 void main() {
     uint index = flat_index();
@@ -25,7 +25,7 @@ void main() {
         if (i >= inner) break;
         int source = from + i * xs[RANK - 1];
         int target = to + i * ys[RANK - 1];
-        if (FOURS) STORE4(y4, target, LOAD4(x4, source));
+        if (VEC4) STORE4(y4, target, LOAD4(x4, source));
         else STORE(y, target, LOAD(x, source));
     }
 }

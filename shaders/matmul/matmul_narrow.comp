@@ -5,7 +5,7 @@
 
 // Few rows, so that what counts is to read b with all lanes, and once for TM rows: a workgroup makes TM rows x 4 LANES_N
 // columns, and LANES_K lanes share the sums of each. In a turn of the loop a lane reads four steps along k for four
-// columns: along whichever dimension b has in a row its lanes are neighbours, by fours where its rows are whole fours.
+// columns: along whichever dimension b has in a row its lanes are neighbours, by vec4 where its rows are whole vec4.
 // What the lanes come to is added up in shared memory, always in the same order.
 const int LANES = LANES_N * LANES_K;
 const int COLUMNS = 4 * LANES_N;
@@ -16,10 +16,10 @@ const int SHARE = LANES_K / SHARES;
 
 shared float sums[4 * TM * LANES];  // [row][of a lane's columns][lane]
 
-// Step q of lane ``lane_k`` along k in a turn, and its column j: neighbours for a lane where they are read by fours,
+// Step q of lane ``lane_k`` along k in a turn, and its column j: neighbours for a lane where they are read by vec4,
 // else for the lanes.
-int step_of(int lane_k, int q) { return B_BY_ROW && B_FOURS ? lane_k * 4 + q : lane_k + q * LANES_K; }
-int column_of(int lane_n, int j) { return !B_BY_ROW && B_FOURS ? lane_n * 4 + j : lane_n + j * LANES_N; }
+int step_of(int lane_k, int q) { return B_BY_ROW && B_VEC4 ? lane_k * 4 + q : lane_k + q * LANES_K; }
+int column_of(int lane_n, int j) { return !B_BY_ROW && B_VEC4 ? lane_n * 4 + j : lane_n + j * LANES_N; }
 
 int lane_of(int lane_n, int lane_k) { return B_BY_ROW ? lane_n * LANES_K + lane_k : lane_k * LANES_N + lane_n; }
 
@@ -40,7 +40,7 @@ void main() {
     [[unroll]] for (int i = 0; i < TM; i++) a_at[i] = origin.x + min(block_row + i, m - 1) * a_row;
     int b_at[4];
     [[unroll]] for (int j = 0; j < 4; j++) {
-        bool whole = !B_BY_ROW && B_FOURS;
+        bool whole = !B_BY_ROW && B_VEC4;
         int column = block_col + column_of(lane_n, j);
         b_at[j] = origin.y + min(column, whole ? n - 4 + j : n - 1) * b_col;
     }
@@ -55,12 +55,12 @@ void main() {
             inside[q] = step[q] < k;
             step[q] = inside[q] ? step[q] : 0;
         }
-        if (B_FOURS && B_BY_ROW) {
+        if (B_VEC4 && B_BY_ROW) {
             [[unroll]] for (int j = 0; j < 4; j++) {
                 vec4 four = LOAD4(b4, (b_at[j] + step[0]) / 4);
                 [[unroll]] for (int q = 0; q < 4; q++) v[q][j] = four[q];
             }
-        } else if (B_FOURS) {
+        } else if (B_VEC4) {
             [[unroll]] for (int q = 0; q < 4; q++) v[q] = LOAD4(b4, (b_at[0] + step[q] * b_row) / 4);
         } else {
             [[unroll]] for (int q = 0; q < 4; q++) {
@@ -71,7 +71,7 @@ void main() {
         [[unroll]] for (int q = 0; q < 4; q++) v[q] = inside[q] ? v[q] : vec4(0.0);
         [[unroll]] for (int i = 0; i < TM; i++) {
             vec4 u;
-            if (A_FOURS) {
+            if (A_VEC4) {
                 u = LOAD4(a4, (a_at[i] + step[0]) / 4);
             } else {
                 [[unroll]] for (int q = 0; q < 4; q++) u[q] = LOAD(a, a_at[i] + step[q] * a_col);

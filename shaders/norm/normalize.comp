@@ -96,7 +96,7 @@ void main() {
         precise vec4 d = ITEM(0.0);
         if (CENTRED) d = d - m.mean;
         vec4 v = (d - m.drift) * slope;
-        if (FOURS) {
+        if (VEC4) {
             uint i = element(item, 0);
             if (!inside(item, i)) continue;
             uint p = parameter(i);

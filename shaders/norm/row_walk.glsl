@@ -48,7 +48,7 @@ bool find_row() {
 
 // Which element of the row is value j of an item; it may lie past the last.
 uint element(uint item, uint j) {
-    return first + (FOURS ? (item * LANES + lane) * 4 + j : (item * 4 + j) * LANES + lane);
+    return first + (VEC4 ? (item * LANES + lane) * 4 + j : (item * 4 + j) * LANES + lane);
 }
 
 // Whether element i of an item is there: of a held row, all items but the last are whole.
@@ -68,7 +68,7 @@ uint address(uint i) {
 
 vec4 load_item(uint item, float other) {
     vec4 v;
-    if (FOURS) {
+    if (VEC4) {
         uint i = element(item, 0);
         bool there = inside(item, i);
         vec4 four = LOAD4(x4, there ? address(i) / 4 : 0);
@@ -86,7 +86,7 @@ vec4 load_item(uint item, float other) {
 
 // Zero past the end of the row.
 vec4 inside_row(uint item, vec4 v) {
-    if (FOURS) return inside(item, element(item, 0)) ? v : vec4(0.0);
+    if (VEC4) return inside(item, element(item, 0)) ? v : vec4(0.0);
     [[unroll]] EACH_FOUR v[j] = inside(item, element(item, j)) ? v[j] : 0.0;
     return v;
 }

@@ -54,7 +54,7 @@ void main() {
         vec4 v = load_item(item, 0.0) - peak;
         v = LOG ? v - log_total : exp_below_four(v) * scale;
 #endif
-        if (FOURS) {
+        if (VEC4) {
             uint i = element(item, 0);
             if (inside(item, i)) STORE4(y4, address(i) / 4, v);
         } else {

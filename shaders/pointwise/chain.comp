@@ -50,9 +50,9 @@ bool reads(uint operand) {
     return found;
 }
 
-// Elements at i, or one that repeats: the first component of four where rows are no fours.
-#define LOAD_AT(b, fours, at, stride) \
-    (!FOURS ? vec4(LOAD(b, at), 0.0, 0.0, 0.0) : stride != 0 ? LOAD4(fours, at) : vec4(LOAD(b, at)))
+// Elements at i, or one that repeats: the first component of four where rows are not vec4.
+#define LOAD_AT(b, b4, at, stride) \
+    (!VEC4 ? vec4(LOAD(b, at), 0.0, 0.0, 0.0) : stride != 0 ? LOAD4(b4, at) : vec4(LOAD(b, at)))
 
 float chained(float a, float b, float c) {
     vec3 loaded = vec3(a, b, c);
@@ -91,12 +91,12 @@ void main() {
         int i = lane + int(k * chunk);
         if (i >= inner) break;
         ivec3 at = from + i * stride;
-        vec4 a = LOAD_AT(x0, fours0, at.x, stride.x);
-        vec4 b = reads(1u) ? LOAD_AT(x1, fours1, at.y, stride.y) : vec4(0.0);
-        vec4 c = reads(2u) ? LOAD_AT(x2, fours2, at.z, stride.z) : vec4(0.0);
+        vec4 a = LOAD_AT(x0, x0_vec4, at.x, stride.x);
+        vec4 b = reads(1u) ? LOAD_AT(x1, x1_vec4, at.y, stride.y) : vec4(0.0);
+        vec4 c = reads(2u) ? LOAD_AT(x2, x2_vec4, at.z, stride.z) : vec4(0.0);
         vec4 made = vec4(0.0);
-        for (int e = 0; e < (FOURS ? 4 : 1); e++) made[e] = chained(a[e], b[e], c[e]);
-        if (FOURS) STORE4(fours_y, to + i, made);
+        for (int e = 0; e < (VEC4 ? 4 : 1); e++) made[e] = chained(a[e], b[e], c[e]);
+        if (VEC4) STORE4(y_vec4, to + i, made);
         else STORE(y, to + i, made.x);
     }
 }

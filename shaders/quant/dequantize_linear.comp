@@ -25,8 +25,8 @@ void main() {
         }
         int value = BYTES ? byte_value(word, k, SIGNED) : int(x[i]);
         float result = float(value - middle) * factor;
-        if (FOURS) four[k] = result;
+        if (VEC4) four[k] = result;
         else y[i] = result;
     }
-    if (FOURS) y4[first / 4] = four;
+    if (VEC4) y4[first / 4] = four;
 }

@@ -5,7 +5,7 @@
 #include "dot.glsl"
 
 // Convolution as a product of matrices: rows are the output channels of a group, columns the pixels of all images, and
-// words of four input channels at one tap are what is summed over. A workgroup makes ROWS x COLUMNS outputs from slices
+// words of four input channels at one tap are what is summed over. A workgroup makes ROWS x COLUMNS outputs from k-tiles
 // of DEPTH words in shared memory, an invocation TR rows x 4 neighbouring columns, which are one word of bytes.
 // weight is packed [group][tile of ROWS][tap][channel / 4][row] (integer_pack.comp).
 const int LOCAL = ROWS / TR * (COLUMNS / 4);

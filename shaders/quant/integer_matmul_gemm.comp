@@ -4,7 +4,7 @@
 #include "integer_matmul.glsl"
 #include "dot.glsl"
 
-// A workgroup makes ROWS x COLUMNS outputs from slices of DEPTH words, of four bytes along k, in shared memory, an
+// A workgroup makes ROWS x COLUMNS outputs from k-tiles of DEPTH words, of four bytes along k, in shared memory, an
 // invocation TR rows x 4 neighbouring columns, which are one word of bytes.
 const int LOCAL = ROWS / TR * (COLUMNS / 4);
 

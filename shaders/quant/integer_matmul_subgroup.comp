@@ -4,12 +4,11 @@
 #include "integer_matmul.glsl"
 #include "held.glsl"
 
-// Each invocation makes TM rows x TN columns, four neighbouring ones at a time, fours one workgroup apart. The subgroup
-// loads a word of TM rows of a at once, a row per lane, and shuffles hand them out. Products are of floats, as in
-// integer_tile.comp.
+// Each invocation makes TM rows x TN columns: words of four neighbouring ones, a workgroup apart. The subgroup loads a word
+// of TM rows of a at once, a row per lane, and shuffles hand them out. Products are of floats, as in integer_tile.comp.
 const int ACCS = TM * TN;
 const int HELDS = (TM + SUBGROUP - 1) / SUBGROUP;
-const int FOURS = TN / 4;
+const int WORDS = TN / 4;
 const int MOST_TERMS = 256;  // of at most 255 * 255 each, and whole words
 
 // The four bytes from one on, of which those of the word behind the last one are 0.
@@ -39,9 +38,9 @@ void main() {
         a_at[i] = origin.x + row * depth;
         a_zero[i] = float(row_axis(row).x);
     }
-    int b_at[FOURS];
+    int b_at[WORDS];
     float b_zero[TN];
-    [[unroll]] for (int j = 0; j < FOURS; j++) b_at[j] = origin.y + min(first_col + j * local * 4, width - 1);
+    [[unroll]] for (int j = 0; j < WORDS; j++) b_at[j] = origin.y + min(first_col + j * local * 4, width - 1);
     [[unroll]] for (int j = 0; j < TN; j++) {
         b_zero[j] = float(column_axis(min(first_col + j / 4 * local * 4 + j % 4, width - 1)).x);
     }
@@ -62,7 +61,7 @@ void main() {
         [[unroll]] for (int e = 0; e < 4; e++) {
             int ki = k0 + e;
             float v[TN];
-            [[unroll]] for (int j = 0; j < FOURS; j++) {
+            [[unroll]] for (int j = 0; j < WORDS; j++) {
                 int at = b_at[j] + min(ki, depth - 1) * width;
                 uint four = b[at >> 2];
                 if (!B_WORDS) four = joined(four, b[min((at >> 2) + 1, b_last)], at);

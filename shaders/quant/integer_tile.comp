@@ -32,10 +32,10 @@ void main() {
     int image = index / blocks / (groups * co_tiles);
     int group = tile / co_tiles;
 
-    int unit = block * local + int(gl_LocalInvocationID.x);
-    bool inside = unit < oh * columns;
-    int oy = unit / columns;
-    int ox0 = unit % columns * PX;
+    int run = block * local + int(gl_LocalInvocationID.x);
+    bool inside = run < oh * columns;
+    int oy = run / columns;
+    int ox0 = run % columns * PX;
     int iy0 = oy * sh - pt;
     int ix0 = ox0 * SW - pl;
     int zero_value = x_zero();
@@ -84,7 +84,7 @@ void main() {
                 uint packed[(CO + 3) / 4];
 #ifdef SHUFFLE
                 [[unroll]] for (int i = 0; i < 4; i++) packed[min(i, CO / 4 - 1)] = subgroupShuffle(mine[i], kx);
-#elif defined(FOURS)
+#elif defined(VEC4)
                 [[unroll]] for (int i = 0; i < CO / 16; i++) {
                     uvec4 sixteen = weight[(tap + kx) * (CO / 16) + i];
                     packed[4 * i] = sixteen.x;

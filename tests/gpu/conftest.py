@@ -2,6 +2,7 @@
 
 Set VKCONV_TEST_DEVICE to run them on another device, VKCONV_TEST_VALIDATION=0 where the layer is not installed, and
 VKCONV_TEST_VALIDATION=gpu to have every access of a shader held against its buffers instead (GPU-assisted validation).
+tools/drivers.sh runs them on other implementations of Vulkan; `make drivers` runs those marked `drivers` there.
 """
 
 import os
@@ -37,6 +38,12 @@ if _VALIDATE:
     )
     os.environ["VK_LAYER_SETTINGS_PATH"] = str(_FOLDER)
     os.environ["VK_INSTANCE_LAYERS"] = "VK_LAYER_KHRONOS_validation"
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "drivers: 16-bit floats and matrices, which make drivers runs on a newer lavapipe"
+    )
 
 
 class Reports:

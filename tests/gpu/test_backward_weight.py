@@ -16,8 +16,8 @@ from vkconv.check import check_call, compare, expect, run_call
 from vkconv.core import GraphError, RouteError
 from vkconv.ops import OPS
 from vkconv.ops.conv.wgrad.kernels import Gemm, Narrow, Rows
-from vkconv.ops.conv.wgrad.policy import KERNELS
-from vkconv.ops.conv.wgrad.problem import Problem
+from vkconv.ops.conv.wgrad.problem import WeightGradient
+from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.core.tolerance import two_level_tolerance
 from vkconv.ops.kernels.winograd import WinogradTiles
@@ -27,11 +27,16 @@ OP = OPS["conv2d_backward_weight"]
 ROUTES = [route.name for route in of_f32("conv2d_backward_weight")]
 # Winograd's products differ from those of the definition: not exact, and what is no number reaches a whole tile.
 PLAIN = [name for name in ROUTES if name != "winograd"]
-SPLIT_ROUTES = [name for name in ROUTES if name not in ("direct", "explicit_gemm")]
 
 
-def two_stage():
-    return next(route for route in OP.routes if route.name == "two_stage")
+def route_of(name):
+    return next(route for route in OP.routes if route.name == name)
+
+
+def in_slices(call, route, split_k, device):
+    """Parameters for so many slices, where the route splits into so many."""
+    legal = route_of(route).legal(call, select_device(device)[1])
+    return {"split_k": split_k} if split_k in legal.get("split_k", ()) else {}
 
 
 def integers(call, seed=11):
@@ -75,14 +80,14 @@ UPSTREAM = (
 )
 
 
-@pytest.mark.parametrize("split", [0, 1, 2])
+@pytest.mark.parametrize("split_k", [None, 1, 2])
 @pytest.mark.parametrize("text", UPSTREAM)
-def test_upstreams_cases_by_every_route(text, split, device):
-    call = parse_call(f"{text},split={split}", OPS)
+def test_upstreams_cases_by_every_route(text, split_k, device):
+    call = parse_call(text, OPS)
     arrays = integers(call)
     wanted = expect(call, arrays)
     for route in allowed(call, device):
-        ran = run_call(call, arrays, device=device, route=route)
+        ran = run_call(call, arrays, device=device, route=route, params=in_slices(call, route, split_k, device))
         if route in PLAIN:
             np.testing.assert_array_equal(ran.outputs[0][0], wanted.outputs[0], err_msg=route)
         else:
@@ -102,11 +107,11 @@ OVERWRITTEN = (
 @pytest.mark.parametrize("text", OVERWRITTEN)
 def test_nothing_that_lay_in_memory_gets_into_the_result(text, route, device):
     """Scratch and output start as NaN bits; the second run finds what the first left. Each group on its own, too."""
-    call = parse_call(f"{text},split=3", OPS)
-    arrays = integers(call)
-    (first,), (again,) = run_call(call, arrays, device=device, route=route, replays=2).outputs
+    call = parse_call(text, OPS)
+    arrays, params = integers(call), in_slices(call, route, 3, device)
+    (first,), (again,) = run_call(call, arrays, device=device, route=route, params=params, replays=2).outputs
     (want,) = expect(call, arrays).outputs
-    p = Problem.of(call)
+    p = WeightGradient.of(call)
     for group in range(p.groups):
         rows = slice(group * p.rows, (group + 1) * p.rows)
         np.testing.assert_array_equal(first[rows], want[rows], err_msg=f"group {group}")
@@ -121,26 +126,30 @@ ODD = (
     "conv2d_backward_weight:x=7x4x94x145,dy=7x3x94x145,w_shape=3x4x1x1",
     "conv2d_backward_weight:x=3x9x13x11,dy=3x13x11x8,w_shape=13x9x3x3,d=2,p=0x1x2x0",
     "conv2d_backward_weight:x=2x5x14x15,dy=2x9x8x6,w_shape=9x5x3x5,s=2,d=1x2,p=2x3x1x1",
-    "conv2d_backward_weight:x=1x8x1x10007,dy=1x8x1x10007,w_shape=8x8x1x1,policy=bands",  # a prime
+    "conv2d_backward_weight:x=1x8x1x10007,dy=1x8x1x10007,w_shape=8x8x1x1",  # a prime
 )
 
 
 @pytest.mark.parametrize("kind", ["integers", "normals"])
 @pytest.mark.parametrize("text", ODD)
-@pytest.mark.parametrize("split", [0, 7])
-def test_odd_channels_and_windows(text, split, kind, device):
-    """Within what upstream allows a sum in parts, which is less than a sum in one go may be off by."""
-    call = parse_call(f"{text},split={split}", OPS)
-    arrays = inputs_of(call, kind)
+@pytest.mark.parametrize("asked", [{}, {"split_k": 6}, {"policy": "bands"}, {"policy": "occupancy"}], ids=str)
+def test_odd_channels_and_windows(text, asked, kind, device):
+    """Within what upstream allows a sum in slices, which is less than a sum in one go may be off by."""
+    call = parse_call(text, OPS)
+    arrays, facts = inputs_of(call, kind), select_device(device)[1]
     wanted = expect(call, arrays)
     for route in allowed(call, device):
-        ran = run_call(call, arrays, device=device, route=route)
-        parts = ran.params.get("splits", 1)
+        legal = route_of(route).legal(call, facts)
+        if any(value not in legal.get(name, ()) for name, value in asked.items()):
+            continue
+        ran = run_call(call, arrays, device=device, route=route, params=asked)
+        slices = ran.params.get("split_k", 1)
         if route in ("split_n", "explicit_gemm"):
-            parts = min(parts, Problem.of(call).n) if route == "split_n" else Problem.of(call).n
-        relative = two_level_tolerance(OP.terms(call), parts, call.outputs["dw"].dtype)
+            images = WeightGradient.of(call).n
+            slices = min(slices, images) if route == "split_n" else images
+        relative = two_level_tolerance(OP.terms(call), slices, call.outputs["dw"].dtype)
         narrow = dataclasses.replace(wanted, allowed=[dataclasses.replace(wanted.allowed[0], relative=relative)])
-        assert compare(call, ran.outputs[0], narrow).problem == "", f"{route} in {parts} parts"
+        assert compare(call, ran.outputs[0], narrow).problem == "", f"{route} in {slices} slices"
         if kind == "integers" and route in PLAIN:
             np.testing.assert_array_equal(ran.outputs[0][0], wanted.outputs[0], err_msg=route)
 
@@ -167,10 +176,23 @@ def gradients(draw, route):
     shapes |= {"add": w} if draw(st.booleans()) else {}
     shapes |= {"s": stride, "p": padding, "d": dilation}
     text = ",".join(f"{name}={'x'.join(map(str, values))}" for name, values in shapes.items())
-    text += f",g={groups},split={min(draw(st.sampled_from((0, 0, 1, 2, 3, 11))), n * math.prod(out))}"
-    text += f",policy={draw(st.sampled_from(('auto', 'bands', 'occupancy')))}"
-    text += f",scale={draw(st.sampled_from((1, 1, -0.5, 4)))}" + (",beta=-2" if "add" in shapes else "")
+    text += f",g={groups},scale={draw(st.sampled_from((1, 1, -0.5, 4)))}" + (",beta=-2" if "add" in shapes else "")
     return parse_call(f"conv{rank}d_backward_weight:{text}", OPS)
+
+
+SPLITS = ({}, {"split_k": 1}, {"split_k": 3}, {"policy": "bands"}, {"policy": "occupancy"})
+
+
+@pytest.mark.parametrize("params", SPLITS, ids=str)
+def test_two_stage_agrees_by_every_policy(params, device):
+    """On a sum that bands split, too."""
+    text = "conv2d_backward_weight:x=3x5x40x50,add=6x5x3x3,dy=3x6x40x50,w_shape=6x5x3x3,p=1,beta=-1"
+    call = parse_call(text, OPS)
+    arrays = integers(call)
+    for route in ("two_stage", "one_stage"):
+        ran = run_call(call, arrays, device=device, route=route, params=params)
+        np.testing.assert_array_equal(ran.outputs[0][0], expect(call, arrays).outputs[0])
+        assert {**ran.params, **params} == ran.params and (ran.params["split_k"] > 1) == (params != {"split_k": 1})
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -186,53 +208,53 @@ TILED = {
 }
 # Compiling for a CPU takes seconds where a tile is large.
 QUICK = {
-    Gemm: [i for i, k in enumerate(KERNELS) if isinstance(k, Gemm) and k.rows <= 32],
-    Narrow: [i for i, k in enumerate(KERNELS) if isinstance(k, Narrow) and k.local == 32],
-    Rows: [i for i, k in enumerate(KERNELS) if isinstance(k, Rows)][1::9],
+    Gemm: [name for name, tile in TILES.items() if isinstance(tile, Gemm) and tile.rows <= 32],
+    Narrow: [name for name, tile in TILES.items() if isinstance(tile, Narrow) and tile.local == 32],
+    Rows: [name for name, tile in TILES.items() if isinstance(tile, Rows)][1::9],
 }
 
 
 def agrees_by_tile(text, route, tile, device, **params):
     call = parse_call(text, OPS)
     _, facts = select_device(device)
-    (row,) = [r for r in OP.routes if r.name == route]
-    if tile not in row.params(call, facts)["tile"]:
+    if tile not in route_of(route).params(call, facts)["tile"]:
         return False
     ran, checked = check_call(
         call, inputs_of(call, "normals"), device=device, route=route, params={"tile": tile, **params}
     )
-    assert ran.params["tile"] == tile and checked.ok, f"{KERNELS[tile]}: {checked.problem}"
+    assert ran.params["tile"] == tile and checked.ok, f"{tile}: {checked.problem}"
     return True
 
 
 @pytest.mark.parametrize("kind", TILED)
 def test_kernels_agree_with_the_reference(kind, device):
     text = TILED[kind]
-    ran = [tile for tile in QUICK[kind] if agrees_by_tile(f"{text},split=3", "two_stage", tile, device)]
+    ran = [tile for tile in QUICK[kind] if agrees_by_tile(text, "two_stage", tile, device, split_k=3)]
     if not ran:
         assert kind is Rows and select_device(device)[1].kind != "cpu"
         return
     assert agrees_by_tile(text, "direct", ran[-1], device)
-    legal = OP.routes[-2].params(parse_call(text, OPS), select_device(device)[1])
+    legal = route_of("one_stage").params(parse_call(text, OPS), select_device(device)[1])
     for native in legal["native"]:
-        assert agrees_by_tile(text, "one_stage", ran[-1], device, splits=6, native=native)
+        assert agrees_by_tile(text, "one_stage", ran[-1], device, split_k=6, native=native)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", TILED.values())
 def test_every_kernel_agrees_with_the_reference(text, device):
-    assert sum(agrees_by_tile(f"{text},split=5", "two_stage", tile, device) for tile in range(len(KERNELS))) > 15
+    assert sum(agrees_by_tile(text, "two_stage", tile, device, split_k=6) for tile in TILES) > 15
 
 
 @pytest.mark.parametrize("route", PLAIN)
 def test_nan_and_infinity_go_where_ieee_says(route, device):
     """Also where an infinity meets padding, which is zeros."""
-    text = "conv2d_backward_weight:x=2x3x6x9,dy=2x5x6x9,add={},w_shape={},p={},beta=2,split=2"
+    text = "conv2d_backward_weight:x=2x3x6x9,dy=2x5x6x9,add={},w_shape={},p={},beta=2"
     shape, pad = ("5x3x1x1", 0) if route == "explicit_gemm" else ("5x3x3x3", 1)
     call = parse_call(text.format(shape, shape, pad), OPS)
     arrays = inputs_of(call, "normals")
     arrays["x"][0, 1, 2, 3], arrays["dy"][1, 2, 0, 4], arrays["add"][4, 2, 0, 0] = np.nan, np.inf, -np.inf
-    ran, checked = check_call(call, arrays, device=device, route=route)
+    params = in_slices(call, route, 2, device)
+    ran, checked = check_call(call, arrays, device=device, route=route, params=params)
     assert ran.route == route and checked.ok, checked.problem
     (dw,) = ran.outputs[0]
     assert np.isnan(dw[:, 1]).all() and np.isfinite(dw[0, 0]).all() and not np.isfinite(dw[2, 0]).all()
@@ -241,14 +263,13 @@ def test_nan_and_infinity_go_where_ieee_says(route, device):
 @pytest.mark.parametrize("kind", QUICK)
 def test_a_tail_brings_in_no_number_that_is_none(kind, device):
     """Pixels past the end of a row, channels past the last: what lies there in memory is infinite."""
-    call = parse_call("conv2d_backward_weight:x=1x3x9x21,dy=1x5x3x5,w_shape=5x3x3x2,s=3x4,split=2", OPS)
+    call = parse_call("conv2d_backward_weight:x=1x3x9x21,dy=1x5x3x5,w_shape=5x3x3x2,s=3x4", OPS)
     arrays = inputs_of(call, "normals")
     arrays["x"][:, :, :, 18:] = np.inf
-    (row,) = [r for r in OP.routes if r.name == "two_stage"]
-    legal = row.params(call, select_device(device)[1])["tile"]
+    legal = route_of("two_stage").params(call, select_device(device)[1])["tile"]
     for tile in set(QUICK[kind][-4:]).intersection(legal):
-        _, checked = check_call(call, arrays, device=device, route="two_stage", params={"tile": tile})
-        assert checked.ok, f"{KERNELS[tile]}: {checked.problem}"
+        _, checked = check_call(call, arrays, device=device, route="two_stage", params={"tile": tile, "split_k": 2})
+        assert checked.ok, f"{tile}: {checked.problem}"
 
 
 @pytest.mark.parametrize("route", [name for name in ROUTES if name != "explicit_gemm"])
@@ -262,16 +283,13 @@ def test_a_batch_of_nothing_is_what_is_added(route, add, device):
     np.testing.assert_array_equal(ran.outputs[0][0], want)
 
 
-@pytest.mark.parametrize(
-    "kernel", [Gemm(16, 32, 16, 4, 4), Narrow(1, 1, 32), Rows(1, 1, 1), Rows(1, 1, 1, True)], ids=str
-)
-def test_more_workgroups_than_a_dimension_has(kernel, device):
-    call = parse_call("conv2d_backward_weight:x=1x70001x1x2,dy=1x70001x1x2,w_shape=70001x1x1x1,g=70001,split=2", OPS)
-    tile = KERNELS.index(kernel)
-    if tile not in two_stage().params(call, select_device(device)[1])["tile"]:
+@pytest.mark.parametrize("tile", ["gemm_16x32x16_4x4", "narrow_1x1x32", "rows_1x1x1", "rows_1x1x1_across"])
+def test_more_workgroups_than_a_dimension_has(tile, device):
+    call = parse_call("conv2d_backward_weight:x=1x70001x1x2,dy=1x70001x1x2,w_shape=70001x1x1x1,g=70001", OPS)
+    if tile not in route_of("two_stage").params(call, select_device(device)[1])["tile"]:
         pytest.skip("no kernel for this device")
     arrays = integers(call)
-    ran = run_call(call, arrays, device=device, route="two_stage", params={"tile": tile})
+    ran = run_call(call, arrays, device=device, route="two_stage", params={"tile": tile, "split_k": 2})
     np.testing.assert_array_equal(ran.outputs[0][0], expect(call, arrays).outputs[0])
 
 
@@ -279,11 +297,11 @@ def test_more_workgroups_than_a_dimension_has(kernel, device):
 @pytest.mark.parametrize(
     "shape", ["x=3x10x7x9,dy=3x6x7x9,w_shape=6x5x3x3,g=2,p=1", "x=2x3x9x8,dy=2x5x8x9,w_shape=5x3x3x3,p=0x1x1x2"]
 )
-def test_winograd_in_several_passes_and_parts(shape, outputs, device, monkeypatch):
-    """Passes over some of the tiles leave their parts behind each other; poisoned scratch, the same bytes again."""
+def test_winograd_in_several_passes_and_slices(shape, outputs, device, monkeypatch):
+    """Passes over some of the tiles leave their slices behind each other; poisoned scratch, the same bytes again."""
     monkeypatch.setattr(WinogradTiles, "chunk", lambda tiles, channels, mib: 4)
     call = parse_call(f"conv2d_backward_weight:{shape},scale=-2", OPS)
-    params = {"outputs": outputs, "splits": 1}
+    params = {"outputs": outputs, "split_k": 1}
     ran, checked = check_call(call, inputs_of(call, "normals"), device=device, route="winograd", params=params)
     assert checked.ok, checked.problem
     again = run_call(call, inputs_of(call, "normals"), device=device, route="winograd", params=params, replays=2)
@@ -300,7 +318,7 @@ def test_long_sums_are_cut_where_the_driver_ends_loops(device):
 def test_one_stage_says_that_it_is_not_deterministic(device):
     assert [route.name for route in OP.routes if not route.deterministic] == ["one_stage"]
     call = parse_call("conv2d_backward_weight:x=1x3x9x9,dy=1x4x9x9,w_shape=4x3x1x1", OPS)
-    route, facts = OP.routes[-2], select_device(device)[1]
+    route, facts = route_of("one_stage"), select_device(device)[1]
     assert "not deterministic" in route.note(call, facts, route.resolve(call, facts, {}))
 
 
@@ -308,7 +326,6 @@ def test_one_stage_says_that_it_is_not_deterministic(device):
     ("text", "route", "message"),
     [
         ("x=1x3x9x9,dy=1x4x9x9,w_shape=4x3x3x3,p=1", "explicit_gemm", "stride 1 and no padding, and here it is 3x3"),
-        ("x=1x300x9x9,dy=1x400x9x9,w_shape=400x300x3x3,p=1,split=64", "two_stage", "budget of scratch, and here it is"),
         ("x=1x3x9x9,dy=1x4x5x5,w_shape=4x3x3x3,p=1,s=2", "winograd", "stride 1 and no dilation, and here it is 3x3"),
         ("x=64x300x5x5,dy=64x400x5x5,w_shape=400x300x3x3,p=1", "split_n", "budget of scratch, and here it is"),
     ],

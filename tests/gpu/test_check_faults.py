@@ -14,11 +14,12 @@ from run_graphs import drawn as drawn_for
 
 from vkconv import session
 from vkconv.backend.runtime import select_device
-from vkconv.check.conformance import cases, conform
+from vkconv.check.conformance import checks, conform
 from vkconv.check.model import check_model
 from vkconv.check.repeat import repeat_model
 from vkconv.check.report import model_data, model_table
 from vkconv.check.sweep import sweep_call
+from vkconv.core import DType
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
@@ -248,8 +249,10 @@ CONFORMANCE_FAULTS = {
 @pytest.mark.parametrize("name", CONFORMANCE_FAULTS)
 def test_the_check_of_a_device_finds_a_planted_fault_by_its_cases(name, tmp_path, monkeypatch, device):
     fault, op, route, words = CONFORMANCE_FAULTS[name]
+    facts = select_device(device)[1]
     with faults.planted(fault, tmp_path, monkeypatch, device):
-        rows = (conform(text, r, device) for text, r in cases([op]) if r == route)
+        mine = [check for check in checks(facts, [op], [DType.F32]) if check.route == route]
+        rows = (conform(check, device) for check in mine)
         failed = next(row for row in rows if row.status == "FAILED")
     assert words in failed.why
     assert f"--route {op}={route}" in failed.command()

@@ -1,13 +1,25 @@
 """``vkconv check``: what it prints, saves and ends with, for models, calls and the whole device."""
 
+import contextlib
 import json
+import os
+import pty
+import re
 import shlex
+import signal
+import subprocess
+import sys
+import time
 
 import faults
 import numpy as np
 import pytest
-from test_cli_gpu import vkconv
+from test_cli_gpu import ROOT, vkconv
 
+from vkconv.backend.runtime import select_device
+from vkconv.check.conformance import checks
+from vkconv.cli import conform
+from vkconv.core import DType
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
 
@@ -95,26 +107,155 @@ def test_a_call_that_planning_computes_is_not_called_right(device):
     assert "nothing was checked: all values are known when the graph is planned" in out and "right" not in out
 
 
+# ---- the whole device
+
+
+@contextlib.contextmanager
+def started(*argv, **pipes):
+    """The command in a process group of its own, as a shell starts it, with the validation layer off: workers would
+    write over the log of this process."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("VK_INSTANCE")}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    command = [sys.executable, "-m", "vkconv", "check", "--all-ops", *map(str, argv)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | pipes
+    with subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, **pipes) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def rows_of(path, device, *ops):
+    """What a file has of these ops' checks, whose order it keeps."""
+    rows = json.loads(path.read_text())["rows"]
+    every = [(check.text, check.route, check.form) for check in checks(select_device(device)[1], ops)]
+    found = [(row["call"], row["route"], row["form"]) for row in rows]
+    assert found == [check for check in every if check in set(found)]
+    return rows, len(every)
+
+
 def test_all_ops_of_some(tmp_path, device):
     page = tmp_path / "page.html"
-    argv = ("check", "--all-ops", "--op", "relu", "--op", "transpose", "--device", device, "-o", page)
-    code, out, err = vkconv(*argv)
-    assert (code, err) == (0, "")
-    assert "all right" in out
+    argv = ("check", "--all-ops", "--op", "relu", "--op", "transpose", "--device", device, "-j", 1, "-o", page)
+    code, out, _ = vkconv(*argv)
+    assert code == 0
+    assert "all right" in out and "routes: 2 of 2 run, in " in out
     assert "<h2>Ops</h2>" in page.read_text()
     code, out, _ = vkconv(*argv[:-2], "--json")
-    rows = json.loads(out)["rows"]
-    assert {row["op"] for row in rows} == {"relu", "transpose"}
-    assert {row["status"] for row in rows} == {"ok"}
+    data = json.loads(out)
+    assert {row["op"] for row in data["rows"]} == {"relu", "transpose"}
+    assert {row["status"] for row in data["rows"]} == {"ok"}
+    assert {row["form"] for row in data["rows"]} >= {"f32", "f16 packed", "bf16 packed", "i64"}
+    assert not data["incomplete"] and data["coverage"]["routes_run"] == 2
+    assert any(row["params"] for row in data["rows"])
+    code, out, _ = vkconv(*argv[:-2], "--short", "--dtype", "f32", "--json")
+    assert code == 0 and not any(row["params"] for row in json.loads(out)["rows"])
+
+
+def test_workers_find_what_one_process_finds(tmp_path, device):
+    ops = ("softmax", "relu", "transpose")
+    path = tmp_path / "rows.json"
+    asked = [word for op in ops for word in ("--op", op)]
+    with started(*asked, "--dtype", "f32", "--device", device, "-j", 2, "-o", path, "--json") as running:
+        out, err = running.communicate(timeout=600)
+    assert running.returncode == 0, err
+    assert json.loads(out) == json.loads(path.read_text())
+    rows, _ = rows_of(path, device, *ops)
+    assert {row["status"] for row in rows} == {"ok", "refused"}
+    code, out, _ = vkconv("check", "--all-ops", *asked, "--dtype", "f32", "--device", device, "-j", 1, "--json")
+    found, wanted = ([{**row, "seconds": 0} for row in of] for of in (rows, json.loads(out)["rows"]))
+    assert code == 0 and found == wanted
+
+
+def test_where_it_is_told_in_lines_now_and_then(monkeypatch, device):
+    monkeypatch.setattr(conform, "_TELL_S", 0.0)
+    code, _, err = vkconv("check", "--all-ops", "--op", "relu", "--dtype", "f32", "--device", device, "-j", 1)
+    lines = err.splitlines()
+    count = len(checks(select_device(device)[1], ["relu"], [DType.F32]))
+    assert code == 0 and len(lines) == count
+    assert lines[0].startswith(f"{count} checks on ") and lines[0].endswith(", in 1 process")
+    assert re.fullmatch(rf"1 of {count} checks, 0 failed, about (\d+ min )?\d+ s left", lines[1])
+
+
+def test_where_it_is_told_in_a_line_of_a_terminal(device):
+    terminal, theirs = pty.openpty()
+    with started("--op", "relu", "--dtype", "f32", "--device", device, "-j", 1, "--json", stderr=theirs) as running:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while part := os.read(terminal, 1 << 16):
+                shown += part
+        out = running.stdout.read()
+        assert running.wait(60) == 0
+    os.close(terminal)
+    assert json.loads(out)["rows"] and b"0 failed, relu elementwise" in shown
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (signal.SIGINT, 130, "stopped by Ctrl-C"),
+        (signal.SIGTERM, 143, "stopped by SIGTERM"),
+        (signal.SIGKILL, -9, "still at work"),
+    ],
+)
+def test_what_is_done_is_kept_when_it_is_stopped(number, code, words, jobs, tmp_path, device):
+    path, page = tmp_path / "rows.json", tmp_path / "page.md"
+    with started("--op", "matmul", "--device", device, "-j", jobs, "-o", path, "-o", page) as running:
+        until = time.monotonic() + 120
+        while not page.exists():  # it is written once the first check is done
+            assert running.poll() is None and time.monotonic() < until, running.stderr.read()
+            time.sleep(0.01)
+        if number != signal.SIGKILL:
+            time.sleep(1)
+        os.killpg(running.pid, number)  # as a terminal does
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == code
+    assert "Traceback" not in err
+    rows, count = rows_of(path, device, "matmul")
+    data = json.loads(path.read_text())
+    assert 0 < len(rows) < count == data["checks"]
+    assert data["incomplete"] and data["stopped"] == words and not data["failed"]
+    said = f"INCOMPLETE, {words} after {len(rows)} of {count} checks"
+    assert said in page.read_text()
+    assert (said in out) == (number != signal.SIGKILL)
+    assert {missed["reason"] for missed in data["coverage"]["not_run"]} >= {"not checked"}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_its_pipelines_are_not_kept_for_other_processes(jobs, tmp_path, monkeypatch, device):
+    """Each session would save all that there are by then."""
+    monkeypatch.setenv("VKCONV_CACHE_DIR", str(tmp_path))
+    with started("--op", "relu", "--dtype", "f32", "--short", "--device", device, "-j", jobs) as running:
+        assert running.wait(120) == 0
+    assert not (tmp_path / "pipelines").exists()
+
+
+def test_a_file_that_cannot_be_written_is_told_of_at_once(tmp_path, device):
+    (tmp_path / "file").write_text("")
+    argv = ("check", "--all-ops", "--op", "matmul", "--device", device, "-j", 1, "-o", tmp_path / "file" / "rows.json")
+    code, out, err = vkconv(*argv)
+    assert code == 2 and "cannot write" in err and not out
 
 
 def test_all_ops_finds_a_maximum_that_drops_nan(tmp_path, monkeypatch, device):
     with faults.planted(faults.NAN_DROPPING_MAX, tmp_path, monkeypatch, device):
-        code, out, _ = vkconv("check", "--all-ops", "--op", "pool2d", "--op", "relu", "--device", device)
+        argv = ("check", "--all-ops", "--op", "pool2d", "--op", "relu", "--dtype", "f32", "--device", device, "-j", 1)
+        code, out, _ = vkconv(*argv)
     assert code == 1
     assert "with NaN, infinities and zeros: y[" in out
     assert "vkconv check pool2d:" in out
     assert "FAILED" in out
+
+
+def test_a_call_in_packed_storage(device):
+    code, out, _ = vkconv("check", "relu:x=3x67,dtype=f16", "--device", device, "--storage", "packed", "--json")
+    assert code == 0
+    data = json.loads(out)
+    assert data["check"]["nodes"][0]["alone"]["ok"] and "limits" not in data
+    code, out, _ = vkconv("check", "relu:x=3x67,dtype=f16", "--device", device, "--storage", "packed")
+    assert "16-bit floats in packed storage" in out
 
 
 @pytest.mark.parametrize(
@@ -123,6 +264,12 @@ def test_all_ops_finds_a_maximum_that_drops_nan(tmp_path, monkeypatch, device):
         (("check",), "nothing to check"),
         (("check", "--all-ops", "relu:x=3"), "--all-ops checks the device by itself"),
         (("check", "relu:x=3", "--op", "relu"), "--op goes with --all-ops"),
+        (("check", "relu:x=3", "--jobs", "2"), "--jobs goes with --all-ops"),
+        (("check", "relu:x=3", "--short"), "--short goes with --all-ops"),
+        (("check", "--all-ops", "-j", "2", "--workers", "dask://h:1"), "each board checks in one process"),
+        (("check", "--all-ops", "--storage", "paked"), "did you mean 'packed'?"),
+        (("check", "relu:x=3", "--storage", "native,packed"), "several go with --all-ops"),
+        (("check", "relu:x=3", "--storage", "packed", "--workers", "dask://h:1"), "for a device of this machine"),
         (("check", "--all-ops", "--op", "relo"), "did you mean 'relu'?"),
         (("check", "relu:x=3", "--sweep", "tile"), "has no parameter 'tile'"),
         (("check", "relu:x=3", "-o", "page.pdf"), "no format for '.pdf'"),

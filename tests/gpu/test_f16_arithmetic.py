@@ -23,7 +23,7 @@ from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.plan.planner import Options
 from vkconv.route import judge
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.drivers]
 
 # Small tiles, which compile in a tenth of the time: their loops are those of the large ones. Tails on every side,
 # chains that end with the sum and before it, groups, a residual, splits.

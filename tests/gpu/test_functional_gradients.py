@@ -27,7 +27,7 @@ def holds(text, arrays, dw):
     assert compare(call, [dw], expect(call, arrays)).problem == ""
 
 
-@pytest.mark.parametrize("split", [None, 1, 5])
+@pytest.mark.parametrize("split", [None, 1, 6])
 @pytest.mark.parametrize("policy", [None, "bands", "occupancy"])
 def test_conv2d_backward_weight(split, policy, device):
     x, dy, d = drawn((2, 6, 9, 11), (2, 4, 5, 10), (4, 3, 3, 2))
@@ -124,15 +124,16 @@ REFUSED = [
     ({"d": X}, GraphError, "add is 2x4x6x6; it is added to dw and has w_shape, 6x4x3x3"),
     ({"scale": "1"}, UsageError, "scale is '1'"),
     ({"scale": 1e39}, GraphError, "scale is 1e[+]39, which f32 cannot hold"),
-    ({"policy": "band"}, GraphError, r"policy is 'band' \(did you mean 'bands'\?\)"),
-    ({"split": 0}, UsageError, "split is 0"),
-    ({"split": -3}, GraphError, "split is -3"),
+    ({"policy": "band"}, UsageError, "cannot take policy=band .* policy is one of auto, bands, occupancy"),
+    ({"route": "direct", "policy": "bands"}, UsageError, "'direct' .* has no parameter 'policy'; it has tile"),
+    ({"split": 0}, UsageError, "cannot take split_k=0"),
+    ({"split": -3}, UsageError, "cannot take split_k=-3"),
     ({"split": 1.5}, UsageError, "split is 1.5"),
     ({"split": (1, 2)}, UsageError, r"split is \(1, 2\); it is one integer"),
     ({"dy": None}, InputError, "needs dy"),
     ({"route": "explicit_gemm"}, RouteError, "needs a kernel of one tap, stride 1 and no padding, and here it is 3x3"),
     ({"route": "two_step"}, UsageError, "did you mean 'two_stage'"),
-    ({"split": 1 << 20}, GraphError, "split is 1048576, but a sum of 32 products"),
+    ({"split": 1 << 20}, UsageError, "split_k is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, 32$"),
     ({"layout": "NHCW"}, UsageError, "has no layout 'NHCW'"),
     ({"layout": "NHWGC"}, InputError, r"takes x \(N, H, W, G, C\), not an array of shape"),
     ({"x": X.astype(np.float64)}, GraphError, "numpy dtype float64"),

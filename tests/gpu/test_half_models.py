@@ -14,7 +14,7 @@ from vkconv.core import DType, InputError
 from vkconv.graph.vkc import save_vkc
 from vkconv.plan.planner import Options
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.drivers]
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((2, 3, 13, 11)).astype(np.float32)
 

@@ -22,6 +22,7 @@ from vkconv.plan import bound
 from vkconv.route import judge
 from vkconv.storage import HALF_MATH
 
+pytestmark = pytest.mark.drivers
 FEATURE = "VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess"
 TYPES = ("f16", "bf16")
 

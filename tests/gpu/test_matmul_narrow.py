@@ -41,7 +41,7 @@ def test_drawn_calls_agree_with_the_reference(device):
     drawn_agree(products(), "narrow", device, examples=24, least=24, exact=lambda call: True)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("dtype", ["f32", pytest.param("f16", marks=pytest.mark.drivers)])
 @pytest.mark.parametrize("text", CALLS)
 def test_every_size_gives_whole_numbers_to_the_bit(text, dtype, device):
     call = parse_call(f"{text},dtype={dtype}", OPS)

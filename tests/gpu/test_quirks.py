@@ -19,6 +19,7 @@ from vkconv.ops.core.calls import parse_call
 from vkconv.plan.commands import Barrier
 from vkconv.plan.planner import Options, plan
 
+pytestmark = pytest.mark.drivers
 LOOP = """#version 450
 layout(local_size_x = 1) in;
 layout(set = 0, binding = 0) writeonly buffer Y { uint y; };

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from vkconv import shaders
 from vkconv.bfloat16 import with_bfloat16
 from vkconv.compiler import compile_shader, tool_environment, tool_paths
 from vkconv.core import DType, ShaderError
 from vkconv.kernel import Shader
+from vkconv.ops import all_shaders
 
 pytestmark = pytest.mark.long
 
@@ -49,9 +51,12 @@ def compiled(folder: Path, body: str, dtype: DType) -> bytes:
     return compile_shader(Shader("matrix", dtype), folder)
 
 
-@pytest.mark.parametrize("stem", ["matmul_cooperative", "conv2d_cooperative", "conv2d_held", "held_matrices"])
-def test_the_modules_of_bf16_are_valid_and_have_no_f16(stem: str, tmp_path: Path) -> None:
-    lines = disassembled(compile_shader(Shader(stem, DType.BF16)), tmp_path).splitlines()
+BF16_MATRICES = [shader for shader in all_shaders() if shader.kernel.matrices and shader.dtype is DType.BF16]
+
+
+@pytest.mark.parametrize("shader", BF16_MATRICES, ids=lambda shader: shader.key)
+def test_the_modules_of_bf16_are_valid_and_have_no_f16(shader: Shader, tmp_path: Path) -> None:
+    lines = disassembled(compile_shader(shader), tmp_path).splitlines()
     words = [line.split("=")[-1].split() for line in lines]
     capabilities = {word[1] for word in words if word[0] == "OpCapability"}
     assert {"BFloat16TypeKHR", "BFloat16CooperativeMatrixKHR", "CooperativeMatrixKHR"} <= capabilities
@@ -78,7 +83,7 @@ def test_elements_go_from_bits_to_matrices_and_back(tmp_path: Path) -> None:
 
 
 def test_modules_without_16_bit_floats_stay_as_they_are() -> None:
-    code = compile_shader(Shader("matmul_shared", DType.F16))
+    code = compile_shader(Shader(shaders.kernels.MATMUL_SHARED, DType.F16))
     assert with_bfloat16(code, "matmul_shared") == code
 
 

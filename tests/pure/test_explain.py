@@ -83,8 +83,9 @@ def test_explaining_a_plan_has_a_row_per_node_and_the_memory():
 
 
 def test_explaining_a_plan_tells_what_parameters_come_to():
-    text = "conv2d_backward_weight:x=9x4x30x30,dy=9x4x30x30,w_shape=4x4x3x3,p=1,split=3"
-    result = plan(graph_of_shapes(parse_call(text, OPS)), LAVAPIPE).plan
+    text = "conv2d_backward_weight:x=9x4x30x30,dy=9x4x30x30,w_shape=4x4x3x3,p=1"
+    options = Options(routes={"node:call": "two_stage"}, params={"node:call": {"split_k": 3}})
+    result = plan(graph_of_shapes(parse_call(text, OPS)), LAVAPIPE, options).plan
     (node,), (row,) = explain_plan_data(result)["nodes"], explain_plan(result).rows
-    assert node["note"].startswith("3 equal parts: 3 asked for; 1.69 KiB scratch; rows ")
-    assert row["by"] == f"rule; {node['note']}"
+    assert node["note"].startswith("3 equal slices: 3 asked for; 1.69 KiB scratch; rows_")
+    assert row["by"] == f"forced; {node['note']}"

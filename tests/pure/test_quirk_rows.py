@@ -56,6 +56,14 @@ def test_a_row_of_one_driver_version_applies_to_that_one_only() -> None:
     )
 
 
+@pytest.mark.parametrize(("version", "limited"), [((0, 0, 1), True), ((24, 3, 4), True), ((25, 0, 7), False)])
+def test_lavapipe_is_limited_in_its_loops_until_mesa_25(version: tuple[int, int, int], limited: bool) -> None:
+    """Of Mesa 22.3 the driver's version is 0.0.1, later ones tell Mesa's own."""
+    major, minor, patch = version
+    lavapipe = a_device("lavapipe", driverVersion=major << 22 | minor << 12 | patch)
+    assert lavapipe.driver_version == version and (lavapipe.max_loop_iterations is not None) is limited
+
+
 @pytest.mark.parametrize("name", shipped_devices())
 def test_mesa_drivers_have_no_quirks_of_vendor_drivers(name: str) -> None:
     device = load_device(name)

@@ -2,23 +2,26 @@
 f32."""
 
 import copy
+import dataclasses
 import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from vkconv import shaders
 from vkconv.call import HALVES
-from vkconv.compiler import shader_dir, source_files, spirv
+from vkconv.compiler import source_files, spirv
 from vkconv.core import DType, GraphError, RouteError, VkconvError
 from vkconv.device import Device, load_device
 from vkconv.kernel import Shader
 from vkconv.ops import OPS, all_shaders
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.explain import explain_call
-from vkconv.program import Program, positional, read, write
+from vkconv.program import Composite, Dispatch, Program
 from vkconv.route import choose, judge
-from vkconv.storage import MATRICES, MOVES, PACKED, X_F32, X_SCRATCH, Y_F32, Y_SCRATCH, forms, stored, stores_natively
+from vkconv.storage import HALF_MATH, PACKED, binding_type, check_types, forms, stored, stores_natively
 
+X_F32 = ("X_F32", "")
 LAVAPIPE = load_device("lavapipe")
 FORMS = {form for op in OPS.values() for route in op.routes for form in route.forms}
 TAKEN = {s for op in OPS.values() for route in op.routes if route.takes_halves for s in route.shaders}
@@ -31,17 +34,6 @@ def without_storage(device):
 
 
 POOR = without_storage(LAVAPIPE)
-
-
-def stems_with(*words):
-    """Shaders whose source, or one that it includes but common.glsl and storage16.glsl, has one of these words."""
-    found = re.compile(rf"\b({'|'.join(words)})\b")
-
-    def says(stem):
-        files = [file for file in source_files(stem) if file.name not in ("common.glsl", "storage16.glsl")]
-        return any(found.search(file.read_text()) for file in files)
-
-    return {file.stem for file in shader_dir().glob("*.comp") if says(file.stem)}
 
 
 def half_calls(dtype="f16"):
@@ -60,21 +52,7 @@ def steps(program):
     return (*program.prepack, *program.steps)
 
 
-# ---- the table of shaders
-
-
-def test_shaders_that_may_have_scratch_are_those_that_say_so():
-    assert stems_with("X_ELEM", "X_ELEM4", "LOAD_X", "LOAD_X4") == X_SCRATCH
-    floats = {shader.stem for shader in TAKEN if shader.dtype is DType.F32}
-    # These get their stores from conv2d.glsl, and write nothing but outputs.
-    outputs_only = {f"conv_transpose2d_{name}" for name in ("blocks", "col2im", "direct", "tile")}
-    assert stems_with("Y_ELEM", "Y_ELEM4", "STORE_Y", "STORE_Y4") & floats - outputs_only == Y_SCRATCH
-
-
-def test_shaders_of_words_move_them_or_look_at_floats():
-    words = {shader.stem for shader in TAKEN if shader.dtype is DType.U32}
-    assert words - MOVES == words & stems_with("FROM_WORD", "VALUE_IS_FLOAT", "from_bits")
-    assert words >= MOVES - {"one_hot"}
+# ---- forms of shaders
 
 
 def test_forms_are_of_sixteen_bits_and_told_apart():
@@ -84,8 +62,44 @@ def test_forms_are_of_sixteen_bits_and_told_apart():
         assert all(form.dtype.nbytes == 2 and form.stem == shader.stem for form in made)
         assert all(form.defines[: len(shader.defines)] == shader.defines for form in made)
         packed = sum(PACKED in form.defines for form in made)
-        assert packed == (0 if shader.stem in MATRICES else len(made) / 2)
-    assert not list(forms(Shader("integer_gemm", DType.I8)))
+        assert packed == (0 if shader.kernel.matrices else len(made) / 2)
+
+
+@pytest.mark.parametrize(
+    ("shader", "dtypes", "scratch"),
+    [
+        (Shader(shaders.reduce.REDUCE), HALVES, ("", ".X_F32", ".Y_F32")),
+        (Shader(shaders.kernels.SUM_SPLITS), HALVES, ("", ".Y_F32")),
+        (Shader(shaders.pointwise.UNARY), HALVES, ("",)),
+        (Shader(shaders.pointwise.CLASSIFY, DType.U32), HALVES, ("",)),
+        (Shader(shaders.pointwise.WHERE, DType.U32), (DType.U16,), ("",)),
+        (Shader(shaders.kernels.MATMUL_REGISTER, DType.F32, (HALF_MATH,)), (DType.F16,), ("", ".Y_F32")),
+    ],
+)
+def test_forms_follow_from_the_declaration(shader, dtypes, scratch):
+    defines = "".join(f".{name}" for name, _ in shader.defines)
+    keys = {f"{shader.stem}.{d}{defines}{f32}{more}" for d in dtypes for f32 in scratch for more in ("", ".PACKED")}
+    assert {form.key for form in forms(shader)} == keys
+
+
+def test_matrices_have_no_packed_forms_and_integers_none():
+    cooperative = Shader(shaders.kernels.MATMUL_COOPERATIVE, DType.F16)
+    assert [form.key for form in forms(cooperative)] == ["matmul_cooperative.f16", "matmul_cooperative.bf16"]
+    assert not list(forms(Shader(shaders.reduce.REDUCE, DType.I32)))
+
+
+def test_what_moves_bits_says_so():
+    """Kernels of words take any two bytes where they move them, else they ask for the element's type: one includes what
+    makes values of bits, or asks whether they are floats."""
+    looks = re.compile(r"\b(FROM_WORD|VALUE_IS_FLOAT|from_bits)\b")
+
+    def looks_at_values(stem):
+        files = [file for file in source_files(stem) if file.name not in ("common.glsl", "storage16.glsl")]
+        return any(looks.search(file.read_text()) for file in files)
+
+    words = {shader.kernel for shader in TAKEN if shader.dtype is DType.U32}
+    assert len(words) > 10
+    assert {kernel.name for kernel in words if kernel.moves} == {k.name for k in words if not looks_at_values(k.name)}
 
 
 @pytest.mark.long
@@ -110,47 +124,71 @@ def test_every_program_uses_declared_forms_and_no_more_bytes():
                 if not (route.takes_halves and judge(route, call, device).allowed):
                     continue
                 program = route.build(call, device)
-                before = route.program(wide, device, route.resolve(call, device, {}))
-                assert len(steps(program)) == len(steps(before))
+                before = route.program(wide, device, route.own({}, wide, device))
+                whole = isinstance(before, Program)
+                assert len(steps(program)) == len(steps(before)) if whole else len(steps(program)) > 1
                 for name, nbytes in {**before.packed, **before.scratch}.items():
                     after = {**program.packed, **program.scratch}[name]
                     assert after * (2 if name in before.elements else 1) == nbytes
                 for step in steps(program):
-                    assert step.shader in route.forms
+                    assert step.shader in (route.forms if whole else FORMS)
                     halves = step.shader.dtype in (*HALVES, DType.U16)
                     assert (PACKED in step.shader.defines) == (halves and not stores_natively(device))
                     used.add(step.shader)
     assert len(used) > 200
 
 
+def launch(shader, **buffers):
+    interface = shader.interface
+    return Dispatch(
+        shader,
+        {**dict.fromkeys(binding.name for binding in interface.bindings), **buffers},
+        groups=(1, 1, 1),
+        local=(8, 1, 1),
+        push={field.name: 0 if field.count == 1 else (0,) * field.count for field in interface.push},
+    )
+
+
 @pytest.mark.parametrize("device", [LAVAPIPE, POOR], ids=["native", "packed"])
 def test_what_is_scratch_stays_f32_and_elements_halve(device):
-    def step(stem, *buffers, dtype=DType.F32):
-        binds = read(*buffers[:-1]) + write(buffers[-1])
-        return positional(Shader(stem, dtype), binds, (1, 1, 1), (8, 1, 1))
-
     program = Program(
         (
-            step("conv2d_direct", "columns", "part"),
-            step("reduce", "part", "y"),
-            step("cast", "n", "m", dtype=DType.I32),
+            launch(Shader(shaders.conv2d.CONV2D_DIRECT), x="columns", weight="packed", y="part"),
+            launch(Shader(shaders.reduce.REDUCE), x="part", y="y"),
+            launch(Shader(shaders.pointwise.CAST, DType.I32), x="n", y="m"),
         ),
-        prepack=(step("strided_copy", "w", "packed", dtype=DType.U32),),
+        prepack=(launch(Shader(shaders.kernels.STRIDED_COPY, DType.U32), x="w", y="packed"),),
         packed={"packed": 40},
         scratch={"columns": 80, "part": 120},
         elements=frozenset({"packed", "columns"}),
     )
     types = {"x": DType.BF16, "w": DType.BF16, "y": DType.BF16, "n": DType.I32, "m": DType.I32}
     made = stored(program, types, DType.BF16, device)
-    more = () if device is LAVAPIPE else (PACKED,)
-    assert [s.shader for s in made.steps] == [
-        Shader("conv2d_direct", DType.BF16, (Y_F32, *more)),
-        Shader("reduce", DType.BF16, (X_F32, *more)),
-        Shader("cast", DType.I32),
-    ]
-    assert made.prepack[0].shader == Shader("strided_copy", DType.U16, more)
+    more = "" if device is LAVAPIPE else ".PACKED"
+    keys = [f"conv2d_direct.bf16.Y_F32{more}", f"reduce.bf16.X_F32{more}", "cast.i32"]
+    assert [step.shader.key for step in made.steps] == keys
+    assert made.prepack[0].shader.key == f"strided_copy.u16{more}"
     assert made.packed == {"packed": 20} and made.scratch == {"columns": 40, "part": 120}
-    assert [s.binds for s in made.steps] == [s.binds for s in program.steps]
+    assert [step.binds for step in made.steps] == [step.binds for step in program.steps]
+    check_types(made, types)
+
+
+@pytest.mark.parametrize(
+    ("shader", "constants", "found"),
+    [
+        (Shader(shaders.reduce.REDUCE, DType.F16), {}, {"x": DType.F16, "y": DType.F16}),
+        (Shader(shaders.reduce.REDUCE, DType.F16, (X_F32,)), {}, {"x": DType.F32, "y": DType.F16}),
+        (Shader(shaders.reduce.REDUCE, DType.I32), {}, {"x": DType.I32, "y": DType.I32}),
+        (Shader(shaders.kernels.WINOGRAD_INPUT, DType.BF16, (PACKED,)), {}, {"x": DType.BF16, "v": DType.F32}),
+        (Shader(shaders.pointwise.CAST, DType.U32), {}, {"x": None, "y": None}),
+        (Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16), {"SPLITS": 1}, {"x": DType.F16, "y": DType.F16}),
+        (Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16), {"SPLITS": 2}, {"x": DType.F16, "y": DType.F32}),
+    ],
+)
+def test_what_a_binding_takes_elements_for(shader, constants, found):
+    made = dataclasses.replace(launch(shader), constants=constants)
+    bindings = {binding.name: binding for binding in shader.interface.bindings}
+    assert {name: binding_type(made, bindings[name]) for name in found} == found
 
 
 def test_calls_of_f32_are_as_they_were():
@@ -162,8 +200,10 @@ def test_calls_of_f32_are_as_they_were():
                 for route in op.routes:
                     if judge(route, call, LAVAPIPE).allowed:
                         made = route.build(call, LAVAPIPE)
-                        assert made == route.program(call, LAVAPIPE, route.resolve(call, LAVAPIPE, {}))
-                        assert {s.shader for s in steps(made)} <= set(route.shaders)
+                        written = route.program(call, LAVAPIPE, route.own({}, call, LAVAPIPE))
+                        assert isinstance(written, Composite) or made == written
+                        assert {s.shader for s in steps(made)} <= (FORMS if made != written else set(route.shaders))
+                        assert not any(s.shader.dtype.nbytes == 2 for s in steps(made))
 
 
 def test_a_half_is_refused_by_atomic_sums_and_as_an_index_only():
@@ -175,7 +215,9 @@ def test_a_half_is_refused_by_atomic_sums_and_as_an_index_only():
                 refused.add((half.refused_by, call.op))
     atomic = "no 16-bit floats, which no atomic operation adds to"
     sums = ("conv2d_backward_weight", "conv3d_backward_weight", "conv_reduce", "gemm_reduce", "reduce")
-    assert refused == {("indices of f32 or i32 or i64 elements", "one_hot"), *((atomic, op) for op in sums)}
+    written_once = ("a bias and activation that leave 0 as it is, or f32", "conv2d_backward_data")
+    indices = ("indices of f32 or i32 or i64 elements", "one_hot")
+    assert refused == {written_once, indices, *((atomic, op) for op in sums)}
 
 
 # ---- refusals

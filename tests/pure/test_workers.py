@@ -10,7 +10,7 @@ from vkconv.bench.html import html
 from vkconv.bench.rows import Floors, Header, Result, Row, header_lines, mark_best, result_table, screen_tables
 from vkconv.bench.runner import Task
 from vkconv.bench.suites import parse_entries
-from vkconv.check.conformance import Conformed, cases
+from vkconv.check.conformance import checks, row_of
 from vkconv.cli import boards, main
 from vkconv.core import UsageError
 from vkconv.device import load_device
@@ -214,12 +214,11 @@ def test_rows_of_boards_are_told_apart_in_every_form():
 
 
 def test_the_check_of_devices_is_one_report(monkeypatch, tmp_path, capsys):
-    def ending(address, index, text, route, device, limits):
+    def ending(address, index, check, device, limits):
         if address == "tcp://b:2" and index == 1:
             return Outcome(address, index, error="the worker was lost", lost=True)
         wrong = address == "tcp://a:1" and index == 0
-        row = Conformed("relu", text, route, ("f32",), "FAILED" if wrong else "ok", "y is wrong" if wrong else "")
-        return Outcome(address, index, row)
+        return Outcome(address, index, row_of(check, *(("FAILED", "y is wrong") if wrong else ("ok",))))
 
     monkeypatch.setattr(boards, "Workers", lambda url: Stub(ending))
     page = tmp_path / "page.json"
@@ -227,9 +226,9 @@ def test_the_check_of_devices_is_one_report(monkeypatch, tmp_path, capsys):
         main(["check", "--all-ops", "--op", "relu", "--workers", "dask://host:1", "-o", str(page)])
     assert done.value.code == 1
     out = capsys.readouterr().out
-    count = len(cases(["relu"]))
-    assert f"the worker was lost while it checked {cases(['relu'])[1][0]}" in out
-    assert f"{count - 2} more were not checked" in out
+    work = checks(load_device("adreno-618"), ["relu"])
+    assert f"the worker was lost while it checked {work[1].text} by {work[1].route}" in out
+    assert f"{len(work) - 2} more were not checked" in out
     assert "3 of 4 boards failed: Mali-G57, board, broken" in out
     assert "on Mali-G57: vkconv check relu:" in out
     told = {board["board"]: board for board in json.loads(page.read_text())["boards"]}

@@ -100,6 +100,7 @@ class LiveDevice:
         self._pipelines: OrderedDict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = OrderedDict()
         self._pipelines_lock = threading.Lock()
         self._unsaved = False
+        self._keeps = True
         self.compiled: list[Span] = []
         self.lost = False
 
@@ -142,12 +143,22 @@ class LiveDevice:
             self._pipelines.move_to_end(key)
             return self._pipelines[key]
 
+    @contextlib.contextmanager
+    def keeping_nothing(self) -> Iterator[None]:
+        """Inside, no pipelines are kept for other processes: where thousands of calls are compiled once, each session
+        that closed would write a file of all of them, which later ones would read."""
+        unsaved, self._keeps = self._unsaved, False
+        try:
+            yield
+        finally:
+            self._unsaved, self._keeps = unsaved, True
+
     def save_pipeline_cache(self) -> None:
         """Keep new pipelines for the next process, beside those that others have saved since this one started.
 
         A cache is never worth an error: failures are ignored.
         """
-        if self._unsaved and _process == [os.getpid()]:
+        if self._unsaved and self._keeps and _process == [os.getpid()]:
             self._unsaved = False
             with contextlib.suppress(OSError, RuntimeError), atomic_write(self._cache_path) as file:
                 file.write(self.handle.merge_pipeline_cache(_read_cache(self._cache_path)))

@@ -1,4 +1,9 @@
-"""A whole device held to the references: every case of every op, on every route that may take it."""
+"""A whole device held to the references: what there is to check, and one check of it.
+
+There is a check for every case of every op, on every route, in every element form: f32 or integers as the case is
+written, f16 and bf16, each in native 16-bit storage and packed two to a word. `vkconv.check.pool` runs them,
+`vkconv.check.coverage` says what they come to.
+"""
 
 import contextlib
 import dataclasses
@@ -6,37 +11,73 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from vkconv.backend.runtime import select_device
 from vkconv.call import Call
 from vkconv.check.calls import Expected, expect, hold, on_route, run_call
 from vkconv.check.inputs import Kind, draw
-from vkconv.core import DType, LimitError, UsageError, VkconvError, did_you_mean
+from vkconv.core import FLOAT_TYPES, DType, LimitError, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
 from vkconv.ops.core.base import Op
 from vkconv.ops.core.calls import parse_call
 from vkconv.route import Params, Route, judge
-from vkconv.table import Column, Table
+from vkconv.storage import NATIVE, stores_natively
 
-SCHEMA = "vkconv.conformance/1"
 Status = Literal["ok", "FAILED", "refused", "error"]
-Case = tuple[str, str]
-"""A call and one of its op's routes, as texts."""
-_KINDS: tuple[Kind, ...] = ("normals", "specials")
+Path = tuple[tuple[str, str], ...]
+"""Forced routes as ``--route`` takes them: ``("conv_reduce", "unfused")``, then those of calls inside that route, each
+behind the one that it is in: ``("conv_reduce/conv2d", "explicit_gemm"), ("conv_reduce/conv2d/matmul", "shared")``."""
+Storage = Literal["native", "packed"]
+STORAGES: tuple[Storage, ...] = ("native", "packed")
+"""How 16-bit floats lie in buffers: by themselves, or two to a word where a device cannot address 16 bits."""
+PACKED = " packed"
+"""What the element form of a check in packed storage ends in."""
 _SEED = 7
 _MOST_OUTPUTS = 1 << 15
 _MOST_WORKGROUPS = 65_535
+AT_PLANNING = "it is computed when a graph is planned"
 # Routes that say of themselves that an input that is not finite reaches more of the output than it should.
 _SPREADS_NON_FINITE = ("winograd", "flipped_winograd")
 
 
 @dataclasses.dataclass(frozen=True)
+class Check:
+    """One case of an op on one of its routes, in an element form: ``f32``, ``f16``, ``bf16 packed``, ``i8/u8``; with
+    these values of the route's parameters, the others as they are planned."""
+
+    text: str
+    path: Path
+    form: str
+    params: Params = dataclasses.field(default_factory=dict)
+    covers: tuple[str, ...] = ()
+    """The routes that it stands for, its own first: those of inner calls that are planned are written out."""
+
+    @property
+    def op(self) -> str:
+        return self.path[0][0]
+
+    @property
+    def route(self) -> str:
+        return route_label(self.path)
+
+    @property
+    def is_packed(self) -> bool:
+        return self.form.endswith(PACKED)
+
+
+def route_label(path: Path) -> str:
+    """``unfused conv2d=winograd``: the route, and the routes of inner calls."""
+    (_, route), *inner = path
+    return " ".join([route, *(f"{op.partition('/')[2]}={name}" for op, name in inner)])
+
+
+@dataclasses.dataclass(frozen=True)
 class Conformed:
-    """One case of an op on one route: whether it is right, for normal numbers and for NaN, infinities and zeros."""
+    """One check: whether it is right, for normal numbers and, as it is planned, for NaN, infinities and zeros."""
 
     op: str
     call: str
@@ -48,128 +89,154 @@ class Conformed:
     max_rel: float | None = None
     allowed: float | None = None
     seconds: float = 0.0
-    params: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    params: Params = dataclasses.field(default_factory=dict)
+    path: Path = ()
+    form: str = ""
 
     def command(self) -> str:
         """What to type to see it alone."""
-        given = ",".join(f"{name}:{value}" for name, value in self.params.items())
-        chosen = f" --param {self.op}:{self.route}={given}" if given else ""
-        return f"vkconv check {self.call} --route {self.op}={self.route}{chosen}"
+        path = self.path or ((self.op, self.route),)
+        words = [f"--route {op}={route}" for op, route in path]
+        if self.params:
+            words.append(f"--param {self.op}:{path[0][1]}={','.join(f'{n}:{v}' for n, v in self.params.items())}")
+        return " ".join(["vkconv check", self.call, *words, *(["--storage packed"] if PACKED in self.form else [])])
 
 
-@dataclasses.dataclass(frozen=True)
-class Conformance:
-    """All of them on one device, which ``facts`` describes; ``seconds`` is what it took."""
-
-    facts: Device
-    rows: tuple[Conformed, ...]
-    seconds: float
-
-    @property
-    def failed(self) -> tuple[Conformed, ...]:
-        return tuple(row for row in self.rows if row.status in ("FAILED", "error"))
-
-    def ops(self) -> Table:
-        """One row per op: cases, routes, checks and how they ended, element types."""
-        cells = []
-        for op in dict.fromkeys(row.op for row in self.rows):
-            mine = [row for row in self.rows if row.op == op]
-            ran = [row for row in mine if row.status != "refused"]
-            cells.append(
-                (
-                    op,
-                    len({row.call for row in mine}),
-                    f"{len({row.route for row in ran})} of {len({row.route for row in mine})}",
-                    len(ran),
-                    sum(row.status == "ok" for row in mine),
-                    sum(row in self.failed for row in mine),
-                    len(mine) - len(ran),
-                    " ".join(sorted({dtype for row in ran for dtype in row.dtypes})),
-                    max((row.max_rel / row.allowed for row in ran if row.max_rel and row.allowed), default=None),
-                )
-            )
-        columns = [
-            Column(name) for name in ("op", "cases", "routes run", "checks", "ok", "failed", "refused", "dtypes")
-        ]
-        return Table("", [*columns, Column("worst of allowed", digits=2)], cells)
-
-    def failures(self) -> Table:
-        """Every check that failed, with what is wrong, where, and the command that repeats it."""
-        cells = [(row.call, row.route, row.status, row.why, row.pattern) for row in self.failed]
-        return Table("", [Column(name) for name in ("call", "route", "status", "what", "where")], cells)
-
-    def refusals(self) -> Table:
-        """Routes that the device may not be given, by the need that refuses them: how many cases."""
-        counts: dict[tuple[str, str, str], int] = {}
-        for row in self.rows:
-            if row.status == "refused":
-                counts[row.op, row.route, row.why] = counts.get((row.op, row.route, row.why), 0) + 1
-        cells = [(op, route, count, why) for (op, route, why), count in counts.items()]
-        return Table("", [Column(name) for name in ("op", "route", "cases", "refused by")], cells)
-
-    def summary(self) -> str:
-        """The result in a line."""
-        ran = sum(row.status != "refused" for row in self.rows)
-        verdict = f"{len(self.failed)} FAILED" if self.failed else "all right"
-        return f"{ran} checks of {len({row.op for row in self.rows})} ops in {self.seconds:.0f} s: {verdict}"
-
-    def data(self) -> dict[str, Any]:
-        """All of it as JSON data."""
-        return {
-            "schema": SCHEMA,
-            "device": {
-                "name": self.facts.name,
-                "driver": self.facts.driver,
-                "vulkan": self.facts.api_version,
-                "key": self.facts.key,
-                "quirks": [quirk.id for quirk in self.facts.quirks],
-            },
-            "seconds": self.seconds,
-            "failed": len(self.failed),
-            "rows": [dataclasses.asdict(row) for row in self.rows],
-        }
+@functools.lru_cache(maxsize=1 << 12)
+def call_of(text: str) -> Call:
+    """The call of a case."""
+    return parse_call(text, OPS)
 
 
-def conformance(
-    *,
-    device: str | int = "auto",
-    limits: Device | None = None,
+def row_of(check: Check, status: Status, why: str = "") -> Conformed:
+    """The row of a check that ended so before anything was compared."""
+    specs = call_of(check.text).operands.values()
+    dtypes = tuple(dict.fromkeys(str(spec.dtype) for spec in specs if spec is not None))
+    return Conformed(
+        *(check.op, check.text, check.route, dtypes, status, why),
+        params=dict(check.params),
+        path=check.path,
+        form=check.form,
+    )
+
+
+# ---- what there is to check
+
+
+def checks(
+    facts: Device,
     ops: Sequence[str] = (),
-    dtypes: Sequence[DType] = (DType.F32,),
-    seen: Callable[[Conformed, int, int], None] = lambda row, done, count: None,
-) -> Conformance:
-    """Check every case of every op (or of ``ops``), in each of these types of floats, on every route that the device
-    may be given, or that ``limits``, another device, would be. ``seen`` is called after each with how many are done
-    and how many there are.
+    dtypes: Sequence[DType] = FLOAT_TYPES,
+    storages: Sequence[Storage] = STORAGES,
+    short: bool = False,
+) -> list[Check]:
+    """Every case of these ops (all, without any) on each of their routes, for a device to plan for: as they are written
+    with f32; in f16 and bf16 those that have floats and go with them, in each of these storages that the device has.
+    ``short`` leaves out all values of parameters but those that are planned.
 
-    Raises UsageError for an op that does not exist, DeviceError where there is no device or it is lost.
+    Raises UsageError for an op that does not exist.
     """
-    work = cases(ops, dtypes)
-    real = select_device(device)[1]
-    started = time.perf_counter()
-    rows = []
-    for done, (text, route) in enumerate(work, 1):
-        rows.append(conform(text, route, device, limits))
-        seen(rows[-1], done, len(work))
-    return Conformance(planned_for(real, limits), tuple(rows), time.perf_counter() - started)
-
-
-def cases(ops: Sequence[str] = (), dtypes: Sequence[DType] = (DType.F32,)) -> list[Case]:
-    """Every case of these ops (all, without any) with each of their routes, all routes of a case together; of f32 as
-    they are written, of f16 and bf16 those that have floats and go with them. Raises UsageError for an op that does not
-    exist."""
     for name in ops:
         if name not in OPS:
             raise UsageError(f"there is no op {name!r}{did_you_mean(name, OPS)}; vkconv ops lists them")
-    return [
-        (text, route.name)
-        for op in OPS.values()
-        if not ops or op.name in ops
-        for dtype in dtypes
-        for text in (op.cases if dtype is DType.F32 else _in_halves(op, dtype))
-        if not parse_call(text, OPS).is_empty
-        for route in op.routes
-    ]
+    here = [storage for storage in storages if storage == "packed" or stores_natively(facts)]
+    if not here:
+        raise UsageError(f"{facts.name} has no native 16-bit storage; there is --storage packed")
+    planned = {False: facts, True: emulated(with_packed_storage(facts), facts)}
+    found = []
+    for op in OPS.values():
+        if ops and op.name not in ops:
+            continue
+        for dtype in dtypes:
+            texts = op.cases if dtype is DType.F32 else tuple(_in_halves(op, dtype))
+            calls = {text: call for text in texts if not (call := call_of(text)).is_empty}
+            for storage in (None, *here):
+                found += [
+                    Check(text, path, form_of(call, storage == "packed"), params, tuple(map(route_label, covered)))
+                    for text, call in calls.items()
+                    if (call.half is None) == (storage is None)
+                    for path, params, covered in ways(text, planned[storage == "packed"])
+                    if not (short and params)
+                ]
+    return found
+
+
+def ways(text: str, facts: Device) -> Iterator[tuple[Path, Params, list[Path]]]:
+    """Every way to run a case: on each of its routes, and of the calls inside those, one changed at a time, whether the
+    device may be given it or not; and for one case of each route with every legal value of each parameter, since other
+    calls, devices and tables choose others. That case is in f32, whose forms have the same loops, but of routes for f16
+    alone. The last of each are the paths that it stands for: with the routes inside that are planned."""
+    call = call_of(text)
+    for route in OPS[call.op].routes:
+        path: Path = ((call.op, route.name),)
+        yield from ((way, {}, covered) for way, covered in _paths(path, route, call, facts))
+        if text == case_of_parameters(route, call.op, facts):
+            planned, legal = route.own({}, call, facts), route.legal(call, facts)
+            for name in planned:
+                yield from ((path, {name: value}, [path]) for value in sorted(set(legal[name]) - {planned[name]}))
+
+
+def _paths(path: Path, route: Route, call: Call, facts: Device) -> Iterator[tuple[Path, list[Path]]]:
+    """A path that ends in a route, and those further in, each with what it stands for."""
+    covered, others = [path], []
+    if judge(route, call, facts).allowed:
+        legal = route.legal(call, facts)
+        for name, sub in route.inner(call, facts, route.own({}, call, facts)).items():
+            for inner in sub.routes:
+                own, *further = _paths((*path, (f"{path[-1][0]}/{name}", inner.name)), inner, sub.call, facts)
+                if inner.name == legal[name][0]:
+                    covered += own[1]
+                else:
+                    others.append(own)
+                others += further
+    yield path, covered
+    yield from others
+
+
+def inner_params(path: Path) -> Params:
+    """The routes of the calls inside a route as parameters of it."""
+    return {op.removeprefix(f"{path[0][0]}/"): name for op, name in path[1:]}
+
+
+def steps(path: Path, call: Call, facts: Device) -> Iterator[tuple[Route, Call]]:
+    """The routes of a path, each with the call that it is to take: a further one only where all before may take
+    theirs."""
+    routes: Sequence[Route] = OPS[call.op].routes
+    for (_, name), (inner, _) in itertools.zip_longest(path, path[1:], fillvalue=("", "")):
+        (route,) = (route for route in routes if route.name == name)
+        yield route, call
+        if inner:
+            sub = route.inner(call, facts, route.own({}, call, facts))[inner.rpartition("/")[2]]
+            call, routes = sub.call, sub.routes
+
+
+def refusal(path: Path, call: Call, facts: Device) -> str:
+    """The first requirement of a path's routes that refuses a call on a device; empty where it may be given them."""
+    for route, one in steps(path, call, facts):
+        verdict = judge(route, one, facts)
+        if not verdict.allowed:
+            return verdict.refused_by
+    return ""
+
+
+@functools.lru_cache(maxsize=1024)
+def case_of_parameters(route: Route, op: str, facts: Device) -> str:
+    """The case of a route that has the most outputs, but not so many that it takes long; of routes for f16 alone one in
+    that type."""
+    for texts in (OPS[op].cases, tuple(_in_halves(OPS[op], DType.F16))):
+        calls = {text: call_of(text) for text in texts}
+        sizes = {text: sum(spec.size for spec in call.outputs.values()) for text, call in calls.items()}
+        fitting = [text for text in calls if judge(route, calls[text], facts).allowed]
+        if fitting:
+            return max(fitting, key=lambda text: sizes[text] * (sizes[text] <= _MOST_OUTPUTS))
+    return ""
+
+
+def form_of(call: Call, packed: bool) -> str:
+    """The element form of a call: its 16-bit floats with their storage, or all types that it has."""
+    if call.half:
+        return call.half + (PACKED if packed else "")
+    return "/".join(dict.fromkeys(str(spec.dtype) for spec in call.specs.values()))
 
 
 def _in_halves(op: Op, dtype: DType) -> Iterator[str]:
@@ -181,92 +248,89 @@ def _in_halves(op: Op, dtype: DType) -> Iterator[str]:
                 yield f"{text},dtype={dtype}"
 
 
+def with_packed_storage(device: Device) -> Device:
+    """The device as if it could not address 16 bits of a buffer."""
+    struct, name = NATIVE
+    features = device.facts.get("features", {})
+    return dataclasses.replace(
+        device, facts={**device.facts, "features": {**features, struct: {**features.get(struct, {}), name: False}}}
+    )
+
+
 def planned_for(real: Device, limits: Device | None) -> Device:
     """The device whose routes and limits are used on a real one."""
     return real if limits is None else emulated(limits, real)
 
 
-def conform(text: str, route_name: str, device: str | int = "auto", limits: Device | None = None) -> Conformed:
-    """Check one case on one of its routes. Raises DeviceError where there is no device."""
-    call = parse_call(text, OPS)
-    (route,) = (route for route in OPS[call.op].routes if route.name == route_name)
-    dtypes = tuple(dict.fromkeys(str(spec.dtype) for spec in call.operands.values() if spec is not None))
-    row = Conformed(call.op, text, route.name, dtypes, "refused")
-    facts = planned_for(select_device(device)[1], limits)
-    verdict = judge(route, call, facts)
-    if not verdict.allowed:
-        return dataclasses.replace(row, why=verdict.refused_by)
-    if not any(call.operands.values()):
-        return dataclasses.replace(row, why="it is computed when a graph is planned")
-    started = time.perf_counter()
-    try:
-        # Workgroups beyond a 65,535th are there to be counted right, and take seconds on a CPU.
-        once = sum(math.prod(step.groups) for step in route.build(call, facts).steps) > _MOST_WORKGROUPS
-        for kind, params in itertools.islice(_ways(text, route, facts), 1 if once else None):
-            row = _checked(row, call, kind, params, once, device, limits)
-            if row.status == "FAILED":
-                break
-    except LimitError as error:
-        row = dataclasses.replace(row, status="refused", why=" ".join(str(error).split()))
-    except VkconvError as error:
-        row = dataclasses.replace(row, status="error", why=" ".join(str(error).split()))
-    return dataclasses.replace(row, seconds=time.perf_counter() - started)
+# ---- one check
 
 
-def _checked(
-    row: Conformed, call: Call, kind: Kind, params: Params, once: bool, device: str | int, limits: Device | None
-) -> Conformed:
-    """The row after one more check of its call, of two replays or of one."""
-    wanted, replays = on_route(call, _expected(row.call, kind), row.route), 1 if once or kind == "specials" else 2
-    where: Mapping[str, Any] = {"device": device, "limits": limits}
-    try:
-        ran = run_call(call, wanted.arrays, route=row.route, params=params, replays=replays, **where)
-    except LimitError:
-        if params:  # one value of one parameter: the route itself fits
-            return row
-        raise
-    checked = hold(call, ran, wanted)
-    if row.max_rel is None:
-        row = dataclasses.replace(row, max_rel=checked.max_rel, allowed=checked.allowed)
-    if checked.ok:
-        return dataclasses.replace(row, status="ok")
-    told = "with NaN, infinities and zeros: " if kind == "specials" else ""
-    told += "".join(f"with {name} = {value}: " for name, value in params.items())
-    return dataclasses.replace(
-        row, status="FAILED", why=told + checked.problem, pattern=checked.pattern, params=dict(params)
-    )
+class Checker:
+    """Checks on one device, with the limits of another where they are given.
+
+    Raises DeviceError where there is no device."""
+
+    def __init__(self, device: str | int = "auto", limits: Device | None = None) -> None:
+        self.device = device
+        real = select_device(device)[1]
+        self._limits = {False: limits, True: with_packed_storage(planned_for(real, limits))}
+        self._facts = {packed: planned_for(real, other) for packed, other in self._limits.items()}
+
+    def conform(self, check: Check) -> Conformed:
+        """Do one check. Whatever goes wrong is in its row."""
+        call, facts = call_of(check.text), self._facts[check.is_packed]
+        row = row_of(check, "refused")
+        if why := refusal(check.path, call, facts):
+            return dataclasses.replace(row, why=why)
+        if not any(call.operands.values()):
+            return dataclasses.replace(row, why=AT_PLANNING)
+        (route,) = (route for route in OPS[call.op].routes if route.name == check.path[0][1])
+        started = time.perf_counter()
+        try:
+            params = {**inner_params(check.path), **check.params}
+            # Workgroups beyond a 65,535th are there to be counted right, and take seconds on a CPU.
+            once = sum(math.prod(step.groups) for step in route.build(call, facts, params).steps) > _MOST_WORKGROUPS
+            taken = (route.name, *route.resolve(call, facts, params).values())
+            specials = not (once or check.params or any(name in _SPREADS_NON_FINITE for name in taken))
+            for kind in ("normals", "specials") if specials else ("normals",):
+                row = self._checked(row, call, kind, params, once)
+                if row.status == "FAILED":
+                    break
+        except LimitError as error:
+            row = dataclasses.replace(row, status="refused", why=_on_a_line(error))
+        except VkconvError as error:
+            row = dataclasses.replace(row, status="error", why=_on_a_line(error))
+        except Exception as error:  # a fault of vkconv's own is that of one check too
+            row = dataclasses.replace(row, status="error", why=_on_a_line(f"{type(error).__name__}: {error}"))
+        return dataclasses.replace(row, seconds=time.perf_counter() - started)
+
+    def _checked(self, row: Conformed, call: Call, kind: Kind, params: Params, once: bool) -> Conformed:
+        """The row after one more run of its call, of two replays or of one."""
+        route = row.path[0][1]
+        wanted, replays = on_route(call, _expected(row.call, kind), route), 1 if once or kind == "specials" else 2
+        where: Mapping[str, Any] = {"device": self.device, "limits": self._limits[PACKED in row.form]}
+        ran = run_call(call, wanted.arrays, route=route, params=params, replays=replays, **where)
+        checked = hold(call, ran, wanted)
+        if row.max_rel is None:
+            row = dataclasses.replace(row, max_rel=checked.max_rel, allowed=checked.allowed)
+        if checked.ok:
+            return dataclasses.replace(row, status="ok")
+        told = "with NaN, infinities and zeros: " if kind == "specials" else ""
+        told += "".join(f"with {name} = {value}: " for name, value in row.params.items())
+        return dataclasses.replace(row, status="FAILED", why=told + checked.problem, pattern=checked.pattern)
 
 
-def _ways(text: str, route: Route, facts: Device) -> Iterator[tuple[Kind, Params]]:
-    """How a case is checked on a route: as it is planned, with both kinds of inputs; and, for one case of each route,
-    with the least and the largest value of each parameter, since other devices and tables choose others; in f32 only,
-    whose forms have the same loops, but of routes for f16 alone."""
-    call = parse_call(text, OPS)
-    yield "normals", {}
-    if route.name not in _SPREADS_NON_FINITE:
-        yield "specials", {}
-    if text != _case_of_extremes(route, call.op, facts):
-        return
-    planned = route.resolve(call, facts, {})
-    for name, values in route.legal(call, facts).items():
-        for value in sorted({min(values), max(values)} - {planned[name]}):
-            yield "normals", {name: value}
+def conform(check: Check, device: str | int = "auto", limits: Device | None = None) -> Conformed:
+    """Do one check. Raises DeviceError where there is no device."""
+    return Checker(device, limits).conform(check)
 
 
-def _case_of_extremes(route: Route, op: str, facts: Device) -> str:
-    """The case of a route that has the most outputs, but not so many that it takes long; of routes for f16 alone one in
-    that type."""
-    for texts in (OPS[op].cases, tuple(_in_halves(OPS[op], DType.F16))):
-        calls = {text: parse_call(text, OPS) for text in texts}
-        sizes = {text: sum(spec.size for spec in call.outputs.values()) for text, call in calls.items()}
-        fitting = [text for text in calls if judge(route, calls[text], facts).allowed]
-        if fitting:
-            return max(fitting, key=lambda text: sizes[text] * (sizes[text] <= _MOST_OUTPUTS))
-    return ""
-
-
-@functools.lru_cache(maxsize=len(_KINDS))
+@functools.lru_cache(maxsize=2)  # of both kinds
 def _expected(text: str, kind: Kind) -> Expected:
-    """The inputs of a case and its reference, which all its routes share."""
-    call = parse_call(text, OPS)
+    """The inputs of a case and its reference, which all its routes and parameters share."""
+    call = call_of(text)
     return expect(call, draw(call, _SEED, kind))
+
+
+def _on_a_line(error: object) -> str:
+    return " ".join(str(error).split())

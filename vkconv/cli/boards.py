@@ -15,6 +15,7 @@ from vkconv.workers import Outcome, Workers, labels
 
 if TYPE_CHECKING:
     from vkconv.bench.rows import Header, Row
+    from vkconv.check.conformance import Check, Storage
 
 SCHEMA = "vkconv.boards/1"
 Tell = Callable[[str, int, int], None]
@@ -61,31 +62,42 @@ def check_boards(
 
 
 def conform_boards(
-    url: str, ops: Sequence[str], dtypes: Sequence[DType], device: str, limits: Device | None, tell: Tell
+    url: str,
+    ops: Sequence[str],
+    dtypes: Sequence[DType],
+    storages: "Sequence[Storage]",
+    short: bool,
+    device: str,
+    limits: Device | None,
+    tell: Tell,
 ) -> Report:
     """Check every case of every op, or of these, on every worker; ``tell`` as of `check_boards`."""
-    from vkconv.check.conformance import Conformance, Conformed, cases, planned_for
+    from vkconv.check.conformance import Conformed, checks, planned_for, row_of
+    from vkconv.check.coverage import Conformance
 
-    work = cases(ops, dtypes)
     with Workers(url) as workers:
         devices, problems = _devices(workers, device)
         facts = {address: planned_for(found, limits) for address, found in devices.items()}
+        work = {address: checks(planned, ops, dtypes, storages, short) for address, planned in facts.items()}
         rows: dict[str, list[Conformed]] = {address: [] for address in facts}
         seconds = dict.fromkeys(facts, 0.0)
         started = time.perf_counter()
-        jobs = {address: [(text, route, device, limits) for text, route in work] for address in facts}
+        jobs = {address: [(check, device, limits) for check in mine] for address, mine in work.items()}
+        count = sum(map(len, work.values()))
         for done, outcome in enumerate(workers.each(_conform, jobs), 1):
-            address, (text, route) = outcome.worker, work[outcome.index]
+            address, check = outcome.worker, work[outcome.worker][outcome.index]
             seconds[address] = time.perf_counter() - started
-            tell(f"{workers.names[address]}: {text} {route}", done, len(work) * len(jobs))
+            tell(f"{workers.names[address]}: {check.text} {check.route}", done, count)
             if outcome.lost:
-                left = len(work) - outcome.index - 1
-                problems[address] = f"{outcome.error} while it checked {text} by {route}; {left} more were not checked"
+                left = len(work[address]) - outcome.index - 1
+                at = f"{check.text} by {check.route}"
+                problems[address] = f"{outcome.error} while it checked {at}; {left} more were not checked"
             elif outcome.ok:
                 rows[address].append(outcome.value)
             else:
-                rows[address].append(Conformed(text.partition(":")[0], text, route, (), "error", outcome.error))
-    reports = {a: conformance_report(Conformance(facts[a], tuple(rows[a]), seconds[a])) for a in facts}
+                rows[address].append(row_of(check, "error", outcome.error))
+    found = {a: Conformance(facts[a], work[a], rows[a], seconds[a], problems.get(a, "")) for a in facts}
+    reports = {address: conformance_report(result) for address, result in found.items()}
     return _merged("vkconv conformance", url, workers.names, devices, reports, problems)
 
 
@@ -159,11 +171,11 @@ def _facts(device: str) -> dict[str, Any]:
     return dict(select_device(selected(device))[1].facts)
 
 
-def _conform(text: str, route: str, device: str, limits: Device | None) -> Any:
+def _conform(check: "Check", device: str, limits: Device | None) -> Any:
     from vkconv.bench.boards import selected
     from vkconv.check.conformance import conform
 
-    return conform(text, route, selected(device), limits)
+    return conform(check, selected(device), limits)
 
 
 def _check(work: Work, stop_at_first: bool, repeat: int, sweep: Sequence[str], seed: int) -> Report:

@@ -8,7 +8,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from vkconv.cli.checked import Report, Result, Work, conformance_report
+from vkconv.cli.checked import Report, Result, Work
+from vkconv.cli.conform import conform_here, parse_storages, stored_as
 from vkconv.cli.models import find_device
 from vkconv.cli.options import (
     DeviceOption,
@@ -30,8 +31,7 @@ from vkconv.cli.options import (
     parse_routes,
 )
 from vkconv.cli.passes import refuse_for_calls
-from vkconv.core import DType, UsageError
-from vkconv.device import Device
+from vkconv.core import FLOAT_TYPES, UsageError
 
 _EXIT_FAILED = 1
 
@@ -49,6 +49,12 @@ def check(
     ops: Annotated[
         list[str] | None, typer.Option("--op", metavar="OP", help="With --all-ops: only this op; repeat for several.")
     ] = None,
+    short: Annotated[
+        bool,
+        typer.Option(
+            "--short", help="With --all-ops: leave out the values of routes' parameters that are not planned here."
+        ),
+    ] = False,
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,6 +72,15 @@ def check(
             metavar="FILE|NAME",
             help="Plan with the limits and routes of another device, by the name of a shipped device file (vkconv "
             "devices files) or a path, and run that here.",
+        ),
+    ] = "",
+    storage: Annotated[
+        str,
+        typer.Option(
+            "--storage",
+            metavar="native|packed",
+            help="How 16-bit floats lie in buffers: packed plans as on a device that cannot address 16 bits, two to a "
+            "word. With --all-ops both are checked, without this.",
         ),
     ] = "",
     routes: RouteOption = None,
@@ -101,6 +116,17 @@ def check(
         ),
     ] = "",
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the inputs of calls.")] = 0,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            metavar="N",
+            help="With --all-ops: check in so many processes, each with the device open; default: one for each core. "
+            "1 is this process alone, which a driver that crashes ends.",
+        ),
+    ] = None,
     workers: WorkersOption = "",
     outputs: Annotated[
         list[Path] | None,
@@ -111,12 +137,13 @@ def check(
     """Find what a device computes wrongly: the first node of a model, or any op on any route.
 
     Each node is checked alone, from reference inputs, and in the whole run; tolerances come from element type and
-    number of terms. Exit code 1 when anything is wrong, or a worker was lost.
+    number of terms. Exit code 1 when anything is wrong, or a worker was lost. --all-ops keeps what is done when it is
+    stopped: exit code 130 for Ctrl-C, 143 for SIGTERM.
 
     Examples: vkconv check m.onnx --stop-at-first --dump wrong,
     vkconv check m.vkc --limits mali-g57, vkconv check m.vkc --repeat 50,
     vkconv check conv2d:x=1x64x56x56,w=64x64x3x3,p=1 --sweep route,local --repeat 20,
-    vkconv check --all-ops -o page.html, vkconv check --all-ops --dtype f16,bf16
+    vkconv check --all-ops -o page.html, vkconv check --all-ops --dtype f16 --storage packed
     """
     from vkconv.check.report import check_targets
     from vkconv.plan.planner import Options
@@ -131,18 +158,20 @@ def check(
         given = (sweep, repeat, dump, routes, params, inputs, io_dtype, half_sums, no_pass, pass_dump)
         if target is not None or any(given):
             raise UsageError(
-                "--all-ops checks the device by itself: it goes with --op, --dtype, --device, --limits, --workers and "
-                "-o only"
+                "--all-ops checks the device by itself: it goes with --op, --short, --dtype, --storage, --device, "
+                "--limits, --jobs, --workers and -o only"
             )
-        floats = parse_floats(dtypes)
+        floats, storages = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES), parse_storages(storage)
         if workers:
+            if jobs:
+                raise UsageError("--jobs is for this machine: with --workers, each board checks in one process")
             with _bar() as tell:
-                report = conform_boards(workers, ops or [], floats, device, other, tell)
-        else:
-            report = _conformance(device, other, ops or [], floats)
-        _end(report, paths, as_json)
-    if ops:
-        raise UsageError("--op goes with --all-ops")
+                report = conform_boards(workers, ops or [], floats, storages, short, device, other, tell)
+            _end(report, 0, paths, as_json)
+        _end(*conform_here(ops or [], floats, storages, device, other, jobs, short, paths), paths, as_json)
+    for name, unfit in (("--op", ops), ("--short", short), ("--jobs", jobs)):
+        if unfit:
+            raise UsageError(f"{name} goes with --all-ops")
     if target is None:
         raise UsageError("nothing to check: name a model or a call, or give --all-ops")
     dtype, of_nodes, auto = parse_dtypes(dtypes)
@@ -157,7 +186,11 @@ def check(
         half_sums=half_sums,
         skip_passes=parse_passes(no_pass),
     )
-    work = Work(target, inputs or [], seed, device, other, limits, options)
+    if storage:
+        if workers:
+            raise UsageError("--storage is for a device of this machine, and for --all-ops")
+        other = stored_as(storage, device, other)
+    work = Work(target, inputs or [], seed, device, other, limits, options, storage)
     if work.is_call:
         refuse_for_calls(no_pass, pass_dump)
     if auto:
@@ -173,7 +206,7 @@ def check(
             )
         with _bar() as tell:
             report = check_boards(workers, work, stop_at_first, repeat or 0, swept, seed, tell)
-        _end(report, paths, as_json)
+        _end(report, 0, paths, as_json)
     if pass_dump:
         work.dump_passes(pass_dump)
     result = Result(work)
@@ -183,23 +216,12 @@ def check(
             result.repeat(repeat)
         if swept:
             result.sweep(swept, repeat or 2, seed, tell)
-    _end(result.report(result.dump(dump) if dump else []), paths, as_json)
+    _end(result.report(result.dump(dump) if dump else []), 0, paths, as_json)
 
 
-def _end(report: Report, paths: Sequence[Path], as_json: bool) -> NoReturn:
+def _end(report: Report, code: int, paths: Sequence[Path], as_json: bool) -> NoReturn:
     report.tell(paths, as_json)
-    raise typer.Exit(_EXIT_FAILED if report.failed else 0)
-
-
-def _conformance(device: str, limits: Device | None, ops: Sequence[str], dtypes: Sequence[DType]) -> Report:
-    from vkconv.check.conformance import Conformed, conformance
-
-    with _bar() as tell:
-
-        def seen(row: Conformed, done: int, count: int) -> None:
-            tell(f"{row.call} {row.route}", done, count)
-
-        return conformance_report(conformance(device=device, limits=limits, ops=ops, dtypes=dtypes, seen=seen))
+    raise typer.Exit(code or (_EXIT_FAILED if report.failed else 0))
 
 
 class _bar:  # noqa: N801 - used as a function

@@ -16,7 +16,7 @@ from vkconv.device import Device
 from vkconv.table import Column, Table
 
 if TYPE_CHECKING:
-    from vkconv.check.conformance import Conformance
+    from vkconv.check.coverage import Conformance
     from vkconv.check.model import ModelCheck, NodeCheck
     from vkconv.check.repeat import RepeatCheck
     from vkconv.check.sweep import Swept
@@ -43,17 +43,21 @@ class Report:
 
     def tell(self, paths: Sequence[Path], as_json: bool) -> None:
         """Print it, and save it in files."""
-        from vkconv.check.report import write_page
-
-        for path in paths:
-            with file_errors(path):
-                write_page(path, self.title, [*self.lines, *self.verdicts, *self.commands], self.parts, self.data)
+        self.save(paths)
         if as_json:
             show_json(self.data)
             return
         tables = dict(self.parts)
         ends = [*self.commands, *self.verdicts, *(f"wrote {path}" for path in paths)]
         show(*self.lines, *(tables[name] for name in self.shown if tables[name].cells), *ends)
+
+    def save(self, paths: Sequence[Path]) -> None:
+        """Save it in files."""
+        from vkconv.check.report import write_page
+
+        for path in paths:
+            with file_errors(path):
+                write_page(path, self.title, [*self.lines, *self.verdicts, *self.commands], self.parts, self.data)
 
 
 class Work:
@@ -68,6 +72,7 @@ class Work:
         limits: Device | None,
         limits_text: str,
         options: "Options",
+        storage: str = "",
     ) -> None:
         from vkconv.graph import load_model
         from vkconv.ops import OPS
@@ -75,7 +80,7 @@ class Work:
         from vkconv.plan.precision import input_specs
 
         self.name, self.device, self.limits, self.options = target, device, limits, options
-        self.limits_text = limits_text
+        self.limits_text, self.storage = limits_text, storage
         self.again: Mapping[str, str] = {}
         self.written: Mapping[str, str] = {}
         self.is_call = bool(CALL.match(target)) and not Path(target).exists()
@@ -207,7 +212,8 @@ class Result:
         from vkconv.check.dump import dump_node
 
         assert self.model is not None
-        given = {"--device": self.work.device.removeprefix("auto"), "--limits": self.work.limits_text}
+        work = self.work
+        given = {"--device": work.device.removeprefix("auto"), "--limits": work.limits_text, "--storage": work.storage}
         more = [word for option, value in given.items() if value for word in (option, value)]
         more += [] if self.work.options.quirks else ["--no-quirks"]
         commands = []
@@ -254,7 +260,8 @@ class Result:
         lines += [f"input {name} = {text}" for name, text in self.work.again.items()]
         lines += [f"forced {key} = {route}" for key, route in self.work.options.routes.items()]
         lines += [f"set {key}: {_params(given)}" for key, given in self.work.options.params.items()]
-        if self.work.limits is not None:
+        lines += [f"16-bit floats in {self.work.storage} storage"] if self.work.storage else []
+        if self.work.limits is not None and self.work.limits_text:
             lines += limits_lines(self.work.limits, self.work)
             data["limits"] = self.work.limits.name
         lines += types_lines(self.work.options)
@@ -284,10 +291,13 @@ def conformance_report(result: "Conformance") -> Report:
     lines = [
         f"{facts.name}, driver {facts.driver}, Vulkan {facts.api_version}",
         f"quirks: {', '.join(quirk.id for quirk in facts.quirks) or 'none'}",
+        f"floats in: {', '.join(result.float_forms) or 'none'}",
+        f"parameters of routes: as they are planned, and {result.values:,} other values",
     ]
     parts = [
         ("Failures", result.failures()),
         ("Ops", result.ops()),
+        ("Routes that did not run", result.coverage.table()),
         ("Refused routes", result.refusals()),
         ("Device", Table("", (Column("fact"), Column("value")), facts.describe())),
     ]
@@ -295,8 +305,8 @@ def conformance_report(result: "Conformance") -> Report:
         f"vkconv conformance: {facts.name}",
         lines,
         parts,
-        ("Ops", "Failures"),
-        [result.summary()],
+        ("Ops", "Routes that did not run", "Failures"),
+        [result.coverage.summary(), result.summary()],
         [row.command() for row in result.failed],
         result.data(),
         bool(result.failed),

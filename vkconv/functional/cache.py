@@ -10,10 +10,11 @@ from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
 from vkconv.plan.single import call_graph, forcing
+from vkconv.route import Params
 from vkconv.session import Session
 
 MAX_SESSIONS = 16
-_sessions: OrderedDict[tuple[str, str | int, str | None], Session] = OrderedDict()
+_sessions: OrderedDict[tuple[str, str | int, str | None, tuple[tuple[str, int | str], ...]], Session] = OrderedDict()
 _lock = threading.RLock()
 
 
@@ -23,9 +24,10 @@ def run(
     attrs: Mapping[str, AttrValue],
     route: str | None,
     device: str | int | None,
+    params: Params | None = None,
 ) -> Array:
     """The one output of a call, from a session that is kept for the next."""
-    (y,) = run_all(op, arrays, attrs, route, device)
+    (y,) = run_all(op, arrays, attrs, route, device, params)
     return y
 
 
@@ -35,6 +37,7 @@ def run_all(
     attrs: Mapping[str, AttrValue],
     route: str | None,
     device: str | int | None,
+    params: Params | None = None,
 ) -> tuple[Array, ...]:
     """All outputs of a call, from a session that is kept for the next."""
     specs: dict[str, TensorSpec | None] = {operand.name: None for operand in OPS[op].operands if not operand.host}
@@ -44,11 +47,11 @@ def run_all(
     where = "auto" if device is None else device
     if not isinstance(where, str | int):
         raise UsageError(f"device is {device!r}; it is an index, a name or a part of one, or None")
-    key = format_call(call, OPS), where, route
+    key = format_call(call, OPS), where, route, tuple(sorted((params or {}).items()))
     with _lock:
         session = _sessions.pop(key, None)
         if session is None:
-            session = Session(call_graph(call), where, options=forcing(route))
+            session = Session(call_graph(call), where, options=forcing(route, params))
         try:
             outputs = session.run(arrays)
         except VkconvError:

@@ -101,13 +101,15 @@ def conv2d_backward_weight(
     channels last; with ``"NHWGC"`` x is (N, H, W, G, C_in / G) and dy (N, OH, OW, G, C_out / G), and w_shape, d and
     the result are (G, C_out / G, KH, KW, C_in / G). Errors call d by the op's name for it, ``add``.
 
-    ``split`` is the number of parts that the sum over images and pixels is cut into, ``policy`` the rule that chooses
-    it otherwise: "auto", "bands" (IREE's) or "occupancy" (composable_kernel's). NaN and infinities go where IEEE 754
+    ``split`` is the number of split-K slices of the sum over images and pixels, ``policy`` the rule that chooses it
+    otherwise: "auto", "bands" (IREE's) or "occupancy" (composable_kernel's). They are the parameters ``split_k`` and
+    ``policy`` of the route, "two_stage" unless another one is asked for; what it cannot take is refused with what it
+    can. NaN and infinities go where IEEE 754
     says, but by the route ``winograd`` they make NaN of all taps that their tile meets: force another one where that
     matters. Raises what `conv2d` raises.
     """
-    attrs = _weight_attrs(stride, padding, dilation, groups, scale, beta, policy, split)
-    return _backward_weight("conv2d_backward_weight", _LAYOUTS_2D, x, dy, d, w_shape, layout, attrs, route, device)
+    attrs, forced = _weight_attrs(stride, padding, dilation, groups, scale, beta), _split_k(route, policy, split)
+    return _backward_weight("conv2d_backward_weight", _LAYOUTS_2D, x, dy, d, w_shape, layout, attrs, *forced, device)
 
 
 def conv3d_backward_weight(
@@ -130,8 +132,8 @@ def conv3d_backward_weight(
 ) -> Array:
     """The same in three dimensions: x is (N, C_in, D, H, W), w_shape is (C_out, C_in / groups, KD, KH, KW), the layouts
     are "NCDHW", "NDHWC" and "NDHWGC". Everything else is as in `conv2d_backward_weight`."""
-    attrs = _weight_attrs(stride, padding, dilation, groups, scale, beta, policy, split)
-    return _backward_weight("conv3d_backward_weight", _LAYOUTS_3D, x, dy, d, w_shape, layout, attrs, route, device)
+    attrs, forced = _weight_attrs(stride, padding, dilation, groups, scale, beta), _split_k(route, policy, split)
+    return _backward_weight("conv3d_backward_weight", _LAYOUTS_3D, x, dy, d, w_shape, layout, attrs, *forced, device)
 
 
 def conv2d_bias_gradient(dy: npt.ArrayLike, *, layout: str = "NCHW", device: str | int | None = None) -> Array:
@@ -163,25 +165,18 @@ def scatter_strided(
 
 
 def _weight_attrs(
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    groups: int,
-    scale: float,
-    beta: float,
-    policy: str | None,
-    split: int | None,
+    stride: Sizes, padding: Sizes, dilation: Sizes, groups: int, scale: float, beta: float
 ) -> dict[str, AttrValue]:
     attrs = window(stride, ints("padding", padding), dilation, groups)
-    for name, value in (("scale", scale), ("beta", beta)):
-        attrs[name] = number(name, value)
-    if policy is not None:
-        attrs["policy"] = policy
+    return attrs | {"scale": number("scale", scale), "beta": number("beta", beta)}
+
+
+def _split_k(route: str | None, policy: str | None, split: int | None) -> tuple[str | None, dict[str, int | str]]:
+    """The route and its parameters: without either argument, what is chosen."""
+    params: dict[str, int | str] = {} if policy in (None, "auto") else {"policy": str(policy)}
     if split is not None:
-        attrs["split"] = one_int("split", split)
-        if attrs["split"] == 0:
-            raise UsageError("split is 0; it is the number of parts, or None to let the policy choose")
-    return attrs
+        params["split_k"] = one_int("split", split)
+    return route or ("two_stage" if params else None), params
 
 
 def _backward_weight(
@@ -194,6 +189,7 @@ def _backward_weight(
     layout: str,
     attrs: dict[str, AttrValue],
     route: str | None,
+    params: dict[str, int | str],
     device: str | int | None,
 ) -> Array:
     operands, shape = arrays(op, x=x, dy=dy, add=d), ints("w_shape", w_shape)
@@ -201,7 +197,7 @@ def _backward_weight(
     given = {name: operands[name].shape for name in ("x", "dy")}
     operands |= {name: channels_first(op, name, operands[name], layout) for name in ("x", "dy")}
     if not layout.endswith("GC"):
-        return np.ascontiguousarray(run(op, operands, {**attrs, "w_shape": shape}, route, device))
+        return np.ascontiguousarray(run(op, operands, {**attrs, "w_shape": shape}, route, device, params))
     if len(shape) != len(layout) or ("add" in operands and operands["add"].shape != shape):
         kernel = "KD, KH, KW" if len(layout) == 6 else "KH, KW"
         raise InputError(
@@ -216,5 +212,5 @@ def _backward_weight(
     if "add" in operands:
         operands["add"] = weights_first(operands["add"])
     there = shape[0] * shape[1], shape[-1], *shape[2:-1]
-    dw = run(op, operands, {**attrs, "groups": shape[0], "w_shape": there}, route, device)
+    dw = run(op, operands, {**attrs, "groups": shape[0], "w_shape": there}, route, device, params)
     return np.ascontiguousarray(np.moveaxis(dw.reshape(*shape[:2], *there[1:]), 2, -1))

@@ -46,7 +46,7 @@ MATMUL_COOPERATIVE = Kernel(
         *constants("bool", BIAS_BY_ROW=False),
         *COOPERATIVE_TILE,
         *constants("bool", A_WIDE=False, B_WIDE=False, Y_WIDE=False),
-        *constants("bool", WHOLE=False),  # k is whole slices
+        *constants("bool", WHOLE=False),  # k is whole k-tiles
         *constants("bool", A_RUNS=False, B_RUNS=False),
     ),
     matrices=True,
@@ -91,7 +91,7 @@ MATMUL_SHARED = Kernel(
         *constants("int", BM=64, BN=64, BK=16, TM=4, TN=4),
         *constants("bool", A_BY_COL=False),  # a lies along m, not k
         *constants("bool", B_BY_ROW=False),  # b lies along k, not n
-        *constants("bool", A_FOURS=False, B_FOURS=False),
+        *constants("bool", A_VEC4=False, B_VEC4=False),
         *F16_CHAIN,
         *REDUCED,
     ),
@@ -178,7 +178,7 @@ STRIDED_COPY = Kernel(
     ),
     constants=(
         *WALK,
-        *constants("bool", FOURS=False),
+        *constants("bool", VEC4=False),
     ),
     moves=True,
 )

@@ -18,7 +18,7 @@ MATMUL_NARROW = Kernel(
         *constants("bool", BIAS_BY_ROW=False),
         *constants("int", TM=1, LANES_N=4, LANES_K=64),
         *constants("bool", B_BY_ROW=False),  # b lies along k, not n
-        *constants("bool", A_FOURS=False),  # a lies along k in whole fours
-        *constants("bool", B_FOURS=False),
+        *constants("bool", A_VEC4=False),  # a lies along k in whole vec4
+        *constants("bool", B_VEC4=False),
     ),
 )

@@ -36,10 +36,10 @@ CAST = Kernel(
 CHAIN = Kernel(
     "chain",
     bindings=(
-        reads("ELEM x0", "ELEM4 fours0"),
-        reads("ELEM x1", "ELEM4 fours1"),
-        reads("ELEM x2", "ELEM4 fours2"),
-        writes("ELEM y", "ELEM4 fours_y"),
+        reads("ELEM x0", "ELEM4 x0_vec4"),
+        reads("ELEM x1", "ELEM4 x1_vec4"),
+        reads("ELEM x2", "ELEM4 x2_vec4"),
+        writes("ELEM y", "ELEM4 y_vec4"),
     ),
     push=(
         *fields("uint", "invocations"),
@@ -52,7 +52,7 @@ CHAIN = Kernel(
     ),
     constants=(
         *WALK,
-        *constants("bool", FOURS=False),  # rows are whole fours, of every operand or of none
+        *constants("bool", VEC4=False),  # rows are whole vec4, of every operand or of none
         *constants("uint", STEP_0=0, STEP_1=0, STEP_2=0, STEP_3=0, STEP_4=0, STEP_5=0, STEP_6=0, STEP_7=0),
     ),
 )

@@ -3,22 +3,8 @@
 from vkconv.kernel import Kernel, constants, fields, reads, writes
 
 INTEGER_CONV_PUSH = (
-    *fields("int", "n"),
-    *fields("int", "c_in"),
-    *fields("int", "h"),
-    *fields("int", "w"),
-    *fields("int", "c_out"),
-    *fields("int", "oh"),
-    *fields("int", "ow"),
-    *fields("int", "groups"),
-    *fields("int", "kh"),
-    *fields("int", "kw"),
-    *fields("int", "sh"),
-    *fields("int", "sw"),
-    *fields("int", "dh"),
-    *fields("int", "dw"),
-    *fields("int", "pt"),
-    *fields("int", "pl"),
+    *fields("int", "n c_in h w c_out oh ow groups"),
+    *fields("int", "kh kw sh sw dh dw pt pl"),
 )
 
 INTEGER_CONV_CONSTANTS = (
@@ -45,14 +31,10 @@ DEQUANTIZE_LINEAR = Kernel(
         reads("uint zero"),
         writes("float y", "vec4 y4"),
     ),
-    push=(
-        *fields("uint", "count"),
-        *fields("uint", "channels"),
-        *fields("uint", "inner"),
-    ),
+    push=(*fields("uint", "count channels inner"),),
     constants=(
         *constants("bool", BYTES=True, SIGNED=False, HAS_ZERO=True, PER_AXIS=True),
-        *constants("bool", FOURS=False),  # y is of whole fours
+        *constants("bool", VEC4=False),  # y is of whole vec4
     ),
 )
 
@@ -62,10 +44,7 @@ DYNAMIC_RANGE = Kernel(
         reads("float x"),
         writes("vec2 ends"),
     ),
-    push=(
-        *fields("uint", "count"),
-        *fields("uint", "lanes"),
-    ),
+    push=(*fields("uint", "count lanes"),),
 )
 
 DYNAMIC_SCALE = Kernel(
@@ -89,10 +68,7 @@ INTEGER_AXES = Kernel(
         reads("uint y_zero"),
         writes("ivec2 axes"),
     ),
-    push=(
-        *fields("uint", "m"),
-        *fields("uint", "n"),
-    ),
+    push=(*fields("uint", "m n"),),
     constants=(
         *constants("bool", A_SIGNED=False, B_SIGNED=False, Y_SIGNED=False),
         *constants("uint", A_ZEROS=0, B_ZEROS=0, A_SCALES=0, B_SCALES=0),
@@ -111,10 +87,7 @@ INTEGER_CHANNELS = Kernel(
         reads("uint y_zero"),
         writes("ivec4 channels"),
     ),
-    push=(
-        *fields("uint", "c_out"),
-        *fields("uint", "taps"),
-    ),
+    push=(*fields("uint", "c_out taps"),),
     constants=(
         *constants(
             "bool",
@@ -184,9 +157,8 @@ INTEGER_MATMUL_DIRECT = Kernel(
     ),
     push=(*INTEGER_MATMUL_PUSH,),
     constants=(
-        *constants("bool", A_SIGNED=False, B_SIGNED=False),
-        *constants("uint", RESULT=0),  # sums, bytes without or with sign
-        *constants("bool", BOTH=False),
+        *INTEGER_MATMUL_CONSTANTS,
+        *constants("bool", BOTH=False),  # rows and columns have scales
     ),
 )
 
@@ -229,12 +201,7 @@ INTEGER_PACK = Kernel(
         reads("uint weight"),
         writes("uint packed"),
     ),
-    push=(
-        *fields("uint", "words"),
-        *fields("uint", "rows"),
-        *fields("uint", "in_group"),
-        *fields("uint", "taps"),
-    ),
+    push=(*fields("uint", "words rows in_group taps"),),
     constants=(
         *constants("bool", W_SIGNED=False, QUADS=False),
         *constants("uint", TILE=16),
@@ -245,8 +212,8 @@ INTEGER_TILE = Kernel(
     "integer_tile",
     bindings=(
         reads("uint x"),
-        reads("uvec4 weight", when="FOURS"),
-        reads("uint weight", when="!FOURS"),
+        reads("uvec4 weight", when="VEC4"),
+        reads("uint weight", when="!VEC4"),
         reads("uint x_zero_word"),
         reads("ivec4 channels"),
         writes("uint y"),
@@ -255,7 +222,7 @@ INTEGER_TILE = Kernel(
     constants=(
         *INTEGER_CONV_CONSTANTS,
         *constants("int", CO=8, PX=8, KW=3, SW=1, DW=1),
-        *constants("int", OFFSET=-1),  # of the first input in its word, where that is always the same
+        *constants("int", OFFSET=-1),  # of the first input in its word, where it is constant
         *constants("bool", PAST_ROWS=True),  # windows reach over the ends of rows
         *constants("bool", LONG=True),  # sums may come to 2^24
     ),
@@ -269,13 +236,9 @@ QUANTIZE_LINEAR = Kernel(
         reads("uint zero"),
         writes("uint y"),
     ),
-    push=(
-        *fields("uint", "count"),
-        *fields("uint", "channels"),
-        *fields("uint", "inner"),
-    ),
+    push=(*fields("uint", "count channels inner"),),
     constants=(
         *constants("bool", SIGNED=False, HAS_ZERO=True, PER_AXIS=True),
-        *constants("bool", FOURS=False),  # x is of whole fours
+        *constants("bool", VEC4=False),  # x is of whole vec4
     ),
 )

@@ -33,7 +33,7 @@ NEAR_END(near_end, x, n * c_in * h * w)
 #define HAS(count, i) ((count) % LANES == 0 || lane + (i) * LANES < (count))
 
 // Slice ``step`` of this workgroup's into registers; ky, kx and k0 say where a gathered one begins.
-#define LOAD_SLICE(step, CHECKED)                                                                                    \
+#define LOAD_K_TILE(step, CHECKED)                                                                                   \
     int slice = first_slice + (step);                                                                                \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                                   \
         if (HAS(A_COUNT, i)) {                                                                                       \
@@ -161,6 +161,6 @@ void main() {
             b_high_at[i] = ((high.x * c_in + c) * plane + high.y) / WORD;
         }
     }
-    MULTIPLY_SLICES(end_slice - first_slice, WHOLE || GATHERS)
+    MULTIPLY_K_TILES(end_slice - first_slice, WHOLE || GATHERS)
     STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, AT_COLUMN, COLUMN4)
 }

@@ -19,7 +19,7 @@ const int TAPS = KD * KH * KW;
 
 // A slice into registers, bits of single elements: they are put together only when they are there. What is beyond the
 // sum or x is read at 0 and masked; channels past the last repeat it, since their sums are not stored.
-#define LOAD_SLICE(step, CHECKED)                                                                         \
+#define LOAD_K_TILE(step, CHECKED)                                                                        \
     {                                                                                              \
         bool inside = pixel < pixels;                                                              \
         int a_first = place.x * c_out * plane + (place.y * oh + place.z) * ow + place.w;           \
@@ -143,7 +143,7 @@ void main() {
     uvec4 a_next[A_LOADS];
     uvec4 b_next[B_LOADS];
     if (begin < end) {
-        MULTIPLY_SLICES(end - begin, true)
+        MULTIPLY_K_TILES(end - begin, true)
     }
     STORE_SUMS(true, STORE8, ANY_COLUMN, NEVER)
 }

@@ -81,7 +81,8 @@ class Op:
     from the operand shapes alone (shape, size), also where the operand is no constant. With ``variadic_outputs`` the
     one output name is numbered from 0, as variadic operands are (split: y0, y1, ...). ``check_constants(call, arrays)``
     raises GraphError for values, of the operands that are constant or given to a run, which no device would refuse (an
-    index out of range). ``sums`` is what ops with routes of f16 sums have.
+    index out of range). ``sums`` is what ops with routes of f16 sums have. ``parameters`` are words that are easily
+    taken for attributes, with the parameters of routes that they mean.
     """
 
     name: str
@@ -103,14 +104,21 @@ class Op:
     sums: Sums | None = None
     cases: tuple[str, ...] = ()
     doc: str = ""
+    parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def attr(self, word: str) -> Attr:
+    def attr(self, word: str, value: object = "VALUE") -> Attr:
         """The attribute with this name or key; UsageError with a suggestion otherwise."""
         for attr in self.attrs:
             if word in (attr.name, attr.key):
                 return attr
+        if word in self.parameters:
+            raise UsageError(self._of_routes(word, value))
         known = [a.name for a in self.attrs]
         raise UsageError(f"{self.name} has no attribute {word!r}{did_you_mean(word, known)}; it has {', '.join(known)}")
+
+    def _of_routes(self, word: str, value: object) -> str:
+        option = f"--param {self.name}={self.parameters[word]}:{value}"
+        return f"{self.name} has no attribute {word!r}: it is a parameter of routes, write {option}"
 
     def compulsory_bytes(self, call: Call) -> int:
         """Bytes that any way to compute the call must move: every operand read once, every output written once."""
@@ -132,7 +140,9 @@ class Op:
             if value is None:
                 raise GraphError(f"{self.name} needs the attribute {attr.name!r}")
             full[attr.name] = _typed(self.name, attr, value)
-        for name in attrs:
+        for name, value in attrs.items():
+            if name in self.parameters:
+                raise GraphError(self._of_routes(name, value))
             if name not in full:
                 raise GraphError(f"{self.name} has no attribute {name!r}{did_you_mean(name, full)}")
         for operand in self.operands:

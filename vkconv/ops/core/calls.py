@@ -57,7 +57,7 @@ def parse_call(text: str, ops: Mapping[str, Op]) -> Call:
             specs[operand.name] = _parse_spec(fields.pop(operand.name), dtype, text) if given else None
     attrs: dict[str, AttrValue] = {}
     for key, value in fields.items():
-        attr = op.attr(key)
+        attr = op.attr(key, value)
         if attr.name in attrs:
             raise UsageError(f"{text!r}: {attr.name} is given twice, as {attr.name} and as {attr.key}")
         attrs[attr.name] = _parse_attr(attr, value, text)

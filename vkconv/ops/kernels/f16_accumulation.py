@@ -20,7 +20,7 @@ from vkconv.route import Legal, Params, Requirement, Route
 from vkconv.storage import HALF_MATH
 
 # Products that are accumulated in f16 in a row. Root mean square error of sums of normal numbers, relative to the root
-# mean square sum, in units of 2^-11 (tests/pure/test_half_sums.py); rounding a result to f16 is off by up to 1:
+# mean square sum, in units of 2^-11 (test_half_sums.py); rounding a result to f16 is off by up to 1:
 #   depth             8     16    32    all
 #   64 products       1.0   1.4   1.8   2.6
 #   576 products      1.0   1.3   1.8   7.1

@@ -269,7 +269,7 @@ def shared_product(
     """A product by tiles in shared memory."""
     sizes = dict(zip(("BM", "BN", "BK", "TM", "TN"), tile.sizes, strict=False))
     lies = {"A_BY_COL": g.a[0] == 1, "B_BY_ROW": g.b[0] == 1}
-    vectors = {"A_FOURS": g.a_in_vectors(VEC4), "B_FOURS": g.b_in_vectors(VEC4)}
+    vectors = {"A_VEC4": g.a_in_vectors(VEC4), "B_VEC4": g.b_in_vectors(VEC4)}
     return Dispatch(
         e.variant(arithmetic.variant(SHARED)),
         buffers(operands, e),

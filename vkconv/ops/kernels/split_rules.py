@@ -1,8 +1,8 @@
-"""How a long sum is cut into parts that are summed side by side: the published rules, as pure functions.
+"""Split-K: how many slices a long sum is cut into, by the published rules, as pure functions.
 
 ``bands`` picks a tile for each dimension that is summed over, by bands of the output's size: IREE's
 SetSplitReductionSizes (iree#22275, #22491 and what followed; the thresholds are theirs, measured on AMD GPUs).
-``occupancy`` picks a number of parts that fills the device: composable_kernel's split-K (split_k_utils.hpp).
+``occupancy`` picks a number of slices that fills the device: composable_kernel's split-K (split_k_utils.hpp).
 """
 
 import dataclasses
@@ -13,11 +13,11 @@ from vkconv.core import ceil_div
 
 POLICIES = ("auto", "bands", "occupancy")
 
-# The size of a part along each dimension that is summed over.
+# The size of a slice along each dimension that is summed over.
 SumTile = tuple[int, ...]
 _LARGEST_TILE = 32768
-# composable_kernel#3656: more parts cost accuracy where they are added in a narrow type.
-MOST_PARTS = 128
+# composable_kernel#3656: more slices cost accuracy where they are added in a narrow type.
+MOST_SLICES = 128
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Sum:
 
 
 def bands(s: Sum, low: bool = False, ragged: bool = False) -> tuple[SumTile | None, str]:
-    """The tile of each dimension and why, or None and why it is not cut; ``low`` is for devices of low parallelism.
+    """The tile of each dimension and why, or None and why it is not split; ``low`` is for devices of low parallelism.
 
     Upstream takes factors of a dimension only, so that a prime one stays whole: with ``ragged`` a tile need not
     divide it.
@@ -51,11 +51,11 @@ def bands(s: Sum, low: bool = False, ragged: bool = False) -> tuple[SumTile | No
     if s.outputs >= 2 * 1024**2 and length < 50000:
         return None, f"a sum of {length} is short for {s.outputs} outputs (50000)"
     first = s.reduction[-1 if s.batch_first else 0]
-    most = _most_parts(s.outputs, length, first, low)
+    most = _most_slices(s.outputs, length, first, low)
     return _walk(s.reduction, most, inner_first=s.batch_first, ragged=ragged, why=f"{s.outputs} outputs")
 
 
-def _most_parts(outputs: int, length: int, first: int, low: bool) -> int:
+def _most_slices(outputs: int, length: int, first: int, low: bool) -> int:
     if outputs < 32**2:
         return 2048
     if outputs < 128**2:
@@ -73,26 +73,26 @@ def _most_parts(outputs: int, length: int, first: int, low: bool) -> int:
 
 
 def batch_only(c_out: int, c_in: int, extent: Sequence[int], images: int) -> tuple[SumTile | None, str]:
-    """The first form of the rule (iree#22275): the tile of the batch alone, at most 512 parts."""
-    refused = _not_cut(c_out, c_in, extent, images)
+    """The first form of the rule (iree#22275): the tile of the batch alone, at most 512 slices."""
+    refused = _not_split(c_out, c_in, extent, images)
     if refused:
         return None, refused
-    return (ceil_div(images, 512),), f"{images} images, at most 512 parts"
+    return (ceil_div(images, 512),), f"{images} images, at most 512 slices"
 
 
 def bands_first(
     c_out: int, c_in: int, extent: Sequence[int], outputs: int, reduction: SumTile, ragged: bool = False
 ) -> tuple[SumTile | None, str]:
     """The second form (iree#22491): all dimensions, by four bands of the output's size."""
-    refused = _not_cut(c_out, c_in, extent, reduction[0])
+    refused = _not_split(c_out, c_in, extent, reduction[0])
     if refused:
         return None, refused
     table = ((32**2, 2048), (128**2, 128), (256**2, 64), (512**2, 16))
-    most = next((parts for bound, parts in table if outputs < bound), min(16, reduction[0]))
+    most = next((slices for bound, slices in table if outputs < bound), min(16, reduction[0]))
     return _walk(reduction, most, ragged=ragged, why=f"{outputs} outputs")
 
 
-def _not_cut(c_out: int, c_in: int, extent: Sequence[int], images: int) -> str:
+def _not_split(c_out: int, c_in: int, extent: Sequence[int], images: int) -> str:
     if c_out >= 512 and c_in >= 512:
         return f"{c_out} x {c_in} channels are enough (512 x 512)"
     if min(extent) < 32 and c_out > 128 and c_in > 128:
@@ -130,7 +130,7 @@ def matmul_bands(m: int, n: int, reduction: SumTile, batches: int = 1, low: bool
 
 
 def axes_bands(reduction: SumTile) -> tuple[SumTile | None, str]:
-    """The rule for sums over axes: parts of about the square root, the inner dimensions first."""
+    """The rule for sums over axes: slices of about the square root, the inner dimensions first."""
     total = math.prod(reduction)
     if total < 1024:
         return None, f"a sum of {total} is short (1024)"
@@ -142,13 +142,13 @@ def axes_bands(reduction: SumTile) -> tuple[SumTile | None, str]:
             return None, f"{extent} has no factor from {left} to {_LARGEST_TILE}"
         tiles.append(tile)
         left = ceil_div(left, tile)
-    return tuple(reversed(tiles)), f"a sum of {total}, parts of {target}"
+    return tuple(reversed(tiles)), f"a sum of {total}, slices of {target}"
 
 
 def _walk(
     reduction: SumTile, most: int, *, inner_first: bool = False, ragged: bool = False, why: str
 ) -> tuple[SumTile | None, str]:
-    """Tiles that make about ``most`` parts: one dimension after the other is cut to single elements while parts are
+    """Tiles that make about ``most`` slices: one dimension after the other is cut to single elements while slices are
     left, and the walk ends with the first whose tile is larger, since what lies further in would be torn apart."""
     tiles, left = list(reduction), most
     order = range(len(reduction))
@@ -164,13 +164,13 @@ def _walk(
         if tile > 1:
             break
     if tiles == list(reduction):
-        return None, f"{why}: at most {most} parts leave the sum whole"
-    return tuple(tiles), f"{why}: at most {most} parts"
+        return None, f"{why}: at most {most} slices leave the sum whole"
+    return tuple(tiles), f"{why}: at most {most} slices"
 
 
-def into(reduction: SumTile, parts: int) -> SumTile:
-    """Tiles for about as many parts as are asked for, from the outermost dimension on."""
-    return _walk(reduction, parts, ragged=True, why="")[0] or reduction
+def into(reduction: SumTile, slices: int) -> SumTile:
+    """Tiles for about as many slices as are asked for, from the outermost dimension on."""
+    return _walk(reduction, slices, ragged=True, why="")[0] or reduction
 
 
 def _factor(extent: int, least: int) -> int | None:
@@ -180,7 +180,7 @@ def _factor(extent: int, least: int) -> int | None:
     return next((f for f in range(max(least, 1), _LARGEST_TILE + 1) if extent % f == 0), None)
 
 
-def occupancy(grid: int, steps: int, capacity: int, most: int = MOST_PARTS) -> tuple[int, str]:
-    """Parts of a sum of ``steps`` slices so that ``grid`` workgroups of a part each fill ``capacity`` of them."""
-    parts = max(1, min(capacity // max(grid, 1), steps, most))
-    return parts, f"{grid} workgroups, an estimated capacity of {capacity}, {steps} slices, at most {most} parts"
+def occupancy(grid: int, k_tiles: int, capacity: int, most: int = MOST_SLICES) -> tuple[int, str]:
+    """Slices of a sum of ``k_tiles`` so that ``grid`` workgroups of each slice fill ``capacity`` of them."""
+    slices = max(1, min(capacity // max(grid, 1), k_tiles, most))
+    return slices, f"{grid} workgroups, an estimated capacity of {capacity}, {k_tiles} k-tiles, at most {most} slices"

@@ -6,17 +6,19 @@ all operands step through as one are merged first: equal shapes become rank 1, a
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, GraphError, ceil_div
 from vkconv.device import Device
-from vkconv.kernel import Shader
+from vkconv.kernel import Kernel, Shader
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import lane_by_lane
-from vkconv.program import Argument, Dispatch, Word, positional, read, write
+from vkconv.program import Argument, Dispatch, Word
 from vkconv.route import Params
 
 MAX_RANK = 8  # dimensions after merging that the kernels' push constants hold
@@ -24,9 +26,16 @@ MAX_RANK = 8  # dimensions after merging that the kernels' push constants hold
 _LOCALS = (64, 8, 16, 32, 128, 256)
 # Inner elements per invocation at most, the default first: one index decomposition, with its divisions, serves all.
 _ITEMS = (8, 4, 2, 1, 16)
+_NONE: Mapping[str, Any] = {}
 
-STRIDED_COPY = Shader(shaders.kernels.STRIDED_COPY, DType.U32)
-STRIDED_COPIES = {4: STRIDED_COPY, 8: Shader(shaders.kernels.STRIDED_COPY, DType.I64)}  # by the bytes of an element
+
+def by_width(kernel: Kernel) -> dict[int, Shader]:
+    """Variants of a kernel that moves bits, by the bytes of an element."""
+    return {4: Shader(kernel, DType.U32), 8: Shader(kernel, DType.I64)}
+
+
+STRIDED_COPIES = by_width(shaders.kernels.STRIDED_COPY)
+STRIDED_COPY = STRIDED_COPIES[4]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,16 +49,15 @@ class Walk:
     def rank(self) -> int:
         return len(self.dims)
 
-    def table(self, *names: str, rank: int = MAX_RANK) -> dict[str, Argument]:
-        """dims, then each tensor's strides, under these names of push constants, each padded to ``rank`` words."""
-        fill = (0,) * (rank - self.rank)
-        rows = zip(names, (self.dims, *self.strides), strict=True)
-        return {name: (*row, *fill) for name, row in rows}
+    def tables(self, shader: Shader) -> dict[str, Argument]:
+        """`tables` of the dims and each tensor's strides."""
+        return tables(shader, self.dims, *self.strides)
 
-    def padded(self, rank: int = MAX_RANK) -> tuple[int, ...]:
-        """dims, then each tensor's strides, each padded to ``rank`` words: the tail of a push-constant block."""
-        fill = rank - self.rank
-        return tuple(w for row in (self.dims, *self.strides) for w in (*row, *(0,) * fill))
+
+def tables(shader: Shader, *rows: Sequence[int]) -> dict[str, Argument]:
+    """Numbers by dimension as the push constants that the shader declares from ``n`` on, filled up with 0."""
+    declared = itertools.dropwhile(lambda field: field.name != "n", shader.interface.push)
+    return {field.name: (*row, *(0,) * (field.count - len(row))) for field, row in zip(declared, rows, strict=False)}
 
 
 def merge(dims: Sequence[int], *strides: Sequence[int]) -> Walk:
@@ -74,7 +82,6 @@ class Lanes:
     items: int
     chunk: int
     invocations: int
-    groups: tuple[int, int, int]
 
     @property
     def push(self) -> dict[str, Argument]:
@@ -92,11 +99,47 @@ def walk_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     return {**local_params(call, device), "items": _ITEMS}
 
 
-def lanes(rows: int, inner: int, device: Device, params: Params) -> Lanes:
+def lanes(rows: int, inner: int, params: Params) -> Lanes:
     """The spread for ``rows`` rows; items is the power of two that ``inner`` fills, up to the parameter."""
     items = min(params["items"], 1 << max(0, inner - 1).bit_length())
     chunk = max(1, ceil_div(inner, items))
-    return Lanes(items, chunk, rows * chunk, linear_groups(rows * chunk, params["local"], device))
+    return Lanes(items, chunk, rows * chunk)
+
+
+def dispatch_each(
+    shader: Shader,
+    invocations: int,
+    device: Device,
+    params: Params,
+    push: Mapping[str, Argument],
+    constants: Mapping[str, Word] = _NONE,
+    buffers: Mapping[str, str | None] = _NONE,
+    loop_iterations: int = 0,
+) -> Dispatch:
+    """One launch of at least so many invocations. Bindings that ``buffers`` leaves out take the buffer of their
+    name."""
+    local = params["local"]
+    groups, bound = linear_groups(invocations, local, device), {b.name: b.name for b in shader.interface.bindings}
+    return Dispatch(
+        shader, {**bound, **buffers}, groups, (local, 1, 1), push, constants, loop_iterations=loop_iterations
+    )
+
+
+def dispatch_rows(
+    shader: Shader,
+    rows: int,
+    inner: int,
+    device: Device,
+    params: Params,
+    push: Mapping[str, Argument],
+    constants: Mapping[str, Word] = _NONE,
+    buffers: Mapping[str, str | None] = _NONE,
+) -> Dispatch:
+    """`dispatch_each` over the `lanes` of rows, which the shader takes as invocations, chunk and ITEMS."""
+    spread = lanes(rows, inner, params)
+    push = {"invocations": spread.invocations, "chunk": spread.chunk, **push}
+    constants = {"ITEMS": spread.items, **constants}
+    return dispatch_each(shader, spread.invocations, device, params, push, constants, buffers)
 
 
 def walk_dispatch(
@@ -104,26 +147,14 @@ def walk_dispatch(
     walk: Walk,
     device: Device,
     params: Params,
-    inputs: Sequence[str],
-    output: str,
-    push: Sequence[Word] = (),
-    spec: Sequence[Word] = (),
-    rank: int = MAX_RANK,
+    push: Mapping[str, Argument] = _NONE,
+    constants: Mapping[str, Word] = _NONE,
+    buffers: Mapping[str, str | None] = _NONE,
 ) -> Dispatch:
-    """One launch over a walk. Push block: invocations, chunk, ``push``, dims, strides; specialization
-    constants 3 and 4 are the rank and the items per invocation, then ``spec``."""
-    rows = 1
-    for n in walk.dims[:-1]:
-        rows *= n
-    spread = lanes(rows, walk.dims[-1], device, params)
-    return positional(
-        shader,
-        read(*inputs) + write(output),
-        groups=spread.groups,
-        local=(params["local"], 1, 1),
-        push=(spread.invocations, spread.chunk, *push, *walk.padded(rank)),
-        spec=(walk.rank, spread.items, *spec),
-    )
+    """`dispatch_rows` over a walk, which the shader takes as RANK and the push constants of `tables`."""
+    rows, inner = math.prod(walk.dims[:-1]), walk.dims[-1]
+    push, constants = {**walk.tables(shader), **push}, {"RANK": walk.rank, **constants}
+    return dispatch_rows(shader, rows, inner, device, params, push, constants, buffers)
 
 
 def strided_copy(
@@ -149,27 +180,19 @@ def strided_copy(
     if walk.rank > MAX_RANK:
         raise GraphError(f"copy of {source!r}: {walk.rank} dimensions stay after merging; at most {MAX_RANK} can")
     bases = (source_base, target_base)
-    # Lane by lane, a load of four words takes twice the time of one. lavapipe, us by words and by fours: two of
-    # 64x55x55 side by side 1764 726, 4x28 planes of 56x56 turned to 28x4 1798 687, 4x68 of 14x14 302 163.
-    fours = lane_by_lane(device) and nbytes == 4 and _whole_fours(walk, *bases)
-    if fours:
+    # Lane by lane, a vec4 load takes twice the time of a word. lavapipe, us by words and by vec4: two of
+    # 64x55x55 side by side 1764 726, 4x28 planes of 56x56 transposed to 28x4 1798 687, 4x68 of 14x14 302 163.
+    vec4 = lane_by_lane(device) and nbytes == 4 and _whole_vec4(walk, *bases)
+    if vec4:
         bases = (source_base // 4, target_base // 4)
         outer = tuple((*(s // 4 for s in strides[:-1]), 1) for strides in walk.strides)
         walk = Walk((*walk.dims[:-1], walk.dims[-1] // 4), outer)
-    spread = lanes(math.prod(walk.dims[:-1]), walk.dims[-1], device, params)
-    copy = Dispatch(
-        STRIDED_COPIES[nbytes],
-        {"x": source, "y": target},
-        spread.groups,
-        (params["local"], 1, 1),
-        {**spread.push, "x_base": bases[0], "y_base": bases[1], **walk.table("n", "xs", "ys")},
-        {"RANK": walk.rank, "ITEMS": spread.items, "FOURS": fours},
-    )
-    return (copy,)
+    push, buffers = {"x_base": bases[0], "y_base": bases[1]}, {"x": source, "y": target}
+    return (walk_dispatch(STRIDED_COPIES[nbytes], walk, device, params, push, {"VEC4": vec4}, buffers),)
 
 
-def _whole_fours(walk: Walk, *bases: int) -> bool:
-    """Whether a copy is of runs of whole fours of words, each of which begins at one."""
+def _whole_vec4(walk: Walk, *bases: int) -> bool:
+    """Whether a copy is of runs of whole vec4, each aligned to one."""
     steps = (s for strides in walk.strides for s in strides[:-1])
     ends = (walk.dims[-1], *bases, *steps)
     return all(strides[-1] == 1 for strides in walk.strides) and all(end % 4 == 0 for end in ends)

@@ -10,10 +10,9 @@ from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups
 from vkconv.ops.kernels.epilogue import Epilogue
-from vkconv.ops.kernels.strided import STRIDED_COPY, lanes, strided_copy
-from vkconv.program import Dispatch, Word
+from vkconv.ops.kernels.strided import STRIDED_COPY, dispatch_each, dispatch_rows, strided_copy, tables
+from vkconv.program import Argument, Dispatch, Word
 from vkconv.route import Params, Requirement
 
 MAX_RANK = 5
@@ -21,6 +20,7 @@ GATHER = Shader(shaders.kernels.SCATTER_STRIDED, DType.U32)
 GATHER_EPILOGUE = Shader(shaders.kernels.SCATTER_STRIDED, defines=(("EPILOGUE", ""),))
 FILL = Shader(shaders.kernels.FILL, DType.U32)
 FILL_SCATTER = (FILL, STRIDED_COPY)
+_NONE: Mapping[str, Word] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,45 +59,37 @@ class Insertion:
 
     def gather(self, device: Device, params: Params, source: str, target: str) -> Dispatch:
         """The launch that writes every element of y once."""
-        return self._gather(GATHER, device, params, {"x": source, "y": target}, {}, {}, 0)
+        return self.gather_by(GATHER, device, params, {"x": source, "y": target})
 
     def gather_finished(self, device: Device, params: Params, source: str, e: Epilogue, channels: int) -> Dispatch:
         """The same with an epilogue, of the zeros too. The outermost dimensions are images and channels."""
         buffers = {"x": source, "y": e.target, **e.buffers}
         push = {"channels": channels, **e.push}
-        return self._gather(GATHER_EPILOGUE, device, params, buffers, push, e.constants, 2)
+        return self.gather_by(GATHER_EPILOGUE, device, params, buffers, push, e.constants, apart=2)
 
-    def _gather(
+    def gather_by(
         self,
         shader: Shader,
         device: Device,
         params: Params,
         buffers: Mapping[str, str | None],
-        push: Mapping[str, Word],
-        constants: Mapping[str, Word],
-        apart: int,
+        push: Mapping[str, Argument] = _NONE,
+        constants: Mapping[str, Word] = _NONE,
+        apart: int = 0,
     ) -> Dispatch:
+        """`gather` by a variant of the shader: ``push`` and ``constants`` are what it has on top, ``apart`` the first
+        dimensions that it takes as its outermost one."""
         rows = self._collapsed(apart)
         shift = all(s & (s - 1) == 0 for *_, s in rows)
         y, x, offset, stride = zip(*rows, strict=True)
         stride = tuple(s.bit_length() - 1 for s in stride) if shift else stride
-        fill = (0,) * (MAX_RANK - len(rows))
-        spread = lanes(math.prod(y[:-1]), y[-1], device, params)
-        table = {"n": y, "x_n": x, "offset": offset, "s": stride}
-        return Dispatch(
-            shader,
-            buffers,
-            spread.groups,
-            (params["local"], 1, 1),
-            {**spread.push, **{name: (*column, *fill) for name, column in table.items()}, **push},
-            {"RANK": len(rows), "ITEMS": spread.items, "SHIFT": shift, **constants},
-        )
+        push = {**tables(shader, y, x, offset, stride), **push}
+        constants = {"RANK": len(rows), "SHIFT": shift, **constants}
+        return dispatch_rows(shader, math.prod(y[:-1]), y[-1], device, params, push, constants, buffers)
 
     def fill_scatter(self, device: Device, params: Params, source: str, target: str) -> tuple[Dispatch, ...]:
         """The launch that fills y with zeros, and the one that writes x over them, unless nothing of it is inside."""
-        total, local, items = math.prod(self.y), params["local"], params["items"]
-        groups = linear_groups(ceil_div(total, items), local, device)
-        fill = Dispatch(FILL, {"y": target}, groups, (local, 1, 1), {"total": total, "value": 0}, {"ITEMS": items})
+        zeros = fill(math.prod(self.y), 0, device, params, target)
         first = [max(0, ceil_div(-o, s)) for _, _, o, s, _ in self._axes()]
         last = [min(x, ceil_div(y - o, s)) for y, x, o, s, _ in self._axes()]
         dims = [max(0, end - begin) for begin, end in zip(first, last, strict=True)]
@@ -105,7 +97,14 @@ class Insertion:
         source_base = sum(i * a for i, a in zip(first, steps[0], strict=True))
         corner = (o + i * s for o, i, s in zip(self.offset, first, self.stride, strict=True))
         target_base = sum(i * a for i, a in zip(corner, _strides(self.y), strict=True))
-        return fill, *strided_copy(device, params, source, target, dims, *steps, source_base, target_base)
+        return zeros, *strided_copy(device, params, source, target, dims, *steps, source_base, target_base)
+
+
+def fill(total: int, word: int, device: Device, params: Params, target: str) -> Dispatch:
+    """The launch that writes one word to so many elements."""
+    items = params["items"]
+    push, constants = {"total": total, "value": word}, {"ITEMS": items}
+    return dispatch_each(FILL, ceil_div(total, items), device, params, push, constants, {"y": target})
 
 
 def _strides(shape: Sequence[int]) -> list[int]:

@@ -101,7 +101,7 @@ def _build(call: Call, device: Device, params: Params) -> Program:
             linear_groups(_blocks(g, rows, lanes) * local, local, device),
             (local, 1, 1),
             push(g, e),
-            {**constants(g, e), **tile, "B_BY_ROW": _along_k(g), "A_FOURS": a_vec4, "B_FOURS": b_vec4},
+            {**constants(g, e), **tile, "B_BY_ROW": _along_k(g), "A_VEC4": a_vec4, "B_VEC4": b_vec4},
             4 * VEC4 * rows * local,
             _iterations(g.k, rows, lanes, local),
         )

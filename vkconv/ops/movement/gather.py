@@ -12,26 +12,21 @@ from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import operands_in
-from vkconv.ops.kernels.strided import lanes, walk_params
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.kernels.strided import by_width, dispatch_rows, walk_params
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
-GATHER_SHADERS = {
-    4: Shader(shaders.movement.GATHER, DType.U32),
-    8: Shader(shaders.movement.GATHER, DType.I64),
-}  # by the bytes of an element
+GATHER_SHADERS = by_width(shaders.movement.GATHER)
 _NAN_BITS, _INT_MIN_BITS = 0x7FC00000, 0x80000000
 
 
-def outside_bits(dtype: DType) -> tuple[int, int]:
-    """The words of an element that an index outside the axis gives, the low one first: NaN, or the smallest integer."""
-    if dtype is DType.I64:
-        return 0, _INT_MIN_BITS
-    return (_NAN_BITS if dtype.is_float else _INT_MIN_BITS), 0
+def outside_bits(dtype: DType) -> dict[str, int]:
+    """Push constants: the words of an element that an index outside the axis gives, NaN or the smallest integer."""
+    low, high = (0, _INT_MIN_BITS) if dtype is DType.I64 else (_NAN_BITS if dtype.is_float else _INT_MIN_BITS, 0)
+    return {"outside_low": low, "outside_high": high}
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -51,17 +46,10 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     indices = call.operands["indices"]
     assert indices is not None
     outer, inner = math.prod(x[:axis]), math.prod(x[axis + 1 :])
-    spread = lanes(outer * indices.size, inner, device, params)
-    y = call.outputs["y"]
-    step = positional(
-        GATHER_SHADERS[y.dtype.nbytes],
-        read("x", "indices") + write("y"),
-        groups=spread.groups,
-        local=(params["local"], 1, 1),
-        push=(spread.invocations, spread.chunk, max(1, indices.size), x[axis], inner, *outside_bits(y.dtype)),
-        spec=(spread.items, indices.dtype is DType.I64),
-    )
-    return Program((step,))
+    y, rows = call.outputs["y"], outer * indices.size
+    push = {"n_indices": max(1, indices.size), "n_axis": x[axis], "inner": inner, **outside_bits(y.dtype)}
+    constants = {"WIDE": indices.dtype is DType.I64}
+    return Program((dispatch_rows(GATHER_SHADERS[y.dtype.nbytes], rows, inner, device, params, push, constants),))
 
 
 def checked_indices(op: str, indices: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:

@@ -10,20 +10,16 @@ from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import operands_in
-from vkconv.ops.kernels.strided import MAX_RANK, local_params
+from vkconv.ops.kernels.strided import MAX_RANK, by_width, dispatch_each, local_params, tables
 from vkconv.ops.movement.gather import check_axis_indices, checked_indices, outside_bits
-from vkconv.program import Program, positional, read, write
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
-ELEMENTS_SHADERS = {
-    4: Shader(shaders.movement.GATHER_ELEMENTS, DType.U32),
-    8: Shader(shaders.movement.GATHER_ELEMENTS, DType.I64),
-}
-ND_SHADERS = {4: Shader(shaders.movement.GATHER_ND, DType.U32), 8: Shader(shaders.movement.GATHER_ND, DType.I64)}
+ELEMENTS_SHADERS = by_width(shaders.movement.GATHER_ELEMENTS)
+ND_SHADERS = by_width(shaders.movement.GATHER_ND)
 MOVED = (DType.F32, DType.I32, DType.U32, DType.I64)
 
 
@@ -83,20 +79,19 @@ def _elements_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSp
     return {"axis": axis}, (TensorSpec(indices.shape, x.dtype),)
 
 
+def _wide(call: Call) -> bool:
+    """Whether indices have 64 bits."""
+    indices = call.operands["indices"]
+    return indices is not None and indices.dtype is DType.I64
+
+
 def _elements_program(call: Call, device: Device, params: Params) -> Program:
     x, axis, y = call.shape("x"), call["axis"], call.outputs["y"]
-    strides = shapes.row_major(x)
-    fill = (0,) * (MAX_RANK - len(x))
+    strides, shader = shapes.row_major(x), ELEMENTS_SHADERS[y.dtype.nbytes]
     read_strides = tuple(0 if d == axis else s for d, s in enumerate(strides))
-    step = positional(
-        ELEMENTS_SHADERS[y.dtype.nbytes],
-        read("x", "indices") + write("y"),
-        groups=linear_groups(y.size, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(y.size, x[axis], strides[axis], *outside_bits(y.dtype), *y.dims, *fill, *read_strides, *fill),
-        spec=(call.operands["indices"].dtype is DType.I64, len(x)),  # type: ignore[union-attr]
-    )
-    return Program((step,))
+    push = {"total": y.size, "n_axis": x[axis], "axis_stride": strides[axis], **outside_bits(y.dtype)}
+    push |= tables(shader, y.dims, read_strides)
+    return Program((dispatch_each(shader, y.size, device, params, push, {"WIDE": _wide(call), "RANK": len(x)}),))
 
 
 def _elements_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
@@ -116,28 +111,17 @@ def _nd_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ..
 
 def _nd_program(call: Call, device: Device, params: Params) -> Program:
     x, indices, batch, y = call.shape("x"), call.shape("indices"), call["batch_dims"], call.outputs["y"]
-    depth = indices[-1]
-    fill = (0,) * (MAX_RANK - depth)
+    depth, shader = indices[-1], ND_SHADERS[y.dtype.nbytes]
     picked = slice(batch, batch + depth)
-    step = positional(
-        ND_SHADERS[y.dtype.nbytes],
-        read("x", "indices") + write("y"),
-        groups=linear_groups(y.size, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(
-            y.size,
-            math.prod(x[batch + depth :]),
-            math.prod(indices[batch:-1]),
-            math.prod(x[batch:]),
-            *outside_bits(y.dtype),
-            *x[picked],
-            *fill,
-            *shapes.row_major(x)[picked],
-            *fill,
-        ),
-        spec=(call.operands["indices"].dtype is DType.I64, depth),  # type: ignore[union-attr]
-    )
-    return Program((step,))
+    push = {
+        "total": y.size,
+        "inner": math.prod(x[batch + depth :]),
+        "tuples": math.prod(indices[batch:-1]),
+        "batch_stride": math.prod(x[batch:]),
+        **outside_bits(y.dtype),
+        **tables(shader, x[picked], shapes.row_major(x)[picked]),
+    }
+    return Program((dispatch_each(shader, y.size, device, params, push, {"WIDE": _wide(call), "DEPTH": depth}),))
 
 
 def _nd_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, ceil_div
+from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import WORDS
 from vkconv.ops.kernels.strided import walk_params
-from vkconv.ops.kernels.zero_insertion import FILL
-from vkconv.program import Program, positional, word_bits, write
+from vkconv.ops.kernels.zero_insertion import FILL, fill
+from vkconv.program import Program, word_bits
 from vkconv.route import Params, Route
 
 _Resolved = tuple[Attrs, tuple[TensorSpec, ...]]
@@ -64,8 +64,7 @@ def _constant_reference(call: Call, arrays: Mapping[str, Array | None]) -> Seque
 def _constant_program(call: Call, device: Device, params: Params) -> Program:
     y, value = call.outputs["y"], call["value"]
     bits = word_bits(float(value) if y.dtype.is_float else int(value))
-    groups = linear_groups(ceil_div(y.size, params["items"]), params["local"], device)
-    return Program((positional(FILL, write("y"), groups, (params["local"], 1, 1), (y.size, bits), (params["items"],)),))
+    return Program((fill(y.size, bits, device, params, "y"),))
 
 
 def _range_resolve(specs: Specs, attrs: Attrs) -> _Resolved:

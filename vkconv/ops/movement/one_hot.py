@@ -10,18 +10,14 @@ from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import operands_in
-from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.kernels.strided import by_width, dispatch_each, local_params
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
-ONE_HOT_SHADERS = {
-    4: Shader(shaders.movement.ONE_HOT, DType.U32),
-    8: Shader(shaders.movement.ONE_HOT, DType.I64),
-}  # by the bytes of a value
+ONE_HOT_SHADERS = by_width(shaders.movement.ONE_HOT)
 _INDEX = (DType.F32, DType.I32, DType.I64)  # index is the shader's INDEX
 
 
@@ -41,16 +37,10 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 def _program(call: Call, device: Device, params: Params) -> Program:
     indices = call.operands["indices"]
     assert indices is not None
-    total = call.outputs["y"].size
-    step = positional(
-        ONE_HOT_SHADERS[call.outputs["y"].dtype.nbytes],
-        read("indices", "values") + write("y"),
-        groups=linear_groups(total, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(total, int(call["depth"]), math.prod(indices.dims[call["axis"] :])),
-        spec=(_INDEX.index(indices.dtype),),
-    )
-    return Program((step,))
+    y = call.outputs["y"]
+    push = {"total": y.size, "depth": int(call["depth"]), "inner": math.prod(indices.dims[call["axis"] :])}
+    constants = {"INDEX": _INDEX.index(indices.dtype)}
+    return Program((dispatch_each(ONE_HOT_SHADERS[y.dtype.nbytes], y.size, device, params, push, constants),))
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

@@ -14,8 +14,8 @@ from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import WORDS
-from vkconv.ops.kernels.strided import MAX_RANK, lanes, walk_params
-from vkconv.program import Program, positional, read, word_bits, write
+from vkconv.ops.kernels.strided import MAX_RANK, dispatch_rows, tables, walk_params
+from vkconv.program import Program, word_bits
 from vkconv.route import Params, Route
 
 PAD_SHADER = Shader(shaders.movement.PAD, DType.U32)
@@ -74,17 +74,10 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     rows = _merge(call.shape("x"), out, call["pads"])
     value = call["value"]
     fill = word_bits(float(value) if call.outputs["y"].dtype.is_float else int(value))
-    spread = lanes(math.prod(r[0] for r in rows[:-1]), rows[-1][0], device, params)
-    table = tuple(r[column] if r else 0 for column in range(3) for r in (*rows, *((),) * (MAX_RANK - len(rows))))
-    step = positional(
-        PAD_SHADER,
-        read("x") + write("y"),
-        groups=spread.groups,
-        local=(params["local"], 1, 1),
-        push=(spread.invocations, spread.chunk, fill, *table),
-        spec=(len(rows), spread.items, MODES.index(call["mode"])),
-    )
-    return Program((step,))
+    outer, inner = math.prod(r[0] for r in rows[:-1]), rows[-1][0]
+    push = {"fill": fill, **tables(PAD_SHADER, *zip(*rows, strict=True))}
+    constants = {"RANK": len(rows), "MODE": MODES.index(call["mode"])}
+    return Program((dispatch_rows(PAD_SHADER, outer, inner, device, params, push, constants),))
 
 
 def _center_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:

@@ -10,18 +10,14 @@ from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import operands_in
-from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.kernels.strided import by_width, dispatch_each, local_params
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
-REVERSE_SHADERS = {
-    4: Shader(shaders.movement.REVERSE_SEQUENCE, DType.U32),
-    8: Shader(shaders.movement.REVERSE_SEQUENCE, DType.I64),
-}
+REVERSE_SHADERS = by_width(shaders.movement.REVERSE_SEQUENCE)
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -39,15 +35,11 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 
 def _program(call: Call, device: Device, params: Params) -> Program:
     x, y = call.shape("x"), call.outputs["y"]
-    step = positional(
-        REVERSE_SHADERS[y.dtype.nbytes],
-        read("x", "lengths") + write("y"),
-        groups=linear_groups(y.size, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(y.size, x[0], x[1], math.prod(x[2:])),
-        spec=(call.operands["lengths"].dtype is DType.I64, call["time_axis"] == 0),  # type: ignore[union-attr]
-    )
-    return Program((step,))
+    lengths = call.operands["lengths"]
+    assert lengths is not None
+    push = {"total": y.size, "n0": x[0], "n1": x[1], "inner": math.prod(x[2:])}
+    constants = {"WIDE": lengths.dtype is DType.I64, "TIME_FIRST": call["time_axis"] == 0}
+    return Program((dispatch_each(REVERSE_SHADERS[y.dtype.nbytes], y.size, device, params, push, constants),))
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

@@ -14,12 +14,12 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import loop_iterations, operands_in
-from vkconv.ops.kernels.strided import MAX_RANK, STRIDED_COPIES, strided_copy, walk_params
+from vkconv.ops.kernels.strided import STRIDED_COPIES, dispatch_each, strided_copy, tables, walk_params
 from vkconv.ops.movement.gather import check_axis_indices, checked_indices
 from vkconv.ops.movement.gather_elements import check_elements, check_tuples, index_operands, tuple_depth
-from vkconv.program import Bind, Dispatch, Program, positional, read
+from vkconv.program import Argument, Dispatch, Program, Word
 from vkconv.route import Params, Route
 
 _DTYPES = (DType.F32, DType.I32, DType.I64)
@@ -66,22 +66,23 @@ def _copy(call: Call, device: Device, params: Params) -> tuple[Dispatch, ...]:
 
 
 def _scatter(
-    call: Call, device: Device, params: Params, shader: Shader, rank: int, count: int, steps: int, push: Sequence[int]
+    call: Call,
+    device: Device,
+    params: Params,
+    shader: Shader,
+    count: int,
+    steps: int,
+    push: Mapping[str, Argument],
+    constants: Mapping[str, Word],
 ) -> Program:
     """The copy of x, then ``count`` invocations of ``steps`` updates each."""
     indices = call.operands["indices"]
     assert indices is not None
     if not indices.size:
         return Program(_copy(call, device, params))
-    step = positional(
-        shader,
-        (*read("indices", "updates"), Bind("y", "rw")),
-        groups=linear_groups(count, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(count, steps, *push),
-        spec=(indices.dtype is DType.I64, rank, REDUCTIONS.index(call["reduction"])),
-        loop_iterations=steps,
-    )
+    constants = {"WIDE": indices.dtype is DType.I64, "COMBINE": REDUCTIONS.index(call["reduction"]), **constants}
+    push = {"invocations": count, "steps": steps, **push}
+    step = dispatch_each(shader, count, device, params, push, constants, loop_iterations=steps)
     return Program((*_copy(call, device, params), step))
 
 
@@ -95,11 +96,10 @@ def _elements_program(call: Call, device: Device, params: Params) -> Program:
     strides, own = shapes.row_major(x), shapes.row_major(indices)
     if call["reduction"] != "none":
         dims[axis] = 1
-    fill = (0,) * (MAX_RANK - len(x))
     to = tuple(0 if d == axis else s for d, s in enumerate(strides))
-    push = (own[axis], x[axis], strides[axis], *dims, *fill, *own, *fill, *to, *fill)
     shader = ELEMENTS_SHADERS[call.outputs["y"].dtype]
-    return _scatter(call, device, params, shader, len(x), math.prod(dims), steps, push)
+    push = {"from_step": own[axis], "n_axis": x[axis], "axis_stride": strides[axis], **tables(shader, dims, own, to)}
+    return _scatter(call, device, params, shader, math.prod(dims), steps, push, {"RANK": len(x)})
 
 
 def _combined(call: Call, x: npt.NDArray[Any], at: tuple[Any, ...], updates: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -142,11 +142,10 @@ def _nd_steps(call: Call, device: Device | None = None) -> int:
 def _nd_program(call: Call, device: Device, params: Params) -> Program:
     x, indices = call.shape("x"), call.shape("indices")
     depth, inner = indices[-1], math.prod(x[indices[-1] :])
-    fill = (0,) * (MAX_RANK - depth)
     tuples = math.prod(indices[:-1]) if call["reduction"] == "none" else 1
-    push = (max(1, inner), *x[:depth], *fill, *shapes.row_major(x)[:depth], *fill)
     shader = ND_SHADERS[call.outputs["y"].dtype]
-    return _scatter(call, device, params, shader, depth, tuples * inner, _nd_steps(call), push)
+    push = {"inner": max(1, inner), **tables(shader, x[:depth], shapes.row_major(x)[:depth])}
+    return _scatter(call, device, params, shader, tuples * inner, _nd_steps(call), push, {"DEPTH": depth})
 
 
 def _nd_at(call: Call, arrays: Mapping[str, Array | None]) -> tuple[Any, ...]:

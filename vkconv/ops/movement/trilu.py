@@ -7,21 +7,17 @@ import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError
+from vkconv.core import Array, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import WORDS_OR_PAIRS
-from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.kernels.strided import by_width, dispatch_each, local_params
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
-TRILU_SHADERS = {
-    4: Shader(shaders.movement.TRILU, DType.U32),
-    8: Shader(shaders.movement.TRILU, DType.I64),
-}  # by the bytes of an element
+TRILU_SHADERS = by_width(shaders.movement.TRILU)
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -36,15 +32,9 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 def _program(call: Call, device: Device, params: Params) -> Program:
     *outer, rows, columns = call.shape("x")
     total = math.prod(outer) * rows * columns
-    step = positional(
-        TRILU_SHADERS[call.outputs["y"].dtype.nbytes],
-        read("x") + write("y"),
-        groups=linear_groups(total, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(total, rows, columns, call["k"]),
-        spec=(call["upper"],),
-    )
-    return Program((step,))
+    push = {"total": total, "rows": rows, "columns": columns, "k": call["k"]}
+    shader = TRILU_SHADERS[call.outputs["y"].dtype.nbytes]
+    return Program((dispatch_each(shader, total, device, params, push, {"UPPER": call["upper"]}),))
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

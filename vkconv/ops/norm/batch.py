@@ -15,8 +15,8 @@ from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.core.tolerance import of_sum
-from vkconv.ops.kernels.strided import lanes, walk_params
-from vkconv.ops.norm.row_programs import Kernel
+from vkconv.ops.kernels.strided import dispatch_rows, walk_params
+from vkconv.ops.norm.row_programs import RowKernel
 from vkconv.ops.norm.row_routes import row_routes
 from vkconv.ops.norm.row_sets import across
 from vkconv.ops.norm.rows import (
@@ -31,7 +31,7 @@ from vkconv.ops.norm.rows import (
     scaled,
     sizes_in_mean,
 )
-from vkconv.program import Program, positional, read, write
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
 BATCH_NORM_SHADER = Shader(shaders.norm.BATCH_NORM)
@@ -56,16 +56,8 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 def _program(call: Call, device: Device, params: Params) -> Program:
     n, channels, *rest = call.shape("x")
     inner = math.prod(rest)
-    spread = lanes(n * channels, inner, device, params)
-    step = positional(
-        BATCH_NORM_SHADER,
-        read("x", *_VECTORS) + write("y"),
-        groups=spread.groups,
-        local=(params["local"], 1, 1),
-        push=(spread.invocations, spread.chunk, channels, inner, float(call["eps"])),
-        spec=(spread.items,),
-    )
-    return Program((step,))
+    push = {"channels": channels, "inner": inner, "eps": float(call["eps"])}
+    return Program((dispatch_rows(BATCH_NORM_SHADER, n * channels, inner, device, params, push),))
 
 
 def _per_channel(array: Array, rank: int) -> F64:
@@ -95,7 +87,7 @@ def _training_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSp
     return {"eps": eps, "momentum": momentum}, (x, statistic, statistic)
 
 
-def _training_kernel(call: Call) -> Kernel:
+def _training_kernel(call: Call) -> RowKernel:
     channels = call.shape("x")[1]
     by_row = Parameters("row", max(1, channels), 1)
     return kernel(call, across(call.shape("x"), channels), by_row, statistics=True, running=True)

@@ -12,10 +12,10 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import FLOATS, loop_iterations
-from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.kernels.strided import dispatch_each, local_params
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
 HARDMAX_SHADER = Shader(shaders.norm.HARDMAX)
@@ -32,15 +32,8 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     x, axis = call.shape("x"), call["axis"]
     inner = math.prod(x[axis + 1 :])
     lines = math.prod(x[:axis]) * inner
-    step = positional(
-        HARDMAX_SHADER,
-        read("x") + write("y"),
-        groups=linear_groups(lines, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(lines, x[axis], inner),
-        loop_iterations=2 * x[axis],
-    )
-    return Program((step,))
+    push = {"lines": lines, "length": x[axis], "inner": inner}
+    return Program((dispatch_each(HARDMAX_SHADER, lines, device, params, push, loop_iterations=2 * x[axis]),))
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

@@ -12,7 +12,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.tolerance import of_sum
-from vkconv.ops.norm.row_programs import Kernel
+from vkconv.ops.norm.row_programs import RowKernel
 from vkconv.ops.norm.row_routes import row_routes
 from vkconv.ops.norm.row_sets import along
 from vkconv.ops.norm.rows import (
@@ -60,12 +60,12 @@ def _rms_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, .
     return found, (x,)
 
 
-def _layer_kernel(call: Call) -> Kernel:
+def _layer_kernel(call: Call) -> RowKernel:
     x = call.shape("x")
     return kernel(call, along(x, call["axis"], len(x) - 1), Parameters(), statistics=bool(call["stats"]))
 
 
-def _rms_kernel(call: Call) -> Kernel:
+def _rms_kernel(call: Call) -> RowKernel:
     x = call.shape("x")
     return kernel(call, along(x, call["axis"], len(x) - 1), Parameters(), centred=False)
 
@@ -124,7 +124,7 @@ def _by_group(call: Call) -> tuple[int, ...]:
     return n, groups, channels // groups, *rest
 
 
-def _group_kernel(call: Call) -> Kernel:
+def _group_kernel(call: Call) -> RowKernel:
     dims = _by_group(call)
     rows = along(dims, 2, len(dims) - 1)
     given = next((call.shape(name)[0] for name in ("scale", "bias") if call.has(name)), 0)

@@ -1,6 +1,6 @@
 """Programs of the routes that softmax and the normalizations share, and the legal values of their parameters.
 
-An op says what its kernel wants for a call (`Kernel`); the shader has a variant for each way in which lanes share a
+An op says what its kernel wants for a call (`RowKernel`); the shader has a variant for each way in which lanes share a
 row, of shaders/include/reduction.glsl, and for rows in registers and in parts.
 """
 
@@ -12,10 +12,10 @@ from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
+from vkconv.ops.core.base import first, linear_groups, local_sizes, most_invocations
 from vkconv.ops.core.requirements import lane_by_lane, sums_by_subgroups
 from vkconv.ops.norm.row_sets import WALKS, RowSet
-from vkconv.program import Dispatch, Program, Word, positional, read, write
+from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Params
 
 Defines = tuple[tuple[str, str], ...]
@@ -25,26 +25,29 @@ HELD, PARTS, PART, APPLY = ("HELD", ""), ("PARTS", ""), ("PART", ""), ("APPLY", 
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kernel:
-    """What a family's kernel wants for a call: its rows, buffers (x is the first input), push and specialization
-    constants after those of the rows, the define of its outputs, how often it visits an element, the words that it
-    makes of a part of a row, the items that it is worth holding on a CPU driver, and whether what lies along a row may
-    be read by fours where the row may."""
+class RowKernel:
+    """What a family's kernel wants for a call.
+
+    ``buffers`` are those of the launch that makes results; ``push`` and ``constants`` come beside those of the rows;
+    ``defines`` says which outputs there are. It visits an element in ``passes``, and makes ``part_words`` of a part of
+    a row. On a CPU driver ``cpu_items`` are worth holding. ``by_vec4`` is False where what lies along a row cannot be
+    read by vec4.
+    """
 
     rows: RowSet
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    push: tuple[Word, ...]
-    spec: tuple[Word, ...]
+    buffers: Mapping[str, str | None]
+    push: Mapping[str, Word]
+    constants: Mapping[str, Word]
     defines: Defines
     passes: int
     part_words: int
     cpu_items: int
-    by_fours: bool = True
+    by_vec4: bool = True
 
     @property
-    def fours(self) -> bool:
-        return self.by_fours and self.rows.fours
+    def vec4(self) -> bool:
+        """Whether rows are read by vec4."""
+        return self.by_vec4 and self.rows.vec4
 
 
 # Lanes of a row that is held, and of a workgroup that rereads one, best first; 128 is what every Vulkan device has.
@@ -114,7 +117,7 @@ def _chunk(rows: RowSet, parts: int) -> int:
 class RowPrograms:
     """Programs and parameters of the routes of one shader."""
 
-    def __init__(self, shader: declared.Kernel, kernel: Callable[[Call], Kernel]) -> None:
+    def __init__(self, shader: declared.Kernel, kernel: Callable[[Call], RowKernel]) -> None:
         self.shader, self.kernel = shader, kernel
         self.part_shaders = tuple(Shader(shader, defines=(meet, PARTS, PART)) for meet in (SUBGROUP, TREE))
 
@@ -134,22 +137,22 @@ class RowPrograms:
         rows, made = kernel.rows, PART in defines
         chunk = _chunk(rows, parts)
         groups = linear_groups(ceil_div(rows.rows * parts, rows_of_group) * local, local, device)
-        inputs = ("x",) if made else kernel.inputs
-        binds = (*read(*inputs), *write(*(("parts",) if made else kernel.outputs)))
+        buffers = {"x": "x"} if made else kernel.buffers
         items = ceil_div(chunk, 4 * lanes)
-        return positional(
+        rows_as = {"VEC4": bool(params["fours"]), "WALK": WALKS.index(rows.walk), "LANES": lanes, "ITEMS": items}
+        return Dispatch(
             Shader(self.shader, defines=(*defines, *(() if made else kernel.defines))),
-            binds + (read("parts") if APPLY in defines else ()),
+            {**buffers, **({"made": "parts"} if made or APPLY in defines else {})},
             groups,
             (local, 1, 1),
-            push=(*rows.words, parts, chunk, *kernel.push),
-            spec=(bool(params["fours"]), WALKS.index(rows.walk), lanes, items, *kernel.spec),
+            push={**rows.push, "parts": parts, "chunk": chunk, **kernel.push},
+            constants={**rows_as, **kernel.constants},
             shared_bytes=4 * local if {TREE, SUBGROUP} & {*defines} else 0,
             loop_iterations=0 if HELD in defines else kernel.passes * items + 2 * parts + _MEETING,
         )
 
-    def _fours(self, call: Call) -> tuple[int, ...]:
-        return (1, 0) if self.kernel(call).fours else (0,)
+    def _vec4(self, call: Call) -> tuple[int, ...]:
+        return (1, 0) if self.kernel(call).vec4 else (0,)
 
     def _rows_of_group(self, call: Call, device: Device) -> tuple[int, ...]:
         """Rows of a workgroup with a subgroup for each; one where there are few, so that they spread over cores."""
@@ -158,8 +161,7 @@ class RowPrograms:
 
     def buffers(self, call: Call) -> int:
         """Storage buffers of a launch that makes results."""
-        kernel = self.kernel(call)
-        return len(kernel.inputs) + len(kernel.outputs)
+        return len(self.kernel(call).buffers)
 
     # Rows in registers.
 
@@ -189,8 +191,8 @@ class RowPrograms:
 
     def one_pass_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         lanes = self.held_lanes(call, device)
-        rows, fours = self._rows_of_group(call, device), self._fours(call)
-        return {"lanes": lanes, "rows": rows, "fours": fours, "tree": _trees(device)}
+        rows, vec4 = self._rows_of_group(call, device), self._vec4(call)
+        return {"lanes": lanes, "rows": rows, "fours": vec4, "tree": _trees(device)}
 
     def one_pass(self, call: Call, device: Device, params: Params) -> Program:
         lanes, meet = params["lanes"], _meeting(params)
@@ -210,7 +212,7 @@ class RowPrograms:
     # Rows read again for every step.
 
     def subgroup_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-        return {"rows": self._rows_of_group(call, device), "fours": self._fours(call)}
+        return {"rows": self._rows_of_group(call, device), "fours": self._vec4(call)}
 
     def by_subgroups(self, call: Call, device: Device, params: Params) -> Program:
         lanes, rows = device.subgroup_size, params["rows"]
@@ -219,7 +221,7 @@ class RowPrograms:
     def workgroup_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         given = {
             "local": _locals(device, self.kernel(call).rows.count),
-            "fours": self._fours(call),
+            "fours": self._vec4(call),
             "tree": _trees(device),
         }
         return self._ending(call, device, self.by_workgroups, given, "local")
@@ -230,7 +232,7 @@ class RowPrograms:
 
     def serial_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         sizes = _FEW_ROWS_LOCALS if self.kernel(call).rows.rows < _MANY_ROWS else _SERIAL_LOCALS
-        return {"local": local_sizes(device, *sizes), "fours": self._fours(call)}
+        return {"local": local_sizes(device, *sizes), "fours": self._vec4(call)}
 
     def serial(self, call: Call, device: Device, params: Params) -> Program:
         local = params["local"]
@@ -245,7 +247,7 @@ class RowPrograms:
         given: Mapping[str, tuple[int, ...]] = {
             "parts": (rule, *more),
             "local": _locals(device, _chunk(rows, rule)),
-            "fours": self._fours(call),
+            "fours": self._vec4(call),
             "tree": _trees(device),
         }
         given = self._ending(call, device, self.split, given, "local")
@@ -254,7 +256,7 @@ class RowPrograms:
 
     def split(self, call: Call, device: Device, params: Params) -> Program:
         kernel, local, meet = self.kernel(call), params["local"], _meeting(params)
-        # Chunks are whole fours: the last parts of a short row would have nothing left.
+        # Chunks are whole vec4: the last parts of a short row would have nothing left.
         parts = ceil_div(kernel.rows.count, _chunk(kernel.rows, params["parts"])) or 1
         steps = tuple(
             self._dispatch(call, device, params, (meet, PARTS, which), local, local, parts=parts)
@@ -315,7 +317,7 @@ def _meeting(params: Params) -> tuple[str, str]:
 
 
 def _locals(device: Device, elements: int) -> tuple[int, ...]:
-    """Workgroup sizes that subgroups divide, first the best one of which each lane has a four of the elements."""
+    """Workgroup sizes that subgroups divide, first the best one of which each lane has four elements."""
     fit = [n for n in _LANES if n <= most_invocations(device) and n % device.subgroup_size == 0] or [LEAST_LANES]
     best = next((n for n in fit if 4 * n <= elements), min(fit))
-    return (best, *(n for n in fit if n != best))
+    return first(best, fit)

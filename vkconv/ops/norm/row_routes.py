@@ -23,7 +23,7 @@ from vkconv.ops.norm.row_programs import (
     SUBGROUP,
     TREE,
     Defines,
-    Kernel,
+    RowKernel,
     RowPrograms,
     parts_by_rule,
     policy,
@@ -38,7 +38,7 @@ _NEAR = 8
 
 
 def row_routes(
-    shader: declared.Kernel, kernel: Callable[[Call], Kernel], outputs: tuple[Defines, ...] = ((),)
+    shader: declared.Kernel, kernel: Callable[[Call], RowKernel], outputs: tuple[Defines, ...] = ((),)
 ) -> tuple[Route, ...]:
     """The routes of an op by its ``kernel``; ``outputs`` are the defines that its calls may have."""
     programs = RowPrograms(shader, kernel)
@@ -68,12 +68,12 @@ def row_routes(
     )
     pays = Requirement(
         f"a GPU; or a CPU driver, and a row that its subgroups hold in few registers, in a call of "
-        f"{CPU_POLICY.long_call} elements where it takes more than {ITEMS} fours of each lane",
+        f"{CPU_POLICY.long_call} elements where it takes more than {ITEMS} vec4 of each lane",
         programs.holding_pays,
         lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
     )
     lane_pays = Requirement(
-        f"a GPU; or a CPU driver, and at most {FEW_ITEMS} fours of a row or {CPU_POLICY.long_call_one_lane} elements",
+        f"a GPU; or a CPU driver, and at most {FEW_ITEMS} vec4 of a row or {CPU_POLICY.long_call_one_lane} elements",
         programs.lane_pays,
         lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
     )

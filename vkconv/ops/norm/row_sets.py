@@ -33,8 +33,8 @@ class RowSet:
         return "strided" if self.run == 1 else "runs"
 
     @property
-    def fours(self) -> bool:
-        """Whether every row is whole fours of neighbours, each at a multiple of four."""
+    def vec4(self) -> bool:
+        """Whether every row is whole vec4, each aligned."""
         steps = [self.run, self.count]
         steps += [self.run_step] if self.walk == "runs" else []
         steps += [self.outer_step] if self.rows > self.period else []
@@ -42,9 +42,9 @@ class RowSet:
         return self.walk != "strided" and all(step % 4 == 0 for step in steps)
 
     @property
-    def words(self) -> tuple[int, ...]:
-        """The first words of the push-constant block."""
-        return self.rows, self.count, self.period, self.outer_step, self.inner_step, max(1, self.run), self.run_step
+    def push(self) -> dict[str, int]:
+        """Its push constants."""
+        return {**dataclasses.asdict(self), "run": max(1, self.run)}
 
     def items(self, lanes: int) -> int:
         """Items of four elements that each of the lanes of a row takes."""

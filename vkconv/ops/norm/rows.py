@@ -14,7 +14,7 @@ from vkconv.core import Array, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Specs
-from vkconv.ops.norm.row_programs import Defines, Kernel
+from vkconv.ops.norm.row_programs import Defines, RowKernel
 from vkconv.ops.norm.row_sets import RowSet
 
 # As in shaders/normalize.comp: how scale and bias lie, one for each element, for each row, or for a run of elements.
@@ -45,31 +45,36 @@ def kernel(
     centred: bool = True,
     statistics: bool = False,
     running: bool = False,
-) -> Kernel:
+) -> RowKernel:
     """The kernel of a call with ``x``, optional ``scale`` and ``bias`` and the attribute ``eps``. ``statistics`` are
     written as well: the mean and 1 / sqrt(var + eps) of each row, or if ``running`` the operands ``mean`` and ``var``
     moved towards the row's."""
-    # What is absent binds x in its place, which the shader then leaves alone.
-    inputs = ["x", *(name if call.has(name) else "x" for name in ("scale", "bias"))]
+    buffers: dict[str, str | None] = {"x": "x", **{k: k if call.has(k) else None for k in ("scale", "bias")}}
     if statistics:
-        inputs += ["mean", "var"] if running else ["x", "x"]
-    return Kernel(
+        old = ("mean", "var") if running else (None, None)
+        buffers |= zip(("old_mean", "old_variance"), old, strict=True)
+    return RowKernel(
         rows,
-        tuple(inputs),
-        tuple(call.outputs),
-        push=(
-            parameters.period,
-            parameters.step,
-            max(1, parameters.run),
-            float(call["eps"]),
-            float(call["momentum"]) if running else 0.0,
-        ),
-        spec=(centred, call.has("scale"), call.has("bias"), PARAMETERS.index(parameters.lie), running),
+        {**buffers, **dict(zip(("y", "mean_made", "spread_made"), call.outputs, strict=False))},
+        push={
+            "parameter_period": parameters.period,
+            "parameter_step": parameters.step,
+            "parameter_run": max(1, parameters.run),
+            "eps": float(call["eps"]),
+            "momentum": float(call["momentum"]) if running else 0.0,
+        },
+        constants={
+            "CENTRED": centred,
+            "HAS_SCALE": call.has("scale"),
+            "HAS_BIAS": call.has("bias"),
+            "PARAMETERS": PARAMETERS.index(parameters.lie),
+            "RUNNING": running,
+        },
         defines=STATISTICS if statistics else PLAIN,
         passes=3,  # the mean, the variance, the quotients
         part_words=3,
         cpu_items=8,
-        by_fours=parameters.lie != "run" or parameters.run % 4 == 0,
+        by_vec4=parameters.lie != "run" or parameters.run % 4 == 0,
     )
 
 

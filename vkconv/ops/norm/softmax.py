@@ -10,7 +10,7 @@ from vkconv.core import Array, GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.norm.row_programs import Kernel
+from vkconv.ops.norm.row_programs import RowKernel
 from vkconv.ops.norm.row_routes import row_routes
 from vkconv.ops.norm.row_sets import along
 
@@ -23,10 +23,11 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return {"axis": axis, "log": bool(attrs["log"])}, (x,)
 
 
-def _kernel(call: Call) -> Kernel:
+def _kernel(call: Call) -> RowKernel:
     rows = along(call.shape("x"), call["axis"], call["axis"])
     # The peak, the sum, the quotients.
-    return Kernel(rows, ("x",), ("y",), (), (bool(call["log"]),), (), passes=3, part_words=2, cpu_items=32)
+    buffers, constants = {"x": "x", "y": "y"}, {"LOG": bool(call["log"])}
+    return RowKernel(rows, buffers, {}, constants, (), passes=3, part_words=2, cpu_items=32)
 
 
 def _count(call: Call) -> int:

@@ -115,9 +115,9 @@ ROWS: Mapping[str, Binary] = {row.name: row for row in TABLE}
 def _program(call: Call, device: Device, params: Params) -> Program:
     row, out = ROWS[call.op], call.shape("y")
     strides = [shapes.broadcast_strides(call.shape(name), out) for name in row.operands]
-    shader = BINARY[call.outputs["y"].dtype]
-    walk = merge(out, *strides)
-    return Program((walk_dispatch(shader, walk, device, params, row.operands, "y", spec=(row.id,)),))
+    shader, walk = BINARY[call.outputs["y"].dtype], merge(out, *strides)
+    buffers = dict(zip("ab", row.operands, strict=True))
+    return Program((walk_dispatch(shader, walk, device, params, {}, {"FUNCTION": row.id}, buffers),))
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

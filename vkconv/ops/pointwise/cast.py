@@ -11,9 +11,9 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.kernels.strided import dispatch_each, local_params
+from vkconv.program import Program
 from vkconv.route import Params, Requirement, Route
 
 CAST_SHADER = Shader(shaders.pointwise.CAST, DType.U32)
@@ -40,15 +40,8 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 def _program(call: Call, device: Device, params: Params) -> Program:
     source, target = call.operands["x"], call.outputs["y"]
     assert source is not None
-    step = positional(
-        CAST_SHADER,
-        read("x") + write("y"),
-        groups=linear_groups(ceil_div(target.size, 4), params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(target.size,),
-        spec=(KINDS.index(source.dtype), KINDS.index(target.dtype)),
-    )
-    return Program((step,))
+    push, kinds = {"count": target.size}, {"SOURCE": KINDS.index(source.dtype), "TARGET": KINDS.index(target.dtype)}
+    return Program((dispatch_each(CAST_SHADER, ceil_div(target.size, 4), device, params, push, kinds),))
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

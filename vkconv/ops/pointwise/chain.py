@@ -37,9 +37,9 @@ _CHAINS = {count: Shader(shaders.pointwise.CHAIN, DType.F32, (("STEPS", str(coun
 
 BINARY_STEPS = ("add", "sub", "mul", "div", "minimum", "maximum", "prelu")
 UNARY_STEPS = tuple(row.name for row in ACTIVATIONS.values() if row.epilogue and row.name != "none")
-_TURNED = tuple(f"r{name}" for name in ("sub", "div", "prelu"))
+_REVERSED = tuple(f"r{name}" for name in ("sub", "div", "prelu"))
 # A step in one word, as shaders/chain.comp takes it apart: function, second value, first number, kind, order.
-_SOURCE, _NUMBER, _BINARY, _TURNED_BIT = 8, 12, 1 << 16, 1 << 17
+_SOURCE, _NUMBER, _BINARY, _REVERSED_BIT = 8, 12, 1 << 16, 1 << 17
 _FROM_NUMBER, _FROM_SELF = 3, 4
 
 
@@ -50,7 +50,7 @@ class Step:
 
     function: str
     second: str = ""
-    turned: bool = False
+    reversed: bool = False
     numbers: tuple[float, ...] = ()
 
     @property
@@ -58,7 +58,7 @@ class Step:
         return self.function in BINARY_STEPS
 
     def __str__(self) -> str:
-        return "r" * self.turned + self.function + (f"_{self.second}" if self.second else "")
+        return "r" * self.reversed + self.function + (f"_{self.second}" if self.second else "")
 
 
 def attributes(steps: Sequence[Step]) -> Attrs:
@@ -73,15 +73,15 @@ def steps_of(attrs: Mapping[str, AttrValue]) -> tuple[Step, ...]:
     given, steps = len(numbers), []
     for text in str(attrs["steps"]).split("/"):
         name, _, second = text.rpartition("_") if text.rpartition("_")[2] in ("x0", "x1", "x2", "y") else (text, "", "")
-        turned = name in _TURNED
-        function = name[1:] if turned else name
+        is_reversed = name in _REVERSED
+        function = name[1:] if is_reversed else name
         if function not in (*BINARY_STEPS, *UNARY_STEPS) or (second and function in UNARY_STEPS):
-            near = did_you_mean(name, (*BINARY_STEPS, *UNARY_STEPS, *_TURNED))
+            near = did_you_mean(name, (*BINARY_STEPS, *UNARY_STEPS, *_REVERSED))
             raise GraphError(f"chain: there is no step {text!r}{near}; a step is such as relu, mul, add_x1 or rsub_x2")
         count = int(not second) if function in BINARY_STEPS else len(ACTIVATIONS[function].params)
         if len(numbers) < count:
             raise GraphError(f"chain: the steps {attrs['steps']} take more than the {given} numbers there are")
-        steps.append(Step(function, second, turned, tuple(numbers[:count])))
+        steps.append(Step(function, second, is_reversed, tuple(numbers[:count])))
         del numbers[:count]
     if numbers:
         raise GraphError(f"chain: the steps {attrs['steps']} take {given - len(numbers)} of the {given} numbers")
@@ -109,22 +109,22 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return {**attrs, **attributes(steps)}, (TensorSpec(out, operands[0].dtype),)
 
 
-def _by_fours(walk: Walk) -> bool:
-    """Whether rows are whole fours of neighbours, and operands either too or repeat along them."""
+def _by_vec4(walk: Walk) -> bool:
+    """Whether rows are whole vec4, and operands either too or repeat along them."""
     return walk.dims[-1] % 4 == 0 and all(strides[-1] in (0, 1) for strides in walk.strides)
 
 
-def _in_fours(walk: Walk) -> Walk:
-    """The walk with fours as its elements; one that repeats along a row is still counted by ones."""
+def _in_vec4(walk: Walk) -> Walk:
+    """The walk with vec4 as its elements; one that repeats along a row is still counted by ones."""
     strides = [(*(s // 4 for s in row[:-1]), 1) if row[-1] else row for row in walk.strides]
     return Walk((*walk.dims[:-1], walk.dims[-1] // 4), tuple(strides))
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    """Workgroup size and elements of an invocation; where these are fours, few."""
+    """Workgroup size and elements of an invocation; where these are vec4, few."""
     names = [name for name in call.operands if call.has(name)]
-    fours = _by_fours(_walk([call.shape(name) for name in names], call.shape("y")))
-    return {**walk_params(call, device), **({"items": (2, 1, 4, 8)} if fours else {})}
+    vec4 = _by_vec4(_walk([call.shape(name) for name in names], call.shape("y")))
+    return {**walk_params(call, device), **({"items": (2, 1, 4, 8)} if vec4 else {})}
 
 
 def _walk(operands: Sequence[Shape], out: Shape) -> Walk:
@@ -139,7 +139,7 @@ def _words(steps: Sequence[Step]) -> tuple[Word, ...]:
         if step.is_binary:
             second = step.second
             source = int(second[1:]) if second.startswith("x") else _FROM_SELF if second else _FROM_NUMBER
-            word = BINARIES[step.function].id | source << _SOURCE | _BINARY | _TURNED_BIT * step.turned
+            word = BINARIES[step.function].id | source << _SOURCE | _BINARY | _REVERSED_BIT * step.reversed
         else:
             word = ACTIVATIONS[step.function].id
         words.append(word | number << _NUMBER)
@@ -153,19 +153,12 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     room = next(count for count in _CHAINS if count >= len(steps))
     numbers = [n for step in steps for n in step.numbers]
     walk = _walk([call.shape(name) for name in names], call.shape("y"))
-    fours = _by_fours(walk)
-    dispatch = walk_dispatch(
-        _CHAINS[room],
-        _in_fours(walk) if fours else walk,
-        device,
-        params,
-        [*names, *names[:1] * (MAX_OPERANDS - len(names))],
-        "y",
-        push=(*numbers, *(0.0,) * (MAX_NUMBERS - len(numbers))),
-        spec=(fours, *_words(steps), *(0,) * (room - len(steps))),
-        rank=_MAX_RANK,
-    )
-    return Program((dispatch,))
+    vec4 = _by_vec4(walk)
+    walk = _in_vec4(walk) if vec4 else walk
+    push = {"number": (*numbers, *(0.0,) * (MAX_NUMBERS - len(numbers)))}
+    constants = {"VEC4": vec4, **{f"STEP_{i}": word for i, word in enumerate(_words(steps))}}
+    unused = {f"x{i}": None for i in range(len(names), MAX_OPERANDS)}
+    return Program((walk_dispatch(_CHAINS[room], walk, device, params, push, constants, unused),))
 
 
 def _functions(call: Call, arrays: Mapping[str, Array | None]) -> list[tuple[Step, Callable[[F64], F64]]]:
@@ -184,7 +177,7 @@ def _functions(call: Call, arrays: Mapping[str, Array | None]) -> list[tuple[Ste
                 if step.second
                 else np.float64(np.float32(step.numbers[0]))
             )
-            return np.asarray(reference(*((other, value) if step.turned else (value, other))), np.float64)
+            return np.asarray(reference(*((other, value) if step.reversed else (value, other))), np.float64)
 
         return operate
 
@@ -232,7 +225,7 @@ CHAIN = Op(
             "broadcast",
             _program,
             tuple(_CHAINS.values()),
-            "one pass over memory for all steps, each a specialization constant; by fours where rows are whole fours",
+            "one pass over memory for all steps, each a specialization constant; by vec4 where rows are whole vec4",
             must=(FLOATS,),
             params=_params,
         ),

@@ -13,10 +13,10 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import operands_in
-from vkconv.ops.kernels.strided import MAX_RANK, local_params, merge
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.kernels.strided import MAX_RANK, dispatch_each, local_params, merge
+from vkconv.program import Program
 from vkconv.route import Params, Requirement, Route
 
 Values = npt.NDArray[Any]
@@ -70,15 +70,8 @@ def _of_two(name: str) -> Op:
     def program(call: Call, device: Device, params: Params) -> Program:
         out, count = call.shape("y"), call.outputs["y"].size
         walk = merge(out, *(shapes.broadcast_strides(call.shape(key), out) for key in "ab"))
-        step = positional(
-            LOGIC,
-            read("a", "b") + write("y"),
-            groups=linear_groups(ceil_div(count, 4), params["local"], device),
-            local=(params["local"], 1, 1),
-            push=(count, *walk.padded()),
-            spec=(walk.rank, number),
-        )
-        return Program((step,))
+        push, constants = {"count": count, **walk.tables(LOGIC)}, {"RANK": walk.rank, "FUNCTION": number}
+        return Program((dispatch_each(LOGIC, ceil_div(count, 4), device, params, push, constants),))
 
     return Op(
         name,
@@ -103,15 +96,8 @@ def _of_one(name: str) -> Op:
 
     def program(call: Call, device: Device, params: Params) -> Program:
         count = call.outputs["y"].size
-        step = positional(
-            CLASSIFY,
-            read("x") + write("y"),
-            groups=linear_groups(ceil_div(count, 4), params["local"], device),
-            local=(params["local"], 1, 1),
-            push=(count,),
-            spec=(number,),
-        )
-        return Program((step,))
+        push, constants = {"count": count}, {"FUNCTION": number}
+        return Program((dispatch_each(CLASSIFY, ceil_div(count, 4), device, params, push, constants),))
 
     def reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
         return [np.asarray(function(shapes.given(arrays, "x")))]

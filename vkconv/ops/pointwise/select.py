@@ -13,10 +13,10 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import operands_in
-from vkconv.ops.kernels.strided import MAX_RANK, local_params, merge, walk_dispatch, walk_params
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.kernels.strided import MAX_RANK, dispatch_each, local_params, merge, walk_dispatch, walk_params
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
 Values = npt.NDArray[Any]
@@ -46,15 +46,10 @@ def _compare_program(call: Call, device: Device, params: Params) -> Program:
     assert spec is not None
     walk = merge(out, *(shapes.broadcast_strides(call.shape(name), out) for name in "ab"))
     count = call.outputs["y"].size
-    step = positional(
-        COMPARE[spec.dtype],
-        read("a", "b") + write("y"),
-        groups=linear_groups(ceil_div(count, 4), params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(count, *walk.padded()),
-        spec=(walk.rank, _COMPARISONS[call.op][0]),
-    )
-    return Program((step,))
+    shader = COMPARE[spec.dtype]
+    push = {"count": count, **walk.tables(shader)}
+    constants = {"RANK": walk.rank, "FUNCTION": _COMPARISONS[call.op][0]}
+    return Program((dispatch_each(shader, ceil_div(count, 4), device, params, push, constants),))
 
 
 def _compare(name: str) -> Op:
@@ -109,7 +104,7 @@ def _where_program(call: Call, device: Device, params: Params) -> Program:
     inputs = ("cond", "a", "b")
     walk = merge(out, *(shapes.broadcast_strides(call.shape(name), out) for name in inputs))
     shader = WHERE_PAIRS if call.outputs["y"].dtype is DType.I64 else WHERE
-    return Program((walk_dispatch(shader, walk, device, params, inputs, "y", rank=WHERE_RANK),))
+    return Program((walk_dispatch(shader, walk, device, params, buffers={"condition": "cond"}),))
 
 
 def _where_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

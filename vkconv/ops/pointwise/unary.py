@@ -14,8 +14,8 @@ from vkconv.ops.core import shapes
 from vkconv.ops.core.activation import ACTIVATIONS, apply, check_numbers
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import FLOATS
-from vkconv.ops.kernels.strided import lanes, walk_params
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.kernels.strided import dispatch_each, lanes, walk_params
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
 UNARY = Shader(shaders.pointwise.UNARY)
@@ -50,16 +50,11 @@ def _params(attrs: Mapping[str, object]) -> tuple[float, float]:
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
-    spread = lanes(1, call.outputs["y"].size, device, params)
-    step = positional(
-        UNARY,
-        read("x") + write("y"),
-        groups=spread.groups,
-        local=(params["local"], 1, 1),
-        push=(call.outputs["y"].size, spread.chunk, *_params(call.attrs)),
-        spec=(ACTIVATIONS[call.op].id, spread.items),
-    )
-    return Program((step,))
+    count = call.outputs["y"].size
+    spread, (a, b) = lanes(1, count, params), _params(call.attrs)
+    push = {"count": count, "chunk": spread.chunk, "a": a, "b": b}
+    constants = {"FUNCTION": ACTIVATIONS[call.op].id, "ITEMS": spread.items}
+    return Program((dispatch_each(UNARY, spread.invocations, device, params, push, constants),))
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

@@ -1,8 +1,8 @@
-"""The routes of convolutions of 8-bit integers: their programs, tile sizes as data, and when each is right.
+"""The routes of convolutions of 8-bit integers.
 
 All of them sum products of signed bytes in 32 bits, from a table of what each output channel needs (zero point, sum of
-weights, factor, bias), which is made once. Bytes are written by words: where the planes are no whole fours, or the rows
-of a route that walks along them, sums go to scratch and become bytes in a second step.
+weights, factor, bias), which is made once. Bytes are written by words: where the planes are not whole words, or the
+rows of a route that walks along them, sums go to scratch and a second launch makes bytes of them.
 """
 
 import dataclasses
@@ -11,195 +11,96 @@ from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import DType, align, ceil_div
+from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import INT32, ON_GPU, lane_by_lane, shuffles
 from vkconv.ops.kernels.prepack import MOST_SPAN, Sizes, short_span
 from vkconv.ops.kernels.strided import local_params
-from vkconv.ops.kernels.windows import spanned
-from vkconv.ops.quant.requirements import (
-    DOT_PRODUCT,
-    FITS_SMALLEST,
-    TILES,
-    IntegerTile,
-    tile_blocks,
-    tiles_by_rule,
-)
-from vkconv.program import Bind, Dispatch, Program, Word, positional, read, write
-from vkconv.route import Params, Requirement, Route
+from vkconv.ops.quant.integer import DOT_PRODUCT, FITS_SMALLEST, TILES, is_signed, result_of, tiles_by_rule
+from vkconv.ops.quant.integer_conv_problem import CHANNELS, PACK, Geometry, channel_table, packed_weights
+from vkconv.program import Dispatch, Program, Word
+from vkconv.route import Legal, Params, Requirement, Route
 
-DIRECT, TILE = Shader(shaders.quant.INTEGER_DIRECT, DType.U32), Shader(shaders.quant.INTEGER_TILE, DType.U32)
-TILE_FOURS = dataclasses.replace(TILE, defines=(("FOURS", ""),))
-TILE_SHUFFLE = dataclasses.replace(TILE, defines=(("FOURS", ""), ("SHUFFLE", "")))
-GEMM = Shader(shaders.quant.INTEGER_GEMM, DType.U32)
-GEMM_DOT = dataclasses.replace(GEMM, defines=(("DOT", ""),))
-CHANNELS, PACK, FINISH = (
+DIRECT, TILE, GEMM, FINISH = (
     Shader(kernel, DType.U32)
-    for kernel in (shaders.quant.INTEGER_CHANNELS, shaders.quant.INTEGER_PACK, shaders.quant.INTEGER_FINISH)
+    for kernel in (
+        shaders.quant.INTEGER_DIRECT,
+        shaders.quant.INTEGER_TILE,
+        shaders.quant.INTEGER_GEMM,
+        shaders.quant.INTEGER_FINISH,
+    )
 )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Geometry:
-    """A convolution as the shaders see it: one by one, with stride 1 and without padding it is a single row."""
-
-    n: int
-    c_in: int
-    h: int
-    w: int
-    c_out: int
-    oh: int
-    ow: int
-    groups: int
-    kh: int
-    kw: int
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    padding: tuple[int, int, int, int]
-
-    @property
-    def in_group(self) -> int:
-        return self.c_in // self.groups
-
-    @property
-    def out_group(self) -> int:
-        return self.c_out // self.groups
-
-    @property
-    def terms(self) -> int:
-        return self.in_group * self.kh * self.kw
-
-    @property
-    def push(self) -> tuple[Word, ...]:
-        shapes = (self.n, self.c_in, self.h, self.w, self.c_out, self.oh, self.ow, self.groups, self.kh, self.kw)
-        return (*shapes, *self.stride, *self.dilation, *self.padding[:2])
-
-    def span(self, outputs: int) -> int:
-        """Inputs of a row from the first to the last that so many neighbouring outputs touch."""
-        return spanned(outputs, self.stride[1], self.kw, self.dilation[1])
-
-
-def geometry(call: Call) -> Geometry:
-    n, c_in, h, w = call.shape("x")
-    c_out, _, kh, kw = call.shape("w")
-    oh, ow = call.shape("y")[2:]
-    if (kh, kw) == (1, 1) and call["stride"] == (1, 1) and not any(call["padding"]):
-        h, w, oh, ow = 1, h * w, 1, oh * ow
-    top, left, bottom, right = call["padding"]
-    return Geometry(
-        *(n, c_in, h, w, c_out, oh, ow, call["groups"], kh, kw),
-        stride=call["stride"],
-        dilation=call["dilation"],
-        padding=(top, left, bottom, right),
-    )
-
-
-def dtype_of(call: Call, operand: str) -> DType:
-    spec = call.operands[operand]
-    assert spec is not None
-    return spec.dtype
-
-
-def _result(call: Call) -> int:
-    """RESULT of integer_conv.glsl."""
-    dtype = call.outputs["y"].dtype
-    return {DType.I32: 0, DType.U8: 1, DType.I8: 2}[dtype]
-
-
-def _constants(call: Call, result: int) -> tuple[Word, ...]:
-    return dtype_of(call, "x") is DType.I8, call.has("x_zero"), result
-
-
-def _binds(call: Call, weight: str, target: str, source: str = "x") -> tuple[Bind, ...]:
-    zero = "x_zero" if call.has("x_zero") else source
-    return (*read(source, weight, zero, "channels"), *write(target))
-
-
-def _channels(call: Call, device: Device) -> tuple[Dispatch, int]:
-    """The launch that makes the table of the output channels, and its bytes."""
-    c_out = call.shape("y")[1]
-    scaled = "y_scale" in call.operands
-    names = ("w_zero", "b", "x_scale", "w_scale", "y_scale", "y_zero")
-    given = {name: spec for name in names if (spec := call.operands.get(name)) is not None}
-    zero, scale = given.get("w_zero"), given.get("w_scale")
-    terms = math.prod(call.shape("w")[1:])
-    step = positional(
-        CHANNELS,
-        (*read("w", *(name if name in given else None for name in names)), *write("channels")),
-        linear_groups(c_out + 1, 32, device),
-        (32, 1, 1),
-        (c_out, terms),
-        (
-            dtype_of(call, "w") is DType.I8,
-            call.outputs["y"].dtype is DType.I8,
-            zero is not None,
-            "b" in given,
-            scaled,
-            zero is not None and zero.size == c_out > 1,
-            scale is not None and scale.size == c_out > 1,
-        ),
-        loop_iterations=max(terms, c_out) + 27,
-    )
-    return step, 16 * (c_out + 1)
+TILE_VEC4 = TILE.having(("VEC4", ""))
+TILE_SHUFFLE = TILE_VEC4.having(("SHUFFLE", ""))
+GEMM_DOT = GEMM.having(("DOT", ""))
 
 
 def _program(
     call: Call,
     device: Device,
-    step: Dispatch,
-    packs: tuple[Dispatch, int] | None,
+    shader: Shader,
+    invocations: int,
+    local: int,
+    constants: Mapping[str, Word],
     by_words: bool,
+    packed: tuple[Dispatch, int] | None = None,
+    shared_bytes: int = 0,
+    loop_iterations: int = 0,
 ) -> Program:
-    """A program around the ``step`` that sums: ``packs`` makes ``packed``, ``by_words`` says that it writes bytes."""
-    table, table_bytes = _channels(call, device)
-    prepack = (table,) if packs is None else (table, packs[0])
-    packed = {"channels": table_bytes} | ({} if packs is None else {"packed": packs[1]})
-    result = _result(call)
-    if by_words or not result:
-        return Program((step,), prepack, packed)
-    count = math.prod(call.shape("y"))
-    finish = positional(
+    """The launch of ``shader``, which sums, and what it needs. ``packed`` makes its weights; ``by_words`` says that it
+    can write bytes."""
+    g, result, count = Geometry.of(call), result_of(call), math.prod(call.shape("y"))
+    sums = bool(result) and not by_words
+    made = {"channels": channel_table(call, device), **({"packed": packed} if packed else {})}
+    prepack, sizes = tuple(launch for launch, _ in made.values()), {name: nbytes for name, (_, nbytes) in made.items()}
+    step = Dispatch(
+        shader,
+        {
+            "x": "x",
+            "weight": "packed" if packed else "w",
+            "x_zero_word": "x_zero" if call.has("x_zero") else None,
+            "channels": "channels",
+            "y": "sums" if sums else "y",
+        },
+        linear_groups(invocations, local, device),
+        (local, 1, 1),
+        g._asdict(),
+        {
+            "X_SIGNED": is_signed(call, "x"),
+            "HAS_X_ZERO": call.has("x_zero"),
+            "RESULT": 0 if sums else result,
+            **constants,
+        },
+        shared_bytes,
+        loop_iterations,
+    )
+    if not sums:
+        return Program((step,), prepack, sizes)
+    finish = Dispatch(
         FINISH,
-        (*read("sums", "packed" if packs else "w", "sums", "channels"), *write("y")),
+        {**step.buffers, "x": "sums", "x_zero_word": None, "y": "y"},
         linear_groups(ceil_div(count, 4), 64, device),
         (64, 1, 1),
-        geometry(call).push,
-        (False, False, result),
+        step.push,
+        {"RESULT": result},
     )
-    return Program((step, finish), prepack, packed, {"sums": 4 * count})
-
-
-def _pack(call: Call, device: Device, tile: int, quads: bool) -> tuple[Dispatch, int]:
-    """The launch that packs the weights for tiles of so many rows, and the bytes of the result."""
-    g = geometry(call)
-    rows = align(g.out_group, tile) * g.groups
-    words = rows * g.kh * g.kw * ceil_div(g.in_group, 4) if quads else ceil_div(rows * g.terms, 4)
-    step = positional(
-        PACK,
-        read("w") + write("packed"),
-        linear_groups(words, 64, device),
-        (64, 1, 1),
-        (words, g.out_group, g.in_group, g.kh * g.kw),
-        (dtype_of(call, "w") is DType.I8, quads, tile),
-    )
-    return step, align(4 * words, 16)
+    return Program((step, finish), prepack, sizes, {"sums": 4 * count})
 
 
 def _build_direct(call: Call, device: Device, params: Params) -> Program:
-    g, result, local = geometry(call), _result(call), params["local"]
-    count = math.prod(call.shape("y"))
-    step = positional(
+    g, each = Geometry.of(call), 4 if result_of(call) else 1
+    return _program(
+        call,
+        device,
         DIRECT,
-        _binds(call, "w", "y"),
-        linear_groups(ceil_div(count, 4) if result else count, local, device),
-        (local, 1, 1),
-        g.push,
-        (*_constants(call, result), dtype_of(call, "w") is DType.I8),
-        loop_iterations=(4 if result else 1) * g.in_group * (1 + g.kh * (1 + g.kw)),
+        ceil_div(math.prod(call.shape("y")), each),
+        params["local"],
+        {"W_SIGNED": is_signed(call, "w")},
+        by_words=True,
+        loop_iterations=each * g.in_group * (1 + g.kh * (1 + g.kw)),
     )
-    return _program(call, device, step, None, True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -215,79 +116,71 @@ _REGISTER_TILES: Mapping[str, RegisterTiles] = {
     "cpu": RegisterTiles((8, 16, 32), Sizes((16, 8, 4, 1)), Sizes((8, 4), (16,)))
 }
 _GPU_TILES = RegisterTiles((64, 32, 128), Sizes((8, 4, 1), (16,)), Sizes((4,), (8,)))
+_MOST_TERMS = 514  # MOST_TERMS of integer_tile.comp
 
 
-def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    t, g = _REGISTER_TILES.get(device.kind, _GPU_TILES), geometry(call)
+def _tile_params(call: Call, device: Device) -> Legal:
+    t, g = _REGISTER_TILES.get(device.kind, _GPU_TILES), Geometry.of(call)
     columns = tuple(px for px in t.columns.values(g.ow) if g.span(px) <= MOST_SPAN)
     return {"channels": t.channels.values(g.out_group), "columns": columns, "local": local_sizes(device, *t.local)}
 
 
 def _build_tile(call: Call, device: Device, params: Params) -> Program:
-    g = geometry(call)
+    g = Geometry.of(call)
     co, px, local = params["channels"], params["columns"], params["local"]
-    by_words = g.ow % 4 == 0
-    units = g.oh * ceil_div(g.ow, px)
-    workgroups = g.n * g.groups * ceil_div(g.out_group, co) * ceil_div(units, local)
-    _, left, _, right = g.padding
-    is_fixed = g.w % 4 == 0 and px * g.stride[1] % 4 == 0
-    past_rows = left > 0 or right > 0
+    tiles = g.oh * ceil_div(g.ow, px)
+    workgroups = g.n * g.groups * ceil_div(g.out_group, co) * ceil_div(tiles, local)
+    is_fixed = g.w % 4 == 0 and px * g.sw % 4 == 0
     shader = TILE
     if co == 16:
         # A row of taps is what one load brings; sharing it by shuffles pays where loads go lane by lane.
         many = lane_by_lane(device) and shuffles(device) and 1 < g.kw <= device.subgroup_size
-        shader = TILE_SHUFFLE if many and local % device.subgroup_size == 0 else TILE_FOURS
-    result = _result(call) if by_words else 0
-    step = positional(
+        shader = TILE_SHUFFLE if many and local % device.subgroup_size == 0 else TILE_VEC4
+    constants = {
+        **{"CO": co, "PX": px, "KW": g.kw, "SW": g.sw, "DW": g.dw},
+        "OFFSET": -g.pl % 4 if is_fixed else -1,
+        "PAST_ROWS": any(call["padding"][1::2]),
+        "LONG": g.terms > _MOST_TERMS,
+    }
+    return _program(
+        call,
+        device,
         shader,
-        _binds(call, "packed", "y" if by_words or not _result(call) else "sums"),
-        linear_groups(workgroups * local, local, device),
-        (local, 1, 1),
-        g.push,
-        (
-            *_constants(call, result),
-            *(co, px, g.kw, g.stride[1], g.dilation[1]),
-            *(-left % 4 if is_fixed else -1, past_rows, g.terms > _MOST_TERMS),
-        ),
+        workgroups * local,
+        local,
+        constants,
+        by_words=g.ow % 4 == 0,
+        packed=packed_weights(call, device, co, quads=False),
         loop_iterations=g.in_group * (1 + g.kh),
     )
-    return _program(call, device, step, _pack(call, device, co, False), by_words)
 
 
-_MOST_TERMS = 514  # MOST_TERMS of integer_tile.comp
-
-
-def _blocks(call: Call, tile: IntegerTile) -> int:
-    g = geometry(call)
-    return g.groups * tile_blocks(tile, g.out_group, g.n * g.oh * g.ow)
-
-
-def _gemm_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    return {"tile": tiles_by_rule(geometry(call).out_group, lambda tile: _blocks(call, tile), device)}
+def _gemm_params(call: Call, device: Device) -> Legal:
+    g = Geometry.of(call)
+    return {"tile": tiles_by_rule(g.out_group, g.blocks, device)}
 
 
 def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> Program:
-    g, tile = geometry(call), TILES[params["tile"]]
-    by_words = g.oh * g.ow % 4 == 0
-    steps = g.kh * g.kw * ceil_div(g.in_group, 4)
-    step = positional(
+    g, tile = Geometry.of(call), TILES[params["tile"]]
+    return _program(
+        call,
+        device,
         shader,
-        _binds(call, "packed", "y" if by_words or not _result(call) else "sums"),
-        linear_groups(_blocks(call, tile) * tile.local, tile.local, device),
-        (tile.local, 1, 1),
-        g.push,
-        (*_constants(call, _result(call) if by_words else 0), *tile.sizes),
-        tile.shared_bytes,
-        ceil_div(steps, tile.depth) * (1 + 3 * tile.depth),
+        g.blocks(tile) * tile.local,
+        tile.local,
+        tile.constants,
+        by_words=g.oh * g.ow % 4 == 0,
+        packed=packed_weights(call, device, tile.rows, quads=True),
+        shared_bytes=tile.shared_bytes,
+        loop_iterations=tile.loop_iterations(g.k_words),
     )
-    return _program(call, device, step, _pack(call, device, tile.rows, True), by_words)
 
 
-SHORT_SPAN = short_span("4 outputs of a row from", lambda call: geometry(call).span(4))
+SHORT_SPAN = short_span("4 outputs of a row from", lambda call: Geometry.of(call).span(4))
 WIDE_GROUPS = Requirement(
     "at least 16 output channels in a group and 4 input channels",
-    lambda call, device: geometry(call).out_group >= 16 and geometry(call).in_group >= 4,
-    lambda call, device: f"{geometry(call).out_group} and {geometry(call).in_group}",
+    lambda call, device: Geometry.of(call).out_group >= 16 and Geometry.of(call).in_group >= 4,
+    lambda call, device: f"{Geometry.of(call).out_group} and {Geometry.of(call).in_group}",
 )
 _GEMM_WHY = "tiles of a matrix product in shared memory, four channels to a word"
 
@@ -314,7 +207,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "tile",
         _build_tile,
-        (TILE, TILE_FOURS, TILE_SHUFFLE, PACK, CHANNELS, FINISH),
+        (TILE, TILE_VEC4, TILE_SHUFFLE, PACK, CHANNELS, FINISH),
         "a register tile of output channels x columns: a load brings four inputs or sixteen weights, products are of "
         "floats, and exact",
         must=(INT32, SHORT_SPAN),

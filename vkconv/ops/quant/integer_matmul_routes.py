@@ -1,5 +1,5 @@
 """The routes of matrix products of 8-bit integers. Zero points and scales lie in a table of rows and columns, which is
-made first; bytes are written by words: where the rows of y are no whole words, the last route takes the call."""
+made first. Bytes are written by words: where the rows of y are not whole words, the last route takes the call."""
 
 import dataclasses
 import math
@@ -14,28 +14,21 @@ from vkconv.ops.core.base import linear_groups, local_sizes
 from vkconv.ops.core.requirements import INT32, ON_CPU, ON_GPU, SHUFFLE, loop_iterations
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem
 from vkconv.ops.kernels.prepack import Sizes
-from vkconv.ops.kernels.strided import local_params
-from vkconv.ops.quant.requirements import (
-    DOT_PRODUCT,
-    FITS_SMALLEST,
-    TILES,
-    IntegerTile,
-    tile_blocks,
-    tiles_by_rule,
-)
-from vkconv.program import Dispatch, Program, Word, positional, read, write
-from vkconv.route import Params, Requirement, Route
+from vkconv.ops.kernels.strided import dispatch_each, local_params
+from vkconv.ops.quant.integer import DOT_PRODUCT, FITS_SMALLEST, TILES, IntegerTile, is_signed, result_of, tiles_by_rule
+from vkconv.program import Dispatch, Program, Word
+from vkconv.route import Legal, Params, Requirement, Route
 
-DIRECT, GEMM, SUBGROUP = (
+DIRECT, GEMM, SUBGROUP, AXES = (
     Shader(kernel, DType.U32)
     for kernel in (
         shaders.quant.INTEGER_MATMUL_DIRECT,
         shaders.quant.INTEGER_MATMUL_GEMM,
         shaders.quant.INTEGER_MATMUL_SUBGROUP,
+        shaders.quant.INTEGER_AXES,
     )
 )
-GEMM_DOT = dataclasses.replace(GEMM, defines=(("DOT", ""),))
-AXES = Shader(shaders.quant.INTEGER_AXES, DType.U32)
+GEMM_DOT = GEMM.having(("DOT", ""))
 
 
 def matrices(call: Call, *, merge: bool = True) -> GemmProblem:
@@ -43,19 +36,8 @@ def matrices(call: Call, *, merge: bool = True) -> GemmProblem:
     return GemmProblem.of(dataclasses.replace(call, attrs={"trans_a": False, "trans_b": False}), merge=merge)
 
 
-def _is_signed(call: Call, name: str) -> bool:
-    spec = call.operands[name]
-    assert spec is not None
-    return spec.dtype is DType.I8
-
-
-def _result(call: Call) -> int:
-    """RESULT of integer_matmul.glsl."""
-    return {DType.I32: 0, DType.U8: 1, DType.I8: 2}[call.outputs["y"].dtype]
-
-
 def _count(call: Call, name: str) -> int:
-    """0 where an operand is not there, 1 where it is one number, 2 where it has one for each row or column."""
+    """0 where an operand is absent, 1 where it is one number, 2 where it has one for each row or column."""
     spec = call.operands.get(name)
     return 0 if spec is None else 1 + (spec.size > 1)
 
@@ -69,77 +51,68 @@ def _axes(call: Call, device: Device) -> tuple[Dispatch, int]:
     """The launch that makes the table of rows and columns, and its bytes."""
     m, n = call.shape("y")[-2:]
     names = ("a_zero", "b_zero", "a_scale", "b_scale", "y_scale", "y_zero")
-    step = positional(
-        AXES,
-        (*read(*(name if call.has(name) else None for name in names)), *write("axes")),
-        linear_groups(m + n + 1, 64, device),
-        (64, 1, 1),
-        (m, n),
-        (
-            *(_is_signed(call, name) for name in "ab"),
-            call.outputs["y"].dtype is DType.I8,
-            *(_count(call, name) for name in names[:4]),
-        ),
-    )
-    return step, 8 * (m + n + 1)
-
-
-def _push(call: Call, g: GemmProblem) -> tuple[Word, ...]:
-    batch = ((1, 0, 0),) * (MAX_BATCH_GROUPS - len(g.batch)) + g.batch
-    return (g.m, g.n, g.k, call.shape("y")[-2], *(word for words in zip(*batch, strict=True) for word in words))
+    constants = {f"{name.upper()}S": _count(call, name) for name in names[:4]}
+    constants |= {f"{name.upper()}_SIGNED": is_signed(call, name) for name in "aby"}
+    buffers = {name: name if call.has(name) else None for name in names}
+    return dispatch_each(AXES, m + n + 1, device, {"local": 64}, {"m": m, "n": n}, constants, buffers), 8 * (m + n + 1)
 
 
 def _program(
     call: Call,
     device: Device,
-    params: Params,
     shader: Shader,
     invocations: int,
-    spec: tuple[Word, ...] = (),
+    local: int,
+    constants: Mapping[str, Word],
     shared_bytes: int = 0,
-    iterations: int = 0,
+    loop_iterations: int = 0,
 ) -> Program:
+    g = matrices(call)
+    batch, a_batch, b_batch = zip(*((1, 0, 0),) * (MAX_BATCH_GROUPS - len(g.batch)), *g.batch, strict=True)
     table, table_bytes = _axes(call, device)
-    step = positional(
+    step = Dispatch(
         shader,
-        read("a", "b", "axes") + write("y"),
-        linear_groups(invocations, params["local"], device),
-        (params["local"], 1, 1),
-        _push(call, matrices(call)),
-        (*(_is_signed(call, name) for name in "ab"), _result(call), *spec),
+        {name: name for name in ("a", "b", "axes", "y")},
+        linear_groups(invocations, local, device),
+        (local, 1, 1),
+        {
+            **{"m": g.m, "n": g.n, "k": g.k, "own_rows": call.shape("y")[-2]},
+            **{"batch": batch, "a_batch": a_batch, "b_batch": b_batch},
+        },
+        {"A_SIGNED": is_signed(call, "a"), "B_SIGNED": is_signed(call, "b"), "RESULT": result_of(call), **constants},
         shared_bytes,
-        iterations,
+        loop_iterations,
     )
     return Program((step,), (table,), {"axes": table_bytes})
 
 
 def _build_direct(call: Call, device: Device, params: Params) -> Program:
-    count, each = math.prod(call.shape("y")), 4 if _result(call) else 1
+    each, constants = 4 if result_of(call) else 1, {"BOTH": _scales_of_both(call)}
+    invocations = ceil_div(math.prod(call.shape("y")), each)
     iterations = each * matrices(call).k
-    return _program(call, device, params, DIRECT, ceil_div(count, each), (_scales_of_both(call),), 0, iterations)
+    return _program(call, device, DIRECT, invocations, params["local"], constants, loop_iterations=iterations)
 
 
 def _blocks(call: Call, tile: IntegerTile) -> int:
     g = matrices(call)
-    return g.batches * tile_blocks(tile, g.m, g.n)
+    return g.batches * tile.blocks(g.m, g.n)
 
 
-def _gemm_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _gemm_params(call: Call, device: Device) -> Legal:
     return {"tile": tiles_by_rule(matrices(call).m, lambda tile: _blocks(call, tile), device)}
 
 
 def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> Program:
-    g, tile = matrices(call), TILES[params["tile"]]
-    spec = (*tile.sizes, g.k % 4 == 0)
-    iterations = ceil_div(g.k, 4 * tile.depth) * (1 + 3 * tile.depth)
-    local = {"local": tile.local}
-    return _program(call, device, local, shader, _blocks(call, tile) * tile.local, spec, tile.shared_bytes, iterations)
+    k, tile = matrices(call).k, TILES[params["tile"]]
+    constants = {**tile.constants, "WHOLE_ROWS": k % 4 == 0}
+    invocations, iterations = _blocks(call, tile) * tile.local, tile.loop_iterations(ceil_div(k, 4))
+    return _program(call, device, shader, invocations, tile.local, constants, tile.shared_bytes, iterations)
 
 
 _ROWS, _COLUMNS = Sizes((16, 8, 4)), Sizes((8, 4), (16,))
 
 
-def _subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _subgroup_params(call: Call, device: Device) -> Legal:
     g, lanes = matrices(call), device.subgroup_size
     return {
         "rows": _ROWS.values(g.m),
@@ -150,14 +123,15 @@ def _subgroup_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]
 
 def _build_subgroup(call: Call, device: Device, params: Params) -> Program:
     g, rows, columns, local = matrices(call), params["rows"], params["columns"], params["local"]
-    workgroups = g.batches * ceil_div(g.m, rows) * ceil_div(g.n, local * columns)
-    spec = (rows, columns, device.subgroup_size, g.k % 4 == 0, g.n % 4 == 0)
-    return _program(call, device, params, SUBGROUP, workgroups * local, spec, iterations=ceil_div(g.k, 4))
+    workgroups = g.blocks(rows, local * columns)
+    constants = {"TM": rows, "TN": columns, "SUBGROUP": device.subgroup_size}
+    constants |= {"A_WORDS": g.k % 4 == 0, "B_WORDS": g.n % 4 == 0}
+    return _program(call, device, SUBGROUP, workgroups * local, local, constants, loop_iterations=ceil_div(g.k, 4))
 
 
 WORDS_OR_SUMS = Requirement(
-    "a whole number of fours of columns, where y is of bytes",
-    lambda call, device: not _result(call) or call.shape("y")[-1] % 4 == 0,
+    "rows of whole words, where y is of bytes",
+    lambda call, device: not result_of(call) or call.shape("y")[-1] % 4 == 0,
     lambda call, device: f"{call.shape('y')[-1]} columns",
 )
 SCALES_OF_ONE = Requirement(

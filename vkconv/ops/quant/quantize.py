@@ -20,22 +20,26 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Bind, Dispatch, Program, positional, read, write
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.kernels.strided import dispatch_each, local_params
+from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Params, Route
 
 BYTES = (DType.I8, DType.U8)
 # Blocked quantization has a scale for every block along an axis, so that its scale has the rank of x.
 _BLOCKED = "one scale for the tensor or one for each index along an axis; scales of blocks are not there"
 
-QUANTIZE, DEQUANTIZE = (
-    Shader(shaders.quant.QUANTIZE_LINEAR, DType.U32),
-    Shader(shaders.quant.DEQUANTIZE_LINEAR, DType.U32),
+QUANTIZE, DEQUANTIZE, RANGE, SCALE = (
+    Shader(kernel, DType.U32)
+    for kernel in (
+        shaders.quant.QUANTIZE_LINEAR,
+        shaders.quant.DEQUANTIZE_LINEAR,
+        shaders.quant.DYNAMIC_RANGE,
+        shaders.quant.DYNAMIC_SCALE,
+    )
 )
-RANGE, SCALE = Shader(shaders.quant.DYNAMIC_RANGE, DType.U32), Shader(shaders.quant.DYNAMIC_SCALE, DType.U32)
-# Partial ranges, each a loop of one invocation: many enough for a GPU, few enough for the one workgroup behind them.
-_MOST_PARTS, _LEAST_ELEMENTS, _LANES = 1024, 16, 64
+# Invocations that each find the range of some elements: enough for a GPU, few enough for the one workgroup behind them.
+_MOST_LANES, _LEAST_ELEMENTS, _LANES = 1024, 16, 64
 
 
 def rounded(v: npt.NDArray[Any], zero: npt.NDArray[Any] | int, dtype: DType) -> Array:
@@ -103,36 +107,38 @@ def _reference_quantize(call: Call, arrays: Mapping[str, Array | None]) -> Seque
     return [_quantized(shapes.given(arrays, "x"), scale, middle, call.outputs["y"].dtype)]
 
 
-def _extents(call: Call, scale: str) -> tuple[int, int, int]:
-    """Elements of x, scales, and elements of x that follow each other with one scale."""
-    x = call.shape("x")
-    spec = call.operands[scale]
-    assert spec is not None
-    return math.prod(x), spec.size, math.prod(x[call["axis"] + 1 :])
-
-
-def _program_quantize(call: Call, device: Device, params: Params) -> Program:
-    count, channels, inner = _extents(call, "y_scale")
-    binds = (*read("x", "y_scale", "y_zero" if call.has("y_zero") else None), *write("y"))
-    return Program((_quantize(call, device, params, binds, (count, channels, inner), call.has("y_zero")),))
-
-
-def _quantize(
+def _linear(
     call: Call,
     device: Device,
     params: Params,
-    binds: tuple[Bind, ...],
-    extents: tuple[int, int, int],
-    has_zero: bool,
+    shader: Shader,
+    scale: str,
+    zero: str | None,
+    constants: Mapping[str, Word],
+    by_axis: bool = True,
 ) -> Dispatch:
-    return positional(
-        QUANTIZE,
-        binds,
-        groups=linear_groups(ceil_div(extents[0], 4), params["local"], device),
-        local=(params["local"], 1, 1),
-        push=extents,
-        spec=(call.outputs["y"].dtype is DType.I8, has_zero, extents[1] > 1, extents[0] % 4 == 0),
+    """The launch of one of the two formulas, a word of four bytes per invocation."""
+    count, channels, inner = call.outputs["y"].size, 1, 1
+    if by_axis:
+        channels, inner = call.specs[scale].size, math.prod(call.shape("x")[call["axis"] + 1 :])
+    return dispatch_each(
+        shader,
+        ceil_div(count, 4),
+        device,
+        params,
+        {"count": count, "channels": channels, "inner": inner},
+        {**constants, "HAS_ZERO": zero is not None, "PER_AXIS": channels > 1, "VEC4": count % 4 == 0},
+        {"scale": scale, "zero": zero},
     )
+
+
+def _quantize(call: Call, device: Device, params: Params, zero: str | None, by_axis: bool = True) -> Dispatch:
+    is_signed = {"SIGNED": call.outputs["y"].dtype is DType.I8}
+    return _linear(call, device, params, QUANTIZE, "y_scale", zero, is_signed, by_axis)
+
+
+def _program_quantize(call: Call, device: Device, params: Params) -> Program:
+    return Program((_quantize(call, device, params, "y_zero" if call.has("y_zero") else None),))
 
 
 def _resolve_dequantize(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -155,18 +161,9 @@ def _reference_dequantize(call: Call, arrays: Mapping[str, Array | None]) -> Seq
 
 
 def _program_dequantize(call: Call, device: Device, params: Params) -> Program:
-    count, channels, inner = _extents(call, "x_scale")
-    x = call.operands["x"]
-    assert x is not None
-    step = positional(
-        DEQUANTIZE,
-        (*read("x", "x_scale", "x_zero" if call.has("x_zero") else None), *write("y")),
-        groups=linear_groups(ceil_div(count, 4), params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(count, channels, inner),
-        spec=(x.dtype in BYTES, x.dtype is DType.I8, call.has("x_zero"), channels > 1, count % 4 == 0),
-    )
-    return Program((step,))
+    dtype, zero = call.specs["x"].dtype, "x_zero" if call.has("x_zero") else None
+    kinds = {"BYTES": dtype in BYTES, "SIGNED": dtype is DType.I8}
+    return Program((_linear(call, device, params, DEQUANTIZE, "x_scale", zero, kinds),))
 
 
 def _resolve_dynamic(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -188,29 +185,20 @@ def _reference_dynamic(call: Call, arrays: Mapping[str, Array | None]) -> Sequen
 
 def _program_dynamic(call: Call, device: Device, params: Params) -> Program:
     count = call.outputs["y"].size
-    parts = max(1, min(_MOST_PARTS, ceil_div(count, _LEAST_ELEMENTS)))
-    local = params["local"]
-    ends = positional(
-        RANGE,
-        read("x") + write("ends"),
-        linear_groups(parts, local, device),
-        (local, 1, 1),
-        (count, parts),
-        loop_iterations=ceil_div(count, parts),
+    lanes = max(1, min(_MOST_LANES, ceil_div(count, _LEAST_ELEMENTS)))
+    ends = dispatch_each(
+        RANGE, lanes, device, params, {"count": count, "lanes": lanes}, loop_iterations=ceil_div(count, lanes)
     )
-    scale = positional(
+    scale = Dispatch(
         SCALE,
-        read("ends") + write("y_scale", "y_zero"),
+        {"ends": "ends", "scale": "y_scale", "zero": "y_zero"},
         (1, 1, 1),
         (_LANES, 1, 1),
-        (parts,),
+        {"lanes": lanes},
         shared_bytes=8 * _LANES,
-        loop_iterations=ceil_div(parts, _LANES) + _LANES + 27,
+        loop_iterations=ceil_div(lanes, _LANES) + _LANES + 27,
     )
-    binds = (*read("x", "y_scale", "y_zero"), *write("y"))
-    return Program(
-        (ends, scale, _quantize(call, device, params, binds, (count, 1, 1), True)), scratch={"ends": 8 * parts}
-    )
+    return Program((ends, scale, _quantize(call, device, params, "y_zero", by_axis=False)), scratch={"ends": 8 * lanes})
 
 
 _WORDS = "one pass, four elements per invocation: one word of bytes"
@@ -264,7 +252,7 @@ DYNAMIC_QUANTIZE_LINEAR = Op(
             "three_passes",
             _program_dynamic,
             (RANGE, SCALE, QUANTIZE),
-            "the range by parts, scale and zero point from it on the device, then quantize_linear",
+            "partial ranges, scale and zero point from them on the device, then quantize_linear",
             params=local_params,
         ),
     ),

@@ -13,11 +13,10 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups, local_sizes
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, first, linear_groups, local_sizes
 from vkconv.ops.core.requirements import ARITHMETIC, INT32, LONG_ROW, ON_GPU, lane_by_lane, loop_iterations, operands_in
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, power_of_two, serial_locals
-from vkconv.ops.reduce.split import first
-from vkconv.program import Program, positional, read, write
+from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
 _DTYPES = (DType.F32, DType.I32)
@@ -60,19 +59,19 @@ def _dispatch(
     x, (n, inner), outputs = call.operands["x"], _extents(call), call.outputs["y"].size
     assert x is not None
     slabs = local // across if form else 1
-    step = positional(
+    step = Dispatch(
         Shader(shaders.reduce.ARG_REDUCE, x.dtype, form),
-        read("x") + write("y"),
+        {"x": "x", "y": "y"},
         linear_groups(ceil_div(outputs, across), 1, device) if form else linear_groups(outputs, local, device),
         (local, 1, 1),
-        (outputs, n, max(1, inner)),
-        (
-            call["op"] == "min",
-            bool(call["select_last"]),
-            call.outputs["y"].dtype is DType.I64,
-            loads,
-            across,
-        ),
+        {"outputs": outputs, "n": n, "inner": max(1, inner)},
+        {
+            "MINIMUM": call["op"] == "min",
+            "LAST": bool(call["select_last"]),
+            "WIDE": call.outputs["y"].dtype is DType.I64,
+            "LOADS": loads,
+            "ACROSS": across,
+        },
         8 * local if form else 0,
         _iterations(n, slabs, loads),
     )

@@ -12,10 +12,10 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import F32_OR_I32, loop_iterations
-from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.kernels.strided import dispatch_each, local_params
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
 CUMULATIVE_SHADERS = {dtype: Shader(shaders.reduce.CUMULATIVE, dtype) for dtype in (DType.F32, DType.I32)}
@@ -40,16 +40,10 @@ def _lines(call: Call) -> tuple[int, int, int]:
 
 def _program(call: Call, device: Device, params: Params) -> Program:
     outer, length, inner = _lines(call)
-    step = positional(
-        CUMULATIVE_SHADERS[call.outputs["y"].dtype],
-        read("x") + write("y"),
-        groups=linear_groups(outer * inner, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(outer * inner, length, inner),
-        spec=(KINDS.index(call["op"]), call["exclusive"], call["reverse"]),
-        loop_iterations=length,
-    )
-    return Program((step,))
+    lines, shader = outer * inner, CUMULATIVE_SHADERS[call.outputs["y"].dtype]
+    push = {"lines": lines, "length": length, "inner": inner}
+    constants = {"KIND": KINDS.index(call["op"]), "EXCLUSIVE": call["exclusive"], "REVERSE": call["reverse"]}
+    return Program((dispatch_each(shader, lines, device, params, push, constants, loop_iterations=length),))
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

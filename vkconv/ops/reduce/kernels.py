@@ -8,8 +8,9 @@ from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
+from vkconv.ops.kernels.strided import dispatch_each
 from vkconv.ops.reduce.problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, Cut, Problem, whole
-from vkconv.program import Bind, Dispatch, Word, positional, read, write
+from vkconv.program import Argument, Dispatch, Word
 
 TREE, SUBGROUP, VEC4, ATOMIC_FLOAT = (
     ((name, ""),) for name in ("REDUCTION_TREE", "REDUCTION_SUBGROUP", "VEC4", "ATOMIC_FLOAT")
@@ -42,12 +43,18 @@ class Output:
     to_parts: bool = False
     peak: str = ""
 
-    def binds(self, source: str, *, atomic: bool = False) -> tuple[Bind, ...]:
-        # Without maxima the source is bound there: it is never read.
-        return (*read(source, self.peak or None), Bind(self.target, "rw" if atomic else "w"))
+    @property
+    def buffers(self) -> dict[str, str | None]:
+        return {"peaks": self.peak or None, "y": self.target}
 
-    def spec(self, p: Problem) -> tuple[Word, ...]:
-        return FUNCTIONS[self.function][0], self.to_parts, bool(self.peak), p.kept.rank, p.line_rank
+    def constants(self, p: Problem) -> dict[str, Word]:
+        return {
+            "FUNCTION": FUNCTIONS[self.function][0],
+            "TO_PARTS": self.to_parts,
+            "GIVEN_PEAK": bool(self.peak),
+            "KEPT_RANK": p.kept.rank,
+            "LINE_RANK": p.line_rank,
+        }
 
     @property
     def passes(self) -> int:
@@ -55,12 +62,23 @@ class Output:
         return 2 if self.function == LOG_SUM_EXP and not self.peak else 1
 
 
-def _push(p: Problem, cut: Cut, parts: int) -> tuple[Word, ...]:
-    kept = p.kept.padded(PART_RANK)
-    fill = (0,) * (PART_RANK - 1 - p.line_rank)
-    lines = (*p.reduced.dims[:-1], *fill, *p.reduced.strides[0][:-1], *fill)
-    run_stride = p.reduced.strides[0][-1]
-    return (p.outputs, p.count, p.lines, p.run, run_stride, cut.lines, cut.run, cut.cuts(p), parts, *kept, *lines)
+def _push(p: Problem, cut: Cut, parts: int) -> dict[str, Argument]:
+    kept, lines = (0,) * (PART_RANK - p.kept.rank), (0,) * (PART_RANK - 1 - p.line_rank)
+    return {
+        "outputs": p.outputs,
+        "count": p.count,
+        "lines": p.lines,
+        "run": p.run,
+        "run_stride": p.reduced.strides[0][-1],
+        "part_lines": cut.lines,
+        "part_run": cut.run,
+        "cuts": cut.cuts(p),
+        "parts": parts,
+        "kept_n": (*p.kept.dims, *kept),
+        "kept_stride": (*p.kept.strides[0], *kept),
+        "line_n": (*p.reduced.dims[:-1], *lines),
+        "line_stride": (*p.reduced.strides[0][:-1], *lines),
+    }
 
 
 def power_of_two(least: int) -> int:
@@ -92,13 +110,13 @@ class Rows:
 
     def launch(self, p: Problem, cut: Cut, output: Output, device: Device) -> Dispatch:
         parts = cut.count(p)
-        return positional(
+        return Dispatch(
             Shader(shaders.reduce.REDUCE_ROWS, p.dtype, self.form),
-            output.binds("x"),
+            {"x": "x", **output.buffers},
             linear_groups(p.outputs * parts, 1, device),
             (self.local, 1, 1),
             _push(p, cut, parts),
-            (*output.spec(p), self.across(cut), self.loads),
+            {**output.constants(p), "ACROSS": self.across(cut), "LOADS": self.loads},
             4 * self.local,
             self.iterations(p, cut, output.passes),
         )
@@ -138,13 +156,14 @@ class Columns:
     def launch(self, p: Problem, cut: Cut, output: Output, device: Device) -> Dispatch:
         parts = cut.count(p)
         form = (*(TREE if self.slabs > 1 else ()), *(VEC4 if self.width == 4 else ()))
-        return positional(
+        shape = {"ACROSS": self.across, "LOADS": self.loads, "SPAN": self.span, "RUN_SLABS": self.run_slabs(cut)}
+        return Dispatch(
             Shader(shaders.reduce.REDUCE_COLUMNS, p.dtype, form),
-            output.binds("x"),
+            {"x": "x", **output.buffers},
             linear_groups(self.groups(p) * parts, 1, device),
             (self.local, 1, 1),
             _push(p, cut, parts),
-            (*output.spec(p), self.across, self.loads, self.span, self.run_slabs(cut)),
+            {**output.constants(p), **shape},
             4 * self.width * self.local if self.slabs > 1 else 0,
             self.iterations(p, cut, output.passes),
         )
@@ -163,13 +182,13 @@ def combine(p: Problem, parts: int, source: str, output: Output, device: Device,
     lanes, elements = next(row[2:] for row in rows if parts >= row[0] and p.outputs <= row[1])
     lanes = min(lanes, most_invocations(device) // elements)
     many, local = lanes > 1, lanes * elements
-    return positional(
+    return Dispatch(
         Shader(shaders.reduce.REDUCE_COMBINE, p.dtype, TREE if many else ()),
-        output.binds(source),
+        {"part": source, **output.buffers},
         linear_groups(ceil_div(p.outputs, elements), 1, device),
         (local, 1, 1),
         _push(p, whole(p), parts),
-        (*output.spec(p), lanes, elements, keys),
+        {**output.constants(p), "LANES": lanes, "ELEMENTS": elements, "KEYS": keys},
         4 * local if many else 0,
         combine_iterations(parts),
     )
@@ -183,29 +202,22 @@ def atomic(p: Problem, items: int, native: bool, local: int, output: Output, dev
     """Every invocation combines up to ``items`` elements and then an output with them."""
     parts = max(1, ceil_div(p.count, items))
     added = native and p.dtype is DType.F32 and output.function not in ("max", "min", "prod")
-    return positional(
+    return Dispatch(
         Shader(shaders.reduce.REDUCE_ATOMIC, p.dtype, ATOMIC_FLOAT if added else ()),
-        output.binds("x", atomic=True),
+        {"x": "x", **output.buffers},
         linear_groups(p.outputs * parts, local, device),
         (local, 1, 1),
         _push(p, whole(p), parts),
-        (*output.spec(p), items, p.columns),
+        {**output.constants(p), "ITEMS": items, "COLUMNS": p.columns},
         loop_iterations=items * (1 + p.line_rank) + p.kept.rank + 1,
     )
 
 
 def serial(p: Problem, local: int, device: Device) -> Dispatch:
     """An invocation for each output."""
-    output = Output(p.function)
-    return positional(
-        Shader(shaders.reduce.REDUCE, p.dtype),
-        read("x") + write("y"),
-        linear_groups(p.outputs, local, device),
-        (local, 1, 1),
-        _push(p, whole(p), 1),
-        output.spec(p),
-        loop_iterations=serial_iterations(p),
-    )
+    shader, constants = Shader(shaders.reduce.REDUCE, p.dtype), Output(p.function).constants(p)
+    push, iterations = _push(p, whole(p), 1), serial_iterations(p)
+    return dispatch_each(shader, p.outputs, device, {"local": local}, push, constants, loop_iterations=iterations)
 
 
 def serial_locals(elements: int, device: Device) -> tuple[int, ...]:

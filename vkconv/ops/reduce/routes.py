@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from vkconv.call import Call
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
-from vkconv.ops.core.base import local_sizes
+from vkconv.ops.core.base import first, local_sizes
 from vkconv.ops.core.requirements import (
     ARITHMETIC,
     F32_OR_I32,
@@ -22,7 +22,7 @@ from vkconv.ops.core.requirements import (
     subgroup_arithmetic,
     within_scratch,
 )
-from vkconv.ops.reduce import kernels as kernels
+from vkconv.ops.reduce import kernels
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Output
 from vkconv.ops.reduce.problem import LOG_SUM_EXP, NOTHING_TO_FINISH, PICKS, Problem, into, whole
 from vkconv.ops.reduce.split import (
@@ -32,7 +32,6 @@ from vkconv.ops.reduce.split import (
     cut_for,
     cut_to_fill,
     defaults,
-    first,
     form_of,
     kernel_of,
     kernel_params,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.core import ceil_div
 from vkconv.device import Device
-from vkconv.ops.core.base import local_sizes
+from vkconv.ops.core.base import first, local_sizes
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import subgroup_arithmetic
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Columns, Kernel, Output, Rows, power_of_two
@@ -47,10 +47,6 @@ def _policy(device: Device) -> Policy:
 
 _LOADS = (8, 4, 2, 1)
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-
-
-def first(best: int, values: Sequence[int]) -> tuple[int, ...]:
-    return (best, *(v for v in values if v != best))
 
 
 def _most(values: Sequence[int], limit: int) -> int:

@@ -12,10 +12,10 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import loop_iterations, operands_in
-from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.kernels.strided import dispatch_each, local_params
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
 TOPK_SHADERS = {dtype: Shader(shaders.reduce.TOPK, dtype) for dtype in (DType.F32, DType.I32, DType.I64)}
@@ -35,16 +35,10 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 
 def _program(call: Call, device: Device, params: Params) -> Program:
     x, axis = call.shape("x"), call["axis"]
-    step = positional(
-        TOPK_SHADERS[call.outputs["values"].dtype],
-        read("x") + write("values", "indices"),
-        groups=linear_groups(math.prod(x), params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(math.prod(x), x[axis], math.prod(x[axis + 1 :]), call["k"]),
-        spec=(call["largest"],),
-        loop_iterations=x[axis],
-    )
-    return Program((step,))
+    shader, total, n = TOPK_SHADERS[call.outputs["values"].dtype], math.prod(x), x[axis]
+    push = {"total": total, "length": n, "inner": math.prod(x[axis + 1 :]), "k": call["k"]}
+    constants = {"LARGEST": call["largest"]}
+    return Program((dispatch_each(shader, total, device, params, push, constants, loop_iterations=n),))
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

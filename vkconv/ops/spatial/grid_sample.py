@@ -15,10 +15,10 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import FLOATS
-from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.kernels.strided import dispatch_each, local_params
+from vkconv.program import Argument, Program
 from vkconv.route import Params, Route
 
 SAMPLE_SHADER, AFFINE_SHADER = Shader(shaders.spatial.GRID_SAMPLE), Shader(shaders.spatial.AFFINE_GRID)
@@ -50,16 +50,21 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 def _program(call: Call, device: Device, params: Params) -> Program:
     x, y = call.shape("x"), call.outputs["y"]
     spatial = x[2:]
-    step = positional(
-        SAMPLE_SHADER,
-        read("x", "grid") + write("y"),
-        groups=linear_groups(y.size, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(y.size, x[1], math.prod(y.dims[2:]), *spatial, *(1,) * (3 - len(spatial))),
-        spec=(len(spatial), MODES.index(call["mode"]), PADDINGS.index(call["padding"]), call["align_corners"]),
-        loop_iterations=_taps(call) * (1 + len(spatial)),
-    )
-    return Program((step,))
+    extents = {"total": y.size, "channels": x[1], "places": math.prod(y.dims[2:])}
+    constants = {
+        "RANK": len(spatial),
+        "MODE": MODES.index(call["mode"]),
+        "PADDING": PADDINGS.index(call["padding"]),
+        "ALIGN_CORNERS": call["align_corners"],
+    }
+    iterations = _taps(call) * (1 + len(spatial))
+    push = {**extents, "n": _three(spatial)}
+    return Program((dispatch_each(SAMPLE_SHADER, y.size, device, params, push, constants, loop_iterations=iterations),))
+
+
+def _three(spatial: Sequence[int]) -> Argument:
+    """The spatial extents as three."""
+    return (*spatial, *(1,) * (3 - len(spatial)))
 
 
 def _taps(call: Call) -> int:
@@ -151,15 +156,9 @@ def _affine_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec
 
 def _affine_program(call: Call, device: Device, params: Params) -> Program:
     y, spatial = call.outputs["y"], call["size"][2:]
-    step = positional(
-        AFFINE_SHADER,
-        read("theta") + write("y"),
-        groups=linear_groups(y.size, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(y.size, math.prod(spatial), *spatial, *(1,) * (3 - len(spatial))),
-        spec=(len(spatial), call["align_corners"]),
-    )
-    return Program((step,))
+    push = {"total": y.size, "places": math.prod(spatial), "n": _three(spatial)}
+    constants = {"RANK": len(spatial), "ALIGN_CORNERS": call["align_corners"]}
+    return Program((dispatch_each(AFFINE_SHADER, y.size, device, params, push, constants),))
 
 
 def _affine_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:

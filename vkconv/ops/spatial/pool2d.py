@@ -14,14 +14,14 @@ from vkconv.core import Array, GraphError, ceil_div, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, first
 from vkconv.ops.core.requirements import FLOATS, ON_CPU
 from vkconv.ops.core.tolerance import addends, largest, of_sum
 from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
-from vkconv.ops.kernels.strided import local_params
+from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.kernels.windows import F64, explicit_padding, out_extent, pair, spanned, windows
-from vkconv.program import Program, positional, read, write
-from vkconv.route import Params, Requirement, Route
+from vkconv.program import Program, Word
+from vkconv.route import Legal, Params, Requirement, Route
 
 KINDS = ("avg", "max", "lp")  # index is the shader's KIND
 
@@ -85,24 +85,38 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
     return of_sum(call, reference, addends(_reference, call, arrays), _terms(call))
 
 
-POOL = Shader(shaders.spatial.POOL2D)
+POOL, COLUMNS = Shader(shaders.spatial.POOL2D), Shader(shaders.spatial.POOL2D_COLUMNS)
+
+
+def window_push(call: Call, shader: Shader) -> dict[str, Word]:
+    """The push constants that a pooling shader declares."""
+    n, c, h, w = call.shape("x")
+    values: dict[str, Word] = {"planes": n * c, "h": h, "w": w}
+    rows = zip(
+        ("oh ow", "kh kw", "sh sw", "dh dw", "pt pl pb pr"),
+        (call.shape("y")[2:], *(call[name] for name in ("kernel", "stride", "dilation", "padding"))),
+        strict=True,
+    )
+    for names, row in rows:
+        values |= dict(zip(names.split(), row, strict=True))
+    return {field.name: values[field.name] for field in shader.interface.push if field.name in values}
+
+
+def _constants(call: Call) -> dict[str, Word]:
+    return {"KIND": KINDS.index(call["kind"]), "COUNT_PADDING": bool(call["count_include_pad"])}
 
 
 def _build_window(call: Call, device: Device, params: Params) -> Program:
-    n, c, h, w = call.shape("x")
-    sizes = (n * c, h, w, *call.shape("y")[2:], *call["kernel"], *call["stride"], *call["dilation"], *call["padding"])
-    push = (*sizes, float(call["norm"]))
-    groups = linear_groups(math.prod(call.shape("y")), params["local"], device)
-    spec = (KINDS.index(call["kind"]), bool(call["count_include_pad"]))
-    kh, kw = call["kernel"]
-    binds = (*read("x"), *write("y"))
-    local = (params["local"], 1, 1)
-    return Program((positional(POOL, binds, groups, local, push, spec, loop_iterations=kh * (1 + kw)),))
+    (kh, kw), push = call["kernel"], {**window_push(call, POOL), "p": float(call["norm"])}
+    outputs, iterations = call.outputs["y"].size, kh * (1 + kw)
+    step = dispatch_each(POOL, outputs, device, params, push, _constants(call), loop_iterations=iterations)
+    return Program((step,))
 
 
-COLUMNS = Shader(shaders.spatial.POOL2D_COLUMNS)
-# Outputs of a row that an invocation makes. lavapipe, us for 3x3 stride 2 by 8, 4, 2, 1 and by the route window:
-# 24x112x112 580 704 1023 1531 4134; 136x28x28 279 314 466 660 1949.
+# Outputs of a row that an invocation makes. lavapipe, us of 3x3 windows of stride 2:
+#                   8     4     2     1  route window
+#   24x112x112    580   704  1023  1531          4134
+#   136x28x28     279   314   466   660          1949
 _COLUMNS = (8, 4, 2, 1)
 
 
@@ -111,23 +125,23 @@ def _span(call: Call, columns: int) -> int:
     return spanned(columns, int(call["stride"][1]), int(call["kernel"][1]), int(call["dilation"][1]))
 
 
-def _column_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _column_params(call: Call, device: Device) -> Legal:
     fitting = [px for px in _COLUMNS if _span(call, px) <= MOST_SPAN]
     best = min(fitting, key=lambda px: ceil_div(call.shape("y")[3], px) * _span(call, px))
-    return {"columns": (best, *(px for px in fitting if px != best)), **local_params(call, device)}
+    return {"columns": first(best, fitting), **local_params(call, device)}
 
 
 def _build_columns(call: Call, device: Device, params: Params) -> Program:
-    (n, c, h, w), (oh, ow) = call.shape("x"), call.shape("y")[2:]
-    (kh, kw), (sh, sw), (dh, dw) = call["kernel"], call["stride"], call["dilation"]
-    top, left, bottom, right = call["padding"]
-    px, local = params["columns"], params["local"]
-    by_fours = w % 4 == 0 and px * sw % 4 == 0, ow % 4 == 0 and px % 4 == 0
-    spec = (KINDS.index(call["kind"]), bool(call["count_include_pad"]), px, kh, kw, sw, dw, left, *by_fours)
-    push = (n * c, h, w, oh, ow, sh, dh, top, bottom, right)
-    groups = linear_groups(n * c * oh * ceil_div(ow, px), local, device)
-    binds = (*read("x"), *write("y"))
-    return Program((positional(COLUMNS, binds, groups, (local, 1, 1), push, spec, loop_iterations=kh),))
+    (n, c, _, w), (oh, ow) = call.shape("x"), call.shape("y")[2:]
+    (kh, kw), px, sw = call["kernel"], params["columns"], call["stride"][1]
+    constants = {
+        **_constants(call),
+        **{"PX": px, "KH": kh, "KW": kw, "SW": sw, "DW": call["dilation"][1], "LEFT": call["padding"][1]},
+        "X_VEC4": w % 4 == 0 and px * sw % 4 == 0,
+        "Y_VEC4": ow % 4 == 0 and px % 4 == 0,
+    }
+    invocations, push = n * c * oh * ceil_div(ow, px), window_push(call, COLUMNS)
+    return Program((dispatch_each(COLUMNS, invocations, device, params, push, constants, loop_iterations=kh),))
 
 
 NO_NORM = Requirement(
@@ -145,7 +159,7 @@ ROUTES = (
         "columns",
         _build_columns,
         (COLUMNS,),
-        why="neighbouring outputs of a row share the inputs they load, by fours where rows allow it, and the taps of a "
+        why="neighbouring outputs of a row share the inputs they load, as vec4 where rows allow it, and the taps of a "
         "row are no loop: where a load and a step of a loop go lane by lane, they are what a pool costs",
         must=(FLOATS, NO_NORM, SHORT_SPAN),
         prefer=(ON_CPU, SEVERAL_TAPS),

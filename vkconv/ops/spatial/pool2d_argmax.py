@@ -12,12 +12,12 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.requirements import operands_in
-from vkconv.ops.kernels.strided import local_params
+from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.kernels.windows import windows
-from vkconv.ops.spatial.pool2d import POOL2D
-from vkconv.program import Program, positional, read, write
+from vkconv.ops.spatial.pool2d import POOL2D, window_push
+from vkconv.program import Program
 from vkconv.route import Params, Route
 
 ARGMAX_SHADER = Shader(shaders.spatial.POOL2D_ARGMAX)
@@ -30,16 +30,16 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
-    n, c, h, w = call.shape("x")
-    sizes = (n * c, h, w, *call.shape("y")[2:], *call["kernel"], *call["stride"], *call["dilation"])
-    step = positional(
+    kh, kw = call["kernel"]
+    constants, iterations = {"COLUMN_MAJOR": call["column_major"]}, kh * (1 + kw)
+    step = dispatch_each(
         ARGMAX_SHADER,
-        read("x") + write("y"),
-        groups=linear_groups(math.prod(call.shape("y")), params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(*sizes, *call["padding"][:2]),
-        spec=(call["column_major"],),
-        loop_iterations=call["kernel"][0] * (1 + call["kernel"][1]),
+        call.outputs["y"].size,
+        device,
+        params,
+        window_push(call, ARGMAX_SHADER),
+        constants,
+        loop_iterations=iterations,
     )
     return Program((step,))
 

@@ -7,24 +7,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, ceil_div, did_you_mean, shape_str
-from vkconv.device import Device
-from vkconv.graph.ir import AttrValue, TensorSpec
-from vkconv.kernel import Shader
+from vkconv.core import Array, GraphError, did_you_mean
+from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
-from vkconv.ops.core.requirements import FLOATS
-from vkconv.ops.kernels.strided import walk_params
-from vkconv.ops.spatial.resize_geometry import COORDINATES, POLICIES, Axis, floats, given_axes, resized
-from vkconv.program import Dispatch, Program, positional, read, write
-from vkconv.route import Params, Requirement, Route
+from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.spatial.resize_geometry import (
+    COORDINATES,
+    MODES,
+    POLICIES,
+    Axis,
+    floats,
+    given_axes,
+    kernel,
+    passes,
+    resized,
+    rounding,
+)
+from vkconv.ops.spatial.resize_routes import ROUTES
 
 Integers = npt.NDArray[np.int64]
-
-RESIZE_SHADER, RESAMPLE_SHADER = Shader(shaders.spatial.RESIZE), Shader(shaders.spatial.RESAMPLE)
-MODES = ("nearest", "linear", "cubic")  # index is the shader's MODE
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": MODES,
     "coordinate": COORDINATES,
@@ -47,111 +49,13 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     resolved: Attrs = {**attrs, "sizes": sizes, "scales": scales, "axes": axes, "roi": roi}
     geometry = resized(resolved, x.dims)
     for i, axis in enumerate(geometry):
-        step, offset, unit = axis.integers(_rounding(resolved))
+        step, offset, unit = axis.integers(rounding(resolved))
         if max(abs(step) * axis.n_out + abs(offset), unit) >= 1 << 31:
             raise GraphError(
                 f"resize: axis {i} from {axis.n_in} to {axis.n_out} needs the fraction {step}/{unit} per pixel, "
                 f"which passes 2^31 - 1 within the axis; take a size with a smaller ratio"
             )
     return resolved, (TensorSpec(tuple(axis.n_out for axis in geometry), x.dtype),)
-
-
-def _rounding(attrs: Mapping[str, AttrValue]) -> str:
-    return str(attrs["nearest"]) if attrs["mode"] == "nearest" else ""
-
-
-def _kernel(call: Call, axis: Axis) -> tuple[int, int, float]:
-    """First tap from the pixel at or below, number of taps, and how much the kernel is squeezed along the axis: with
-    antialias it is as wide as an output pixel where that is the wider one."""
-    squeeze = min(1.0, float(1 / axis.pixel)) if call["antialias"] else 1.0
-    reach = {"nearest": 0, "linear": 1, "cubic": 2}[call["mode"]]
-    first = math.floor(-reach / squeeze) + 1
-    return first, 2 - 2 * first, squeeze
-
-
-def _planar_program(call: Call, device: Device, params: Params) -> Program:
-    x = call.shape("x")
-    axes = resized(call.attrs, x)[2:]
-    rows = [axis.integers(_rounding(call.attrs)) for axis in axes]
-    sources, targets = x[2:], call.shape("y")[2:]
-    if len(x) == 3:
-        rows, sources, targets = [(0, 0, 1), *rows], (1, *sources), (1, *targets)
-    planes = x[0] * x[1]
-    invocations = targets[0] * targets[1] * ceil_div(planes, params["items"])
-    step = positional(
-        RESIZE_SHADER,
-        read("x") + write("y"),
-        groups=linear_groups(invocations, params["local"], device),
-        local=(params["local"], 1, 1),
-        push=(invocations, planes, *sources, *targets, *rows[0], *rows[1]),
-        spec=(params["items"], call["mode"] == "linear"),
-    )
-    return Program((step,))
-
-
-def _is_planar(call: Call) -> bool:
-    x = call.shape("x")
-    plain = not (call["antialias"] or call["exclude_outside"]) and call["coordinate"] != "tf_crop_and_resize"
-    return (
-        call["mode"] != "cubic"
-        and plain
-        and len(x) in (3, 4)
-        and all(axis.is_identity for axis in resized(call.attrs, x)[:2])
-    )
-
-
-PLANAR = Requirement(
-    "nearest or linear sampling of one or two spatial dimensions, all of it inside",
-    lambda call, device: _is_planar(call),
-    lambda call, device: (
-        f"{call['mode']} of {shape_str(call.shape('x'))} to {shape_str(call.shape('y'))}, "
-        f"{call['coordinate']}{', antialias' if call['antialias'] else ''}"
-        f"{', exclude_outside' if call['exclude_outside'] else ''}"
-    ),
-)
-
-
-def _passes(call: Call) -> list[tuple[int, Axis]]:
-    """The axes that a pass is needed for; one, where none is."""
-    axes = [(i, axis) for i, axis in enumerate(resized(call.attrs, call.shape("x"))) if not axis.is_identity]
-    return axes or [(0, resized(call.attrs, call.shape("x"))[0])]
-
-
-def _axis_program(call: Call, device: Device, params: Params) -> Program:
-    dims = list(call.shape("x"))
-    steps: list[Dispatch] = []
-    scratch: dict[str, int] = {}
-    passes = _passes(call)
-    source = "x"
-    for number, (i, axis) in enumerate(passes):
-        target = "y" if number == len(passes) - 1 else f"pass{number}"
-        dims[i] = axis.n_out
-        if target != "y":
-            scratch[target] = 4 * math.prod(dims)
-        first, taps, squeeze = _kernel(call, axis)
-        excluding = bool(call["exclude_outside"])
-        steps.append(
-            positional(
-                RESAMPLE_SHADER,
-                read(source) + write(target),
-                groups=linear_groups(math.prod(dims), params["local"], device),
-                local=(params["local"], 1, 1),
-                push=(
-                    *(math.prod(dims), axis.n_in, axis.n_out, math.prod(dims[i + 1 :])),
-                    *axis.integers(_rounding(call.attrs)),
-                    *(first, taps, float(squeeze), float(call["cubic_a"]), float(call["beyond"])),
-                ),
-                spec=(
-                    MODES.index(call["mode"]),
-                    excluding,
-                    excluding or bool(call["antialias"]),
-                    call["coordinate"] == "tf_crop_and_resize",
-                ),
-                loop_iterations=taps,
-            )
-        )
-        source = target
-    return Program(tuple(steps), scratch=scratch)
 
 
 # Of a numerator and a denominator, which is positive.
@@ -170,7 +74,7 @@ def _taps(call: Call, axis: Axis) -> tuple[Integers, F64]:
     if call["mode"] == "nearest":
         places = _ROUND[call["nearest"]](numerators, unit)[:, None]
         return np.clip(places, 0, axis.n_in - 1), np.ones(places.shape)
-    first, count, squeeze = _kernel(call, axis)
+    first, count, squeeze = kernel(call, axis)
     low = numerators // unit
     fraction = (numerators - low * unit) / unit
     steps = first + np.arange(count)
@@ -194,7 +98,7 @@ def _kernel_at(distance: F64, mode: str, a: float) -> F64:
 def _sample(call: Call, x: npt.NDArray[Any], absolute: bool = False) -> npt.NDArray[Any]:
     """y; with ``absolute``, of weights without their signs."""
     y = x
-    for i, axis in _passes(call):
+    for i, axis in passes(call):
         places, counts = _taps(call, axis)
         source = np.moveaxis(y, i, -1)
         total = np.zeros((*source.shape[:-1], axis.n_out))
@@ -219,7 +123,7 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
 
 
 def _terms(call: Call) -> int:
-    return math.prod(1 if call["mode"] == "nearest" else _kernel(call, axis)[1] for _, axis in _passes(call))
+    return math.prod(1 if call["mode"] == "nearest" else kernel(call, axis)[1] for _, axis in passes(call))
 
 
 RESIZE = Op(
@@ -247,24 +151,7 @@ RESIZE = Op(
         Attr("antialias", "antialias", bool, False),
         Attr("beyond", "beyond", float, 0.0),
     ),
-    routes=(
-        Route(
-            "gather",
-            _planar_program,
-            (RESIZE_SHADER,),
-            "each invocation computes one pixel's sources once, in integers, and serves several planes",
-            must=(FLOATS, PLANAR),
-            params=walk_params,
-        ),
-        Route(
-            "axis_passes",
-            _axis_program,
-            (RESAMPLE_SHADER,),
-            "kernels are products of one per axis: a pass along each axis reads only that axis' taps",
-            must=(FLOATS,),
-            params=walk_params,
-        ),
-    ),
+    routes=ROUTES,
     terms=_terms,
     flops=lambda call: 0 if call["mode"] == "nearest" else 2 * _terms(call) * call.outputs["y"].size,
     magnitude=_magnitude,

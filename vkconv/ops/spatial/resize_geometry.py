@@ -11,10 +11,12 @@ from fractions import Fraction
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import AttrValue
 from vkconv.ops.core import shapes
 
+MODES = ("nearest", "linear", "cubic")  # index is the constant MODE
 COORDINATES = (
     "half_pixel",
     "asymmetric",
@@ -137,3 +139,23 @@ def _position(
         # The middle of the input is that of the output before its size was rounded.
         return pixel, half_pixel + Fraction(n_in, 2) * (1 - n_out * pixel / n_in)
     return pixel, half_pixel
+
+
+def rounding(attrs: Mapping[str, AttrValue]) -> str:
+    """How nearest sampling rounds; nothing for other modes."""
+    return str(attrs["nearest"]) if attrs["mode"] == "nearest" else ""
+
+
+def kernel(call: Call, axis: Axis) -> tuple[int, int, float]:
+    """First tap from the pixel at or below, number of taps, and how much the kernel is squeezed along the axis: with
+    antialias it is as wide as an output pixel where that is the wider one."""
+    squeeze = min(1.0, float(1 / axis.pixel)) if call["antialias"] else 1.0
+    reach = {"nearest": 0, "linear": 1, "cubic": 2}[call["mode"]]
+    first = math.floor(-reach / squeeze) + 1
+    return first, 2 - 2 * first, squeeze
+
+
+def passes(call: Call) -> list[tuple[int, Axis]]:
+    """The axes that a pass is needed for; one, where none is."""
+    axes = [(i, axis) for i, axis in enumerate(resized(call.attrs, call.shape("x"))) if not axis.is_identity]
+    return axes or [(0, resized(call.attrs, call.shape("x"))[0])]

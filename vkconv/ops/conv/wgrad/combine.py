@@ -1,4 +1,4 @@
-"""The second pass of a convolution's gradient by its weights: parts of the sum to dw, in a fixed order."""
+"""The second pass of a convolution's gradient by its weights: split-K slices to dw, in a fixed order."""
 
 import math
 
@@ -7,30 +7,37 @@ from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.wgrad.problem import Problem
+from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.base import linear_groups
-from vkconv.program import Dispatch, positional, read, write
+from vkconv.program import Dispatch
 
 COMBINE = Shader(shaders.wgrad.BACKWARD_WEIGHT_COMBINE)
-# Of a workgroup that adds the parts: elements, and lanes for each where there are many parts. A CPU driver has no use
-# for lanes that meet in shared memory.
-_ELEMENTS, _LANES, _MANY_PARTS = {"cpu": 8}, {"cpu": 1}, 16
+# Elements of a workgroup, and lanes of each element where there are many slices. Lanes that meet in shared memory are
+# slow on a CPU driver.
+_ELEMENTS, _LANES, _MANY_SLICES = {"cpu": 8}, {"cpu": 1}, 16
 _GPU_ELEMENTS, _GPU_LANES = 64, 8
 
 
-def combine(call: Call, parts: int, device: Device, by_taps: bool = False) -> Dispatch:
-    """Parts, which lie as dw or with ``by_taps`` have the input channels of a tap side by side, to dw; with none, what
+def combine(call: Call, slices: int, device: Device, by_taps: bool = False) -> Dispatch:
+    """Sums slices, which lie as dw or with ``by_taps`` as [output channel][tap][input channel]; with none, writes what
     atomics then add to."""
-    p, has_add = Problem.of(call), call.has("add")
-    lanes = _LANES.get(device.kind, _GPU_LANES) if parts >= _MANY_PARTS else 1
+    p, has_add = WeightGradient.of(call), call.has("add")
+    lanes = _LANES.get(device.kind, _GPU_LANES) if slices >= _MANY_SLICES else 1
     elements = _ELEMENTS.get(device.kind, _GPU_ELEMENTS) // min(lanes, 4)
-    return positional(
+    return Dispatch(
         COMBINE,
-        (*read("parts" if parts else None, "add" if has_add else None), *write("dw")),
-        linear_groups(ceil_div(p.size, elements), 1, device),
-        (lanes * elements, 1, 1),
-        (p.size, parts, math.prod(p.kernel), p.channels, float(call["scale"]) if parts else 1.0, float(call["beta"])),
-        (has_add, lanes, elements, by_taps),
-        4 * lanes * elements,
-        parts,
+        buffers={"parts": "parts" if slices else None, "add": "add" if has_add else None, "dw": "dw"},
+        groups=linear_groups(ceil_div(p.size, elements), 1, device),
+        local=(lanes * elements, 1, 1),
+        push={
+            "total": p.size,
+            "part_count": slices,
+            "taps": math.prod(p.kernel),
+            "channels": p.channels,
+            "scale": float(call["scale"]) if slices else 1.0,
+            "beta": float(call["beta"]),
+        },
+        constants={"HAS_ADD": has_add, "LANES": lanes, "ELEMENTS": elements, "BY_TAPS": by_taps},
+        shared_bytes=4 * lanes * elements,
+        loop_iterations=slices,
     )

@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, did_you_mean, shape_str
+from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.conv.wgrad.problem import Problem, check_extents, check_shapes, paddings, per_axis
+from vkconv.ops.conv.wgrad.problem import WeightGradient, check_extents, check_shapes, paddings, per_axis
 from vkconv.ops.conv.wgrad.routes import ROUTES
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
 from vkconv.ops.core.shapes import held_in
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
-from vkconv.ops.kernels.split_rules import POLICIES
 
 
 def _resolve(op: str, rank: int, specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
@@ -45,28 +44,16 @@ def _resolve(op: str, rank: int, specs: Specs, attrs: Attrs) -> tuple[Attrs, tup
         )
     scale, beta = (held_in(op, name, attrs[name], DType.F32) for name in ("scale", "beta"))
     if not (math.isfinite(scale) and math.isfinite(beta)):
-        # Parts of the sum may be scaled one by one: infinities of both signs would meet in their sum.
+        # Slices of the sum may be scaled one by one: infinities of both signs would meet in their sum.
         raise GraphError(f"{op}: scale is {scale} and beta {beta}; both are finite numbers")
     if beta and add is None:
         raise GraphError(f"{op}: beta is {beta}, but there is no operand add that it would multiply")
-    policy, split = str(attrs["policy"]), attrs["split"]
-    if policy not in POLICIES:
-        raise GraphError(
-            f"{op}: policy is {policy!r}{did_you_mean(policy, POLICIES)}; it is one of {', '.join(POLICIES)}"
-        )
-    if not isinstance(split, int) or split < 0:
-        raise GraphError(f"{op}: split is {split}; it is the number of parts of the sum, or 0 to let the policy choose")
-    terms = math.prod((dy.dims[0], *dy.dims[2:]))
-    if split > max(terms, 1):
-        raise GraphError(
-            f"{op}: split is {split}, but a sum of {terms} products (images and pixels of dy) has no more parts"
-        )
     canonical: Attrs = {"w_shape": w_shape, "stride": stride, "padding": padding, "dilation": dilation}
     return {**attrs, **canonical, "scale": scale, "beta": beta}, (TensorSpec(w_shape, x.dtype),)
 
 
 def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    p = Problem.of(call)
+    p = WeightGradient.of(call)
     x = np.asarray(arrays["x"], np.float64).reshape(p.n, p.groups, p.channels, *p.extent)
     dy = np.asarray(arrays["dy"], np.float64).reshape(p.n, p.groups, p.rows, math.prod(p.out))
     sides = list(zip(p.extent, p.out, p.kernel, p.stride, p.dilation, p.before, strict=True))
@@ -88,7 +75,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 
 def terms(call: Call) -> int:
     """Products that an element of dw sums, and what is added."""
-    return max(1, Problem.of(call).pixels + call.has("add"))
+    return max(1, WeightGradient.of(call).pixels + call.has("add"))
 
 
 def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
@@ -105,7 +92,7 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
 
 
 def _flops(call: Call) -> int:
-    p = Problem.of(call)
+    p = WeightGradient.of(call)
     return 2 * p.size * p.pixels
 
 
@@ -124,9 +111,8 @@ def _op(name: str, rank: int, cases: tuple[str, ...], doc: str) -> Op:
             Attr("groups", "g", int, 1),
             Attr("scale", "scale", float, 1.0),
             Attr("beta", "beta", float, 0.0),
-            Attr("policy", "policy", str, "auto"),
-            Attr("split", "split", int, 0),
         ),
+        parameters={"policy": "policy", "split": "split_k"},
         routes=ROUTES,
         terms=terms,
         magnitude=_magnitude,
@@ -141,19 +127,19 @@ CONV2D_BACKWARD_WEIGHT = _op(
     2,
     (
         "x=2x5x9x9,dy=2x7x9x9,w_shape=7x5x3x3,p=1",
-        "x=3x4x9x10,dy=3x6x6x2,w_shape=6x4x2x5,s=2x3,p=1x0x2x3,d=1x2,split=7",
+        "x=3x4x9x10,dy=3x6x6x2,w_shape=6x4x2x5,s=2x3,p=1x0x2x3,d=1x2",
         "x=1x3x31x33,add=17x3x7x7,dy=1x17x16x17,w_shape=17x3x7x7,s=2,p=3,scale=-0.5,beta=2",
-        "x=5x13x7x11,dy=5x19x7x11,w_shape=19x13x1x1,split=3",
-        "x=2x6x9x8,add=10x3x1x1,dy=2x10x5x4,w_shape=10x3x1x1,s=2,g=2,beta=-1.5,split=2",
-        "x=1x4x1x67,dy=1x5x1x61,w_shape=5x4x1x3,p=0x1,d=1x4,split=4",
-        "x=2x37x6x7,dy=2x37x6x7,w_shape=37x1x3x3,g=37,p=1,split=2",
-        "x=2x9x5x6,dy=2x15x5x6,w_shape=15x3x3x3,g=3,p=1,policy=bands,split=5",
-        "x=3x5x40x50,dy=3x6x40x50,w_shape=6x5x3x3,p=1,policy=bands",
-        "x=2x3x40x50,dy=2x6x40x50,w_shape=6x3x3x3,p=1,policy=occupancy",
+        "x=5x13x7x11,dy=5x19x7x11,w_shape=19x13x1x1",
+        "x=2x6x9x8,add=10x3x1x1,dy=2x10x5x4,w_shape=10x3x1x1,s=2,g=2,beta=-1.5",
+        "x=1x4x1x67,dy=1x5x1x61,w_shape=5x4x1x3,p=0x1,d=1x4",
+        "x=2x37x6x7,dy=2x37x6x7,w_shape=37x1x3x3,g=37,p=1",
+        "x=2x9x5x6,dy=2x15x5x6,w_shape=15x3x3x3,g=3,p=1",
+        "x=3x5x40x50,dy=3x6x40x50,w_shape=6x5x3x3,p=1",
+        "x=2x3x40x50,dy=2x6x40x50,w_shape=6x3x3x3,p=1",
         "x=1x2x4x9,dy=1x3x8x1,w_shape=3x2x5x31,p=4x11",
         "x=0x4x6x6,add=6x2x3x3,dy=0x6x4x4,w_shape=6x2x3x3,g=2,beta=3",
     ),
-    "Gradient of conv2d by its weights, scaled and added to another tensor; the sum may be split.",
+    "Gradient of conv2d by its weights, scaled and added to another tensor; split-K sums.",
 )
 
 CONV3D_BACKWARD_WEIGHT = _op(
@@ -161,9 +147,9 @@ CONV3D_BACKWARD_WEIGHT = _op(
     3,
     (
         "x=2x16x1x9x9,dy=2x16x1x9x9,w_shape=16x16x1x3x3,p=0x1x1",
-        "x=2x4x5x6x7,dy=2x6x5x6x7,w_shape=6x2x3x3x3,p=1,g=2,split=3",
+        "x=2x4x5x6x7,dy=2x6x5x6x7,w_shape=6x2x3x3x3,p=1,g=2",
         "x=2x3x9x7x8,add=5x3x3x1x2,dy=2x5x3x4x8,w_shape=5x3x3x1x2,s=2x2x1,d=2x1x1,p=0x0x0x1x0x1,beta=1",
         "x=3x4x2x3x5,dy=3x6x2x3x5,w_shape=6x4x1x1x1",
     ),
-    "Gradient of a 3-D convolution by its weights, scaled and added to another tensor; the sum may be split.",
+    "Gradient of a 3-D convolution by its weights, scaled and added to another tensor; split-K sums.",
 )

@@ -1,4 +1,4 @@
-"""A backward-weight convolution in numbers: its extents over (d, h, w), with depth 1 where there are two dimensions."""
+"""A backward-weight convolution in numbers: extents along (d, h, w), depth 1 in two dimensions."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ AXES = "dhw"
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class WeightGradient:
     """dw (C_out, C_in / groups, kernel) sums, over ``n`` images and the ``out`` pixels of dy, products of dy and x.
 
     As a matrix product of each group it is ``rows`` (output channels) x ``columns`` (input channels and taps, as they
@@ -34,7 +34,7 @@ class Problem:
     before: Triple
 
     @classmethod
-    def of(cls, call: Call) -> "Problem":
+    def of(cls, call: Call) -> "WeightGradient":
         """The numbers of a call of either rank."""
         n, c_in, *extent = call.shape("x")
         c_out, *out = call.shape("dy")[1:]

@@ -7,7 +7,7 @@ from vkconv.core import GraphError
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
-from vkconv.ops.quant.requirements import TILES
+from vkconv.ops.quant.integer import TILES
 from vkconv.route import choose
 
 SCALES = "x_scale=scalar,w_scale=scalar,y_scale=scalar,w_zero=scalar:i8,y_zero=scalar:u8"
@@ -109,5 +109,5 @@ def test_devices_take_the_route_that_they_have_instructions_for():
 
 
 def test_every_tile_loads_whole_columns():
-    for tile in TILES:
-        assert tile.local % tile.columns == 0 and tile.rows % tile.tr == 0
+    for tile in TILES.values():
+        assert tile.local % tile.columns == 0 and tile.rows % tile.lane_rows == 0

@@ -1,4 +1,4 @@
-"""How sums are cut: upstream's expected tiles, the skip rules, ragged tails, and an estimate of what a device holds."""
+"""How sums are split: upstream's expected tiles, skip rules, ragged tails, and an estimate of what a device holds."""
 
 import math
 
@@ -67,7 +67,7 @@ def test_upstreams_tiles_of_sums_over_axes(reduction, tiles):
 
 
 def test_the_first_two_forms_of_the_rule():
-    assert batch_only(64, 16, (225, 225), 16) == ((1,), "16 images, at most 512 parts")
+    assert batch_only(64, 16, (225, 225), 16) == ((1,), "16 images, at most 512 slices")
     assert batch_only(64, 16, (225, 225), 1300)[0] == (3,)
     assert bands_first(64, 16, (225, 225), 9216, (16, 225, 225))[0] == (1, 45, 225)
     assert bands_first(8, 8, (64, 64), 64, (16, 64, 64))[0] == (1, 1, 32)

@@ -9,7 +9,7 @@ import pytest
 from vkconv.bench.tune import change, tune_call
 from vkconv.check import compare, expect, on_route
 from vkconv.check.calls import Expected
-from vkconv.check.conformance import _case_of_extremes
+from vkconv.check.conformance import case_of_parameters
 from vkconv.core import DType, RouteError
 from vkconv.device import load_device, shipped_devices
 from vkconv.ops import OPS
@@ -200,10 +200,10 @@ def test_lanes_compute_whole_vectors_at_once():
 def test_checking_all_ops_tries_their_parameters_in_f16():
     h200 = load_device("h200")
     for (op, _), route in HALF.items():
-        assert _case_of_extremes(route, op, h200).endswith(",dtype=f16")
+        assert case_of_parameters(route, op, h200).endswith(",dtype=f16")
     for name in ("direct_tile", "cooperative"):
         (route,) = (r for r in OPS["conv2d"].routes if r.name == name)
-        assert _case_of_extremes(route, "conv2d", h200).endswith(",dtype=f16") == (name == "cooperative")
+        assert case_of_parameters(route, "conv2d", h200).endswith(",dtype=f16") == (name == "cooperative")
 
 
 # ---- what sums may be off by

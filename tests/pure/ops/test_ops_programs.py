@@ -32,7 +32,7 @@ from vkconv.ops.reduce.op import FUNCTIONS
 from vkconv.program import Dispatch
 from vkconv.route import Route, choose, judge
 
-SHADERS = Path(__file__).parents[2] / "shaders"
+SHADERS = Path(__file__).parents[3] / "shaders"
 MODULES = (alias, cast, gather, host, layout, normalize, normalize_batch, pad, reduce, resize, select, softmax)
 OPS = {
     op.name: op

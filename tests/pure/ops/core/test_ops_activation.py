@@ -10,7 +10,7 @@ import pytest
 from vkconv.core import GraphError
 from vkconv.ops.core.activation import ACTIVATIONS, activation, apply
 
-INCLUDE = Path(__file__).parents[2] / "shaders" / "include" / "activation.glsl"
+INCLUDE = Path(__file__).parents[4] / "shaders" / "include" / "activation.glsl"
 
 
 def test_table_and_include_list_the_same_functions():

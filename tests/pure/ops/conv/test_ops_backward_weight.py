@@ -4,16 +4,17 @@ sum is cut, and what explain tells of it."""
 import copy
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 import pytest
 from ops_device import device
 
-from vkconv.core import DType, GraphError
+from vkconv.core import DType, GraphError, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.conv.wgrad.kernels import Gemm, Narrow, Rows
-from vkconv.ops.conv.wgrad.policy import KERNELS
+from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.ops.core.requirements import scratch_budget
 from vkconv.ops.core.tolerance import relative_tolerance, two_level_tolerance
@@ -71,71 +72,119 @@ def test_attributes_become_explicit():
 
 
 @pytest.mark.parametrize(
-    ("more", "route", "splits", "scratch_bytes"),
+    ("given", "split_k", "note"),
     [
-        ("", "two_stage", 528, 528 * 9216 * 4),
-        (",policy=bands", "split_multi", 80, 80 * 9216 * 4),
-        (",policy=occupancy", "two_stage", 128, 128 * 9216 * 4),
-        (",split=7", "two_stage", 7, 7 * 9216 * 4),
-        (",split=1", "direct", None, 0),
-        (",policy=bands,split=1", "direct", None, 0),
+        ({}, 528, "528 equal slices"),
+        ({"policy": "bands"}, 80, "80 boxes of 1x1x45x225"),
+        ({"policy": "occupancy"}, 128, "128 equal slices"),
+        ({"split_k": 6}, 6, "6 equal slices: 6 asked for"),
+        ({"split_k": 1}, 1, "1 equal slices: 1 asked for; no scratch"),
+        ({"policy": "bands", "split_k": 48}, 48, "48 boxes of 1x1x75x225"),
     ],
 )
-def test_the_headline_case_of_upstream(more, route, splits, scratch_bytes):
-    table, data = explain_call(parse_call(HEADLINE + more, OPS), H200)
-    assert (data["route"], data["params"].get("splits"), data["scratch_bytes"]) == (route, splits, scratch_bytes)
-    assert data["note"] in table.title and "scratch" in data["note"]
-    if splits:
-        assert data["note"].startswith(f"{splits} ")
+def test_the_headline_case_of_upstream(given, split_k, note):
+    options = Options(params={"conv2d_backward_weight": given})
+    table, data = explain_call(parse_call(HEADLINE, OPS), H200, options)
+    scratch = split_k * 9216 * 4 if split_k > 1 else 0
+    assert (data["route"], data["params"]["split_k"], data["scratch_bytes"]) == ("two_stage", split_k, scratch)
+    assert data["note"] in table.title and data["note"].startswith(note)
+
+
+def test_upstreams_policies_are_routes_too():
+    call = parse_call(HEADLINE, OPS)
+    routes = {route.name: route for route in OPS[call.op].routes}
+    boxes = routes["split_multi"].build(call, H200)
+    assert routes["two_stage"].build(call, H200, {"policy": "bands"}) == boxes
+    assert boxes.scratch == {"parts": 80 * 9216 * 4}
+
+
+@pytest.mark.parametrize(
+    ("route", "params", "message"),
+    [
+        ("direct", {"policy": "bands"}, "no parameter 'policy'; it has tile"),
+        ("explicit_gemm", {"split_k": 8}, "no parameter 'split_k'"),
+        ("split_multi", {"policy": "auto"}, "cannot take policy=auto .*; policy is one of bands"),
+        ("two_stage", {"policy": "band"}, "policy is one of auto, bands, occupancy"),
+        ("two_stage", {"split_k": 0}, "split_k is one of 1, 2, 3, 4, 6, 8, 12, 16, 24"),
+        ("two_stage", {"split_k": 7}, "split_k is one of 1, 2, 3, 4, 6, 8, 12, 16, 24"),
+        ("two_stage", {"split_k": 1 << 20}, "split_k is one of 1, 2, 3, 4, 6, 8, 12, 16, 24"),
+    ],
+)
+def test_a_split_that_a_route_cannot_make_is_refused_with_what_it_can(route, params, message):
+    text = "conv2d_backward_weight:x=16x16x25x25,dy=16x64x25x25,w_shape=64x16x1x1"
+    options = Options(routes={"conv2d_backward_weight": route}, params={f"conv2d_backward_weight:{route}": params})
+    with pytest.raises(UsageError, match=message):
+        explain_call(parse_call(text, OPS), H200, options)
+
+
+@pytest.mark.parametrize(
+    ("more", "option"), [("policy=bands", "policy:bands"), ("split=7", "split_k:7"), ("split=0", "split_k:0")]
+)
+def test_a_split_is_no_attribute_of_a_call(more, option):
+    with pytest.raises(UsageError, match=f"--param conv2d_backward_weight={option}$"):
+        parse_call(f"{HEADLINE},{more}", OPS)
+    call, (name, value) = parse_call(HEADLINE, OPS), more.split("=")
+    with pytest.raises(GraphError, match=f"--param conv2d_backward_weight={option}$"):
+        OPS[call.op].call(call.operands, {**call.attrs, name: value})
 
 
 def test_the_notes_say_why():
     notes = {}
-    for policy, route in itertools.product(("auto", "bands", "occupancy"), ("split_n", "split_multi", "two_stage")):
-        options = Options(routes={"conv2d_backward_weight": route})
-        _, data = explain_call(parse_call(f"{HEADLINE},policy={policy}", OPS), H200, options)
-        notes[policy, route] = data["note"]
+    for route, policy in (("split_n", ""), ("split_multi", "bands"), ("two_stage", "auto"), ("two_stage", "occupancy")):
+        params = {"conv2d_backward_weight": {"policy": policy}} if policy else {}
+        options = Options(routes={"conv2d_backward_weight": route}, params=params)
+        _, data = explain_call(parse_call(HEADLINE, OPS), H200, options)
+        notes[route, policy] = data["note"]
         assert data["by"] == "forced" and data["dispatches"] == 2
-    assert "16 boxes of 1x1x225x225 (n, d, h, w): 16 images, at most 512 parts; 576 KiB" in notes["auto", "split_n"]
-    assert "80 boxes of 1x1x45x225 (n, d, h, w): 9216 outputs: at most 128 parts" in notes["auto", "split_multi"]
-    assert "528 equal parts" in notes["auto", "two_stage"] and "132 compute units" in notes["auto", "two_stage"]
-    assert "an estimated capacity of" in notes["occupancy", "two_stage"]
+    assert "16 boxes of 1x1x225x225 (n, d, h, w): 16 images, at most 512 slices; 576 KiB" in notes["split_n", ""]
+    assert "80 boxes of 1x1x45x225 (n, d, h, w): 9216 outputs: at most 128 slices" in notes["split_multi", "bands"]
+    assert "528 equal slices" in notes["two_stage", "auto"] and "132 compute units" in notes["two_stage", "auto"]
+    assert "an estimated capacity of" in notes["two_stage", "occupancy"]
     _, data = explain_call(parse_call(HEADLINE, OPS), H200, Options(routes={"conv2d_backward_weight": "one_stage"}))
     assert "not deterministic" in data["note"]
     assert [r["route"] for r in data["routes"] if not r["deterministic"]] == ["one_stage"]
 
 
 @pytest.mark.parametrize(
-    ("split", "params", "route", "note"),
+    ("params", "route", "note"),
     [
-        (7, {}, "split_n", "3 boxes of 1x1x30x30 (n, d, h, w): 7 asked for; "),
-        (7, {}, "two_stage", "7 equal parts: 7 asked for; "),
-        (7, {}, "direct", "the whole sum, 7 asked for; "),
-        (1, {}, "direct", "the whole sum; "),
-        (0, {"splits": 2}, "split_n", "2 boxes of 2x1x30x30 (n, d, h, w): 2 asked for; "),
-        (0, {"splits": 3}, "split_n", "3 boxes of 1x1x30x30 (n, d, h, w): 3 images, at most 512 parts; "),
+        ({"split_k": 128}, "split_multi", "90 boxes of 1x1x1x30 (n, d, h, w): 128 asked for; "),
+        ({"split_k": 6}, "two_stage", "6 equal slices: 6 asked for; "),
+        ({}, "direct", "the whole sum; "),
+        ({"split_k": 2}, "split_n", "2 boxes of 2x1x30x30 (n, d, h, w): 2 asked for; "),
+        ({"split_k": 3}, "split_n", "3 boxes of 1x1x30x30 (n, d, h, w): 3 images, at most 512 slices; "),
     ],
 )
-def test_notes_tell_what_was_asked_for_from_what_is_done(split, params, route, note):
-    call = parse_call(f"conv2d_backward_weight:x=3x4x30x30,dy=3x4x30x30,w_shape=4x4x3x3,p=1,split={split}", OPS)
+def test_notes_tell_what_was_asked_for_from_what_is_done(params, route, note):
+    call = parse_call("conv2d_backward_weight:x=3x4x30x30,dy=3x4x30x30,w_shape=4x4x3x3,p=1", OPS)
     options = Options(routes={call.op: route} if route else {}, params={call.op: params} if params else {})
     assert explain_call(call, H200, options)[1]["note"].startswith(note)
 
 
-def test_a_split_that_cannot_be_is_refused_or_said():
-    with pytest.raises(GraphError, match="split is 163, but a sum of 162 products"):
-        parse_call("conv2d_backward_weight:x=2x4x9x9,dy=2x4x9x9,w_shape=4x4x3x3,p=1,split=163", OPS)
-    call = parse_call("conv2d_backward_weight:x=1x512x9x9,dy=1x512x9x9,w_shape=512x512x3x3,p=1,split=64", OPS)
-    note = explain_call(call, H200)[1]["note"]
-    assert note.startswith("the whole sum: the 64 asked for take 576 MiB of scratch, and 256 MiB is the most; ")
+def test_more_slices_than_pixels_or_scratch_are_none_of_the_legal_ones():
+    for text, most in (
+        ("x=2x4x9x9,dy=2x4x9x9,w_shape=4x4x3x3", 128),  # 162 pixels
+        ("x=1x512x9x9,dy=1x512x9x9,w_shape=512x512x3x3", 24),  # 256 MiB of scratch, 9 MiB a slice
+    ):
+        call = parse_call(f"conv2d_backward_weight:{text},p=1", OPS)
+        for route in OPS[call.op].routes:
+            if route.name in ("two_stage", "split_multi"):
+                assert max(route.legal(call, H200)["split_k"]) == most
 
 
 def test_bands_that_do_not_cut_leave_the_sum_whole():
-    call = parse_call("conv2d_backward_weight:x=1x64x9x9,dy=1x64x9x9,w_shape=64x64x3x3,p=1,policy=bands", OPS)
-    _, data = explain_call(call, H200)
-    assert data["route"] == "direct"
-    (refused,) = [r for r in data["routes"] if r["route"] == "split_multi"]
-    assert refused["allowed"] and "a sum of 81 is short" in refused["actual"]
+    call = parse_call("conv2d_backward_weight:x=1x64x9x9,dy=1x64x9x9,w_shape=64x64x3x3,p=1", OPS)
+    routes = {route.name: route for route in OPS[call.op].routes}
+    params = routes["two_stage"].resolve(call, H200, {"policy": "bands"})
+    assert params["split_k"] == 1 and "a sum of 81 is short" in routes["two_stage"].note(call, H200, params)
+    assert routes["two_stage"].build(call, H200, params) == routes["direct"].build(call, H200)
+
+
+def test_routes_that_nobody_asked_for_say_why_not():
+    verdicts = choose(OPS["conv2d_backward_weight"].routes, parse_call(HEADLINE, OPS), H200).verdicts
+    opt_in = {v.route.name: v.refused_by for v in verdicts if v.allowed and v.route.opt_in}
+    assert set(opt_in) == {"split_n", "split_multi", "one_stage"}
+    assert opt_in["split_n"] == "opt-in only: two_stage fills the device"
 
 
 @pytest.mark.parametrize("facts", [H200, LAVAPIPE, load_device("mali-g715"), device("INTEGRATED_GPU", 128)])
@@ -145,29 +194,27 @@ def test_scratch_stays_within_its_budget(facts):
         "conv2d_backward_weight:x=32x512x7x7,dy=32x512x7x7,w_shape=512x512x3x3,p=1",
         "conv2d_backward_weight:x=4x450x9x9,dy=4x450x9x9,w_shape=450x1x3x3,p=1,g=450",
     ):
-        for policy in ("auto", "occupancy", "bands"):
-            call = parse_call(f"{text},policy={policy}", OPS)
-            for route in OPS[call.op].routes:
-                if judge(route, call, facts).allowed:
-                    legal = route.params(call, facts).get("splits", (1,))
-                    for splits in (legal[0], max(legal)):
-                        params = {"splits": splits} if "splits" in route.params(call, facts) else {}
-                        program = route.build(call, facts, params)
-                        assert sum(program.scratch.values()) <= scratch_budget(facts), (route.name, splits)
+        call = parse_call(text, OPS)
+        for route in OPS[call.op].routes:
+            if judge(route, call, facts).allowed:
+                legal = route.params(call, facts)
+                given = [{name: value} for name in ("split_k", "policy") for value in legal.get(name, ())]
+                for params in ({}, *given):
+                    program = route.build(call, facts, params)
+                    assert sum(program.scratch.values()) <= scratch_budget(facts), (route.name, params)
 
 
-def test_too_many_parts_are_refused_with_both_numbers():
-    call = parse_call("conv2d_backward_weight:x=1x512x9x9,dy=1x512x9x9,w_shape=512x512x3x3,p=1,split=64", OPS)
-    (two_stage,) = (route for route in OPS[call.op].routes if route.name == "two_stage")
-    verdict = judge(two_stage, call, H200)
+def test_too_many_slices_are_refused_with_both_numbers():
+    call = parse_call("conv2d_backward_weight:x=64x512x9x9,dy=64x512x9x9,w_shape=512x512x3x3,p=1", OPS)
+    (split_n,) = (route for route in OPS[call.op].routes if route.name == "split_n")
+    verdict = judge(split_n, call, H200)
     assert not verdict.allowed and verdict.actual == "576 MiB, 256 MiB is the most"
-    assert choose(OPS[call.op].routes, call, H200).route.name != "two_stage"
 
 
 def test_sums_that_a_driver_would_end_early_are_cut():
     call = parse_call("conv2d_backward_weight:x=1x1x1000x1000,dy=1x1x1000x1000,w_shape=1x1x1x1", OPS)
     chosen = choose(OPS[call.op].routes, call, LAVAPIPE)
-    assert chosen.route.name == "two_stage" and chosen.params["splits"] > 1
+    assert chosen.route.name == "two_stage" and chosen.params["split_k"] > 1
     program = chosen.route.build(call, LAVAPIPE, chosen.params)
     assert max(d.loop_iterations for d in program.steps) <= LAVAPIPE.max_loop_iterations
     assert judge(OPS[call.op].routes[-1], call, LAVAPIPE).refused_by == "loops that the driver runs to their end"
@@ -176,8 +223,8 @@ def test_sums_that_a_driver_would_end_early_are_cut():
 def test_wide_calls_take_a_gemm_on_gpus_and_registers_on_cpus():
     for text, gpu, cpu in (
         ("x=32x64x56x56,dy=32x64x56x56,w_shape=64x64x3x3,p=1", "tiles of 4x4", "tiles of 4x4"),
-        ("x=4x144x28x28,dy=4x144x28x28,w_shape=144x1x3x3,p=1,g=144", "narrow 1", "rows 1 by 3 units across groups"),
-        ("x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "gemm 128x64", "rows 32 by 4"),
+        ("x=4x144x28x28,dy=4x144x28x28,w_shape=144x1x3x3,p=1,g=144", "narrow_1x", "rows_1x3x"),
+        ("x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "gemm_128x64x", "rows_32x4x"),
     ):
         call = parse_call(f"conv2d_backward_weight:{text}", OPS)
         assert gpu in explain_call(call, H200)[1]["note"] and cpu in explain_call(call, LAVAPIPE)[1]["note"]
@@ -190,15 +237,16 @@ def test_the_tolerance_of_two_levels_is_the_larger_one():
 
 
 def test_tiles_are_what_their_shaders_need():
-    for kernel in KERNELS:
+    for kernel in TILES.values():
         if isinstance(kernel, Gemm):
             assert kernel.rows % kernel.lane_rows == kernel.columns % kernel.lane_columns == 0
             assert kernel.lane_rows % 4 == kernel.lane_columns % 4 == kernel.local % kernel.depth == 0
         if isinstance(kernel, Narrow):
             assert kernel.local.bit_count() == 1
     least = device("INTEGRATED_GPU", 128)
-    assert {type(k) for k in KERNELS if k.fits(least)} == {Gemm, Narrow, Rows}
-    assert len(set(KERNELS)) == len(KERNELS)
+    assert {type(k) for k in TILES.values() if k.fits(least)} == {Gemm, Narrow, Rows}
+    assert len(set(TILES.values())) == len(TILES) == 18 + 12 + 76 + 27
+    assert all(re.fullmatch(r"(gemm|narrow|rows)_[0-9x]+(b2)?(_\w+)?", name) for name in TILES)
 
 
 def test_lanes_share_loads_where_subgroups_are_full():
@@ -212,7 +260,7 @@ def test_lanes_share_loads_where_subgroups_are_full():
         assert (("SUBGROUPS", "") in step.shader.defines) == shared
 
 
-def test_winograds_parts_stay_within_the_scratch():
+def test_winograds_slices_stay_within_the_scratch():
     """Also where passes over some of the tiles each leave their own."""
     for text, facts, route in (
         ("x=32x512x28x28,dy=32x512x28x28,w_shape=512x512x3x3,p=1", load_device("mali-g715"), "direct"),

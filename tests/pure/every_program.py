@@ -1,0 +1,79 @@
+"""Every program that a shipped device file can come to: (case, route, inner routes, parameters) in each type."""
+
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from vkconv.call import Call
+from vkconv.core import VkconvError
+from vkconv.device import Device, load_device, shipped_devices
+from vkconv.ops import OPS
+from vkconv.ops.core.base import Op
+from vkconv.ops.core.calls import parse_call
+from vkconv.route import Params, Route, inner_routes, judge
+from vkconv.storage import stores_natively
+
+
+class Way(NamedTuple):
+    """A route with parameters for a case on a device: what `Route.build` makes a program of."""
+
+    text: str
+    call: Call
+    device: Device
+    route: Route
+    params: Params
+
+    def __str__(self) -> str:
+        given = " ".join(f"{name}={value}" for name, value in self.params.items())
+        return f"{self.text} on {self.device.name} by {self.route.name} {given}".rstrip()
+
+
+@functools.cache
+def devices() -> tuple[Device, ...]:
+    return tuple(map(load_device, shipped_devices()))
+
+
+def cases(op: Op, dtypes: tuple[str, ...] = ("", "f16", "bf16")) -> Iterator[tuple[str, Call]]:
+    """The op's cases as they are and with their floats in the other types, those of which something runs."""
+    for case in op.cases:
+        for dtype in dtypes:
+            text = f"{case},dtype={dtype}" if dtype else case
+            try:
+                call = parse_call(text, OPS)
+            except VkconvError:
+                continue
+            if not call.is_empty and (not dtype or call.half is not None):
+                yield text, call
+
+
+def settings(route: Route, call: Call, device: Device) -> Iterator[Params]:
+    """The defaults, and each parameter changed by itself, with each inner route."""
+    for inner in inner_routes(route, call, device):
+        yield inner
+        legal = route.legal(call, device, inner)
+        calls = {key.rpartition("/")[0] for key in legal if "/" in key}
+        for name, values in legal.items():
+            if name not in inner and name not in calls:
+                yield from ({**inner, name: value} for value in values[1:])
+
+
+def ways(op: Op, dtypes: tuple[str, ...] = ("", "f16", "bf16")) -> Iterator[Way]:
+    """Every choice of defaults that some shipped device has, and every other value of a parameter, once for all devices
+    that store 16-bit elements alike."""
+    for text, call in cases(op, dtypes):
+        seen = set()
+        for device in devices():
+            native = stores_natively(device)
+            for route in op.routes:
+                if not judge(route, call, device).allowed:
+                    continue
+                legal = route.legal(call, device)
+                had = (route.name, native, tuple(legal.items()))
+                if had in seen:
+                    continue
+                seen.add(had)
+                for params in settings(route, call, device):
+                    key = (route.name, native, tuple(params.items() or ((name, v[0]) for name, v in legal.items())))
+                    if key not in seen:
+                        seen.add(key)
+                        yield Way(text, call, device, route, params)
