@@ -26,6 +26,7 @@ from vkconv.cli import main
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
 from vkconv.ops import OPS
+from vkconv.ops.core.activation import ACTIVATIONS
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels import rooflines as kernels
 from vkconv.plan.planner import plan
@@ -117,7 +118,13 @@ def planted(monkeypatch, change):
     ("change", "words"),
     [
         (lambda step: {"groups": (1, 1, 1)}, "is nan"),  # most of the output stays as it was poisoned
-        (lambda step: {"push": (*step.push[:2], 1.0, 1.0), "spec": (12, *step.spec[1:])}, "off by more"),
+        (
+            lambda step: {
+                "push": {**step.push, "a": 1.0, "b": 1.0},
+                "constants": {**step.constants, "FUNCTION": ACTIVATIONS["elu"].id},
+            },
+            "off by more",
+        ),
     ],
 )
 def test_a_wrong_route_is_failed_not_timed_and_never_best(monkeypatch, change, words, device):

@@ -11,7 +11,6 @@ from vkconv.backend.runtime import open_device
 from vkconv.ops import OPS
 from vkconv.ops.conv.conv2d.coopmat import CHANNELS_LAST, CHANNELS_LAST_WORDS, ChannelsLast
 from vkconv.ops.core.calls import parse_call
-from vkconv.program import Bind
 
 pytestmark = pytest.mark.gpu
 IN_WORDS = (
@@ -54,7 +53,7 @@ def test_a_copy_with_channels_last_has_every_element_in_its_place(text, shader, 
     facts = open_device(device).device
     step = copy.dispatch(facts)
     assert step.shader == shader
-    step = dataclasses.replace(step, binds=(Bind("x", "r"), Bind("y", "w")))
+    step = dataclasses.replace(step, buffers=dict(zip(step.buffers, "xy", strict=True)))
     shape = call.shape("x")
     x = np.random.default_rng(5).integers(1, 1 << 16, shape, np.uint16)
     y = launch(device, {"x": 2 * math.prod(shape), "y": copy.nbytes}, step, x.ravel(), np.uint16)

@@ -9,31 +9,22 @@ import pytest
 
 from vkconv.call import Call
 from vkconv.device import Device
-from vkconv.ops import (
-    alias,
-    cast,
-    gather,
-    host,
-    layout,
-    normalize,
-    normalize_batch,
-    pad,
-    reduce,
-    resize,
-    select,
-    softmax,
-)
 from vkconv.ops.core.base import Op
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.strided import STRIDED_COPY, merge
+from vkconv.ops.movement import alias, gather, host, layout, pad
+from vkconv.ops.norm import batch, normalize, softmax
+from vkconv.ops.pointwise import cast, select
 from vkconv.ops.pointwise.binary import BINARY_OPS, TABLE
 from vkconv.ops.pointwise.unary import UNARY_OPS
-from vkconv.ops.reduce.op import FUNCTIONS
+from vkconv.ops.reduce import op as reduce
+from vkconv.ops.reduce.problem import FUNCTIONS
+from vkconv.ops.spatial import resize
 from vkconv.program import Dispatch
 from vkconv.route import Route, choose, judge
 
 SHADERS = Path(__file__).parents[3] / "shaders"
-MODULES = (alias, cast, gather, host, layout, normalize, normalize_batch, pad, reduce, resize, select, softmax)
+MODULES = (alias, cast, gather, host, layout, normalize, batch, pad, reduce, resize, select, softmax)
 OPS = {
     op.name: op
     for op in (*(v for m in MODULES for v in vars(m).values() if isinstance(v, Op)), *UNARY_OPS, *BINARY_OPS)
@@ -88,7 +79,7 @@ def test_programs_keep_to_their_declarations_and_to_the_least_limits(text: str) 
         assert written >= {n for n, s in call.outputs.items() if s.size}
         for step in program.steps:
             assert step.shader in route.shaders
-            assert (SHADERS / f"{step.shader.stem}.comp").is_file()
+            assert len(list(SHADERS.glob(f"*/{step.shader.stem}.comp"))) == 1
             assert {b.buffer for b in step.binds} <= names | set(program.scratch)
             assert len(step.push_bytes) <= 128
             assert math.prod(step.local) <= 128 and max(step.groups) <= 65535
@@ -100,13 +91,12 @@ def whole_words(buffer: np.ndarray, words: int) -> np.ndarray:
 
 
 def copied(step: Dispatch, buffers: dict[str, np.ndarray]) -> None:
-    """What shaders/strided_copy.comp does, from its push constants."""
-    _, _, base_x, base_y, *table = step.push
-    dims, xs, ys = (np.array(table[8 * i : 8 * i + step.spec[0]]) for i in range(3))
+    """What shaders/kernels/strided_copy.comp does, from its push constants."""
+    dims, xs, ys = (np.array(step.push[name][: step.constants["RANK"]]) for name in ("n", "xs", "ys"))
     index = np.indices(dims).reshape(len(dims), -1)
-    words = 4 if step.spec[2] else 1
-    x, y = (whole_words(buffers[b.buffer], words) for b in step.binds)
-    y[base_y + ys @ index] = x[base_x + xs @ index]
+    words = 4 if step.constants["VEC4"] else 1
+    x, y = (whole_words(buffers[step.buffers[name]], words) for name in "xy")
+    y[step.push["y_base"] + ys @ index] = x[step.push["x_base"] + xs @ index]
 
 
 @pytest.mark.parametrize(
@@ -126,21 +116,21 @@ def test_strided_copies_move_what_the_reference_moves(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fours"),
+    ("text", "vec4"),
     [
         ("transpose:x=2x3x8,perm=1x0x2", True),
-        ("transpose:x=2x3x6,perm=1x0x2", False),  # rows begin between fours
+        ("transpose:x=2x3x6,perm=1x0x2", False),  # rows begin between vec4
         ("transpose:x=4x8,perm=1x0", False),  # what is read is not in a row
         ("transpose:x=2x3x8:i64,perm=1x0x2", False),
         ("slice:x=9x8,starts=4,ends=8,axes=1,steps=1", True),
         ("slice:x=9x8,starts=3,ends=7,axes=1,steps=1", False),
     ],
 )
-def test_cpu_drivers_copy_runs_of_whole_fours_by_fours(text: str, fours: bool) -> None:
+def test_cpu_drivers_copy_runs_of_whole_vec4_by_vec4(text: str, vec4: bool) -> None:
     call = call_of(text)
-    for kind, expected in (("CPU", fours), ("DISCRETE_GPU", False)):
+    for kind, expected in (("CPU", vec4), ("DISCRETE_GPU", False)):
         (step,) = OPS[call.op].routes[0].build(call, device(kind)).steps
-        assert step.spec[2] == expected
+        assert step.constants["VEC4"] == expected
 
 
 def test_merging_joins_only_what_every_tensor_steps_through_as_one() -> None:
@@ -185,12 +175,12 @@ def test_wide_integers_are_refused_on_the_device_by_name() -> None:
 
 
 def test_function_ids_are_those_of_the_shaders() -> None:
-    lines = re.search(r"const uint (SUM = 0.*);", (SHADERS / "include" / "reduce.glsl").read_text())
+    lines = re.search(r"const uint (SUM = 0.*);", (SHADERS / "reduce" / "reduce.glsl").read_text())
     assert lines
     assert dict(part.lower().split(" = ") for part in lines[1].split(", ")) == {
         k: str(v[0]) for k, v in FUNCTIONS.items()
     }
-    kinds = re.search(r"const uint (F32 = 0.*);", (SHADERS / "cast.comp").read_text())
+    kinds = re.search(r"const uint (F32 = 0.*);", (SHADERS / "pointwise" / "cast.comp").read_text())
     assert kinds
     assert [part.split(" = ") for part in kinds[1].lower().split(", ")] == [
         [k, str(i)] for i, k in enumerate(cast.KINDS)

@@ -86,6 +86,6 @@ def test_only_what_is_inside_is_scattered():
         _, *scatter = SCATTER_STRIDED.routes[1].build(call, device()).steps
         assert len(scatter) == bool(inside)
         if inside:
-            words = 4 if scatter[0].constants["FOURS"] else 1
+            words = 4 if scatter[0].constants["VEC4"] else 1
             bases = (scatter[0].push[name] for name in ("x_base", "y_base"))
             assert [base * words for base in bases] == [inside[0] * 2, places[inside[0]] * 2]

@@ -21,8 +21,8 @@ SHIPPED = [load_device(name) for name in shipped_devices()]
 
 
 def addresses(rows: RowSet) -> list[list[int]]:
-    """What find_row and address of shaders/include/row_walk.glsl make, from the words of the push-constant block."""
-    count_rows, count, period, outer_step, inner_step, run, run_step = rows.words
+    """What find_row and address of shaders/include/row_walk.glsl make, from the push constants."""
+    count_rows, count, period, outer_step, inner_step, run, run_step = rows.push.values()
     made = []
     for row in range(count_rows):
         outer = row // period
@@ -52,7 +52,7 @@ def test_rows_across_images_hold_each_channel(shape):
 
 
 @pytest.mark.parametrize(
-    ("rows", "walk", "fours"),
+    ("rows", "walk", "vec4"),
     [
         (along((8, 1000), 1, 1), "dense", True),
         (along((8, 1001), 1, 1), "dense", False),
@@ -65,9 +65,9 @@ def test_rows_across_images_hold_each_channel(shape):
         (across((4, 3), 3), "strided", False),
     ],
 )
-def test_how_rows_are_walked_and_whether_by_fours(rows, walk, fours):
-    assert (rows.walk, rows.fours) == (walk, fours)
-    if fours:
+def test_how_rows_are_walked_and_whether_by_vec4(rows, walk, vec4):
+    assert (rows.walk, rows.vec4) == (walk, vec4)
+    if vec4:
         made = np.array(addresses(rows)).reshape(-1, 4)
         assert (made[:, 0] % 4 == 0).all() and (np.diff(made) == 1).all()
 

@@ -164,5 +164,5 @@ def test_push_blocks_are_within_what_every_device_has():
         call = parse_call(text, OPS)
         for route in OPS["reduce"].routes:
             if judge(route, call, H200).allowed and not call.is_empty:
-                assert all(4 * len(step.push) <= 128 for step in route.build(call, H200).steps)
+                assert all(step.push_size <= 128 for step in route.build(call, H200).steps)
                 assert all(math.prod(step.groups) > 0 for step in route.build(call, H200).steps)
