@@ -79,15 +79,12 @@ class Kernel:
     matrices: bool = False
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kernel) and self.name == other.name
+        if self is other:
+            return True
+        return isinstance(other, Kernel) and dataclasses.astuple(self) == dataclasses.astuple(other)
 
     def __hash__(self) -> int:
         return hash(self.name)
-
-    @property
-    def is_declared(self) -> bool:
-        """Whether the interface is declared here; the GLSL of another, in a test, has its own."""
-        return bool(self.bindings)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

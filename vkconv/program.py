@@ -2,7 +2,7 @@
 
 import dataclasses
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.call import Call
 from vkconv.core import ShaderError
@@ -20,16 +20,6 @@ class Bind:
 
     buffer: str
     access: Access
-
-
-def read(*buffers: str | None) -> tuple[Bind, ...]:
-    """Bindings that the shader only reads."""
-    return tuple(Bind(b or "", "r") for b in buffers)
-
-
-def write(*buffers: str) -> tuple[Bind, ...]:
-    """Bindings that the shader only writes."""
-    return tuple(Bind(b, "w") for b in buffers)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,12 +44,8 @@ class Dispatch:
     constants: Mapping[str, Word] = dataclasses.field(default_factory=dict)
     shared_bytes: int = 0
     loop_iterations: int = 0
-    accesses: tuple[Access, ...] = ()
-    """Of a kernel without a declaration, how it uses each buffer."""
 
     def __post_init__(self) -> None:
-        if not self.shader.kernel.is_declared:
-            return
         interface, key = self.shader.interface, self.shader.key
         _match(key, "binds", self.buffers, [b.name for b in interface.bindings])
         _match(key, "takes the push constants", self.push, [f.name for f in interface.push])
@@ -68,8 +54,6 @@ class Dispatch:
     @property
     def binds(self) -> tuple[Bind, ...]:
         """Buffers in the order of their bindings, set 0, and how each is used."""
-        if not self.shader.kernel.is_declared:
-            return tuple(Bind(b or "", access) for b, access in zip(self.buffers.values(), self.accesses, strict=True))
         declared = self.shader.interface.bindings
         read_first = sorted(declared, key=lambda binding: binding.access != "r")
         instead = next(filter(None, (self.buffers[binding.name] for binding in read_first)))
@@ -78,8 +62,6 @@ class Dispatch:
     @property
     def spec_words(self) -> tuple[int, ...]:
         """All specialization constants as u32 bits, constant_id order."""
-        if not self.shader.kernel.is_declared:
-            return tuple(word_bits(w) for w in (*self.local, *self.constants.values()))
         declared = self.shader.interface.constants
         values = (self.constants[f.name] if f.name in self.constants else _default(f) for f in declared)
         return tuple(word_bits(w) for w in (*self.local, *values))
@@ -87,8 +69,6 @@ class Dispatch:
     @property
     def push_words(self) -> tuple[int, ...]:
         """The push constants as u32 bits, in order."""
-        if not self.shader.kernel.is_declared:
-            return tuple(word_bits(w) for value in self.push.values() for w in _flat(value))
         words: list[int] = []
         for field in self.shader.interface.push:
             values = _flat(self.push[field.name])
@@ -107,8 +87,6 @@ class Dispatch:
     @property
     def push_size(self) -> int:
         """Bytes of the push constants."""
-        if not self.shader.kernel.is_declared:
-            return len(self.push_bytes)
         return 4 * sum(field.count for field in self.shader.interface.push)
 
     def renamed(self, names: Mapping[str, str]) -> "Dispatch":
@@ -144,56 +122,6 @@ def word_bits(value: Word) -> int:
     if not -(1 << 31) <= value < 1 << 32:
         raise ValueError(f"the number {value}, and shaders take 32 bits, {-(1 << 31)} to {(1 << 32) - 1}")
     return int(value) & 0xFFFFFFFF
-
-
-def positional(
-    shader: Shader,
-    binds: Sequence[Bind],
-    groups: tuple[int, int, int],
-    local: tuple[int, int, int],
-    push: Sequence[Word] = (),
-    spec: Sequence[Word] = (),
-    shared_bytes: int = 0,
-    loop_iterations: int = 0,
-) -> Dispatch:
-    """A launch whose arguments stand in the order in which the kernel declares them."""
-    if not shader.kernel.is_declared:
-        return Dispatch(
-            shader,
-            {f"binding{i}": b.buffer or None for i, b in enumerate(binds)},
-            groups,
-            local,
-            {f"push{i}": w for i, w in enumerate(push)},
-            {f"constant{i}": w for i, w in enumerate(spec)},
-            shared_bytes,
-            loop_iterations,
-            tuple(b.access for b in binds),
-        )
-    interface, words = shader.interface, iter(push)
-    taken: dict[str, Argument] = {f.name: _take(words, f) for f in interface.push}
-    rest = tuple(words)
-    accesses = [b.access for b in interface.bindings]
-    if rest or [b.access for b in binds] != accesses or len(spec) > len(interface.constants):
-        declared = len(taken), accesses, [f.name for f in interface.constants]
-        given = len(push), [b.access for b in binds], list(spec)
-        raise ShaderError(f"{shader.key}: push words, accesses and constants are {declared}; given {given}")
-    return Dispatch(
-        shader,
-        {declared.name: b.buffer or None for declared, b in zip(interface.bindings, binds, strict=True)},
-        groups,
-        local,
-        taken,
-        {f.name: w for f, w in zip(interface.constants, spec, strict=False)},
-        shared_bytes,
-        loop_iterations,
-    )
-
-
-def _take(words: Iterator[Word], field: Field) -> Argument:
-    try:
-        return next(words) if field.count == 1 else tuple(next(words) for _ in range(field.count))
-    except (StopIteration, RuntimeError):
-        raise ShaderError(f"the push constant {field.name} is missing") from None
 
 
 @dataclasses.dataclass(frozen=True)

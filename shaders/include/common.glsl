@@ -38,7 +38,7 @@
 #endif
 
 // What is scratch for some routes, which keep sums in f32 there, and the call's own for others: an output (Y_F32) or
-// a first operand (X_F32). vkconv/storage.py knows which shaders have them.
+// a first operand (X_F32). The kernels that have them declare it: vkconv/shaders.
 #ifdef X_F32
 #define X_ELEM float
 #define X_ELEM4 vec4

@@ -9,19 +9,28 @@ from graph_kit import f32, made_up_device, make_graph
 
 from vkconv.core import LimitError
 from vkconv.device import load_device
-from vkconv.kernel import Shader
+from vkconv.kernel import Field, Kernel, Shader, constants, reads
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.planner import plan
 from vkconv.plan.single import call_graph, forcing
-from vkconv.program import positional, read
+from vkconv.program import Dispatch
 
 ADD = make_graph({"a": (1000, 33), "b": (33,)}, [("add", "a b", "y")], "y")
 
 
 def test_the_graph_fits_a_device_with_ordinary_limits():
     assert plan(ADD, made_up_device()).plan.nodes[0].dispatches == 1
+
+
+def taking(push=(), **launch):
+    """A launch of a kernel with so many push constants, floats where the first of them is one, and a constant K."""
+    kind = "float" if push and isinstance(push[0], float) else "int"
+    words = tuple(Field(kind, f"p{i}") for i in range(len(push)))
+    kernel = Kernel("s", (reads("float x"),), words, constants("float", K=0))
+    named = {field.name: word for field, word in zip(words, push, strict=True)}
+    return Dispatch(Shader(kernel), {"x": "x"}, push=named, **launch)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +63,9 @@ def test_a_broken_limit_is_named_with_both_numbers(limits, named, needed, allowe
         ({"groups": (1, 1, 70000)}, "maxComputeWorkGroupCount.z = 70000, .* allows 65535"),
         ({"push": (0,) * 33}, "maxPushConstantsSize = 132, .* allows 128"),
         ({"push": (1 << 32,)}, "the number 4294967296, and shaders take 32 bits, .* to 4294967295"),
-        ({"spec": (-(1 << 31) - 1,)}, "the number -2147483649, .* -2147483648 to"),
+        ({"constants": {"K": -(1 << 31) - 1}}, "the number -2147483649, .* -2147483648 to"),
         ({"push": (1e300,)}, r"the number 1e\+300, and shaders take f32, at most 3\.40282346\d+e\+38"),
-        ({"spec": (-1e39,)}, r"the number -1e\+39, and shaders take f32"),
+        ({"constants": {"K": -1e39}}, r"the number -1e\+39, and shaders take f32"),
     ],
     ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
 )
@@ -68,14 +77,14 @@ def test_a_dispatch_over_a_limit_is_refused(dispatch, named):
         maxComputeWorkGroupCount=[65535] * 3,
         maxPushConstantsSize=128,
     )
-    whole = {"groups": (1, 1, 1), "local": (64, 1, 1), "push": (), "spec": (), "shared_bytes": 0} | dispatch
+    whole = {"groups": (1, 1, 1), "local": (64, 1, 1), "shared_bytes": 0} | dispatch
     with pytest.raises(LimitError, match=f"here: s.f32 needs {named}"):
-        check_dispatch("here", positional(Shader("s"), read("x"), **whole), device)
+        check_dispatch("here", taking(**whole), device)
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 3.4028234663852886e38, -1e-60])
 def test_numbers_that_f32_has_or_rounds_pass(value):
-    words = positional(Shader("s"), read("x"), groups=(1, 1, 1), local=(64, 1, 1), push=(value,), spec=(value,))
+    words = taking(groups=(1, 1, 1), local=(64, 1, 1), push=(value,), constants={"K": value})
     check_dispatch("here", words, made_up_device())
 
 

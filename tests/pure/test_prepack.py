@@ -6,13 +6,13 @@ from flow import check_flow, commands
 from graph_kit import f32, make_graph
 from test_plan import CONV, LAVAPIPE, B, W, X
 
-from vkconv.kernel import Shader
+from vkconv.kernel import Kernel, Shader, reads, writes
 from vkconv.ops import OPS
 from vkconv.ops.core.base import Op, Operand
 from vkconv.plan import planner
 from vkconv.plan.commands import Copy, Launch
 from vkconv.plan.planner import plan
-from vkconv.program import Program, positional, read, write
+from vkconv.program import Dispatch, Program
 from vkconv.route import Route
 
 
@@ -49,8 +49,9 @@ def test_the_constants_to_stage_are_exactly_those_that_the_plan_names():
 # ---- an op that uses everything a program may have
 
 
-def dispatch(stem, reads, target):
-    return positional(Shader(stem), (*read(*reads), *write(target)), (1, 1, 1), (64, 1, 1))
+def dispatch(stem, sources, target):
+    kernel = Kernel(stem, (*(reads(f"float {name}") for name in sources), writes(f"float {target}")))
+    return Dispatch(Shader(kernel), {name: name for name in (*sources, target)}, (1, 1, 1), (64, 1, 1))
 
 
 def build(call, device, params):

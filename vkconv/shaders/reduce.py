@@ -72,7 +72,7 @@ REDUCE_ATOMIC = Kernel(
         reads("VALUE peaks"),
         updates("int y", when="DTYPE_i32", qualifiers="coherent restrict"),
         updates("uint y", when="!DTYPE_i32 !ATOMIC_FLOAT", qualifiers="coherent restrict"),
-        updates("uint y", "float y_float", when="!DTYPE_i32 ATOMIC_FLOAT", qualifiers="coherent restrict"),
+        updates("uint y", "float y_float", when="!DTYPE_i32 ATOMIC_FLOAT", qualifiers="coherent"),
     ),
     push=(*REDUCE_PUSH,),
     constants=(
