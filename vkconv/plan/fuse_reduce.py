@@ -12,7 +12,8 @@ from vkconv.core import GraphError, RouteError
 from vkconv.ops.core.activation import ACTIVATIONS
 from vkconv.ops.core.base import Attrs, Op
 from vkconv.ops.core.requirements import ON_CPU, ON_GPU
-from vkconv.ops.fused.reduction import FUNCTIONS, UNFUSED
+from vkconv.ops.fused.in_turn import UNFUSED
+from vkconv.ops.fused.reduction import FUNCTIONS
 from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.rewrite import Rewriter
 from vkconv.route import Choice

@@ -272,9 +272,6 @@ WINOGRAD_WEIGHTS = Kernel(
         reads("ELEM weight"),
         writes("float u"),
     ),
-    push=(*fields("int", "c_out c_in c_in_padded"),),
-    constants=(
-        *constants("int", M=2),
-        *constants("int", TILE=8),
-    ),
+    push=(*fields("int", "c_out c_in"),),
+    constants=(*constants("int", M=2),),
 )

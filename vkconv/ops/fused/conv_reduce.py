@@ -13,7 +13,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.core.base import F64, Attrs, Op, Specs
 from vkconv.ops.fused.conv_reduce_routes import AXES, ROUTES, convolution_of
-from vkconv.ops.fused.reduction import REDUCE_ATTRS, check_function, full_result, magnitude, reduced, terms
+from vkconv.ops.fused.definition import REDUCE_ATTRS, check_function, full_result, magnitude, reduced, terms
 from vkconv.ops.kernels.epilogue import RESIDUAL
 
 _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)

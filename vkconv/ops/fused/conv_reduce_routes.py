@@ -2,9 +2,7 @@
 turn."""
 
 import dataclasses
-import functools
 import math
-from collections.abc import Mapping
 
 from vkconv.call import Call
 from vkconv.core import align, ceil_div
@@ -15,38 +13,18 @@ from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE, flattened
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES
 from vkconv.ops.core.base import linear_groups
-from vkconv.ops.core.requirements import FLOATS, NO_HALVES, ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
-from vkconv.ops.fused.reduction import (
-    COMBINE,
-    Ending,
-    Launch,
-    Reduction,
-    atomic_note,
-    by_atomics,
-    by_parts,
-    columns_in_32_bits,
-    in_turn,
-    native_atomics,
-    parts_beyond_scratch,
-    parts_note,
-    parts_within_scratch,
-    reduce_call,
-    reducing,
-    taken_alone,
-    variants,
-)
+from vkconv.ops.core.requirements import ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
+from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
+from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS
 from vkconv.ops.kernels.strided import STRIDED_COPY
-from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
 
 AXES = (2, 3)
 _SMALLEST = min(TILES.values(), key=lambda tile: tile.shared_bytes + tile.local)
-_GEMM_PARTS, _GEMM_CAS, _GEMM_NATIVE = variants(GEMM)
-_SUBGROUP_PARTS = variants(SUBGROUP)[0]
 _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
 
 
@@ -70,21 +48,17 @@ def _tile_params(call: Call, device: Device) -> Legal:
 
 
 def _shared_bytes(tile: GemmTile) -> int:
-    """Of the slices of a tile, and of a number for every four results of half of it or all."""
+    """Of the k-tiles of a tile, and of a number for every four results of half of it or all."""
     return tile.shared_bytes + 4 * tile.local * tile.lane_columns
 
 
-def _tile_reduction(call: Call, params: Params) -> Reduction:
+def _tile_reduction(call: Call, device: Device, params: Params) -> Reduction:
     n, c_out, oh, ow = convolution_of(call).shape("y")
     return Reduction(1, c_out, n, align(oh * ow, 4), TILES[params["tile"]].columns, oh * ow)
 
 
-def _tiles(call: Call, device: Device) -> Reduction:
-    return _tile_reduction(call, {name: values[0] for name, values in _tile_params(call, device).items()})
-
-
 def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
-    conv, r = convolution_of(call), _tile_reduction(call, params)
+    conv, r = convolution_of(call), _tile_reduction(call, device, params)
     tile, linear = TILES[params["tile"]], bool(params["linear"])
     groups: int = conv["groups"]
     e, (kh, kw) = Epilogue.of(conv, device), conv.shape("w")[2:]
@@ -114,53 +88,45 @@ def _packed(program: Program, call: Call, device: Device, params: Params) -> Pro
     return Epilogue.of(conv, device).complete(made, conv.shape("y"), device)
 
 
-def _build_tiles(call: Call, device: Device, params: Params) -> Program:
-    made = by_parts(call, _tile_reduction(call, params), _launch_tiles(call, device, params), device)
-    return _packed(made, call, device, params)
-
-
-def _build_atomic(call: Call, device: Device, params: Params) -> Program:
-    launch = _launch_tiles(call, device, params)
-    made = by_atomics(call, _tile_reduction(call, params), launch, device, bool(params["native"]))
-    return _packed(made, call, device, params)
-
-
-def _lane_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+def _lane_params(call: Call, device: Device) -> Legal:
     return SUBGROUP_TILE.params(convolution_of(call), device)
 
 
-def _lane_program(call: Call, device: Device, params: Params) -> tuple[Program, Reduction]:
-    """The program of the route subgroup_tile of the convolution, and the parts that its launch would make."""
-    conv = convolution_of(call)
-    made = SUBGROUP_TILE.program(conv, device, params)
-    assert isinstance(made, Program)
-    n, c_out, oh, ow = flattened(conv).shape("y")
+def _lane_reduction(call: Call, device: Device, params: Params) -> Reduction:
+    n, c_out, oh, ow = flattened(convolution_of(call)).shape("y")
     covered = align(oh * ceil_div(ow, params["columns"]), params["local"])
-    return made, Reduction(n, c_out, 1, covered, device.subgroup_size, oh * ow)
+    return Reduction(n, c_out, 1, covered, device.subgroup_size, oh * ow)
 
 
-def _lanes(call: Call, device: Device) -> Reduction:
-    params = {name: values[0] for name, values in _lane_params(call, device).items()}
-    return _lane_program(call, device, params)[1]
+def _by_lanes(call: Call, device: Device, params: Params) -> Program:
+    """The program of conv2d's route subgroup_tile."""
+    made = SUBGROUP_TILE.program(convolution_of(call), device, params)
+    assert isinstance(made, Program)
+    return made
 
 
-def _build_lanes(call: Call, device: Device, params: Params) -> Program:
-    made, r = _lane_program(call, device, params)
-    (step,) = made.steps
-
-    def launch(end: Ending) -> Dispatch:
-        return reducing(step, end)
-
-    reduced = by_parts(call, r, launch, device)
-    return dataclasses.replace(reduced, prepack=made.prepack, packed=made.packed, elements=made.elements)
+def _launch_lanes(call: Call, device: Device, params: Params) -> Launch:
+    (step,) = _by_lanes(call, device, params).steps
+    return lambda end: reducing(step, end)
 
 
-# Where conv2d itself takes the kernel, fusing saves writing and reading its result and costs next to nothing.
-# lavapipe, least us, fused_lanes and unfused: 3x224x224 3x3 stride 2 to 32 688 1071, 32x112x112 1x1 to 64 1902 2542,
-# four 64x28x28 1x1 to 128 1872 2296, 96x14x14 1x1 to 576 1023 1205, 512x7x7 1x1 to 2048 5026 5604, 320x7x7 1x1 to 1280
-# 2278 2545, 32 of 64x3x3 1x1 to 64 262 403, 64x56x56 3x3 stride 2 1594 1659. Where it takes another, that is why:
-# 64x56x56 3x3 5144, by winograd in two steps 4711.
-_takes = functools.partial(taken_alone, CONV2D, "convolution", convolution_of)
+def _packed_for_lanes(program: Program, call: Call, device: Device, params: Params) -> Program:
+    made = _by_lanes(call, device, params)
+    return dataclasses.replace(program, prepack=made.prepack, packed=made.packed, elements=made.elements)
+
+
+# Where conv2d itself takes the kernel, fusing saves writing and reading its result and costs next to nothing; where it
+# takes another, that is why: 64x56x56 3x3 on lavapipe takes 5144 us, by winograd in two steps 4711.
+# lavapipe, least us:                  fused_lanes  unfused
+#   3x224x224 3x3 stride 2 to 32               688     1071
+#   32x112x112 1x1 to 64                      1902     2542
+#   four 64x28x28 1x1 to 128                  1872     2296
+#   96x14x14 1x1 to 576                       1023     1205
+#   512x7x7 1x1 to 2048                       5026     5604
+#   320x7x7 1x1 to 1280                       2278     2545
+#   32 of 64x3x3 1x1 to 64                     262      403
+#   64x56x56 3x3 stride 2                     1594     1659
+_takes = taken_alone(CONV2D, "convolution", convolution_of)
 
 # More columns where each image begins at a multiple of four: the time of the product grows as much.
 _MOST_PADDING = 1.07
@@ -182,62 +148,45 @@ UNCUT = Requirement(
     lambda call, device: f"{IMPLICIT_GEMM.params(convolution_of(call), device)['splits'][0]} parts",
 )
 
+_TILES = Fusion(
+    GEMM,
+    _tile_params,
+    _tile_reduction,
+    _launch_tiles,
+    (FITS_SMALLEST[0], shared_bytes(_shared_bytes(_SMALLEST))),
+    (PACK_TILES, STRIDED_COPY),
+    _packed,
+)
+_LANES: Fusion = Fusion(
+    SUBGROUP,
+    _lane_params,
+    _lane_reduction,
+    _launch_lanes,
+    (SHUFFLE, SHORT_SPAN, loop_iterations(lambda call, device: _LANES.default(call, device).most_parts)),
+    (PACK_TILES, STRIDED_COPY),
+    _packed_for_lanes,
+)
+
 ROUTES: tuple[Route, ...] = (
-    Route(
+    _TILES.in_order(
         "fused_partials",
-        _build_tiles,
-        (_GEMM_PARTS, COMBINE, PACK_TILES, STRIDED_COPY),
-        why="the tiles of conv2d's route implicit_gemm, reduced in registers, then in shared memory: one "
-        "number of a channel, image and tile is stored instead of all pixels, and a second launch combines "
-        "them in a fixed order",
-        must=(
-            FLOATS,
-            FITS_SMALLEST[0],
-            shared_bytes(_shared_bytes(_SMALLEST)),
-            columns_in_32_bits(_tiles),
-            parts_within_scratch(_tiles),
-        ),
-        prefer=(ON_GPU, _takes("implicit_gemm"), UNCUT, FEW_PADDED),
-        source="rocMLIR reduction-fusion RFC, stage 2",
-        params=_tile_params,
-        note=lambda call, device, params: parts_note(call, _tile_reduction(call, params)),
+        "the tiles of conv2d's route implicit_gemm, reduced in registers, then in shared memory: one number of a "
+        "channel, image and tile is stored instead of all pixels, and a second launch combines them in a fixed order",
+        (ON_GPU, _takes("implicit_gemm"), UNCUT, FEW_PADDED),
+        "rocMLIR reduction-fusion RFC, stage 2",
     ),
-    Route(
+    _LANES.in_order(
         "fused_lanes",
-        _build_lanes,
-        (_SUBGROUP_PARTS, COMBINE, PACK_TILES, STRIDED_COPY),
-        why="the tiles of conv2d's route subgroup_tile, reduced in registers and by shuffles: no shared "
-        "memory, which a CPU driver emulates slowly",
-        must=(
-            FLOATS,
-            SHUFFLE,
-            SHORT_SPAN,
-            loop_iterations(lambda call, device: _lanes(call, device).most_parts),
-            columns_in_32_bits(_lanes),
-            parts_within_scratch(_lanes),
-        ),
-        prefer=(ON_CPU, _takes("subgroup_tile")),
-        params=_lane_params,
-        note=lambda call, device, params: parts_note(call, _lane_program(call, device, params)[1]),
+        "the tiles of conv2d's route subgroup_tile, reduced in registers and by shuffles: no shared memory, which a "
+        "CPU driver emulates slowly",
+        (ON_CPU, _takes("subgroup_tile")),
     ),
-    Route(
+    _TILES.atomic(
         "fused_atomic",
-        _build_atomic,
-        (_GEMM_CAS, _GEMM_NATIVE, FILL, PACK_TILES, STRIDED_COPY),
-        why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no "
-        "scratch, but sums change in their last bits from run to run",
-        must=(
-            FLOATS,
-            NO_HALVES,
-            FITS_SMALLEST[0],
-            shared_bytes(_shared_bytes(_SMALLEST)),
-            columns_in_32_bits(_tiles),
-        ),
-        prefer=(ON_GPU, _takes("implicit_gemm"), UNCUT, parts_beyond_scratch(_tiles)),
-        source="rocMLIR reduction-fusion RFC, stage 1 and 2",
-        params=lambda call, device: {**_tile_params(call, device), "native": native_atomics(call, device)},
-        note=lambda call, device, params: atomic_note(call, params),
-        deterministic=False,
+        "as fused_partials, but each workgroup adds its number to the output by an atomic operation: no scratch, but "
+        "sums change in their last bits from run to run",
+        (ON_GPU, _takes("implicit_gemm"), UNCUT),
+        "rocMLIR reduction-fusion RFC, stage 1 and 2",
     ),
     in_turn(
         CONV2D,

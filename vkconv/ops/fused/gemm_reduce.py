@@ -13,8 +13,8 @@ from vkconv.call import Call
 from vkconv.core import Array, GraphError, did_you_mean
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.fused.definition import REDUCE_ATTRS, check_function, full_result, magnitude, reduced, terms
 from vkconv.ops.fused.gemm_reduce_routes import ROUTES, axes_of, product_of
-from vkconv.ops.fused.reduction import REDUCE_ATTRS, check_function, full_result, magnitude, reduced, terms
 from vkconv.ops.matmul.op import MATMUL
 
 AXES = ("m", "n")

@@ -2,7 +2,6 @@
 turn."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 from vkconv.call import Call
@@ -11,8 +10,6 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import (
-    FLOATS,
-    NO_HALVES,
     ON_CPU,
     ON_GPU,
     SHUFFLE,
@@ -20,25 +17,8 @@ from vkconv.ops.core.requirements import (
     loop_iterations,
     shared_bytes,
 )
-from vkconv.ops.fused.reduction import (
-    COMBINE,
-    Ending,
-    Launch,
-    Reduction,
-    atomic_note,
-    by_atomics,
-    by_parts,
-    columns_in_32_bits,
-    in_turn,
-    native_atomics,
-    parts_beyond_scratch,
-    parts_note,
-    parts_within_scratch,
-    reduce_call,
-    reducing,
-    taken_alone,
-    variants,
-)
+from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
+from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import (
     LEAST_TILE,
@@ -54,13 +34,10 @@ from vkconv.ops.kernels.gemm import (
     subgroup_params,
     subgroup_product,
 )
-from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.ops.matmul.op import MATMUL
-from vkconv.program import Dispatch, Program
+from vkconv.program import Dispatch
 from vkconv.route import Params, Route
 
-_SHARED_PARTS, _SHARED_CAS, _SHARED_NATIVE = variants(SHARED)
-_SUBGROUP_PARTS = variants(SUBGROUP)[0]
 _PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)
 
 
@@ -102,13 +79,9 @@ def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
     return {"tile": first(best, params["tile"])}
 
 
-def _tile_reduction(call: Call, params: Params) -> Reduction:
+def _tile_reduction(call: Call, device: Device, params: Params) -> Reduction:
     g = _along_columns(call)
     return Reduction(g.batches, g.m, 1, align(g.n, 4), SHARED_TILES[params["tile"]].columns, g.n)
-
-
-def _tiles(call: Call, device: Device) -> Reduction:
-    return _tile_reduction(call, {name: values[0] for name, values in _tile_params(call, device).items()})
 
 
 def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
@@ -119,15 +92,6 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
         return reducing(shared_product(g, operands, e, tile, device), end)
 
     return launch
-
-
-def _build_tiles(call: Call, device: Device, params: Params) -> Program:
-    return by_parts(call, _tile_reduction(call, params), _launch_tiles(call, device, params), device)
-
-
-def _build_atomic(call: Call, device: Device, params: Params) -> Program:
-    launch = _launch_tiles(call, device, params)
-    return by_atomics(call, _tile_reduction(call, params), launch, device, bool(params["native"]))
 
 
 def _down_rows(call: Call, params: Params) -> bool:
@@ -152,80 +116,64 @@ def _lane_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     return subgroup_params(product_of(call), device)
 
 
-def _lanes(call: Call, device: Device) -> Reduction:
-    return _lane_reduction(call, device, {name: values[0] for name, values in _lane_params(call, device).items()})
-
-
-def _build_lanes(call: Call, device: Device, params: Params) -> Program:
+def _launch_lanes(call: Call, device: Device, params: Params) -> Launch:
     (g, operands), e = _lane_problem(call, params), Epilogue.of(product_of(call), device, "bias")
     down = {"ALONG_COLUMNS": _down_rows(call, params)}
 
     def launch(end: Ending) -> Dispatch:
         return reducing(subgroup_product(g, operands, e, params, device), end, constants=down)
 
-    return by_parts(call, _lane_reduction(call, device, params), launch, device)
+    return launch
 
 
 # Where matmul itself takes the kernel, fusing saves writing and reading the product and costs next to nothing.
-# lavapipe, least us, fused_lanes and unfused, axis m, n: 512x512 by 512x512 6412 6707, 6355 6684; 512x64 by 64x512 1113
-# 1423, 1090 1371; 1024x16 by 16x1024 1441 2502, 1267 2392; 64x512 by 512x64 166 180, 220 214; eight 40x32 by 32x40
-# 152 172, 97 204; 4096x64 by 64x1 279 294, 266 311.
-_takes = functools.partial(taken_alone, MATMUL, "product", product_of)
+# lavapipe, least us, along m, n:      fused_lanes    unfused
+#   512x512 by 512x512                 6412 6355      6707 6684
+#   512x64 by 64x512                   1113 1090      1423 1371
+#   1024x16 by 16x1024                 1441 1267      2502 2392
+#   64x512 by 512x64                    166  220       180  214
+#   eight 40x32 by 32x40                152   97       172  204
+#   4096x64 by 64x1                     279  266       294  311
+_takes = taken_alone(MATMUL, "product", product_of)
+
+_TILES = Fusion(
+    SHARED,
+    _tile_params,
+    _tile_reduction,
+    _launch_tiles,
+    (shared_bytes(padded_bytes(LEAST_TILE)), invocations(LEAST_TILE.local)),
+)
+_LANES: Fusion = Fusion(
+    SUBGROUP,
+    _lane_params,
+    _lane_reduction,
+    _launch_lanes,
+    (
+        SHUFFLE,
+        loop_iterations(lambda call, device: max(_along_columns(call).k, _LANES.default(call, device).most_parts)),
+    ),
+)
 
 ROUTES: tuple[Route, ...] = (
-    Route(
+    _TILES.in_order(
         "fused_partials",
-        _build_tiles,
-        (_SHARED_PARTS, COMBINE),
-        why="the tiles of matmul's route shared, reduced in registers, then in shared memory: one number of a row and "
+        "the tiles of matmul's route shared, reduced in registers, then in shared memory: one number of a row and "
         "tile is stored instead of the whole product, and a second launch combines them in a fixed order",
-        must=(
-            FLOATS,
-            shared_bytes(padded_bytes(LEAST_TILE)),
-            invocations(LEAST_TILE.local),
-            columns_in_32_bits(_tiles),
-            parts_within_scratch(_tiles),
-        ),
-        prefer=(ON_GPU, _takes("shared")),
-        source="rocMLIR reduction-fusion RFC, stage 2",
-        params=_tile_params,
-        note=lambda call, device, params: parts_note(call, _tile_reduction(call, params)),
+        (ON_GPU, _takes("shared")),
+        "rocMLIR reduction-fusion RFC, stage 2",
     ),
-    Route(
+    _LANES.in_order(
         "fused_lanes",
-        _build_lanes,
-        (_SUBGROUP_PARTS, COMBINE),
-        why="the tiles of matmul's route subgroup, reduced in registers and by shuffles: no shared memory, which a CPU "
+        "the tiles of matmul's route subgroup, reduced in registers and by shuffles: no shared memory, which a CPU "
         "driver emulates slowly",
-        must=(
-            FLOATS,
-            SHUFFLE,
-            loop_iterations(lambda call, device: max(_along_columns(call).k, _lanes(call, device).most_parts)),
-            columns_in_32_bits(_lanes),
-            parts_within_scratch(_lanes),
-        ),
-        prefer=(ON_CPU, _takes("subgroup")),
-        params=_lane_params,
-        note=lambda call, device, params: parts_note(call, _lane_reduction(call, device, params)),
+        (ON_CPU, _takes("subgroup")),
     ),
-    Route(
+    _TILES.atomic(
         "fused_atomic",
-        _build_atomic,
-        (_SHARED_CAS, _SHARED_NATIVE, FILL),
-        why="as fused_partials, but each workgroup adds its number to the output by an atomic operation: no scratch, "
+        "as fused_partials, but each workgroup adds its number to the output by an atomic operation: no scratch, "
         "but sums change in their last bits from run to run",
-        must=(
-            FLOATS,
-            NO_HALVES,
-            shared_bytes(padded_bytes(LEAST_TILE)),
-            invocations(LEAST_TILE.local),
-            columns_in_32_bits(_tiles),
-        ),
-        prefer=(ON_GPU, _takes("shared"), parts_beyond_scratch(_tiles)),
-        source="rocMLIR reduction-fusion RFC, stage 1 and 2",
-        params=lambda call, device: {**_tile_params(call, device), "native": native_atomics(call, device)},
-        note=lambda call, device, params: atomic_note(call, params),
-        deterministic=False,
+        (ON_GPU, _takes("shared")),
+        "rocMLIR reduction-fusion RFC, stage 1 and 2",
     ),
     in_turn(
         MATMUL,

@@ -1,4 +1,4 @@
-"""What gemm_reduce and conv_reduce share: how a product is reduced before it is stored, and the two steps in turn.
+"""How gemm_reduce and conv_reduce reduce a product before it is stored.
 
 A product is a matrix for each batch, whose columns lie in segments that are each reduced to one number for every row:
 the columns of a matrix product are one segment, the pixels of each image of a convolution are one. A workgroup reduces
@@ -10,36 +10,21 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from vkconv import shaders
-from vkconv.call import HALVES, Call
-from vkconv.core import Array, GraphError, bytes_str, ceil_div, did_you_mean
+from vkconv.call import Call
+from vkconv.core import bytes_str, ceil_div
 from vkconv.device import Device
-from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import F64, Attr, Op, linear_groups
-from vkconv.ops.core.requirements import FLOATS, MOST_INT, float_atomics, within_scratch
-from vkconv.ops.core.tolerance import (
-    largest,
-    of_error,
-    rounding_of_storing,
-    rounding_of_sum,
-    shows_addends,
-)
-from vkconv.ops.kernels.epilogue import rounding_of_products
+from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.requirements import FLOATS, MOST_INT, NO_HALVES, float_atomics, within_scratch
+from vkconv.ops.fused.definition import SUMS
 from vkconv.ops.kernels.zero_insertion import FILL
-from vkconv.ops.reduce.op import REDUCE
-from vkconv.program import Composite, Dispatch, Inner, Program, Word
-from vkconv.route import Params, Requirement, Route, Sub, choose
+from vkconv.program import Dispatch, Program, Word
+from vkconv.route import Legal, Params, Requirement, Route
 
 # By name: FUNCTION of shaders/include/reduced.glsl and its identity as u32 bits.
 _ADD, _MAX, _MIN = (0, 0x00000000), (1, 0xFF800000), (2, 0x7F800000)
 FUNCTIONS: Mapping[str, tuple[int, int]] = {"sum": _ADD, "mean": _ADD, "max": _MAX, "min": _MIN}
-_SUMS = ("sum", "mean")
-# The route that runs the two steps in turn.
-UNFUSED = "unfused"
-REDUCE_ATTRS = (Attr("op", "op", str, "sum"), Attr("keepdims", "keep", bool, False))
 
 COMBINE = Shader(shaders.fused.GEMM_REDUCE_COMBINE)
 _REDUCE, _CAS, _NATIVE = ("REDUCE", ""), ("ATOMIC_CAS", ""), ("ATOMIC_FLOAT", "")
@@ -106,15 +91,6 @@ class Ending:
 Launch = Callable[[Ending], Dispatch]
 
 
-def variants(shader: Shader) -> tuple[Shader, Shader, Shader]:
-    """A shader that stores its parts, and those that add them by atomics: by compare-and-swap, and the device's own."""
-    return (
-        dataclasses.replace(shader, defines=(_REDUCE,)),
-        dataclasses.replace(shader, defines=(_REDUCE, _CAS)),
-        dataclasses.replace(shader, defines=(_REDUCE, _NATIVE)),
-    )
-
-
 def reducing(
     made: Dispatch,
     end: Ending,
@@ -140,7 +116,7 @@ def _divisor(call: Call, r: Reduction) -> float:
     return float(r.count) if call["op"] == "mean" else 1.0
 
 
-def by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Program:
+def _by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Program:
     """The parts of all tiles to scratch, then combined in their order; one launch where no segment is cut."""
     function = FUNCTIONS[call["op"]][0]
     if r.uncut:
@@ -163,7 +139,7 @@ def by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Progra
     return Program((made, combine), scratch={"parts": 4 * r.parts})
 
 
-def by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native: bool) -> Program:
+def _by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native: bool) -> Program:
     """The identity everywhere, then the part of every tile onto it."""
     function, identity = FUNCTIONS[call["op"]]
     push = {"total": r.outputs, "value": identity}
@@ -172,23 +148,23 @@ def by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native:
     return Program((fill, launch(ending)))
 
 
-def native_atomics(call: Call, device: Device) -> tuple[int, ...]:
+def _native_atomics(call: Call, device: Device) -> tuple[int, ...]:
     """The parameter ``native``: whether floats are added by the device's own atomics (1) or by compare-and-swap (0). A
     maximum or minimum is one of integers, which every device has."""
-    return (1, 0) if float_atomics(device) and call["op"] in _SUMS else (0,)
+    return (1, 0) if float_atomics(device) and call["op"] in SUMS else (0,)
 
 
 Reduced = Callable[[Call, Device], Reduction]
 
 
-def parts_within_scratch(of: Reduced) -> Requirement:
+def _parts_within_scratch(of: Reduced) -> Requirement:
     """The parts of a call, by the default of its parameters, within the budget."""
     return within_scratch(lambda call, device: 4 * of(call, device).parts, "parts")
 
 
-def parts_beyond_scratch(of: Reduced) -> Requirement:
+def _parts_beyond_scratch(of: Reduced) -> Requirement:
     """The other way round."""
-    need = parts_within_scratch(of)
+    need = _parts_within_scratch(of)
     return Requirement(
         "parts beyond the device's budget of scratch: within it they are stored, and combined in a fixed order",
         lambda call, device: not need.test(call, device),
@@ -196,7 +172,7 @@ def parts_beyond_scratch(of: Reduced) -> Requirement:
     )
 
 
-def columns_in_32_bits(of: Reduced) -> Requirement:
+def _columns_in_32_bits(of: Reduced) -> Requirement:
     """Columns and tiles whose numbers a shader can hold."""
 
     def most(call: Call, device: Device) -> int:
@@ -210,20 +186,7 @@ def columns_in_32_bits(of: Reduced) -> Requirement:
     )
 
 
-def taken_alone(first: Op, what: str, product: Callable[[Call], Call], route: str) -> Requirement:
-    """The op of the first step alone would take the route whose tiles are reduced."""
-
-    def taken(call: Call, device: Device) -> str:
-        return choose(first.routes, product(call), device).route.name
-
-    return Requirement(
-        f"a {what} that {first.name} would compute by its route {route}",
-        lambda call, device: taken(call, device) == route,
-        taken,
-    )
-
-
-def parts_note(call: Call, r: Reduction) -> str:
+def _parts_note(call: Call, r: Reduction) -> str:
     """What a route by parts comes to."""
     saved = f"{bytes_str(8 * r.outputs * r.count)} less to write and read"
     if r.uncut:
@@ -231,106 +194,69 @@ def parts_note(call: Call, r: Reduction) -> str:
     return f"up to {r.most_parts} tiles of {r.block} columns for an output, {bytes_str(4 * r.parts)} scratch, {saved}"
 
 
-def atomic_note(call: Call, params: Params) -> str:
+def _atomic_note(call: Call, params: Params) -> str:
     """What a route by atomics comes to."""
-    if call["op"] not in _SUMS:
+    if call["op"] not in SUMS:
         return "integer atomics in the order of floats: the same each time"
     return f"{'float atomics' if params['native'] else 'compare-and-swap'}; not deterministic"
 
 
-# ---- the two steps in turn
+@dataclasses.dataclass(frozen=True)
+class Fusion:
+    """A kernel of a product that reduces its tiles, for the routes that are made of it.
 
-
-def reduce_call(call: Call, full: TensorSpec, axes: tuple[int, ...]) -> Call:
-    """The second step: the reduction of the first one's result."""
-    return REDUCE.call({"x": full}, {"op": call["op"], "axes": axes, "keepdims": call["keepdims"]})
-
-
-# What the second step runs must repeat.
-_REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic)
-
-
-def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> Route:
-    """The route that runs a product into scratch, in the call's own type, and reduces that."""
-    products = tuple(route for route in first.routes if route.chain is None)
-
-    def inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
-        product, reduction = steps(call)
-        return {first.name: Sub(product, products), "reduce": Sub(reduction, _REDUCE_ROUTES)}
-
-    def program(call: Call, device: Device, params: Params) -> Composite:
-        made = Inner(first.name, {"y": "full"}), Inner("reduce", {"x": "full"})
-        return Composite(made, scratch={"full": steps(call)[0].outputs["y"].nbytes}, elements=frozenset({"full"}))
-
-    def note(call: Call, device: Device, params: Params) -> str:
-        return f"{bytes_str(steps(call)[0].outputs['y'].nbytes)} of scratch between the two"
-
-    shaders = dict.fromkeys(s for route in (*products, *_REDUCE_ROUTES) for s in route.shaders)
-    return Route(UNFUSED, program, tuple(shaders), why, must=(FLOATS,), inner=inner, note=note)
-
-
-# ---- definitions
-
-_DEFINITIONS: Mapping[str, Callable[[F64, tuple[int, ...]], F64]] = {
-    "sum": lambda x, axes: np.sum(x, axis=axes),
-    "mean": lambda x, axes: np.mean(x, axis=axes),
-    "max": lambda x, axes: np.max(x, axis=axes),
-    "min": lambda x, axes: np.min(x, axis=axes),
-}
-
-
-def check_function(op: str, name: str) -> None:
-    """GraphError where there is no such function."""
-    if name not in FUNCTIONS:
-        raise GraphError(f"{op}: there is no op={name!r}{did_you_mean(name, FUNCTIONS)}; one of {', '.join(FUNCTIONS)}")
-
-
-def reduced(call: Call, full: F64, axes: tuple[int, ...]) -> F64:
-    """A result (float64) reduced by definition, in the shape of the call's output."""
-    with np.errstate(all="ignore"):
-        result = _DEFINITIONS[call["op"]](full, axes)
-    return np.asarray(result, np.float64).reshape(call.shape("y"))
-
-
-def terms(call: Call, each: int, count: int) -> int:
-    """Products and addends of an output: those of each of ``count`` results, which are then added or compared."""
-    return each + (count if call["op"] in _SUMS else 0)
-
-
-def magnitude(
-    first: Op, product: Call, axes: tuple[int, ...], call: Call, arrays: Mapping[str, Array | None], reference: F64
-) -> F64:
-    """What the rounding of every output is relative to: the largest of what is added, as if nothing cancelled, or the
-    largest of what is compared; or what the products may be off by, added up or compared, where they cancelled.
-
-    A call of 16-bit floats may round each product p to its type before it is reduced, as the two nodes would: to
-    p (1 + d) with |d| <= u, u half a unit of the type. A sum of these is off by the sum of p d, at most u times the sum
-    of |p|, whatever cancels, and a mean by as much over the count; storing it adds u times its own size. Nothing
-    makes the d of a row independent: products that are alike round alike. The maximum of rounded numbers is the rounded
-    maximum, which is stored as it is: one rounding, as without the step between.
+    ``params`` are its parameters for a call; ``of`` is what it reduces by values of these, ``launch`` how. ``must`` is
+    what it requires, ``shaders`` are others that it needs, and ``around`` adds to the program what these are for.
     """
-    full, each = full_result(first, product, arrays), first.terms(product)
-    size, count, summed = np.abs(full), full.size // max(1, reference.size), call["op"] in _SUMS
-    every, out = terms(call, each, count), call.outputs["y"].dtype
-    rounds_between = summed and out in HALVES
-    with np.errstate(all="ignore"):
-        sizes = reduced(call, size, axes) if summed else np.full(reference.shape, largest(full).max(initial=0.0))
-        most = largest(sizes)
-        if not shows_addends(full):
-            products = rounding_of_products(first.reference, each, product, arrays)
-            if summed:
-                error = reduced(call, products, axes) + rounding_of_sum(sizes, count)
-            else:
-                error = np.max(products, axis=axes).reshape(reference.shape)
-        elif rounds_between:
-            error = rounding_of_sum(most, every)
-        else:
-            return most
-        if rounds_between:
-            error = error + reduced(call, rounding_of_storing(full, out), axes)
-    return np.asarray(np.fmax(most, of_error(call, reference, error, every)))
 
+    shader: Shader
+    params: Callable[[Call, Device], Legal]
+    of: Callable[[Call, Device, Params], Reduction]
+    launch: Callable[[Call, Device, Params], Launch]
+    must: tuple[Requirement, ...]
+    shaders: tuple[Shader, ...] = ()
+    around: Callable[[Program, Call, Device, Params], Program] = lambda program, call, device, params: program
 
-def full_result(first: Op, product: Call, arrays: Mapping[str, Array | None]) -> F64:
-    """The result of the first step in float64."""
-    return np.asarray(first.reference(product, arrays)[0], np.float64)
+    def default(self, call: Call, device: Device) -> Reduction:
+        """What is reduced by the default of every parameter."""
+        return self.of(call, device, {name: values[0] for name, values in self.params(call, device).items()})
+
+    def in_order(self, name: str, why: str, prefer: tuple[Requirement, ...], source: str = "vkconv") -> Route:
+        """The route that stores partial results and combines them in their order."""
+
+        def program(call: Call, device: Device, params: Params) -> Program:
+            made = _by_parts(call, self.of(call, device, params), self.launch(call, device, params), device)
+            return self.around(made, call, device, params)
+
+        return Route(
+            name,
+            program,
+            (self.shader.having(_REDUCE), COMBINE, *self.shaders),
+            why,
+            (FLOATS, *self.must, _columns_in_32_bits(self.default), _parts_within_scratch(self.default)),
+            prefer,
+            source,
+            self.params,
+            note=lambda call, device, params: _parts_note(call, self.of(call, device, params)),
+        )
+
+    def atomic(self, name: str, why: str, prefer: tuple[Requirement, ...], source: str) -> Route:
+        """The route that adds partial results to the output by atomic operations, where there are too many of them."""
+
+        def program(call: Call, device: Device, params: Params) -> Program:
+            launch, native = self.launch(call, device, params), bool(params["native"])
+            made = _by_atomics(call, self.of(call, device, params), launch, device, native)
+            return self.around(made, call, device, params)
+
+        return Route(
+            name,
+            program,
+            (self.shader.having(_REDUCE, _CAS), self.shader.having(_REDUCE, _NATIVE), FILL, *self.shaders),
+            why,
+            (FLOATS, NO_HALVES, *self.must, _columns_in_32_bits(self.default)),
+            (*prefer, _parts_beyond_scratch(self.default)),
+            source,
+            lambda call, device: {**self.params(call, device), "native": _native_atomics(call, device)},
+            note=lambda call, device, params: _atomic_note(call, params),
+            deterministic=False,
+        )

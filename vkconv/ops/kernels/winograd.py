@@ -12,7 +12,7 @@ from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups
-from vkconv.program import Dispatch
+from vkconv.program import Argument, Dispatch
 
 SOURCE = "Lavin and Gray 2015, arXiv:1509.09308"
 INPUT = Shader(shaders.kernels.WINOGRAD_INPUT)
@@ -44,6 +44,11 @@ class WinogradTiles:
         return self.images * self.rows * self.columns
 
     @property
+    def push(self) -> dict[str, Argument]:
+        """Push constants of kernels that take tiles."""
+        return {"tiles_y": self.rows, "tiles_x": self.columns}
+
+    @property
     def points(self) -> int:
         """Products of a tile and a pair of channels."""
         return (self.m + 2) ** 2
@@ -69,12 +74,20 @@ def inputs(
 ) -> Dispatch:
     """The launch that transforms ``count`` tiles of x (N, C_in, H, W) from ``first`` on, to the buffer ``inputs``."""
     local, (c_in, h, w) = local_size(device), x[1:]
-    extents = {"c_in": c_in, "h": h, "w": w, "tiles_y": tiles.rows, "tiles_x": tiles.columns}
     return Dispatch(
         INPUT,
         {"x": "x", "v": "inputs"},
         linear_groups(c_in * count, local, device),
         (local, 1, 1),
-        {**extents, "pt": padding[0], "pl": padding[1], "first": first, "count": count},
+        {
+            "c_in": c_in,
+            "h": h,
+            "w": w,
+            **tiles.push,
+            "pt": padding[0],
+            "pl": padding[1],
+            "first": first,
+            "count": count,
+        },
         {"M": tiles.m},
     )

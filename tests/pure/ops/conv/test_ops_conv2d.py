@@ -134,7 +134,7 @@ def test_route_chosen_by_rule(text, on_cpu, on_gpu, kind):
     ("text", "route", "params"),
     [
         ("conv2d:x=1x16x24x160,w=16x1x3x3,g=16,p=1", "depthwise", {}),
-        ("conv2d:x=1x64x28x28,w=64x64x3x3,p=1", "winograd", {"channels": 32, "columns": 4}),
+        ("conv2d:x=1x64x28x28,w=64x64x3x3,p=1", "winograd", {"product/channels": 32, "product/columns": 4}),
         ("conv2d:x=1x32x28x28,w=32x32x3x3,p=1", "subgroup_tile", {"channels": 16, "columns": 8}),
         ("conv2d:x=1x64x28x28,w=64x64x3x3,p=1,s=2", "subgroup_tile", {"channels": 16, "columns": 8}),
         ("conv2d:x=1x256x56x56,w=64x256x1x1", "subgroup_tile", {"channels": 32, "columns": 8}),

@@ -1,7 +1,7 @@
 """conv2d by Winograd's minimal filtering: fewer products, as a batch of matrix products between transforms."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -10,28 +10,18 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1
-from vkconv.ops.conv.conv2d import direct as conv2d_routes
-from vkconv.ops.conv.conv2d import implicit_gemm as conv2d_gemm
-from vkconv.ops.conv.conv2d import subgroup as conv2d_subgroup
+from vkconv.ops.conv.conv2d.direct import POINTWISE_ROUTE
+from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
+from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
 from vkconv.ops.core.base import Attrs, linear_groups
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, finishing
-from vkconv.ops.kernels.prepack import Packing
 from vkconv.ops.kernels.winograd import INPUT, SOURCE, WinogradTiles, inputs, local_size
-from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.program import Composite, Dispatch, Inner
+from vkconv.route import Legal, Params, Requirement, Route, Sub
 
 WEIGHTS, OUTPUT = Shader(shaders.kernels.WINOGRAD_WEIGHTS), Shader(shaders.kernels.WINOGRAD_OUTPUT)
-# The routes that do the matrix products, as a 1x1 conv2d with a group for each, and how their weights are packed: the
-# first that the device can do.
-_Product = tuple[Route, Callable[[Call, Params], Packing]]
-_PRODUCTS: Mapping[str, tuple[_Product, ...]] = {
-    "cpu": (
-        (conv2d_subgroup.SUBGROUP_TILE, conv2d_subgroup.packing),
-        (conv2d_routes.POINTWISE_ROUTE, conv2d_routes.packing),
-    )
-}
-_GPU_PRODUCTS: tuple[_Product, ...] = ((conv2d_gemm.IMPLICIT_GEMM, conv2d_gemm.packing),)
+_PRODUCT = "product"
 # Scratch of one pass over some of the tiles, MiB, the default first: what stays in a cache while it is used.
 _SCRATCH_MIB: Mapping[str, tuple[int, ...]] = {"cpu": (2, 1, 4, 16), "discrete": (64, 16, 32, 256)}
 _OTHER_SCRATCH_MIB = (16, 4, 64)
@@ -58,77 +48,77 @@ def _products(call: Call, m: int, count: int) -> Call:
     return Call("conv2d", {"x": x, "w": w, "b": None}, {"y": y}, attrs)
 
 
-def _product(call: Call, device: Device) -> _Product:
-    """The first that can make these products; the last where none can, and then the route is refused."""
-    rows = _PRODUCTS.get(device.kind, _GPU_PRODUCTS)
-    return next((row for row in rows if all(need.test(call, device) for need in row[0].must)), rows[-1])
+def _whole_sums(route: Route) -> Route:
+    """The route without split-K, since the products are many, and with K as it lies: there are no taps."""
+
+    def params(call: Call, device: Device) -> Legal:
+        legal, only = route.params(call, device), {"splits": (1,), "linear": (0,)}
+        return {name: only.get(name, values) for name, values in legal.items()}
+
+    return dataclasses.replace(route, params=params)
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+_PRODUCTS = SUBGROUP_TILE, _whole_sums(IMPLICIT_GEMM), POINTWISE_ROUTE
+
+
+def _params(call: Call, device: Device) -> Legal:
     tiles = _tiles_of(call, 4 if _long(call) else 2)
-    channels = sum(_channels(call))
-    sizes = tiles.scratch_sizes(channels, _SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB))
-    product = _products(call, tiles.m, tiles.chunk(channels, sizes[0]))
-    route, _ = _product(product, device)
-    inner = dict(route.params(product, device))
-    for name, only in (("splits", 1), ("linear", 0)):  # K is long enough, and its channels are what is packed
-        if name in inner:
-            inner[name] = (only,)
-    return {"outputs": (4, 2) if _long(call) else (2,), "scratch_mib": sizes, **inner}
+    sizes = tiles.scratch_sizes(sum(_channels(call)), _SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB))
+    return {"outputs": (4, 2) if _long(call) else (2,), "scratch_mib": sizes}
+
+
+def _pass_of(call: Call, params: Params) -> tuple[WinogradTiles, int]:
+    """All tiles, and how many a pass takes; the last may take fewer."""
+    tiles = _tiles_of(call, params["outputs"])
+    return tiles, tiles.chunk(sum(_channels(call)), params["scratch_mib"])
+
+
+def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
+    tiles, step = _pass_of(call, params)
+    return {_PRODUCT: Sub(_products(call, tiles.m, step), _PRODUCTS)}
 
 
 def _long(call: Call) -> bool:
     return call.shape("x")[1] >= _LEAST_CHANNELS
 
 
-def _build(call: Call, device: Device, params: Params) -> Program:
-    m, inner = params["outputs"], {k: v for k, v in params.items() if k not in ("outputs", "scratch_mib")}
-    tiles, (c_in, c_out) = _tiles_of(call, m), _channels(call)
-    step = tiles.chunk(c_in + c_out, params["scratch_mib"])
-    steps, epilogue = list[Dispatch](), Epilogue.of(call, device)
+def _build(call: Call, device: Device, params: Params) -> Composite:
+    (tiles, step), (c_in, c_out) = _pass_of(call, params), _channels(call)
+    m, local, e = tiles.m, local_size(device), Epilogue.of(call, device)
+    extents = dict(zip(("c_out", "oh", "ow"), call.shape("y")[1:], strict=True))
+    steps: list[Dispatch | Inner] = []
     for first in range(0, tiles.total, step):
-        steps += _pass(call, device, tiles, first, min(step, tiles.total - first), inner, epilogue)
-    products = _products(call, m, step)
-    pack = _product(products, device)[1](products, inner)
-    local = local_size(device)
+        count = min(step, tiles.total - first)
+        product = _products(call, m, count) if count < step else None
+        steps += [
+            inputs(tiles, call.shape("x"), call["padding"], first, count, device),
+            Inner(_PRODUCT, {"x": "inputs", "w": "transformed", "y": "sums"}, product),
+            Dispatch(
+                e.variant(OUTPUT),
+                {"p": "sums", "y": e.target, **e.buffers},
+                linear_groups(c_out * count, local, device),
+                (local, 1, 1),
+                {**extents, **tiles.push, "first": first, "count": count, **e.push},
+                {"M": m, **e.constants},
+            ),
+        ]
     weights = Dispatch(
         WEIGHTS,
-        {"weight": "w", "u": "packed"},
-        linear_groups(pack.size // pack.groups, local, device),
+        {"weight": "w", "u": "transformed"},
+        linear_groups(c_out * c_in, local, device),
         (local, 1, 1),
-        {"c_out": c_out, "c_in": c_in, "c_in_padded": pack.inner_padded},
-        {"M": m, "TILE": pack.tile},
+        {"c_out": c_out, "c_in": c_in},
+        {"M": m},
     )
+    packed = {"transformed": 4 * tiles.points * c_out * c_in}
     scratch = {"inputs": 4 * tiles.points * c_in * step, "sums": 4 * tiles.points * c_out * step}
-    made = Program(tuple(steps), (weights,), {"packed": 4 * pack.size}, scratch)
-    return epilogue.complete(made, call.shape("y"), device)
-
-
-def _pass(
-    call: Call, device: Device, tiles: WinogradTiles, first: int, count: int, inner: Params, e: Epilogue
-) -> tuple[Dispatch, ...]:
-    """The three launches that make the tiles from ``first`` on: inputs, products, outputs."""
-    c_out, oh, ow = call.shape("y")[1:]
-    local = local_size(device)
-    products = _products(call, tiles.m, count)
-    route, _ = _product(products, device)
-    (product,) = route.build(products, device, inner).steps
-    product = product.renamed({"x": "inputs", "y": "sums"})
-    extents = {"c_out": c_out, "oh": oh, "ow": ow, "tiles_y": tiles.rows, "tiles_x": tiles.columns}
-    finish = Dispatch(
-        e.variant(OUTPUT),
-        {"p": "sums", "y": e.target, **e.buffers},
-        linear_groups(c_out * count, local, device),
-        (local, 1, 1),
-        {**extents, "first": first, "count": count, **e.push},
-        {"M": tiles.m, **e.constants},
-    )
-    return inputs(tiles, call.shape("x"), call["padding"], first, count, device), product, finish
+    return e.complete(Composite(tuple(steps), (weights,), packed, scratch), call.shape("y"), device)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
-    """From what on winograd is taken: channels in and out, tiles of 4x4 outputs, and tiles times the fewer channels."""
+    """The least that winograd is taken for: channels in and out, tiles of 4x4 outputs, and tiles times the fewer
+    channels."""
 
     c_in: int
     c_out: int
@@ -136,10 +126,13 @@ class Least:
     product: int
 
 
-# The products have a column for each tile and read up to four times the weights: few tiles or channels do not pay.
-# ms, winograd and what comes next. lavapipe, subgroup_tile: 64x56x56 4.7 and 5.4, 128x28x28 4.3 and 6.0, 256x28x28 14.8
-# and 24.8, 256x14x14 5.5 and 7.1, 64x28x28 1.46 and 1.57; 64x14x14 0.89 and 0.81, 32x112x112 6.9 and 5.6, 512x7x7 19.3
-# and 12.2. H200: two of 20x13x13 (32) 0.012 and 0.020, of 23x13x13 0.030 and 0.067, 52->12 over 32x32 0.016 and 0.023.
+# The products have a column for each tile and read up to four times the weights: few tiles or channels do not pay. ms:
+#   lavapipe    64x56x56  128x28x28  256x28x28  256x14x14  64x28x28  64x14x14  32x112x112  512x7x7
+#   winograd         4.7        4.3       14.8        5.5      1.46      0.89         6.9     19.3
+#   subgroup_tile    5.4        6.0       24.8        7.1      1.57      0.81         5.6     12.2
+#   H200        2x20x13x13 (32)  2x23x13x13  52->12 over 32x32
+#   winograd              0.012       0.030              0.016
+#   what comes next       0.020       0.067              0.023
 _LEAST: Mapping[str, Least] = {"cpu": Least(64, 64, 16, 2000)}
 _OTHER_LEAST = Least(16, 12, 16, 600)
 
@@ -191,18 +184,12 @@ MANY_TILES = Requirement(
 WINOGRAD = Route(
     "winograd",
     _build,
-    finishing(
-        INPUT,
-        WEIGHTS,
-        OUTPUT,
-        *conv2d_gemm.IMPLICIT_GEMM.shaders,
-        *conv2d_subgroup.SUBGROUP_TILE.shaders,
-        *conv2d_routes.POINTWISE_ROUTE.shaders,
-    ),
+    finishing(INPUT, WEIGHTS, OUTPUT, *(shader for route in _PRODUCTS for shader in route.shaders)),
     why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that is "
     "not finite makes NaN of the whole tiles that it is in",
     must=(FLOATS, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION),
     prefer=(WEIGHTS_IN_F32, MANY_CHANNELS, MANY_TILES),
     params=_params,
+    inner=_inner,
     source=SOURCE,
 )
