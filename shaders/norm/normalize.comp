@@ -52,7 +52,7 @@ void main() {
 #else
     Moments m = Moments(0.0, 0.0, 0.0);
     float size = float(last - first);
-    HOLD_ROW(0.0)
+    LOAD_ROW(0.0)
     if (CENTRED) {
         vec4 sums = vec4(0.0);
         EACH_ITEM sums += ITEM(0.0);

@@ -4,14 +4,14 @@ uint row, part, lane;
 uint first, last;  // elements of the row that are worked on here
 uint items;        // of each lane
 uint base;         // of the row in x and y
-// HOLD_ROW comes before ITEM, an item with ``other`` past the end of the row.
-#ifdef HELD
+// LOAD_ROW comes before ITEM, an item with ``other`` past the end of the row.
+#ifdef REGISTERS
 #define EACH_ITEM [[unroll]] for (uint item = 0; item < ITEMS; item++)
-#define HOLD_ROW(other) vec4 held[ITEMS]; EACH_ITEM held[item] = load_item(item, other);
-#define ITEM(other) held[item]
+#define LOAD_ROW(other) vec4 kept[ITEMS]; EACH_ITEM kept[item] = load_item(item, other);
+#define ITEM(other) kept[item]
 #else
 #define EACH_ITEM for (uint item = 0; item < items; item++)
-#define HOLD_ROW(other)
+#define LOAD_ROW(other)
 #define ITEM(other) load_item(item, other)
 #endif
 
@@ -51,9 +51,9 @@ uint element(uint item, uint j) {
     return first + (VEC4 ? (item * LANES + lane) * 4 + j : (item * 4 + j) * LANES + lane);
 }
 
-// Whether element i of an item is there: of a held row, all items but the last are whole.
+// Whether element i of an item is there: of a row in registers, all items but the last are whole.
 bool inside(uint item, uint i) {
-#ifdef HELD
+#ifdef REGISTERS
     if (item + 1 < ITEMS) return true;
 #endif
     return i < last;

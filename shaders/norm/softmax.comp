@@ -25,7 +25,7 @@ void main() {
     }
     total = row_sum(total);
 #else
-    HOLD_ROW(LOWEST)
+    LOAD_ROW(LOWEST)
     vec4 peaks = vec4(LOWEST);
     EACH_ITEM peaks = larger(peaks, ITEM(LOWEST));
     peak = row_peak(four_peak(peaks));
@@ -35,8 +35,8 @@ void main() {
         vec4 v = ITEM(LOWEST) - peak;
         vec4 e = exp_below_four(v);
         sums += e;
-#ifdef HELD
-        held[item] = LOG ? v : e;
+#ifdef REGISTERS
+        kept[item] = LOG ? v : e;
 #endif
     }
     total = row_sum(four_sum(sums));
@@ -48,8 +48,8 @@ void main() {
     float log_total = LOG ? log_f32(total) : 0.0;
     float scale = 1.0 / total;
     EACH_ITEM {
-#ifdef HELD
-        vec4 v = LOG ? held[item] - log_total : held[item] * scale;
+#ifdef REGISTERS
+        vec4 v = LOG ? kept[item] - log_total : kept[item] * scale;
 #else
         vec4 v = load_item(item, 0.0) - peak;
         v = LOG ? v - log_total : exp_below_four(v) * scale;

@@ -34,8 +34,8 @@ float stepped(uint code, float value, vec3 loaded) {
     uint first = (code >> 12) & 15u;
     if ((code >> 16) == 0u) return activate(code & 255u, value, number[min(first, 11u)], number[min(first + 1u, 11u)]);
     float other = second(code, value, loaded, first);
-    bool turned = (code >> 17) != 0u;
-    return operate(code & 255u, turned ? other : value, turned ? value : other);
+    bool is_reversed = (code >> 17) != 0u;
+    return operate(code & 255u, is_reversed ? other : value, is_reversed ? value : other);
 }
 
 bool reads(uint operand) {

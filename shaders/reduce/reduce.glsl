@@ -83,7 +83,7 @@ struct Part {
 };
 
 Part part_of(uint index) {
-    uint line = index / cuts;
-    uint first = (index - line * cuts) * part_run;
+    uint line = index / line_splits;
+    uint first = (index - line * line_splits) * part_run;
     return Part(line * part_lines, min((line + 1) * part_lines, lines), min(first, run), min(first + part_run, run));
 }

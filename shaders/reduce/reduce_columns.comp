@@ -3,7 +3,7 @@
 #include "common.glsl"
 #include "reduce.glsl"
 
-// The innermost dimension of x is kept: neighbouring lanes take neighbouring columns, with VEC4 by fours, and each of
+// The innermost dimension of x is kept: neighbouring lanes take neighbouring columns, by vec4 with VEC4, and each of
 // ACROSS lanes SPAN of them that lie ACROSS apart. The lanes of a workgroup are so many across and the rest slabs,
 // RUN_SLABS of them along a line's run and the others along lines; slabs meet in shared memory. LOADS rows are on their
 // way at a time.

@@ -4,8 +4,8 @@
 #include "reduce.glsl"
 
 // The innermost dimension of x is reduced: a workgroup takes one part of one output. ACROSS of its lanes take
-// neighbouring fours of a line, the others further lines; LOADS loads of four are on their way at a time. What lies
-// before and after a line's aligned fours is loaded one by one.
+// neighbouring vec4 of a line, the others further lines; LOADS vec4 loads are on their way at a time. What lies
+// before and after a line's aligned vec4 is loaded one by one.
 
 REDUCTION_SPACE(space, VALUE)
 #define OF_FUNCTION(p, q) COMBINE(p, q)

@@ -5,8 +5,8 @@
 #include "windows.glsl"
 #include "extremes.glsl"
 
-// PX neighbouring outputs of a row by each invocation: the SPAN inputs of a row are loaded once for all of them, by fours
-// if X_VEC4 (rows are whole fours, and so is what lies between two blocks of columns; LEFT is the padding). The rest is
+// PX neighbouring outputs of a row by each invocation: the SPAN inputs of a row are loaded once for all of them, by vec4
+// if X_VEC4 (rows are whole vec4, and so is what lies between two blocks of columns; LEFT is the padding). The rest is
 // as in pool2d.comp.
 const uint AVERAGE = 0, MAXIMUM = 1;  // KINDS in vkconv/ops/spatial/pool2d.py
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;

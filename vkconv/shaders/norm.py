@@ -18,7 +18,7 @@ ROW_SET_CONSTANTS = (
     *constants("bool", VEC4=False),
     *constants("uint", WALK=0),  # rows of WALKS in vkconv/ops/norm/row_sets.py
     *constants("uint", LANES=1),  # of a row
-    *constants("uint", ITEMS=1),  # of a lane, where they are held
+    *constants("uint", ITEMS=1),  # of a lane, where they stay in registers
 )
 
 BATCH_NORM = Kernel(

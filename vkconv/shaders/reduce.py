@@ -8,7 +8,7 @@ REDUCE_PUSH = (
     *fields("uint", "lines run run_stride"),
     *fields("uint", "part_lines"),  # lines of a part, and elements of each of them
     *fields("uint", "part_run"),
-    *fields("uint", "cuts"),  # parts that a line is cut into
+    *fields("uint", "line_splits"),  # parts that a line is cut into
     *fields("uint", "parts"),
     *fields("uint", "kept_n[4]"),
     *fields("uint", "kept_stride[4]"),

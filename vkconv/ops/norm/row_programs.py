@@ -21,7 +21,7 @@ from vkconv.route import Params
 Defines = tuple[tuple[str, str], ...]
 
 SUBGROUP, TREE = ("REDUCTION_SUBGROUP", ""), ("REDUCTION_TREE", "")
-HELD, PARTS, PART, APPLY = ("HELD", ""), ("PARTS", ""), ("PART", ""), ("APPLY", "")
+REGISTERS, PARTS, PART, APPLY = ("REGISTERS", ""), ("PARTS", ""), ("PART", ""), ("APPLY", "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class RowKernel:
         return self.by_vec4 and self.rows.vec4
 
 
-# Lanes of a row that is held, and of a workgroup that rereads one, best first; 128 is what every Vulkan device has.
-_HELD_LANES = (32, 64, 128, 256, 512, 1024)
+# Lanes of a row in registers, and of a workgroup that rereads one, best first; 128 is what every Vulkan device has.
+_REGISTER_LANES = (32, 64, 128, 256, 512, 1024)
 _LANES = (256, 128, 64, 32, 512)
 LEAST_LANES = 128
 # Items of four values that a lane of a workgroup of few lanes holds at most, and what few lanes are.
@@ -76,11 +76,19 @@ class RowPolicy:
     rows: int
 
 
-# CPU drivers: subgroups are small and registers lie in the cache, but code is unrolled item by item. lavapipe with 8
-# lanes, CPU ms: softmax 16384x64 held 4.8, serial 5.2; 8192x128 3.7 and 5.2, the first run 60; 1024x1000 3.5 and 7.0,
-# by rereading subgroups 5.4, the first run 320. layer_norm 8192x128 held 4.8, serial 5.7; 1024x1024 6.0 and 5.5.
-# One lane to a row, CPU ms held and serial, and the first run: softmax 65536x10 3.8 and 7.0, 79; 16384x33 3.3 and 5.8,
-# 125; 21 elements 65536 apart 11.9 and 25.2, 94; layer_norm 16384x64 4.8 and 6.7, 221. A few items compile in no time.
+# CPU drivers: subgroups are small and registers lie in the cache, but code is unrolled item by item. A few items
+# compile in no time. lavapipe with 8 lanes, CPU ms:
+#   a subgroup to a row               in registers   serial   first run
+#   softmax 16384x64                           4.8      5.2
+#   softmax 8192x128                           3.7      5.2          60
+#   softmax 1024x1000 (reread 5.4)             3.5      7.0         320
+#   layer_norm 8192x128                        4.8      5.7
+#   layer_norm 1024x1024                       6.0      5.5
+#   a lane to a row
+#   softmax 65536x10                           3.8      7.0          79
+#   softmax 16384x33                           3.3      5.8         125
+#   softmax 21, 65536 apart                   11.9     25.2          94
+#   layer_norm 16384x64                        4.8      6.7         221
 CPU_POLICY = RowPolicy(32, 32, 32, long_call=1 << 18, long_call_one_lane=1 << 16, rows=FEW_ROWS)
 _POLICIES: Mapping[str, RowPolicy] = {"cpu": CPU_POLICY}
 # H200, us, by 8, 4 and 2 items: softmax 8192x1000 18.9, 18.7, 19.1; layer_norm 8192x1024 20.2, 19.9, 19.4.
@@ -148,7 +156,7 @@ class RowPrograms:
             push={**rows.push, "parts": parts, "chunk": chunk, **kernel.push},
             constants={**rows_as, **kernel.constants},
             shared_bytes=4 * local if {TREE, SUBGROUP} & {*defines} else 0,
-            loop_iterations=0 if HELD in defines else kernel.passes * items + 2 * parts + _MEETING,
+            loop_iterations=0 if REGISTERS in defines else kernel.passes * items + 2 * parts + _MEETING,
         )
 
     def _vec4(self, call: Call) -> tuple[int, ...]:
@@ -165,13 +173,13 @@ class RowPrograms:
 
     # Rows in registers.
 
-    def held_lanes(self, call: Call, device: Device) -> tuple[int, ...]:
+    def register_lanes(self, call: Call, device: Device) -> tuple[int, ...]:
         """Lanes that can hold a row, the default first."""
-        least = device.subgroup_size if sums_by_subgroups(device) else _HELD_LANES[0]
+        least = device.subgroup_size if sums_by_subgroups(device) else _REGISTER_LANES[0]
         rows = self.kernel(call).rows
         if not rows.count:
             return ()
-        lanes = [n for n in sorted({least, *_HELD_LANES}) if n % least == 0 and n <= most_invocations(device)]
+        lanes = [n for n in sorted({least, *_REGISTER_LANES}) if n % least == 0 and n <= most_invocations(device)]
         most = policy(device)
         holding = [n for n in lanes if rows.items(n) <= (most.few_lanes_items if n <= _FEW_LANES else most.items)]
         return tuple(sorted(holding, key=lambda n: (rows.items(n) > most.default_items, n)))
@@ -190,18 +198,18 @@ class RowPrograms:
         return rows.items(1) <= FEW_ITEMS or rows.rows * rows.count >= policy(device).long_call_one_lane
 
     def one_pass_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-        lanes = self.held_lanes(call, device)
+        lanes = self.register_lanes(call, device)
         rows, vec4 = self._rows_of_group(call, device), self._vec4(call)
         return {"lanes": lanes, "rows": rows, "fours": vec4, "tree": _trees(device)}
 
     def one_pass(self, call: Call, device: Device, params: Params) -> Program:
         lanes, meet = params["lanes"], _meeting(params)
         rows = params["rows"] if meet is SUBGROUP and lanes == device.subgroup_size else 1
-        return Program((self._dispatch(call, device, params, (meet, HELD), lanes, rows * lanes, rows),))
+        return Program((self._dispatch(call, device, params, (meet, REGISTERS), lanes, rows * lanes, rows),))
 
     def one_lane(self, call: Call, device: Device, params: Params) -> Program:
         local = params["local"]
-        return Program((self._dispatch(call, device, params, (HELD,), 1, local, local),))
+        return Program((self._dispatch(call, device, params, (REGISTERS,), 1, local, local),))
 
     def note(self, call: Call, device: Device, params: Params) -> str:
         """What a lane holds by the routes that hold rows."""

@@ -13,13 +13,13 @@ from vkconv.ops.norm.row_programs import (
     FEW_ROWS,
     FILL,
     GPU_POLICY,
-    HELD,
     ITEMS,
     LEAST_LANES,
     LEAST_PART,
     LEAST_PARTS,
     MOST_ITEMS,
     PARTS,
+    REGISTERS,
     SUBGROUP,
     TREE,
     Defines,
@@ -63,7 +63,7 @@ def row_routes(
     )
     fits = Requirement(
         "a row that fits in the registers of a workgroup",
-        lambda call, device: bool(programs.held_lanes(call, device)),
+        lambda call, device: bool(programs.register_lanes(call, device)),
         lambda call, device: f"{rows(call).count} elements",
     )
     pays = Requirement(
@@ -119,7 +119,7 @@ def row_routes(
         Route(
             "one_lane",
             programs.one_lane,
-            variants((HELD,)),
+            variants((REGISTERS,)),
             "an invocation holds a short row, so that it is read once and lanes need not meet; neighbouring rows lie "
             "side by side where elements of a row lie far apart",
             must=(FLOATS, holds_alone),
@@ -130,7 +130,7 @@ def row_routes(
         Route(
             "one_pass",
             programs.one_pass,
-            variants((SUBGROUP, HELD), (TREE, HELD)),
+            variants((SUBGROUP, REGISTERS), (TREE, REGISTERS)),
             "the row stays in registers, so that it is read once: those of a subgroup, whose lanes meet without shared "
             "memory, where it fits there, else of a workgroup",
             must=(FLOATS, *groups, fits),

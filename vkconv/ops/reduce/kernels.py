@@ -9,7 +9,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
 from vkconv.ops.kernels.strided import dispatch_each
-from vkconv.ops.reduce.problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, Cut, Problem, whole
+from vkconv.ops.reduce.problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, Problem, Split, whole
 from vkconv.program import Argument, Dispatch, Word
 
 TREE, SUBGROUP, VEC4, ATOMIC_FLOAT = (
@@ -62,7 +62,7 @@ class Output:
         return 2 if self.function == LOG_SUM_EXP and not self.peak else 1
 
 
-def _push(p: Problem, cut: Cut, parts: int) -> dict[str, Argument]:
+def _push(p: Problem, split: Split, parts: int) -> dict[str, Argument]:
     kept, lines = (0,) * (PART_RANK - p.kept.rank), (0,) * (PART_RANK - 1 - p.line_rank)
     return {
         "outputs": p.outputs,
@@ -70,9 +70,9 @@ def _push(p: Problem, cut: Cut, parts: int) -> dict[str, Argument]:
         "lines": p.lines,
         "run": p.run,
         "run_stride": p.reduced.strides[0][-1],
-        "part_lines": cut.lines,
-        "part_run": cut.run,
-        "cuts": cut.cuts(p),
+        "part_lines": split.lines,
+        "part_run": split.run,
+        "line_splits": split.of_line(p),
         "parts": parts,
         "kept_n": (*p.kept.dims, *kept),
         "kept_stride": (*p.kept.strides[0], *kept),
@@ -88,46 +88,46 @@ def power_of_two(least: int) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rows:
-    """A workgroup of ``local`` lanes takes a part of an output, ``loads`` loads of four elements of a lane at a time;
-    lanes meet by ``form``."""
+    """A workgroup of ``local`` lanes takes a part of an output, ``loads`` vec4 loads of a lane at a time; lanes meet by
+    ``form``."""
 
     local: int
     loads: int
     form: tuple[tuple[str, str], ...]
 
-    def across(self, cut: Cut) -> int:
+    def across(self, split: Split) -> int:
         """Lanes along a line."""
-        return self.local if cut.lines == 1 else min(self.local, power_of_two(ceil_div(cut.run, 4)))
+        return self.local if split.lines == 1 else min(self.local, power_of_two(ceil_div(split.run, 4)))
 
     def groups(self, p: Problem) -> int:
-        """Workgroups of a reduction that is not cut."""
+        """Workgroups of a reduction that is not split."""
         return p.outputs
 
-    def iterations(self, p: Problem, cut: Cut, passes: int) -> int:
-        across = self.across(cut)
-        line = ceil_div(cut.run, 4 * across * self.loads) + self.loads + 4 + p.line_rank
-        return passes * (line * ceil_div(cut.lines, self.local // across) + self.local) + p.kept.rank
+    def iterations(self, p: Problem, split: Split, passes: int) -> int:
+        across = self.across(split)
+        line = ceil_div(split.run, 4 * across * self.loads) + self.loads + 4 + p.line_rank
+        return passes * (line * ceil_div(split.lines, self.local // across) + self.local) + p.kept.rank
 
-    def launch(self, p: Problem, cut: Cut, output: Output, device: Device) -> Dispatch:
-        parts = cut.count(p)
+    def launch(self, p: Problem, split: Split, output: Output, device: Device) -> Dispatch:
+        parts = split.count(p)
         return Dispatch(
             Shader(shaders.reduce.REDUCE_ROWS, p.dtype, self.form),
             {"x": "x", **output.buffers},
             linear_groups(p.outputs * parts, 1, device),
             (self.local, 1, 1),
-            _push(p, cut, parts),
-            {**output.constants(p), "ACROSS": self.across(cut), "LOADS": self.loads},
+            _push(p, split, parts),
+            {**output.constants(p), "ACROSS": self.across(split), "LOADS": self.loads},
             4 * self.local,
-            self.iterations(p, cut, output.passes),
+            self.iterations(p, split, output.passes),
         )
 
     def __str__(self) -> str:
-        return f"{self.local} lanes along a row, {self.loads} loads of four at a time"
+        return f"{self.local} lanes along a row, {self.loads} vec4 loads at a time"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Columns:
-    """``across`` lanes take ``span`` neighbouring columns each, by fours with ``width`` 4; the ``local`` lanes of a
+    """``across`` lanes take ``span`` neighbouring columns each, vec4 of them with ``width`` 4; the ``local`` lanes of a
     workgroup are so many slabs of rows, ``loads`` rows at a time."""
 
     local: int
@@ -140,32 +140,32 @@ class Columns:
     def slabs(self) -> int:
         return self.local // self.across
 
-    def run_slabs(self, cut: Cut) -> int:
+    def run_slabs(self, split: Split) -> int:
         """Slabs along the run of a line; the others take further lines."""
-        return self.slabs if cut.lines == 1 else min(self.slabs, power_of_two(cut.run))
+        return self.slabs if split.lines == 1 else min(self.slabs, power_of_two(split.run))
 
     def groups(self, p: Problem) -> int:
         return p.planes * ceil_div(p.width, self.width * self.across * self.span)
 
-    def iterations(self, p: Problem, cut: Cut, passes: int) -> int:
-        run_slabs = self.run_slabs(cut)
-        line = ceil_div(cut.run, run_slabs * self.loads) + self.loads + 2 + p.line_rank
+    def iterations(self, p: Problem, split: Split, passes: int) -> int:
+        run_slabs = self.run_slabs(split)
+        line = ceil_div(split.run, run_slabs * self.loads) + self.loads + 2 + p.line_rank
         meet = 2 * self.span * self.slabs.bit_length()
-        return passes * (line * ceil_div(cut.lines, self.slabs // run_slabs) + meet) + p.kept.rank
+        return passes * (line * ceil_div(split.lines, self.slabs // run_slabs) + meet) + p.kept.rank
 
-    def launch(self, p: Problem, cut: Cut, output: Output, device: Device) -> Dispatch:
-        parts = cut.count(p)
+    def launch(self, p: Problem, split: Split, output: Output, device: Device) -> Dispatch:
+        parts = split.count(p)
         form = (*(TREE if self.slabs > 1 else ()), *(VEC4 if self.width == 4 else ()))
-        shape = {"ACROSS": self.across, "LOADS": self.loads, "SPAN": self.span, "RUN_SLABS": self.run_slabs(cut)}
+        shape = {"ACROSS": self.across, "LOADS": self.loads, "SPAN": self.span, "RUN_SLABS": self.run_slabs(split)}
         return Dispatch(
             Shader(shaders.reduce.REDUCE_COLUMNS, p.dtype, form),
             {"x": "x", **output.buffers},
             linear_groups(self.groups(p) * parts, 1, device),
             (self.local, 1, 1),
-            _push(p, cut, parts),
+            _push(p, split, parts),
             {**output.constants(p), **shape},
             4 * self.width * self.local if self.slabs > 1 else 0,
-            self.iterations(p, cut, output.passes),
+            self.iterations(p, split, output.passes),
         )
 
     def __str__(self) -> str:
@@ -173,7 +173,7 @@ class Columns:
         return f"{each}, {self.slabs} slabs of rows, {self.loads} rows at a time"
 
 
-Kernel = Rows | Columns
+Tiling = Rows | Columns
 
 
 def combine(p: Problem, parts: int, source: str, output: Output, device: Device, *, keys: bool = False) -> Dispatch:

@@ -1,4 +1,4 @@
-"""A reduction in numbers: its functions, what is kept and what is reduced, and how a long one is cut into parts."""
+"""A reduction in numbers: its functions, what is kept and what is reduced, and how a long one is split into parts."""
 
 import dataclasses
 import math
@@ -106,44 +106,44 @@ class Problem:
         return self.reduced.rank - 1
 
     @cached_property
-    def by_fours(self) -> bool:
+    def by_vec4(self) -> bool:
         """Whether four neighbouring columns are always aligned in x and in y."""
         steps = (*self.reduced.strides[0], *self.kept.strides[0][:-1])
         return self.columns and all(n % 4 == 0 for n in (self.width, *steps))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cut:
+class Split:
     """Parts of a reduction: so many lines, and of each of them so many elements."""
 
     lines: int
     run: int
 
-    def cuts(self, p: Problem) -> int:
-        """Parts that a line is cut into."""
+    def of_line(self, p: Problem) -> int:
+        """Parts that a line is split into."""
         return max(1, ceil_div(p.run, self.run))
 
     def count(self, p: Problem) -> int:
-        return max(1, ceil_div(p.lines, self.lines)) * self.cuts(p)
+        return max(1, ceil_div(p.lines, self.lines)) * self.of_line(p)
 
 
-def whole(p: Problem) -> Cut:
-    return Cut(max(p.lines, 1), max(p.run, 1))
+def whole(p: Problem) -> Split:
+    return Split(max(p.lines, 1), max(p.run, 1))
 
 
-def into(p: Problem, parts: int) -> Cut:
+def into(p: Problem, parts: int) -> Split:
     """About as many parts as are asked for: of whole lines, where there are enough."""
     if p.lines >= parts:
-        return Cut(ceil_div(p.lines, max(parts, 1)), max(p.run, 1))
+        return Split(ceil_div(p.lines, max(parts, 1)), max(p.run, 1))
     run = ceil_div(p.run, ceil_div(parts, max(p.lines, 1)))
-    return Cut(1, max(1, run if p.columns else align(run, 4)))
+    return Split(1, max(1, run if p.columns else align(run, 4)))
 
 
-def by_bands(p: Problem) -> tuple[Cut | None, str]:
-    """The cut by IREE's rule for sums over axes, or None, and why. Its tiles fill the inner dimensions first, so that
+def by_bands(p: Problem) -> tuple[Split | None, str]:
+    """The split by IREE's rule for sums over axes, or None, and why. Its tiles fill the inner dimensions first, so that
     those of the lines are one number."""
     tiles, why = axes_bands(p.reduced.dims)
-    return (None if tiles is None else Cut(math.prod(tiles[:-1]), tiles[-1])), why
+    return (None if tiles is None else Split(math.prod(tiles[:-1]), tiles[-1])), why
 
 
 def parts_of(dims: Sequence[int], axes: Sequence[int]) -> tuple[Walk, Walk]:

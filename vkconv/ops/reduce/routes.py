@@ -27,14 +27,14 @@ from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Output
 from vkconv.ops.reduce.problem import LOG_SUM_EXP, NOTHING_TO_FINISH, PICKS, Problem, into, whole
 from vkconv.ops.reduce.split import (
     PARTS,
-    CutRule,
-    cut_by_bands,
-    cut_for,
-    cut_to_fill,
+    SplitRule,
     defaults,
     form_of,
     kernel_of,
     kernel_params,
+    split_by_bands,
+    split_for,
+    split_to_fill,
 )
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
@@ -50,27 +50,27 @@ def _chain(p: Problem, stage: Callable[[Output], Sequence[Dispatch]], parts: int
     return Program(tuple(steps), scratch={name: size for name, size in sizes.items() if name in made})
 
 
-def _in_parts(call: Call, device: Device, params: Params, rule: CutRule, alone: bool) -> Program:
+def _in_parts(call: Call, device: Device, params: Params, rule: SplitRule, alone: bool) -> Program:
     p = Problem.of(call)
-    kernel, cut = kernel_of(p, params, form_of(device)), cut_for(p, device, rule, alone, params["parts"])[0]
-    parts = cut.count(p)
+    kernel, split = kernel_of(p, params, form_of(device)), split_for(p, device, rule, alone, params["parts"])[0]
+    parts = split.count(p)
     if parts == 1:
-        return Program((kernel.launch(p, cut, Output(p.function), device),))
+        return Program((kernel.launch(p, split, Output(p.function), device),))
 
     def stage(output: Output) -> Sequence[Dispatch]:
         made = Output(output.function, "parts", to_parts=True, peak=output.peak)
-        return kernel.launch(p, cut, made, device), kernels.combine(p, parts, "parts", output, device)
+        return kernel.launch(p, split, made, device), kernels.combine(p, parts, "parts", output, device)
 
     return _chain(p, stage, parts)
 
 
-def _parts_params(call: Call, device: Device, rule: CutRule, alone: bool) -> Mapping[str, tuple[int, ...]]:
+def _parts_params(call: Call, device: Device, rule: SplitRule, alone: bool) -> Mapping[str, tuple[int, ...]]:
     p = Problem.of(call)
-    cut = rule(p, device, alone)[0]
-    parts = cut.count(p)
+    split = rule(p, device, alone)[0]
+    parts = split.count(p)
     most = min(max(p.count, 1), scratch_budget(device) // (4 * max(p.outputs, 1)))
     others = {into(p, n).count(p) for n in PARTS if n <= most} if device.max_loop_iterations is None else ()
-    return {**kernel_params(p, device, cut, alone), "parts": first(parts, sorted(others))}
+    return {**kernel_params(p, device, split, alone), "parts": first(parts, sorted(others))}
 
 
 def _whole_program(call: Call, device: Device, params: Params, form: tuple[tuple[str, str], ...]) -> Program:
@@ -107,7 +107,7 @@ def _atomic_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-# ---- needs
+# ---- requirements
 
 
 INNERMOST = Requirement(
@@ -125,7 +125,7 @@ LONG = Requirement(
 _CPU_ROW, _CPU_WIDTH = 128, 7
 VECTORS = Requirement(
     f"rows of at least {_CPU_ROW} elements, {_CPU_WIDTH} neighbouring columns, or parts for several cores",
-    lambda call, device: _in_vectors(Problem.of(call)) or _default_parts(cut_to_fill, True, call, device) > 1,
+    lambda call, device: _in_vectors(Problem.of(call)) or _default_parts(split_to_fill, True, call, device) > 1,
     lambda call, device: (
         f"{Problem.of(call).width} columns" if Problem.of(call).columns else f"rows of {Problem.of(call).run}"
     ),
@@ -143,38 +143,38 @@ ARITHMETIC_OR_COLUMNS = Requirement(
 )
 SEVERAL_PARTS = Requirement(
     "too few workgroups to keep the device busy without parts",
-    lambda call, device: _default_parts(cut_to_fill, False, call, device) > 1,
-    lambda call, device: cut_to_fill(Problem.of(call), device, False)[1],
+    lambda call, device: _default_parts(split_to_fill, False, call, device) > 1,
+    lambda call, device: split_to_fill(Problem.of(call), device, False)[1],
 )
 
 
-def _default_parts(rule: CutRule, alone: bool, call: Call, device: Device) -> int:
+def _default_parts(rule: SplitRule, alone: bool, call: Call, device: Device) -> int:
     p = Problem.of(call)
     return rule(p, device, alone)[0].count(p)
 
 
-def _scratch_bytes(rule: CutRule, alone: bool, call: Call, device: Device) -> int:
+def _scratch_bytes(rule: SplitRule, alone: bool, call: Call, device: Device) -> int:
     parts = _default_parts(rule, alone, call, device)
     return 4 * Problem.of(call).outputs * parts if parts > 1 else 0
 
 
-def _iterations(rule: CutRule | None, alone: bool) -> Callable[[Call, Device], int]:
+def _iterations(rule: SplitRule | None, alone: bool) -> Callable[[Call, Device], int]:
     """Of an invocation, whatever the parameters are."""
 
     def count(call: Call, device: Device) -> int:
         p = Problem.of(call)
-        cut = rule(p, device, alone)[0] if rule else whole(p)
-        kernel = kernel_of(p, defaults(kernel_params(p, device, cut, alone)), TREE)
-        parts = cut.count(p)
-        return max(kernel.iterations(p, cut, Output(p.function).passes), kernels.combine_iterations(parts))
+        split = rule(p, device, alone)[0] if rule else whole(p)
+        kernel = kernel_of(p, defaults(kernel_params(p, device, split, alone)), TREE)
+        parts = split.count(p)
+        return max(kernel.iterations(p, split, Output(p.function).passes), kernels.combine_iterations(parts))
 
     return count
 
 
-def _note(call: Call, device: Device, params: Params, rule: CutRule, alone: bool) -> str:
+def _note(call: Call, device: Device, params: Params, rule: SplitRule, alone: bool) -> str:
     p = Problem.of(call)
-    cut, why = cut_for(p, device, rule, alone, params["parts"])
-    parts = cut.count(p)
+    split, why = split_for(p, device, rule, alone, params["parts"])
+    parts = split.count(p)
     scratch = bytes_str(4 * p.outputs * parts) if parts > 1 else "no"
     return f"{parts} parts: {why}; {scratch} scratch; {kernel_of(p, params, TREE)}"
 
@@ -188,7 +188,7 @@ def _whole_note(call: Call, device: Device, params: Params) -> str:
 def _in_parts_route(
     name: str,
     why: str,
-    rule: CutRule,
+    rule: SplitRule,
     must: Sequence[Requirement],
     prefer: Sequence[Requirement],
     source: str = "vkconv",
@@ -219,8 +219,8 @@ _MUST = (F32_OR_I32, INT32)
 ROUTES: tuple[Route, ...] = (
     _in_parts_route(
         "lanes",
-        "a subgroup along a row, or four columns of each lane: loads by fours, no shared memory and no barriers",
-        cut_to_fill,
+        "a subgroup along a row, or four columns of each lane: vec4 loads, no shared memory and no barriers",
+        split_to_fill,
         (*_MUST, ARITHMETIC_OR_COLUMNS),
         (ON_CPU, VECTORS),
         alone=True,
@@ -228,7 +228,7 @@ ROUTES: tuple[Route, ...] = (
     _in_parts_route(
         "split",
         "parts of about the square root of the sum; a second pass adds them in a fixed order",
-        cut_by_bands,
+        split_by_bands,
         _MUST,
         (),
         source="iree#22275",
@@ -237,7 +237,7 @@ ROUTES: tuple[Route, ...] = (
     _in_parts_route(
         "two_pass",
         "as many parts as keep the device busy; a second pass adds them in a fixed order",
-        cut_to_fill,
+        split_to_fill,
         _MUST,
         (ON_GPU, SEVERAL_PARTS),
         source="rocMLIR#938",

@@ -1,4 +1,4 @@
-"""The numbers that the routes of reduce go by: sizes of their kernels, and how many parts a reduction is cut into."""
+"""The numbers that the routes of reduce go by: sizes of their kernels, and how many parts a reduction is split into."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -8,8 +8,8 @@ from vkconv.device import Device
 from vkconv.ops.core.base import first, local_sizes
 from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import subgroup_arithmetic
-from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Columns, Kernel, Output, Rows, power_of_two
-from vkconv.ops.reduce.problem import Cut, Problem, by_bands, into, whole
+from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Columns, Output, Rows, Tiling, power_of_two
+from vkconv.ops.reduce.problem import Problem, Split, by_bands, into, whole
 from vkconv.route import Params
 
 _LEAST_LOCAL = 32
@@ -17,10 +17,13 @@ _LEAST_LOCAL = 32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Policy:
-    """The numbers of a kind of device. Of the row kernel: lanes at most, loads of four that each should have, and loads
-    at a time; of the column kernel: lanes, how many of them across, columns (or fours) of each, and loads at a time. A
-    reduction is cut where it has fewer than ``busy`` workgroups for each compute unit, into ``wanted`` of them, none of
-    fewer than ``least`` elements."""
+    """The numbers of a kind of device.
+
+    Of the row kernel: lanes at most, vec4 loads that each should have, and loads at a time. Of the column kernel:
+    lanes, how many of them across, columns (or vec4) of each, and loads at a time. A reduction is split where it has
+    fewer than ``busy`` workgroups for each compute unit, into ``wanted`` of them, none of fewer than ``least``
+    elements.
+    """
 
     row_local: int
     row_share: int
@@ -34,9 +37,10 @@ class Policy:
     least: int
 
 
-# lavapipe, 1024x4096, ms: rows by 1, 2, 4 and 8 loads 1.67, 1.68, 1.75, 1.86; columns by 4 fours and 2 loads 2.3, by 8
-# and 1 2.1, by 2 and 4 4.6, by 1 and 8 7.6: what a lane takes of a row at once must be long.
-# H200, 16384x16384 by columns (64 workgroups), us: 4 parts 240, 8 238, 16 240, 32 243, 66 246.
+# lavapipe, 1024x4096, ms: what a lane takes of a row at once must be long.
+#   rows by 1, 2, 4, 8 loads            1.67 1.68 1.75 1.86
+#   columns by vec4 x loads of a lane   8x1 2.1   4x2 2.3   2x4 4.6   1x8 7.6
+# H200, 16384x16384 by columns (64 workgroups), us by parts: 4 240   8 238   16 240   32 243   66 246
 _POLICIES: Mapping[str, Policy] = {"cpu": Policy(8, 1, 2, 8, 8, 4, 8, busy=1, wanted=2, least=32768)}
 _GPU_POLICY = Policy(256, 4, 8, 256, 64, 1, 8, busy=4, wanted=4, least=4096)
 
@@ -54,47 +58,47 @@ def _most(values: Sequence[int], limit: int) -> int:
     return next((v for v in values if v <= limit), values[-1])
 
 
-def kernel_params(p: Problem, device: Device, cut: Cut, alone: bool) -> dict[str, tuple[int, ...]]:
+def kernel_params(p: Problem, device: Device, split: Split, alone: bool) -> dict[str, tuple[int, ...]]:
     """What the kernels leave open; ``alone``: lanes are those of one subgroup, and in columns do not meet at all. Where
     the driver ends long loops, nothing is open that might make one."""
-    legal, most = _open_params(p, device, cut, alone), device.max_loop_iterations
+    legal, most = _open_params(p, device, split, alone), device.max_loop_iterations
     if most is not None:
         fewest = {name: max(values) if name == "across" else min(values) for name, values in legal.items()}
         ends = (fewest, {name: max(values) for name, values in legal.items()})
-        if any(kernel_of(p, params, TREE).iterations(p, cut, Output(p.function).passes) > most for params in ends):
+        if any(kernel_of(p, params, TREE).iterations(p, split, Output(p.function).passes) > most for params in ends):
             return {name: values[:1] for name, values in legal.items()}
     return legal
 
 
-def _open_params(p: Problem, device: Device, cut: Cut, alone: bool) -> dict[str, tuple[int, ...]]:
+def _open_params(p: Problem, device: Device, split: Split, alone: bool) -> dict[str, tuple[int, ...]]:
     policy, locals_ = _policy(device), local_sizes(device, _LEAST_LOCAL, 64, 128, 256, 512, 1024)
     if not p.columns:
-        fours = ceil_div(cut.run, 4) * cut.lines
+        loads = ceil_div(split.run, 4) * split.lines
         if alone:
             local: tuple[int, ...] = (device.subgroup_size,)
         else:
-            best = min(policy.row_local, max(locals_), power_of_two(fours // policy.row_share))
+            best = min(policy.row_local, max(locals_), power_of_two(loads // policy.row_share))
             local = first(max(_LEAST_LOCAL, best), locals_)
         return {
             "local": local,
-            "loads": first(_most(_LOADS, max(1, min(policy.row_loads, fours // local[0]))), _LOADS),
+            "loads": first(_most(_LOADS, max(1, min(policy.row_loads, loads // local[0]))), _LOADS),
         }
-    width = 4 if p.by_fours else 1
+    width = 4 if p.by_vec4 else 1
     columns = ceil_div(p.width, width)
     across = min(device.subgroup_size if alone else policy.across, power_of_two(columns))
     local = (across,) if alone else first(max(min(policy.column_local, max(locals_)), across), locals_)
     span = _most((4, 2, 1), max(1, min(policy.span, columns // across)))
-    rows = max(1, cut.run * cut.lines * across // local[0])
+    rows = max(1, split.run * split.lines * across // local[0])
     return {
         "local": local,
         "across": (across,) if alone else first(across, (1, 8, 16, 32, 64)),
         "span": first(span, (1, 2, 4, 8, 16)),
         "loads": first(_most(_LOADS, max(1, min(policy.column_loads // span, rows))), _LOADS),
-        "width": (4, 1) if p.by_fours else (1,),
+        "width": (4, 1) if p.by_vec4 else (1,),
     }
 
 
-def kernel_of(p: Problem, params: Params, form: tuple[tuple[str, str], ...]) -> Kernel:
+def kernel_of(p: Problem, params: Params, form: tuple[tuple[str, str], ...]) -> Tiling:
     local = params["local"]
     if not p.columns:
         return Rows(local, params["loads"], form)
@@ -109,7 +113,7 @@ def defaults(legal: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     return {name: values[0] for name, values in legal.items()}
 
 
-def cut_to_fill(p: Problem, device: Device, alone: bool) -> tuple[Cut, str]:
+def split_to_fill(p: Problem, device: Device, alone: bool) -> tuple[Split, str]:
     """Parts that keep the device busy, and why so many."""
     policy, units = _policy(device), compute_units(device)
     kernel = kernel_of(p, defaults(kernel_params(p, device, whole(p), alone)), form_of(device))
@@ -125,15 +129,15 @@ def cut_to_fill(p: Problem, device: Device, alone: bool) -> tuple[Cut, str]:
     return (whole(p) if parts == 1 else into(p, parts)), why
 
 
-def cut_by_bands(p: Problem, device: Device, alone: bool) -> tuple[Cut, str]:
-    cut, why = by_bands(p)
-    return cut or whole(p), why
+def split_by_bands(p: Problem, device: Device, alone: bool) -> tuple[Split, str]:
+    split, why = by_bands(p)
+    return split or whole(p), why
 
 
-CutRule = Callable[[Problem, Device, bool], tuple[Cut, str]]
+SplitRule = Callable[[Problem, Device, bool], tuple[Split, str]]
 
 
-def cut_for(p: Problem, device: Device, rule: CutRule, alone: bool, parts: int) -> tuple[Cut, str]:
-    """The rule's cut, or the one into as many parts as are asked for."""
-    cut, why = rule(p, device, alone)
-    return (cut, why) if cut.count(p) == parts else (into(p, parts), f"{parts} asked for")
+def split_for(p: Problem, device: Device, rule: SplitRule, alone: bool, parts: int) -> tuple[Split, str]:
+    """The rule's split, or the one into as many parts as are asked for."""
+    split, why = rule(p, device, alone)
+    return (split, why) if split.count(p) == parts else (into(p, parts), f"{parts} asked for")

@@ -1,4 +1,4 @@
-"""Reductions: how x is walked, how long ones are cut, and which route is taken and why."""
+"""Reductions: how x is walked, how long ones are split, and which route is taken and why."""
 
 import math
 
@@ -8,7 +8,7 @@ from vkconv.core import GraphError
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
-from vkconv.ops.reduce.problem import Cut, Problem, by_bands, into, whole
+from vkconv.ops.reduce.problem import Problem, Split, by_bands, into, whole
 from vkconv.plan.explain import explain_call
 from vkconv.route import choose, judge
 
@@ -29,8 +29,8 @@ def test_x_is_walked_as_lines():
     p = problem("reduce:x=2x3x5x8,axes=0x2x3")
     assert (p.columns, p.lines, p.run, p.planes) == (False, 2, 40, 3)
     p = problem("reduce:x=2x3x5x8,axes=0x2")
-    assert (p.columns, p.lines, p.run, p.width, p.planes, p.by_fours) == (True, 2, 5, 8, 3, True)
-    assert not problem("reduce:x=5x6,axes=0").by_fours
+    assert (p.columns, p.lines, p.run, p.width, p.planes, p.by_vec4) == (True, 2, 5, 8, 3, True)
+    assert not problem("reduce:x=5x6,axes=0").by_vec4
     p = problem("reduce:x=1x1x7,axes=0x1")
     assert (p.columns, p.width, p.lines, p.run) == (True, 7, 1, 1)
     p = problem("reduce:x=scalar")
@@ -41,12 +41,12 @@ def test_x_is_walked_as_lines():
 def test_parts_cover_everything_once(text):
     p = problem(text)
     for parts in (1, 2, 3, 5, 8, 40, 1000):
-        cut = into(p, parts)
-        lines = [min(i + cut.lines, p.lines) - i for i in range(0, p.lines, cut.lines)]
-        runs = [min(i + cut.run, p.run) - i for i in range(0, p.run, cut.run)]
+        split = into(p, parts)
+        lines = [min(i + split.lines, p.lines) - i for i in range(0, p.lines, split.lines)]
+        runs = [min(i + split.run, p.run) - i for i in range(0, p.run, split.run)]
         assert sum(lines) * sum(runs) == p.count and min(lines + runs) > 0
-        assert cut.count(p) == len(lines) * len(runs) and cut.cuts(p) == len(runs)
-        assert p.columns or len(runs) == 1 or cut.run % 4 == 0
+        assert split.count(p) == len(lines) * len(runs) and split.of_line(p) == len(runs)
+        assert p.columns or len(runs) == 1 or split.run % 4 == 0
     assert into(p, 1) == whole(p)
 
 
@@ -57,22 +57,22 @@ def test_nothing_to_reduce_is_one_part():
 
 # The sizes that IREE's tests expect of its rule (set_split_reduction_sizes_outer_reduction.mlir).
 @pytest.mark.parametrize(
-    ("text", "cut"),
+    ("text", "split"),
     [
-        ("reduce:x=4096x32,axes=0", Cut(1, 64)),
-        ("reduce:x=4x32x512,axes=0x2", Cut(1, 64)),
-        ("reduce:x=1255x3x1255,axes=0x2", Cut(1, 1255)),
+        ("reduce:x=4096x32,axes=0", Split(1, 64)),
+        ("reduce:x=4x32x512,axes=0x2", Split(1, 64)),
+        ("reduce:x=1255x3x1255,axes=0x2", Split(1, 1255)),
         ("reduce:x=4x3x15,axes=0x2", None),
     ],
 )
-def test_the_published_rule_cuts_as_published(text, cut):
-    assert by_bands(problem(text))[0] == cut
+def test_the_published_rule_cuts_as_published(text, split):
+    assert by_bands(problem(text))[0] == split
     call = parse_call(text, OPS)
-    split = next(r for r in OPS["reduce"].routes if r.name == "split")
-    parts = split.params(call, H200)["parts"][0]
-    assert parts == (cut.count(problem(text)) if cut else 1)
-    steps = split.build(call, H200).steps
-    assert len(steps) == (2 if cut else 1)
+    route = next(r for r in OPS["reduce"].routes if r.name == "split")
+    parts = route.params(call, H200)["parts"][0]
+    assert parts == (split.count(problem(text)) if split else 1)
+    steps = route.build(call, H200).steps
+    assert len(steps) == (2 if split else 1)
 
 
 @pytest.mark.parametrize(
