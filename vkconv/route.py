@@ -11,7 +11,7 @@ A route may have *parameters*: numbers such as tile sizes that change how fast i
 import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
@@ -50,8 +50,21 @@ class Sub:
     routes: Sequence["Route"]
 
 
-_RECENT: dict[tuple[int, int, int], tuple[object, Call, Device, Legal]] = {}
-_MOST_RECENT = 256
+_T = TypeVar("_T")
+_RECENT: dict[tuple[Any, ...], tuple[tuple[object, ...], Any]] = {}
+_MOST_RECENT = 4096
+
+
+def _once(key: tuple[Any, ...], of: tuple[object, ...], make: Callable[[], _T]) -> _T:
+    """What was made of these objects, kept for the calls that are planned just now: each is asked many times. Objects
+    count by identity, and stay with what was made of them, so that no other one gets their ids."""
+    full = (*key, *map(id, of))
+    found = _RECENT.get(full)
+    if found is None:
+        if len(_RECENT) >= _MOST_RECENT:
+            _RECENT.clear()
+        found = _RECENT[full] = of, make()
+    return cast(_T, found[1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,15 +113,12 @@ class Route:
         return tuple(dict.fromkeys((*self.shaders, *(form for shader in self.shaders for form in forms(shader)))))
 
     def _params(self, call: Call, device: Device) -> Legal:
-        """`params`, kept for the calls that are planned just now: each is asked several times."""
-        key = id(self), id(call), id(device)
-        found = _RECENT.get(key)
-        if found is None:
-            if len(_RECENT) >= _MOST_RECENT:
-                _RECENT.clear()
-            # With what the key stands for, so that no other object gets its id meanwhile.
-            found = _RECENT[key] = self, call, device, self.params(call, device)
-        return found[3]
+        return _once(("params",), (self, call, device), lambda: self.params(call, device))
+
+    def subs(self, call: Call, device: Device, own: Params) -> Mapping[str, Sub]:
+        """The calls inside the route for values of its own parameters: `inner`, the same objects each time."""
+        key = ("inner", *own.items())
+        return _once(key, (self, call, device), lambda: self.inner(call, device, own))
 
     def own(self, params: Params, call: Call, device: Device) -> dict[str, Any]:
         """Values of the route's own parameters: the given ones, defaults for the rest."""
@@ -128,7 +138,7 @@ class Route:
             return {}
         given = given or {}
         legal, no_params = self._own_legal(call, device, given), dict[str, Any]()
-        for name, sub in self.inner(call, device, self.own(given, call, device)).items():
+        for name, sub in self.subs(call, device, self.own(given, call, device)).items():
             able = [route for route in sub.routes if judge(route, sub.call, device).allowed]
             if name in given and given[name] not in [route.name for route in able]:
                 legal[name] = tuple(route.name for route in able)
@@ -175,7 +185,7 @@ class Route:
         if half is not None and in_forms:
             program = stored(program, types, half, device)
         if isinstance(made, Composite):
-            subs = self.inner(call, device, own)
+            subs = self.subs(call, device, own)
 
             def built(step: Inner) -> Program:
                 sub = subs[step.name]
@@ -218,7 +228,7 @@ def inner_routes(route: Route, call: Call, device: Device) -> Iterator[Params]:
     as the parameters that ask for it."""
     yield {}
     legal = route.legal(call, device)
-    for name, sub in route.inner(call, device, route.own({}, call, device)).items():
+    for name, sub in route.subs(call, device, route.own({}, call, device)).items():
         for value in legal[name]:
             (inner,) = (one for one in sub.routes if one.name == value)
             below = ({f"{name}/{key}": v for key, v in way.items()} for way in inner_routes(inner, sub.call, device))
@@ -283,6 +293,10 @@ def label(route: str, params: Params) -> str:
 def judge(route: Route, call: Call, device: Device, half_sums: bool = False) -> Verdict:
     """The verdict on one route: every ``must`` first, then whether it is for those who ask only (sums in f16, opt-in),
     then the driver's quirks, which count as a ``prefer``, then every ``prefer``, in the order they are listed."""
+    return _once(("judge", half_sums), (route, call, device), lambda: _judged(route, call, device, half_sums))
+
+
+def _judged(route: Route, call: Call, device: Device, half_sums: bool) -> Verdict:
     for need in route.must:
         if not need.test(call, device):
             return Verdict(route, False, False, need.text, need.actual(call, device))
@@ -304,7 +318,7 @@ def _refused_inside(route: Route, call: Call, device: Device) -> tuple[str, str]
     """The inner call of a route that no route can take, as a requirement and what each of them says."""
     if call.is_empty:
         return None
-    for name, sub in route.inner(call, device, route.own({}, call, device)).items():
+    for name, sub in route.subs(call, device, route.own({}, call, device)).items():
         if not any(judge(inner, sub.call, device).allowed for inner in sub.routes):
             verdicts = (judge(inner, sub.call, device) for inner in sub.routes)
             said = "; ".join(f"{verdict.route.name} needs {verdict.refused_by}" for verdict in verdicts)
@@ -356,7 +370,7 @@ def choose(
         asked = given(route)
         params = route.resolve(call, device, {**(taken.params if taken else {}), **asked}, pick)
         inner = {}
-        for name, sub in ({} if call.is_empty else route.inner(call, device, route.own(params, call, device))).items():
+        for name, sub in ({} if call.is_empty else route.subs(call, device, route.own(params, call, device))).items():
             below: Params = nested(params, name)
             of_outer = name in asked or taken is not None
             forced_inside = params[name] if of_outer else None

@@ -39,7 +39,7 @@ def copied(call, x):
     )
     inside = ((y >= 0) & (y < h))[:, None] & ((x_at >= 0) & (x_at < w))
     picked = x[:, :, np.clip(y, 0, h - 1)][:, :, :, np.clip(x_at, 0, w - 1)] * inside
-    made = np.zeros((n, rows, columns, groups, copy.eights // groups * 8), x.dtype)
+    made = np.zeros((n, rows, columns, groups, copy.vectors // groups * 8), x.dtype)
     made[..., :channels] = picked.transpose(0, 2, 3, 1).reshape(n, rows, columns, groups, channels)
     return made.ravel()
 

@@ -181,7 +181,7 @@ def _paths(path: Path, route: Route, call: Call, facts: Device) -> Iterator[tupl
     covered, others = [path], []
     if judge(route, call, facts).allowed:
         legal = route.legal(call, facts)
-        for name, sub in route.inner(call, facts, route.own({}, call, facts)).items():
+        for name, sub in route.subs(call, facts, route.own({}, call, facts)).items():
             for inner in sub.routes:
                 own, *further = _paths((*path, (f"{path[-1][0]}/{name}", inner.name)), inner, sub.call, facts)
                 if inner.name == legal[name][0]:
@@ -206,7 +206,7 @@ def steps(path: Path, call: Call, facts: Device) -> Iterator[tuple[Route, Call]]
         (route,) = (route for route in routes if route.name == name)
         yield route, call
         if inner:
-            sub = route.inner(call, facts, route.own({}, call, facts))[inner.rpartition("/")[2]]
+            sub = route.subs(call, facts, route.own({}, call, facts))[inner.rpartition("/")[2]]
             call, routes = sub.call, sub.routes
 
 

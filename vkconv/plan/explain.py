@@ -129,7 +129,7 @@ def _rows(
 
 def _subs(choice: Choice, call: Call, device: Device) -> Mapping[str, Sub]:
     """The calls inside the route that was chosen."""
-    return choice.route.inner(call, device, choice.route.own(choice.params, call, device)) if choice.inner else {}
+    return choice.route.subs(call, device, choice.route.own(choice.params, call, device)) if choice.inner else {}
 
 
 def _rows_inside(choice: Choice, call: Call, device: Device, path: str = "") -> Iterator[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.base import first, linear_groups
 from vkconv.program import Dispatch
 from vkconv.route import Requirement
 
@@ -41,7 +41,7 @@ class Sizes:
     def values(self, extent: int) -> tuple[int, ...]:
         """All of them, the rule's pick for ``extent`` first."""
         best = best_tile(extent, self.rule)
-        return (best, *(size for size in (*self.rule, *self.more) if size != best))
+        return first(best, (*self.rule, *self.more))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ def test_held_matrices_are_whole_words_of_every_lane():
     ("text", "refused_by"),
     [
         ("conv2d:x=8x512x7x7,w=2048x512x3x3,p=1", "a 1x1 kernel"),
-        ("conv2d:x=8x2x4001x4001,w=1x2x1x1", "operands in order of registers within a storage buffer"),
+        ("conv2d:x=8x2x4001x4001,w=1x2x1x1", "operands in fragment order within a storage buffer"),
     ],
 )
 def test_held_matrices_refuse_with_the_reason(text, refused_by):

@@ -9,7 +9,7 @@ from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import buffers, push
-from vkconv.ops.conv.conv2d.implicit_gemm import in_slices, pads_much
+from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles, pads_much
 from vkconv.ops.conv.tiles import split_k
 from vkconv.ops.core.base import first, linear_groups, reciprocal
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
@@ -24,15 +24,21 @@ CONVOLUTION = Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16)
 CHANNELS_LAST = Shader(shaders.conv2d.CHANNELS_LAST, DType.U16)
 CHANNELS_LAST_WORDS = Shader(shaders.conv2d.CHANNELS_LAST_WORDS, DType.U16)
 _SIDE, _LANES = 64, 256  # pixels and channels, and invocations, of a workgroup of the first
-_ACROSS = (4, 2, 1)  # eights of channels of a pixel that neighbours have, of the second, where there are as many
+_ACROSS = (4, 2, 1)  # 8-wide vectors of a pixel that neighbouring lanes of the second take, where there are as many
 
 
-# Gathered, a word is eight loads; copied, the input is read and written once more. From so many input channels of a
-# group on it is copied, if it is read so often: by taps, and by rows of workgroups. H200, us at batch 32, the copy
-# included, and gathered: 64 to 64 channels 3x3 at 56x56 60 101, 256 to 256 at 14x14 72 126.
+# Gathered, an 8-wide vector is eight loads; copied, the input is read and written once more. From so many input
+# channels of a group on it is copied, if it is read so often: by taps, and by rows of workgroups. H200, us, 3x3, batch
+# 32:
+#                                 copied  gathered
+#   64 to 64 channels, 56x56          60       101
+#   256 to 256 channels, 14x14        72       126
 _LEAST_CHANNELS, _LEAST_READS, _ROWS = 16, 3, 128
-# Planes of odd lengths are padded to whole eights, and read in words that are shifted, by each row of workgroups again.
-# H200, us so and copied: 32 rows by planes of 85305 187 245, 1024 by 625 631 567, 2048 by 49 49 41.
+# Planes of odd lengths are padded to 8-wide vectors and read in shifted words, by each row of workgroups again. H200:
+#   us                           shifted  copied
+#   32 rows, planes of 85305          187     245
+#   1024 rows, planes of 625          631     567
+#   2048 rows, planes of 49            49      41
 _LEAST_PLANE, _MOST_ROWS = 128, 512
 
 
@@ -78,14 +84,14 @@ def _takes(call: Call, tile: CooperativeTile, device: Device, last: int) -> bool
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChannelsLast:
-    """The copy of an input that has channels last, in words of eight: padded or cropped to what the windows cover, and
+    """The copy of an input that has channels last, in 8-wide vectors: padded or cropped to what the windows cover, and
     thinned to what they touch along a side of the kernel that is 1."""
 
     call: Call
 
     @property
-    def eights(self) -> int:
-        """Words that a pixel has."""
+    def vectors(self) -> int:
+        """8-wide vectors that a pixel has."""
         return int(self.call["groups"]) * ceil_div(self.call.shape("w")[1], EIGHT)
 
     @property
@@ -110,7 +116,7 @@ class ChannelsLast:
     @property
     def nbytes(self) -> int:
         """At two bytes an element."""
-        return 2 * EIGHT * self.eights * self.call.shape("x")[0] * math.prod(self.extents)
+        return 2 * EIGHT * self.vectors * self.call.shape("x")[0] * math.prod(self.extents)
 
     def dispatch(self, device: Device) -> Dispatch:
         """The launch that makes it, as ``last``."""
@@ -130,7 +136,7 @@ class ChannelsLast:
 
     def _in_pixels(self, device: Device) -> Dispatch:
         groups = ceil_div(self.call.shape("x")[0] * math.prod(self.extents), _SIDE)
-        groups *= ceil_div(self.eights, _SIDE // EIGHT)
+        groups *= ceil_div(self.vectors, _SIDE // EIGHT)
         return Dispatch(
             CHANNELS_LAST,
             {"x": "x", "y8": "last"},
@@ -152,9 +158,9 @@ class ChannelsLast:
         begin = tuple(max(pad, 0) for pad in pads)
         stop = (min(pad + side, made) for pad, side, made in zip(pads, (h, w), self.extents, strict=True))
         inside = tuple(max(end - start, 0) for start, end in zip(begin, stop, strict=True))
-        words, across = h * w // word, next(count for count in _ACROSS if count <= self.eights)
-        zeros = n * (math.prod(self.extents) - math.prod(inside)) * self.eights
-        groups = ceil_div(n * words, _LANES // across) * ceil_div(self.eights, across) + ceil_div(zeros, _LANES)
+        words, across = h * w // word, next(count for count in _ACROSS if count <= self.vectors)
+        zeros = n * (math.prod(self.extents) - math.prod(inside)) * self.vectors
+        groups = ceil_div(n * words, _LANES // across) * ceil_div(self.vectors, across) + ceil_div(zeros, _LANES)
         covered = dict(zip(("top", "left", "rows", "columns"), (*begin, *inside), strict=True))
         return Dispatch(
             CHANNELS_LAST_WORDS,
@@ -212,14 +218,14 @@ def _params(call: Call, device: Device) -> Legal:
 
 
 def _packing(call: Call, tile: CooperativeTile, gathers: bool, linear: bool) -> Packing:
-    """Channels up to whole slices where they are gathered, else up to whole eights."""
-    return in_slices(call, tile.rows, tile.depth if gathers else EIGHT, linear)
+    """Channels up to whole k-tiles where they are gathered, else up to whole 8-wide vectors."""
+    return in_k_tiles(call, tile.rows, tile.depth if gathers else EIGHT, linear)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Spread:
-    """Results in zeros: planes of so many rows and columns, where one lies so many rows and columns from the next, the
-    first at the corner. Every element is within a step of a result, behind it."""
+class StridedScatter:
+    """Results scattered over zeros: the extents of a plane, and the steps from one result to the next, the first at the
+    corner. Every element is less than a step behind a result."""
 
     extents: tuple[int, int] = (0, 0)
     steps: tuple[int, int] = (0, 0)
@@ -235,8 +241,8 @@ class Spread:
         return {"TO_SH": self.steps[0], "TO_SW": self.steps[1]}
 
 
-def cooperative(call: Call, device: Device, params: Params, spread: Spread | None = None) -> Program:
-    """The program of a convolution by cooperative matrices, whose results may be spread; a residual may not."""
+def cooperative(call: Call, device: Device, params: Params, scatter: StridedScatter | None = None) -> Program:
+    """The program of a convolution by cooperative matrices, which may scatter its results, without a residual."""
     tile, last = TILES[params["tile"]], bool(params["last"])
     copy, matrix = ChannelsLast(call), is_matrix(call) and not last
     gathers = not matrix and not last
@@ -246,7 +252,7 @@ def cooperative(call: Call, device: Device, params: Params, spread: Spread | Non
     packed_depth = pack.outer * pack.inner_padded
     splits = min(params.get("splits", 1), max(ceil_div(packed_depth, tile.depth), 1))
     whole = (pack.inner if gathers or matrix else packed_depth) % tile.depth == 0
-    epilogue, spread = Epilogue.of(call, device), spread or Spread()
+    epilogue, scatter = Epilogue.of(call, device), scatter or StridedScatter()
 
     def product(e: Epilogue) -> Dispatch:
         return Dispatch(
@@ -261,12 +267,12 @@ def cooperative(call: Call, device: Device, params: Params, spread: Spread | Non
                 **divisor("plane", _plane_columns(call, last)),
                 **divisor("row", call.shape("y")[3]),
                 **divisor("eights", ceil_div(call.shape("w")[1], EIGHT)),
-                **spread.push,
+                **scatter.push,
             },
             {
                 **e.constants,
                 **tile.constants(device, True, not matrix),
-                **spread.constants,
+                **scatter.constants,
                 "LINEAR": linear,
                 "Y_WORD": word_of(call.shape("y")),
                 "KH": kh,
@@ -303,7 +309,7 @@ FILLS_MATRICES = Requirement(
 
 
 SOME_TILE = Requirement(
-    "a tile whose columns, or the words of whose slices, are divisors of its lanes",
+    "a tile whose columns, or the vectors of whose k-tiles, are divisors of its lanes",
     lambda call, device: any(
         tile.fits(device) and _takes(call, tile, device, copies(call, device)[0]) for tile in TILES.values()
     ),

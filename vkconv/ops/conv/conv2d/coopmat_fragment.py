@@ -1,5 +1,5 @@
-"""The route of 1x1 conv2d by cooperative matrices whose operands lie as subgroups hold them: a launch copies the input
-into that order, weights are brought into it once, and the product takes both from memory straight into registers."""
+"""The route of 1x1 conv2d by cooperative matrices in fragment order, in which subgroups hold them: a launch copies the
+input into that order, weights are packed in it once, and the product loads both straight into registers."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.common import KERNEL_1X1, buffers, push
 from vkconv.ops.conv.conv2d.coopmat import (
     FILLS_MATRICES,
-    Spread,
+    StridedScatter,
     copies,
     divisor,
     extents,
@@ -40,19 +40,22 @@ _SHARED_BYTES = 16 * _SIDE * (_SIDE // EIGHT + 1)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FragmentTile(CooperativeTile):
-    """Also the products that a unit of a GPU makes with it in a time, where there are enough of both, beside the other
-    tiles; how many a unit has at once, and of fewer as many as it takes no less time for."""
+    """``rate``: products that a compute unit makes in a time, beside the other tiles, where there are enough.
+    ``resident``: workgroups that it has at once. Fewer take no less time than ``least`` of them."""
 
     rate: float
     resident: int = 1
     least: float = 1.0
 
 
-# The parameter ``tile``. The depth is that of the shared memory which sums take on their way out. Rates are
-# of an H200, us by products of 4096^3: 128x128 368, 128x256 383, 256x128 395, 64x64 498, 128x128 in 64x32 of a subgroup
-# 600; 1024x6272 over 512: 128x128 22.2, 128x64 24.4; 256x6272 over 1024: 128x96 14.7, one workgroup on a unit, 64x64
-# 14.4, three; 64x100352 over 256: 64x256 26.3. Two workgroups of four subgroups of 64x64 fit a unit, by their 233
-# registers, and one by itself leaves it idle at times. Those from 32x64 on are guessed.
+# The parameter ``tile``. The depth is that of the shared memory which sums take on their way out. Rates are of an H200,
+# those from 32x64 on are guessed. Two workgroups of four subgroups of 64x64 fit a compute unit, by their 233 registers;
+# one alone leaves it idle at times. us:
+#                        128x128  128x256  256x128  64x64  128x64  128x96  64x256
+#   4096^3                   368      383      395    498                           128x128 by subgroups of 64x32: 600
+#   1024x6272 over 512      22.2                             24.4
+#   256x6272 over 1024                                14.4            14.7
+#   64x100352 over 256                                                        26.3
 TILES: Mapping[str, FragmentTile] = by_name(
     FragmentTile(128, 128, 32, 64, 64, 1.0, 2, 1.3),
     FragmentTile(128, 256, 32, 64, 64, 0.96),
@@ -69,9 +72,10 @@ TILES: Mapping[str, FragmentTile] = by_name(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FragmentOperand:
-    """Rows of the weights or pixels of the output, lines of what is summed over, as matrices of the device in groups of
-    whole tiles: lines and the depth of a group with what they are padded to, elements from image to image, group to
-    group and channel to channel, planes of the input and of lines, and where a line is in the former."""
+    """A GEMM operand in fragment order. ``lines`` are rows of the weights or pixels of the output, ``depth`` what is
+    summed over, each of a group and with what it is padded to. ``strides``: from image to image, group to group and
+    channel to channel. ``planes``: rows and columns of the input, and of lines. ``steps``: stride and padding of
+    lines in the input."""
 
     lines: int
     padded_lines: int
@@ -159,13 +163,13 @@ def _params(call: Call, device: Device) -> Legal:
     return {"tile": tiles_by_rule(*extents(call), device), "held": (1, 0)}
 
 
-def held(call: Call, device: Device, params: Params, spread: Spread | None = None) -> Program:
-    """The program of a 1x1 convolution, whose results may be spread; a residual may not."""
+def in_fragment_order(call: Call, device: Device, params: Params, scatter: StridedScatter | None = None) -> Program:
+    """The program of a 1x1 convolution, which may scatter its results, without a residual."""
     tile, matrix = TILES[params["tile"]], matrix_of(device)
     assert matrix is not None
     in_order, local = bool(params["held"]), tile.local(device)
     weights, pixels = _weights(call, tile, matrix), _pixels(call, tile.columns, matrix)
-    (oh, ow), e, spread = call.shape("y")[2:], Epilogue.of(call, device), spread or Spread()
+    (oh, ow), e, scatter = call.shape("y")[2:], Epilogue.of(call, device), scatter or StridedScatter()
     step = Dispatch(
         e.variant(CONVOLUTION),
         buffers(e, "packed", x="held"),
@@ -177,12 +181,12 @@ def held(call: Call, device: Device, params: Params, spread: Spread | None = Non
             **divisor("plane", oh * ow),
             **divisor("row", ow),
             **divisor("eights", 1),
-            **spread.push,
+            **scatter.push,
         },
         {
             **e.constants,
             **tile.constants(device, True, False),
-            **spread.constants,
+            **scatter.constants,
             "Y_WORD": word_of(call.shape("y")),
             "HELD": in_order,
         },
@@ -202,8 +206,8 @@ def held(call: Call, device: Device, params: Params, spread: Spread | None = Non
 _COLUMNS = max(tile.columns for tile in TILES.values())
 
 
-def _held_bytes(call: Call, device: Device) -> int:
-    """Of the larger operand in order, with any tile, at two bytes an element."""
+def _operand_bytes(call: Call, device: Device) -> int:
+    """Of the larger operand in fragment order, with any tile, at two bytes an element."""
     matrix = matrix_of(device)
     if matrix is None:
         return 0
@@ -212,7 +216,7 @@ def _held_bytes(call: Call, device: Device) -> int:
 
 
 def _is_whole(device: Device) -> bool:
-    """Whether a lane's share of a matrix is whole words, and matrices are parts of what a workgroup turns."""
+    """Whether a lane's share of a matrix is whole 8-wide vectors, and matrices divide what a workgroup transposes."""
     matrix = matrix_of(device)
     if matrix is None:
         return False
@@ -227,15 +231,15 @@ SOME_TILE = Requirement(
     FITS.actual,
 )
 WHOLE_WORDS = Requirement(
-    f"matrices of which each lane has whole eights, with sides that divide {_SIDE}",
+    f"matrices of which each lane has whole 8-wide vectors, with sides that divide {_SIDE}",
     lambda call, device: _is_whole(device),
     lambda call, device: f"{matrix_of(device)}, subgroups of {device.subgroup_size}",
 )
 WITHIN_RANGE = Requirement(
-    "operands in order of registers within a storage buffer",
-    lambda call, device: _held_bytes(call, device) <= device.limit("maxStorageBufferRange"),
+    "operands in fragment order within a storage buffer",
+    lambda call, device: _operand_bytes(call, device) <= device.limit("maxStorageBufferRange"),
     lambda call, device: (
-        f"{bytes_str(_held_bytes(call, device))}, {bytes_str(device.limit('maxStorageBufferRange'))} is the most"
+        f"{bytes_str(_operand_bytes(call, device))}, {bytes_str(device.limit('maxStorageBufferRange'))} is the most"
     ),
 )
 COPIED = Requirement(
@@ -249,7 +253,7 @@ OUTWEIGHS_COPY = Requirement(
     lambda call, device: min(extents(call)[0], call.shape("w")[1]) >= _LEAST,
     lambda call, device: f"{extents(call)[0]} channels, {call.shape('w')[1]} products",
 )
-# With fewer, tiles in shared memory are faster, or sums that are cut. H200, us, held and cooperative: 512 to 2048
+# With fewer, tiles in shared memory are faster, or split-K. H200, us, in fragment order and cooperative: 512 to 2048
 # channels of 7x7, 32 blocks 11.0 9.2, 64 11.2 9.8, 128 11.4 11.5, 224 13.5 14.1; 2048 to 512, 8 blocks 21.8 11.0.
 _FULL = TILES["64x64x32"]
 
@@ -261,14 +265,14 @@ def _blocks(call: Call) -> int:
 FILLS_UNITS = Requirement(
     f"tiles of {_FULL.rows}x{_FULL.columns} for all compute units",
     lambda call, device: _blocks(call) >= compute_units(device),
-    lambda call, device: f"{_blocks(call)} tiles, {compute_units(device)} units",
+    lambda call, device: f"{_blocks(call)} tiles, {compute_units(device)} compute units",
 )
 
 COOPERATIVE_HELD = Route(
     "cooperative_held",
-    held,
+    in_fragment_order,
     finishing(CONVOLUTION, ORDER),
-    why="an input that has to be copied is copied into the order in which a subgroup holds matrices, weights too: the "
+    why="an input that has to be copied is copied into the order in which a subgroup holds fragments, weights too: the "
     "product reads both straight into registers, a step ahead, without shared memory and barriers",
     must=(
         *NEEDS,

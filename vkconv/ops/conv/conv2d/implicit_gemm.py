@@ -31,7 +31,7 @@ def _blocks(call: Call, tile: GemmTile) -> int:
 
 
 def steps_of(call: Call, tile: GemmTile, linear: bool) -> int:
-    """Slices that a workgroup multiplies."""
+    """k-tiles that a workgroup multiplies."""
     c_in, kh, kw = call.shape("w")[1:]
     return ceil_div(c_in * kh * kw, tile.depth) if linear else kh * kw * ceil_div(c_in, tile.depth)
 
@@ -50,14 +50,14 @@ def _params(call: Call, device: Device) -> Legal:
 
 
 def pads_much(call: Call, depth: int) -> bool:
-    """Whether slices of so many channels would be so much of padding that taps and channels go in one row instead."""
+    """Padding c_in to a k-tile wastes 15 % or more: flatten taps and channels into one K."""
     c_in = call.shape("w")[1]
     return align(c_in, depth) >= _MOST_PADDING * c_in
 
 
-def in_slices(call: Call, rows: int, depth: int, linear: bool) -> Packing:
-    """Weights for tiles of so many rows, in slices of so many products: [group][tile][taps][channels up to the depth of
-    a slice][rows], or with ``linear`` all taps of all channels in one row."""
+def in_k_tiles(call: Call, rows: int, depth: int, linear: bool) -> Packing:
+    """Weights for tiles of so many rows and k-tiles of so many products: [group][tile][taps][channels up to whole
+    k-tiles][rows], or with ``linear`` all taps of all channels as one K."""
     c_in, kh, kw = call.shape("w")[1:]
     taps = kh * kw
     inner = Packing(
@@ -69,7 +69,7 @@ def in_slices(call: Call, rows: int, depth: int, linear: bool) -> Packing:
 def packing(call: Call, params: Params) -> Packing:
     """How the weights lie."""
     tile = TILES[params["tile"]]
-    return in_slices(call, tile.rows, tile.depth, bool(params["linear"]))
+    return in_k_tiles(call, tile.rows, tile.depth, bool(params["linear"]))
 
 
 def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32) -> Program:

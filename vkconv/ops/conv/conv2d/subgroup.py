@@ -11,7 +11,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import buffers, push, span
-from vkconv.ops.core.base import linear_groups, local_sizes
+from vkconv.ops.core.base import first, linear_groups, local_sizes
 from vkconv.ops.core.requirements import FLOATS, ON_CPU, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
@@ -50,15 +50,15 @@ def _inputs(call: Call, columns: int) -> set[int]:
 
 
 def _input_loads(call: Call, columns: int) -> tuple[float, bool]:
-    """Estimated ns to load the inputs of so many columns, and whether that is by fours, which takes rows and blocks
-    that are whole fours."""
+    """Estimated ns to load the inputs of so many columns, and whether that is by vec4, which takes rows and blocks
+    of whole ones."""
     inputs = _inputs(call, columns)
     single = COSTS.load * len(inputs)
     if call.shape("x")[3] % 4 or columns * int(call["stride"][1]) % 4:
         return single, False
     skip = -int(call["padding"][1]) % 4
-    fours = COSTS.load4 * len({(skip + i) // 4 for i in inputs})
-    return min((single, False), (fours, True))
+    vec4 = COSTS.load4 * len({(skip + i) // 4 for i in inputs})
+    return min((single, False), (vec4, True))
 
 
 def _y_vec4(call: Call, columns: int) -> bool:
@@ -98,8 +98,8 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     fitting = [px for px in columns if channels * px * kw <= _MOST_UNROLLED and channels * px <= most]
     best = min(fitting or columns[-1:], key=lambda px: _cost(call, channels, px, lanes))
     return {
-        "channels": (channels, *(co for co in _CHANNELS if co != channels)),
-        "columns": (best, *(px for px in columns if px != best)),
+        "channels": first(channels, _CHANNELS),
+        "columns": first(best, columns),
         "local": local_sizes(device, lanes, 2 * lanes, 4 * lanes),
     }
 
@@ -140,7 +140,7 @@ SUBGROUP_TILE = Route(
     _build,
     finishing(SUBGROUP, PACK_TILES),
     why="where every load goes lane by lane, loads are what a convolution costs: one load brings weights for the whole "
-    "subgroup, shuffles hand them out, and inputs come in fours where rows allow it",
+    "subgroup, shuffles hand them out, and inputs come as vec4 where rows allow it",
     must=(FLOATS, SHUFFLE, SHORT_SPAN),
     prefer=(ON_CPU,),
     params=_params,

@@ -117,7 +117,8 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
-    """From what on winograd is taken: channels in and out, tiles of 4x4 outputs, and tiles times the fewer channels."""
+    """The least that winograd is taken for: channels in and out, tiles of 4x4 outputs, and tiles times the fewer
+    channels."""
 
     c_in: int
     c_out: int
@@ -125,10 +126,13 @@ class Least:
     product: int
 
 
-# The products have a column for each tile and read up to four times the weights: few tiles or channels do not pay.
-# ms, winograd and what comes next. lavapipe, subgroup_tile: 64x56x56 4.7 and 5.4, 128x28x28 4.3 and 6.0, 256x28x28 14.8
-# and 24.8, 256x14x14 5.5 and 7.1, 64x28x28 1.46 and 1.57; 64x14x14 0.89 and 0.81, 32x112x112 6.9 and 5.6, 512x7x7 19.3
-# and 12.2. H200: two of 20x13x13 (32) 0.012 and 0.020, of 23x13x13 0.030 and 0.067, 52->12 over 32x32 0.016 and 0.023.
+# The products have a column for each tile and read up to four times the weights: few tiles or channels do not pay. ms:
+#   lavapipe    64x56x56  128x28x28  256x28x28  256x14x14  64x28x28  64x14x14  32x112x112  512x7x7
+#   winograd         4.7        4.3       14.8        5.5      1.46      0.89         6.9     19.3
+#   subgroup_tile    5.4        6.0       24.8        7.1      1.57      0.81         5.6     12.2
+#   H200        2x20x13x13 (32)  2x23x13x13  52->12 over 32x32
+#   winograd              0.012       0.030              0.016
+#   what comes next       0.020       0.067              0.023
 _LEAST: Mapping[str, Least] = {"cpu": Least(64, 64, 16, 2000)}
 _OTHER_LEAST = Least(16, 12, 16, 600)
 

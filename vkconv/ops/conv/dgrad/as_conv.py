@@ -9,8 +9,8 @@ from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.common import KERNEL_1X1, STRIDE_1
-from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, Spread, cooperative, whole_sums
-from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_HELD, held
+from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, StridedScatter, cooperative, whole_sums
+from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_HELD, in_fragment_order
 from vkconv.ops.conv.conv2d.routes import ROUTES
 from vkconv.ops.conv.conv2d.winograd import WINOGRAD
 from vkconv.ops.core.requirements import FLOATS, INT32
@@ -150,7 +150,7 @@ def _build_swap(call: Call, device: Device, params: Params) -> Composite:
     return made if keeps_zeros(call) else Epilogue.of(call, device).complete(made, call.shape("dx"), device)
 
 
-def _spreads(call: Call) -> bool:
+def _scatters(call: Call) -> bool:
     """Whether every element of dx is less than a stride behind a result, so that its zeros can be stored with that."""
     return not any(call["padding"])
 
@@ -160,17 +160,17 @@ def _of_convolution(params: Params) -> Params:
     return {name: value for name, value in params.items() if name not in ("gather", "spread")}
 
 
-def _build_swap_spread(
+def _build_swap_scatter(
     call: Call,
     device: Device,
     params: Params,
     route: Route,
-    program: Callable[[Call, Device, Params, Spread | None], Program],
+    program: Callable[[Call, Device, Params, StridedScatter | None], Program],
 ) -> Program:
     conv, inner = as_small(call, act=True), _of_convolution(params)
     if params["spread"]:
-        spread = Spread((call.shape("dx")[2], call.shape("dx")[3]), call["stride"])
-        return _convolve(call, device, "dy", "dx").linked_to(program(conv, device, inner, spread))
+        scatter = StridedScatter((call.shape("dx")[2], call.shape("dx")[3]), call["stride"])
+        return _convolve(call, device, "dy", "dx").linked_to(program(conv, device, inner, scatter))
     made = route.program(conv, device, inner)
     assert isinstance(made, Program)
     return _build_swap(call, device, params).linked_to(made)
@@ -222,16 +222,16 @@ def _by_matrices(of: Callable[[Call], Call], route: Route) -> tuple[tuple[Requir
 def _swap(
     name: str,
     route: Route,
-    program: Callable[[Call, Device, Params, Spread | None], Program],
+    program: Callable[[Call, Device, Params, StridedScatter | None], Program],
     inner: Callable[[Call, Device], Legal],
     how: str,
 ) -> Route:
-    """The route by a convolution of the small dy, ``program``, that spreads its results; it takes ``inner`` of the
+    """The route by a convolution of the small dy, ``program``, that may scatter its results; it takes ``inner`` of the
     parameters of ``route``."""
     must, prefer = _by_matrices(as_small, route)
     return Route(
         name,
-        lambda call, device, params: _build_swap_spread(call, device, params, route, program),
+        lambda call, device, params: _build_swap_scatter(call, device, params, route, program),
         (STRIDED_COPY, *route.shaders, GATHER, *FILL_SCATTER),
         why=f"a 1x1 kernel makes elements of dx from one of dy each: the product of the small dy by the GPU's matrix "
         f"units{how}, and zeros put between its results, as these are stored where nothing is padded",
@@ -239,7 +239,7 @@ def _swap(
         prefer=(STRIDED, *prefer),
         source="iree#23976, SwapStridedInsertSliceWithContraction",
         params=lambda call, device: {
-            "spread": (1, 0) if _spreads(call) else (0,),
+            "spread": (1, 0) if _scatters(call) else (0,),
             "gather": _swap_params(call, device)["gather"],
             **inner(as_small(call), device),
         },
@@ -257,10 +257,10 @@ FLIPPED_COOPERATIVE = Route(
     source=COOPERATIVE.source,
     inner=_by(as_flipped, COOPERATIVE),
 )
-# Only whole sums are spread.
+# Only whole sums are scattered, without split-K.
 SWAP_COOPERATIVE = _swap("swap_cooperative", COOPERATIVE, cooperative, whole_sums, "")
-_HOW = ", both operands in the order in which subgroups hold them"
-SWAP_HELD = _swap("swap_held", COOPERATIVE_HELD, held, COOPERATIVE_HELD.params, _HOW)
+_HOW = ", both operands in fragment order"
+SWAP_HELD = _swap("swap_held", COOPERATIVE_HELD, in_fragment_order, COOPERATIVE_HELD.params, _HOW)
 FLIPPED_CONV = Route(
     "flipped_conv",
     _build_flipped,

@@ -23,7 +23,7 @@ from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
 
 PHASES = Shader(shaders.transpose.CONV_TRANSPOSE2D_PHASES)
-# By how many outputs are written as one, and who shares loads of weights: nobody, subgroups, workgroups.
+# By outputs that are written as one vector, and who shares loads of weights: nobody, subgroups, workgroups.
 _SHARED = ((), (("SHARED_LOADS", ""),), (("SHARED_MEMORY", ""),))
 BLOCKS: Mapping[tuple[int, int], Shader] = {
     (store, shared): Shader(
@@ -36,7 +36,7 @@ BLOCKS: Mapping[tuple[int, int], Shader] = {
 
 def packing(call: Call, tile: int, depth: int | None = None) -> Packing:
     """How the weights lie, tiles of output channels side by side: [group][tile][c_in][taps][channel], or with the
-    ``depth`` of a slice [group][tile][taps][c_in up to depth][channel]."""
+    ``depth`` of a k-tile [group][tile][taps][c_in up to depth][channel]."""
     c_in, out_group, kh, kw = call.shape("w")
     groups, taps = int(call["groups"]), kh * kw
     in_group = c_in // groups
@@ -69,7 +69,7 @@ def _workgroups(call: Call, tile: GemmTile) -> int:
 
 
 def _chunks(call: Call, tile: GemmTile) -> int:
-    """Slices of the channels of a tap."""
+    """k-tiles of the channels of a tap."""
     return ceil_div(call.shape("x")[1] // int(call["groups"]), tile.depth)
 
 
