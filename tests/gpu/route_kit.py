@@ -1,16 +1,42 @@
-"""What the tests of routes share: which routes may take a call here, and drawn calls held to the reference."""
+"""What the tests of routes share: inputs, which routes may take a call here, drawn calls held to the reference."""
+
+import copy
+import functools
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from test_ops import draw as inputs_of
 
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect
+from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
 from vkconv.ops.kernels.coopmat import HALF
 from vkconv.route import judge
+from vkconv.storage import NATIVE
+
+
+def draw(call, kind, seed=7):
+    """Inputs of a call: small integers (every partial sum is exact in f32) or normals."""
+    rng = np.random.default_rng(seed)
+    arrays = {}
+    for name, spec in call.operands.items():
+        if spec is None:
+            continue
+        if not spec.dtype.is_float or kind == "integers":
+            arrays[name] = rng.integers(0 if spec.dtype == "bool" else -3, 4, spec.dims).astype(spec.dtype.numpy)
+        else:
+            arrays[name] = rng.standard_normal(spec.dims).astype(spec.dtype.numpy)
+    return arrays
+
+
+@functools.cache
+def without_storage(device):
+    """The facts of the device, but for its 16-bit storage."""
+    facts = copy.deepcopy(dict(select_device(device)[1].facts))
+    facts["features"][NATIVE[0]][NATIVE[1]] = False
+    return Device(facts)
 
 
 def takes(call, route, device):
@@ -55,7 +81,7 @@ def drawn_agree(calls, route, device, *, examples, least, exact, adapted=lambda 
     @given(calls, st.sampled_from(("integers", "normals")))
     def agrees(call, kind):
         assume(takes(call, route, device))
-        arrays = adapted(call, inputs_of(call, kind))
+        arrays = adapted(call, draw(call, kind))
         seen.append(call)
         y = right(call, arrays, route, device)
         if kind == "integers" and exact(call):

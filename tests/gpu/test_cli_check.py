@@ -14,7 +14,7 @@ import time
 import faults
 import numpy as np
 import pytest
-from test_cli_gpu import ROOT, vkconv
+from cli_kit import ROOT, vkconv
 
 from vkconv.backend.runtime import select_device
 from vkconv.check.conformance import checks

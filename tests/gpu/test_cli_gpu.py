@@ -1,40 +1,17 @@
 """The command line on a device: what it computes, measures and saves, and what it says where there is none."""
 
-import contextlib
-import io
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_kit import vkconv, vkconv_process
 
-from vkconv.cli import main
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
 
-ROOT = Path(__file__).parents[2]
 SHAPE = (3, 7, 11)
 pytestmark = pytest.mark.gpu
-
-
-def vkconv(*argv):
-    """Exit code, stdout and stderr of a command line in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as done:
-        main([str(arg) for arg in argv])
-    return done.value.code or 0, out.getvalue(), err.getvalue()
-
-
-def vkconv_process(*argv, **changes):
-    """The same in a process of its own, as users start it, with changes to its environment."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **changes}
-    command = [sys.executable, "-m", "vkconv", *map(str, argv)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
-    return done.returncode, done.stdout, done.stderr
 
 
 def vkconv_without_drivers(tmp_path, *argv):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 from route_kit import allowed, drawn_agree, of_f32
-from test_ops import draw as inputs_of
+from route_kit import draw as inputs_of
 
 import vkconv
 from vkconv.backend.runtime import select_device

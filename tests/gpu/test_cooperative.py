@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from test_ops import draw
+from route_kit import draw
 
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect

@@ -6,7 +6,7 @@ Programs that come out the same for several devices run once; those of the devic
 import functools
 
 import pytest
-from test_ops import draw
+from route_kit import draw
 
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call

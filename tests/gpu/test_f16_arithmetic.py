@@ -7,8 +7,7 @@ import copy
 
 import numpy as np
 import pytest
-from test_halves import without_storage
-from test_ops import draw
+from route_kit import draw, without_storage
 
 import vkconv
 from vkconv.backend.runtime import select_device

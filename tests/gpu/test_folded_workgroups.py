@@ -4,7 +4,7 @@ under test with a limit of two workgroups along x, and the rest goes over y."""
 import copy
 
 import pytest
-from test_ops import draw
+from route_kit import draw
 
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call

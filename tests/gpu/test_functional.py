@@ -4,13 +4,11 @@ import threading
 
 import numpy as np
 import pytest
+from functional_kit import drawn, holds
 
 from vkconv import functional
-from vkconv.check import compare, expect
 from vkconv.core import DType, GraphError, InputError, RouteError, UsageError, VkconvError
 from vkconv.functional import cache
-from vkconv.ops import OPS
-from vkconv.ops.core.calls import parse_call
 
 pytestmark = pytest.mark.gpu
 
@@ -20,19 +18,6 @@ def released():
     """Sessions of a test close under its own validation report."""
     yield
     functional.clear_cache()
-
-
-def drawn(*shapes, seed=3):
-    rng = np.random.default_rng(seed)
-    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-
-
-def holds(text, arrays, y):
-    """The result agrees with the reference of the call."""
-    call = parse_call(text, OPS)
-    assert y.dtype == next(iter(call.outputs.values())).dtype.numpy and y.flags.c_contiguous
-    present = [name for name, spec in call.operands.items() if spec]
-    assert compare(call, [y], expect(call, dict(zip(present, arrays, strict=True)))).problem == ""
 
 
 def test_conv2d(device):

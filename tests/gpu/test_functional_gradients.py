@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_functional import drawn
+from functional_kit import drawn
 
 from vkconv import functional
 from vkconv.check import compare, expect

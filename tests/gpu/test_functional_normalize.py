@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_functional import drawn, holds
+from functional_kit import drawn, holds
 
 from vkconv import functional
 from vkconv.core import GraphError, InputError, RouteError, UsageError

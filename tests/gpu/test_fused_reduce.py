@@ -6,7 +6,7 @@ from graph_kit import f32, make_graph
 from hypothesis import assume
 from hypothesis import strategies as st
 from route_kit import allowed, drawn_agree, right
-from test_ops import draw as inputs_of
+from route_kit import draw as inputs_of
 
 from vkconv import functional
 from vkconv.check import expect, run_call

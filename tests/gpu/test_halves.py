@@ -3,19 +3,17 @@ and each rounding of theirs. `vkconv check --all-ops --dtype f16,bf16` runs ever
 """
 
 import contextlib
-import copy
 import functools
 import itertools
 
 import ml_dtypes
 import numpy as np
 import pytest
-from test_ops import draw
+from route_kit import draw, without_storage
 
 from vkconv.backend.runtime import select_device
 from vkconv.check import compare, expect, run_call
 from vkconv.core import VkconvError
-from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan import bound
@@ -23,16 +21,7 @@ from vkconv.route import judge
 from vkconv.storage import HALF_MATH
 
 pytestmark = pytest.mark.drivers
-FEATURE = "VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess"
 TYPES = ("f16", "bf16")
-
-
-@functools.cache
-def without_storage(device):
-    """The facts of the device, but for its 16-bit storage."""
-    facts = copy.deepcopy(dict(select_device(device)[1].facts))
-    facts["features"][FEATURE[0]][FEATURE[1]] = False
-    return Device(facts)
 
 
 def smallest_calls(op, dtype):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from route_kit import draw as inputs_of
 from route_kit import drawn_agree, right
-from test_ops import draw as inputs_of
 
 from vkconv.backend.runtime import select_device
 from vkconv.check import expect

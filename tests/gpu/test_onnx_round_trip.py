@@ -4,8 +4,8 @@ import contextlib
 import itertools
 
 import pytest
+from models_kit import CLASSIFIER, DETECTOR, NETWORKS, RECOGNISER, drawn, model_path
 from required import required
-from test_models import CLASSIFIER, DETECTOR, NETWORKS, RECOGNISER, drawn, model_path
 
 import vkconv
 from vkconv.cli import main

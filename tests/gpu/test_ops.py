@@ -3,8 +3,8 @@
 import itertools
 import os
 
-import numpy as np
 import pytest
+from route_kit import draw
 
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call
@@ -23,20 +23,6 @@ def kinds(text):
 CASES = [
     (text, route.name, kind) for op in OPS.values() for text in op.cases for route in op.routes for kind in kinds(text)
 ]
-
-
-def draw(call, kind, seed=7):
-    """Inputs of a call: small integers (every partial sum is exact in f32) or normals."""
-    rng = np.random.default_rng(seed)
-    arrays = {}
-    for name, spec in call.operands.items():
-        if spec is None:
-            continue
-        if not spec.dtype.is_float or kind == "integers":
-            arrays[name] = rng.integers(0 if spec.dtype == "bool" else -3, 4, spec.dims).astype(spec.dtype.numpy)
-        else:
-            arrays[name] = rng.standard_normal(spec.dims).astype(spec.dtype.numpy)
-    return arrays
 
 
 @pytest.mark.parametrize(("text", "route", "kind"), CASES, ids=["-".join(case) for case in CASES])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_kit import vkconv
 from required import unavailable
-from test_cli_gpu import vkconv
 
 from vkconv.core import DType
 from vkconv.graph import Graph, Node, TensorSpec

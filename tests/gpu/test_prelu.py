@@ -4,7 +4,7 @@ the convolutions of an ONNX model."""
 import numpy as np
 import pytest
 from required import required
-from test_ops import draw as inputs_of
+from route_kit import draw as inputs_of
 
 import vkconv
 from vkconv.backend.runtime import select_device

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from route_kit import allowed, drawn_agree, right, takes
-from test_ops import draw as inputs_of
+from route_kit import draw as inputs_of
 
 from vkconv import functional
 from vkconv.backend.runtime import select_device

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from test_cli_gpu import vkconv
+from cli_kit import vkconv
 
 import vkconv as package
 from vkconv.backend.runtime import select_device

@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from cli_kit import ROOT, vkconv, vkconv_process
 from graph_kit import make_graph
 from required import required
-from test_cli_gpu import ROOT, vkconv, vkconv_process
 
 from vkconv.bench.files import read_result
 from vkconv.graph.vkc import save_vkc

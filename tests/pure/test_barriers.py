@@ -3,14 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_kit import SPANS, launch
 
-from vkconv.kernel import Shader
-from vkconv.plan.commands import Barrier, Copy, Launch, Region, with_barriers
-
-
-def launch(name, reads=(), writes=(), buffer="a"):
-    binds = [(Region(buffer, o, n), "r") for o, n in reads] + [(Region(buffer, o, n), "w") for o, n in writes]
-    return Launch(name, Shader("s"), tuple(binds), (1, 1, 1), (), b"")
+from vkconv.plan.commands import Barrier, Copy, Region, with_barriers
 
 
 def hazards(commands):
@@ -49,9 +44,6 @@ def test_a_barrier_says_between_whom():
         c for c in with_barriers([launch("m", writes=[(0, 4)]), launch("n", reads=[(0, 4)])]) if isinstance(c, Barrier)
     ]
     assert (barrier.before, barrier.after, barrier.region) == ("m", "n", Region("a", 0, 4))
-
-
-SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), max_size=2)
 
 
 @given(st.lists(st.tuples(SPANS, SPANS), max_size=20))

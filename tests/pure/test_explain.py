@@ -2,7 +2,7 @@
 
 import pytest
 from flow import commands
-from test_plan import CONV, LAVAPIPE, SMALL_GRAPHS
+from plan_kit import CONV, LAVAPIPE, SMALL_GRAPHS
 
 from vkconv.core import LimitError
 from vkconv.ops import OPS

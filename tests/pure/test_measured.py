@@ -6,29 +6,18 @@ import warnings
 import msgspec
 import pytest
 from graph_kit import made_up_device
+from measured_kit import CALL, DEVICE, DIRECT, MORNING, NIGHT, NOON, TILE, table
+from plan_kit import two_convs
 
 from vkconv.core import ModelError, RouteError, UsageError, VkconvWarning
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
-from vkconv.plan.measured import MeasuredCall, MeasuredTable, find_measured, merge_tables, read_table, table_path
+from vkconv.plan.measured import find_measured, merge_tables, read_table, table_path
 from vkconv.plan.measured import write_table as write
 from vkconv.plan.planner import Options, plan
 from vkconv.route import Candidate
-
-DEVICE = load_device("lavapipe")
-CALL = "conv2d:x=1x8x9x9,w=24x8x3x3,p=1x1x1x1,dtype=f32"
-DIRECT = Candidate("direct", {"local": 32}, 81.25, 0.5)
-TILE = Candidate("direct_tile", {"channels": 4, "columns": 4, "local": 16}, 97.5, 1.25)
-MORNING, NOON, NIGHT = (f"2026-08-0{day}T0{day}:00:00Z" for day in (1, 2, 3))
-
-
-def table(rows, date=NOON, device=DEVICE, vkconv="0.1.0"):
-    made = {call: MeasuredCall(at, tuple(candidates)) for call, (at, *candidates) in rows.items()}
-    return MeasuredTable(
-        device_key=device.key, device=device.name, driver=device.driver, vkconv=vkconv, date=date, rows=made
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -189,8 +178,6 @@ def test_parameters_that_are_set_outrank_measured_ones():
 
 
 def test_a_plan_uses_the_table_and_is_pure(monkeypatch):
-    from test_params import two_convs
-
     graph = two_convs()
     first = plan(graph, DEVICE).plan
     text = first.nodes[0].text

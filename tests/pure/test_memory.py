@@ -3,17 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_kit import blocks
 
 from vkconv.core import LimitError, align
 from vkconv.plan.memory import Block, lay_out, lower_bound
-
-LIFE = st.tuples(st.integers(-1, 20), st.integers(0, 8))
-
-
-@st.composite
-def blocks(draw):
-    lives = draw(st.lists(st.tuples(st.integers(1, 5000), LIFE), min_size=1, max_size=40))
-    return [Block(f"b{i}", size, first, first + length) for i, (size, (first, length)) in enumerate(lives)]
 
 
 @given(blocks(), st.sampled_from([16, 64, 256]))

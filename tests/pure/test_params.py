@@ -3,13 +3,12 @@
 import math
 import random
 
-import numpy as np
 import pytest
+from plan_kit import LAVAPIPE, two_convs
 
 from vkconv.cli.options import parse_params
 from vkconv.core import RouteError, UsageError
 from vkconv.device import load_device
-from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.ops.kernels.prepack import Sizes
@@ -21,7 +20,6 @@ from vkconv.route import judge
 
 pytestmark = pytest.mark.long
 
-LAVAPIPE = load_device("lavapipe")
 CONV = "conv2d:x=1x8x9x9,w=24x8x3x3,p=1"
 DEPTHWISE = "conv2d:x=1x8x9x9,w=8x1x3x3,g=8,p=1"
 
@@ -91,21 +89,6 @@ def test_tiles_that_would_spill_are_not_offered():
 
 
 # ---- options
-
-
-def two_convs():
-    """A dense and a depthwise convolution, so that one op takes two routes."""
-    weights = np.random.default_rng(2).standard_normal
-    return Graph(
-        {"x": TensorSpec((1, 8, 9, 9))},
-        ("z",),
-        (
-            Node("dense", "conv2d", ("x", "v"), ("y",), {"padding": (1, 1, 1, 1)}),
-            Node("deep", "conv2d", ("y", "w"), ("z",), {"padding": (1, 1, 1, 1), "groups": 8}),
-        ),
-        {"v": weights((8, 8, 3, 3)).astype(np.float32), "w": weights((8, 1, 3, 3)).astype(np.float32)},
-        name="two",
-    )
 
 
 def params_of(params):

@@ -10,60 +10,13 @@ from flow import check_flow, commands
 from graph_kit import f32, i64, made_up_device, make_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_kit import CONV, LAVAPIPE, SMALL_GRAPHS, X
 
 from vkconv.core import RouteError, UsageError
 from vkconv.device import load_device, shipped_devices
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.plan.commands import Copy, Launch
 from vkconv.plan.planner import Options, plan
-
-LAVAPIPE = load_device("lavapipe")
-X = {"x": (1, 3, 9, 8)}
-W, B = f32(5, 3, 3, 3), f32(5)
-CONV = make_graph(X, [("conv2d", "x w b", "y", {"padding": (1,)})], "y", {"w": W, "b": B})
-SMALL_GRAPHS = {
-    "conv": CONV,
-    "residual": make_graph(
-        X,
-        [
-            ("conv2d", "x w3", "a", {"padding": (1,)}),
-            ("hard_swish", "a", "h"),
-            ("pool2d", "h", "p", {"kind": "max", "kernel": (3, 3), "padding": (1,)}),
-            ("add", "p x", "s"),
-            ("reduce", "s", "m", {"op": "mean", "axes": (2, 3)}),
-            ("mul", "s m", "y"),
-        ],
-        "y",
-        {"w3": f32(3, 3, 3, 3)},
-    ),
-    "attention": make_graph(
-        {"x": (2, 7, 12)},
-        [
-            ("matmul", "x wq", "q"),
-            ("matmul", "x wk", "k"),
-            ("transpose", "k", "kt", {"perm": (0, 2, 1)}),
-            ("matmul", "q kt", "scores"),
-            ("softmax", "scores", "weights", {"axis": -1}),
-            ("matmul", "weights x", "mixed"),
-            ("layer_norm", "mixed scale shift", "y", {"axis": -1}),
-        ],
-        "y weights",
-        {"wq": f32(12, 4), "wk": f32(12, 4), "scale": f32(12), "shift": f32(12)},
-    ),
-    "layout": make_graph(
-        {"x": (2, 6, 4)},
-        [
-            ("split", "x", "a b", {"axis": 1, "num_outputs": 2}),
-            ("reshape", "a shape", "r"),
-            ("transpose", "r", "t", {"perm": (1, 0)}),
-            ("flatten", "b", "f"),
-            ("concat", "t f", "c", {"axis": 1}),
-            ("unsqueeze", "c axes", "y"),
-        ],
-        "y a",
-        {"shape": i64(12, 2), "axes": i64(0)},
-    ),
-}
 
 
 @pytest.mark.parametrize("options", [Options(), Options(passes=False), Options(share_memory=False)], ids=str)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flow import check_flow, commands
 from graph_kit import f32, make_graph
-from test_plan import CONV, LAVAPIPE, B, W, X
+from plan_kit import CONV, LAVAPIPE, B, W, X
 
 from vkconv.kernel import Kernel, Shader, reads, writes
 from vkconv.ops import OPS

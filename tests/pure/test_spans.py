@@ -6,8 +6,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_barriers import SPANS, launch
-from test_memory import blocks
+from memory_kit import SPANS, blocks, launch
 
 from vkconv.core import align
 from vkconv.plan.commands import Barrier, with_barriers

@@ -6,9 +6,8 @@ import math
 
 import pytest
 from cli_kit import vkconv
-from test_measured import CALL, DEVICE, DIRECT, MORNING, NOON, TILE, table
+from measured_kit import CALL, DEVICE, DIRECT, MORNING, NOON, TILE, Clock, table
 
-from vkconv.bench.rows import Row
 from vkconv.bench.tune import best_together, change, geometric_mean, make_table, regrets, settings, tune_call
 from vkconv.core import UsageError
 from vkconv.device import load_device
@@ -28,22 +27,6 @@ def environment(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     two = tuple(route for route in OPS["conv2d"].routes if route.name in ("direct_tile", "direct"))
     monkeypatch.setitem(OPS, "conv2d", dataclasses.replace(OPS["conv2d"], routes=two))
-
-
-class Clock:
-    """A measure() whose times come from a function of route and parameters, in us; None is a wrong result."""
-
-    def __init__(self, us):
-        self.us, self.asked = us, []
-
-    def __call__(self, call, route, params):
-        self.asked.append((route, dict(params)))
-        us = self.us(route, params)
-        if us is None:
-            return Row(call=CALL, op=call.op, route=route, params=dict(params), check="FAILED", why="wrong")
-        return Row(
-            call=CALL, op=call.op, route=route, params=dict(params), us_median=us, us_min=us, us_spread_percent=2.0
-        )
 
 
 def tile_us(params):

@@ -105,7 +105,7 @@ def test_a_measured_table_is_followed_where_they_are_asked_for():
 
 
 def test_tuning_tries_them_where_they_are_asked_for():
-    from test_tune import Clock
+    from measured_kit import Clock
 
     call, facts = in_f16("matmul:a=64x64,b=64x64"), load_device("mali-g715")
     for half_sums in (False, True):
