@@ -41,7 +41,9 @@ if _VALIDATE:
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "drivers: 16-bit floats and matrices, which make drivers runs on a newer lavapipe")
+    config.addinivalue_line(
+        "markers", "drivers: 16-bit floats and matrices, which make drivers runs on a newer lavapipe"
+    )
 
 
 class Reports:
