@@ -68,8 +68,10 @@ def ways(text, device, limits=None):
                     yield row
 
 
-def problems(rows):
-    return [f"{row.route} {dict(row.params)}: {row.problem}" for row in rows if row.problem]
+def agree(rows):
+    """All of them, and there are some."""
+    wrong = [f"{row.route} {dict(row.params)}: {row.problem}" for row in rows if row.problem]
+    assert rows and not wrong, "\n".join(wrong)
 
 
 def without_storage(device):
@@ -83,12 +85,10 @@ def without_storage(device):
 @pytest.mark.parametrize("dtype", [pytest.param("f16", marks=pytest.mark.drivers), "bf16"])
 @pytest.mark.parametrize("text", REDUCED + CALLS)
 def test_every_inner_route_agrees_with_the_reference(text, dtype, device):
-    rows = list(ways(f"{text},dtype={dtype}", device))
-    assert rows and not problems(rows)
+    agree(list(ways(f"{text},dtype={dtype}", device)))
 
 
 @pytest.mark.parametrize(("text", "dtype"), list(zip(REDUCED, ("f16", "bf16") * 3, strict=True)))
 def test_every_inner_route_agrees_on_words_of_two_elements(text, dtype, device):
     """As on devices without 16-bit storage."""
-    rows = list(ways(f"{text},dtype={dtype}", device, without_storage(device)))
-    assert rows and not problems(rows)
+    agree(list(ways(f"{text},dtype={dtype}", device, without_storage(device))))
