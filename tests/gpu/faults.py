@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import shutil
+from pathlib import Path
 
 from vkconv.backend import runtime
 from vkconv.compiler import compile_shader, shader_dir, spirv
@@ -10,7 +11,8 @@ from vkconv.compiler import compile_shader, shader_dir, spirv
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """In the shader ``stem``, the text ``old`` of ``file`` (its own, or an include) is replaced by ``new``."""
+    """In the shader ``stem``, the text ``old`` of ``file`` (its own, or an include, in whatever folder) is replaced by
+    ``new``."""
 
     stem: str
     file: str
@@ -38,11 +40,13 @@ MISSING_BARRIER = Fault(
         "        for (uint left = count; left > 1;) {",
     ),
 )
+# As where a driver starts 32 invocations whatever is asked for.
 WRONG_LOCAL_SIZE = Fault(
     "unary",
     "include/common.glsl",
-    "layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;",
-    "layout(local_size_x = 32, local_size_y = 1, local_size_z = 1) in;",
+    "return gl_GlobalInvocationID.y * (gl_NumWorkGroups.x * gl_WorkGroupSize.x) + gl_GlobalInvocationID.x;",
+    "uint size = min(gl_WorkGroupSize.x, 32u), group = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;\n"
+    "    return group * size + min(gl_LocalInvocationID.x, size - 1);",
 )
 WRONG_TAIL = Fault("unary", "unary.comp", "if (i < count)", "if (i + 3 < count)")
 SWAPPED_PADDING = Fault("conv2d_direct", "conv2d_direct.comp", "* sh - pt;", "* sh - pl;")
@@ -85,11 +89,14 @@ def planted(fault, folder, monkeypatch, device):
     """The shader with its fault in the place of the real one, on a device without pipelines of either."""
     made = folder / "shaders"
     shutil.copytree(shader_dir(), made)
-    path = made / fault.file
+    (path,) = made.rglob(Path(fault.file).name)
     text = path.read_text()
     assert fault.old in text, f"{fault.file} has changed: plant the fault anew"
     text = text.replace(fault.old, fault.new)
-    path.write_text(text.replace("WRITEONLY restrict buffer Y", "restrict buffer Y") if "y[" in fault.new else text)
+    path.write_text(text)
+    if "y[" in fault.new:
+        common = made / "include" / "common.glsl"
+        common.write_text(common.read_text().replace("#define WRITEONLY writeonly", "#define WRITEONLY"))
     live = runtime.open_device(device)
 
     def forget():
