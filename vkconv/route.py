@@ -320,8 +320,10 @@ def _refused_inside(route: Route, call: Call, device: Device) -> tuple[str, str]
         return None
     for name, sub in route.subs(call, device, route.own({}, call, device)).items():
         if not any(judge(inner, sub.call, device).allowed for inner in sub.routes):
-            verdicts = (judge(inner, sub.call, device) for inner in sub.routes)
-            said = "; ".join(f"{verdict.route.name} needs {verdict.refused_by}" for verdict in verdicts)
+            verdicts = [judge(inner, sub.call, device) for inner in sub.routes]
+            if len(verdicts) == 1:
+                return verdicts[0].refused_by, verdicts[0].actual
+            said = "; ".join(f"{v.route.name} needs {v.refused_by} (here {v.actual})" for v in verdicts)
             return f"a route of {sub.call.op} for its {name}", said
     return None
 

@@ -1,5 +1,7 @@
 """Calls inside routes: chosen as any other call, forced, measured, explained and swept by their paths."""
 
+import dataclasses
+
 import pytest
 
 from vkconv.core import DType, UsageError
@@ -109,11 +111,19 @@ def test_explain_shows_the_tree():
 
 
 def test_a_route_is_refused_where_nothing_can_run_inside_it():
-    flipped = next(route for route in OPS["conv2d_backward_data"].routes if route.name == "flipped_winograd")
+    """By the requirement of the one route inside, or of each of them."""
     call = parsed("conv2d_backward_data:dy=1x8x9x9,w=8x8x5x5,x_shape=1x8x9x9,p=2")
-    verdict = judge(flipped, call, LAVAPIPE)
+    routes = {route.name: route for route in OPS["conv2d_backward_data"].routes}
+    verdict = judge(routes["flipped_winograd"], call, LAVAPIPE)
+    assert (verdict.allowed, verdict.refused_by, verdict.actual) == (False, "a 3x3 kernel", "5x5")
+
+    def two(call, device, params):
+        (sub,) = routes["flipped_winograd"].inner(call, device, params).values()
+        return {"conv2d": dataclasses.replace(sub, routes=(*sub.routes, *sub.routes))}
+
+    verdict = judge(dataclasses.replace(routes["flipped_winograd"], inner=two), call, LAVAPIPE)
     assert (verdict.allowed, verdict.refused_by) == (False, "a route of conv2d for its conv2d")
-    assert "winograd needs a 3x3 kernel" in verdict.actual
+    assert verdict.actual == "; ".join(["winograd needs a 3x3 kernel (here 5x5)"] * 2)
 
 
 def test_every_route_inside_is_walked_once():
