@@ -181,7 +181,8 @@ def parse_params(texts: Iterable[str] | None) -> dict[str, dict[str, int | str]]
             before, equals, setting = part.strip().rpartition("=")
             key = before if equals else key
             name, colon, value = setting.partition(":")
-            if not key or not name or not colon or not re.fullmatch(r"\w+", value, re.ASCII):
+            is_name = re.fullmatch(r"\w*[A-Za-z_]\w*", value, re.ASCII) is not None
+            if not key or not name or not colon or not (is_name or is_count(value)):
                 raise UsageError(
                     f"--param {text!r}: {part.strip()!r} is not KEY=NAME:VALUE, where KEY is OP, OP:ROUTE, node:NAME "
                     "or OP/CALL for a call inside it, and NAME:VALUE may be followed by more of them; "

@@ -184,7 +184,7 @@ MANY_TILES = Requirement(
 WINOGRAD = Route(
     "winograd",
     _build,
-    finishing(INPUT, WEIGHTS, OUTPUT, *(shader for route in _PRODUCTS for shader in route.shaders)),
+    tuple(dict.fromkeys((*finishing(INPUT, WEIGHTS, OUTPUT), *(s for route in _PRODUCTS for s in route.shaders)))),
     why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that is "
     "not finite makes NaN of the whole tiles that it is in",
     must=(FLOATS, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION),
