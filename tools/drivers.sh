@@ -87,7 +87,8 @@ make_mesa() {
     python=$(readlink -f "$root/.venv/bin/python")
     libraries=$place/$(cat "$place/libraries")
     # Libraries that this Python brings itself, such as its own libpython, come before those of Debian.
-    own=$(ldd "$python" | sed -n 's#.* => \(/[^ ]*\)/[^/ ]* (.*#\1#p' | grep -Ev '^(/usr)?/lib(64)?(/|$)' | sort -u | paste -sd:)
+    own=$(ldd "$python" | sed -n 's#.* => \(/[^ ]*\)/[^/ ]* (.*#\1#p' | sort -u \
+        | awk '!/^(\/usr)?\/lib(64)?(\/|$)/' | paste -sd:)
     ln -sfn "$root/.venv/lib" "$venv/lib"
     cp "$root/.venv/pyvenv.cfg" "$venv/pyvenv.cfg"
     cat >"$venv/bin/.python" <<WRAPPER

@@ -6,18 +6,17 @@ step reads f32.
 import copy
 
 import pytest
-from vkconv.ops.calls import parse_call
 
 from vkconv.backend.runtime import select_device
+from vkconv.check import check_call
 from vkconv.check.inputs import draw
-from vkconv.check.sweep import sweep_call
 from vkconv.device import Device
 from vkconv.ops import OPS
-from vkconv.plan.planner import Options
-from vkconv.route import judge
+from vkconv.ops.core.calls import parse_call
+from vkconv.route import inner_routes, judge
 
 pytestmark = pytest.mark.gpu
-# By op, the routes that are made of another op's; and the parameters that choose which one stands inside.
+# By op, the routes that are made of another op's.
 MADE_OF_OTHERS = {
     "conv_reduce": ("unfused",),
     "gemm_reduce": ("unfused",),
@@ -29,7 +28,6 @@ MADE_OF_OTHERS = {
     "conv2d_backward_weight": ("explicit_cooperative", "cooperative", "winograd", "explicit_gemm"),
     "conv_transpose2d": ("transposed_gemm",),
 }
-INSIDE = ("product", "reduce")
 # Extents that are whole tiles and not; groups; an epilogue that comes before the second step, and after it. Small, for
 # which small tiles of matrices are chosen: a CPU driver takes a minute to compile a large one.
 REDUCED = (
@@ -52,26 +50,21 @@ CALLS = (
 )
 
 
-def ways(text, device, limits=None):
-    """The call by its routes that are made of others, with every one that may stand inside, as `check --sweep` has
-    them."""
+def agree(text, device, limits=None):
+    """The call by its routes that are made of others, with every one that may stand inside, held to the reference."""
     call = parse_call(text, OPS)
     facts, arrays = limits or select_device(device)[1], draw(call, 5)
-    for route in OPS[call.op].routes:
-        if route.name not in MADE_OF_OTHERS[call.op] or not judge(route, call, facts).allowed:
+    routes = {route.name: route for route in OPS[call.op].routes}
+    ran, wrong = 0, []
+    for name in MADE_OF_OTHERS[call.op]:
+        if not judge(routes[name], call, facts).allowed:
             continue
-        options, seen = Options(routes={call.op: route.name}), set()
-        for names in [[name] for name in INSIDE if name in route.legal(call, facts)] or [[]]:
-            for row in sweep_call(call, arrays, names, device=device, facts=facts, options=options, limits=limits):
-                if (key := tuple(row.params.items())) not in seen:
-                    seen.add(key)
-                    yield row
-
-
-def agree(rows):
-    """All of them, and there are some."""
-    wrong = [f"{row.route} {dict(row.params)}: {row.problem}" for row in rows if row.problem]
-    assert rows and not wrong, "\n".join(wrong)
+        for params in inner_routes(routes[name], call, facts):
+            made, checked = check_call(call, arrays, device=device, route=name, params=params, limits=limits)
+            ran += 1
+            if made.route != name or not params.items() <= made.params.items() or not checked.ok:
+                wrong.append(f"{made.route} {dict(made.params)}: {checked.problem}")
+    assert ran and not wrong, "\n".join(wrong)
 
 
 def without_storage(device):
@@ -85,10 +78,10 @@ def without_storage(device):
 @pytest.mark.parametrize("dtype", [pytest.param("f16", marks=pytest.mark.drivers), "bf16"])
 @pytest.mark.parametrize("text", REDUCED + CALLS)
 def test_every_inner_route_agrees_with_the_reference(text, dtype, device):
-    agree(list(ways(f"{text},dtype={dtype}", device)))
+    agree(f"{text},dtype={dtype}", device)
 
 
 @pytest.mark.parametrize(("text", "dtype"), list(zip(REDUCED, ("f16", "bf16") * 3, strict=True)))
 def test_every_inner_route_agrees_on_words_of_two_elements(text, dtype, device):
     """As on devices without 16-bit storage."""
-    agree(list(ways(f"{text},dtype={dtype}", device, without_storage(device))))
+    agree(f"{text},dtype={dtype}", device, without_storage(device))
