@@ -134,7 +134,7 @@ def vk_call(
         inputs: Mapping[str, Any] | None = None,
         *,
         route: str | None = None,
-        params: Mapping[str, int] | None = None,
+        params: Mapping[str, int | str] | None = None,
         seed: int = 0,
     ) -> CallUnderTest:
         call = parse_call(text, OPS)

@@ -44,8 +44,8 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     op: str
     device: str = ""
     route: str = ""
-    params: dict[str, int] = {}
-    given: dict[str, int] = {}
+    params: dict[str, int | str] = {}
+    given: dict[str, int | str] = {}
     count: Annotated[int, msgspec.Meta(ge=1)] = 1
     chosen: bool = False
     best: bool = False
@@ -91,7 +91,7 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return self.device, self.call, self.route, params_str(self.given)
 
 
-def params_str(params: Mapping[str, int]) -> str:
+def params_str(params: Mapping[str, int | str]) -> str:
     """Parameters as one text: ``channels=16 local=8``."""
     return " ".join(f"{name}={value}" for name, value in sorted(params.items()))
 

@@ -344,5 +344,5 @@ def _for_node(routes: Mapping[str, str], node: str, op: str) -> dict[str, str]:
     return {} if forced is None else {f"node:{node}": forced}
 
 
-def _params(params: Mapping[str, int]) -> str:
+def _params(params: Mapping[str, int | str]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in params.items())
