@@ -30,11 +30,16 @@ void check_range(const char* what, uint64_t offset, uint64_t nbytes, uint64_t si
           what << ": the range of " << nbytes << " bytes at " << offset << " leaves the buffer of " << size << " bytes");
 }
 
+// Drivers multiply the number of queries by the size of one in 32 bits (lavapipe), and write over other memory.
+constexpr uint32_t kMostTimestamps = 1 << 20;
+
 }  // namespace
 
 Recording::Recording(const CorePtr& core, uint32_t timestamps) : core_(std::make_shared<RecordingCore>()) {
   RecordingCore& r = *core_;
   r.core = core;
+  VKCONV_REQUIRE(timestamps <= kMostTimestamps,
+          "Device.recording: " << timestamps << " timestamps, a recording has at most " << kMostTimestamps);
   if (timestamps > 0) {
     if (core->timestamp_bits == 0)
       throw VulkanError(VK_ERROR_FEATURE_NOT_PRESENT, "Device.recording", "the device's compute queue has no timestamps");

@@ -26,6 +26,8 @@ namespace {
 
 using Bytes = std::vector<char>;
 
+// Of one pipeline, whatever a device allows: a number in a plan must not decide how much memory its line takes.
+constexpr uint32_t kMostBindings = 256, kMostSpec = 256, kMostPush = 4096;
 constexpr double kFar = 1e-2;  // of the largest expected magnitude: a coarse sieve, a whole model has no sharper bound
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
@@ -44,7 +46,12 @@ Bytes read(const std::string& path) {
 
 struct Region { uint32_t buffer; uint64_t offset, nbytes; };
 struct BufferLine { std::string kind; uint64_t nbytes; };
-struct PipelineLine { std::string file; uint32_t bindings, push_bytes; std::vector<uint32_t> spec; };
+struct PipelineLine {
+  std::string file;
+  uint32_t bindings, push_bytes;
+  std::vector<uint32_t> spec;
+  uint32_t subgroup_size = 0;  // 0: as the driver likes
+};
 struct ValueLine { Region at; Bytes bytes; std::string dtype, label; };
 struct Command {
   enum Kind { Dispatch, Copy, Barrier } kind;
@@ -84,7 +91,7 @@ Command command(const std::string& word, std::istream& words, const Plan& plan) 
     regions = plan.pipelines[c.pipeline].bindings;
     if (c.push.size() != plan.pipelines[c.pipeline].push_bytes) fail("push constants of the wrong size");
   }
-  while (regions--) c.regions.push_back(region(words));
+  while (regions-- && words) c.regions.push_back(region(words));
   return c;
 }
 
@@ -110,10 +117,15 @@ Plan parse(const std::string& folder) {
       PipelineLine p{};
       size_t count = 0;
       words >> name >> p.file >> p.bindings >> p.push_bytes >> count;
-      if (count > 256) fail("bad line: " + line);
+      if (count > kMostSpec || p.bindings > kMostBindings || p.push_bytes > kMostPush) fail("bad line: " + line);
       p.spec.resize(count);
       for (uint32_t& value : p.spec) words >> value;
       plan.pipelines.push_back(p);
+    } else if (word == "subgroup") {
+      size_t number = 0;
+      words >> number;
+      if (number >= plan.pipelines.size()) fail("no pipeline " + std::to_string(number));
+      words >> plan.pipelines[number].subgroup_size;
     } else if (word == "input" || word == "expected" || word == "weights") {
       ValueLine value{};
       value.at = region(words);
@@ -150,6 +162,8 @@ struct Player {
   VkCommandPool pool{};
   std::vector<Buffer> buffers;
   std::vector<Pipeline> pipelines;
+  uint32_t least_subgroup = 0, most_subgroup = 0;  // that a pipeline may ask for
+  uint64_t most_subgroups = 0;                     // of a workgroup then
 
   explicit Player(size_t index) {
     VkApplicationInfo app{VK_STRUCTURE_TYPE_APPLICATION_INFO};
@@ -176,32 +190,57 @@ struct Player {
     check(vkCreateCommandPool(device, &pool_info, nullptr, &pool), "vkCreateCommandPool");
   }
 
-  // Atomic adds of floats are the only feature outside core Vulkan that shaders use, and only where the device file has it.
+  // Atomic adds of floats and pipelines that ask for a subgroup size are all that plans use outside core Vulkan 1.1, and
+  // only where the device file has them.
   void make_device() {
     uint32_t count = 0;
     vkEnumerateDeviceExtensionProperties(physical, nullptr, &count, nullptr);
     std::vector<VkExtensionProperties> extensions(count);
     vkEnumerateDeviceExtensionProperties(physical, nullptr, &count, extensions.data());
-    const bool atomics = std::any_of(extensions.begin(), extensions.end(), [](const VkExtensionProperties& e) {
-      return !std::strcmp(e.extensionName, VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME);
-    });
+    const auto offers = [&](const char* name) {
+      return std::any_of(extensions.begin(), extensions.end(),
+                         [&](const VkExtensionProperties& e) { return !std::strcmp(e.extensionName, name); });
+    };
+    const bool atomics = offers(VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME);
+    const bool sizes = offers(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     VkPhysicalDeviceShaderAtomicFloatFeaturesEXT have{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT};
-    VkPhysicalDeviceFeatures2 features{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, atomics ? &have : nullptr, {}};
+    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT sized{
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT};
+    VkPhysicalDeviceFeatures2 features{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, nullptr, {}};
+    if (atomics) features.pNext = &have;
+    if (sizes) sized.pNext = features.pNext, features.pNext = &sized;
     vkGetPhysicalDeviceFeatures2(physical, &features);
     VkPhysicalDeviceShaderAtomicFloatFeaturesEXT want{have.sType};
     want.shaderBufferFloat32Atomics = have.shaderBufferFloat32Atomics;
     want.shaderBufferFloat32AtomicAdd = have.shaderBufferFloat32AtomicAdd;
+    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT want_sizes{sized.sType};
+    want_sizes.subgroupSizeControl = sized.subgroupSizeControl;
+    if (sizes && sized.subgroupSizeControl) {
+      VkPhysicalDeviceSubgroupSizeControlPropertiesEXT range{
+          VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES_EXT};
+      VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &range, {}};
+      vkGetPhysicalDeviceProperties2(physical, &properties);
+      if (range.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) {
+        least_subgroup = range.minSubgroupSize;
+        most_subgroup = range.maxSubgroupSize;
+        most_subgroups = range.maxComputeWorkgroupSubgroups;
+      }
+    }
+    if (atomics) want_sizes.pNext = &want;
     const float priority = 1;
     VkDeviceQueueCreateInfo queue_info{VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO};
     queue_info.queueFamilyIndex = family;
     queue_info.queueCount = 1;
     queue_info.pQueuePriorities = &priority;
-    const char* names[] = {VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME};
-    VkDeviceCreateInfo info{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, atomics ? &want : nullptr};
+    std::vector<const char*> names;
+    if (atomics) names.push_back(VK_EXT_SHADER_ATOMIC_FLOAT_EXTENSION_NAME);
+    if (sizes) names.push_back(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+    VkDeviceCreateInfo info{VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO};
+    info.pNext = sizes ? static_cast<const void*>(&want_sizes) : atomics ? &want : nullptr;
     info.queueCreateInfoCount = 1;
     info.pQueueCreateInfos = &queue_info;
-    info.enabledExtensionCount = atomics;
-    info.ppEnabledExtensionNames = names;
+    info.enabledExtensionCount = static_cast<uint32_t>(names.size());
+    info.ppEnabledExtensionNames = names.data();
     check(vkCreateDevice(physical, &info, nullptr, &device), "vkCreateDevice");
   }
 
@@ -258,6 +297,9 @@ struct Player {
   }
 
   void add_pipeline(const PipelineLine& line, const std::string& folder) {
+    atmost("bindings", line.bindings, limits().maxPerStageDescriptorStorageBuffers);
+    atmost("bytes of push constants", line.push_bytes, limits().maxPushConstantsSize);
+    if (line.push_bytes % 4) fail("push constants are not whole words");
     Pipeline made{};
     std::vector<VkDescriptorSetLayoutBinding> bindings(line.bindings);
     for (uint32_t i = 0; i < line.bindings; ++i)
@@ -292,8 +334,34 @@ struct Player {
     info.stage.pName = "main";
     info.stage.pSpecializationInfo = &spec;
     info.layout = made.layout;
+    VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT sized{
+        VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT};
+    sized.requiredSubgroupSize = line.subgroup_size;
+    if (line.subgroup_size != 0) {
+      if (line.subgroup_size < least_subgroup || line.subgroup_size > most_subgroup ||
+          (line.subgroup_size & (line.subgroup_size - 1)) != 0)
+        fail(line.file + " asks for subgroups of " + std::to_string(line.subgroup_size) + "; the device has " +
+             std::to_string(least_subgroup) + " to " + std::to_string(most_subgroup) + " for a pipeline to ask for");
+      uint64_t local = 1;
+      for (size_t i = 0; i < 3 && i < line.spec.size(); ++i) local *= line.spec[i];
+      if (local > most_subgroups * line.subgroup_size)
+        fail(line.file + " has workgroups of " + std::to_string(local) + " and asks for subgroups of " +
+             std::to_string(line.subgroup_size) + "; the device has " + std::to_string(most_subgroups) + " of them at most");
+      info.stage.pNext = &sized;
+    }
     check(vkCreateComputePipelines(device, VK_NULL_HANDLE, 1, &info, nullptr, &made.pipeline), line.file.c_str());
     pipelines.push_back(made);
+  }
+
+  VkPhysicalDeviceLimits limits() const {
+    VkPhysicalDeviceProperties properties;
+    vkGetPhysicalDeviceProperties(physical, &properties);
+    return properties.limits;
+  }
+
+  static void atmost(const char* what, uint64_t wanted, uint64_t most) {
+    if (wanted > most)
+      fail("the plan has " + std::to_string(wanted) + " " + what + ", and this device takes " + std::to_string(most));
   }
 
   const Buffer& at(const Region& r) const {
@@ -359,7 +427,13 @@ struct Player {
     VkDescriptorSet set{};
     check(vkAllocateDescriptorSets(device, &info, &set), "vkAllocateDescriptorSets");
     std::vector<VkDescriptorBufferInfo> places;
-    for (const Region& r : c.regions) places.push_back({at(r).buffer, r.offset, r.nbytes});
+    const VkPhysicalDeviceLimits most = limits();
+    for (const Region& r : c.regions) {
+      atmost("bytes in a binding", r.nbytes, most.maxStorageBufferRange);
+      if (!r.nbytes || r.offset % most.minStorageBufferOffsetAlignment) fail("a binding of no bytes, or at a bad offset");
+      places.push_back({at(r).buffer, r.offset, r.nbytes});
+    }
+    for (int axis = 0; axis < 3; ++axis) atmost("workgroups on an axis", c.groups[axis], most.maxComputeWorkGroupCount[axis]);
     VkWriteDescriptorSet write{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
     write.dstSet = set;
     write.descriptorCount = static_cast<uint32_t>(places.size());

@@ -1,5 +1,7 @@
 """What ``vkconv pack`` writes, played by the program in examples/device_pack, which has no vkconv in it."""
 
+import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from cli_kit import vkconv
 from required import unavailable
 
+from vkconv.backend.runtime import select_device
 from vkconv.core import DType
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
@@ -24,7 +27,8 @@ def player(tmp_path_factory):
     if compiler is None or not Path("/usr/include/vulkan/vulkan.h").exists():
         unavailable("c++ and libvulkan-dev build the player")
     program = tmp_path_factory.mktemp("player") / "player"
-    flags = ("-O1", "-std=c++17", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror")
+    flags = ["-O1", "-std=c++17", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror"]
+    flags += shlex.split(os.environ.get("VKCONV_TEST_CXXFLAGS", ""))  # tools/sanitize.sh has some
     subprocess.run([compiler, *flags, SOURCE, "-lvulkan", "-o", program], check=True, timeout=300)
 
     def play(*words):
@@ -70,6 +74,16 @@ def test_played_it_gives_what_is_expected(player, folder, planned_for):
     assert sums == pytest.approx(np.fromfile(folder / "expected_2.bin", np.float32), rel=1e-4, abs=1e-3)
 
 
+def test_a_pipeline_asks_for_its_subgroup_size(player, folder, device):
+    """That of the device, which it may always ask for."""
+    _pack(folder, "auto")
+    text = (folder / "plan.txt").read_text()
+    size = select_device(device)[1].subgroup_size
+    (folder / "plan.txt").write_text(text.replace("\npipeline 1", f"\nsubgroup 0 {size}\npipeline 1", 1))
+    code, out, err = player(folder, 2)
+    assert (code, err) == (0, "") and out.count(": near, ") == 3
+
+
 def test_a_wrong_output_is_told(player, folder):
     _pack(folder, "auto")
     expected = np.fromfile(folder / "expected_2.bin", np.float32)
@@ -94,11 +108,22 @@ def test_a_wrong_output_is_told(player, folder):
         ("\nrun\n", "\nrun\njump 1\n", "unknown line: jump 1"),
         ("\nrun\n", "\nrun\ncopy 0 0 4 0 99999999 4\n", "outside of its buffer"),
         ("\nrun\n", "\nrun\ndispatch 99 1 1 1 -\n", "no pipeline 99"),
+        ("\npipeline 1", "\nsubgroup 0 4096\npipeline 1", "asks for subgroups of 4096; the device has"),
+        ("\npipeline 0", "\nsubgroup 0 8\npipeline 0", "no pipeline 0"),
+        ("\nload\n", "\npipeline 9 x.spv 2147483648 0 0\nload\ndispatch 9 1 1 1 -\n", "bad line: pipeline 9"),
+        ("\nload\n", "\npipeline 9 x.spv -1 0 0\nload\n", "bad line: pipeline 9"),
+        ("\nload\n", "\npipeline 9 x.spv 1 4294967292 0\nload\n", "bad line: pipeline 9"),
+        ("\nload\n", "\npipeline 9 x.spv 1 0 4294967295\nload\n", "bad line: pipeline 9"),
+        ("\nload\n", "\npipeline 9 x.spv 255 0 0\nload\n", "the plan has 255 bindings, and this device takes"),
+        ("\nload\n", "\npipeline 9 x.spv 1 4096 0\nload\n", "bytes of push constants, and this device takes"),
+        ("\nrun\n", "\nrun\ndispatch 0 4294967295 1 1 {}\n", "workgroups on an axis, and this device takes 65535"),
     ],
 )
 def test_a_folder_that_cannot_be_played(player, folder, old, new, says):
     _pack(folder, "auto")
     text = (folder / "plan.txt").read_text()
+    (first,) = [line for line in text.splitlines() if line.startswith("dispatch 0 ")][:1]
+    new = new.format(" ".join(first.split(" # ")[0].split()[5:]))  # its push constants and regions
     (folder / "plan.txt").write_text(text.replace(old, new, 1))
     code, _, err = player(folder)
     assert code == 2

@@ -117,7 +117,7 @@ class Device:
         meanwhile; a `blob` that is damaged or from another device or driver adds none.
         """
     def recording(self, timestamps: int = 0) -> Recording:
-        """A new recording with room for `timestamps` timestamps. Raises VulkanError if the queue has none."""
+        """A new recording with room for `timestamps` timestamps, at most 2^20. VulkanError if the queue has none."""
     def memory(self) -> list[_Heap]:
         """Each heap's size and, where known, what this process may use and uses now."""
     @property

@@ -98,7 +98,11 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "faults.c").write_text(FAULTS)
     library = folder / "faults.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, folder / "faults.c", "-ldl"], check=True, timeout=60)
-    return {**os.environ, "LD_PRELOAD": str(library), "VK_INSTANCE_LAYERS": ""}
+    return {
+        **os.environ,
+        "LD_PRELOAD": " ".join([os.environ.get("LD_PRELOAD", ""), str(library)]),
+        "VK_INSTANCE_LAYERS": "",
+    }
 
 
 def test_a_failed_submission_is_told_again_by_wait(faults: dict[str, str]) -> None:

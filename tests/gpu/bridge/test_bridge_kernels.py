@@ -206,6 +206,20 @@ def test_timestamps_never_go_back(device: _bridge.Device, affine_spirv: bytes) -
         device.recording().timestamp()
 
 
+@pytest.mark.parametrize("count", [(1 << 20) + 1, 1 << 31, (1 << 32) - 1])
+def test_more_timestamps_than_drivers_count_right_are_refused(device: _bridge.Device, count: int) -> None:
+    with pytest.raises(ValueError, match=f"Device.recording: {count} timestamps, a recording has at most 1048576"):
+        device.recording(count)
+
+
+def test_the_most_timestamps_that_a_recording_may_have(device: _bridge.Device) -> None:
+    recording = device.recording(1 << 20)
+    recording.timestamp()
+    recording.end()
+    recording.run()
+    assert recording.timestamps_ns() == [0.0]
+
+
 def test_kompute_objects_are_real(device: _bridge.Device, affine_spirv: bytes) -> None:
     assert isinstance(device.manager, kp.Manager)
     affine = Affine(device, affine_spirv, 257)
