@@ -8,14 +8,15 @@ it (vkconv/program.py), and a test holds every built SPIR-V module against it.
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, TypeVar
 
 from vkconv.core import DType
 
 Access = Literal["r", "w", "rw"]
 Scalar = Literal["int", "uint", "float", "bool"]
+Argument = TypeVar("Argument")
 
 # Specialization constants 0 to 2 are the workgroup's size.
 FIRST_CONSTANT = 3
@@ -69,7 +70,9 @@ class Field:
 class Kernel:
     """A shader's source, ``<name>.comp``, and its interface. Bindings, push constants and specialization constants are
     numbered in the order in which they stand. ``moves`` is True where it only moves bits, so that any elements of the
-    same width will do; ``matrices`` where it multiplies cooperative matrices, of which there are none of f32."""
+    same width will do; ``matrices`` where it multiplies cooperative matrices, of which there are none of f32.
+    ``subgroups`` are the defines of variants whose invocations meet in subgroups, of a size that the launch knows:
+    empty for all of them, None for none."""
 
     name: str
     bindings: tuple[Binding, ...] = ()
@@ -77,6 +80,7 @@ class Kernel:
     constants: tuple[Field, ...] = ()
     moves: bool = False
     matrices: bool = False
+    subgroups: tuple[str, ...] | None = None
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -121,6 +125,17 @@ class Shader:
         return _interface(self)
 
     @property
+    def subgroups(self) -> bool:
+        """Whether its invocations meet in subgroups, whose size it is told."""
+        defines, wanted = {name for name, _ in self.defines}, self.kernel.subgroups
+        return self.kernel.matrices or (wanted is not None and defines.issuperset(wanted))
+
+    def taking(self, arguments: Mapping[str, Argument]) -> dict[str, Argument]:
+        """Those of the arguments of some variant of the kernel that this one takes, as a launch wants them."""
+        absent = _names(self.kernel) - _names(self.interface)
+        return {name: value for name, value in arguments.items() if name not in absent}
+
+    @property
     def glsl(self) -> str:
         """The interface as GLSL declarations."""
         return "\n".join(_lines(self.interface)) + "\n"
@@ -133,6 +148,11 @@ class Interface:
     bindings: tuple[Binding, ...]
     push: tuple[Field, ...]
     constants: tuple[Field, ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(of: Kernel | Interface) -> frozenset[str]:
+    return frozenset((*(b.name for b in of.bindings), *(field.name for field in (*of.push, *of.constants))))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,4 +1,5 @@
-// What every conv2d shader shares: x NCHW, y NCHW, the push block of vkconv/ops/conv/conv2d/common.py, bias and activation.
+// What every conv2d shader shares: x NCHW, y NCHW, the push block CONV2D_PUSH of vkconv/shaders/conv.py, bias and
+// activation.
 #extension GL_EXT_control_flow_attributes : require
 #include "epilogue.glsl"
 

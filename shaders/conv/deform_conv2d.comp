@@ -24,19 +24,19 @@ void main() {
     int plane = int(index / uint(oh * ow));
     int image = plane / m;
     int channel = plane % m;
-    int parts = c / c_per_part;
+    int offset_groups = c / c_per_offset_group;
     float top = float(pixel / ow * sh - pt);
     float left = float(pixel % ow * sw - pl);
     float sum = HAS_BIAS ? LOAD(bias, channel) : 0.0;
     for (int k = 0; k < per_group; k++) {
         int from = channel / m_per_group * per_group + k;
-        int part = image * parts + from / c_per_part;
+        int offset_group = image * offset_groups + from / c_per_offset_group;
         for (int tap = 0; tap < kh * kw; tap++) {
-            int moved = (part * kh * kw + tap) * 2 * oh * ow + pixel;
+            int moved = (offset_group * kh * kw + tap) * 2 * oh * ow + pixel;
             float row = top + float(tap / kw * dh) + LOAD(offset, moved);
             float column = left + float(tap % kw * dw) + LOAD(offset, moved + oh * ow);
             float value = bilinear(image * c + from, row, column);
-            if (HAS_MASK) value *= LOAD(mask, (part * kh * kw + tap) * oh * ow + pixel);
+            if (HAS_MASK) value *= LOAD(mask, (offset_group * kh * kw + tap) * oh * ow + pixel);
             sum += value * LOAD(w, (channel * per_group + k) * kh * kw + tap);
         }
     }

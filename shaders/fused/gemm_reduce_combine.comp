@@ -5,8 +5,8 @@
 #include "reduction.glsl"
 
 // One output from what the tiles along its segment came to, always in the same order: LANES lanes of a workgroup share
-// an output, each combining every LANES-th tile, and the first combines theirs. Parts are [batch][tile][slot][row], where
-// a tile has a slot for each of the segments that it touches (tile_reduce.glsl), outputs [batch][segment][row].
+// an output, each combining every LANES-th tile, and the first combines theirs. Parts are [batch][tile][slot][row],
+// where a tile has a slot for each of the segments that it touches (tile_reduce.glsl), outputs [batch][segment][row].
 const uint MAX = 1, MIN = 2;
 
 shared float shares[LANES * OUTPUTS];  // no Select: an Adreno driver gets those wrong (ncnn#6972)

@@ -1,10 +1,10 @@
 // Included first by every shader, after its #version: element types, the kernel's interface, flat index.
 #extension GL_GOOGLE_include_directive : require
 
-// ELEM is how one element lies in a buffer and VALUE what a shader computes with. LOAD and STORE go from one to the other,
-// LOAD2 and STORE2, LOAD4 and STORE4 with so many neighbours at once, whose index then counts pairs or fours. Exactly one
-// DTYPE_* is defined per variant. An output is WRITEONLY, since some ways of storing read what lies beside an element.
-// FROM_WORD is for shaders of words: a value that comes as one, which for floats has the bits of f32.
+// ELEM is how one element lies in a buffer and VALUE what a shader computes with. LOAD and STORE go from one to the
+// other, LOAD2 and STORE2, LOAD4 and STORE4 with so many neighbours at once, whose index then counts pairs or vec4.
+// Exactly one DTYPE_* is defined per variant. An output is WRITEONLY, since some ways of storing read what lies beside
+// an element. FROM_WORD is for shaders of words: a value that comes as one, which for floats has the bits of f32.
 #if defined(DTYPE_f16) || defined(DTYPE_bf16) || defined(DTYPE_u16)
 #include "storage16.glsl"
 #else
@@ -62,7 +62,8 @@
 #define STORE_Y4(b, i, value) STORE4(b, i, value)
 #endif
 
-// Made from the kernel's declaration in vkconv/shaders: workgroup size, specialization constants, push constants, buffers.
+// Made from the kernel's declaration in vkconv/shaders: workgroup size, specialization constants, push constants,
+// buffers.
 #include "interface.glsl"
 
 // Index of this invocation in a 1-D grid that linear_groups() may have folded over y.

@@ -1,8 +1,8 @@
-// What becomes of a sum: the bias of its channel is added, then the activation applied; prelu is leaky_relu with a slope
-// per channel in place of its parameter. Behind an activation without parameters a and b may be a scale and shift.
-// One buffer holds what a call has of [bias][slope] (vkconv/ops/kernels/epilogue.py). With RESIDUAL a number of its own, which
-// lies where the result goes, is added before the activation; its buffer is bound behind that of the results.
-// Defined before: EPILOGUE_ID, the first of two specialization constants, and EPILOGUE_BINDING.
+// What becomes of a sum: the bias of its channel is added, then the activation applied; prelu is leaky_relu with a
+// slope per channel in place of its parameter. Behind an activation without parameters a and b may be a scale and
+// shift. One buffer holds what a call has of [bias][slope] (vkconv/ops/kernels/epilogue.py). With RESIDUAL a number of
+// its own, which lies where the result goes, is added before the activation; its buffer is bound behind that of the
+// results. VEC4_RESIDUAL, defined before: the residual is read by vec4 too.
 #include "activation.glsl"
 
 const bool HAS_BIAS = (PER_CHANNEL & 1u) != 0u;
@@ -34,7 +34,9 @@ float finished(float sum, Channel channel, float a, float b) {
 
 float residual_at(int i) { return LOAD(residual, i); }
 
+#ifdef VEC4_RESIDUAL
 vec4 residual4_at(int i) { return LOAD4(residual4, i); }
+#endif
 
 float finished(float sum, Channel channel, float a, float b, float residual) {
     return after_sum(sum + channel.offset + residual, channel.slope, a, b);
@@ -42,7 +44,9 @@ float finished(float sum, Channel channel, float a, float b, float residual) {
 #else
 float residual_at(int i) { return 0.0; }
 
+#ifdef VEC4_RESIDUAL
 vec4 residual4_at(int i) { return vec4(0.0); }
+#endif
 
 float finished(float sum, Channel channel, float a, float b, float residual) { return finished(sum, channel, a, b); }
 #endif

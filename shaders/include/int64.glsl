@@ -1,4 +1,5 @@
-// Arithmetic of 64-bit two's complement integers as two words, the low one first: no device needs 64-bit integers for it.
+// Arithmetic of 64-bit two's complement integers as two words, the low one first: no device needs 64-bit integers for
+// it.
 
 bool negative64(uvec2 p) { return (p.y >> 31) == 1u; }
 

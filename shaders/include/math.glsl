@@ -95,14 +95,58 @@ float erf_f32(float x) {
     return x < 0.0 ? tail - 1.0 : 1.0 - tail;
 }
 
-// sin(x + quarter pi/2): pi/2 in three parts (12 bits, 12 bits, rest) keeps the reduction exact to |x| of about
-// 6000; beyond, the built-in's accuracy is all there is.
+// 1/(2 pi) by its bits, behind a word of zeros.
+const uint TURN[8] = uint[](0u, 0x28BE60DBu, 0x9391054Au, 0x7F09D5F4u, 0x7D4D3770u, 0x36D8A566u, 0x4F10E410u, 0x7F9458EAu);
+
+// Word ``word`` of TURN shifted left by ``shift`` bits, 0 to 31.
+uint turn_word(int word, int shift) {
+    return shift == 0 ? TURN[word] : TURN[word] << shift | TURN[min(word + 1, 7)] >> (32 - shift);
+}
+
+// x in turns less the nearest quarter, which is ``quarter`` modulo 4, in radians, for finite |x| from 2^12 on. A float is an
+// integer of 24 bits times a power of two: of 1/(2 pi), bits that make whole turns of the one are left out, and 96 from
+// there on are enough for any (Payne and Hanek 1983).
+float far_from_quarter(float x, out int quarter) {
+    uint bits = floatBitsToUint(x);
+    uint mantissa = (bits & 0x7FFFFFu) | 0x800000u;
+    int first = int(bits >> 23 & 255u) - 118;
+    int word = first >> 5, shift = first & 31;
+    uint high, low, lowest, ignored, carry;
+    umulExtended(mantissa, turn_word(word + 2, shift), lowest, ignored);
+    umulExtended(mantissa, turn_word(word + 1, shift), high, low);
+    low = uaddCarry(low, lowest, carry);
+    high += mantissa * turn_word(word, shift) + carry;
+    uint nearest = high + 0x20000000u >> 30;
+    high -= nearest << 30;
+    bool below = int(high) < 0;
+    if (below) {
+        low = ~low + 1u;
+        high = ~high + uint(low == 0u);
+    }
+    // Exact but for the last of the low word; 2 pi in two parts.
+    precise float turns = float(high >> 8) * 5.9604644775390625e-08;
+    precise float rest = float(high & 255u) * 2.3283064365386963e-10 + float(low) * 5.421010862427522e-20;
+    precise float r = (turns + rest) * 6.28318548 - (turns + rest) * 1.7484556e-07;
+    bool negative = below != x < 0.0;
+    quarter = x < 0.0 ? -int(nearest) : int(nearest);
+    return negative ? -r : r;
+}
+
+// sin(x + quarter pi/2): below 4096 pi/2 in three parts (12 bits, 12 bits, rest) keeps the reduction exact. NaN for
+// what is not finite.
 float sin_quarter(float x, int quarter) {
-    if (!(abs(x) < 6000.0)) return (quarter & 1) == 0 ? sin(x) : cos(x);
-    float k = roundEven(x * 0.63661977);
-    precise float r = ((x - k * 1.5703125) - k * 0.0004837512969970703) - k * 7.549790126404332e-08;
+    if (isnan(x) || isinf(x)) return uintBitsToFloat(0x7FC00000u);
+    int n;
+    precise float r;
+    if (abs(x) < 4096.0) {
+        float k = roundEven(x * 0.63661977);
+        r = ((x - k * 1.5703125) - k * 0.0004837512969970703) - k * 7.549790126404332e-08;
+        n = int(k);
+    } else {
+        r = far_from_quarter(x, n);
+    }
+    n += quarter;
     float q = r * r;
-    int n = int(k) + quarter;
     float s = r + r * q * (-0.16666667 + q * (0.0083333333 + q * (-0.00019841270 + q * 0.0000027557319)));
     float c = 1.0 + q * (-0.5 + q * (0.041666667 + q * (-0.0013888889 + q * (0.000024801587 - q * 2.7557319e-07))));
     float value = (n & 1) == 0 ? s : c;
@@ -113,10 +157,7 @@ float sin_f32(float x) { return sin_quarter(x, 0); }
 float cos_f32(float x) { return sin_quarter(x, 1); }
 
 // Sine over cosine of the same reduction as `sin_quarter`.
-float tan_f32(float x) {
-    if (!(abs(x) < 6000.0)) return tan(x);
-    return sin_quarter(x, 0) / sin_quarter(x, 1);
-}
+float tan_f32(float x) { return sin_quarter(x, 0) / sin_quarter(x, 1); }
 
 // For a > 88, where e^a is infinite before its half is: the square of e^(a/2), in an order that stays finite.
 float half_exp(float a) {

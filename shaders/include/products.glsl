@@ -1,7 +1,7 @@
-// What products are made of and added up in: f32, or with HALF_MATH f16. REAL is one number of an operand, REALS are the
-// WIDE (2 or 4) that lanes of f16 multiply at once; in f32 they are one. Sums of f16 go on for a bounded chain of products
-// only: ``PART`` holds those of the chain, and ADD_CHAIN adds them to the f32 in ``acc``. LINKS, where CHAIN_ID is
-// defined, is how many turns of a loop make a chain: see vkconv/ops/kernels/f16_accumulation.py.
+// What products are made of and added up in: f32, or with HALF_MATH f16. REAL is one number of an operand, REALS are
+// the WIDE (2 or 4) that lanes of f16 multiply at once; in f32 they are one. Sums of f16 go on for a bounded depth
+// only: PARTIAL holds them, and FLUSH_F16_SUMS adds them to the f32 in ``acc``. With F16_DEPTH_COUNTED the loop counts
+// its iterations (COUNT_F16_DEPTH) and flushes after F16_DEPTH of them: see vkconv/ops/kernels/f16_accumulation.py.
 #extension GL_EXT_control_flow_attributes : require
 #ifdef HALF_MATH
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -23,21 +23,21 @@ f16vec4 f16_values(uvec2 bits) { return f16vec4(unpackFloat2x16(bits.x), unpackF
 #define TWO(first, second) f16vec2(first, second)
 #define ONE_OF(reals, i) (reals)[i]
 
-#define PART part
-#define BEGIN_CHAIN(type, count) \
-    type part[count];            \
-    [[unroll]] for (int link = 0; link < count; link++) part[link] = type(0.0);
-#define ADD_CHAIN(type, to, count)                          \
-    [[unroll]] for (int link = 0; link < count; link++) {   \
-        acc[link] += to(part[link]);                        \
-        part[link] = type(0.0);                             \
+#define PARTIAL partial
+#define BEGIN_F16_SUMS(type, count) \
+    type partial[count];            \
+    [[unroll]] for (int i = 0; i < count; i++) partial[i] = type(0.0);
+#define FLUSH_F16_SUMS(type, to, count)          \
+    [[unroll]] for (int i = 0; i < count; i++) { \
+        acc[i] += to(partial[i]);                \
+        partial[i] = type(0.0);                  \
     }
-#ifdef F16_CHAIN
-#define BEGIN_LINKS int links = 0;
-#define LINK_MADE(count)              \
-    if (++links == LINKS) {           \
-        ADD_CHAIN(REALS, SUMS, count) \
-        links = 0;                    \
+#ifdef F16_DEPTH_COUNTED
+#define BEGIN_F16_DEPTH int f16_depth = 0;
+#define COUNT_F16_DEPTH(count)             \
+    if (++f16_depth == F16_DEPTH) {        \
+        FLUSH_F16_SUMS(REALS, SUMS, count) \
+        f16_depth = 0;                     \
     }
 #endif
 #else
@@ -51,9 +51,9 @@ f16vec4 f16_values(uvec2 bits) { return f16vec4(unpackFloat2x16(bits.x), unpackF
 #define LOAD_REALS(b, i) LOAD(b, i)
 #define TWO(first, second) first
 #define ONE_OF(reals, i) reals
-#define PART acc
-#define BEGIN_CHAIN(type, count)
-#define ADD_CHAIN(type, to, count)
-#define BEGIN_LINKS
-#define LINK_MADE(count)
+#define PARTIAL acc
+#define BEGIN_F16_SUMS(type, count)
+#define FLUSH_F16_SUMS(type, to, count)
+#define BEGIN_F16_DEPTH
+#define COUNT_F16_DEPTH(count)
 #endif

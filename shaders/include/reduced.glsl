@@ -1,5 +1,5 @@
 // What a product becomes that is reduced before anything is stored: how two values are one, and where results go.
-// Defined before: REDUCE_ID, the first of two specialization constants, and for kernels by subgroups SUBGROUP_LANES.
+// Kernels by subgroups define SUBGROUP_LANES before.
 #include "reduction.glsl"
 #ifdef ATOMIC_FLOAT
 #extension GL_EXT_shader_atomic_float : require

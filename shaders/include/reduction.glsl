@@ -2,8 +2,9 @@
 //   REDUCTION_SUBGROUP  arithmetic within subgroups, then shared memory only where the workgroup has several of them
 //   REDUCTION_TREE      a tree in shared memory, for any number of lanes and for several reductions side by side
 //   neither             an invocation works alone, and its value is the result
-// The order of the operations is fixed, so that results repeat bit for bit. All of it is for uniform control flow: a lane
-// with nothing to add brings the identity. A workspace is used again and again; the barrier that this needs is inside.
+// The order of the operations is fixed, so that results repeat bit for bit. All of it is for uniform control flow: a
+// lane with nothing to add brings the identity. A workspace is used again and again; the barrier that this needs is
+// inside.
 //
 //   REDUCTION_SPACE(space, float)                                 a slot for each lane of the workgroup
 //   REDUCTION(row_sum, float, space, REDUCTION_ADD)               defines float row_sum(float)
@@ -73,9 +74,9 @@ uint subgroup_count() {
 
 #define REDUCTION_SPACE(space, T) shared T space[gl_WorkGroupSize.x];
 
-// Of lanes that reduce beside each other: this one is number ``index`` of ``count`` that are ``stride`` apart. ``count`` is
-// the same in all lanes; those with an index beyond it have no part in any of them: they touch no slot and get back what
-// they brought.
+// Of lanes that reduce beside each other: this one is number ``index`` of ``count`` that are ``stride`` apart.
+// ``count`` is the same in all lanes; those with an index beyond it have no part in any of them: they touch no slot and
+// get back what they brought.
 #define REDUCTION_STRIDED(name, T, space, OP)                                           \
     T name(T value, uint index, uint count, uint stride) {                              \
         uint slot = gl_LocalInvocationID.x;                                             \

@@ -1,6 +1,6 @@
-// Elements of 16 bits, computed with in f32: f16, bf16, and u16, whose bits are only moved. Where the device has no 16-bit
-// storage (PACKED), buffers are words of two elements, and one of them is stored by two atomic operations that leave the
-// other's bits alone, so that two invocations may write the two of a word.
+// Elements of 16 bits, computed with in f32: f16, bf16, and u16, whose bits are only moved. Where the device has no
+// 16-bit storage (PACKED), buffers are words of two elements, and one of them is stored by two atomic operations that
+// leave the other's bits alone, so that two invocations may write the two of a word.
 #ifdef PACKED
 #define WRITEONLY
 #define ELEM uint

@@ -6,13 +6,13 @@
 
 const int CHUNK_ROWS = 4 * LANES_M;
 
-shared float fours[BN / 4 * CHUNK_ROWS];  // [BN / 4][CHUNK_ROWS]
+shared float partials[BN / 4 * CHUNK_ROWS];  // [BN / 4][CHUNK_ROWS]
 
 // The slot of columns 4 * j on in row r of a chunk, of a lane.
-int four_at(int lane, int r, int j) { return (j * LANES_N + lane % LANES_N) * CHUNK_ROWS + lane / LANES_N * 4 + r; }
+int partial_at(int lane, int r, int j) { return (j * LANES_N + lane % LANES_N) * CHUNK_ROWS + lane / LANES_N * 4 + r; }
 
-// The rows of a chunk, for each segment that the tile touches. Row 0 of the chunk is row ``row`` of ``rows``; it goes to
-// y[at], ``step`` further on for each segment: for each segment of the tile with TO_PARTS, else of all.
+// The rows of a chunk, for each segment that the tile touches. Row 0 of the chunk is row ``row`` of ``rows``; it goes
+// to y[at], ``step`` further on for each segment: for each segment of the tile with TO_PARTS, else of all.
 void reduce_chunk(int lane, int column, int extent, int segments, int row, int rows, int at, int step, float divisor) {
     barrier();
     int first = column / extent;
@@ -23,7 +23,7 @@ void reduce_chunk(int lane, int column, int extent, int segments, int row, int r
         int from = max(segment * extent - column, 0) / 4;
         int to = min((segment + 1) * extent - column, BN) / 4;
         float total = nothing();
-        for (int i = from; i < to; i++) total = combined(total, fours[i * CHUNK_ROWS + r]);
+        for (int i = from; i < to; i++) total = combined(total, partials[i * CHUNK_ROWS + r]);
         if (row + r < rows) put(at + (TO_PARTS ? segment - first : segment) * step + r, total, divisor);
     }
     barrier();

@@ -1,4 +1,4 @@
-// Walk over a merged index space (vkconv/ops/kernels/strided.py): specialization constants 3 and 4, and the row split.
+// Walk over a merged index space (vkconv/ops/kernels/strided.py): the row split.
 // The push block starts with `uint invocations, chunk;` and has `uint n[8];`.
 
 // Row of the inner dimension that an invocation works on; 0 without a division in the rank-1 case.

@@ -4,14 +4,14 @@
 #include "matmul.glsl"
 #include "cooperative.glsl"
 
-// A workgroup makes BM x BN outputs (cooperative.glsl). Where the lines of an operand are whole vectors of 8 (A_WIDE, B_WIDE) a
-// load is one of 16 bytes; else two, of the words that eight neighbours lie across (A_RUNS, B_RUNS), but eight of one element
-// where k-tiles are tested for their end.
+// A workgroup makes BM x BN outputs (cooperative.glsl). Where the lines of an operand are whole vectors of 8 (A_WIDE,
+// B_WIDE) a load is one of 16 bytes; else two, of the words that eight neighbours lie across (A_RUNS, B_RUNS), but
+// eight of one element where k-tiles are tested for their end.
 
-#define AT_A ALONG_A
-#define AT_B ALONG_B
+#define SLOT_A SLOT_BY_LINES_A
+#define SLOT_B SLOT_BY_LINES_B
 // What is loaded as two words is put together only when it is there.
-#define GATHERED                                                                                             \
+#define FINISH_LOADS                                                                                         \
     if (A_RUNS) {                                                                                            \
         [[unroll]] for (int i = 0; i < A_LOADS; i++) a_next[i] = shifted(a_next[i], a_after[i], a_first[i]); \
     }                                                                                                        \
@@ -19,36 +19,36 @@
         [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i]); \
     }
 
-// Where eight elements of a k-tile begin: x is the row or column, y the depth.
-ivec2 place_in(int index, int eights, bool along_depth) {
-    ivec2 place = ivec2(index / eights, index % eights * 8);
+// Where an 8-wide vector of a k-tile begins: x is the row or column, y the depth.
+ivec2 place_in(int index, int vec8s, bool along_depth) {
+    ivec2 place = ivec2(index / vec8s, index % vec8s * 8);
     return along_depth ? place : place.yx;
 }
 
-// Element ``at`` of an operand and the ones ``next`` apart, the first ``valid`` of eight.
-#define EIGHT_OF(name, operand)                                            \
-    uvec4 name(int at, int next, int valid) {                              \
-        uvec4 eight = uvec4(0u);                                           \
-        [[unroll]] for (int q = 0; q < 8; q++) {                           \
-            if (q < valid) put(eight, q, BITS_AT(operand, at + q * next)); \
-        }                                                                  \
-        return eight;                                                      \
+// Defines name(at, next, valid): element ``at`` of an operand and those ``next`` apart, the first ``valid`` of eight.
+#define STRIDED8(name, operand)                                                   \
+    uvec4 name(int at, int next, int valid) {                                     \
+        uvec4 vec8 = uvec4(0u);                                                   \
+        [[unroll]] for (int q = 0; q < 8; q++) {                                  \
+            if (q < valid) insert_bits(vec8, q, BITS_AT(operand, at + q * next)); \
+        }                                                                         \
+        return vec8;                                                              \
     }
-EIGHT_OF(eight_of_a, a)
-EIGHT_OF(eight_of_b, b)
-NEAR_END(near_end_of_a, a, int(a.length()))
-NEAR_END(near_end_of_b, b, int(b.length()))
+STRIDED8(strided8_of_a, a)
+STRIDED8(strided8_of_b, b)
+LOAD8_NEAR_END(near_end_of_a, a, int(a.length()))
+LOAD8_NEAR_END(near_end_of_b, b, int(b.length()))
 
-// A load of words lies where the k-tile before had it, and as far on as a k-tile is deep; what it reads beyond the rows or
-// columns is of sums that are not stored, so the last ones do. Places are in words, or of runs in elements.
+// A load of words lies where the k-tile before had it, and as far on as a k-tile is deep; what it reads beyond the rows
+// or columns is of sums that are not stored, so the last ones do. Places are in words, or of runs in elements.
 #define BEGIN_K_TILES                                                                              \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                 \
-        ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, 0);          \
+        ivec2 p = place_in(lane + i * LANES, A_VEC8S, A_COL == 0) + ivec2(block_row, 0);           \
         a_at[i] = origin.x + min(p.x, A_COL == 0 || A_RUNS ? m - 1 : m - 8) * a_row + p.y * a_col; \
         if (!A_RUNS) a_at[i] /= 8;                                                                 \
     }                                                                                              \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                 \
-        ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, 0);          \
+        ivec2 p = place_in(lane + i * LANES, B_VEC8S, B_ROW == 1) + ivec2(block_col, 0);           \
         b_at[i] = origin.y + min(p.x, B_ROW == 1 || B_RUNS ? n - 1 : n - 8) * b_col + p.y * b_row; \
         if (!B_RUNS) b_at[i] /= 8;                                                                 \
     }
@@ -67,36 +67,36 @@ NEAR_END(near_end_of_b, b, int(b.length()))
         }                                               \
     }
 
-#define LOAD_K_TILE(step, CHECKED)                                                                               \
-    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                               \
-        ivec2 p = place_in(lane + i * LANES, A_EIGHTS, A_COL == 0) + ivec2(block_row, (step) * BK);              \
-        if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {                                                \
-            bool ok = !(CHECKED) || p.y < k;                                                                     \
-            if (A_WIDE) {                                                                                        \
-                a_next[i] = ok ? a8[a_at[i] + (step) * a_step] : uvec4(0u);                                      \
-            } else if (A_RUNS && !(CHECKED)) {                                                                   \
-                LOAD_RUN(a8, near_end_of_a, a_at[i] + (step) * a_step, a_next[i], a_after[i], a_first[i])        \
-            } else {                                                                                             \
-                int valid = !ok ? 0 : A_COL == 0 ? (p.x < m ? k - p.y : 0) : m - p.x;                            \
-                a_next[i] = eight_of_a(origin.x + p.x * a_row + p.y * a_col, A_COL == 0 ? a_col : a_row, valid); \
-                a_first[i] = 0;                                                                                  \
-            }                                                                                                    \
-        }                                                                                                        \
-    }                                                                                                            \
-    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                               \
-        ivec2 p = place_in(lane + i * LANES, B_EIGHTS, B_ROW == 1) + ivec2(block_col, (step) * BK);              \
-        if (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT) {                                                \
-            bool ok = !(CHECKED) || p.y < k;                                                                     \
-            if (B_WIDE) {                                                                                        \
-                b_next[i] = ok ? b8[b_at[i] + (step) * b_step] : uvec4(0u);                                      \
-            } else if (B_RUNS && !(CHECKED)) {                                                                   \
-                LOAD_RUN(b8, near_end_of_b, b_at[i] + (step) * b_step, b_next[i], b_after[i], b_first[i])        \
-            } else {                                                                                             \
-                int valid = !ok ? 0 : B_ROW == 1 ? (p.x < n ? k - p.y : 0) : n - p.x;                            \
-                b_next[i] = eight_of_b(origin.y + p.x * b_col + p.y * b_row, B_ROW == 1 ? b_row : b_col, valid); \
-                b_first[i] = 0;                                                                                  \
-            }                                                                                                    \
-        }                                                                                                        \
+#define LOAD_K_TILE(step, CHECKED)                                                                                  \
+    [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                                  \
+        ivec2 p = place_in(lane + i * LANES, A_VEC8S, A_COL == 0) + ivec2(block_row, (step) * BK);                  \
+        if (A_COUNT % LANES == 0 || lane + i * LANES < A_COUNT) {                                                   \
+            bool ok = !(CHECKED) || p.y < k;                                                                        \
+            if (A_WIDE) {                                                                                           \
+                a_next[i] = ok ? a8[a_at[i] + (step) * a_step] : uvec4(0u);                                         \
+            } else if (A_RUNS && !(CHECKED)) {                                                                      \
+                LOAD_RUN(a8, near_end_of_a, a_at[i] + (step) * a_step, a_next[i], a_after[i], a_first[i])           \
+            } else {                                                                                                \
+                int valid = !ok ? 0 : A_COL == 0 ? (p.x < m ? k - p.y : 0) : m - p.x;                               \
+                a_next[i] = strided8_of_a(origin.x + p.x * a_row + p.y * a_col, A_COL == 0 ? a_col : a_row, valid); \
+                a_first[i] = 0;                                                                                     \
+            }                                                                                                       \
+        }                                                                                                           \
+    }                                                                                                               \
+    [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                                  \
+        ivec2 p = place_in(lane + i * LANES, B_VEC8S, B_ROW == 1) + ivec2(block_col, (step) * BK);                  \
+        if (B_COUNT % LANES == 0 || lane + i * LANES < B_COUNT) {                                                   \
+            bool ok = !(CHECKED) || p.y < k;                                                                        \
+            if (B_WIDE) {                                                                                           \
+                b_next[i] = ok ? b8[b_at[i] + (step) * b_step] : uvec4(0u);                                         \
+            } else if (B_RUNS && !(CHECKED)) {                                                                      \
+                LOAD_RUN(b8, near_end_of_b, b_at[i] + (step) * b_step, b_next[i], b_after[i], b_first[i])           \
+            } else {                                                                                                \
+                int valid = !ok ? 0 : B_ROW == 1 ? (p.x < n ? k - p.y : 0) : n - p.x;                               \
+                b_next[i] = strided8_of_b(origin.y + p.x * b_col + p.y * b_row, B_ROW == 1 ? b_row : b_col, valid); \
+                b_first[i] = 0;                                                                                     \
+            }                                                                                                       \
+        }                                                                                                           \
     }
 
 // Of a row of y that is whole vectors of 8.
@@ -117,7 +117,7 @@ void store1(int origin, int row, int col, float sum) {
 }
 
 #define STORE8(row, col, low, high) store8(origin.z, block_row + (row), block_col + (col), low, high)
-#define COLUMN4(row, step, limit, col, sums)                                                                            \
+#define STORE_COLUMN4(row, step, limit, col, sums)                                                                      \
     [[unroll]] for (int q = 0; q < 4; q++) {                                                                            \
         if ((row) + q * (step) < (limit)) store1(origin.z, block_row + (row) + q * (step), block_col + (col), sums[q]); \
     }
@@ -132,8 +132,8 @@ void main() {
     int block_row = group / col_blocks % row_blocks * BM;
     ivec3 origin = batch_origin(group / col_blocks / row_blocks);
 
-    SUMS sums[ROWS * COLUMNS];
-    [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = SUMS(0.0);
+    ACCUMULATOR sums[ROWS * COLUMNS];
+    [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = ACCUMULATOR(0.0);
     uvec4 a_next[A_LOADS];
     uvec4 b_next[B_LOADS];
     int a_at[A_LOADS];
@@ -145,6 +145,6 @@ void main() {
     int a_step = BK * a_col / (A_RUNS ? 1 : 8);
     int b_step = BK * b_row / (B_RUNS ? 1 : 8);
     BEGIN_K_TILES
-    MULTIPLY_K_TILES((k + BK - 1) / BK, WHOLE)
-    STORE_SUMS(Y_WIDE, STORE8, ANY_COLUMN, COLUMN4)
+    K_LOOP((k + BK - 1) / BK, WHOLE)
+    STORE_ACCUMULATORS(Y_WIDE, STORE8, NO_COLUMN_STATE, STORE_COLUMN4)
 }

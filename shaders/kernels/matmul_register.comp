@@ -4,7 +4,7 @@
 #ifdef HALF_MATH
 #define WIDE 2
 #endif
-#define F16_CHAIN
+#define F16_DEPTH_COUNTED
 #include "products.glsl"
 #include "matmul.glsl"
 
@@ -30,8 +30,8 @@ void main() {
     [[unroll]] for (int j = 0; j < TN; j++) b_at[j] = origin.y + min(first_col + j * local, n - 1) * b_col;
     SUMS acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = SUMS(0.0);
-    BEGIN_CHAIN(REALS, ACCS)
-    BEGIN_LINKS
+    BEGIN_F16_SUMS(REALS, ACCS)
+    BEGIN_F16_DEPTH
     int a_step = 0;
     int b_step = 0;
     for (int ki = 0; ki < k; ki++) {
@@ -41,13 +41,13 @@ void main() {
         }
         [[unroll]] for (int i = 0; i < TM; i++) {
             REAL u = LOAD_REAL(a, a_at[i] + a_step);
-            [[unroll]] for (int j = 0; j < WIDES; j++) PART[i * WIDES + j] += u * v[j];
+            [[unroll]] for (int j = 0; j < WIDES; j++) PARTIAL[i * WIDES + j] += u * v[j];
         }
-        LINK_MADE(ACCS)
+        COUNT_F16_DEPTH(ACCS)
         a_step += a_col;
         b_step += b_row;
     }
-    ADD_CHAIN(REALS, SUMS, ACCS)
+    FLUSH_F16_SUMS(REALS, SUMS, ACCS)
     float col_bias[TN];
     [[unroll]] for (int j = 0; j < TN; j++) col_bias[j] = bias_at(min(first_col + j * local, n - 1), false);
     [[unroll]] for (int i = 0; i < TM; i++) {

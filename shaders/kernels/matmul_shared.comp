@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define F16_CHAIN  // k-tiles that are summed in f16, with HALF_MATH
+#define F16_DEPTH_COUNTED  // k-tiles that are summed in f16, with HALF_MATH
 #include "products.glsl"
 #include "matmul.glsl"
 
@@ -22,7 +22,7 @@ const int B_COUNT = BN * BK / B_WIDE;
 const int A_LOADS = (A_COUNT + LANES - 1) / LANES;
 const int B_LOADS = (B_COUNT + LANES - 1) / LANES;
 const int ACCS = TM * TN4;
-// One vec4 more than a row has: lanes that turn an operand store to different banks.
+// One vec4 more than a row has: lanes that transpose an operand store to different banks.
 const int A_ROW = BM / 4 + 1;
 const int B_ROW = BN / 4 + 1;
 
@@ -95,7 +95,7 @@ const int TOTALS_ROW = BM + 1;
         [[unroll]] for (int i = 0; i < TM4; i++) {                                                           \
             REAL4 u = tiles[ki * A_ROW + i * LANES_M + lane_row];                                            \
             [[unroll]] for (int r = 0; r < 4; r++) {                                                         \
-                [[unroll]] for (int j = 0; j < TN4; j++) PART[(i * 4 + r) * TN4 + j] += u[r] * v[j];         \
+                [[unroll]] for (int j = 0; j < TN4; j++) PARTIAL[(i * 4 + r) * TN4 + j] += u[r] * v[j];      \
             }                                                                                                \
         }                                                                                                    \
     }
@@ -114,8 +114,8 @@ void main() {
 
     vec4 acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
-    BEGIN_CHAIN(REAL4, ACCS)
-    BEGIN_LINKS
+    BEGIN_F16_SUMS(REAL4, ACCS)
+    BEGIN_F16_DEPTH
     REAL a_next[A_LOADS * A_WIDE];
     REAL b_next[B_LOADS * B_WIDE];
     // In the loop the next k-tile is on its way while one is multiplied, and nothing branches: compilers then mix both.
@@ -126,13 +126,13 @@ void main() {
     for (int step = 1; step < steps; step++) {
         LOAD_K_TILE(step)
         MULTIPLY_K_TILE
-        LINK_MADE(ACCS)
+        COUNT_F16_DEPTH(ACCS)
         barrier();
         STORE_K_TILE
         barrier();
     }
     MULTIPLY_K_TILE
-    ADD_CHAIN(REAL4, vec4, ACCS)
+    FLUSH_F16_SUMS(REAL4, vec4, ACCS)
 
     float col_bias[TN];
     int cols[TN];

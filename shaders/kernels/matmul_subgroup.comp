@@ -1,15 +1,17 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#define VEC4_RESIDUAL
 #include "matmul.glsl"
-#include "held.glsl"
+#include "shuffled.glsl"
 
 // Each invocation makes TM rows x TN columns. The subgroup loads TM elements of a column of a at once, a row per lane,
-// and shuffles hand them out (held.glsl). With VEC4 b and y have rows of whole vec4 and a lane takes four neighbouring
-// columns at a time, vec4 one workgroup apart; without, the columns themselves are one workgroup apart. With REDUCE
-// only what the tile comes to along its rows or its columns is stored: [batch][tile, of a subgroup][row or column].
+// and shuffles hand them out (shuffled.glsl). With VEC4 b and y have rows of whole vec4 and a lane takes four
+// neighbouring columns at a time, vec4 one workgroup apart; without, the columns themselves are one workgroup apart.
+// With REDUCE only what the tile comes to along its rows or its columns is stored: [batch][tile, of a subgroup][row or
+// column].
 const int ACCS = TM * TN;
-const int HELDS = (TM + SUBGROUP - 1) / SUBGROUP;
+const int LANE_ROWS = (TM + SUBGROUP - 1) / SUBGROUP;
 const int RUN = VEC4 ? 4 : 1;
 
 #ifdef REDUCE
@@ -29,8 +31,8 @@ void main() {
     ivec3 origin = batch_origin(group / col_blocks / row_blocks);
 
     // Rows and columns past the end repeat the last one and are not stored.
-    int a_at[HELDS];
-    [[unroll]] for (int i = 0; i < HELDS; i++) {
+    int a_at[LANE_ROWS];
+    [[unroll]] for (int i = 0; i < LANE_ROWS; i++) {
         a_at[i] = origin.x + min(first_row + min(i * SUBGROUP + lane, TM - 1), m - 1) * a_row;
     }
     int cols[TN];
@@ -47,16 +49,16 @@ void main() {
         float v[TN];
         if (VEC4) {
             [[unroll]] for (int j = 0; j < TN; j += 4) {
-                vec4 four = LOAD4(b4, (b_at[j] + b_at_k) / 4);
-                [[unroll]] for (int i = 0; i < 4; i++) v[min(j + i, TN - 1)] = four[i];
+                vec4 values = LOAD4(b4, (b_at[j] + b_at_k) / 4);
+                [[unroll]] for (int i = 0; i < 4; i++) v[min(j + i, TN - 1)] = values[i];
             }
         } else {
             [[unroll]] for (int j = 0; j < TN; j++) v[j] = LOAD(b, b_at[j] + b_at_k);
         }
-        float held[HELDS];
-        [[unroll]] for (int i = 0; i < HELDS; i++) held[i] = LOAD(a, a_at[i] + a_at_k);
+        float lane_rows[LANE_ROWS];
+        [[unroll]] for (int i = 0; i < LANE_ROWS; i++) lane_rows[i] = LOAD(a, a_at[i] + a_at_k);
         [[unroll]] for (int i = 0; i < TM; i++) {
-            float u = subgroupShuffle(held[i / SUBGROUP], i % SUBGROUP);
+            float u = subgroupShuffle(lane_rows[i / SUBGROUP], i % SUBGROUP);
             [[unroll]] for (int j = 0; j < TN; j++) acc[i * TN + j] += u * v[j];
         }
         a_at_k += a_step;
@@ -86,12 +88,12 @@ void main() {
     int subgroups = int(gl_NumSubgroups);
     int part = (batch * col_blocks + group % col_blocks) * subgroups + int(gl_SubgroupID);
     int first_output = (TO_PARTS ? part : batch) * m + first_row;
-    float mine[HELDS];  // of every SUBGROUP-th row
+    float mine[LANE_ROWS];  // of every SUBGROUP-th row
     [[unroll]] for (int i = 0; i < TM; i++) {
         float total = over_lanes(totals[i]);
         if (lane == i % SUBGROUP) mine[i / SUBGROUP] = total;
     }
-    [[unroll]] for (int i = 0; i < HELDS; i++) {
+    [[unroll]] for (int i = 0; i < LANE_ROWS; i++) {
         int at = i * SUBGROUP + lane;
         if (at < TM && first_row + at < m) put(first_output + at, mine[i], divisor);
     }
@@ -100,17 +102,18 @@ void main() {
         int row = first_row + i;
         if (row < m) {
             Channel channel = channel_of(row);
-            // Two loops: drivers inline the whole activation wherever it is called, in branches that are never taken too.
+            // Two loops: drivers inline the whole activation wherever it is called, in branches that are never taken
+            // too.
             if (VEC4) {
                 [[unroll]] for (int j = 0; j < TN; j += 4) {
                     if (cols[j] < n) {
                         int at = (origin.z + row * y_row + cols[j] * y_col) / 4;
-                        vec4 four = residual4_at(at);
+                        vec4 values = residual4_at(at);
                         [[unroll]] for (int c = 0; c < 4; c++) {
                             int next = min(j + c, TN - 1);
-                            four[c] = finished_with(acc[i * TN + next], channel, col_bias[next], four[c]);
+                            values[c] = finished_with(acc[i * TN + next], channel, col_bias[next], values[c]);
                         }
-                        STORE_Y4(y4, at, four);
+                        STORE_Y4(y4, at, values);
                     }
                 }
             } else {

@@ -3,7 +3,7 @@
 #include "common.glsl"
 
 // groups x rows x outer x inner elements, with any strides, as [groups][rows / TILE][outer][inner_padded][TILE], zeros
-// beyond both ends. A kernel then reads TILE neighbours at an address that is uniform, or whole slices in a row.
+// beyond both ends. A kernel then reads TILE neighbours at an address that is uniform, or whole k-tiles in a row.
 
 void main() {
     uint index = flat_index();

@@ -3,8 +3,8 @@
 #include "common.glsl"
 #include "winograd.glsl"
 
-// The 3 x 3 taps of one pair of channels per invocation: dw = scale * (the parts of the T x T sums, added in a fixed
-// order and transformed) + beta * add. Sums lie as parts[part_count][T * T][pairs].
+// The 3 x 3 taps of one pair of channels per invocation: dw = scale * (the slices of the T x T sums, added in a fixed
+// order and transformed) + beta * add. Sums lie as slices[slice_count][T * T][pairs].
 
 void main() {
     int pair = int(flat_index());
@@ -13,9 +13,9 @@ void main() {
     [[unroll]] for (int i = 0; i < T; i++) {
         [[unroll]] for (int j = 0; j < T; j++) d[i][j] = 0.0;
     }
-    for (int part = 0; part < part_count; part++) {
+    for (int slice = 0; slice < slice_count; slice++) {
         [[unroll]] for (int i = 0; i < T; i++) {
-            [[unroll]] for (int j = 0; j < T; j++) d[i][j] += parts[(part * T * T + i * T + j) * pairs + pair];
+            [[unroll]] for (int j = 0; j < T; j++) d[i][j] += slices[(slice * T * T + i * T + j) * pairs + pair];
         }
     }
     [[unroll]] for (int i = 0; i < T; i++) transform_weight_gradient(d[i]);

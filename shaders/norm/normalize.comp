@@ -40,10 +40,12 @@ Moments combined() {
 }
 #endif
 
+#ifndef PART
 uint parameter(uint i) {
     if (PARAMETERS == BY_ELEMENT) return i;
     return row % parameter_period * parameter_step + (PARAMETERS == BY_RUN ? i / parameter_run : 0u);
 }
+#endif
 
 void main() {
     if (!find_row()) return;
@@ -56,7 +58,7 @@ void main() {
     if (CENTRED) {
         vec4 sums = vec4(0.0);
         EACH_ITEM sums += ITEM(0.0);
-        m.mean = row_sum(four_sum(sums)) / size;
+        m.mean = row_sum(vec4_sum(sums)) / size;
     }
     vec4 squares = vec4(0.0);
     vec4 drifts = vec4(0.0);
@@ -66,8 +68,8 @@ void main() {
         squares += d * d;
         if (CENTRED) drifts += d;
     }
-    m.squares = row_sum(four_sum(squares));
-    if (CENTRED) m.drift = row_sum(four_sum(drifts)) / size;
+    m.squares = row_sum(vec4_sum(squares));
+    if (CENTRED) m.drift = row_sum(vec4_sum(drifts)) / size;
 #endif
 #ifdef PART
     if (lane != 0) return;
@@ -83,7 +85,7 @@ void main() {
     if (part == 0 && lane == 0) {
         float mean = isinf(m.mean) ? m.mean : m.mean + m.drift;  // the drift from an infinite mean is NaN
         STORE(mean_made, row, RUNNING ? LOAD(old_mean, row) * momentum + mean * (1.0 - momentum) : mean);
-        STORE(spread_made, row, RUNNING ? LOAD(old_variance, row) * momentum + variance * (1.0 - momentum) : factor);
+        STORE(deviation_made, row, RUNNING ? LOAD(old_variance, row) * momentum + variance * (1.0 - momentum) : factor);
     }
 #endif
     float slope = factor;
@@ -111,7 +113,7 @@ void main() {
             }
             STORE4(y4, address(i) / 4, v);
         } else {
-            [[unroll]] EACH_FOUR {
+            [[unroll]] EACH_OF_VEC4 {
                 uint i = element(item, j);
                 if (inside(item, i)) {
                     if (PARAMETERS == BY_ROW) {

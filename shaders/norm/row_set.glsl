@@ -1,13 +1,13 @@
-// Rows of a tensor (vkconv/ops/norm/row_sets.py): where each begins, where its elements lie, and which of them a lane takes.
-// A lane takes items of four values: neighbours if VEC4, else values LANES apart. Who shares a row: the lanes of a
-// workgroup or of a subgroup (REDUCTION_SUBGROUP, REDUCTION_TREE), or nobody. With PARTS a workgroup has one part of a
-// row. With REGISTERS the items of a lane stay in registers, so that the row is read once.
+// Rows of a tensor (vkconv/ops/norm/row_sets.py): where each begins, where its elements lie, and which of them a lane
+// takes. A lane takes items of four values: neighbours if VEC4, else values LANES apart. Who shares a row: the lanes of
+// a workgroup or of a subgroup (REDUCTION_SUBGROUP, REDUCTION_TREE), or nobody. With PARTS a workgroup has one part of
+// a row. With REGISTERS the items of a lane stay in registers, so that the row is read once.
 #extension GL_EXT_control_flow_attributes : require
 #include "reduction.glsl"
 
 const uint DENSE = 0, STRIDED = 1, RUNS = 2;
 
-#define EACH_FOUR for (int j = 0; j < 4; j++)
+#define EACH_OF_VEC4 for (int j = 0; j < 4; j++)
 
 REDUCTION_SPACE(row_space, float)
 REDUCTION(group_sum, float, row_space, REDUCTION_ADD)
@@ -28,5 +28,5 @@ float row_peak(float v) {
     return group_peak(v);
 }
 
-float four_sum(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
-float four_peak(vec4 v) { return larger(larger(v.x, v.y), larger(v.z, v.w)); }
+float vec4_sum(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
+float vec4_peak(vec4 v) { return larger(larger(v.x, v.y), larger(v.z, v.w)); }

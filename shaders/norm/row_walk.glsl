@@ -71,10 +71,10 @@ vec4 load_item(uint item, float other) {
     if (VEC4) {
         uint i = element(item, 0);
         bool there = inside(item, i);
-        vec4 four = LOAD4(x4, there ? address(i) / 4 : 0);
-        v = there ? four : vec4(other);
+        vec4 loaded = LOAD4(x4, there ? address(i) / 4 : 0);
+        v = there ? loaded : vec4(other);
     } else {
-        [[unroll]] EACH_FOUR {
+        [[unroll]] EACH_OF_VEC4 {
             uint i = element(item, j);
             bool there = inside(item, i);
             float one = LOAD(x, there ? address(i) : 0);
@@ -87,6 +87,6 @@ vec4 load_item(uint item, float other) {
 // Zero past the end of the row.
 vec4 inside_row(uint item, vec4 v) {
     if (VEC4) return inside(item, element(item, 0)) ? v : vec4(0.0);
-    [[unroll]] EACH_FOUR v[j] = inside(item, element(item, j)) ? v[j] : 0.0;
+    [[unroll]] EACH_OF_VEC4 v[j] = inside(item, element(item, j)) ? v[j] : 0.0;
     return v;
 }

@@ -8,7 +8,7 @@
 
 #include "row_walk.glsl"
 
-vec4 exp_below_four(vec4 v) {
+vec4 vec4_exp_below(vec4 v) {
     return vec4(exp_below(v.x), exp_below(v.y), exp_below(v.z), exp_below(v.w));
 }
 
@@ -28,18 +28,18 @@ void main() {
     LOAD_ROW(LOWEST)
     vec4 peaks = vec4(LOWEST);
     EACH_ITEM peaks = larger(peaks, ITEM(LOWEST));
-    peak = row_peak(four_peak(peaks));
+    peak = row_peak(vec4_peak(peaks));
     // What is not there counts as exp(-inf), which is 0; where the peak is -inf itself the whole row is NaN.
     vec4 sums = vec4(0.0);
     EACH_ITEM {
         vec4 v = ITEM(LOWEST) - peak;
-        vec4 e = exp_below_four(v);
+        vec4 e = vec4_exp_below(v);
         sums += e;
 #ifdef REGISTERS
         kept[item] = LOG ? v : e;
 #endif
     }
-    total = row_sum(four_sum(sums));
+    total = row_sum(vec4_sum(sums));
 #endif
 #ifdef PART
     // A part that is all -inf adds nothing to a row that is not.
@@ -52,13 +52,13 @@ void main() {
         vec4 v = LOG ? kept[item] - log_total : kept[item] * scale;
 #else
         vec4 v = load_item(item, 0.0) - peak;
-        v = LOG ? v - log_total : exp_below_four(v) * scale;
+        v = LOG ? v - log_total : vec4_exp_below(v) * scale;
 #endif
         if (VEC4) {
             uint i = element(item, 0);
             if (inside(item, i)) STORE4(y4, address(i) / 4, v);
         } else {
-            [[unroll]] EACH_FOUR {
+            [[unroll]] EACH_OF_VEC4 {
                 uint i = element(item, j);
                 if (inside(item, i)) STORE(y, address(i), v[j]);
             }

@@ -97,15 +97,15 @@ float fmod_f32(float p, float q) {
     if (isnan(p) || isnan(q) || isinf(p) || q == 0.0) return uintBitsToFloat(0x7FC00000u);
     if (isinf(q)) return p;
     float rest = abs(p);
-    float unit = abs(q);
-    int unit_exponent;
-    frexp(unit, unit_exponent);
-    for (int step = 0; step < 280 && rest >= unit; step++) {
+    float divisor = abs(q);
+    int divisor_exponent;
+    frexp(divisor, divisor_exponent);
+    for (int step = 0; step < 280 && rest >= divisor; step++) {
         int exponent;
         frexp(rest, exponent);
-        precise float part = scale_exp2(unit, exponent - unit_exponent);
-        if (part > rest) part = part * 0.5;
-        precise float left = rest - part;
+        precise float multiple = scale_exp2(divisor, exponent - divisor_exponent);
+        if (multiple > rest) multiple = multiple * 0.5;
+        precise float left = rest - multiple;
         rest = left;
     }
     return p < 0.0 ? -rest : rest;

@@ -5,8 +5,8 @@
 #include "activation.glsl"
 #include "extremes.glsl"
 
-// Words of vkconv/ops/pointwise/chain.py: function in 8 bits, second value in 4, first number in 4, 1 << 16 for two operands,
-// 1 << 17 where the second value is the first operand. 0 leaves the value as it is.
+// Words of vkconv/ops/pointwise/chain.py: function in 8 bits, second value in 4, first number in 4, 1 << 16 for two
+// operands, 1 << 17 where the second value is the first operand. 0 leaves the value as it is.
 
 const uint FROM_NUMBER = 3u;
 const uint FROM_SELF = 4u;

@@ -14,7 +14,7 @@ void main() {
     uint word = BYTES ? x[first / 4] : 0u;
     int middle = zero_of(0u);
     float factor = scale[0];
-    vec4 four = vec4(0.0);
+    vec4 values = vec4(0.0);
     for (uint k = 0; k < 4; k++) {
         uint i = first + k;
         if (i >= count) break;
@@ -25,8 +25,8 @@ void main() {
         }
         int value = BYTES ? byte_value(word, k, SIGNED) : int(x[i]);
         float result = float(value - middle) * factor;
-        if (VEC4) four[k] = result;
+        if (VEC4) values[k] = result;
         else y[i] = result;
     }
-    if (VEC4) y4[first / 4] = four;
+    if (VEC4) y4[first / 4] = values;
 }

@@ -1,5 +1,5 @@
-// 8-bit integers as bytes of words, and floats that become them. All kinds are computed as signed bytes: of unsigned ones
-// the top bit is flipped, which takes 128 off both a value and its zero point, and leaves the difference as it is.
+// 8-bit integers as bytes of words, and floats that become them. All kinds are computed as signed bytes: of unsigned
+// ones the top bit is flipped, which takes 128 off both a value and its zero point, and leaves the difference as it is.
 
 #extension GL_EXT_control_flow_attributes : require
 
@@ -58,8 +58,8 @@ float divide_exactly(float a, float b) {
     return uintBitsToFloat(sign | (e >= 255 ? INFINITE_BITS : min(bits, INFINITE_BITS)));
 }
 
-// Whether a quotient by a divisor, a few units in its last place off, surely rounds to the whole number that the exact one
-// rounds to, or is out of the range of bytes. GLSL asks no accuracy for the least and largest divisors.
+// Whether a quotient by a divisor, a few units in its last place off, surely rounds to the whole number that the exact
+// one rounds to, or is out of the range of bytes. GLSL asks no accuracy for the least and largest divisors.
 bool rounds_surely(float q, float divisor) {
     uint exponent = (floatBitsToUint(divisor) >> 23) & 0xFFu;
     float size = abs(q);
@@ -77,7 +77,8 @@ float scale_to_round(float v, float a, float b) {
     return rounds_surely(q, b) ? q : v * divide_exactly(a, b);
 }
 
-// The nearest whole number, the even one of two, plus the zero point, within the range of the type; of NaN the zero point.
+// The nearest whole number, the even one of two, plus the zero point, within the range of the type; of NaN the zero
+// point.
 int saturated(float v, int zero, bool is_signed) {
     int whole = isnan(v) ? 0 : int(roundEven(clamp(v, -1000.0, 1000.0))) + zero;
     if (isnan(v)) whole = zero;

@@ -1,18 +1,8 @@
 // Convolution of signed bytes (integer.glsl): what its shaders share. Sums are of 32 bits, and wrap.
 
-#include "integer.glsl"
-
-// By output channel: the zero point of the weights, the sum of the weights less that, the bits of the factor, the bias.
-// After them the zero point of y, and whether any weights have a zero point.
+#include "integer_result.glsl"
 
 int x_zero() {
     uint word = HAS_X_ZERO ? x_zero_word[0] : 0u;
     return signed_byte(word ^ flips(X_SIGNED), 0u);
-}
-
-// What is stored for a sum of products: itself, or the byte that it becomes.
-uint finished(int sum, ivec4 channel, int y_zero) {
-    if (RESULT == 0) return uint(sum);
-    float v = float(sum + channel.w) * intBitsToFloat(channel.z);
-    return uint(saturated(v, y_zero, RESULT == 2)) & 0xFFu;
 }

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#include "integer_conv.glsl"
+#include "integer_result.glsl"
 
 // Sums, which are bound as x, become bytes: four of a word per invocation.
 void main() {

@@ -5,8 +5,8 @@
 #include "dot.glsl"
 
 // Convolution as a product of matrices: rows are the output channels of a group, columns the pixels of all images, and
-// words of four input channels at one tap are what is summed over. A workgroup makes ROWS x COLUMNS outputs from k-tiles
-// of DEPTH words in shared memory, an invocation TR rows x 4 neighbouring columns, which are one word of bytes.
+// words of four input channels at one tap are what is summed over. A workgroup makes ROWS x COLUMNS outputs from
+// k-tiles of DEPTH words in shared memory, an invocation TR rows x 4 neighbouring columns, which are one word of bytes.
 // weight is packed [group][tile of ROWS][tap][channel / 4][row] (integer_pack.comp).
 const int LOCAL = ROWS / TR * (COLUMNS / 4);
 
@@ -52,16 +52,16 @@ void main() {
             int iy = iy0 + tap / kw * dh;
             int ix = ix0 + tap % kw * dw;
             bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
-            uint four = 0u;
+            uint bytes4 = 0u;
             if (column_inside && step0 + d < steps) {
                 [[unroll]] for (int k = 0; k < 4; k++) {
                     int at = ((plane + ci0 + k) * h + iy) * w + ix;
                     bool there = ci0 + k < in_group;
                     uint value = inside && there ? byte_of(x[at >> 2] ^ flips(X_SIGNED), uint(at)) : uint(zero & 0xFF);
-                    if (there) four |= value << (8 * k);
+                    if (there) bytes4 |= value << (8 * k);
                 }
             }
-            column_words[d * COLUMNS + lane % COLUMNS] = four;
+            column_words[d * COLUMNS + lane % COLUMNS] = bytes4;
         }
         for (int i = lane; i < DEPTH * ROWS; i += LOCAL) {
             row_words[i] = step0 * ROWS + i < steps * ROWS ? weight[(tile * steps + step0) * ROWS + i] : 0u;

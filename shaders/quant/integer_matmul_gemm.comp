@@ -11,24 +11,24 @@ const int LOCAL = ROWS / TR * (COLUMNS / 4);
 shared uint row_words[DEPTH * ROWS];
 shared uint column_words[DEPTH * COLUMNS];
 
-uint four_of_row(int origin, int row, int k0) {
+uint bytes4_of_row(int origin, int row, int k0) {
     if (row >= m || k0 >= k) return 0u;
     int at = origin + row * k + k0;
     if (WHOLE_ROWS) return a[at >> 2] ^ flips(A_SIGNED);
-    uint four = 0u;
+    uint bytes4 = 0u;
     [[unroll]] for (int i = 0; i < 4; i++) {
-        if (k0 + i < k) four |= byte_of(a[(at + i) >> 2] ^ flips(A_SIGNED), uint(at + i)) << (8 * i);
+        if (k0 + i < k) bytes4 |= byte_of(a[(at + i) >> 2] ^ flips(A_SIGNED), uint(at + i)) << (8 * i);
     }
-    return four;
+    return bytes4;
 }
 
-uint four_of_column(int origin, int column, int k0) {
-    uint four = 0u;
+uint bytes4_of_column(int origin, int column, int k0) {
+    uint bytes4 = 0u;
     [[unroll]] for (int i = 0; i < 4; i++) {
         int at = origin + (k0 + i) * n + column;
-        if (column < n && k0 + i < k) four |= byte_of(b[at >> 2] ^ flips(B_SIGNED), uint(at)) << (8 * i);
+        if (column < n && k0 + i < k) bytes4 |= byte_of(b[at >> 2] ^ flips(B_SIGNED), uint(at)) << (8 * i);
     }
-    return four;
+    return bytes4;
 }
 
 void main() {
@@ -52,10 +52,10 @@ void main() {
     int my_column = lane % (COLUMNS / 4) * 4;
     for (int k0 = 0; k0 < k; k0 += 4 * DEPTH) {
         for (int i = lane; i < DEPTH * ROWS; i += LOCAL) {  // neighbours read neighbouring words
-            row_words[i % DEPTH * ROWS + i / DEPTH] = four_of_row(origin.x, row0 + i / DEPTH, k0 + 4 * (i % DEPTH));
+            row_words[i % DEPTH * ROWS + i / DEPTH] = bytes4_of_row(origin.x, row0 + i / DEPTH, k0 + 4 * (i % DEPTH));
         }
         for (int i = lane; i < DEPTH * COLUMNS; i += LOCAL) {
-            column_words[i] = four_of_column(origin.y, column0 + i % COLUMNS, k0 + 4 * (i / COLUMNS));
+            column_words[i] = bytes4_of_column(origin.y, column0 + i % COLUMNS, k0 + 4 * (i / COLUMNS));
         }
         barrier();
         for (int d = 0; d < DEPTH; d++) {

@@ -2,12 +2,13 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "integer_matmul.glsl"
-#include "held.glsl"
+#include "shuffled.glsl"
 
-// Each invocation makes TM rows x TN columns: words of four neighbouring ones, a workgroup apart. The subgroup loads a word
-// of TM rows of a at once, a row per lane, and shuffles hand them out. Products are of floats, as in integer_tile.comp.
+// Each invocation makes TM rows x TN columns: words of four neighbouring ones, a workgroup apart. The subgroup loads a
+// word of TM rows of a at once, a row per lane, and shuffles hand them out. Products are of floats, as in
+// integer_tile.comp.
 const int ACCS = TM * TN;
-const int HELDS = (TM + SUBGROUP - 1) / SUBGROUP;
+const int LANE_ROWS = (TM + SUBGROUP - 1) / SUBGROUP;
 const int WORDS = TN / 4;
 const int MOST_TERMS = 256;  // of at most 255 * 255 each, and whole words
 
@@ -31,9 +32,9 @@ void main() {
     int depth = k, width = n;
 
     // Rows and columns past the end repeat others and are not stored.
-    int a_at[HELDS];
-    float a_zero[HELDS];
-    [[unroll]] for (int i = 0; i < HELDS; i++) {
+    int a_at[LANE_ROWS];
+    float a_zero[LANE_ROWS];
+    [[unroll]] for (int i = 0; i < LANE_ROWS; i++) {
         int row = min(first_row + min(i * SUBGROUP + lane, TM - 1), m - 1);
         a_at[i] = origin.x + row * depth;
         a_zero[i] = float(row_axis(row).x);
@@ -51,8 +52,8 @@ void main() {
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = 0.0;
     [[unroll]] for (int i = 0; i < ACCS; i++) total[i] = 0;
     for (int k0 = 0; k0 < depth; k0 += 4) {
-        uint words[HELDS];
-        [[unroll]] for (int i = 0; i < HELDS; i++) {
+        uint words[LANE_ROWS];
+        [[unroll]] for (int i = 0; i < LANE_ROWS; i++) {
             int at = a_at[i] + k0;
             words[i] = a[at >> 2];
             if (!A_WORDS) words[i] = joined(words[i], a[min((at >> 2) + 1, a_last)], at);
@@ -63,20 +64,20 @@ void main() {
             float v[TN];
             [[unroll]] for (int j = 0; j < WORDS; j++) {
                 int at = b_at[j] + min(ki, depth - 1) * width;
-                uint four = b[at >> 2];
-                if (!B_WORDS) four = joined(four, b[min((at >> 2) + 1, b_last)], at);
-                four ^= flips(B_SIGNED);
+                uint bytes4 = b[at >> 2];
+                if (!B_WORDS) bytes4 = joined(bytes4, b[min((at >> 2) + 1, b_last)], at);
+                bytes4 ^= flips(B_SIGNED);
                 [[unroll]] for (int i = 0; i < 4; i++) {
-                    v[4 * j + i] = float(bitfieldExtract(int(four), 8 * i, 8)) - b_zero[4 * j + i];
+                    v[4 * j + i] = float(bitfieldExtract(int(bytes4), 8 * i, 8)) - b_zero[4 * j + i];
                 }
             }
-            float held[HELDS];
-            [[unroll]] for (int i = 0; i < HELDS; i++) {
+            float lane_rows[LANE_ROWS];
+            [[unroll]] for (int i = 0; i < LANE_ROWS; i++) {
                 float value = float(bitfieldExtract(int(words[i]), 8 * e, 8)) - a_zero[i];
-                held[i] = A_WORDS || ki < depth ? value : 0.0;
+                lane_rows[i] = A_WORDS || ki < depth ? value : 0.0;
             }
             [[unroll]] for (int i = 0; i < TM; i++) {
-                float u = subgroupShuffle(held[i / SUBGROUP], i % SUBGROUP);
+                float u = subgroupShuffle(lane_rows[i / SUBGROUP], i % SUBGROUP);
                 [[unroll]] for (int j = 0; j < TN; j++) acc[i * TN + j] += u * v[j];
             }
         }

@@ -10,8 +10,8 @@
 // Sliding window: each invocation makes CO output channels of a group x PX neighbouring output columns. The inputs of a
 // row come four to a word, once for all taps and channels; weight is packed [group][c_out / CO][c_in][kh][kw][CO]
 // (integer_pack.comp) and its address is the same in every lane. Products are of floats, which a CPU multiplies faster
-// than integers, and exact: sums stay below 2^24, past which they go over to integers. With SHUFFLE the lanes of a subgroup
-// load the weights of a row of taps at once, a tap each, and hand them out.
+// than integers, and exact: sums stay below 2^24, past which they go over to integers. With SHUFFLE the lanes of a
+// subgroup load the weights of a row of taps at once, a tap each, and hand them out.
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
 const int WORDS = (SPAN + 3) / 4;
 const int LOADS = OFFSET >= 0 ? (SPAN + OFFSET + 3) / 4 : (SPAN + 6) / 4;
@@ -64,17 +64,17 @@ void main() {
             int shift = 8 * (OFFSET >= 0 ? OFFSET : first & 3);
             uint loaded[LOADS];
             [[unroll]] for (int i = 0; i < LOADS; i++) {
-                uint four = x[clamp((first >> 2) + i, 0, last)] ^ flips(X_SIGNED);
-                loaded[i] = row_inside ? four : zero_word;
+                uint bytes4 = x[clamp((first >> 2) + i, 0, last)] ^ flips(X_SIGNED);
+                loaded[i] = row_inside ? bytes4 : zero_word;
             }
             float v[4 * WORDS];
             [[unroll]] for (int i = 0; i < WORDS; i++) {
                 uint next = i + 1 < LOADS ? loaded[min(i + 1, LOADS - 1)] << 1 : 0u;
-                int four = int(OFFSET == 0 ? loaded[i] : (loaded[i] >> shift) | (next << (31 - shift)));
+                int bytes4 = int(OFFSET == 0 ? loaded[i] : (loaded[i] >> shift) | (next << (31 - shift)));
                 [[unroll]] for (int k = 0; k < 4; k++) {
                     int ix = ix0 + 4 * i + k;
                     bool ok = !PAST_ROWS || (ix >= 0 && ix < w);
-                    v[4 * i + k] = ok ? float(bitfieldExtract(four, 8 * k, 8)) - zero : 0.0;
+                    v[4 * i + k] = ok ? float(bitfieldExtract(bytes4, 8 * k, 8)) - zero : 0.0;
                 }
             }
 #ifdef SHUFFLE

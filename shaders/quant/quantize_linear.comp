@@ -8,7 +8,7 @@ void main() {
     uint word = flat_index();
     if (word >= (count + 3) / 4) return;
     uint packed = 0u;
-    vec4 four = VEC4 ? x4[word] : vec4(0.0);
+    vec4 values = VEC4 ? x4[word] : vec4(0.0);
     float divisor = scale[0];
     int middle = HAS_ZERO ? byte_value(zero[0], 0u, SIGNED) : 0;
     for (uint k = 0; k < 4; k++) {
@@ -19,7 +19,7 @@ void main() {
             divisor = scale[c];
             middle = HAS_ZERO ? byte_value(zero[c / 4], c, SIGNED) : 0;
         }
-        int value = saturated(divide_to_round(VEC4 ? four[k] : x[i], divisor), middle, SIGNED);
+        int value = saturated(divide_to_round(VEC4 ? values[k] : x[i], divisor), middle, SIGNED);
         packed |= (uint(value) & 0xFFu) << (8 * k);
     }
     y[word] = packed;

@@ -4,9 +4,9 @@
 #extension GL_EXT_control_flow_attributes : require
 #include "reduction.glsl"
 
-// Where the largest or smallest of the elements along an axis is. Elements count as unsigned integers of the same order,
-// so that NaN is beyond all and -0 equals 0. ACROSS lanes take neighbouring outputs, the others of a workgroup further
-// elements, LOADS of them at a time; without REDUCTION_* one invocation works for each output.
+// Where the largest or smallest of the elements along an axis is. Elements count as unsigned integers of the same
+// order, so that NaN is beyond all and -0 equals 0. ACROSS lanes take neighbouring outputs, the others of a workgroup
+// further elements, LOADS of them at a time; without REDUCTION_* one invocation works for each output.
 
 uint key_of(VALUE v) {
 #ifdef DTYPE_i32

@@ -1,4 +1,4 @@
-// What the kernels of reduce share: the functions, the push block of vkconv/ops/reduce/kernels.py, and where elements
+// What the kernels of reduce share: the functions, the push block of vkconv/shaders/reduce.py, and where elements
 // lie. x is walked as lines: the innermost dimension that is reduced is a line's run, the others count lines.
 #extension GL_EXT_control_flow_attributes : require
 #include "reduction.glsl"

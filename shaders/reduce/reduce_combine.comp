@@ -3,8 +3,9 @@
 #include "common.glsl"
 #include "reduce.glsl"
 
-// Parts, [part][output], to outputs, always in the same order: LANES lanes of a workgroup share an output, each combines
-// every LANES-th part, and they meet in shared memory. With no parts it is the identity, which atomics then combine with.
+// Parts, [part][output], to outputs, always in the same order: LANES lanes of a workgroup share an output, each
+// combines every LANES-th part, and they meet in shared memory. With no parts it is the identity, which atomics then
+// combine with.
 
 #ifdef REDUCTION_TREE
 REDUCTION_SPACE(space, VALUE)

@@ -5,12 +5,12 @@
 #include "windows.glsl"
 #include "extremes.glsl"
 
-// PX neighbouring outputs of a row by each invocation: the SPAN inputs of a row are loaded once for all of them, by vec4
-// if X_VEC4 (rows are whole vec4, and so is what lies between two blocks of columns; LEFT is the padding). The rest is
-// as in pool2d.comp.
+// PX neighbouring outputs of a row by each invocation: the SPAN inputs of a row are loaded once for all of them, by
+// vec4 if X_VEC4 (rows are whole vec4, and so is what lies between two blocks of columns; LEFT is the padding). The
+// rest is as in pool2d.comp.
 const uint AVERAGE = 0, MAXIMUM = 1;  // KINDS in vkconv/ops/spatial/pool2d.py
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
-const int SKIP = X_VEC4 ? (4 - LEFT % 4) % 4 : 0;  // inputs of the first four that come before the first of the span
+const int SKIP = X_VEC4 ? (4 - LEFT % 4) % 4 : 0;  // inputs of the first vec4 that come before the first of the span
 const int QUADS = X_VEC4 ? (SKIP + SPAN + 3) / 4 : 1;
 
 void main() {
@@ -65,9 +65,9 @@ void main() {
         if (ox0 + p >= ow) break;
         int at = out_row * ow + ox0 + p;
         if (Y_VEC4) {
-            vec4 four;
-            [[unroll]] for (int i = 0; i < 4; i++) four[i] = best[min(p + i, PX - 1)];
-            STORE4(y4, at / 4, four);
+            vec4 values;
+            [[unroll]] for (int i = 0; i < 4; i++) values[i] = best[min(p + i, PX - 1)];
+            STORE4(y4, at / 4, values);
         } else {
             STORE(y, at, best[p]);
         }

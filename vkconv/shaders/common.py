@@ -9,7 +9,7 @@ EPILOGUE = (
     *constants("uint", PER_CHANNEL=0),  # 1: a bias, 2: a slope, 4: a scale and shift for all
 )
 
-F16_CHAIN = (*constants("int", when="HALF_MATH", LINKS=32),)
+F16_DEPTH = (*constants("int", when="HALF_MATH", F16_DEPTH=32),)
 
 REDUCED = (
     *constants("uint", when="REDUCE", FUNCTION=0),
@@ -22,7 +22,8 @@ COOPERATIVE_TILE = (
 
 MATMUL_PUSH = (
     *fields("int", "m n k"),
-    *fields("int", "a_row a_col b_row b_col y_row y_col"),
+    *fields("int", "a_row a_col b_row b_col"),
+    *fields("int", "y_row y_col", when="!REDUCE"),
     *fields("int", "batch[4] a_batch[4] b_batch[4]"),
     *fields("int", "a_base b_base y_base"),
     *fields("float", "alpha beta act_a act_b"),

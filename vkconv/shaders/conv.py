@@ -43,7 +43,7 @@ DEFORM_CONV2D = Kernel(
         *fields("uint", "total"),
         *fields("int", "c h width m per_group kh kw oh ow"),
         *fields("int", "sh sw dh dw pt pl"),
-        *fields("int", "m_per_group c_per_part"),
+        *fields("int", "m_per_group c_per_offset_group"),
     ),
     constants=(*constants("bool", HAS_BIAS=False, HAS_MASK=False),),
 )

@@ -1,20 +1,20 @@
 """The kernels of shaders/conv/conv2d."""
 
 from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
-from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_CHAIN, REDUCED
+from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, REDUCED
 from vkconv.shaders.conv import CONV2D_PUSH, GEMM_TILE
 
 CONV2D_COOPERATIVE_PUSH = (
     *fields("int", "last_h last_w last_sh last_sw"),
     *fields("uint", "plane_factor plane_shift row_factor row_shift"),
-    *fields("uint", "eights_factor eights_shift"),
+    *fields("uint", "vec8s_factor vec8s_shift"),
     *fields("int", "to_h to_w"),
 )
 
 COOPERATIVE_OUTPUT = (
     *constants("int", TO_SH=0, TO_SW=0),
-    *constants("bool", PADDED=False),  # columns are counted as if planes were whole eights
-    *constants("int", SPLITS=1),
+    *constants("bool", PADDED=False),  # columns are counted as if planes were whole 8-wide vectors
+    *constants("int", SPLIT_K=1),
 )
 
 CHANNELS_LAST = Kernel(
@@ -31,7 +31,7 @@ CHANNELS_LAST = Kernel(
         *fields("uint", "w_factor w_shift h_factor h_shift"),
     ),
     constants=(
-        *constants("bool", WHOLE=False),  # the channels of a group are whole eights
+        *constants("bool", WHOLE=False),  # the channels of a group are whole 8-wide vectors
         *constants("bool", GROUPED=True),
     ),
 )
@@ -51,7 +51,7 @@ CHANNELS_LAST_WORDS = Kernel(
         *fields("uint", "plane_factor plane_shift w_factor w_shift"),
     ),
     constants=(
-        *constants("bool", WHOLE=False),  # the channels of a group are whole eights
+        *constants("bool", WHOLE=False),  # the channels of a group are whole 8-wide vectors
         *constants("bool", GROUPED=True),
         *constants("int", WORD=4, ACROSS=4),
     ),
@@ -61,19 +61,19 @@ CONV2D_COOPERATIVE = Kernel(
     "conv2d_cooperative",
     bindings=(
         reads("ELEM x", "uvec4 x8", "uvec2 x4", form=Form.ELEMENT),
-        reads("ELEM weight", "uvec4 weight8", form=Form.ELEMENT),
+        reads("uvec4 weight", form=Form.ELEMENT),
         reads("ELEM per_channel"),
         writes(
             "ELEM y",
             "uvec4 y8",
             "uvec2 y4",
             "uint y2",
-            "float parts",
-            "vec4 parts4",
+            "float slices",
+            "vec4 slices4",
             form=Form.EITHER,
-            f32_constant="SPLITS",
+            f32_constant="SPLIT_K",
         ),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(
         *CONV2D_PUSH,
@@ -87,7 +87,7 @@ CONV2D_COOPERATIVE = Kernel(
         *constants("int", KH=3, KW=3),
         *constants("bool", LAST=False),
         *constants("int", WORD=8),
-        *constants("bool", WHOLE=False),  # the sum is whole slices; of gathered ones each tap's, or LINEAR's
+        *constants("bool", WHOLE=False),  # the sum is whole k-tiles; of gathered ones each tap's, or LINEAR's
         *COOPERATIVE_OUTPUT,
     ),
     matrices=True,
@@ -100,7 +100,7 @@ CONV2D_DEPTHWISE = Kernel(
         reads("ELEM weight"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(*CONV2D_PUSH,),
     constants=(
@@ -116,7 +116,7 @@ CONV2D_DIRECT = Kernel(
         reads("ELEM weight"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(*CONV2D_PUSH,),
     constants=(*EPILOGUE,),
@@ -126,12 +126,12 @@ CONV2D_GEMM = Kernel(
     "conv2d_gemm",
     bindings=(
         reads("ELEM x"),
-        reads("ELEM weight", "ELEM4 weight4"),
+        reads("ELEM4 weight"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y", when="!ATOMIC_CAS !ATOMIC_FLOAT"),
         updates("float y", when="REDUCE ATOMIC_FLOAT"),
         updates("uint y", "int y_signed", when="REDUCE ATOMIC_CAS", qualifiers="coherent"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(
         *CONV2D_PUSH,
@@ -141,31 +141,31 @@ CONV2D_GEMM = Kernel(
     constants=(
         *EPILOGUE,
         *GEMM_TILE,
-        *constants("int", SPLITS=1),
+        *constants("int", SPLIT_K=1),
         *constants("bool", LINEAR=False),
         *constants("int", KH=3, KW=3),
-        *F16_CHAIN,
+        *F16_DEPTH,
         *REDUCED,
     ),
 )
 
-CONV2D_HELD = Kernel(
-    "conv2d_held",
+CONV2D_FRAGMENT = Kernel(
+    "conv2d_fragment",
     bindings=(
-        reads("ELEM x", "uvec4 x8", form=Form.ELEMENT),
-        reads("ELEM weight", "uvec4 weight8", form=Form.ELEMENT),
+        reads("uvec4 x", form=Form.ELEMENT),
+        reads("uvec4 weight", form=Form.ELEMENT),
         reads("ELEM per_channel"),
         writes(
             "ELEM y",
             "uvec4 y8",
             "uvec2 y4",
             "uint y2",
-            "float parts",
-            "vec4 parts4",
+            "float slices",
+            "vec4 slices4",
             form=Form.EITHER,
-            f32_constant="SPLITS",
+            f32_constant="SPLIT_K",
         ),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(
         *CONV2D_PUSH,
@@ -175,7 +175,7 @@ CONV2D_HELD = Kernel(
         *EPILOGUE,
         *COOPERATIVE_TILE,
         *constants("int", Y_WORD=1),
-        *constants("bool", HELD=True),
+        *constants("bool", FRAGMENT_ORDER=True),
         *COOPERATIVE_OUTPUT,
     ),
     matrices=True,
@@ -185,24 +185,26 @@ CONV2D_POINTWISE = Kernel(
     "conv2d_pointwise",
     bindings=(
         reads("ELEM x"),
-        reads("ELEM weight", "ELEM4 weight4"),
+        reads("ELEM weight", when="!HALF_MATH"),
+        reads("ELEM4 weight", when="HALF_MATH"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(*CONV2D_PUSH,),
     constants=(
         *EPILOGUE,
         *constants("int", CO=8, PX=8),
-        *F16_CHAIN,
+        *F16_DEPTH,
     ),
 )
 
 CONV2D_SUBGROUP = Kernel(
     "conv2d_subgroup",
+    subgroups=(),
     bindings=(
         reads("ELEM x", "ELEM4 x4"),
-        reads("ELEM weight", "ELEM4 weight4"),
+        reads("ELEM4 weight"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y", "Y_ELEM4 y4", when="!REDUCE"),
         writes("Y_ELEM y", when="REDUCE"),
@@ -215,7 +217,8 @@ CONV2D_SUBGROUP = Kernel(
     constants=(
         *EPILOGUE,
         *constants("int", CO=8, PX=8, KW=3, SW=1, DW=1, LEFT=0, SUBGROUP=8),
-        *constants("bool", X_VEC4=False, Y_VEC4=False),
+        *constants("bool", X_VEC4=False),
+        *constants("bool", when="!REDUCE", Y_VEC4=False),
         *REDUCED,
     ),
 )
@@ -224,21 +227,23 @@ CONV2D_TILE = Kernel(
     "conv2d_tile",
     bindings=(
         reads("ELEM x"),
-        reads("ELEM weight", "ELEM4 weight4"),
+        reads("ELEM weight", when="!HALF_MATH"),
+        reads("ELEM4 weight", when="HALF_MATH"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(*CONV2D_PUSH,),
     constants=(
         *EPILOGUE,
         *constants("int", CO=8, PX=8, KW=3, SW=1, DW=1),
-        *F16_CHAIN,
+        *F16_DEPTH,
     ),
 )
 
-HELD_MATRICES = Kernel(
-    "held_matrices",
+PACK_FRAGMENTS = Kernel(
+    "pack_fragments",
+    subgroups=(),
     bindings=(
         reads("ELEM x"),
         writes("uvec4 y8", form=Form.ELEMENT),
@@ -252,7 +257,7 @@ HELD_MATRICES = Kernel(
     ),
     constants=(
         *constants("bool", FIRST=False),  # the operand
-        *constants("bool", HELD=True),
+        *constants("bool", FRAGMENT_ORDER=True),
         *constants("int", MM=16, MN=16, MK=16, SUBGROUP=32),
     ),
     matrices=True,

@@ -1,7 +1,7 @@
 """The kernels of shaders/kernels."""
 
 from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
-from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_CHAIN, MATMUL_PUSH, REDUCED, WALK
+from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, MATMUL_PUSH, REDUCED, WALK
 
 FILL = Kernel(
     "fill",
@@ -38,7 +38,7 @@ MATMUL_COOPERATIVE = Kernel(
         reads("ELEM b", "uvec4 b8", form=Form.ELEMENT),
         reads("ELEM per_channel"),
         writes("Y_ELEM y", "uvec4 y8"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(*MATMUL_PUSH,),
     constants=(
@@ -59,14 +59,14 @@ MATMUL_REGISTER = Kernel(
         reads("ELEM b"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(*MATMUL_PUSH,),
     constants=(
         *EPILOGUE,
         *constants("bool", BIAS_BY_ROW=False),
         *constants("int", TM=8, TN=8),
-        *F16_CHAIN,
+        *F16_DEPTH,
     ),
 )
 
@@ -79,7 +79,7 @@ MATMUL_SHARED = Kernel(
         writes("Y_ELEM y", when="!ATOMIC_CAS !ATOMIC_FLOAT"),
         updates("float y", when="REDUCE ATOMIC_FLOAT"),
         updates("uint y", "int y_signed", when="REDUCE ATOMIC_CAS", qualifiers="coherent"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(
         *MATMUL_PUSH,
@@ -92,13 +92,14 @@ MATMUL_SHARED = Kernel(
         *constants("bool", A_BY_COL=False),  # a lies along m, not k
         *constants("bool", B_BY_ROW=False),  # b lies along k, not n
         *constants("bool", A_VEC4=False, B_VEC4=False),
-        *F16_CHAIN,
+        *F16_DEPTH,
         *REDUCED,
     ),
 )
 
 MATMUL_SUBGROUP = Kernel(
     "matmul_subgroup",
+    subgroups=(),
     bindings=(
         reads("ELEM a"),
         reads("ELEM b", "ELEM4 b4"),
@@ -183,13 +184,13 @@ STRIDED_COPY = Kernel(
     moves=True,
 )
 
-SUM_SPLITS = Kernel(
-    "sum_splits",
+SUM_SPLIT_K = Kernel(
+    "sum_split_k",
     bindings=(
-        reads("float parts"),
+        reads("float slices"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(
         *fields("uint", "total channels plane"),
@@ -197,7 +198,7 @@ SUM_SPLITS = Kernel(
     ),
     constants=(
         *EPILOGUE,
-        *constants("uint", SPLITS=2),
+        *constants("uint", SPLIT_K=2),
     ),
 )
 
@@ -221,7 +222,7 @@ WINOGRAD_OUTPUT = Kernel(
         reads("float p"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(
         *fields("int", "c_out oh ow"),
@@ -252,12 +253,12 @@ WINOGRAD_OUTPUT_GRADIENT = Kernel(
 WINOGRAD_WEIGHT_GRADIENT = Kernel(
     "winograd_weight_gradient",
     bindings=(
-        reads("float parts"),
+        reads("float slices"),
         reads("ELEM add"),
         writes("ELEM dw"),
     ),
     push=(
-        *fields("int", "pairs part_count"),
+        *fields("int", "pairs slice_count"),
         *fields("float", "scale beta"),
     ),
     constants=(

@@ -3,14 +3,14 @@
 from vkconv.kernel import Kernel, constants, reads, writes
 from vkconv.shaders.common import EPILOGUE, MATMUL_PUSH
 
-MATMUL_NARROW = Kernel(
-    "matmul_narrow",
+MATMUL_SKINNY = Kernel(
+    "matmul_skinny",
     bindings=(
         reads("ELEM a", "ELEM4 a4"),
         reads("ELEM b", "ELEM4 b4"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(*MATMUL_PUSH,),
     constants=(

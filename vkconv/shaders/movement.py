@@ -3,6 +3,9 @@
 from vkconv.kernel import Kernel, constants, fields, reads, updates, writes
 from vkconv.shaders.common import WALK
 
+# The words that are written where an index is out of range.
+OUTSIDE = (*fields("uint", "outside_low"), *fields("uint", "outside_high", when="DTYPE_i64"))
+
 GATHER = Kernel(
     "gather",
     bindings=(
@@ -16,7 +19,7 @@ GATHER = Kernel(
         *fields("uint", "n_indices"),
         *fields("uint", "n_axis"),
         *fields("uint", "inner"),
-        *fields("uint", "outside_low outside_high"),  # written where an index is out of range
+        *OUTSIDE,
     ),
     constants=(
         *constants("uint", ITEMS=1),
@@ -32,7 +35,8 @@ GATHER_ELEMENTS = Kernel(
         writes("ELEM y"),
     ),
     push=(
-        *fields("uint", "total n_axis axis_stride outside_low outside_high"),
+        *fields("uint", "total n_axis axis_stride"),
+        *OUTSIDE,
         *fields("uint", "n[8]"),
         *fields("uint", "x_stride[8]"),  # 0 along the axis
     ),
@@ -50,7 +54,8 @@ GATHER_ND = Kernel(
         writes("ELEM y"),
     ),
     push=(
-        *fields("uint", "total inner tuples batch_stride outside_low outside_high"),
+        *fields("uint", "total inner tuples batch_stride"),
+        *OUTSIDE,
         *fields("uint", "n[8]"),
         *fields("uint", "x_stride[8]"),
     ),

@@ -10,15 +10,14 @@ ROW_SET_PUSH = (
     *fields("uint", "inner_step"),
     *fields("uint", "run"),
     *fields("uint", "run_step"),
-    *fields("uint", "parts"),
-    *fields("uint", "chunk"),
+    *fields("uint", "parts chunk", when="PARTS"),  # of a row; elements of each but the last
 )
 
 ROW_SET_CONSTANTS = (
     *constants("bool", VEC4=False),
     *constants("uint", WALK=0),  # rows of WALKS in vkconv/ops/norm/row_sets.py
     *constants("uint", LANES=1),  # of a row
-    *constants("uint", ITEMS=1),  # of a lane, where they stay in registers
+    *constants("uint", when="REGISTERS", ITEMS=1),  # of a lane
 )
 
 BATCH_NORM = Kernel(
@@ -52,6 +51,7 @@ HARDMAX = Kernel(
 
 NORMALIZE = Kernel(
     "normalize",
+    subgroups=("REDUCTION_SUBGROUP",),
     bindings=(
         reads("ELEM x", "ELEM4 x4"),
         writes("float made", when="PART"),
@@ -61,28 +61,30 @@ NORMALIZE = Kernel(
         reads("ELEM old_variance", when="!PART STATISTICS"),
         writes("ELEM y", "ELEM4 y4", when="!PART"),
         writes("ELEM mean_made", when="!PART STATISTICS"),
-        writes("ELEM spread_made", when="!PART STATISTICS"),
+        writes("ELEM deviation_made", when="!PART STATISTICS"),
         reads("float made", when="APPLY"),
     ),
     push=(
         *ROW_SET_PUSH,
-        *fields("uint", "parameter_period"),  # rows after which scale and bias begin anew
-        *fields("uint", "parameter_step"),  # of theirs from row to row
-        *fields("uint", "parameter_run"),  # elements that share one of theirs
-        *fields("float", "eps"),
-        *fields("float", "momentum"),
+        *fields("uint", "parameter_period", when="!PART"),  # rows after which scale and bias begin anew
+        *fields("uint", "parameter_step", when="!PART"),  # of theirs from row to row
+        *fields("uint", "parameter_run", when="!PART"),  # elements that share one of theirs
+        *fields("float", "eps", when="!PART"),
+        *fields("float", "momentum", when="STATISTICS"),
     ),
     constants=(
         *ROW_SET_CONSTANTS,
         *constants("bool", CENTRED=True),  # else mean is 0
-        *constants("bool", HAS_SCALE=False, HAS_BIAS=False),
-        *constants("uint", PARAMETERS=0),  # rows of PARAMETERS in vkconv/ops/norm/rows.py
-        *constants("bool", RUNNING=False),  # statistics: moved towards the row's, not its mean and 1 / deviation
+        *constants("bool", when="!PART", HAS_SCALE=False, HAS_BIAS=False),
+        *constants("uint", when="!PART", PARAMETERS=0),  # rows of PARAMETERS in vkconv/ops/norm/rows.py
+        # Moved towards the row's statistics, else its mean and 1 / deviation.
+        *constants("bool", when="STATISTICS", RUNNING=False),
     ),
 )
 
 SOFTMAX = Kernel(
     "softmax",
+    subgroups=("REDUCTION_SUBGROUP",),
     bindings=(
         reads("ELEM x", "ELEM4 x4"),
         writes("vec2 made", when="PART"),
@@ -92,6 +94,6 @@ SOFTMAX = Kernel(
     push=(*ROW_SET_PUSH,),
     constants=(
         *ROW_SET_CONSTANTS,
-        *constants("bool", LOG=False),
+        *constants("bool", when="!PART", LOG=False),
     ),
 )

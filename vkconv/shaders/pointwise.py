@@ -53,7 +53,9 @@ CHAIN = Kernel(
     constants=(
         *WALK,
         *constants("bool", VEC4=False),  # rows are whole vec4, of every operand or of none
-        *constants("uint", STEP_0=0, STEP_1=0, STEP_2=0, STEP_3=0, STEP_4=0, STEP_5=0, STEP_6=0, STEP_7=0),
+        *constants("uint", STEP_0=0, STEP_1=0),
+        *constants("uint", when="!STEPS=2", STEP_2=0, STEP_3=0),
+        *constants("uint", when="STEPS=8", STEP_4=0, STEP_5=0, STEP_6=0, STEP_7=0),
     ),
 )
 

@@ -7,9 +7,11 @@ INTEGER_CONV_PUSH = (
     *fields("int", "kh kw sh sw dh dw pt pl"),
 )
 
+INTEGER_CONV_RESULT = (*constants("uint", RESULT=0),)  # sums, bytes without or with sign
+
 INTEGER_CONV_CONSTANTS = (
     *constants("bool", X_SIGNED=False, HAS_X_ZERO=False),
-    *constants("uint", RESULT=0),  # sums, bytes without or with sign
+    *INTEGER_CONV_RESULT,
 )
 
 INTEGER_MATMUL_PUSH = (
@@ -122,13 +124,11 @@ INTEGER_FINISH = Kernel(
     "integer_finish",
     bindings=(
         reads("uint x"),
-        reads("uint weight"),
-        reads("uint x_zero_word"),
         reads("ivec4 channels"),
         writes("uint y"),
     ),
-    push=(*INTEGER_CONV_PUSH,),
-    constants=(*INTEGER_CONV_CONSTANTS,),
+    push=(*fields("int", "n c_out oh ow"),),
+    constants=(*INTEGER_CONV_RESULT,),
 )
 
 INTEGER_GEMM = Kernel(
@@ -180,6 +180,7 @@ INTEGER_MATMUL_GEMM = Kernel(
 
 INTEGER_MATMUL_SUBGROUP = Kernel(
     "integer_matmul_subgroup",
+    subgroups=(),
     bindings=(
         reads("uint a"),
         reads("uint b"),
@@ -210,6 +211,7 @@ INTEGER_PACK = Kernel(
 
 INTEGER_TILE = Kernel(
     "integer_tile",
+    subgroups=("SHUFFLE",),
     bindings=(
         reads("uint x"),
         reads("uvec4 weight", when="VEC4"),

@@ -18,13 +18,17 @@ REDUCE_PUSH = (
 
 REDUCE_CONSTANTS = (
     *constants("uint", FUNCTION=0),  # rows of FUNCTIONS in vkconv/ops/reduce/problem.py
-    *constants("bool", TO_PARTS=False),  # combined terms as they are, [part][output]; else finished
-    *constants("bool", GIVEN_PEAK=False),  # LOG_SUM_EXP: the maxima are in a buffer
     *constants("uint", KEPT_RANK=1, LINE_RANK=1),
 )
 
+TO_PARTS = (*constants("bool", TO_PARTS=False),)  # combined terms as they are, [part][output]; else finished
+
+# LOG_SUM_EXP, which there is of floats alone: the maxima are in a buffer.
+GIVEN_PEAK = (*constants("bool", when="!DTYPE_i32", GIVEN_PEAK=False),)
+
 ARG_REDUCE = Kernel(
     "arg_reduce",
+    subgroups=("REDUCTION_SUBGROUP",),
     bindings=(
         reads("ELEM x"),
         writes("uint y"),
@@ -38,7 +42,9 @@ ARG_REDUCE = Kernel(
         *constants("bool", MINIMUM=False),
         *constants("bool", LAST=False),  # of equals, the last one and not the first
         *constants("bool", WIDE=False),  # 64-bit indices, written as two words
-        *constants("uint", LOADS=4, ACROSS=1),
+        *constants("uint", LOADS=4),
+        *constants("uint", when="REDUCTION_TREE", ACROSS=1),
+        *constants("uint", when="REDUCTION_SUBGROUP", ACROSS=1),
     ),
 )
 
@@ -69,7 +75,7 @@ REDUCE_ATOMIC = Kernel(
     "reduce_atomic",
     bindings=(
         reads("ELEM x"),
-        reads("VALUE peaks"),
+        reads("VALUE peaks", when="!DTYPE_i32"),
         updates("int y", when="DTYPE_i32", qualifiers="coherent restrict"),
         updates("uint y", when="!DTYPE_i32 !ATOMIC_FLOAT", qualifiers="coherent restrict"),
         updates("uint y", "float y_float", when="!DTYPE_i32 ATOMIC_FLOAT", qualifiers="coherent"),
@@ -87,14 +93,16 @@ REDUCE_COLUMNS = Kernel(
     bindings=(
         reads("X_ELEM x", when="!VEC4"),
         reads("X_ELEM4 x", when="VEC4"),
-        reads("VALUE peaks", when="!VEC4"),
-        reads("VALUE4 peaks", when="VEC4"),
+        reads("VALUE peaks", when="!VEC4 !DTYPE_i32"),
+        reads("VALUE4 peaks", when="VEC4 !DTYPE_i32"),
         writes("Y_ELEM y", when="!VEC4"),
         writes("Y_ELEM4 y", when="VEC4"),
     ),
     push=(*REDUCE_PUSH,),
     constants=(
         *REDUCE_CONSTANTS,
+        *TO_PARTS,
+        *GIVEN_PEAK,
         *constants("uint", ACROSS=64, LOADS=8, SPAN=1, RUN_SLABS=1),
     ),
 )
@@ -102,29 +110,35 @@ REDUCE_COLUMNS = Kernel(
 REDUCE_COMBINE = Kernel(
     "reduce_combine",
     bindings=(
-        reads("VALUE part", "uint part_keys"),
-        reads("VALUE peaks"),
-        writes("Y_ELEM y", "uint y_keys"),
+        reads("VALUE part", "uint part_keys", when="!DTYPE_i32"),
+        reads("VALUE part", when="DTYPE_i32"),
+        reads("VALUE peaks", when="!DTYPE_i32"),
+        writes("Y_ELEM y", "uint y_keys", when="!DTYPE_i32"),
+        writes("Y_ELEM y", when="DTYPE_i32"),
     ),
     push=(*REDUCE_PUSH,),
     constants=(
         *REDUCE_CONSTANTS,
+        *TO_PARTS,
         *constants("uint", LANES=1),
         *constants("uint", ELEMENTS=64),  # of a workgroup, neighbours in neighbouring lanes
-        *constants("bool", KEYS=False),  # maxima or minima as integers of the same order
+        *constants("bool", when="!DTYPE_i32", KEYS=False),  # maxima or minima as integers of the same order
     ),
 )
 
 REDUCE_ROWS = Kernel(
     "reduce_rows",
+    subgroups=("REDUCTION_SUBGROUP",),
     bindings=(
         reads("X_ELEM x", "X_ELEM4 x4"),
-        reads("VALUE peaks"),
+        reads("VALUE peaks", when="!DTYPE_i32"),
         writes("Y_ELEM y"),
     ),
     push=(*REDUCE_PUSH,),
     constants=(
         *REDUCE_CONSTANTS,
+        *TO_PARTS,
+        *GIVEN_PEAK,
         *constants("uint", ACROSS=64, LOADS=8),
     ),
 )

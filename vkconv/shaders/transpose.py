@@ -6,9 +6,10 @@ from vkconv.shaders.conv import CONV2D_PUSH, GEMM_TILE
 
 CONV_TRANSPOSE2D_BLOCKS = Kernel(
     "conv_transpose2d_blocks",
+    subgroups=("SHARED_LOADS",),
     bindings=(
         reads("ELEM x"),
-        reads("ELEM weight", "ELEM4 weight4"),
+        reads("ELEM4 weight"),
         reads("ELEM per_channel"),
         writes("ELEM4 y", when="WRITTEN=4"),
         writes("ELEM2 y", when="WRITTEN=2"),
@@ -27,7 +28,6 @@ CONV_TRANSPOSE2D_COL2IM = Kernel(
     "conv_transpose2d_col2im",
     bindings=(
         reads("float x"),
-        reads("ELEM weight"),
         reads("ELEM per_channel"),
         writes("ELEM y"),
     ),
@@ -61,7 +61,7 @@ CONV_TRANSPOSE2D_PHASES = Kernel(
     "conv_transpose2d_phases",
     bindings=(
         reads("ELEM x"),
-        reads("ELEM weight", "ELEM4 weight4"),
+        reads("ELEM4 weight"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y"),
     ),
@@ -70,7 +70,7 @@ CONV_TRANSPOSE2D_PHASES = Kernel(
         *EPILOGUE,
         *GEMM_TILE,
         *constants("bool", TOGETHER=True),
-        *constants("int", SPLITS=1, GCD_H=1, GCD_W=1, INVERSE_H=0, INVERSE_W=0),
+        *constants("int", SPLIT_K=1, GCD_H=1, GCD_W=1, INVERSE_H=0, INVERSE_W=0),
     ),
 )
 

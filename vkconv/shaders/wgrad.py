@@ -9,25 +9,33 @@ BACKWARD_WEIGHT_SUM_PUSH = (
     *fields("int", "kd kh kw sd sh sw dd dh dw"),
     *fields("int", "pf pt pl"),
     *fields("int", "tile_n tile_d tile_h tile_w"),  # the reduction dimensions, cut into boxes of this size
-    *fields("int", "cuts"),  # equal parts of each box
-    *fields("int", "first_part"),  # where this launch's parts begin in the scratch
-    *fields("float", "scale beta"),
+    *fields("int", "per_box"),  # equal slices of each box
+)
+
+# Atomics add scale * sum to dw.
+_STORED = "!ATOMIC_CAS !ATOMIC_FLOAT"
+
+BACKWARD_WEIGHT_PUSH = (
+    *BACKWARD_WEIGHT_SUM_PUSH,
+    *fields("float", "scale"),
+    *fields("float", "beta", when=_STORED),
+    *fields("int", "first_slice", when=_STORED),  # where this launch's slices begin in the scratch
 )
 
 BACKWARD_WEIGHT_CONSTANTS = (
-    *constants("bool", TO_PARTS=False),  # each part as it is, [part][dw]; else the finished dw
-    *constants("bool", HAS_ADD=False),
+    *constants("bool", when=_STORED, TO_SCRATCH=False),  # each slice as it is, [slice][dw]; else the finished dw
+    *constants("bool", when=_STORED, HAS_ADD=False),
 )
 
 BACKWARD_WEIGHT_COMBINE = Kernel(
     "backward_weight_combine",
     bindings=(
-        reads("float parts"),
+        reads("float slices"),
         reads("ELEM add"),
         writes("ELEM dw"),
     ),
     push=(
-        *fields("int", "total part_count"),
+        *fields("int", "total slice_count"),
         *fields("int", "taps channels"),
         *fields("float", "scale beta"),
     ),
@@ -44,12 +52,12 @@ BACKWARD_WEIGHT_COOPERATIVE = Kernel(
     bindings=(
         reads("ELEM x"),
         reads("ELEM dy"),
-        writes("float parts", "vec4 parts4"),
+        writes("float slices", "vec4 slices4"),
     ),
     push=(*BACKWARD_WEIGHT_SUM_PUSH,),
     constants=(
         *constants("bool", PADDED=False),  # windows may reach beyond x
-        *constants("bool", WHOLE=False),  # the channels of a group are whole eights, in and out
+        *constants("bool", WHOLE=False),  # the channels of a group are whole 8-wide vectors, in and out
         *constants("bool", DEEP=False),  # three dimensions
         *COOPERATIVE_TILE,
         *constants("int", KD=1, KH=3, KW=3),
@@ -62,32 +70,32 @@ BACKWARD_WEIGHT_GEMM = Kernel(
     bindings=(
         reads("ELEM x", "ELEM4 x4"),
         reads("ELEM dy", "ELEM4 dy4"),
-        reads("ELEM add"),
+        reads("ELEM add", when=_STORED),
         updates("float result", when="ATOMIC_FLOAT"),
         updates("uint result", when="ATOMIC_CAS", qualifiers="coherent restrict"),
-        writes("Y_ELEM result", when="!ATOMIC_CAS !ATOMIC_FLOAT"),
+        writes("Y_ELEM result", when=_STORED),
     ),
-    push=(*BACKWARD_WEIGHT_SUM_PUSH,),
+    push=(*BACKWARD_WEIGHT_PUSH,),
     constants=(
         *BACKWARD_WEIGHT_CONSTANTS,
         *constants("bool", DEEP=False),  # three dimensions
         *constants("bool", PADDED=False),  # windows may reach beyond x
         *constants("int", BM=64, BN=64, BK=8, TM=8, TN=8, BUFFERS=1, KD=1, KH=3, KW=3),
-        *constants("bool", FOURS=False),
+        *constants("bool", VEC4=False),
     ),
 )
 
-BACKWARD_WEIGHT_NARROW = Kernel(
-    "backward_weight_narrow",
+BACKWARD_WEIGHT_SKINNY = Kernel(
+    "backward_weight_skinny",
     bindings=(
         reads("ELEM x"),
         reads("ELEM dy"),
-        reads("ELEM add"),
+        reads("ELEM add", when=_STORED),
         updates("float result", when="ATOMIC_FLOAT"),
         updates("uint result", when="ATOMIC_CAS", qualifiers="coherent restrict"),
-        writes("Y_ELEM result", when="!ATOMIC_CAS !ATOMIC_FLOAT"),
+        writes("Y_ELEM result", when=_STORED),
     ),
-    push=(*BACKWARD_WEIGHT_SUM_PUSH,),
+    push=(*BACKWARD_WEIGHT_PUSH,),
     constants=(
         *BACKWARD_WEIGHT_CONSTANTS,
         *constants("bool", DEEP=False),  # three dimensions
@@ -100,21 +108,22 @@ BACKWARD_WEIGHT_NARROW = Kernel(
 
 BACKWARD_WEIGHT_ROWS = Kernel(
     "backward_weight_rows",
+    subgroups=("SUBGROUPS",),
     bindings=(
         reads("ELEM x"),
         reads("ELEM dy"),
-        reads("ELEM add"),
+        reads("ELEM add", when=_STORED),
         updates("float result", when="ATOMIC_FLOAT"),
         updates("uint result", when="ATOMIC_CAS", qualifiers="coherent restrict"),
-        writes("Y_ELEM result", when="!ATOMIC_CAS !ATOMIC_FLOAT"),
+        writes("Y_ELEM result", when=_STORED),
     ),
-    push=(*BACKWARD_WEIGHT_SUM_PUSH,),
+    push=(*BACKWARD_WEIGHT_PUSH,),
     constants=(
         *BACKWARD_WEIGHT_CONSTANTS,
-        *constants("bool", DEEP=False),  # three dimensions
         *constants("bool", PADDED=False),  # windows may reach beyond x
-        *constants("int", ROWS=8, UNITS=1, PX=8),
+        *constants("int", ROWS=8, RUNS=1, PX=8),
         *constants("bool", ACROSS_GROUPS=False),
-        *constants("int", TAPS_X=3, SW=1, DW=1, SUBGROUP=8),
+        *constants("int", TAPS_X=3, SW=1, DW=1),
+        *constants("int", when="SUBGROUPS", SUBGROUP=8),
     ),
 )

@@ -2,24 +2,24 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "divided.glsl"
-#include "turned.glsl"
+#include "transposed_tile.glsl"
 #extension GL_EXT_control_flow_attributes : require
 
-// NCHW to words of eight neighbouring channels of a pixel, [image][row][column][group][channels / 8], zeros past the last
-// channel of a group. Row y of what is made is row y * sh - pt of the input, columns alike, and zeros where that has none:
-// it is padded, cropped or thinned on the way. A workgroup turns SIDE pixels by SIDE channels in shared memory, so that
-// lanes read neighbouring pixels and write neighbouring channels.
+// NCHW to words of eight neighbouring channels of a pixel, [image][row][column][group][channels / 8], zeros past the
+// last channel of a group. Row y of what is made is row y * sh - pt of the input, columns alike, and zeros where that
+// has none: it is padded, cropped or thinned on the way. A workgroup transposes SIDE pixels by SIDE channels in shared
+// memory, so that lanes read neighbouring pixels and write neighbouring channels.
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     int pixels = n * last_h * last_w;
-    int eights = (in_group + 7) / 8;
-    int all = groups * eights;
-    int columns = (all + EIGHTS - 1) / EIGHTS;
+    int vec8s = (in_group + 7) / 8;
+    int all = groups * vec8s;
+    int columns = (all + VEC8S - 1) / VEC8S;
     int index = int(flat_group());
     if (index >= (pixels + SIDE - 1) / SIDE * columns) return;
     int first_pixel = index / columns * SIDE;
-    int first_eight = index % columns * EIGHTS;
+    int first_vec8 = index % columns * VEC8S;
 
     int pixel = first_pixel + lane % SIDE;
     ivec2 row = divided(pixel, last_w, w_factor, w_shift);
@@ -31,19 +31,19 @@ void main() {
 
     uint bits[LOADS * 8];
     [[unroll]] for (int i = 0; i < LOADS; i++) {
-        int eight = first_eight + i * (LANES / SIDE) + lane / SIDE;
-        int group = GROUPED ? eight / eights : 0;
-        int c = (eight - group * eights) * 8;
+        int vec8 = first_vec8 + i * (LANES / SIDE) + lane / SIDE;
+        int group = GROUPED ? vec8 / vec8s : 0;
+        int c = (vec8 - group * vec8s) * 8;
         int at = corner + (group * in_group + c) * h * w;
         [[unroll]] for (int q = 0; q < 8; q++) {
-            bits[i * 8 + q] = inside && eight < all && (WHOLE || c + q < in_group) ? LOAD(x, at + q * h * w) : 0u;
+            bits[i * 8 + q] = inside && vec8 < all && (WHOLE || c + q < in_group) ? LOAD(x, at + q * h * w) : 0u;
         }
     }
-    KEEP_TURNED(bits, lane)
+    STORE_TRANSPOSED(bits, lane)
     [[unroll]] for (int i = 0; i < LOADS; i++) {
         int word = lane + i * LANES;
-        int to_pixel = first_pixel + word / EIGHTS;
-        int eight = first_eight + word % EIGHTS;
-        if (to_pixel < pixels && eight < all) y8[to_pixel * all + eight] = tile[word / EIGHTS * LINE + word % EIGHTS];
+        int to_pixel = first_pixel + word / VEC8S;
+        int vec8 = first_vec8 + word % VEC8S;
+        if (to_pixel < pixels && vec8 < all) y8[to_pixel * all + vec8] = tile[word / VEC8S * LINE + word % VEC8S];
     }
 }

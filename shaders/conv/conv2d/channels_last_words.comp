@@ -4,18 +4,18 @@
 #include "divided.glsl"
 #extension GL_EXT_control_flow_attributes : require
 
-// What channels_last.comp makes, of planes that are whole words of WORD pixels, 8 or 4, with every row and column of the
-// input in its place: a lane reads such a word of eight channels, which are WORD words of eight channels in registers, and
-// no shared memory is needed. ACROSS neighbours have neighbouring eights of the same pixels. Later workgroups write the
-// zeros: rows without input, then what is beside it in the others.
+// What channels_last.comp makes, of planes that are whole words of WORD pixels, 8 or 4, with every row and column of
+// the input in its place: a lane reads such a word of eight channels, which are WORD words of eight channels in
+// registers, and no shared memory is needed. ACROSS neighbours have neighbouring 8-wide vectors of the same pixels.
+// Later workgroups write the zeros: rows without input, then what is beside it in the others.
 
 const int LANES = 256;
 const int PIXELS = LANES / ACROSS;  // words of them, of a workgroup
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
-    int eights = (in_group + 7) / 8;
-    int all = groups * eights;
+    int vec8s = (in_group + 7) / 8;
+    int all = groups * vec8s;
     int blocks = (all + ACROSS - 1) / ACROSS;
     int words = h * w / WORD;
     int copying = (n * words + PIXELS - 1) / PIXELS * blocks;
@@ -42,13 +42,13 @@ void main() {
         return;
     }
 
-    int eight = index % blocks * ACROSS + lane % ACROSS;
+    int vec8 = index % blocks * ACROSS + lane % ACROSS;
     int word = index / blocks * PIXELS + lane / ACROSS;
-    if (eight >= all || word >= n * words) return;
+    if (vec8 >= all || word >= n * words) return;
     ivec2 image = divided(word, words, plane_factor, plane_shift);
     ivec2 row = divided(image.y * WORD, w, w_factor, w_shift);
-    int group = GROUPED ? eight / eights : 0;
-    int c = (eight - group * eights) * 8;
+    int group = GROUPED ? vec8 / vec8s : 0;
+    int c = (vec8 - group * vec8s) * 8;
     int from = ((image.x * groups + group) * in_group + c) * words + image.y;
 
     uvec4 read[8];
@@ -72,7 +72,7 @@ void main() {
             made[q] = p % 2 == 0 ? (low & 0xFFFFu) | high << 16 : low >> 16 | (high & 0xFFFF0000u);
         }
         if (uint(y) < uint(last_h) && uint(x) < uint(last_w)) {
-            y8[((image.x * last_h + y) * last_w + x) * all + eight] = made;
+            y8[((image.x * last_h + y) * last_w + x) * all + vec8] = made;
         }
         if (++x == w + pl) {
             x = pl;

@@ -3,52 +3,53 @@
 #include "common.glsl"
 #include "conv2d_cooperative.glsl"
 
-// Implicit GEMM by cooperative matrices: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps
-// x channels (conv2d_gemm.comp has the same in f32). Slices of the input come in one of three ways. Where it is a matrix as
-// it lies (B_ROW is 0: 1x1, stride 1, no padding) a load has eight pixels of a channel: WORD of them at a time, 8 or 4,
-// which planes are whole numbers of, or (PADDED) from the two words that they lie across. LAST: words of eight channels are read from a copy that has these last and is padded
-// (channels_last.comp), so that no load is tested, and taps follow one another with all their channels. Else the input is
-// gathered pixel by pixel, eight channels of one by a lane, so that its neighbours read neighbouring pixels.
-// Weights are packed [group][c_out / BM][taps][channels][BM] (pack_tiles.comp), zeros beyond both ends: channels up to eights
-// where loads have eights, up to slices where they are gathered. LINEAR leaves channels and taps in the order of w. With
-// SPLITS > 1 the sum is cut into that many parts of whole slices, which sum_splits.comp adds up.
+// Implicit GEMM by cooperative matrices: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K =
+// taps x channels (conv2d_gemm.comp has the same in f32). K-tiles of the input come in one of three ways. Where it is a
+// matrix as it lies (B_ROW is 0: 1x1, stride 1, no padding) a load has eight pixels of a channel: WORD of them at a
+// time, 8 or 4, which planes are whole numbers of, or (PADDED) from the two words that they lie across. LAST: words of
+// eight channels are read from a copy that has these last and is padded (channels_last.comp), so that no load is
+// tested, and taps follow one another with all their channels. Else the input is gathered pixel by pixel, eight
+// channels of one by a lane, so that its neighbours read neighbouring pixels. Weights are packed [group][c_out /
+// BM][taps][channels][BM] (pack_tiles.comp), zeros beyond both ends: channels up to whole 8-wide vectors where loads
+// are of these, up to k-tiles where they are gathered. LINEAR leaves channels and taps in the order of w. With SPLIT_K
+// > 1 the sum is that many split-K slices of whole k-tiles, which sum_split_k.comp adds up.
 
 const bool GATHERS = B_ROW == 1 && !LAST;
 const bool SHIFTS = B_ROW == 0 && PADDED;
 
 // Gathered loads are numbered pixel first.
-#define AT_A ALONG_A
-#define AT_B(index) (GATHERS ? (index) % BN * B_LINE + (index) / BN : ALONG_B(index))
+#define SLOT_A SLOT_BY_LINES_A
+#define SLOT_B(index) (GATHERS ? (index) % BN * B_LINE + (index) / BN : SLOT_BY_LINES_B(index))
 
-NEAR_END(near_end, x, n * c_in * h * w)
+LOAD8_NEAR_END(near_end, x, n * c_in * h * w)
 
-// What is loaded in parts is put together only when it is there.
-#define GATHERED                                                                                             \
+// What is loaded in pieces is put together only when it is there.
+#define FINISH_LOADS                                                                                         \
     if (GATHERS) {                                                                                           \
-        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = EIGHT(b_bits, i);                           \
+        [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = PACKED8(b_bits, i);                         \
     } else if (SHIFTS) {                                                                                     \
         [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = shifted(b_next[i], b_after[i], b_first[i]); \
     }
 
 #define HAS(count, i) ((count) % LANES == 0 || lane + (i) * LANES < (count))
 
-// Slice ``step`` of this workgroup's into registers; ky, kx and k0 say where a gathered one begins.
+// K-tile ``step`` of this workgroup's into registers; ky, kx and k0 say where a gathered one begins.
 #define LOAD_K_TILE(step, CHECKED)                                                                                   \
-    int slice = first_slice + (step);                                                                                \
+    int k_tile = first_k_tile + (step);                                                                              \
     [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                                   \
         if (HAS(A_COUNT, i)) {                                                                                       \
-            bool ok = !(CHECKED) || GATHERS || slice * BK + (lane + i * LANES) / A_EIGHTS < packed_depth;            \
-            a_next[i] = ok ? weight8[a_from + slice * A_COUNT + lane + i * LANES] : uvec4(0u);                       \
+            bool ok = !(CHECKED) || GATHERS || k_tile * BK + (lane + i * LANES) / A_VEC8S < packed_depth;            \
+            a_next[i] = ok ? weight[a_from + k_tile * A_COUNT + lane + i * LANES] : uvec4(0u);                       \
         }                                                                                                            \
     }                                                                                                                \
-    int word = LAST ? slice * (BK / 8) + lane % B_EIGHTS : 0;                                                        \
-    int tap = divided(word, eights, eights_factor, eights_shift).x;                                                  \
-    int from_word = (tap / KW * dh * last_w + tap % KW * dw) * all_eights + word - tap * eights;                     \
+    int word = LAST ? k_tile * (BK / 8) + lane % B_VEC8S : 0;                                                        \
+    int tap = divided(word, vec8s, vec8s_factor, vec8s_shift).x;                                                     \
+    int from_word = (tap / KW * dh * last_w + tap % KW * dw) * all_vec8s + word - tap * vec8s;                       \
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {                                                                   \
         if (B_ROW == 0 && HAS(B_COUNT, i)) {                                                                         \
-            bool ok = !(CHECKED) || slice * BK + (lane + i * LANES) / B_EIGHTS < depth;                              \
+            bool ok = !(CHECKED) || k_tile * BK + (lane + i * LANES) / B_VEC8S < depth;                              \
             if (SHIFTS) {                                                                                            \
-                int at = b_at[i] + slice * b_step;                                                                   \
+                int at = b_at[i] + k_tile * b_step;                                                                  \
                 b_first[i] = at & 7;                                                                                 \
                 if (!ok) {                                                                                           \
                     b_next[i] = b_after[i] = uvec4(0u);                                                              \
@@ -60,10 +61,10 @@ NEAR_END(near_end, x, n * c_in * h * w)
                     b_first[i] = 0;                                                                                  \
                 }                                                                                                    \
             } else if (WORD == 8) {                                                                                  \
-                b_next[i] = ok ? x8[b_at[i] + slice * b_step] : uvec4(0u);                                           \
+                b_next[i] = ok ? x8[b_at[i] + k_tile * b_step] : uvec4(0u);                                          \
             } else {                                                                                                 \
-                b_next[i].xy = ok ? x4[b_at[i] + slice * b_step] : uvec2(0u);                                        \
-                b_next[i].zw = ok ? x4[b_high_at[i] + slice * b_step] : uvec2(0u);                                   \
+                b_next[i].xy = ok ? x4[b_at[i] + k_tile * b_step] : uvec2(0u);                                       \
+                b_next[i].zw = ok ? x4[b_high_at[i] + k_tile * b_step] : uvec2(0u);                                  \
             }                                                                                                        \
         } else if (LAST && HAS(B_COUNT, i)) {                                                                        \
             b_next[i] = !(CHECKED) || word * 8 < packed_depth ? x8[b_at[i] + from_word] : uvec4(0u);                 \
@@ -103,24 +104,24 @@ void main() {
     int col_blocks = (columns + BN - 1) / BN;
     int words = x8.length();
     int depth = LINEAR ? in_group * KH * KW : in_group;
-    int eights = (in_group + 7) / 8;
-    int all_eights = groups * eights;
+    int vec8s = (in_group + 7) / 8;
+    int all_vec8s = groups * vec8s;
     // Of the sum, as its weights are packed.
     int chunks = (depth + BK - 1) / BK;
-    int packed_depth = GATHERS ? (LINEAR ? 1 : KH * KW) * chunks * BK : KH * KW * eights * 8;
+    int packed_depth = GATHERS ? (LINEAR ? 1 : KH * KW) * chunks * BK : KH * KW * vec8s * 8;
     int steps = (packed_depth + BK - 1) / BK;
 
     int index = int(flat_group());
-    if (index >= SPLITS * groups * row_blocks * col_blocks) return;
+    if (index >= SPLIT_K * groups * row_blocks * col_blocks) return;
     int block_row = index % row_blocks;
     index /= row_blocks;
     int block_col = index % col_blocks;
     index /= col_blocks;
-    int group = SPLITS == 1 ? index : index % groups;
-    int split = SPLITS == 1 ? 0 : index / groups;
-    int first_slice = SPLITS == 1 ? 0 : split * steps / SPLITS;
-    int end_slice = SPLITS == 1 ? steps : (split + 1) * steps / SPLITS;
-    first_of_part = split * n * c_out * plane;
+    int group = SPLIT_K == 1 ? index : index % groups;
+    int slice = SPLIT_K == 1 ? 0 : index / groups;
+    int first_k_tile = SPLIT_K == 1 ? 0 : slice * steps / SPLIT_K;
+    int end_k_tile = SPLIT_K == 1 ? steps : (slice + 1) * steps / SPLIT_K;
+    first_of_slice = slice * n * c_out * plane;
 
     // The pixel that this invocation gathers, and where its window begins.
     int pixel = block_col * BN + lane % BN;
@@ -131,12 +132,12 @@ void main() {
     int ix0 = of_plane.y * sw - pl;
     int origin = (of_image.x * c_in + group * in_group) * h * w + iy0 * w + ix0;
     int a_from = (group * row_blocks + block_row) * (packed_depth * BM / 8);
-    int ky = LINEAR ? 0 : first_slice / (KW * chunks);
-    int kx = LINEAR ? 0 : first_slice / chunks % KW;
-    int k0 = first_slice % chunks * BK;
+    int ky = LINEAR ? 0 : first_k_tile / (KW * chunks);
+    int kx = LINEAR ? 0 : first_k_tile / chunks % KW;
+    int k0 = first_k_tile % chunks * BK;
 
-    SUMS sums[ROWS * COLUMNS];
-    [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = SUMS(0.0);
+    ACCUMULATOR sums[ROWS * COLUMNS];
+    [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = ACCUMULATOR(0.0);
     uvec4 a_next[A_LOADS];
     uvec4 b_next[B_LOADS];
     uint b_bits[B_LOADS * 8];
@@ -146,21 +147,21 @@ void main() {
     int b_high_at[B_LOADS];
     int b_step = BK * plane / (SHIFTS ? 1 : WORD);
     [[unroll]] for (int i = 0; i < B_LOADS; i++) {
-        int eight = lane + i * LANES;
+        int vec8 = lane + i * LANES;
         // Past the last pixel the last ones are read again: those sums are not stored.
         if (LAST) {
-            ivec2 p = image_and_pixel(min(block_col * BN + eight / B_EIGHTS, columns - 1));
+            ivec2 p = image_and_pixel(min(block_col * BN + vec8 / B_VEC8S, columns - 1));
             ivec2 at = row_and_column(p.y);
-            b_at[i] = ((p.x * last_h + at.x * last_sh) * last_w + at.y * last_sw) * all_eights + group * eights;
+            b_at[i] = ((p.x * last_h + at.x * last_sh) * last_w + at.y * last_sw) * all_vec8s + group * vec8s;
         } else {
-            int first = block_col * BN + eight % B_EIGHTS * 8;
+            int first = block_col * BN + vec8 % B_VEC8S * 8;
             ivec2 p = image_and_pixel(min(first, columns - (SHIFTS ? 8 : WORD)));
             ivec2 high = image_and_pixel(min(first + 4, columns - WORD));
-            int c = group * in_group + eight / B_EIGHTS;
+            int c = group * in_group + vec8 / B_VEC8S;
             b_at[i] = ((p.x * c_in + c) * plane + p.y) / (SHIFTS ? 1 : WORD);
             b_high_at[i] = ((high.x * c_in + c) * plane + high.y) / WORD;
         }
     }
-    MULTIPLY_K_TILES(end_slice - first_slice, WHOLE || GATHERS)
-    STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, AT_COLUMN, COLUMN4)
+    K_LOOP(end_k_tile - first_k_tile, WHOLE || GATHERS)
+    STORE_ACCUMULATORS(Y_WORD != 1 && !SCATTER, STORE8, COLUMN_STATE, STORE_COLUMN4)
 }

@@ -1,14 +1,13 @@
-// What convolutions by cooperative matrices share: rows of a tile are output channels of a group, columns the pixels of all
-// images. SPREAD puts results TO_SH rows and TO_SW columns apart into planes of to_h x to_w, zeros between them. With SPLITS
-// > 1, which goes with no SPREAD, sums are left as they are: y is scratch of [SPLITS][output] in f32.
-// Constants from 19 to 23 are each shader's.
+// What convolutions by cooperative matrices share: rows of a tile are output channels of a group, columns the pixels of
+// all images. SCATTER puts results TO_SH rows and TO_SW columns apart into planes of to_h x to_w, zeros between them.
+// With SPLIT_K > 1, which goes with no SCATTER, sums are left as they are: y is scratch of [SPLIT_K][output] in f32.
 #include "conv2d.glsl"
 #include "cooperative.glsl"
 #include "divided.glsl"
 
-const bool SPREAD = TO_SH > 0;
+const bool SCATTER = TO_SH > 0;
 
-int first_of_part = 0;  // in parts, of the split that this invocation sums
+int first_of_slice = 0;  // in slices, of the one that this invocation sums
 
 int out_group() { return c_out / groups; }
 
@@ -39,9 +38,9 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
     int to = place_in_y(c, at);
     bool has_high = Y_WORD == 8 || is_output(row, pixel + 4);
     int high_to = Y_WORD == 8 || at.y + 4 < oh * ow ? to + 4 : place_in_y(c, ivec2(at.x + 1, 0));
-    if (SPLITS > 1) {
-        parts4[(first_of_part + to) / 4] = low;
-        if (has_high) parts4[(first_of_part + high_to) / 4] = high;
+    if (SPLIT_K > 1) {
+        slices4[(first_of_slice + to) / 4] = low;
+        if (has_high) slices4[(first_of_slice + high_to) / 4] = high;
     } else if (Y_WORD == 8) {
         y8[to / 8] = rounded8(finish4(low, channel, to), finish4(high, channel, high_to));
     } else {
@@ -50,8 +49,8 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
     }
 }
 
-// Where the first channel has what is stored for a column, -1 where it stands for no pixel; SPREAD: the rows and columns
-// that a result stands for, and whether it is the first of its row.
+// Where the first channel has what is stored for a column, -1 where it stands for no pixel; SCATTER: the rows and
+// columns that a result stands for, and whether it is the first of its row.
 struct Column {
     int first;
     int rows, columns;
@@ -61,7 +60,7 @@ struct Column {
 Column column_of(int column) {
     ivec2 at = image_and_pixel(column);
     if (column >= all_columns() || at.y >= oh * ow) return Column(-1, 0, 0, false);
-    if (!SPREAD) return Column(place_in_y(0, at), 1, 1, true);
+    if (!SCATTER) return Column(place_in_y(0, at), 1, 1, true);
     ivec2 corner = row_and_column(at.y) * ivec2(TO_SH, TO_SW);
     return Column((at.x * c_out * to_h + corner.x) * to_w + corner.y, min(TO_SH, to_h - corner.x),
                   min(TO_SW, to_w - corner.y), corner.y == 0);
@@ -69,9 +68,9 @@ Column column_of(int column) {
 
 void store_single(int at, uint bits) { STORE_BITS(y, at, bits); }
 
-// A result and the zeros behind it in its row. Of two columns a lane stores a word: where that begins at an odd place it
-// has the zero before the result, and leaves the one behind it to the next lane, which there is: rows that begin at odd
-// places are of odd length.
+// A result and the zeros behind it in its row. Of two columns a lane stores a word: where that begins at an odd place
+// it has the zero before the result, and leaves the one behind it to the next lane, which there is: rows that begin at
+// odd places are of odd length.
 void store_row(int at, uint bits, Column column) {
     if (TO_SW == 2) {
         bool odd = (at & 1) != 0;
@@ -91,11 +90,11 @@ void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
     if (column.first < 0) return;
     limit = min(limit, out_group());
     int c = group * out_group() + row;
-    int plane = SPREAD ? to_h * to_w : oh * ow;
+    int plane = SCATTER ? to_h * to_w : oh * ow;
     int at = column.first + c * plane;
-    if (SPLITS > 1) {
+    if (SPLIT_K > 1) {
         [[unroll]] for (int q = 0; q < 4; q++) {
-            if (row + q * step < limit) parts[first_of_part + at + q * step * plane] = sums[q];
+            if (row + q * step < limit) slices[first_of_slice + at + q * step * plane] = sums[q];
         }
         return;
     }
@@ -103,7 +102,7 @@ void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
     [[unroll]] for (int q = 0; q < 4; q++) {
         if (row + q * step < limit) {
             Channel channel = channel_of(c + q * step);
-            float value = SPREAD ? finish(sums[q], channel) : finish(sums[q], channel, residual_at(at + q * step * plane));
+            float value = SCATTER ? finish(sums[q], channel) : finish(sums[q], channel, residual_at(at + q * step * plane));
             bits[q] = rounded2(vec2(value, 0.0)) & 0xFFFFu;
         }
     }
@@ -121,7 +120,7 @@ void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
         [[unroll]] for (int q = 0; q < 4; q++) {
             if (row + q * step < limit) {
                 int from = at + q * step * plane;
-                if (SPREAD) {
+                if (SCATTER) {
                     store_row(from, bits[q], column);
                     [[unroll]] for (int i = 1; i < TO_SH; i++) {
                         if (i < column.rows) store_row(from + i * to_w, 0u, column);
@@ -135,6 +134,6 @@ void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
 }
 
 #define STORE8(row, col, low, high) store8(group, block_row * BM + (row), block_col * BN + (col), low, high)
-#define AT_COLUMN(col) Column column = column_of(block_col * BN + (col));
-#define COLUMN4(row, step, limit, col, sums) \
+#define COLUMN_STATE(col) Column column = column_of(block_col * BN + (col));
+#define STORE_COLUMN4(row, step, limit, col, sums) \
     store4(group, block_row * BM + (row), step, block_row * BM + (limit), column, sums)

@@ -26,10 +26,10 @@ void main() {
     int co = group / blocks % c_out;
     int image = group / blocks / c_out;
 
-    int unit = block * local + int(gl_LocalInvocationID.x);
-    bool inside = unit < rows * columns;
-    int oy0 = unit / columns * RY;
-    int ox0 = unit % columns * PX;
+    int item = block * local + int(gl_LocalInvocationID.x);
+    bool inside = item < rows * columns;
+    int oy0 = item / columns * RY;
+    int ox0 = item % columns * PX;
     int iy0 = oy0 * SH - pt;
     int ix0 = ox0 * SW - pl;
     int plane = (image * c_in + co / (c_out / c_in)) * h;

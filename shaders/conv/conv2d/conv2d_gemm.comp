@@ -1,18 +1,18 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define F16_CHAIN  // slices that are summed in f16, with HALF_MATH
+#define F16_DEPTH_COUNTED  // k-tiles that are summed in f16, with HALF_MATH
 #include "conv2d.glsl"
 #include "gemm_tile.glsl"
 
-// Implicit GEMM: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps x channels, and
-// no im2col buffer: slices of the input are gathered into shared memory as they are needed (gemm_tile.glsl). Weights
-// are packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp), zeros beyond both ends; LINEAR leaves
+// Implicit GEMM: (c_out per group) x (pixels of all images) = (c_out x K) by (K x pixels), K = taps x channels, and no
+// im2col buffer: k-tiles of the input are gathered into shared memory as they are needed (gemm_tile.glsl). Weights are
+// packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp), zeros beyond both ends; LINEAR leaves
 // channels and taps in the order of w, [c_in][kh][kw] up to BK, which wastes nothing where channels are few but
-// computes each address anew. With SPLITS > 1, K is cut into that many parts and y is scratch of [SPLITS][output],
-// summed by sum_splits.comp, which adds bias and activation. With REDUCE the pixels of an image are reduced
-// (tile_reduce.glsl), and only what the tile comes to is stored: [tile along the pixels][slot for an image][channel]. Each
-// image then begins at a multiple of four columns.
+// computes each address anew. With SPLIT_K > 1 there are that many split-K slices and y is scratch of
+// [SPLIT_K][output], summed by sum_split_k.comp, which adds bias and activation. With REDUCE the pixels of an image are
+// reduced (tile_reduce.glsl), and only what the tile comes to is stored: [tile along the pixels][slot for an
+// image][channel]. Each image then begins at a multiple of four columns.
 
 #ifdef REDUCE
 #include "tile_reduce.glsl"
@@ -36,15 +36,15 @@ void main() {
     int steps = LINEAR ? chunks : KH * KW * chunks;
 
     int index = int(flat_group());
-    if (index >= SPLITS * groups * row_blocks * col_blocks) return;
+    if (index >= SPLIT_K * groups * row_blocks * col_blocks) return;
     int block_row = index % row_blocks;
     index /= row_blocks;
     int block_col = index % col_blocks;
     index /= col_blocks;
     int group = index % groups;
-    int split = index / groups;
-    int first = split * steps / SPLITS;
-    int last = (split + 1) * steps / SPLITS;
+    int slice = index / groups;
+    int first = slice * steps / SPLIT_K;
+    int last = (slice + 1) * steps / SPLIT_K;
 
     // The column of b that this invocation loads, and where its window begins.
     int load_col = lane % BN;
@@ -66,15 +66,15 @@ void main() {
     REAL b_next[B_LOADS];
     vec4 acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
-    BEGIN_CHAIN(REAL4, ACCS)
-    BEGIN_LINKS
+    BEGIN_F16_SUMS(REAL4, ACCS)
+    BEGIN_F16_DEPTH
 
     for (int step = first; step <= last; step++) {
-        // The slice after the one that is multiplied is on its way meanwhile.
+        // The k-tile after the one that is multiplied is on its way meanwhile.
         if (step < last) {
             [[unroll]] for (int i = 0; i < A_LOADS; i++) {
                 int vec = lane + i * LANES;
-                if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = LOAD_REAL4(weight4, a_at + vec);
+                if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = LOAD_REAL4(weight, a_at + vec);
             }
             [[unroll]] for (int i = 0; i < B_LOADS; i++) {
                 int k = k0 + i * B_STEP;
@@ -96,16 +96,16 @@ void main() {
             }
         }
         if (step > first) {
-            MULTIPLY_SLICE(lane, step - 1)
-            LINK_MADE(ACCS)
+            MULTIPLY_K_TILE(lane, step - 1)
+            COUNT_F16_DEPTH(ACCS)
             if (BUFFERS == 1) barrier();
         }
         if (step < last) {
-            STORE_SLICE(a_next, b_next, lane, step)
+            STORE_K_TILE(a_next, b_next, lane, step)
             barrier();
         }
     }
-    ADD_CHAIN(REAL4, vec4, ACCS)
+    FLUSH_F16_SUMS(REAL4, vec4, ACCS)
 
 #ifdef REDUCE
     int column = block_col * BN;
@@ -116,12 +116,12 @@ void main() {
             Channel channel = channel_of(group * out_group + min(block_row * BM + tile_row(lane, i * 4 + r), out_group - 1));
             [[unroll]] for (int j = 0; j < TN4; j++) {
                 int p = column + tile_column(lane, j * 4);
-                float four = nothing();
+                float partial = nothing();
                 [[unroll]] for (int c = 0; c < 4; c++) {
                     float value = finished(acc[(i * 4 + r) * TN4 + j][c], channel, act_a, act_b);
-                    if (p < pixels && p % extent + c < plane) four = combined(four, value);
+                    if (p < pixels && p % extent + c < plane) partial = combined(partial, value);
                 }
-                fours[four_at(lane, r, j)] = four;
+                partials[partial_at(lane, r, j)] = partial;
             }
         }
         reduce_chunk(lane, column, extent, n, row, out_group, first_output + row, c_out, divisor);
@@ -131,7 +131,7 @@ void main() {
     int out_at[TN];
     [[unroll]] for (int j = 0; j < TN; j++) {
         int p = block_col * BN + tile_column(lane, j);
-        out_at[j] = p < pixels ? split * total + (p / plane * c_out + group * out_group) * plane + p % plane : -1;
+        out_at[j] = p < pixels ? slice * total + (p / plane * c_out + group * out_group) * plane + p % plane : -1;
     }
     [[unroll]] for (int i = 0; i < TM; i++) {
         int row = block_row * BM + tile_row(lane, i);
@@ -140,7 +140,7 @@ void main() {
             [[unroll]] for (int j = 0; j < TN; j++) {
                 float value = acc[i * TN4 + j / 4][j % 4];
                 int to = out_at[j] + row * plane;
-                if (out_at[j] >= 0) STORE_Y(y, to, SPLITS == 1 ? finish(value, channel, residual_at(to)) : value);
+                if (out_at[j] >= 0) STORE_Y(y, to, SPLIT_K == 1 ? finish(value, channel, residual_at(to)) : value);
             }
         }
     }

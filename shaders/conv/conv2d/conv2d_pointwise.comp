@@ -3,11 +3,8 @@
 #include "common.glsl"
 #ifdef HALF_MATH
 #define WIDE 4
-#define WEIGHTS weight4
-#else
-#define WEIGHTS weight
 #endif
-#define F16_CHAIN
+#define F16_DEPTH_COUNTED
 #include "products.glsl"
 #include "conv2d.glsl"
 
@@ -40,22 +37,22 @@ void main() {
     }
     SUMS acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = SUMS(0.0);
-    BEGIN_CHAIN(REALS, ACCS)
-    BEGIN_LINKS
+    BEGIN_F16_SUMS(REALS, ACCS)
+    BEGIN_F16_DEPTH
     int tap = (group * co_tiles + co_tile) * in_group * CO;
     int plane = 0;
     for (int ci = 0; ci < in_group; ci++) {
         REAL v[PX];
         [[unroll]] for (int p = 0; p < PX; p++) v[p] = LOAD_REAL(x, source[p] + plane);
         [[unroll]] for (int c = 0; c < CO / WIDE; c++) {
-            REALS k = LOAD_REALS(WEIGHTS, tap + c * WIDE);
-            [[unroll]] for (int p = 0; p < PX; p++) PART[c * PX + p] += k * v[p];
+            REALS k = LOAD_REALS(weight, tap + c * WIDE);
+            [[unroll]] for (int p = 0; p < PX; p++) PARTIAL[c * PX + p] += k * v[p];
         }
-        LINK_MADE(ACCS)
+        COUNT_F16_DEPTH(ACCS)
         tap += CO;
         plane += h * w;
     }
-    ADD_CHAIN(REALS, SUMS, ACCS)
+    FLUSH_F16_SUMS(REALS, SUMS, ACCS)
     [[unroll]] for (int c = 0; c < CO; c++) {
         int co = co_tile * CO + c;
         if (co < out_group) {

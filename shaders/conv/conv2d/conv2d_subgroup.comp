@@ -1,16 +1,17 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#define VEC4_RESIDUAL
 #include "conv2d.glsl"
-#include "held.glsl"
+#include "shuffled.glsl"
 
 // Sliding window by subgroups: each invocation makes CO output channels of a group x PX neighbouring output columns.
-// The SPAN inputs of a row are loaded once for all taps and channels, by fours if X_VEC4 (rows are whole fours, and
-// so is what lies between two blocks of columns; LEFT is the padding). The CO * KW weights of a row of taps are
-// loaded once for all lanes (held.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp). With REDUCE only
-// what a subgroup's blocks of pixels come to is stored: [image][subgroup][channel].
+// The SPAN inputs of a row are loaded once for all taps and channels, by vec4 if X_VEC4 (rows are whole vec4, and so is
+// what lies between two blocks of columns; LEFT is the padding). The CO * KW weights of a row of taps are loaded once
+// for all lanes (shuffled.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp). With REDUCE only what a
+// subgroup's blocks of pixels come to is stored: [image][subgroup][channel].
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
-const int SKIP = X_VEC4 ? (4 - LEFT % 4) % 4 : 0;  // inputs of the first four that come before the first of the span
+const int SKIP = X_VEC4 ? (4 - LEFT % 4) % 4 : 0;  // inputs of the first vec4 that come before the first of the span
 const int QUADS = X_VEC4 ? (SKIP + SPAN + 3) / 4 : 1;
 const int ACCS = CO * PX;
 const int TAPS = KW * CO;
@@ -36,10 +37,10 @@ void main() {
     int group = tile / co_tiles;
 
     int lane = int(gl_SubgroupInvocationID);
-    int unit = block * local + int(gl_SubgroupID) * SUBGROUP + lane;
-    bool inside = unit < oh * columns;
-    int oy = unit / columns;
-    int ox0 = unit % columns * PX;
+    int item = block * local + int(gl_SubgroupID) * SUBGROUP + lane;
+    bool inside = item < oh * columns;
+    int oy = item / columns;
+    int ox0 = item % columns * PX;
     int iy0 = oy * sh - pt;
     int ix0 = ox0 * SW - LEFT;
 
@@ -69,14 +70,14 @@ void main() {
                     v[i] = ok ? LOAD(x, ok ? row + i : 0) : 0.0;
                 }
             }
-            vec4 held[HELD(TAPS, SUBGROUP)];
-            [[unroll]] for (int i = 0; i < HELD(TAPS, SUBGROUP); i++) {
+            vec4 lane_vec4s[LANE_VEC4S(TAPS, SUBGROUP)];
+            [[unroll]] for (int i = 0; i < LANE_VEC4S(TAPS, SUBGROUP); i++) {
                 int at = i * SUBGROUP;
-                held[i] = LOAD4(weight4, at + SUBGROUP <= TAPS / 4 || at + lane < TAPS / 4 ? tap + at : tap - lane);
+                lane_vec4s[i] = LOAD4(weight, at + SUBGROUP <= TAPS / 4 || at + lane < TAPS / 4 ? tap + at : tap - lane);
             }
             [[unroll]] for (int kx = 0; kx < KW; kx++) {
                 [[unroll]] for (int c = 0; c < CO; c++) {
-                    float k = HELD_VALUE(held, kx * CO + c, SUBGROUP);
+                    float k = SHUFFLED(lane_vec4s, kx * CO + c, SUBGROUP);
                     [[unroll]] for (int p = 0; p < PX; p++) acc[c * PX + p] += k * v[p * SW + kx * DW];
                 }
             }
@@ -112,15 +113,16 @@ void main() {
             co += group * out_group;
             Channel channel = channel_of(co);
             int out_row = ((image * c_out + co) * oh + oy) * ow + ox0;
-            // Two loops: drivers inline the whole activation wherever it is called, in branches that are never taken too.
+            // Two loops: drivers inline the whole activation wherever it is called, in branches that are never taken
+            // too.
             if (Y_VEC4) {
                 [[unroll]] for (int p = 0; p < PX; p += 4) {
                     if (ox0 + p < ow) {
-                        vec4 four = residual4_at((out_row + p) / 4);
+                        vec4 values = residual4_at((out_row + p) / 4);
                         [[unroll]] for (int i = 0; i < 4; i++) {
-                            four[i] = finish(acc[min(c * PX + p + i, ACCS - 1)], channel, four[i]);
+                            values[i] = finish(acc[min(c * PX + p + i, ACCS - 1)], channel, values[i]);
                         }
-                        STORE_Y4(y4, (out_row + p) / 4, four);
+                        STORE_Y4(y4, (out_row + p) / 4, values);
                     }
                 }
             } else {

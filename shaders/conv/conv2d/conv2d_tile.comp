@@ -3,11 +3,8 @@
 #include "common.glsl"
 #ifdef HALF_MATH
 #define WIDE 4
-#define WEIGHTS weight4
-#else
-#define WEIGHTS weight
 #endif
-#define F16_CHAIN
+#define F16_DEPTH_COUNTED
 #include "products.glsl"
 #include "conv2d.glsl"
 
@@ -31,17 +28,17 @@ void main() {
     int image = index / blocks / (groups * co_tiles);
     int group = tile / co_tiles;
 
-    int unit = block * local + int(gl_LocalInvocationID.x);
-    bool inside = unit < oh * columns;
-    int oy = unit / columns;
-    int ox0 = unit % columns * PX;
+    int item = block * local + int(gl_LocalInvocationID.x);
+    bool inside = item < oh * columns;
+    int oy = item / columns;
+    int ox0 = item % columns * PX;
     int iy0 = oy * sh - pt;
     int ix0 = ox0 * SW - pl;
 
     SUMS acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = SUMS(0.0);
-    BEGIN_CHAIN(REALS, ACCS)
-    BEGIN_LINKS
+    BEGIN_F16_SUMS(REALS, ACCS)
+    BEGIN_F16_DEPTH
     int tap = tile * in_group * kh * KW * CO;
     int plane = image * c_in + group * in_group;
     for (int ci = 0; ci < in_group; ci++) {
@@ -56,15 +53,15 @@ void main() {
             }
             [[unroll]] for (int kx = 0; kx < KW; kx++) {
                 [[unroll]] for (int c = 0; c < CO / WIDE; c++) {
-                    REALS k = LOAD_REALS(WEIGHTS, tap + kx * CO + c * WIDE);
-                    [[unroll]] for (int p = 0; p < PX; p++) PART[c * PX + p] += k * v[p * SW + kx * DW];
+                    REALS k = LOAD_REALS(weight, tap + kx * CO + c * WIDE);
+                    [[unroll]] for (int p = 0; p < PX; p++) PARTIAL[c * PX + p] += k * v[p * SW + kx * DW];
                 }
             }
             tap += KW * CO;
-            LINK_MADE(ACCS)
+            COUNT_F16_DEPTH(ACCS)
         }
     }
-    ADD_CHAIN(REALS, SUMS, ACCS)
+    FLUSH_F16_SUMS(REALS, SUMS, ACCS)
     if (!inside) return;
     [[unroll]] for (int c = 0; c < CO; c++) {
         int co = tile % co_tiles * CO + c;

@@ -1,5 +1,5 @@
-// Quotient and rest, by a factor and a shift in place of a division (vkconv/ops/core/base.py, `reciprocal`), which takes lanes
-// that do little else as long as all of that.
+// Quotient and rest, by a factor and a shift in place of a division (vkconv/ops/core/base.py, `reciprocal`), which
+// takes lanes that do little else as long as all of that.
 ivec2 divided(int x, int divisor, uint factor, uint shift) {
     uint high, low;
     umulExtended(uint(x), factor, high, low);

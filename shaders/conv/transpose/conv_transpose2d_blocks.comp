@@ -7,10 +7,11 @@
 // Outputs fall into blocks of SH x SW. Each invocation makes all outputs of PX neighbouring blocks of CO output
 // channels of a group: every input that it loads meets every tap, each tap at its place of a block, and rows of outputs
 // are written whole. Weight is packed [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp), and its address is the
-// same in every lane. With SHARED_LOADS the weights of an input channel are loaded once for all lanes (held.glsl), with
-// SHARED_MEMORY all of a tile's once for the workgroup: where they have 16 bits, that is also where they become f32.
+// same in every lane. With SHARED_LOADS the weights of an input channel are loaded once for all lanes (shuffled.glsl),
+// with SHARED_MEMORY all of a tile's once for the workgroup: where they have 16 bits, that is also where they become
+// f32.
 #ifdef SHARED_LOADS
-#include "held.glsl"
+#include "shuffled.glsl"
 #endif
 const int RUN = PX * SW;  // outputs of a row of an invocation
 // A tap k reaches place (k d - p) mod s of the block that lies floor((k d - p) / s) behind the input.
@@ -29,24 +30,24 @@ void main() {
     int block_rows = (oh + SH - 1) / SH;
     int columns = (ow + RUN - 1) / RUN;
     int local = int(gl_WorkGroupSize.x);
-    int parts = (block_rows * columns + local - 1) / local;
+    int item_blocks = (block_rows * columns + local - 1) / local;
     int out_group = c_out / groups;
     int in_group = c_in / groups;
     int co_tiles = (out_group + CO - 1) / CO;
     int index = int(flat_group());
-    if (index >= n * groups * co_tiles * parts) return;
+    if (index >= n * groups * co_tiles * item_blocks) return;
 #ifdef SHARED_LOADS
     int lane = int(gl_SubgroupInvocationID);
-    int unit = index % parts * local + int(gl_SubgroupID) * SUBGROUP + lane;
+    int item = index % item_blocks * local + int(gl_SubgroupID) * SUBGROUP + lane;
 #else
-    int unit = index % parts * local + int(gl_LocalInvocationID.x);
+    int item = index % item_blocks * local + int(gl_LocalInvocationID.x);
 #endif
-    index /= parts;
+    index /= item_blocks;
     int tile = index % (groups * co_tiles);
     int image = index / (groups * co_tiles);
-    bool inside = unit < block_rows * columns;  // lanes beyond take part in what all lanes do
-    int by = unit / columns;
-    int bx = unit % columns * PX;
+    bool inside = item < block_rows * columns;  // lanes beyond take part in what all lanes do
+    int by = item / columns;
+    int bx = item % columns * PX;
     // The last row and the first column of inputs that reach the blocks.
     int iy0 = by - FIRST_H;
     int ix0 = bx - FIRST_W - BACK;
@@ -56,7 +57,7 @@ void main() {
     int tap = tile * in_group * TAPS4;
 #ifdef SHARED_MEMORY
     for (int i = int(gl_LocalInvocationID.x); i < IN_GROUP * TAPS4; i += local) {
-        weights_of_tile[i] = LOAD4(weight4, tap + i);
+        weights_of_tile[i] = LOAD4(weight, tap + i);
     }
     barrier();
     tap = 0;
@@ -64,9 +65,9 @@ void main() {
     int x_plane = (image * c_in + tile / co_tiles * in_group) * h;
     for (int ci = 0; ci < in_group; ci++) {
 #ifdef SHARED_LOADS
-        vec4 held[HELD(4 * TAPS4, SUBGROUP)];
-        [[unroll]] for (int i = 0; i < HELD(4 * TAPS4, SUBGROUP); i++) {
-            held[i] = LOAD4(weight4, tap + min(i * SUBGROUP + lane, TAPS4 - 1));
+        vec4 lane_vec4s[LANE_VEC4S(4 * TAPS4, SUBGROUP)];
+        [[unroll]] for (int i = 0; i < LANE_VEC4S(4 * TAPS4, SUBGROUP); i++) {
+            lane_vec4s[i] = LOAD4(weight, tap + min(i * SUBGROUP + lane, TAPS4 - 1));
         }
 #endif
         [[unroll]] for (int r = 0; r < ROWS; r++) {
@@ -93,11 +94,11 @@ void main() {
 #ifdef SHARED_MEMORY
                             vec4 k4 = weights_of_tile[tap + t];
 #elif !defined(SHARED_LOADS)
-                            vec4 k4 = LOAD4(weight4, tap + t);
+                            vec4 k4 = LOAD4(weight, tap + t);
 #endif
                             [[unroll]] for (int c = 0; c < 4; c++) {
 #ifdef SHARED_LOADS
-                                float k = HELD_VALUE(held, 4 * t + c, SUBGROUP);
+                                float k = SHUFFLED(lane_vec4s, 4 * t + c, SUBGROUP);
 #else
                                 float k = k4[c];
 #endif

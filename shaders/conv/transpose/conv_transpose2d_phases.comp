@@ -7,12 +7,12 @@
 
 // Implicit GEMM for each phase of a transposed convolution. Outputs fall into blocks of sh x sw; the outputs at one
 // place of their block, a phase, are a dense convolution of stride 1 by the taps that reach that place: (c_out per
-// group) x (blocks of all images) = (c_out x K) by (K x blocks), K = those taps x channels, slices gathered into shared
-// memory (gemm_tile.glsl). A workgroup makes a tile of one phase, or with TOGETHER of all phases in turn, so that
-// outputs that lie side by side are written at about the same time. Where no tap reaches a phase, bias is all there is.
-// Weights are packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp). With SPLITS > 1, K of each phase
-// is cut into that many parts and y is scratch of [SPLITS][output], summed by sum_splits.comp, which adds bias and
-// activation.
+// group) x (blocks of all images) = (c_out x K) by (K x blocks), K = those taps x channels, k-tiles gathered into
+// shared memory (gemm_tile.glsl). A workgroup makes a tile of one phase, or with TOGETHER of all phases in turn, so
+// that outputs that lie side by side are written at about the same time. Where no tap reaches a phase, bias is all
+// there is. Weights are packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp). With SPLIT_K > 1, K of
+// each phase is cut into that many slices and y is scratch of [SPLIT_K][output], summed by sum_split_k.comp, which adds
+// bias and activation.
 
 int taps_of(Taps t, int tap_step, int kernel) { return t.first < kernel ? (kernel - t.first - 1) / tap_step + 1 : 0; }
 
@@ -29,17 +29,17 @@ void main() {
     int chunks = (in_group + BK - 1) / BK;
 
     int index = int(flat_group());
-    if (index >= SPLITS * (TOGETHER ? 1 : sh * sw) * groups * row_tiles * col_tiles) return;
+    if (index >= SPLIT_K * (TOGETHER ? 1 : sh * sw) * groups * row_tiles * col_tiles) return;
     int tile_y = index % row_tiles;
     index /= row_tiles;
     int tile_x = index % col_tiles;
     index /= col_tiles;
     int group = index % groups;
     index /= groups;
-    int split = index % SPLITS;
-    int first_phase = TOGETHER ? 0 : index / SPLITS;
+    int slice = index % SPLIT_K;
+    int first_phase = TOGETHER ? 0 : index / SPLIT_K;
     int last_phase = TOGETHER ? sh * sw : first_phase + 1;
-    int first_slice = (group * row_tiles + tile_y) * kh * kw * chunks;
+    int first_k_tile = (group * row_tiles + tile_y) * kh * kw * chunks;
 
     // The column of b that this invocation loads.
     int pixel = tile_x * BN + lane % BN;
@@ -55,8 +55,8 @@ void main() {
         Taps cols = taps_reaching(phase_x + pl, sw, dw, GCD_W, INVERSE_W, kw, w);
         int taps_x = taps_of(cols, sw / GCD_W, kw);
         int steps = taps_of(rows, sh / GCD_H, kh) * taps_x * chunks;
-        int first = split * steps / SPLITS;
-        int last = (split + 1) * steps / SPLITS;
+        int first = slice * steps / SPLIT_K;
+        int last = (slice + 1) * steps / SPLIT_K;
         int chunk = first % chunks;
         int tx = steps > 0 ? first / chunks % taps_x : 0;
         int ty = steps > 0 ? first / chunks / taps_x : 0;
@@ -67,13 +67,13 @@ void main() {
         [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
 
         for (int step = first; step <= last; step++) {
-            // The slice after the one that is multiplied is on its way meanwhile.
+            // The k-tile after the one that is multiplied is on its way meanwhile.
             if (step < last) {
                 int tap = (rows.first + ty * (sh / GCD_H)) * kw + cols.first + tx * (sw / GCD_W);
-                int a_at = (first_slice + tap * chunks + chunk) * A_VECS;
+                int a_at = (first_k_tile + tap * chunks + chunk) * A_VECS;
                 [[unroll]] for (int i = 0; i < A_LOADS; i++) {
                     int vec = lane + i * LANES;
-                    if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = LOAD4(weight4, a_at + vec);
+                    if (A_VECS % LANES == 0 || vec < A_VECS) a_next[i] = LOAD4(weight, a_at + vec);
                 }
                 int iy = by + rows.origin - ty * (dh / GCD_H);
                 int ix = bx + cols.origin - tx * (dw / GCD_W);
@@ -93,24 +93,24 @@ void main() {
                 }
             }
             if (step > first) {
-                MULTIPLY_SLICE(lane, step - 1)
+                MULTIPLY_K_TILE(lane, step - 1)
                 if (BUFFERS == 1) barrier();
             }
             if (step < last) {
-                STORE_SLICE(a_next, b_next, lane, step)
+                STORE_K_TILE(a_next, b_next, lane, step)
                 barrier();
             }
         }
         if (BUFFERS > 1) barrier();  // the next phase begins to store
 
-        int part = split * n * c_out * oh * ow;
+        int slice_at = slice * n * c_out * oh * ow;
         int out_at[TN];
         [[unroll]] for (int j = 0; j < TN; j++) {
             int p = tile_x * BN + tile_column(lane, j);
             int oy = p % plane / block_cols * sh + phase_y;
             int ox = p % block_cols * sw + phase_x;
             bool there = p < pixels && oy < oh && ox < ow;
-            out_at[j] = there ? part + ((p / plane * c_out + group * out_group) * oh + oy) * ow + ox : -1;
+            out_at[j] = there ? slice_at + ((p / plane * c_out + group * out_group) * oh + oy) * ow + ox : -1;
         }
         [[unroll]] for (int i = 0; i < TM; i++) {
             int row = tile_y * BM + tile_row(lane, i);
@@ -119,7 +119,7 @@ void main() {
                 [[unroll]] for (int j = 0; j < TN; j++) {
                     float value = acc[i * TN4 + j / 4][j % 4];
                     int at = out_at[j] + row * oh * ow;
-                    if (out_at[j] >= 0) STORE_Y(y, at, SPLITS == 1 ? finish(value, channel) : value);
+                    if (out_at[j] >= 0) STORE_Y(y, at, SPLIT_K == 1 ? finish(value, channel) : value);
                 }
             }
         }

@@ -26,7 +26,7 @@ void main() {
     int co_tiles = (out_group + CO - 1) / CO;
     int index = int(flat_group());
     if (index >= n * groups * co_tiles * TAP_STEP_H * PHASES * blocks) return;
-    int unit = index % blocks * local + int(gl_LocalInvocationID.x);
+    int item = index % blocks * local + int(gl_LocalInvocationID.x);
     index /= blocks;
     int kx0 = FIRST + index % PHASES;
     index /= PHASES;
@@ -38,10 +38,10 @@ void main() {
 
     int oy0 = first_output(ky0, dh, sh, pt);
     int ox0 = first_output(kx0, dw, sw, pl);
-    int at_row = unit / columns;
-    int at_col = unit % columns * PX;
+    int at_row = item / columns;
+    int at_col = item % columns * PX;
     int oy = oy0 + at_row * sh;
-    bool inside = unit < rows * columns && oy < oh;
+    bool inside = item < rows * columns && oy < oh;
     int iy0 = (oy0 + pt - ky0 * dh) / sh + at_row;
     int ix0 = (ox0 + pl - kx0 * dw) / sw + at_col - (TAPS - 1) * STEP_W;
     int taps_y = TAPS > 0 && ky0 < kh ? (kh - ky0 - 1) / TAP_STEP_H + 1 : 0;

@@ -15,15 +15,15 @@ bool added(int index, float value) {
 #endif
 
 // ``index`` in dw, of ``total`` elements.
-void store(int part, int index, int total, float value) {
+void store(int slice, int index, int total, float value) {
 #if defined(ATOMIC_FLOAT)
     atomicAdd(result[index], scale * value);
 #elif defined(ATOMIC_CAS)
     for (bool done = false; !done;) done = added(index, scale * value);
 #else
-    float more = HAS_ADD && !TO_PARTS ? beta * LOAD(add, index) : 0.0;
-    if (TO_PARTS) {
-        STORE_Y(result, (first_part + part) * total + index, value);
+    float more = HAS_ADD && !TO_SCRATCH ? beta * LOAD(add, index) : 0.0;
+    if (TO_SCRATCH) {
+        STORE_Y(result, (first_slice + slice) * total + index, value);
     } else {
         STORE_Y(result, index, HAS_ADD ? scale * value + more : scale * value);
     }

@@ -3,9 +3,9 @@
 #include "common.glsl"
 #extension GL_EXT_control_flow_attributes : require
 
-// dw = scale * (sum of the parts) + beta * add, always in the same order. LANES lanes of a workgroup share an element,
-// each summing every LANES-th part, and the first adds their sums. With no parts it is what atomics then add to.
-// BY_TAPS: parts are [output channel][tap][input channel], and turned to the order of dw as it is written.
+// dw = scale * (sum of the slices) + beta * add, always in the same order. LANES lanes of a workgroup share an element,
+// each summing every LANES-th slice, and the first adds their sums. With no slices it is what atomics then add to.
+// BY_TAPS: slices are [output channel][tap][input channel], and transposed to the order of dw as it is written.
 
 shared float sums[LANES * ELEMENTS];  // no Select: an Adreno driver gets those wrong (ncnn#6972)
 
@@ -18,12 +18,12 @@ void main() {
     float sum = 0.0;
     int p = lane;
     // Four loads are on their way at a time; the order of the adds stays.
-    for (; p + 3 * LANES < part_count; p += 4 * LANES) {
+    for (; p + 3 * LANES < slice_count; p += 4 * LANES) {
         float v[4];
-        [[unroll]] for (int i = 0; i < 4; i++) v[i] = parts[(p + i * LANES) * total + at];
+        [[unroll]] for (int i = 0; i < 4; i++) v[i] = slices[(p + i * LANES) * total + at];
         [[unroll]] for (int i = 0; i < 4; i++) sum += v[i];
     }
-    for (; p < part_count; p += LANES) sum += parts[p * total + at];
+    for (; p < slice_count; p += LANES) sum += slices[p * total + at];
     if (LANES > 1) {
         sums[lane * ELEMENTS + element] = sum;
         barrier();

@@ -2,22 +2,23 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "backward_weight.glsl"
+#include "backward_weight_pixels.glsl"
 
 // Implicit GEMM of each group: (output channels) x (input channels and taps), summed over images and pixels of dy. Both
-// operands lie along the pixels, so that neighbouring lanes load neighbouring pixels, and slices of BK pixels are
-// turned as they go to shared memory; a pixel's place is worked out once for all rows and columns that a lane loads.
-// FOURS: each pixel of dy meets the same pixel of x and nothing else, and both are loaded by fours.
-// A workgroup makes BM x BN outputs of one part; each invocation holds TM x TN of them as blocks of 4 x 4 that lie
-// BM / (TM / 4) rows and BN / (TN / 4) columns apart. Local size is (BM / TM) * (BN / TN), a multiple of BK.
-// With two BUFFERS the next slice is stored while others still multiply the last one, see gemm_tile.glsl.
+// operands lie along the pixels, so that neighbouring lanes load neighbouring pixels, and k-tiles of BK pixels are
+// transposed as they go to shared memory; a pixel's place is worked out once for all rows and columns that a lane
+// loads. VEC4: each pixel of dy meets the same pixel of x and nothing else, and both are loaded by vec4. A workgroup
+// makes BM x BN outputs of one slice; each invocation holds TM x TN of them as blocks of 4 x 4 that lie BM / (TM / 4)
+// rows and BN / (TN / 4) columns apart. Local size is (BM / TM) * (BN / TN), a multiple of BK. With two BUFFERS the
+// next k-tile is stored while others still multiply the last one, see gemm_tile.glsl.
 const int TAPS = KD * KH * KW;
 const int TM4 = TM / 4;
 const int TN4 = TN / 4;
 const int LANES_M = BM / TM;
 const int LANES_N = BN / TN;
 const int LANES = LANES_M * LANES_N;
-const int WIDE = FOURS ? 4 : 1;    // pixels of a load
-const int LOADS_K = BK / WIDE;     // loads that a slice of a row or a column takes
+const int WIDE = VEC4 ? 4 : 1;    // pixels of a load
+const int LOADS_K = BK / WIDE;     // loads that a k-tile of a row or a column takes
 const int STEP = LANES / LOADS_K;  // rows or columns between two loads of an invocation
 const int A_LOADS = (BM + STEP - 1) / STEP;
 const int B_LOADS = (BN + STEP - 1) / STEP;
@@ -29,9 +30,9 @@ const int B_ROW = BN / 4 + 1;
 shared vec4 a_tile[BUFFERS * BK * A_ROW];
 shared vec4 b_tile[BUFFERS * BK * B_ROW];
 
-// A slice into registers, and on to where the next one is. These are macros since arrays that a function returns leave
+// A k-tile into registers, and on to where the next one is. These are macros since arrays that a function returns leave
 // the registers.
-#define LOAD_SLICE                                                                                 \
+#define LOAD_K_TILE                                                                                \
     {                                                                                              \
         bool inside = pixel < pixels;                                                              \
         int ox = first.w + place.w;                                                                \
@@ -40,7 +41,7 @@ shared vec4 b_tile[BUFFERS * BK * B_ROW];
         int image = first.x + place.x;                                                             \
         int a_at = (image * c_out + group * rows) * plane + (oz * oh + oy) * ow + ox;              \
         int b_first = (image * c_in + group * in_group) * d;                                       \
-        if (FOURS) {                                                                               \
+        if (VEC4) {                                                                                \
             [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                         \
                 int row = block_row + load_row + i * STEP;                                         \
                 bool ok = inside && row < rows && (BM % STEP == 0 || load_row + i * STEP < BM);    \
@@ -76,10 +77,10 @@ shared vec4 b_tile[BUFFERS * BK * B_ROW];
         place = moved(place, step_by, box);                                                        \
     }
 
-#define MULTIPLY_SLICE(slice_)                                                                          \
+#define MULTIPLY_K_TILE(k_tile)                                                                         \
     {                                                                                                   \
-        int a_from = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * A_ROW) + lane / LANES_N;                   \
-        int b_from = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * B_ROW) + lane % LANES_N;                   \
+        int a_from = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * A_ROW) + lane / LANES_N;                   \
+        int b_from = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * B_ROW) + lane % LANES_N;                   \
         [[unroll]] for (int k = 0; k < BK; k++) {                                                       \
             vec4 v[TN4];                                                                                \
             [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[b_from + k * B_ROW + j * LANES_N];   \
@@ -92,10 +93,10 @@ shared vec4 b_tile[BUFFERS * BK * B_ROW];
         }                                                                                               \
     }
 
-#define STORE_SLICE(slice_)                                                                                         \
+#define STORE_K_TILE(k_tile)                                                                                        \
     {                                                                                                               \
-        int a_to = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * A_ROW) + load_k * A_ROW;                                 \
-        int b_to = (BUFFERS == 1 ? 0 : (slice_) % 2 * BK * B_ROW) + load_k * B_ROW;                                 \
+        int a_to = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * A_ROW) + load_k * A_ROW;                                 \
+        int b_to = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * B_ROW) + load_k * B_ROW;                                 \
         [[unroll]] for (int i = 0; i < A_LOADS; i++) {                                                              \
             int row = load_row + i * STEP;                                                                          \
             [[unroll]] for (int q = 0; q < WIDE; q++) {                                                             \
@@ -120,21 +121,21 @@ void main() {
     int row_blocks = (rows + BM - 1) / BM;
     int col_blocks = (columns + BN - 1) / BN;
     int index = int(flat_group());
-    if (index >= part_count() * groups * row_blocks * col_blocks) return;
+    if (index >= slice_count() * groups * row_blocks * col_blocks) return;
     int block_row = index % row_blocks * BM;
     index /= row_blocks;
     int block_col = index % col_blocks * BN;
     index /= col_blocks;
     int group = index % groups;
-    int part = index / groups;
+    int slice = index / groups;
 
     ivec4 first, size;
-    int cut;
-    box_of(part, first, size, cut);
+    int in_box;
+    box_of(slice, first, size, in_box);
     int pixels = size.x * size.y * size.z * size.w;
-    int slices = (pixels + BK - 1) / BK;
-    int begin = first_of(cut, slices);
-    int end = first_of(cut + 1, slices);
+    int k_tiles = (pixels + BK - 1) / BK;
+    int begin = first_of(in_box, k_tiles);
+    int end = first_of(in_box + 1, k_tiles);
 
     int load_k = lane % LOADS_K * WIDE;
     int load_row = lane / LOADS_K;
@@ -152,10 +153,10 @@ void main() {
         offset[i] = ((column / TAPS * d + reach_z[i]) * h + reach_y[i]) * w + reach_x[i];
     }
 
-    // The place in the box of the pixel that this invocation loads next, and what a slice adds to it: FOURS count a
+    // The place in the box of the pixel that this invocation loads next, and what a k-tile adds to it: VEC4 count a
     // plane as one row.
     int pixel = begin * BK + load_k;
-    ivec4 box = max(FOURS ? ivec4(size.x, 1, 1, plane) : size, 1);
+    ivec4 box = max(VEC4 ? ivec4(size.x, 1, 1, plane) : size, 1);
     ivec4 place = place_of(pixel, box);
     ivec4 step_by = place_of(BK, box);
 
@@ -164,19 +165,19 @@ void main() {
     vec4 acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
 
-    // In the loop the next slice is on its way while one is multiplied, and nothing branches: compilers then mix both.
+    // In the loop the next k-tile is on its way while one is multiplied, and nothing branches: compilers then mix both.
     if (begin < end) {
-        LOAD_SLICE
-        STORE_SLICE(begin)
+        LOAD_K_TILE
+        STORE_K_TILE(begin)
         barrier();
-        for (int slice = begin + 1; slice < end; slice++) {
-            LOAD_SLICE
-            MULTIPLY_SLICE(slice - 1)
+        for (int k_tile = begin + 1; k_tile < end; k_tile++) {
+            LOAD_K_TILE
+            MULTIPLY_K_TILE(k_tile - 1)
             if (BUFFERS == 1) barrier();
-            STORE_SLICE(slice)
+            STORE_K_TILE(k_tile)
             barrier();
         }
-        MULTIPLY_SLICE(end - 1)
+        MULTIPLY_K_TILE(end - 1)
     }
 
     int total = c_out * columns;
@@ -185,7 +186,7 @@ void main() {
         [[unroll]] for (int j = 0; j < TN; j++) {
             int column = block_col + (j / 4 * LANES_N + lane % LANES_N) * 4 + j % 4;
             if (row < rows && column < columns) {
-                store(part, (group * rows + row) * columns + column, total, acc[i * TN4 + j / 4][j % 4]);
+                store(slice, (group * rows + row) * columns + column, total, acc[i * TN4 + j / 4][j % 4]);
             }
         }
     }

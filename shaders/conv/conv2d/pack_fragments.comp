@@ -2,21 +2,21 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "divided.glsl"
-#include "turned.glsl"
+#include "transposed_tile.glsl"
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 
-// An operand of conv2d_held.comp as that reads it: its matrices one after the other, [group][depth / MK][line / so many],
-// a line being a row of the first operand or a column of the second, and depth what is summed over. HELD: a matrix lies as
-// a subgroup holds it, [word][lane], words of eight elements; a subgroup loads it here and its lanes write what they then
-// have, so that nobody needs to know the order. Otherwise, and where a lane has more of a matrix than its share (RDNA 3 has
-// two of each element), it lies by lines.
-// Lines are pixels of an output plane of all images, row y of which is row y * sh - pt of the input, columns alike: zeros
-// where that has none, past the last line and past the depth of a group. Weights are images of one pixel. A workgroup turns
-// SIDE lines by SIDE of the depth in shared memory, so that lanes read neighbouring pixels.
+// An operand of conv2d_fragment.comp as that reads it: its matrices one after the other, [group][depth / MK][line / so
+// many], a line being a row of the first operand or a column of the second, and depth what is summed over.
+// FRAGMENT_ORDER: a matrix lies in it, [word][lane], words of eight elements; a subgroup loads it here and its lanes
+// write what they then have, so that nobody needs to know the order. Otherwise, and where a lane has more of a matrix
+// than its share (RDNA 3 has two of each element), it lies by lines. Lines are pixels of an output plane of all images,
+// row y of which is row y * sh - pt of the input, columns alike: zeros where that has none, past the last line and past
+// the depth of a group. Weights are images of one pixel. A workgroup transposes SIDE lines by SIDE of the depth in
+// shared memory, so that lanes read neighbouring pixels.
 
 const int LINES = FIRST ? MM : MN;  // of a matrix
 const int WORDS = LINES * MK / SUBGROUP / 8;
@@ -25,18 +25,18 @@ const int MATRICES = SIDE / MK * ACROSS;
 
 // A matrix of the tile, its lines along the depth, to the words from ``to`` on. Where a lane has one word of it, its
 // elements are named by literals, and no compiler has to find out that they are constant.
-#define WRITE_HELD(matrix, order)                                                                              \
-    {                                                                                                          \
-        coopMatLoad(matrix, tile, from, LINE, order);                                                          \
-        if (WORDS == 1) {                                                                                      \
-            y8[to + lane] = EIGHT_OF(matrix, 0);                                                               \
-        } else {                                                                                               \
-            [[unroll]] for (int v = 0; v < WORDS; v++) y8[to + v * SUBGROUP + lane] = EIGHT_OF(matrix, v * 8); \
-        }                                                                                                      \
+#define WRITE_FRAGMENT(matrix, order)                                                                           \
+    {                                                                                                           \
+        coopMatLoad(matrix, tile, from, LINE, order);                                                           \
+        if (WORDS == 1) {                                                                                       \
+            y8[to + lane] = ELEMENTS8(matrix, 0);                                                               \
+        } else {                                                                                                \
+            [[unroll]] for (int v = 0; v < WORDS; v++) y8[to + v * SUBGROUP + lane] = ELEMENTS8(matrix, v * 8); \
+        }                                                                                                       \
     }
-#define EIGHT_OF(matrix, at) \
-    uvec4(TWO_OF(matrix, (at) + 0), TWO_OF(matrix, (at) + 2), TWO_OF(matrix, (at) + 4), TWO_OF(matrix, (at) + 6))
-#define TWO_OF(matrix, at) packFloat2x16(f16vec2(matrix[at], matrix[(at) + 1]))
+#define ELEMENTS8(matrix, at) \
+    uvec4(ELEMENTS2(matrix, (at) + 0), ELEMENTS2(matrix, (at) + 2), ELEMENTS2(matrix, (at) + 4), ELEMENTS2(matrix, (at) + 6))
+#define ELEMENTS2(matrix, at) packFloat2x16(f16vec2(matrix[at], matrix[(at) + 1]))
 
 void main() {
     int invocation = int(gl_LocalInvocationID.x);
@@ -63,11 +63,11 @@ void main() {
             bits[i * 8 + q] = inside && k + q < depth ? BITS_AT(x, corner + (k + q) * depth_step) : 0u;
         }
     }
-    KEEP_TURNED(bits, invocation)
+    STORE_TRANSPOSED(bits, invocation)
 
     coopmat<float16_t, gl_ScopeSubgroup, MM, MK, gl_MatrixUseA> a;
     coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB> b;
-    bool held = HELD && a.length() * SUBGROUP == MM * MK && b.length() * SUBGROUP == MK * MN;
+    bool in_order = FRAGMENT_ORDER && a.length() * SUBGROUP == MM * MK && b.length() * SUBGROUP == MK * MN;
     int lane = int(gl_SubgroupInvocationID);
     [[unroll]] for (int i = 0; i < MATRICES; i += LANES / SUBGROUP) {
         int matrix = i + int(gl_SubgroupID);
@@ -77,15 +77,15 @@ void main() {
             int from = matrix % ACROSS * LINES * LINE + matrix / ACROSS * (MK / 8);
             int to = ((group * (padded_depth / MK) + to_depth / MK) * (padded_lines / LINES) + to_line / LINES) *
                      (WORDS * SUBGROUP);
-            if (!held) {
+            if (!in_order) {
                 [[unroll]] for (int v = 0; v < WORDS; v++) {
                     int word = v * SUBGROUP + lane;
                     y8[to + word] = tile[from + word / (MK / 8) * LINE + word % (MK / 8)];
                 }
             } else if (FIRST) {
-                WRITE_HELD(a, gl_CooperativeMatrixLayoutRowMajor)
+                WRITE_FRAGMENT(a, gl_CooperativeMatrixLayoutRowMajor)
             } else {
-                WRITE_HELD(b, gl_CooperativeMatrixLayoutColumnMajor)
+                WRITE_FRAGMENT(b, gl_CooperativeMatrixLayoutColumnMajor)
             }
         }
     }

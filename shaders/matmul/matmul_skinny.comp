@@ -3,10 +3,10 @@
 #include "common.glsl"
 #include "matmul.glsl"
 
-// Few rows, so that what counts is to read b with all lanes, and once for TM rows: a workgroup makes TM rows x 4 LANES_N
-// columns, and LANES_K lanes share the sums of each. In a turn of the loop a lane reads four steps along k for four
-// columns: along whichever dimension b has in a row its lanes are neighbours, by vec4 where its rows are whole vec4.
-// What the lanes come to is added up in shared memory, always in the same order.
+// Few rows, so that what counts is to read b with all lanes, and once for TM rows: a workgroup makes TM rows x 4
+// LANES_N columns, and LANES_K lanes share the sums of each. In a turn of the loop a lane reads four steps along k for
+// four columns: along whichever dimension b has in a row its lanes are neighbours, by vec4 where its rows are whole
+// vec4. What the lanes come to is added up in shared memory, always in the same order.
 const int LANES = LANES_N * LANES_K;
 const int COLUMNS = 4 * LANES_N;
 const int OUTPUTS = TM * COLUMNS;
@@ -57,8 +57,8 @@ void main() {
         }
         if (B_VEC4 && B_BY_ROW) {
             [[unroll]] for (int j = 0; j < 4; j++) {
-                vec4 four = LOAD4(b4, (b_at[j] + step[0]) / 4);
-                [[unroll]] for (int q = 0; q < 4; q++) v[q][j] = four[q];
+                vec4 values = LOAD4(b4, (b_at[j] + step[0]) / 4);
+                [[unroll]] for (int q = 0; q < 4; q++) v[q][j] = values[q];
             }
         } else if (B_VEC4) {
             [[unroll]] for (int q = 0; q < 4; q++) v[q] = LOAD4(b4, (b_at[0] + step[q] * b_row) / 4);

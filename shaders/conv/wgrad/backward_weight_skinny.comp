@@ -4,8 +4,8 @@
 #include "backward_weight.glsl"
 
 // Narrow groups on GPUs: a workgroup makes ROWS output channels by TAPS_Y x TAPS_X taps of one input channel. Its lanes
-// share out the pixels, PX of a column of dy at a time: neighbouring lanes load neighbouring columns. Their sums meet in
-// a fixed order in shared memory.
+// share out the pixels, PX of a column of dy at a time: neighbouring lanes load neighbouring columns. Their sums meet
+// in a fixed order in shared memory.
 const int SPAN = (PX - 1) * SH + (TAPS_Y - 1) * DH + 1;
 const int TAPS = TAPS_Y * TAPS_X;
 const int ACCS = ROWS * TAPS;
@@ -21,7 +21,7 @@ void main() {
     int blocks_x = (kw + TAPS_X - 1) / TAPS_X;
     int blocks_y = (kh + TAPS_Y - 1) / TAPS_Y;
     int index = int(flat_group());
-    if (index >= part_count() * row_tiles * c_in * kd * blocks_y * blocks_x) return;
+    if (index >= slice_count() * row_tiles * c_in * kd * blocks_y * blocks_x) return;
     int kx = index % blocks_x * TAPS_X;
     index /= blocks_x;
     int ky = index % blocks_y * TAPS_Y;
@@ -31,19 +31,19 @@ void main() {
     int row0 = index % row_tiles * ROWS;
     index /= row_tiles;
     int channel = index % c_in;
-    int part = index / c_in;
+    int slice = index / c_in;
     int group = channel / in_group;
 
     ivec4 first, size;
-    int cut;
-    box_of(part, first, size, cut);
+    int in_box;
+    box_of(slice, first, size, in_box);
     ivec4 box = max(ivec4(size.x, size.y, (size.z + PX - 1) / PX, size.w), 1);
     int count = size.x * size.y * ((size.z + PX - 1) / PX) * size.w;
-    int end = first_of(cut + 1, count);
+    int end = first_of(in_box + 1, count);
     int plane = od * oh * ow;
 
     // The place in the box of what this lane takes next, and what LANES add to it.
-    int at = first_of(cut, count) + lane;
+    int at = first_of(in_box, count) + lane;
     ivec4 place, step_by;
     place.w = at % box.w;
     step_by.w = LANES % box.w;
@@ -128,7 +128,7 @@ void main() {
         if (lane < MEET && i < ACCS && row < rows && y < kh && t < kw) {
             float sum = 0.0;
             for (int s = 0; s < SHARE; s++) sum += sums[lane * LANES + s];
-            store(part, (group * rows + row) * columns + in_w + y * kw + t, total, sum);
+            store(slice, (group * rows + row) * columns + in_w + y * kw + t, total, sum);
         }
         barrier();
     }

@@ -3,11 +3,11 @@
 #include "common.glsl"
 #include "conv2d_cooperative.glsl"
 
-// The product of conv2d_cooperative.comp for 1x1, of operands that lie in whole matrices as subgroups hold them
-// (held_matrices.comp, which says how): a subgroup reads its own straight into registers, a word of eight elements a lane,
-// neighbours from neighbours, two steps of MK in an iteration, each read while the one before it is multiplied. No shared
-// memory but for sums on their way out, no barriers, no tests in the loop: operands are padded to whole tiles and pairs of
-// steps. HELD: matrices are put together from words, element by element, else they are loaded.
+// The product of conv2d_cooperative.comp for 1x1, of operands that lie in fragment order, in whole matrices
+// (pack_fragments.comp, which says how): a subgroup reads its own straight into registers, a word of eight elements a
+// lane, neighbours from neighbours, two steps of MK in an iteration, each read while the one before it is multiplied.
+// No shared memory but for sums on their way out, no barriers, no tests in the loop: operands are padded to whole tiles
+// and pairs of steps. FRAGMENT_ORDER: matrices are put together from words, element by element, else they are loaded.
 
 const int A_SIZE = MM * MK / 8;  // words of a matrix, and of that a lane's
 const int B_SIZE = MK * MN / 8;
@@ -18,30 +18,30 @@ const int B_WORDS = B_SIZE / SUBGROUP;
 #define OF_B coopmat<float16_t, gl_ScopeSubgroup, MK, MN, gl_MatrixUseB>
 
 // The words of step ``step``: arrays of them, since drivers crash on arrays of matrices that a loop carries.
-#define READ(of_a, of_b, step)                                    \
-    [[unroll]] for (int i = 0; i < ROWS * A_WORDS; i++) {         \
-        of_a[i] = weight8[a_at + (step) * a_step + i * SUBGROUP]; \
-    }                                                             \
-    [[unroll]] for (int j = 0; j < COLUMNS * B_WORDS; j++) {      \
-        of_b[j] = x8[b_at + (step) * b_step + j * SUBGROUP];      \
+#define READ(of_a, of_b, step)                                   \
+    [[unroll]] for (int i = 0; i < ROWS * A_WORDS; i++) {        \
+        of_a[i] = weight[a_at + (step) * a_step + i * SUBGROUP]; \
+    }                                                            \
+    [[unroll]] for (int j = 0; j < COLUMNS * B_WORDS; j++) {     \
+        of_b[j] = x[b_at + (step) * b_step + j * SUBGROUP];      \
     }
 
-// A matrix from so many words of an array, the first of them at ``first``. Where it is one, as on most devices, elements are
-// named by literals, and no compiler has to find out that they are constant.
-#define PUT_TOGETHER(matrix, words, count, first)                                                 \
-    if ((count) == 1) {                                                                           \
-        PUT_EIGHT(matrix, 0, words[first])                                                        \
-    } else {                                                                                      \
-        [[unroll]] for (int v = 0; v < (count); v++) PUT_EIGHT(matrix, v * 8, words[(first) + v]) \
+// A matrix from so many words of an array, the first of them at ``first``. Where it is one, as on most devices,
+// elements are named by literals, and no compiler has to find out that they are constant.
+#define PUT_TOGETHER(matrix, words, count, first)                                            \
+    if ((count) == 1) {                                                                      \
+        PUT8(matrix, 0, words[first])                                                        \
+    } else {                                                                                 \
+        [[unroll]] for (int v = 0; v < (count); v++) PUT8(matrix, v * 8, words[(first) + v]) \
     }
-#define PUT_EIGHT(matrix, at, word)         \
-    {                                       \
-        PUT_TWO(matrix, (at) + 0, (word).x) \
-        PUT_TWO(matrix, (at) + 2, (word).y) \
-        PUT_TWO(matrix, (at) + 4, (word).z) \
-        PUT_TWO(matrix, (at) + 6, (word).w) \
+#define PUT8(matrix, at, word)           \
+    {                                    \
+        PUT2(matrix, (at) + 0, (word).x) \
+        PUT2(matrix, (at) + 2, (word).y) \
+        PUT2(matrix, (at) + 4, (word).z) \
+        PUT2(matrix, (at) + 6, (word).w) \
     }
-#define PUT_TWO(matrix, at, bits)            \
+#define PUT2(matrix, at, bits)               \
     {                                        \
         f16vec2 two = unpackFloat2x16(bits); \
         matrix[at] = two.x;                  \
@@ -80,11 +80,11 @@ void main() {
     int a_from = group * steps * a_step + (block_row * BM + first_row()) / MM * A_SIZE;
     int b_from = group * steps * b_step + (block_col * BN + first_column()) / MN * B_SIZE;
 
-    SUMS sums[ROWS * COLUMNS];
-    [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = SUMS(0.0);
+    ACCUMULATOR sums[ROWS * COLUMNS];
+    [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) sums[i] = ACCUMULATOR(0.0);
     OF_A of_a;
     OF_B of_b;
-    if (HELD && of_a.length() * SUBGROUP == MM * MK && of_b.length() * SUBGROUP == MK * MN) {
+    if (FRAGMENT_ORDER && of_a.length() * SUBGROUP == MM * MK && of_b.length() * SUBGROUP == MK * MN) {
         int a_at = a_from + int(gl_SubgroupInvocationID);
         int b_at = b_from + int(gl_SubgroupInvocationID);
         uvec4 even_a[ROWS * A_WORDS], odd_a[ROWS * A_WORDS];
@@ -100,10 +100,10 @@ void main() {
         for (int step = 0; step < steps; step++) {
             OF_B b[COLUMNS];
             [[unroll]] for (int j = 0; j < COLUMNS; j++) {
-                coopMatLoad(b[j], x8, b_from + step * b_step + j * B_SIZE, MK / 8, gl_CooperativeMatrixLayoutColumnMajor);
+                coopMatLoad(b[j], x, b_from + step * b_step + j * B_SIZE, MK / 8, gl_CooperativeMatrixLayoutColumnMajor);
             }
             [[unroll]] for (int i = 0; i < ROWS; i++) {
-                coopMatLoad(of_a, weight8, a_from + step * a_step + i * A_SIZE, MK / 8,
+                coopMatLoad(of_a, weight, a_from + step * a_step + i * A_SIZE, MK / 8,
                             gl_CooperativeMatrixLayoutRowMajor);
                 [[unroll]] for (int j = 0; j < COLUMNS; j++) {
                     sums[i * COLUMNS + j] = coopMatMulAdd(of_a, b[j], sums[i * COLUMNS + j]);
@@ -111,5 +111,5 @@ void main() {
             }
         }
     }
-    STORE_SUMS(Y_WORD != 1 && !SPREAD, STORE8, AT_COLUMN, COLUMN4)
+    STORE_ACCUMULATORS(Y_WORD != 1 && !SCATTER, STORE8, COLUMN_STATE, STORE_COLUMN4)
 }
