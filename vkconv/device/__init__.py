@@ -2,5 +2,6 @@
 
 from vkconv.device.facts import Device
 from vkconv.device.files import load_device, shipped_devices
+from vkconv.device.target import Target, target_of
 
-__all__ = ["Device", "load_device", "shipped_devices"]
+__all__ = ["Device", "Target", "load_device", "shipped_devices", "target_of"]

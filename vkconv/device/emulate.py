@@ -34,10 +34,12 @@ def emulated(other: Device, real: Device) -> Device:
         ],
     }
     low, high = other.subgroup_sizes
+    subgroups = real.fact(_SIZE_CONTROL, "maxComputeWorkgroupSubgroups")
     properties[_SIZE_CONTROL] = {
         "minSubgroupSize": real.subgroup_size if low == high else max(1, real.subgroup_size // 2),
         "maxSubgroupSize": real.subgroup_size,
         "requiredSubgroupSizeStages": ["VK_SHADER_STAGE_COMPUTE_BIT"],
+        **({"maxComputeWorkgroupSubgroups": subgroups} if subgroups else {}),
     }
     allocations = [d.fact(_MAINTENANCE3, "maxMemoryAllocationSize") for d in (other, real)]
     if any(allocations):
@@ -46,7 +48,8 @@ def emulated(other: Device, real: Device) -> Device:
         struct: {name: on and real.feature(struct, name) for name, on in fields.items()}
         for struct, fields in other.facts.get("features", {}).items()
     }
-    features.setdefault(_SIZE_CONTROL_FEATURES, {})["subgroupSizeControl"] = True
+    control = real.feature(_SIZE_CONTROL_FEATURES, "subgroupSizeControl")
+    features.setdefault(_SIZE_CONTROL_FEATURES, {})["subgroupSizeControl"] = control
     mine = other.facts.get("cooperativeMatrices", ())
     facts: dict[str, Any] = {
         **other.facts,
@@ -85,11 +88,18 @@ def _tighter(mine: Mapping[str, Any], real: Mapping[str, Any]) -> dict[str, Any]
         pick = max if name.startswith("min") else min
         if name == _CLOCK:
             limits[name] = real[name]
-        elif isinstance(mine[name], list):
-            limits[name] = [pick(pair) for pair in zip(mine[name], real[name], strict=True)]
-        elif isinstance(mine[name], int | float) and not isinstance(mine[name], bool):
+        elif isinstance(mine[name], list) and isinstance(real[name], list):
+            if all(isinstance(value, str) for value in mine[name]):  # flags
+                limits[name] = [value for value in mine[name] if value in real[name]]
+            else:
+                limits[name] = [pick(pair) for pair in zip(mine[name], real[name], strict=True)]
+        elif _is_number(mine[name]) and _is_number(real[name]):
             limits[name] = pick(mine[name], real[name])
     return limits
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _text(value: Any) -> str:

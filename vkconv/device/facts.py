@@ -63,6 +63,11 @@ class Device:
         """Vendor by PCI id: ``arm``, ``qualcomm``, ``nvidia``, ``amd``, ``intel``, ``mesa``, ... or ``unknown``."""
         return VENDORS.get(int(self._properties["vendorID"]), "unknown")
 
+    @cached_property
+    def device_id(self) -> tuple[int, int]:
+        """Vendor and device by the ids of PCI, or those that the vendor gives."""
+        return int(self._properties["vendorID"]), int(self._properties.get("deviceID", 0))
+
     @property
     def kind(self) -> Kind:
         """``cpu``, ``integrated``, ``discrete``, ``virtual`` or ``other``, as the driver says."""
@@ -111,6 +116,10 @@ class Device:
             raise ModelError(f"the facts of {self.name} have no limit {name!r}{did_you_mean(name, limits)}")
         return limits[name]
 
+    def assumes(self, name: str) -> bool:
+        """Whether a limit or fact, by its Vulkan name, is no more than an assumption of the device's file."""
+        return any(path.rpartition(".")[2] == name for path in self.facts.get("assumed", ()))
+
     @property
     def timestamp_period_ns(self) -> float:
         """Nanoseconds of one timestamp tick."""
@@ -144,6 +153,19 @@ class Device:
             return self.subgroup_size, self.subgroup_size
         least, most = (self.fact(struct, name) or self.subgroup_size for name in ("minSubgroupSize", "maxSubgroupSize"))
         return int(least), int(most)
+
+    def required_subgroup_size(self, by_subgroups: bool) -> int:
+        """The subgroup size that a pipeline has to ask for: `subgroup_size`, where its invocations meet in subgroups
+        and the driver may take another one; else 0, and the driver may."""
+        least, most = self.subgroup_sizes
+        return self.subgroup_size if by_subgroups and least < most else 0
+
+    @cached_property
+    def most_sized_invocations(self) -> int | None:
+        """Invocations of a workgroup at most whose pipeline asks for `subgroup_size`, no fewer than the 128 that Vulkan
+        guarantees; None where none has to ask, or the device does not say."""
+        count = self.fact("VkPhysicalDeviceSubgroupSizeControlProperties", "maxComputeWorkgroupSubgroups")
+        return max(128, int(count) * self.subgroup_size) if count and self.required_subgroup_size(True) else None
 
     @cached_property
     def subgroup_operations(self) -> frozenset[str]:

@@ -1,0 +1,40 @@
+"""Writes vkconv/device/compiled/<gpu>.csv, what GPUs' own compilers made of kernels, from results of vkconv compile:
+
+    vkconv compile --suite golden --route all --sweep tile --with adreno-740,navi31 -o compiled.json
+    python tools/evidence.py compiled.json
+
+A GPU that is in several results has all their kernels; one table is of one version of its driver.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from vkconv.compilers.evidence import table_of
+from vkconv.compilers.rows import Result
+from vkconv.device import evidence
+from vkconv.device.evidence import write_evidence
+
+FOLDER = Path(evidence.__file__).parent / "compiled"
+
+
+def main(paths: Iterable[str]) -> None:
+    """Write the tables of all GPUs in some results."""
+    results = [msgspec.json.decode(Path(path).read_bytes(), type=Result) for path in paths]
+    headers = {gpu.name: gpu for result in results for gpu in result.gpus}
+    for name, header in headers.items():
+        versions = {gpu.version for result in results for gpu in result.gpus if gpu.name == name}
+        if len(versions) > 1:
+            sys.exit(f"{name}: these results are of {' and '.join(sorted(versions))}; make them with one")
+        table = table_of(header, [row for result in results for row in result.rows if row.gpu == name])
+        FOLDER.mkdir(exist_ok=True)
+        (FOLDER / f"{name}.csv").write_text(write_evidence(table))
+        spills = sum(compiled.spills for compiled in table.kernels.values())
+        failures = sum(bool(compiled.failure) for compiled in table.kernels.values())
+        print(f"{name}: {len(table.kernels)} kernels, {spills} spill, {failures} failed")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
