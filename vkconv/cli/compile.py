@@ -1,0 +1,265 @@
+"""``vkconv compile``: what the compilers of GPUs that are not here make of calls, models and suites."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vkconv.cli.options import CallsDTypeOption, JsonOption, ShapeOption, SuitesOption
+from vkconv.cli.output import bar, file_errors, say, show, show_json
+from vkconv.cli.stopping import stopped_by, terminable
+from vkconv.core import UsageError, expand_user
+
+if TYPE_CHECKING:
+    from vkconv.bench.suites import Entry
+    from vkconv.compilers.gpus import Gpu
+    from vkconv.compilers.pipelines import Asked
+    from vkconv.compilers.rows import Result
+    from vkconv.device import Device
+
+_EXIT_FAILED = 1
+_MAX_SECONDS = 3600
+
+WithOption = Annotated[
+    str,
+    typer.Option(
+        "--with",
+        metavar="GPU,...",
+        help="The compilers of these GPUs, which need not be here: adreno-740,navi31; vkconv compilers lists them.",
+    ),
+]
+
+
+def compile_(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="CALL|MODEL...",
+            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), MIOpenDriver lines in quotes, and .vkc or .onnx files, "
+            "which stand for the distinct calls of their plan.",
+        ),
+    ] = None,
+    with_: WithOption = "",
+    suites: SuitesOption = None,
+    all_ops: Annotated[bool, typer.Option("--all-ops", help="Every case of every op.")] = False,
+    routes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--route",
+            metavar="chosen|all|ROUTE|OP=ROUTE",
+            help="Routes to compile, separated by commas; chosen, without it, is the one that the planner takes.",
+        ),
+    ] = None,
+    sweep: Annotated[
+        str,
+        typer.Option(
+            metavar="PARAM,...",
+            help="Every legal value of these parameters of the routes, such as tile: --route all --sweep tile,local.",
+        ),
+    ] = "",
+    dtype: CallsDTypeOption = "",
+    shapes: ShapeOption = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            "-d",
+            metavar="FILE|NAME|live",
+            help="Plan with this device file in place of the GPU's own; live: with what its driver says of itself.",
+        ),
+    ] = "",
+    subgroup_size: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Ask for subgroups of so many invocations; 0: as the plan does.")
+    ] = 0,
+    max_seconds: Annotated[
+        float,
+        typer.Option(
+            "--max-seconds", metavar="SECONDS", help="End a compilation that takes longer; it has failed then."
+        ),
+    ] = 60.0,
+    isa: Annotated[
+        Path | None,
+        typer.Option(
+            "--isa", metavar="DIR", help="Save there what the compilers made: intermediate code and assembly."
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, metavar="N", help="Compile so many at once; default: a core each."),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Compile what is known from an earlier run with the same driver, too.")
+    ] = False,
+    outputs: Annotated[
+        list[Path] | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Save as .json, .md or .html; repeat for several."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compile for GPUs that are not here, by their own drivers' compilers: registers, occupancy, spills, instructions.
+
+    Nothing is executed. Exit code 1 when a route that the planner takes (marked *) spills, is refused, ends the
+    compiler or takes longer than --max-seconds. docs/compilers.md tells what the columns are.
+
+    Examples: vkconv compile conv2d:x=1x64x56x56,w=64x64x3x3,p=1 --with adreno-740,navi31 --route all,
+    vkconv compile model.onnx --with adreno-740 -o page.html, vkconv compile --suite mobilenet --with ga102 --isa asm,
+    vkconv compile matmul:a=512x512,b=512x512 --with apple-m1 --route shared --sweep tile
+    """
+    from vkconv.check.report import check_targets
+    from vkconv.compilers.gpus import find_gpus
+    from vkconv.compilers.live import planning_device
+    from vkconv.compilers.rows import Result
+
+    paths = [expand_user(path, "-o") for path in outputs or ()]
+    check_targets(paths)
+    if not with_:
+        raise UsageError("whose compiler? --with adreno-740, or several GPUs; vkconv compilers lists them")
+    gpus = find_gpus(with_)
+    if not 0 < max_seconds <= _MAX_SECONDS:
+        raise UsageError(f"--max-seconds {max_seconds:g} is no number of seconds above 0, at most {_MAX_SECONDS}")
+    folder = isa and expand_user(isa, "--isa")
+    options = {
+        "route": ",".join(routes) if routes else None,
+        "sweep": sweep or None,
+        "dtype": dtype or None,
+        "device": device or None,
+        "subgroup_size": subgroup_size or None,
+        "max_seconds": max_seconds,
+    }
+    calls = [
+        *(targets or [])[:3],
+        *(["..."] if len(targets or []) > 3 else []),
+        *(f"suite {name}" for name in suites or []),
+    ]
+    result = Result(calls=", ".join([*calls, *(["all ops"] if all_ops else [])]), options=options, gpus=[], rows=[])
+    try:
+        with terminable():
+            for gpu in gpus:
+                facts, name = planning_device(gpu, device)
+                entries = _entries(targets or [], suites or [], all_ops, dtype, facts, shapes or [])
+                wanted = _wanted(entries, routes or [], sweep, facts)
+                _compile(gpu, wanted, facts, name, result, subgroup_size, max_seconds, jobs, folder, again)
+    except KeyboardInterrupt as error:
+        stopped, code = stopped_by(error)
+        say(f"{stopped}; what was compiled is kept, so that the next run goes on from there")
+        raise typer.Exit(code) from None
+    if folder and not as_json:
+        show(f"{sum(1 for _ in folder.iterdir())} files of code in {folder}")
+    _tell(result, paths, as_json)
+    raise typer.Exit(_EXIT_FAILED if result.failed else 0)
+
+
+def _compile(
+    gpu: "Gpu",
+    wanted: "Sequence[Asked]",
+    facts: "Device",
+    planned_with: str,
+    result: "Result",
+    subgroup_size: int,
+    max_seconds: float,
+    jobs: int | None,
+    isa: Path | None,
+    again: bool,
+) -> None:
+    """Add the rows of one GPU to a result."""
+    from vkconv.compilers.gpus import driver_of
+    from vkconv.compilers.installed import installed_for
+    from vkconv.compilers.pipelines import collect
+    from vkconv.compilers.rows import GpuHeader, make_rows
+    from vkconv.compilers.runner import compile_all
+
+    there, driver = installed_for(gpu), driver_of(gpu)
+    made = list(collect(wanted, facts, subgroup_size))
+    pipelines = [step.pipeline for one in made for step in one.steps]
+    if not pipelines:
+        why = next((f": {one.why}" for one in made if one.why), "; these calls launch nothing")
+        raise UsageError(f"there is nothing to compile for {gpu.name}, planned with {planned_with}{why}")
+    with bar() as tell:
+        compiled = compile_all(
+            gpu,
+            pipelines,
+            max_seconds=max_seconds,
+            jobs=jobs,
+            isa=isa,
+            fresh=again,
+            done=lambda done, count: tell(gpu.name, done, count),
+        )
+    result.gpus.append(
+        GpuHeader(
+            name=gpu.name,
+            title=gpu.title,
+            driver=driver.title,
+            version=there.version,
+            planned_with=planned_with,
+            occupancy=driver.occupancy,
+            differences=there.differences,
+        )
+    )
+    result.rows += [row for one in made for row in make_rows(gpu, one, compiled)]
+
+
+def _entries(
+    targets: Sequence[str], suites: Sequence[str], all_ops: bool, dtype: str, device: "Device", shapes: Sequence[str]
+) -> "list[Entry]":
+    from vkconv.bench.suites import merge, parse_entries
+    from vkconv.cli.bench import parse_dtype
+    from vkconv.cli.benched import read_entries
+    from vkconv.ops import OPS
+
+    given = parse_dtype(dtype)
+    if not all_ops:
+        return read_entries(targets, suites, given, device, shapes)
+    if targets or suites:
+        raise UsageError("--all-ops has calls of its own: it goes without CALL, MODEL and --suite")
+    cases = [case for op in OPS.values() if op.routes for case in op.cases]
+    return merge(entry for case in cases for entry in parse_entries(case, given))
+
+
+def _wanted(entries: "Sequence[Entry]", routes: Sequence[str], sweep: str, device: "Device") -> "list[Asked]":
+    """Calls with routes and parameters, as bench has them."""
+    from vkconv.bench.runner import Routes, make_tasks
+    from vkconv.compilers.pipelines import Asked
+    from vkconv.ops import OPS
+    from vkconv.route import judge
+
+    words = [word.strip() for text in routes for word in text.split(",")]
+    if "chosen" in words and len(words) > 1:
+        raise UsageError(f"--route {','.join(words)}: chosen is the planner's own, and goes alone")
+    parsed = Routes.parse([word for word in words if word != "chosen"], entries)
+    tasks = make_tasks(entries, parsed, device, sweep=[name for name in sweep.split(",") if name])
+    asked = []
+    for task in tasks:
+        call = task.entry.call
+        if call is None or call.is_empty or not OPS[call.op].routes:
+            continue
+        if parsed.every and task.route is not None:
+            # All routes are those that may take the call there; a route that was named says why it may not.
+            (route,) = (route for route in OPS[call.op].routes if route.name == task.route)
+            if not judge(route, call, device).allowed:
+                continue
+        asked.append(Asked(call, task.entry.text, task.entry.count, task.route, task.params))
+    return asked
+
+
+def _tell(result: "Result", paths: Sequence[Path], as_json: bool) -> None:
+    import msgspec
+
+    from vkconv.check.report import write_page
+    from vkconv.compilers.rows import failures_table, header_lines, rows_table, screen_tables, summary
+
+    data = msgspec.to_builtins(result)
+    by_gpu = {gpu.name: [row for row in result.rows if row.gpu == gpu.name] for gpu in result.gpus}
+    failures = failures_table(result.rows)
+    lines = header_lines(result)
+    ends = [summary(gpu, result.rows) for gpu in result.gpus]
+    parts = [("Not fit", failures), *((name, rows_table(rows)) for name, rows in by_gpu.items())]
+    for path in paths:
+        with file_errors(path):
+            write_page(path, f"vkconv compile: {result.calls}", [*lines, *ends], parts, data)
+    if as_json:
+        show_json(data)
+        return
+    tables = [table for name, rows in by_gpu.items() for table in screen_tables(name, rows)]
+    legend = ["* the route and parameters that the planner takes there"]
+    show(*lines, *tables, *([failures] if failures.cells else []), *legend, *ends, *(f"wrote {path}" for path in paths))

@@ -1,0 +1,63 @@
+"""Rows of ``vkconv compile`` as the tables that vkconv keeps of GPUs' compilers (vkconv/device/evidence.py)."""
+
+import functools
+import math
+import struct
+from collections.abc import Iterable, Mapping
+
+from vkconv.compilers.rows import GpuHeader, Row
+from vkconv.device.evidence import MEASURES, Compiled, Evidence
+from vkconv.kernel import Field, Shader
+from vkconv.ops import OPS
+
+
+@functools.cache
+def shaders() -> Mapping[str, Shader]:
+    """Every variant that a route may use, by key, those that are not shipped too."""
+    return {shader.key: shader for op in OPS.values() for route in op.routes for shader in route.forms}
+
+
+def table_of(header: GpuHeader, rows: Iterable[Row]) -> Evidence:
+    """The table of a GPU's rows, each kernel once."""
+    kernels: dict[tuple[str, str, str], Compiled] = {}
+    tiles: dict[tuple[str, str, str], dict[str, set[str]]] = {}  # of a kernel, by op and route
+    for row in rows:
+        if not row.pipeline:
+            continue
+        key = row.shader, "x".join(map(str, row.local)), constants_of(shaders()[row.shader], row.words[3:])
+        way = f"{row.call.partition(':')[0]}:{row.route}"
+        tiles.setdefault(key, {}).setdefault(way, set()).add(str(row.params.get("tile", "")))
+        numbers = ((name, getattr(row.code, name)) for name in MEASURES)
+        measures = {name: float(value) for name, value in numbers if value is not None}
+        failure = "" if row.verdict in ("ok", "spills") else row.verdict
+        uses = (f"{way}:{tile}".rstrip(":") for way, of_way in tiles[key].items() for tile in one_of(of_way))
+        kernels[key] = Compiled(measures, tuple(sorted(uses)), failure)
+    return Evidence(header.name, header.driver, header.version, header.occupancy, kernels)
+
+
+def one_of(tiles: set[str]) -> set[str]:
+    """The tile, where there is one; nothing where a kernel does not hang on it."""
+    return tiles if len(tiles) == 1 else {""}
+
+
+def constants_of(shader: Shader, words: Iterable[int]) -> str:
+    """Specialization constants that are not the kernel's defaults, as ``NAME=value``."""
+    said = []
+    for field, word in zip(shader.interface.constants, words, strict=True):
+        value = _value(field, word)
+        if value != _default(field):
+            said.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
+    return " ".join(said)
+
+
+def _value(field: Field, word: int) -> float | int:
+    if field.type == "float":
+        (value,) = struct.unpack("<f", struct.pack("<I", word))
+        return float(value) if math.isfinite(value) else 0.0
+    return word - (1 << 32) if field.type == "int" and word >= 1 << 31 else word
+
+
+def _default(field: Field) -> float | int:
+    if field.type == "bool":
+        return int(field.default == "true")
+    return float(field.default) if field.type == "float" else int(field.default)
