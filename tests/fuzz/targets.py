@@ -23,12 +23,13 @@ from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import parse_params, parse_routes, parse_shapes
 from vkconv.core import DType, VkconvError
 from vkconv.device import load_device
+from vkconv.device.emulate import differences, emulated
 from vkconv.graph import Graph, TensorSpec
 from vkconv.graph.vkc import METADATA_KEY, load_vkc, save_vkc
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
-from vkconv.plan.measured import MeasuredCall, MeasuredTable, read_table, write_table
-from vkconv.plan.planner import plan
+from vkconv.plan.measured import Measured, MeasuredCall, MeasuredTable, read_table, write_table
+from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import forcing, graph_of_shapes
 from vkconv.route import Candidate
 
@@ -202,20 +203,42 @@ def _onnx_seeds() -> list[bytes]:
 
 
 def _device(data: bytes) -> None:
-    device = load_device(_file("device.json", data))
-    plan(network(), device, shapes={"x": (1, 3, 8, 8)})
+    """Everything that asks a device: as it is, in the limits of another, and that one in its own."""
+    device, real = load_device(_file("device.json", data)), load_device("lavapipe")
+    device.describe()
+    differences(device, real)
+    for facts in (device, emulated(device, real), emulated(real, device)):
+        plan(network(), facts, shapes={"x": (1, 3, 8, 8)})
+        _refusable(lambda facts=facts: plan(_products(), facts, Options(dtype=DType.F16), {}))
+
+
+@cache
+def _products() -> Graph:
+    """What matrix units take."""
+    nodes = [
+        ("conv2d", "x w", "c", {"padding": (1, 1, 1, 1)}),
+        ("reduce", "c", "z", {"op": "sum", "axes": (1,)}),
+        ("reshape", "c shape", "f"),
+        ("matmul", "f v", "y"),
+    ]
+    constants = {"w": f32(32, 16, 3, 3), "v": f32(196, 64), "shape": i64(32, 196)}
+    return make_graph({"x": (1, 16, 14, 14)}, nodes, "y z", constants)
 
 
 def _device_seeds() -> list[bytes]:
-    facts = dict(load_device("lavapipe").facts)
-    kept = ("properties", "features", "extensions", "memory")
-    return [json.dumps({"schema": "vkconv.device/1"} | {key: facts[key] for key in kept}).encode()]
+    kept = ("properties", "features", "extensions", "memory", "cooperativeMatrices", "target")
+    seeds = []
+    for name in ("lavapipe", "h200"):
+        facts = load_device(name).facts
+        seeds.append(json.dumps({"schema": "vkconv.device/1"} | {key: facts[key] for key in kept}).encode())
+    return seeds
 
 
 def _measured(data: bytes) -> None:
-    table = read_table(_file("measured.json", data))
-    for call in table.candidates:
+    known = Measured(read_table(_file("measured.json", data)))
+    for call, candidates in known.items():
         _call(call.encode())
+        assert len(candidates) <= len(known.table.rows[call].candidates)
 
 
 def _measured_seeds() -> list[bytes]:

@@ -8,8 +8,9 @@ from vkconv.graph.ir import AttrValue, Dim, Graph, Node, TensorSpec
 __all__ = ["AttrValue", "Dim", "Graph", "Node", "TensorSpec", "load_model"]
 
 
-def load_model(path: str | Path) -> Graph:
-    """The graph in a ``.vkc`` or ``.onnx`` file, by suffix. Raises ModelError for anything else."""
+def load_model(path: str | Path, *, newer_opset: bool = False) -> Graph:
+    """The graph in a ``.vkc`` or ``.onnx`` file, by suffix; with ``newer_opset`` also of opsets that came later. Raises
+    ModelError for anything else."""
     # Imported here: routing and building shaders need graphs, not the libraries that read files.
     path = Path(path)
     suffix = path.suffix.lower()
@@ -20,5 +21,5 @@ def load_model(path: str | Path) -> Graph:
     if suffix == ".onnx":
         from vkconv.graph.onnx import load_onnx
 
-        return load_onnx(path)
+        return load_onnx(path, newer_opset=newer_opset)
     raise ModelError(f"{path}: vkconv reads .vkc and .onnx files, and this name ends in {suffix or 'neither'}")

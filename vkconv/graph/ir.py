@@ -57,10 +57,31 @@ class Node:
         return f"{self.op} node {self.name!r}"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Declared:
+    """What a model says of one of its outputs: an element type, empty where it says none, and dimensions, None where
+    they are open."""
+
+    dtype: str
+    dims: tuple[int | None, ...] | None
+
+    def contradiction(self, found: TensorSpec, with_dims: bool) -> str:
+        """How what was found out contradicts it; empty where it does not. Without dimensions their number counts."""
+        fits = self.dims is None or (
+            len(self.dims) == len(found.shape)
+            and not (with_dims and any(d is not None and d != f for d, f in zip(self.dims, found.shape, strict=True)))
+        )
+        if fits and self.dtype in ("", found.dtype):
+            return ""
+        shape = "any shape" if self.dims is None else shape_str("?" if d is None else d for d in self.dims)
+        return f"is declared as {shape}:{self.dtype or '?'}, and its nodes make {found}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Graph:
     """A network: ``inputs`` (name to spec, in order), ``outputs`` (names), ``nodes`` in executable order,
-    ``constants`` (name to array) and free-text ``metadata`` that travels with the file.
+    ``constants`` (name to array), free-text ``metadata`` that travels with the file, and what its file has ``declared``
+    of outputs, which binding holds against what their nodes make.
 
     Making one checks it: every name a node reads exists before that node, no value is written twice, node
     names are unique, outputs exist. Raises GraphError naming the node and the value.
@@ -72,6 +93,7 @@ class Graph:
     constants: Mapping[str, Array] = dataclasses.field(default_factory=dict)
     name: str = "graph"
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    declared: Mapping[str, Declared] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         known = dict.fromkeys(self.inputs)

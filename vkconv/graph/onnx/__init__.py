@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["load_onnx", "load_onnx_proto"]
 
 
-def load_onnx(path: str | Path) -> Graph:
+def load_onnx(path: str | Path, *, newer_opset: bool = False) -> Graph:
     """The graph of an ONNX model file (default domain, opset 7 or newer, floats of float32, float16 or bfloat16).
 
     The result does not depend on input shapes: dimensions the model leaves open become names, and nodes that
     compute shapes stay nodes. ``metadata`` holds the model's own properties under their own keys, and
-    ``onnx.source``, ``onnx.producer``, ``onnx.opset``.
+    ``onnx.source``, ``onnx.producer``, ``onnx.opset``. ``newer_opset`` takes models of opsets that came after the
+    newest known one, with a warning.
 
     Raises ModelError for a file that is no readable ONNX model, UnsupportedError listing every node that
     vkconv has no equivalent for, UsageError where the ``onnx`` package is missing.
@@ -32,7 +33,7 @@ def load_onnx(path: str | Path) -> Graph:
         ) from None
     from vkconv.graph.onnx.importer import import_model
 
-    return import_model(Path(path))
+    return import_model(Path(path), newer_opset)
 
 
 def load_onnx_proto(model: onnx.ModelProto, name: str = "model.onnx") -> Graph:

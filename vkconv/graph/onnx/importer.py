@@ -3,6 +3,7 @@
 import dataclasses
 import heapq
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,10 +13,11 @@ from typing import TypeVar
 import onnx
 import onnx.defs
 
-from vkconv.core import MAX_RANK, GraphError, ModelError, UnsupportedError, did_you_mean
-from vkconv.graph.ir import Dim, Graph, TensorSpec
+from vkconv.core import MAX_RANK, GraphError, ModelError, UnsupportedError, VkconvWarning, did_you_mean
+from vkconv.graph.ir import Declared, Dim, Graph, TensorSpec
 from vkconv.graph.onnx import worker
 from vkconv.graph.onnx.proto import (
+    DTYPES,
     RefusedError,
     RunTask,
     dtype_of,
@@ -47,9 +49,9 @@ class Problem:
     index: int = -1  # among the nodes in order, where it is one
 
 
-def import_model(path: Path) -> Graph:
+def import_model(path: Path, newer_opset: bool = False) -> Graph:
     """See `vkconv.graph.onnx.load_onnx`."""
-    return _named(path, _convert, read_model(path), path)
+    return _named(path, _convert, read_model(path), path, None, newer_opset)
 
 
 def import_proto(model: onnx.ModelProto, name: str) -> Graph:
@@ -80,8 +82,8 @@ def _named(path: Path, function: Callable[..., _Result], *arguments: object) -> 
         raise ModelError(f"{path}: {error}") from None
 
 
-def _convert(model: onnx.ModelProto, path: Path, run: RunTask | None = None) -> Graph:
-    (builder, inputs, results), problems = _build(model, path, run)
+def _convert(model: onnx.ModelProto, path: Path, run: RunTask | None = None, newer_opset: bool = False) -> Graph:
+    (builder, inputs, results), problems = _build(model, path, run, newer_opset)
     if problems:
         raise UnsupportedError(_report(path, problems))
     used = {name for node in builder.nodes for name in node.inputs if name} | set(results)
@@ -92,16 +94,31 @@ def _convert(model: onnx.ModelProto, path: Path, run: RunTask | None = None) -> 
         constants={name: array for name, array in builder.constants.items() if name in used},
         name=model.graph.name or path.stem,
         metadata=_metadata(model, path, _opset(model)),
+        declared={info.name: spec for info in model.graph.output if (spec := _declared(info)) is not None},
     )
+
+
+def _declared(info: onnx.ValueInfoProto) -> Declared | None:
+    """What the model says of an output, as far as it says anything."""
+    tensor = info.type.tensor_type
+    if info.type.WhichOneof("value") != "tensor_type" or tensor.elem_type not in onnx.TensorProto.DataType.values():
+        return None
+    name = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+    dtype = "" if tensor.elem_type == onnx.TensorProto.UNDEFINED else str(DTYPES.get(tensor.elem_type, name))
+    dims = tuple(int(d.dim_value) if d.dim_value > 0 else None for d in tensor.shape.dim)
+    return Declared(dtype, dims if tensor.HasField("shape") else None)
 
 
 _Built = tuple[Builder, dict[str, TensorSpec], tuple[str, ...]]
 
 
-def _build(model: onnx.ModelProto, path: Path, run: RunTask | None = None) -> tuple[_Built, list[Problem]]:
+def _build(
+    model: onnx.ModelProto, path: Path, run: RunTask | None = None, newer_opset: bool = False
+) -> tuple[_Built, list[Problem]]:
     """Nodes and constants, the inputs and the names of the outputs, and all that has no equivalent."""
     graph, folder = model.graph, path.parent
     opset = _opset(model)
+    _check_known(opset, newer_opset)
     nodes = in_order(graph)
     problems: list[Problem] = []
     results = tuple(output.name for output in graph.output)
@@ -138,7 +155,28 @@ def _opset(model: onnx.ModelProto) -> int:
         return NEWEST_OPSET  # no node depends on it, and each is refused for its domain
     if not versions:
         raise ModelError("does not say which opset of the default domain it uses; export the model again")
-    return int(max(versions))
+    if len(set(versions)) > 1:
+        raise ModelError(f"uses the opsets {', '.join(map(str, versions))} of one domain; leave one of them")
+    return int(versions[0])
+
+
+def _check_known(opset: int, newer: bool) -> None:
+    """Raises ModelError for an opset that came after what is known, or warns, where the user takes ``newer`` ones."""
+    known = min(NEWEST_OPSET, onnx.defs.onnx_opset_version())
+    if opset <= known:
+        return
+    if not newer:
+        who = f"onnx {onnx.__version__}, which is installed," if known < NEWEST_OPSET else "vkconv"
+        raise ModelError(
+            f"uses opset {opset}, and {who} knows those up to {known}; export it with an older one, or let "
+            "`vkconv convert --newer-opset MODEL.onnx MODEL.vkc` take its nodes for what they were then"
+        )
+    warnings.warn(
+        f"opset {opset} is taken for opset {known}, the newest that is known: a node whose meaning changed since gives "
+        "wrong results",
+        VkconvWarning,
+        stacklevel=2,
+    )
 
 
 def _metadata(model: onnx.ModelProto, path: Path, opset: int) -> dict[str, str]:
@@ -155,9 +193,8 @@ def in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     for i, node in enumerate(graph.node):
         for name in node.output:
             if name in maker:
-                raise ModelError(
-                    f"{_title(node, i)} writes {name!r}, which {_title(graph.node[maker[name]])} writes too"
-                )
+                other = _title(graph.node[maker[name]], maker[name])
+                raise ModelError(f"{_title(node, i)} writes {name!r}, which {other} writes too")
             if name in outside and name:
                 raise ModelError(f"{_title(node, i)} writes {name!r}, which is an input or initializer")
             if name:
@@ -190,8 +227,8 @@ def in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     return [graph.node[i] for i in order]
 
 
-def _title(node: onnx.NodeProto, index: int | None = None) -> str:
-    return f"{node.op_type} node {node.name or f'number {index}'!r}"
+def _title(node: onnx.NodeProto, index: int) -> str:
+    return f"{node.op_type} node {node.name!r}" if node.name else f"{node.op_type} node number {index}"
 
 
 def _inputs(infos: Sequence[onnx.ValueInfoProto], problems: list[Problem]) -> dict[str, TensorSpec]:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,8 +14,19 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 
-from vkconv.core import MAX_NODES, Array, DType, ModelError, bytes_str, not_a_file, shape_problem
+from vkconv.core import (
+    MAX_NODES,
+    Array,
+    DType,
+    InputError,
+    ModelError,
+    bytes_str,
+    not_a_file,
+    shape_problem,
+)
+from vkconv.files import read_array
 from vkconv.graph.onnx import worker
+from vkconv.graph.onnx.functions import check_growth
 
 DTYPES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: DType.F32,
@@ -79,22 +91,25 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: a name in the model is not UTF-8 text; {again}")
     if not model.HasField("graph") or not model.graph.output:
         raise ModelError(f"{path}: holds no ONNX graph with outputs ({bytes_str(len(data))} read); {again}")
-    if len(model.graph.node) > MAX_NODES:
-        raise ModelError(f"{path}: the model has {len(model.graph.node)} nodes, vkconv takes {MAX_NODES}; simplify it")
     try:
         return inlined(model)
     except ModelError as error:
-        raise ModelError(f"{path}: {error}; {again}") from None
+        raise ModelError(f"{path}: {error}") from None
 
 
 def inlined(model: onnx.ModelProto, run: RunTask | None = None) -> onnx.ModelProto:
-    """The model without local functions, which ``run`` inlines. Raises ModelError."""
-    if not model.functions:
-        return model
-    try:
-        return (run or run_apart)("inline", model)
-    except ModelError as error:
-        raise ModelError(f"the model's local functions cannot be inlined ({error})") from None
+    """The model without local functions, which ``run`` inlines. Raises ModelError, also for more than `MAX_NODES`."""
+    if model.functions:
+        try:
+            check_growth(model)
+            model = (run or run_apart)("inline", model)
+        except ModelError as error:
+            raise ModelError(
+                f"the model's local functions cannot be inlined: {error}; export it without them, or smaller"
+            ) from None
+    if len(model.graph.node) > MAX_NODES:
+        raise ModelError(f"the model has {len(model.graph.node)} nodes, vkconv takes {MAX_NODES}; simplify it")
+    return model
 
 
 def _is_text(model: onnx.ModelProto) -> bool:
@@ -127,7 +142,7 @@ def dtype_of(elem_type: int, verb: str) -> DType:
 
 
 def read_tensor(tensor: onnx.TensorProto, folder: Path, what: str) -> Array:
-    """The array of a tensor, external data mapped into memory. Raises ModelError, or RefusedError for its type."""
+    """The array of a tensor, with external data. Raises ModelError, or RefusedError for its type."""
     dtype = dtype_of(tensor.data_type, "holds")
     shape = tuple(tensor.dims)
     if any(d < 0 for d in shape):
@@ -162,6 +177,11 @@ def _read_external(tensor: onnx.TensorProto, folder: Path, dtype: DType, shape: 
         )
     if problem := not_a_file(file):
         raise ModelError(f"{what}: its external data file {file}: {problem}; it belongs beside the model")
+    if others := _other_names(file):
+        raise ModelError(
+            f"{what}: its external data file {file} has {others} other names (hard links) outside its folder; copy it, "
+            "so that it is a file of its own"
+        )
     nbytes = math.prod(shape) * dtype.nbytes
     try:
         offset = int(entries.get("offset", "0"))
@@ -169,22 +189,35 @@ def _read_external(tensor: onnx.TensorProto, folder: Path, dtype: DType, shape: 
     except ValueError:
         raise ModelError(f"{what}: external data offset or length is not a number ({entries})") from None
     try:
-        return _map_external(file, offset, length, nbytes, dtype, shape, what)
+        return _read_from(file, offset, length, nbytes, dtype, shape, what)
     except OSError as error:
         raise ModelError(f"{what}: its external data file {file} cannot be read ({error.strerror})") from None
 
 
-def _map_external(
-    file: Path, offset: int, length: int, nbytes: int, dtype: DType, shape: tuple[int, ...], what: str
+def _other_names(file: Path) -> int:
+    """How many names a file has that are not in its folder: it may be any file of the user's."""
+    try:
+        found = file.stat()
+        if found.st_nlink == 1:
+            return 0
+        return found.st_nlink - sum(os.path.samestat(found, path.lstat()) for path in file.parent.iterdir())
+    except OSError:  # it is told when the file is read
+        return 0
+
+
+def _read_from(
+    path: Path, offset: int, length: int, nbytes: int, dtype: DType, shape: tuple[int, ...], what: str
 ) -> Array:
-    size = file.stat().st_size
     if length != nbytes:
         raise ModelError(f"{what}: {length} external bytes declared, shape {shape} of {dtype} needs {nbytes}")
-    if offset < 0 or offset + length > size:
-        raise ModelError(f"{what}: bytes {offset} to {offset + length} wanted from {file}, which has {size}")
-    if not nbytes:
-        return np.empty(shape, dtype.numpy)
-    return np.asarray(np.memmap(file, dtype.numpy, mode="r", offset=offset, shape=shape))
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if offset < 0 or offset + length > size:
+            raise ModelError(f"{what}: bytes {offset} to {offset + length} wanted from {path}, which has {size}")
+        try:
+            return read_array(file, offset, shape, dtype)
+        except InputError as error:
+            raise ModelError(f"{what}: its external data in {path} cannot be read: {error}") from None
 
 
 def read_attribute(attribute: onnx.AttributeProto, folder: Path, what: str) -> AttrData:
@@ -269,7 +302,9 @@ def run_apart(task: worker.Task, model: onnx.ModelProto) -> onnx.ModelProto:
     if done.returncode:
         last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         how = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}, {last}"
-        raise ModelError(f"onnx broke down when asked to {task} it ({how}); the file may be damaged")
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        or_memory = "" if limit == resource.RLIM_INFINITY else f", or {bytes_str(limit)} of memory (ulimit -v) too few"
+        raise ModelError(f"onnx broke down when asked to {task} it ({how}); the file may be damaged{or_memory}")
     result = onnx.ModelProto()
     result.ParseFromString(done.stdout)
     return result

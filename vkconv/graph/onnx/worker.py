@@ -19,7 +19,7 @@ Task = Literal["infer", "inline"]
 REFUSED = 3
 # No model has tensors of more dimensions; a damaged one may say so.
 _MAX_RANK = 64
-# Functions that call themselves are inlined until memory ends.
+# What damaged models may make of it; less where the user's own limit (``ulimit -v``) is less.
 _MEMORY_BYTES = 8 << 30
 
 
@@ -77,7 +77,9 @@ def run(task: Task, model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _main(task: Task) -> int:
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, resource.RLIM_INFINITY))
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    known = [limit for limit in (soft, hard, _MEMORY_BYTES) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(known), hard))
     model = onnx.ModelProto()
     model.ParseFromString(sys.stdin.buffer.read())
     try:
