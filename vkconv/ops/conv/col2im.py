@@ -2,19 +2,19 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, shape_str
+from vkconv.core import GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs, over_invocations
 from vkconv.ops.core.requirements import FLOATS, loop_iterations
+from vkconv.ops.core.tolerance import addends
 from vkconv.ops.kernels.strided import local_params
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Route
@@ -24,7 +24,7 @@ _MOST_RANK = 3
 _MOST = 1 << 30  # sums of two such numbers are within the 32 bits that shaders count with
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x, image, block = shapes.operand(specs, "x", "col2im"), shapes.ints(attrs["image"]), shapes.ints(attrs["block"])
     rank = len(image)
     if not 1 <= rank <= _MOST_RANK or len(block) != rank or min(*image, *block) < 1 or max(*image, *block) > _MOST:
@@ -67,8 +67,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     step = Dispatch(
         COL2IM_SHADER,
         {"x": "x", "y": "y"},
-        groups=linear_groups(y.size, params["local"], device),
-        local=(params["local"], 1, 1),
+        *over_invocations(y.size, params["local"], device),
         push={
             "total": y.size,
             **{name: (*(1,) * missing, *values) for name, values in axes.items()},
@@ -79,7 +78,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((step,))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x, y = shapes.given(arrays, "x"), np.zeros(call.shape("y"))
     block, blocks = call["block"], _blocks(call)
     parts = x.reshape(x.shape[0], -1, *block, *blocks)
@@ -97,14 +96,9 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     return [y]
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
-    return np.asarray(_reference(call, {"x": np.abs(shapes.given(arrays, "x"))})[0], np.float64)
-
-
 COL2IM = Op(
     "col2im",
     (Operand("x"), Operand("image", host=True), Operand("block", host=True)),
-    ("y",),
     _resolve,
     _reference,
     attrs=(
@@ -125,8 +119,8 @@ COL2IM = Op(
         ),
     ),
     terms=lambda call: math.prod(call["block"]),
-    flops=lambda call: call.operands["x"].size if call.operands["x"] else 0,
-    magnitude=_magnitude,
+    flops=lambda call: call.specs["x"].size,
+    magnitude=lambda call, arrays, result: addends(_reference, call, arrays),
     cases=(
         "col2im:x=2x12x9,image=4x4,block=2x2",
         "col2im:x=1x18x6,image=5x7,block=3x3,s=2x3,p=1x1x0x1",

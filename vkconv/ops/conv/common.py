@@ -29,45 +29,30 @@ def span(call: Call, axis: int, outputs: int) -> int:
     return spanned(outputs, int(call["stride"][axis]), call.shape("w")[2 + axis], int(call["dilation"][axis]))
 
 
-GROUPS_1 = Requirement(
-    "groups 1", lambda call, device: call["groups"] == 1, lambda call, device: f"{call['groups']} groups"
+def _groups(call: Call) -> int:
+    return int(call["groups"])
+
+
+def _kernel(call: Call) -> tuple[int, ...]:
+    return call.shape("w")[2:]
+
+
+GROUPS_1 = Requirement.of("groups 1", _groups, lambda groups: groups == 1, "{} groups".format)
+GROUPED = Requirement.of("more than one group", _groups, lambda groups: groups > 1, "{} groups".format)
+ONE_CHANNEL_PER_GROUP = Requirement.of(
+    "one input channel per group", lambda call: call.shape("w")[1], lambda n: n == 1, "{} channels per group".format
 )
-ONE_CHANNEL_PER_GROUP = Requirement(
-    "one input channel per group",
-    lambda call, device: call.shape("w")[1] == 1,
-    lambda call, device: f"{call.shape('w')[1]} channels per group",
-)
-GROUPED = Requirement(
-    "more than one group", lambda call, device: call["groups"] > 1, lambda call, device: f"{call['groups']} groups"
-)
-KERNEL_1X1 = Requirement(
-    "a 1x1 kernel",
-    lambda call, device: call.shape("w")[2:] == (1, 1),
-    lambda call, device: shape_str(call.shape("w")[2:]),
-)
-NO_PADDING = Requirement(
-    "no padding", lambda call, device: not any(call["padding"]), lambda call, device: shape_str(call["padding"])
-)
-LARGER_THAN_1X1 = Requirement(
-    "a kernel larger than 1x1",
-    lambda call, device: call.shape("w")[2:] != (1, 1),
-    lambda call, device: shape_str(call.shape("w")[2:]),
-)
-KERNEL_3X3 = Requirement(
-    "a 3x3 kernel",
-    lambda call, device: call.shape("w")[2:] == (3, 3),
-    lambda call, device: shape_str(call.shape("w")[2:]),
-)
-STRIDE_1 = Requirement(
-    "stride 1", lambda call, device: call["stride"] == (1, 1), lambda call, device: shape_str(call["stride"])
-)
-NO_DILATION = Requirement(
-    "no dilation", lambda call, device: call["dilation"] == (1, 1), lambda call, device: shape_str(call["dilation"])
-)
+KERNEL_1X1 = Requirement.of("a 1x1 kernel", _kernel, lambda kernel: kernel == (1, 1), shape_str)
+KERNEL_3X3 = Requirement.of("a 3x3 kernel", _kernel, lambda kernel: kernel == (3, 3), shape_str)
+LARGER_THAN_1X1 = Requirement.of("a kernel larger than 1x1", _kernel, lambda kernel: kernel != (1, 1), shape_str)
+NO_PADDING = Requirement.of("no padding", lambda call: call["padding"], lambda pads: not any(pads), shape_str)
+STRIDE_1 = Requirement.of("stride 1", lambda call: call["stride"], lambda steps: steps == (1, 1), shape_str)
+NO_DILATION = Requirement.of("no dilation", lambda call: call["dilation"], lambda steps: steps == (1, 1), shape_str)
 # Taps that a shader unrolls at most.
 _MOST_TAPS = 49
-FEW_TAPS = Requirement(
+FEW_TAPS = Requirement.of(
     f"a kernel of at most {_MOST_TAPS} taps",
-    lambda call, device: math.prod(call.shape("w")[2:]) <= _MOST_TAPS,
-    lambda call, device: f"{math.prod(call.shape('w')[2:])} taps",
+    lambda call: math.prod(_kernel(call)),
+    lambda taps: taps <= _MOST_TAPS,
+    "{} taps".format,
 )

@@ -2,61 +2,46 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, GraphError
+from vkconv.core import GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, linear_groups
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs, over_invocations
 from vkconv.ops.core.requirements import FLOATS, loop_iterations
 from vkconv.ops.kernels.strided import local_params
-from vkconv.ops.kernels.windows import explicit_padding, out_extent, pair
+from vkconv.ops.kernels.windows import resolve_convolution
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Route
 
 DEFORM_SHADER = Shader(shaders.conv.DEFORM_CONV2D)
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     named = {name: specs.get(name) for name in ("x", "w", "offset", "b", "mask")}
     x, w, _ = (shapes.operand(specs, name, "deform_conv2d") for name in ("x", "w", "offset"))
     shapes.same_dtype("deform_conv2d", {name: spec for name, spec in named.items() if spec is not None})
-    groups, parts = int(str(attrs["groups"])), int(str(attrs["offset_groups"]))
-    if len(x.dims) != 4 or len(w.dims) != 4 or not x.dtype.is_float or min(groups, parts) < 1:
+    canonical, (n, m, *out) = resolve_convolution("deform_conv2d", x, w, {**attrs, "auto_pad": "explicit"})
+    channels, taps, parts = x.dims[1], math.prod(w.dims[2:]), int(str(attrs["offset_groups"]))
+    if not x.dtype.is_float or parts < 1 or channels % parts:
         raise GraphError(
-            f"deform_conv2d: x is {x} and w {w}, {groups} groups and {parts} of offsets; it takes (n, c, h, w) and "
-            "(m, c / groups, kh, kw) of a float type"
+            f"deform_conv2d: x is {x}, and there are {parts} groups of offsets; it takes a float type, and groups that "
+            f"divide the {channels} channels"
         )
-    n, c, h, width = x.dims
-    m, per_group, kh, kw = w.dims
-    if c != per_group * groups or m % groups or c % parts:
-        raise GraphError(
-            f"deform_conv2d: x has {c} channels, w {m} of {per_group}; {groups} groups take {per_group * groups} and a "
-            f"multiple of {groups}, and {parts} groups of offsets divide those of x"
-        )
-    stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
-    padding = explicit_padding({**attrs, "auto_pad": "explicit"}, (h, width), (kh, kw))
-    extents = (("h", h, kh), ("w", width, kw))
-    out = [
-        out_extent(axis, size, k, stride[i], (padding[i], padding[i + 2]), dilation[i])
-        for i, (axis, size, k) in enumerate(extents)
-    ]
     for name, want in (
-        ("offset", (n, parts * kh * kw * 2, *out)),
-        ("mask", (n, parts * kh * kw, *out)),
+        ("offset", (n, parts * taps * 2, *out)),
+        ("mask", (n, parts * taps, *out)),
         ("b", (m,)),
     ):
         spec = named[name]
         if spec is not None and spec.dims != want:
             raise GraphError(f"deform_conv2d: {name} is {spec}; this call takes {'x'.join(map(str, want))}")
-    canonical: Attrs = {"stride": stride, "dilation": dilation, "padding": padding}
-    return {**attrs, **canonical}, (TensorSpec((n, m, *out), x.dtype),)
+    return {name: canonical[name] for name in attrs}, (TensorSpec((n, m, *out), x.dtype),)
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
@@ -66,13 +51,12 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     (oh, ow), (sh, sw), (dh, dw), (pt, pl) = y.dims[2:], call["stride"], call["dilation"], call["padding"][:2]
     sizes = {"total": y.size, "c": c, "h": h, "width": width, "m": m, "per_group": per_group, "kh": kh, "kw": kw}
     sizes |= {"oh": oh, "ow": ow, "sh": sh, "sw": sw, "dh": dh, "dw": dw, "pt": pt, "pl": pl}
-    sizes |= {"m_per_group": m // call["groups"], "c_per_part": c // call["offset_groups"]}
+    sizes |= {"m_per_group": m // call["groups"], "c_per_offset_group": c // call["offset_groups"]}
     bias, mask = ("b" if call.has("b") else None), ("mask" if call.has("mask") else None)
     step = Dispatch(
         DEFORM_SHADER,
         {"x": "x", "w": "w", "offset": "offset", "bias": bias, "mask": mask, "y": "y"},
-        groups=linear_groups(y.size, params["local"], device),
-        local=(params["local"], 1, 1),
+        *over_invocations(y.size, params["local"], device),
         push=sizes,
         constants={"HAS_BIAS": call.has("b"), "HAS_MASK": call.has("mask")},
         loop_iterations=_taps(call) * 2,
@@ -102,7 +86,7 @@ def _bilinear(x: F64, rows: F64, columns: F64) -> F64:
     return np.moveaxis(y, -1, 1)
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x, w, offset = (np.asarray(shapes.given(arrays, name), np.float64) for name in ("x", "w", "offset"))
     (m, per_group, kh, kw), (oh, ow) = w.shape, call.shape("y")[2:]
     parts, groups = call["offset_groups"], call["groups"]
@@ -125,7 +109,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     return [y + shapes.given(arrays, "b")[:, None, None] if call.has("b") else y]
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     """Of the sum, and of what a coordinate, which rounds with its own size, moves along the steepest slope there is:
     twice the largest element, per pixel. What is not finite rounds nothing."""
     given = {name: array for name, array in arrays.items() if array is not None}
@@ -140,7 +124,6 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
 DEFORM_CONV2D = Op(
     "deform_conv2d",
     (Operand("x"), Operand("w"), Operand("offset"), Operand("b", optional=True), Operand("mask", optional=True)),
-    ("y",),
     _resolve,
     _reference,
     attrs=(

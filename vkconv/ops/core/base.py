@@ -17,12 +17,17 @@ from vkconv.call import Call
 from vkconv.core import MAX_RANK, Array, GraphError, UsageError, ceil_div, did_you_mean, shape_problem, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
-from vkconv.route import Route
+from vkconv.route import Legal, Route
 
 Specs = Mapping[str, TensorSpec | None]
 Attrs = dict[str, AttrValue]
+Resolved = tuple[Attrs, tuple[TensorSpec, ...]]
+"""Canonical attributes, and the specs of the outputs."""
+Arrays = Mapping[str, Array | None]
+"""Operands by name; absent optional ones are None."""
+Outputs = Sequence[Array]
 F64 = npt.NDArray[np.float64]
-Magnitude = Callable[[Call, Mapping[str, Array | None], F64], F64]
+Magnitude = Callable[[Call, Arrays, F64], F64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,9 +60,9 @@ class Sums:
 
     names: tuple[str, str]
     products: Callable[[Call, Mapping[str, F64]], F64]
-    finish: Callable[[Call, Mapping[str, Array | None], F64], F64]
+    finish: Callable[[Call, Arrays, F64], F64]
 
-    def reference(self, call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    def reference(self, call: Call, arrays: Arrays) -> Outputs:
         """The output: `Op.reference` of such an op."""
         factors = {name: np.asarray(arrays[name], np.float64) for name in self.names}
         return [self.finish(call, arrays, self.products(call, factors))]
@@ -87,9 +92,9 @@ class Op:
 
     name: str
     operands: tuple[Operand, ...]
-    outputs: tuple[str, ...]
-    resolve: Callable[[Specs, Attrs], tuple[Attrs, tuple[TensorSpec, ...]]]
-    reference: Callable[[Call, Mapping[str, Array | None]], Sequence[Array]]
+    resolve: Callable[[Specs, Attrs], Resolved]
+    reference: Callable[[Call, Arrays], Outputs]
+    outputs: tuple[str, ...] = ("y",)
     attrs: tuple[Attr, ...] = ()
     routes: tuple[Route, ...] = ()
     terms: Callable[[Call], int] = lambda call: 1
@@ -98,7 +103,7 @@ class Op:
     magnitude: Magnitude | None = None
     magnitudes: Mapping[str, Magnitude] = dataclasses.field(default_factory=dict)
     alias: bool = False
-    fold_from_specs: Callable[[Call], Sequence[Array]] | None = None
+    fold_from_specs: Callable[[Call], Outputs] | None = None
     variadic_outputs: bool = False
     check_constants: Callable[[Call, Mapping[str, Array]], None] | None = None
     sums: Sums | None = None
@@ -162,9 +167,26 @@ def first(best: Any, values: Iterable[Any]) -> tuple[Any, ...]:
     return (best, *(value for value in values if value != best))
 
 
+def defaults(legal: Legal) -> dict[str, Any]:
+    """The default of every parameter: the first of its legal values."""
+    return {name: values[0] for name, values in legal.items()}
+
+
 def most_invocations(device: Device) -> int:
-    """Invocations that a workgroup may have along x."""
-    return min(device.limit("maxComputeWorkGroupInvocations"), device.limits("maxComputeWorkGroupSize")[0])
+    """Invocations that a workgroup may have along x, also where its pipeline asks for a subgroup size: on devices with
+    several sizes, workgroups of all kernels keep to that."""
+    most = min(device.limit("maxComputeWorkGroupInvocations"), device.limits("maxComputeWorkGroupSize")[0])
+    return min(most, device.most_sized_invocations or most)
+
+
+def most_shared_bytes(device: Device) -> int:
+    """Shared memory that a workgroup may take."""
+    return int(device.limit("maxComputeSharedMemorySize"))
+
+
+def holds_workgroup(device: Device, local: int, shared_bytes: int) -> bool:
+    """Whether a workgroup may have so many invocations and so much shared memory."""
+    return local <= most_invocations(device) and shared_bytes <= most_shared_bytes(device)
 
 
 def local_sizes(device: Device, default: int, *more: int) -> tuple[int, ...]:
@@ -202,6 +224,20 @@ def linear_groups(threads: int, local: int, device: Device) -> tuple[int, int, i
     limit_x = device.limits("maxComputeWorkGroupCount")[0]
     rows = ceil_div(groups, limit_x)
     return ceil_div(groups, rows), rows, 1
+
+
+Grid = tuple[tuple[int, int, int], tuple[int, int, int]]
+"""Workgroups of a launch, and invocations of one, as `Dispatch` takes them one after the other."""
+
+
+def over_invocations(threads: int, local: int, device: Device) -> Grid:
+    """The grid of a flat index over ``threads``, by workgroups of ``local``."""
+    return linear_groups(threads, local, device), (local, 1, 1)
+
+
+def over_workgroups(count: int, local: int, device: Device) -> Grid:
+    """The grid of so many workgroups of ``local`` invocations."""
+    return linear_groups(count, 1, device), (local, 1, 1)
 
 
 def reciprocal(divisor: int) -> tuple[int, int]:

@@ -1,13 +1,15 @@
 """Needs that routes of several ops share: element types, sizes, scratch, workgroup limits, device classes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from vkconv.call import HALVES, Call
 from vkconv.core import DType, bytes_str
-from vkconv.device import Device
+from vkconv.device import Device, target_of
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.core.base import most_invocations
-from vkconv.route import Requirement
+from vkconv.ops.core.base import defaults, most_invocations, most_shared_bytes
+from vkconv.policy import Policy
+from vkconv.program import Program
+from vkconv.route import Legal, Params, Requirement
 
 
 def types_of(call: Call) -> str:
@@ -69,20 +71,15 @@ def most_elements(call: Call) -> int:
     return max(spec.size for spec in (*call.operands.values(), *call.outputs.values()) if spec is not None)
 
 
-INT32 = Requirement(
-    "tensors of fewer than 2^31 elements",
-    lambda call, device: most_elements(call) <= MOST_INT,
-    lambda call, device: str(most_elements(call)),
-)
+INT32 = Requirement.of("tensors of fewer than 2^31 elements", most_elements, lambda most: most <= MOST_INT)
 
-# Bytes of partial results that a call may take, by kind of device.
-_SCRATCH_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "integrated": 64 << 20}
-_SCRATCH_BYTES_ELSE = 256 << 20
+
+_SCRATCH_MIB = Policy("kernels.scratch_mib", int)
 
 
 def scratch_budget(device: Device) -> int:
     """Bytes that the partial results of a call may take."""
-    return _SCRATCH_BYTES.get(device.kind, _SCRATCH_BYTES_ELSE)
+    return _SCRATCH_MIB.of(device) << 20
 
 
 def within_scratch(nbytes: Callable[[Call, Device], int], what: str = "partial results") -> Requirement:
@@ -98,19 +95,20 @@ def within_scratch(nbytes: Callable[[Call, Device], int], what: str = "partial r
 # each.
 LONG_ROW = 64
 
-# Kinds of device on which a subgroup is the vector unit of one core. There a load goes lane by lane, shared memory is
-# memory like any other and a barrier suspends every lane, registers lie in the cache, and a few invocations keep all
-# cores busy (lavapipe; docs/decisions/0003).
-_LANE_BY_LANE = frozenset({"cpu"})
-
 
 def lane_by_lane(device: Device) -> bool:
-    """Whether the lanes of a subgroup are those of a core's vector unit, whose loads go one after another."""
-    return device.kind in _LANE_BY_LANE
+    """Whether the lanes of a subgroup are those of a core's vector unit: a load goes lane by lane, shared memory is
+    memory like any other, a barrier suspends every lane, registers lie in the cache, and a few invocations keep all
+    cores busy (lavapipe; docs/decisions/0003)."""
+    return target_of(device).lane_by_lane
 
 
-ON_GPU = Requirement("a GPU", lambda call, device: not lane_by_lane(device), lambda call, device: device.kind)
-ON_CPU = Requirement("a CPU driver", lambda call, device: lane_by_lane(device), lambda call, device: device.kind)
+def _class(call: Call, device: Device) -> str:
+    return target_of(device).device_class
+
+
+ON_GPU = Requirement("a GPU", lambda call, device: not lane_by_lane(device), _class)
+ON_CPU = Requirement("a CPU driver", lambda call, device: lane_by_lane(device), _class)
 
 
 def narrow_groups(most: int, channels: Callable[[Call], int]) -> Requirement:
@@ -118,27 +116,18 @@ def narrow_groups(most: int, channels: Callable[[Call], int]) -> Requirement:
     return Requirement(
         f"at most {most} output channels in a group, or a CPU",
         lambda call, device: lane_by_lane(device) or channels(call) <= most,
-        lambda call, device: f"{channels(call)} on a {device.kind} device",
+        lambda call, device: f"{channels(call)} on a {target_of(device).device_class} device",
     )
 
 
-def _of_one_size(device: Device) -> bool:
-    return device.subgroup_sizes == (device.subgroup_size,) * 2
-
-
 def shuffles(device: Device) -> bool:
-    """Whether every subgroup of the device has the same size and its lanes can read each other's values."""
-    return "shuffle" in device.subgroup_operations and _of_one_size(device)
+    """Whether the lanes of a subgroup can read each other's values."""
+    return "shuffle" in device.subgroup_operations
 
 
 def subgroup_arithmetic(device: Device) -> bool:
-    """Whether the lanes of a subgroup, of whatever size, can sum their values or take their maximum."""
+    """Whether the lanes of a subgroup can sum their values or take their maximum."""
     return "arithmetic" in device.subgroup_operations
-
-
-def sums_by_subgroups(device: Device) -> bool:
-    """Whether subgroups have one size and arithmetic."""
-    return subgroup_arithmetic(device) and _of_one_size(device)
 
 
 def float_atomics(device: Device) -> bool:
@@ -151,15 +140,7 @@ def _subgroup_operations(call: Call, device: Device) -> str:
     return ", ".join(sorted(device.subgroup_operations)) or "no operations"
 
 
-def _subgroups(call: Call, device: Device) -> str:
-    sizes = " to ".join(str(size) for size in sorted(set(device.subgroup_sizes)))
-    return f"subgroups of {sizes} with {_subgroup_operations(call, device)}"
-
-
-SHUFFLE = Requirement("shuffles in subgroups of one size", lambda call, device: shuffles(device), _subgroups)
-SUBGROUP_SUMS = Requirement(
-    "arithmetic in subgroups of one size", lambda call, device: sums_by_subgroups(device), _subgroups
-)
+SHUFFLE = Requirement("shuffles within subgroups", lambda call, device: shuffles(device), _subgroup_operations)
 ARITHMETIC = Requirement(
     "arithmetic within subgroups", lambda call, device: subgroup_arithmetic(device), _subgroup_operations
 )
@@ -174,19 +155,22 @@ def loop_iterations(count: Callable[[Call, Device], int]) -> Requirement:
     )
 
 
+def most_iterations(program: Program) -> int:
+    """Loop iterations of an invocation, of whatever launch has the most."""
+    return max(step.loop_iterations for step in program.steps)
+
+
+def loops_end(build: Callable[[Call, Device, Params], Program], params: Callable[[Call, Device], Legal]) -> Requirement:
+    """`loop_iterations` of what a route builds by the defaults of its parameters."""
+    return loop_iterations(lambda call, device: most_iterations(build(call, device, defaults(params(call, device)))))
+
+
 def shared_bytes(need: int) -> Requirement:
     """At least ``need`` bytes of shared memory for one workgroup."""
-    return Requirement(
-        f"{bytes_str(need)} of shared memory",
-        lambda call, device: device.limit("maxComputeSharedMemorySize") >= need,
-        lambda call, device: bytes_str(device.limit("maxComputeSharedMemorySize")),
-    )
+    text = f"{bytes_str(need)} of shared memory"
+    return Requirement.of_device(text, most_shared_bytes, lambda nbytes: nbytes >= need, bytes_str)
 
 
 def invocations(need: int) -> Requirement:
     """Workgroups of at least ``need`` invocations along x."""
-    return Requirement(
-        f"workgroups of {need} invocations",
-        lambda call, device: most_invocations(device) >= need,
-        lambda call, device: str(most_invocations(device)),
-    )
+    return Requirement.of_device(f"workgroups of {need} invocations", most_invocations, lambda most: most >= need)

@@ -2,15 +2,15 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import Array, DType, GraphError, Shape, shape_str
+from vkconv.core import DType, GraphError, Shape, did_you_mean, shape_str
 from vkconv.graph.ir import AttrValue, TensorSpec
-from vkconv.ops.core.base import Specs
+from vkconv.ops.core.base import Arrays, Specs
 
 
 def operand(specs: Specs, name: str, op: str) -> TensorSpec:
@@ -19,6 +19,62 @@ def operand(specs: Specs, name: str, op: str) -> TensorSpec:
     if spec is None:
         raise GraphError(f"{op} needs the operand {name!r}")
     return spec
+
+
+def float_operand(specs: Specs, name: str, op: str) -> TensorSpec:
+    """The spec of an operand that must be of a float type."""
+    spec = operand(specs, name, op)
+    if not spec.dtype.is_float:
+        raise GraphError(f"{op}: {name} is {spec.dtype}; it takes a float type, cast first")
+    return spec
+
+
+def number_operand(specs: Specs, name: str, op: str) -> TensorSpec:
+    """The spec of an operand that must not be of bools."""
+    spec = operand(specs, name, op)
+    if spec.dtype is DType.BOOL:
+        raise GraphError(f"{op}: {name} is bool; cast it to i32 first")
+    return spec
+
+
+def index_operand(specs: Specs, name: str, op: str) -> TensorSpec:
+    """The spec of an operand of indices."""
+    spec = operand(specs, name, op)
+    if spec.dtype not in (DType.I32, DType.I64):
+        raise GraphError(f"{op}: {name} are {spec.dtype}; they must be i32 or i64")
+    return spec
+
+
+def one_float_dtype(op: str, *specs: TensorSpec | None) -> None:
+    """GraphError unless all operands that are there have one float type."""
+    given_specs = [spec for spec in specs if spec is not None]
+    if len({spec.dtype for spec in given_specs}) > 1 or not given_specs[0].dtype.is_float:
+        raise GraphError(f"{op} takes operands of one float dtype, not {', '.join(map(str, given_specs))}")
+
+
+def one_of(op: str, attrs: Mapping[str, AttrValue], name: str, choices: Collection[str]) -> str:
+    """An attribute that is one of the choices; GraphError with a suggestion otherwise."""
+    value = str(attrs[name])
+    if value not in choices:
+        hint = did_you_mean(value, choices)
+        raise GraphError(f"{op}: {name}={value!r} is not one of {', '.join(choices)}{hint}")
+    return value
+
+
+def element_type(op: str, attrs: Mapping[str, AttrValue], name: str, known: Collection[DType] = tuple(DType)) -> DType:
+    """An attribute that names an element type; GraphError with a suggestion of the known ones otherwise."""
+    value = str(attrs[name])
+    if value not in list(DType):
+        raise GraphError(f"{op}: {name}={value!r} is no element type{did_you_mean(value, map(str, known))}")
+    return DType(value)
+
+
+def groups_of(op: str, attrs: Mapping[str, AttrValue]) -> int:
+    """The attribute groups; GraphError unless it is at least 1."""
+    groups = attrs["groups"]
+    if not isinstance(groups, int) or groups < 1:
+        raise GraphError(f"{op}: groups is {groups}; it is an integer of at least 1")
+    return groups
 
 
 def variadic(specs: Mapping[str, TensorSpec | None], name: str) -> list[TensorSpec]:
@@ -32,7 +88,7 @@ def variadic(specs: Mapping[str, TensorSpec | None], name: str) -> list[TensorSp
     raise AssertionError("unreachable")
 
 
-def given(arrays: Mapping[str, Array | None], name: str) -> npt.NDArray[Any]:
+def given(arrays: Arrays, name: str) -> npt.NDArray[Any]:
     """The array of an operand that is present."""
     array = arrays[name]
     assert array is not None, name

@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from vkconv.call import Call
 from vkconv.core import Array, DType
-from vkconv.ops.core.base import F64, Op
+from vkconv.ops.core.base import F64, Arrays, Op, Outputs
 
 # A device may take subnormal f32 numbers for zero, going in and coming out: the smallest normal one.
 _SMALLEST_NORMAL = 2.0**-126
@@ -64,13 +64,13 @@ def two_level_tolerance(terms: int, parts: int, out: DType) -> float:
 def tolerance(
     op: Op,
     call: Call,
-    operands: Mapping[str, Array | None],
+    operands: Arrays,
     reference: Array,
-    chain: int = 0,
+    depth: int = 0,
     output: str | None = None,
 ) -> Tolerance:
     """What is allowed for one output of a call, the first unless it is named, from the operands and the reference as
-    `Op.reference` has them; with a ``chain`` for routes that sum so many products in f16 (`Route.chain`)."""
+    `Op.reference` has them; with a ``depth`` for routes that sum so many products in f16 (`Route.f16_depth`)."""
     reference = np.asarray(reference)
     output = output or next(iter(call.outputs))
     out, of = call.outputs[output].dtype, op.magnitudes.get(output, op.magnitude)
@@ -84,15 +84,15 @@ def tolerance(
             magnitude = np.abs(wide) if terms == 1 else largest(wide)
     accumulate = out if op.sums_in_output else DType.F32
     made = Tolerance(relative_tolerance(terms, out, accumulate), magnitude, _floor(out))
-    return _with_half_sums(made, op, call, operands, chain) if chain else made
+    return _with_half_sums(made, op, call, operands, depth) if depth else made
 
 
-def chain_tolerance(chain: int) -> float:
+def f16_depth_tolerance(depth: int) -> float:
     """gamma_n = n u / (1 - n u) with the u of f16, 2^-11: what a sum of n products that rounds each product or addition
     is off by at most, relative to the sum of their absolute values (Higham, Accuracy and Stability of Numerical
     Algorithms, 2nd edition, (3.5)). Sums of such sums, rounded less, keep it (Blanchard, Higham and Mary, A class of
     fast and accurate summation algorithms, SIAM J. Sci. Comput. 42(3), 2020)."""
-    rounding = chain * 0.5 * 2.0**-DType.F16.mantissa_bits
+    rounding = depth * 0.5 * 2.0**-DType.F16.mantissa_bits
     return rounding / (1 - rounding)
 
 
@@ -103,11 +103,11 @@ _HALF_SUBNORMAL, _BEYOND = 2.0**-25, 65520.0
 _ANY = 1e300
 
 
-def _with_half_sums(made: Tolerance, op: Op, call: Call, operands: Mapping[str, Array | None], chain: int) -> Tolerance:
+def _with_half_sums(made: Tolerance, op: Op, call: Call, operands: Arrays, depth: int) -> Tolerance:
     """What is allowed of sums in f32, and on top what chains in f16 may be off by, taken through what follows sums."""
     sums = op.sums
     assert sums is not None  # routes with chains are of such ops
-    gamma = chain_tolerance(chain)
+    gamma = f16_depth_tolerance(depth)
     with np.errstate(all="ignore"):
         factors = {name: np.asarray(operands[name], np.float64) for name in sums.names}
         exact = sums.products(call, factors)
@@ -120,9 +120,9 @@ def _with_half_sums(made: Tolerance, op: Op, call: Call, operands: Mapping[str, 
             moved = sums.finish(call, operands, exact + share * error)
             lost |= ~np.isfinite(moved)
             off = np.fmax(off, np.minimum(np.abs(moved - result), _ANY))
-        # A chain that may be too large: as large as all products are, or as so many of the largest.
+        # A sum in f16 that may be too large: as large as all products are, or as so many of the largest.
         largest_product = math.prod(float(largest(factor).max(initial=0.0)) for factor in factors.values())
-        lost |= np.minimum(sizes, chain * largest_product) * (1 + gamma) >= _BEYOND
+        lost |= np.minimum(sizes, depth * largest_product) * (1 + gamma) >= _BEYOND
         lost |= np.abs(result) + off >= _BEYOND
         off = np.where(np.isfinite(result), off, 0.0)
         magnitude = (off + made.relative * made.magnitude) / (gamma + made.relative)
@@ -183,9 +183,9 @@ def rounding_of_storing(values: F64, out: DType) -> F64:
 
 
 def addends(
-    reference: Callable[[Call, Mapping[str, Array | None]], Sequence[Array]],
+    reference: Callable[[Call, Arrays], Outputs],
     call: Call,
-    operands: Mapping[str, Array | None],
+    operands: Arrays,
 ) -> F64:
     """What the sizes of addends come to: the definition of a sum at the sizes of its operands and factors."""
     factors = {name: abs(float(call[name])) for name in _FACTORS if name in call.attrs}

@@ -4,22 +4,17 @@ Operands and attributes as of conv2d, of whose result (N, C_out, OH, OW), with b
 sum, mean, maximum or minimum over OH and OW; with keepdims y is (N, C_out, 1, 1). NaN in what is compared makes NaN.
 """
 
-import math
-from collections.abc import Mapping, Sequence
-
-from vkconv.call import Call
-from vkconv.core import Array
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.conv2d.op import CONV2D
-from vkconv.ops.core.base import F64, Attrs, Op, Specs
+from vkconv.ops.core.base import Attrs, Op, Resolved, Specs
 from vkconv.ops.fused.conv_reduce_routes import AXES, ROUTES, convolution_of
-from vkconv.ops.fused.definition import REDUCE_ATTRS, check_function, full_result, magnitude, reduced, terms
+from vkconv.ops.fused.definition import REDUCE_ATTRS, Fused, check_function
 from vkconv.ops.kernels.epilogue import RESIDUAL
 
 _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     check_function("conv_reduce", str(attrs["op"]))
     conv = CONV2D.call(specs, {name: attrs[name] for name in _CONV_ATTRS})
     full = conv.outputs["y"]
@@ -27,35 +22,18 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return {**attrs, **conv.attrs}, (TensorSpec((*full.dims[:2], *kept), full.dtype),)
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    return [reduced(call, full_result(CONV2D, convolution_of(call), arrays), AXES)]
-
-
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
-    return magnitude(CONV2D, convolution_of(call), AXES, call, arrays, reference)
-
-
-def _terms(call: Call) -> int:
-    conv = convolution_of(call)
-    return terms(call, CONV2D.terms(conv), math.prod(conv.shape("y")[2:]))
-
-
-def _flops(call: Call) -> int:
-    conv = convolution_of(call)
-    return CONV2D.flops(conv) + math.prod(conv.shape("y"))
-
+_FUSED = Fused(CONV2D, convolution_of, lambda call: AXES)
 
 CONV_REDUCE = Op(
     "conv_reduce",
     operands=tuple(operand for operand in CONV2D.operands if operand is not RESIDUAL),
-    outputs=("y",),
     resolve=_resolve,
-    reference=_reference,
+    reference=_FUSED.reference,
     attrs=(*CONV2D.attrs, *REDUCE_ATTRS),
     routes=ROUTES,
-    terms=_terms,
-    magnitude=_magnitude,
-    flops=_flops,
+    terms=_FUSED.terms,
+    magnitude=_FUSED.magnitude,
+    flops=_FUSED.flops,
     cases=(
         "conv_reduce:x=2x5x7x7,w=37x5x1x1,b=37,op=mean,keep=1",
         "conv_reduce:x=1x3x13x17,w=5x3x3x3,b=5,s=2,p=1,act=hard_swish,op=max",

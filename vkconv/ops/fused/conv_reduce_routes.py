@@ -12,13 +12,13 @@ from vkconv.ops.conv.conv2d.implicit_gemm import GEMM, IMPLICIT_GEMM, packing, s
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE, flattened
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES
-from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.base import over_workgroups
 from vkconv.ops.core.requirements import ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
 from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm_tile import GemmTile
-from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS
+from vkconv.ops.kernels.prepack import PACK_TILES
 from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
@@ -68,8 +68,7 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
         made = Dispatch(
             GEMM,
             buffers(e, "packed"),
-            linear_groups(blocks * tile.local, tile.local, device),
-            (tile.local, 1, 1),
+            *over_workgroups(blocks, tile.local, device),
             push(conv, e),
             {**e.constants, **tile.constants, "LINEAR": linear, "KH": kh, "KW": kw},
             _shared_bytes(tile),
@@ -82,14 +81,8 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
 
 def _packed(program: Program, call: Call, device: Device, params: Params) -> Program:
     conv = convolution_of(call)
-    pack = packing(conv, params)
-    prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
-    made = dataclasses.replace(program, prepack=prepack, packed=packed, elements=PACKED_WEIGHTS)
+    made = packing(conv, params).program(device, *program.steps, scratch=program.scratch)
     return Epilogue.of(conv, device).complete(made, conv.shape("y"), device)
-
-
-def _lane_params(call: Call, device: Device) -> Legal:
-    return SUBGROUP_TILE.params(convolution_of(call), device)
 
 
 def _lane_reduction(call: Call, device: Device, params: Params) -> Reduction:
@@ -132,20 +125,20 @@ _takes = taken_alone(CONV2D, "convolution", convolution_of)
 _MOST_PADDING = 1.07
 
 
-def _padding(call: Call) -> float:
-    plane = math.prod(convolution_of(call).shape("y")[2:])
-    return align(plane, 4) / plane
+def _split_k(call: Call, device: Device) -> int:
+    return int(IMPLICIT_GEMM.params(convolution_of(call), device)["split_k"][0])
 
 
-FEW_PADDED = Requirement(
-    f"images of whole fours of pixels, or at most {100 * _MOST_PADDING - 100:.0f} % short of it",
-    lambda call, device: _padding(call) <= _MOST_PADDING,
-    lambda call, device: f"{math.prod(convolution_of(call).shape('y')[2:])} pixels",
+FEW_PADDED = Requirement.of(
+    f"images of whole vec4 of pixels, or at most {100 * _MOST_PADDING - 100:.0f} % short of it",
+    lambda call: math.prod(convolution_of(call).shape("y")[2:]),
+    lambda pixels: align(pixels, 4) / pixels <= _MOST_PADDING,
+    "{} pixels".format,
 )
 UNCUT = Requirement(
     "so many tiles that conv2d would not cut its sums into parts to keep the device busy",
-    lambda call, device: IMPLICIT_GEMM.params(convolution_of(call), device)["splits"][0] == 1,
-    lambda call, device: f"{IMPLICIT_GEMM.params(convolution_of(call), device)['splits'][0]} parts",
+    lambda call, device: _split_k(call, device) == 1,
+    lambda call, device: f"{_split_k(call, device)} slices",
 )
 
 _TILES = Fusion(
@@ -159,7 +152,7 @@ _TILES = Fusion(
 )
 _LANES: Fusion = Fusion(
     SUBGROUP,
-    _lane_params,
+    lambda call, device: SUBGROUP_TILE.params(convolution_of(call), device),
     _lane_reduction,
     _launch_lanes,
     (SHUFFLE, SHORT_SPAN, loop_iterations(lambda call, device: _LANES.default(call, device).most_parts)),

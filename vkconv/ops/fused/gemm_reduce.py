@@ -5,15 +5,10 @@ y (..., M) is the sum, mean, maximum or minimum of each row of p; with axis m, y
 keepdims the reduced dimension stays as 1. NaN in what is compared makes NaN.
 """
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-
-from vkconv.call import Call
-from vkconv.core import Array, GraphError, did_you_mean
+from vkconv.core import GraphError, did_you_mean
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.fused.definition import REDUCE_ATTRS, check_function, full_result, magnitude, reduced, terms
+from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Resolved, Specs
+from vkconv.ops.fused.definition import REDUCE_ATTRS, Fused, check_function
 from vkconv.ops.fused.gemm_reduce_routes import ROUTES, axes_of, product_of
 from vkconv.ops.matmul.op import MATMUL
 
@@ -21,7 +16,7 @@ AXES = ("m", "n")
 _PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     check_function("gemm_reduce", str(attrs["op"]))
     axis = str(attrs["axis"])
     if axis not in AXES:
@@ -38,35 +33,18 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return {**attrs, **product.attrs}, (TensorSpec((*lead, *kept), full.dtype),)
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    return [reduced(call, full_result(MATMUL, product_of(call), arrays), axes_of(call))]
-
-
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
-    return magnitude(MATMUL, product_of(call), axes_of(call), call, arrays, reference)
-
-
-def _terms(call: Call) -> int:
-    product = product_of(call)
-    return terms(call, MATMUL.terms(product), product.shape("y")[axes_of(call)[0]])
-
-
-def _flops(call: Call) -> int:
-    product = product_of(call)
-    return MATMUL.flops(product) + int(np.prod(product.shape("y"), dtype=np.int64))
-
+_FUSED = Fused(MATMUL, product_of, axes_of)
 
 GEMM_REDUCE = Op(
     "gemm_reduce",
     operands=(Operand("a"), Operand("b"), Operand("bias", optional=True)),
-    outputs=("y",),
     resolve=_resolve,
-    reference=_reference,
+    reference=_FUSED.reference,
     attrs=(*MATMUL.attrs, Attr("axis", "axis", str, "n"), *REDUCE_ATTRS),
     routes=ROUTES,
-    terms=_terms,
-    magnitude=_magnitude,
-    flops=_flops,
+    terms=_FUSED.terms,
+    magnitude=_FUSED.magnitude,
+    flops=_FUSED.flops,
     cases=(
         "gemm_reduce:a=1x128x64,b=1x64x256,axis=n",
         "gemm_reduce:a=1x128x64,b=1x64x256,axis=m,op=max",

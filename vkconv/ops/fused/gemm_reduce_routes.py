@@ -19,21 +19,8 @@ from vkconv.ops.core.requirements import (
 )
 from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
+from vkconv.ops.kernels import gemm
 from vkconv.ops.kernels.epilogue import Epilogue
-from vkconv.ops.kernels.gemm import (
-    LEAST_TILE,
-    SHARED,
-    SHARED_TILES,
-    SUBGROUP,
-    GemmProblem,
-    Operands,
-    oriented,
-    padded_bytes,
-    shared_params,
-    shared_product,
-    subgroup_params,
-    subgroup_product,
-)
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.program import Dispatch
 from vkconv.route import Params, Route
@@ -59,9 +46,9 @@ def steps(call: Call) -> tuple[Call, Call]:
     return product, reduce_call(call, full, axes_of(call))
 
 
-def _along_columns(call: Call) -> GemmProblem:
+def _along_columns(call: Call) -> gemm.GemmProblem:
     """The product with the dimension that is reduced along its columns, as its transpose where that is m."""
-    g = GemmProblem.of(product_of(call), merge=call["axis"] == "n")
+    g = gemm.GemmProblem.of(product_of(call), merge=call["axis"] == "n")
     return g if call["axis"] == "n" else g.transposed()
 
 
@@ -74,22 +61,22 @@ _INSTEAD: Mapping[str, str] = {"128x128x16": "128x128x8"}
 
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
-    params = shared_params(_along_columns(call), device)
+    params = gemm.shared_params(_along_columns(call), device)
     best = _INSTEAD.get(params["tile"][0], params["tile"][0])
     return {"tile": first(best, params["tile"])}
 
 
 def _tile_reduction(call: Call, device: Device, params: Params) -> Reduction:
     g = _along_columns(call)
-    return Reduction(g.batches, g.m, 1, align(g.n, 4), SHARED_TILES[params["tile"]].columns, g.n)
+    return Reduction(g.batches, g.m, 1, align(g.n, 4), gemm.SHARED_TILES[params["tile"]].columns, g.n)
 
 
 def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
-    g, tile, e = _along_columns(call), SHARED_TILES[params["tile"]], Epilogue.of(product_of(call), device, "bias")
+    g, tile, e = _along_columns(call), gemm.SHARED_TILES[params["tile"]], Epilogue.of(product_of(call), device, "bias")
     operands = ("b", "a") if call["axis"] == "m" else ("a", "b")
 
     def launch(end: Ending) -> Dispatch:
-        return reducing(shared_product(g, operands, e, tile, device), end)
+        return reducing(gemm.shared_product(g, operands, e, tile, device), end)
 
     return launch
 
@@ -99,8 +86,8 @@ def _down_rows(call: Call, params: Params) -> bool:
     return bool(call["axis"] == "m") is not bool(params["swap"])
 
 
-def _lane_problem(call: Call, params: Params) -> tuple[GemmProblem, Operands]:
-    g, operands = oriented(product_of(call), params, merge=call["axis"] == "n")
+def _lane_problem(call: Call, params: Params) -> tuple[gemm.GemmProblem, gemm.Operands]:
+    g, operands = gemm.oriented(product_of(call), params, merge=call["axis"] == "n")
     return dataclasses.replace(g, y=(g.n, 1)), operands  # the output has no such rows: vec4 depend on b alone
 
 
@@ -112,16 +99,12 @@ def _lane_reduction(call: Call, device: Device, params: Params) -> Reduction:
     return Reduction(g.batches, g.m, 1, covered, columns * device.subgroup_size, g.n)
 
 
-def _lane_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    return subgroup_params(product_of(call), device)
-
-
 def _launch_lanes(call: Call, device: Device, params: Params) -> Launch:
     (g, operands), e = _lane_problem(call, params), Epilogue.of(product_of(call), device, "bias")
     down = {"ALONG_COLUMNS": _down_rows(call, params)}
 
     def launch(end: Ending) -> Dispatch:
-        return reducing(subgroup_product(g, operands, e, params, device), end, constants=down)
+        return reducing(gemm.subgroup_product(g, operands, e, params, device), end, constants=down)
 
     return launch
 
@@ -137,15 +120,15 @@ def _launch_lanes(call: Call, device: Device, params: Params) -> Launch:
 _takes = taken_alone(MATMUL, "product", product_of)
 
 _TILES = Fusion(
-    SHARED,
+    gemm.SHARED,
     _tile_params,
     _tile_reduction,
     _launch_tiles,
-    (shared_bytes(padded_bytes(LEAST_TILE)), invocations(LEAST_TILE.local)),
+    (shared_bytes(gemm.padded_bytes(gemm.LEAST_TILE)), invocations(gemm.LEAST_TILE.local)),
 )
 _LANES: Fusion = Fusion(
-    SUBGROUP,
-    _lane_params,
+    gemm.SUBGROUP,
+    lambda call, device: gemm.subgroup_params(product_of(call), device),
     _lane_reduction,
     _launch_lanes,
     (

@@ -49,7 +49,7 @@ _REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic)
 
 def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> Route:
     """The route that runs a product into scratch, in the call's own type, and reduces that."""
-    products = tuple(route for route in first.routes if route.chain is None)
+    products = tuple(route for route in first.routes if route.f16_depth is None)
 
     def inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
         product, reduction = steps(call)

@@ -15,10 +15,11 @@ from vkconv.call import Call
 from vkconv.core import bytes_str, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.base import defaults, over_invocations, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, MOST_INT, NO_HALVES, float_atomics, within_scratch
 from vkconv.ops.fused.definition import SUMS
 from vkconv.ops.kernels.zero_insertion import FILL
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
 
@@ -28,10 +29,19 @@ FUNCTIONS: Mapping[str, tuple[int, int]] = {"sum": _ADD, "mean": _ADD, "max": _M
 
 COMBINE = Shader(shaders.fused.GEMM_REDUCE_COMBINE)
 _REDUCE, _CAS, _NATIVE = ("REDUCE", ""), ("ATOMIC_CAS", ""), ("ATOMIC_FLOAT", "")
-# Outputs of a workgroup that combines parts, and from how many parts of an output on so many lanes share one. A CPU
-# driver has no use for lanes that meet in shared memory.
-_OUTPUTS, _LANES, _MANY_PARTS = {"cpu": 8}, {"cpu": 1}, 16
-_GPU_OUTPUTS, _GPU_LANES, _GPU_OUTPUTS_SHARED = 64, 8, 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Combining:
+    """Outputs of a workgroup, alone and where ``lanes`` share one, which they do from so ``many`` parts on."""
+
+    outputs: int
+    shared_outputs: int
+    lanes: int
+    many: int
+
+
+_COMBINING = Policy("fused.combine", _Combining)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,12 +109,13 @@ def reducing(
     constants: Mapping[str, Word] | None = None,
 ) -> Dispatch:
     """The launch of a product to y by the variant of its shader that reduces it, with what that takes besides."""
+    shader = dataclasses.replace(made.shader, defines=end.defines)
     return dataclasses.replace(
         made,
-        shader=dataclasses.replace(made.shader, defines=end.defines),
+        shader=shader,
         buffers={**made.buffers, "y": end.target},
-        push={**made.push, **(push or {}), "divisor": end.divisor},
-        constants={**made.constants, **end.constants, **(constants or {})},
+        push=shader.taking({**made.push, **(push or {}), "divisor": end.divisor}),
+        constants=shader.taking({**made.constants, **end.constants, **(constants or {})}),
     )
 
 
@@ -122,15 +133,15 @@ def _by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Progr
     if r.uncut:
         return Program((launch(Ending("y", (_REDUCE,), _reducing_by(function, False), _divisor(call, r))),))
     made = launch(Ending("parts", (_REDUCE,), _reducing_by(function, True), 1.0))
-    lanes = _LANES.get(device.kind, _GPU_LANES) if r.most_parts >= _MANY_PARTS else 1
-    outputs = _GPU_OUTPUTS_SHARED if lanes > 1 else _OUTPUTS.get(device.kind, _GPU_OUTPUTS)
+    combining = _COMBINING.of(device)
+    lanes = combining.lanes if r.most_parts >= combining.many else 1
+    outputs = combining.shared_outputs if lanes > 1 else combining.outputs
     sizes = {"total": r.outputs, "rows": r.rows, "segments": r.segments, "extent": r.extent}
     tiles = {"block": r.block, "tiles": r.tiles, "slots": r.slots}
     combine = Dispatch(
         COMBINE,
         {"parts": "parts", "y": "y"},
-        linear_groups(ceil_div(r.outputs, outputs), 1, device),
-        (lanes * outputs, 1, 1),
+        *over_workgroups(ceil_div(r.outputs, outputs), lanes * outputs, device),
         {**sizes, **tiles, "divisor": _divisor(call, r)},
         {"FUNCTION": function, "LANES": lanes, "OUTPUTS": outputs},
         4 * lanes * outputs,
@@ -143,15 +154,9 @@ def _by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native
     """The identity everywhere, then the part of every tile onto it."""
     function, identity = FUNCTIONS[call["op"]]
     push = {"total": r.outputs, "value": identity}
-    fill = Dispatch(FILL, {"y": "y"}, linear_groups(r.outputs, 64, device), (64, 1, 1), push)
+    fill = Dispatch(FILL, {"y": "y"}, *over_invocations(r.outputs, 64, device), push)
     ending = Ending("y", (_REDUCE, _NATIVE if native else _CAS), _reducing_by(function, False), _divisor(call, r))
     return Program((fill, launch(ending)))
-
-
-def _native_atomics(call: Call, device: Device) -> tuple[int, ...]:
-    """The parameter ``native``: whether floats are added by the device's own atomics (1) or by compare-and-swap (0). A
-    maximum or minimum is one of integers, which every device has."""
-    return (1, 0) if float_atomics(device) and call["op"] in SUMS else (0,)
 
 
 Reduced = Callable[[Call, Device], Reduction]
@@ -219,7 +224,7 @@ class Fusion:
 
     def default(self, call: Call, device: Device) -> Reduction:
         """What is reduced by the default of every parameter."""
-        return self.of(call, device, {name: values[0] for name, values in self.params(call, device).items()})
+        return self.of(call, device, defaults(self.params(call, device)))
 
     def in_order(self, name: str, why: str, prefer: tuple[Requirement, ...], source: str = "vkconv") -> Route:
         """The route that stores partial results and combines them in their order."""
@@ -256,7 +261,11 @@ class Fusion:
             (FLOATS, NO_HALVES, *self.must, _columns_in_32_bits(self.default)),
             (*prefer, _parts_beyond_scratch(self.default)),
             source,
-            lambda call, device: {**self.params(call, device), "native": _native_atomics(call, device)},
+            lambda call, device: {
+                **self.params(call, device),
+                # The device's own atomics of floats, or compare-and-swap; a maximum or minimum is one of integers.
+                "native": (1, 0) if float_atomics(device) and call["op"] in SUMS else (0,),
+            },
             note=lambda call, device, params: _atomic_note(call, params),
             deterministic=False,
         )

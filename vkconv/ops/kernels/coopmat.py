@@ -9,13 +9,14 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.call import Call
-from vkconv.core import DType, align, bytes_str, ceil_div
-from vkconv.device import Device
-from vkconv.ops.core.base import first, most_invocations
-from vkconv.ops.core.occupancy import compute_units
-from vkconv.ops.core.requirements import shuffles, types_of
+from vkconv.core import DType, bytes_str, ceil_div
+from vkconv.cost import Measured, compute_units, launch_us
+from vkconv.device import Device, target_of
+from vkconv.ops.core.base import first, holds_workgroup, most_invocations
+from vkconv.ops.core.requirements import types_of
 from vkconv.ops.kernels.epilogue import binds_residual
 from vkconv.ops.kernels.gemm_tile import by_name
+from vkconv.policy import Policy
 from vkconv.program import Word
 from vkconv.route import Requirement
 from vkconv.storage import NATIVE
@@ -112,12 +113,8 @@ class CooperativeTile:
         if matrix is None:
             return False
         whole = self.subgroup_rows % matrix.m, self.subgroup_columns % matrix.n, self.depth % matrix.k
-        return (
-            not any(whole)
-            and self.local(device) <= most_invocations(device)
-            and self.shared_bytes <= device.limit("maxComputeSharedMemorySize")
-            and self._staged(matrix) > 0
-        )
+        holds = holds_workgroup(device, self.local(device), self.shared_bytes)
+        return not any(whole) and holds and self._staged(matrix) > 0
 
     def _staged(self, matrix: Matrix) -> int:
         """Matrices of a row of sums that a subgroup has in shared memory at a time, on their way out; 0 if not one."""
@@ -148,19 +145,22 @@ class CooperativeTile:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TileCost:
-    """What a compute unit takes for tiles of a product, us: the first one, with the launch, and each k-tile of it; each
-    further one, which another may hide, and each k-tile of that; so many further ones at a time."""
+class Costs:
+    """Costs by tile, as those of `Measured`. ``split``: tiles that were measured with split-K, and for these the us of
+    the launch that adds the slices up and of a MiB of them, as it is written and read."""
 
-    first: float
-    first_k: float
-    further: float
-    further_k: float
-    together: int = 1
+    costs: Mapping[str, tuple[float, ...]]
+    split: tuple[str, ...]
+    sum_us: float
+    sum_mib_us: float
 
-    def us(self, tiles: int, k_tiles: int) -> float:
-        further = align(tiles, self.together) - 1 if tiles > 1 else 0
-        return self.first + k_tiles * self.first_k + further * (self.further + k_tiles * self.further_k)
+    def of(self, name: str) -> Measured:
+        """The cost of the tile of that name."""
+        first, first_k, further, further_k, *together = self.costs[name]
+        return Measured(first, first_k, further, further_k, *map(int, together))
+
+
+_COSTS = Policy("cooperative.tiles", Costs)
 
 
 # The parameter ``tile`` of the routes.
@@ -183,41 +183,16 @@ TILES: Mapping[str, CooperativeTile] = by_name(
     CooperativeTile(32, 128, 32, 32, 32),
     CooperativeTile(128, 128, 32, 64, 64),
 )
-# Fitted to 92 products on an H200 (f16, driver 580.159); 128x128x32, 32x32x32, 128x256x48 and 32x128x32 are estimates.
-# Tried and no faster: 64x192, 64x96, 128x48, 64x256x32, 128x96x32, 128x96 by subgroups of 32x48.
-_COSTS: Mapping[str, TileCost] = {
-    #                          first  k-tile  further  k-tile  together
-    "128x256x32": TileCost(      5.9,   0.84,     4.8,   0.84),
-    "128x128x64": TileCost(      4.6,   0.89,     2.5,   0.98),
-    "128x96x64": TileCost(       5.4,   0.66,     3.1,   0.78),
-    "64x256x64": TileCost(       4.9,   1.0,      3.0,   1.06),
-    "64x128x32": TileCost(       3.5,   0.44,     0.8,   0.29),
-    "128x64x64": TileCost(       4.1,   0.55,     2.1,   0.67),
-    "64x128x64": TileCost(       4.4,   0.63,     2.3,   0.66),
-    "64x64x64": TileCost(        3.0,   0.44,     0.8,   0.4),
-    "32x128x64": TileCost(       3.6,   0.47,     0.8,   0.43),
-    "128x128x32": TileCost(      4.7,   0.6,      1.5,   0.6),
-    "64x64x32": TileCost(        2.9,   0.35,     0.6,   0.17),
-    "32x64x64": TileCost(        2.6,   0.38,     0.4,   0.25),
-    "32x32x64": TileCost(        2.2,   0.34,     1.0,   0.11),
-    "32x32x32": TileCost(        2.2,   0.3,      1.0,   0.1),
-    "128x256x48": TileCost(      5.9,   1.3,      4.8,   1.31),
-    "32x128x32": TileCost(       3.2,   0.3,      0.6,   0.2),
-    "128x128x32_64x64": TileCost(4.7,   0.54,     1.5,   0.44,   2),
-}  # fmt: skip
-# Tiles that were measured with split-K, and for these, us: the launch that adds the slices up, and a MiB of them, as it
-# is written and read.
-_SPLIT = ("128x128x64", "64x128x32", "128x64x64", "64x128x64", "64x64x64", "32x128x64", "32x64x64")
-_SUM_US, _SUM_MIB_US = 2.1, 0.2
 
 
-def _product_us(name: str, rows: int, columns: int, batches: int, device: Device, depth: int, splits: int = 1) -> float:
+def _product_us(name: str, rows: int, columns: int, batches: int, device: Device, depth: int, slices: int = 1) -> float:
     """The us of a product of so many rows and columns and sums of ``depth`` products, by a tile and split-K."""
-    tile = TILES[name]
-    each = ceil_div(splits * blocks(tile, rows, columns, batches), compute_units(device))
-    us = _COSTS[name].us(each, ceil_div(ceil_div(depth, tile.depth), splits))
-    moved = 8 * splits * rows * columns * batches
-    return us + (_SUM_US + _SUM_MIB_US * moved / 2**20 if splits > 1 else 0)
+    tile, costs = TILES[name], _COSTS.of(device)
+    workgroups = slices * blocks(tile, rows, columns, batches)
+    k_tiles = ceil_div(ceil_div(depth, tile.depth), slices)
+    us = launch_us(costs.of(name), workgroups, k_tiles, target_of(device))
+    moved = 8 * slices * rows * columns * batches
+    return us + (costs.sum_us + costs.sum_mib_us * moved / 2**20 if slices > 1 else 0)
 
 
 def tiles_by_rule(
@@ -236,16 +211,20 @@ def tiles_by_rule(
 
 
 def split_by_rule(
-    splits: Sequence[int], rows: int, columns: int, batches: int, device: Device, tiles: Sequence[str], *, depth: int
+    slices: Sequence[int], rows: int, columns: int, batches: int, device: Device, tiles: Sequence[str], *, depth: int
 ) -> tuple[str, int]:
-    """Which of some tiles and which of the ``splits`` of K should take the least time: none, or as many as there are
+    """Which of some tiles and which of the ``slices`` of K should take the least time: none, or as many as there are
     compute units and k-tiles for."""
 
     def pays(name: str, count: int) -> bool:
         work = count * blocks(TILES[name], rows, columns, batches)
-        return name in _SPLIT and work <= compute_units(device) and count <= ceil_div(depth, TILES[name].depth)
+        return (
+            name in _COSTS.of(device).split
+            and work <= compute_units(device)
+            and count <= ceil_div(depth, TILES[name].depth)
+        )
 
-    ways = [(name, count) for name, count in itertools.product(tiles, splits) if count == 1 or pays(name, count)]
+    ways = [(name, count) for name, count in itertools.product(tiles, slices) if count == 1 or pays(name, count)]
     return min(ways, key=lambda way: _product_us(way[0], rows, columns, batches, device, depth, way[1]))
 
 
@@ -288,11 +267,6 @@ MATRICES = Requirement(
     lambda call, device: call.half is not None and not _missing(call.half, device),
     _has,
 )
-ONE_SUBGROUP_SIZE = Requirement(
-    "subgroups of one size",
-    lambda call, device: shuffles(device),
-    lambda call, device: " to ".join(str(size) for size in sorted(set(device.subgroup_sizes))),
-)
 FITS = Requirement(
     "a workgroup that holds a tile of whole matrices",
     lambda call, device: any(tile.fits(device) for tile in TILES.values()),
@@ -306,4 +280,4 @@ BINDS_RESIDUAL = Requirement(
     lambda call, device: not call.has("residual") or binds_residual(device),
     lambda call, device: f"{device.limit('maxPerStageDescriptorStorageBuffers')} buffers",
 )
-NEEDS = (HALF, MATRICES, ONE_SUBGROUP_SIZE, FITS, BINDS_RESIDUAL)
+NEEDS = (HALF, MATRICES, FITS, BINDS_RESIDUAL)

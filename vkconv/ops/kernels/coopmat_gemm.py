@@ -6,7 +6,7 @@ from vkconv import shaders
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.base import over_workgroups
 from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile, tiles_by_rule
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import GemmProblem, Operands, buffers, constants, push
@@ -35,8 +35,7 @@ def cooperative_product(
     return Dispatch(
         e.variant(shader),
         buffers(operands, e),
-        linear_groups(g.blocks(tile.rows, tile.columns) * local, local, device),
-        (local, 1, 1),
+        *over_workgroups(g.blocks(tile.rows, tile.columns), local, device),
         push(g, e),
         {**constants(g, e), **tile.constants(device, g.a[0] == 1, g.b[0] == 1), **vectors, **whole, **runs},
         tile.shared_bytes,

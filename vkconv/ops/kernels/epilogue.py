@@ -18,12 +18,12 @@ import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, shape_str
+from vkconv.core import GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core.activation import activation, apply, check_numbers
-from vkconv.ops.core.base import F64, Attr, Attrs, Operand, linear_groups
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Operand, Outputs, over_invocations
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
 from vkconv.program import Composite, Dispatch, Program, Word
@@ -45,9 +45,9 @@ _PACKED, _UNFINISHED = "per_channel", "unfinished"
 AnyMade = TypeVar("AnyMade", Program, Composite)
 _COPY: Params = {"local": 64, "items": 1}
 _RESIDUAL = ("RESIDUAL", "")
-SUM_SPLITS = Shader(shaders.kernels.SUM_SPLITS)
+SUM_SPLIT_K = Shader(shaders.kernels.SUM_SPLIT_K)
 # Split-K factors that it adds up.
-SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+SPLIT_K_SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _BUFFERS, _WITH_RESIDUAL = "maxPerStageDescriptorStorageBuffers", 5
 
 
@@ -102,7 +102,7 @@ def activated(call: Call, sums: F64) -> F64:
         return np.asarray(y * call["out_scale"] + call["out_shift"])
 
 
-def finished(call: Call, arrays: Mapping[str, Array | None], sums: F64) -> F64:
+def finished(call: Call, arrays: Arrays, sums: F64) -> F64:
     """Sums (N, C, H, W), with bias, activation, scale and shift, by definition in float64."""
     b, slope = (arrays.get(name) for name in ("b", "slope"))
     if b is not None:
@@ -115,16 +115,16 @@ def finished(call: Call, arrays: Mapping[str, Array | None], sums: F64) -> F64:
         return np.asarray(y * call["out_scale"] + call["out_shift"])
 
 
-def with_residual(arrays: Mapping[str, Array | None], sums: F64) -> F64:
+def with_residual(arrays: Arrays, sums: F64) -> F64:
     """Sums and the residual of a call, where it has one."""
     residual = arrays.get("residual")
     return sums if residual is None else sums + np.asarray(residual, np.float64)
 
 
-Reference = Callable[[Call, Mapping[str, Array | None]], Sequence[Array]]
+Reference = Callable[[Call, Arrays], Outputs]
 
 
-def rounding_of_products(reference: Reference, terms: int, call: Call, arrays: Mapping[str, Array | None]) -> F64:
+def rounding_of_products(reference: Reference, terms: int, call: Call, arrays: Arrays) -> F64:
     """How far each sum of products of a call may be off, as `rounding_of_sum` has it, behind its activation and scale:
     by how far that moves them."""
     bare = dataclasses.replace(call, attrs={**call.attrs, **NO_EPILOGUE})
@@ -139,15 +139,13 @@ def rounding_of_products(reference: Reference, terms: int, call: Call, arrays: M
         return np.asarray(np.nan_to_num(np.fmax(*moved), nan=0.0, posinf=0.0))
 
 
-def magnitude_of_products(
-    reference: Reference, terms: Callable[[Call], int]
-) -> Callable[[Call, Mapping[str, Array | None], F64], F64]:
+def magnitude_of_products(reference: Reference, terms: Callable[[Call], int]) -> Callable[[Call, Arrays, F64], F64]:
     """The magnitude of an op whose sums of products an activation may follow, and a scale and shift that: what rounds
     before counts for every element, so that only a single product that stays as it is has its own; what the shift is
     added to may be larger than the result by as much; and where so much cancelled that none of the results is as large
     as what was added, that counts."""
 
-    def magnitude(call: Call, arrays: Mapping[str, Array | None], result: F64) -> F64:
+    def magnitude(call: Call, arrays: Arrays, result: F64) -> F64:
         shift, count = abs(float(call["out_shift"])), terms(call)
         if count == 1 and call["act"] == "none" and not shift:
             return np.abs(result)
@@ -250,19 +248,18 @@ class Epilogue:
         return dataclasses.replace(self, residual=None, target=partial)
 
     def sum(
-        self, partial: str, splits: int, shape: Sequence[int], device: Device, axis: int = 1, beta: float = 1.0
+        self, partial: str, slices: int, shape: Sequence[int], device: Device, axis: int = 1, beta: float = 1.0
     ) -> Dispatch:
-        """The launch that adds up ``splits`` partial sums of all outputs, which have this shape, and finishes them.
+        """The launch that adds up ``slices`` partial sums of all outputs, which have this shape, and finishes them.
         Channels lie along ``axis``; the bias is taken ``beta`` times."""
         total, channels, plane = math.prod(shape), shape[axis], math.prod(shape[axis + 1 :])
         return Dispatch(
-            self.variant(SUM_SPLITS),
-            {"parts": partial, "y": self.target, **self.buffers},
-            linear_groups(total, 128, device),
-            (128, 1, 1),
+            self.variant(SUM_SPLIT_K),
+            {"slices": partial, "y": self.target, **self.buffers},
+            *over_invocations(total, 128, device),
             {"total": total, "channels": channels, "plane": plane, **self.push, "beta": beta},
-            {**self.constants, "SPLITS": splits},
-            loop_iterations=splits,
+            {**self.constants, "SPLIT_K": slices},
+            loop_iterations=slices,
         )
 
     def complete(self, made: AnyMade, shape: Sequence[int], device: Device, axis: int = 1) -> AnyMade:
@@ -283,12 +280,9 @@ class Epilogue:
         )
 
 
-def adds_residual(shader: Shader) -> bool:
-    """Whether a shader that ends sums has a variant that adds a residual; one to scratch of f32 ends none."""
-    return any(binding.name == "residual" for binding in shader.kernel.bindings) and Y_F32 not in shader.defines
-
-
 def finishing(*shaders: Shader) -> tuple[Shader, ...]:
     """All that a route of these shaders may use, whose builder takes an `Epilogue`."""
-    every = (*shaders, STRIDED_COPY, SUM_SPLITS)
-    return tuple(dict.fromkeys((*every, *(shader.having(_RESIDUAL) for shader in every if adds_residual(shader)))))
+    every = (*shaders, STRIDED_COPY, SUM_SPLIT_K)
+    ending = (shader for shader in every if Y_F32 not in shader.defines)  # to scratch of f32, no sum ends
+    adding = (s.having(_RESIDUAL) for s in ending if any(binding.name == "residual" for binding in s.kernel.bindings))
+    return tuple(dict.fromkeys((*every, *adding)))

@@ -61,7 +61,7 @@ class Arithmetic:
 
     def constants(self, products: int) -> dict[str, Word]:
         """The specialization constants of a kernel with such a loop."""
-        return {"LINKS": self.turns(products)} if self.depth else {}
+        return {"F16_DEPTH": self.turns(products)} if self.depth else {}
 
 
 F32, F16 = Arithmetic(), Arithmetic(ACCUMULATION_DEPTH)
@@ -87,10 +87,11 @@ def in_f16(
     ``shaders``. ``whole`` is the parameter of which a lane computes so many outputs at once. The requirements are those
     of the route, but for ``drops``; its preferences where no others are given.
     """
-    in_one = Requirement(
+    in_one = Requirement.of(
         f"sums of at most {ACCUMULATION_DEPTH} products in f16",
-        lambda call, device: depth(call) <= ACCUMULATION_DEPTH,
-        lambda call, device: f"{depth(call)} products",
+        depth,
+        lambda products: products <= ACCUMULATION_DEPTH,
+        "{} products".format,
     )
 
     def params(call: Call, device: Device) -> Legal:
@@ -110,5 +111,5 @@ def in_f16(
         must=(_F16, _ARITHMETIC, *(need for need in base.must if need not in (FLOATS, *drops)), in_one),
         prefer=tuple(dict.fromkeys((ON_GPU, *(base.prefer if prefer is None else prefer)))),
         params=params,
-        chain=depth,
+        f16_depth=depth,
     )

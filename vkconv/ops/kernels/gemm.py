@@ -10,10 +10,10 @@ from vkconv.call import Call
 from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import first, linear_groups, local_sizes, most_invocations
+from vkconv.ops.core.base import first, holds_workgroup, local_sizes, over_workgroups
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.f16_accumulation import F32, Arithmetic
-from vkconv.ops.kernels.gemm_tile import GemmTile, by_name
+from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile, by_name, tile_by_rule
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.program import Argument, Dispatch, Program, Word
 from vkconv.route import Params
@@ -150,13 +150,8 @@ SHARED_TILES: Mapping[str, GemmTile] = by_name(
     GemmTile(64, 64, 8, 4, 4),
     GemmTile(64, 64, 32, 8, 8),
 )
-# The first that makes enough workgroups is the default, or the last that the device can hold. H200, us:
-#            128x128x16  128x128x8  64x64x16  64x64x16_4x4  32x32x16
-#   4096^3         3280       3360      3810          4710     >5200
-#   1024^3          >84        >84        71            84        99
-#    512^3          >42        >42        24            27        19
+# The first that makes enough workgroups is the default, or the last that the device can hold.
 _SHARED_RULE = ("128x128x16", "128x128x8", "64x64x16", "64x64x16_4x4", "32x32x16")
-_ENOUGH_BLOCKS = 256
 LEAST_TILE = SHARED_TILES[_SHARED_RULE[-1]]
 
 Operands = tuple[str, str]
@@ -210,8 +205,7 @@ def register_product(
     return Dispatch(
         e.variant(shader),
         buffers(operands, e),
-        linear_groups(g.blocks(rows, local * columns) * local, local, device),
-        (local, 1, 1),
+        *over_workgroups(g.blocks(rows, local * columns), local, device),
         push(g, e),
         {**constants(g, e), "TM": rows, "TN": columns, **more},
         loop_iterations=g.k,
@@ -248,15 +242,12 @@ def padded_bytes(tile: GemmTile) -> int:
 
 def shared_params(g: GemmProblem, device: Device) -> Mapping[str, tuple[str, ...]]:
     """The tiles that `shared_product` may take, the rule's pick first."""
-    shared = device.limit("maxComputeSharedMemorySize")
-    fitting = [
-        name
-        for name, tile in SHARED_TILES.items()
-        if tile.local <= most_invocations(device) and padded_bytes(tile) <= shared
-    ]
-    rule = [name for name in _SHARED_RULE if name in fitting]
-    enough = (name for name in rule if _blocks(g, SHARED_TILES[name]) >= _ENOUGH_BLOCKS)
-    return {"tile": first(next(enough, rule[-1] if rule else next(iter(SHARED_TILES))), fitting)}
+    fitting = [name for name, tile in SHARED_TILES.items() if holds_workgroup(device, tile.local, padded_bytes(tile))]
+    rule = {name: SHARED_TILES[name] for name in _SHARED_RULE if name in fitting}
+    if not rule:
+        return {"tile": first(next(iter(SHARED_TILES)), fitting)}
+    enough = ENOUGH.of(device).products
+    return {"tile": first(tile_by_rule(rule, g.m, lambda name: _blocks(g, rule[name]), enough, device), fitting)}
 
 
 def _blocks(g: GemmProblem, tile: GemmTile) -> int:
@@ -273,8 +264,7 @@ def shared_product(
     return Dispatch(
         e.variant(arithmetic.variant(SHARED)),
         buffers(operands, e),
-        linear_groups(_blocks(g, tile) * tile.local, tile.local, device),
-        (tile.local, 1, 1),
+        *over_workgroups(_blocks(g, tile), tile.local, device),
         push(g, e),
         {**constants(g, e), **sizes, **lies, **vectors, **arithmetic.constants(tile.depth)},
         arithmetic.shared_bytes(padded_bytes(tile)),

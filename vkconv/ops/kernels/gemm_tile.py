@@ -1,10 +1,36 @@
 """A workgroup's tile of a matrix product: k-tiles of both operands in shared memory, sums in registers."""
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
-from vkconv.device import Device
-from vkconv.ops.core.base import most_invocations
+from vkconv.core import align
+from vkconv.cost import scaled, spills
+from vkconv.device import Device, target_of
+from vkconv.ops.core.base import holds_workgroup
+from vkconv.policy import Policy
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Enough:
+    """For each compute unit: workgroups that keep it busy, of products in shared memory, of implicit GEMM (where very
+    many make a large tile worth it) and of integer products; workgroups that split-K of implicit GEMM makes at most.
+    What a tile may compute at most, padding included, in times of the product, and the share of whole occupancy that
+    its registers have to leave. The fewest k-tiles of a slice, and those of a sum that pay for 1000 cycles of the
+    launch that adds the slices up."""
+
+    products: float
+    implicit_gemm: float
+    very_many: float
+    integers: float
+    waste: float
+    least_occupancy: float
+    split_k_most: float
+    least_k_tiles: int
+    launch_k_tiles: float
+
+
+ENOUGH = Policy("kernels.enough", Enough)
 
 
 class Named(Protocol):
@@ -18,6 +44,36 @@ class Named(Protocol):
 
 
 T = TypeVar("T", bound=Named)
+
+
+class Blocked(Protocol):
+    """A tile of a workgroup, whose invocations hold tiles of their own in registers."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def registers(self) -> int: ...
+
+
+def leaves_occupancy(registers: int, device: Device) -> bool:
+    """Whether a rule may take a tile whose invocations need so many registers: none spills, and enough of them run."""
+    whole = target_of(device).value("full_occupancy_registers")
+    return not spills(registers, device) and registers * ENOUGH.of(device).least_occupancy <= whole
+
+
+def tile_by_rule(
+    rule: Mapping[str, Blocked], rows: int, blocks: Callable[[str], int], per_unit: float, device: Device
+) -> str:
+    """The first tile, of a product of so many rows, that makes so many ``blocks`` for each compute unit, else the last.
+    Tiles that would spill on the device, leave it too little occupancy, or pad the rows for more than it is worth, are
+    passed over where others do better."""
+    fit = {name: tile for name, tile in rule.items() if leaves_occupancy(tile.registers, device)}
+    least = min(rule, key=lambda name: rule[name].registers)
+    padded = {name: align(rows, tile.rows) for name, tile in (fit or {least: rule[least]}).items()}
+    most = max(ENOUGH.of(device).waste * rows, min(padded.values()))
+    names = [name for name, size in padded.items() if size <= most]
+    return next((name for name in names if blocks(name) >= scaled(per_unit, device)), names[-1])
 
 
 def by_name(*tiles: T) -> dict[str, T]:
@@ -65,10 +121,16 @@ class GemmTile:
         return self.rows // self.lane_rows * (self.columns // self.lane_columns)
 
     @property
+    def registers(self) -> int:
+        """An estimate of the 32-bit registers of an invocation: sums, operands, loads of a k-tile and what addresses
+        take. Within a fifth of what the compilers of GA102 and Navi 31 make of f32 (vkconv/device/compiled)."""
+        loads = self.buffers * self.depth * (self.rows + self.columns) // self.local
+        return self.lane_rows * self.lane_columns + self.lane_rows + self.lane_columns + 3 * loads // 2 + 18
+
+    @property
     def shared_bytes(self) -> int:
         return 4 * self.buffers * self.depth * (self.rows + self.columns)
 
     def fits(self, device: Device) -> bool:
         """Whether a workgroup of the device can hold it."""
-        shared = device.limit("maxComputeSharedMemorySize")
-        return self.local <= most_invocations(device) and self.shared_bytes <= shared
+        return holds_workgroup(device, self.local, self.shared_bytes)

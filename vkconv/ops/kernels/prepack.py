@@ -1,20 +1,19 @@
 """Register tiles, as conv2d and matmul share them: which size, and rows packed so that a tile lies side by side."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import first, linear_groups
-from vkconv.program import Dispatch
+from vkconv.ops.core.base import first, over_invocations
+from vkconv.program import Dispatch, Program
 from vkconv.route import Requirement
 
 PACK_TILES = Shader(shaders.kernels.PACK_TILES)
-# Programs that pack their weights so have them in the element type of the call.
-PACKED_WEIGHTS = frozenset({"packed"})
+_NONE: Mapping[str, int] = {}
 _PUSH = ("groups", "rows", "outer", "inner", "inner_padded", "row_stride", "outer_stride", "inner_stride")
 
 # Columns of inputs that lie in registers, the loop over them unrolled: past this they would spill, and compile for
@@ -24,10 +23,8 @@ MOST_SPAN = 40
 
 def short_span(what: str, columns: Callable[[Call], int]) -> Requirement:
     """At most `MOST_SPAN` input columns for ``what`` an invocation makes at the least."""
-    return Requirement(
-        f"{what} at most {MOST_SPAN} input columns",
-        lambda call, device: columns(call) <= MOST_SPAN,
-        lambda call, device: f"{columns(call)} columns",
+    return Requirement.of(
+        f"{what} at most {MOST_SPAN} input columns", columns, lambda count: count <= MOST_SPAN, "{} columns".format
     )
 
 
@@ -42,6 +39,16 @@ class Sizes:
         """All of them, the rule's pick for ``extent`` first."""
         best = best_tile(extent, self.rule)
         return first(best, (*self.rule, *self.more))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InvocationTiles:
+    """What a kernel in registers may take: lanes of a workgroup, the default first, and the tiles of an invocation,
+    rows (output channels, where it is a convolution) by columns (or pixels)."""
+
+    local: tuple[int, ...]
+    rows: Sizes
+    columns: Sizes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,8 +81,14 @@ class Packing:
         """The launch that packs ``source`` into ``target``, which has `size` elements."""
         push = {name: getattr(self, name) for name in _PUSH}
         push["group_stride"] = self.rows * self.row_stride if self.group_stride is None else self.group_stride
-        groups = linear_groups(self.size, 64, device)
-        return Dispatch(PACK_TILES, {"src": source, "dst": target}, groups, (64, 1, 1), push, {"TILE": self.tile})
+        buffers, grid = {"src": source, "dst": target}, over_invocations(self.size, 64, device)
+        return Dispatch(PACK_TILES, buffers, *grid, push, {"TILE": self.tile})
+
+    def program(self, device: Device, *steps: Dispatch, scratch: Mapping[str, int] = _NONE, half: str = "") -> Program:
+        """The program of launches that read the weights ``w`` as ``packed``, which have the element type of the call,
+        as the scratch ``half`` has."""
+        elements = frozenset({"packed", half} if half else {"packed"})
+        return Program(steps, (self.dispatch("w", "packed", device),), {"packed": 4 * self.size}, scratch, elements)
 
 
 def best_tile(extent: int, sizes: Sequence[int]) -> int:

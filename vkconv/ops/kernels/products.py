@@ -5,29 +5,18 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vkconv.device import Device
-from vkconv.ops.core.base import first, most_invocations
+from vkconv.ops.core.base import first, holds_workgroup
 from vkconv.ops.core.requirements import shuffles
+from vkconv.ops.kernels import gemm
 from vkconv.ops.kernels.epilogue import Epilogue
-from vkconv.ops.kernels.gemm import (
-    REGISTER,
-    SHARED,
-    SUBGROUP,
-    GemmProblem,
-    Operands,
-    padded_bytes,
-    register_product,
-    shared_product,
-    subgroup_product,
-)
-from vkconv.ops.kernels.gemm_tile import GemmTile
+from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile, tile_by_rule
+from vkconv.policy import Policy
 from vkconv.program import Dispatch
 from vkconv.route import Params
 
-SHADERS = (REGISTER, SHARED, SUBGROUP)
+SHADERS = (gemm.REGISTER, gemm.SHARED, gemm.SUBGROUP)
 # Scratch that a route may take, as ExecuTorch caps that of its im2col (kIm2colScratchBudgetBytes; executorch#20653).
 SCRATCH_BYTES = 16 << 20
-# Workgroups that keep a GPU busy.
-_ENOUGH = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,10 +42,8 @@ class ProductTile:
 
     def fits(self, device: Device) -> bool:
         """Whether a workgroup of the device can hold it."""
-        shared_bytes = padded_bytes(self.shared) if self.shared else 0
-        if self.local > most_invocations(device) or shared_bytes > device.limit("maxComputeSharedMemorySize"):
-            return False
-        return not self.subgroup or (shuffles(device) and self.local % device.subgroup_size == 0)
+        shares = not self.subgroup or (shuffles(device) and self.local % device.subgroup_size == 0)
+        return shares and holds_workgroup(device, self.local, gemm.padded_bytes(self.shared) if self.shared else 0)
 
 
 def _in_shared(*sizes: int) -> ProductTile:
@@ -87,40 +74,46 @@ TILES: Mapping[str, ProductTile] = {
 _CPU = tuple(name for name, tile in TILES.items() if tile.local == 8 and not tile.shared and not tile.subgroup)
 _CPU_SUBGROUP = tuple(name for name, tile in TILES.items() if tile.subgroup)
 _GPU_REGISTER = ("register_8x4", "register_2x4")
-_SHARED = tuple(name for name, tile in TILES.items() if tile.shared)
 
 
-def _pick_for_cpu(g: GemmProblem, fitting: Sequence[str]) -> str:
+_BY = Policy("kernels.products", str)
+
+
+def _pick_for_cores(g: gemm.GemmProblem, fitting: Sequence[str], device: Device) -> str:
     sharing = [name for name in _CPU_SUBGROUP if name in fitting]
     return min(sharing or _CPU, key=lambda name: _cost(g, TILES[name]))
 
 
-def _pick_for_gpu(g: GemmProblem, fitting: Sequence[str]) -> str:
+def _pick_for_units(g: gemm.GemmProblem, fitting: Sequence[str], device: Device) -> str:
     if min(g.m, g.n) < 16:
         return min(_GPU_REGISTER, key=lambda name: _cost(g, TILES[name]))
-    shared = [name for name in _SHARED if name in fitting]
-    return next((name for name in shared if g.blocks(*TILES[name].block) >= _ENOUGH), shared[-1])
+    rule = {name: tile.shared for name, tile in TILES.items() if tile.shared and name in fitting}
+    enough = ENOUGH.of(device).products
+    return tile_by_rule(rule, g.m, lambda name: g.blocks(*TILES[name].block), enough, device)
 
 
-_PICK: Mapping[str, Callable[[GemmProblem, Sequence[str]], str]] = {"cpu": _pick_for_cpu}
+_PICK: Mapping[str, Callable[[gemm.GemmProblem, Sequence[str], Device], str]] = {
+    "cores": _pick_for_cores,
+    "units": _pick_for_units,
+}
 
 
-def params(g: GemmProblem, device: Device) -> Mapping[str, tuple[str, ...]]:
+def params(g: gemm.GemmProblem, device: Device) -> Mapping[str, tuple[str, ...]]:
     """The parameter ``tile`` of a route whose product is ``g``, the rule's pick first."""
     fitting = [name for name, tile in TILES.items() if tile.fits(device)]
-    return {"tile": first(_PICK.get(device.kind, _pick_for_gpu)(g, fitting), fitting)}
+    return {"tile": first(_PICK[_BY.of(device)](g, fitting, device), fitting)}
 
 
-def product(name: str, g: GemmProblem, operands: Operands, e: Epilogue, device: Device) -> Dispatch:
+def product(name: str, g: gemm.GemmProblem, operands: gemm.Operands, e: Epilogue, device: Device) -> Dispatch:
     """The launch of a product by the tile of that name."""
     tile = TILES[name]
     if tile.shared:
-        return shared_product(g, operands, e, tile.shared, device)
-    make = subgroup_product if tile.subgroup else register_product
+        return gemm.shared_product(g, operands, e, tile.shared, device)
+    make = gemm.subgroup_product if tile.subgroup else gemm.register_product
     return make(g, operands, e, tile.sizes, device)
 
 
-def _cost(g: GemmProblem, tile: ProductTile) -> int:
+def _cost(g: gemm.GemmProblem, tile: ProductTile) -> int:
     """What the tiles of a workgroup cover, where a row of a tile costs 4 columns on top and the other way round."""
     return g.blocks(*tile.block) * (tile.rows + 4) * (tile.columns + 4)
 

@@ -6,7 +6,7 @@ The names of the buffers are x and y; sizes are those the caller asks for, and m
 from vkconv import shaders
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.base import over_invocations
 from vkconv.program import Dispatch
 
 COPY = Shader(shaders.kernels.FLOOR_COPY)
@@ -24,15 +24,15 @@ _FLOPS_PER_ITERATION = 4 * 8 * 2
 def copy(nbytes: int, items: int, device: Device) -> Dispatch:
     """y = x over ``nbytes``, each invocation ``items`` vectors of four floats."""
     chunk = nbytes // _VECTOR_BYTES // items
-    groups = linear_groups(chunk, _LOCAL, device)
-    return Dispatch(COPY, {"x": "x", "y": "y"}, groups, (_LOCAL, 1, 1), {"chunk": chunk}, {"ITEMS": items})
+    grid = over_invocations(chunk, _LOCAL, device)
+    return Dispatch(COPY, {"x": "x", "y": "y"}, *grid, {"chunk": chunk}, {"ITEMS": items})
 
 
 def multiply_add(invocations: int, iterations: int, device: Device) -> Dispatch:
     """y[i] = a number that takes ``fma_flops`` to compute, for that many invocations."""
-    groups = linear_groups(invocations, _LOCAL, device)
     push = {"count": invocations, "iterations": iterations, "a": 0.999, "b": 0.001}
-    return Dispatch(FMA, {"y": "y"}, groups, (_LOCAL, 1, 1), push, loop_iterations=iterations)
+    grid = over_invocations(invocations, _LOCAL, device)
+    return Dispatch(FMA, {"y": "y"}, *grid, push, loop_iterations=iterations)
 
 
 def fma_flops(invocations: int, iterations: int) -> int:

@@ -45,9 +45,9 @@ def bands(s: Sum, low: bool = False, ragged: bool = False) -> tuple[SumTile | No
     length = s.length
     if s.parallel >= 640000:
         return None, f"{s.parallel} outputs side by side are enough (640000)"
-    ratio = length / math.sqrt(max(s.parallel, 1))
+    ratio = int(length / math.sqrt(max(s.parallel, 1)))  # upstream's is an integer
     if ratio <= 64 and length < 8192:
-        return None, f"a sum of {length} is short: {ratio:.0f} times the side of {s.parallel} outputs (64)"
+        return None, f"a sum of {length} is short: {ratio} times the side of {s.parallel} outputs (64)"
     if s.outputs >= 2 * 1024**2 and length < 50000:
         return None, f"a sum of {length} is short for {s.outputs} outputs (50000)"
     first = s.reduction[-1 if s.batch_first else 0]
@@ -137,11 +137,11 @@ def axes_bands(reduction: SumTile) -> tuple[SumTile | None, str]:
     left = target = min(1024, max(4, math.isqrt(total - 1) + 1))
     tiles = []
     for extent in reversed(reduction):
-        tile = _factor(extent, left)
-        if tile is None:
-            return None, f"{extent} has no factor from {left} to {_LARGEST_TILE}"
+        tile = _factor(extent, left) or extent  # a large one without a factor stays whole
         tiles.append(tile)
         left = ceil_div(left, tile)
+    if tuple(reversed(tiles)) == reduction:
+        return None, f"no factor of {' x '.join(map(str, reduction))} from {target} to {_LARGEST_TILE}"
     return tuple(reversed(tiles)), f"a sum of {total}, slices of {target}"
 
 

@@ -8,16 +8,18 @@ all operands step through as one are merged first: equal shapes become rank 1, a
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import DType, GraphError, ceil_div
+from vkconv.core import DType, GraphError, Shape, ceil_div
 from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Kernel, Shader
-from vkconv.ops.core.base import linear_groups, local_sizes
+from vkconv.ops.core.base import local_sizes, over_invocations
 from vkconv.ops.core.requirements import lane_by_lane
+from vkconv.ops.core.shapes import broadcast_shape, broadcast_strides
 from vkconv.program import Argument, Dispatch, Word
 from vkconv.route import Params
 
@@ -74,6 +76,15 @@ def merge(dims: Sequence[int], *strides: Sequence[int]) -> Walk:
     return Walk(tuple(r[0] for r in rows), tuple(tuple(r[t + 1] for r in rows) for t in range(len(strides))))
 
 
+def broadcast(op: str, operands: Collection[TensorSpec], most: int = MAX_RANK) -> Shape:
+    """The numpy broadcast of the operands; GraphError where a kernel of so many dimensions cannot walk over it."""
+    out = broadcast_shape(op, *(spec.dims for spec in operands))
+    rank = merge(out, *(broadcast_strides(spec.dims, out) for spec in operands)).rank
+    if rank > most:
+        raise GraphError(f"{op}: {rank} dimensions stay after merging; at most {most} can")
+    return out
+
+
 @dataclasses.dataclass(frozen=True)
 class Lanes:
     """How rows of ``inner`` elements spread over invocations: ``chunk`` invocations per row, each taking
@@ -82,11 +93,6 @@ class Lanes:
     items: int
     chunk: int
     invocations: int
-
-    @property
-    def push(self) -> dict[str, Argument]:
-        """The push constants of shaders/include/walk.glsl."""
-        return {"invocations": self.invocations, "chunk": self.chunk}
 
 
 def local_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
@@ -118,11 +124,9 @@ def dispatch_each(
 ) -> Dispatch:
     """One launch of at least so many invocations. Bindings that ``buffers`` leaves out take the buffer of their
     name."""
-    local = params["local"]
-    groups, bound = linear_groups(invocations, local, device), {b.name: b.name for b in shader.interface.bindings}
-    return Dispatch(
-        shader, {**bound, **buffers}, groups, (local, 1, 1), push, constants, loop_iterations=loop_iterations
-    )
+    bound = {b.name: b.name for b in shader.interface.bindings}
+    grid = over_invocations(invocations, params["local"], device)
+    return Dispatch(shader, {**bound, **buffers}, *grid, push, constants, loop_iterations=loop_iterations)
 
 
 def dispatch_rows(

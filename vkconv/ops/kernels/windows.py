@@ -12,18 +12,19 @@ from vkconv.call import Call
 from vkconv.core import GraphError, Shape, ceil_div
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import Attr, Attrs
+from vkconv.ops.core.shapes import groups_of
 
 F64 = npt.NDArray[np.float64]
 
 # Sums and differences of two places along an axis are within the 32 bits that shaders count with.
 MOST_EXTENT = 1 << 30
-CONVOLUTION_ATTRS = (
+WINDOW_ATTRS = (
     Attr("stride", "s", tuple[int, ...], (1, 1)),
     Attr("padding", "p", tuple[int, ...], (0, 0, 0, 0)),
     Attr("auto_pad", "auto", str, "explicit"),
     Attr("dilation", "d", tuple[int, ...], (1, 1)),
-    Attr("groups", "g", int, 1),
 )
+CONVOLUTION_ATTRS = (*WINDOW_ATTRS, Attr("groups", "g", int, 1))
 AUTO_PADS = ("explicit", "same_upper", "same_lower", "valid")
 
 
@@ -133,9 +134,7 @@ def resolve_convolution(op: str, x: TensorSpec, w: TensorSpec, attrs: Attrs) -> 
         raise GraphError(f"{op} takes x (N, C, H, W) and w (C_out, C_in/groups, KH, KW), not {x} and {w}")
     n, c_in, height, width = x.dims
     c_out, in_group, kh, kw = w.dims
-    groups = attrs["groups"]
-    if not isinstance(groups, int) or groups < 1:
-        raise GraphError(f"{op}: groups is {groups}; it is an integer of at least 1")
+    groups = groups_of(op, attrs)
     if c_in < 1 or in_group * groups != c_in:
         raise GraphError(
             f"{op}: x has {c_in} channels, but w has {in_group} per group in {groups} groups = {in_group * groups}"

@@ -5,24 +5,26 @@ for m = 4 (Lavin and Gray 2015, arXiv:1509.09308). The transforms are those of s
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from vkconv import shaders
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.base import over_invocations
+from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch
 
 SOURCE = "Lavin and Gray 2015, arXiv:1509.09308"
 INPUT = Shader(shaders.kernels.WINOGRAD_INPUT)
-_LOCAL: Mapping[str, int] = {"cpu": 8}
-_GPU_LOCAL = 128
+
+
+_LOCAL = Policy("kernels.transform_local", int)
 
 
 def local_size(device: Device) -> int:
     """Invocations of a workgroup of a transform."""
-    return _LOCAL.get(device.kind, _GPU_LOCAL)
+    return _LOCAL.of(device)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class WinogradTiles:
         but the last."""
         most = max(64, (mib << 20) // (4 * self.points * channels))
         passes = ceil_div(self.total, most)
-        # By fours they load and store faster.
+        # By vec4 they load and store faster.
         return max(self.total, 1) if passes <= 1 else align(ceil_div(self.total, passes), 4)
 
     def scratch_sizes(self, channels: int, mib: Sequence[int]) -> tuple[int, ...]:
@@ -77,8 +79,7 @@ def inputs(
     return Dispatch(
         INPUT,
         {"x": "x", "v": "inputs"},
-        linear_groups(c_in * count, local, device),
-        (local, 1, 1),
+        *over_invocations(c_in * count, local, device),
         {
             "c_in": c_in,
             "h": h,

@@ -10,8 +10,10 @@ from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
+from vkconv.ops.core.shapes import row_major
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.strided import STRIDED_COPY, dispatch_each, dispatch_rows, strided_copy, tables
+from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Word
 from vkconv.route import Params, Requirement
 
@@ -93,10 +95,10 @@ class Insertion:
         first = [max(0, ceil_div(-o, s)) for _, _, o, s, _ in self._axes()]
         last = [min(x, ceil_div(y - o, s)) for y, x, o, s, _ in self._axes()]
         dims = [max(0, end - begin) for begin, end in zip(first, last, strict=True)]
-        steps = _strides(self.x), [a * s for a, s in zip(_strides(self.y), self.stride, strict=True)]
+        steps = row_major(self.x), [a * s for a, s in zip(row_major(self.y), self.stride, strict=True)]
         source_base = sum(i * a for i, a in zip(first, steps[0], strict=True))
         corner = (o + i * s for o, i, s in zip(self.offset, first, self.stride, strict=True))
-        target_base = sum(i * a for i, a in zip(corner, _strides(self.y), strict=True))
+        target_base = sum(i * a for i, a in zip(corner, row_major(self.y), strict=True))
         return zeros, *strided_copy(device, params, source, target, dims, *steps, source_base, target_base)
 
 
@@ -107,43 +109,22 @@ def fill(total: int, word: int, device: Device, params: Params, target: str) -> 
     return dispatch_each(FILL, ceil_div(total, items), device, params, push, constants, {"y": target})
 
 
-def _strides(shape: Sequence[int]) -> list[int]:
-    """Elements from one index to the next, of every dimension of a dense array."""
-    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limit:
-    """Up to how many elements that pass through one launch gathers on a class of devices (None: always, 0: never), and
-    what that rests on."""
+    """Up to how many elements that pass through one launch gathers; None: always."""
 
-    most: int | None
-    source: str
+    most: int | None = None
 
     def __str__(self) -> str:
-        many = "always" if self.most is None else f"up to {self.most}" if self.most else "never"
-        return f"{many} ({self.source})"
+        return "always" if self.most is None else f"up to {self.most}" if self.most else "never"
 
 
-# By kind of device, then for what is left. lavapipe, gather over fill_scatter in time: 64x28x28 to 64x58x58 by 2 1.36,
-# 2x512x14x14 to 28x28 by 2 1.65, 16x75x75 to 227x227 by 3 2.85, channels last 28x28x64 by 2 1.44, 14x14x512 by 2 1.61.
-_LIMITS: Mapping[str, Limit] = {
-    "cpu": Limit(0, "measured on lavapipe, 1.36 to 2.85 times as slow"),
-    "discrete": Limit(None, "fewer bytes: what lies in y is written once, not twice"),
-}
-
-
-_OTHERS = Limit(256, "iree#23979, kMaxPassthroughElems: above, filling by DMA was faster on an MI355X")
-
-
-def limit(device: Device) -> Limit:
-    """The row of the table for a device."""
-    return _LIMITS.get(device.kind, _OTHERS)
+_LIMIT = Policy("dgrad.zero_insertion", Limit)
 
 
 def gathers(x: Insertion, device: Device) -> bool:
     """Whether one launch gathers by rule."""
-    most = limit(device).most
+    most = _LIMIT.of(device).most
     return most is None or x.passed_through <= most
 
 
@@ -152,5 +133,7 @@ def few_passed_through(of: Callable[[Call], Insertion]) -> Requirement:
     return Requirement(
         "no more elements of dimensions that pass through than such devices gather",
         lambda call, device: gathers(of(call), device),
-        lambda call, device: f"{of(call).passed_through}; one launch gathers {limit(device)}",
+        lambda call, device: (
+            f"{of(call).passed_through}; one launch gathers {_LIMIT.of(device)} ({_LIMIT.said(device)})"
+        ),
     )

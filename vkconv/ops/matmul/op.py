@@ -11,32 +11,22 @@ from collections.abc import Mapping
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, shape_str
+from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.activation import check_numbers
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs, Sums
-from vkconv.ops.kernels.epilogue import (
-    EPILOGUE_ATTRS,
-    RESIDUAL,
-    activated,
-    check_rescaling,
-    check_residual,
-    magnitude_of_products,
-    with_residual,
-)
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Resolved, Specs, Sums
+from vkconv.ops.core.shapes import one_float_dtype
+from vkconv.ops.kernels import epilogue
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem
 from vkconv.ops.matmul.routes import ROUTES
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     a, b, bias = specs["a"], specs["b"], specs.get("bias")
     assert a is not None and b is not None
     if len(a.shape) < 2 or len(b.shape) < 2:
         raise GraphError(f"matmul takes operands of rank 2 or more, not {a} and {b}; reshape a vector to a matrix")
-    if not a.dtype.is_float or any(s.dtype != a.dtype for s in (b, bias) if s is not None):
-        raise GraphError(
-            f"matmul takes operands of one float dtype, not {', '.join(str(s) for s in (a, b, bias) if s)}"
-        )
+    one_float_dtype("matmul", a, b, bias)
     m, k = a.dims[-2:] if not attrs["trans_a"] else a.dims[:-3:-1]
     k_b, n = b.dims[-2:] if not attrs["trans_b"] else b.dims[:-3:-1]
     if k != k_b:
@@ -50,7 +40,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     if bias is not None and bias.dims != (n,):
         raise GraphError(f"the bias is {shape_str(bias.shape)}; with {n} columns it is {n}")
     check_numbers(str(attrs["act"]), attrs["act_a"], attrs["act_b"])
-    check_rescaling(attrs)
+    epilogue.check_rescaling(attrs)
     y = TensorSpec((*lead, m, n), a.dtype)
     groups = len(GemmProblem.of(Call("matmul", specs, {"y": y}, attrs)).batch)
     if groups > MAX_BATCH_GROUPS:
@@ -58,7 +48,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
             f"the batches of a ({shape_str(a.shape)}) and b ({shape_str(b.shape)}) broadcast in {groups} separate "
             f"groups of dimensions, of which there may be {MAX_BATCH_GROUPS}; expand one operand first"
         )
-    check_residual(specs.get("residual"), y)
+    epilogue.check_residual(specs.get("residual"), y)
     return attrs, (y,)
 
 
@@ -69,12 +59,12 @@ def _products(call: Call, factors: Mapping[str, F64]) -> F64:
     return np.asarray(np.matmul(a, b))
 
 
-def _finished(call: Call, arrays: Mapping[str, Array | None], sums: F64) -> F64:
+def _finished(call: Call, arrays: Arrays, sums: F64) -> F64:
     y = call["alpha"] * sums
     bias = arrays.get("bias")
     if bias is not None:
         y = y + call["beta"] * np.asarray(bias, np.float64)
-    return activated(call, with_residual(arrays, y))
+    return epilogue.activated(call, epilogue.with_residual(arrays, y))
 
 
 def _terms(call: Call) -> int:
@@ -85,8 +75,7 @@ _SUMS = Sums(("a", "b"), _products, _finished)
 
 MATMUL = Op(
     "matmul",
-    operands=(Operand("a"), Operand("b"), Operand("bias", optional=True), RESIDUAL),
-    outputs=("y",),
+    operands=(Operand("a"), Operand("b"), Operand("bias", optional=True), epilogue.RESIDUAL),
     resolve=_resolve,
     reference=_SUMS.reference,
     attrs=(
@@ -94,11 +83,11 @@ MATMUL = Op(
         Attr("trans_b", "tb", bool, False),
         Attr("alpha", "alpha", float, 1.0),
         Attr("beta", "beta", float, 1.0),
-        *EPILOGUE_ATTRS,
+        *epilogue.EPILOGUE_ATTRS,
     ),
     routes=ROUTES,
     terms=_terms,
-    magnitude=magnitude_of_products(_SUMS.reference, _terms),
+    magnitude=epilogue.magnitude_of_products(_SUMS.reference, _terms),
     flops=lambda call: 2 * math.prod(call.shape("y")) * call.shape("a")[-2 if call["trans_a"] else -1],
     sums=_SUMS,
     cases=(

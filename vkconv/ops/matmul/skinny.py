@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import ceil_div
+from vkconv.cost import scaled
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import first, linear_groups, local_sizes, most_invocations
-from vkconv.ops.core.occupancy import compute_units
+from vkconv.ops.core.base import first, local_sizes, most_invocations, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, loop_iterations
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.gemm import VEC4, GemmProblem, buffers, constants, in_one_launch, oriented, push
 from vkconv.ops.kernels.prepack import Sizes
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
-NARROW = Shader(shaders.matmul.MATMUL_NARROW)
+SKINNY = Shader(shaders.matmul.MATMUL_SKINNY)
 _ROWS = Sizes((4, 2, 1), (8,))
 _LANES, _LOCAL = (16, 8, 4, 2, 1, 32), (256, 512, 128, 64)
-# Lanes of a compute unit that the rule wants at work.
-_LANES_PER_UNIT = 512
+_LANES_PER_UNIT = Policy("matmul.skinny_lanes_per_unit", int)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,10 +33,6 @@ class _Shape:
     least: int
 
 
-# H200, f16, us, lanes along the columns x along k, and the register route: 1x2048 to 1000 columns that lie along k
-# 1x256 4.4, 2x128 4.6, 8x32 8.4, register 375; that lie along the columns 4x128 5.9, 4x64 6.1, 1x256 7.2, 8x32 8.7,
-# 517; 1x4096 to 4096 8x64 10.8, 4x128 12.4, 1x256 32, 826; 1x512 to 30000 32x16 9.0, 16x16 9.2, 8x8 9.9, 4x64 21, 100;
-# 16x1024 to 4096 in rows of 4 4x16 13.1, 8x32 15.5, 1x256 33, 290, by tiles in shared memory 34; 31 rows 22, 34.
 _ALONG_K, _ALONG_COLUMNS = _Shape(256, 1), _Shape(512, 4)
 
 
@@ -73,7 +69,7 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     shape = _ALONG_K if _along_k(g) else _ALONG_COLUMNS
     most = min(shape.local, _power_within(most_invocations(device)))
     # As many along k as bring all compute units to work, and no power of two more than have steps to make.
-    wanted = compute_units(device) * _LANES_PER_UNIT // max(_blocks(g, rows[0], 1), 1)
+    wanted = scaled(_LANES_PER_UNIT.of(device), device) // max(_blocks(g, rows[0], 1), 1)
     along_k = min(_power_within(wanted), _power_within(2 * ceil_div(g.k, VEC4) - 1), most // shape.least)
     lanes = min(_LANES[0], most // along_k)
     local = max(_LOCAL[-1], lanes * along_k)
@@ -96,10 +92,9 @@ def _build(call: Call, device: Device, params: Params) -> Program:
 
     def launch(e: Epilogue) -> Dispatch:
         return Dispatch(
-            e.variant(NARROW),
+            e.variant(SKINNY),
             buffers(operands, e),
-            linear_groups(_blocks(g, rows, lanes) * local, local, device),
-            (local, 1, 1),
+            *over_workgroups(_blocks(g, rows, lanes), local, device),
             push(g, e),
             {**constants(g, e), **tile, "B_BY_ROW": _along_k(g), "A_VEC4": a_vec4, "B_VEC4": b_vec4},
             4 * VEC4 * rows * local,
@@ -110,16 +105,16 @@ def _build(call: Call, device: Device, params: Params) -> Program:
 
 
 _MOST_ROWS, _LEAST_DEPTH = 31, 64
-FEW = Requirement(
+FEW = Requirement.of(
     f"at most {_MOST_ROWS} rows or columns, each a sum of at least {_LEAST_DEPTH} products",
-    lambda call, device: GemmProblem.of(call).least_side <= _MOST_ROWS and GemmProblem.of(call).k >= _LEAST_DEPTH,
-    lambda call, device: str(GemmProblem.of(call)),
+    GemmProblem.of,
+    lambda g: g.least_side <= _MOST_ROWS and g.k >= _LEAST_DEPTH,
 )
 
 SKINNY_ROUTE = Route(
-    "narrow",
+    "skinny",
     _build,
-    finishing(NARROW),
+    finishing(SKINNY),
     why="a product with a few vectors, for which the other operand is read once for every four of them, by all lanes "
     "of many workgroups",
     must=(FLOATS, loop_iterations(_most_iterations)),

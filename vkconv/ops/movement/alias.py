@@ -2,24 +2,22 @@
 Nothing runs."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, did_you_mean, shape_str
+from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
-
-_Resolved = tuple[Attrs, tuple[TensorSpec, ...]]
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     return [shapes.given(arrays, "x").reshape(call.shape("y"))]
 
 
-def _reshape(specs: Specs, attrs: Attrs) -> _Resolved:
+def _reshape(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "reshape")
     wanted = shapes.ints(attrs["shape"])
     where = f"reshape of {shape_str(x.dims)} to {list(wanted)}"
@@ -41,7 +39,7 @@ def _reshape(specs: Specs, attrs: Attrs) -> _Resolved:
     return {"shape": tuple(out), "allowzero": 0 in out}, (TensorSpec(tuple(out), x.dtype),)
 
 
-def _squeeze(specs: Specs, attrs: Attrs) -> _Resolved:
+def _squeeze(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "squeeze")
     axes = shapes.axes_of("squeeze", attrs["axes"], len(x.dims)) or tuple(i for i, d in enumerate(x.dims) if d == 1)
     for axis in axes:
@@ -51,7 +49,7 @@ def _squeeze(specs: Specs, attrs: Attrs) -> _Resolved:
     return {"axes": axes}, (TensorSpec(out, x.dtype),)
 
 
-def _unsqueeze(specs: Specs, attrs: Attrs) -> _Resolved:
+def _unsqueeze(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "unsqueeze")
     axes = shapes.axes_of("unsqueeze", attrs["axes"], len(x.dims) + len(shapes.ints(attrs["axes"])))
     out = list(x.dims)
@@ -60,13 +58,13 @@ def _unsqueeze(specs: Specs, attrs: Attrs) -> _Resolved:
     return {"axes": axes}, (TensorSpec(tuple(out), x.dtype),)
 
 
-def _flatten(specs: Specs, attrs: Attrs) -> _Resolved:
+def _flatten(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "flatten")
     axis = shapes.axis_of("flatten", attrs["axis"], len(x.dims), after_last=True)
     return {"axis": axis}, (TensorSpec((math.prod(x.dims[:axis]), math.prod(x.dims[axis:])), x.dtype),)
 
 
-def _merge(specs: Specs, attrs: Attrs) -> _Resolved:
+def _merge(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "merge")
     first, last = (shapes.axis_of("merge", attrs[name], len(x.dims)) for name in ("first", "last"))
     if first > last:
@@ -75,25 +73,21 @@ def _merge(specs: Specs, attrs: Attrs) -> _Resolved:
     return {"first": first, "last": last}, (TensorSpec(out, x.dtype),)
 
 
-def _bitcast(specs: Specs, attrs: Attrs) -> _Resolved:
-    x, to = shapes.operand(specs, "x", "bitcast"), str(attrs["to"])
-    if to not in list(DType):
-        raise GraphError(f"bitcast: to={to!r} is no element type{did_you_mean(to, map(str, DType))}")
-    if DType(to).nbytes != x.dtype.nbytes:
+def _bitcast(specs: Specs, attrs: Attrs) -> Resolved:
+    x, to = shapes.operand(specs, "x", "bitcast"), shapes.element_type("bitcast", attrs, "to")
+    if to.nbytes != x.dtype.nbytes:
         raise GraphError(
-            f"bitcast: x is {x.dtype}, of {x.dtype.nbytes} bytes, and {to} has {DType(to).nbytes}; they are as many"
+            f"bitcast: x is {x.dtype}, of {x.dtype.nbytes} bytes, and {to} has {to.nbytes}; they are as many"
         )
-    return {"to": to}, (TensorSpec(x.shape, DType(to)),)
+    return {"to": str(to)}, (TensorSpec(x.shape, to),)
 
 
-def _bitcast_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    spec = call.operands["x"]
-    assert spec is not None
-    x = np.ascontiguousarray(shapes.given(arrays, "x").astype(spec.dtype.numpy))
+def _bitcast_reference(call: Call, arrays: Arrays) -> Outputs:
+    x = np.ascontiguousarray(shapes.given(arrays, "x").astype(call.specs["x"].dtype.numpy))
     return [x.view(call.outputs["y"].dtype.numpy).reshape(call.shape("y"))]
 
 
-def _dropout(specs: Specs, attrs: Attrs) -> _Resolved:
+def _dropout(specs: Specs, attrs: Attrs) -> Resolved:
     if attrs["training"] and attrs["ratio"] != 0:
         raise GraphError(
             f"dropout: training with a ratio of {attrs['ratio']} drops elements at random; run the model for inference"
@@ -101,94 +95,77 @@ def _dropout(specs: Specs, attrs: Attrs) -> _Resolved:
     return attrs, (shapes.operand(specs, "x", "dropout"),)
 
 
-def _identity(specs: Specs, attrs: Attrs) -> _Resolved:
-    return {}, (shapes.operand(specs, "x", "identity"),)
+def _alias(
+    name: str,
+    resolve: Callable[[Specs, Attrs], Resolved],
+    *,
+    operands: tuple[Operand, ...] = (),
+    attrs: tuple[Attr, ...] = (),
+    reference: Callable[[Call, Arrays], Outputs] = _reference,
+    cases: tuple[str, ...],
+    doc: str,
+) -> Op:
+    every = (Operand("x"), *operands)
+    return Op(name, every, resolve, reference, attrs=attrs, alias=True, cases=cases, doc=doc)
 
 
-RESHAPE = Op(
+RESHAPE = _alias(
     "reshape",
-    (Operand("x"), Operand("shape", host=True)),
-    ("y",),
     _reshape,
-    _reference,
+    operands=(Operand("shape", host=True),),
     attrs=(Attr("shape", "shape", tuple[int, ...]), Attr("allowzero", "zero", bool, False)),
-    alias=True,
     cases=("reshape:x=2x3x4,shape=0x-1", "reshape:x=6,shape=3x2x1"),
     doc="x under another shape: -1 takes what is left, 0 copies x's dimension unless allowzero.",
 )
-SQUEEZE = Op(
+SQUEEZE = _alias(
     "squeeze",
-    (Operand("x"), Operand("axes", host=True, optional=True)),
-    ("y",),
     _squeeze,
-    _reference,
+    operands=(Operand("axes", host=True, optional=True),),
     attrs=(Attr("axes", "axes", tuple[int, ...], ()),),
-    alias=True,
     cases=("squeeze:x=1x3x1x5,axes=-2", "squeeze:x=1x3x1x5"),
     doc="x without the dimensions axes, all of which are 1 (default: every dimension of 1).",
 )
-UNSQUEEZE = Op(
+UNSQUEEZE = _alias(
     "unsqueeze",
-    (Operand("x"), Operand("axes", host=True)),
-    ("y",),
     _unsqueeze,
-    _reference,
+    operands=(Operand("axes", host=True),),
     attrs=(Attr("axes", "axes", tuple[int, ...]),),
-    alias=True,
     cases=("unsqueeze:x=3x5,axes=0x-1",),
     doc="x with dimensions of 1 so that they stand at axes of y.",
 )
-FLATTEN = Op(
+FLATTEN = _alias(
     "flatten",
-    (Operand("x"),),
-    ("y",),
     _flatten,
-    _reference,
     attrs=(Attr("axis", "axis", int, 1),),
-    alias=True,
     cases=("flatten:x=2x3x4x5,axis=2", "flatten:x=2x3"),
     doc="x as a matrix: dimensions before axis are rows, the others columns.",
 )
-IDENTITY = Op(
+IDENTITY = _alias(
     "identity",
-    (Operand("x"),),
-    ("y",),
-    _identity,
-    _reference,
-    alias=True,
+    lambda specs, attrs: ({}, (shapes.operand(specs, "x", "identity"),)),
     cases=("identity:x=2x3",),
     doc="x itself (also what dropout is at inference).",
 )
-MERGE = Op(
+MERGE = _alias(
     "merge",
-    (Operand("x"),),
-    ("y",),
     _merge,
-    _reference,
     attrs=(Attr("first", "first", int), Attr("last", "last", int)),
-    alias=True,
     cases=("merge:x=2x3x4x5,first=1,last=2", "merge:x=2x3,first=-2,last=-2"),
     doc="x with the dimensions first to last as one.",
 )
-BITCAST = Op(
+BITCAST = _alias(
     "bitcast",
-    (Operand("x"),),
-    ("y",),
     _bitcast,
-    _bitcast_reference,
+    reference=_bitcast_reference,
     attrs=(Attr("to", "to", str),),
-    alias=True,
     cases=("bitcast:x=2x3,to=i32", "bitcast:x=scalar:i32,to=f32"),
     doc="The bits of x as another element type of as many bytes.",
 )
-DROPOUT = Op(
+DROPOUT = _alias(
     "dropout",
-    (Operand("x"), Operand("ratio", host=True), Operand("training", host=True)),
-    ("y",),
     _dropout,
-    _reference,
+    operands=(Operand("ratio", host=True), Operand("training", host=True)),
     attrs=(Attr("ratio", "ratio", float, 0.5), Attr("training", "training", bool, False)),
-    alias=True,
     cases=("dropout:x=2x3", "dropout:x=2x3,ratio=0,training=1"),
     doc="x itself, as at inference; refused for training that would drop something.",
 )

@@ -1,15 +1,15 @@
 """depth_to_space and space_to_depth: blocks of pixels as channels, and back."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, did_you_mean
+from vkconv.core import GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import WORDS_OR_PAIRS
 from vkconv.ops.kernels.strided import STRIDED_COPIES, strided_copy, walk_params
 from vkconv.program import Program
@@ -28,13 +28,11 @@ _SPACE: Mapping[str, tuple[Cut, tuple[int, ...]]] = {
 
 
 def _blocks(name: str, table: Mapping[str, tuple[Cut, tuple[int, ...]]], doc: str, cases: tuple[str, ...]) -> Op:
-    def resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    def resolve(specs: Specs, attrs: Attrs) -> Resolved:
         x, block = shapes.operand(specs, "x", name), shapes.ints(attrs["block"])[0]
         if len(x.dims) != 4:
             raise GraphError(f"{name}: x is {x}; it takes (n, c, h, w)")
-        if attrs["mode"] not in table:
-            hint = did_you_mean(str(attrs["mode"]), table)
-            raise GraphError(f"{name}: mode={attrs['mode']!r} is not one of {', '.join(table)}{hint}")
+        shapes.one_of(name, attrs, "mode", table)
         n, c, h, w = x.dims
         split = (c,) if name == "depth_to_space" else (h, w)
         unit = block**2 if name == "depth_to_space" else block
@@ -57,7 +55,7 @@ def _blocks(name: str, table: Mapping[str, tuple[Cut, tuple[int, ...]]], doc: st
         nbytes = call.outputs["y"].dtype.nbytes
         return Program(strided_copy(device, params, "x", "y", out, own, shapes.row_major(out), nbytes=nbytes))
 
-    def reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    def reference(call: Call, arrays: Arrays) -> Outputs:
         cut, order = table[call["mode"]]
         x = shapes.given(arrays, "x")
         return [np.transpose(x.reshape(cut(x.shape, call["block"])), order).reshape(call.shape("y"))]
@@ -65,7 +63,6 @@ def _blocks(name: str, table: Mapping[str, tuple[Cut, tuple[int, ...]]], doc: st
     return Op(
         name,
         (Operand("x"),),
-        ("y",),
         resolve,
         reference,
         attrs=(Attr("block", "block", int), Attr("mode", "mode", str, "dcr")),

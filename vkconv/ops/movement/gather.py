@@ -1,7 +1,7 @@
 """gather: slices of x picked by index along one axis (embedding look-up, shape arithmetic)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from vkconv.core import Array, DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import by_width, dispatch_rows, walk_params
 from vkconv.program import Program
@@ -25,14 +25,13 @@ _NAN_BITS, _INT_MIN_BITS = 0x7FC00000, 0x80000000
 
 def outside_bits(dtype: DType) -> dict[str, int]:
     """Push constants: the words of an element that an index outside the axis gives, NaN or the smallest integer."""
-    low, high = (0, _INT_MIN_BITS) if dtype is DType.I64 else (_NAN_BITS if dtype.is_float else _INT_MIN_BITS, 0)
-    return {"outside_low": low, "outside_high": high}
+    if dtype is DType.I64:
+        return {"outside_low": 0, "outside_high": _INT_MIN_BITS}
+    return {"outside_low": _NAN_BITS if dtype.is_float else _INT_MIN_BITS}
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x, indices = (shapes.operand(specs, name, "gather") for name in ("x", "indices"))
-    if indices.dtype not in (DType.I32, DType.I64):
-        raise GraphError(f"gather: indices are {indices.dtype}; they must be i32 or i64")
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
+    x, indices = shapes.operand(specs, "x", "gather"), shapes.index_operand(specs, "indices", "gather")
     axis = shapes.axis_of("gather", attrs["axis"], len(x.dims))
     if x.dims[axis] == 0 and indices.size:
         raise GraphError(
@@ -42,9 +41,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
-    x, axis = call.shape("x"), call["axis"]
-    indices = call.operands["indices"]
-    assert indices is not None
+    x, axis, indices = call.shape("x"), call["axis"], call.specs["indices"]
     outer, inner = math.prod(x[:axis]), math.prod(x[axis + 1 :])
     y, rows = call.outputs["y"], outer * indices.size
     push = {"n_indices": max(1, indices.size), "n_axis": x[axis], "inner": inner, **outside_bits(y.dtype)}
@@ -65,7 +62,7 @@ def check_axis_indices(call: Call, arrays: Mapping[str, Array]) -> None:
         checked_indices(call.op, arrays["indices"], call.shape("x")[call["axis"]])
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x, indices = shapes.given(arrays, "x"), shapes.given(arrays, "indices")
     return [np.take(x, checked_indices("gather", indices, call.shape("x")[call["axis"]]), call["axis"])]
 
@@ -73,7 +70,6 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 GATHER = Op(
     "gather",
     (Operand("x", partial=True), Operand("indices")),
-    ("y",),
     _resolve,
     _reference,
     attrs=(Attr("axis", "axis", int, 0),),

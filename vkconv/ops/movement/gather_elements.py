@@ -1,7 +1,7 @@
 """gather_elements and gather_nd: elements, or slices, of x picked by an index each, or by a tuple of indices each."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import MAX_RANK, by_width, dispatch_each, local_params, tables
 from vkconv.ops.movement.gather import check_axis_indices, checked_indices, outside_bits
@@ -25,9 +25,7 @@ MOVED = (DType.F32, DType.I32, DType.U32, DType.I64)
 
 def index_operands(op: str, specs: Specs) -> tuple[TensorSpec, TensorSpec]:
     """x and indices; GraphError unless the indices are integers and x has few enough dimensions."""
-    x, indices = (shapes.operand(specs, name, op) for name in ("x", "indices"))
-    if indices.dtype not in (DType.I32, DType.I64):
-        raise GraphError(f"{op}: indices are {indices.dtype}; they must be i32 or i64")
+    x, indices = shapes.operand(specs, "x", op), shapes.index_operand(specs, "indices", op)
     if not 1 <= len(x.dims) <= MAX_RANK:
         raise GraphError(f"{op}: x is {x}; it takes a rank from 1 to {MAX_RANK}")
     return x, indices
@@ -72,7 +70,7 @@ def check_tuples(call: Call, arrays: Mapping[str, Array]) -> None:
         checked_indices(call.op, indices[..., k], n)
 
 
-def _elements_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _elements_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x, indices = index_operands("gather_elements", specs)
     axis = shapes.axis_of("gather_elements", attrs["axis"], len(x.dims))
     check_elements("gather_elements", x, indices, axis)
@@ -81,8 +79,7 @@ def _elements_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSp
 
 def _wide(call: Call) -> bool:
     """Whether indices have 64 bits."""
-    indices = call.operands["indices"]
-    return indices is not None and indices.dtype is DType.I64
+    return call.specs["indices"].dtype is DType.I64
 
 
 def _elements_program(call: Call, device: Device, params: Params) -> Program:
@@ -94,7 +91,7 @@ def _elements_program(call: Call, device: Device, params: Params) -> Program:
     return Program((dispatch_each(shader, y.size, device, params, push, {"WIDE": _wide(call), "RANK": len(x)}),))
 
 
-def _elements_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _elements_reference(call: Call, arrays: Arrays) -> Outputs:
     x, axis = shapes.given(arrays, "x"), call["axis"]
     indices = checked_indices("gather_elements", shapes.given(arrays, "indices"), x.shape[axis])
     # numpy wants equal extents where it broadcasts: x is cut to those of the indices.
@@ -102,7 +99,7 @@ def _elements_reference(call: Call, arrays: Mapping[str, Array | None]) -> Seque
     return [np.take_along_axis(x[cut], indices, axis)]
 
 
-def _nd_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _nd_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x, indices = index_operands("gather_nd", specs)
     batch = shapes.ints(attrs["batch_dims"])[0]
     depth = tuple_depth("gather_nd", x, indices, batch)
@@ -124,7 +121,7 @@ def _nd_program(call: Call, device: Device, params: Params) -> Program:
     return Program((dispatch_each(shader, y.size, device, params, push, {"WIDE": _wide(call), "DEPTH": depth}),))
 
 
-def _nd_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _nd_reference(call: Call, arrays: Arrays) -> Outputs:
     x, indices, batch = shapes.given(arrays, "x"), shapes.given(arrays, "indices"), call["batch_dims"]
     at = [checked_indices("gather_nd", indices[..., d], x.shape[batch + d]) for d in range(indices.shape[-1])]
     own = np.indices(indices.shape[:batch]).reshape(batch, *indices.shape[:batch], *(1,) * (indices.ndim - 1 - batch))
@@ -134,7 +131,6 @@ def _nd_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Ar
 GATHER_ELEMENTS = Op(
     "gather_elements",
     (Operand("x", partial=True), Operand("indices")),
-    ("y",),
     _elements_resolve,
     _elements_reference,
     attrs=(Attr("axis", "axis", int, 0),),
@@ -160,7 +156,6 @@ GATHER_ELEMENTS = Op(
 GATHER_ND = Op(
     "gather_nd",
     (Operand("x", partial=True), Operand("indices")),
-    ("y",),
     _nd_resolve,
     _nd_reference,
     attrs=(Attr("batch_dims", "batch", int, 0),),

@@ -1,64 +1,49 @@
 """Ops whose values are known when the graph is bound; constant_of_shape is filled on the device where it is large."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError
+from vkconv.core import DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import WORDS
 from vkconv.ops.kernels.strided import walk_params
 from vkconv.ops.kernels.zero_insertion import FILL, fill
 from vkconv.program import Program, word_bits
 from vkconv.route import Params, Route
 
-_Resolved = tuple[Attrs, tuple[TensorSpec, ...]]
 
-
-def _dtype(op: str, attrs: Attrs) -> DType:
-    try:
-        dtype = DType(str(attrs["dtype"]))
-    except ValueError:
-        raise GraphError(f"{op}: {attrs['dtype']!r} is no element type; one of {', '.join(DType)}") from None
-    return dtype
-
-
-def _shape_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
+def _shape_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     rank = len(shapes.operand(specs, "x", "shape").dims)
     start, end = (v + rank if v < 0 else v for k in ("start", "end") for v in shapes.ints(attrs[k]))
     start, end = min(max(start, 0), rank), min(max(end, 0), rank)
     return {"start": start, "end": end}, (TensorSpec((max(0, end - start),), DType.I64),)
 
 
-def _shape_fold(call: Call) -> Sequence[Array]:
+def _shape_fold(call: Call) -> Outputs:
     return [np.array(call.shape("x")[call["start"] : call["end"]], np.int64)]
 
 
-def _size_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
+def _size_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     shapes.operand(specs, "x", "size")
     return {}, (TensorSpec((), DType.I64),)
 
 
-def _size_fold(call: Call) -> Sequence[Array]:
+def _size_fold(call: Call) -> Outputs:
     return [np.array(math.prod(call.shape("x")), np.int64)]
 
 
-def _constant_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
+def _constant_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     dims = shapes.ints(attrs["shape"])
     if any(d < 0 for d in dims):
         raise GraphError(f"constant_of_shape: shape {list(dims)} has a negative dimension")
-    dtype = _dtype("constant_of_shape", attrs)
+    dtype = shapes.element_type("constant_of_shape", attrs, "dtype")
     shapes.held_in("constant_of_shape", "value", attrs["value"], dtype)
     return {**attrs, "shape": dims}, (TensorSpec(dims, dtype),)
-
-
-def _constant_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    return [np.full(call["shape"], call["value"], call.outputs["y"].dtype.numpy)]
 
 
 def _constant_program(call: Call, device: Device, params: Params) -> Program:
@@ -67,30 +52,30 @@ def _constant_program(call: Call, device: Device, params: Params) -> Program:
     return Program((fill(y.size, bits, device, params, "y"),))
 
 
-def _range_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
+def _range_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     start, limit, delta = (float(attrs[k]) for k in ("start", "limit", "delta"))  # type: ignore[arg-type]
     if delta == 0 or not all(map(math.isfinite, (start, limit, delta))):
         raise GraphError(f"range: start {start}, limit {limit}, delta {delta}; finite values and a delta other than 0")
-    dtype = _dtype("range", attrs)
+    dtype = shapes.element_type("range", attrs, "dtype")
     count = max(0, math.ceil((limit - start) / delta))
     return {"start": start, "limit": limit, "delta": delta, "dtype": str(dtype)}, (TensorSpec((count,), dtype),)
 
 
-def _range_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _range_reference(call: Call, arrays: Arrays) -> Outputs:
     y = call.outputs["y"]
     return [(call["start"] + call["delta"] * np.arange(y.size)).astype(y.dtype.numpy)]
 
 
-def _eye_resolve(specs: Specs, attrs: Attrs) -> _Resolved:
+def _eye_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "eye_like")
     if len(x.dims) != 2:
         raise GraphError(f"eye_like: x is {x}; it takes a matrix")
-    dtype = _dtype("eye_like", attrs)
+    dtype = shapes.element_type("eye_like", attrs, "dtype")
     k = min(max(shapes.ints(attrs["k"])[0], -x.dims[0]), x.dims[1])
     return {"k": k, "dtype": str(dtype)}, (TensorSpec(x.shape, dtype),)
 
 
-def _eye_fold(call: Call) -> Sequence[Array]:
+def _eye_fold(call: Call) -> Outputs:
     rows, columns = call.shape("x")
     return [np.eye(rows, columns, call["k"], call.outputs["y"].dtype.numpy)]
 
@@ -98,7 +83,6 @@ def _eye_fold(call: Call) -> Sequence[Array]:
 SHAPE = Op(
     "shape",
     (Operand("x"),),
-    ("y",),
     _shape_resolve,
     lambda call, arrays: _shape_fold(call),
     attrs=(Attr("start", "start", int, 0), Attr("end", "end", int, 1 << 31)),
@@ -109,7 +93,6 @@ SHAPE = Op(
 SIZE = Op(
     "size",
     (Operand("x"),),
-    ("y",),
     _size_resolve,
     lambda call, arrays: _size_fold(call),
     fold_from_specs=_size_fold,
@@ -119,9 +102,8 @@ SIZE = Op(
 CONSTANT_OF_SHAPE = Op(
     "constant_of_shape",
     (Operand("shape", host=True),),
-    ("y",),
     _constant_resolve,
-    _constant_reference,
+    lambda call, arrays: [np.full(call["shape"], call["value"], call.outputs["y"].dtype.numpy)],
     attrs=(
         Attr("shape", "shape", tuple[int, ...]),
         Attr("value", "value", float, 0.0),
@@ -143,7 +125,6 @@ CONSTANT_OF_SHAPE = Op(
 RANGE = Op(
     "range",
     tuple(Operand(n, host=True) for n in ("start", "limit", "delta")),
-    ("y",),
     _range_resolve,
     _range_reference,
     attrs=(
@@ -158,7 +139,6 @@ RANGE = Op(
 EYE_LIKE = Op(
     "eye_like",
     (Operand("x"),),
-    ("y",),
     _eye_resolve,
     lambda call, arrays: _eye_fold(call),
     attrs=(Attr("k", "k", int, 0), Attr("dtype", "to", str, "f32")),

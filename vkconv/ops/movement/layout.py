@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, Shape, shape_str
+from vkconv.core import GraphError, Shape, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import WORDS_OR_PAIRS
 from vkconv.ops.kernels.strided import STRIDED_COPIES, strided_copy, walk_params
 from vkconv.program import Dispatch, Program
@@ -24,11 +24,29 @@ def _nbytes(call: Call) -> int:
     return next(iter(call.outputs.values())).dtype.nbytes
 
 
-def _copy(
-    call: Call, device: Device, params: Params, out: Sequence[int], strides: Sequence[int]
-) -> tuple[Dispatch, ...]:
+def _copied(call: Call, device: Device, params: Params, strides: Sequence[int], base: int = 0) -> Program:
     """All of y in order, from x at strides."""
-    return strided_copy(device, params, "x", "y", out, strides, shapes.row_major(out), nbytes=_nbytes(call))
+    out = call.shape("y")
+    return Program(
+        strided_copy(device, params, "x", "y", out, strides, shapes.row_major(out), base, nbytes=_nbytes(call))
+    )
+
+
+def _part_by_part(
+    call: Call, device: Device, params: Params, parts: Mapping[str, TensorSpec], whole: Shape, joins: bool
+) -> Program:
+    """A copy of each of the parts that make a ``whole`` along the axis: into y where that ``joins`` them, or of x."""
+    axis, strides, steps = call["axis"], shapes.row_major(whole), list[Dispatch]()
+    at = 0
+    for name, part in parts.items():
+        own, base = shapes.row_major(part.dims), at * strides[axis]
+        if joins:
+            source, target, lie, bases = name, "y", (own, strides), (0, base)
+        else:
+            source, target, lie, bases = "x", name, (strides, own), (base, 0)
+        steps += strided_copy(device, params, source, target, part.dims, *lie, *bases, nbytes=part.dtype.nbytes)
+        at += part.dims[axis]
+    return Program(tuple(steps))
 
 
 def _slice_bounds(start: int, end: int, step: int, n: int) -> tuple[int, int, int]:
@@ -41,7 +59,7 @@ def _slice_bounds(start: int, end: int, step: int, n: int) -> tuple[int, int, in
     return first, stop if stop >= 0 else -n - 1, count
 
 
-def _slice_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _slice_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "slice")
     starts, ends = shapes.ints(attrs["starts"]), shapes.ints(attrs["ends"])
     axes = shapes.ints(attrs["axes"]) or tuple(range(len(starts)))
@@ -72,13 +90,10 @@ def _slice_program(call: Call, device: Device, params: Params) -> Program:
     for start, axis, step in zip(call["starts"], call["axes"], call["steps"], strict=True):
         base += start * strides[axis]
         strides[axis] *= step
-    out = call.shape("y")
-    return Program(
-        strided_copy(device, params, "x", "y", out, strides, shapes.row_major(out), base, nbytes=_nbytes(call))
-    )
+    return _copied(call, device, params, strides, base)
 
 
-def _slice_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _slice_reference(call: Call, arrays: Arrays) -> Outputs:
     y = shapes.given(arrays, "x")
     for start, axis, step, n in zip(
         call["starts"], call["axes"], call["steps"], (call.shape("y")[a] for a in call["axes"]), strict=True
@@ -87,7 +102,7 @@ def _slice_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence
     return [y]
 
 
-def _transpose_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _transpose_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "transpose")
     rank = len(x.dims)
     perm = shapes.ints(attrs["perm"]) or tuple(reversed(range(rank)))
@@ -98,11 +113,10 @@ def _transpose_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorS
 
 def _transpose_program(call: Call, device: Device, params: Params) -> Program:
     strides = shapes.row_major(call.shape("x"))
-    out = call.shape("y")
-    return Program(_copy(call, device, params, out, [strides[p] for p in call["perm"]]))
+    return _copied(call, device, params, [strides[p] for p in call["perm"]])
 
 
-def _concat_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _concat_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     parts = shapes.variadic(specs, "x")
     if not parts:
         raise GraphError("concat needs at least one operand")
@@ -121,23 +135,15 @@ def _concat_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec
 
 
 def _concat_program(call: Call, device: Device, params: Params) -> Program:
-    axis, out = call["axis"], shapes.row_major(call.shape("y"))
-    steps: list[Dispatch] = []
-    at = 0
-    for i, part in enumerate(shapes.variadic(call.operands, "x")):
-        own = shapes.row_major(part.dims)
-        steps += strided_copy(
-            device, params, f"x{i}", "y", part.dims, own, out, target_base=at * out[axis], nbytes=part.dtype.nbytes
-        )
-        at += part.dims[axis]
-    return Program(tuple(steps))
+    parts = {f"x{i}": part for i, part in enumerate(shapes.variadic(call.operands, "x"))}
+    return _part_by_part(call, device, params, parts, call.shape("y"), joins=True)
 
 
 # More is damage, and planning a place for each part would take for ever.
 _MOST_PARTS = 1024
 
 
-def _split_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _split_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "split")
     axis = shapes.axis_of("split", attrs["axis"], len(x.dims))
     n, parts = x.dims[axis], shapes.ints(attrs["num_outputs"])[0]
@@ -155,25 +161,7 @@ def _split_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec,
     return {"axis": axis, "sizes": sizes, "num_outputs": len(sizes)}, outputs
 
 
-def _split_program(call: Call, device: Device, params: Params) -> Program:
-    axis, strides = call["axis"], shapes.row_major(call.shape("x"))
-    steps: list[Dispatch] = []
-    at = 0
-    for name, part in call.outputs.items():
-        own = shapes.row_major(part.dims)
-        steps += strided_copy(
-            device, params, "x", name, part.dims, strides, own, at * strides[axis], nbytes=part.dtype.nbytes
-        )
-        at += part.dims[axis]
-    return Program(tuple(steps))
-
-
-def _split_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    ends = np.cumsum(call["sizes"])[:-1]
-    return np.split(shapes.given(arrays, "x"), ends, call["axis"])
-
-
-def _expand_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _expand_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "expand")
     out = shapes.broadcast_shape("expand", x.dims, _dims("expand", attrs["shape"]))
     return {"shape": out}, (TensorSpec(out, x.dtype),)
@@ -186,13 +174,7 @@ def _dims(op: str, value: AttrValue) -> Shape:
     return dims
 
 
-def _expand_program(call: Call, device: Device, params: Params) -> Program:
-    out = call.shape("y")
-    strides = shapes.broadcast_strides(call.shape("x"), out)
-    return Program(_copy(call, device, params, out, strides))
-
-
-def _tile_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _tile_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "tile")
     repeats = shapes.ints(attrs["repeats"])
     if len(repeats) != len(x.dims) or any(r < 0 for r in repeats):
@@ -225,8 +207,7 @@ def _tile_program(call: Call, device: Device, params: Params) -> Program:
         target = "y" if i == len(batches) - 1 else f"part{i}"
         if target != "y":
             scratch[target] = int(np.prod(dims)) * _nbytes(call)
-        index = [n for n, _ in pairs]
-        own = [s for _, s in pairs]
+        index, own = zip(*pairs, strict=True) if pairs else ((), ())
         steps += strided_copy(device, params, source, target, index, own, shapes.row_major(index), nbytes=_nbytes(call))
         source = target
     return Program(tuple(steps), scratch=scratch, elements=frozenset(scratch))
@@ -241,7 +222,6 @@ def _route(build: Callable[[Call, Device, Params], Program]) -> tuple[Route, ...
 TRANSPOSE = Op(
     "transpose",
     (X,),
-    ("y",),
     _transpose_resolve,
     lambda call, arrays: [np.transpose(shapes.given(arrays, "x"), call["perm"])],
     attrs=(Attr("perm", "perm", tuple[int, ...], ()),),
@@ -266,7 +246,6 @@ SLICE = Op(
         Operand("x", partial=True),
         *(Operand(n, host=True, optional=n in ("axes", "steps")) for n in ("starts", "ends", "axes", "steps")),
     ),
-    ("y",),
     _slice_resolve,
     _slice_reference,
     attrs=(
@@ -291,7 +270,6 @@ SLICE = Op(
 CONCAT = Op(
     "concat",
     (Operand("x", variadic=True),),
-    ("y",),
     _concat_resolve,
     lambda call, arrays: [
         np.concatenate([shapes.given(arrays, f"x{i}") for i in range(len(call.operands))], call["axis"])
@@ -313,15 +291,16 @@ CONCAT = Op(
 SPLIT = Op(
     "split",
     (X, Operand("sizes", host=True, optional=True)),
-    ("y",),
     _split_resolve,
-    _split_reference,
+    lambda call, arrays: np.split(shapes.given(arrays, "x"), np.cumsum(call["sizes"])[:-1], call["axis"]),
     attrs=(
         Attr("axis", "axis", int, 0),
         Attr("sizes", "sizes", tuple[int, ...], ()),
         Attr("num_outputs", "outputs", int, 0),
     ),
-    routes=_route(_split_program),
+    routes=_route(
+        lambda call, device, params: _part_by_part(call, device, params, call.outputs, call.shape("x"), joins=False)
+    ),
     variadic_outputs=True,
     cases=(
         "split:x=10x3,sizes=2x3x5",
@@ -336,11 +315,14 @@ SPLIT = Op(
 EXPAND = Op(
     "expand",
     (X, Operand("shape", host=True)),
-    ("y",),
     _expand_resolve,
     lambda call, arrays: [np.broadcast_to(shapes.given(arrays, "x"), call["shape"])],
     attrs=(Attr("shape", "shape", tuple[int, ...]),),
-    routes=_route(_expand_program),
+    routes=_route(
+        lambda call, device, params: _copied(
+            call, device, params, shapes.broadcast_strides(call.shape("x"), call.shape("y"))
+        )
+    ),
     cases=(
         "expand:x=3x1,shape=3x7",
         "expand:x=1x5x1x7,shape=2x1x3x1",
@@ -354,7 +336,6 @@ EXPAND = Op(
 TILE = Op(
     "tile",
     (X, Operand("repeats", host=True)),
-    ("y",),
     _tile_resolve,
     lambda call, arrays: [np.tile(shapes.given(arrays, "x"), call["repeats"])],
     attrs=(Attr("repeats", "repeats", tuple[int, ...]),),

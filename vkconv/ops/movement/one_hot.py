@@ -1,17 +1,16 @@
 """one_hot: one value where an index points along a new axis, another elsewhere."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, shape_str
+from vkconv.core import DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import by_width, dispatch_each, local_params
 from vkconv.program import Program
@@ -21,7 +20,7 @@ ONE_HOT_SHADERS = by_width(shaders.movement.ONE_HOT)
 _INDEX = (DType.F32, DType.I32, DType.I64)  # index is the shader's INDEX
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     indices, values = (shapes.operand(specs, name, "one_hot") for name in ("indices", "values"))
     if values.dims != (2,):
         raise GraphError(f"one_hot: values is {shape_str(values.dims)}; it holds two, that for off and that for on")
@@ -35,15 +34,13 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
-    indices = call.operands["indices"]
-    assert indices is not None
-    y = call.outputs["y"]
+    indices, y = call.specs["indices"], call.outputs["y"]
     push = {"total": y.size, "depth": int(call["depth"]), "inner": math.prod(indices.dims[call["axis"] :])}
     constants = {"INDEX": _INDEX.index(indices.dtype)}
     return Program((dispatch_each(ONE_HOT_SHADERS[y.dtype.nbytes], y.size, device, params, push, constants),))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     indices, values = shapes.given(arrays, "indices"), shapes.given(arrays, "values")
     depth = int(call["depth"])
     places = np.expand_dims(np.where(indices < 0, indices + depth, indices), call["axis"])
@@ -54,7 +51,6 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 ONE_HOT = Op(
     "one_hot",
     (Operand("indices"), Operand("values"), Operand("depth", host=True)),
-    ("y",),
     _resolve,
     _reference,
     attrs=(Attr("depth", "depth", float), Attr("axis", "axis", int, -1)),

@@ -1,18 +1,18 @@
 """pad: constant, reflect, edge or wrap padding of any dimensions; negative pads crop. center_crop_pad: to a size."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, shape_str
+from vkconv.core import DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import WORDS
 from vkconv.ops.kernels.strided import MAX_RANK, dispatch_rows, tables, walk_params
 from vkconv.program import Program, word_bits
@@ -22,11 +22,9 @@ PAD_SHADER = Shader(shaders.movement.PAD, DType.U32)
 MODES = ("constant", "reflect", "edge", "wrap")  # index is the shader's MODE
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "pad")
-    rank, mode = len(x.dims), str(attrs["mode"])
-    if mode not in MODES:
-        raise GraphError(f"pad: mode {mode!r} is not one of {', '.join(MODES)}")
+    rank, mode = len(x.dims), shapes.one_of("pad", attrs, "mode", MODES)
     given = shapes.ints(attrs["pads"])
     axes = shapes.ints(attrs["axes"]) or tuple(range(rank))
     if len(given) != 2 * len(axes):
@@ -80,7 +78,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((dispatch_rows(PAD_SHADER, outer, inner, device, params, push, constants),))
 
 
-def _center_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _center_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "center_crop_pad")
     rank, sizes = len(x.dims), shapes.ints(attrs["shape"])
     axes = tuple(shapes.axis_of("center_crop_pad", a, rank) for a in shapes.ints(attrs["axes"]) or range(rank))
@@ -104,7 +102,7 @@ def _centered(call: Call) -> Call:
     return PAD.call(call.operands, {"pads": tuple(pads)})
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     y, rank = shapes.given(arrays, "x"), len(call.shape("x"))
     pairs = [(call["pads"][i], call["pads"][i + rank]) for i in range(rank)]
     for axis, (begin, end) in enumerate(pairs):
@@ -126,7 +124,6 @@ PAD = Op(
         Operand("value", optional=True, host=True),
         Operand("axes", optional=True, host=True),
     ),
-    ("y",),
     _resolve,
     _reference,
     attrs=(
@@ -165,7 +162,6 @@ PAD = Op(
 CENTER_CROP_PAD = Op(
     "center_crop_pad",
     (Operand("x"), Operand("shape", host=True)),
-    ("y",),
     _center_resolve,
     lambda call, arrays: _reference(_centered(call), arrays),
     attrs=(Attr("shape", "shape", tuple[int, ...]), Attr("axes", "axes", tuple[int, ...], ())),

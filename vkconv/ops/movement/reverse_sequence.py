@@ -1,17 +1,15 @@
 """reverse_sequence: the first elements along one axis in reverse order, as many as are told for each of another."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError
+from vkconv.core import DType, GraphError
 from vkconv.device import Device
-from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import by_width, dispatch_each, local_params
 from vkconv.program import Program
@@ -20,7 +18,7 @@ from vkconv.route import Params, Route
 REVERSE_SHADERS = by_width(shaders.movement.REVERSE_SEQUENCE)
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x, lengths = (shapes.operand(specs, name, "reverse_sequence") for name in ("x", "lengths"))
     time, batch = attrs["time_axis"], attrs["batch_axis"]
     if {time, batch} != {0, 1} or len(x.dims) < 2:
@@ -34,15 +32,13 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
-    x, y = call.shape("x"), call.outputs["y"]
-    lengths = call.operands["lengths"]
-    assert lengths is not None
+    x, y, lengths = call.shape("x"), call.outputs["y"], call.specs["lengths"]
     push = {"total": y.size, "n0": x[0], "n1": x[1], "inner": math.prod(x[2:])}
     constants = {"WIDE": lengths.dtype is DType.I64, "TIME_FIRST": call["time_axis"] == 0}
     return Program((dispatch_each(REVERSE_SHADERS[y.dtype.nbytes], y.size, device, params, push, constants),))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x, lengths, time = shapes.given(arrays, "x"), shapes.given(arrays, "lengths"), call["time_axis"]
     n = x.shape[time]
     steps, ends = np.arange(n)[:, None], np.clip(lengths, 0, n)[None, :]
@@ -54,7 +50,6 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 REVERSE_SEQUENCE = Op(
     "reverse_sequence",
     (Operand("x"), Operand("lengths")),
-    ("y",),
     _resolve,
     _reference,
     attrs=(Attr("time_axis", "time", int, 0), Attr("batch_axis", "batch", int, 1)),

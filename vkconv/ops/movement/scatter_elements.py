@@ -1,7 +1,7 @@
 """scatter_elements and scatter_nd: x with elements, or slices, replaced by updates or combined with them."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, did_you_mean, shape_str
+from vkconv.core import DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import loop_iterations, operands_in
 from vkconv.ops.kernels.strided import STRIDED_COPIES, dispatch_each, strided_copy, tables, walk_params
 from vkconv.ops.movement.gather import check_axis_indices, checked_indices
@@ -39,15 +39,12 @@ def _operands(op: str, specs: Specs, attrs: Attrs) -> tuple[TensorSpec, TensorSp
     x, indices = index_operands(op, specs)
     updates = shapes.operand(specs, "updates", op)
     shapes.same_dtype(op, {"x": x, "updates": updates})
-    if attrs["reduction"] not in REDUCTIONS:
-        hint = did_you_mean(str(attrs["reduction"]), REDUCTIONS)
-        raise GraphError(f"{op}: reduction={attrs['reduction']!r} is not one of {', '.join(REDUCTIONS)}{hint}")
-    if x.dtype is DType.BOOL:
-        raise GraphError(f"{op}: x is bool; cast it to i32 first")
+    shapes.one_of(op, attrs, "reduction", REDUCTIONS)
+    shapes.number_operand(specs, "x", op)
     return x, indices, updates
 
 
-def _elements_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _elements_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x, indices, updates = _operands("scatter_elements", specs, attrs)
     axis = shapes.axis_of("scatter_elements", attrs["axis"], len(x.dims))
     check_elements("scatter_elements", x, indices, axis)
@@ -76,8 +73,7 @@ def _scatter(
     constants: Mapping[str, Word],
 ) -> Program:
     """The copy of x, then ``count`` invocations of ``steps`` updates each."""
-    indices = call.operands["indices"]
-    assert indices is not None
+    indices = call.specs["indices"]
     if not indices.size:
         return Program(_copy(call, device, params))
     constants = {"WIDE": indices.dtype is DType.I64, "COMBINE": REDUCTIONS.index(call["reduction"]), **constants}
@@ -111,19 +107,19 @@ def _combined(call: Call, x: npt.NDArray[Any], at: tuple[Any, ...], updates: npt
     return y
 
 
-def _elements_at(call: Call, arrays: Mapping[str, Array | None]) -> tuple[Any, ...]:
+def _elements_at(call: Call, arrays: Arrays) -> tuple[Any, ...]:
     indices, axis = shapes.given(arrays, "indices"), call["axis"]
     at = list(np.indices(indices.shape, sparse=True))
     at[axis] = checked_indices("scatter_elements", indices, call.shape("x")[axis])
     return tuple(at)
 
 
-def _elements_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _elements_reference(call: Call, arrays: Arrays) -> Outputs:
     updates = shapes.given(arrays, "updates")
     return [_combined(call, shapes.given(arrays, "x"), _elements_at(call, arrays), updates)]
 
 
-def _nd_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _nd_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x, indices, updates = _operands("scatter_nd", specs, attrs)
     depth = tuple_depth("scatter_nd", x, indices, 0)
     want = (*indices.dims[:-1], *x.dims[depth:])
@@ -148,22 +144,22 @@ def _nd_program(call: Call, device: Device, params: Params) -> Program:
     return _scatter(call, device, params, shader, tuples * inner, _nd_steps(call), push, {"DEPTH": depth})
 
 
-def _nd_at(call: Call, arrays: Mapping[str, Array | None]) -> tuple[Any, ...]:
+def _nd_at(call: Call, arrays: Arrays) -> tuple[Any, ...]:
     indices, x = shapes.given(arrays, "indices"), call.shape("x")
     return tuple(checked_indices("scatter_nd", indices[..., d], x[d]) for d in range(indices.shape[-1]))
 
 
-def _nd_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _nd_reference(call: Call, arrays: Arrays) -> Outputs:
     updates = shapes.given(arrays, "updates")
     return [_combined(call, shapes.given(arrays, "x"), _nd_at(call, arrays), updates)]
 
 
 def _magnitude(
-    at: Callable[[Call, Mapping[str, Array | None]], tuple[Any, ...]],
-) -> Callable[[Call, Mapping[str, Array | None], F64], F64]:
+    at: Callable[[Call, Arrays], tuple[Any, ...]],
+) -> Callable[[Call, Arrays, F64], F64]:
     """Of a sum, that of what was added on the way; anything else rounds with its own size."""
 
-    def magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+    def magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
         if call["reduction"] != "add":
             return np.abs(reference)
         x, updates = (np.abs(shapes.given(arrays, name)) for name in ("x", "updates"))
@@ -183,7 +179,6 @@ _REDUCTION = Attr("reduction", "reduction", str, "none")
 SCATTER_ELEMENTS = Op(
     "scatter_elements",
     _OPERANDS,
-    ("y",),
     _elements_resolve,
     _elements_reference,
     attrs=(Attr("axis", "axis", int, 0), _REDUCTION),
@@ -217,7 +212,6 @@ SCATTER_ELEMENTS = Op(
 SCATTER_ND = Op(
     "scatter_nd",
     _OPERANDS,
-    ("y",),
     _nd_resolve,
     _nd_reference,
     attrs=(_REDUCTION,),

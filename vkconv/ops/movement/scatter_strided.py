@@ -1,26 +1,23 @@
 """scatter_strided: a tensor inserted at offsets and strides into zeros of a given shape."""
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, GraphError
-from vkconv.device import Device
+from vkconv.core import GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import WORDS
 from vkconv.ops.kernels.strided import walk_params
 from vkconv.ops.kernels.zero_insertion import FILL_SCATTER, GATHER, MAX_RANK, Insertion, few_passed_through
 from vkconv.program import Program
-from vkconv.route import Params, Route
+from vkconv.route import Route
 
 # No tensor that a shader can index is longer, and sums of two such numbers are within its 32 bits.
 _MOST = 1 << 30
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "scatter_strided")
     rank, shape = len(x.dims), shapes.ints(attrs["shape"])
     if not 1 <= rank <= MAX_RANK:
@@ -40,7 +37,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return canonical, (TensorSpec(shape, x.dtype),)
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x = shapes.given(arrays, "x")
     y = np.zeros(call["shape"], x.dtype)
     rows = zip(x.shape, call["shape"], call["offset"], call["stride"], strict=True)
@@ -56,18 +53,9 @@ def insertion(call: Call) -> Insertion:
     return Insertion(call.shape("x"), call["shape"], call["offset"], call["stride"])
 
 
-def _gather(call: Call, device: Device, params: Params) -> Program:
-    return Program((insertion(call).gather(device, params, "x", "y"),))
-
-
-def _fill_scatter(call: Call, device: Device, params: Params) -> Program:
-    return Program(insertion(call).fill_scatter(device, params, "x", "y"))
-
-
 SCATTER_STRIDED = Op(
     "scatter_strided",
     (Operand("x", partial=True),),
-    ("y",),
     _resolve,
     _reference,
     attrs=(
@@ -78,7 +66,7 @@ SCATTER_STRIDED = Op(
     routes=(
         Route(
             "gather",
-            _gather,
+            lambda call, device, params: Program((insertion(call).gather(device, params, "x", "y"),)),
             (GATHER,),
             "one launch writes every element of y once: zeros where no element of x lies; and, shift for strides that "
             "are powers of two",
@@ -89,7 +77,7 @@ SCATTER_STRIDED = Op(
         ),
         Route(
             "fill_scatter",
-            _fill_scatter,
+            lambda call, device, params: Program(insertion(call).fill_scatter(device, params, "x", "y")),
             FILL_SCATTER,
             "zeros everywhere, then x over them: no test per element, but what x covers is written twice",
             (WORDS,),

@@ -1,17 +1,15 @@
 """trilu: the upper or lower triangle of matrices, zeros elsewhere."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, GraphError
+from vkconv.core import GraphError
 from vkconv.device import Device
-from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import WORDS_OR_PAIRS
 from vkconv.ops.kernels.strided import by_width, dispatch_each, local_params
 from vkconv.program import Program
@@ -20,7 +18,7 @@ from vkconv.route import Params, Route
 TRILU_SHADERS = by_width(shaders.movement.TRILU)
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "trilu")
     if len(x.dims) < 2:
         raise GraphError(f"trilu: x is {x}; it takes matrices, of rank 2 or more")
@@ -37,7 +35,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((dispatch_each(shader, total, device, params, push, {"UPPER": call["upper"]}),))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x = shapes.given(arrays, "x")
     return [np.triu(x, call["k"]) if call["upper"] else np.tril(x, call["k"])]
 
@@ -45,7 +43,6 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 TRILU = Op(
     "trilu",
     (Operand("x"), Operand("k", host=True, optional=True)),
-    ("y",),
     _resolve,
     _reference,
     attrs=(Attr("k", "k", int, 0), Attr("upper", "upper", bool, True)),

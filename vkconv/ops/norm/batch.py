@@ -1,7 +1,6 @@
 """batch_norm by given statistics, and its training form, which takes those of the batch."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,25 +11,14 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.core.tolerance import of_sum
 from vkconv.ops.kernels.strided import dispatch_rows, walk_params
+from vkconv.ops.norm import rows
 from vkconv.ops.norm.row_programs import RowKernel
 from vkconv.ops.norm.row_routes import row_routes
 from vkconv.ops.norm.row_sets import across
-from vkconv.ops.norm.rows import (
-    EPS,
-    STATISTICS,
-    Parameters,
-    channels_of,
-    check_eps,
-    check_vectors,
-    kernel,
-    normalized,
-    scaled,
-    sizes_in_mean,
-)
 from vkconv.program import Program
 from vkconv.route import Params, Route
 
@@ -40,15 +28,14 @@ _OPERANDS = (Operand("x"), *(Operand(name) for name in _VECTORS))
 
 
 def _checked(op: str, specs: Specs, attrs: Attrs) -> tuple[TensorSpec, float]:
-    x = shapes.operand(specs, "x", op)
-    eps, channels = check_eps(op, x, attrs), channels_of(op, x)
+    x, eps = rows.checked(op, specs, attrs)
     for name in _VECTORS:
         shapes.operand(specs, name, op)
-    check_vectors(op, specs, _VECTORS, {channels: "channel"})
+    rows.check_vectors(op, specs, _VECTORS, {rows.channels_of(op, x): "channel"})
     return x, eps
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x, eps = _checked("batch_norm", specs, attrs)
     return {"eps": eps}, (x,)
 
@@ -64,21 +51,21 @@ def _per_channel(array: Array, rank: int) -> F64:
     return array.astype(np.float64).reshape(1, -1, *(1,) * (rank - 2))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x = shapes.given(arrays, "x").astype(np.float64)
     scale, bias, mean, var = (_per_channel(shapes.given(arrays, name), x.ndim) for name in _VECTORS)
     with np.errstate(all="ignore"):
         return [np.asarray((x - mean) / np.sqrt(var + call["eps"]) * scale + bias)]
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     """The scaled difference and the bias, which may cancel."""
     bias = np.abs(_per_channel(shapes.given(arrays, "bias"), reference.ndim))
     without = _reference(call, {**arrays, "bias": np.zeros(bias.size)})[0]
     return np.asarray(np.abs(without) + bias, np.float64)
 
 
-def _training_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _training_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x, eps = _checked("batch_norm_training", specs, attrs)
     momentum = shapes.held_in("batch_norm_training", "momentum", attrs["momentum"], x.dtype)
     if not 0 <= momentum <= 1:
@@ -89,25 +76,25 @@ def _training_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSp
 
 def _training_kernel(call: Call) -> RowKernel:
     channels = call.shape("x")[1]
-    by_row = Parameters("row", max(1, channels), 1)
-    return kernel(call, across(call.shape("x"), channels), by_row, statistics=True, running=True)
+    by_row = rows.Parameters("row", max(1, channels), 1)
+    return rows.kernel(call, across(call.shape("x"), channels), by_row, statistics=True, running=True)
 
 
-def _training_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _training_reference(call: Call, arrays: Arrays) -> Outputs:
     x = shapes.given(arrays, "x").astype(np.float64)
-    y, mean, var = normalized(x, (0, *range(2, x.ndim)), call["eps"])
-    momentum, made = np.float64(np.float32(call["momentum"])), [scaled(y, arrays, (1, -1, *(1,) * (x.ndim - 2)))]
+    y, mean, var = rows.normalized(x, (0, *range(2, x.ndim)), call["eps"])
+    momentum, made = np.float64(np.float32(call["momentum"])), [rows.scaled(y, arrays, (1, -1, *(1,) * (x.ndim - 2)))]
     for name, batch in (("mean", mean), ("var", var)):
         old = shapes.given(arrays, name).astype(np.float64)
         made.append(old * momentum + batch.reshape(-1) * (1 - momentum))
     return made
 
 
-def _mean_magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _mean_magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     """The old mean and what the new one adds, which may cancel."""
     x, old = (shapes.given(arrays, name).astype(np.float64) for name in ("x", "mean"))
     momentum = float(np.float32(call["momentum"]))
-    new = sizes_in_mean(x, (0, *range(2, x.ndim))).reshape(-1)
+    new = rows.sizes_in_mean(x, (0, *range(2, x.ndim))).reshape(-1)
     return of_sum(call, reference, np.abs(old) * momentum + new * (1 - momentum), max(1, _samples(call)))
 
 
@@ -119,10 +106,9 @@ def _samples(call: Call) -> int:
 BATCH_NORM = Op(
     "batch_norm",
     _OPERANDS,
-    ("y",),
     _resolve,
     _reference,
-    attrs=(EPS,),
+    attrs=(rows.EPS,),
     routes=(
         Route(
             "channels",
@@ -148,11 +134,11 @@ BATCH_NORM = Op(
 BATCH_NORM_TRAINING = Op(
     "batch_norm_training",
     _OPERANDS,
-    ("y", "running_mean", "running_var"),
     _training_resolve,
     _training_reference,
-    attrs=(EPS, Attr("momentum", "momentum", float, 0.9)),
-    routes=row_routes(shaders.norm.NORMALIZE, _training_kernel, (STATISTICS,)),
+    outputs=("y", "running_mean", "running_var"),
+    attrs=(rows.EPS, Attr("momentum", "momentum", float, 0.9)),
+    routes=row_routes(shaders.norm.NORMALIZE, _training_kernel, (rows.STATISTICS,)),
     terms=lambda call: max(1, _samples(call)),
     magnitudes={"running_mean": _mean_magnitude},
     flops=lambda call: 8 * call.outputs["y"].size,

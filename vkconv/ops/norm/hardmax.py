@@ -1,18 +1,15 @@
 """hardmax: 1 at the first largest element along an axis, 0 elsewhere."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, GraphError
 from vkconv.device import Device
-from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import FLOATS, loop_iterations
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.program import Program
@@ -21,10 +18,8 @@ from vkconv.route import Params, Route
 HARDMAX_SHADER = Shader(shaders.norm.HARDMAX)
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x = shapes.operand(specs, "x", "hardmax")
-    if not x.dtype.is_float:
-        raise GraphError(f"hardmax: x is {x.dtype}; it takes a float type, cast first")
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
+    x = shapes.float_operand(specs, "x", "hardmax")
     return {"axis": shapes.axis_of("hardmax", attrs["axis"], len(x.dims))}, (x,)
 
 
@@ -36,7 +31,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((dispatch_each(HARDMAX_SHADER, lines, device, params, push, loop_iterations=2 * x[axis]),))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x = shapes.given(arrays, "x")
     y = np.zeros(x.shape)
     if x.size:
@@ -47,7 +42,6 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 HARDMAX = Op(
     "hardmax",
     (Operand("x"),),
-    ("y",),
     _resolve,
     _reference,
     attrs=(Attr("axis", "axis", int, -1),),

@@ -1,33 +1,20 @@
 """layer_norm, rms_norm, instance_norm and group_norm: normalization by statistics of each image."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, shape_str
+from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.tolerance import of_sum
+from vkconv.ops.norm import rows
 from vkconv.ops.norm.row_programs import RowKernel
 from vkconv.ops.norm.row_routes import row_routes
 from vkconv.ops.norm.row_sets import along
-from vkconv.ops.norm.rows import (
-    EPS,
-    PLAIN,
-    STATISTICS,
-    Parameters,
-    channels_of,
-    check_eps,
-    check_vectors,
-    kernel,
-    normalized,
-    scaled,
-    sizes_in_mean,
-)
 
 _OPERANDS = (Operand("x"), Operand("scale", optional=True), Operand("bias", optional=True))
 
@@ -36,7 +23,7 @@ _OPERANDS = (Operand("x"), Operand("scale", optional=True), Operand("bias", opti
 
 
 def _trailing(op: str, specs: Specs, attrs: Attrs) -> tuple[Attrs, TensorSpec]:
-    x, eps = shapes.operand(specs, "x", op), check_eps(op, shapes.operand(specs, "x", op), attrs)
+    x, eps = rows.checked(op, specs, attrs)
     axis = shapes.axis_of(op, attrs["axis"], len(x.dims))
     named = {name: spec for name in ("scale", "bias") for spec in [specs.get(name)] if spec is not None}
     shapes.same_dtype(op, {"x": x, **named})
@@ -48,45 +35,45 @@ def _trailing(op: str, specs: Specs, attrs: Attrs) -> tuple[Attrs, TensorSpec]:
     return {"axis": axis, "eps": eps}, x
 
 
-def _layer_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _layer_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     found, x = _trailing("layer_norm", specs, attrs)
-    axis, stats = shapes.axis_of("layer_norm", attrs["axis"], len(x.dims)), bool(attrs["stats"])
+    axis, stats = int(str(found["axis"])), bool(attrs["stats"])
     reduced = TensorSpec((*x.dims[:axis], *(1,) * (len(x.dims) - axis)), x.dtype)
     return {**found, "stats": stats}, (x, reduced, reduced) if stats else (x,)
 
 
-def _rms_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _rms_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     found, x = _trailing("rms_norm", specs, attrs)
     return found, (x,)
 
 
 def _layer_kernel(call: Call) -> RowKernel:
     x = call.shape("x")
-    return kernel(call, along(x, call["axis"], len(x) - 1), Parameters(), statistics=bool(call["stats"]))
+    return rows.kernel(call, along(x, call["axis"], len(x) - 1), rows.Parameters(), statistics=bool(call["stats"]))
 
 
 def _rms_kernel(call: Call) -> RowKernel:
     x = call.shape("x")
-    return kernel(call, along(x, call["axis"], len(x) - 1), Parameters(), centred=False)
+    return rows.kernel(call, along(x, call["axis"], len(x) - 1), rows.Parameters(), centred=False)
 
 
-def _layer_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _layer_reference(call: Call, arrays: Arrays) -> Outputs:
     x = shapes.given(arrays, "x").astype(np.float64)
-    y, mean, variance = normalized(x, tuple(range(call["axis"], x.ndim)), call["eps"])
-    made = scaled(y, arrays, x.shape[call["axis"] :])
+    y, mean, variance = rows.normalized(x, tuple(range(call["axis"], x.ndim)), call["eps"])
+    made = rows.scaled(y, arrays, x.shape[call["axis"] :])
     with np.errstate(all="ignore"):
         return [made, mean, 1 / np.sqrt(variance + call["eps"])] if call["stats"] else [made]
 
 
-def _mean_magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _mean_magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     x = shapes.given(arrays, "x").astype(np.float64)
-    return of_sum(call, reference, sizes_in_mean(x, tuple(range(call["axis"], x.ndim))), _trailing_terms(call))
+    return of_sum(call, reference, rows.sizes_in_mean(x, tuple(range(call["axis"], x.ndim))), _trailing_terms(call))
 
 
-def _rms_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _rms_reference(call: Call, arrays: Arrays) -> Outputs:
     x = shapes.given(arrays, "x").astype(np.float64)
-    y, _, _ = normalized(x, tuple(range(call["axis"], x.ndim)), call["eps"], centred=False)
-    return [scaled(y, arrays, x.shape[call["axis"] :])]
+    y, _, _ = rows.normalized(x, tuple(range(call["axis"], x.ndim)), call["eps"], centred=False)
+    return [rows.scaled(y, arrays, x.shape[call["axis"] :])]
 
 
 def _trailing_terms(call: Call) -> int:
@@ -96,51 +83,45 @@ def _trailing_terms(call: Call) -> int:
 # ---- over channels and pixels of each image
 
 
-def _instance_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x = shapes.operand(specs, "x", "instance_norm")
-    eps, channels = check_eps("instance_norm", x, attrs), channels_of("instance_norm", x)
-    check_vectors("instance_norm", specs, ("scale", "bias"), {channels: "channel"})
+def _instance_resolve(specs: Specs, attrs: Attrs) -> Resolved:
+    x, eps = rows.checked("instance_norm", specs, attrs)
+    rows.check_vectors("instance_norm", specs, ("scale", "bias"), {rows.channels_of("instance_norm", x): "channel"})
     return {"eps": eps}, (x,)
 
 
-def _group_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x = shapes.operand(specs, "x", "group_norm")
-    eps, channels, groups = check_eps("group_norm", x, attrs), channels_of("group_norm", x), attrs["groups"]
-    assert isinstance(groups, int)
+def _group_resolve(specs: Specs, attrs: Attrs) -> Resolved:
+    x, eps = rows.checked("group_norm", specs, attrs)
+    channels, groups = rows.channels_of("group_norm", x), int(str(attrs["groups"]))
     if groups < 1 or channels % groups:
         raise GraphError(f"group_norm: {channels} channels do not divide into {groups} groups")
-    check_vectors("group_norm", specs, ("scale", "bias"), {channels: "channel", groups: "group"})
+    rows.check_vectors("group_norm", specs, ("scale", "bias"), {channels: "channel", groups: "group"})
     return {"groups": groups, "eps": eps}, (x,)
-
-
-def _groups(call: Call) -> int:
-    return int(call["groups"]) if call.op == "group_norm" else call.shape("x")[1]
 
 
 def _by_group(call: Call) -> tuple[int, ...]:
     """The shape of x with the channels of a group as a dimension."""
     n, channels, *rest = call.shape("x")
-    groups = max(1, _groups(call))
+    groups = max(1, int(call["groups"]) if call.op == "group_norm" else channels)
     return n, groups, channels // groups, *rest
 
 
 def _group_kernel(call: Call) -> RowKernel:
     dims = _by_group(call)
-    rows = along(dims, 2, len(dims) - 1)
+    of_group = along(dims, 2, len(dims) - 1)
     given = next((call.shape(name)[0] for name in ("scale", "bias") if call.has(name)), 0)
     if given == dims[1]:
-        return kernel(call, rows, Parameters("row", dims[1], 1, rows.count))
-    return kernel(call, rows, Parameters("run", dims[1], dims[2], math.prod(dims[3:])))
+        return rows.kernel(call, of_group, rows.Parameters("row", dims[1], 1, of_group.count))
+    return rows.kernel(call, of_group, rows.Parameters("run", dims[1], dims[2], math.prod(dims[3:])))
 
 
-def _group_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _group_reference(call: Call, arrays: Arrays) -> Outputs:
     dims = _by_group(call)
     x = shapes.given(arrays, "x").astype(np.float64).reshape(dims)
-    y, _, _ = normalized(x, tuple(range(2, len(dims))), call["eps"])
+    y, _, _ = rows.normalized(x, tuple(range(2, len(dims))), call["eps"])
     given = next((a.size for name in ("scale", "bias") for a in [arrays.get(name)] if a is not None), 0)
     by_channel = given == dims[1] * dims[2] and given != dims[1]
     shape = (1, dims[1], dims[2] if by_channel else 1, *(1,) * (len(dims) - 3))
-    return [scaled(y, arrays, shape).reshape(call.shape("x"))]
+    return [rows.scaled(y, arrays, shape).reshape(call.shape("x"))]
 
 
 def _group_terms(call: Call) -> int:
@@ -150,11 +131,11 @@ def _group_terms(call: Call) -> int:
 LAYER_NORM = Op(
     "layer_norm",
     _OPERANDS,
-    ("y", "mean", "inv_std"),
     _layer_resolve,
     _layer_reference,
-    attrs=(Attr("axis", "axis", int, -1), EPS, Attr("stats", "stats", bool, False)),
-    routes=row_routes(shaders.norm.NORMALIZE, _layer_kernel, (PLAIN, STATISTICS)),
+    outputs=("y", "mean", "inv_std"),
+    attrs=(Attr("axis", "axis", int, -1), rows.EPS, Attr("stats", "stats", bool, False)),
+    routes=row_routes(shaders.norm.NORMALIZE, _layer_kernel, (rows.PLAIN, rows.STATISTICS)),
     terms=_trailing_terms,
     magnitudes={"mean": _mean_magnitude},
     flops=lambda call: 8 * call.outputs["y"].size,
@@ -174,10 +155,9 @@ LAYER_NORM = Op(
 RMS_NORM = Op(
     "rms_norm",
     (Operand("x"), Operand("scale", optional=True)),
-    ("y",),
     _rms_resolve,
     _rms_reference,
-    attrs=(Attr("axis", "axis", int, -1), EPS),
+    attrs=(Attr("axis", "axis", int, -1), rows.EPS),
     routes=row_routes(shaders.norm.NORMALIZE, _rms_kernel),
     terms=_trailing_terms,
     flops=lambda call: 5 * call.outputs["y"].size,
@@ -193,10 +173,9 @@ RMS_NORM = Op(
 INSTANCE_NORM = Op(
     "instance_norm",
     _OPERANDS,
-    ("y",),
     _instance_resolve,
     _group_reference,
-    attrs=(EPS,),
+    attrs=(rows.EPS,),
     routes=row_routes(shaders.norm.NORMALIZE, _group_kernel),
     terms=_group_terms,
     flops=lambda call: 8 * call.outputs["y"].size,
@@ -212,10 +191,9 @@ INSTANCE_NORM = Op(
 GROUP_NORM = Op(
     "group_norm",
     _OPERANDS,
-    ("y",),
     _group_resolve,
     _group_reference,
-    attrs=(Attr("groups", "g", int, 1), EPS),
+    attrs=(Attr("groups", "g", int, 1), rows.EPS),
     routes=row_routes(shaders.norm.NORMALIZE, _group_kernel),
     terms=_group_terms,
     flops=lambda call: 8 * call.outputs["y"].size,

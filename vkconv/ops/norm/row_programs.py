@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from vkconv import kernel as declared
 from vkconv.call import Call
 from vkconv.core import ceil_div
+from vkconv.cost import scaled
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import first, linear_groups, local_sizes, most_invocations
-from vkconv.ops.core.requirements import lane_by_lane, sums_by_subgroups
+from vkconv.ops.core.base import defaults, first, local_sizes, most_invocations, over_workgroups
+from vkconv.ops.core.requirements import lane_by_lane, most_iterations, subgroup_arithmetic
 from vkconv.ops.norm.row_sets import WALKS, RowSet
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Params
 
@@ -59,61 +61,52 @@ MOST_ITEMS, _FEW_LANES = 16, 256
 # More items than these, of a row of many lanes and of one, are worth compiling for a large call only.
 ITEMS, FEW_ITEMS = 8, 4
 FEW_ROWS = 32  # with fewer rows, one for each lane leaves some cores of a CPU idle
-_MANY_ROWS = 4096  # with fewer rows, one for each lane leaves some of a GPU idle
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowPolicy:
-    """The numbers of a kind of device: items that a lane holds at most, where the workgroup has few lanes and where it
+    """The numbers of a device: items that a lane holds at most, where the workgroup has few lanes and where it
     has many, and by default; elements of a call that is worth compiling a long row of many lanes for, and one of one
-    lane; and rows of which one for each lane fills the device, where their elements lie far apart."""
+    lane; and, for each compute unit, rows of which one for each lane fills it, where their elements lie far apart, and
+    workgroups that fill it, and rows below which those of the serial kernel are small, to spread over the units."""
 
     few_lanes_items: int
     items: int
     default_items: int
     long_call: int
     long_call_one_lane: int
-    rows: int
+    rows_per_unit: float
+    workgroups_per_unit: float
+    small_workgroup_rows_per_unit: float
 
 
-# CPU drivers: subgroups are small and registers lie in the cache, but code is unrolled item by item. A few items
-# compile in no time. lavapipe with 8 lanes, CPU ms:
-#   a subgroup to a row               in registers   serial   first run
-#   softmax 16384x64                           4.8      5.2
-#   softmax 8192x128                           3.7      5.2          60
-#   softmax 1024x1000 (reread 5.4)             3.5      7.0         320
-#   layer_norm 8192x128                        4.8      5.7
-#   layer_norm 1024x1024                       6.0      5.5
-#   a lane to a row
-#   softmax 65536x10                           3.8      7.0          79
-#   softmax 16384x33                           3.3      5.8         125
-#   softmax 21, 65536 apart                   11.9     25.2          94
-#   layer_norm 16384x64                        4.8      6.7         221
-CPU_POLICY = RowPolicy(32, 32, 32, long_call=1 << 18, long_call_one_lane=1 << 16, rows=FEW_ROWS)
-_POLICIES: Mapping[str, RowPolicy] = {"cpu": CPU_POLICY}
-# H200, us, by 8, 4 and 2 items: softmax 8192x1000 18.9, 18.7, 19.1; layer_norm 8192x1024 20.2, 19.9, 19.4.
-GPU_POLICY = RowPolicy(MOST_ITEMS, ITEMS, 4, long_call=0, long_call_one_lane=0, rows=_MANY_ROWS)
+_POLICY = Policy("norm.rows", RowPolicy)
 
 
-def policy(device: Device) -> RowPolicy:
-    """The numbers for a kind of device."""
-    return _POLICIES.get(device.kind, GPU_POLICY)
+def filling_rows(device: Device) -> int:
+    """Rows of which one for each lane fills the device."""
+    return scaled(_POLICY.of(device).rows_per_unit, device)
+
+
+def filling_workgroups(device: Device) -> int:
+    """Workgroups that fill the device."""
+    return scaled(_POLICY.of(device).workgroups_per_unit, device)
 
 
 # Rows of a workgroup that has a subgroup for each.
 _ROWS = (4, 1, 2, 8)
 _SERIAL_LOCALS = (64, 32, 16, 8, 128)
 _FEW_ROWS_LOCALS = (8, 16, 32, 64, 128)  # few rows: small workgroups spread them over cores
-# Workgroups that fill a large GPU, and elements of a part that are worth a workgroup and a second launch.
-FILL, LEAST_PART = 1024, 4096
+# Elements of a part that are worth a workgroup and a second launch.
+LEAST_PART = 4096
 # Parts that pay for reading a row twice: with fewer, a workgroup for each row keeps most of the device busy.
 LEAST_PARTS = 4
 _PARTS_SIZES = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
-def parts_by_rule(rows: RowSet) -> int:
+def parts_by_rule(rows: RowSet, device: Device) -> int:
     """Parts of each row by rule: as many as fill the device, none too short; 1 where that is not worth it."""
-    wanted = min(FILL // max(1, rows.rows), rows.count // LEAST_PART)
+    wanted = min(filling_workgroups(device) // max(1, rows.rows), rows.count // LEAST_PART)
     return max((n for n in _PARTS_SIZES if LEAST_PARTS <= n <= wanted), default=1)
 
 
@@ -144,17 +137,16 @@ class RowPrograms:
         kernel = self.kernel(call)
         rows, made = kernel.rows, PART in defines
         chunk = _chunk(rows, parts)
-        groups = linear_groups(ceil_div(rows.rows * parts, rows_of_group) * local, local, device)
         buffers = {"x": "x"} if made else kernel.buffers
         items = ceil_div(chunk, 4 * lanes)
-        rows_as = {"VEC4": bool(params["fours"]), "WALK": WALKS.index(rows.walk), "LANES": lanes, "ITEMS": items}
+        rows_as = {"VEC4": bool(params["vec4"]), "WALK": WALKS.index(rows.walk), "LANES": lanes, "ITEMS": items}
+        shader = Shader(self.shader, defines=(*defines, *(() if made else kernel.defines)))
         return Dispatch(
-            Shader(self.shader, defines=(*defines, *(() if made else kernel.defines))),
+            shader,
             {**buffers, **({"made": "parts"} if made or APPLY in defines else {})},
-            groups,
-            (local, 1, 1),
-            push={**rows.push, "parts": parts, "chunk": chunk, **kernel.push},
-            constants={**rows_as, **kernel.constants},
+            *over_workgroups(ceil_div(rows.rows * parts, rows_of_group), local, device),
+            push=shader.taking({**rows.push, "parts": parts, "chunk": chunk, **kernel.push}),
+            constants=shader.taking({**rows_as, **kernel.constants}),
             shared_bytes=4 * local if {TREE, SUBGROUP} & {*defines} else 0,
             loop_iterations=0 if REGISTERS in defines else kernel.passes * items + 2 * parts + _MEETING,
         )
@@ -175,12 +167,12 @@ class RowPrograms:
 
     def register_lanes(self, call: Call, device: Device) -> tuple[int, ...]:
         """Lanes that can hold a row, the default first."""
-        least = device.subgroup_size if sums_by_subgroups(device) else _REGISTER_LANES[0]
+        least = device.subgroup_size if subgroup_arithmetic(device) else _REGISTER_LANES[0]
         rows = self.kernel(call).rows
         if not rows.count:
             return ()
         lanes = [n for n in sorted({least, *_REGISTER_LANES}) if n % least == 0 and n <= most_invocations(device)]
-        most = policy(device)
+        most = _POLICY.of(device)
         holding = [n for n in lanes if rows.items(n) <= (most.few_lanes_items if n <= _FEW_LANES else most.items)]
         return tuple(sorted(holding, key=lambda n: (rows.items(n) > most.default_items, n)))
 
@@ -188,19 +180,19 @@ class RowPrograms:
         """Whether holding rows is preferred, as far as the kind of device decides it."""
         kernel = self.kernel(call)
         items, elements = kernel.rows.items(device.subgroup_size), kernel.rows.rows * kernel.rows.count
-        by_subgroups = sums_by_subgroups(device) and items <= kernel.cpu_items
-        long_enough = items <= ITEMS or elements >= policy(device).long_call
+        by_subgroups = subgroup_arithmetic(device) and items <= kernel.cpu_items
+        long_enough = items <= ITEMS or elements >= _POLICY.of(device).long_call
         return long_enough and (by_subgroups or not lane_by_lane(device))
 
     def lane_pays(self, call: Call, device: Device) -> bool:
         """Whether one lane for a row is preferred, as far as the kind of device decides it."""
         rows = self.kernel(call).rows
-        return rows.items(1) <= FEW_ITEMS or rows.rows * rows.count >= policy(device).long_call_one_lane
+        return rows.items(1) <= FEW_ITEMS or rows.rows * rows.count >= _POLICY.of(device).long_call_one_lane
 
     def one_pass_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         lanes = self.register_lanes(call, device)
         rows, vec4 = self._rows_of_group(call, device), self._vec4(call)
-        return {"lanes": lanes, "rows": rows, "fours": vec4, "tree": _trees(device)}
+        return {"lanes": lanes, "rows": rows, "vec4": vec4, "tree": _trees(device)}
 
     def one_pass(self, call: Call, device: Device, params: Params) -> Program:
         lanes, meet = params["lanes"], _meeting(params)
@@ -220,18 +212,15 @@ class RowPrograms:
     # Rows read again for every step.
 
     def subgroup_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-        return {"rows": self._rows_of_group(call, device), "fours": self._vec4(call)}
+        return {"rows": self._rows_of_group(call, device), "vec4": self._vec4(call)}
 
     def by_subgroups(self, call: Call, device: Device, params: Params) -> Program:
         lanes, rows = device.subgroup_size, params["rows"]
         return Program((self._dispatch(call, device, params, (SUBGROUP,), lanes, rows * lanes, rows),))
 
     def workgroup_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-        given = {
-            "local": _locals(device, self.kernel(call).rows.count),
-            "fours": self._vec4(call),
-            "tree": _trees(device),
-        }
+        local = _locals(device, self.kernel(call).rows.count)
+        given = {"local": local, "vec4": self._vec4(call), "tree": _trees(device)}
         return self._ending(call, device, self.by_workgroups, given, "local")
 
     def by_workgroups(self, call: Call, device: Device, params: Params) -> Program:
@@ -239,8 +228,9 @@ class RowPrograms:
         return Program((self._dispatch(call, device, params, (_meeting(params),), local, local),))
 
     def serial_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-        sizes = _FEW_ROWS_LOCALS if self.kernel(call).rows.rows < _MANY_ROWS else _SERIAL_LOCALS
-        return {"local": local_sizes(device, *sizes), "fours": self._vec4(call)}
+        few = scaled(_POLICY.of(device).small_workgroup_rows_per_unit, device)
+        sizes = _FEW_ROWS_LOCALS if self.kernel(call).rows.rows < few else _SERIAL_LOCALS
+        return {"local": local_sizes(device, *sizes), "vec4": self._vec4(call)}
 
     def serial(self, call: Call, device: Device, params: Params) -> Program:
         local = params["local"]
@@ -250,15 +240,10 @@ class RowPrograms:
 
     def split_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         rows = self.kernel(call).rows
-        rule = max(_PARTS_SIZES[0], parts_by_rule(rows))
+        rule = max(_PARTS_SIZES[0], parts_by_rule(rows, device))
         more = [n for n in _PARTS_SIZES if n != rule and n <= max(rule, ceil_div(rows.count, 4))]
-        given: Mapping[str, tuple[int, ...]] = {
-            "parts": (rule, *more),
-            "local": _locals(device, _chunk(rows, rule)),
-            "fours": self._vec4(call),
-            "tree": _trees(device),
-        }
-        given = self._ending(call, device, self.split, given, "local")
+        local, open_ = _locals(device, _chunk(rows, rule)), {"vec4": self._vec4(call), "tree": _trees(device)}
+        given = self._ending(call, device, self.split, {"parts": (rule, *more), "local": local, **open_}, "local")
         fewest = {**given, "local": (min(given["local"]),)}
         return {**given, "parts": self._ending(call, device, self.split, fewest, "parts")["parts"]}
 
@@ -285,39 +270,19 @@ class RowPrograms:
         """The parameters with the default and those values of one with which the driver runs all loops to the end."""
         most, values = device.max_loop_iterations, params[name]
         if most is not None:
-            others = _defaults(params)
-            ending = [n for n in values[1:] if _iterations(build(call, device, {**others, name: n})) <= most]
+            others = defaults(params)
+            ending = [n for n in values[1:] if most_iterations(build(call, device, {**others, name: n})) <= most]
             values = (values[0], *ending)
         return {**params, name: values}
-
-    def split_iterations(self, call: Call, device: Device) -> int:
-        return _iterations(self.split(call, device, _defaults(self.split_params(call, device))))
-
-    def subgroup_iterations(self, call: Call, device: Device) -> int:
-        return _iterations(self.by_subgroups(call, device, _defaults(self.subgroup_params(call, device))))
-
-    def workgroup_iterations(self, call: Call, device: Device) -> int:
-        return _iterations(self.by_workgroups(call, device, _defaults(self.workgroup_params(call, device))))
-
-    def serial_iterations(self, call: Call, device: Device) -> int:
-        return _iterations(self.serial(call, device, _defaults(self.serial_params(call, device))))
 
 
 # Steps of the trees in which the lanes of a workgroup meet, all of them together.
 _MEETING = 64
 
 
-def _iterations(program: Program) -> int:
-    return max(step.loop_iterations for step in program.steps)
-
-
-def _defaults(params: Mapping[str, tuple[int, ...]]) -> Params:
-    return {name: values[0] for name, values in params.items()}
-
-
 def _trees(device: Device) -> tuple[int, ...]:
     """Whether lanes meet in a tree in shared memory, rather than in subgroups first."""
-    return (0, 1) if sums_by_subgroups(device) else (1,)
+    return (0, 1) if subgroup_arithmetic(device) else (1,)
 
 
 def _meeting(params: Params) -> tuple[str, str]:

@@ -4,15 +4,13 @@ from collections.abc import Callable
 
 from vkconv import kernel as declared
 from vkconv.call import Call
+from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
-from vkconv.ops.core.requirements import FLOATS, LONG_ROW, ON_CPU, ON_GPU, SUBGROUP_SUMS, invocations, loop_iterations
+from vkconv.ops.core.requirements import ARITHMETIC, FLOATS, LONG_ROW, ON_CPU, ON_GPU, invocations, loops_end
 from vkconv.ops.norm.row_programs import (
     APPLY,
-    CPU_POLICY,
     FEW_ITEMS,
     FEW_ROWS,
-    FILL,
-    GPU_POLICY,
     ITEMS,
     LEAST_LANES,
     LEAST_PART,
@@ -25,8 +23,9 @@ from vkconv.ops.norm.row_programs import (
     Defines,
     RowKernel,
     RowPrograms,
+    filling_rows,
+    filling_workgroups,
     parts_by_rule,
-    policy,
 )
 from vkconv.ops.norm.row_sets import RowSet
 from vkconv.route import Requirement, Route
@@ -49,53 +48,54 @@ def row_routes(
     def rows(call: Call) -> RowSet:
         return kernel(call).rows
 
-    long_rows = Requirement(
-        f"rows of at least {LONG_ROW} elements",
-        lambda call, device: rows(call).count >= LONG_ROW,
-        lambda call, device: str(rows(call).count),
-    )
+    def count(call: Call) -> int:
+        return rows(call).count
+
+    def shown(call: Call, device: Device) -> str:
+        return f"{target_of(device).device_class}, {rows(call)}"
+
+    long_rows = Requirement.of(f"rows of at least {LONG_ROW} elements", count, lambda n: n >= LONG_ROW)
     near = Requirement(
-        f"elements of a row at most {_NEAR} apart, or fewer than {GPU_POLICY.rows} rows ({CPU_POLICY.rows} on a CPU)",
+        f"elements of a row at most {_NEAR} apart, or fewer rows than fill the device",
         lambda call, device: (
-            rows(call).walk != "strided" or rows(call).run_step <= _NEAR or rows(call).rows < policy(device).rows
+            rows(call).walk != "strided" or rows(call).run_step <= _NEAR or rows(call).rows < filling_rows(device)
         ),
-        lambda call, device: f"{rows(call).run_step} apart, {rows(call).rows} rows",
+        lambda call, device: f"{rows(call).run_step} apart, {rows(call).rows} rows, {filling_rows(device)} fill it",
     )
     fits = Requirement(
         "a row that fits in the registers of a workgroup",
         lambda call, device: bool(programs.register_lanes(call, device)),
-        lambda call, device: f"{rows(call).count} elements",
+        lambda call, device: f"{count(call)} elements",
     )
     pays = Requirement(
-        f"a GPU; or a CPU driver, and a row that its subgroups hold in few registers, in a call of "
-        f"{CPU_POLICY.long_call} elements where it takes more than {ITEMS} vec4 of each lane",
+        "a GPU; or a CPU driver, and a row that its subgroups hold in few registers, in a call that is worth compiling "
+        f"for where it takes more than {ITEMS} vec4 of each lane",
         programs.holding_pays,
-        lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
+        shown,
     )
     lane_pays = Requirement(
-        f"a GPU; or a CPU driver, and at most {FEW_ITEMS} vec4 of a row or {CPU_POLICY.long_call_one_lane} elements",
+        f"at most {FEW_ITEMS} vec4 of a row, or a call that is worth compiling for",
         programs.lane_pays,
-        lambda call, device: f"{device.kind}, {rows(call).rows} rows of {rows(call).count}",
+        shown,
     )
     few_long_rows = Requirement(
-        f"rows that {FILL} workgroups have {LEAST_PARTS} or more parts of, each of {LEAST_PART} elements or more",
-        lambda call, device: parts_by_rule(rows(call)) > 1,
-        lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
+        f"fewer rows than fill the device, {LEAST_PARTS} or more parts of each, of {LEAST_PART} elements or more",
+        lambda call, device: parts_by_rule(rows(call), device) > 1,
+        lambda call, device: (
+            f"{rows(call).rows} rows of {rows(call).count}, {filling_workgroups(device)} workgroups fill it"
+        ),
     )
-    few_or_long = Requirement(
+    few_or_long = Requirement.of(
         f"rows of at least {_CPU_LONG_ROW} elements, or fewer than {FEW_ROWS} rows",
-        lambda call, device: rows(call).count >= _CPU_LONG_ROW or rows(call).rows < FEW_ROWS,
-        lambda call, device: f"{rows(call).rows} rows of {rows(call).count}",
+        rows,
+        lambda r: r.count >= _CPU_LONG_ROW or r.rows < FEW_ROWS,
     )
-    holds_alone = Requirement(
-        f"rows of at most {4 * MOST_ITEMS} elements",
-        lambda call, device: 0 < rows(call).count <= 4 * MOST_ITEMS,
-        lambda call, device: str(rows(call).count),
-    )
+    most = 4 * MOST_ITEMS
+    holds_alone = Requirement.of(f"rows of at most {most} elements", count, lambda n: 0 < n <= most)
     short_or_far = Requirement(
         f"rows shorter than {LONG_ROW} elements, or elements of a row more than {_NEAR} apart and many rows",
         lambda call, device: not (long_rows.test(call, device) and near.test(call, device)),
-        lambda call, device: f"{rows(call).rows} rows of {rows(call).count}, {max(1, rows(call).run_step)} apart",
+        lambda call, device: f"{rows(call)}, {max(1, rows(call).run_step)} apart",
     )
     bindings = Requirement(
         "a binding for the parts beside those of the call",
@@ -112,7 +112,7 @@ def row_routes(
             (*variants((SUBGROUP, PARTS, APPLY), (TREE, PARTS, APPLY)), *programs.part_shaders),
             "few long rows would leave most of the device idle: a workgroup for each part of a row, then one for each "
             "part again that combines what all of them made, in fixed order",
-            must=(FLOATS, *groups, bindings, loop_iterations(programs.split_iterations)),
+            must=(FLOATS, *groups, bindings, loops_end(programs.split, programs.split_params)),
             prefer=(ON_GPU, few_long_rows),
             params=programs.split_params,
         ),
@@ -144,7 +144,7 @@ def row_routes(
             programs.by_subgroups,
             variants((SUBGROUP,)),
             "a subgroup for each row and no shared memory: as many lanes for few rows, right for any length",
-            must=(FLOATS, SUBGROUP_SUMS, loop_iterations(programs.subgroup_iterations)),
+            must=(FLOATS, ARITHMETIC, loops_end(programs.by_subgroups, programs.subgroup_params)),
             prefer=(ON_CPU, few_or_long, near),
             params=programs.subgroup_params,
         ),
@@ -153,7 +153,7 @@ def row_routes(
             programs.by_workgroups,
             variants((SUBGROUP,), (TREE,)),
             "a workgroup for each row, which it reads again for each step: rows too long for registers",
-            must=(FLOATS, *groups, loop_iterations(programs.workgroup_iterations)),
+            must=(FLOATS, *groups, loops_end(programs.by_workgroups, programs.workgroup_params)),
             prefer=(ON_GPU, long_rows, near),
             params=programs.workgroup_params,
         ),
@@ -163,7 +163,7 @@ def row_routes(
             variants(()),
             "an invocation for each row: neighbouring rows side by side where elements of a row lie far apart, no "
             "shared memory and no barriers, right anywhere, best on a CPU driver",
-            must=(FLOATS, loop_iterations(programs.serial_iterations)),
+            must=(FLOATS, loops_end(programs.serial, programs.serial_params)),
             params=programs.serial_params,
         ),
     )

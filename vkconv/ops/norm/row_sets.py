@@ -25,6 +25,9 @@ class RowSet:
     run: int
     run_step: int
 
+    def __str__(self) -> str:
+        return f"{self.rows} rows of {self.count}"
+
     @property
     def walk(self) -> Walk:
         """How the elements of a row follow each other: as neighbours, one by one ``run_step`` apart, or in runs."""

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, shape_str
+from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Specs
 from vkconv.ops.norm.row_programs import Defines, RowKernel
 from vkconv.ops.norm.row_sets import RowSet
 
@@ -55,7 +55,7 @@ def kernel(
         buffers |= zip(("old_mean", "old_variance"), old, strict=True)
     return RowKernel(
         rows,
-        {**buffers, **dict(zip(("y", "mean_made", "spread_made"), call.outputs, strict=False))},
+        {**buffers, **dict(zip(("y", "mean_made", "deviation_made"), call.outputs, strict=False))},
         push={
             "parameter_period": parameters.period,
             "parameter_step": parameters.step,
@@ -78,14 +78,13 @@ def kernel(
     )
 
 
-def check_eps(op: str, x: TensorSpec, attrs: Attrs) -> float:
-    """The attribute eps; GraphError where x is no float or eps nothing that may be added to a variance."""
-    if not x.dtype.is_float:
-        raise GraphError(f"{op}: x is {x.dtype}; it takes a float type, cast first")
+def checked(op: str, specs: Specs, attrs: Attrs) -> tuple[TensorSpec, float]:
+    """x and the attribute eps; GraphError where x is no float or eps nothing that may be added to a variance."""
+    x = shapes.float_operand(specs, "x", op)
     eps = shapes.held_in(op, "eps", float(str(attrs["eps"])), x.dtype)
     if not (eps >= 0 and math.isfinite(eps)):
         raise GraphError(f"{op}: eps is {eps}; it must be finite and 0 or more")
-    return eps
+    return x, eps
 
 
 def channels_of(op: str, x: TensorSpec) -> int:
@@ -129,7 +128,7 @@ def sizes_in_mean(x: Wide, axes: tuple[int, ...]) -> Wide:
         return np.asarray(np.sum(np.abs(x) + np.abs(x - mean), axis=axes, keepdims=True) / count)
 
 
-def scaled(y: Wide, arrays: Mapping[str, Array | None], shape: Sequence[int]) -> Wide:
+def scaled(y: Wide, arrays: Arrays, shape: Sequence[int]) -> Wide:
     """y * scale + bias, each where it is there, in a shape that broadcasts."""
     scale, bias = (arrays.get(name) for name in ("scale", "bias"))
     with np.errstate(all="ignore"):

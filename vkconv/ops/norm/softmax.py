@@ -1,24 +1,18 @@
 """softmax and log-softmax along one axis."""
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, GraphError
-from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.norm.row_programs import RowKernel
 from vkconv.ops.norm.row_routes import row_routes
 from vkconv.ops.norm.row_sets import along
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x = shapes.operand(specs, "x", "softmax")
-    if not x.dtype.is_float:
-        raise GraphError(f"softmax: x is {x.dtype}; it takes a float type, cast first")
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
+    x = shapes.float_operand(specs, "x", "softmax")
     axis = shapes.axis_of("softmax", attrs["axis"], len(x.dims))
     return {"axis": axis, "log": bool(attrs["log"])}, (x,)
 
@@ -34,7 +28,7 @@ def _count(call: Call) -> int:
     return call.shape("x")[int(call["axis"])]
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x, axis = shapes.given(arrays, "x").astype(np.float64), call["axis"]
     with np.errstate(all="ignore"):
         shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
@@ -42,7 +36,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
         return [np.asarray(shifted - np.log(total) if call["log"] else np.exp(shifted) / total)]
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     """Addends of one sign do not cancel. Rounding x - max, once for all terms, is relative to that difference in its
     exponential; the relative error of the sum is an absolute one of its logarithm."""
     if call["log"]:
@@ -55,7 +49,6 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
 SOFTMAX = Op(
     "softmax",
     (Operand("x"),),
-    ("y",),
     _resolve,
     _reference,
     attrs=(Attr("axis", "axis", int, -1), Attr("log", "log", bool, False)),

@@ -1,7 +1,7 @@
 """Arithmetic of two operands with numpy broadcasting: one op per row of a table, all on one shader."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError
+from vkconv.core import DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import NUMBERS
-from vkconv.ops.kernels.strided import MAX_RANK, merge, walk_dispatch, walk_params
+from vkconv.ops.kernels.strided import broadcast, merge, walk_dispatch, walk_params
 from vkconv.program import Program
 from vkconv.route import Params, Route
 
@@ -120,7 +120,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((walk_dispatch(shader, walk, device, params, {}, {"FUNCTION": row.id}, buffers),))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     row = ROWS[call.op]
     a, b = (shapes.given(arrays, name) for name in row.operands)
     with np.errstate(all="ignore"):
@@ -137,7 +137,7 @@ def _cases(row: Binary) -> tuple[str, ...]:
 
 
 def _op(row: Binary) -> Op:
-    def resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    def resolve(specs: Specs, attrs: Attrs) -> Resolved:
         named = {name: shapes.operand(specs, name, row.name) for name in row.operands}
         first, second = named.values()
         shapes.same_dtype(row.name, named)
@@ -146,18 +146,14 @@ def _op(row: Binary) -> Op:
             raise GraphError(
                 f"{row.name}: operands are {first.dtype}; cast them to {'f32' if 'f' in row.kinds else 'i32'} first"
             )
-        out = shapes.broadcast_shape(row.name, first.dims, second.dims)
+        out = broadcast(row.name, named.values())
         if row.name == "prelu" and out != first.dims:
             raise GraphError(f"prelu: slope {second} does not broadcast to the shape of x, {first}")
-        rank = merge(out, *(shapes.broadcast_strides(s.dims, out) for s in named.values())).rank
-        if rank > MAX_RANK:
-            raise GraphError(f"{row.name}: {rank} dimensions stay after merging; at most {MAX_RANK} can")
         return {}, (TensorSpec(out, first.dtype),)
 
     return Op(
         row.name,
         tuple(Operand(name) for name in row.operands),
-        ("y",),
         resolve,
         _reference,
         routes=(

@@ -1,17 +1,15 @@
 """cast: another element type."""
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, ceil_div, did_you_mean
+from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.program import Program
 from vkconv.route import Params, Requirement, Route
@@ -30,21 +28,18 @@ KINDS = (
 )  # index is the shader's SOURCE and TARGET
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x, to = shapes.operand(specs, "x", "cast"), str(attrs["to"])
-    if to not in list(DType):
-        raise GraphError(f"cast: to={to!r} is no element type{did_you_mean(to, map(str, DType))}")
-    return {"to": to}, (TensorSpec(x.shape, DType(to)),)
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
+    x, to = shapes.operand(specs, "x", "cast"), shapes.element_type("cast", attrs, "to")
+    return {"to": str(to)}, (TensorSpec(x.shape, to),)
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
-    source, target = call.operands["x"], call.outputs["y"]
-    assert source is not None
+    source, target = call.specs["x"], call.outputs["y"]
     push, kinds = {"count": target.size}, {"SOURCE": KINDS.index(source.dtype), "TARGET": KINDS.index(target.dtype)}
     return Program((dispatch_each(CAST_SHADER, ceil_div(target.size, 4), device, params, push, kinds),))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x, dtype = shapes.given(arrays, "x"), call.outputs["y"].dtype.numpy
     if x.dtype.kind != "f" or dtype.kind not in "iu":
         with np.errstate(all="ignore"):
@@ -59,16 +54,16 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     return [y]
 
 
-KNOWN = Requirement(
+KNOWN = Requirement.of(
     f"element types among {', '.join(KINDS)}",
-    lambda call, device: {spec.dtype for spec in call.specs.values()} <= set(KINDS),
-    lambda call, device: " to ".join(spec.dtype for spec in call.specs.values()),
+    lambda call: [spec.dtype for spec in call.specs.values()],
+    lambda dtypes: {*dtypes} <= {*KINDS},
+    " to ".join,
 )
 
 CAST = Op(
     "cast",
     (Operand("x"),),
-    ("y",),
     _resolve,
     _reference,
     attrs=(Attr("to", "to", str),),

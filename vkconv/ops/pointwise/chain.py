@@ -14,13 +14,13 @@ import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, Shape, did_you_mean
+from vkconv.core import DType, GraphError, Shape, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.activation import ACTIVATIONS, apply
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.core.tolerance import relative_tolerance
 from vkconv.ops.kernels.strided import Walk, merge, walk_dispatch, walk_params
@@ -88,7 +88,7 @@ def steps_of(attrs: Mapping[str, AttrValue]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     operands = shapes.variadic(specs, "x")
     steps = steps_of(attrs)
     if not 1 <= len(operands) <= MAX_OPERANDS:
@@ -161,7 +161,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((walk_dispatch(_CHAINS[room], walk, device, params, push, constants, unused),))
 
 
-def _functions(call: Call, arrays: Mapping[str, Array | None]) -> list[tuple[Step, Callable[[F64], F64]]]:
+def _functions(call: Call, arrays: Arrays) -> list[tuple[Step, Callable[[F64], F64]]]:
     """Each step and what it makes of a value, in float64."""
 
     def function(step: Step) -> Callable[[F64], F64]:
@@ -184,11 +184,11 @@ def _functions(call: Call, arrays: Mapping[str, Array | None]) -> list[tuple[Ste
     return [(step, function(step)) for step in steps_of(call.attrs)]
 
 
-def _start(call: Call, arrays: Mapping[str, Array | None]) -> F64:
+def _start(call: Call, arrays: Arrays) -> F64:
     return np.broadcast_to(shapes.given(arrays, "x0").astype(np.float64), call.shape("y"))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     value = _start(call, arrays)
     with np.errstate(all="ignore"):
         for _, function in _functions(call, arrays):
@@ -196,7 +196,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     return [value]
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     """What every step rounds, carried through the steps behind it: how far the value is off then, over the rounding of
     one step, is how far that moves the next value, and that value's own size."""
     rounding = relative_tolerance(1, DType.F32)
@@ -216,7 +216,6 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
 CHAIN = Op(
     "chain",
     operands=(Operand("x", variadic=True),),
-    outputs=("y",),
     resolve=_resolve,
     reference=_reference,
     attrs=(Attr("steps", "steps", str), Attr("numbers", "numbers", tuple[float, ...], ())),

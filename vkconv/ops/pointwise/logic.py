@@ -1,6 +1,6 @@
 """Logic on bool tensors, which are one byte per element, and tests for NaN and infinities, which make them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,16 +8,16 @@ import numpy.typing as npt
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, ceil_div
+from vkconv.core import DType, GraphError, ceil_div
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import operands_in
-from vkconv.ops.kernels.strided import MAX_RANK, dispatch_each, local_params, merge
+from vkconv.ops.kernels.strided import broadcast, dispatch_each, local_params, merge
 from vkconv.program import Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.route import Params, Route
 
 Values = npt.NDArray[Any]
 
@@ -40,55 +40,60 @@ _OF_ONE: Mapping[str, tuple[int, DType, Callable[[Values], Values], str]] = {
 }
 
 
-def _packed(program: Callable[[Call, Device, Params], Program], shader: Shader, must: Requirement) -> tuple[Route, ...]:
+def _packed(
+    program: Callable[[Call, Device, Params], Program], operand: str, shaders_of: Mapping[DType, Shader]
+) -> tuple[Route, ...]:
     return (
         Route(
             "packed",
             program,
-            (shader,),
+            tuple(shaders_of.values()),
             "one word of four results per invocation: no 8-bit storage, no two writers of a word",
-            must=(must,),
+            must=(operands_in(operand, *shaders_of),),
             params=local_params,
         ),
     )
 
 
-def _of_two(name: str) -> Op:
-    number, function = _OF_TWO[name]
+def of_two(
+    name: str,
+    number: int,
+    function: Callable[[Values, Values], Values],
+    shaders_of: Mapping[DType, Shader],
+    cases: tuple[str, ...],
+    doc: str,
+) -> Op:
+    """An op that makes bools of two operands of one type, which broadcast."""
 
-    def resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    def resolve(specs: Specs, attrs: Attrs) -> Resolved:
         named = {key: shapes.operand(specs, key, name) for key in "ab"}
         for key, spec in named.items():
-            if spec.dtype is not DType.BOOL:
+            if DType.BOOL in shaders_of and spec.dtype is not DType.BOOL:
                 raise GraphError(f"{name}: {key} is {spec.dtype}; it must be bool")
-        out = shapes.broadcast_shape(name, *(s.dims for s in named.values()))
-        rank = merge(out, *(shapes.broadcast_strides(s.dims, out) for s in named.values())).rank
-        if rank > MAX_RANK:
-            raise GraphError(f"{name}: {rank} dimensions stay after merging; at most {MAX_RANK} can")
-        return {}, (TensorSpec(out, DType.BOOL),)
+        shapes.same_dtype(name, named)
+        return {}, (TensorSpec(broadcast(name, named.values()), DType.BOOL),)
 
     def program(call: Call, device: Device, params: Params) -> Program:
-        out, count = call.shape("y"), call.outputs["y"].size
+        out, count, shader = call.shape("y"), call.outputs["y"].size, shaders_of[call.specs["a"].dtype]
         walk = merge(out, *(shapes.broadcast_strides(call.shape(key), out) for key in "ab"))
-        push, constants = {"count": count, **walk.tables(LOGIC)}, {"RANK": walk.rank, "FUNCTION": number}
-        return Program((dispatch_each(LOGIC, ceil_div(count, 4), device, params, push, constants),))
+        push, constants = {"count": count, **walk.tables(shader)}, {"RANK": walk.rank, "FUNCTION": number}
+        return Program((dispatch_each(shader, ceil_div(count, 4), device, params, push, constants),))
 
     return Op(
         name,
         (Operand("a"), Operand("b")),
-        ("y",),
         resolve,
         lambda call, arrays: [function(shapes.given(arrays, "a"), shapes.given(arrays, "b"))],
-        routes=_packed(program, LOGIC, operands_in("a", DType.BOOL)),
-        cases=(f"{name}:a=3x7:bool,b=3x7:bool", f"{name}:a=5x1x3:bool,b=2x3:bool", f"{name}:a=67:bool,b=scalar:bool"),
-        doc=f"y = a {name.removeprefix('logical_')} b, of bools; operands broadcast.",
+        routes=_packed(program, "a", shaders_of),
+        cases=tuple(f"{name}:{case}" for case in cases),
+        doc=doc,
     )
 
 
 def _of_one(name: str) -> Op:
     number, dtype, function, meaning = _OF_ONE[name]
 
-    def resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    def resolve(specs: Specs, attrs: Attrs) -> Resolved:
         x = shapes.operand(specs, "x", name)
         if x.dtype is not dtype and not (dtype.is_float and x.dtype.is_float):
             raise GraphError(f"{name}: x is {x.dtype}; it must be {'a float type' if dtype.is_float else dtype}")
@@ -99,19 +104,32 @@ def _of_one(name: str) -> Op:
         push, constants = {"count": count}, {"FUNCTION": number}
         return Program((dispatch_each(CLASSIFY, ceil_div(count, 4), device, params, push, constants),))
 
-    def reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+    def reference(call: Call, arrays: Arrays) -> Outputs:
         return [np.asarray(function(shapes.given(arrays, "x")))]
 
     return Op(
         name,
         (Operand("x"),),
-        ("y",),
         resolve,
         reference,
-        routes=_packed(program, CLASSIFY, operands_in("x", dtype)),
+        routes=_packed(program, "x", {dtype: CLASSIFY}),
         cases=tuple(f"{name}:x={shape}{'' if dtype.is_float else ':bool'}" for shape in ("3x67", "scalar", "2x3x5x7")),
         doc=f"y = {meaning}, as bool.",
     )
 
 
-LOGIC_OPS: tuple[Op, ...] = (*(_of_two(name) for name in _OF_TWO), *(_of_one(name) for name in _OF_ONE))
+_CASES = ("a=3x7:bool,b=3x7:bool", "a=5x1x3:bool,b=2x3:bool", "a=67:bool,b=scalar:bool")
+LOGIC_OPS: tuple[Op, ...] = (
+    *(
+        of_two(
+            name,
+            number,
+            function,
+            {DType.BOOL: LOGIC},
+            _CASES,
+            f"y = a {name.removeprefix('logical_')} b, of bools; operands broadcast.",
+        )
+        for name, (number, function) in _OF_TWO.items()
+    ),
+    *(_of_one(name) for name in _OF_ONE),
+)

@@ -1,6 +1,6 @@
 """Comparisons and where: bool tensors are one byte per element, packed four to the word on the device."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,14 +8,15 @@ import numpy.typing as npt
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, ceil_div
+from vkconv.core import DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import operands_in
-from vkconv.ops.kernels.strided import MAX_RANK, dispatch_each, local_params, merge, walk_dispatch, walk_params
+from vkconv.ops.kernels.strided import broadcast, merge, walk_dispatch, walk_params
+from vkconv.ops.pointwise.logic import of_two
 from vkconv.program import Program
 from vkconv.route import Params, Route
 
@@ -34,68 +35,12 @@ _COMPARISONS: Mapping[str, tuple[int, Callable[[Values, Values], Values]]] = {
 }
 
 
-def _merged_rank(op: str, out: tuple[int, ...], inputs: Sequence[TensorSpec], limit: int) -> None:
-    rank = merge(out, *(shapes.broadcast_strides(s.dims, out) for s in inputs)).rank
-    if rank > limit:
-        raise GraphError(f"{op}: {rank} dimensions stay after merging; at most {limit} can")
-
-
-def _compare_program(call: Call, device: Device, params: Params) -> Program:
-    out = call.shape("y")
-    spec = call.operands["a"]
-    assert spec is not None
-    walk = merge(out, *(shapes.broadcast_strides(call.shape(name), out) for name in "ab"))
-    count = call.outputs["y"].size
-    shader = COMPARE[spec.dtype]
-    push = {"count": count, **walk.tables(shader)}
-    constants = {"RANK": walk.rank, "FUNCTION": _COMPARISONS[call.op][0]}
-    return Program((dispatch_each(shader, ceil_div(count, 4), device, params, push, constants),))
-
-
-def _compare(name: str) -> Op:
-    def resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-        named = {key: shapes.operand(specs, key, name) for key in "ab"}
-        shapes.same_dtype(name, named)
-        out = shapes.broadcast_shape(name, *(s.dims for s in named.values()))
-        _merged_rank(name, out, list(named.values()), MAX_RANK)
-        return {}, (TensorSpec(out, DType.BOOL),)
-
-    def reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-        return [_COMPARISONS[name][1](shapes.given(arrays, "a"), shapes.given(arrays, "b"))]
-
-    return Op(
-        name,
-        (Operand("a"), Operand("b")),
-        ("y",),
-        resolve,
-        reference,
-        routes=(
-            Route(
-                "packed",
-                _compare_program,
-                tuple(COMPARE.values()),
-                "one word of four results per invocation: no 8-bit storage, no two writers of a word",
-                must=(operands_in("a", *COMPARE),),
-                params=local_params,
-            ),
-        ),
-        cases=(
-            f"{name}:a=3x7,b=3x7",
-            f"{name}:a=5x1x3,b=2x3",
-            f"{name}:a=67:i32,b=scalar:i32",
-            f"{name}:a=67:i64,b=67:i64",
-        ),
-        doc=f"y = {name.replace('_', ' or ')}(a, b) as bool; operands broadcast, NaN compares false.",
-    )
-
-
-def _where_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _where_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     cond, a, b = (shapes.operand(specs, name, "where") for name in ("cond", "a", "b"))
     if cond.dtype is not DType.BOOL:
         raise GraphError(f"where: cond is {cond.dtype}; it must be bool")
     shapes.same_dtype("where", {"a": a, "b": b})
-    out = shapes.broadcast_shape("where", cond.dims, a.dims, b.dims)
-    _merged_rank("where", out, (cond, a, b), WHERE_RANK)
+    out = broadcast("where", (cond, a, b), WHERE_RANK)
     return {}, (TensorSpec(out, a.dtype),)
 
 
@@ -107,17 +52,27 @@ def _where_program(call: Call, device: Device, params: Params) -> Program:
     return Program((walk_dispatch(shader, walk, device, params, buffers={"condition": "cond"}),))
 
 
-def _where_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _where_reference(call: Call, arrays: Arrays) -> Outputs:
     cond, a, b = (shapes.given(arrays, name) for name in ("cond", "a", "b"))
     return [np.where(cond, a, b)]
 
 
-COMPARE_OPS: tuple[Op, ...] = tuple(_compare(name) for name in _COMPARISONS)
+_CASES = ("a=3x7,b=3x7", "a=5x1x3,b=2x3", "a=67:i32,b=scalar:i32", "a=67:i64,b=67:i64")
+COMPARE_OPS: tuple[Op, ...] = tuple(
+    of_two(
+        name,
+        number,
+        function,
+        COMPARE,
+        _CASES,
+        f"y = {name.replace('_', ' or ')}(a, b) as bool; operands broadcast, NaN compares false.",
+    )
+    for name, (number, function) in _COMPARISONS.items()
+)
 
 WHERE_OP = Op(
     "where",
     (Operand("cond"), Operand("a"), Operand("b")),
-    ("y",),
     _where_resolve,
     _where_reference,
     routes=(

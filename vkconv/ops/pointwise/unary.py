@@ -1,18 +1,17 @@
 """Functions of one variable, elementwise: one op per row of the activation table, all on one shader."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, GraphError
+from vkconv.core import GraphError
 from vkconv.device import Device
-from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
 from vkconv.ops.core.activation import ACTIVATIONS, apply, check_numbers
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.strided import dispatch_each, lanes, walk_params
 from vkconv.program import Program
@@ -57,14 +56,14 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((dispatch_each(UNARY, spread.invocations, device, params, push, constants),))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x = shapes.given(arrays, "x")
     if x.dtype.kind in "iu":
         return [np.asarray(ACTIVATIONS[call.op].reference(x, 0.0, 0.0))]
     return [apply(call.op, x.astype(np.float64), *_params(call.attrs))]
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     cancelled, size = ACTIVATIONS[call.op].cancelled, np.abs(reference)
     if cancelled is None:
         return size
@@ -72,7 +71,7 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
 
 
 def _op(name: str) -> Op:
-    def resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+    def resolve(specs: Specs, attrs: Attrs) -> Resolved:
         x = shapes.operand(specs, "x", name)
         if not x.dtype.is_float and name not in INTEGER:
             raise GraphError(f"{name}: x is {x.dtype}; it takes a float type, cast first")
@@ -87,7 +86,6 @@ def _op(name: str) -> Op:
     return Op(
         name,
         (Operand("x"),),
-        ("y",),
         resolve,
         _reference,
         attrs=attrs,

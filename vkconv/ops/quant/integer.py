@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
-from vkconv.ops.core.base import first, most_invocations
-from vkconv.ops.core.requirements import invocations, shared_bytes
-from vkconv.ops.kernels.gemm_tile import by_name
-from vkconv.route import Requirement
+from vkconv.kernel import Shader
+from vkconv.ops.core.base import first
+from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, shared_bytes
+from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile, by_name, tile_by_rule
+from vkconv.program import Program
+from vkconv.route import Legal, Params, Requirement, Route
 
 _EXTENSION, _FEATURE = "VK_KHR_shader_integer_dot_product", "shaderIntegerDotProduct"
 
@@ -33,35 +35,12 @@ def result_of(call: Call) -> int:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class IntegerTile:
-    """Rows x columns of a workgroup, words of a k-tile (four bytes each), and rows of an invocation, which has four
-    columns. The invocations are a multiple of the columns, as the shaders load."""
-
-    rows: int
-    columns: int
-    depth: int
-    lane_rows: int
+class IntegerTile(GemmTile):
+    """Its k-tiles are of words, of four bytes each, and an invocation has four columns. The invocations are a multiple
+    of the columns, as the shaders load."""
 
     @property
-    def short(self) -> str:
-        """Rows x columns x k-tile: ``64x64x8``."""
-        return f"{self.rows}x{self.columns}x{self.depth}"
-
-    @property
-    def name(self) -> str:
-        """The tile of an invocation too: ``64x64x8_8x4``."""
-        return f"{self.short}_{self.lane_rows}x4"
-
-    @property
-    def local(self) -> int:
-        return self.rows // self.lane_rows * (self.columns // 4)
-
-    @property
-    def shared_bytes(self) -> int:
-        return 4 * self.depth * (self.rows + self.columns)
-
-    @property
-    def constants(self) -> Mapping[str, int]:
+    def constants(self) -> dict[str, int]:
         """The specialization constants of a kernel by such tiles."""
         return {"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth, "TR": self.lane_rows}
 
@@ -76,16 +55,16 @@ class IntegerTile:
 
 # The parameter ``tile`` of the routes.
 TILES: Mapping[str, IntegerTile] = by_name(
-    IntegerTile(64, 64, 8, 4),
-    IntegerTile(128, 64, 8, 8),
-    IntegerTile(32, 64, 8, 4),
-    IntegerTile(64, 32, 8, 4),
-    IntegerTile(32, 32, 8, 4),
-    IntegerTile(64, 64, 16, 4),
-    IntegerTile(64, 64, 8, 8),
+    IntegerTile(64, 64, 8, 4, 4),
+    IntegerTile(128, 64, 8, 8, 4),
+    IntegerTile(32, 64, 8, 4, 4),
+    IntegerTile(64, 32, 8, 4, 4),
+    IntegerTile(32, 32, 8, 4, 4),
+    IntegerTile(64, 64, 16, 4, 4),
+    IntegerTile(64, 64, 8, 8, 4),
 )
 # The first that makes enough workgroups, or the last.
-_RULE, _ENOUGH = ("128x64x8", "64x64x8", "32x64x8", "32x32x8"), 256
+_RULE = ("128x64x8", "64x64x8", "32x64x8", "32x32x8")
 _SMALLEST = TILES["32x32x8"]
 FITS_SMALLEST = invocations(_SMALLEST.local), shared_bytes(_SMALLEST.shared_bytes)
 
@@ -93,8 +72,41 @@ FITS_SMALLEST = invocations(_SMALLEST.local), shared_bytes(_SMALLEST.shared_byte
 def tiles_by_rule(rows: int, blocks: Callable[[IntegerTile], int], device: Device) -> tuple[str, ...]:
     """The tiles that a device can hold. First the one for a product of so many rows: the largest that makes enough
     ``blocks`` to keep the device busy."""
-    most, shared = most_invocations(device), device.limit("maxComputeSharedMemorySize")
-    fitting = [name for name, tile in TILES.items() if tile.local <= most and tile.shared_bytes <= shared]
+    fitting = [name for name, tile in TILES.items() if tile.fits(device)]
     rule = [name for name in _RULE if name in fitting]
     wide = [name for name in rule if TILES[name].rows < 2 * rows] or rule[-1:]
-    return first(next((name for name in wide if blocks(TILES[name]) >= _ENOUGH), wide[-1]), fitting)
+    enough, by_rule = ENOUGH.of(device).integers, {name: TILES[name] for name in wide}
+    return first(tile_by_rule(by_rule, rows, lambda name: blocks(TILES[name]), enough, device), fitting)
+
+
+Build = Callable[[Call, Device, Params, Shader], Program]
+
+
+def routes_by_tiles(
+    name: str,
+    build: Build,
+    params: Callable[[Call, Device], Legal],
+    shaders: tuple[Shader, ...],
+    why: str,
+    must: tuple[Requirement, ...] = (),
+    prefer: tuple[Requirement, ...] = (),
+) -> tuple[Route, Route]:
+    """The routes by tiles in shared memory, whose kernel is the first of the ``shaders``: by dot products of bytes,
+    where the device has them, and without."""
+    plain, *others = shaders
+
+    def by(kernel: Shader, name: str, why: str, *more: Requirement, source: str = "vkconv") -> Route:
+        return Route(
+            name,
+            lambda call, device, params: build(call, device, params, kernel),
+            (kernel, *others),
+            why,
+            must=(INT32, *must, *more, *FITS_SMALLEST),
+            prefer=(ON_GPU, *prefer),
+            params=params,
+            source=source,
+        )
+
+    by_dot = f"{why}, which one instruction multiplies and sums"
+    dot = by(plain.having(("DOT", "")), "dot", by_dot, DOT_PRODUCT, source="SPV_KHR_integer_dot_product")
+    return dot, by(plain, name, why)

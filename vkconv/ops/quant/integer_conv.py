@@ -9,7 +9,6 @@ output channel.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from vkconv.call import Call
 from vkconv.core import Array, DType, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.kernels.windows import CONVOLUTION_ATTRS, convolved, resolve_convolution
 from vkconv.ops.quant.integer_conv_routes import ROUTES
 from vkconv.ops.quant.quantize import BYTES, is_per_tensor, rounded
@@ -57,12 +56,12 @@ def _resolve_conv(op: str, specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[int
     return canonical, y
 
 
-def _resolve_integer(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve_integer(specs: Specs, attrs: Attrs) -> Resolved:
     canonical, y = _resolve_conv("conv_integer", specs, attrs)
     return canonical, (TensorSpec(y, DType.I32),)
 
 
-def _resolve_quantized(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve_quantized(specs: Specs, attrs: Attrs) -> Resolved:
     op = "qlinear_conv"
     canonical, y = _resolve_conv(op, specs, attrs)
     for name in ("x_scale", "w_scale", "y_scale"):
@@ -84,14 +83,10 @@ def less_zero(array: Array | None, zero: Array | None, shape: tuple[int, ...]) -
     return values - (np.asarray(zero, np.int64).reshape(() if zero.size == 1 else shape))
 
 
-def _sums(call: Call, arrays: Mapping[str, Array | None]) -> npt.NDArray[np.int64]:
+def _sums(call: Call, arrays: Arrays) -> npt.NDArray[np.int64]:
     x = less_zero(arrays["x"], arrays.get("x_zero"), ()).astype(np.float64)  # exact: sums are far below 2^53
     w = less_zero(arrays["w"], arrays.get("w_zero"), (-1, 1, 1, 1)).astype(np.float64)
     return convolved(call, x, w).astype(np.int64)
-
-
-def _reference_integer(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    return [_sums(call, arrays).astype(np.int32)]
 
 
 def requantized(
@@ -108,7 +103,7 @@ def requantized(
     return rounded(scaled, np.asarray(y_zero, np.int64).reshape(()), dtype)
 
 
-def _reference_quantized(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference_quantized(call: Call, arrays: Arrays) -> Outputs:
     sums = _sums(call, arrays)
     if arrays.get("b") is not None:
         sums = sums + np.asarray(arrays["b"], np.int64)[:, None, None]
@@ -144,9 +139,8 @@ _SCALES = ("x_scale=scalar", "y_scale=scalar")
 CONV_INTEGER = Op(
     "conv_integer",
     operands=(Operand("x"), Operand("w"), Operand("x_zero", optional=True), Operand("w_zero", optional=True)),
-    outputs=("y",),
     resolve=_resolve_integer,
-    reference=_reference_integer,
+    reference=lambda call, arrays: [_sums(call, arrays).astype(np.int32)],
     attrs=CONVOLUTION_ATTRS,
     routes=ROUTES,
     flops=_flops,
@@ -172,7 +166,6 @@ QLINEAR_CONV = Op(
         Operand("y_zero"),
         Operand("b", optional=True),
     ),
-    outputs=("y",),
     resolve=_resolve_quantized,
     reference=_reference_quantized,
     attrs=CONVOLUTION_ATTRS,

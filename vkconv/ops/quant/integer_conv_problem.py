@@ -3,7 +3,6 @@
 import math
 from typing import NamedTuple, Self
 
-from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
@@ -12,8 +11,9 @@ from vkconv.ops.kernels.strided import dispatch_each
 from vkconv.ops.kernels.windows import spanned
 from vkconv.ops.quant.integer import IntegerTile, is_signed
 from vkconv.program import Dispatch
+from vkconv.shaders import quant
 
-CHANNELS, PACK = (Shader(kernel, DType.U32) for kernel in (shaders.quant.INTEGER_CHANNELS, shaders.quant.INTEGER_PACK))
+CHANNELS, PACK = (Shader(kernel, DType.U32) for kernel in (quant.INTEGER_CHANNELS, quant.INTEGER_PACK))
 
 
 class Geometry(NamedTuple):

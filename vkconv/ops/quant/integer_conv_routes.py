@@ -5,36 +5,30 @@ weights, factor, bias), which is made once. Bytes are written by words: where th
 rows of a route that walks along them, sums go to scratch and a second launch makes bytes of them.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping
 
-from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups, local_sizes
-from vkconv.ops.core.requirements import INT32, ON_GPU, lane_by_lane, shuffles
-from vkconv.ops.kernels.prepack import MOST_SPAN, Sizes, short_span
+from vkconv.ops.core.base import local_sizes, over_invocations
+from vkconv.ops.core.requirements import INT32, lane_by_lane, shuffles
+from vkconv.ops.kernels.prepack import MOST_SPAN, InvocationTiles, short_span
 from vkconv.ops.kernels.strided import local_params
-from vkconv.ops.quant.integer import DOT_PRODUCT, FITS_SMALLEST, TILES, is_signed, result_of, tiles_by_rule
+from vkconv.ops.quant.integer import TILES, is_signed, result_of, routes_by_tiles, tiles_by_rule
 from vkconv.ops.quant.integer_conv_problem import CHANNELS, PACK, Geometry, channel_table, packed_weights
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.shaders import quant
 
 DIRECT, TILE, GEMM, FINISH = (
     Shader(kernel, DType.U32)
-    for kernel in (
-        shaders.quant.INTEGER_DIRECT,
-        shaders.quant.INTEGER_TILE,
-        shaders.quant.INTEGER_GEMM,
-        shaders.quant.INTEGER_FINISH,
-    )
+    for kernel in (quant.INTEGER_DIRECT, quant.INTEGER_TILE, quant.INTEGER_GEMM, quant.INTEGER_FINISH)
 )
 TILE_VEC4 = TILE.having(("VEC4", ""))
 TILE_SHUFFLE = TILE_VEC4.having(("SHUFFLE", ""))
-GEMM_DOT = GEMM.having(("DOT", ""))
 
 
 def _program(
@@ -64,8 +58,7 @@ def _program(
             "channels": "channels",
             "y": "sums" if sums else "y",
         },
-        linear_groups(invocations, local, device),
-        (local, 1, 1),
+        *over_invocations(invocations, local, device),
         g._asdict(),
         {
             "X_SIGNED": is_signed(call, "x"),
@@ -80,10 +73,9 @@ def _program(
         return Program((step,), prepack, sizes)
     finish = Dispatch(
         FINISH,
-        {**step.buffers, "x": "sums", "x_zero_word": None, "y": "y"},
-        linear_groups(ceil_div(count, 4), 64, device),
-        (64, 1, 1),
-        step.push,
+        {"x": "sums", "channels": "channels", "y": "y"},
+        *over_invocations(ceil_div(count, 4), 64, device),
+        {"n": g.n, "c_out": g.c_out, "oh": g.oh, "ow": g.ow},
         {"RESULT": result},
     )
     return Program((step, finish), prepack, sizes, {"sums": 4 * count})
@@ -103,26 +95,14 @@ def _build_direct(call: Call, device: Device, params: Params) -> Program:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RegisterTiles:
-    """Lanes of a workgroup, the default first, and the tiles of one invocation to choose from."""
-
-    local: tuple[int, ...]
-    channels: Sizes
-    columns: Sizes
-
-
-_REGISTER_TILES: Mapping[str, RegisterTiles] = {
-    "cpu": RegisterTiles((8, 16, 32), Sizes((16, 8, 4, 1)), Sizes((8, 4), (16,)))
-}
-_GPU_TILES = RegisterTiles((64, 32, 128), Sizes((8, 4, 1), (16,)), Sizes((4,), (8,)))
+_TILES = Policy("quant.tiles", InvocationTiles)
 _MOST_TERMS = 514  # MOST_TERMS of integer_tile.comp
 
 
 def _tile_params(call: Call, device: Device) -> Legal:
-    t, g = _REGISTER_TILES.get(device.kind, _GPU_TILES), Geometry.of(call)
+    t, g = _TILES.of(device), Geometry.of(call)
     columns = tuple(px for px in t.columns.values(g.ow) if g.span(px) <= MOST_SPAN)
-    return {"channels": t.channels.values(g.out_group), "columns": columns, "local": local_sizes(device, *t.local)}
+    return {"channels": t.rows.values(g.out_group), "columns": columns, "local": local_sizes(device, *t.local)}
 
 
 def _build_tile(call: Call, device: Device, params: Params) -> Program:
@@ -177,32 +157,21 @@ def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> P
 
 
 SHORT_SPAN = short_span("4 outputs of a row from", lambda call: Geometry.of(call).span(4))
-WIDE_GROUPS = Requirement(
+WIDE_GROUPS = Requirement.of(
     "at least 16 output channels in a group and 4 input channels",
-    lambda call, device: Geometry.of(call).out_group >= 16 and Geometry.of(call).in_group >= 4,
-    lambda call, device: f"{Geometry.of(call).out_group} and {Geometry.of(call).in_group}",
+    Geometry.of,
+    lambda g: g.out_group >= 16 and g.in_group >= 4,
+    lambda g: f"{g.out_group} and {g.in_group}",
 )
-_GEMM_WHY = "tiles of a matrix product in shared memory, four channels to a word"
 
 ROUTES: tuple[Route, ...] = (
-    Route(
-        "dot",
-        lambda call, device, params: _build_gemm(call, device, params, GEMM_DOT),
-        (GEMM_DOT, PACK, CHANNELS, FINISH),
-        f"{_GEMM_WHY}, which one instruction multiplies and sums",
-        must=(INT32, DOT_PRODUCT, *FITS_SMALLEST),
-        prefer=(ON_GPU, WIDE_GROUPS),
-        params=_gemm_params,
-        source="SPV_KHR_integer_dot_product",
-    ),
-    Route(
+    *routes_by_tiles(
         "gemm",
-        lambda call, device, params: _build_gemm(call, device, params, GEMM),
+        _build_gemm,
+        _gemm_params,
         (GEMM, PACK, CHANNELS, FINISH),
-        _GEMM_WHY,
-        must=(INT32, *FITS_SMALLEST),
-        prefer=(ON_GPU, WIDE_GROUPS),
-        params=_gemm_params,
+        "tiles of a matrix product in shared memory, four channels to a word",
+        prefer=(WIDE_GROUPS,),
     ),
     Route(
         "tile",

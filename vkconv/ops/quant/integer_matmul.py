@@ -8,16 +8,15 @@ of a are one number or one for each row, those of b one for each column.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, shape_str
+from vkconv.core import DType, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS
 from vkconv.ops.quant.integer_conv import check_bytes, check_one, check_scale, less_zero, requantized
 from vkconv.ops.quant.integer_matmul_routes import ROUTES, matrices
@@ -45,7 +44,7 @@ def _resolve_matmul(op: str, specs: Specs) -> tuple[int, ...]:
     return *shapes.broadcast_shape(op, a.dims[:-2], b.dims[:-2]), m, n
 
 
-def _checked(op: str, specs: Specs, attrs: Attrs, y: TensorSpec) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _checked(op: str, specs: Specs, attrs: Attrs, y: TensorSpec) -> Resolved:
     groups = len(matrices(Call(op, specs, {"y": y}, attrs)).batch)
     if groups > MAX_BATCH_GROUPS:
         raise GraphError(
@@ -55,12 +54,12 @@ def _checked(op: str, specs: Specs, attrs: Attrs, y: TensorSpec) -> tuple[Attrs,
     return attrs, (y,)
 
 
-def _resolve_integer(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve_integer(specs: Specs, attrs: Attrs) -> Resolved:
     op = "matmul_integer"
     return _checked(op, specs, attrs, TensorSpec(_resolve_matmul(op, specs), DType.I32))
 
 
-def _resolve_quantized(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve_quantized(specs: Specs, attrs: Attrs) -> Resolved:
     op = "qlinear_matmul"
     shape, zero = _resolve_matmul(op, specs), shapes.operand(specs, "y_zero", op)
     for name in ("a_scale", "b_scale", "y_scale"):
@@ -71,18 +70,14 @@ def _resolve_quantized(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorS
     return _checked(op, specs, attrs, TensorSpec(shape, zero.dtype))
 
 
-def _sums(arrays: Mapping[str, Array | None]) -> npt.NDArray[np.int64]:
+def _sums(arrays: Arrays) -> npt.NDArray[np.int64]:
     a = less_zero(arrays["a"], arrays.get("a_zero"), (-1, 1)).astype(np.float64)  # exact: far below 2^53
     b = less_zero(arrays["b"], arrays.get("b_zero"), (1, -1)).astype(np.float64)
     sums: npt.NDArray[np.int64] = np.matmul(a, b).astype(np.int64)
     return sums
 
 
-def _reference_integer(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
-    return [_sums(arrays).astype(np.int32)]
-
-
-def _reference_quantized(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference_quantized(call: Call, arrays: Arrays) -> Outputs:
     a_scale, b_scale = (shapes.given(arrays, name).astype(np.float32) for name in ("a_scale", "b_scale"))
     scale = a_scale.reshape(() if a_scale.size == 1 else (-1, 1)) * b_scale.reshape(() if b_scale.size == 1 else (-1,))
     return [requantized(_sums(arrays), scale, arrays["y_scale"], arrays["y_zero"], call.outputs["y"].dtype)]
@@ -99,9 +94,8 @@ _SCALES = "a_scale={m},a_zero={m}:{a},b_scale={n},b_zero={n}:{b},y_scale=scalar,
 MATMUL_INTEGER = Op(
     "matmul_integer",
     operands=(Operand("a"), Operand("b"), Operand("a_zero", optional=True), Operand("b_zero", optional=True)),
-    outputs=("y",),
     resolve=_resolve_integer,
-    reference=_reference_integer,
+    reference=lambda call, arrays: [_sums(arrays).astype(np.int32)],
     routes=ROUTES,
     flops=_flops,
     cases=(
@@ -124,7 +118,6 @@ QLINEAR_MATMUL = Op(
         Operand("y_scale"),
         Operand("y_zero"),
     ),
-    outputs=("y",),
     resolve=_resolve_quantized,
     reference=_reference_quantized,
     routes=ROUTES,
@@ -136,6 +129,7 @@ QLINEAR_MATMUL = Op(
             for a, b in _SHAPES
         ),
         "qlinear_matmul:a=19x37:i8,b=37x84:u8," + _SCALES.format(m="19", n="scalar", a="i8", b="u8", y="i8"),
+        "qlinear_matmul:a=19x37:u8,b=37x84:u8," + _SCALES.format(m="19", n="scalar", a="u8", b="u8", y="u8"),
         "qlinear_matmul:a=2x9x16:u8,b=16x20:u8," + _SCALES.format(m="9x1", n="1x20", a="u8", b="u8", y="u8"),
     ),
     doc="Matrix product of i8 or u8 with zero points and scales per tensor, row or column, to i8 or u8.",

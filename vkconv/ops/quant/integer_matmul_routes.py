@@ -5,30 +5,25 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups, local_sizes
-from vkconv.ops.core.requirements import INT32, ON_CPU, ON_GPU, SHUFFLE, loop_iterations
+from vkconv.ops.core.base import local_sizes, over_invocations
+from vkconv.ops.core.requirements import INT32, ON_CPU, SHUFFLE, loop_iterations
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.ops.kernels.strided import dispatch_each, local_params
-from vkconv.ops.quant.integer import DOT_PRODUCT, FITS_SMALLEST, TILES, IntegerTile, is_signed, result_of, tiles_by_rule
+from vkconv.ops.quant.integer import TILES, IntegerTile, is_signed, result_of, routes_by_tiles, tiles_by_rule
 from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.shaders import quant
 
-DIRECT, GEMM, SUBGROUP, AXES = (
+DIRECT, GEMM, SUBGROUP = (
     Shader(kernel, DType.U32)
-    for kernel in (
-        shaders.quant.INTEGER_MATMUL_DIRECT,
-        shaders.quant.INTEGER_MATMUL_GEMM,
-        shaders.quant.INTEGER_MATMUL_SUBGROUP,
-        shaders.quant.INTEGER_AXES,
-    )
+    for kernel in (quant.INTEGER_MATMUL_DIRECT, quant.INTEGER_MATMUL_GEMM, quant.INTEGER_MATMUL_SUBGROUP)
 )
-GEMM_DOT = GEMM.having(("DOT", ""))
+AXES = Shader(quant.INTEGER_AXES, DType.U32)
 
 
 def matrices(call: Call, *, merge: bool = True) -> GemmProblem:
@@ -73,8 +68,7 @@ def _program(
     step = Dispatch(
         shader,
         {name: name for name in ("a", "b", "axes", "y")},
-        linear_groups(invocations, local, device),
-        (local, 1, 1),
+        *over_invocations(invocations, local, device),
         {
             **{"m": g.m, "n": g.n, "k": g.k, "own_rows": call.shape("y")[-2]},
             **{"batch": batch, "a_batch": a_batch, "b_batch": b_batch},
@@ -134,38 +128,23 @@ WORDS_OR_SUMS = Requirement(
     lambda call, device: not result_of(call) or call.shape("y")[-1] % 4 == 0,
     lambda call, device: f"{call.shape('y')[-1]} columns",
 )
-SCALES_OF_ONE = Requirement(
-    "scales of rows or of columns, not of both",
-    lambda call, device: not _scales_of_both(call),
-    lambda call, device: "of both",
+SCALES_OF_ONE = Requirement.of(
+    "scales of rows or of columns, not of both", _scales_of_both, lambda both: not both, lambda both: "of both"
 )
-SOME_ROWS = Requirement(
-    "at least 8 rows and 8 columns",
-    lambda call, device: matrices(call).m >= 8 and matrices(call).n >= 8,
-    lambda call, device: f"{matrices(call).m}x{matrices(call).n}",
+SOME_ROWS = Requirement.of(
+    "at least 8 rows and 8 columns", matrices, lambda g: g.m >= 8 and g.n >= 8, lambda g: f"{g.m}x{g.n}"
 )
 _K_IN_ONE_LOOP = loop_iterations(lambda call, device: ceil_div(matrices(call).k, 4))
-_WHY = "tiles in shared memory, four along k to a word"
 
 ROUTES: tuple[Route, ...] = (
-    Route(
-        "dot",
-        lambda call, device, params: _build_gemm(call, device, params, GEMM_DOT),
-        (GEMM_DOT, AXES),
-        f"{_WHY}, which one instruction multiplies and sums",
-        must=(INT32, WORDS_OR_SUMS, SCALES_OF_ONE, DOT_PRODUCT, *FITS_SMALLEST),
-        prefer=(ON_GPU, SOME_ROWS),
-        params=_gemm_params,
-        source="SPV_KHR_integer_dot_product",
-    ),
-    Route(
+    *routes_by_tiles(
         "shared",
-        lambda call, device, params: _build_gemm(call, device, params, GEMM),
+        _build_gemm,
+        _gemm_params,
         (GEMM, AXES),
-        _WHY,
-        must=(INT32, WORDS_OR_SUMS, SCALES_OF_ONE, *FITS_SMALLEST),
-        prefer=(ON_GPU, SOME_ROWS),
-        params=_gemm_params,
+        "tiles in shared memory, four along k to a word",
+        must=(WORDS_OR_SUMS, SCALES_OF_ONE),
+        prefer=(SOME_ROWS,),
     ),
     Route(
         "subgroup",

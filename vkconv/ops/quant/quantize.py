@@ -7,23 +7,23 @@ one for each index along ``axis``. NaN becomes the zero point.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, ceil_div, did_you_mean, shape_str
+from vkconv.core import Array, DType, GraphError, ceil_div, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Params, Route
+from vkconv.shaders import quant
 
 BYTES = (DType.I8, DType.U8)
 # Blocked quantization has a scale for every block along an axis, so that its scale has the rank of x.
@@ -31,12 +31,7 @@ _BLOCKED = "one scale for the tensor or one for each index along an axis; scales
 
 QUANTIZE, DEQUANTIZE, RANGE, SCALE = (
     Shader(kernel, DType.U32)
-    for kernel in (
-        shaders.quant.QUANTIZE_LINEAR,
-        shaders.quant.DEQUANTIZE_LINEAR,
-        shaders.quant.DYNAMIC_RANGE,
-        shaders.quant.DYNAMIC_SCALE,
-    )
+    for kernel in (quant.QUANTIZE_LINEAR, quant.DEQUANTIZE_LINEAR, quant.DYNAMIC_RANGE, quant.DYNAMIC_SCALE)
 )
 # Invocations that each find the range of some elements: enough for a GPU, few enough for the one workgroup behind them.
 _MOST_LANES, _LEAST_ELEMENTS, _LANES = 1024, 16, 64
@@ -80,15 +75,13 @@ def _along(array: npt.NDArray[Any], call: Call, x: str) -> npt.NDArray[Any]:
     return array.reshape((-1, *(1,) * (len(call.shape(x)) - call["axis"] - 1)))
 
 
-def _resolve_quantize(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve_quantize(specs: Specs, attrs: Attrs) -> Resolved:
     op = "quantize_linear"
     x, scale, zero = shapes.operand(specs, "x", op), shapes.operand(specs, "y_scale", op), specs.get("y_zero")
     if x.dtype is not DType.F32:
         raise GraphError(f"{op}: x is {x.dtype}; it must be f32")
-    to = str(attrs["to"])
-    if to not in list(DType):
-        raise GraphError(f"{op}: to={to!r} is no element type{did_you_mean(to, BYTES)}")
-    dtype = DType(to) if zero is None else zero.dtype
+    to = shapes.element_type(op, attrs, "to", BYTES)
+    dtype = to if zero is None else zero.dtype
     if dtype not in BYTES:
         raise GraphError(f"{op}: y would be {dtype}; it is i8 or u8")
     axis = _check(op, x, scale, zero, shapes.ints(attrs["axis"])[0])
@@ -100,7 +93,7 @@ def _quantized(x: npt.NDArray[Any], scale: npt.NDArray[Any], zero: npt.NDArray[A
         return rounded(x.astype(np.float32) / scale.astype(np.float32), zero, dtype)
 
 
-def _reference_quantize(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference_quantize(call: Call, arrays: Arrays) -> Outputs:
     zero = arrays.get("y_zero")
     middle = 0 if zero is None else _along(np.asarray(zero, np.int64), call, "x")
     scale = _along(shapes.given(arrays, "y_scale"), call, "x")
@@ -141,7 +134,7 @@ def _program_quantize(call: Call, device: Device, params: Params) -> Program:
     return Program((_quantize(call, device, params, "y_zero" if call.has("y_zero") else None),))
 
 
-def _resolve_dequantize(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve_dequantize(specs: Specs, attrs: Attrs) -> Resolved:
     op = "dequantize_linear"
     x, scale, zero = shapes.operand(specs, "x", op), shapes.operand(specs, "x_scale", op), specs.get("x_zero")
     if x.dtype not in (*BYTES, DType.I32):
@@ -152,7 +145,7 @@ def _resolve_dequantize(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[Tensor
     return {"axis": axis}, (TensorSpec(x.shape, DType.F32),)
 
 
-def _reference_dequantize(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference_dequantize(call: Call, arrays: Arrays) -> Outputs:
     zero = arrays.get("x_zero")
     middle = 0 if zero is None else _along(np.asarray(zero, np.int64), call, "x")
     difference = shapes.given(arrays, "x").astype(np.int64) - middle
@@ -166,14 +159,14 @@ def _program_dequantize(call: Call, device: Device, params: Params) -> Program:
     return Program((_linear(call, device, params, DEQUANTIZE, "x_scale", zero, kinds),))
 
 
-def _resolve_dynamic(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve_dynamic(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "dynamic_quantize_linear")
     if x.dtype is not DType.F32:
         raise GraphError(f"dynamic_quantize_linear: x is {x.dtype}; it must be f32")
     return {}, (TensorSpec(x.shape, DType.U8), TensorSpec((), DType.F32), TensorSpec((), DType.U8))
 
 
-def _reference_dynamic(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference_dynamic(call: Call, arrays: Arrays) -> Outputs:
     x = shapes.given(arrays, "x").astype(np.float32)
     low, high = (f.reduce(x, axis=None, initial=np.float32(0.0)) for f in (np.fmin, np.fmax))
     with np.errstate(all="ignore"):
@@ -206,7 +199,6 @@ _WORDS = "one pass, four elements per invocation: one word of bytes"
 QUANTIZE_LINEAR = Op(
     "quantize_linear",
     (Operand("x"), Operand("y_scale"), Operand("y_zero", optional=True)),
-    ("y",),
     _resolve_quantize,
     _reference_quantize,
     attrs=(Attr("axis", "axis", int, 1), Attr("to", "to", str, "u8")),
@@ -225,7 +217,6 @@ QUANTIZE_LINEAR = Op(
 DEQUANTIZE_LINEAR = Op(
     "dequantize_linear",
     (Operand("x"), Operand("x_scale"), Operand("x_zero", optional=True)),
-    ("y",),
     _resolve_dequantize,
     _reference_dequantize,
     attrs=(Attr("axis", "axis", int, 1),),
@@ -244,9 +235,9 @@ DEQUANTIZE_LINEAR = Op(
 DYNAMIC_QUANTIZE_LINEAR = Op(
     "dynamic_quantize_linear",
     (Operand("x"),),
-    ("y", "y_scale", "y_zero"),
     _resolve_dynamic,
     _reference_dynamic,
+    outputs=("y", "y_scale", "y_zero"),
     routes=(
         Route(
             "three_passes",

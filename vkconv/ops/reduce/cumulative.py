@@ -1,18 +1,16 @@
 """cumulative: running sums and products along an axis."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, did_you_mean
+from vkconv.core import DType
 from vkconv.device import Device
-from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import F32_OR_I32, loop_iterations
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.program import Program
@@ -22,13 +20,9 @@ CUMULATIVE_SHADERS = {dtype: Shader(shaders.reduce.CUMULATIVE, dtype) for dtype 
 KINDS = ("sum", "prod")  # index is the shader's KIND
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x = shapes.operand(specs, "x", "cumulative")
-    if attrs["op"] not in KINDS:
-        hint = did_you_mean(str(attrs["op"]), KINDS)
-        raise GraphError(f"cumulative: op={attrs['op']!r} is not one of {', '.join(KINDS)}{hint}")
-    if x.dtype is DType.BOOL:
-        raise GraphError("cumulative: x is bool; cast it to i32 first")
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
+    x = shapes.number_operand(specs, "x", "cumulative")
+    shapes.one_of("cumulative", attrs, "op", KINDS)
     return {**attrs, "axis": shapes.axis_of("cumulative", shapes.ints(attrs["axis"])[0], len(x.dims))}, (x,)
 
 
@@ -46,7 +40,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((dispatch_each(shader, lines, device, params, push, constants, loop_iterations=length),))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x, axis = shapes.given(arrays, "x"), call["axis"]
     x = np.flip(x, axis) if call["reverse"] else x
     if call["exclusive"]:
@@ -56,7 +50,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     return [np.flip(y, axis) if call["reverse"] else y]
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     """Of a sum, that of what was added on the way; a product rounds with its own size."""
     if call["op"] == "prod":
         return np.abs(reference)
@@ -67,7 +61,6 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
 CUMULATIVE = Op(
     "cumulative",
     (Operand("x"), Operand("axis", host=True)),
-    ("y",),
     _resolve,
     _reference,
     attrs=(

@@ -1,15 +1,15 @@
 """The kernels of reduce and how each is launched."""
 
 import dataclasses
-from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import linear_groups, local_sizes, most_invocations
+from vkconv.ops.core.base import local_sizes, most_invocations, over_invocations, over_workgroups
 from vkconv.ops.kernels.strided import dispatch_each
 from vkconv.ops.reduce.problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, Problem, Split, whole
+from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Word
 
 TREE, SUBGROUP, VEC4, ATOMIC_FLOAT = (
@@ -27,10 +27,9 @@ ATOMIC = (
     Shader(shaders.reduce.REDUCE_ATOMIC, DType.F32, ATOMIC_FLOAT),
 )
 
-# How parts meet, by kind of device: from so many parts on, up to so many outputs, lanes for each and outputs of a
-# workgroup.
-_COMBINE: Mapping[str, tuple[tuple[int, int, int, int], ...]] = {"cpu": ((0, 1 << 31, 1, 8),)}
-_GPU_COMBINE = (32, 64, 256, 1), (32, 1 << 31, 32, 8), (0, 1 << 31, 1, 64)
+
+# From so many parts on, up to so many outputs: lanes for each and outputs of a workgroup.
+_COMBINE = Policy("reduce.combine", tuple[tuple[int, int, int, int], ...])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,13 +47,13 @@ class Output:
         return {"peaks": self.peak or None, "y": self.target}
 
     def constants(self, p: Problem) -> dict[str, Word]:
-        return {
-            "FUNCTION": FUNCTIONS[self.function][0],
-            "TO_PARTS": self.to_parts,
-            "GIVEN_PEAK": bool(self.peak),
-            "KEPT_RANK": p.kept.rank,
-            "LINE_RANK": p.line_rank,
-        }
+        ranks = {"KEPT_RANK": p.kept.rank, "LINE_RANK": p.line_rank}
+        return {"FUNCTION": FUNCTIONS[self.function][0], **ranks}
+
+    @property
+    def ending(self) -> dict[str, Word]:
+        """The constants of kernels that may finish what they combine."""
+        return {"TO_PARTS": self.to_parts, "GIVEN_PEAK": bool(self.peak)}
 
     @property
     def passes(self) -> int:
@@ -109,14 +108,14 @@ class Rows:
         return passes * (line * ceil_div(split.lines, self.local // across) + self.local) + p.kept.rank
 
     def launch(self, p: Problem, split: Split, output: Output, device: Device) -> Dispatch:
-        parts = split.count(p)
+        parts, shader = split.count(p), Shader(shaders.reduce.REDUCE_ROWS, p.dtype, self.form)
+        lanes = {"ACROSS": self.across(split), "LOADS": self.loads}
         return Dispatch(
-            Shader(shaders.reduce.REDUCE_ROWS, p.dtype, self.form),
-            {"x": "x", **output.buffers},
-            linear_groups(p.outputs * parts, 1, device),
-            (self.local, 1, 1),
+            shader,
+            shader.taking({"x": "x", **output.buffers}),
+            *over_workgroups(p.outputs * parts, self.local, device),
             _push(p, split, parts),
-            {**output.constants(p), "ACROSS": self.across(split), "LOADS": self.loads},
+            shader.taking({**output.constants(p), **output.ending, **lanes}),
             4 * self.local,
             self.iterations(p, split, output.passes),
         )
@@ -157,13 +156,13 @@ class Columns:
         parts = split.count(p)
         form = (*(TREE if self.slabs > 1 else ()), *(VEC4 if self.width == 4 else ()))
         shape = {"ACROSS": self.across, "LOADS": self.loads, "SPAN": self.span, "RUN_SLABS": self.run_slabs(split)}
+        shader = Shader(shaders.reduce.REDUCE_COLUMNS, p.dtype, form)
         return Dispatch(
-            Shader(shaders.reduce.REDUCE_COLUMNS, p.dtype, form),
-            {"x": "x", **output.buffers},
-            linear_groups(self.groups(p) * parts, 1, device),
-            (self.local, 1, 1),
+            shader,
+            shader.taking({"x": "x", **output.buffers}),
+            *over_workgroups(self.groups(p) * parts, self.local, device),
             _push(p, split, parts),
-            {**output.constants(p), **shape},
+            shader.taking({**output.constants(p), **output.ending, **shape}),
             4 * self.width * self.local if self.slabs > 1 else 0,
             self.iterations(p, split, output.passes),
         )
@@ -178,17 +177,18 @@ Tiling = Rows | Columns
 
 def combine(p: Problem, parts: int, source: str, output: Output, device: Device, *, keys: bool = False) -> Dispatch:
     """Parts in ``source`` to outputs; with none, the identity. ``keys`` are extremes as integers."""
-    rows = _COMBINE.get(device.kind, _GPU_COMBINE)
+    rows = _COMBINE.of(device)
     lanes, elements = next(row[2:] for row in rows if parts >= row[0] and p.outputs <= row[1])
     lanes = min(lanes, most_invocations(device) // elements)
     many, local = lanes > 1, lanes * elements
+    shader = Shader(shaders.reduce.REDUCE_COMBINE, p.dtype, TREE if many else ())
+    sizes = {"LANES": lanes, "ELEMENTS": elements}
     return Dispatch(
-        Shader(shaders.reduce.REDUCE_COMBINE, p.dtype, TREE if many else ()),
-        {"part": source, **output.buffers},
-        linear_groups(ceil_div(p.outputs, elements), 1, device),
-        (local, 1, 1),
+        shader,
+        shader.taking({"part": source, **output.buffers}),
+        *over_workgroups(ceil_div(p.outputs, elements), local, device),
         _push(p, whole(p), parts),
-        {**output.constants(p), "LANES": lanes, "ELEMENTS": elements, "KEYS": keys},
+        shader.taking({**output.constants(p), "TO_PARTS": output.to_parts, **sizes, "KEYS": keys}),
         4 * local if many else 0,
         combine_iterations(parts),
     )
@@ -202,11 +202,11 @@ def atomic(p: Problem, items: int, native: bool, local: int, output: Output, dev
     """Every invocation combines up to ``items`` elements and then an output with them."""
     parts = max(1, ceil_div(p.count, items))
     added = native and p.dtype is DType.F32 and output.function not in ("max", "min", "prod")
+    shader = Shader(shaders.reduce.REDUCE_ATOMIC, p.dtype, ATOMIC_FLOAT if added else ())
     return Dispatch(
-        Shader(shaders.reduce.REDUCE_ATOMIC, p.dtype, ATOMIC_FLOAT if added else ()),
-        {"x": "x", **output.buffers},
-        linear_groups(p.outputs * parts, local, device),
-        (local, 1, 1),
+        shader,
+        shader.taking({"x": "x", **output.buffers}),
+        *over_invocations(p.outputs * parts, local, device),
         _push(p, whole(p), parts),
         {**output.constants(p), "ITEMS": items, "COLUMNS": p.columns},
         loop_iterations=items * (1 + p.line_rank) + p.kept.rank + 1,

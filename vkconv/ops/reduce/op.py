@@ -1,21 +1,20 @@
 """reduce: sums, means, extremes, products and norms over any set of axes."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, did_you_mean
+from vkconv.core import DType, GraphError, did_you_mean
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.tolerance import addends, of_sum
 from vkconv.ops.reduce.problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, PICKS, parts_of
 from vkconv.ops.reduce.routes import ROUTES
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "reduce")
     name = str(attrs["op"])
     if name not in FUNCTIONS:
@@ -36,11 +35,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return {"op": name, "axes": axes, "keepdims": keepdims}, (TensorSpec(out, x.dtype),)
 
 
-def _row_length(call: Call) -> int:
-    return math.prod(call.shape("x")[a] for a in call["axes"])
-
-
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x = shapes.given(arrays, "x")
     with np.errstate(all="ignore"):
         y = FUNCTIONS[call["op"]][2](x, call["axes"])
@@ -48,10 +43,10 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 
 
 def _terms(call: Call) -> int:
-    return 1 if call["op"] in PICKS else max(1, _row_length(call))
+    return 1 if call["op"] in PICKS else max(1, math.prod(call.shape("x")[a] for a in call["axes"]))
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     """Sums of addends of both signs may be smaller than what was rounded on the way. The relative error of a sum is an
     absolute one of its logarithm, and is larger by what cancelled in it. The other functions are off by what is
     relative to their result."""
@@ -69,7 +64,6 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
 REDUCE = Op(
     "reduce",
     (Operand("x"), Operand("axes", optional=True, host=True)),
-    ("y",),
     _resolve,
     _reference,
     attrs=(

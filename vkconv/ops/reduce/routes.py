@@ -6,36 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from vkconv.call import Call
 from vkconv.core import DType, bytes_str
 from vkconv.device import Device
-from vkconv.ops.core.base import first, local_sizes
-from vkconv.ops.core.requirements import (
-    ARITHMETIC,
-    F32_OR_I32,
-    INT32,
-    LONG_ROW,
-    NO_HALVES,
-    ON_CPU,
-    ON_GPU,
-    float_atomics,
-    loop_iterations,
-    most_elements,
-    scratch_budget,
-    subgroup_arithmetic,
-    within_scratch,
-)
+from vkconv.ops.core import requirements
+from vkconv.ops.core.base import defaults, first, local_sizes
 from vkconv.ops.reduce import kernels
+from vkconv.ops.reduce import split as rules
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Output
 from vkconv.ops.reduce.problem import LOG_SUM_EXP, NOTHING_TO_FINISH, PICKS, Problem, into, whole
-from vkconv.ops.reduce.split import (
-    PARTS,
-    SplitRule,
-    defaults,
-    form_of,
-    kernel_of,
-    kernel_params,
-    split_by_bands,
-    split_for,
-    split_to_fill,
-)
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
@@ -50,9 +26,10 @@ def _chain(p: Problem, stage: Callable[[Output], Sequence[Dispatch]], parts: int
     return Program(tuple(steps), scratch={name: size for name, size in sizes.items() if name in made})
 
 
-def _in_parts(call: Call, device: Device, params: Params, rule: SplitRule, alone: bool) -> Program:
+def _in_parts(call: Call, device: Device, params: Params, rule: rules.SplitRule, alone: bool) -> Program:
     p = Problem.of(call)
-    kernel, split = kernel_of(p, params, form_of(device)), split_for(p, device, rule, alone, params["parts"])[0]
+    kernel = rules.kernel_of(p, params, rules.form_of(device))
+    split, _ = rules.split_for(p, device, rule, alone, params["parts"])
     parts = split.count(p)
     if parts == 1:
         return Program((kernel.launch(p, split, Output(p.function), device),))
@@ -64,23 +41,23 @@ def _in_parts(call: Call, device: Device, params: Params, rule: SplitRule, alone
     return _chain(p, stage, parts)
 
 
-def _parts_params(call: Call, device: Device, rule: SplitRule, alone: bool) -> Mapping[str, tuple[int, ...]]:
+def _parts_params(call: Call, device: Device, rule: rules.SplitRule, alone: bool) -> Mapping[str, tuple[int, ...]]:
     p = Problem.of(call)
     split = rule(p, device, alone)[0]
     parts = split.count(p)
-    most = min(max(p.count, 1), scratch_budget(device) // (4 * max(p.outputs, 1)))
-    others = {into(p, n).count(p) for n in PARTS if n <= most} if device.max_loop_iterations is None else ()
-    return {**kernel_params(p, device, split, alone), "parts": first(parts, sorted(others))}
+    most = min(max(p.count, 1), requirements.scratch_budget(device) // (4 * max(p.outputs, 1)))
+    others = {into(p, n).count(p) for n in rules.PARTS if n <= most} if device.max_loop_iterations is None else ()
+    return {**rules.kernel_params(p, device, split, alone), "parts": first(parts, sorted(others))}
 
 
 def _whole_program(call: Call, device: Device, params: Params, form: tuple[tuple[str, str], ...]) -> Program:
     p = Problem.of(call)
-    return Program((kernel_of(p, params, form).launch(p, whole(p), Output(p.function), device),))
+    return Program((rules.kernel_of(p, params, form).launch(p, whole(p), Output(p.function), device),))
 
 
 def _whole_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     p = Problem.of(call)
-    return kernel_params(p, device, whole(p), False)
+    return rules.kernel_params(p, device, whole(p), False)
 
 
 def _atomic(call: Call, device: Device, params: Params) -> Program:
@@ -103,29 +80,28 @@ def _atomic_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     return {
         "items": (4, 1, 2, 8, 16, 64),
         "local": local_sizes(device, 64, 128, 256),
-        "native": (1, 0) if float_atomics(device) else (0,),
+        "native": (1, 0) if requirements.float_atomics(device) else (0,),
     }
 
 
 # ---- requirements
 
 
-INNERMOST = Requirement(
-    "the innermost dimension reduced",
-    lambda call, device: not Problem.of(call).columns,
-    lambda call, device: f"{Problem.of(call).width} neighbours kept",
+INNERMOST = Requirement.of(
+    "the innermost dimension reduced", Problem.of, lambda p: not p.columns, lambda p: f"{p.width} neighbours kept"
 )
-LONG = Requirement(
-    f"rows of at least {LONG_ROW} elements, or columns",
-    lambda call, device: Problem.of(call).columns or Problem.of(call).count >= LONG_ROW,
-    lambda call, device: f"rows of {Problem.of(call).count}",
+LONG = Requirement.of(
+    f"rows of at least {requirements.LONG_ROW} elements, or columns",
+    Problem.of,
+    lambda p: p.columns or p.count >= requirements.LONG_ROW,
+    lambda p: f"rows of {p.count}",
 )
 # lavapipe, against an invocation for each output, us: 16384 rows of 32 2729 to 1207, 8192 of 64 2652 to 1641 (each
 # workgroup takes 0.3 us more), 1024 of 4096 1700 to 4700; 4096x16x4 1555 to 1528, x7 1082 to 1462, x8 1648 to 2921.
 _CPU_ROW, _CPU_WIDTH = 128, 7
 VECTORS = Requirement(
     f"rows of at least {_CPU_ROW} elements, {_CPU_WIDTH} neighbouring columns, or parts for several cores",
-    lambda call, device: _in_vectors(Problem.of(call)) or _default_parts(split_to_fill, True, call, device) > 1,
+    lambda call, device: _in_vectors(Problem.of(call)) or _default_parts(rules.split_to_fill, True, call, device) > 1,
     lambda call, device: (
         f"{Problem.of(call).width} columns" if Problem.of(call).columns else f"rows of {Problem.of(call).run}"
     ),
@@ -138,57 +114,57 @@ def _in_vectors(p: Problem) -> bool:
 
 ARITHMETIC_OR_COLUMNS = Requirement(
     "arithmetic within subgroups, or columns",
-    lambda call, device: Problem.of(call).columns or subgroup_arithmetic(device),
-    ARITHMETIC.actual,
+    lambda call, device: Problem.of(call).columns or requirements.subgroup_arithmetic(device),
+    requirements.ARITHMETIC.actual,
 )
 SEVERAL_PARTS = Requirement(
     "too few workgroups to keep the device busy without parts",
-    lambda call, device: _default_parts(split_to_fill, False, call, device) > 1,
-    lambda call, device: split_to_fill(Problem.of(call), device, False)[1],
+    lambda call, device: _default_parts(rules.split_to_fill, False, call, device) > 1,
+    lambda call, device: rules.split_to_fill(Problem.of(call), device, False)[1],
 )
 
 
-def _default_parts(rule: SplitRule, alone: bool, call: Call, device: Device) -> int:
+def _default_parts(rule: rules.SplitRule, alone: bool, call: Call, device: Device) -> int:
     p = Problem.of(call)
     return rule(p, device, alone)[0].count(p)
 
 
-def _scratch_bytes(rule: SplitRule, alone: bool, call: Call, device: Device) -> int:
+def _scratch_bytes(rule: rules.SplitRule, alone: bool, call: Call, device: Device) -> int:
     parts = _default_parts(rule, alone, call, device)
     return 4 * Problem.of(call).outputs * parts if parts > 1 else 0
 
 
-def _iterations(rule: SplitRule | None, alone: bool) -> Callable[[Call, Device], int]:
+def _iterations(rule: rules.SplitRule | None, alone: bool) -> Callable[[Call, Device], int]:
     """Of an invocation, whatever the parameters are."""
 
     def count(call: Call, device: Device) -> int:
         p = Problem.of(call)
         split = rule(p, device, alone)[0] if rule else whole(p)
-        kernel = kernel_of(p, defaults(kernel_params(p, device, split, alone)), TREE)
+        kernel = rules.kernel_of(p, defaults(rules.kernel_params(p, device, split, alone)), TREE)
         parts = split.count(p)
         return max(kernel.iterations(p, split, Output(p.function).passes), kernels.combine_iterations(parts))
 
     return count
 
 
-def _note(call: Call, device: Device, params: Params, rule: SplitRule, alone: bool) -> str:
+def _note(call: Call, device: Device, params: Params, rule: rules.SplitRule, alone: bool) -> str:
     p = Problem.of(call)
-    split, why = split_for(p, device, rule, alone, params["parts"])
+    split, why = rules.split_for(p, device, rule, alone, params["parts"])
     parts = split.count(p)
     scratch = bytes_str(4 * p.outputs * parts) if parts > 1 else "no"
-    return f"{parts} parts: {why}; {scratch} scratch; {kernel_of(p, params, TREE)}"
+    return f"{parts} parts: {why}; {scratch} scratch; {rules.kernel_of(p, params, TREE)}"
 
 
 def _whole_note(call: Call, device: Device, params: Params) -> str:
     p = Problem.of(call)
-    kernel = kernel_of(p, params, TREE)
+    kernel = rules.kernel_of(p, params, TREE)
     return f"{kernel.groups(p)} workgroups; {kernel}"
 
 
 def _in_parts_route(
     name: str,
     why: str,
-    rule: SplitRule,
+    rule: rules.SplitRule,
     must: Sequence[Requirement],
     prefer: Sequence[Requirement],
     source: str = "vkconv",
@@ -204,8 +180,8 @@ def _in_parts_route(
         why,
         must=(
             *must,
-            within_scratch(functools.partial(_scratch_bytes, rule, alone)),
-            loop_iterations(_iterations(rule, alone)),
+            requirements.within_scratch(functools.partial(_scratch_bytes, rule, alone)),
+            requirements.loop_iterations(_iterations(rule, alone)),
         ),
         prefer=tuple(prefer),
         source=source,
@@ -215,20 +191,20 @@ def _in_parts_route(
     )
 
 
-_MUST = (F32_OR_I32, INT32)
+_MUST = (requirements.F32_OR_I32, requirements.INT32)
 ROUTES: tuple[Route, ...] = (
     _in_parts_route(
         "lanes",
         "a subgroup along a row, or four columns of each lane: vec4 loads, no shared memory and no barriers",
-        split_to_fill,
+        rules.split_to_fill,
         (*_MUST, ARITHMETIC_OR_COLUMNS),
-        (ON_CPU, VECTORS),
+        (requirements.ON_CPU, VECTORS),
         alone=True,
     ),
     _in_parts_route(
         "split",
         "parts of about the square root of the sum; a second pass adds them in a fixed order",
-        split_by_bands,
+        rules.split_by_bands,
         _MUST,
         (),
         source="iree#22275",
@@ -237,9 +213,9 @@ ROUTES: tuple[Route, ...] = (
     _in_parts_route(
         "two_pass",
         "as many parts as keep the device busy; a second pass adds them in a fixed order",
-        split_to_fill,
+        rules.split_to_fill,
         _MUST,
-        (ON_GPU, SEVERAL_PARTS),
+        (requirements.ON_GPU, SEVERAL_PARTS),
         source="rocMLIR#938",
     ),
     Route(
@@ -247,8 +223,8 @@ ROUTES: tuple[Route, ...] = (
         functools.partial(_whole_program, form=SUBGROUP),
         kernels.ROWS_SUBGROUP,
         "a workgroup for each output: arithmetic within subgroups, and shared memory only between several",
-        must=(*_MUST, INNERMOST, ARITHMETIC, loop_iterations(_iterations(None, False))),
-        prefer=(ON_GPU, LONG),
+        must=(*_MUST, INNERMOST, requirements.ARITHMETIC, requirements.loop_iterations(_iterations(None, False))),
+        prefer=(requirements.ON_GPU, LONG),
         source="rocMLIR#2301",
         params=_whole_params,
         note=_whole_note,
@@ -258,8 +234,8 @@ ROUTES: tuple[Route, ...] = (
         functools.partial(_whole_program, form=TREE),
         (*kernels.ROWS_TREE, *kernels.COLUMNS_TREE, *kernels.COLUMNS_ALONE),
         "a workgroup for each output or for neighbouring ones: registers first, then a tree in shared memory",
-        must=(*_MUST, loop_iterations(_iterations(None, False))),
-        prefer=(ON_GPU, LONG),
+        must=(*_MUST, requirements.loop_iterations(_iterations(None, False))),
+        prefer=(requirements.ON_GPU, LONG),
         source="rocMLIR#1108",
         params=_whole_params,
         note=_whole_note,
@@ -270,7 +246,7 @@ ROUTES: tuple[Route, ...] = (
         (*kernels.ATOMIC, *kernels.COMBINE),
         "the output is filled with the identity, then every invocation combines it with a few elements by one atomic "
         "operation; the order of adding floats changes from run to run, and the last bits with it",
-        must=(*_MUST, NO_HALVES),
+        must=(*_MUST, requirements.NO_HALVES),
         opt_in="floats are added in another order each time",
         source="rocMLIR#938",
         params=_atomic_params,
@@ -285,7 +261,7 @@ ROUTES: tuple[Route, ...] = (
         lambda call, device, params: Program((kernels.serial(Problem.of(call), params["local"], device),)),
         kernels.SERIAL,
         "an invocation for each output: no shared memory and no barriers, right anywhere",
-        must=(*_MUST, loop_iterations(lambda call, device: kernels.serial_iterations(Problem.of(call)))),
-        params=lambda call, device: {"local": kernels.serial_locals(most_elements(call), device)},
+        must=(*_MUST, requirements.loop_iterations(lambda call, device: kernels.serial_iterations(Problem.of(call)))),
+        params=lambda call, device: {"local": kernels.serial_locals(requirements.most_elements(call), device)},
     ),
 )

@@ -1,23 +1,24 @@
 """The numbers that the routes of reduce go by: sizes of their kernels, and how many parts a reduction is split into."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from vkconv.core import ceil_div
+from vkconv.cost import compute_units
 from vkconv.device import Device
-from vkconv.ops.core.base import first, local_sizes
-from vkconv.ops.core.occupancy import compute_units
+from vkconv.ops.core.base import defaults, first, local_sizes
 from vkconv.ops.core.requirements import subgroup_arithmetic
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Columns, Output, Rows, Tiling, power_of_two
 from vkconv.ops.reduce.problem import Problem, Split, by_bands, into, whole
+from vkconv.policy import Policy
 from vkconv.route import Params
 
 _LEAST_LOCAL = 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Policy:
-    """The numbers of a kind of device.
+class KernelSizes:
+    """The numbers of a device.
 
     Of the row kernel: lanes at most, vec4 loads that each should have, and loads at a time. Of the column kernel:
     lanes, how many of them across, columns (or vec4) of each, and loads at a time. A reduction is split where it has
@@ -37,16 +38,7 @@ class Policy:
     least: int
 
 
-# lavapipe, 1024x4096, ms: what a lane takes of a row at once must be long.
-#   rows by 1, 2, 4, 8 loads            1.67 1.68 1.75 1.86
-#   columns by vec4 x loads of a lane   8x1 2.1   4x2 2.3   2x4 4.6   1x8 7.6
-# H200, 16384x16384 by columns (64 workgroups), us by parts: 4 240   8 238   16 240   32 243   66 246
-_POLICIES: Mapping[str, Policy] = {"cpu": Policy(8, 1, 2, 8, 8, 4, 8, busy=1, wanted=2, least=32768)}
-_GPU_POLICY = Policy(256, 4, 8, 256, 64, 1, 8, busy=4, wanted=4, least=4096)
-
-
-def _policy(device: Device) -> Policy:
-    return _POLICIES.get(device.kind, _GPU_POLICY)
+_POLICY = Policy("reduce.kernels", KernelSizes)
 
 
 _LOADS = (8, 4, 2, 1)
@@ -71,7 +63,7 @@ def kernel_params(p: Problem, device: Device, split: Split, alone: bool) -> dict
 
 
 def _open_params(p: Problem, device: Device, split: Split, alone: bool) -> dict[str, tuple[int, ...]]:
-    policy, locals_ = _policy(device), local_sizes(device, _LEAST_LOCAL, 64, 128, 256, 512, 1024)
+    policy, locals_ = _POLICY.of(device), local_sizes(device, _LEAST_LOCAL, 64, 128, 256, 512, 1024)
     if not p.columns:
         loads = ceil_div(split.run, 4) * split.lines
         if alone:
@@ -109,13 +101,9 @@ def form_of(device: Device) -> tuple[tuple[str, str], ...]:
     return SUBGROUP if subgroup_arithmetic(device) else TREE
 
 
-def defaults(legal: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    return {name: values[0] for name, values in legal.items()}
-
-
 def split_to_fill(p: Problem, device: Device, alone: bool) -> tuple[Split, str]:
     """Parts that keep the device busy, and why so many."""
-    policy, units = _policy(device), compute_units(device)
+    policy, units = _POLICY.of(device), compute_units(device)
     kernel = kernel_of(p, defaults(kernel_params(p, device, whole(p), alone)), form_of(device))
     groups = kernel.groups(p)
     parts, why = 1, f"{groups} workgroups, {policy.busy} for each of {units} compute units keep it busy"

@@ -1,18 +1,17 @@
 """topk: the k largest or smallest elements along an axis, in order, and where they are."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError
+from vkconv.core import DType, GraphError
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import loop_iterations, operands_in
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.program import Program
@@ -21,10 +20,8 @@ from vkconv.route import Params, Route
 TOPK_SHADERS = {dtype: Shader(shaders.reduce.TOPK, dtype) for dtype in (DType.F32, DType.I32, DType.I64)}
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x = shapes.operand(specs, "x", "topk")
-    if x.dtype is DType.BOOL:
-        raise GraphError("topk: x is bool; cast it to i32 first")
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
+    x = shapes.number_operand(specs, "x", "topk")
     axis, counts = shapes.axis_of("topk", attrs["axis"], len(x.dims)), shapes.ints(attrs["k"])
     if len(counts) != 1 or not 0 <= counts[0] <= x.dims[axis]:
         raise GraphError(f"topk: k is {list(counts)}; axis {axis} of x ({x}) has {x.dims[axis]} elements")
@@ -41,7 +38,7 @@ def _program(call: Call, device: Device, params: Params) -> Program:
     return Program((dispatch_each(shader, total, device, params, push, constants, loop_iterations=n),))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x, axis = shapes.given(arrays, "x"), call["axis"]
     # Sorting is stable, and puts NaN last: from the back, for the largest, also of equal elements the last one.
     order = np.argsort(np.flip(x, axis) if call["largest"] else x, axis, kind="stable")
@@ -54,9 +51,9 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 TOPK = Op(
     "topk",
     (Operand("x"), Operand("k", host=True)),
-    ("values", "indices"),
     _resolve,
     _reference,
+    outputs=("values", "indices"),
     attrs=(
         Attr("k", "k", int),
         Attr("axis", "axis", int, -1),

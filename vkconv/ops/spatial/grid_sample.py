@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,15 @@ import numpy.typing as npt
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, did_you_mean, shape_str
+from vkconv.core import GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.strided import dispatch_each, local_params
+from vkconv.ops.spatial.resize_geometry import weight_at
 from vkconv.program import Argument, Program
 from vkconv.route import Params, Route
 
@@ -27,12 +28,10 @@ PADDINGS = ("zeros", "border", "reflection")  # index is the shader's PADDING
 _REACH = (1, 2, 4)  # taps along an axis, by mode
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x, grid = (shapes.operand(specs, name, "grid_sample") for name in ("x", "grid"))
-    for name, choices in (("mode", MODES), ("padding", PADDINGS)):
-        if attrs[name] not in choices:
-            hint = did_you_mean(str(attrs[name]), choices)
-            raise GraphError(f"grid_sample: {name}={attrs[name]!r} is not one of {', '.join(choices)}{hint}")
+    shapes.one_of("grid_sample", attrs, "mode", MODES)
+    shapes.one_of("grid_sample", attrs, "padding", PADDINGS)
     shapes.same_dtype("grid_sample", {"x": x, "grid": grid})
     rank = len(x.dims) - 2
     if rank not in (2, 3) or not x.dtype.is_float:
@@ -102,17 +101,7 @@ def _pixels(call: Call, i: npt.NDArray[Any], extent: int) -> tuple[npt.NDArray[A
     return np.clip(i, 0, extent - 1), inside | (call["padding"] == "border")
 
 
-def _kernel(mode: str, distance: F64) -> F64:
-    d: F64 = np.abs(distance)
-    if mode == "nearest":
-        return np.ones_like(d)
-    if mode == "linear":
-        return np.asarray(1 - d, np.float64)
-    near, far = 1.25 * d**3 - 2.25 * d**2 + 1, -0.75 * d**3 + 3.75 * d**2 - 6 * d + 3
-    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
-
-
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x, grid = shapes.given(arrays, "x"), shapes.given(arrays, "grid")
     spatial = x.shape[2:]
     places = [_places(call, grid, axis, extent) for axis, extent in enumerate(spatial)]
@@ -124,7 +113,8 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
         weight, inside, at = np.ones(grid.shape[:-1]), np.ones(grid.shape[:-1], bool), []
         for v, extent, step in zip(places, spatial, taps, strict=True):
             low = np.floor(v)
-            weight = weight * _kernel(call["mode"], step - (v - low))
+            if call["mode"] != "nearest":
+                weight = weight * weight_at(step - (v - low), call["mode"], -0.75)
             index, real = _pixels(call, low.astype(int) + step, extent)
             at.append(index)
             inside &= real
@@ -134,7 +124,7 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
     return [np.moveaxis(y, -1, 1)]
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     """Of the sum, and of what a coordinate, which rounds with its own size, moves along the steepest slope there is:
     twice the largest element, per pixel."""
     x, grid = np.abs(shapes.given(arrays, "x")), np.abs(shapes.given(arrays, "grid"))
@@ -144,7 +134,7 @@ def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -
     return np.full(reference.shape, most * (1 + slopes))
 
 
-def _affine_resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _affine_resolve(specs: Specs, attrs: Attrs) -> Resolved:
     theta, size = shapes.operand(specs, "theta", "affine_grid"), shapes.ints(attrs["size"])
     rank = len(size) - 2
     if rank not in (2, 3) or min(size) < 1:
@@ -161,7 +151,7 @@ def _affine_program(call: Call, device: Device, params: Params) -> Program:
     return Program((dispatch_each(AFFINE_SHADER, y.size, device, params, push, constants),))
 
 
-def _affine_reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _affine_reference(call: Call, arrays: Arrays) -> Outputs:
     theta, spatial = shapes.given(arrays, "theta"), call["size"][2:]
     # The coordinates of a place from the last axis to the first, then 1.
     lines = [_line(extent, bool(call["align_corners"])) for extent in spatial]
@@ -174,7 +164,7 @@ def _line(extent: int, align: bool) -> F64:
     return -1 + 2.0 * i / max(1, extent - 1) if align else -1 + (2.0 * i + 1) / extent
 
 
-def _affine_magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _affine_magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     rows = np.abs(shapes.given(arrays, "theta")).sum(-1)
     return np.broadcast_to(rows.reshape(rows.shape[0], *(1,) * (reference.ndim - 2), -1), reference.shape)
 
@@ -182,7 +172,6 @@ def _affine_magnitude(call: Call, arrays: Mapping[str, Array | None], reference:
 GRID_SAMPLE = Op(
     "grid_sample",
     (Operand("x"), Operand("grid")),
-    ("y",),
     _resolve,
     _reference,
     attrs=(
@@ -212,7 +201,6 @@ GRID_SAMPLE = Op(
 AFFINE_GRID = Op(
     "affine_grid",
     (Operand("theta"), Operand("size", host=True)),
-    ("y",),
     _affine_resolve,
     _affine_reference,
     attrs=(Attr("size", "size", tuple[int, ...]), Attr("align_corners", "align", bool, False)),

@@ -4,29 +4,28 @@ x is (N, C, H, W), y is (N, C, OH, OW). A 1-D pool comes as H = 1. NaN in a wind
 """
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, ceil_div, shape_str
+from vkconv.core import GraphError, ceil_div, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs, first
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs, first
 from vkconv.ops.core.requirements import FLOATS, ON_CPU
 from vkconv.ops.core.tolerance import addends, largest, of_sum
 from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
 from vkconv.ops.kernels.strided import dispatch_each, local_params
-from vkconv.ops.kernels.windows import F64, explicit_padding, out_extent, pair, spanned, windows
+from vkconv.ops.kernels.windows import F64, WINDOW_ATTRS, explicit_padding, out_extent, pair, spanned, windows
 from vkconv.program import Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
 
 KINDS = ("avg", "max", "lp")  # index is the shader's KIND
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = specs["x"]
     assert x is not None
     if len(x.shape) != 4 or not x.dtype.is_float:
@@ -53,7 +52,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]
     return {**attrs, **canonical, "auto_pad": "explicit"}, (TensorSpec((n, c, *out), x.dtype),)
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x = np.asarray(arrays["x"], np.float64)
     t, left, b, r = call["padding"]
     oh, ow = call.shape("y")[2:]
@@ -78,7 +77,7 @@ def _terms(call: Call) -> int:
     return 1 if call["kind"] == "max" else math.prod(call["kernel"])
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     """Averages may cancel; of powers none do, and a maximum is as it was."""
     if call["kind"] != "avg":
         return np.abs(reference) if call["kind"] == "max" else largest(reference)
@@ -148,10 +147,11 @@ NO_NORM = Requirement(
     "a maximum or an average", lambda call, device: call["kind"] != "lp", lambda call, device: call["kind"]
 )
 SHORT_SPAN = short_span("a row of taps over", lambda call: _span(call, 1))
-SEVERAL_TAPS = Requirement(
+SEVERAL_TAPS = Requirement.of(
     "windows of more than one column",
-    lambda call, device: call["kernel"][1] > 1,
-    lambda call, device: f"a kernel of {shape_str(call['kernel'])}",
+    lambda call: call["kernel"],
+    lambda kernel: kernel[1] > 1,
+    lambda kernel: f"a kernel of {shape_str(kernel)}",
 )
 
 ROUTES = (
@@ -179,16 +179,12 @@ ROUTES = (
 POOL2D = Op(
     "pool2d",
     operands=(Operand("x"),),
-    outputs=("y",),
     resolve=_resolve,
     reference=_reference,
     attrs=(
         Attr("kind", "kind", str),
         Attr("kernel", "k", tuple[int, ...]),
-        Attr("stride", "s", tuple[int, ...], (1, 1)),
-        Attr("padding", "p", tuple[int, ...], (0, 0, 0, 0)),
-        Attr("auto_pad", "auto", str, "explicit"),
-        Attr("dilation", "d", tuple[int, ...], (1, 1)),
+        *WINDOW_ATTRS,
         Attr("ceil_mode", "ceil", bool, False),
         Attr("count_include_pad", "cip", bool, False),
         Attr("norm", "norm", float, 2.0),

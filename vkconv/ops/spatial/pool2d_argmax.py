@@ -1,18 +1,17 @@
 """pool2d_argmax: where the maxima of pool2d lie, as ONNX's MaxPool tells it."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType
+from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.requirements import operands_in
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.kernels.windows import windows
@@ -23,28 +22,21 @@ from vkconv.route import Params, Route
 ARGMAX_SHADER = Shader(shaders.spatial.POOL2D_ARGMAX)
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     own: Attrs = {"kind": "max", "norm": 2.0, "count_include_pad": False}
     canonical, (y,) = POOL2D.resolve(specs, {**attrs, **own})
     return {name: canonical[name] for name in attrs}, (TensorSpec(y.shape, DType.I64),)
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
-    kh, kw = call["kernel"]
+    (kh, kw), outputs, push = call["kernel"], call.outputs["y"].size, window_push(call, ARGMAX_SHADER)
     constants, iterations = {"COLUMN_MAJOR": call["column_major"]}, kh * (1 + kw)
-    step = dispatch_each(
-        ARGMAX_SHADER,
-        call.outputs["y"].size,
-        device,
-        params,
-        window_push(call, ARGMAX_SHADER),
-        constants,
-        loop_iterations=iterations,
+    return Program(
+        (dispatch_each(ARGMAX_SHADER, outputs, device, params, push, constants, loop_iterations=iterations),)
     )
-    return Program((step,))
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x = np.asarray(shapes.given(arrays, "x"), np.float64)
     n, c, h, w = x.shape
     oh, ow = call.shape("y")[2:]
@@ -67,7 +59,6 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
 POOL2D_ARGMAX = Op(
     "pool2d_argmax",
     (Operand("x"),),
-    ("y",),
     _resolve,
     _reference,
     attrs=(

@@ -8,54 +8,41 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, did_you_mean
+from vkconv.core import GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core import shapes
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.spatial.resize_geometry import (
-    COORDINATES,
-    MODES,
-    POLICIES,
-    Axis,
-    floats,
-    given_axes,
-    kernel,
-    passes,
-    resized,
-    rounding,
-)
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Resolved, Specs
+from vkconv.ops.spatial import resize_geometry as geometry
 from vkconv.ops.spatial.resize_routes import ROUTES
 
 Integers = npt.NDArray[np.int64]
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    "mode": MODES,
-    "coordinate": COORDINATES,
+    "mode": geometry.MODES,
+    "coordinate": geometry.COORDINATES,
     "nearest": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
-    "policy": POLICIES,
+    "policy": geometry.POLICIES,
 }
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.operand(specs, "x", "resize")
     for name, choices in _CHOICES.items():
-        if attrs[name] not in choices:
-            hint = did_you_mean(str(attrs[name]), choices)
-            raise GraphError(f"resize: {name}={attrs[name]!r} is not one of {', '.join(choices)}{hint}")
+        shapes.one_of("resize", attrs, name, choices)
     if not x.dtype.is_float or not x.dims:
         raise GraphError(f"resize: x is {x}; it takes a float tensor of rank 1 or more")
-    axes = given_axes(attrs, len(x.dims)) if attrs["axes"] else ()
-    sizes, scales = shapes.ints(attrs["sizes"]), floats(attrs["scales"])
-    roi = floats(attrs["roi"]) if attrs["coordinate"] == "tf_crop_and_resize" else ()
+    axes = geometry.given_axes(attrs, len(x.dims)) if attrs["axes"] else ()
+    sizes, scales = shapes.ints(attrs["sizes"]), geometry.floats(attrs["scales"])
+    roi = geometry.floats(attrs["roi"]) if attrs["coordinate"] == "tf_crop_and_resize" else ()
     resolved: Attrs = {**attrs, "sizes": sizes, "scales": scales, "axes": axes, "roi": roi}
-    geometry = resized(resolved, x.dims)
-    for i, axis in enumerate(geometry):
-        step, offset, unit = axis.integers(rounding(resolved))
+    sampled = geometry.resized(resolved, x.dims)
+    for i, axis in enumerate(sampled):
+        step, offset, unit = axis.integers(geometry.rounding(resolved))
         if max(abs(step) * axis.n_out + abs(offset), unit) >= 1 << 31:
             raise GraphError(
                 f"resize: axis {i} from {axis.n_in} to {axis.n_out} needs the fraction {step}/{unit} per pixel, "
                 f"which passes 2^31 - 1 within the axis; take a size with a smaller ratio"
             )
-    return resolved, (TensorSpec(tuple(axis.n_out for axis in geometry), x.dtype),)
+    return resolved, (TensorSpec(tuple(axis.n_out for axis in sampled), x.dtype),)
 
 
 # Of a numerator and a denominator, which is positive.
@@ -67,19 +54,19 @@ _ROUND: Mapping[str, Callable[[Integers, int], Integers]] = {
 }
 
 
-def _taps(call: Call, axis: Axis) -> tuple[Integers, F64]:
+def _taps(call: Call, axis: geometry.Axis) -> tuple[Integers, F64]:
     """Source pixels of each output pixel along an axis, and what each counts: two arrays, (n_out, taps)."""
     step, offset, unit = axis.integers()
     numerators = step * np.arange(axis.n_out, dtype=np.int64) + offset
     if call["mode"] == "nearest":
         places = _ROUND[call["nearest"]](numerators, unit)[:, None]
         return np.clip(places, 0, axis.n_in - 1), np.ones(places.shape)
-    first, count, squeeze = kernel(call, axis)
+    first, count, squeeze = geometry.kernel(call, axis)
     low = numerators // unit
     fraction = (numerators - low * unit) / unit
     steps = first + np.arange(count)
     places = low[:, None] + steps
-    counts = _kernel_at((steps - fraction[:, None]) * squeeze, call["mode"], float(call["cubic_a"]))
+    counts = geometry.weight_at((steps - fraction[:, None]) * squeeze, call["mode"], float(call["cubic_a"]))
     if call["exclude_outside"]:
         counts = np.where((places < 0) | (places >= axis.n_in), 0.0, counts)
     if call["exclude_outside"] or call["antialias"]:
@@ -87,18 +74,10 @@ def _taps(call: Call, axis: Axis) -> tuple[Integers, F64]:
     return np.clip(places, 0, axis.n_in - 1), counts
 
 
-def _kernel_at(distance: F64, mode: str, a: float) -> F64:
-    d: F64 = np.abs(distance)
-    if mode == "linear":
-        return np.maximum(1 - d, 0.0)
-    near, far = (a + 2) * d**3 - (a + 3) * d**2 + 1, a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
-
-
 def _sample(call: Call, x: npt.NDArray[Any], absolute: bool = False) -> npt.NDArray[Any]:
     """y; with ``absolute``, of weights without their signs."""
     y = x
-    for i, axis in passes(call):
+    for i, axis in geometry.passes(call):
         places, counts = _taps(call, axis)
         source = np.moveaxis(y, i, -1)
         total = np.zeros((*source.shape[:-1], axis.n_out))
@@ -116,14 +95,16 @@ def _sample(call: Call, x: npt.NDArray[Any], absolute: bool = False) -> npt.NDAr
     return y
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     x = np.abs(shapes.given(arrays, "x"))
     most = float(x[np.isfinite(x)].max(initial=0.0))
     return np.maximum(np.full(reference.shape, most), np.abs(_sample(call, x, absolute=True)))
 
 
 def _terms(call: Call) -> int:
-    return math.prod(1 if call["mode"] == "nearest" else kernel(call, axis)[1] for _, axis in passes(call))
+    if call["mode"] == "nearest":
+        return 1
+    return math.prod(geometry.kernel(call, axis)[1] for _, axis in geometry.passes(call))
 
 
 RESIZE = Op(
@@ -134,7 +115,6 @@ RESIZE = Op(
         Operand("scales", optional=True, host=True),
         Operand("roi", optional=True, host=True),
     ),
-    ("y",),
     _resolve,
     lambda call, arrays: [_sample(call, shapes.given(arrays, "x"))],
     attrs=(

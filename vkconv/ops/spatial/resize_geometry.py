@@ -15,6 +15,7 @@ from vkconv.call import Call
 from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import AttrValue
 from vkconv.ops.core import shapes
+from vkconv.ops.core.base import F64
 
 MODES = ("nearest", "linear", "cubic")  # index is the constant MODE
 COORDINATES = (
@@ -159,3 +160,12 @@ def passes(call: Call) -> list[tuple[int, Axis]]:
     """The axes that a pass is needed for; one, where none is."""
     axes = [(i, axis) for i, axis in enumerate(resized(call.attrs, call.shape("x"))) if not axis.is_identity]
     return axes or [(0, resized(call.attrs, call.shape("x"))[0])]
+
+
+def weight_at(distance: F64, mode: str, a: float) -> F64:
+    """What the pixels at a distance count, by linear or cubic interpolation; ``a`` is the cubic one's coefficient."""
+    d: F64 = np.abs(distance)
+    if mode == "linear":
+        return np.maximum(1 - d, 0.0)
+    near, far = (a + 2) * d**3 - (a + 3) * d**2 + 1, a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))

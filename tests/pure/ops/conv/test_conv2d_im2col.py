@@ -66,7 +66,7 @@ def test_inherited_rule_and_where_our_own_figures_replace_it(device, from_64, fr
     assert (chosen(BOUNDARY.format(128), facts) == "im2col_gemm") == from_128
 
 
-@pytest.mark.parametrize(("kind", "taken"), [("INTEGRATED_GPU", True), ("OTHER", True), ("DISCRETE_GPU", False)])
+@pytest.mark.parametrize(("kind", "taken"), [("INTEGRATED_GPU", True), ("OTHER", False), ("DISCRETE_GPU", False)])
 def test_other_vendors_go_by_their_kind(kind, taken):
     unknown = with_vendor(load_device("adreno-740"), 0x8086, kind)
     assert (chosen(BOUNDARY.format(128), unknown) == "im2col_gemm") == taken

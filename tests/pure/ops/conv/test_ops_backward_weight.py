@@ -13,7 +13,9 @@ from ops_device import device
 from vkconv.core import DType, GraphError, UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
-from vkconv.ops.conv.wgrad.kernels import Gemm, Narrow, Rows
+from vkconv.ops.conv.wgrad.kernels import Gemm, Rows, Skinny
+from vkconv.ops.conv.wgrad.policy import BANDS
+from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.ops.core.requirements import scratch_budget
@@ -95,7 +97,7 @@ def test_upstreams_policies_are_routes_too():
     routes = {route.name: route for route in OPS[call.op].routes}
     boxes = routes["split_multi"].build(call, H200)
     assert routes["two_stage"].build(call, H200, {"policy": "bands"}) == boxes
-    assert boxes.scratch == {"parts": 80 * 9216 * 4}
+    assert boxes.scratch == {"slices": 80 * 9216 * 4}
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_sums_that_a_driver_would_end_early_are_cut():
 def test_wide_calls_take_a_gemm_on_gpus_and_registers_on_cpus():
     for text, gpu, cpu in (
         ("x=32x64x56x56,dy=32x64x56x56,w_shape=64x64x3x3,p=1", "tiles of 4x4", "tiles of 4x4"),
-        ("x=4x144x28x28,dy=4x144x28x28,w_shape=144x1x3x3,p=1,g=144", "narrow_1x", "rows_1x3x"),
+        ("x=4x144x28x28,dy=4x144x28x28,w_shape=144x1x3x3,p=1,g=144", "skinny_1x", "rows_1x3x"),
         ("x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "gemm_128x64x", "rows_32x4x"),
     ):
         call = parse_call(f"conv2d_backward_weight:{text}", OPS)
@@ -241,12 +243,12 @@ def test_tiles_are_what_their_shaders_need():
         if isinstance(kernel, Gemm):
             assert kernel.rows % kernel.lane_rows == kernel.columns % kernel.lane_columns == 0
             assert kernel.lane_rows % 4 == kernel.lane_columns % 4 == kernel.local % kernel.depth == 0
-        if isinstance(kernel, Narrow):
+        if isinstance(kernel, Skinny):
             assert kernel.local.bit_count() == 1
     least = device("INTEGRATED_GPU", 128)
-    assert {type(k) for k in TILES.values() if k.fits(least)} == {Gemm, Narrow, Rows}
+    assert {type(k) for k in TILES.values() if k.fits(least)} == {Gemm, Skinny, Rows}
     assert len(set(TILES.values())) == len(TILES) == 18 + 12 + 76 + 27
-    assert all(re.fullmatch(r"(gemm|narrow|rows)_[0-9x]+(b2)?(_\w+)?", name) for name in TILES)
+    assert all(re.fullmatch(r"(gemm|skinny|rows)_[0-9x]+(b2)?(_\w+)?", name) for name in TILES)
 
 
 def test_lanes_share_loads_where_subgroups_are_full():
@@ -269,7 +271,7 @@ def test_winograds_slices_stay_within_the_scratch():
         call = parse_call(f"conv2d_backward_weight:{text}", OPS)
         choice = choose(OPS[call.op].routes, call, facts)
         scratch = choice.route.build(call, facts, choice.params).scratch
-        assert choice.route.name == route and scratch.get("parts", 0) <= scratch_budget(facts)
+        assert choice.route.name == route and scratch.get("slices", 0) <= scratch_budget(facts)
 
 
 @pytest.mark.parametrize(
@@ -288,3 +290,10 @@ def test_a_refusal_names_what_is_there(shape, route, needs, actual):
     call = parse_call(f"conv2d_backward_weight:{shape}", OPS)
     verdict = judge(next(r for r in OPS[call.op].routes if r.name == route), call, H200)
     assert (verdict.allowed, verdict.refused_by, verdict.actual) == (False, needs, actual)
+
+
+def test_the_bands_look_at_the_channels_of_a_group():
+    """2048 channels to 2048 in 4 groups are 512 x 512 outputs side by side, fewer than 640000."""
+    call = parse_call("conv2d_backward_weight:x=64x2048x28x28,dy=64x2048x28x28,w_shape=2048x512x1x1,g=4", OPS)
+    split, why = BANDS.default(WeightGradient.of(call), H200)
+    assert split.count(WeightGradient.of(call)) > 1 and "outputs" in why

@@ -149,9 +149,9 @@ def test_route_and_tile_where_subgroups_shuffle(text, route, params):
     assert (choice.route.name, {name: choice.params[name] for name in params}) == (route, params)
 
 
-def test_subgroup_tile_needs_subgroups_of_one_size_with_shuffles():
+def test_subgroup_tile_needs_shuffles_within_subgroups():
     call = parse_call("conv2d:x=1x8x9x9,w=8x8x3x3", OPS)
-    with pytest.raises(RouteError, match="needs shuffles in subgroups of one size, and here it is subgroups of 1"):
+    with pytest.raises(RouteError, match="needs shuffles within subgroups, and here it is no operations"):
         choose(CONV2D.routes, call, device(), forced="subgroup_tile")
     assert choose(CONV2D.routes, call, load_device("h200"), forced="subgroup_tile").params["local"] == 32
 

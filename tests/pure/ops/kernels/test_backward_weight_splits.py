@@ -5,8 +5,8 @@ import math
 import pytest
 from ops_device import device
 
+from vkconv.cost import compute_units, occupancy_estimate
 from vkconv.device import load_device
-from vkconv.ops.core.occupancy import compute_units, occupancy_estimate
 from vkconv.ops.kernels.split_rules import (
     Sum,
     axes_bands,
@@ -60,7 +60,16 @@ def test_upstreams_tiles_of_products(m, n, k, tiles, low):
 
 
 @pytest.mark.parametrize(
-    ("reduction", "tiles"), [((4096,), (64,)), ((4, 512), (1, 64)), ((1255, 1255), (1, 1255)), ((4, 15), None)]
+    ("reduction", "tiles"),
+    [
+        ((4096,), (64,)),
+        ((4, 512), (1, 64)),
+        ((1255, 1255), (1, 1255)),
+        ((4, 15), None),
+        # A dimension over 32768 that has no factor in reach stays whole, and the others are cut for it.
+        ((4, 65537), (1, 65537)),
+        ((65537, 64), None),
+    ],
 )
 def test_upstreams_tiles_of_sums_over_axes(reduction, tiles):
     assert axes_bands(reduction)[0] == tiles
@@ -92,6 +101,11 @@ def test_a_short_sum_stays_whole_and_says_why():
         assert bands(s)[0] is None and why in bands(s)[1]
 
 
+def test_the_ratio_is_upstreams_integer():
+    assert bands(Sum(100, 100, (649,)))[0] is None
+    assert bands(Sum(100, 100, (650,)))[0] is not None
+
+
 def test_a_prime_dimension_is_cut_where_tails_may_be_ragged():
     s = weights(1, (1, 10007), 8, 8, 1)
     assert bands(s)[0] is None
@@ -119,8 +133,9 @@ def test_occupancy_fills_the_device_once(grid, steps, capacity, parts):
 def test_the_capacity_is_estimated_from_what_the_device_tells():
     h200 = load_device("h200")
     assert compute_units(h200) == 132
-    assert occupancy_estimate(h200, 96, 6784) == 132 * 7
-    assert occupancy_estimate(h200, 256, 1024) == 132 * 4
-    assert occupancy_estimate(h200, 32, 1024) == 132 * 16
+    assert occupancy_estimate(h200, 96, 6784) == 132 * 21  # by the invocations of a multiprocessor
+    assert occupancy_estimate(h200, 256, 48 << 10) == 132 * 4  # by its shared memory
+    assert occupancy_estimate(h200, 256, 1024, registers=128) == 132 * 2  # by its registers
+    assert occupancy_estimate(h200, 32, 1024) == 132 * 32  # by the workgroups that it takes
     assert occupancy_estimate(device("CPU"), 8, 0) == compute_units(device("CPU")) == 4
-    assert occupancy_estimate(device("INTEGRATED_GPU"), 64, 9000) == 8
+    assert occupancy_estimate(device("INTEGRATED_GPU"), 64, 9000) == 8 * 7  # 64 KiB of shared memory assumed

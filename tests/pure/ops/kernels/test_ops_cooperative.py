@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from ops_device import device
 
-from vkconv.device import Device, load_device, shipped_devices
+from vkconv.cost import Turns, launch_us
+from vkconv.device import Device, load_device, shipped_devices, target_of
 from vkconv.ops import OPS
-from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as HELD_TILES
-from vkconv.ops.conv.conv2d.coopmat_fragment import FragmentTile
-from vkconv.ops.conv.conv2d.coopmat_fragment import tiles_by_rule as held_tiles_by_rule
+from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as FRAGMENT_TILES
 from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
 from vkconv.ops.conv.wgrad.coopmat import takes
 from vkconv.ops.core.base import reciprocal
@@ -22,9 +21,9 @@ LARGE = (
     ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", "cooperative"),
     ("conv2d:x=32x256x28x28,w=512x256x1x1,b=512,slope=512,act=prelu", "cooperative"),
     ("conv2d_backward_data:dy=4x64x28x28,w=64x32x3x3,x_shape=28x28,p=1", "flipped_cooperative"),
-    ("conv2d:x=32x256x56x56,w=512x256x1x1,s=2", "cooperative_held"),
-    ("conv2d:x=8x512x7x7,w=2048x512x1x1,b=2048,residual=8x2048x7x7,act=relu", "cooperative_held"),
-    ("conv2d_backward_data:dy=32x2048x25x25,w=2048x1024x1x1,x_shape=50x50,s=2", "swap_held"),
+    ("conv2d:x=32x256x56x56,w=512x256x1x1,s=2", "cooperative_fragment"),
+    ("conv2d:x=8x512x7x7,w=2048x512x1x1,b=2048,residual=8x2048x7x7,act=relu", "cooperative_fragment"),
+    ("conv2d_backward_data:dy=32x2048x25x25,w=2048x1024x1x1,x_shape=50x50,s=2", "swap_fragment"),
     ("conv2d_backward_data:dy=32x512x28x28,w=512x256x1x1,x_shape=56x56,s=2", "swap_cooperative"),
     ("conv2d_backward_data:dy=32x512x7x7,w=512x128x1x1,x_shape=14x14,s=2", "swap_cooperative"),
     ("conv2d_backward_weight:x=32x64x56x56,dy=32x256x56x56,w_shape=256x64x1x1", "explicit_cooperative"),
@@ -47,8 +46,8 @@ def call_of(text, dtype="f16"):
 
 def tiles_of(call, route):
     """What its parameter ``tile`` counts."""
-    if route.name.endswith("held"):
-        return HELD_TILES
+    if route.name.endswith("fragment"):
+        return FRAGMENT_TILES
     return WEIGHT_TILES if "backward_weight" in call.op and route.name == "cooperative" else TILES
 
 
@@ -73,7 +72,7 @@ def test_large_products_take_it_on_a_device_that_has_it(text, route, dtype):
 @pytest.mark.parametrize("text", SMALL)
 def test_small_ones_do_not(text):
     call = call_of(text)
-    assert not choose(OPS[call.op].routes, call, load_device("h200")).route.name.endswith(("cooperative", "held"))
+    assert not choose(OPS[call.op].routes, call, load_device("h200")).route.name.endswith(("cooperative", "fragment"))
 
 
 @pytest.mark.parametrize(("text", "route"), LARGE)
@@ -145,24 +144,24 @@ def test_a_device_may_have_matrices_of_another_size():
     assert [step.constants[name] for name in ("MM", "MN", "MK")] == [8, 8, 8]
 
 
-def held_on(facts, text="conv2d:x=8x512x7x7,w=2048x512x1x1"):
+def fragment_on(facts, text="conv2d:x=8x512x7x7,w=2048x512x1x1"):
     call = call_of(text)
-    return next(judge(r, call, facts) for r in OPS["conv2d"].routes if r.name == "cooperative_held")
+    return next(judge(r, call, facts) for r in OPS["conv2d"].routes if r.name == "cooperative_fragment")
 
 
-def test_held_matrices_are_whole_words_of_every_lane():
+def test_fragments_are_whole_words_of_every_lane():
     """A lane of 64 has four elements of a matrix of 16 by 16; sides of 24 are no parts of 64."""
     h200 = load_device("h200")
     subgroups = "VkPhysicalDeviceSubgroupProperties"
     properties = h200.facts["properties"]
-    assert held_on(h200).preferred
+    assert fragment_on(h200).preferred
     wide = {**properties, subgroups: {**properties[subgroups], "subgroupSize": 64}}
     sizes = {"minSubgroupSize": 64, "maxSubgroupSize": 64}
     wide = {n: {**v, **{k: size for k, size in sizes.items() if k in v}} for n, v in wide.items()}
-    verdict = held_on(Device({**h200.facts, "properties": wide}))
+    verdict = fragment_on(Device({**h200.facts, "properties": wide}))
     assert not verdict.allowed and verdict.actual.endswith("subgroups of 64")
     rows = [{**m, "MSize": 24} for m in h200.facts["cooperativeMatrices"]]
-    assert not held_on(Device({**h200.facts, "cooperativeMatrices": rows})).allowed
+    assert not fragment_on(Device({**h200.facts, "cooperativeMatrices": rows})).allowed
 
 
 @pytest.mark.parametrize(
@@ -172,42 +171,42 @@ def test_held_matrices_are_whole_words_of_every_lane():
         ("conv2d:x=8x2x4001x4001,w=1x2x1x1", "operands in fragment order within a storage buffer"),
     ],
 )
-def test_held_matrices_refuse_with_the_reason(text, refused_by):
-    verdict = held_on(load_device("h200"), text)
+def test_fragments_refuse_with_the_reason(text, refused_by):
+    verdict = fragment_on(load_device("h200"), text)
     assert not verdict.allowed and verdict.refused_by == refused_by
 
 
-def test_held_matrices_are_preferred_where_every_unit_gets_a_tile():
+def test_fragments_are_preferred_where_every_compute_unit_gets_a_tile():
     """132 units: 512 channels of n images of 7x7 are 8 rows of tiles by ceil(49 n / 64)."""
-    chosen = [held_on(load_device("h200"), f"conv2d:x={n}x512x7x7,w=512x512x1x1").preferred for n in (1, 20, 21)]
+    chosen = [fragment_on(load_device("h200"), f"conv2d:x={n}x512x7x7,w=512x512x1x1").preferred for n in (1, 20, 21)]
     assert chosen == [False, False, True]
 
 
 @pytest.mark.parametrize("text", ["conv2d:x=8x512x8x8,w=2048x512x1x1", "conv2d:x=8x200x7x7,w=2048x200x1x1"])
 def test_a_copy_is_made_only_where_it_pays(text):
-    verdict = held_on(load_device("h200"), text)
+    verdict = fragment_on(load_device("h200"), text)
     assert verdict.allowed and not verdict.preferred
 
 
-def test_held_operands_are_padded_to_whole_tiles_and_pairs_of_steps():
+def test_operands_in_fragment_order_are_padded_to_whole_tiles_and_pairs_of_steps():
     call, facts = call_of("conv2d:x=3x34x13x9,w=70x17x1x1,s=2,g=2"), load_device("h200")
-    route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative_held")
-    for name, tile in HELD_TILES.items():
-        program = route.build(call, facts, {"tile": name, "held": 1})
+    route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative_fragment")
+    for name, tile in FRAGMENT_TILES.items():
+        program = route.build(call, facts, {"tile": name, "fragment_order": 1})
         rows, pixels = -(-35 // tile.rows) * tile.rows, -(-3 * 7 * 5 // tile.columns) * tile.columns
         assert program.packed == {"packed": 2 * 2 * rows * 32}
-        assert program.scratch == {"held": 2 * 2 * pixels * 32}
+        assert program.scratch == {"fragments": 2 * 2 * pixels * 32}
 
 
-def test_a_held_tile_that_does_not_fill_a_unit_takes_the_time_of_more():
-    rows = (FragmentTile(128, 128, 32, 64, 64, 1.0, 4, 3.0), FragmentTile(64, 128, 32, 64, 64, 0.9))
-    tiles = dict(zip(("resident", "one"), rows, strict=True))
+def test_a_tile_in_fragment_order_that_does_not_fill_a_unit_takes_the_time_of_more():
+    resident, one = Turns(128 * 128, resident=4, least=3.0), Turns(64 * 128 / 0.9)
+    target = target_of(load_device("h200"))
+
+    def us(cost, rows, columns):
+        return launch_us(cost, 128 // rows * columns // 128, 1, target)
+
     columns = (1024, 132 * 4 * 128, 132 * 5 * 128)
-    assert [held_tiles_by_rule(128, count, 1, load_device("h200"), tiles)[0] for count in columns] == [
-        "one",
-        "resident",
-        "one",
-    ]
+    assert [us(resident, 128, count) < us(one, 64, count) for count in columns] == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +229,7 @@ def test_the_tile_is_the_one_that_was_measured_to_be_fastest(shape, best):
 
 
 @pytest.mark.parametrize(
-    ("text", "tile", "splits"),
+    ("text", "tile", "slices"),
     [
         ("conv2d:x=1x256x14x14,w=256x256x3x3,p=1", "64x64x64", 8),
         ("conv2d:x=1x512x7x7,w=512x512x3x3,p=1", "64x64x64", 16),
@@ -242,20 +241,20 @@ def test_the_tile_is_the_one_that_was_measured_to_be_fastest(shape, best):
         ("conv2d:x=32x64x56x56,w=64x64x3x3,p=1", "64x256x64", 1),  # every unit has tiles
     ],
 )
-def test_long_sums_of_few_tiles_are_cut_for_all_units(text, tile, splits):
+def test_long_sums_of_few_tiles_are_split_for_all_compute_units(text, tile, slices):
     call, facts = call_of(text), load_device("h200")
     route = next(route for route in OPS[call.op].routes if route.name in ("cooperative", "flipped_cooperative"))
     params = route.resolve(call, facts, {})
     inner = "conv2d/" if "conv2d" in params else ""
-    assert (params[f"{inner}tile"], params[f"{inner}splits"]) == (tile, splits)
+    assert (params[f"{inner}tile"], params[f"{inner}split_k"]) == (tile, slices)
     program = route.build(call, facts, params)
     size = call.outputs["dx" if "dx" in call.outputs else "y"].size
-    assert program.scratch.get(f"{inner.replace('/', '.')}parts", 0) == (4 * splits * size if splits > 1 else 0)
-    assert [step.shader.stem for step in program.steps].count("sum_splits") == (splits > 1)
+    assert program.scratch.get(f"{inner.replace('/', '.')}slices", 0) == (4 * slices * size if slices > 1 else 0)
+    assert [step.shader.stem for step in program.steps].count("sum_split_k") == (slices > 1)
 
 
 @pytest.mark.parametrize(
-    ("text", "tile", "splits"),
+    ("text", "tile", "slices"),
     [
         ("matmul:a=32x2048,b=2048x1000,bias=1000,beta=3,alpha=0.5,residual=32x1000", "32x64x64", 8),
         ("matmul:a=64x4096,b=4096x4096", "64x128x64", 4),
@@ -265,19 +264,19 @@ def test_long_sums_of_few_tiles_are_cut_for_all_units(text, tile, splits):
         ("matmul:a=33x0,b=0x35", "32x32x64", 1),
     ],
 )
-def test_long_sums_of_few_tiles_of_matmul_are_cut_too(text, tile, splits):
+def test_long_sums_of_few_tiles_of_matmul_are_cut_too(text, tile, slices):
     call, facts = call_of(text), load_device("h200")
     route = next(route for route in OPS["matmul"].routes if route.name == "cooperative")
     params = {name: values[0] for name, values in route.params(call, facts).items()}
-    assert (params["tile"], params["splits"]) == (tile, splits)
+    assert (params["tile"], params["split_k"]) == (tile, slices)
     program = route.build(call, facts, params)
-    assert program.scratch == ({"parts": 4 * splits * call.outputs["y"].size} if splits > 1 else {})
-    assert [step.shader.stem for step in program.steps][1:] == ["sum_splits"] * (splits > 1)
+    assert program.scratch == ({"slices": 4 * slices * call.outputs["y"].size} if slices > 1 else {})
+    assert [step.shader.stem for step in program.steps][1:] == ["sum_split_k"] * (slices > 1)
     assert program.steps[-1].binds[-1].buffer == ("residual" if call.has("residual") else "y")
 
 
 @pytest.mark.parametrize(
-    ("text", "splits"),
+    ("text", "slices"),
     [
         ("matmul:a=64x192,b=192x64", (1, 2, 3, 4, 6, 8, 12, 24)),  # k is 24 words of eight
         ("matmul:a=64x111,b=111x64", (1, 3)),
@@ -287,23 +286,23 @@ def test_long_sums_of_few_tiles_of_matmul_are_cut_too(text, tile, splits):
         ("matmul:a=2x1x2x64x64,b=1x2x1x64x64", (1, 2, 4, 8)),
     ],
 )
-def test_parts_of_a_sum_of_matmul_are_equal_and_whole_words_where_the_sum_is(text, splits):
+def test_slices_of_a_sum_of_matmul_are_equal_and_whole_words_where_the_sum_is(text, slices):
     call = call_of(text)
     route = next(route for route in OPS["matmul"].routes if route.name == "cooperative")
-    assert tuple(sorted(route.params(call, load_device("h200"))["splits"])) == splits
+    assert tuple(sorted(route.params(call, load_device("h200"))["split_k"])) == slices
 
 
 def test_there_are_no_more_parts_than_slices():
     call, facts = call_of("conv2d:x=1x130x9x9,w=32x130x1x1"), load_device("h200")
     route = next(route for route in OPS["conv2d"].routes if route.name == "cooperative")
-    program = route.build(call, facts, {"tile": "64x64x64", "splits": 32})
-    assert program.scratch["parts"] == 4 * 3 * 32 * 81
+    program = route.build(call, facts, {"tile": "64x64x64", "split_k": 32})
+    assert program.scratch["slices"] == 4 * 3 * 32 * 81
 
 
-def test_sums_that_are_spread_are_not_cut():
+def test_sums_that_are_scattered_are_not_split():
     call, facts = call_of("conv2d_backward_data:dy=1x512x7x7,w=512x512x1x1,x_shape=14x14,s=2"), load_device("h200")
     routes = [route for route in OPS[call.op].routes if route.name.startswith("swap_") and "cooperative" in route.name]
-    assert routes and all("splits" not in route.params(call, facts) for route in routes)
+    assert routes and all("split_k" not in route.params(call, facts) for route in routes)
 
 
 @pytest.mark.parametrize(("n", "tile"), [(1, "32x32x64"), (8, "32x64x64")])
@@ -318,7 +317,7 @@ def test_sums_that_are_not_cut_have_the_tile_for_whole_ones(n, tile):
 def test_tiles_are_whole_and_the_h200_holds_every_one():
     facts = load_device("h200")
     assert all(takes(tile, facts) for tile in WEIGHT_TILES.values())
-    for tile in (*TILES.values(), *HELD_TILES.values(), *WEIGHT_TILES.values()):
+    for tile in (*TILES.values(), *FRAGMENT_TILES.values(), *WEIGHT_TILES.values()):
         assert tile.fits(facts), tile
         assert tile.rows % tile.subgroup_rows == tile.columns % tile.subgroup_columns == 0
         assert tile.least_shared_bytes <= tile.shared_bytes

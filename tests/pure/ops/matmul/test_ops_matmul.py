@@ -101,8 +101,8 @@ def test_illegal_calls_name_their_values(text, message):
         ("matmul:a=1x40x120,b=120x6625", "CPU", "register"),
         ("matmul:a=8x40x15,b=8x15x40", "CPU", "register"),
         ("matmul:a=512x512,b=512x512", "INTEGRATED_GPU", "shared"),
-        ("matmul:a=512x512,b=512x31", "INTEGRATED_GPU", "narrow"),
-        ("matmul:a=1x2048,b=2048x1000", "DISCRETE_GPU", "narrow"),
+        ("matmul:a=512x512,b=512x31", "INTEGRATED_GPU", "skinny"),
+        ("matmul:a=1x2048,b=2048x1000", "DISCRETE_GPU", "skinny"),
         ("matmul:a=1x2048,b=2048x1000", "CPU", "register"),
         ("matmul:a=31x63,b=63x1000", "DISCRETE_GPU", "register"),
     ],
@@ -147,29 +147,29 @@ def test_best_tile(extent, sizes, tile):
 )
 def test_lanes_lie_along_k_until_all_units_work(text, rows, lanes, local):
     call, h200 = parse_call(text, OPS), load_device("h200")
-    params = next(route for route in MATMUL.routes if route.name == "narrow").resolve(call, h200, {})
+    params = next(route for route in MATMUL.routes if route.name == "skinny").resolve(call, h200, {})
     assert (params["rows"], params["lanes"], params["local"]) == (rows, lanes, local)
 
 
 @pytest.mark.parametrize(("shared_bytes", "taken"), [(16384, 16384), (40000, 32768)])
-def test_rows_of_the_narrow_route_fit_shared_memory(shared_bytes, taken):
-    narrow = next(route for route in MATMUL.routes if route.name == "narrow")
+def test_rows_of_the_skinny_route_fit_shared_memory(shared_bytes, taken):
+    skinny = next(route for route in MATMUL.routes if route.name == "skinny")
     facts = device("DISCRETE_GPU", 512, shared_bytes)
     call = parse_call("matmul:a=8x640,b=640x64", OPS)
-    (step,) = narrow.build(call, facts, narrow.resolve(call, facts, {"rows": 8, "local": 512})).steps
+    (step,) = skinny.build(call, facts, skinny.resolve(call, facts, {"rows": 8, "local": 512})).steps
     assert step.shared_bytes == taken
 
 
-def test_the_narrow_route_counts_every_loop_of_its_lanes():
+def test_the_skinny_route_counts_every_loop_of_its_lanes():
     """A driver that ends all loops of an invocation after so many iterations counts those over outputs, too."""
-    narrow, lavapipe = next(route for route in MATMUL.routes if route.name == "narrow"), load_device("lavapipe")
+    skinny, lavapipe = next(route for route in MATMUL.routes if route.name == "skinny"), load_device("lavapipe")
     call = parse_call("matmul:a=8x524280,b=524280x1", OPS)
-    verdict = judge(narrow, call, lavapipe)
+    verdict = judge(skinny, call, lavapipe)
     assert not verdict.allowed and verdict.actual.startswith("65567 iterations")
     call = parse_call("matmul:a=8x520,b=520x1", OPS)
-    legal = narrow.params(call, lavapipe)
+    legal = skinny.params(call, lavapipe)
     counts = {
-        values: narrow.build(call, lavapipe, dict(zip(legal, values, strict=True))).steps[0].loop_iterations
+        values: skinny.build(call, lavapipe, dict(zip(legal, values, strict=True))).steps[0].loop_iterations
         for values in itertools.product(*legal.values())
     }
     assert counts[8, 32, 64, 0] == max(counts.values()) == 65 + 16 + 16
@@ -180,4 +180,4 @@ def test_sums_longer_than_a_drivers_loops_are_shared_by_lanes():
     for text in ("matmul:a=4x70000,b=70000x4", "gemm_reduce:a=4x70000,b=70000x4"):
         call = parse_call(text, ALL_OPS)
         choice = choose(ALL_OPS[call.op].routes, call, load_device("lavapipe"))
-        assert choice.route.name in ("narrow", "unfused")
+        assert choice.route.name in ("skinny", "unfused")

@@ -121,7 +121,7 @@ def test_values_known_from_shapes_alone() -> None:
         (PAD, {"x": spec(3)}, {"pads": (3, 0), "mode": "reflect"}, "axis 0 of 3 has 3; reflect can pad 2, not 3"),
         (PAD, {"x": spec(3)}, {"pads": (-2, -2)}, "crop more"),
         (PAD, {"x": spec(3)}, {"pads": (1,)}, "1 pads for 1 axes"),
-        (PAD, {"x": spec(3)}, {"pads": (1, 1), "mode": "mirror"}, "mode 'mirror' is not one of"),
+        (PAD, {"x": spec(3)}, {"pads": (1, 1), "mode": "mirror"}, "mode='mirror' is not one of"),
         (RANGE, {}, {"start": 0.0, "limit": 1.0, "delta": 0.0}, "delta other than 0"),
         (CONSTANT_OF_SHAPE, {}, {"shape": (-1,)}, "negative dimension"),
     ],

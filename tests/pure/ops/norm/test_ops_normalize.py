@@ -10,7 +10,7 @@ from vkconv.core import GraphError, LimitError
 from vkconv.device import load_device, shipped_devices
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
-from vkconv.ops.core.requirements import SUBGROUP_SUMS, sums_by_subgroups
+from vkconv.ops.core.requirements import ARITHMETIC, subgroup_arithmetic
 from vkconv.ops.norm.row_sets import RowSet, across, along
 from vkconv.plan.explain import explain_call
 from vkconv.plan.limits import check_dispatch
@@ -165,7 +165,7 @@ def test_every_value_of_a_parameter_is_within_the_limits(device):
                     if len(step.binds) > 4 == device.limit("maxPerStageDescriptorStorageBuffers"):
                         continue
                     check_dispatch(text, step, device)
-                    if sums_by_subgroups(device):
+                    if subgroup_arithmetic(device):
                         assert step.local[0] % device.subgroup_size == 0 or route.name in ("serial", "one_lane")
 
 
@@ -174,7 +174,7 @@ def test_subgroups_without_arithmetic_leave_the_tree():
     facts = {**device.facts, "properties": {**device.facts["properties"]}}
     facts["properties"].pop("VkPhysicalDeviceSubgroupProperties")
     bare, call = type(device)(facts), parse_call("softmax:x=8192x1000", OPS)
-    assert not SUBGROUP_SUMS.test(call, bare) and "no operations" in SUBGROUP_SUMS.actual(call, bare)
+    assert not ARITHMETIC.test(call, bare) and "no operations" in ARITHMETIC.actual(call, bare)
     choice = choose(OPS["softmax"].routes, call, bare)
     assert (choice.route.name, choice.params["tree"]) == ("one_pass", 1)
     (step,) = choice.route.build(call, bare, choice.params).steps

@@ -11,11 +11,12 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.common import buffers, push
 from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles, pads_much
 from vkconv.ops.conv.tiles import split_k
-from vkconv.ops.core.base import first, linear_groups, reciprocal
+from vkconv.ops.core.base import first, over_workgroups, reciprocal
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
 from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, CooperativeTile, blocks, split_by_rule, tiles_by_rule
-from vkconv.ops.kernels.epilogue import SPLITS, Epilogue, finishing
-from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
+from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue, finishing
+from vkconv.ops.kernels.prepack import PACK_TILES
+from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
 
@@ -27,19 +28,21 @@ _SIDE, _LANES = 64, 256  # pixels and channels, and invocations, of a workgroup 
 _ACROSS = (4, 2, 1)  # 8-wide vectors of a pixel that neighbouring lanes of the second take, where there are as many
 
 
-# Gathered, an 8-wide vector is eight loads; copied, the input is read and written once more. From so many input
-# channels of a group on it is copied, if it is read so often: by taps, and by rows of workgroups. H200, us, 3x3, batch
-# 32:
-#                                 copied  gathered
-#   64 to 64 channels, 56x56          60       101
-#   256 to 256 channels, 14x14        72       126
-_LEAST_CHANNELS, _LEAST_READS, _ROWS = 16, 3, 128
-# Planes of odd lengths are padded to 8-wide vectors and read in shifted words, by each row of workgroups again. H200:
-#   us                           shifted  copied
-#   32 rows, planes of 85305          187     245
-#   1024 rows, planes of 625          631     567
-#   2048 rows, planes of 49            49      41
-_LEAST_PLANE, _MOST_ROWS = 128, 512
+@dataclasses.dataclass(frozen=True, slots=True)
+class Copying:
+    """Gathered, an 8-wide vector is eight loads; copied with channels last, the input is read and written once more.
+    From so many input channels of a group on it is copied, if it is read so often: by taps, and by workgroups of so
+    many rows. Planes of odd lengths of a 1x1, read in shifted words by each row of workgroups again, are copied below
+    so many elements, and above so many output channels."""
+
+    least_channels: int
+    least_reads: int
+    rows: int
+    least_plane: int
+    most_rows: int
+
+
+_COPYING = Policy("conv2d.cooperative_copy", Copying)
 
 
 def divisor(name: str, value: int) -> dict[str, Argument]:
@@ -140,8 +143,7 @@ class ChannelsLast:
         return Dispatch(
             CHANNELS_LAST,
             {"x": "x", "y8": "last"},
-            linear_groups(groups * _LANES, _LANES, device),
-            (_LANES, 1, 1),
+            *over_workgroups(groups, _LANES, device),
             {
                 **self._push,
                 **dict(zip(("sh", "sw"), self.steps, strict=True)),
@@ -165,8 +167,7 @@ class ChannelsLast:
         return Dispatch(
             CHANNELS_LAST_WORDS,
             {"x8": "x", "y8": "last"},
-            linear_groups(groups * _LANES, _LANES, device),
-            (_LANES, 1, 1),
+            *over_workgroups(groups, _LANES, device),
             {**self._push, **covered, **divisor("plane", words), **divisor("w", w)},
             {**self._constants, "WORD": word, "ACROSS": across},
         )
@@ -176,14 +177,15 @@ def copies(call: Call, device: Device) -> tuple[int, ...]:
     """Whether the input is copied with channels last: what the rule says, and whether it can be otherwise."""
     if ChannelsLast(call).nbytes > device.limit("maxStorageBufferRange"):
         return (0,)
+    rule = _COPYING.of(device)
     if is_matrix(call):
         # Words of it are read as they are, or two and shifted, which each row of workgroups does again.
         if word_of(call.shape("x")) > 1:
             return (0,)
-        small = math.prod(call.shape("x")[2:]) < _LEAST_PLANE or extents(call)[0] > _MOST_ROWS
+        small = math.prod(call.shape("x")[2:]) < rule.least_plane or extents(call)[0] > rule.most_rows
         return (1, 0) if small else (0, 1)
-    reads = math.prod(call.shape("w")[2:]) * ceil_div(extents(call)[0], _ROWS)
-    return (1, 0) if call.shape("w")[1] >= _LEAST_CHANNELS and reads >= _LEAST_READS else (0, 1)
+    reads = math.prod(call.shape("w")[2:]) * ceil_div(extents(call)[0], rule.rows)
+    return (1, 0) if call.shape("w")[1] >= rule.least_channels and reads >= rule.least_reads else (0, 1)
 
 
 def _tiles(call: Call, device: Device, last: int) -> tuple[str, ...]:
@@ -213,13 +215,8 @@ def whole_sums(call: Call, device: Device) -> Legal:
 def _params(call: Call, device: Device) -> Legal:
     last = copies(call, device)
     tiles = _tiles(call, device, last[0])
-    best, splits = split_by_rule(SPLITS, *extents(call, last[0]), device, tiles, depth=_depth(call))
-    return {**_ways(call, device, last, first(best, tiles)), "splits": first(splits, SPLITS)}
-
-
-def _packing(call: Call, tile: CooperativeTile, gathers: bool, linear: bool) -> Packing:
-    """Channels up to whole k-tiles where they are gathered, else up to whole 8-wide vectors."""
-    return in_k_tiles(call, tile.rows, tile.depth if gathers else EIGHT, linear)
+    best, slices = split_by_rule(SPLIT_K_SLICES, *extents(call, last[0]), device, tiles, depth=_depth(call))
+    return {**_ways(call, device, last, first(best, tiles)), "split_k": first(slices, SPLIT_K_SLICES)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -248,9 +245,10 @@ def cooperative(call: Call, device: Device, params: Params, scatter: StridedScat
     gathers = not matrix and not last
     linear = bool(params["linear"]) and gathers  # else taps follow one another
     kh, kw = call.shape("w")[2:]
-    pack, local = _packing(call, tile, gathers, linear), tile.local(device)
+    # Channels up to whole k-tiles where they are gathered, else up to whole 8-wide vectors.
+    pack, local = in_k_tiles(call, tile.rows, tile.depth if gathers else EIGHT, linear), tile.local(device)
     packed_depth = pack.outer * pack.inner_padded
-    splits = min(params.get("splits", 1), max(ceil_div(packed_depth, tile.depth), 1))
+    slices = min(params.get("split_k", 1), max(ceil_div(packed_depth, tile.depth), 1))
     whole = (pack.inner if gathers or matrix else packed_depth) % tile.depth == 0
     epilogue, scatter = Epilogue.of(call, device), scatter or StridedScatter()
 
@@ -258,15 +256,14 @@ def cooperative(call: Call, device: Device, params: Params, scatter: StridedScat
         return Dispatch(
             e.variant(CONVOLUTION),
             buffers(e, "packed", x="last" if last else "x"),
-            linear_groups(splits * blocks(tile, *extents(call, last)) * local, local, device),
-            (local, 1, 1),
+            *over_workgroups(slices * blocks(tile, *extents(call, last)), local, device),
             {
                 **push(call, e),
                 **dict(zip(("last_h", "last_w"), copy.extents, strict=True)),
                 **dict(zip(("last_sh", "last_sw"), copy.strides, strict=True)),
                 **divisor("plane", _plane_columns(call, last)),
                 **divisor("row", call.shape("y")[3]),
-                **divisor("eights", ceil_div(call.shape("w")[1], EIGHT)),
+                **divisor("vec8s", ceil_div(call.shape("w")[1], EIGHT)),
                 **scatter.push,
             },
             {
@@ -281,19 +278,18 @@ def cooperative(call: Call, device: Device, params: Params, scatter: StridedScat
                 "WORD": word_of(call.shape("x")) if matrix else EIGHT,
                 "WHOLE": whole,
                 "PADDED": _is_padded(call, last),
-                "SPLITS": splits,
+                "SPLIT_K": slices,
             },
             tile.shared_bytes,
             align(packed_depth, tile.depth),
         )
 
-    steps, scratch = split_k(call, epilogue, splits, device, product)
+    steps, scratch = split_k(call, epilogue, slices, device, product)
     if last:
         # Scratch is counted in f32, though this has 16 bits.
         steps, scratch = (copy.dispatch(device), *steps), {"last": 2 * copy.nbytes, **scratch}
-    prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
-    elements = PACKED_WEIGHTS | ({"last"} if last else set())
-    return epilogue.complete(Program(steps, prepack, packed, scratch, elements), call.shape("y"), device)
+    made = pack.program(device, *steps, scratch=scratch, half="last" if last else "")
+    return epilogue.complete(made, call.shape("y"), device)
 
 
 def _depth(call: Call) -> int:
@@ -301,10 +297,11 @@ def _depth(call: Call) -> int:
 
 
 _LEAST_SIDE, _LEAST_DEPTH = 32, 16
-FILLS_MATRICES = Requirement(
+FILLS_MATRICES = Requirement.of(
     f"at least {_LEAST_SIDE} output channels in a group and {_LEAST_SIDE} pixels, sums of {_LEAST_DEPTH} products",
-    lambda call, device: min(extents(call)[:2]) >= _LEAST_SIDE and _depth(call) >= _LEAST_DEPTH,
-    lambda call, device: f"{extents(call)[0]} channels, {extents(call)[1]} pixels, {_depth(call)} products",
+    lambda call: (*extents(call)[:2], _depth(call)),
+    lambda n: min(n[:2]) >= _LEAST_SIDE and n[2] >= _LEAST_DEPTH,
+    lambda n: "{} channels, {} pixels, {} products".format(*n),
 )
 
 

@@ -8,29 +8,22 @@ from collections.abc import Mapping
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
-from vkconv.device import Device
+from vkconv.cost import Turns, compute_units, launch_us
+from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import KERNEL_1X1, buffers, push
-from vkconv.ops.conv.conv2d.coopmat import (
-    FILLS_MATRICES,
-    StridedScatter,
-    copies,
-    divisor,
-    extents,
-    is_matrix,
-    word_of,
-)
-from vkconv.ops.core.base import first, linear_groups
-from vkconv.ops.core.occupancy import compute_units
+from vkconv.ops.conv.conv2d.coopmat import FILLS_MATRICES, StridedScatter, copies, divisor, extents, is_matrix, word_of
+from vkconv.ops.core.base import first, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels.coopmat import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.gemm_tile import by_name
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Legal, Params, Requirement, Route
+from vkconv.route import Params, Requirement, Route
 
-CONVOLUTION = Shader(shaders.conv2d.CONV2D_HELD, DType.F16)
-ORDER = Shader(shaders.conv2d.HELD_MATRICES, DType.F16)
+CONVOLUTION = Shader(shaders.conv2d.CONV2D_FRAGMENT, DType.F16)
+ORDER = Shader(shaders.conv2d.PACK_FRAGMENTS, DType.F16)
 # Lines and depth, and invocations, of a workgroup of it.
 _SIDE, _LANES = 64, 256
 _OPERAND_PUSH: tuple[str, ...] = ("lines", "padded_lines", "depth", "padded_depth", "groups")
@@ -38,36 +31,37 @@ _OPERAND_PUSH += ("image_step", "group_step", "depth_step", "h", "w", "oh", "ow"
 _SHARED_BYTES = 16 * _SIDE * (_SIDE // EIGHT + 1)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FragmentTile(CooperativeTile):
-    """``rate``: products that a compute unit makes in a time, beside the other tiles, where there are enough.
-    ``resident``: workgroups that it has at once. Fewer take no less time than ``least`` of them."""
-
-    rate: float
-    resident: int = 1
-    least: float = 1.0
-
-
-# The parameter ``tile``. The depth is that of the shared memory which sums take on their way out. Rates are of an H200,
-# those from 32x64 on are guessed. Two workgroups of four subgroups of 64x64 fit a compute unit, by their 233 registers;
-# one alone leaves it idle at times. us:
-#                        128x128  128x256  256x128  64x64  128x64  128x96  64x256
-#   4096^3                   368      383      395    498                           128x128 by subgroups of 64x32: 600
-#   1024x6272 over 512      22.2                             24.4
-#   256x6272 over 1024                                14.4            14.7
-#   64x100352 over 256                                                        26.3
-TILES: Mapping[str, FragmentTile] = by_name(
-    FragmentTile(128, 128, 32, 64, 64, 1.0, 2, 1.3),
-    FragmentTile(128, 256, 32, 64, 64, 0.96),
-    FragmentTile(256, 128, 32, 64, 64, 0.93),
-    FragmentTile(64, 256, 32, 64, 64, 0.95, 2, 1.3),
-    FragmentTile(128, 96, 32, 64, 48, 0.95, 2, 1.3),
-    FragmentTile(128, 64, 32, 64, 32, 0.9, 2, 1.3),
-    FragmentTile(64, 64, 32, 32, 32, 0.74, 2, 2.0),
-    FragmentTile(32, 64, 32, 16, 32, 0.4, 2, 2.0),
-    FragmentTile(32, 32, 32, 16, 16, 0.2, 2, 2.0),
-    FragmentTile(16, 16, 32, 16, 16, 0.05, 8, 8.0),
+# The parameter ``tile``. The depth is that of the shared memory which sums take on their way out.
+TILES: Mapping[str, CooperativeTile] = by_name(
+    CooperativeTile(128, 128, 32, 64, 64),
+    CooperativeTile(128, 256, 32, 64, 64),
+    CooperativeTile(256, 128, 32, 64, 64),
+    CooperativeTile(64, 256, 32, 64, 64),
+    CooperativeTile(128, 96, 32, 64, 48),
+    CooperativeTile(128, 64, 32, 64, 32),
+    CooperativeTile(64, 64, 32, 32, 32),
+    CooperativeTile(32, 64, 32, 16, 32),
+    CooperativeTile(32, 32, 32, 16, 16),
+    CooperativeTile(16, 16, 32, 16, 16),
 )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Costs:
+    """By tile: products that a compute unit makes in a time, beside the other tiles, workgroups that it holds, and how
+    many of them fewer take no less time than. The route is taken from ``least`` output channels and products on."""
+
+    costs: Mapping[str, tuple[float, ...]]
+    least: int
+
+    def of(self, name: str) -> Turns:
+        """The cost of the tile of that name."""
+        tile, (rate, *more) = TILES[name], self.costs[name]
+        resident, least = more or (1, 1.0)
+        return Turns(tile.rows * tile.columns / rate, int(resident), least)
+
+
+_COSTS = Policy("cooperative.fragment_tiles", Costs)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +85,9 @@ class FragmentOperand:
         """Elements."""
         return self.groups * self.padded_lines * self.padded_depth
 
-    def dispatch(self, source: str, target: str, device: Device, matrix: Matrix, first: bool, held: bool) -> Dispatch:
+    def dispatch(
+        self, source: str, target: str, device: Device, matrix: Matrix, first: bool, ordered: bool
+    ) -> Dispatch:
         """The launch that makes it of ``source``, as the ``first`` operand of the product or the second."""
         sizes = self.lines, self.padded_lines, self.depth, self.padded_depth, self.groups
         words = dict(zip(_OPERAND_PUSH, (*sizes, *self.strides, *self.planes, *self.steps), strict=True))
@@ -99,12 +95,11 @@ class FragmentOperand:
         return Dispatch(
             ORDER,
             {"x": source, "y8": target},
-            linear_groups(groups * _LANES, _LANES, device),
-            (_LANES, 1, 1),
+            *over_workgroups(groups, _LANES, device),
             {**words, **divisor("w", self.planes[3]), **divisor("h", self.planes[2])},
             {
                 "FIRST": first,
-                "HELD": held,
+                "FRAGMENT_ORDER": ordered,
                 "MM": matrix.m,
                 "MN": matrix.n,
                 "MK": matrix.k,
@@ -144,43 +139,35 @@ def _pixels(call: Call, columns: int, matrix: Matrix) -> FragmentOperand:
 
 
 def tiles_by_rule(
-    rows: int, columns: int, groups: int, device: Device, tiles: Mapping[str, FragmentTile] = TILES
+    rows: int, columns: int, groups: int, device: Device, tiles: Mapping[str, CooperativeTile] = TILES
 ) -> tuple[str, ...]:
     """The tiles that a device can hold, the one first that should take the least time: each compute unit makes its
     tiles one after the other, or so many at a time."""
-    units = compute_units(device)
 
-    def time(tile: FragmentTile) -> float:
-        full, rest = divmod(ceil_div(blocks(tile, rows, columns, groups), units), tile.resident)
-        turns = full * tile.resident + (max(rest, tile.least) if rest else 0)
-        return turns * tile.rows * tile.columns / tile.rate
+    def us(name: str) -> float:
+        return launch_us(_COSTS.of(device).of(name), blocks(tiles[name], rows, columns, groups), 1, target_of(device))
 
     fitting = [name for name, tile in tiles.items() if tile.fits(device)]
-    return first(min(fitting, key=lambda name: time(tiles[name])), fitting)
-
-
-def _params(call: Call, device: Device) -> Legal:
-    return {"tile": tiles_by_rule(*extents(call), device), "held": (1, 0)}
+    return first(min(fitting, key=us), fitting)
 
 
 def in_fragment_order(call: Call, device: Device, params: Params, scatter: StridedScatter | None = None) -> Program:
     """The program of a 1x1 convolution, which may scatter its results, without a residual."""
     tile, matrix = TILES[params["tile"]], matrix_of(device)
     assert matrix is not None
-    in_order, local = bool(params["held"]), tile.local(device)
+    in_order, local = bool(params["fragment_order"]), tile.local(device)
     weights, pixels = _weights(call, tile, matrix), _pixels(call, tile.columns, matrix)
     (oh, ow), e, scatter = call.shape("y")[2:], Epilogue.of(call, device), scatter or StridedScatter()
     step = Dispatch(
         e.variant(CONVOLUTION),
-        buffers(e, "packed", x="held"),
-        linear_groups(blocks(tile, *extents(call)) * local, local, device),
-        (local, 1, 1),
+        buffers(e, "packed", x="fragments"),
+        *over_workgroups(blocks(tile, *extents(call)), local, device),
         {
             **push(call, e),
             **dict.fromkeys(("last_h", "last_w", "last_sh", "last_sw"), 0),  # there is no copy with channels last
             **divisor("plane", oh * ow),
             **divisor("row", ow),
-            **divisor("eights", 1),
+            **divisor("vec8s", 1),
             **scatter.push,
         },
         {
@@ -188,17 +175,17 @@ def in_fragment_order(call: Call, device: Device, params: Params, scatter: Strid
             **tile.constants(device, True, False),
             **scatter.constants,
             "Y_WORD": word_of(call.shape("y")),
-            "HELD": in_order,
+            "FRAGMENT_ORDER": in_order,
         },
         tile.shared_bytes,
         pixels.padded_depth // matrix.k,
     )
     made = Program(
-        (pixels.dispatch("x", "held", device, matrix, False, in_order), step),
+        (pixels.dispatch("x", "fragments", device, matrix, False, in_order), step),
         (weights.dispatch("w", "packed", device, matrix, True, in_order),),
         {"packed": 4 * weights.size},
-        {"held": 4 * pixels.size},
-        elements=frozenset({"packed", "held"}),
+        {"fragments": 4 * pixels.size},
+        elements=frozenset({"packed", "fragments"}),
     )
     return e.complete(made, call.shape("y"), device)
 
@@ -247,14 +234,15 @@ COPIED = Requirement(
     lambda call, device: not is_matrix(call) or bool(copies(call, device)[0]),
     lambda call, device: f"planes of {math.prod(call.shape('x')[2:])} elements, {extents(call)[0]} output channels",
 )
-_LEAST = 256
 OUTWEIGHS_COPY = Requirement(
-    f"at least {_LEAST} output channels in a group, sums of {_LEAST} products",
-    lambda call, device: min(extents(call)[0], call.shape("w")[1]) >= _LEAST,
-    lambda call, device: f"{extents(call)[0]} channels, {call.shape('w')[1]} products",
+    "as many output channels in a group, and products of a sum, as outweigh the copy",
+    lambda call, device: min(extents(call)[0], call.shape("w")[1]) >= _COSTS.of(device).least,
+    lambda call, device: (
+        f"{extents(call)[0]} channels, {call.shape('w')[1]} products, at least {_COSTS.of(device).least} "
+        f"({_COSTS.said(device)})"
+    ),
 )
-# With fewer, tiles in shared memory are faster, or split-K. H200, us, in fragment order and cooperative: 512 to 2048
-# channels of 7x7, 32 blocks 11.0 9.2, 64 11.2 9.8, 128 11.4 11.5, 224 13.5 14.1; 2048 to 512, 8 blocks 21.8 11.0.
+# With fewer, tiles in shared memory are faster, or split-K.
 _FULL = TILES["64x64x32"]
 
 
@@ -268,8 +256,8 @@ FILLS_UNITS = Requirement(
     lambda call, device: f"{_blocks(call)} tiles, {compute_units(device)} compute units",
 )
 
-COOPERATIVE_HELD = Route(
-    "cooperative_held",
+COOPERATIVE_FRAGMENT = Route(
+    "cooperative_fragment",
     in_fragment_order,
     finishing(CONVOLUTION, ORDER),
     why="an input that has to be copied is copied into the order in which a subgroup holds fragments, weights too: the "
@@ -286,5 +274,5 @@ COOPERATIVE_HELD = Route(
         loop_iterations(lambda call, device: call.shape("w")[1]),
     ),
     prefer=(ON_GPU, COPIED, FILLS_MATRICES, OUTWEIGHS_COPY, FILLS_UNITS),
-    params=_params,
+    params=lambda call, device: {"tile": tiles_by_rule(*extents(call), device), "fragment_order": (1, 0)},
 )

@@ -1,6 +1,5 @@
 """The route of conv2d with one input channel per group."""
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
@@ -12,31 +11,16 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, push, span
 from vkconv.ops.conv.conv2d.direct import SHORT_SPAN
-from vkconv.ops.core.base import first, linear_groups, local_sizes
+from vkconv.ops.core.base import first, local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import F16, F32, Arithmetic, in_f16
-from vkconv.ops.kernels.prepack import MOST_SPAN, Sizes
+from vkconv.ops.kernels.prepack import MOST_SPAN, InvocationTiles
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class BlockSizes:
-    """Lanes of a workgroup, the default first, and rows and columns of the block of an invocation to choose from."""
-
-    local: tuple[int, ...]
-    rows: Sizes
-    columns: Sizes
-
-
-# lavapipe, GFLOP/s by CPU time, rows x columns, 5x5 over 240x6x160: 3x8 8.7, 4x8 7.6, 2x8 6.7, 1x8 4.8.
-_BLOCKS: Mapping[str, BlockSizes] = {"cpu": BlockSizes((8, 16, 32), Sizes((3, 2, 1), (4,)), Sizes((8, 4, 1), (16,)))}
-# H200, us, rows x columns, 64 lanes, 3x3:
-#                      3x2    2x2    1x4    3x1
-#   32x144x56x56       53.9   62.5   69.6   78.5
-#   1x144x56x56        6.5    6.3    7.1
-_GPU_BLOCKS = BlockSizes((64, 32, 128, 256), Sizes((3, 1), (2,)), Sizes((2, 1), (4, 8)))
+_BLOCKS = Policy("conv2d.depthwise_blocks", InvocationTiles)
 
 DEPTHWISE = Shader(shaders.conv2d.CONV2D_DEPTHWISE)
 # As `MOST_SPAN`, of rows.
@@ -44,7 +28,7 @@ _MOST_REACH = 20
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    t = _BLOCKS.get(device.kind, _GPU_BLOCKS)
+    t = _BLOCKS.of(device)
     oh, ow = call.shape("y")[2:]
     rows = tuple(ry for ry in t.rows.values(oh) if span(call, 0, ry) <= _MOST_REACH)
     columns = tuple(px for px in t.columns.values(ow) if span(call, 1, px) <= MOST_SPAN)
@@ -69,25 +53,24 @@ def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = 
     n, c_out, oh, ow = call.shape("y")
     ry, px, local = params["rows"], params["columns"], params["local"]
     units = ceil_div(oh, ry) * ceil_div(ow, px)
-    groups = linear_groups(n * c_out * ceil_div(units, local) * local, local, device)
     (kh, kw), (sh, sw), (dh, dw) = call.shape("w")[2:], call["stride"], call["dilation"]
     sizes = {"RY": ry, "PX": px, "KH": kh, "KW": kw, "SH": sh, "SW": sw, "DH": dh, "DW": dw}
     e = Epilogue.of(call, device)
     step = Dispatch(
         e.variant(arithmetic.variant(DEPTHWISE)),
         buffers(e, "w"),
-        groups,
-        (local, 1, 1),
+        *over_workgroups(n * c_out * ceil_div(units, local), local, device),
         push(call, e),
         {**e.constants, **sizes},
     )
     return e.complete(Program((step,)), call.shape("y"), device)
 
 
-SHORT_REACH = Requirement(
+SHORT_REACH = Requirement.of(
     f"3 outputs of a column from at most {_MOST_REACH} input rows",
-    lambda call, device: span(call, 0, 3) <= _MOST_REACH,
-    lambda call, device: f"{span(call, 0, 3)} rows",
+    lambda call: span(call, 0, 3),
+    lambda rows: rows <= _MOST_REACH,
+    "{} rows".format,
 )
 
 DEPTHWISE_ROUTE = Route(

@@ -2,19 +2,19 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
-from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.base import over_invocations
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.gemm import GemmProblem
-from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
+from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
@@ -24,40 +24,26 @@ _LOCAL = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Threshold:
-    """From how many output channels on im2col is taken on a class of devices (None: never), and what that rests on."""
+    """Output channels from which on im2col is taken; None: never."""
 
-    least_c_out: int | None
-    source: str
+    least_c_out: int | None = None
 
     def __str__(self) -> str:
-        least = "never" if self.least_c_out is None else f"from {self.least_c_out} output channels on"
-        return f"{least} ({self.source})"
+        return "never" if self.least_c_out is None else f"from {self.least_c_out} output channels on"
 
 
-# By vendor, then by kind of device, then for what is left.
-_THRESHOLDS: Mapping[str, Threshold] = {
-    "arm": Threshold(1, "executorch#20059, from times of a Mali-G715 in #20058"),
-    # Ahead: 3x227x227 11x11 stride 4 0.69, 192x17x17 1x7 0.73, 4x84x84 8x8 stride 4 0.73; 144x80x1 5x1 1.03.
-    "cpu": Threshold(None, "measured on lavapipe: 0.69 to 5.2 times the time of subgroup_tile, more in 15 of 20"),
-    "discrete": Threshold(None, "measured on an H200: 2190 us where implicit_gemm takes 295, 8x128x28x28 5x5 to 256"),
-}
-_OTHERS = Threshold(128, "executorch#20059, from times of an Adreno 750 in #20058")
-
-
-def threshold(device: Device) -> Threshold:
-    """The row of the table for a device."""
-    return _THRESHOLDS.get(device.vendor) or _THRESHOLDS.get(device.kind) or _OTHERS
+THRESHOLD = Policy("conv2d.im2col", Threshold)
 
 
 def _pays(call: Call, device: Device) -> bool:
-    least = threshold(device).least_c_out
+    least = THRESHOLD.of(device).least_c_out
     return least is not None and call.shape("y")[1] >= least
 
 
 ENOUGH_CHANNELS = Requirement(
     "as many output channels as im2col takes on such devices",
     _pays,
-    lambda call, device: f"{call.shape('y')[1]}; im2col is taken {threshold(device)}",
+    lambda call, device: f"{call.shape('y')[1]}; im2col is taken {THRESHOLD.of(device)} ({THRESHOLD.said(device)})",
 )
 
 
@@ -77,10 +63,6 @@ def _slabs(call: Call) -> list[Slab]:
     return list(slabs(call.shape("x")[0], oh * ow, most, ow))
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
-    return params(_layout(call, _slabs(call)[0]), device)
-
-
 def _build(call: Call, device: Device, params: Params) -> Program:
     _, c_in, h, w = call.shape("x")
     c_out, _, kh, kw = call.shape("w")
@@ -92,17 +74,11 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     epilogue = Epilogue.of(call, device)
     steps: list[Dispatch] = []
     for slab in cuts:
-        which = {
-            "first_image": slab.image,
-            "images": slab.images,
-            "first_pixel": slab.first,
-            "count": slab.count,
-        }
+        which = {"first_image": slab.image, "images": slab.images, "first_pixel": slab.first, "count": slab.count}
         gather = Dispatch(
             IM2COL,
             {"x": "x", "columns": "columns"},
-            linear_groups(slab.images * c_in * slab.count, _LOCAL, device),
-            (_LOCAL, 1, 1),
+            *over_invocations(slab.images * c_in * slab.count, _LOCAL, device),
             {**which, **window, "pt": t, "pl": left},
             {"KH": kh, "KW": kw},
             loop_iterations=kh * (1 + kw),
@@ -111,9 +87,8 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     # [K][C_out]: rows of a tile lie side by side.
     packing = Packing(rows=c_out, inner=taps, tile=c_out, row_stride=taps, inner_stride=1)
     scratch = {"columns": 4 * taps * max(slab.images * slab.count for slab in cuts)}
-    prepack, packed = (packing.dispatch("w", "packed", device),), {"packed": 4 * packing.size}
-    made_of = Program(tuple(steps), prepack, packed, scratch, PACKED_WEIGHTS | {"columns"})
-    return epilogue.complete(made_of, call.shape("y"), device)
+    made = packing.program(device, *steps, scratch=scratch, half="columns")
+    return epilogue.complete(made, call.shape("y"), device)
 
 
 IM2COL_GEMM = Route(
@@ -125,5 +100,5 @@ IM2COL_GEMM = Route(
     must=(FLOATS, GROUPS_1, NO_DILATION, LARGER_THAN_1X1),
     prefer=(ENOUGH_CHANNELS,),
     source="executorch#20059, executorch#20653",
-    params=_params,
+    params=lambda call, device: params(_layout(call, _slabs(call)[0]), device),
 )

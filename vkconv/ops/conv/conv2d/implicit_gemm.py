@@ -9,13 +9,13 @@ from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import buffers, push
-from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, split_k, splits_by_rule, tiles_by_rule
-from vkconv.ops.core.base import linear_groups
+from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, split_k, split_k_by_rule, tiles_by_rule
+from vkconv.ops.core.base import over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.gemm_tile import GemmTile
-from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing
+from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Route
 
@@ -45,7 +45,7 @@ def _params(call: Call, device: Device) -> Legal:
     return {
         "tile": tiles,
         "linear": (int(linear), int(not linear)),
-        "splits": splits_by_rule(_blocks(call, tile), steps_of(call, tile, linear)),
+        "split_k": split_k_by_rule(_blocks(call, tile), steps_of(call, tile, linear), device),
     }
 
 
@@ -73,7 +73,7 @@ def packing(call: Call, params: Params) -> Packing:
 
 
 def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32) -> Program:
-    tile, linear, splits = TILES[params["tile"]], bool(params["linear"]), params["splits"]
+    tile, linear, slices = TILES[params["tile"]], bool(params["linear"]), params["split_k"]
     kh, kw = call.shape("w")[2:]
     pack, epilogue = packing(call, params), Epilogue.of(call, device)
 
@@ -81,14 +81,13 @@ def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = 
         return Dispatch(
             e.variant(arithmetic.variant(GEMM)),
             buffers(e, "packed"),
-            linear_groups(splits * _blocks(call, tile) * tile.local, tile.local, device),
-            (tile.local, 1, 1),
+            *over_workgroups(slices * _blocks(call, tile), tile.local, device),
             push(call, e),
             {
                 **e.constants,
                 **tile.constants,
                 **arithmetic.constants(tile.depth),
-                "SPLITS": splits,
+                "SPLIT_K": slices,
                 "LINEAR": linear,
                 "KH": kh,
                 "KW": kw,
@@ -97,10 +96,8 @@ def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = 
             steps_of(call, tile, linear) + 1,
         )
 
-    steps, scratch = split_k(call, epilogue, splits, device, product)
-    prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
-    made = Program(steps, prepack, packed, scratch, PACKED_WEIGHTS)
-    return epilogue.complete(made, call.shape("y"), device)
+    steps, scratch = split_k(call, epilogue, slices, device, product)
+    return epilogue.complete(pack.program(device, *steps, scratch=scratch), call.shape("y"), device)
 
 
 IMPLICIT_GEMM = Route(

@@ -8,34 +8,22 @@ comes as H = 1.
 import math
 
 from vkconv.call import Call
-from vkconv.core import GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.conv2d.routes import ROUTES
-from vkconv.ops.core.base import Attrs, Op, Operand, Specs, Sums
-from vkconv.ops.kernels.epilogue import (
-    BIAS,
-    EPILOGUE_ATTRS,
-    RESIDUAL,
-    SLOPE,
-    check_epilogue,
-    check_residual,
-    finished,
-    magnitude_of_products,
-)
+from vkconv.ops.core import shapes
+from vkconv.ops.core.base import Attrs, Op, Operand, Resolved, Specs, Sums
+from vkconv.ops.kernels import epilogue
 from vkconv.ops.kernels.windows import CONVOLUTION_ATTRS, convolved, resolve_convolution
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x, w, b, slope = specs["x"], specs["w"], specs.get("b"), specs.get("slope")
     assert x is not None and w is not None
-    if not x.dtype.is_float or any(s.dtype != x.dtype for s in (w, b, slope) if s is not None):
-        raise GraphError(
-            f"conv2d takes operands of one float dtype, not {', '.join(str(s) for s in (x, w, b, slope) if s)}"
-        )
+    shapes.one_float_dtype("conv2d", x, w, b, slope)
     canonical, shape = resolve_convolution("conv2d", x, w, attrs)
-    check_epilogue(b, slope, attrs, shape[1], "output")
+    epilogue.check_epilogue(b, slope, attrs, shape[1], "output")
     y = TensorSpec(shape, x.dtype)
-    check_residual(specs.get("residual"), y)
+    epilogue.check_residual(specs.get("residual"), y)
     return canonical, (y,)
 
 
@@ -43,26 +31,21 @@ def _terms(call: Call) -> int:
     return math.prod(call.shape("w")[1:]) + call.has("b") + call.has("residual")
 
 
-def _flops(call: Call) -> int:
-    return 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:])
-
-
-_SUMS = Sums(("x", "w"), lambda call, factors: convolved(call, factors["x"], factors["w"]), finished)
+_SUMS = Sums(("x", "w"), lambda call, factors: convolved(call, factors["x"], factors["w"]), epilogue.finished)
 
 CONV2D = Op(
     "conv2d",
-    operands=(Operand("x"), Operand("w"), BIAS, SLOPE, RESIDUAL),
-    outputs=("y",),
+    operands=(Operand("x"), Operand("w"), epilogue.BIAS, epilogue.SLOPE, epilogue.RESIDUAL),
     resolve=_resolve,
     reference=_SUMS.reference,
     attrs=(
         *CONVOLUTION_ATTRS,
-        *EPILOGUE_ATTRS,
+        *epilogue.EPILOGUE_ATTRS,
     ),
     routes=ROUTES,
     terms=_terms,
-    magnitude=magnitude_of_products(_SUMS.reference, _terms),
-    flops=_flops,
+    magnitude=epilogue.magnitude_of_products(_SUMS.reference, _terms),
+    flops=lambda call: 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:]),
     sums=_SUMS,
     cases=(
         "conv2d:x=1x3x13x17,w=5x3x3x3,b=5,s=2,p=1,act=hard_swish",

@@ -11,11 +11,12 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import buffers, push, span
-from vkconv.ops.core.base import first, linear_groups, local_sizes
+from vkconv.ops.conv.conv2d.direct import packing
+from vkconv.ops.core.base import first, local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_CPU, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
-from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, PACKED_WEIGHTS, Packing, short_span
+from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, short_span
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Route
 
@@ -104,18 +105,10 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-def packing(call: Call, params: Params) -> Packing:
-    """How the weights lie: [group][tile of channels][c_in][kh][kw][channels of a tile]."""
-    taps = math.prod(call.shape("w")[1:])
-    rows = call.shape("y")[1] // call["groups"]
-    return Packing(rows, taps, params["channels"], taps, 1, groups=call["groups"])
-
-
 def _build(call: Call, device: Device, params: Params) -> Program:
     call, lanes = flattened(call), device.subgroup_size
     co, px, local = params["channels"], params["columns"], params["local"]
     c_in, kh, kw = call.shape("w")[1:]
-    grid = linear_groups(_blocks(call, co, px, local) * local, local, device)
     sizes = {"CO": co, "PX": px, "KW": kw, "SW": call["stride"][1], "DW": call["dilation"][1]}
     sizes |= {"LEFT": call["padding"][1], "SUBGROUP": lanes}
     loads = {"X_VEC4": _input_loads(call, px)[1], "Y_VEC4": _y_vec4(call, px)}
@@ -123,14 +116,12 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     step = Dispatch(
         e.variant(SUBGROUP),
         buffers(e, "packed"),
-        grid,
-        (local, 1, 1),
+        *over_workgroups(_blocks(call, co, px, local), local, device),
         push(call, e),
         {**e.constants, **sizes, **loads},
         loop_iterations=c_in * (1 + kh),
     )
-    made = Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
-    return e.complete(made, call.shape("y"), device)
+    return e.complete(pack.program(device, step), call.shape("y"), device)
 
 
 SHORT_SPAN = short_span("a row of taps over", lambda call: span(call, 1, 1))

@@ -13,20 +13,16 @@ from vkconv.ops.conv.common import GROUPS_1, KERNEL_3X3, NO_DILATION, STRIDE_1
 from vkconv.ops.conv.conv2d.direct import POINTWISE_ROUTE
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
-from vkconv.ops.core.base import Attrs, linear_groups
+from vkconv.ops.core.base import Attrs, over_invocations
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, finishing
 from vkconv.ops.kernels.winograd import INPUT, SOURCE, WinogradTiles, inputs, local_size
+from vkconv.policy import Policy
 from vkconv.program import Composite, Dispatch, Inner
 from vkconv.route import Legal, Params, Requirement, Route, Sub
 
 WEIGHTS, OUTPUT = Shader(shaders.kernels.WINOGRAD_WEIGHTS), Shader(shaders.kernels.WINOGRAD_OUTPUT)
 _PRODUCT = "product"
-# Scratch of one pass over some of the tiles, MiB, the default first: what stays in a cache while it is used.
-_SCRATCH_MIB: Mapping[str, tuple[int, ...]] = {"cpu": (2, 1, 4, 16), "discrete": (64, 16, 32, 256)}
-_OTHER_SCRATCH_MIB = (16, 4, 64)
-
-
 # The rounding error of m = 4 grows with the transforms, not with the sum: with few channels it is more than a direct
 # sum may have. Largest error over the allowed one, lavapipe, 30x31: 3 channels 1.3, 16 0.6, 37 0.18, 512 0.05; m = 2
 # at most 0.15.
@@ -52,7 +48,7 @@ def _whole_sums(route: Route) -> Route:
     """The route without split-K, since the products are many, and with K as it lies: there are no taps."""
 
     def params(call: Call, device: Device) -> Legal:
-        legal, only = route.params(call, device), {"splits": (1,), "linear": (0,)}
+        legal, only = route.params(call, device), {"split_k": (1,), "linear": (0,)}
         return {name: only.get(name, values) for name, values in legal.items()}
 
     return dataclasses.replace(route, params=params)
@@ -63,7 +59,7 @@ _PRODUCTS = SUBGROUP_TILE, _whole_sums(IMPLICIT_GEMM), POINTWISE_ROUTE
 
 def _params(call: Call, device: Device) -> Legal:
     tiles = _tiles_of(call, 4 if _long(call) else 2)
-    sizes = tiles.scratch_sizes(sum(_channels(call)), _SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB))
+    sizes = tiles.scratch_sizes(sum(_channels(call)), _LEAST.of(device).scratch_mib)
     return {"outputs": (4, 2) if _long(call) else (2,), "scratch_mib": sizes}
 
 
@@ -96,8 +92,7 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
             Dispatch(
                 e.variant(OUTPUT),
                 {"p": "sums", "y": e.target, **e.buffers},
-                linear_groups(c_out * count, local, device),
-                (local, 1, 1),
+                *over_invocations(c_out * count, local, device),
                 {**extents, **tiles.push, "first": first, "count": count, **e.push},
                 {"M": m, **e.constants},
             ),
@@ -105,8 +100,7 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
     weights = Dispatch(
         WEIGHTS,
         {"weight": "w", "u": "transformed"},
-        linear_groups(c_out * c_in, local, device),
-        (local, 1, 1),
+        *over_invocations(c_out * c_in, local, device),
         {"c_out": c_out, "c_in": c_in},
         {"M": m},
     )
@@ -118,44 +112,29 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
     """The least that winograd is taken for: channels in and out, tiles of 4x4 outputs, and tiles times the fewer
-    channels."""
+    channels; scratch of a pass over some of the tiles, MiB, the default first."""
 
     c_in: int
     c_out: int
     tiles: int
     product: int
+    scratch_mib: tuple[int, ...]
 
 
-# The products have a column for each tile and read up to four times the weights: few tiles or channels do not pay. ms:
-#   lavapipe    64x56x56  128x28x28  256x28x28  256x14x14  64x28x28  64x14x14  32x112x112  512x7x7
-#   winograd         4.7        4.3       14.8        5.5      1.46      0.89         6.9     19.3
-#   subgroup_tile    5.4        6.0       24.8        7.1      1.57      0.81         5.6     12.2
-#   H200        2x20x13x13 (32)  2x23x13x13  52->12 over 32x32
-#   winograd              0.012       0.030              0.016
-#   what comes next       0.020       0.067              0.023
-_LEAST: Mapping[str, Least] = {"cpu": Least(64, 64, 16, 2000)}
-_OTHER_LEAST = Least(16, 12, 16, 600)
-
-
-def _least(device: Device) -> Least:
-    return _LEAST.get(device.kind, _OTHER_LEAST)
+_LEAST = Policy("conv2d.winograd", Least)
 
 
 def _channels(call: Call) -> tuple[int, int]:
     return call.shape("x")[1], call.shape("y")[1]
 
 
-def _tiles(call: Call) -> int:
-    return _tiles_of(call, 4).total
-
-
 def _many_channels(call: Call, device: Device) -> bool:
-    least, (c_in, c_out) = _least(device), _channels(call)
+    least, (c_in, c_out) = _LEAST.of(device), _channels(call)
     return c_in >= least.c_in and c_out >= least.c_out
 
 
 def _many_tiles(call: Call, device: Device) -> bool:
-    least, tiles = _least(device), _tiles(call)
+    least, tiles = _LEAST.of(device), _tiles_of(call, 4).total
     return tiles >= least.tiles and tiles * min(_channels(call)) >= least.product
 
 
@@ -163,21 +142,22 @@ MANY_CHANNELS = Requirement(
     "as many channels as pay on such devices",
     _many_channels,
     lambda call, device: "{} in and {} out, at least {} and {}".format(
-        *_channels(call), _least(device).c_in, _least(device).c_out
+        *_channels(call), _LEAST.of(device).c_in, _LEAST.of(device).c_out
     ),
 )
 # Transformed weights stay f32 and are four times as many: with f16 they would take eight times the memory.
-WEIGHTS_IN_F32 = Requirement(
+WEIGHTS_IN_F32 = Requirement.of(
     "weights of f32, which the transformed ones are four times of",
-    lambda call, device: call.half is None,
-    lambda call, device: f"{call.half} weights, of which they would be eight times the bytes",
+    lambda call: call.half,
+    lambda half: half is None,
+    lambda half: f"{half} weights, eight times the bytes once transformed" if half else "f32",
 )
 MANY_TILES = Requirement(
     "as many tiles of 4x4 outputs as pay on such devices",
     _many_tiles,
     lambda call, device: (
-        f"{_tiles(call)} tiles, at least {_least(device).tiles}; times the fewer channels "
-        f"{_tiles(call) * min(_channels(call))}, at least {_least(device).product}"
+        f"{_tiles_of(call, 4).total} tiles, at least {_LEAST.of(device).tiles}; times the fewer channels "
+        f"{_tiles_of(call, 4).total * min(_channels(call))}, at least {_LEAST.of(device).product}"
     ),
 )
 

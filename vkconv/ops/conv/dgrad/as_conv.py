@@ -8,9 +8,9 @@ from vkconv.call import Call
 from vkconv.core import DType, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.conv.common import KERNEL_1X1, STRIDE_1
+from vkconv.ops.conv.common import KERNEL_1X1, LARGER_THAN_1X1, STRIDE_1
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE, StridedScatter, cooperative, whole_sums
-from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_HELD, in_fragment_order
+from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT, in_fragment_order
 from vkconv.ops.conv.conv2d.routes import ROUTES
 from vkconv.ops.conv.conv2d.winograd import WINOGRAD
 from vkconv.ops.core.requirements import FLOATS, INT32
@@ -24,8 +24,9 @@ from vkconv.route import Legal, Params, Requirement, Route, Sub
 
 # What does the convolution: of these, the one that conv2d would take for it. All sum in the order of the taps.
 _CONVOLUTIONS = tuple(
-    route for route in ROUTES if route.chain is None and route not in (COOPERATIVE_HELD, COOPERATIVE, WINOGRAD)
+    route for route in ROUTES if route.f16_depth is None and route not in (COOPERATIVE_FRAGMENT, COOPERATIVE, WINOGRAD)
 )
+_OF_1X1 = tuple(route for route in _CONVOLUTIONS if LARGER_THAN_1X1 not in route.must)
 _COPY: Params = {"local": 64, "items": 8}
 Steps = tuple[Dispatch, ...]
 Sizes = Mapping[str, int]
@@ -131,11 +132,6 @@ def _build_dilated(call: Call, device: Device, params: Params, gather: bool) -> 
     return _convolve(call, device, "dilated", "dx", before=scatter, scratch={"dilated": 4 * math.prod(insertion.y)})
 
 
-def _as_small_at_once(call: Call) -> Call:
-    """`as_small` with the bias and activation, unless these come with the zeros."""
-    return as_small(call, act=keeps_zeros(call))
-
-
 def _build_swap(call: Call, device: Device, params: Params) -> Composite:
     insertion = result(call)
     if not keeps_zeros(call):
@@ -150,16 +146,6 @@ def _build_swap(call: Call, device: Device, params: Params) -> Composite:
     return made if keeps_zeros(call) else Epilogue.of(call, device).complete(made, call.shape("dx"), device)
 
 
-def _scatters(call: Call) -> bool:
-    """Whether every element of dx is less than a stride behind a result, so that its zeros can be stored with that."""
-    return not any(call["padding"])
-
-
-def _of_convolution(params: Params) -> Params:
-    """Those of a swap route's parameters that are the convolution's."""
-    return {name: value for name, value in params.items() if name not in ("gather", "spread")}
-
-
 def _build_swap_scatter(
     call: Call,
     device: Device,
@@ -167,8 +153,9 @@ def _build_swap_scatter(
     route: Route,
     program: Callable[[Call, Device, Params, StridedScatter | None], Program],
 ) -> Program:
-    conv, inner = as_small(call, act=True), _of_convolution(params)
-    if params["spread"]:
+    conv = as_small(call, act=True)
+    inner = {name: value for name, value in params.items() if name not in ("gather", "scatter")}
+    if params["scatter"]:
         scatter = StridedScatter((call.shape("dx")[2], call.shape("dx")[3]), call["stride"])
         return _convolve(call, device, "dy", "dx").linked_to(program(conv, device, inner, scatter))
     made = route.program(conv, device, inner)
@@ -239,7 +226,8 @@ def _swap(
         prefer=(STRIDED, *prefer),
         source="iree#23976, SwapStridedInsertSliceWithContraction",
         params=lambda call, device: {
-            "spread": (1, 0) if _scatters(call) else (0,),
+            # Unpadded, every element of dx is less than a stride behind a result, with which its zeros can be stored.
+            "scatter": (0,) if any(call["padding"]) else (1, 0),
             "gather": _swap_params(call, device)["gather"],
             **inner(as_small(call), device),
         },
@@ -260,7 +248,7 @@ FLIPPED_COOPERATIVE = Route(
 # Only whole sums are scattered, without split-K.
 SWAP_COOPERATIVE = _swap("swap_cooperative", COOPERATIVE, cooperative, whole_sums, "")
 _HOW = ", both operands in fragment order"
-SWAP_HELD = _swap("swap_held", COOPERATIVE_HELD, in_fragment_order, COOPERATIVE_HELD.params, _HOW)
+SWAP_FRAGMENT = _swap("swap_fragment", COOPERATIVE_FRAGMENT, in_fragment_order, COOPERATIVE_FRAGMENT.params, _HOW)
 FLIPPED_CONV = Route(
     "flipped_conv",
     _build_flipped,
@@ -279,7 +267,8 @@ SWAP_1X1 = Route(
     must=(FLOATS, KERNEL_1X1, _KEEPS_ZEROS_IF_HALF),
     source="iree#23976, SwapStridedInsertSliceWithContraction",
     params=_swap_params,
-    inner=_by(_as_small_at_once, *_CONVOLUTIONS),
+    # With the bias and activation, unless these come with the zeros.
+    inner=_by(lambda call: as_small(call, act=keeps_zeros(call)), *_OF_1X1),
 )
 GATHER_SCATTER_CONV = Route(
     "gather_scatter_conv",

@@ -7,57 +7,27 @@ an activation may follow, prelu with a slope (C_in). A 1-D one comes as H = 1.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, GraphError, shape_str
+from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.dgrad.as_transposed import as_transposed
 from vkconv.ops.conv.dgrad.routes import ROUTES
-from vkconv.ops.conv.transpose.phases import check_strides, most_products
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
+from vkconv.ops.conv.transpose.phases import check_operands, most_products
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.shapes import ints
-from vkconv.ops.kernels.epilogue import (
-    BIAS,
-    EPILOGUE_ATTRS,
-    SLOPE,
-    check_epilogue,
-    finished,
-    magnitude_of_products,
-)
+from vkconv.ops.kernels import epilogue
 from vkconv.ops.kernels.windows import CONVOLUTION_ATTRS, explicit_padding, out_extent, pair
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    dy, w, b, slope = specs["dy"], specs["w"], specs.get("b"), specs.get("slope")
-    assert dy is not None and w is not None
-    if len(dy.shape) != 4 or len(w.shape) != 4:
-        raise GraphError(
-            f"conv2d_backward_data takes dy (N, C_out, OH, OW) and w (C_out, C_in/groups, KH, KW), not {dy} and {w}"
-        )
-    if not dy.dtype.is_float or any(s.dtype != dy.dtype for s in (w, b, slope) if s is not None):
-        names = ", ".join(str(s) for s in (dy, w, b, slope) if s)
-        raise GraphError(f"conv2d_backward_data takes operands of one float dtype, not {names}")
-    n, c_out, *extents = dy.dims
-    w_out, in_group, *kernel = w.dims
-    groups = attrs["groups"]
-    if not isinstance(groups, int) or groups < 1:
-        raise GraphError(f"groups is {groups}; it is an integer of at least 1")
-    if c_out < 1 or w_out != c_out:
-        raise GraphError(f"dy has {c_out} channels, but w makes {w_out}")
-    if c_out % groups:
-        raise GraphError(f"{c_out} output channels do not divide into {groups} groups")
-    if min(in_group, *kernel) < 1:
-        raise GraphError(
-            f"w has {in_group} input channels per group and a {shape_str(kernel)} kernel; all are at least 1"
-        )
-    c_in = in_group * groups
-    check_epilogue(b, slope, attrs, c_in, "input")
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
+    lie = ("(N, C_out, OH, OW)", "(C_out, C_in/groups, KH, KW)")
+    dy, w, c_in = check_operands("conv2d_backward_data", "dy", specs, attrs, lie, ("output", "input"))
+    (n, _, *extents), kernel = dy.dims, w.dims[2:]
     height, width = _x_extent(attrs, n, c_in)
     stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
-    check_strides(stride, dilation)
     padding = explicit_padding(attrs, (height, width), (kernel[0], kernel[1]))
     for i, (axis, extent) in enumerate((("h", height), ("w", width))):
         k, s, d, (begin, end) = kernel[i], stride[i], dilation[i], (padding[i], padding[i + 2])
@@ -82,7 +52,7 @@ def _x_extent(attrs: Attrs, n: int, c_in: int) -> tuple[int, int]:
     return given[-2], given[-1]
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     dy, w = (np.asarray(arrays[name], np.float64) for name in ("dy", "w"))
     n, c_out, oh, ow = dy.shape
     _, c_in, height, width = call.shape("dx")
@@ -97,33 +67,29 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
         tap = w[:, :, ky, kx].reshape(g, c_out // g, c_in // g).swapaxes(1, 2)
         padded[..., rows, columns] += (tap @ grouped).reshape(n, g, c_in // g, oh, ow)
     dx = padded[..., top : top + height, left : left + width].reshape(call.shape("dx"))
-    return [finished(call, arrays, dx)]
+    return [epilogue.finished(call, arrays, dx)]
 
 
 def _terms(call: Call) -> int:
     return most_products(as_transposed(call)) + call.has("b")
 
 
-def _flops(call: Call) -> int:
-    """As many as forward: every element of dy meets every tap of its group."""
-    return 2 * math.prod(call.shape("dy")) * math.prod(call.shape("w")[1:])
-
-
 CONV2D_BACKWARD_DATA = Op(
     "conv2d_backward_data",
-    operands=(Operand("dy"), Operand("w"), BIAS, SLOPE),
+    operands=(Operand("dy"), Operand("w"), epilogue.BIAS, epilogue.SLOPE),
     outputs=("dx",),
     resolve=_resolve,
     reference=_reference,
     attrs=(
         Attr("x_shape", "x_shape", tuple[int, ...]),
         *CONVOLUTION_ATTRS,
-        *EPILOGUE_ATTRS,
+        *epilogue.EPILOGUE_ATTRS,
     ),
     routes=ROUTES,
     terms=_terms,
-    magnitude=magnitude_of_products(_reference, _terms),
-    flops=_flops,
+    magnitude=epilogue.magnitude_of_products(_reference, _terms),
+    # As many as forward: every element of dy meets every tap of its group.
+    flops=lambda call: 2 * math.prod(call.shape("dy")) * math.prod(call.shape("w")[1:]),
     cases=(
         "conv2d_backward_data:dy=2x8x5x5,w=8x4x3x3,x_shape=2x4x10x10,s=2,p=1",
         "conv2d_backward_data:dy=2x6x5x7,w=6x3x3x3,b=9,x_shape=10x13,g=3,s=2,p=1,act=hard_swish",
@@ -144,6 +110,8 @@ CONV2D_BACKWARD_DATA = Op(
         "conv2d_backward_data:dy=2x6x5x6,w=6x5x3x3,slope=10,x_shape=9x12,g=2,s=2,p=1,act=prelu",
         "conv2d_backward_data:dy=2x7x5x6,w=7x5x1x1,x_shape=9x11,s=2,act=relu,out_scale=3,out_shift=0.5",
         "conv2d_backward_data:dy=1x6x7x6,w=6x11x3x3,b=11,slope=11,x_shape=7x6,p=1,act=prelu",
+        "conv2d_backward_data:dy=2x6x9x8,w=6x1x3x3,b=6,x_shape=9x8,g=6,p=1,act=relu",
+        "conv2d_backward_data:dy=2x6x5x4,w=6x1x1x1,x_shape=10x8,g=6,s=2",
     ),
     doc="The gradient of conv2d by its input, of shape x_shape, with groups, dilation, bias and a fused activation.",
 )

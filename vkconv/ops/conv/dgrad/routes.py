@@ -5,36 +5,23 @@ import math
 
 from vkconv.call import Call
 from vkconv.device import Device
-from vkconv.ops.conv.dgrad.as_conv import (
-    FILL_SCATTER_CONV,
-    FLIPPED_CONV,
-    FLIPPED_COOPERATIVE,
-    FLIPPED_WINOGRAD,
-    GATHER_SCATTER_CONV,
-    STRIDED,
-    SWAP_1X1,
-    SWAP_COOPERATIVE,
-    SWAP_HELD,
-    dilation,
-)
+from vkconv.ops.conv.dgrad import as_conv
 from vkconv.ops.conv.dgrad.as_transposed import TRANSPOSED
 from vkconv.ops.conv.tiles import FITS_SMALLEST
 from vkconv.ops.conv.transpose.blocks import FITS_BLOCKS, NARROW_GROUPS, TRANSPOSED_BLOCKS, TRANSPOSED_PHASES
 from vkconv.ops.conv.transpose.gemm import TRANSPOSED_GEMM
 from vkconv.ops.conv.transpose.phases import FEW_PHASES
 from vkconv.ops.conv.transpose.routes import SHORT_SPAN, TRANSPOSED_DIRECT, TRANSPOSED_TILE
-from vkconv.ops.core.requirements import ON_CPU, ON_GPU, lane_by_lane
+from vkconv.ops.core.requirements import ON_CPU, ON_GPU
 from vkconv.ops.kernels.zero_insertion import few_passed_through
+from vkconv.policy import Policy
 from vkconv.route import Requirement, Route
 
 _BLOCKS = tuple(TRANSPOSED.need(need) for need in FITS_BLOCKS)
 _FEW_PHASES = TRANSPOSED.need(FEW_PHASES)
 
-# From so many operations on swap_1x1 beats phase_blocks on a CPU driver. lavapipe, stride 2, us:
-#   million operations   205    180   164   78    77    69    51    41    26    23    13
-#   swap_1x1             9000   9400  8350  4210  4870  3920  2710  2700  1000  2160  840
-#   phase_blocks         11200  11900 9100  4110  5360  4030  2660  2340  760   1700  730
-_LONG_ON_CPU = 60_000_000
+
+_SWAP = Policy("dgrad.swap_1x1", int)
 
 
 def _operations(call: Call) -> int:
@@ -43,13 +30,15 @@ def _operations(call: Call) -> int:
 
 def _swap_pays(call: Call, device: Device) -> bool:
     blocks = all(need.test(call, device) for need in _BLOCKS)
-    return not (lane_by_lane(device) and blocks) or _operations(call) >= _LONG_ON_CPU
+    return not blocks or _operations(call) >= _SWAP.of(device)
 
 
 SWAP_PAYS = Requirement(
-    f"a GPU, {_LONG_ON_CPU // 1_000_000} million operations, or no route phase_blocks",
+    "as many operations as pay on such devices, or no route phase_blocks",
     _swap_pays,
-    lambda call, device: f"{_operations(call) / 1e6:.1f} million on a {device.kind} device",
+    lambda call, device: (
+        f"{_operations(call) / 1e6:.1f} million, at least {_SWAP.of(device) / 1e6:.0f} million ({_SWAP.said(device)})"
+    ),
 )
 
 
@@ -67,12 +56,12 @@ def _preferring(route: Route, *prefer: Requirement, opt_in: str = "") -> Route:
 # One launch that gathers takes 1.36 to 2.85 times as long there. Stride 1: flipped_conv takes 0.4 to 1.15 times as long
 # as phase_blocks.
 ROUTES: tuple[Route, ...] = (
-    FLIPPED_COOPERATIVE,
-    SWAP_HELD,
-    SWAP_COOPERATIVE,
-    FLIPPED_WINOGRAD,
-    FLIPPED_CONV,
-    _preferring(SWAP_1X1, STRIDED, SWAP_PAYS),
+    as_conv.FLIPPED_COOPERATIVE,
+    as_conv.SWAP_FRAGMENT,
+    as_conv.SWAP_COOPERATIVE,
+    as_conv.FLIPPED_WINOGRAD,
+    as_conv.FLIPPED_CONV,
+    _preferring(as_conv.SWAP_1X1, as_conv.STRIDED, SWAP_PAYS),
     _preferring(
         TRANSPOSED.route(
             TRANSPOSED_BLOCKS,
@@ -114,8 +103,8 @@ ROUTES: tuple[Route, ...] = (
         ),
         opt_in="another route was faster wherever it was timed",
     ),
-    _preferring(GATHER_SCATTER_CONV, few_passed_through(dilation)),
-    FILL_SCATTER_CONV,
+    _preferring(as_conv.GATHER_SCATTER_CONV, few_passed_through(as_conv.dilation)),
+    as_conv.FILL_SCATTER_CONV,
     TRANSPOSED.route(
         TRANSPOSED_DIRECT,
         "direct_gather",

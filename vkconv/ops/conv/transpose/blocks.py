@@ -11,14 +11,15 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, buffers, push
-from vkconv.ops.conv.tiles import ENOUGH, FITS_SMALLEST, TILES, split_k, splits_by_rule, tiles_by_rule
+from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, fills, split_k, split_k_by_rule, tiles_by_rule
 from vkconv.ops.conv.transpose.phases import FEW_PHASES, axes, inverses
-from vkconv.ops.core.base import linear_groups, local_sizes
+from vkconv.ops.core.base import local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, lane_by_lane, narrow_groups, shuffles
-from vkconv.ops.kernels.epilogue import SUM_SPLITS, Epilogue
+from vkconv.ops.kernels.epilogue import SUM_SPLIT_K, Epilogue
 from vkconv.ops.kernels.gemm_tile import GemmTile
-from vkconv.ops.kernels.prepack import PACK_TILES, PACKED_WEIGHTS, Packing, Sizes
+from vkconv.ops.kernels.prepack import PACK_TILES, InvocationTiles, Packing
 from vkconv.ops.kernels.strided import STRIDED_COPY
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
 
@@ -79,62 +80,46 @@ def _phase_params(call: Call, device: Device) -> Legal:
     depth = call.shape("w")[0] // groups * h.most_taps * w.most_taps
     tiles = tiles_by_rule(call.shape("w")[1], depth, groups, lambda tile: phases * _workgroups(call, tile), device)
     tile = TILES[tiles[0]]
-    together = int(_workgroups(call, tile) >= ENOUGH)
-    splits = splits_by_rule(phases * _workgroups(call, tile), h.most_taps * w.most_taps * _chunks(call, tile))
-    return {"tile": tiles, "together": (together, 1 - together), "splits": splits}
+    together = int(fills(_workgroups(call, tile), device))
+    slices = split_k_by_rule(phases * _workgroups(call, tile), h.most_taps * w.most_taps * _chunks(call, tile), device)
+    return {"tile": tiles, "together": (together, 1 - together), "split_k": slices}
 
 
 def _build_phases(call: Call, device: Device, params: Params) -> Program:
-    tile, together, splits = TILES[params["tile"]], bool(params["together"]), params["splits"]
+    tile, together, slices = TILES[params["tile"]], bool(params["together"]), params["split_k"]
     h, w = axes(call)
     phases = math.prod(call["stride"])
     pack = packing(call, tile.rows, tile.depth)
-    workgroups = _workgroups(call, tile) * splits * (1 if together else phases)
+    workgroups = _workgroups(call, tile) * slices * (1 if together else phases)
     epilogue = Epilogue.of(call, device)
 
     def product(e: Epilogue) -> Dispatch:
         return Dispatch(
             PHASES,
             buffers(e, "packed"),
-            linear_groups(workgroups * tile.local, tile.local, device),
-            (tile.local, 1, 1),
+            *over_workgroups(workgroups, tile.local, device),
             push(call, e),
-            {**e.constants, **tile.constants, "TOGETHER": together, "SPLITS": splits, **inverses(h, w)},
+            {**e.constants, **tile.constants, "TOGETHER": together, "SPLIT_K": slices, **inverses(h, w)},
             tile.shared_bytes,
             2 * phases + h.kernel * w.kernel * _chunks(call, tile),
         )
 
-    steps, scratch = split_k(call, epilogue, splits, device, product)
-    prepack, packed = (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}
-    made = Program(steps, prepack, packed, scratch, PACKED_WEIGHTS)
-    return epilogue.complete(made, call.shape("y"), device)
+    steps, scratch = split_k(call, epilogue, slices, device, product)
+    return epilogue.complete(pack.program(device, *steps, scratch=scratch), call.shape("y"), device)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BlockTiles:
-    """Lanes of a workgroup, the default first, output channels and blocks of a row of one invocation to choose from,
-    and the sums that it holds at most, by rule and at all."""
+class BlockTiles(InvocationTiles):
+    """Columns are blocks of a row; an invocation holds so many sums at most, by rule and at all. Whether 16-bit weights
+    that a workgroup shares lie in shared memory as f32."""
 
-    local: tuple[int, ...]
-    channels: Sizes
-    columns: Sizes
     rule_sums: int
     most_sums: int
+    halves_in_shared: bool
 
 
-# lavapipe, channels x columns, least us, with shared loads and without: 64->32 to 56x56 3x3 stride 2 16x4 810 and 3530,
-# 16x8 1170 and 2590, 8x4 1270 and 3290, 8x8 1550 and 2560, 16x2 1400 and 5340; to 28x28 4x4 stride 2 16x4 450 and 1690,
-# 8x8 490 and 1340, 8x4 680 and 1870; 64 in 8 groups to 50x50 3x3 stride 2 8x2 460 and 880, 8x8 500 and 810, 8x4 590,
-# 680.
-_TILES: Mapping[str, BlockTiles] = {"cpu": BlockTiles((8, 16, 32), Sizes((16, 8, 4)), Sizes((4, 2, 1), (8,)), 256, 256)}
-# H200, us, 256 in 32 groups to 32x200x200 3x3 stride 2, channels x columns with 64 lanes: 4x4 914, 4x2 926, 8x2 968. In
-# bf16 905, 924, 894, with the weights in shared memory, where they become f32 once, 743, 773, 778.
-_GPU_TILES = BlockTiles((64, 32, 128, 256), Sizes((4,), (8,)), Sizes((2, 1), (4,)), 64, 128)
-
-
+_TILES = Policy("transpose.blocks", BlockTiles)
 _MOST_SHARED = 16 << 10
-# Kinds of devices that take that way for 16-bit floats, of which it is known to pay.
-_IN_MEMORY = frozenset({"discrete"})
 
 
 def _tile_bytes(call: Call, channels: int) -> int:
@@ -143,8 +128,8 @@ def _tile_bytes(call: Call, channels: int) -> int:
 
 
 def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
-    t, phases = _TILES.get(device.kind, _GPU_TILES), math.prod(call["stride"])
-    channels = tuple(co for co in t.channels.values(call.shape("w")[1]) if co * phases <= t.most_sums)
+    t, phases = _TILES.of(device), math.prod(call["stride"])
+    channels = tuple(co for co in t.rows.values(call.shape("w")[1]) if co * phases <= t.most_sums)
     sums = channels[0] * phases
     local = local_sizes(device, *t.local)
     # Lanes share loads in full subgroups.
@@ -154,7 +139,7 @@ def _block_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     legal = [px for px in t.columns.values(_image_blocks(call)[1]) if sums * px <= t.most_sums]
     columns = sorted(legal, key=lambda px: sums * px > t.rule_sums)
     sharing = (*((1, 0) if shares else (0,)), *((2,) if in_memory else ()))
-    if in_memory and call.half and device.kind in _IN_MEMORY:
+    if in_memory and call.half and t.halves_in_shared:
         # Weights of 16 bits become f32 once for a workgroup, and not in every lane; the more columns share one.
         columns.sort(key=lambda px: (sums * px > t.rule_sums, -px))
         sharing = tuple(reversed(sharing))
@@ -178,15 +163,13 @@ def _build_blocks(call: Call, device: Device, params: Params) -> Program:
     step = Dispatch(
         BLOCKS[store, shared],
         buffers(e, "packed"),
-        linear_groups(workgroups * local, local, device),
-        (local, 1, 1),
+        *over_workgroups(workgroups, local, device),
         push(call, e),
         {**e.constants, **sizes, "PT": pt, "PL": pl, **sharing[shared]},
         _tile_bytes(call, co) if shared == 2 else 0,
         in_group,
     )
-    made = Program((step,), (pack.dispatch("w", "packed", device),), {"packed": 4 * pack.size}, elements=PACKED_WEIGHTS)
-    return e.complete(made, call.shape("y"), device)
+    return e.complete(pack.program(device, step), call.shape("y"), device)
 
 
 # All taps and all outputs of a block are unrolled, and so are the inputs that reach them.
@@ -202,15 +185,17 @@ def _reach(call: Call) -> int:
     return reach
 
 
-SMALL_BLOCKS = Requirement(
+SMALL_BLOCKS = Requirement.of(
     f"at most {_MOST_PHASES} outputs in a block of the strides",
-    lambda call, device: math.prod(call["stride"]) <= _MOST_PHASES,
-    lambda call, device: f"{math.prod(call['stride'])} outputs",
+    lambda call: math.prod(call["stride"]),
+    lambda outputs: outputs <= _MOST_PHASES,
+    "{} outputs".format,
 )
-SHORT_REACH = Requirement(
+SHORT_REACH = Requirement.of(
     f"a block from at most {_MOST_REACH} inputs of a row and of a column",
-    lambda call, device: _reach(call) <= _MOST_REACH,
-    lambda call, device: f"{_reach(call)} inputs",
+    _reach,
+    lambda reach: reach <= _MOST_REACH,
+    "{} inputs".format,
 )
 FITS_BLOCKS = SMALL_BLOCKS, FEW_TAPS, SHORT_REACH
 # transposed_phases makes at least 32 output channels of a group at a time. lavapipe, least us, transposed_blocks and
@@ -232,7 +217,7 @@ TRANSPOSED_BLOCKS = Route(
 TRANSPOSED_PHASES = Route(
     "transposed_phases",
     _build_phases,
-    (PHASES, SUM_SPLITS, PACK_TILES, STRIDED_COPY),
+    (PHASES, SUM_SPLIT_K, PACK_TILES, STRIDED_COPY),
     why="outputs one stride apart are a dense convolution by the taps that reach them: tiles of its matrix product in "
     "shared memory, all phases in one launch, without scratch and with no product that is not needed",
     must=(FLOATS, FEW_PHASES, *FITS_SMALLEST),

@@ -1,7 +1,7 @@
 """conv_transpose2d as a matrix product: every input by every tap into scratch, then sums of what reaches an output."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -10,7 +10,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import push
 from vkconv.ops.conv.transpose.phases import axes, reaching
-from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.base import over_invocations
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import GemmProblem
@@ -67,10 +67,6 @@ def _layout(call: Call, slab: Slab, begin: int, end: int) -> GemmProblem:
     return GemmProblem(m, columns, k, (1, m), (h * w, 1), (columns, 1), batch, base=base)
 
 
-def _params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
-    return params(_layout(call, *next(_slabs(call))), device)
-
-
 def _build(call: Call, device: Device, params: Params) -> Program:
     c_out, ow = call.shape("y")[1], call.shape("y")[3]
     h, w = axes(call)
@@ -85,9 +81,8 @@ def _build(call: Call, device: Device, params: Params) -> Program:
             product(params["tile"], g, ("w", "x"), Epilogue(target="products"), device),
             Dispatch(
                 COL2IM,
-                {"x": "products", "weight": None, "y": e.target, **e.buffers},
-                linear_groups(slab.images * c_out * slab.count * ow, _LOCAL, device),
-                (_LOCAL, 1, 1),
+                {"x": "products", "y": e.target, **e.buffers},
+                *over_invocations(slab.images * c_out * slab.count * ow, _LOCAL, device),
                 {**push(call, e), **rows},
                 {**e.constants, **reaching(h, w)},
                 loop_iterations=h.most_taps * (1 + w.most_taps),
@@ -97,23 +92,20 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     return e.complete(made, call.shape("y"), device)
 
 
-def _least_bytes(call: Call) -> int:
-    """Products that reach one row of the output."""
-    return min(_reach(call) // int(call["stride"][0]) + 1, call.shape("x")[2]) * _row_bytes(call)
-
-
-WITHIN_SCRATCH = Requirement(
+WITHIN_SCRATCH = Requirement.of(
     f"the products of one row of the output in {bytes_str(SCRATCH_BYTES)}",
-    lambda call, device: _least_bytes(call) <= SCRATCH_BYTES,
-    lambda call, device: bytes_str(_least_bytes(call)),
+    lambda call: min(_reach(call) // int(call["stride"][0]) + 1, call.shape("x")[2]) * _row_bytes(call),
+    lambda nbytes: nbytes <= SCRATCH_BYTES,
+    bytes_str,
 )
 
 # Products of few terms cost more to store and sum than to make.
 _LEAST_TERMS = 16
-MANY_TERMS = Requirement(
+MANY_TERMS = Requirement.of(
     f"at least {_LEAST_TERMS} input channels per group",
-    lambda call, device: call.shape("w")[0] // call["groups"] >= _LEAST_TERMS,
-    lambda call, device: f"{call.shape('w')[0] // call['groups']} per group",
+    lambda call: call.shape("w")[0] // int(call["groups"]),
+    lambda channels: channels >= _LEAST_TERMS,
+    "{} per group".format,
 )
 
 TRANSPOSED_GEMM = Route(
@@ -124,5 +116,5 @@ TRANSPOSED_GEMM = Route(
     "reaches each output; tiles of rows keep the products within 16 MiB",
     must=(FLOATS, WITHIN_SCRATCH),
     prefer=(ON_GPU, MANY_TERMS),
-    params=_params,
+    params=lambda call, device: params(_layout(call, *next(_slabs(call))), device),
 )

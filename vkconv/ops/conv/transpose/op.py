@@ -6,52 +6,26 @@ With ``act=prelu`` there is a slope (C_out). A 1-D one comes as H = 1. It is the
 """
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, GraphError
+from vkconv.core import GraphError
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.conv.transpose.phases import check_strides, most_products
+from vkconv.ops.conv.transpose.phases import check_operands, most_products
 from vkconv.ops.conv.transpose.routes import ROUTES
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.kernels.epilogue import (
-    BIAS,
-    EPILOGUE_ATTRS,
-    SLOPE,
-    check_epilogue,
-    finished,
-    magnitude_of_products,
-)
+from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
+from vkconv.ops.kernels import epilogue
 from vkconv.ops.kernels.windows import AUTO_PADS, check_extent, explicit_padding, pair, spanned
 
 
-def _resolve(specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
-    x, w, b, slope = specs["x"], specs["w"], specs.get("b"), specs.get("slope")
-    assert x is not None and w is not None
-    if len(x.shape) != 4 or len(w.shape) != 4:
-        raise GraphError(f"conv_transpose2d takes x (N, C, H, W) and w (C_in, C_out/groups, KH, KW), not {x} and {w}")
-    if not x.dtype.is_float or any(s.dtype != x.dtype for s in (w, b, slope) if s is not None):
-        names = ", ".join(str(s) for s in (x, w, b, slope) if s)
-        raise GraphError(f"conv_transpose2d takes operands of one float dtype, not {names}")
-    n, c_in, height, width = x.dims
-    w_in, out_group, kh, kw = w.dims
-    groups = attrs["groups"]
-    if not isinstance(groups, int) or groups < 1:
-        raise GraphError(f"groups is {groups}; it is an integer of at least 1")
-    if c_in < 1 or w_in != c_in:
-        raise GraphError(f"x has {c_in} channels, but w takes {w_in}")
-    if c_in % groups:
-        raise GraphError(f"{c_in} input channels do not divide into {groups} groups")
+def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
+    lie = ("(N, C, H, W)", "(C_in, C_out/groups, KH, KW)")
+    x, w, c_out = check_operands("conv_transpose2d", "x", specs, attrs, lie, ("input", "output"))
+    (n, _, height, width), (kh, kw) = x.dims, w.dims[2:]
     if min(height, width) < 1:
         raise GraphError(f"x is {height}x{width}; both sides are at least 1")
-    if min(out_group, kh, kw) < 1:
-        raise GraphError(f"w has {out_group} output channels per group and a {kh}x{kw} kernel; all are at least 1")
-    c_out = out_group * groups
-    check_epilogue(b, slope, attrs, c_out, "output")
     stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
-    check_strides(stride, dilation)
     padding, more = _explicit(attrs, (height, width), (kh, kw))
     out = []
     for i, (axis, extent, kernel) in enumerate((("h", height, kh), ("w", width, kw))):
@@ -115,7 +89,7 @@ def _output_padding(attrs: Attrs) -> tuple[int, int]:
     return values[0], values[1]
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     x, w = (np.asarray(arrays[name], np.float64) for name in "xw")
     n, c_in, h, width = x.shape
     _, c_out, oh, ow = call.shape("y")
@@ -131,22 +105,16 @@ def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array
         y0, x0 = ky * dh, kx * dw
         full[..., y0 : y0 + (h - 1) * sh + 1 : sh, x0 : x0 + (width - 1) * sw + 1 : sw] += product
     y = full[..., t : t + oh, left : left + ow].reshape(call.shape("y"))
-    return [finished(call, arrays, y)]
+    return [epilogue.finished(call, arrays, y)]
 
 
 def _terms(call: Call) -> int:
     return most_products(call) + call.has("b")
 
 
-def _flops(call: Call) -> int:
-    """Every input meets every tap of its group, also where padding cuts the product off."""
-    return 2 * math.prod(call.shape("x")) * math.prod(call.shape("w")[1:])
-
-
 CONV_TRANSPOSE2D = Op(
     "conv_transpose2d",
-    operands=(Operand("x"), Operand("w"), BIAS, SLOPE),
-    outputs=("y",),
+    operands=(Operand("x"), Operand("w"), epilogue.BIAS, epilogue.SLOPE),
     resolve=_resolve,
     reference=_reference,
     attrs=(
@@ -157,12 +125,13 @@ CONV_TRANSPOSE2D = Op(
         Attr("auto_pad", "auto", str, "explicit"),
         Attr("dilation", "d", tuple[int, ...], (1, 1)),
         Attr("groups", "g", int, 1),
-        *EPILOGUE_ATTRS,
+        *epilogue.EPILOGUE_ATTRS,
     ),
     routes=ROUTES,
     terms=_terms,
-    magnitude=magnitude_of_products(_reference, _terms),
-    flops=_flops,
+    magnitude=epilogue.magnitude_of_products(_reference, _terms),
+    # Every input meets every tap of its group, also where padding cuts the product off.
+    flops=lambda call: 2 * math.prod(call.shape("x")) * math.prod(call.shape("w")[1:]),
     cases=(
         "conv_transpose2d:x=1x5x7x9,w=5x6x4x4,b=6,s=2,p=1,act=relu",
         "conv_transpose2d:x=2x6x5x6,w=6x3x3x3,b=9,g=3,s=2,p=1,op=1,act=hard_swish",

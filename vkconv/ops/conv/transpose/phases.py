@@ -5,6 +5,11 @@ import math
 
 from vkconv.call import Call
 from vkconv.core import GraphError, ceil_div, shape_str
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.core.base import Attrs, Specs
+from vkconv.ops.core.shapes import groups_of, one_float_dtype, operand
+from vkconv.ops.kernels.epilogue import check_epilogue
+from vkconv.ops.kernels.windows import pair
 from vkconv.program import Word
 from vkconv.route import Requirement
 
@@ -12,14 +17,35 @@ from vkconv.route import Requirement
 _MOST_TAP_STEP = 1 << 15
 
 
-def check_strides(stride: tuple[int, int], dilation: tuple[int, int]) -> None:
-    """GraphError where a stride is too large to look for the taps that reach an output."""
+def check_operands(
+    op: str, name: str, specs: Specs, attrs: Attrs, lie: tuple[str, str], channels: tuple[str, str]
+) -> tuple[TensorSpec, TensorSpec, int]:
+    """The operand ``name`` of a transposed convolution, its weights, and how many channels it makes. GraphError where
+    these, the strides and the epilogue do not go together. ``lie``: how both operands do; ``channels``: which ones,
+    input or output, it has and makes."""
+    x, w, (own, made) = operand(specs, name, op), operand(specs, "w", op), channels
+    if len(x.shape) != 4 or len(w.shape) != 4:
+        raise GraphError(f"{op} takes {name} {lie[0]} and w {lie[1]}, not {x} and {w}")
+    b, slope = specs.get("b"), specs.get("slope")
+    one_float_dtype(op, x, w, b, slope)
+    groups, count, (w_count, per_group, *kernel) = groups_of(op, attrs), x.dims[1], w.dims
+    if count < 1 or w_count != count:
+        raise GraphError(f"{name} has {count} channels, but w {'takes' if own == 'input' else 'makes'} {w_count}")
+    if count % groups:
+        raise GraphError(f"{count} {own} channels do not divide into {groups} groups")
+    if min(per_group, *kernel) < 1:
+        raise GraphError(
+            f"w has {per_group} {made} channels per group and a {shape_str(kernel)} kernel; all are at least 1"
+        )
+    check_epilogue(b, slope, attrs, per_group * groups, made)
+    stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
     for s, d in zip(stride, dilation, strict=True):
         if s // math.gcd(s, d) > _MOST_TAP_STEP:
             raise GraphError(
                 f"stride is {stride} and dilation {dilation}: outputs split into {s // math.gcd(s, d)} phases along an "
                 f"axis; at most {_MOST_TAP_STEP} can be told apart"
             )
+    return x, w, per_group * groups
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,8 +115,9 @@ def most_products(call: Call) -> int:
 
 # Phases are units of work, also those that have no output.
 _MOST_PHASES = 4096
-FEW_PHASES = Requirement(
+FEW_PHASES = Requirement.of(
     f"at most {_MOST_PHASES} phases of the strides",
-    lambda call, device: math.prod(call["stride"]) <= _MOST_PHASES,
-    lambda call, device: f"{shape_str(call['stride'])} = {math.prod(call['stride'])}",
+    lambda call: call["stride"],
+    lambda stride: math.prod(stride) <= _MOST_PHASES,
+    lambda stride: f"{shape_str(stride)} = {math.prod(stride)}",
 )

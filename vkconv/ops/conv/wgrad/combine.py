@@ -1,5 +1,6 @@
 """The second pass of a convolution's gradient by its weights: split-K slices to dw, in a fixed order."""
 
+import dataclasses
 import math
 
 from vkconv import shaders
@@ -8,30 +9,39 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad.problem import WeightGradient
-from vkconv.ops.core.base import linear_groups
+from vkconv.ops.core.base import over_workgroups
+from vkconv.policy import Policy
 from vkconv.program import Dispatch
 
 COMBINE = Shader(shaders.wgrad.BACKWARD_WEIGHT_COMBINE)
-# Elements of a workgroup, and lanes of each element where there are many slices. Lanes that meet in shared memory are
-# slow on a CPU driver.
-_ELEMENTS, _LANES, _MANY_SLICES = {"cpu": 8}, {"cpu": 1}, 16
-_GPU_ELEMENTS, _GPU_LANES = 64, 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Combining:
+    """Elements of a workgroup, and lanes of each from so ``many`` slices on."""
+
+    elements: int
+    lanes: int
+    many: int
+
+
+_COMBINING = Policy("wgrad.combine", _Combining)
 
 
 def combine(call: Call, slices: int, device: Device, by_taps: bool = False) -> Dispatch:
     """Sums slices, which lie as dw or with ``by_taps`` as [output channel][tap][input channel]; with none, writes what
     atomics then add to."""
     p, has_add = WeightGradient.of(call), call.has("add")
-    lanes = _LANES.get(device.kind, _GPU_LANES) if slices >= _MANY_SLICES else 1
-    elements = _ELEMENTS.get(device.kind, _GPU_ELEMENTS) // min(lanes, 4)
+    combining = _COMBINING.of(device)
+    lanes = combining.lanes if slices >= combining.many else 1
+    elements = combining.elements // min(lanes, 4)
     return Dispatch(
         COMBINE,
-        buffers={"parts": "parts" if slices else None, "add": "add" if has_add else None, "dw": "dw"},
-        groups=linear_groups(ceil_div(p.size, elements), 1, device),
-        local=(lanes * elements, 1, 1),
+        {"slices": "slices" if slices else None, "add": "add" if has_add else None, "dw": "dw"},
+        *over_workgroups(ceil_div(p.size, elements), lanes * elements, device),
         push={
             "total": p.size,
-            "part_count": slices,
+            "slice_count": slices,
             "taps": math.prod(p.kernel),
             "channels": p.channels,
             "scale": float(call["scale"]) if slices else 1.0,

@@ -1,5 +1,6 @@
 """The gradient by cooperative matrices, for 16-bit floats: implicit GEMM of any window, f32 split-K slices."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -7,16 +8,17 @@ from collections.abc import Mapping
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import DType, align, bytes_str, ceil_div
-from vkconv.device import Device
+from vkconv.cost import Waves, compute_units, launch_us
+from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad.combine import combine
 from vkconv.ops.conv.wgrad.cost import SLICES, most_in_scratch
-from vkconv.ops.conv.wgrad.kernels import Output, evenly, push_block
+from vkconv.ops.conv.wgrad.kernels import evenly, push_block
 from vkconv.ops.conv.wgrad.problem import WeightGradient
-from vkconv.ops.core.base import first, linear_groups
-from vkconv.ops.core.occupancy import compute_units
-from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile
+from vkconv.ops.core.base import first, over_workgroups
+from vkconv.ops.kernels.coopmat import EIGHT, CooperativeTile, blocks
 from vkconv.ops.kernels.gemm_tile import by_name
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement
 
@@ -42,14 +44,22 @@ TILES: Mapping[str, CooperativeTile] = by_name(
     CooperativeTile(32, 32, 32, 16, 16),
 )
 
-# Cost model, in cycles of a compute unit, from its rates of instructions, shared memory and matrix units. To be fitted
-# to times.
-_GATHER = 0.1  # of an element
-_PRODUCT = 1 / 600  # of two elements
-_SLICE_ELEMENT = 1.5  # stored and read back
-_K_TILE_WAIT = 600
-_RESIDENT = 2  # workgroups that a compute unit holds at a time
 _LEAST_K_TILES = 4  # of a slice
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Costs:
+    """Cycles of a compute unit to gather an element, to multiply two, to store an element of a slice and read it back,
+    and to wait for a k-tile; workgroups that it holds at a time."""
+
+    gather: float
+    product: float
+    slice_element: float
+    k_tile_wait: float
+    resident: int
+
+
+_COSTS = Policy("wgrad.cooperative_cost", Costs)
 
 
 def takes(tile: CooperativeTile, device: Device) -> bool:
@@ -57,28 +67,24 @@ def takes(tile: CooperativeTile, device: Device) -> bool:
     return tile.fits(device) and tile.local(device) % tile.depth == 0
 
 
-def _columns(p: WeightGradient) -> int:
-    """Taps by input channels, these up to whole loads."""
-    return math.prod(p.kernel) * align(p.channels, EIGHT)
-
-
 def _blocks(p: WeightGradient, tile: CooperativeTile) -> int:
-    return p.groups * ceil_div(p.rows, tile.rows) * ceil_div(_columns(p), tile.columns)
+    columns = math.prod(p.kernel) * align(p.channels, EIGHT)  # taps by input channels, these up to whole loads
+    return blocks(tile, p.rows, columns, p.groups)
 
 
 def _k_tiles(p: WeightGradient, tile: CooperativeTile) -> int:
     return max(ceil_div(p.pixels, tile.depth), 1)
 
 
-def _cycles(p: WeightGradient, tile: CooperativeTile, slices: int, units: int) -> float:
-    full, rest = divmod(ceil_div(_blocks(p, tile) * slices, units), _RESIDENT)
-    of_k_tile = tile.depth * (_GATHER * (tile.rows + tile.columns) + _PRODUCT * tile.rows * tile.columns)
-
-    def at_a_time(count: int) -> float:  # one workgroup keeps a compute unit half busy
-        return max((count + 1) * of_k_tile, _K_TILE_WAIT) if count else 0.0
-
-    of_slice = ceil_div(_k_tiles(p, tile), slices) * (full * at_a_time(_RESIDENT) + at_a_time(rest))
-    return of_slice + _SLICE_ELEMENT * slices * p.size / units
+def _us(p: WeightGradient, tile: CooperativeTile, slices: int, device: Device) -> float:
+    target, costs = target_of(device), _COSTS.of(device)
+    gathered, products = tile.rows + tile.columns, tile.rows * tile.columns
+    of_k_tile = tile.depth * (costs.gather * gathered + costs.product * products)
+    # One workgroup keeps a compute unit half busy.
+    k_tiles = ceil_div(_k_tiles(p, tile), slices)
+    cost = Waves(k_tiles * of_k_tile, costs.resident, 1.0, costs.k_tile_wait)
+    stored = costs.slice_element * slices * p.size / target.compute_units / target.value("clock_mhz")
+    return launch_us(cost, _blocks(p, tile) * slices, k_tiles, target) + stored
 
 
 def _counts(p: WeightGradient, tile: CooperativeTile, device: Device) -> list[int]:
@@ -94,7 +100,7 @@ def _best(p: WeightGradient, device: Device) -> tuple[str, int]:
     fitting = {name: tile for name, tile in TILES.items() if takes(tile, device)}
     return min(
         ((name, slices) for name, tile in fitting.items() for slices in _counts(p, tile, device)),
-        key=lambda pick: _cycles(p, TILES[pick[0]], pick[1], compute_units(device)),
+        key=lambda pick: _us(p, TILES[pick[0]], pick[1], device),
     )
 
 
@@ -114,10 +120,9 @@ def build(call: Call, device: Device, params: Params) -> Program:
     local = tile.local(device)
     step = Dispatch(
         GRADIENT,
-        buffers={"x": "x", "dy": "dy", "parts": "parts"},
-        groups=linear_groups(_blocks(p, tile) * slices * local, local, device),
-        local=(local, 1, 1),
-        push=push_block(p, evenly(p, slices), Output()),
+        {"x": "x", "dy": "dy", "slices": "slices"},
+        *over_workgroups(_blocks(p, tile) * slices, local, device),
+        push=push_block(p, evenly(p, slices)),
         constants={
             "PADDED": p.padded,
             "WHOLE": not (p.rows % EIGHT or p.channels % EIGHT),
@@ -128,7 +133,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
         shared_bytes=tile.shared_bytes,
         loop_iterations=ceil_div(_k_tiles(p, tile), slices),
     )
-    return Program((step, combine(call, slices, device, by_taps=True)), scratch={"parts": 4 * p.size * slices})
+    return Program((step, combine(call, slices, device, by_taps=True)), scratch={"slices": 4 * p.size * slices})
 
 
 def scratch_bytes(call: Call, device: Device) -> int:
@@ -155,13 +160,9 @@ SOME_TILE = Requirement(
     lambda call, device: any(takes(tile, device) for tile in TILES.values()),
     lambda call, device: f"subgroups of {device.subgroup_size}",
 )
+
+
 _LEAST_ROWS, _LEAST_COLUMNS, _LEAST_PIXELS = 32, 32, 256
-FILLS_TILES = Requirement(
-    f"at least {_LEAST_ROWS} output channels of a group, {EIGHT} input channels, {_LEAST_COLUMNS} of these and taps, "
-    f"and {_LEAST_PIXELS} pixels",
-    lambda call, device: _fills(WeightGradient.of(call)),
-    lambda call, device: _extent(WeightGradient.of(call)),
-)
 
 
 def _fills(p: WeightGradient) -> bool:
@@ -169,5 +170,10 @@ def _fills(p: WeightGradient) -> bool:
     return wide and p.rows >= _LEAST_ROWS and p.pixels >= _LEAST_PIXELS
 
 
-def _extent(p: WeightGradient) -> str:
-    return f"{p.rows} out, {p.channels} in, {math.prod(p.kernel)} taps, {p.pixels} pixels"
+FILLS_TILES = Requirement.of(
+    f"at least {_LEAST_ROWS} output channels of a group, {EIGHT} input channels, {_LEAST_COLUMNS} of these and taps, "
+    f"and {_LEAST_PIXELS} pixels",
+    WeightGradient.of,
+    _fills,
+    lambda p: f"{p.rows} out, {p.channels} in, {math.prod(p.kernel)} taps, {p.pixels} pixels",
+)

@@ -1,40 +1,52 @@
 """Cost model of the gradient: which tile, and how many split-K slices, take the least time on a device."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from vkconv.core import ceil_div
-from vkconv.device import Device
-from vkconv.ops.conv.wgrad.kernels import Gemm, Narrow, Rows, Tile
+from vkconv.cost import Waves, compute_units, launch_us, spills
+from vkconv.device import Device, target_of
+from vkconv.ops.conv.wgrad.kernels import Gemm, Rows, Skinny, Tile
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.base import first
-from vkconv.ops.core.occupancy import compute_units
 from vkconv.ops.core.requirements import scratch_budget
+from vkconv.policy import Policy
 
 # Numbers of split-K slices that are worth a try.
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _LEAST_K_TILES = 8  # of a slice
+_LEAST_REGISTERS = 28  # of an invocation, beside its accumulators: operands and addresses, before occupancy is counted
 
-# CPU drivers: workgroups of a compute unit, and the cost from which a second launch, 0.1 ms, is worth it.
-_CPU_WORKGROUPS, _CPU_WORTH = 2, 3e5
 
-# GPUs. Fitted to 520 times of 16 calls by tiles and slices (H200, driver 580.159; the pick takes 1.04 times the best in
-# the mean).
-_SLICE_ELEMENT = 200  # multiply-adds: an element of a slice stored and read back
-_SECOND_LAUNCH = 7000  # cycles
-_K_TILE_WAIT = 200  # cycles: the loads of a k-tile
-_UNIT_LANES, _SUBGROUP = 128, 32  # multiply-adds of a compute unit in a cycle; lanes of a subgroup
-_REGISTERS, _MORE_REGISTERS = 65536, 50  # of a compute unit; of a lane beside its accumulators
-_MOST_LANES, _MOST_RESIDENT = 768, 16  # of a compute unit
-# Output channels of a group up to which GPUs take the narrow kernel, with two of them to an invocation at most. H200,
-# us, 1x512x240x240 by 3x3 in 64 groups: two 170, four over 240, eight 340.
-_NARROW_ROWS = 8
+@dataclasses.dataclass(frozen=True, slots=True)
+class Costs:
+    """What tiles cost ``by`` cores, one workgroup after the other on each: workgroups that each core should have, and
+    the cost from which on a second launch is worth it. ``by`` compute units that hold several: multiply-adds of an
+    element of a slice, stored and read back; the second pass, in launches; cycles of a k-tile's loads; registers of a
+    lane beside its accumulators; the share of a unit's lanes that it can use, and workgroups at most; output channels
+    of a group up to which the skinny kernel is taken."""
+
+    by: Literal["cores", "units"]
+    workgroups: int = 0
+    worth_splitting: float = 0.0
+    slice_element: float = 0.0
+    second_pass_launches: float = 0.0
+    k_tile_wait: float = 0.0
+    more_registers: int = 0
+    share_of_lanes: float = 1.0
+    most_resident: int = 1
+    skinny_rows: int = 0
+
+
+_COSTS = Policy("wgrad.cost", Costs)
 
 
 def tiles_by_cost(p: WeightGradient, device: Device, slices: int | None = None) -> tuple[str, ...]:
     """Tiles that may take the gradient, the cheapest for so many slices first (None: for as many as cost least)."""
-    suits = _SUITS.get(device.kind, _lanes_along_pixels)
+    suits = _SUITS[_COSTS.of(device).by]
     best = cheapest(p, device, slices)[0]
     return first(best, [name for name in _fitting(p, device) if suits(TILES[name])])
 
@@ -42,7 +54,7 @@ def tiles_by_cost(p: WeightGradient, device: Device, slices: int | None = None) 
 @functools.lru_cache(maxsize=256)
 def cheapest(p: WeightGradient, device: Device, slices: int | None = None) -> tuple[str, int]:
     """The tile that costs least, and the number of slices: the given one, or that which costs least."""
-    return _CHEAPEST.get(device.kind, _cheapest_on_gpu)(p, device, slices)
+    return _CHEAPEST[_COSTS.of(device).by](p, device, slices)
 
 
 def most_in_scratch(p: WeightGradient, device: Device) -> int:
@@ -65,50 +77,71 @@ def _lanes_along_pixels(tile: Tile) -> bool:
     return not isinstance(tile, Rows)
 
 
-def _cheapest_on_cpu(p: WeightGradient, device: Device, slices: int | None) -> tuple[str, int]:
+def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None) -> tuple[str, int]:
     """Workgroups run one after the other: as many slices as give each core some."""
     best = min(_fitting(p, device, Rows), key=lambda name: TILES[name].cost(p))
     tile = TILES[best]
     if slices is not None:
         return best, slices
-    if tile.cost(p) < _CPU_WORTH:
+    if tile.cost(p) < _COSTS.of(device).worth_splitting:
         return best, 1
-    busy = ceil_div(compute_units(device) * _CPU_WORKGROUPS, tile.blocks(p))
+    busy = ceil_div(compute_units(device) * _COSTS.of(device).workgroups, tile.blocks(p))
     return best, max(1, min(busy, tile.k_tiles(p) // _LEAST_K_TILES))
 
 
-def _cheapest_on_gpu(p: WeightGradient, device: Device, slices: int | None) -> tuple[str, int]:
+def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None) -> tuple[str, int]:
     units, costs = compute_units(device), dict[tuple[str, int], float]()
-    for name in _fitting(p, device, *((Gemm, Narrow) if p.rows <= _NARROW_ROWS else (Gemm,))):
+    names = _fitting(p, device, *((Gemm, Skinny) if p.rows <= _COSTS.of(device).skinny_rows else (Gemm,)))
+    fitting = [name for name in names if not spills(_least_registers(TILES[name], p), device)]
+    for name in fitting or [min(names, key=lambda name: _least_registers(TILES[name], p))]:
         tile = TILES[name]
         most = min(SLICES[-1], tile.k_tiles(p) // _LEAST_K_TILES, most_in_scratch(p, device))
-        even = (units * deep // tile.blocks(p) for deep in range(1, 2 * _resident(tile, p) + 1))
+        even = (units * deep // tile.blocks(p) for deep in range(1, 2 * _resident(tile, p, device) + 1))
         counts = sorted(c for c in {*SLICES, *even} if c == 1 or 1 < c <= most) if slices is None else [slices]
-        costs |= {(name, count): _cycles(tile, p, units, count) for count in counts}
+        costs |= {(name, count): _us(tile, p, device, count) for count in counts}
     return min(costs, key=lambda pick: costs[pick])
 
 
-# By kind of device, else as a GPU: the tiles that are worth a try, and the rule.
-_SUITS: Mapping[str, Callable[[Tile], bool]] = {"cpu": _small}
-_CHEAPEST: Mapping[str, Callable[[WeightGradient, Device, int | None], tuple[str, int]]] = {"cpu": _cheapest_on_cpu}
+# The tiles that are worth a try, and the rule.
+_SUITS: Mapping[str, Callable[[Tile], bool]] = {"cores": _small, "units": _lanes_along_pixels}
+_CHEAPEST: Mapping[str, Callable[[WeightGradient, Device, int | None], tuple[str, int]]] = {
+    "cores": _cheapest_on_cores,
+    "units": _cheapest_on_units,
+}
 
 
-def _resident(tile: Tile, p: WeightGradient) -> int:
+def _least_registers(tile: Tile, p: WeightGradient) -> int:
+    """An estimate of the registers without which an invocation spills."""
+    return tile.registers if isinstance(tile, Gemm) else tile.sums(p) + _LEAST_REGISTERS
+
+
+def registers(tile: Tile, p: WeightGradient, device: Device) -> int:
+    """An estimate of the registers of an invocation."""
+    return tile.sums(p) + _COSTS.of(device).more_registers
+
+
+def _resident(tile: Tile, p: WeightGradient, device: Device) -> int:
     """Workgroups that a compute unit holds at a time, by registers: it has several times the shared memory that a
     workgroup may take."""
-    lanes = min(_REGISTERS // (tile.sums(p) + _MORE_REGISTERS), _MOST_LANES)
-    return max(1, min(lanes // tile.local, _MOST_RESIDENT))
+    target, costs = target_of(device), _COSTS.of(device)
+    most = target.value("lanes_per_unit") * costs.share_of_lanes
+    lanes = min(target.value("registers_per_unit") // registers(tile, p, device), most)
+    return max(1, int(min(lanes // tile.local, target.value("workgroups_per_unit"), costs.most_resident)))
 
 
-def _cycles(tile: Tile, p: WeightGradient, units: int, slices: int) -> float:
-    """Cycles of the compute unit with the most workgroups: as many at a time as it holds, fewer at the end."""
-    workgroups, resident = tile.blocks(p) * slices, _resident(tile, p)
-    full, rest = divmod(ceil_div(workgroups, units), resident)
-
-    def at_a_time(count: int) -> float:
-        return count + tile.half_busy * _SUBGROUP / tile.local if count else 0.0
-
-    compute = tile.cost(p) / workgroups / _UNIT_LANES * (full * at_a_time(resident) + at_a_time(rest))
-    wait = (full + (rest > 0)) * ceil_div(tile.k_tiles(p), slices) * _K_TILE_WAIT
-    second_pass = slices * p.size * _SLICE_ELEMENT / units / _UNIT_LANES + _SECOND_LAUNCH if slices > 1 else 0
-    return max(compute, wait) + second_pass
+def _us(tile: Tile, p: WeightGradient, device: Device, slices: int) -> float:
+    """Microseconds by a tile and so many slices."""
+    target, costs = target_of(device), _COSTS.of(device)
+    workgroups, k_tiles = tile.blocks(p) * slices, ceil_div(tile.k_tiles(p), slices)
+    fma = target.value("fma_per_unit")
+    cost = Waves(
+        tile.cost(p) / workgroups / fma,
+        _resident(tile, p, device),
+        tile.half_busy * device.subgroup_size / tile.local,
+        costs.k_tile_wait,
+    )
+    us = launch_us(cost, workgroups, k_tiles, target)
+    if slices == 1:
+        return us
+    second = slices * p.size * costs.slice_element / target.compute_units / fma / target.value("clock_mhz")
+    return us + second + costs.second_pass_launches * target.value("launch_us")

@@ -30,24 +30,24 @@ def _gemm(call: Call) -> GemmProblem:
     return GemmProblem(p.rows, p.channels, plane, (plane, 1), (1, plane), (p.channels, 1), batch)
 
 
-_OPERANDS, _TO_PARTS = ("dy", "x"), Epilogue(target="parts")
+_OPERANDS, _TO_SCRATCH = ("dy", "x"), Epilogue(target="slices")
 
 
 def build(call: Call, device: Device, params: Params) -> Program:
     """Products in f32."""
-    return _summed(call, device, product(params["tile"], _gemm(call), _OPERANDS, _TO_PARTS, device))
+    return _summed(call, device, product(params["tile"], _gemm(call), _OPERANDS, _TO_SCRATCH, device))
 
 
 def build_cooperative(call: Call, device: Device, params: Params) -> Program:
     """Products of 16-bit floats by cooperative matrices."""
     tile = TILES[params["tile"]]
-    made = cooperative_product(_gemm(call), _OPERANDS, _TO_PARTS, tile, device, PRODUCT_TO_F32)
+    made = cooperative_product(_gemm(call), _OPERANDS, _TO_SCRATCH, tile, device, PRODUCT_TO_F32)
     return _summed(call, device, made)
 
 
 def _summed(call: Call, device: Device, made: Dispatch) -> Program:
     images = WeightGradient.of(call).n
-    return Program((made, combine(call, images, device)), scratch={"parts": _scratch_bytes(call, device)})
+    return Program((made, combine(call, images, device)), scratch={"slices": _scratch_bytes(call, device)})
 
 
 def params(call: Call, device: Device) -> Legal:
@@ -76,17 +76,14 @@ def _iterations(call: Call, device: Device) -> int:
 
 
 MUST = (
-    Requirement(
-        "at least one image to multiply",
-        lambda call, device: WeightGradient.of(call).n > 0,
-        lambda call, device: "an empty batch",
-    ),
+    Requirement.of("at least one image to multiply", WeightGradient.of, lambda p: p.n > 0, lambda p: "an empty batch"),
     within_scratch(_scratch_bytes, "a slice of each image"),
     loop_iterations(_iterations),
 )
 _LEAST_SIDE, _LEAST_PIXELS = 32, 64
-FILLS_MATRICES = Requirement(
+FILLS_MATRICES = Requirement.of(
     f"at least {_LEAST_SIDE} channels of a group, in and out, and images of {_LEAST_PIXELS} pixels",
-    lambda call, device: min(_gemm(call).m, _gemm(call).n) >= _LEAST_SIDE and _gemm(call).k >= _LEAST_PIXELS,
-    lambda call, device: f"{_gemm(call).n} in, {_gemm(call).m} out, {_gemm(call).k} pixels",
+    _gemm,
+    lambda g: g.least_side >= _LEAST_SIDE and g.k >= _LEAST_PIXELS,
+    lambda g: f"{g.n} in, {g.m} out, {g.k} pixels",
 )

@@ -3,15 +3,14 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from vkconv import kernel as declared
 from vkconv import shaders
 from vkconv.core import ceil_div
 from vkconv.device import Device
-from vkconv.kernel import Shader
+from vkconv.kernel import Kernel, Shader
 from vkconv.ops.conv.wgrad.problem import WeightGradient
-from vkconv.ops.core.base import linear_groups, most_invocations
+from vkconv.ops.core.base import holds_workgroup, most_invocations, over_invocations
 from vkconv.ops.core.requirements import shuffles
 from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.ops.kernels.gemm_tile import GemmTile
@@ -26,7 +25,7 @@ _MOST_TAPS = 8
 _MOST_SUMS = 192
 _MOST_UNROLLED = 1152
 _MOST_MEETING = 16
-_MOST_COLUMN = 12  # inputs of a column that a lane of the narrow kernel meets: one of 17 took three times one of 9
+_MOST_COLUMN = 12  # inputs of a column that a lane of the skinny kernel meets: one of 17 took three times one of 9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,8 +61,9 @@ def evenly(p: WeightGradient, slices: int = 1) -> SplitK:
 class Tile(Protocol):
     """What one workgroup of a kernel makes of dw."""
 
-    @property
-    def declared(self) -> declared.Kernel: ...
+    kernel: ClassVar[Kernel]
+    # Subgroups of 32 that keep a compute unit at half its rate, since they wait for what they load.
+    half_busy: ClassVar[int]
 
     @property
     def name(self) -> str:
@@ -75,10 +75,6 @@ class Tile(Protocol):
 
     @property
     def shared_bytes(self) -> int: ...
-
-    @property
-    def half_busy(self) -> int:
-        """Subgroups of 32 that keep a compute unit at half its rate, since they wait for what they load."""
 
     def fits(self, device: Device) -> bool:
         """Whether a workgroup of the device can hold it."""
@@ -122,9 +118,9 @@ class Output:
     first: int = 0
 
 
-def push_block(p: WeightGradient, split: SplitK, output: Output) -> Mapping[str, Argument]:
+def push_block(p: WeightGradient, split: SplitK) -> Mapping[str, Argument]:
     """The push constants BACKWARD_WEIGHT_SUM_PUSH of vkconv/shaders/wgrad.py."""
-    axes = {
+    return {
         **dict(zip(("d", "h", "w"), p.extent, strict=True)),
         **dict(zip(("od", "oh", "ow"), p.out, strict=True)),
         **dict(zip(("kd", "kh", "kw"), p.kernel, strict=True)),
@@ -132,17 +128,7 @@ def push_block(p: WeightGradient, split: SplitK, output: Output) -> Mapping[str,
         **dict(zip(("dd", "dh", "dw"), p.dilation, strict=True)),
         **dict(zip(("pf", "pt", "pl"), p.before, strict=True)),
         **dict(zip(("tile_n", "tile_d", "tile_h", "tile_w"), split.box, strict=True)),
-    }
-    return {
-        **axes,
-        "n": p.n,
-        "c_in": p.c_in,
-        "c_out": p.c_out,
-        "groups": p.groups,
-        "cuts": split.per_box,
-        "first_part": output.first,
-        "scale": output.scale,
-        "beta": output.beta,
+        **{"n": p.n, "c_in": p.c_in, "c_out": p.c_out, "groups": p.groups, "per_box": split.per_box},
     }
 
 
@@ -156,14 +142,15 @@ def launch(
 ) -> Dispatch:
     """The launch of a tile's kernel over all slices; ``buffers`` maps x, dy, add and result."""
     threads = split.count(p) * tile.blocks(p) * tile.local
-    common = {"TO_PARTS": output.to_scratch, "HAS_ADD": output.has_add, "DEEP": p.deep, "PADDED": p.padded}
+    shader = Shader(tile.kernel, defines=(*output.defines, *tile.defines(device)))
+    numbers = {"scale": output.scale, "beta": output.beta, "first_slice": output.first}
+    common = {"TO_SCRATCH": output.to_scratch, "HAS_ADD": output.has_add, "PADDED": p.padded}
     return Dispatch(
-        Shader(tile.declared, defines=(*output.defines, *tile.defines(device))),
-        buffers=buffers,
-        groups=linear_groups(threads, tile.local, device),
-        local=(tile.local, 1, 1),
-        push=push_block(p, split, output),
-        constants={**common, **tile.specialization(p, split, device)},
+        shader,
+        shader.taking(buffers),
+        *over_invocations(threads, tile.local, device),
+        push=shader.taking({**push_block(p, split), **numbers}),
+        constants=shader.taking({**common, **tile.specialization(p, split, device)}),
         shared_bytes=tile.shared_bytes,
         loop_iterations=tile.iterations(p, split),
     )
@@ -173,17 +160,12 @@ def launch(
 class Gemm(GemmTile):
     """Implicit GEMM in shared memory: rows are output channels, columns input channels and taps, k-tiles pixels."""
 
-    @property
-    def declared(self) -> declared.Kernel:
-        return shaders.wgrad.BACKWARD_WEIGHT_GEMM
+    kernel: ClassVar[Kernel] = shaders.wgrad.BACKWARD_WEIGHT_GEMM
+    half_busy: ClassVar[int] = 1
 
     @property
     def name(self) -> str:
         return f"gemm_{self.short}_{self.lane_rows}x{self.lane_columns}"
-
-    @property
-    def half_busy(self) -> int:
-        return 1
 
     @property
     def shared_bytes(self) -> int:
@@ -214,7 +196,7 @@ class Gemm(GemmTile):
         # Neither a vec4 nor a slice may begin within four pixels.
         vec4 = p.pointwise and math.prod(p.out) % 4 == 0 and self.depth % 4 == 0 and split.box[1:] == p.out
         taps = dict(zip(("KD", "KH", "KW"), p.kernel, strict=True))
-        return {**self.constants, **taps, "BUFFERS": self.buffers, "FOURS": vec4}
+        return {**self.constants, **taps, "VEC4": vec4, "DEEP": p.deep}
 
     def defines(self, device: Device) -> Defines:
         return ()
@@ -222,55 +204,46 @@ class Gemm(GemmTile):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rows:
-    """Registers alone. ``rows`` output channels by ``units`` of an invocation, a unit being an input channel, a row of
-    the kernel and neighbouring taps; ``pixels`` of dy at a time. ``across`` groups each lane loads its own dy, within
+    """Registers alone. ``rows`` output channels by ``runs`` of an invocation, a run being neighbouring taps of a row
+    of the kernel, of an input channel; ``pixels`` of dy at a time. ``across`` groups each lane loads its own dy, within
     one all load the same."""
 
     rows: int
-    units: int
+    runs: int
     pixels: int
     across: bool = False
     local: int = 8
-
-    @property
-    def declared(self) -> declared.Kernel:
-        return shaders.wgrad.BACKWARD_WEIGHT_ROWS
+    kernel: ClassVar[Kernel] = shaders.wgrad.BACKWARD_WEIGHT_ROWS
+    half_busy: ClassVar[int] = 1
+    shared_bytes: ClassVar[int] = 0
 
     @property
     def name(self) -> str:
-        return f"rows_{self.rows}x{self.units}x{self.pixels}{'_across' if self.across else ''}"
-
-    @property
-    def half_busy(self) -> int:
-        return 1
-
-    @property
-    def shared_bytes(self) -> int:
-        return 0
+        return f"rows_{self.rows}x{self.runs}x{self.pixels}{'_across' if self.across else ''}"
 
     def fits(self, device: Device) -> bool:
         return self.local <= most_invocations(device)
 
     def takes(self, p: WeightGradient) -> bool:
-        taps = _taps(p, _MOST_TAPS)
-        inputs = self.units * _span(p, 2, self.pixels, taps)
+        taps = _taps(p)
+        inputs = self.runs * _span(p, 2, self.pixels, taps)
         unrolled = self.sums(p) * self.pixels
-        spills = self.rows * self.units > 1 and (
+        spills = self.rows * self.runs > 1 and (
             inputs > 2 * MOST_SPAN or self.sums(p) > _MOST_SUMS or unrolled > _MOST_UNROLLED
         )
-        units = self._units_of_group(p)
-        within = not self.across or (p.groups > 1 and units % self.units == 0)
-        small = self.rows < max(2, 2 * p.rows) and self.units < max(2, 2 * units)
+        runs = self._runs_of_group(p)
+        within = not self.across or (p.groups > 1 and runs % self.runs == 0)
+        small = self.rows < max(2, 2 * p.rows) and self.runs < max(2, 2 * runs)
         small = small and (self.pixels != 7 or p.out[2] % 7 == 0)
         return within and small and not spills and _span(p, 2, self.pixels, taps) <= MOST_SPAN
 
-    def _units_of_group(self, p: WeightGradient) -> int:
-        return p.channels * p.kernel[0] * p.kernel[1] * ceil_div(p.kernel[2], _taps(p, _MOST_TAPS))
+    def _runs_of_group(self, p: WeightGradient) -> int:
+        return p.channels * p.kernel[0] * p.kernel[1] * ceil_div(p.kernel[2], _taps(p))
 
     def blocks(self, p: WeightGradient) -> int:
         groups = 1 if self.across else p.groups
-        units = self._units_of_group(p) * (p.groups if self.across else 1)
-        return groups * ceil_div(p.rows, self.rows) * ceil_div(units, self.local * self.units)
+        runs = self._runs_of_group(p) * (p.groups if self.across else 1)
+        return groups * ceil_div(p.rows, self.rows) * ceil_div(runs, self.local * self.runs)
 
     def k_tiles(self, p: WeightGradient) -> int:
         line, rest = divmod(p.out[2], self.pixels)
@@ -281,33 +254,25 @@ class Rows:
         return ceil_div(split.lines * line, split.per_box) + ceil_div(split.lines * rest, split.per_box)
 
     def sums(self, p: WeightGradient) -> int:
-        return self.rows * self.units * _taps(p, _MOST_TAPS)
+        return self.rows * self.runs * _taps(p)
 
     def cost(self, p: WeightGradient) -> float:
-        taps, sums = _taps(p, _MOST_TAPS), self.sums(p)
+        taps, sums = _taps(p), self.sums(p)
         line, rest = divmod(p.out[2], self.pixels)
 
         def step(pixels: int, met: int) -> float:
             values = self.rows * pixels
-            dy = (
-                COSTS.load * values if self.across else COSTS.load * ceil_div(values, self.local) + COSTS.share * values
-            )
-            return dy + COSTS.load * self.units * met + COSTS.multiply_add * sums * (pixels + 1) + COSTS.iteration
+            shared = COSTS.load * ceil_div(values, self.local) + COSTS.share * values
+            dy = COSTS.load * values if self.across else shared
+            return dy + COSTS.load * self.runs * met + COSTS.multiply_add * sums * (pixels + 1) + COSTS.iteration
 
         of_line = line * step(self.pixels, _met(p, 2, self.pixels, taps)) + rest * step(1, taps)
         return float(self.blocks(p) * p.n * p.out[0] * p.out[1] * of_line)
 
     def specialization(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
-        return {
-            "ROWS": self.rows,
-            "UNITS": self.units,
-            "PX": self.pixels,
-            "ACROSS_GROUPS": self.across,
-            "TAPS_X": _taps(p, _MOST_TAPS),
-            "SW": p.stride[2],
-            "DW": p.dilation[2],
-            "SUBGROUP": min(device.subgroup_size, self.local),
-        }
+        sizes = {"ROWS": self.rows, "RUNS": self.runs, "PX": self.pixels, "ACROSS_GROUPS": self.across}
+        lanes = min(device.subgroup_size, self.local)
+        return {**sizes, "TAPS_X": _taps(p), "SW": p.stride[2], "DW": p.dilation[2], "SUBGROUP": lanes}
 
     def defines(self, device: Device) -> Defines:
         full = self.local % device.subgroup_size == 0 and not self.across
@@ -315,33 +280,26 @@ class Rows:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Narrow:
+class Skinny:
     """A reduction by the lanes of a workgroup. ``rows`` are its output channels, ``pixels`` those of a column of dy
     that a lane takes at a time, ``local`` its lanes."""
 
     rows: int
     pixels: int
     local: int
-
-    @property
-    def declared(self) -> declared.Kernel:
-        return shaders.wgrad.BACKWARD_WEIGHT_NARROW
+    kernel: ClassVar[Kernel] = shaders.wgrad.BACKWARD_WEIGHT_SKINNY
+    half_busy: ClassVar[int] = 6
 
     @property
     def name(self) -> str:
-        return f"narrow_{self.rows}x{self.pixels}x{self.local}"
-
-    @property
-    def half_busy(self) -> int:
-        return 6
+        return f"skinny_{self.rows}x{self.pixels}x{self.local}"
 
     @property
     def shared_bytes(self) -> int:
         return 4 * _MOST_MEETING * self.local
 
     def fits(self, device: Device) -> bool:
-        shared = device.limit("maxComputeSharedMemorySize")
-        return self.local <= most_invocations(device) and self.shared_bytes <= shared
+        return holds_workgroup(device, self.local, self.shared_bytes)
 
     def takes(self, p: WeightGradient) -> bool:
         return _span(p, 1, self.pixels, self._taps(p)[0]) <= _MOST_COLUMN
@@ -358,12 +316,12 @@ class Narrow:
         taps = p.kernel[0] * ceil_div(p.kernel[1], y) * ceil_div(p.kernel[2], x)
         return ceil_div(p.rows, self.rows) * p.c_in * taps
 
-    def _units(self, extents: tuple[int, int, int, int]) -> int:
+    def _columns(self, extents: tuple[int, int, int, int]) -> int:
         n, d, h, w = extents
         return n * d * ceil_div(h, self.pixels) * w
 
     def k_tiles(self, p: WeightGradient) -> int:
-        return ceil_div(self._units(p.reduction), self.local)
+        return ceil_div(self._columns(p.reduction), self.local)
 
     def _meeting(self, p: WeightGradient) -> int:
         """Sums that lanes add together at a time, a power of two."""
@@ -372,7 +330,7 @@ class Narrow:
     def iterations(self, p: WeightGradient, split: SplitK) -> int:
         meeting = self._meeting(p)
         tail = ceil_div(self.sums(p), meeting) * (meeting + self.local // meeting + 2)
-        return ceil_div(ceil_div(self._units(split.box), split.per_box), self.local) + tail
+        return ceil_div(ceil_div(self._columns(split.box), split.per_box), self.local) + tail
 
     def sums(self, p: WeightGradient) -> int:
         y, x = self._taps(p)
@@ -382,20 +340,12 @@ class Narrow:
         # A multiply-add is 1, a load 6: it comes from a cache.
         y, x = self._taps(p)
         loads = self.rows * self.pixels + x * _met(p, 1, self.pixels, y)
-        return float(self.blocks(p) * self._units(p.reduction) * (self.pixels * self.rows * y * x + 6 * loads))
+        return float(self.blocks(p) * self._columns(p.reduction) * (self.pixels * self.rows * y * x + 6 * loads))
 
     def specialization(self, p: WeightGradient, split: SplitK, device: Device) -> Mapping[str, Word]:
-        taps_y, taps_x = self._taps(p)
-        return {
-            "ROWS": self.rows,
-            "PX": self.pixels,
-            "TAPS_Y": taps_y,
-            "TAPS_X": taps_x,
-            "SH": p.stride[1],
-            "DH": p.dilation[1],
-            "LANES": self.local,
-            "MEET": self._meeting(p),
-        }
+        taps = dict(zip(("TAPS_Y", "TAPS_X"), self._taps(p), strict=True))
+        sizes = {"ROWS": self.rows, "PX": self.pixels, "LANES": self.local, "MEET": self._meeting(p)}
+        return {**sizes, **taps, "SH": p.stride[1], "DH": p.dilation[1], "DEEP": p.deep}
 
     def defines(self, device: Device) -> Defines:
         return ()
@@ -412,7 +362,7 @@ def _met(p: WeightGradient, axis: int, pixels: int, taps: int) -> int:
     return len({q * p.stride[axis] + t * p.dilation[axis] for q in range(pixels) for t in range(taps)})
 
 
-def _taps(p: WeightGradient, most: int) -> int:
-    """Taps of a row of the kernel that an invocation takes: even shares of at most ``most`` that are not far apart."""
-    taps = ceil_div(p.kernel[2], ceil_div(p.kernel[2], most))
+def _taps(p: WeightGradient) -> int:
+    """Taps of a row of the kernel that an invocation takes: even shares that are not far apart."""
+    taps = ceil_div(p.kernel[2], ceil_div(p.kernel[2], _MOST_TAPS))
     return taps if _span(p, 2, 1, taps) <= MOST_SPAN // 2 else 1

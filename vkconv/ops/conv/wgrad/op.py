@@ -8,21 +8,20 @@ one comes as H = 1.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, shape_str
+from vkconv.core import DType, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.wgrad.problem import WeightGradient, check_extents, check_shapes, paddings, per_axis
 from vkconv.ops.conv.wgrad.routes import ROUTES
-from vkconv.ops.core.base import F64, Attr, Attrs, Op, Operand, Specs
-from vkconv.ops.core.shapes import held_in
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
+from vkconv.ops.core.shapes import groups_of, held_in, one_float_dtype
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
 
 
-def _resolve(op: str, rank: int, specs: Specs, attrs: Attrs) -> tuple[Attrs, tuple[TensorSpec, ...]]:
+def _resolve(op: str, rank: int, specs: Specs, attrs: Attrs) -> Resolved:
     x, dy, add, w = specs["x"], specs["dy"], specs.get("add"), attrs["w_shape"]
     assert x is not None and dy is not None and isinstance(w, tuple)
     w_shape = tuple(int(v) for v in w)
@@ -32,9 +31,8 @@ def _resolve(op: str, rank: int, specs: Specs, attrs: Attrs) -> tuple[Attrs, tup
             f"{op} takes x (N, C_in, {axes}), dy (N, C_out, O{axes.replace(', ', ', O')}) and w_shape (C_out, "
             f"C_in/groups, K{axes.replace(', ', ', K')}), not {x}, {dy} and {shape_str(w_shape)}"
         )
-    if not x.dtype.is_float or any(s.dtype != x.dtype for s in (dy, add) if s is not None):
-        raise GraphError(f"{op} takes operands of one float dtype, not {', '.join(str(s) for s in (x, dy, add) if s)}")
-    check_shapes(op, x.dims, dy.dims, w_shape, attrs["groups"])
+    one_float_dtype(op, x, dy, add)
+    check_shapes(op, x.dims, dy.dims, w_shape, groups_of(op, attrs))
     stride, dilation = per_axis(op, attrs, "stride", rank), per_axis(op, attrs, "dilation", rank)
     padding = paddings(op, attrs, rank)
     check_extents(op, x.dims[2:], dy.dims[2:], w_shape[2:], stride, padding, dilation)
@@ -52,7 +50,7 @@ def _resolve(op: str, rank: int, specs: Specs, attrs: Attrs) -> tuple[Attrs, tup
     return {**attrs, **canonical, "scale": scale, "beta": beta}, (TensorSpec(w_shape, x.dtype),)
 
 
-def _reference(call: Call, arrays: Mapping[str, Array | None]) -> Sequence[Array]:
+def _reference(call: Call, arrays: Arrays) -> Outputs:
     p = WeightGradient.of(call)
     x = np.asarray(arrays["x"], np.float64).reshape(p.n, p.groups, p.channels, *p.extent)
     dy = np.asarray(arrays["dy"], np.float64).reshape(p.n, p.groups, p.rows, math.prod(p.out))
@@ -78,7 +76,7 @@ def terms(call: Call) -> int:
     return max(1, WeightGradient.of(call).pixels + call.has("add"))
 
 
-def _magnitude(call: Call, arrays: Mapping[str, Array | None], reference: F64) -> F64:
+def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     """The largest sum of products and what is added to it, or what may have cancelled in either."""
     add, count = arrays.get("add"), terms(call)
     if add is None and count == 1:

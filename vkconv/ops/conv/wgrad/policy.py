@@ -4,18 +4,18 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+from vkconv import policy as devices
 from vkconv.core import ceil_div
+from vkconv.cost import compute_units, occupancy_estimate
 from vkconv.device import Device
-from vkconv.ops.conv.wgrad.cost import cheapest, most_in_scratch, tiles_by_cost
+from vkconv.ops.conv.wgrad.cost import cheapest, most_in_scratch, registers, tiles_by_cost
 from vkconv.ops.conv.wgrad.kernels import SplitK, evenly
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
-from vkconv.ops.core.occupancy import compute_units, occupancy_estimate
 from vkconv.ops.kernels import split_rules
 from vkconv.ops.kernels.split_rules import SumTile, batch_only
 
-# Kinds of device that the bands take for ones of low parallelism.
-_LOW_PARALLELISM = frozenset({"cpu", "integrated"})
+_LOW_PARALLELISM_UNITS = devices.Policy("wgrad.low_parallelism_units", int)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,10 +53,6 @@ def _boxes(p: WeightGradient, tile: SumTile) -> SplitK:
     return SplitK((max(n, 1), max(d, 1), max(h, 1), max(w, 1)))
 
 
-def _whole(p: WeightGradient, device: Device) -> tuple[SplitK, str]:
-    return evenly(p), "the whole sum"
-
-
 def _images(p: WeightGradient, device: Device) -> tuple[SplitK, str]:
     """IREE's first rule, and where it would not split at all, one image to a slice."""
     tile, why = batch_only(p.c_out, p.channels, p.extent[0 if p.deep else 1 :], p.n)
@@ -71,13 +67,10 @@ def _into_images(p: WeightGradient, slices: int) -> SplitK:
 def _bands(p: WeightGradient, device: Device) -> tuple[SplitK, str]:
     if not p.pixels:
         return evenly(p), "nothing to sum"
-    total = split_rules.Sum(p.c_out * p.channels, p.size, _reduction(p))
-    tile, why = split_rules.bands(total, device.kind in _LOW_PARALLELISM, ragged=True)
+    total = split_rules.Sum(p.rows * p.channels, p.size, _reduction(p))
+    low = compute_units(device) <= _LOW_PARALLELISM_UNITS.of(device)
+    tile, why = split_rules.bands(total, low, ragged=True)
     return (_boxes(p, tile) if tile else evenly(p)), why
-
-
-def _into_boxes(p: WeightGradient, slices: int) -> SplitK:
-    return _boxes(p, split_rules.into(_reduction(p), slices))
 
 
 @functools.lru_cache(maxsize=256)
@@ -93,7 +86,7 @@ def _auto(p: WeightGradient, device: Device) -> tuple[SplitK, str]:
 @functools.lru_cache(maxsize=256)
 def _occupancy(p: WeightGradient, device: Device) -> tuple[SplitK, str]:
     tile = TILES[cheapest(p, device)[0]]
-    capacity = occupancy_estimate(device, tile.local, tile.shared_bytes)
+    capacity = occupancy_estimate(device, tile.local, tile.shared_bytes, registers(tile, p, device))
     return _that_can_be(p, device, *split_rules.occupancy(tile.blocks(p), tile.k_tiles(p), capacity))
 
 
@@ -108,8 +101,8 @@ def _that_can_be(p: WeightGradient, device: Device, slices: int, why: str) -> tu
     return (evenly(p, slices), why) if slices <= most else (evenly(p, most), f"{why}; {most} fit the scratch")
 
 
-WHOLE = Policy("whole", _whole, lambda p, slices: evenly(p))
+WHOLE = Policy("whole", lambda p, device: (evenly(p), "the whole sum"), lambda p, slices: evenly(p))
 IMAGES = Policy("images", _images, _into_images)
 AUTO = Policy("auto", _auto, evenly, by_cost=True)
-BANDS = Policy("bands", _bands, _into_boxes)
+BANDS = Policy("bands", _bands, lambda p, slices: _boxes(p, split_rules.into(_reduction(p), slices)))
 OCCUPANCY = Policy("occupancy", _occupancy, evenly, by_cost=True)

@@ -148,10 +148,8 @@ def check_extents(
             )
 
 
-def check_shapes(op: str, x: Sequence[int], dy: Sequence[int], w: Sequence[int], groups: AttrValue) -> int:
-    """The number of groups; GraphError where the extents of x, dy and w do not go together."""
-    if not isinstance(groups, int) or groups < 1:
-        raise GraphError(f"{op}: groups is {groups}; it is an integer of at least 1")
+def check_shapes(op: str, x: Sequence[int], dy: Sequence[int], w: Sequence[int], groups: int) -> None:
+    """GraphError where the extents of x, dy and w do not go together."""
     if x[0] != dy[0]:
         raise GraphError(f"{op}: x has {x[0]} images, but dy has {dy[0]}")
     if x[1] < 1 or w[1] * groups != x[1]:
@@ -165,7 +163,6 @@ def check_shapes(op: str, x: Sequence[int], dy: Sequence[int], w: Sequence[int],
         raise GraphError(f"{op}: {w[0]} output channels do not divide into {groups} groups")
     if min(w[2:]) < 1:
         raise GraphError(f"{op}: the kernel is {shape_str(w[2:])}; every side is at least 1")
-    return groups
 
 
 def _axes(rank: int) -> str:

@@ -8,15 +8,21 @@ from vkconv.call import Call
 from vkconv.core import bytes_str, shape_str
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.wgrad import coopmat as cooperative
-from vkconv.ops.conv.wgrad import explicit as explicit
-from vkconv.ops.conv.wgrad import split as split
-from vkconv.ops.conv.wgrad import winograd as winograd
+from vkconv.ops.conv.wgrad import coopmat, explicit, split, winograd
 from vkconv.ops.conv.wgrad.combine import COMBINE
 from vkconv.ops.conv.wgrad.kernels import ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS
 from vkconv.ops.conv.wgrad.policy import AUTO, BANDS, IMAGES, OCCUPANCY, WHOLE, Policy
 from vkconv.ops.conv.wgrad.problem import WeightGradient
-from vkconv.ops.core.requirements import FLOATS, INT32, MOST_INT, NO_HALVES, ON_GPU, loop_iterations, within_scratch
+from vkconv.ops.core.requirements import (
+    FLOATS,
+    INT32,
+    MOST_INT,
+    NO_HALVES,
+    ON_GPU,
+    loop_iterations,
+    loops_end,
+    within_scratch,
+)
 from vkconv.ops.kernels.coopmat import NEEDS as MATRIX_NEEDS
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT_TO_F32
 from vkconv.ops.kernels.products import SHADERS as PRODUCTS
@@ -27,7 +33,7 @@ from vkconv.route import Requirement, Route
 _VARIANTS = (
     Shader(shaders.wgrad.BACKWARD_WEIGHT_GEMM),
     Shader(shaders.wgrad.BACKWARD_WEIGHT_ROWS),
-    Shader(shaders.wgrad.BACKWARD_WEIGHT_NARROW),
+    Shader(shaders.wgrad.BACKWARD_WEIGHT_SKINNY),
     Shader(shaders.wgrad.BACKWARD_WEIGHT_ROWS, defines=SUBGROUPS),
 )
 _ATOMIC = tuple(dataclasses.replace(s, defines=(*d, *s.defines)) for s in _VARIANTS for d in (ATOMIC_CAS, ATOMIC_FLOAT))
@@ -39,10 +45,11 @@ def _slices(call: Call, device: Device) -> int:
 
 # Kernels round pixels up to k-tiles: what they add must not overflow.
 _MOST_PIXELS = MOST_INT - 512
-PIXELS_INT32 = Requirement(
+PIXELS_INT32 = Requirement.of(
     f"sums over at most {_MOST_PIXELS} pixels",
-    lambda call, device: WeightGradient.of(call).pixels <= _MOST_PIXELS,
-    lambda call, device: str(WeightGradient.of(call).pixels),
+    WeightGradient.of,
+    lambda p: p.pixels <= _MOST_PIXELS,
+    lambda p: str(p.pixels),
 )
 SLICES_INT32 = Requirement(
     "fewer than 2^31 partial results to add",
@@ -73,18 +80,6 @@ WINOGRAD_INT32 = Requirement(
     lambda call, device: winograd.scratch_elements(call, device) <= MOST_INT,
     lambda call, device: f"{winograd.scratch_elements(call, device)} elements",
 )
-# By kind of device: channels of a group, in and out, and pixels of dy from which on winograd pays; channels where what
-# it transforms is beyond _CACHE_BYTES. us on the H200, ms on lavapipe:
-#     call                   device    winograd  the next
-#     2x256x14x14 to 256     H200            30        71
-#     2x23x13x13 to 64       H200            38        55
-#     9x16x24x240 to 32      H200           122       161
-#     16x16x225x225 to 64    H200           658       603   (560 MiB)
-#     4x128x28x28 to 128     lavapipe      14.2      21.4
-#     64x56x56 to 64         lavapipe       4.3       5.4
-#     48x64x64 to 48         lavapipe       4.8       4.2
-#     2x256x14x14            lavapipe      17.7      11.5
-_LEAST, _OTHER_LEAST, _CACHE_BYTES = {"cpu": (64, 3000, 64)}, (16, 256, 32), 64 << 20
 MANY_CHANNELS = Requirement(
     "as many channels of a group, and pixels, as pay on such devices",
     lambda call, device: _pays(WeightGradient.of(call), device),
@@ -93,10 +88,11 @@ MANY_CHANNELS = Requirement(
 
 
 def _extent(p: WeightGradient, device: Device) -> str:
-    channels, pixels, uncached = _LEAST.get(device.kind, _OTHER_LEAST)
+    least = winograd.LEAST.of(device)
     return (
         f"{p.channels} in, {p.rows} out, {p.pixels} pixels, {bytes_str(winograd.transformed_bytes(p))} transformed; at "
-        f"least {channels} channels and {pixels} pixels, and {uncached} beyond {bytes_str(_CACHE_BYTES)}"
+        f"least {least.channels} channels and {least.pixels} pixels, and {least.uncached_channels} beyond "
+        f"{least.cache_mib} MiB ({winograd.LEAST.said(device)})"
     )
 
 
@@ -106,10 +102,9 @@ def _window_3x3(p: WeightGradient) -> bool:
 
 
 def _pays(p: WeightGradient, device: Device) -> bool:
-    channels, pixels, uncached = _LEAST.get(device.kind, _OTHER_LEAST)
-    fewer = min(p.channels, p.rows)
-    cached = fewer >= uncached or winograd.transformed_bytes(p) <= _CACHE_BYTES
-    return fewer >= channels and p.pixels >= pixels and cached
+    least, fewer = winograd.LEAST.of(device), min(p.channels, p.rows)
+    cached = fewer >= least.uncached_channels or winograd.transformed_bytes(p) <= least.cache_mib << 20
+    return fewer >= least.channels and p.pixels >= least.pixels and cached
 
 
 _MUST = (FLOATS, INT32, PIXELS_INT32)
@@ -150,22 +145,22 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "cooperative",
-        cooperative.build,
-        (COMBINE, cooperative.GRADIENT),
+        coopmat.build,
+        (COMBINE, coopmat.GRADIENT),
         why="implicit GEMM on the GPU's matrix units, f16 in and f32 sums, in as many split-K slices as keep the "
         "device busy; windows are gathered eight channels at a time, a second pass adds the slices in a fixed order",
         must=(
             *MATRIX_NEEDS,
-            cooperative.SOME_TILE,
+            coopmat.SOME_TILE,
             INT32,
             PIXELS_INT32,
-            within_scratch(cooperative.scratch_bytes),
-            loop_iterations(cooperative.iterations),
+            within_scratch(coopmat.scratch_bytes),
+            loop_iterations(coopmat.iterations),
         ),
-        prefer=(ON_GPU, cooperative.FILLS_TILES),
+        prefer=(ON_GPU, coopmat.FILLS_TILES),
         source="composable_kernel#2947",
-        params=cooperative.params,
-        note=cooperative.note,
+        params=coopmat.params,
+        note=coopmat.note,
     ),
     Route(
         "winograd",
@@ -174,11 +169,9 @@ ROUTES: tuple[Route, ...] = (
         why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that "
         "is not finite makes NaN of all taps that its tile meets",
         must=(
-            *_MUST,
-            WINDOW_3X3,
-            WINOGRAD_INT32,
+            *(*_MUST, WINDOW_3X3, WINOGRAD_INT32),
             within_scratch(winograd.slices_bytes),
-            loop_iterations(winograd.iterations),
+            loops_end(winograd.build, winograd.params),
         ),
         prefer=(MANY_CHANNELS,),
         source=WINOGRAD_SOURCE,

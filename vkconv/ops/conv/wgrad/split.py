@@ -36,8 +36,8 @@ def build(call: Call, device: Device, params: Params, policies: Policies) -> Pro
     if count <= 1:
         output = Output(float(call["scale"]), float(call["beta"]), call.has("add"))
         return Program((launch(tile, p, WHOLE.into(p, 1), output, _buffers(call, "dw"), device),))
-    made = launch(tile, p, split, Output(to_scratch=True), _buffers(call, "parts"), device)
-    return Program((made, combine(call, count, device)), scratch={"parts": 4 * p.size * count})
+    made = launch(tile, p, split, Output(to_scratch=True), _buffers(call, "slices"), device)
+    return Program((made, combine(call, count, device)), scratch={"slices": 4 * p.size * count})
 
 
 def build_atomic(call: Call, device: Device, params: Params, policies: Policies) -> Program:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from vkconv.ops.conv.wgrad.kernels import Gemm, Narrow, Rows, Tile
+from vkconv.ops.conv.wgrad.kernels import Gemm, Rows, Skinny, Tile
 
 # rows, columns, k-tile, rows and columns of an invocation, buffers
 _GEMM = (
@@ -25,16 +25,16 @@ _GEMM = (
     Gemm(128, 128, 16, 8, 8, 2),
     Gemm(64, 64, 16, 8, 8, 2),
 )
-_NARROW = tuple(Narrow(rows, pixels, local) for rows in (1, 2) for pixels in (4, 8, 1) for local in (128, 32))
-# Output channels x units. lavapipe, ms, 8x16x57x57 to 64 by 3x3: 8x6 17.0, 24x2 17.7, 16x3 18.3, 16x1 24.4, 32x1 25.7.
-_ROWS_BY_UNITS = (
+_SKINNY = tuple(Skinny(rows, pixels, local) for rows in (1, 2) for pixels in (4, 8, 1) for local in (128, 32))
+# Output channels x runs. lavapipe, ms, 8x16x57x57 to 64 by 3x3: 8x6 17.0, 24x2 17.7, 16x3 18.3, 16x1 24.4, 32x1 25.7.
+_ROWS_BY_RUNS = (
     *((32, 4), (32, 2), (32, 1), (24, 2), (16, 8), (16, 4), (16, 3), (16, 1), (12, 4)),
     *((8, 8), (8, 6), (8, 3), (8, 1), (4, 8), (4, 3), (4, 1), (1, 8), (1, 3), (1, 1)),
 )
-_ROWS = tuple(Rows(rows, units, pixels) for rows, units in _ROWS_BY_UNITS for pixels in (8, 7, 4, 1))
+_ROWS = tuple(Rows(rows, runs, pixels) for rows, runs in _ROWS_BY_RUNS for pixels in (8, 7, 4, 1))
 _ACROSS = tuple(
-    Rows(rows, units, pixels, across=True) for rows in (8, 4, 1) for units in (1, 3, 5) for pixels in (8, 4, 1)
+    Rows(rows, runs, pixels, across=True) for rows in (8, 4, 1) for runs in (1, 3, 5) for pixels in (8, 4, 1)
 )
 
-_ALL: tuple[Tile, ...] = (*_GEMM, *_NARROW, *_ROWS, *_ACROSS)
+_ALL: tuple[Tile, ...] = (*_GEMM, *_SKINNY, *_ROWS, *_ACROSS)
 TILES: Mapping[str, Tile] = {tile.name: tile for tile in _ALL}

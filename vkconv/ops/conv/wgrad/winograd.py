@@ -4,7 +4,7 @@ all tiles are summed as a batch of matrix products, and the sums are transformed
 dw = G^T [sum over tiles of (B^T x B) * (A dy A^T)] G: the forward algorithm, transposed (Lavin and Gray 2015).
 """
 
-from collections.abc import Mapping
+import dataclasses
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -15,18 +15,30 @@ from vkconv.ops.conv.wgrad.cost import SLICES, cheapest, most_in_scratch, tiles_
 from vkconv.ops.conv.wgrad.kernels import Output, evenly, launch
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
-from vkconv.ops.core.base import first, linear_groups
+from vkconv.ops.core.base import defaults, first, over_invocations
 from vkconv.ops.kernels.winograd import WinogradTiles, inputs, local_size
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params
 
 GRADIENTS, TAPS = Shader(shaders.kernels.WINOGRAD_OUTPUT_GRADIENT), Shader(shaders.kernels.WINOGRAD_WEIGHT_GRADIENT)
 # The rounding error of m = 4 grows with the transforms, not with the sum: a short one may not have so much.
 _LEAST_PIXELS = 64
-# Scratch of one pass over some of the tiles, MiB, the default first: passes cost slices. H200, us, 32x64x56x56 to 64:
-# one pass of 110 MiB 160, two 190, four 255.
-_SCRATCH_MIB: Mapping[str, tuple[int, ...]] = {"discrete": (256, 64)}
-_OTHER_SCRATCH_MIB = (64, 16)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Least:
+    """The least channels of a group and pixels of dy, and channels where what is transformed is beyond the cache;
+    scratch of a pass, MiB, the default first."""
+
+    channels: int
+    pixels: int
+    uncached_channels: int
+    cache_mib: int
+    scratch_mib: tuple[int, ...]
+
+
+LEAST = Policy("wgrad.winograd", Least)
 
 
 def _tiles(p: WeightGradient, m: int) -> WinogradTiles:
@@ -52,7 +64,7 @@ def params(call: Call, device: Device) -> Legal:
     p = WeightGradient.of(call)
     outputs = (4, 2) if p.pixels >= _LEAST_PIXELS else (2,)
     tiles = _tiles(p, outputs[0])
-    sizes = tiles.scratch_sizes(p.c_in + p.c_out, _SCRATCH_MIB.get(device.kind, _OTHER_SCRATCH_MIB))
+    sizes = tiles.scratch_sizes(p.c_in + p.c_out, LEAST.of(device).scratch_mib)
     step = tiles.chunk(p.c_in + p.c_out, sizes[0])
     inner, passes = products(p, outputs[0], step), ceil_div(tiles.total, step)
     most = max(1, most_in_scratch(inner, device) // max(passes, 1))  # each pass leaves its slices behind the others'
@@ -69,7 +81,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
     p, m = WeightGradient.of(call), params["outputs"]
     tiles, tile, slices = _tiles(p, m), TILES[params["tile"]], params["split_k"]
     step = tiles.chunk(p.c_in + p.c_out, params["scratch_mib"])
-    buffers = {"x": "inputs", "dy": "gradients", "add": None, "result": "parts"}
+    buffers = {"x": "inputs", "dy": "gradients", "add": None, "result": "slices"}
     steps: list[Dispatch] = []
     total = 0
     for start in range(0, tiles.total, step):
@@ -82,7 +94,7 @@ def build(call: Call, device: Device, params: Params) -> Program:
             launch(tile, inner, split, Output(to_scratch=True, first=total), buffers, device),
         )
         total += split.per_box
-    scratch = {"inputs": p.c_in * step, "gradients": p.c_out * step, "parts": p.c_out * p.channels * total}
+    scratch = {"inputs": p.c_in * step, "gradients": p.c_out * step, "slices": p.c_out * p.channels * total}
     return Program(
         (*steps, _taps(call, m, total, device)),
         scratch={name: 4 * tiles.points * size for name, size in scratch.items() if total},
@@ -93,18 +105,9 @@ def _gradients(p: WeightGradient, tiles: WinogradTiles, start: int, count: int, 
     local = local_size(device)
     return Dispatch(
         GRADIENTS,
-        buffers={"dy": "dy", "u": "gradients"},
-        groups=linear_groups(p.c_out * count, local, device),
-        local=(local, 1, 1),
-        push={
-            "c_out": p.c_out,
-            "oh": p.out[1],
-            "ow": p.out[2],
-            "tiles_y": tiles.rows,
-            "tiles_x": tiles.columns,
-            "first": start,
-            "count": count,
-        },
+        {"dy": "dy", "u": "gradients"},
+        *over_invocations(p.c_out * count, local, device),
+        push={"c_out": p.c_out, "oh": p.out[1], "ow": p.out[2], **tiles.push, "first": start, "count": count},
         constants={"M": tiles.m},
     )
 
@@ -115,22 +118,16 @@ def _taps(call: Call, m: int, slices: int, device: Device) -> Dispatch:
     pairs = p.c_out * p.channels
     return Dispatch(
         TAPS,
-        buffers={"parts": "parts" if slices else None, "add": "add" if has_add else None, "dw": "dw"},
-        groups=linear_groups(pairs, local, device),
-        local=(local, 1, 1),
-        push={"pairs": pairs, "part_count": slices, "scale": float(call["scale"]), "beta": float(call["beta"])},
+        {"slices": "slices" if slices else None, "add": "add" if has_add else None, "dw": "dw"},
+        *over_invocations(pairs, local, device),
+        push={"pairs": pairs, "slice_count": slices, "scale": float(call["scale"]), "beta": float(call["beta"])},
         constants={"M": m, "HAS_ADD": has_add},
         loop_iterations=slices,
     )
 
 
 def _default(call: Call, device: Device) -> Program:
-    return build(call, device, {name: values[0] for name, values in params(call, device).items()})
-
-
-def iterations(call: Call, device: Device) -> int:
-    """Loop iterations of an invocation."""
-    return max(step.loop_iterations for step in _default(call, device).steps)
+    return build(call, device, defaults(params(call, device)))
 
 
 def scratch_elements(call: Call, device: Device) -> int:
@@ -140,7 +137,7 @@ def scratch_elements(call: Call, device: Device) -> int:
 
 def slices_bytes(call: Call, device: Device) -> int:
     """Bytes of the split-K slices of all passes."""
-    return _default(call, device).scratch.get("parts", 0)
+    return _default(call, device).scratch.get("slices", 0)
 
 
 def note(call: Call, device: Device, params: Params) -> str:
