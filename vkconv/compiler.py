@@ -23,7 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from vkconv import bfloat16
-from vkconv.core import DType, ShaderError, atomic_write, cache_dir, did_you_mean, expand_user
+from vkconv.core import DType, ShaderError, atomic_write, cache_dir, cache_write, did_you_mean, expand_user
+from vkconv.files import read_cache
 from vkconv.kernel import Shader
 
 INDEX_SCHEMA = "vkconv.spirv/1"
@@ -42,6 +43,7 @@ _PACKAGE = Path(__file__).resolve().parent
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+["<]([^">]+)[">]', re.MULTILINE)
 _MAGIC = b"\x03\x02\x23\x07"
 _HEADER_BYTES = 20
+_MOST_SPIRV_BYTES = 16 << 20
 _TIMEOUT_S = 300
 
 
@@ -74,42 +76,70 @@ def include_dirs(main: Path, folder: Path) -> tuple[Path, ...]:
     return (*families, folder / "include")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """A source file: what is in it, and the names that it includes, whatever the conditions around them."""
+
+    content: bytes
+    includes: tuple[str, ...]
+
+
+def read_source(path: str) -> Source | None:
+    """The source file at a path; None where there is none."""
+    if not Path(path).is_file():
+        return None
+    content = Path(path).read_bytes()
+    return Source(content, tuple(_INCLUDE.findall(content.decode(errors="replace"))))
+
+
+Read = Callable[[str], Source | None]
+
+
 def source_files(stem: str, folder: Path | None = None) -> tuple[Path, ...]:
-    """``<stem>.comp`` and every file it includes, whatever the conditions around the include, in first-seen order.
+    """``<stem>.comp`` and every file it includes, in first-seen order.
 
     Raises ShaderError when there is no such shader. A missing include is left for the compiler to report, which
     knows whether it is reached.
     """
-    folder = folder or shader_dir()
+    return tuple(map(Path, _sources(stem, folder or shader_dir(), read_source)))
+
+
+def _sources(stem: str, folder: Path, read: Read) -> dict[str, Source]:
     main = source_of(stem, folder)
-    searched = include_dirs(main, folder)
-    found: dict[Path, None] = {}
-    todo: list[tuple[Path, tuple[Path, ...]]] = [(main, (main.parent,))]
+    searched = tuple(map(str, include_dirs(main, folder)))
+    found: dict[str, Source] = {}
+    todo: list[tuple[str, tuple[str, ...]]] = [(str(main), (str(main.parent),))]
     while todo:
         path, parents = todo.pop(0)
-        if path in found:
+        source = None if path in found else read(path)
+        if source is None:
             continue
-        found[path] = None
-        for name in _INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")):
+        found[path] = source
+        for name in source.includes:
             # glslang looks beside the including file, then beside those that included it, then in -I.
             for base in (*parents, *searched):
-                target = Path(os.path.normpath(base / name))
-                if target.is_file():
-                    todo.append((target, (target.parent, *parents)))
+                target = os.path.normpath(f"{base}/{name}")
+                if read(target) is not None:
+                    todo.append((target, (str(Path(target).parent), *parents)))
                     break
-    return tuple(found)
+    return found
 
 
-def digest(shader: Shader, folder: Path | None = None) -> str:
+def source_bytes(stem: str, folder: Path, read: Read = read_source) -> bytes:
+    """All that `source_files` names, each file behind its path and size; ``read`` may keep what it has read."""
+    parts = []
+    for path, source in _sources(stem, folder, read).items():
+        parts += [f"\n{os.path.relpath(path, folder)} {len(source.content)}\n".encode(), source.content]
+    return b"".join(parts)
+
+
+def digest(shader: Shader, folder: Path | None = None, sources: Callable[[str, Path], bytes] = source_bytes) -> str:
     """Hex identity of a variant: changes with any source it reaches, its interface, element type, defines and the
-    flags."""
+    flags. ``sources`` gives what stands for the sources of a name, for callers that ask for many variants."""
     folder = folder or shader_dir()
     made_by = (*FLAGS, bfloat16.REVISION) if shader.dtype is DType.BF16 else FLAGS
     state = hashlib.sha256(json.dumps([made_by, shader.stem, shader.glsl, _defines(shader)]).encode())
-    for path in source_files(shader.stem, folder):
-        content = path.read_bytes()
-        state.update(f"\n{os.path.relpath(path, folder)} {len(content)}\n".encode())
-        state.update(content)
+    state.update(sources(shader.stem, folder))
     return state.hexdigest()
 
 
@@ -151,9 +181,9 @@ def _interface_dir(shader: Shader) -> Path:
     folder = cache_dir() / "interfaces" / hashlib.sha256(text).hexdigest()[:32]
     path = folder / "interface.glsl"
     with contextlib.suppress(OSError):
-        if path.is_file() and path.read_bytes() == text:
+        if read_cache(path, len(text)) == text:
             return folder
-        with atomic_write(path) as file:
+        with cache_write(path) as file:
             file.write(text)
         return folder
     folder = Path(tempfile.mkdtemp(prefix="vkconv-"))
@@ -165,8 +195,9 @@ def _interface_dir(shader: Shader) -> Path:
 def tool_paths(*names: str) -> Iterator[Path]:
     """Files that a compiler tool of one of these names may be, best first: the running environment's wheels,
     beside the running Python, then PATH."""
-    folders = [Path(entry or ".") / "cmeel.prefix" / "bin" for entry in sys.path]
+    folders = [Path(entry) / "cmeel.prefix" / "bin" for entry in sys.path]
     folders += [Path(sys.executable).parent, *map(Path, os.get_exec_path())]
+    folders = [folder for folder in folders if folder.is_absolute()]  # not the current one, which may be anybody's
     seen = set()
     for folder in folders:
         for name in names:
@@ -320,13 +351,13 @@ def spirv(shader: Shader, folder: Path | None = None, prebuilt: Path | None = No
     # The checksum is the file's name, so that one rename makes both appear and any damage is a miss.
     shelf = cache_dir() / "spirv" / identity
     for path in sorted(shelf.glob("*.spv")):
-        code = _read(path, path.stem)
+        code = _checked(read_cache(path, _MOST_SPIRV_BYTES), path.stem)
         if code:
             return code
     code = compile_shader(shader, folder)
     if digest(shader, folder) != identity:  # edited meanwhile: right for now, but under which name?
         return code
-    with contextlib.suppress(OSError), atomic_write(shelf / f"{hashlib.sha256(code).hexdigest()}.spv") as file:
+    with contextlib.suppress(OSError), cache_write(shelf / f"{hashlib.sha256(code).hexdigest()}.spv") as file:
         file.write(code)
     return code
 
@@ -383,7 +414,11 @@ def _each(make: Callable[[Shader], bytes], shaders: Iterable[Shader]) -> dict[Sh
 def _prebuilt(shader: Shader, identity: str, folder: Path) -> bytes:
     """The SPIR-V of a folder that `build` filled, if it was made from the sources of this digest, or nothing."""
     entry = _index(folder).get(shader.key)
-    return _read(folder / f"{shader.key}.spv", entry["sha256"]) if entry and entry["source"] == identity else b""
+    if not entry or entry["source"] != identity:
+        return b""
+    with contextlib.suppress(OSError):
+        return _checked((folder / f"{shader.key}.spv").read_bytes(), entry["sha256"])
+    return b""
 
 
 @functools.lru_cache
@@ -398,10 +433,6 @@ def _index(folder: Path) -> Mapping[str, Mapping[str, str]]:
         return {}
 
 
-def _read(path: Path, sha256: str) -> bytes:
-    """A SPIR-V file whose checksum holds, or nothing."""
-    try:
-        code = path.read_bytes()
-    except OSError:
-        return b""
+def _checked(code: bytes, sha256: str) -> bytes:
+    """SPIR-V whose checksum holds, or nothing."""
     return code if is_spirv(code) and hashlib.sha256(code).hexdigest() == sha256 else b""

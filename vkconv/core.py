@@ -17,12 +17,15 @@ Error tree (every one has an ``exit_code`` for the command line):
 import contextlib
 import difflib
 import enum
+import errno
 import fcntl
+import io
 import itertools
 import math
 import os
 import secrets
 import stat
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -170,6 +173,18 @@ def bytes_str(nbytes: float) -> str:
     return f"{value:.{digits}f} {units[power]}"
 
 
+def given_array(value: npt.ArrayLike, what: str) -> Array:
+    """An array that somebody gives; InputError, calling it ``what``, for what is none, or hides elements."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{what} is not an array: {error}") from None
+    hidden = int(np.count_nonzero(value.mask)) if isinstance(value, np.ma.MaskedArray) else 0
+    if hidden:
+        raise InputError(f"{what} has {hidden} masked elements, of {array.size}; give them values with .filled(VALUE)")
+    return array
+
+
 def shape_problem(shape: Sequence[int], dtype: DType) -> str:
     """Why no array can have this shape, also where a dimension is 0; empty where one can."""
     if len(shape) > MAX_RANK:
@@ -180,6 +195,14 @@ def shape_problem(shape: Sequence[int], dtype: DType) -> str:
     return ""
 
 
+def printable(text: str, keep: str = "") -> str:
+    r"""The text with what is not to be seen, or would move a terminal's cursor or turn text around, as ``\x1b`` and
+    ``\u202e``; spaces stay, and the characters of ``keep``. All that goes to people comes through here."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
 def is_count(text: str) -> bool:
     """Whether a text is a whole number, not negative, of at most 18 digits: Python refuses to read very long ones."""
     return text.isdecimal() and len(text) <= 18
@@ -187,8 +210,8 @@ def is_count(text: str) -> bool:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` for the nearest known word, or an empty string. Words of a file may be millions, and
-    of any length: neither long ones nor all of very many are looked at."""
-    if len(word) > _MAX_SUGGESTED_CHARS:
+    of any length: neither long ones nor all of very many are looked at. Nothing is like what is no text."""
+    if not isinstance(word, str) or len(word) > _MAX_SUGGESTED_CHARS:
         return ""
     short = (k for k in itertools.islice(known, _MAX_SUGGESTED_FROM) if len(k) <= _MAX_SUGGESTED_CHARS)
     near = difflib.get_close_matches(word, list(short), n=1, cutoff=0.5)
@@ -202,6 +225,12 @@ def ceil_div(a: int, b: int) -> int:
 def align(value: int, to: int) -> int:
     """The smallest multiple of ``to`` that is not below ``value``."""
     return ceil_div(value, to) * to
+
+
+def short(text: str) -> str:
+    """A text in quotes, of which a long one is cut."""
+    most = 80
+    return repr(text) if len(text) <= most else f"{text[:most]!r}... ({len(text)} characters)"
 
 
 def not_a_file(path: Path) -> str:
@@ -223,18 +252,80 @@ def expand_user(path: str | Path, what: str) -> Path:
         raise UsageError(f"{what} is {str(path)!r}, and there is no such user; write out the path") from None
 
 
+def is_stream(path: Path) -> bool:
+    """Whether ``path`` is no file of its own: standard output, also by the name ``-``, a device or a pipe."""
+    if str(path) == "-":
+        return True
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+        return not plain or _standard_stream(found) is not None
+    return False
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that appears at ``path`` whole or not at all: written beside it, synced, then renamed. What writers
-    that were killed left in the folder goes."""
+    """A binary file to write what is to be at ``path``, which is all there or as before: every output is written so.
+
+    A file is written beside its place, synced, then renamed, and keeps the mode and owner of the one that it replaces.
+    Links are followed. Standard output (``-``), devices and pipes are written to in the end. What writers that were
+    killed left in the folder goes.
+    """
+    found = None
+    if str(path) != "-":
+        with contextlib.suppress(FileNotFoundError):  # nor where a link leads to
+            found = path.stat()
+        if found and stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    stream = 1 if str(path) == "-" else _standard_stream(found) if found else None
+    if stream is None and (found is None or stat.S_ISREG(found.st_mode)):
+        with _replacing(Path(os.path.realpath(path)), found) as file:
+            yield file
+        return
+    whole = io.BytesIO()
+    yield whole
+    if stream is not None:
+        sys.stdout.flush()
+    with open(path if stream is None else stream, "wb", buffering=0, closefd=stream is None) as raw:
+        rest = whole.getbuffer()
+        while rest:
+            rest = rest[raw.write(rest) :]
+
+
+@contextlib.contextmanager
+def cache_write(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file of a cache, of which links are no part: whatever is at ``path`` is replaced by a file that nobody
+    else may write to, as `read_cache` wants it."""
+    with _replacing(path, None, 0o644) as file:
+        yield file
+
+
+def _standard_stream(found: os.stat_result) -> int | None:
+    """The descriptor of standard output or error, where that is what was found: /dev/stdout may be a file, which the
+    process writes to by itself too."""
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(found, os.fstat(descriptor)):
+                return descriptor
+    return None
+
+
+@contextlib.contextmanager
+def _replacing(path: Path, found: os.stat_result | None, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """A file that takes the place of what is at ``path``, and its mode and owner where there is ``found`` to keep."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path.parent)
     # Not mkstemp: its files are private, and reading the umask to open them up is not thread-safe.
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{_PART}")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        with temporary.open("xb") as file:
+        with os.fdopen(os.open(temporary, flags, 0o600 if found else mode), "w+b") as file:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if found:
+                with contextlib.suppress(PermissionError):  # only root may give files away
+                    os.fchown(file.fileno(), found.st_uid, found.st_gid)
+                os.fchmod(file.fileno(), found.st_mode & 0o777)
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import Array, InputError, Shape, UnsupportedError, UsageError, VkconvError
+from vkconv.core import Array, InputError, Shape, UnsupportedError, UsageError, VkconvError, given_array
 from vkconv.device import Device
 from vkconv.graph.ir import Graph, TensorSpec
 from vkconv.onnx_export import to_onnx
@@ -241,9 +241,11 @@ class DelegatedSession:
         """One inference: every input by name in, every output by name out. Raises what `Session.run` raises, and
         InputError for an input that is missing or unknown."""
         if set(inputs) != set(self.parts.inputs):
-            wanted, given = (", ".join(names) or "none" for names in (self.parts.inputs, inputs))
+            wanted, given = (", ".join(map(str, names)) or "none" for names in (self.parts.inputs, inputs))
             raise InputError(f"{self.parts.name!r} takes the inputs {wanted}, and was given {given}")
-        values: dict[str, Array] = {name: np.asarray(array) for name, array in inputs.items()}
+        values: dict[str, Array] = {
+            name: given_array(array, f"input {name!r} of {self.parts.name!r}") for name, array in inputs.items()
+        }
         values |= self.parts.constants
         times = []
         for region, runner in zip(self.parts.regions, self._runners, strict=True):

@@ -82,7 +82,9 @@ def _vk_found(request: pytest.FixtureRequest) -> "DeviceUnderTest | str":
     selector = request.config.getoption("--vk-device")
     try:
         index, facts = select_device(selector)
-    except (DeviceError, UsageError) as error:  # the second where none is the one that was asked for
+    except (DeviceError, UsageError) as error:
+        if selector != "auto":  # one that was asked for, and is not here: nothing would be tested
+            pytest.fail(f"--vk-device {selector}: {error}", pytrace=False)
         return str(error)
     limits = request.config.getoption("--vk-limits")
     return DeviceUnderTest("auto" if selector == "auto" else index, facts, other, forced, limits)

@@ -11,7 +11,7 @@ A route may have *parameters*: numbers such as tile sizes that change how fast i
 import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Self, TypeVar, cast
 
 import msgspec
 
@@ -21,6 +21,8 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.program import Composite, Inner, Program
 from vkconv.storage import check_types, forms, stored
+
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,20 @@ class Requirement:
     test: Callable[[Call, Device], bool]
     actual: Callable[[Call, Device], str]
     halves: bool | None = None
+
+    @classmethod
+    def of(
+        cls, text: str, value: Callable[[Call], _T], holds: Callable[[_T], bool], shown: Callable[[_T], str] = str
+    ) -> Self:
+        """The condition that one value of the call holds, which is what it looked at."""
+        return cls(text, lambda call, device: holds(value(call)), lambda call, device: shown(value(call)))
+
+    @classmethod
+    def of_device(
+        cls, text: str, value: Callable[[Device], _T], holds: Callable[[_T], bool], shown: Callable[[_T], str] = str
+    ) -> Self:
+        """The same of one value of the device."""
+        return cls(text, lambda call, device: holds(value(device)), lambda call, device: shown(value(device)))
 
 
 Value = int | str
@@ -50,7 +66,6 @@ class Sub:
     routes: Sequence["Route"]
 
 
-_T = TypeVar("_T")
 _RECENT: dict[tuple[Any, ...], tuple[tuple[object, ...], Any]] = {}
 _MOST_RECENT = 4096
 
@@ -79,9 +94,9 @@ class Route:
     any other call: ``program`` has places for them (`Composite`). ``note`` says, for a call and values of its
     parameters, what they come to and why, as `vkconv explain` shows it. A route that is not ``deterministic`` may give
     other last bits each time it runs. ``opt_in`` says why a route is taken only where it is forced, by a measured
-    table, or as the last that can take the call. ``chain(call)`` is how many products at most are summed in f16 before
-    f32 takes them over; routes without it compute in f32, those with it are taken only where somebody asks for f16
-    sums.
+    table, or as the last that can take the call. ``f16_depth(call)`` is how many products at most are summed in f16
+    before f32 takes them over; routes without it compute in f32, those with it are taken only where somebody asks for
+    f16 sums.
     """
 
     name: str
@@ -97,7 +112,7 @@ class Route:
     note: Callable[[Call, Device, Params], str] = lambda call, device, params: ""
     deterministic: bool = True
     opt_in: str = ""
-    chain: Callable[[Call], int] | None = None
+    f16_depth: Callable[[Call], int] | None = None
 
     @property
     def takes_halves(self) -> bool:
@@ -248,12 +263,14 @@ class Verdict:
 
 class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A route with a value for each of its parameters, and how long it was measured to take: the median of its GPU
-    time and that median's spread (the median absolute deviation), in microseconds."""
+    time and that median's spread (the median absolute deviation), in microseconds. ``kernels`` is the digest of the
+    kernels that the route had then (`vkconv.plan.measured.kernels_of`)."""
 
     route: str
     params: dict[str, int | str]
     us_median: Annotated[float, msgspec.Meta(gt=0)]
     us_spread: Annotated[float, msgspec.Meta(ge=0)]
+    kernels: str = ""
 
     def __str__(self) -> str:
         return label(self.route, self.params)
@@ -300,9 +317,9 @@ def _judged(route: Route, call: Call, device: Device, half_sums: bool) -> Verdic
     for need in route.must:
         if not need.test(call, device):
             return Verdict(route, False, False, need.text, need.actual(call, device))
-    if refused := _refused_inside(route, call, device):
+    if refused := refused_inside(route, call, device):
         return Verdict(route, False, False, *refused)
-    if route.chain is not None and not half_sums:
+    if route.f16_depth is not None and not half_sums:
         return Verdict(route, True, False, "to be asked for, since it sums in f16", "not asked for")
     if route.opt_in:
         return Verdict(route, True, False, f"opt-in only: {route.opt_in}", "not asked for")
@@ -314,7 +331,7 @@ def _judged(route: Route, call: Call, device: Device, half_sums: bool) -> Verdic
     return Verdict(route, True, True)
 
 
-def _refused_inside(route: Route, call: Call, device: Device) -> tuple[str, str] | None:
+def refused_inside(route: Route, call: Call, device: Device) -> tuple[str, str] | None:
     """The inner call of a route that no route can take, as a requirement and what each of them says."""
     if call.is_empty:
         return None
@@ -393,7 +410,7 @@ def choose(
                 f"and here it is {verdict.actual}; see vkconv explain, or drop the forced route"
             )
         return chosen(verdict.route, "forced")
-    by_itself = {v.route.name: v for v in verdicts if v.allowed and (half_sums or v.route.chain is None)}
+    by_itself = {v.route.name: v for v in verdicts if v.allowed and (half_sums or v.route.f16_depth is None)}
     for candidate in known:
         # Another vkconv may have measured it by other parameters than it has here: with a default for what is not
         # named, it would be a program that nobody measured.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vkconv.backend.executable import Executable, Weights
 from vkconv.backend.runtime import LiveDevice, open_device
-from vkconv.core import Array, DType, InputError, Shape, UsageError, VkconvError, did_you_mean, shape_str
+from vkconv.core import Array, DType, InputError, Shape, UsageError, VkconvError, did_you_mean, given_array, shape_str
 from vkconv.device import Device, load_device
 from vkconv.device.emulate import emulated
 from vkconv.graph import Graph, TensorSpec, load_model
@@ -55,8 +55,8 @@ class Session:
 
     Runs from several threads are legal and take turns. Where the graph has symbolic dimensions, or inputs that
     steer it (shapes, axes, numbers of repeats), the first run with new shapes or values makes a plan, which finds the
-    weights of earlier ones on the device, and the session keeps the graph (from a ``.vkc`` file: memory-mapped, so
-    that they take no host memory of their own); otherwise the host copy of the weights is dropped.
+    weights of earlier ones on the device, and the session keeps the graph, weights and all, in host memory;
+    otherwise the host copy of the weights is dropped.
     With ``limits``, the facts of another device, it plans with that one's routes and limits what then runs on the
     device (`vkconv.device.emulate`).
     """
@@ -229,10 +229,7 @@ class Session:
         for name, spec in self.inputs.items():
             if name not in inputs:
                 raise InputError(f"{self.name!r} needs the input {name!r} ({spec}), which is missing")
-            try:
-                array = np.asarray(inputs[name])
-            except ValueError as error:
-                raise InputError(f"input {name!r} of {self.name!r} is not an array: {error}") from None
+            array = given_array(inputs[name], f"input {name!r} of {self.name!r}")
             if array.dtype.newbyteorder("=") != spec.dtype.numpy:
                 raise InputError(
                     f"input {name!r} of {self.name!r} is {spec.dtype}, the array is {array.dtype}; "

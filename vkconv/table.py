@@ -6,8 +6,11 @@ import html
 import io
 import math
 import numbers
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
+
+from vkconv.core import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -58,20 +61,20 @@ class Table:
 
     def __str__(self) -> str:
         """Plain text in aligned columns."""
-        lines = [[c.heading for c in self.columns], *self._texts()]
+        lines = [self._headings(), *self._texts()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         pads = [_PADS[align] for align in self.aligns]
         texts = ["  ".join(pad(t, w) for pad, t, w in zip(pads, line, widths, strict=True)).rstrip() for line in lines]
         rule = "  ".join("-" * width for width in widths)
-        return "\n".join([*filter(None, [self.title]), texts[0], rule, *texts[1:]])
+        return "\n".join([*filter(None, [printable(self.title)]), texts[0], rule, *texts[1:]])
 
     def to_markdown(self) -> str:
         """A pipe table, with the title in bold above it."""
-        lines = [[c.heading for c in self.columns], *self._texts()]
+        lines = [self._headings(), *self._texts()]
         marks = ["--:" if align == "right" else "---" for align in self.aligns]
-        escaped = [[text.replace("|", r"\|") for text in line] for line in lines]
+        escaped = [[markdown(text) for text in line] for line in lines]
         rows = [f"| {' | '.join(line)} |" for line in (escaped[0], marks, *escaped[1:])]
-        return "\n".join([*([f"**{self.title}**", ""] if self.title else []), *rows])
+        return "\n".join([*([f"**{markdown(self.title)}**", ""] if self.title else []), *rows])
 
     def to_csv(self) -> str:
         """Comma-separated values at full precision, headings first, no title."""
@@ -87,11 +90,11 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        title = Text(self.title) if self.title else None
+        title = Text(printable(self.title)) if self.title else None
         table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for column, align in zip(self.columns, self.aligns, strict=True):
             # A number on two lines is none: where it is too narrow, texts are folded.
-            table.add_column(Text(column.heading), justify=align, overflow="fold", no_wrap=align == "right")
+            table.add_column(Text(printable(column.heading)), justify=align, overflow="fold", no_wrap=align == "right")
         for row in self._texts():
             table.add_row(*map(Text, row))
         return table
@@ -103,13 +106,16 @@ class Table:
         aligns = [f' style="text-align: {align}"' for align in self.aligns]
 
         def row(tag: str, texts: Sequence[str]) -> str:
-            cells = (f"<{tag}{a}>{html.escape(t)}</{tag}>" for a, t in zip(aligns, texts, strict=True))
+            cells = (f"<{tag}{a}>{escape_html(t)}</{tag}>" for a, t in zip(aligns, texts, strict=True))
             return f"<tr>{''.join(cells)}</tr>"
 
-        head = row("th", [c.heading for c in self.columns])
+        head = row("th", self._headings())
         body = "\n".join(row("td", texts) for texts in self._texts())
-        caption = f"<caption>{html.escape(self.title)}</caption>" if self.title else ""
+        caption = f"<caption>{escape_html(self.title)}</caption>" if self.title else ""
         return f"<table>{caption}\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody></table>"
+
+    def _headings(self) -> list[str]:
+        return [printable(column.heading) for column in self.columns]
 
     def _texts(self) -> list[list[str]]:
         return [[format_cell(v, c.digits) for c, v in zip(self.columns, row, strict=True)] for row in self.cells]
@@ -137,7 +143,20 @@ def format_cell(value: object, digits: int = 4) -> str:
         return "yes" if value else "no"
     if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
         return format_number(float(value), digits)
-    return " ".join(str(value).split("\n"))
+    return printable(" ".join(str(value).split("\n")))
+
+
+_MARKS = re.compile(r"[\\|]|\](?=[(\[:])")
+
+
+def markdown(text: str) -> str:
+    """A text as Markdown shows it; it makes no HTML, link, picture or cell."""
+    return _MARKS.sub(r"\\\g<0>", html.escape(printable(text), quote=False))
+
+
+def escape_html(text: str) -> str:
+    """A text as it is shown by HTML, also inside quotes; lines stay apart."""
+    return html.escape(printable(text, keep="\n"))
 
 
 def format_number(value: float, digits: int = 4) -> str:

@@ -15,7 +15,7 @@ from vkconv.check import Checked, Expected, allowed_errors, compare, expect, run
 from vkconv.check.dump import dump_node
 from vkconv.check.inputs import draw
 from vkconv.check.pattern import pattern
-from vkconv.core import Array, InputError, did_you_mean
+from vkconv.core import Array, InputError, did_you_mean, given_array
 from vkconv.device import Device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
@@ -185,7 +185,7 @@ class CallUnderTest:
                 f"{self.call.op} has no operand {name!r} here{did_you_mean(name, self.arrays)}; "
                 f"it takes {', '.join(self.arrays)}"
             )
-        array = np.asarray(given)
+        array = given_array(given, f"operand {name!r}")
         if array.shape != spec.dims or array.dtype != spec.dtype.numpy:
             raise InputError(f"operand {name!r} is {spec}, the array has shape {array.shape} and dtype {array.dtype}")
         return array

@@ -9,13 +9,13 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vkconv.backend.errors import device_errors, import_bridge
 from vkconv.compiler import spirv
-from vkconv.core import DeviceError, UsageError, atomic_write, cache_dir, did_you_mean, is_count
+from vkconv.core import DeviceError, UsageError, cache_dir, cache_write, did_you_mean, is_count
 from vkconv.device import Device
+from vkconv.files import read_cache
 from vkconv.plan.commands import Launch
 from vkconv.plan.timing import Span, spanning
 
@@ -83,6 +83,7 @@ def select_device(selector: str | int = "auto") -> tuple[int, Device]:
 
 # Compiled code takes memory, 1 to 3 MB each on lavapipe, and long runs over many calls compile thousands.
 MOST_PIPELINES = 1024
+_MOST_CACHE_BYTES = 256 << 20
 
 
 class LiveDevice:
@@ -96,8 +97,8 @@ class LiveDevice:
         self.device = facts
         self._cache_path = cache_dir() / "pipelines" / f"{facts.key}.bin"
         with device_errors(f"opening {facts.name}"):
-            self.handle = bridge.Device(index, pipeline_cache=_read_cache(self._cache_path))
-        self._pipelines: OrderedDict[tuple[str, tuple[int, ...], int, int], _bridge.Pipeline] = OrderedDict()
+            self.handle = bridge.Device(index, pipeline_cache=read_cache(self._cache_path, _MOST_CACHE_BYTES))
+        self._pipelines: OrderedDict[tuple[str, tuple[int, ...], int, int, int], _bridge.Pipeline] = OrderedDict()
         self._pipelines_lock = threading.Lock()
         self._unsaved = False
         self._keeps = True
@@ -124,9 +125,9 @@ class LiveDevice:
                 raise
 
     def pipeline(self, launch: Launch) -> "_bridge.Pipeline":
-        """The pipeline of a launch; made once for each shader, specialization, binding count and push size, and again
-        only after `MOST_PIPELINES` others. Commands that were recorded with one keep it."""
-        key = (launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push))
+        """The pipeline of a launch; made once for each shader, specialization, binding count, push size and subgroup
+        size, and again only after `MOST_PIPELINES` others. Commands that were recorded with one keep it."""
+        key = (launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push), launch.subgroup_size)
         with self._pipelines_lock:
             if key not in self._pipelines:
                 name = f"compile {launch.shader.key}"
@@ -135,7 +136,11 @@ class LiveDevice:
                     self.using(f"{launch.node}: compiling {launch.shader.key} on {self.device.name}"),
                 ):
                     self._pipelines[key] = self.handle.pipeline(
-                        spirv(launch.shader), len(launch.binds), len(launch.push), launch.spec_words
+                        spirv(launch.shader),
+                        len(launch.binds),
+                        len(launch.push),
+                        launch.spec_words,
+                        launch.subgroup_size,
                     )
                 self._unsaved = True
                 if len(self._pipelines) > MOST_PIPELINES:
@@ -160,8 +165,8 @@ class LiveDevice:
         """
         if self._unsaved and self._keeps and _process == [os.getpid()]:
             self._unsaved = False
-            with contextlib.suppress(OSError, RuntimeError), atomic_write(self._cache_path) as file:
-                file.write(self.handle.merge_pipeline_cache(_read_cache(self._cache_path)))
+            with contextlib.suppress(OSError, RuntimeError), cache_write(self._cache_path) as file:
+                file.write(self.handle.merge_pipeline_cache(read_cache(self._cache_path, _MOST_CACHE_BYTES)))
 
 
 _open: dict[int, LiveDevice] = {}
@@ -183,10 +188,3 @@ def _save_pipeline_caches() -> None:
     """Sessions save when they close; this is for those that a program leaves open."""
     for live in _open.values():
         live.save_pipeline_cache()
-
-
-def _read_cache(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""

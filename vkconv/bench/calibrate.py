@@ -1,5 +1,6 @@
 """What a device can do at all, measured: copy bandwidth and f32 multiply-adds. Rows are held against these floors."""
 
+import dataclasses
 from collections.abc import Mapping
 
 from vkconv.backend.executable import Executable
@@ -11,13 +12,19 @@ from vkconv.ops.kernels import rooflines as kernels
 from vkconv.plan.commands import Launch, Region
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.model import Memory, Plan
+from vkconv.policy import Policy
 from vkconv.program import Dispatch
 
-# Bytes of each copy buffer, several times the last cache of such devices, and invocations that fill them.
-_COPY_BYTES: Mapping[str, int] = {"cpu": 64 << 20, "discrete": 512 << 20}
-_OTHER_COPY_BYTES = 64 << 20
-_INVOCATIONS: Mapping[str, int] = {"cpu": 1 << 12, "discrete": 1 << 20}
-_OTHER_INVOCATIONS = 1 << 17
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Sizes:
+    """MiB of each copy buffer, and invocations that fill the device."""
+
+    copy_mib: int
+    invocations: int
+
+
+_SIZES = Policy("bench.rooflines", _Sizes)
 _FMA_US = 2000.0
 _ITERATIONS = (1 << 6, 1 << 13)  # from, to: far below every watchdog and the loop limits of drivers
 _REPEATS = 3
@@ -38,7 +45,7 @@ def floors(live: LiveDevice) -> Floors:
 
 def copy_bytes(device: Device) -> int:
     """Size of each of the two buffers: what the kind of device asks for, within its limits and a heap's eighth."""
-    wanted = _COPY_BYTES.get(device.kind, _OTHER_COPY_BYTES)
+    wanted = _SIZES.of(device).copy_mib << 20
     most = min(wanted, device.limit("maxStorageBufferRange"), device.heap_bytes // 8)
     return most // kernels.COPY_STEP_BYTES * kernels.COPY_STEP_BYTES
 
@@ -51,7 +58,7 @@ def _copy_gbps(live: LiveDevice) -> float:
 
 
 def _fma_gflops(live: LiveDevice) -> float:
-    count = _INVOCATIONS.get(live.device.kind, _OTHER_INVOCATIONS)
+    count = _SIZES.of(live.device).invocations
     iterations, most = _ITERATIONS
     while True:
         us = _least_us(live, {"y": 4 * count}, kernels.multiply_add(count, iterations, live.device))

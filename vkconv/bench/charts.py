@@ -5,10 +5,9 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 
 from vkconv.bench.rows import Floors, Row, params_str
-from vkconv.table import format_number
+from vkconv.table import escape_html, format_number
 
 COLOURS = 8
 """How many routes have a colour of their own, the classes c0 to c7; the others share c8."""
@@ -87,7 +86,7 @@ def _tip(row: Row, intensity: float) -> str:
         f"{format_number(row.gbps or 0)} GB/s, {format_number(intensity)} FLOP/byte",
         f"{format_number(row.percent_of_floor, 3)} % of the floor" if row.percent_of_floor is not None else "",
     ]
-    return escape("\n".join(filter(None, parts)))
+    return escape_html("\n".join(filter(None, parts)))
 
 
 def _grid(across: _LogAxis, up: _LogAxis) -> str:
@@ -138,7 +137,8 @@ def _legend(colours: Mapping[str, int]) -> str:
     rest = len(colours) - len(named)
     entries = [*named, *([(f"{rest} more", COLOURS)] if rest else [])]
     keys = (
-        f'<li><svg class="key"><circle class="c{c}" cx="6" cy="6" r="5"/></svg>{escape(r)}</li>' for r, c in entries
+        f'<li><svg class="key"><circle class="c{c}" cx="6" cy="6" r="5"/></svg>{escape_html(r)}</li>'
+        for r, c in entries
     )
     return f'<ul class="legend">{"".join(keys)}</ul>'
 
@@ -200,7 +200,7 @@ def _bar(row: Row, longest_us: float) -> str:
 
 def _outcome(row: Row) -> str:
     if row.check != "ok":
-        return escape(f"{row.check}: {row.why}" if row.why else row.check)
+        return escape_html(f"{row.check}: {row.why}" if row.why else row.check)
     if row.us_median is None:
         return "not measured"
     rate = f" · {format_number(row.gflops, 3)} GFLOP/s" if row.gflops else ""
@@ -209,4 +209,4 @@ def _outcome(row: Row) -> str:
 
 def breakable(text: str) -> str:
     """Escaped text that may break after a comma, a colon or an underscore."""
-    return _BREAKS.sub(r"\g<0><wbr>", escape(text))
+    return _BREAKS.sub(r"\g<0><wbr>", escape_html(text))

@@ -6,7 +6,6 @@ import math
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from vkconv.bench.rows import Check, Floors, Row
 from vkconv.call import Call
 from vkconv.check import Checked, Expected, compare, on_route
 from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
+from vkconv.files import available_bytes
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
 from vkconv.plan.planner import Planned, plan
@@ -258,15 +258,6 @@ def _check_memory(nbytes: int, live: LiveDevice) -> None:
             f"checking it takes about {bytes_str(needed)} ({needed} bytes) of host memory, of which "
             f"{bytes_str(free)} ({free} bytes) are free"
         )
-
-
-def available_bytes() -> int | None:
-    """Host memory that can still be had, or None where the system does not say."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
 
 
 @contextlib.contextmanager

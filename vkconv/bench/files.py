@@ -7,16 +7,17 @@ import msgspec
 
 from vkconv.bench.html import html
 from vkconv.bench.rows import SCHEMA, Result, header_lines, result_table
-from vkconv.core import ModelError, UsageError, atomic_write, did_you_mean, not_a_file
+from vkconv.core import ModelError, UsageError, atomic_write, did_you_mean, is_stream, not_a_file
+from vkconv.table import markdown
 
 _MAX_FILE_BYTES = 256 << 20
 
 
 def check_targets(paths: Iterable[Path]) -> None:
-    """UsageError for a file whose suffix names no format, or that is there twice."""
+    """UsageError for a file whose suffix names no format, or that is there twice. Streams without one get JSON."""
     seen: set[Path] = set()
     for path in paths:
-        if path.suffix not in _FORMATS:
+        if path.suffix not in _FORMATS and not is_stream(path):
             known = ", ".join(_FORMATS)
             raise UsageError(f"-o {path}: no format for {path.suffix!r}{did_you_mean(path.suffix, _FORMATS)}; {known}")
         if path in seen:
@@ -28,7 +29,7 @@ def write_result(result: Result, paths: Sequence[Path]) -> None:
     """Write a result to files of the formats their suffixes name, each whole or not at all."""
     check_targets(paths)
     for path in paths:
-        text = _FORMATS[path.suffix](result)
+        text = _FORMATS.get(path.suffix, _json)(result)
         with atomic_write(path) as file:
             file.write(text.encode())
 
@@ -56,7 +57,7 @@ def _csv(result: Result) -> str:
 
 
 def _markdown(result: Result) -> str:
-    lines = "\n".join(f"- {line}" for line in header_lines(result.header))
+    lines = "\n".join(f"- {markdown(line)}" for line in header_lines(result.header))
     return f"{lines}\n\n{result_table(result).to_markdown()}\n"
 
 

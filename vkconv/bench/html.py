@@ -4,13 +4,12 @@ import base64
 import collections
 import hashlib
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 
 from vkconv import __version__
 from vkconv.bench.charts import bars, breakable, roofline
 from vkconv.bench.rows import SCHEMA, Header, Result, Row, board_line, floors_str, result_table
-from vkconv.table import format_cell, format_number
+from vkconv.table import escape_html, format_cell, format_number
 
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -20,7 +19,7 @@ def html(result: Result) -> str:
     style, script = ((_ASSETS / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    title = f"vkconv bench: {escape(result.header.device)}"
+    title = f"vkconv bench: {escape_html(result.header.device)}"
     plot = roofline(result.rows, result.header.floors)
     roofs = _ROOFLINE if result.header.floors else _MANY_ROOFS if result.header.boards else _NO_ROOFS
     return f"""<!DOCTYPE html>
@@ -30,14 +29,14 @@ def html(result: Result) -> str:
 <title>{title}</title>
 <style>{style}</style></head>
 <body>
-<header><h1>{escape(result.header.device)}</h1>
+<header><h1>{escape_html(result.header.device)}</h1>
 {"".join(_notices(result))}<dl>{"".join(_conditions(result.header))}</dl></header>
 <main>
 {_section("Roofline", roofs, plot) if plot else ""}
 {_section("Times", _BARS, bars(result.rows)) if result.rows else ""}
 {_section("Rows", _ROWS, _table(result))}
 </main>
-<footer>vkconv {escape(__version__)}, {escape(SCHEMA)}</footer>
+<footer>vkconv {escape_html(__version__)}, {escape_html(SCHEMA)}</footer>
 <script>{script}</script>
 </body></html>
 """
@@ -94,7 +93,7 @@ def _conditions(header: Header) -> Iterator[str]:
     }
     for name, value in conditions.items():
         if value:
-            yield f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+            yield f"<div><dt>{escape_html(name)}</dt><dd>{escape_html(value)}</dd></div>"
 
 
 def _table(result: Result) -> str:

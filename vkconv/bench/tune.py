@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from vkconv import __version__
 from vkconv.bench.rows import Row
@@ -13,14 +13,21 @@ from vkconv.core import UsageError, VkconvError
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
-from vkconv.plan.measured import MeasuredCall, MeasuredTable
+from vkconv.plan.measured import (
+    EFFORTS,
+    Effort,
+    Ignored,
+    Measured,
+    MeasuredCall,
+    MeasuredTable,
+    ignored_summary,
+    kernels_of,
+    kernels_of_op,
+    usable,
+)
 from vkconv.program import Program
-from vkconv.route import Candidate, Choice, Params, Route, changed, choose, every_setting, judge, label
+from vkconv.route import Candidate, Choice, Params, Route, changed, choose, every_setting, judge
 from vkconv.table import Column, Table
-
-Effort = Literal["quick", "default", "full"]
-"""``quick``: every route with its default parameters; ``default``: then one parameter at a time, and the best value
-of each together; ``full``: every combination."""
 
 Measure = Callable[[Call, str, Params], Row]
 
@@ -37,14 +44,15 @@ def tune_call(
     tried with ``half_sums`` only.
     """
     able = (r for r in OPS[call.op].routes if judge(r, call, device).allowed)
-    routes = {route.name: route for route in able if half_sums or route.chain is None}
+    routes = {route.name: route for route in able if half_sums or route.f16_depth is None}
     found: list[Candidate] = []
 
     def attempt(route: Route, params: Params) -> None:
         row = measure(call, route.name, params)
         if row.ok and row.us_median is not None:
             spread_us = row.us_median * (row.us_spread_percent or 0.0) / 100
-            found.append(Candidate(route.name, dict(params), row.us_median, spread_us))
+            kernels = kernels_of(call.op, route.name)
+            found.append(Candidate(route.name, dict(params), row.us_median, spread_us, kernels))
 
     for route in routes.values():
         attempt(route, route.resolve(call, device, {}))
@@ -100,7 +108,9 @@ def best_together(default: Candidate, measured: Iterable[Candidate]) -> dict[str
     return {name: candidate.params[name] for name, candidate in best.items()}
 
 
-def make_table(device: Device, measured: Mapping[str, Sequence[Candidate]]) -> MeasuredTable:
+def make_table(
+    device: Device, measured: Mapping[str, Sequence[Candidate]], effort: Effort = "default", half_sums: bool = False
+) -> MeasuredTable:
     """A table of what was measured just now, by call string; calls without a candidate are left out."""
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return MeasuredTable(
@@ -109,8 +119,26 @@ def make_table(device: Device, measured: Mapping[str, Sequence[Candidate]]) -> M
         driver=device.driver,
         vkconv=__version__,
         date=date,
-        rows={call: MeasuredCall(date, tuple(candidates)) for call, candidates in measured.items() if candidates},
+        rows={
+            call: MeasuredCall(
+                date, tuple(candidates), effort, half_sums, kernels_of_op(call.partition(":")[0]), __version__
+            )
+            for call, candidates in measured.items()
+            if candidates
+        },
     )
+
+
+def is_tuned(
+    measured: Measured, text: str, call: Call, device: Device, effort: Effort = "default", half_sums: bool = False
+) -> bool:
+    """Whether a table has a call with at least this effort, all of it with the kernels and parameters of today."""
+    row = measured.table.rows.get(text)
+    if row is None or row.effort is None or row.half_sums < half_sums:
+        return False
+    if EFFORTS.index(row.effort) < EFFORTS.index(effort) or row.kernels != kernels_of_op(call.op):
+        return False
+    return usable(measured, text, call, device)[1].count == 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,18 +200,19 @@ def changes_table(changes: Sequence[Change]) -> Table:
 @dataclasses.dataclass(frozen=True)
 class Regret:
     """What the rules cost for one call of a table: their choice, its time if it was measured, and the best one. With
-    ``why`` the call cannot be judged."""
+    ``why`` the call cannot be judged; what is ``ignored`` of its row is not looked at."""
 
     call: str
-    best: Candidate
+    best: Candidate | None = None
     rule: str = ""
     rule_us: float | None = None
     why: str = ""
+    ignored: Ignored = dataclasses.field(default_factory=Ignored)
 
     @property
     def ratio(self) -> float | None:
-        """Time of the rule's choice over the best time, 1 or more; None where the former was not measured."""
-        return self.rule_us / self.best.us_median if self.rule_us else None
+        """Time of the rule's choice over the best time, 1 or more; None where one of them was not measured."""
+        return self.rule_us / self.best.us_median if self.rule_us and self.best else None
 
 
 def regrets(table: MeasuredTable, device: Device) -> list[Regret]:
@@ -196,21 +225,25 @@ def regrets(table: MeasuredTable, device: Device) -> list[Regret]:
             f"the table is of {table.device}, and the device is {device.name}: give --device with that device or "
             "its device file (vkconv devices --dump writes one)"
         )
-    rows = [_regret(text, row.candidates, device) for text, row in table.rows.items()]
+    measured = Measured(table)
+    rows = [_regret(text, measured, device) for text in table.rows]
     return sorted(rows, key=lambda row: -(row.ratio or 0.0))
 
 
-def _regret(text: str, candidates: Sequence[Candidate], device: Device) -> Regret:
-    best = min(candidates, key=lambda candidate: candidate.us_median)
+def _regret(text: str, measured: Measured, device: Device) -> Regret:
     try:
         call = parse_call(text, OPS)
+        candidates, ignored = usable(measured, text, call, device)
+        if not candidates:
+            return Regret(text, why=f"no row is left: {ignored}", ignored=ignored)
+        best = min(candidates, key=lambda candidate: candidate.us_median)
         routes = OPS[call.op].routes
-        in_f16 = {route.name for route in routes if route.chain is not None}
+        in_f16 = {route.name for route in routes if route.f16_depth is not None}
         choice = choose(routes, call, device, half_sums=best.route in in_f16)
     except VkconvError as error:
-        return Regret(text, best, why=str(error))
+        return Regret(text, why=str(error))
     rule_us = _time_of(choice, candidates)
-    return Regret(text, best, str(choice), rule_us, "" if rule_us else "the rule's choice was not measured")
+    return Regret(text, best, str(choice), rule_us, "" if rule_us else "the rule's choice was not measured", ignored)
 
 
 def geometric_mean(rows: Iterable[Regret]) -> float | None:
@@ -220,12 +253,15 @@ def geometric_mean(rows: Iterable[Regret]) -> float | None:
 
 
 def regret_report(table: MeasuredTable, device: Device) -> tuple[Table, dict[str, Any]]:
-    """`regrets` as a table for people, with the geometric mean and the worst one in its title, and as JSON data."""
+    """`regrets` as a table for people, with the geometric mean, the worst one and what is ignored in its title, and as
+    JSON data."""
     rows = regrets(table, device)
+    ignored = {row.call: row.ignored for row in rows if row.ignored.count}
     judged, mean = [row for row in rows if row.ratio], geometric_mean(rows)
     summary = f"{len(judged)} of {len(rows)} calls judged"
     if mean is not None:
         summary += f": rules take {mean:.3f}x the best time (geometric mean), at worst {judged[0].ratio:.3f}x"
+    summary = "; ".join(filter(None, (summary, ignored_summary(ignored))))
     columns = [
         Column("call"),
         Column("rule"),
@@ -235,7 +271,10 @@ def regret_report(table: MeasuredTable, device: Device) -> tuple[Table, dict[str
         Column("ratio"),
         Column("note"),
     ]
-    cells = [(r.call, r.rule, r.rule_us, str(r.best), r.best.us_median, r.ratio, r.why) for r in rows]
+    cells = [
+        (r.call, r.rule, r.rule_us, str(r.best or ""), r.best.us_median if r.best else None, r.ratio, _note(r))
+        for r in rows
+    ]
     data = {
         "schema": "vkconv.regret/1",
         "device": table.device,
@@ -244,17 +283,24 @@ def regret_report(table: MeasuredTable, device: Device) -> tuple[Table, dict[str
         "judged": len(judged),
         "geometric_mean": mean,
         "worst": judged[0].ratio if judged else None,
+        "ignored": sum(one.count for one in ignored.values()),
         "rows": [
             {
                 "call": r.call,
                 "rule": r.rule,
                 "rule_us": r.rule_us,
-                "best": label(r.best.route, r.best.params),
-                "best_us": r.best.us_median,
+                "best": str(r.best) if r.best else None,
+                "best_us": r.best.us_median if r.best else None,
                 "ratio": r.ratio,
                 "why": r.why,
+                "ignored": dataclasses.asdict(r.ignored) if r.ignored.count else None,
             }
             for r in rows
         ],
     }
     return Table(f"{table.device}, driver {table.driver}: {summary}", columns, cells), data
+
+
+def _note(row: Regret) -> str:
+    ignored = f"ignored: {row.ignored}" if row.ignored.count and row.best else ""
+    return "; ".join(filter(None, (row.why, ignored)))

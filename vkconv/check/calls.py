@@ -83,13 +83,13 @@ def allowed_errors(
 ) -> list[Tolerance]:
     """The error that is allowed for each output, on the named route, from inputs and reference outputs of a call."""
     op, operands = OPS[call.op], _operands(call, arrays)
-    chain = _chain(call, route)
-    return [tolerance(op, call, operands, w, chain, name) for name, w in zip(call.outputs, outputs, strict=True)]
+    depth = _f16_depth(call, route)
+    return [tolerance(op, call, operands, w, depth, name) for name, w in zip(call.outputs, outputs, strict=True)]
 
 
 def on_route(call: Call, wanted: Expected, route: str) -> Expected:
     """What is expected of any route of a call, for the named one: the same, but where that sums in f16."""
-    if not _chain(call, route):
+    if not _f16_depth(call, route):
         return wanted
     return dataclasses.replace(wanted, allowed=allowed_errors(call, wanted.arrays, wanted.outputs, route))
 
@@ -98,10 +98,10 @@ def _operands(call: Call, arrays: Mapping[str, Array]) -> dict[str, Array | None
     return dict.fromkeys(call.operands) | {name: widen(array) for name, array in arrays.items()}
 
 
-def _chain(call: Call, route: str) -> int:
+def _f16_depth(call: Call, route: str) -> int:
     """How many products the named route sums in f16; 0 for sums in f32."""
-    chain = next((known.chain for known in OPS[call.op].routes if known.name == route), None)
-    return 0 if chain is None or call.is_empty else chain(call)
+    depth = next((known.f16_depth for known in OPS[call.op].routes if known.name == route), None)
+    return 0 if depth is None or call.is_empty else depth(call)
 
 
 def run_call(

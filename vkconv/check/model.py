@@ -14,7 +14,7 @@ import numpy as np
 
 from vkconv.call import Call
 from vkconv.check.calls import Checked, compare, compare_output, expect, run_call
-from vkconv.core import Array, GraphError, InputError, Shape, VkconvError
+from vkconv.core import Array, GraphError, InputError, Shape, VkconvError, given_array
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
@@ -160,7 +160,8 @@ class _Checker:
         self.limits = limits
         self.quirks = quirks
         self.known: dict[str, Array] = {
-            name: np.asarray(inputs[name]).astype(spec.dtype.numpy, copy=False) for name, spec in bound.inputs.items()
+            name: given_array(inputs[name], f"input {name!r}").astype(spec.dtype.numpy, copy=False)
+            for name, spec in bound.inputs.items()
         } | dict(bound.constants)
         self.reference = dict(self.known)
         self.last = {value: node.name for node in bound.nodes for value in node.reads.values()}

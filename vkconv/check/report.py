@@ -1,6 +1,5 @@
 """Results of checks as tables for people, as JSON data and as pages to attach to a bug report."""
 
-import html
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,9 +9,9 @@ from vkconv.check.calls import Checked
 from vkconv.check.model import ModelCheck, NodeCheck
 from vkconv.check.repeat import RepeatCheck, Repeated
 from vkconv.check.sweep import Swept
-from vkconv.core import UsageError, atomic_write, did_you_mean
+from vkconv.core import UsageError, atomic_write, did_you_mean, is_stream
 from vkconv.route import label
-from vkconv.table import Column, Table
+from vkconv.table import Column, Table, escape_html, markdown
 
 SUFFIXES = (".json", ".md", ".html")
 
@@ -152,9 +151,9 @@ def sweep_data(rows: Sequence[Swept], texts: Mapping[int, str]) -> list[dict[str
 
 
 def check_targets(paths: Sequence[Path]) -> None:
-    """UsageError for a file whose suffix names no format, or that is there twice."""
+    """UsageError for a file whose suffix names no format, or that is there twice. Streams without one get JSON."""
     for i, path in enumerate(paths):
-        if path.suffix not in SUFFIXES:
+        if path.suffix not in SUFFIXES and not is_stream(path):
             hint = did_you_mean(path.suffix, SUFFIXES)
             raise UsageError(f"-o {path}: no format for {path.suffix!r}{hint}; {', '.join(SUFFIXES)}")
         if path in paths[:i]:
@@ -166,11 +165,12 @@ def write_page(
 ) -> None:
     """A result as a file: its data as JSON, or lines and titled tables as Markdown or as one HTML page that asks for
     nothing else. Whole or not at all; raises OSError."""
-    if path.suffix == ".json":
+    if path.suffix == ".json" or path.suffix not in SUFFIXES:
         text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     elif path.suffix == ".md":
-        sections = [f"## {name}\n\n{table.to_markdown()}" for name, table in parts if table.cells]
-        text = "\n\n".join([f"# {title}", "\n".join(f"- {line}" for line in lines), *sections]) + "\n"
+        sections = [f"## {markdown(name)}\n\n{table.to_markdown()}" for name, table in parts if table.cells]
+        told = "\n".join(f"- {markdown(line)}" for line in lines)
+        text = "\n\n".join([f"# {markdown(title)}", told, *sections]) + "\n"
     else:
         text = _html(title, lines, parts)
     with atomic_write(path) as file:
@@ -185,10 +185,10 @@ _STYLE = (
 
 
 def _html(title: str, lines: Sequence[str], parts: Sequence[tuple[str, Table]]) -> str:
-    name = html.escape(title)
-    told = "\n".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    name = escape_html(title)
+    told = "\n".join(f"<li>{escape_html(line)}</li>" for line in lines)
     sections = "\n".join(
-        f'<section><h2>{html.escape(heading)}</h2><div class="scroll">{table._repr_html_()}</div></section>'
+        f'<section><h2>{escape_html(heading)}</h2><div class="scroll">{table._repr_html_()}</div></section>'
         for heading, table in parts
         if table.cells
     )

@@ -15,7 +15,22 @@ import typer
 from typer.core import TyperGroup
 
 from vkconv import __version__
-from vkconv.cli import bench, check, devices, doctor, models, pack, passes, run, tune
+from vkconv.cli import (
+    bench,
+    check,
+    compile,
+    compilers,
+    devices,
+    doctor,
+    explain,
+    models,
+    output,
+    pack,
+    passes,
+    policies,
+    run,
+    tune,
+)
 from vkconv.core import VkconvError, VkconvWarning
 
 _EXIT_BROKEN_PIPE = 128 + 13  # as a shell reports a process that SIGPIPE ended
@@ -53,13 +68,14 @@ def _show_warning(message: Warning | str, category: type[Warning], *args: Any, *
 
 def _say(word: str, colour: str, message: object) -> None:
     bold, plain = (f"\x1b[{colour}m", "\x1b[0m") if _colours(sys.stderr.isatty()) else ("", "")
-    print(f"{bold}{word}:{plain} {message}", file=sys.stderr)
+    print(f"{bold}{word}:{plain} {output.indented(str(message))}", file=sys.stderr)
 
 
 class _Group(TyperGroup):
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **kwargs: Any) -> Any:
+        output.begin(args)
         with _endings():  # --help prints here
-            return super().make_context(*args, **kwargs)
+            return super().make_context(info_name, args, *more, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
         with _endings():
@@ -98,9 +114,11 @@ def _vkconv(
 
 
 app.command("run")(run.run)
-app.command("explain")(models.explain)
+app.command("explain")(explain.explain)
 app.command("check")(check.check)
 app.command("bench")(bench.bench)
+app.command("compile")(compile.compile_)
+app.add_typer(compilers.compilers_app, name="compilers")
 app.command("tune")(tune.tune)
 app.command("compare")(bench.compare)
 app.command("convert")(models.convert)
@@ -108,6 +126,7 @@ app.command("pack")(pack.pack)
 app.command("show")(models.show_model)
 app.command("ops")(models.ops)
 app.command("passes")(passes.passes)
+app.command("policies")(policies.policies)
 app.add_typer(devices.devices_app, name="devices")
 app.command("doctor")(doctor.doctor)
 

@@ -1,17 +1,25 @@
 """``vkconv bench`` and ``vkconv compare``: calls, models and suites timed on a device, and two results side by side."""
 
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vkconv.cli.benched import Wanted, collect, duration, say
+from vkconv.cli.benched import Wanted, collect, duration
 from vkconv.cli.boards import bench_boards
-from vkconv.cli.options import DeviceOption, NoPassOption, PassDumpOption, SuitesOption, WorkersOption, parse_passes
-from vkconv.cli.output import EXIT_INTERRUPTED, file_errors, show
+from vkconv.cli.options import (
+    CallsDTypeOption,
+    DeviceOption,
+    NoPassOption,
+    PassDumpOption,
+    ShapeOption,
+    SuitesOption,
+    WorkersOption,
+    parse_passes,
+)
+from vkconv.cli.output import file_errors, say, show
 from vkconv.core import DType, UsageError, did_you_mean, expand_user
 from vkconv.ops.core.calls import parse_shape
 from vkconv.table import format_cell
@@ -49,13 +57,8 @@ def bench(
     local: Annotated[
         str, typer.Option(metavar="SIZE,...", help="Workgroup sizes to measure routes with: 64,128 or 64x1x1.")
     ] = "",
-    dtype: Annotated[
-        str, typer.Option("--dtype", metavar="DTYPE", help="Replace the element type of every call: f32, f16, ...")
-    ] = "",
-    shapes: Annotated[
-        list[str] | None,
-        typer.Option("--shape", metavar="NAME=SHAPE", help="Shape of an input where a model leaves it open; repeat."),
-    ] = None,
+    dtype: CallsDTypeOption = "",
+    shapes: ShapeOption = None,
     no_pass: NoPassOption = None,
     pass_dump: PassDumpOption = None,
     device: DeviceOption = "auto",
@@ -77,8 +80,8 @@ def bench(
 ) -> None:
     """Measure single calls: each is checked against its float64 reference first, then timed on the GPU's own clock.
 
-    Ctrl-C keeps what was measured and ends with exit code 130; 1 means that a row failed its check, or
-    that a worker was lost.
+    Ctrl-C and SIGTERM keep what was measured and end with exit code 130 and 143; 1 means that a row failed its check,
+    or that a worker was lost.
 
     Examples: vkconv bench conv2d:x=1x64x56x56,w=64x64x3x3,p=1 --route all,
     vkconv bench --suite peers --sweep route,local,
@@ -100,7 +103,7 @@ def bench(
         routes or [],
         sweep,
         parse_local(local),
-        _dtype(dtype),
+        parse_dtype(dtype),
         shapes or [],
         device,
         options,
@@ -109,7 +112,7 @@ def bench(
     )
     if workers and pass_dump:
         raise UsageError("--pass-dump is of the plan for one device, and --workers plans for many")
-    header, rows = bench_boards(workers, wanted) if workers else _bench_here(wanted)
+    header, rows, code = bench_boards(workers, wanted) if workers else _bench_here(wanted)
     mark_best(rows)
     result = Result(header=header, rows=rows)
     show(*header_lines(header), *screen_tables(result), *_legend(rows))
@@ -117,13 +120,13 @@ def bench(
         with file_errors(path):
             write_result(result, [path])
         show(f"wrote {path}")
-    if header.incomplete:
-        raise typer.Exit(EXIT_INTERRUPTED)
+    if code:
+        raise typer.Exit(code)
     if any(row.check in ("FAILED", "lost") for row in rows):
         raise typer.Exit(1)
 
 
-def _bench_here(wanted: Wanted) -> "tuple[Header, list[Row]]":
+def _bench_here(wanted: Wanted) -> "tuple[Header, list[Row], int]":
     from vkconv.backend.runtime import open_device
     from vkconv.bench.calibrate import floors as measure_floors
     from vkconv.bench.runner import expected_s, probe, run_tasks
@@ -137,9 +140,10 @@ def _bench_here(wanted: Wanted) -> "tuple[Header, list[Row]]":
     header.device, header.device_key, header.driver = facts.name, facts.key, facts.driver
     header.vulkan, header.quirks, header.floors = facts.api_version, [quirk.id for quirk in facts.quirks], floors
     say(f"{len(tasks)} rows on {facts.name}, about {duration(sum(seconds_each))}")
-    rows = collect(run_tasks(tasks, device=wanted.device, options=wanted.options, floors=floors), seconds_each, header)
+    measured = run_tasks(tasks, device=wanted.device, options=wanted.options, floors=floors)
+    rows, code = collect(measured, seconds_each, header)
     live.save_pipeline_cache()
-    return header, rows
+    return header, rows, code
 
 
 def compare(
@@ -179,11 +183,12 @@ def compare(
     failed = comparison.regressions(fail_over) if fail_over is not None else []
     if failed:
         worst = ", ".join(f"{p.call} {p.route}: {p.verdict} {format_cell(p.ratio)}" for p in failed[:3])
-        print(f"{len(failed)} of {len(comparison.pairs)} rows fail: {worst}", file=sys.stderr)
+        say(f"{len(failed)} of {len(comparison.pairs)} rows fail: {worst}")
         raise typer.Exit(1)
 
 
-def _dtype(text: str) -> DType | None:
+def parse_dtype(text: str) -> DType | None:
+    """``f16`` as an element type; None for nothing. Raises UsageError."""
     if text and text not in list(DType):
         raise UsageError(
             f"--dtype {text!r} is no element type{did_you_mean(text, map(str, DType))}; {', '.join(DType)}"

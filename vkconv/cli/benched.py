@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vkconv.cli.options import parse_shapes, require_shapes
+from vkconv.cli.output import say
 from vkconv.cli.passes import refuse_for_calls, save_passes
+from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import DType, UsageError, did_you_mean
 from vkconv.table import format_cell
 
@@ -136,24 +138,22 @@ def read_entries(
     return merge(entries)
 
 
-def collect(measured: "Iterable[Row]", seconds_each: Sequence[float], header: "Header") -> "list[Row]":
-    """The rows, told of as they come, until they end or Ctrl-C does; the header says which, and how long it took."""
+def collect(measured: "Iterable[Row]", seconds_each: Sequence[float], header: "Header") -> "tuple[list[Row], int]":
+    """The rows, told of as they come, until they end or Ctrl-C or SIGTERM does, and the exit code of that, else 0; the
+    header says which, and how long it took."""
     rows: list[Row] = []
+    code = 0
     started = time.perf_counter()
     with _progress(seconds_each) as advance:
         try:
-            for row in measured:
-                rows.append(row)
-                advance(row)
-        except KeyboardInterrupt:
-            header.incomplete = True
+            with terminable():
+                for row in measured:
+                    rows.append(row)
+                    advance(row)
+        except KeyboardInterrupt as error:
+            header.incomplete, code = True, stopped_by(error)[1]
     header.elapsed_s = round(time.perf_counter() - started, 1)
-    return rows
-
-
-def say(text: str) -> None:
-    """Tell on stderr how things are."""
-    print(text, file=sys.stderr, flush=True)
+    return rows, code
 
 
 def duration(seconds: float) -> str:
@@ -183,7 +183,7 @@ def _progress(seconds_each: Sequence[float]) -> "Iterator[Callable[[Row], None]]
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         # The bar moves by expected seconds, so that what remains is not guessed from the number of rows.
         work = bar.add_task("", total=sum(seconds_each) or 1.0)

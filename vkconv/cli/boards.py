@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkconv.cli.benched import Wanted, collect, duration, say
+from vkconv.cli.benched import Wanted, collect, duration
 from vkconv.cli.checked import Report, Result, Work, conformance_report
+from vkconv.cli.output import say
 from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.table import Column, Table
@@ -21,8 +22,9 @@ SCHEMA = "vkconv.boards/1"
 Tell = Callable[[str, int, int], None]
 
 
-def bench_boards(url: str, wanted: Wanted) -> "tuple[Header, list[Row]]":
-    """Measure what is wanted on every worker: the conditions, and the rows of all boards, board by board."""
+def bench_boards(url: str, wanted: Wanted) -> "tuple[Header, list[Row], int]":
+    """Measure what is wanted on every worker: the conditions, the rows of all boards, board by board, and the exit code
+    of `collect`."""
     from vkconv.bench.boards import board_seconds, measure_boards, open_boards
     from vkconv.bench.runner import Routes
 
@@ -40,9 +42,9 @@ def bench_boards(url: str, wanted: Wanted) -> "tuple[Header, list[Row]]":
             say(f"{row.device}: {row.why}")
         say(f"{len(each)} rows on {_count(len(tasks), 'board')}, about {duration(longest_s)}")
         with contextlib.closing(measure_boards(workers, opened, tasks, wanted.device, wanted.options)) as measured:
-            rows = collect(measured, each, header)
+            rows, code = collect(measured, each, header)
     order = {board.label: number for number, board in enumerate(header.boards)}
-    return header, [*opened.lost, *sorted(rows, key=lambda row: order[row.device])]
+    return header, [*opened.lost, *sorted(rows, key=lambda row: order[row.device])], code
 
 
 def check_boards(

@@ -1,8 +1,6 @@
 """``vkconv check``: what a device computes, held to float64 references, node by node, run by run, or all of it."""
 
-import re
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -30,6 +28,7 @@ from vkconv.cli.options import (
     parse_passes,
     parse_routes,
 )
+from vkconv.cli.output import bar
 from vkconv.cli.passes import refuse_for_calls
 from vkconv.core import FLOAT_TYPES, UsageError
 
@@ -165,7 +164,7 @@ def check(
         if workers:
             if jobs:
                 raise UsageError("--jobs is for this machine: with --workers, each board checks in one process")
-            with _bar() as tell:
+            with bar() as tell:
                 report = conform_boards(workers, ops or [], floats, storages, short, device, other, tell)
             _end(report, 0, paths, as_json)
         _end(*conform_here(ops or [], floats, storages, device, other, jobs, short, paths), paths, as_json)
@@ -204,13 +203,13 @@ def check(
             raise UsageError(
                 f"{option} writes files here, and --workers checks elsewhere: give {option} on the board itself"
             )
-        with _bar() as tell:
+        with bar() as tell:
             report = check_boards(workers, work, stop_at_first, repeat or 0, swept, seed, tell)
         _end(report, 0, paths, as_json)
     if pass_dump:
         work.dump_passes(pass_dump)
     result = Result(work)
-    with _bar() as tell:
+    with bar() as tell:
         result.check(stop_at_first, tell)
         if repeat:
             result.repeat(repeat)
@@ -222,22 +221,3 @@ def check(
 def _end(report: Report, code: int, paths: Sequence[Path], as_json: bool) -> NoReturn:
     report.tell(paths, as_json)
     raise typer.Exit(code or (_EXIT_FAILED if report.failed else 0))
-
-
-class _bar:  # noqa: N801 - used as a function
-    """A line on a terminal that tells how far things are; nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self.shown = sys.stderr.isatty()
-
-    def __enter__(self) -> "Callable[[str, int, int], None]":
-        return self.tell
-
-    def tell(self, text: str, done: int, count: int) -> None:
-        if self.shown:
-            line = re.sub(r"\s+", " ", f"[{done}/{count}] {text}")[:78]
-            print(f"\r\x1b[2K{line}", end="", file=sys.stderr, flush=True)
-
-    def __exit__(self, *error: object) -> None:
-        if self.shown:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)

@@ -1,31 +1,22 @@
 """``vkconv check --all-ops``: tells how far it is, keeps what is done, and ends early with that."""
 
 import contextlib
-import os
-import signal
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vkconv.cli.benched import duration, say
 from vkconv.cli.checked import Report, conformance_report
-from vkconv.cli.output import EXIT_INTERRUPTED
+from vkconv.cli.output import say
+from vkconv.cli.progress import progress
+from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import DeviceError, DType, UsageError, did_you_mean
 from vkconv.device import Device
 
 if TYPE_CHECKING:
     from vkconv.check.conformance import Conformed, Storage
 
-EXIT_TERMINATED = 128 + signal.SIGTERM
-_TELL_S = 10.0
 _SAVE_S = 30.0
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends it as Ctrl-C does."""
 
 
 def parse_storages(text: str) -> "list[Storage]":
@@ -85,81 +76,26 @@ def conform_here(
         rows = [done[index] for index in sorted(done)]
         return conformance_report(Conformance(facts, work, rows, time.perf_counter() - started, stopped))
 
-    stopped, code, saved = "", 0, 0.0
+    stopped, code, saved, failed = "", 0, 0.0, 0
     try:
         with (
-            _terminable(),
-            _progress(len(work)) as advance,
+            terminable(),
+            progress(len(work), "checks") as tell,
             contextlib.closing(check_device(work, device, limits, jobs)) as rows,
         ):
             for index, row in rows:
                 done[index] = row
-                advance(row)
+                failed += row.status in ("FAILED", "error")
+                tell(1, f"{failed} failed", f"{row.op} {row.route}")
                 if paths and time.perf_counter() - saved > _SAVE_S:
                     # The first time tells of a file that cannot be written before the work is done.
                     with contextlib.suppress(*[UsageError] * bool(saved)):
                         report("still at work").save(paths)
                     saved = time.perf_counter()
     except KeyboardInterrupt as error:
-        terminated = isinstance(error, _Terminated)
-        stopped = f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}"
-        code = EXIT_TERMINATED if terminated else EXIT_INTERRUPTED
+        stopped, code = stopped_by(error)
     except DeviceError as error:
         if not done:
             raise
         stopped, code = f"stopped ({error})", error.exit_code
     return report(stopped), code
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM raises _Terminated; only the main thread of a process may say so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def terminate(number: int, frame: Any) -> None:
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _progress(count: int) -> "Iterator[Callable[[Conformed], None]]":
-    """A function to tell of each row: a bar on a terminal, else a line on stderr now and then."""
-    done = failed = 0
-    started = told = time.monotonic()
-
-    def counted(row: "Conformed") -> None:
-        nonlocal done, failed
-        done += 1
-        failed += row.status in ("FAILED", "error")
-
-    def line(row: "Conformed") -> None:
-        nonlocal told
-        counted(row)
-        now = time.monotonic()
-        if now - told >= _TELL_S and done < count:
-            told = now
-            left_s = (now - started) * (count - done) / done
-            say(f"{done:,} of {count:,} checks, {failed} failed, about {duration(left_s)} left")
-
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield line
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        work = bar.add_task("", total=count)
-
-        def advance(row: "Conformed") -> None:
-            counted(row)
-            bar.update(work, advance=1, description=f"{failed} failed, {row.op} {row.route}"[:48])
-
-        yield advance

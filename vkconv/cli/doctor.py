@@ -5,6 +5,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import stat
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from vkconv.cli.options import JsonOption
 from vkconv.cli.output import show, show_json
 from vkconv.cli.probe import probe
 from vkconv.core import DeviceError, ShaderError, UsageError, VkconvError, bytes_str, cache_dir
+from vkconv.files import is_ours
 from vkconv.table import Column, Table
 
 Status = Literal["ok", "warn", "fail"]
@@ -180,6 +182,12 @@ def _cache() -> Check:
     sizes = [(k, [p.stat().st_size for p in files if p.relative_to(root).parts[0] == k]) for k in kinds]
     held = "; ".join(f"{kind}: {len(each)} files, {bytes_str(sum(each))}" for kind, each in sizes) or "empty"
     existing = next(p for p in (root, *root.parents) if p.exists())
+    open_to = stat.S_IWOTH | stat.S_IWGRP
+    read = [p for p in files if p.relative_to(root).parts[0] in ("spirv", "interfaces", "pipelines")]
+    unused = [p for p in read if not (is_ours(p.lstat(), open_to) and is_ours(p.parent.stat(), stat.S_IWOTH))]
+    if unused:
+        what = f"{len(unused)} of {len(read)} files in {root} are not used: others own them, or may write there"
+        return Check("cache", "warn", what, f"delete {root}, or set VKCONV_CACHE_DIR to a folder of your own")
     if os.access(existing, os.W_OK):
         return Check("cache", "ok", f"{root} ({held})")
     return Check(

@@ -1,44 +1,28 @@
-"""Commands about models and ops that run nothing: ``explain``, ``convert``, ``show``, ``ops``."""
+"""Commands about models and ops that run nothing: ``convert``, ``show``, ``ops``."""
 
-import collections
-import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from vkconv.cli.options import (
-    DTypeOption,
-    HalfSumsOption,
-    IODTypeOption,
     JsonOption,
-    MemoryOption,
     NoPassOption,
-    NoQuirksOption,
-    ParamOption,
     PassDumpOption,
-    RouteOption,
-    parse_bytes,
-    parse_dtypes,
-    parse_io_dtype,
-    parse_params,
+    ShapeOption,
     parse_passes,
-    parse_routes,
     parse_shapes,
     require_shapes,
 )
 from vkconv.cli.output import file_errors, show, show_json
-from vkconv.cli.passes import passes_lines, refuse_for_calls, save_passes
-from vkconv.core import UsageError, atomic_write, bytes_str, did_you_mean
+from vkconv.cli.passes import passes_lines, save_passes
+from vkconv.core import UsageError, atomic_write, bytes_str, did_you_mean, is_stream
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.graph.ir import AttrValue, Graph
 from vkconv.ops.core.base import Op
 from vkconv.table import Column, Table
-
-if TYPE_CHECKING:
-    from vkconv.plan.model import Plan
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc or .onnx file.")]
 
@@ -53,100 +37,8 @@ FactsOption = Annotated[
         "an index or part of a name. Files and shipped names need no Vulkan.",
     ),
 ]
-ShapeOption = Annotated[
-    list[str] | None,
-    typer.Option("--shape", metavar="NAME=SHAPE", help="Shape of an input where the model leaves it open; repeat it."),
-]
-
 CALL = re.compile(r"[a-z]\w*:")
 _VALUE_CHARACTERS = 60
-
-
-def explain(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL|CALL", help="A .vkc or .onnx file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1."
-        ),
-    ],
-    device: FactsOption = "auto",
-    shapes: ShapeOption = None,
-    routes: RouteOption = None,
-    params: ParamOption = None,
-    dtypes: DTypeOption = None,
-    io_dtype: IODTypeOption = "",
-    memory: MemoryOption = None,
-    half_sums: HalfSumsOption = False,
-    no_pass: NoPassOption = None,
-    pass_dump: PassDumpOption = None,
-    no_quirks: NoQuirksOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Show which route every node takes on a device and why, or every route of one call."""
-    from vkconv.ops import OPS
-    from vkconv.ops.core.calls import parse_call
-    from vkconv.plan.explain import explain_call, explain_plan, explain_plan_data
-    from vkconv.plan.measured import find_measured
-    from vkconv.plan.planner import Options, plan
-
-    dtype, of_nodes, auto = parse_dtypes(dtypes)
-    if auto:
-        raise UsageError(f"--dtype auto needs inputs: vkconv check {target} --dtype auto says what to give here")
-    options = Options(
-        routes=parse_routes(routes),
-        params=parse_params(params),
-        dtype=dtype,
-        dtypes=of_nodes,
-        io_dtype=parse_io_dtype(io_dtype),
-        quirks=not no_quirks,
-        memory_bytes=parse_bytes(memory, "--memory"),
-        half_sums=half_sums,
-        skip_passes=parse_passes(no_pass),
-    )
-    bound = parse_shapes(shapes)
-    if CALL.match(target) and not Path(target).exists():
-        call = parse_call(target, OPS)
-        if bound:
-            raise UsageError("--shape is for models; a call has its shapes in its text")
-        if dtypes or io_dtype:
-            option = "--dtype" if dtypes else "--io-dtype"
-            raise UsageError(f"{option} is for models; write the call's element type in its text: dtype=f16")
-        refuse_for_calls(no_pass, pass_dump)
-        for option, keys in (("--route", options.routes), ("--param", options.params)):
-            others = [key for key in keys if re.split("[:/]", key)[0] != call.op]
-            if others:
-                raise UsageError(f"{option} {others[0]}={keys[others[0]]}: this call is {call.op}, not {others[0]}")
-        facts = find_device(device)
-        table, data = explain_call(call, facts, dataclasses.replace(options, measured=find_measured(facts)))
-        parts: tuple[Table | str, ...] = (table,)
-    else:
-        graph = _load(Path(target))
-        require_shapes(graph.inputs, bound, "--shape")
-        facts = find_device(device)
-        options = dataclasses.replace(options, measured=find_measured(facts))
-        written = save_passes(pass_dump, graph, facts, options, bound)
-        planned = plan(graph, facts, options, bound).plan
-        data = explain_plan_data(planned)
-        title, nodes = _without_why(explain_plan(planned))
-        parts = (title, *passes_lines(options, written), nodes, _routes_taken(planned))
-    if as_json:
-        show_json(data)
-    else:
-        show(*parts)
-
-
-def _without_why(table: Table) -> tuple[str, Table]:
-    """The title and the nodes, without the sentence that says the same of every node of a route."""
-    kept = [i for i, column in enumerate(table.columns) if column.name != "why"]
-    return table.title, Table("", [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.cells])
-
-
-def _routes_taken(plan: "Plan") -> Table:
-    """Each route of a plan once: how many nodes take it, and why it exists."""
-    choices = [(node.call.op, node.choice.route) for node in plan.nodes if node.choice]
-    counts = collections.Counter((op, route.name, route.why) for op, route in choices)
-    rows = [(op, route, count, why) for (op, route, why), count in counts.most_common()]
-    return Table("", [Column(name) for name in ("op", "route", "nodes", "why")], rows)
 
 
 def find_device(selector: str) -> Device:
@@ -165,16 +57,27 @@ def find_device(selector: str) -> Device:
 def convert(
     source: Annotated[Path, typer.Argument(metavar="A", help="The model to read; .onnx or .vkc.")],
     target: Annotated[
-        Path, typer.Argument(metavar="B", help="The file to write, .vkc or .onnx; replaced if it exists.")
+        Path,
+        typer.Argument(
+            metavar="B", help="The file to write, .vkc or .onnx; replaced if it exists; - is stdout, as .vkc."
+        ),
     ],
+    newer_opset: Annotated[
+        bool,
+        typer.Option(
+            "--newer-opset",
+            help="Take an ONNX model of a later opset than vkconv knows, its nodes for what they were before; warns.",
+        ),
+    ] = False,
 ) -> None:
     """Convert a model to vkconv's own format, which loads without the onnx package, or to ONNX."""
+    from vkconv.graph import load_model
     from vkconv.graph.vkc import save_vkc
 
-    if target.suffix not in (".vkc", ".onnx"):
+    if target.suffix not in (".vkc", ".onnx") and not is_stream(target):
         raise UsageError(f"cannot write {target}: vkconv writes .vkc and .onnx files only")
-    graph = _load(source)
-    if target.suffix == ".vkc":
+    graph = load_model(source, newer_opset=newer_opset)
+    if target.suffix != ".onnx":
         with file_errors(target):
             save_vkc(graph, target)
     else:
@@ -183,7 +86,8 @@ def convert(
         data = to_onnx(graph).SerializeToString()
         with file_errors(target), atomic_write(target) as file:
             file.write(data)
-    show(f"wrote {target}: {len(graph.nodes)} nodes, {_weights(graph)}, {bytes_str(target.stat().st_size)} in all")
+    size = "" if is_stream(target) else f", {bytes_str(target.stat().st_size)} in all"
+    show(f"wrote {target}: {len(graph.nodes)} nodes, {_weights(graph)}{size}")
 
 
 def show_model(
@@ -198,7 +102,7 @@ def show_model(
     as_json: JsonOption = False,
 ) -> None:
     """Show a model: inputs, outputs, nodes, weights and metadata; or what memory it takes on a device."""
-    graph = _load(model)
+    graph = load_graph(model)
     if memory:
         _show_memory(graph, device, shapes, no_pass, pass_dump, as_json)
         return
@@ -287,7 +191,7 @@ def _show_op(op: Op) -> None:
     )
 
 
-def _load(path: Path) -> Graph:
+def load_graph(path: Path) -> Graph:
     from vkconv.graph import load_model
 
     return load_model(path)

@@ -42,6 +42,13 @@ ParamOption = Annotated[
         "vkconv explain CALL lists them; they may be slow, never wrong.",
     ),
 ]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=SHAPE", help="Shape of an input where a model leaves it open; repeat it."),
+]
+CallsDTypeOption = Annotated[
+    str, typer.Option("--dtype", metavar="DTYPE", help="Replace the element type of every call: f32, f16, ...")
+]
 DTypeOption = Annotated[
     list[str] | None,
     typer.Option(

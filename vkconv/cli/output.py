@@ -3,37 +3,67 @@
 import contextlib
 import json
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from vkconv.core import UsageError
+from vkconv.core import UsageError, printable
 from vkconv.table import Table
-
-# The exit code of a command that Ctrl-C ended, after it has kept what it had.
-EXIT_INTERRUPTED = 130
 
 
 def show(*parts: Table | str) -> None:
     """Print tables and lines to stdout, with a blank line around every table."""
-    on_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    stream = _stream()
+    on_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
     before: Table | str | None = None
     for part in parts:
         if before is not None and (isinstance(part, Table) or isinstance(before, Table)):
-            print()
+            print(file=stream)
         if on_terminal and isinstance(part, Table):
             from rich.console import Console  # here: it costs more than most commands
 
-            Console().print(part.rich())
+            Console(file=stream).print(part.rich())
         else:
-            print(part)
+            print(part if isinstance(part, Table) else printable(part), file=stream)
         before = part
 
 
 def show_json(data: Mapping[str, Any]) -> None:
     """Print JSON to stdout; every number in it must be finite."""
-    print(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    if not text.replace("\n", "").isprintable():  # that is in names, which JSON writes by escapes too
+        text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    print(text, file=_stream())
+
+
+def indented(text: str) -> str:
+    """A text that may be shown, each line but the first indented: no name can begin a line that says something else."""
+    return re.sub(r"\n(?! )", "\n  ", printable(text, keep="\n"))
+
+
+def say(text: str) -> None:
+    """Tell on stderr how things are."""
+    print(indented(text), file=sys.stderr, flush=True)
+
+
+def say_in_place(text: str) -> None:
+    """Tell it on a terminal in place of what was last told so."""
+    print(f"\r\x1b[2K{printable(text)}", end="", file=sys.stderr, flush=True)
+
+
+_arguments: list[str] = []
+
+
+def begin(arguments: Sequence[str]) -> None:
+    """A command line begins, with these arguments."""
+    _arguments[:] = arguments
+
+
+def _stream() -> TextIO:
+    """Where a command prints: to stderr where an argument, ``-``, has stdout for a file."""
+    return sys.stderr if any(text == "-" or text.endswith("=-") for text in _arguments) else sys.stdout
 
 
 @contextlib.contextmanager
@@ -41,5 +71,26 @@ def file_errors(path: Path) -> Iterator[None]:
     """Turn a failed write into a UsageError that names the file."""
     try:
         yield
+    except BrokenPipeError:  # a reader that has left; the command ends as it does where that is stdout's
+        raise
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+class bar:  # noqa: N801 - used as a function
+    """A line on a terminal that tells how far things are; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self.shown = sys.stderr.isatty()
+
+    def __enter__(self) -> Callable[[str, int, int], None]:
+        return self.tell
+
+    def tell(self, text: str, done: int, count: int) -> None:
+        if self.shown:
+            line = re.sub(r"\s+", " ", f"[{done}/{count}] {text}")[:78]
+            say_in_place(line)
+
+    def __exit__(self, *error: object) -> None:
+        if self.shown:
+            say_in_place("")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from vkconv.cli.output import file_errors
-from vkconv.core import Array, UsageError, atomic_write, did_you_mean, expand_user, shape_str
+from vkconv.core import Array, UsageError, atomic_write, did_you_mean, expand_user, is_stream, shape_str
 from vkconv.table import Column, Table
 
 
@@ -37,7 +37,7 @@ def parse_outputs(texts: Iterable[str] | None, names: Sequence[str]) -> dict[Pat
         if name not in names:
             raise UsageError(f"-o {text}: there is no output {name!r}{did_you_mean(name, names)}; {', '.join(names)}")
         path = expand_user(file, "-o")
-        if path.suffix != ".npy" or path in targets:
+        if path in targets or (path.suffix != ".npy" and not is_stream(path)):
             problem = "is there twice" if path in targets else "is no .npy file; outputs are saved in that format"
             raise UsageError(f"-o {text}: {file!r} {problem}")
         targets[path] = name

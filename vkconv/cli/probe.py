@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vkconv.core import DeviceError, VkconvError
+from vkconv.core import DeviceError, VkconvError, printable
 
 TIMEOUT_S = 120
 _SHAPE = (3, 5, 67)
@@ -101,5 +101,5 @@ if __name__ == "__main__":
     try:
         print(json.dumps(try_device(int(sys.argv[1])) if len(sys.argv) > 1 else list_all()))
     except VkconvError as problem:
-        print(f"error: {' '.join(str(problem).split())}", file=sys.stderr)
+        print(f"error: {printable(' '.join(str(problem).split()))}", file=sys.stderr)
         sys.exit(problem.exit_code)

@@ -2,27 +2,29 @@
 
 import contextlib
 import math
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vkconv.cli.benched import read_entries
+from vkconv.cli.benched import duration, read_entries
 from vkconv.cli.models import find_device
-from vkconv.cli.options import HalfSumsOption, JsonOption, SuitesOption
-from vkconv.cli.output import EXIT_INTERRUPTED, file_errors, show, show_json
-from vkconv.core import ModelError, UsageError, expand_user
+from vkconv.cli.options import HalfSumsOption, JsonOption, ShapeOption, SuitesOption
+from vkconv.cli.output import file_errors, say, show, show_json
+from vkconv.cli.progress import progress
+from vkconv.cli.stopping import stopped_by, terminable
+from vkconv.core import ModelError, UsageError, VkconvError, expand_user
 from vkconv.route import label
 
 if TYPE_CHECKING:
     from vkconv.backend.runtime import LiveDevice
     from vkconv.bench.rows import Row
-    from vkconv.bench.tune import Change, Effort
+    from vkconv.bench.tune import Change
     from vkconv.call import Call
-    from vkconv.route import Candidate, Params
+    from vkconv.plan.measured import Effort, MeasuredTable
+    from vkconv.route import Params
 
 
 def tune(
@@ -43,10 +45,7 @@ def tune(
         bool,
         typer.Option("--merge", help="Measure nothing: merge tables of one device and driver into -o; newer rows win."),
     ] = False,
-    shapes: Annotated[
-        list[str] | None,
-        typer.Option("--shape", metavar="NAME=SHAPE", help="Shape of an input where a model leaves it open; repeat."),
-    ] = None,
+    shapes: ShapeOption = None,
     device: Annotated[
         str,
         typer.Option(
@@ -71,6 +70,17 @@ def tune(
         ),
     ] = False,
     half_sums: HalfSumsOption = False,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Measure also the calls that the table has already, with today's kernels and at least this effort.",
+        ),
+    ] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", metavar="SECONDS", help="Begin no candidate after so long; what is done is kept."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -84,17 +94,20 @@ def tune(
 ) -> None:
     """Find the fastest route and parameters of each call on this device, for every later plan to use.
 
-    Each candidate is checked against the float64 reference before it is timed. Ctrl-C keeps the calls that are done
-    and ends with exit code 130; 1 means that a candidate failed its check, which deserves a bug report.
+    Each candidate is checked against the float64 reference before it is timed. A call is kept once it is done: after
+    Ctrl-C (exit code 130), SIGTERM (143) or --budget (0), the same command goes on with the others. 1 means that a
+    candidate failed its check, which deserves a bug report.
 
-    Examples: vkconv tune model.onnx, vkconv tune --suite resnet50 --quick, vkconv tune --report,
+    Examples: vkconv tune model.onnx, vkconv tune --suite resnet50 --budget 600, vkconv tune --report,
     vkconv tune --merge mine.json yours.json -o both.json
     """
     texts, target = targets or [], expand_user(output, "--output") if output else None
     if sum((report, merge)) == 2 or sum((quick, full)) == 2:
         raise UsageError("--report and --merge, and --quick and --full, exclude each other")
-    if (report or merge) and (suites or shapes or quick or full):
+    if (report or merge) and (suites or shapes or quick or full or again or budget is not None):
         raise UsageError("--report and --merge measure nothing: they take tables, not suites, shapes or an effort")
+    if budget is not None and not (math.isfinite(budget) and budget > 0):
+        raise UsageError(f"--budget {budget:g} is no number of seconds above 0")
     if merge:
         _merge([expand_user(text, "the table") for text in texts], target)
     elif report:
@@ -112,6 +125,8 @@ def tune(
             target,
             as_json,
             half_sums,
+            again,
+            budget,
         )
 
 
@@ -149,6 +164,10 @@ def _report(texts: Sequence[str], selector: str, target: Path | None, as_json: b
         show(table)
 
 
+class _BudgetSpentError(Exception):
+    """The time is used up that --budget gives."""
+
+
 def _tune(
     texts: Sequence[str],
     suites: Sequence[str],
@@ -159,57 +178,107 @@ def _tune(
     target: Path | None,
     as_json: bool,
     half_sums: bool,
+    again: bool,
+    budget_s: float | None,
 ) -> None:
     from vkconv.backend.runtime import open_device
     from vkconv.bench.engine import BenchOptions, measure
-    from vkconv.bench.tune import change, changes_table, make_table, tune_call
-    from vkconv.plan.measured import find_measured, merge_tables, read_table, table_path, write_table
+    from vkconv.bench.tune import change, changes_table, is_tuned, make_table, tune_call
+    from vkconv.plan.measured import Measured, find_measured, merge_tables, read_table, table_path
 
+    started = time.monotonic()
     live = open_device(selector)
     path = target or table_path(live.device)
     # Before anything is measured: a file that cannot take the rows would lose them.
-    before = read_table(path) if path.exists() else make_table(live.device, {})
-    merge_tables(before, make_table(live.device, {}))
+    table = _Table(path, read_table(path) if path.exists() else make_table(live.device, {}))
+    merge_tables(table.now, make_table(live.device, {}))
     calls = _calls(texts, suites, shapes, live)
     if not calls:
         raise UsageError("none of these calls can be tuned here: nothing runs, or no route can")
+    had = Measured(table.now)
+    todo = {
+        text: call
+        for text, call in calls.items()
+        if again or not is_tuned(had, text, call, live.device, effort, half_sums)
+    }
     known = find_measured(live.device)
     options = BenchOptions(min_time_s=min_time_s)
-    found: dict[str, list[Candidate]] = {}
     changes: list[Change] = []
     failed: list[Row] = []
-    interrupted = False
-    with _progress(len(calls)) as say:
+    candidates, stopped, code = 0, "", 0
+    try:
+        with terminable(), progress(len(todo), "calls", budget_s) as tell:
 
-        def attempt(call: "Call", route: str, params: "Params") -> "Row":
-            row = measure(call, route, params=params, device=selector, options=options)
-            failed.extend([row] if row.check == "FAILED" else [])
-            say(row, None)
-            return row
+            def tried() -> str:
+                return f"{candidates} candidate{'s' * (candidates != 1)}"
 
-        try:
-            for text, call in calls.items():
-                found[text] = tune_call(call, live.device, attempt, effort, half_sums)
-                changes.append(change(call, live.device, known.get(text, ()), found[text], half_sums))
-                say(None, text)
-        except KeyboardInterrupt:
-            interrupted = True
-    table = merge_tables(before, make_table(live.device, found))
-    if table.rows:
-        with file_errors(path):
-            write_table(table, path)
+            def attempt(call: "Call", route: str, params: "Params") -> "Row":
+                nonlocal candidates
+                if budget_s is not None and time.monotonic() - started > budget_s:
+                    raise _BudgetSpentError
+                row = measure(call, route, params=params, device=selector, options=options)
+                failed.extend([row] if row.check == "FAILED" else [])
+                candidates += 1
+                tell(0, tried(), f"{row.call[:40]} {label(row.route, params)}")
+                return row
+
+            for text, call in todo.items():
+                found = tune_call(call, live.device, attempt, effort, half_sums)
+                table.add(make_table(live.device, {text: found}, effort, half_sums))
+                changes.append(change(call, live.device, known.get(text, ()), found, half_sums))
+                tell(1, tried())
+    except KeyboardInterrupt as error:
+        stopped, code = stopped_by(error)
+    except _BudgetSpentError:
+        stopped = f"the budget of {duration(budget_s or 0)} is used up"
+    table.save()
+    skipped = len(calls) - len(todo)
     if as_json:
-        show_json(_data(path, changes, interrupted))
+        show_json(_data(path, changes, skipped, len(todo) - len(changes), stopped))
     else:
-        done = f"{len(changes)} of {len(calls)} calls measured" + " (interrupted)" * interrupted
-        use = "" if target is None else f"; VKCONV_MEASURED={path} makes plans use it"
-        show(changes_table(changes), f"{done}; wrote {path}, which has {len(table.rows)} calls{use}")
+        said = [f"{len(changes)} of {len(calls)} calls measured"]
+        said += [f"{skipped} in the table already (--again measures them)"] if skipped else []
+        said += [f"{len(todo) - len(changes)} left: {stopped}"] if stopped else []
+        use = f"; VKCONV_MEASURED={path} makes plans use it" if target and table.now.rows else ""
+        said[-1] += f"; {table.place}{use}"
+        show(*([changes_table(changes)] if changes else []), ", ".join(said))
     for row in failed:
-        _say(f"FAILED: {row.call} {label(row.route, row.params)}: {row.why}")
-    if interrupted:
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if failed:
-        raise typer.Exit(1)
+        say(f"FAILED: {row.call} {label(row.route, row.params)}: {row.why}")
+    if code or failed:
+        raise typer.Exit(code or 1)
+
+
+class _Table:
+    """The table that is tuned for: rows go into its file as they are made, beside those of others who tune."""
+
+    def __init__(self, path: Path, now: "MeasuredTable") -> None:
+        self.path, self.now = path, now
+        self._unsaved: list[MeasuredTable] = []
+        self._written = False
+
+    @property
+    def place(self) -> str:
+        """Where the table is, in words."""
+        if not self.now.rows:
+            return "no table is written"
+        return f"{f'wrote {self.path}, which' if self._written else self.path} has {len(self.now.rows)} calls"
+
+    def add(self, rows: "MeasuredTable") -> None:
+        """Keep rows. A file that cannot be written is told of the first time; later there is `save` in the end."""
+        self._unsaved.append(rows)
+        with contextlib.suppress(*[VkconvError] * self._written):
+            self.save()
+
+    def save(self) -> None:
+        """Write what is not written yet."""
+        from vkconv.plan.measured import add_to_table
+
+        while self._unsaved:
+            with file_errors(self.path):
+                if self._unsaved[0].rows:
+                    self.now = add_to_table(self._unsaved[0], self.path)
+                    self._written = True
+            del self._unsaved[0]
 
 
 def _calls(texts: Sequence[str], suites: Sequence[str], shapes: Sequence[str], live: "LiveDevice") -> "dict[str, Call]":
@@ -222,19 +291,22 @@ def _calls(texts: Sequence[str], suites: Sequence[str], shapes: Sequence[str], l
     for entry in read_entries(texts, suites, None, live.device, shapes):
         call = entry.call
         if call is None:
-            _say(f"not tuned: {entry.text}: {entry.why}")
+            say(f"not tuned: {entry.text}: {entry.why}")
         elif not any(judge(route, call, live.device).allowed for route in OPS[call.op].routes):
-            _say(f"not tuned: {entry.text}: no route of {call.op} can run it on {live.device.name}")
+            say(f"not tuned: {entry.text}: no route of {call.op} can run it on {live.device.name}")
         elif not call.is_empty:
             calls[format_call(call, OPS)] = call
     return calls
 
 
-def _data(path: Path, changes: "Sequence[Change]", incomplete: bool) -> dict[str, Any]:
+def _data(path: Path, changes: "Sequence[Change]", skipped: int, left: int, stopped: str) -> dict[str, Any]:
     return {
         "schema": "vkconv.tune/1",
         "table": str(path),
-        "incomplete": incomplete,
+        "incomplete": bool(stopped),
+        "stopped": stopped,
+        "in_table_already": skipped,
+        "left": left,
         "calls": [
             {
                 "call": c.call,
@@ -247,38 +319,3 @@ def _data(path: Path, changes: "Sequence[Change]", incomplete: bool) -> dict[str
             for c in changes
         ],
     }
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def _progress(calls: int) -> "Iterator[Callable[[Row | None, str | None], None]]":
-    """A function to tell of each candidate and each finished call: a bar on a terminal, else a line per call."""
-    done = rows = 0
-
-    def line(row: "Row | None", text: str | None) -> None:
-        nonlocal done, rows
-        rows += row is not None
-        if text is not None:
-            done += 1
-            _say(f"[{done}/{calls}] {text}: {rows} candidates so far")
-
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield line
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        work = bar.add_task("", total=calls)
-
-        def advance(row: "Row | None", text: str | None) -> None:
-            if row is not None:
-                bar.update(work, description=f"{row.call[:40]} {label(row.route, row.params)}"[:70])
-            if text is not None:
-                bar.advance(work)
-
-        yield advance

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import Array, InputError, UsageError, did_you_mean
+from vkconv.core import Array, InputError, UsageError, did_you_mean, given_array
 from vkconv.graph.ir import AttrValue
 from vkconv.ops.core.activation import activation as activation_row
 from vkconv.ops.kernels.epilogue import PRELU
@@ -84,10 +84,7 @@ def activation_attrs(activation: Activation) -> dict[str, AttrValue]:
 
 def array(op: str, name: str, value: npt.ArrayLike) -> Array:
     """An operand as an array."""
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise InputError(f"{op}: {name} is not an array: {error}") from None
+    return given_array(value, f"{op}: {name}")
 
 
 def arrays(op: str, **operands: npt.ArrayLike | None) -> dict[str, Array]:

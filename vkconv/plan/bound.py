@@ -202,6 +202,9 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
             raise GraphError(f"graph {graph.name!r}, {node}: {_why_not_folded(bound, op, constants, left_bytes)}")
         else:
             nodes.append(bound)
+    for name, declared in graph.declared.items():
+        if name in specs and (problem := declared.contradiction(specs[name], with_dims=graph.is_static)):
+            raise GraphError(f"graph {graph.name!r}: output {name!r} {problem}; export the model again")
     return BoundGraph(graph.name, inputs, graph.outputs, tuple(nodes), constants, specs).pruned()
 
 

@@ -37,6 +37,8 @@ class Launch:
     groups: tuple[int, int, int]
     spec_words: tuple[int, ...]
     push: bytes
+    subgroup_size: int = 0
+    """What the pipeline asks for; 0: the driver's choice."""
 
     stage: Stage = "compute"
 

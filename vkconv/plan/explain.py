@@ -12,6 +12,8 @@ from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
 from vkconv.plan.commands import Barrier
+from vkconv.plan.decisions import decide, reads_data
+from vkconv.plan.measured import usable
 from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import graph_of_shapes
@@ -95,8 +97,11 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
     taken = f"{choice} ({_by(choice, _BY)})" if choice else f"{route} ({_NO_ROUTE[route]})"
     note = _note(nodes[0], device) if nodes else ""
     shaders = list(dict.fromkeys(step.shader.key for step in (*program.prepack, *program.steps)))
-    said = [taken, note, _storage_note(program)]
+    ignored = usable(options.measured, text, call, device)[1]
+    in_table = f"ignored in the measured table: {ignored}" if ignored.count else ""
+    said = [taken, note, _storage_note(program), in_table]
     table = Table(f"{text} on {device.name}: {'; '.join(filter(None, said))}", columns, rows)
+    reads = decide(call, device, options)[1] if choice else ()
     data = {
         "schema": "vkconv.explain/1",
         "call": text,
@@ -106,6 +111,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         "by": choice.by if choice else None,
         "note": note,
         "measured": _measured(choice) if choice else [],
+        "measured_ignored": dataclasses.asdict(ignored) if ignored.count else None,
         "dispatches": len(program.steps),
         "prepack_dispatches": len(program.prepack),
         "shaders": shaders,
@@ -113,6 +119,7 @@ def explain_call(call: Call, device: Device, options: Options | None = None) -> 
         "scratch_bytes": sum(program.scratch.values()),
         "routes": [_verdict_data(v, call, device) for v in verdicts],
         "inner": _inner_data(choice, call, device) if choice else {},
+        "read": reads_data(reads),
     }
     return table, data
 

@@ -14,6 +14,11 @@ _AXES = "xyz"
 _BUFFERS = "maxPerStageDescriptorStorageBuffers"
 
 
+def _assumed(device: Device, limit: str) -> str:
+    """Said behind a limit that the device's file only assumes."""
+    return " (assumed by its device file: a real one may allow more)" if device.assumes(limit) else ""
+
+
 def check_dispatch(where: str, dispatch: Dispatch, device: Device) -> None:
     """Raise LimitError when a dispatch exceeds a limit of the device; ``where`` names the node and its call."""
     try:
@@ -23,19 +28,27 @@ def check_dispatch(where: str, dispatch: Dispatch, device: Device) -> None:
     for limit, value, most in _dispatch_limits(dispatch, device):
         if value > most:
             todo = "whatever its shapes: leave it out, or fold it" if limit == _BUFFERS else "use smaller shapes"
+            said = _assumed(device, limit.partition(".")[0])
             raise LimitError(
-                f"{where}: {dispatch.shader.key} needs {limit} = {value}, {device.name} allows {most}; {todo}"
+                f"{where}: {dispatch.shader.key} needs {limit} = {value}, {device.name} allows {most}{said}; {todo}"
             )
 
 
 def check_launch(where: str, launch: Launch, device: Device) -> None:
-    """Raise LimitError when a bound region is larger than a storage buffer binding may be."""
+    """Raise LimitError when a bound region is larger than a storage buffer binding may be, or a workgroup larger than
+    one whose pipeline asks for a subgroup size."""
+    sized, local = device.most_sized_invocations, math.prod(launch.spec_words[:3])
+    if launch.subgroup_size and sized is not None and local > sized:
+        raise LimitError(
+            f"{where}: {launch.shader.key} has workgroups of {local} and asks for subgroups of {launch.subgroup_size}; "
+            f"{device.name} allows {sized} then; set a smaller workgroup"
+        )
     most = device.limit("maxStorageBufferRange")
     for region, _ in launch.binds:
         if region.nbytes > most:
             raise LimitError(
                 f"{where}: {launch.shader.key} binds {region.nbytes} bytes, maxStorageBufferRange of "
-                f"{device.name} is {most}; use smaller shapes"
+                f"{device.name} is {most}{_assumed(device, 'maxStorageBufferRange')}; use smaller shapes"
             )
 
 
@@ -64,8 +77,8 @@ def check_memory(graph: str, memory: Memory, device: Device) -> None:
     if memory.device_bytes > device.heap_bytes:
         raise LimitError(
             f"{graph}: activations and weights take {bytes_str(memory.device_bytes)} ({memory.device_bytes} bytes), "
-            f"the memory of {device.name} is {bytes_str(device.heap_bytes)} ({device.heap_bytes} bytes); "
-            "use smaller shapes or another device"
+            f"the memory of {device.name} is {bytes_str(device.heap_bytes)} ({device.heap_bytes} bytes)"
+            f"{_assumed(device, 'memoryHeaps')}; use smaller shapes or another device"
         )
     most = max_allocation_bytes(device)
     for what, nbytes in (

@@ -335,6 +335,7 @@ class _Lowering:
             dispatch.groups,
             dispatch.spec_words,
             dispatch.push_bytes,
+            self.device.required_subgroup_size(dispatch.shader.subgroups),
         )
         check_launch(f"{self.bound.name}, {node}", launch, self.device)
         return launch

@@ -39,7 +39,7 @@ class _Writer:
     def __init__(self, planned: Planned, folder: Path) -> None:
         self.plan, self.constants, self.folder = planned.plan, planned.constants, folder
         self._buffers = {name: number for number, name in enumerate(planned.plan.buffers)}
-        self._pipelines: dict[tuple[str, tuple[int, ...], int, int], int] = {}
+        self._pipelines: dict[tuple[str, tuple[int, ...], int, int, int], int] = {}
 
     def lines(self, inputs: Mapping[str, Array], expected: Mapping[str, Array]) -> Iterator[str]:
         plan = self.plan
@@ -77,6 +77,8 @@ class _Writer:
             name = self.put(f"shaders/{hashlib.sha256(code).hexdigest()[:16]}.spv", code)
             spec = " ".join(map(str, (len(launch.spec_words), *launch.spec_words)))
             yield f"pipeline {number} {name} {len(launch.binds)} {len(launch.push)} {spec} # {launch.shader.key}"
+            if launch.subgroup_size:
+                yield f"subgroup {number} {launch.subgroup_size}"
 
     def _values(
         self, kind: str, places: Mapping[str, tuple[TensorSpec, Region]], arrays: Mapping[str, Array]
@@ -111,8 +113,8 @@ class _Writer:
         return f"{self._buffers[region.buffer]} {region.offset} {region.nbytes}"
 
 
-def _pipeline(launch: Launch) -> tuple[str, tuple[int, ...], int, int]:
-    return launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push)
+def _pipeline(launch: Launch) -> tuple[str, tuple[int, ...], int, int, int]:
+    return launch.shader.key, launch.spec_words, len(launch.binds), len(launch.push), launch.subgroup_size
 
 
 def _needs(launches: list[Launch], alignment: int) -> Iterator[tuple[str, int]]:

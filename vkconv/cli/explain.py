@@ -1,0 +1,208 @@
+"""``vkconv explain``: which route every node takes on a device and why, every route of one call, what speaks against
+one, and how devices differ."""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vkconv.cli.models import CALL, FactsOption, find_device, load_graph
+from vkconv.cli.options import (
+    DTypeOption,
+    HalfSumsOption,
+    IODTypeOption,
+    JsonOption,
+    MemoryOption,
+    NoPassOption,
+    NoQuirksOption,
+    ParamOption,
+    PassDumpOption,
+    RouteOption,
+    ShapeOption,
+    parse_bytes,
+    parse_dtypes,
+    parse_io_dtype,
+    parse_params,
+    parse_passes,
+    parse_routes,
+    parse_shapes,
+    require_shapes,
+)
+from vkconv.cli.output import show, show_json
+from vkconv.cli.passes import passes_lines, refuse_for_calls, save_passes
+from vkconv.core import Shape, UsageError
+from vkconv.device import Device
+from vkconv.table import Column, Table
+
+if TYPE_CHECKING:
+    from vkconv.call import Call
+    from vkconv.plan.model import Plan
+    from vkconv.plan.planner import Options
+
+Parts = Sequence[Table | str]
+
+
+def explain(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|CALL", help="A .vkc or .onnx file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1."
+        ),
+    ],
+    device: FactsOption = "auto",
+    shapes: ShapeOption = None,
+    routes: RouteOption = None,
+    params: ParamOption = None,
+    dtypes: DTypeOption = None,
+    io_dtype: IODTypeOption = "",
+    memory: MemoryOption = None,
+    half_sums: HalfSumsOption = False,
+    no_pass: NoPassOption = None,
+    pass_dump: PassDumpOption = None,
+    no_quirks: NoQuirksOption = False,
+    why_not: Annotated[
+        str,
+        typer.Option(
+            "--why-not",
+            metavar="ROUTE",
+            help="Show what speaks against one route of a call: each requirement, and the numbers that it read.",
+        ),
+    ] = "",
+    compare: Annotated[
+        str,
+        typer.Option(
+            "--compare",
+            metavar="DEVICE,DEVICE",
+            help="Show what each of these devices takes, and which of the numbers that were read differ.",
+        ),
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show which route every node takes on a device and why, or every route of one call with the numbers that decided.
+
+    Examples: vkconv explain conv2d:x=1x64x56x56,w=64x64x3x3,p=1 -d mali-g715 --why-not winograd,
+    vkconv explain model.onnx --compare mali-g715,adreno-750
+    """
+    dtype, of_nodes, auto = parse_dtypes(dtypes)
+    if auto:
+        raise UsageError(f"--dtype auto needs inputs: vkconv check {target} --dtype auto says what to give here")
+    if why_not and compare:
+        raise UsageError("--why-not and --compare exclude each other")
+    from vkconv.plan.planner import Options
+
+    options = Options(
+        routes=parse_routes(routes),
+        params=parse_params(params),
+        dtype=dtype,
+        dtypes=of_nodes,
+        io_dtype=parse_io_dtype(io_dtype),
+        quirks=not no_quirks,
+        memory_bytes=parse_bytes(memory, "--memory"),
+        half_sums=half_sums,
+        skip_passes=parse_passes(no_pass),
+    )
+    bound = parse_shapes(shapes)
+    if CALL.match(target) and not Path(target).exists():
+        if bound:
+            raise UsageError("--shape is for models; a call has its shapes in its text")
+        if dtypes or io_dtype:
+            option = "--dtype" if dtypes else "--io-dtype"
+            raise UsageError(f"{option} is for models; write the call's element type in its text: dtype=f16")
+        refuse_for_calls(no_pass, pass_dump)
+        parts, data = _of_call(_call(target, options), device, options, why_not, compare)
+    else:
+        if why_not:
+            raise UsageError("--why-not is for a call: vkconv explain MODEL lists the calls of its nodes")
+        parts, data = _of_model(Path(target), device, options, bound, compare, pass_dump)
+    if as_json:
+        show_json(data)
+    else:
+        show(*parts)
+
+
+def _call(text: str, options: "Options") -> "Call":
+    from vkconv.ops import OPS
+    from vkconv.ops.core.calls import parse_call
+
+    call = parse_call(text, OPS)
+    for option, keys in (("--route", options.routes), ("--param", options.params)):
+        others = [key for key in keys if re.split("[:/]", key)[0] != call.op]
+        if others:
+            raise UsageError(f"{option} {others[0]}={keys[others[0]]}: this call is {call.op}, not {others[0]}")
+    return call
+
+
+def _of_call(call: "Call", device: str, options: "Options", why_not: str, compare: str) -> tuple[Parts, dict[str, Any]]:
+    from vkconv.plan import decisions
+    from vkconv.plan.explain import explain_call
+    from vkconv.plan.measured import find_measured
+
+    if compare:
+        table, data = decisions.compare([call], _devices(compare), options)
+        return (table,), data
+    facts = find_device(device)
+    options = dataclasses.replace(options, measured=find_measured(facts))
+    if why_not:
+        table, data = decisions.why_not(call, facts, options, why_not)
+        return (table,), data
+    table, data = explain_call(call, facts, options)
+    return (table, *([decisions.reads_table(data["read"])] if data["read"] else [])), data
+
+
+def _of_model(
+    path: Path,
+    device: str,
+    options: "Options",
+    bound: dict[str, Shape],
+    compare: str,
+    pass_dump: Path | None,
+) -> tuple[Parts, dict[str, Any]]:
+    from vkconv.plan import decisions
+    from vkconv.plan.explain import explain_plan, explain_plan_data
+    from vkconv.plan.measured import find_measured, ignored, ignored_summary
+    from vkconv.plan.planner import plan
+
+    graph = load_graph(path)
+    require_shapes(graph.inputs, bound, "--shape")
+    if compare:
+        devices = _devices(compare)
+        plans = [plan(graph, one, options, bound).plan for one in devices]
+        # Passes may make other nodes for another device: calls that not every device has are compared all the same.
+        calls = {node.text: node.call for made in plans for node in made.nodes if node.choice}
+        table, data = decisions.compare(list(calls.values()), devices, options)
+        return (table,), data
+    facts = find_device(device)
+    options = dataclasses.replace(options, measured=find_measured(facts))
+    written = save_passes(pass_dump, graph, facts, options, bound)
+    planned = plan(graph, facts, options, bound).plan
+    rows = ignored(options.measured, {node.text: node.call for node in planned.nodes}, planned.device)
+    data = explain_plan_data(planned)
+    data["measured_ignored"] = {text: dataclasses.asdict(one) for text, one in rows.items()}
+    title, nodes = _without_why(explain_plan(planned))
+    said = [*passes_lines(options, written), *filter(None, [ignored_summary(rows)])]
+    return (title, *said, nodes, _routes_taken(planned)), data
+
+
+def _devices(text: str) -> list[Device]:
+    names = [name for name in text.split(",") if name]
+    if len(names) < 2:
+        raise UsageError(f"--compare {text} names {len(names)} device; it takes two or more: --compare h200,mali-g715")
+    return [find_device(name) for name in names]
+
+
+def _without_why(table: Table) -> tuple[str, Table]:
+    """The title and the nodes, without the sentence that says the same of every node of a route."""
+    kept = [i for i, column in enumerate(table.columns) if column.name != "why"]
+    return table.title, Table("", [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.cells])
+
+
+def _routes_taken(plan: "Plan") -> Table:
+    """Each route of a plan once: how many nodes take it, and why it exists."""
+    choices = [(node.call.op, node.choice.route) for node in plan.nodes if node.choice]
+    counts = collections.Counter((op, route.name, route.why) for op, route in choices)
+    rows = [(op, route, count, why) for (op, route, why), count in counts.most_common()]
+    return Table("", [Column(name) for name in ("op", "route", "nodes", "why")], rows)

@@ -1,0 +1,65 @@
+"""Reading files that others may have made, or may change meanwhile."""
+
+import contextlib
+import math
+import os
+import stat
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from vkconv.core import Array, DType, InputError, Shape, bytes_str
+
+
+def available_bytes() -> int | None:
+    """Host memory that can still be had, or None where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def read_array(file: IO[bytes], offset: int, shape: Shape, dtype: DType) -> Array:
+    """A read-only array of what a file holds there. It is read, not mapped: a mapped file that somebody cuts short ends
+    the process. Raises InputError where there is no memory for it or the file has become shorter, and OSError."""
+    nbytes = math.prod(shape) * dtype.nbytes
+    free = available_bytes() if nbytes > 4096 else None  # asking takes as long as reading that
+    if free is not None and nbytes > free:
+        raise InputError(
+            f"it takes {bytes_str(nbytes)} ({nbytes} bytes), and {bytes_str(free)} ({free} bytes) are free"
+        )
+    try:
+        array = np.empty(shape, dtype.numpy)
+    except MemoryError:
+        raise InputError(f"it takes {bytes_str(nbytes)} ({nbytes} bytes), and there is no memory for them") from None
+    rest = memoryview(array.reshape(-1).view(np.uint8).data)
+    file.seek(offset)
+    while rest:
+        count = file.readinto(rest)  # type: ignore[attr-defined]
+        if not count:
+            raise InputError(f"the file has become {len(rest)} bytes shorter while it was read")
+        rest = rest[count:]
+    array.flags.writeable = False
+    return array
+
+
+def read_cache(path: Path, most_bytes: int) -> bytes:
+    """What a file of a cache holds; nothing where it is no regular file of at most so many bytes, or where others than
+    this user and root may have put it there. Follows no link, and waits for nobody."""
+    with contextlib.suppress(OSError, MemoryError):
+        if not is_ours(path.parent.stat(), stat.S_IWOTH):
+            return b""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            found = os.fstat(file.fileno())
+            ours = stat.S_ISREG(found.st_mode) and is_ours(found, stat.S_IWOTH | stat.S_IWGRP)
+            if ours and found.st_size <= most_bytes:
+                return file.read(found.st_size)
+    return b""
+
+
+def is_ours(found: os.stat_result, writable: int) -> bool:
+    """Whether a file or folder is this user's or root's, and nobody has these bits of its mode."""
+    return found.st_uid in (os.geteuid(), 0) and not found.st_mode & writable
