@@ -1,4 +1,4 @@
-.PHONY: setup run check test drivers audit clean
+.PHONY: setup run check test drivers sanitize audit clean
 
 # tests share the cores, but for those that watch time, memory or processes
 each := -n logical --dist worksteal
@@ -28,10 +28,17 @@ test: check
 	.venv/bin/pytest -q tests/gpu -m alone
 	$(MAKE) --no-print-directory drivers
 
-# 16-bit floats and cooperative matrices on a newer Mesa's lavapipe, every op on SwiftShader
+# 16-bit floats and cooperative matrices on a newer Mesa's lavapipe, every op on SwiftShader, and what the compilers of GPUs
+# that are not here make of the kernels
 drivers: setup
 	tools/drivers.sh mesa -m pytest -q $(each) tests/gpu -m drivers
 	tools/drivers.sh swiftshader -m vkconv check --all-ops --short --dtype f32
+	.venv/bin/vkconv compilers install amd64 --yes --any-version || [ "$${CI:-}" != true ]
+	.venv/bin/pytest -q $(each) tests/compilers
+
+# the bridge and the player built with AddressSanitizer and UndefinedBehaviorSanitizer, and their tests
+sanitize: setup
+	tools/sanitize.sh
 
 # known vulnerabilities of what CI installs: asks PyPI's advisory service, and fails where that cannot be reached
 audit: setup

@@ -53,7 +53,7 @@ def allowed(call, device):
 def of_f32(op):
     """The routes of an op but for those of 16-bit floats alone, which test_cooperative.py and test_f16_arithmetic.py
     have."""
-    return [route for route in OPS[op].routes if HALF not in route.must and route.chain is None]
+    return [route for route in OPS[op].routes if HALF not in route.must and route.f16_depth is None]
 
 
 def right(call, arrays, route, device, params=None):

@@ -190,7 +190,7 @@ def test_a_forced_route_that_cannot_take_a_call_says_why(text, route, message, d
 
 
 @pytest.mark.parametrize(
-    "params", [{"together": 0}, {"together": 1}, {"together": 0, "splits": 3}, {"splits": 32}], ids=str
+    "params", [{"together": 0}, {"together": 1}, {"together": 0, "split_k": 3}, {"split_k": 32}], ids=str
 )
 def test_phases_apart_in_turn_or_in_parts(params, device):
     """Phases with and without taps, of different numbers of steps; parts of none."""

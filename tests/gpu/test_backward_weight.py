@@ -15,7 +15,7 @@ from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, compare, expect, run_call
 from vkconv.core import GraphError, RouteError
 from vkconv.ops import OPS
-from vkconv.ops.conv.wgrad.kernels import Gemm, Narrow, Rows
+from vkconv.ops.conv.wgrad.kernels import Gemm, Rows, Skinny
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.calls import parse_call
@@ -34,7 +34,7 @@ def route_of(name):
 
 
 def in_slices(call, route, split_k, device):
-    """Parameters for so many slices, where the route splits into so many."""
+    """Parameters for so many slices, where the route slices into so many."""
     legal = route_of(route).legal(call, select_device(device)[1])
     return {"split_k": split_k} if split_k in legal.get("split_k", ()) else {}
 
@@ -203,13 +203,13 @@ def test_drawn_calls_agree_with_the_reference(route, device):
 # Larger than the tiles but by a tail, and narrow groups; scaled and added to.
 TILED = {
     Gemm: "conv2d_backward_weight:x=2x17x5x13,dy=2x67x5x13,add=67x17x3x3,w_shape=67x17x3x3,p=1,scale=0.5,beta=2",
-    Narrow: "conv2d_backward_weight:x=3x10x7x9,dy=3x30x4x5,add=30x2x5x3,w_shape=30x2x5x3,g=5,p=2x1,s=2,scale=-2,beta=1",
+    Skinny: "conv2d_backward_weight:x=3x10x7x9,dy=3x30x4x5,add=30x2x5x3,w_shape=30x2x5x3,g=5,p=2x1,s=2,scale=-2,beta=1",
     Rows: "conv2d_backward_weight:x=3x10x7x9,dy=3x70x4x9,add=70x5x5x3,w_shape=70x5x5x3,g=2,p=2x1,s=2x1,scale=-2,beta=1",
 }
 # Compiling for a CPU takes seconds where a tile is large.
 QUICK = {
     Gemm: [name for name, tile in TILES.items() if isinstance(tile, Gemm) and tile.rows <= 32],
-    Narrow: [name for name, tile in TILES.items() if isinstance(tile, Narrow) and tile.local == 32],
+    Skinny: [name for name, tile in TILES.items() if isinstance(tile, Skinny) and tile.local == 32],
     Rows: [name for name, tile in TILES.items() if isinstance(tile, Rows)][1::9],
 }
 
@@ -283,7 +283,7 @@ def test_a_batch_of_nothing_is_what_is_added(route, add, device):
     np.testing.assert_array_equal(ran.outputs[0][0], want)
 
 
-@pytest.mark.parametrize("tile", ["gemm_16x32x16_4x4", "narrow_1x1x32", "rows_1x1x1", "rows_1x1x1_across"])
+@pytest.mark.parametrize("tile", ["gemm_16x32x16_4x4", "skinny_1x1x32", "rows_1x1x1", "rows_1x1x1_across"])
 def test_more_workgroups_than_a_dimension_has(tile, device):
     call = parse_call("conv2d_backward_weight:x=1x70001x1x2,dy=1x70001x1x2,w_shape=70001x1x1x1,g=70001", OPS)
     if tile not in route_of("two_stage").params(call, select_device(device)[1])["tile"]:

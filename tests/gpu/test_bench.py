@@ -263,7 +263,8 @@ def test_a_failed_row_ends_with_1(monkeypatch, capsys, device):
     assert code == 1 and "FAILED" in out
 
 
-def test_an_interrupted_run_keeps_what_was_measured(tmp_path, device):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_stopped_keeps_what_was_measured(number, code, tmp_path, device):
     target = tmp_path / "r.json"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "vkconv", "bench", "relu:x=99", "tanh:x=99", "--min-time", "20", "--runs", "1"]
@@ -274,8 +275,8 @@ def test_an_interrupted_run_keeps_what_was_measured(tmp_path, device):
         for line in run.stderr:
             if line.startswith("[1/3]"):
                 break
-        run.send_signal(signal.SIGINT)
+        run.send_signal(number)
         out, _ = run.communicate(timeout=60)
-    assert run.returncode == 130 and "INCOMPLETE" in out
+    assert run.returncode == code and "INCOMPLETE" in out
     data = json.loads(target.read_text())
     assert data["header"]["incomplete"] and [r["op"] for r in data["rows"]] == ["flatten"]

@@ -18,7 +18,7 @@ from cli_kit import ROOT, vkconv
 
 from vkconv.backend.runtime import select_device
 from vkconv.check.conformance import checks
-from vkconv.cli import conform
+from vkconv.cli import progress
 from vkconv.core import DType
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
@@ -168,7 +168,7 @@ def test_workers_find_what_one_process_finds(tmp_path, device):
 
 
 def test_where_it_is_told_in_lines_now_and_then(monkeypatch, device):
-    monkeypatch.setattr(conform, "_TELL_S", 0.0)
+    monkeypatch.setattr(progress, "_TELL_S", 0.0)
     code, _, err = vkconv("check", "--all-ops", "--op", "relu", "--dtype", "f32", "--device", device, "-j", 1)
     lines = err.splitlines()
     count = len(checks(select_device(device)[1], ["relu"], [DType.F32]))

@@ -1,6 +1,9 @@
 """The command line on a device: what it computes, measures and saves, and what it says where there is none."""
 
 import json
+import os
+import stat
+import threading
 
 import numpy as np
 import pytest
@@ -53,6 +56,26 @@ def test_run_computes_and_saves(model, tmp_path, device):
     for part in ("input x = 3x7x11:randn:8", "load", "compile", "first run", "steady", "median of 2", str(y)):
         assert part in out
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["new", "two.vkc", "y.npy", "z.npy"]
+
+
+def test_run_follows_links_and_writes_to_pipes_and_standard_output(model, tmp_path, device):
+    path, _ = model
+    target, link = tmp_path / "there.json", tmp_path / "link.json"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    pipe, got = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    words = ("run", path, "--input", "x=3x7x11:randn:8", "--device", device, "--runs", 1)
+    code, out, err = vkconv_process(*words, "--trace", pipe, "--node-data", link)
+    reader.join(10)
+    assert (code, err) == (0, "") and f"wrote {pipe}" in out
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and json.loads(got[0])
+    assert link.is_symlink() and stat.S_IMODE(target.stat().st_mode) == 0o600 and json.loads(target.read_text())
+    code, out, err = vkconv_process(*words, "--trace", "-")
+    assert code == 0 and json.loads(out) and "wrote -: trace" in err
 
 
 @pytest.mark.alone

@@ -9,7 +9,7 @@ from route_kit import draw
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, expect
 from vkconv.ops import OPS
-from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as HELD_TILES
+from vkconv.ops.conv.conv2d.coopmat_fragment import TILES as FRAGMENT_TILES
 from vkconv.ops.conv.wgrad.coopmat import TILES as WEIGHT_TILES
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.ops.kernels.coopmat import MATRICES, TILES
@@ -17,8 +17,8 @@ from vkconv.route import judge
 
 pytestmark = pytest.mark.gpu
 drivers = pytest.mark.drivers
-SWAPS = ("swap_cooperative", "swap_held")
-ROUTES = ("cooperative", "cooperative_held", "flipped_cooperative", "explicit_cooperative", *SWAPS)
+SWAPS = ("swap_cooperative", "swap_fragment")
+ROUTES = ("cooperative", "cooperative_fragment", "flipped_cooperative", "explicit_cooperative", *SWAPS)
 # Whole eights and not, along either side of every operand; more blocks than one each way; activations.
 MORE = (
     "matmul:a=72x40,b=40x136",
@@ -106,8 +106,8 @@ def agrees(call, kind, device, route, params):
 
 def tiles_of(call, route):
     """What its parameter ``tile`` counts."""
-    if route.name in ("cooperative_held", "swap_held"):
-        return HELD_TILES
+    if route.name in ("cooperative_fragment", "swap_fragment"):
+        return FRAGMENT_TILES
     return WEIGHT_TILES if call.op in WEIGHT_GRADIENTS and route.name == "cooperative" else TILES
 
 
@@ -186,12 +186,12 @@ def test_sums_in_parts_agree_with_the_reference(text, dtype, facts, device):
     (route,) = (route for route in OPS[call.op].routes if route.name in names and judge(route, call, facts).allowed)
     legal = route.params(call, facts)
     for last, linear in itertools.product(legal["last"], legal["linear"]):
-        for splits in (2, 3, 32):
-            params = small_tile(call, route, facts) | {"last": last, "linear": linear, "splits": splits}
+        for slices in (2, 3, 32):
+            params = small_tile(call, route, facts) | {"last": last, "linear": linear, "split_k": slices}
             for kind in ("integers", "normals"):
                 agrees(call, kind, device, route.name, params)
     for tile in legal["tile"] if facts.kind != "cpu" else ():
-        agrees(call, "integers", device, route.name, {"tile": tile, "splits": 3})
+        agrees(call, "integers", device, route.name, {"tile": tile, "split_k": 3})
 
 
 @pytest.mark.parametrize(
@@ -211,17 +211,17 @@ def test_products_in_parts_agree_with_the_reference(text, dtype, facts, device):
     """However operands lie, each part has its share of k, which need not be whole slices."""
     call = multiplied(text, dtype, facts)
     (route,) = (route for route in OPS["matmul"].routes if route.name == "cooperative")
-    splits = [s for s in route.params(call, facts)["splits"] if s > 1]
-    assert splits
-    for params in ({"splits": s} for s in splits):
+    slices = [s for s in route.params(call, facts)["split_k"] if s > 1]
+    assert slices
+    for params in ({"split_k": s} for s in slices):
         for kind in ("integers", "normals"):
             agrees(call, kind, device, route.name, small_tile(call, route, facts) | params)
     for tile in route.params(call, facts)["tile"] if facts.kind != "cpu" else ():
-        agrees(call, "integers", device, route.name, {"tile": tile, "splits": splits[-1]})
+        agrees(call, "integers", device, route.name, {"tile": tile, "split_k": slices[-1]})
 
 
 @drivers
-@pytest.mark.parametrize("route", ["cooperative", "cooperative_held"])
+@pytest.mark.parametrize("route", ["cooperative", "cooperative_fragment"])
 def test_what_is_not_finite_stays_with_its_pixel(route, facts, device):
     call = in_type("conv2d:x=2x41x5x7,w=37x41x1x1", "f16")
     if not device_multiplies("f16", facts):

@@ -25,7 +25,7 @@ from vkconv.route import judge
 pytestmark = [pytest.mark.gpu, pytest.mark.drivers]
 
 # Small tiles, which compile in a tenth of the time: their loops are those of the large ones. Tails on every side,
-# chains that end with the sum and before it, groups, a residual, splits.
+# chains that end with the sum and before it, groups, a residual, slices.
 TILE = {"channels": 4, "columns": 1}
 CALLS = (
     ("conv2d:x=2x7x5x9,w=7x1x3x3,b=7,g=7,p=1,act=relu", "depthwise_f16", {"rows": 1, "columns": 4}),
@@ -37,7 +37,7 @@ CALLS = (
     ("conv2d:x=2x67x3x5,w=9x67x1x1,b=9,slope=9,act=prelu", "pointwise_f16", TILE),
     ("conv2d:x=2x6x7x9,w=10x3x1x1,g=2,s=2x3,residual=2x10x4x3", "pointwise_f16", {"channels": 8, "columns": 4}),
     ("conv2d:x=2x19x5x7,w=9x19x3x3,p=1,b=9,act=relu", "implicit_gemm_f16", {"tile": "32x32x16", "linear": 0}),
-    ("conv2d:x=2x10x5x7,w=14x5x3x3,p=1,g=2,residual=2x14x5x7", "implicit_gemm_f16", {"tile": "32x32x16", "splits": 3}),
+    ("conv2d:x=2x10x5x7,w=14x5x3x3,p=1,g=2,residual=2x14x5x7", "implicit_gemm_f16", {"tile": "32x32x16", "split_k": 3}),
     ("matmul:a=37x67,b=67x35,bias=35,act=relu", "shared_f16", {"tile": "32x32x16"}),
     ("matmul:a=3x36x40,b=44x36,ta=1,tb=1,alpha=0.5,residual=3x40x44", "shared_f16", {"tile": "32x32x16"}),
     ("matmul:a=2x1x5x67,b=3x67x9,bias=9,beta=2", "register_f16", {"rows": 4, "columns": 4}),
@@ -121,7 +121,7 @@ def test_sums_overflow_and_nan_goes_on_as_ieee_has_it(text, route, params, facts
     [
         ("conv2d:x=1x459x3x3,w=4x459x3x3", "direct_tile_f16", TILE),
         ("conv2d:x=1x4131x1x2,w=4x4131x1x1", "pointwise_f16", TILE),
-        ("conv2d:x=1x459x3x3,w=4x459x3x3", "implicit_gemm_f16", {"tile": "32x32x16", "splits": 1}),
+        ("conv2d:x=1x459x3x3,w=4x459x3x3", "implicit_gemm_f16", {"tile": "32x32x16", "split_k": 1}),
         ("matmul:a=5x4131,b=4131x6", "shared_f16", {"tile": "32x32x16"}),
         ("matmul:a=5x4131,b=4131x6", "register_f16", {"rows": 4, "columns": 4}),
     ],

@@ -102,7 +102,11 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     library = folder / "faults.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, folder / "faults.c", "-ldl"], check=True, timeout=60)
     paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {"LD_PRELOAD": str(library), "VK_INSTANCE_LAYERS": "", "VKCONV_CACHE_DIR": str(folder)}
+    environment = {
+        "LD_PRELOAD": " ".join([os.environ.get("LD_PRELOAD", ""), str(library)]),
+        "VK_INSTANCE_LAYERS": "",
+        "VKCONV_CACHE_DIR": str(folder),
+    }
     return {**os.environ, **environment, "PYTHONPATH": paths}
 
 

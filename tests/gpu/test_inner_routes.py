@@ -22,7 +22,7 @@ MADE_OF_OTHERS = {
     "gemm_reduce": ("unfused",),
     "conv2d": ("im2col_gemm", "winograd"),
     "conv2d_backward_data": (
-        *("flipped_cooperative", "flipped_winograd", "flipped_conv", "swap_held", "swap_cooperative", "swap_1x1"),
+        *("flipped_cooperative", "flipped_winograd", "flipped_conv", "swap_fragment", "swap_cooperative", "swap_1x1"),
         *("phase_gemm", "col2im", "gather_scatter_conv", "fill_scatter_conv"),
     ),
     "conv2d_backward_weight": ("explicit_cooperative", "cooperative", "winograd", "explicit_gemm"),

@@ -115,8 +115,8 @@ OPS_NOT_THERE = {
 def forced_routes():
     """(op, route) of every op with a choice."""
     several = (op for op in OPS.values() if len(op.routes) > 1 and op.name not in OPS_NOT_THERE)
-    routes = [(op.name, route.name) for op in several for route in op.routes if route.chain is None]
-    of_halves = "cooperative", "held"
+    routes = [(op.name, route.name) for op in several for route in op.routes if route.f16_depth is None]
+    of_halves = "cooperative", "fragment"
     return [pair for pair in routes if pair not in NOT_THERE and not any(word in pair[1] for word in of_halves)]
 
 

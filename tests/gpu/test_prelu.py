@@ -45,8 +45,8 @@ def test_quarters_are_exact_by_every_route(text, device):
     for route in OPS[call.op].routes:
         if not judge(route, call, facts).allowed:
             continue
-        for splits in {1, 3}.intersection(route.params(call, facts).get("splits", ())) or (None,):
-            params = {} if splits is None else {"splits": splits}
+        for slices in {1, 3}.intersection(route.params(call, facts).get("split_k", ())) or (None,):
+            params = {} if slices is None else {"split_k": slices}
             ran, checked = check_call(call, arrays, device=device, route=route.name, params=params)
             assert ran.route == route.name and checked.ok, f"{route.name} {params}: {checked.problem}"
             if "winograd" not in route.name:

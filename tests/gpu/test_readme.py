@@ -54,6 +54,8 @@ def test_the_commands_run_in_order(folder):
         words = shlex.split(command)
         if words[1] in ("bench", "tune") and not {"--min-time", "--report"} & {*words}:
             words += ["--min-time", "0.02"]
+        if "--budget" in words:
+            words[words.index("--budget") + 1] = "5"
         done = subprocess.run(
             [sys.executable, "-m", *words],
             cwd=folder,

@@ -136,6 +136,11 @@ def test_any_layout_and_byte_order_of_an_input_will_do(arrange, net):
         ({}, r"'net' needs the input 'x' \(1x3x9x11:f32\), which is missing"),
         ({"X": 1}, r"no input 'X'.*it takes x \(1x3x9x11:f32\)"),
         ({"x": normals(1, 3, 9, 11), "image": 1}, "no input 'image'"),
+        ({1: normals(1, 3, 9, 11)}, "no input 1; it takes x"),
+        (
+            {"x": np.ma.masked_less(normals(1, 3, 9, 11), 0)},
+            r"has 1\d\d masked elements, of 297; give them values with .filled",
+        ),
         ({"x": normals(1, 3, 9, 12)}, "'x' of 'net' has shape 1x3x9x12, but the model takes 1x3x9x11"),
         ({"x": normals(3, 9, 11)}, "has shape 3x9x11, but the model takes 1x3x9x11"),
         ({"x": np.zeros((1, 3, 9, 11))}, r"is f32, the array is float64; convert it with .astype\('float32'\)"),
@@ -144,7 +149,20 @@ def test_any_layout_and_byte_order_of_an_input_will_do(arrange, net):
         ({"x": [[1.0], [1.0, 2.0]]}, "input 'x' of 'net' is not an array: "),
         ([normals(1, 3, 9, 11)], r"takes a dict from input names to arrays, \{'x': array\}, not a list"),
     ],
-    ids=["missing", "misspelled", "extra", "shape", "rank", "float64", "int32", "text", "ragged", "no dict"],
+    ids=[
+        "missing",
+        "misspelled",
+        "extra",
+        "number",
+        "masked",
+        "shape",
+        "rank",
+        "float64",
+        "int32",
+        "text",
+        "ragged",
+        "no dict",
+    ],
 )
 def test_inputs_that_do_not_fit_are_refused_and_the_session_works_on(inputs, match, net):
     with pytest.raises(InputError, match=match):

@@ -1,8 +1,15 @@
 """Tuning on the device: what is measured is kept, and the next plan takes it and says so."""
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
 import warnings
 
+import msgspec
 import numpy as np
 import pytest
 from cli_kit import vkconv
@@ -10,10 +17,11 @@ from cli_kit import vkconv
 import vkconv as package
 from vkconv.backend.runtime import select_device
 from vkconv.bench import engine
+from vkconv.cli import progress
 from vkconv.graph.vkc import save_vkc
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
-from vkconv.plan.measured import read_table, table_path, write_table
+from vkconv.plan.measured import kernels_of, kernels_of_op, read_table, table_path, write_table
 from vkconv.plan.planner import Options
 from vkconv.plan.single import call_graph
 from vkconv.route import Candidate, judge
@@ -38,14 +46,16 @@ def allowed_routes(facts):
 
 
 def test_a_new_plan_takes_what_was_measured(device, tmp_path):
-    code, out, err = tune(device, CALL)
-    assert code == 0 and "1 of 1 calls measured" in out and "[1/1]" in err
+    code, out, _ = tune(device, CALL)
+    assert code == 0 and "1 of 1 calls measured" in out
     facts = select_device(device)[1]
     path = table_path(facts)
     assert str(path) in out
     row = read_table(path).rows[CALL]
     routes = allowed_routes(facts)
     assert {c.route for c in row.candidates} == routes and len(row.candidates) > len(routes)
+    assert {c.kernels for c in row.candidates} == {kernels_of("matmul", name) for name in routes}
+    assert (row.effort, row.half_sums, row.kernels) == ("default", False, kernels_of_op("matmul"))
     data = json.loads(vkconv("explain", CALL, "--device", device, "--json")[1])
     best = row.candidates[0]
     assert (data["by"], data["route"], data["params"]) == ("measured", best.route, best.params)
@@ -59,6 +69,7 @@ def test_a_session_runs_what_the_table_says_and_gives_the_same(device, monkeypat
     path = table_path(facts)
     # A row that no clock would give: it is the table that is believed, not a rule that happens to agree.
     slow = Candidate("register", {"rows": 1, "columns": 1, "local": 32, "swap": 1}, 0.5, 0.0)
+    slow = msgspec.structs.replace(slow, kernels=kernels_of("matmul", "register"))
     table = read_table(path)
     row = table.rows[CALL]
     table.rows[CALL] = type(row)(row.date, (*row.candidates, slow))
@@ -102,18 +113,112 @@ def test_models_are_tuned_by_their_calls_and_tables_grow(device, tmp_path):
     assert not table_path(select_device(device)[1]).exists()
 
 
-def test_interrupted_tuning_keeps_what_is_done(device, tmp_path, monkeypatch):
-    path, measure = tmp_path / "mine.json", engine.measure
+def stopping(monkeypatch, at, stop):
+    """Measuring that does something else before the first candidate of an op."""
+    measure = engine.measure
 
-    def interrupted(call, route, **options):
-        if call.op == "abs":
-            raise KeyboardInterrupt
+    def instead(call, route, **options):
+        if call.op == at:
+            stop()
         return measure(call, route, **options)
 
-    monkeypatch.setattr(engine, "measure", interrupted)
-    code, out, _ = tune(device, "relu:x=3x5", "abs:x=3x5", "--quick", "-o", path)
-    assert code == 130 and "1 of 2 calls measured (interrupted)" in out
+    monkeypatch.setattr(engine, "measure", instead)
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)  # the signal ends it
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "words"), [(interrupt, 130, "stopped by Ctrl-C"), (terminate, 143, "stopped by SIGTERM")]
+)
+def test_tuning_that_is_stopped_keeps_what_is_done_and_goes_on(stop, code, words, device, tmp_path, monkeypatch):
+    path = tmp_path / "mine.json"
+    calls = "relu:x=3x5", "abs:x=3x5", "exp:x=3x5"
+    with monkeypatch.context() as patched:
+        stopping(patched, "abs", stop)
+        ended, out, _ = tune(device, *calls, "--quick", "-o", path)
+    assert ended == code and f"1 of 3 calls measured, 2 left: {words}; wrote {path}, which has 1 calls" in out
+    first = read_table(path).rows
+    assert list(first) == ["relu:x=3x5,dtype=f32"]
+    ended, out, _ = tune(device, *calls, "--quick", "-o", path, "--json")
+    data = json.loads(out)
+    assert ended == 0 and [call["call"].partition(":")[0] for call in data["calls"]] == ["abs", "exp"]
+    assert (data["in_table_already"], data["left"], data["stopped"], data["incomplete"]) == (1, 0, "", False)
+    assert first.items() <= read_table(path).rows.items() and len(read_table(path).rows) == 3
+
+
+def test_calls_are_measured_again_on_request_or_with_more_effort(device, tmp_path):
+    path = tmp_path / "mine.json"
+    assert tune(device, "relu:x=3x5", "--quick", "-o", path)[0] == 0
+    before = path.read_bytes()
+    code, out, _ = tune(device, "relu:x=3x5", "--quick", "-o", path)
+    assert code == 0 and path.read_bytes() == before
+    said = "0 of 1 calls measured, 1 in the table already (--again measures them); "
+    assert f"{said}{path} has 1 calls" in out
+    (quick,) = read_table(path).rows.values()
+    assert "1 of 1 calls measured" in tune(device, "relu:x=3x5", "-o", path)[1]
+    (row,) = read_table(path).rows.values()
+    assert row.effort == "default" and len(row.candidates) > len(quick.candidates)
+    assert "1 of 1 calls measured" in tune(device, "relu:x=3x5", "--again", "-o", path)[1]
+    # As if the kernels had changed since.
+    old = msgspec.structs.replace(row, kernels="0" * 16)
+    write_table(msgspec.structs.replace(read_table(path), rows={"relu:x=3x5,dtype=f32": old}), path)
+    assert "1 of 1 calls measured" in tune(device, "relu:x=3x5", "--quick", "-o", path)[1]
+
+
+def test_a_budget_ends_tuning_between_candidates(device, tmp_path, monkeypatch):
+    path, real = tmp_path / "mine.json", time.monotonic
+    late = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: real() + late)
+
+    def pass_time():
+        nonlocal late
+        late = 3600.0
+
+    stopping(monkeypatch, "abs", pass_time)
+    # abs has candidates left when the time is up, and is not kept; exp is never begun.
+    code, out, _ = tune(device, "relu:x=3x5", "abs:x=3x5", "exp:x=3x5", "--budget", 600, "-o", path)
+    assert code == 0
+    assert "1 of 3 calls measured, 2 left: the budget of 10 min 00 s is used up" in out
     assert list(read_table(path).rows) == ["relu:x=3x5,dtype=f32"]
+    code, out, _ = tune(device, "abs:x=3x5", "--budget", 1e-9, "-o", tmp_path / "none.json")
+    assert code == 0 and "0 of 1 calls measured, 1 left" in out and "no table is written" in out
+    assert not (tmp_path / "none.json").exists()
+
+
+def test_how_far_it_is_is_told_in_lines_now_and_then(device, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_TELL_S", 0.0)
+    code, _, err = tune(device, "relu:x=3x5", "abs:x=3x5", "--quick", "-o", tmp_path / "mine.json")
+    lines = err.splitlines()
+    assert code == 0 and lines[0] == "0 of 2 calls, 1 candidate"
+    assert re.fullmatch(r"1 of 2 calls, 1 candidate, about \d+ s left", lines[1])
+    _, _, err = tune(device, "exp:x=3x5", "--quick", "-o", tmp_path / "mine.json", "--budget", 500)
+    assert re.match(r"0 of 1 calls, 1 candidate, about 8 min (20|19) s left", err)
+
+
+def test_two_that_tune_at_a_time_both_keep_their_rows(device, tmp_path):
+    path = tmp_path / "mine.json"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ops = ("relu", "abs", "exp"), ("neg", "sqrt", "tanh")
+    options = ["--quick", "--min-time", "0.001", "--device", device, "-o", str(path)]
+    commands = [[sys.executable, "-m", "vkconv", "tune", *(f"{op}:x=3x5" for op in mine), *options] for mine in ops]
+    running = [subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) for command in commands]
+    assert [process.wait(300) for process in running] == [0, 0]
+    assert sorted(call.partition(":")[0] for call in read_table(path).rows) == sorted(ops[0] + ops[1])
+
+
+def test_a_table_that_cannot_be_written_is_told_of_at_once(device, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    measured = []
+    stopping(monkeypatch, "abs", lambda: measured.append(1))
+    code, _, err = tune(device, "relu:x=3x5", "abs:x=3x5", "--quick", "-o", tmp_path / "file" / "mine.json")
+    assert code == 2 and "cannot write" in err and not measured
 
 
 def test_a_wrong_route_is_never_in_a_table(device, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.gpu
 
 @st.composite
 def graphs(draw):
-    """Concats, slices, splits and convolutions of channels of 16 elements, of which any may be read and kept."""
+    """Concats, slices, slices and convolutions of channels of 16 elements, of which any may be read and kept."""
     values, nodes, constants = {"x": 4, "v": 4}, [("tanh", "x", "v")], {}
     for i in range(draw(st.integers(2, 10))):
         source = draw(st.sampled_from(list(values)[-4:]))

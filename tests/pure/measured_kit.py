@@ -2,13 +2,20 @@
 
 from vkconv.bench.rows import Row
 from vkconv.device import load_device
-from vkconv.plan.measured import MeasuredCall, MeasuredTable
+from vkconv.plan.measured import MeasuredCall, MeasuredTable, kernels_of
 from vkconv.route import Candidate
 
 DEVICE = load_device("lavapipe")
 CALL = "conv2d:x=1x8x9x9,w=24x8x3x3,p=1x1x1x1,dtype=f32"
-DIRECT = Candidate("direct", {"local": 32}, 81.25, 0.5)
-TILE = Candidate("direct_tile", {"channels": 4, "columns": 4, "local": 16}, 97.5, 1.25)
+
+
+def candidate(op, route, params, us, spread=0.0):
+    """One measured with the kernels of today."""
+    return Candidate(route, params, us, spread, kernels_of(op, route))
+
+
+DIRECT = candidate("conv2d", "direct", {"local": 32}, 81.25, 0.5)
+TILE = candidate("conv2d", "direct_tile", {"channels": 4, "columns": 4, "local": 16}, 97.5, 1.25)
 MORNING, NOON, NIGHT = (f"2026-08-0{day}T0{day}:00:00Z" for day in (1, 2, 3))
 
 

@@ -4,11 +4,13 @@ import contextlib
 import io
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from vkconv.cli import main
-from vkconv.device import load_device, shipped_devices
+from vkconv.device import load_device, shipped_devices, target_of
+from vkconv.device.numbers import NUMBERS, Evidence
 
 REPORT = Path(__file__).parent / "data" / "vulkaninfo-llvmpipe.json"
 
@@ -33,6 +35,34 @@ def test_a_shipped_device_is_told_about_and_dumped() -> None:
     assert "Mali-G57" in out
     _, dumped, _ = vkconv("devices", "--device", "mali-g57", "--dump")
     assert json.loads(dumped)["source"] == load_device("mali-g57").facts["source"]
+
+
+def test_files_with_evidence_has_a_row_a_device_and_a_letter_behind_each_value() -> None:
+    code, out, err = vkconv("devices", "files", "--evidence")
+    assert (code, err) == (0, "")
+    rows = {line.split()[0]: line for line in out.splitlines()[2:] if line}
+    assert rows.keys() >= set(shipped_devices())
+    assert " 132 d " in rows["h200"]
+    assert " 50.0 MiB p " in rows["h200"]
+    assert rows["h200"].endswith(" 2.2 m")
+    letters = {word[0] for word in get_args(Evidence)}
+    assert all(sum(cell in letters for cell in rows[name].split()) == len(NUMBERS) for name in shipped_devices())
+
+
+@pytest.mark.parametrize("name", ["mali-g57", "swiftshader"])
+def test_a_device_with_evidence_has_a_row_a_number_with_its_source(name: str) -> None:
+    code, out, _ = vkconv("devices", "--device", name, "--evidence")
+    assert code == 0
+    rows = {line.split()[0]: line for line in out.splitlines()[3:]}
+    numbers = target_of(load_device(name)).numbers
+    assert rows.keys() == numbers.keys() == NUMBERS.keys()
+    assert all(n.evidence in rows[key] and rows[key].endswith(f"  {n.source}") for key, n in numbers.items())
+
+
+def test_dump_and_evidence_exclude_each_other() -> None:
+    code, out, err = vkconv("devices", "--device", "mali-g57", "--dump", "--evidence")
+    assert (code, out) == (2, "")
+    assert "give one of them" in err
 
 
 def test_import_writes_a_file_that_planning_takes(tmp_path: Path) -> None:

@@ -69,6 +69,17 @@ def fake_tool(path: Path, script: str) -> Path:
 # ---- finding the compiler
 
 
+def test_nothing_is_run_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in ("cmeel.prefix/bin", "."):
+        fake_tool(tmp_path / place / "glslangValidator", "touch ran; echo Glslang Version: 11:99.0.0")
+    monkeypatch.setattr(sys, "path", ["", ".", *sys.path])
+    monkeypatch.setenv("PATH", f":.:{os.environ['PATH']}")
+    assert all(path.is_absolute() and tmp_path not in path.parents for path in compiler.tool_paths("glslangValidator"))
+    compiler.find_glslang()
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("line", "version"),
     [

@@ -211,19 +211,10 @@ def test_what_was_stopped_before_a_route_ran_is_told():
     assert result.data()["incomplete"] and result.data()["checks"] == len(work)
 
 
-# Routes of inner calls that no declared case of the outer op comes to.
-UNREACHED = {
-    "conv2d_backward_data:flipped_conv conv2d=depthwise": "one input channel per group",
-    "conv2d_backward_data:swap_1x1 conv2d=depthwise": "one input channel per group",
-    "conv2d_backward_data:swap_1x1 conv2d=im2col_gemm": "a kernel larger than 1x1",
-}
-
-
-def test_every_route_is_reached_in_each_16_bit_type_that_it_takes():
+def test_every_route_is_reached_in_every_element_form_that_it_takes():
     """By a declared case, on this device or another one."""
-    coverage = foreseen(H200, checks(H200, dtypes=[DType.F16, DType.BF16], short=True))
-    unreached = [missed for missed in coverage.missed if missed.reason == "no case reaches it"]
-    assert {f"{missed.op}:{missed.route}": missed.requirement for missed in unreached} == UNREACHED
+    coverage = foreseen(H200, checks(H200, short=True))
+    assert not [missed for missed in coverage.missed if missed.reason == "no case reaches it"]
 
 
 def test_every_route_of_a_case_is_a_way_to_run_it():

@@ -226,6 +226,17 @@ BASE = ("properties", "VkPhysicalDeviceProperties")
         (("memory", "memoryHeaps"), [{"size": 1024, "flags": []}]),
         (("memory", "memoryHeaps"), [{"size": "big", "flags": ["VK_MEMORY_HEAP_DEVICE_LOCAL_BIT"]}]),
         (("cooperativeMatrices",), {}),
+        (("cooperativeMatrices",), [{}]),
+        (("cooperativeMatrices",), [dict.fromkeys(("MSize", "NSize", "KSize"), 16)]),
+        ((*BASE, "vendorID"), 1 << 32),
+        ((*BASE, "limits", "bufferImageGranularity"), [1, 2]),
+        ((*BASE, "limits", "maxBoundDescriptorSets"), "8"),
+        ((*BASE, "limits", "maxViewportDimensions"), 16384),
+        ((*BASE, "limits", "minStorageBufferOffsetAlignment"), 48),
+        (("properties", "VkPhysicalDeviceSubgroupProperties", "subgroupSize"), 2**31),
+        (("properties", "VkPhysicalDeviceSubgroupProperties", "subgroupSize"), 24),
+        (("properties", "VkPhysicalDeviceShaderSMBuiltinsPropertiesNV"), {"shaderSMCount": "x"}),
+        (("properties", "VkPhysicalDeviceFloatControlsProperties"), {"shaderRoundingModeRTEFloat16": "yes"}),
     ],
 )
 def test_wrong_fields_are_refused(tmp_path: Path, facts: Facts, path: tuple[str, ...], value: object) -> None:
@@ -233,5 +244,7 @@ def test_wrong_fields_are_refused(tmp_path: Path, facts: Facts, path: tuple[str,
     for key in path[:-1]:
         holder = holder[key]
     holder[path[-1]] = value
+    if isinstance(value, dict) and value:
+        path = (*path, *value)
     with pytest.raises(ModelError, match=rf"\n  {'.'.join(path)} must be .*, and is "):
         load_device(write(tmp_path / "d.json", facts))

@@ -1,8 +1,10 @@
 """Numbers at the edges that would give silent wrong results: refused, with the number in the text."""
 
+import numpy as np
 import pytest
 
-from vkconv.core import GraphError
+from vkconv.core import GraphError, InputError, did_you_mean, given_array
+from vkconv.functional import conv2d
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 
@@ -26,3 +28,17 @@ INF_SUMS = "conv2d_backward_weight:x=2x3x5x5,dy=2x4x5x5,w_shape=4x3x1x1"
 def test_a_number_at_the_edge_is_refused(text, says):
     with pytest.raises(GraphError, match=says):
         parse_call(text, OPS)
+
+
+def test_elements_that_are_masked_are_not_computed_with():
+    hidden = np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], [[False, True], [False, False]])
+    with pytest.raises(InputError, match=r"^x has 1 masked elements, of 4; give them values with \.filled\(VALUE\)$"):
+        given_array(hidden, "x")
+    assert given_array(np.ma.masked_array([1.0, 2.0]), "x").tolist() == [1.0, 2.0]  # none of it is
+    with pytest.raises(InputError, match="conv2d: w has 9 masked elements, of 9"):
+        conv2d(np.zeros((1, 1, 4, 4), np.float32), np.ma.masked_all((1, 1, 3, 3), np.float32))
+
+
+@pytest.mark.parametrize("name", [1, None, (), b"x"])
+def test_a_name_that_is_no_text_is_like_none(name):
+    assert did_you_mean(name, ["x"]) == ""

@@ -23,7 +23,8 @@ def test_explaining_a_call_gives_its_route_and_every_refusal():
     assert refused["pointwise"] == (False, "a 1x1 kernel", "3x3")
     assert set(data) == {
         *("schema", "call", "device", "route", "params", "by", "note", "measured", "dispatches"),
-        *("prepack_dispatches", "shaders", "packed_bytes", "scratch_bytes", "routes", "inner"),
+        *("measured_ignored", "prepack_dispatches", "shaders", "packed_bytes", "scratch_bytes", "routes", "inner"),
+        "read",
     }
     assert "subgroup_tile" in table.title
     assert explain_call(call, LAVAPIPE, Options(routes={"conv2d": "direct"}))[1]["by"] == "forced"

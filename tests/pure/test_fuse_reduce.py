@@ -139,7 +139,7 @@ NEVER = {
     "conv_reduce": {"conv2d/pointwise", "conv2d/direct_tile", "reduce/split"},
     "gemm_reduce": {"reduce/split"},
 }
-OF_16_BITS = {"conv2d/cooperative", "conv2d/cooperative_held", "matmul/cooperative"}
+OF_16_BITS = {"conv2d/cooperative", "conv2d/cooperative_fragment", "matmul/cooperative"}
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
@@ -183,9 +183,9 @@ def test_a_convolution_is_fused_where_its_own_route_has_the_tiles(shape, conv, d
 @pytest.mark.parametrize(("constant", "fused"), [("k", True), ("thin", False)])
 def test_a_product_is_fused_where_its_own_route_has_the_tiles(constant, fused):
     nodes = planned([("matmul", f"a {constant}", "m"), rows("sum")], (512, 256), H200, reads="a").nodes
-    assert [node.route for node in nodes] == (["fused_partials"] if fused else ["narrow", nodes[-1].route])
+    assert [node.route for node in nodes] == (["fused_partials"] if fused else ["skinny", nodes[-1].route])
     if not fused:
-        assert "by its route shared, and here it is narrow" in nodes[-1].remark
+        assert "by its route shared, and here it is skinny" in nodes[-1].remark
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Every shipped SPIR-V module against the declaration of its kernel.
 
 glslang keeps each variable and specialization constant that is declared, used or not, so that module and declaration
-have to be equal. What no variant uses is dead, and so is refused here, unless kernels share it as one block.
+have to be equal. What a variant does not use is dead, and so is refused here, unless kernels share it as one block.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ from vkconv.core import DType
 from vkconv.kernel import FIRST_CONSTANT, Binding, Form, Interface, Kernel, Shader, constants, fields, reads
 from vkconv.ops import all_shaders
 from vkconv.shaders.reduce import REDUCE_ROWS
+from vkconv.spirv import instructions, words_of
 from vkconv.storage import PACKED
 
 SHIPPED = all_shaders()
@@ -86,7 +87,7 @@ def module(shader: Shader) -> Module:
 
 
 def variants(kernel: Kernel) -> list[Shader]:
-    return [shader for shader in SHIPPED if shader.kernel == kernel]
+    return [shader for shader in SHIPPED if shader.stem == kernel.name]
 
 
 @pytest.mark.long
@@ -143,49 +144,72 @@ def test_another_declaration_is_told_apart(declared: Interface, said: list[str])
 # ---- dead arguments
 
 
-# Kernels whose residual is read one element at a time.
-_BY_SINGLE_ELEMENTS = (
-    *("conv2d_cooperative", "conv2d_depthwise", "conv2d_direct", "conv2d_gemm", "conv2d_held", "conv2d_pointwise"),
-    *("conv2d_tile", "matmul_cooperative", "matmul_narrow", "matmul_register", "matmul_shared"),
-    *("sum_splits", "winograd_output"),
-)
-# What is declared for one kernel alone and none of its shipped variants uses.
-DEAD = {
-    "backward_weight_rows": {"DEEP"},
-    "conv_transpose2d_col2im": {"weight"},
-    "integer_finish": {"weight", "x_zero_word"},
-    **{kernel: {"residual4"} for kernel in _BY_SINGLE_ELEMENTS},
-}
-
-
 @functools.cache
 def used(kernel: Kernel) -> frozenset[str]:
     """Names that some variant of the kernel uses: views, push constants and specialization constants."""
     return frozenset().union(*(module(shader).used() for shader in variants(kernel)))
 
 
-def dead(kernel: Kernel) -> set[str]:
-    """Names that no variant of the kernel uses. A field of a block that several kernels share, the very same object, is
-    dead where none of them uses it; the view that names a binding is where all views of it are unused."""
-    taken = used(kernel)
-    views = {view.split()[1] for binding in kernel.bindings for view in binding.views}
-    naming = {binding.name for binding in kernel.bindings if any(view.split()[1] in taken for view in binding.views)}
-    own = (*kernel.push, *kernel.constants)
-    shared = {
-        field.name
-        for field in own
-        for other in KERNELS.values()
-        if any(field is one for one in (*other.push, *other.constants)) and field.name in used(other)
-    }
-    return {*views, *(field.name for field in own)} - taken - naming - shared
+def of_a_block(kernel: Kernel) -> set[str]:
+    """Arguments that no variant of the kernel uses, since they come with a block that kernels share: the very same
+    field is another's, and used there. What the kernels include names them all."""
+    others = (other for other in KERNELS.values() if other != kernel)
+    elsewhere = [field for other in others for field in (*other.push, *other.constants) if field.name in used(other)]
+    own = (field for field in (*kernel.push, *kernel.constants) if field.name not in used(kernel))
+    return {field.name for field in own if any(field is one for one in elsewhere)}
+
+
+def dead(kernel: Kernel) -> dict[str, str]:
+    """What a variant declares and does not use, each with the first such variant: nothing reads it, or it wants a
+    ``when``."""
+    found: dict[str, str] = {}
+    for shader in variants(kernel):
+        interface = dataclasses.replace(shader, kernel=kernel).interface
+        names = {view.split()[1] for binding in interface.bindings for view in binding.views}
+        names |= {field.name for field in (*interface.push, *interface.constants)}
+        found = dict.fromkeys(names - module(shader).used() - of_a_block(kernel), shader.key) | found
+    return found
 
 
 @pytest.mark.long
-def test_what_is_declared_is_used() -> None:
+def test_what_a_variant_declares_is_used() -> None:
     found = {name: names for name, kernel in KERNELS.items() if (names := dead(kernel))}
-    assert found == DEAD
+    assert not found
 
 
-def test_a_declared_argument_that_nothing_uses_is_dead() -> None:
-    extra = dataclasses.replace(REDUCE_ROWS, push=(*REDUCE_ROWS.push, *fields("uint", "unused")))
-    assert "unused" in dead(extra)
+@pytest.mark.parametrize(
+    ("extra", "names"),
+    [
+        ({"push": fields("uint", "unused")}, {"unused"}),
+        ({"constants": constants("bool", UNUSED=False)}, {"UNUSED"}),
+        ({"bindings": (reads("float unused", "vec4 unused4"),)}, {"unused", "unused4"}),
+        ({"bindings": (reads("VALUE peaks"),)}, {"peaks"}),
+        ({"constants": constants("bool", when="DTYPE_i32", GIVEN_PEAK=False)}, {"GIVEN_PEAK"}),
+        ({"push": fields("uint", "unused", when="NO_SUCH_VARIANT")}, set()),
+    ],
+)
+def test_a_declared_argument_that_a_variant_does_not_use_is_dead(extra: dict[str, tuple], names: set[str]) -> None:
+    more = {what: (*getattr(REDUCE_ROWS, what), *added) for what, added in extra.items()}
+    found = dead(dataclasses.replace(REDUCE_ROWS, **more))
+    assert found.keys() == names and all(key.startswith("reduce_rows.") for key in found.values())
+
+
+def test_a_launch_leaves_out_what_its_variant_does_not_take() -> None:
+    floats, integers = Shader(REDUCE_ROWS), Shader(REDUCE_ROWS, DType.I32)
+    given = {"x": "a", "peaks": None, "y": "b", "GIVEN_PEAK": True, "mistaken": 1}
+    assert floats.taking(given) == given
+    assert integers.taking(given) == {"x": "a", "y": "b", "mistaken": 1}  # a Dispatch refuses what no variant has
+
+
+# Capabilities of SPIR-V: GroupNonUniform to GroupNonUniformQuad, and CooperativeMatrixKHR.
+BY_SUBGROUPS, OP_CAPABILITY = {*range(61, 69), 6022}, 17
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_whose_invocations_meet_in_subgroups_say_so(name: str) -> None:
+    """A pipeline of such a variant asks for the subgroup size that it was planned for."""
+    for shader in variants(KERNELS[name]):
+        code = instructions(words_of(spirv(shader)), shader.key)
+        capabilities = {operands[0] for op, operands in code if op == OP_CAPABILITY}
+        assert shader.subgroups == bool(capabilities & BY_SUBGROUPS), shader.key

@@ -54,6 +54,17 @@ def test_a_broken_limit_is_named_with_both_numbers(limits, named, needed, allowe
         assert re.search(rf"\b{needed}\b", text)
 
 
+def test_a_limit_that_a_device_file_assumes_is_said_to_be_assumed():
+    """maxStorageBufferRange of the Mali-G715's file is WebGPU's default; its invocations are from a report."""
+    mali = load_device("mali-g715")
+    assert mali.assumes("maxStorageBufferRange") and not mali.assumes("maxComputeWorkGroupInvocations")
+    large = make_graph({"a": (1 << 26,)}, [("relu", "a", "y")], "y")
+    with pytest.raises(LimitError, match=r"134217728 \(assumed by its device file: a real one may allow more\); use"):
+        plan(large, mali)
+    with pytest.raises(LimitError, match="134217728; use"):
+        plan(large, made_up_device(maxStorageBufferRange=1 << 27))
+
+
 @pytest.mark.parametrize(
     ("dispatch", "named"),
     [

@@ -1,5 +1,9 @@
 """ONNX files that are damaged, contradict themselves or keep data outside, and what onnx itself dies of."""
 
+import os
+import re
+import shlex
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,11 +15,15 @@ from required import required
 
 required("onnx")
 import onnx  # noqa: E402
+from cli_kit import vkconv  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx_kit import f32, i64, load, make, refused, sliced, steps  # noqa: E402
 
-from vkconv.core import ModelError, UsageError  # noqa: E402
+from vkconv.core import GraphError, ModelError, UsageError, VkconvWarning  # noqa: E402
+from vkconv.graph import TensorSpec, load_model  # noqa: E402
 from vkconv.graph.onnx import load_onnx, proto, worker  # noqa: E402
+from vkconv.ops import OPS  # noqa: E402
+from vkconv.plan.bound import bind  # noqa: E402
 
 
 def test_tensors_that_do_not_hold_what_they_say(tmp_path: Path) -> None:
@@ -175,11 +183,110 @@ def test_whatever_becomes_of_the_process_that_infers_it_is_a_model_error(
         load(tmp_path, sliced([1, 3, 8, 8]))
 
 
-def test_functions_that_call_themselves_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proto, "_TIMEOUT_S", 2)
+@pytest.mark.parametrize("limit_kib", [4_000_000, 1_000_000])
+def test_a_limit_of_the_address_space_is_kept_to_not_raised(tmp_path: Path, limit_kib: int) -> None:
+    (tmp_path / "a.onnx").write_bytes(sliced([1, 3, 8, 8]).SerializeToString())
+    code = f"from vkconv.graph import load_model; print(len(load_model({str(tmp_path / 'a.onnx')!r}).nodes))"
+    shell = f"ulimit -v {limit_kib}; exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 0
+
+
+def test_functions_that_call_themselves_are_refused(tmp_path: Path) -> None:
     model = make([helper.make_node("f", ["x"], ["y"], domain="own")])
     model.opset_import.append(helper.make_opsetid("own", 1))
     body = [helper.make_node("f", ["x"], ["y"], domain="own")]
     imports = [helper.make_opsetid("", 13), helper.make_opsetid("own", 1)]
     model.functions.append(helper.make_function("own", "f", ["x"], ["y"], body, imports))
-    assert "local functions cannot be inlined" in refused(tmp_path, model, ModelError)
+    text = refused(tmp_path, model, ModelError)
+    assert "local functions cannot be inlined: the function 'f' calls itself" in text
+
+
+# ---- what a model says of itself
+
+
+def test_an_opset_that_came_later_is_taken_on_request(tmp_path: Path) -> None:
+    model = make([helper.make_node("Relu", ["x"], ["y"])], opset=999)
+    text = refused(tmp_path, model, ModelError)
+    assert "uses opset 999, and vkconv knows those up to" in text and "--newer-opset" in text
+    with pytest.warns(VkconvWarning, match="opset 999 is taken for opset"):
+        graph = load_onnx(tmp_path / "model.onnx", newer_opset=True)
+    assert (steps(graph), graph.metadata["onnx.opset"]) == ([("relu", ("x",), {})], "999")
+    code, _, err = vkconv("convert", tmp_path / "model.onnx", tmp_path / "a.vkc")
+    assert code == 2 and "--newer-opset" in err
+    code, _, err = vkconv("convert", "--newer-opset", tmp_path / "model.onnx", tmp_path / "a.vkc")
+    assert code == 0 and "warning: opset 999" in err
+    assert steps(load_model(tmp_path / "a.vkc")) == steps(graph)
+
+
+def test_an_opset_newer_than_the_installed_onnx_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx.defs, "onnx_opset_version", lambda: 12)
+    text = refused(tmp_path, make([helper.make_node("Relu", ["x"], ["y"])], opset=13), ModelError)
+    assert "uses opset 13, and onnx" in text and "which is installed, knows those up to 12" in text
+
+
+@pytest.mark.parametrize("domain", ["", "ai.onnx"])
+def test_two_opsets_of_one_domain_are_refused(tmp_path: Path, domain: str) -> None:
+    model = make([helper.make_node("Relu", ["x"], ["y"])], opset=13)
+    model.opset_import.append(helper.make_opsetid(domain, 13))
+    assert steps(load(tmp_path, model))  # the same, twice
+    model.opset_import[1].version = 7
+    assert "uses the opsets 13, 7 of one domain" in refused(tmp_path, model, ModelError)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dims", "problem"),
+    [
+        (TensorProto.FLOAT, [2, 3], ""),
+        (TensorProto.FLOAT, ["a", "b"], ""),
+        (TensorProto.FLOAT, None, ""),
+        (TensorProto.UNDEFINED, [2, 3], ""),
+        (TensorProto.INT64, [2, 3], "is declared as 2x3:i64, and its nodes make 2x3:f32"),
+        (TensorProto.DOUBLE, None, "is declared as any shape:double, and its nodes make 2x3:f32"),
+        (TensorProto.FLOAT, [2, 4], "is declared as 2x4:f32, and its nodes make 2x3:f32"),
+        (TensorProto.FLOAT, [2, "b", 1], "is declared as [2, ?, 1]:f32, and its nodes make 2x3:f32"),
+    ],
+)
+def test_a_declared_output_is_what_its_nodes_make(
+    tmp_path: Path, dtype: int, dims: list[int | str] | None, problem: str
+) -> None:
+    model = make([helper.make_node("Relu", ["x"], ["y"])], inputs={"x": [2, 3]})
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", dtype, dims))
+    graph = load(tmp_path, model)
+    if not problem:
+        assert bind(graph, OPS).specs["y"] == TensorSpec((2, 3))
+        return
+    with pytest.raises(GraphError, match=re.escape(f"output 'y' {problem}")):
+        bind(graph, OPS)
+
+
+def test_a_declared_size_does_not_bind_what_the_inputs_leave_open(tmp_path: Path) -> None:
+    model = make([helper.make_node("Relu", ["x"], ["y"])], inputs={"x": ["n", 3]})
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3]))
+    graph = load(tmp_path, model)
+    assert bind(graph, OPS, {"x": (4, 3)}).specs["y"] == TensorSpec((4, 3))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [1]))
+    with pytest.raises(GraphError, match="is declared as 1:f32, and its nodes make 4x3:f32"):
+        bind(load(tmp_path, model), OPS, {"x": (4, 3)})
+
+
+def test_external_data_is_no_other_files_hard_link(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    model = external(folder)
+    assert load(folder, model)
+    os.link(folder / "weights.bin", folder / "same.bin")  # two names in one folder
+    assert load(folder, model)
+    os.link(folder / "weights.bin", tmp_path / "secret")
+    assert "weights.bin has 1 other names (hard links) outside its folder; copy it" in refused(
+        folder, model, ModelError
+    )
+
+
+def test_nodes_without_a_name_have_their_number(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Abs", ["x"], ["y"])]
+    assert "Abs node number 1 writes 'y', which Relu node number 0 writes too" in refused(
+        tmp_path, make(nodes), ModelError
+    )

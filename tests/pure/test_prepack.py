@@ -66,7 +66,6 @@ def build(call, device, params):
 TWO_STEP = Op(
     "two_step",
     (Operand("x"), Operand("w"), Operand("b")),
-    ("y",),
     lambda specs, attrs: ({}, (specs["x"],)),
     lambda call, arrays: [arrays["x"]],
     routes=(Route("only", build, (), "for this test"),),

@@ -128,8 +128,8 @@ def test_op_rows_add_up_the_node_rows(two_steps):
 
 def test_a_profile_prints_everywhere(two_steps):
     profile = Profile(two_steps, [timing(two_steps, 0)])
-    for text in (str(profile), profile.to_markdown()):
-        assert f"net <1> on {DEVICE.name}" in text and "pointwise" in text and profile.note in text
+    for text, name in ((str(profile), "net <1>"), (profile.to_markdown(), "net &lt;1&gt;")):
+        assert f"{name} on {DEVICE.name}" in text and "pointwise" in text and profile.note in text
     page = profile._repr_html_()
     assert "net &lt;1&gt;" in page and "<1>" not in page
     data = json.loads(json.dumps(profile.data(), allow_nan=False))

@@ -69,7 +69,7 @@ def test_forms_are_of_sixteen_bits_and_told_apart():
     ("shader", "dtypes", "scratch"),
     [
         (Shader(shaders.reduce.REDUCE), HALVES, ("", ".X_F32", ".Y_F32")),
-        (Shader(shaders.kernels.SUM_SPLITS), HALVES, ("", ".Y_F32")),
+        (Shader(shaders.kernels.SUM_SPLIT_K), HALVES, ("", ".Y_F32")),
         (Shader(shaders.pointwise.UNARY), HALVES, ("",)),
         (Shader(shaders.pointwise.CLASSIFY, DType.U32), HALVES, ("",)),
         (Shader(shaders.pointwise.WHERE, DType.U32), (DType.U16,), ("",)),
@@ -181,8 +181,8 @@ def test_what_is_scratch_stays_f32_and_elements_halve(device):
         (Shader(shaders.reduce.REDUCE, DType.I32), {}, {"x": DType.I32, "y": DType.I32}),
         (Shader(shaders.kernels.WINOGRAD_INPUT, DType.BF16, (PACKED,)), {}, {"x": DType.BF16, "v": DType.F32}),
         (Shader(shaders.pointwise.CAST, DType.U32), {}, {"x": None, "y": None}),
-        (Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16), {"SPLITS": 1}, {"x": DType.F16, "y": DType.F16}),
-        (Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16), {"SPLITS": 2}, {"x": DType.F16, "y": DType.F32}),
+        (Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16), {"SPLIT_K": 1}, {"x": DType.F16, "y": DType.F16}),
+        (Shader(shaders.conv2d.CONV2D_COOPERATIVE, DType.F16), {"SPLIT_K": 2}, {"x": DType.F16, "y": DType.F32}),
     ],
 )
 def test_what_a_binding_takes_elements_for(shader, constants, found):

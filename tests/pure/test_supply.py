@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -35,18 +36,24 @@ def test_what_is_installed_is_held_to_the_hashes():
     assert re.search(r"[0-9a-f]{64}", (ROOT / "cmake" / "kompute.cmake").read_text())
 
 
-def test_the_build_requires_what_compiling_the_shaders_imports():
+COMPILES = """
+import json, pathlib, sys
+before = {*sys.modules}
+import vkconv.compiler, vkconv.ops
+vkconv.compiler.build(vkconv.ops.all_shaders()[:1], pathlib.Path(sys.argv[1]))
+print(json.dumps(sorted({name.partition('.')[0] for name in {*sys.modules} - before})))
+"""
+
+
+def test_the_build_requires_what_compiling_the_shaders_imports(tmp_path):
     """A build in a fresh environment has nothing else."""
+    surroundings = {name: value for name, value in os.environ.items() if name != "VKCONV_CACHE_DIR"}
     imported = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import json, sys\nbefore = {*sys.modules}\nimport vkconv.compiler, vkconv.ops\n"
-            "print(json.dumps(sorted({name.partition('.')[0] for name in {*sys.modules} - before})))",
-        ],
+        [sys.executable, "-c", COMPILES, str(tmp_path / "spirv")],
         stdout=subprocess.PIPE,
         check=True,
         cwd=ROOT,
+        env={**surroundings, "XDG_CACHE_HOME": str(tmp_path)},
     )
     packages = importlib.metadata.packages_distributions()
     found = {named(d) for name in json.loads(imported.stdout) for d in packages.get(name, ())}

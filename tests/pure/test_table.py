@@ -40,7 +40,7 @@ def test_markdown_escapes_pipes(table: Table) -> None:
         "| node | time [us] | share [%] | fused |\n"
         "| --- | --: | --: | --- |\n"
         "| conv\\|1 | 1235 | 61.7 | yes |\n"
-        "| relu <2> | 12.35 | 0.617 |  |\n"
+        "| relu &lt;2&gt; | 12.35 | 0.617 |  |\n"
         "| softmax |  | 37.7 | no |"
     )
 

@@ -4,19 +4,30 @@ import dataclasses
 import json
 import math
 
+import msgspec
 import pytest
 from cli_kit import vkconv
-from measured_kit import CALL, DEVICE, DIRECT, MORNING, NOON, TILE, Clock, table
+from measured_kit import CALL, DEVICE, DIRECT, MORNING, NOON, TILE, Clock, candidate, table
 
-from vkconv.bench.tune import best_together, change, geometric_mean, make_table, regrets, settings, tune_call
+from vkconv.bench.tune import (
+    best_together,
+    change,
+    geometric_mean,
+    is_tuned,
+    make_table,
+    regrets,
+    settings,
+    tune_call,
+)
 from vkconv.core import UsageError
 from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
-from vkconv.plan.measured import read_table, write_table
+from vkconv.plan.measured import Measured, MeasuredCall, read_table, write_table
 from vkconv.route import Candidate
 
 CONV = parse_call(CALL, OPS)
+ALL_CONV2D = OPS["conv2d"].routes
 RULE = {"channels": 12, "columns": 8, "local": 8}
 
 
@@ -38,7 +49,11 @@ def test_routes_that_may_take_the_call_are_tried_with_their_defaults_first():
     clock = Clock(lambda route, params: 50.0 if route == "direct" else 100.0)
     found = tune_call(CONV, DEVICE, clock, "quick")
     assert clock.asked == [("direct_tile", RULE), ("direct", {"local": 64})]
-    assert found == [Candidate("direct", {"local": 64}, 50.0, 1.0), Candidate("direct_tile", RULE, 100.0, 2.0)]
+    assert found == [
+        candidate("conv2d", "direct", {"local": 64}, 50.0, 1.0),
+        candidate("conv2d", "direct_tile", RULE, 100.0, 2.0),
+    ]
+    assert all(c.kernels for c in found)
 
 
 def test_one_parameter_at_a_time_and_then_the_best_of_each_together():
@@ -103,18 +118,51 @@ def test_a_table_of_what_was_found_leaves_out_calls_without_candidates():
     assert (made.device_key, made.driver) == (DEVICE.key, DEVICE.driver)
 
 
+@pytest.mark.parametrize(
+    ("had", "wanted", "done"),
+    [
+        (("default", False), ("default", False), True),
+        (("default", False), ("quick", False), True),
+        (("default", False), ("full", False), False),
+        (("quick", False), ("default", False), False),
+        (("full", True), ("default", False), True),
+        (("full", False), ("quick", True), False),
+        (("quick", True), ("quick", True), True),
+    ],
+)
+def test_a_call_is_done_with_at_least_the_effort_that_is_wanted(had, wanted, done):
+    measured = Measured(make_table(DEVICE, {CALL: [DIRECT, TILE]}, *had))
+    assert is_tuned(measured, CALL, CONV, DEVICE, *wanted) is done
+    assert not is_tuned(measured, "relu:x=3,dtype=f32", parse_call("relu:x=3", OPS), DEVICE, *wanted)
+
+
+def test_a_call_whose_kernels_or_parameters_are_others_now_is_not_done(monkeypatch):
+    made = make_table(DEVICE, {CALL: [DIRECT]})
+    row = made.rows[CALL]
+    other = candidate("conv2d", "direct", {"size": 32}, 9.0)
+    for changed in ({"kernels": "0" * 16}, {"effort": None}, {"candidates": (DIRECT, other)}):
+        rows = {CALL: msgspec.structs.replace(row, **changed)}
+        assert not is_tuned(Measured(msgspec.structs.replace(made, rows=rows)), CALL, CONV, DEVICE, "quick")
+    assert is_tuned(Measured(made), CALL, CONV, DEVICE, "quick")
+    # A route more: it was not measured.
+    more = dataclasses.replace(OPS["conv2d"], routes=(*OPS["conv2d"].routes, ALL_CONV2D[0]))
+    monkeypatch.setitem(OPS, "conv2d", more)
+    assert not is_tuned(Measured(made), CALL, CONV, DEVICE, "quick")
+
+
 # ---- regret
 
 
 def regret_table():
     """Rules that cost 2x and 1x and 8x, one that was not measured, and a call of an op that is gone."""
-    relu = [Candidate("elementwise", {"local": n, "items": 8}, us, 0.0) for n, us in ((64, 40.0), (8, 5.0))]
+    relu = [candidate("relu", "elementwise", {"local": n, "items": 8}, us) for n, us in ((64, 40.0), (8, 5.0))]
+    product = candidate("matmul", "shared", {"tile": "32x32x16"}, 3.0)
     return table(
         {
-            CALL: (NOON, TILE, Candidate("direct_tile", RULE, 195.0, 1.0)),
-            "matmul:a=4x4,b=4x4,dtype=f32": (NOON, Candidate("shared", {}, 3.0, 0.0)),
+            CALL: (NOON, TILE, candidate("conv2d", "direct_tile", RULE, 195.0)),
+            "matmul:a=4x4,b=4x4,dtype=f32": (NOON, product),
             "relu:x=99,dtype=f32": (MORNING, *relu),
-            "abs:x=7,dtype=f32": (MORNING, Candidate("elementwise", {"local": 64, "items": 8}, 2.0, 0.0)),
+            "abs:x=7,dtype=f32": (MORNING, candidate("abs", "elementwise", {"local": 64, "items": 8}, 2.0)),
             "warp:x=7,dtype=f32": (MORNING, Candidate("bend", {}, 2.0, 0.0)),
         }
     )
@@ -133,6 +181,25 @@ def test_regret_is_the_rules_time_over_the_best_the_worst_first():
     assert geometric_mean([]) is None
     assert rows[0].rule == "elementwise local=64 items=8" and str(rows[0].best) == "elementwise local=8 items=8"
     assert rows[3].why == "the rule's choice was not measured" and "no op 'warp'" in rows[4].why
+
+
+def test_rows_of_other_kernels_are_not_judged_but_counted(tmp_path):
+    made = regret_table()
+    old = {text: msgspec.structs.replace(c, kernels="0" * 16) for text in made.rows for c in made.rows[text].candidates}
+    faster = msgspec.structs.replace(old[CALL], us_median=1.0)
+    made.rows[CALL] = MeasuredCall(NOON, (faster, *made.rows[CALL].candidates))
+    made.rows["abs:x=7,dtype=f32"] = MeasuredCall(NOON, (old["abs:x=7,dtype=f32"],))
+    rows = {row.call.partition(":")[0]: row for row in regrets(made, DEVICE)}
+    assert (rows["conv2d"].best, rows["conv2d"].ratio, rows["conv2d"].ignored.kernels) == (TILE, 2.0, 1)
+    assert (rows["abs"].best, rows["abs"].ratio) == (None, None)
+    assert rows["abs"].why.startswith("no row is left: 1 row of other kernels, measured by vkconv 0.1.0 on 2026-08-02")
+    write_table(made, tmp_path / "t.json")
+    _, out, _ = vkconv("tune", "--report", tmp_path / "t.json", "--device", "lavapipe")
+    assert "2 of 5 calls judged" in out and "in the measured table, of 2 calls: 2 rows of other kernels: run vkc" in out
+    data = json.loads(vkconv("tune", "--report", tmp_path / "t.json", "--device", "lavapipe", "--json")[1])
+    assert data["ignored"] == 2
+    counts = {row["call"].partition(":")[0]: row["ignored"] and row["ignored"]["kernels"] for row in data["rows"]}
+    assert counts == {"conv2d": 1, "abs": 1, "relu": None, "matmul": None, "warp": None}
 
 
 def test_a_table_is_judged_with_the_facts_of_its_own_device():
@@ -187,6 +254,10 @@ def test_merge_writes_the_newer_rows(paths):
         (["--report", "no.json", "--device", "lavapipe"], "no.json cannot be read"),
         (["--report", "A", "--device", "h200"], "the table is of llvmpipe"),
         (["relu:x=3", "--min-time", "nan"], "--min-time"),
+        (["relu:x=3", "--budget", "0"], "--budget"),
+        (["relu:x=3", "--budget", "inf"], "--budget"),
+        (["--merge", "A", "B", "--again"], "measure nothing"),
+        (["--report", "A", "--budget", "3"], "measure nothing"),
     ],
 )
 def test_wrong_usage_is_refused(paths, arguments, said):

@@ -16,12 +16,12 @@ from vkconv.kernel import Form, Kernel, Shader
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.program import Composite, Dispatch, Inner, Program
-from vkconv.route import Route, Sub, judge
+from vkconv.route import Route, Sub, choose, judge
 from vkconv.storage import NATIVE, PACKED, check_types, stored
 
 # Kernels whose launches name an upper bound of their shared memory: of tiles of matrices, over the layouts of their
 # operands; of sums that meet, over the windows.
-BOUNDED = {"backward_weight_cooperative", "backward_weight_narrow", "conv2d_cooperative", "conv2d_held"}
+BOUNDED = {"backward_weight_cooperative", "backward_weight_skinny", "conv2d_cooperative", "conv2d_fragment"}
 BOUNDED |= {"matmul_cooperative"}
 
 _MODEL = "VkPhysicalDeviceVulkanMemoryModelFeatures"
@@ -74,6 +74,15 @@ def lacking(module: Module, device: Device) -> list[str]:
     return sorted(missing) + sorted(e for e in extensions if e not in EXTENSIONS or not device.has(EXTENSIONS[e]))
 
 
+# Constants that launches may leave at their kernel's default. Any other that is not given was forgotten.
+DEFAULTED = {
+    "chain": {"STEP_0", "STEP_1", "STEP_2", "STEP_3"},  # nothing
+    "conv2d_fragment": {"PADDED", "SPLIT_K"},  # of a block that it shares: it has neither
+    "conv2d_gemm": {"SPLIT_K"},  # inside fused reductions, whose sums are whole
+    "fill": {"ITEMS"},
+}
+
+
 class Reflected:
     """Modules by variant, and which launches have been looked at."""
 
@@ -106,6 +115,13 @@ class Reflected:
         return said
 
 
+def forgotten(launch: Dispatch) -> list[str]:
+    """Constants of its kernel that a launch gives no value."""
+    declared = {constant.name for constant in launch.shader.interface.constants}
+    missing = declared - launch.constants.keys() - DEFAULTED.get(launch.shader.stem, set())
+    return [f"{launch.shader.key} is not told {name}" for name in sorted(missing)]
+
+
 def faults(way: Way, reflected: Reflected) -> list[str]:
     """What is wrong with the program of a way: no more than one of its types, all of its launches."""
     try:
@@ -113,7 +129,8 @@ def faults(way: Way, reflected: Reflected) -> list[str]:
     except ShaderError as error:
         return [f"{way}: {error}"]
     launches = (*program.prepack, *program.steps)
-    return [f"{way}: {text}" for launch in launches for text in reflected.faults(launch, way.device)]
+    found = (text for launch in launches for text in (*reflected.faults(launch, way.device), *forgotten(launch)))
+    return [f"{way}: {text}" for text in found]
 
 
 @pytest.mark.long
@@ -176,13 +193,13 @@ def test_matrices_that_are_fed_f32_are_refused() -> None:
 
 
 def test_a_wrong_form_is_refused() -> None:
-    sums = shaders.kernels.SUM_SPLITS
-    parts = dataclasses.replace(sums.bindings[0], form=Form.ELEMENT)
-    wrong = Kernel("wrong", (parts, *sums.bindings[1:]), sums.push, sums.constants)
+    sums = shaders.kernels.SUM_SPLIT_K
+    slices = dataclasses.replace(sums.bindings[0], form=Form.ELEMENT)
+    wrong = Kernel("wrong", (slices, *sums.bindings[1:]), sums.push, sums.constants)
     transform = launch(Shader(shaders.kernels.WINOGRAD_INPUT), x="x", v="middle")
-    with pytest.raises(ShaderError, match=refusal(r"wrong\.f16", "parts", "f16", "f32")):
-        checked(transform, launch(Shader(wrong), parts="middle", y="y"))
-    checked(transform, launch(Shader(sums), parts="middle", y="y"))
+    with pytest.raises(ShaderError, match=refusal(r"wrong\.f16", "slices", "f16", "f32")):
+        checked(transform, launch(Shader(wrong), slices="middle", y="y"))
+    checked(transform, launch(Shader(sums), slices="middle", y="y"))
 
 
 def test_an_operand_of_another_type_is_refused() -> None:
@@ -234,6 +251,14 @@ def test_every_program_is_looked_at() -> None:
     way = Way("relu:x=4x64,dtype=f16", CALL, H200, in_turn(own=True), {})
     (fault,) = faults(way, Reflected())
     assert fault.startswith("relu:x=4x64,dtype=f16 on NVIDIA H200 by in_turn: reduce.f16.X_F32 takes 'middle'")
+
+
+def test_a_forgotten_constant_is_found() -> None:
+    call = parse_call("conv3d_backward_weight:x=2x4x5x6x7,dy=2x6x5x6x7,w_shape=6x2x3x3x3,p=1,g=2", OPS)
+    (step, *_) = choose(OPS[call.op].routes, call, H200).route.build(call, H200).steps
+    assert step.constants["DEEP"] and not forgotten(step)
+    kept = {name: value for name, value in step.constants.items() if name != "DEEP"}
+    assert forgotten(dataclasses.replace(step, constants=kept)) == [f"{step.shader.key} is not told DEEP"]
 
 
 def test_shared_memory_and_capabilities_are_looked_at() -> None:

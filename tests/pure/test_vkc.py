@@ -2,8 +2,11 @@
 
 import json
 import math
+import os
 import re
 import struct
+import time
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from vkconv.core import Array, DType, GraphError, ModelError
-from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.graph import Graph, Node, TensorSpec, vkc
 from vkconv.graph.vkc import METADATA_KEY, SCHEMA, load_vkc, save_vkc
 
 
@@ -138,10 +141,99 @@ def test_a_file_of_the_safetensors_library_is_read(tmp_path: Path) -> None:
     assert np.array_equal(graph.constants["c"], tensors["c"])
 
 
-def test_constants_are_read_only_views_of_the_file(tmp_path: Path) -> None:
+def test_constants_are_read_only(tmp_path: Path) -> None:
     save_vkc(small_graph(), tmp_path / "a.vkc")
     w = load_vkc(tmp_path / "a.vkc").constants["w"]
-    assert not w.flags.writeable and not w.flags.owndata and w.flags.aligned
+    assert not w.flags.writeable and w.flags.aligned
+
+
+def test_a_loaded_file_may_be_cut_short_or_go(tmp_path: Path) -> None:
+    values = np.arange(1 << 20, dtype=np.float32)
+    save_vkc(Graph({}, ("w",), (), {"w": values}), tmp_path / "a.vkc")
+    w = load_vkc(tmp_path / "a.vkc").constants["w"]
+    os.truncate(tmp_path / "a.vkc", 0)  # what is mapped would end the process here
+    assert np.array_equal(w, values)
+
+
+def test_a_file_that_is_cut_short_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.vkc"
+    save_vkc(Graph({}, ("w",), (), {"w": np.zeros(1000, np.float32)}), path)
+    size, convert = path.stat().st_size, vkc.msgspec.convert
+
+    def cut(value: Any, kind: Any) -> Any:  # between the header and the tensors
+        os.truncate(path, size - 10)
+        return convert(value, kind)
+
+    monkeypatch.setattr(vkc.msgspec, "convert", cut)
+    with pytest.raises(ModelError, match="tensor 'w' cannot be read: the file has become 10 bytes shorter while"):
+        load_vkc(path)
+
+
+def test_a_file_of_more_than_the_memory_is_refused(tmp_path: Path) -> None:
+    size = 1 << 42  # none of it on the disk
+    header = {"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
+    data = build(header, b"")
+    (tmp_path / "a.vkc").write_bytes(data)
+    os.truncate(tmp_path / "a.vkc", len(data) + size)
+    with pytest.raises(
+        ModelError, match=rf"tensor 'w' cannot be read: it takes 4.00 TiB \({size} bytes\), and .* are free"
+    ):
+        load_vkc(tmp_path / "a.vkc")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b'{"w":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}' + b"%s}", "more than 65538 objects"),
+        (b'{"' + b"w" * 5_000 + b'":1,"__metadata__":{}}', "key 'w{80}'... (5000 characters) is longer than the 4096"),
+    ],
+)
+def test_tensors_and_keys_have_bounds(tmp_path: Path, data: bytes, says: str) -> None:
+    more = b"".join(b',"w%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}' % i for i in range(500_000))
+    text = data.replace(b"%s", more)
+    (tmp_path / "a.vkc").write_bytes(struct.pack("<Q", len(text)) + text)
+    tracemalloc.start()
+    started = time.perf_counter()
+    with pytest.raises(ModelError) as caught:
+        load_vkc(tmp_path / "a.vkc")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert says.replace("w{80}", "w" * 80) in str(caught.value)
+    assert len(str(caught.value)) < 1000
+    assert time.perf_counter() - started < 20 and most < 400 << 20, most
+
+
+def test_no_message_is_as_long_as_what_it_is_about(tmp_path: Path) -> None:
+    long = "x" * 1_000_000
+    node = {"name": "n", "op": "relu", "inputs": ["x"], "outputs": ["y"], "attrs": {}}
+    graphs = [
+        minimal(schema=long),
+        minimal(name=long),
+        minimal(outputs=[long]),
+        minimal(nodes=[node | {"op": long}]),
+        minimal(nodes=[node | {"attrs": {long: 1}}]),
+        minimal(nodes=[node | {"attrs": {"a": {"float": long}}}]),
+    ]
+    files = [build({}, b"", graph) for graph in graphs]
+    files.append(build({"w": tensor(dtype=long)}, bytes(8)))
+    for data in files:
+        (tmp_path / "a.vkc").write_bytes(data)
+        with pytest.raises(ModelError) as caught:
+            load_vkc(tmp_path / "a.vkc")
+        assert len(str(caught.value)) < 10_000
+
+
+def test_a_writer_keeps_to_the_bounds(tmp_path: Path) -> None:
+    one = np.zeros(1, np.float32)
+    for graph, says in (
+        (Graph({}, ("w" * 5_000,), (), {"w" * 5_000: one}), "at most 4096 characters"),
+        (Graph({}, ("w0",), (), {f"w{i}": one for i in range(65_537)}), "65537 constants, the format holds 65536"),
+        (Graph({}, ("w",), (), {"w": one}, metadata={"a": "b" * (33 << 20)}), "the format holds 33554432"),
+        (Graph({"x" * 5_000: TensorSpec((1,))}, ("w",), (), {"w": one}), "cannot be saved"),
+    ):
+        with pytest.raises(GraphError, match=says):
+            save_vkc(graph, tmp_path / "a.vkc")
+    assert not list(tmp_path.iterdir())
 
 
 def test_unaligned_tensors_are_read(tmp_path: Path) -> None:

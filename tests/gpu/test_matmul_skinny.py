@@ -38,7 +38,7 @@ def products(draw):
 
 
 def test_drawn_calls_agree_with_the_reference(device):
-    drawn_agree(products(), "narrow", device, examples=24, least=24, exact=lambda call: True)
+    drawn_agree(products(), "skinny", device, examples=24, least=24, exact=lambda call: True)
 
 
 @pytest.mark.parametrize("dtype", ["f32", pytest.param("f16", marks=pytest.mark.drivers)])
@@ -47,12 +47,12 @@ def test_every_size_gives_whole_numbers_to_the_bit(text, dtype, device):
     call = parse_call(f"{text},dtype={dtype}", OPS)
     arrays = inputs_of(call, "integers")
     wanted = expect(call, arrays).outputs[0]
-    (narrow,) = (route for route in OPS["matmul"].routes if route.name == "narrow")
-    legal = narrow.params(call, select_device(device)[1])["local"]
+    (skinny,) = (route for route in OPS["matmul"].routes if route.name == "skinny")
+    legal = skinny.params(call, select_device(device)[1])["local"]
     for rows, lanes, local in SIZES:
         for swap in (0, 1):
             params = {"rows": rows, "lanes": lanes, "local": local if local in legal else 64, "swap": swap}
-            np.testing.assert_array_equal(right(call, arrays, "narrow", device, params), wanted, err_msg=str(params))
+            np.testing.assert_array_equal(right(call, arrays, "skinny", device, params), wanted, err_msg=str(params))
 
 
 @pytest.mark.parametrize("text", ["matmul:a=3x70,b=70x36", "matmul:a=3x72,b=35x72,tb=1"])
@@ -62,5 +62,5 @@ def test_what_is_no_number_stays_in_its_row_and_column(text, device):
     arrays = inputs_of(call, "integers")
     arrays["a"][1, :] = np.nan
     arrays["b"][0, 0] = np.inf
-    y = right(call, arrays, "narrow", device)
+    y = right(call, arrays, "skinny", device)
     assert np.isnan(y[1]).all() and np.isfinite(y[[0, 2]][:, 1:]).all() and not np.isfinite(y[:, 0]).any()

@@ -1,0 +1,54 @@
+"""SECURITY.md: each promise names tests that are there."""
+
+import ast
+import re
+
+import pytest
+from cli_kit import ROOT
+
+TEXT = (ROOT / "SECURITY.md").read_text()
+PROMISES = re.split(r"\n- (?=\*\*)", TEXT[: TEXT.index("## What it does not promise")])[1:]
+# Calls that run what they are given.
+EXECUTING = {
+    "eval",
+    "exec",
+    "compile",
+    "pickle.load",
+    "pickle.loads",
+    "marshal.loads",
+    "os.system",
+    "os.popen",
+    "__import__",
+}
+
+
+def test_there_are_promises():
+    assert len(PROMISES) >= 13
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: re.findall(r"\*\*(.+?)\*\*", promise)[0])
+def test_a_promise_names_tests_that_are_there(promise):
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promise)
+    assert named, "name the test that would fail"
+    for path, name in named:
+        functions = [n.name for n in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(n, ast.FunctionDef)]
+        assert name in functions, f"{path} has no {name}"
+
+
+def test_nothing_in_a_file_is_executed():
+    """No module of vkconv calls what would, and every array is read without pickles."""
+    found, loads = set(), 0
+    for path in (ROOT / "vkconv").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                found |= {f"{path.name}: {called}"} if called in EXECUTING else set()
+                found |= {f"{path.name}: shell"} if any(k.arg == "shell" for k in node.keywords) else set()
+                if called == "np.load":
+                    loads += 1
+                    assert {k.arg: ast.unparse(k.value) for k in node.keywords}["allow_pickle"] == "False"
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {alias.name for alias in node.names} | {getattr(node, "module", "") or ""}
+                found |= {f"{path.name}: {name}" for name in names & {"pickle", "marshal", "shelve", "dill"}}
+    assert not found
+    assert loads
