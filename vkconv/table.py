@@ -7,10 +7,11 @@ import io
 import math
 import numbers
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from vkconv.core import printable
+from vkconv.fitted import fitted, wrapped
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -61,12 +62,13 @@ class Table:
 
     def __str__(self) -> str:
         """Plain text in aligned columns."""
-        lines = [self._headings(), *self._texts()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        pads = [_PADS[align] for align in self.aligns]
-        texts = ["  ".join(pad(t, w) for pad, t, w in zip(pads, line, widths, strict=True)).rstrip() for line in lines]
-        rule = "  ".join("-" * width for width in widths)
-        return "\n".join([*filter(None, [printable(self.title)]), texts[0], rule, *texts[1:]])
+        lines = fitted(self._headings(), self._texts(), self.aligns)
+        return "\n".join([*filter(None, [printable(self.title)]), *lines])
+
+    def fit(self, width: int) -> str:
+        """Plain text for a terminal of so many columns: wrapped, and laid out in more lines, where it is wider."""
+        title = wrapped(printable(self.title), width) if self.title else []
+        return "\n".join([*title, *fitted(self._headings(), self._texts(), self.aligns, width)])
 
     def to_markdown(self) -> str:
         """A pipe table, with the title in bold above it."""
@@ -124,9 +126,6 @@ class Table:
     def aligns(self) -> list[Align]:
         """The alignment of each column, natural ones decided."""
         return [column.align or _natural_align([row[i] for row in self.cells]) for i, column in enumerate(self.columns)]
-
-
-_PADS: dict[Align, Callable[[str, int], str]] = {"left": str.ljust, "right": str.rjust}
 
 
 def _natural_align(values: Sequence[object]) -> Align:

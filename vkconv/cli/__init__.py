@@ -73,7 +73,7 @@ def _say(word: str, colour: str, message: object) -> None:
 
 class _Group(TyperGroup):
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **kwargs: Any) -> Any:
-        output.begin(args)
+        args = output.begin(args)
         with _endings():  # --help prints here
             return super().make_context(info_name, args, *more, **kwargs)
 
@@ -105,6 +105,9 @@ def _version(wanted: bool) -> None:
 def _vkconv(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+    wide: Annotated[
+        bool, typer.Option(output.WIDE, help="Print a row of a table on one line, however long; goes anywhere.")
     ] = False,
 ) -> None:
     """Run convolution networks on any Vulkan device, and see why they run as they do.

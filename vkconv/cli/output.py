@@ -1,11 +1,11 @@
-"""How commands print: results to stdout, as rich tables on a terminal and aligned text elsewhere, or as JSON."""
+"""How commands print: results to stdout, as tables that fit a terminal, a row on each line elsewhere, or as JSON."""
 
 import contextlib
 import json
-import os
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,19 +14,18 @@ from vkconv.table import Table
 
 
 def show(*parts: Table | str) -> None:
-    """Print tables and lines to stdout, with a blank line around every table."""
+    """Print tables and lines to stdout, with a blank line around every table; on a terminal no wider than that is,
+    but with ``--wide``."""
     stream = _stream()
-    on_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+    width = shutil.get_terminal_size().columns if stream.isatty() and not _wide else None
     before: Table | str | None = None
     for part in parts:
         if before is not None and (isinstance(part, Table) or isinstance(before, Table)):
             print(file=stream)
-        if on_terminal and isinstance(part, Table):
-            from rich.console import Console  # here: it costs more than most commands
-
-            Console(file=stream).print(part.rich())
+        if isinstance(part, Table):
+            print(part if width is None else part.fit(width), file=stream)
         else:
-            print(part if isinstance(part, Table) else printable(part), file=stream)
+            print(printable(part), file=stream)
         before = part
 
 
@@ -53,12 +52,18 @@ def say_in_place(text: str) -> None:
     print(f"\r\x1b[2K{printable(text)}", end="", file=sys.stderr, flush=True)
 
 
+WIDE = "--wide"
 _arguments: list[str] = []
+_wide = False
 
 
-def begin(arguments: Sequence[str]) -> None:
-    """A command line begins, with these arguments."""
-    _arguments[:] = arguments
+def begin(arguments: list[str]) -> list[str]:
+    """A command line begins, with these arguments; what is left for the command, which ``--wide`` is not."""
+    global _wide
+    own = arguments.index("--") if "--" in arguments else len(arguments)
+    _wide = WIDE in arguments[:own]
+    _arguments[:] = [*(text for text in arguments[:own] if text != WIDE), *arguments[own:]]
+    return list(_arguments)
 
 
 def _stream() -> TextIO:

@@ -40,8 +40,9 @@ def policies(
         show(Table(facts.name, columns, [(n, *_cells(n, row_of(n, facts))) for n in names]))
     elif name:
         columns = [Column(c) for c in ("value", "row of", "evidence", "source", "date")]
-        measured = [f"{_of(name, row)}:\n{row.table}" for row in table(name).rows if row.table]
-        show(table(name).text, Table("", columns, [_cells(name, row) for row in table(name).rows]), *measured)
+        rows_with = [row for row in table(name).rows if row.table]
+        measured = [line for row in rows_with for line in ("", f"{_of(name, row)}:", *row.table.splitlines())]
+        show(table(name).text, Table("", columns, [_cells(name, row) for row in table(name).rows]), *measured[1:])
     else:
         rows = [(n, table(n).text, len(table(n).rows)) for n in names]
         show(Table("", [Column(c) for c in ("policy", "decides", "rows")], rows))

@@ -1,0 +1,130 @@
+"""Tables on narrow terminals: nothing is lost, no line is too long, words and numbers stay whole."""
+
+import io
+
+import pytest
+from cli_kit import vkconv
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vkconv.cli import output
+from vkconv.fitted import fitted, wrapped
+from vkconv.table import Column, Table
+
+ROUTES = Table(
+    "matmul:a=1x2x3,b=3x4 on a device",
+    (Column("route"), Column("time", "us"), Column("parameters"), Column("why")),
+    (
+        (
+            "shared",
+            12.5,
+            "tile=" + "|".join(f"{n}x{n}x16" for n in range(8, 40, 4)),
+            "tiles " + "in shared memory " * 9,
+        ),
+        ("register", 1234.0, "rows=8", ""),
+    ),
+)
+
+
+def words(lines):
+    return "".join("".join(lines).split())
+
+
+def test_a_table_that_fits_stays_as_it_is():
+    assert ROUTES.fit(1000) == str(ROUTES)
+
+
+def test_towers_stand_below_their_rows():
+    assert ROUTES.fit(60).splitlines() == [
+        "matmul:a=1x2x3,b=3x4 on a device",
+        "route     time [us]  parameters",
+        "--------  ---------  ---------------------------------------",
+        "shared        12.50  tile=8x8x16|12x12x16|16x16x16|20x20x16|",
+        "                     24x24x16|28x28x16|32x32x16|36x36x16",
+        "    why: tiles in shared memory in shared memory in shared",
+        "      memory in shared memory in shared memory in shared",
+        "      memory in shared memory in shared memory in shared",
+        "      memory",
+        "register       1234  rows=8",
+    ]
+
+
+def test_short_texts_are_wrapped_in_their_column():
+    lines = fitted(("op", "what it does"), [("add", "the sum of both"), ("relu", "the larger")], ("left", "left"), 16)
+    assert lines == [
+        "op    what it",
+        "      does",
+        "----  ----------",
+        "add   the sum of",
+        "      both",
+        "relu  the larger",
+    ]
+
+
+def test_a_first_column_of_half_the_line_stands_above():
+    call = "conv2d:x=1x64x56x56,w=64x64x3x3,p=1"
+    lines = fitted(
+        ("call", "route", "us"), [(call, "direct", "9"), (call, "winograd", "7")], ("left", "left", "right"), 40
+    )
+    assert lines == ["call", "  route     us", "  --------  --", call, "  direct     9", "  winograd   7"]
+
+
+def test_long_words_break_behind_separators():
+    assert wrapped("tile=64x64|32x32|16x16 end", 12) == ["tile=64x64|", "32x32|16x16", "end"]
+    assert wrapped("a" * 10, 4) == ["aaaa", "aaaa", "aa"]
+    assert wrapped("", 4) == [""]
+
+
+cells = st.text(st.sampled_from("ab|,/ 12"), max_size=30).map(lambda text: " ".join(text.split()))
+
+
+@given(st.lists(st.tuples(cells, cells, cells), max_size=5), st.integers(12, 60))
+def test_no_text_is_lost(rows, width):
+    lines = fitted(("one", "two words", "three"), rows, ("left", "left", "left"), width)
+    for row in rows:
+        for cell in row:
+            for letter in "ab12|,/":
+                assert words(lines).count(letter) >= cell.count(letter)
+    assert max(map(len, lines)) <= max(width, 40)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+COMMANDS = {
+    "ops": ["ops"],
+    "passes": ["passes"],
+    "policies": ["policies"],
+    "policy": ["policies", "conv2d.winograd"],
+    "files": ["devices", "files"],
+    "evidence": ["devices", "files", "--evidence"],
+    "call": ["explain", "conv2d:x=1x64x56x56,w=64x64x3x3,p=1", "-d", "mali-g57"],
+    "why not": ["explain", "conv2d:x=1x64x56x56,w=64x64x3x3,p=1", "-d", "mali-g57", "--why-not", "winograd"],
+    "compare": ["explain", "matmul:a=64x64,b=64x64", "--compare", "mali-g57,h200"],
+    "GPUs": ["compilers"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_commands_keep_to_a_terminal_of_100_columns(command, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(output, "_stream", lambda: terminal)
+    assert vkconv(*command)[0] == 0
+    lines = terminal.getvalue().splitlines()
+    assert len(lines) > 5
+    rows = [line for line in lines if len(line) > 100 and "  " in line]  # prose is wrapped by the terminal
+    assert not rows, rows[0]
+    assert not any("\\n" in line for line in lines)
+
+
+def test_wide_is_for_any_place_and_no_command_sees_it(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(output, "_stream", lambda: terminal)
+    for command in (["--wide", "ops"], ["ops", "--wide"]):
+        assert vkconv(*command)[0] == 0
+        assert max(map(len, terminal.getvalue().splitlines())) > 60
+    assert output.begin(["show", "--", "--wide"]) == ["show", "--", "--wide"]
