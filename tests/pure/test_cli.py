@@ -16,6 +16,7 @@ from typer.models import OptionInfo
 
 from vkconv.cli import app, main
 from vkconv.core import DeviceError, UsageError
+from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec, load_model
 from vkconv.graph.vkc import save_vkc
 
@@ -191,6 +192,17 @@ def test_explain_refuses(arguments, said, monkeypatch):
     code, out, err = vkconv("explain", "--device", "lavapipe", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ") and said in err
+
+
+def test_a_device_has_the_name_of_its_shipped_file_too(monkeypatch):
+    from vkconv.backend import runtime
+
+    here = [load_device("lavapipe"), load_device("h200")]
+    monkeypatch.setattr(runtime, "list_devices", lambda: here)
+    assert runtime.select_device("llvmpipe")[0] == runtime.select_device("LavaPipe")[0] == 0
+    assert runtime.select_device("h200")[0] == 1
+    with pytest.raises(UsageError, match="'mali-g57' fits no device here"):
+        runtime.select_device("mali-g57")
 
 
 def test_explain_model(model, tmp_path):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from vkconv.backend.errors import device_errors, import_bridge
 from vkconv.compiler import spirv
 from vkconv.core import DeviceError, UsageError, cache_dir, cache_write, did_you_mean, is_count
-from vkconv.device import Device
+from vkconv.device import Device, target_of
 from vkconv.files import read_cache
 from vkconv.plan.commands import Launch
 from vkconv.plan.timing import Span, spanning
@@ -53,7 +53,8 @@ def list_devices() -> list[Device]:
 
 
 def select_device(selector: str | int = "auto") -> tuple[int, Device]:
-    """The device a selector means: ``auto`` (discrete before integrated before CPU), an index, or part of a name.
+    """The device a selector means: ``auto`` (discrete before integrated before CPU), an index, part of a name, or the
+    shipped device file that describes it (``lavapipe``).
 
     Raises DeviceError when there is no device at all (with what to install) and UsageError for a selector that
     fits none or several, listing what is there.
@@ -73,7 +74,9 @@ def select_device(selector: str | int = "auto") -> tuple[int, Device]:
         if index >= len(devices):
             raise UsageError(f"there is no device {index}; this machine has {listing}")
         return index, devices[index]
-    found = [i for i, d in enumerate(devices) if str(selector).lower() in d.name.lower()]
+    wanted = str(selector).lower()
+    found = [i for i, d in enumerate(devices) if wanted in d.name.lower()]
+    found = found or [i for i, d in enumerate(devices) if wanted == target_of(d).name]
     if len(found) != 1:
         problem = "fits several devices" if found else "fits no device here"
         hint = did_you_mean(str(selector), [d.name for d in devices])

@@ -18,7 +18,8 @@ DeviceOption = Annotated[
         "-d",
         metavar="SEL",
         envvar="VKCONV_DEVICE",
-        help="auto (discrete before integrated before CPU), an index of vkconv devices, or part of a name.",
+        help="auto (discrete before integrated before CPU), an index of vkconv devices, part of a name, or the shipped "
+        "file of the device, such as lavapipe.",
     ),
 ]
 RouteOption = Annotated[

@@ -37,8 +37,12 @@ def _kernel(call: Call) -> tuple[int, ...]:
     return call.shape("w")[2:]
 
 
-GROUPS_1 = Requirement.of("groups 1", _groups, lambda groups: groups == 1, "{} groups".format)
-GROUPED = Requirement.of("more than one group", _groups, lambda groups: groups > 1, "{} groups".format)
+def _counted(groups: int) -> str:
+    return f"{groups} group{'s' * (groups != 1)}"
+
+
+GROUPS_1 = Requirement.of("groups 1", _groups, lambda groups: groups == 1, _counted)
+GROUPED = Requirement.of("more than one group", _groups, lambda groups: groups > 1, _counted)
 ONE_CHANNEL_PER_GROUP = Requirement.of(
     "one input channel per group", lambda call: call.shape("w")[1], lambda n: n == 1, "{} channels per group".format
 )
