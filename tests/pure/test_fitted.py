@@ -104,6 +104,7 @@ COMMANDS = {
     "why not": ["explain", "conv2d:x=1x64x56x56,w=64x64x3x3,p=1", "-d", "mali-g57", "--why-not", "winograd"],
     "compare": ["explain", "matmul:a=64x64,b=64x64", "--compare", "mali-g57,h200"],
     "GPUs": ["compilers"],
+    "suites": ["bench", "--suite", "list"],
 }
 
 

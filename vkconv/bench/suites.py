@@ -6,6 +6,7 @@ a comment line. A table (``.csv``) has the columns of `CSV_COLUMNS`, others are 
 
 import csv
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -49,6 +50,12 @@ class Entry:
 def shipped_suites() -> list[str]:
     """Names of the suites that come with vkconv."""
     return sorted(path.stem for path in SUITES.glob("*.txt"))
+
+
+def suite_title(name: str) -> str:
+    """What a shipped suite says of itself: the first sentence of its comment."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), (SUITES / f"{name}.txt").read_text().splitlines())
+    return " ".join(line.lstrip("# ") for line in lines).partition(". ")[0].removesuffix(".")
 
 
 def is_call(text: str) -> bool:

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from vkconv.cli.output import show
 from vkconv.core import FLOAT_TYPES, DType, InputError, Shape, UsageError, is_count, shape_str
 from vkconv.graph import TensorSpec
 from vkconv.ops.core.calls import parse_shape
+from vkconv.table import Column, Table
 
 DeviceOption = Annotated[
     str,
@@ -111,10 +113,26 @@ MemoryOption = Annotated[
         "Default: the device's heap.",
     ),
 ]
+
+
+def _listed(suites: list[str] | None) -> list[str] | None:
+    """The suites that are asked for; for ``list`` prints those that ship, and leaves."""
+    if "list" not in (suites or []):
+        return suites
+    from vkconv.bench.suites import read_suite, shipped_suites, suite_title
+
+    rows = [(name, len(read_suite(name)), suite_title(name)) for name in shipped_suites()]
+    show(Table("", (Column("suite"), Column("calls"), Column("what it is")), rows))
+    raise typer.Exit
+
+
 SuitesOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--suite", metavar="FILE|NAME", help="A shipped suite, a .txt of calls, a .csv of conv shapes; repeatable."
+        "--suite",
+        metavar="FILE|NAME|list",
+        callback=_listed,
+        help="A shipped suite, a .txt of calls, a .csv of conv shapes; repeatable. list: those that ship.",
     ),
 ]
 WorkersOption = Annotated[
