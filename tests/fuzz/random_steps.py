@@ -85,6 +85,13 @@ def conv2d(m):
         attrs |= {"op": op, "keepdims": m.rng.random() < 0.5}
         m.put("conv_reduce", reads, attrs, most * math.prod(side + 8 for side in image))
         return
+    if not m.exact and m.rng.random() < 0.15:
+        channels = (c_in,) if m.rng.random() < 0.5 else (m.dims(x)[0], c_in, 1, 1)
+        reads |= {"scale": m.constant(channels, -1, 1)}
+        if m.rng.random() < 0.5:
+            reads["shift"], most = m.constant((c_in,), -1, 1), most + fan_in
+        m.put("prologue_conv2d", reads, {**attrs, "before": m.rng.choice(("none", "relu", "silu"))}, most)
+        return
     m.put("conv2d", reads, attrs, most)
 
 

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.gpu
 MADE_OF_OTHERS = {
     "conv_reduce": ("unfused",),
     "gemm_reduce": ("unfused",),
+    "prologue_conv2d": ("unfused",),
     "conv2d": ("im2col_gemm", "winograd"),
     "conv2d_backward_data": (
         *("flipped_cooperative", "flipped_winograd", "flipped_conv", "swap_fragment", "swap_cooperative", "swap_1x1"),
@@ -39,6 +40,8 @@ REDUCED = (
     "gemm_reduce:a=32x24,b=32x29,ta=1,bias=29,act=gelu,op=mean,axis=m",
 )
 CALLS = (
+    "prologue_conv2d:x=2x32x5x6,scale=2x32,w=24x32x1x1,b=24,act=relu",
+    "prologue_conv2d:x=1x34x5x6,scale=34,shift=34,before=relu,w=21x34x3x3,p=1",
     "conv2d:x=1x40x5x6,w=24x40x3x3,p=1,b=24,act=relu",
     "conv2d_backward_data:dy=1x40x5x6,w=40x24x3x3,x_shape=5x6,p=1,b=24,act=relu",
     "conv2d_backward_data:dy=1x32x4x8,w=32x20x1x1,x_shape=7x16,s=2",

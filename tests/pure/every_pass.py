@@ -24,6 +24,7 @@ CONSTANTS = {
     **{name: np.array(number, np.float32) for name, number in _NUMBERS.items()},
     "w": f32(4, 4, 3, 3, seed=21) / 6,
     "w_1x1": f32(4, 8, 1, 1, seed=22) / 3,
+    "w_square": f32(4, 4, 1, 1, seed=25) / 2,
     "k": f32(4, 6, seed=23) / 2,
     "bias": f32(6, seed=24),
 }
@@ -61,6 +62,12 @@ NETWORKS = {
             ("reduce", "f", "pooled", {"op": "mean", "axes": (2, 3)}),
         ],
         "y pooled",
+        CONSTANTS,
+    ),
+    "pre-activation": make_graph(
+        {"x": (1, 4, 9, 8)},
+        [("mul", "x factors", "s"), ("relu", "s", "r"), ("conv2d", "r w_square", "y")],
+        "y",
         CONSTANTS,
     ),
     "tokens": make_graph(

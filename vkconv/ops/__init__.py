@@ -12,6 +12,7 @@ from vkconv.ops.conv.wgrad.op import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEI
 from vkconv.ops.core.base import Op
 from vkconv.ops.fused.conv_reduce import CONV_REDUCE
 from vkconv.ops.fused.gemm_reduce import GEMM_REDUCE
+from vkconv.ops.fused.prologue_conv2d import PROLOGUE_CONV2D
 from vkconv.ops.kernels.rooflines import SHADERS as FLOOR_SHADERS
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.ops.movement.alias import BITCAST, DROPOUT, FLATTEN, IDENTITY, MERGE, RESHAPE, SQUEEZE, UNSQUEEZE
@@ -96,6 +97,7 @@ _ALL: tuple[Op, ...] = (
     PAD,
     POOL2D,
     POOL2D_ARGMAX,
+    PROLOGUE_CONV2D,
     QLINEAR_CONV,
     QLINEAR_MATMUL,
     QUANTIZE_LINEAR,

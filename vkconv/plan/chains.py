@@ -14,7 +14,7 @@ _ELEMENTWISE = (*BINARY_STEPS, *UNARY_STEPS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
     """The value that steps start from, and the steps; their second values are names of values of the graph."""
 
     start: str
@@ -26,21 +26,21 @@ def fuse_chain(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
     of that one. As many as a chain has room for, of operands and numbers too."""
     if node.call.op not in _ELEMENTWISE or next(iter(node.call.outputs.values())).dtype is not DType.F32:
         return None
-    for row in _rows(rewriter, node):
+    for row in rows_of(rewriter, node):
         maker = rewriter.maker(row.start, "chain", *_ELEMENTWISE)
         reads = sum(value == row.start for value in node.reads.values())
         if maker is None or rewriter.readers(row.start) != reads:
             continue
         if rewriter.specs[row.start] != rewriter.specs[next(iter(node.writes.values()))]:
             continue
-        for before in _rows(rewriter, maker):
+        for before in rows_of(rewriter, maker):
             made = _chain(rewriter, node, before, row)
             if made is not None:
                 return made
     return None
 
 
-def _chain(rewriter: Rewriter, node: BoundNode, before: _Row, row: _Row) -> BoundNode | None:
+def _chain(rewriter: Rewriter, node: BoundNode, before: Row, row: Row) -> BoundNode | None:
     steps = [*before.steps, *(dataclasses.replace(s, second="y") if s.second == row.start else s for s in row.steps)]
     operands = dict.fromkeys([before.start, *(s.second for s in steps if s.second not in ("", "y"))])
     place = {value: f"x{i}" for i, value in enumerate(operands)}
@@ -51,14 +51,14 @@ def _chain(rewriter: Rewriter, node: BoundNode, before: _Row, row: _Row) -> Boun
         return None
 
 
-def _rows(rewriter: Rewriter, node: BoundNode) -> list[_Row]:
+def rows_of(rewriter: Rewriter, node: BoundNode) -> list[Row]:
     """The ways to see a node as a value and steps on it."""
     if node.call.op == "chain":
         steps = (dataclasses.replace(s, second=node.reads.get(s.second, s.second)) for s in steps_of(node.call.attrs))
-        return [_Row(node.reads["x0"], tuple(steps))]
+        return [Row(node.reads["x0"], tuple(steps))]
     if node.call.op in UNARY_STEPS:
         numbers = tuple(float(node.call[name]) for name in "ab" if name in node.call.attrs)
-        return [_Row(node.reads["x"], (Step(node.call.op, numbers=numbers),))]
+        return [Row(node.reads["x"], (Step(node.call.op, numbers=numbers),))]
     first, second = (node.reads[name] for name in BINARIES[node.call.op].operands)
     rows = []
     for start, other, turned in ((first, second, False), (second, first, node.call.op not in _COMMUTE)):
@@ -67,5 +67,5 @@ def _rows(rewriter: Rewriter, node: BoundNode) -> list[_Row]:
             continue
         step = Step(node.call.op, "" if number is not None else other, turned, () if number is None else (number,))
         if number is None or not math.isnan(number):
-            rows.append(_Row(start, (step,)))
+            rows.append(Row(start, (step,)))
     return rows

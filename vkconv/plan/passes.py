@@ -12,6 +12,7 @@ from vkconv.ops.core.base import Op
 from vkconv.plan import folding, recognise
 from vkconv.plan.bound import BoundGraph
 from vkconv.plan.chains import fuse_chain
+from vkconv.plan.fuse_prologue import PrologueFusion
 from vkconv.plan.fuse_reduce import Chooser, ReduceFusion
 from vkconv.plan.layouts import assign_layouts
 from vkconv.plan.parts import in_parts
@@ -77,6 +78,13 @@ def _fuse_reduce(graph: BoundGraph, context: Context) -> BoundGraph:
     return made
 
 
+def _fuse_prologue(graph: BoundGraph, context: Context) -> BoundGraph:
+    fusion = PrologueFusion(context.choose, context.given)
+    made = fusion.run(graph, context.ops)
+    context.remarks.update(fusion.remarks)
+    return made
+
+
 def _set_types(graph: BoundGraph, context: Context) -> BoundGraph:
     if context.dtype is None and not context.dtypes and context.io_dtype is None:
         return graph
@@ -112,6 +120,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("split_matmul", "Split a matmul by columns where no binding holds its weights.", _split_matmul, required=True),
     Pass("fuse_reduce", "Reduce what a convolution or matmul makes in its launch, where that pays.", _fuse_reduce),
     Pass("set_types", "Store floats in the types that are asked for.", _set_types, required=True),
+    Pass("fuse_prologue", "Scale, shift and activate in the launch of the convolution behind it.", _fuse_prologue),
     Pass(ELIDE_COPIES, "Write parts of a concat in place, read slices and splits where they lie.", None),
 )
 

@@ -11,6 +11,12 @@ EPILOGUE = (
 
 F16_DEPTH = (*constants("int", when="HALF_MATH", F16_DEPTH=32),)
 
+PROLOGUE = (
+    *constants("uint", when="PROLOGUE", BEFORE=0),
+    *constants("bool", when="PROLOGUE", HAS_SHIFT=False),
+    *constants("bool", when="PROLOGUE", EACH_IMAGE=False),  # scales of each image, else of all
+)
+
 REDUCED = (
     *constants("uint", when="REDUCE", FUNCTION=0),
     *constants("bool", when="REDUCE", TO_PARTS=False),  # to be combined, else one result for each output

@@ -1,7 +1,7 @@
 """The kernels of shaders/conv/conv2d."""
 
 from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
-from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, REDUCED
+from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, PROLOGUE, REDUCED
 from vkconv.shaders.conv import CONV2D_PUSH, GEMM_TILE
 
 CONV2D_COOPERATIVE_PUSH = (
@@ -132,6 +132,8 @@ CONV2D_GEMM = Kernel(
         updates("float y", when="REDUCE ATOMIC_FLOAT"),
         updates("uint y", "int y_signed", when="REDUCE ATOMIC_CAS", qualifiers="coherent"),
         reads("ELEM residual", when="RESIDUAL"),
+        reads("ELEM scale", when="PROLOGUE"),
+        reads("ELEM shift", when="PROLOGUE"),
     ),
     push=(
         *CONV2D_PUSH,
@@ -146,6 +148,7 @@ CONV2D_GEMM = Kernel(
         *constants("int", KH=3, KW=3),
         *F16_DEPTH,
         *REDUCED,
+        *PROLOGUE,
     ),
 )
 

@@ -12,10 +12,17 @@
 // computes each address anew. With SPLIT_K > 1 there are that many split-K slices and y is scratch of
 // [SPLIT_K][output], summed by sum_split_k.comp, which adds bias and activation. With REDUCE the pixels of an image are
 // reduced (tile_reduce.glsl), and only what the tile comes to is stored: [tile along the pixels][slot for an
-// image][channel]. Each image then begins at a multiple of four columns.
+// image][channel]. Each image then begins at a multiple of four columns. With PROLOGUE elements of the input are scaled,
+// shifted and activated as they are loaded (prologue.glsl), zeros around it not.
 
 #ifdef REDUCE
 #include "tile_reduce.glsl"
+#endif
+#ifdef PROLOGUE
+#include "prologue.glsl"
+#define FACTOR(at, image, channel) REAL(before_product(LOAD(x, at), image, channel, c_in))
+#else
+#define FACTOR(at, image, channel) LOAD_REAL(x, at)
 #endif
 
 void main() {
@@ -83,7 +90,8 @@ void main() {
                 int x_tap = (LINEAR ? k % KW : kx) * dw;
                 bool row_ok = inside && iy0 + y_tap >= 0 && iy0 + y_tap < h && k < depth;
                 bool ok = row_ok && ix0 + x_tap >= 0 && ix0 + x_tap < w;
-                b_next[i] = ok ? LOAD_REAL(x, ok ? origin + (c * h + y_tap) * w + x_tap : 0) : REAL(0.0);
+                int at = ok ? origin + (c * h + y_tap) * w + x_tap : 0;
+                b_next[i] = ok ? FACTOR(at, ok ? image : 0, ok ? group * in_group + c : 0) : REAL(0.0);
             }
             a_at += A_VECS;
             k0 += BK;

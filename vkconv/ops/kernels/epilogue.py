@@ -18,13 +18,13 @@ import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import GraphError, shape_str
+from vkconv.core import DType, GraphError, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core.activation import activation, apply, check_numbers
 from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Operand, Outputs, over_invocations
-from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
+from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_storing, rounding_of_sum, shows_addends
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
 from vkconv.program import Composite, Dispatch, Program, Word
 from vkconv.route import Params
@@ -124,12 +124,18 @@ def with_residual(arrays: Arrays, sums: F64) -> F64:
 Reference = Callable[[Call, Arrays], Outputs]
 
 
-def rounding_of_products(reference: Reference, terms: int, call: Call, arrays: Arrays) -> F64:
+def rounding_of_products(
+    reference: Reference, terms: int, call: Call, arrays: Arrays, stored: DType = DType.F32
+) -> F64:
     """How far each sum of products of a call may be off, as `rounding_of_sum` has it, behind its activation and scale:
-    by how far that moves them."""
+    by how far that moves them. Factors that are ``stored`` in 16 bits before they are multiplied add what that takes
+    from them."""
     bare = dataclasses.replace(call, attrs={**call.attrs, **NO_EPILOGUE})
     operands = {**arrays, "slope": None}
-    error = rounding_of_sum(addends(reference, bare, operands), terms)
+    sizes = addends(reference, bare, operands)
+    error = rounding_of_sum(sizes, terms)
+    if stored is not DType.F32:
+        error = error + rounding_of_storing(sizes, stored)
     if call["act"] == "none":
         return np.asarray(error * abs(float(call["out_scale"])))
     sums, slope = np.asarray(reference(bare, operands)[0], np.float64), {"slope": arrays.get("slope")}

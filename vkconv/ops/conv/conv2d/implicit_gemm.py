@@ -16,6 +16,7 @@ from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
+from vkconv.ops.kernels.prologue import Prologue, with_prologue
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Route
 
@@ -72,21 +73,26 @@ def packing(call: Call, params: Params) -> Packing:
     return in_k_tiles(call, tile.rows, tile.depth, bool(params["linear"]))
 
 
-def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32) -> Program:
+def implicit_gemm(
+    call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32, prologue: Prologue | None = None
+) -> Program:
+    """The program of a convolution by tiles in shared memory, of its input as the prologue leaves it."""
     tile, linear, slices = TILES[params["tile"]], bool(params["linear"]), params["split_k"]
     kh, kw = call.shape("w")[2:]
     pack, epilogue = packing(call, params), Epilogue.of(call, device)
+    shader = with_prologue(arithmetic.variant(GEMM)) if prologue else arithmetic.variant(GEMM)
 
     def product(e: Epilogue) -> Dispatch:
         return Dispatch(
-            e.variant(arithmetic.variant(GEMM)),
-            buffers(e, "packed"),
+            e.variant(shader),
+            {**buffers(e, "packed"), **(prologue.buffers if prologue else {})},
             *over_workgroups(slices * _blocks(call, tile), tile.local, device),
             push(call, e),
             {
                 **e.constants,
                 **tile.constants,
                 **arithmetic.constants(tile.depth),
+                **(prologue.constants if prologue else {}),
                 "SPLIT_K": slices,
                 "LINEAR": linear,
                 "KH": kh,
@@ -102,7 +108,7 @@ def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = 
 
 IMPLICIT_GEMM = Route(
     "implicit_gemm",
-    _build,
+    implicit_gemm,
     finishing(GEMM, PACK_TILES),
     why="tiles of a matrix product in shared memory, the input gathered as they need it: each element that is loaded "
     "serves a tile of outputs, without an im2col buffer",
@@ -112,7 +118,7 @@ IMPLICIT_GEMM = Route(
 )
 IMPLICIT_GEMM_F16 = in_f16(
     IMPLICIT_GEMM,
-    _build,
+    implicit_gemm,
     finishing(F16.variant(GEMM), PACK_TILES),
     lambda call: min(ACCUMULATION_DEPTH, math.prod(call.shape("w")[1:])),
 )

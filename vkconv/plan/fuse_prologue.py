@@ -1,0 +1,89 @@
+"""The pass that lets a convolution scale, shift and activate its input itself, where that pays.
+
+What pays is the fused op's own rule: the pass asks which route the op would take, and leaves the two nodes where that
+is the one that runs them in turn.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from vkconv.core import GraphError, RouteError, Shape
+from vkconv.ops.core.base import Op
+from vkconv.ops.fused.in_turn import UNFUSED
+from vkconv.ops.kernels.prologue import ACTIVATIONS
+from vkconv.ops.pointwise.chain import Step
+from vkconv.plan.bound import BoundGraph, BoundNode
+from vkconv.plan.chains import rows_of
+from vkconv.plan.fuse_reduce import Chooser
+from vkconv.plan.rewrite import Rewriter
+
+_OP = "prologue_conv2d"
+_BEFORE = ("chain", "mul")
+
+
+class PrologueFusion:
+    """One run of the pass over a graph; ``remarks`` says by node what was made one and what was not, and why.
+
+    ``given`` has the routes and parameters that the caller sets, by op or node as `Options` names them, with the name
+    of the route or None. A node for which there are some stays as it is, but where a convolution is given a route that
+    only the fused op has, the two become one.
+    """
+
+    def __init__(self, choose: Chooser, given: Mapping[str, str | None]) -> None:
+        self.remarks: dict[str, str] = {}
+        self._choose = choose
+        self._given = given
+
+    def run(self, graph: BoundGraph, ops: Mapping[str, Op]) -> BoundGraph:
+        """The graph after the pass: the same outputs under the same names."""
+        return Rewriter(graph, ops).run(self._rule)
+
+    def _rule(self, rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
+        if node.call.op != "conv2d":
+            return None
+        value = node.reads["x"]
+        maker = rewriter.maker(value, *_BEFORE)
+        if maker is None or not rewriter.only_reader(value):
+            return None
+        for row in rows_of(rewriter, maker):
+            reads = _prologue(rewriter, row.start, row.steps)
+            if reads is None:
+                continue
+            asked = self._given.get(f"node:{node.name}") in [route.name for route in rewriter.ops[_OP].routes]
+            if self._is_set(maker) or (self._is_set(node) and not asked):
+                return None
+            act = row.steps[-1].function
+            attrs = {**node.call.attrs, "before": act if act in ACTIVATIONS else "none"}
+            try:
+                made = rewriter.node(node, _OP, {**node.reads, **reads}, attrs, node.name)
+                choice = self._choose(made.call, made.name)
+            except (GraphError, RouteError):
+                return None
+            if asked or choice.route.name != UNFUSED:
+                self.remarks[made.name] = f"{maker.call.op} {maker.name!r} is part of it"
+                return made
+        return None
+
+    def _is_set(self, node: BoundNode) -> bool:
+        return any(key == f"node:{node.name}" or key.partition(":")[0] == node.call.op for key in self._given)
+
+
+def _prologue(rewriter: Rewriter, start: str, steps: Sequence[Step]) -> dict[str, str] | None:
+    """What a prologue reads that does what these steps do to a value: a product, then a sum, then an activation, of
+    which only the first must be there; None where they are others."""
+    rest = list(steps)
+    if rest and rest[-1].function in ACTIVATIONS:
+        rest.pop()
+    if [step.function for step in rest] not in (["mul"], ["mul", "add"]):
+        return None
+    x = rewriter.specs[start]
+    if len(x.dims) != 4:
+        return None
+    n, c = x.dims[:2]
+    legal: list[set[Shape]] = [{(c, 1, 1), (1, c, 1, 1), (n, c, 1, 1)}, {(c, 1, 1), (1, c, 1, 1)}]
+    reads = {"x": start}
+    for name, step, dims in zip(("scale", "shift"), rest, legal, strict=False):
+        second = rewriter.specs.get(step.second)
+        if second is None or second.dims not in dims or second.dtype is not x.dtype:
+            return None
+        reads[name] = step.second
+    return reads
