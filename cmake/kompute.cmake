@@ -1,6 +1,7 @@
-# vkconv_add_kompute(): the target kompute::kompute, built from the very sdist that kp is installed from.
+# vkconv_add_kompute(): the targets kompute::kompute and kp, its Python module, built from kp's sdist.
 #
-# The bridge and kp exchange C++ objects, so both must be compiled from the same source. The sdist is the file that
+# The bridge and kp exchange C++ objects, so both must be compiled from the same source, by one compiler with one pybind11:
+# a kp that pip built elsewhere may not be. The sdist is the file that
 # KP_SDIST (a CMake or environment variable) names, else pip fetches it from the package index that pip is configured with.
 
 set(KP_VERSION 0.9.0)
@@ -25,6 +26,14 @@ function(vkconv_fetch_kp_sdist out)
 endfunction()
 
 function(vkconv_add_kompute)
+    foreach(header vulkan/vulkan.hpp fmt/core.h)
+        find_file(VKCONV_HEADER "${header}" HINTS "$ENV{VULKAN_SDK}/include")
+        if(NOT VKCONV_HEADER)
+            message(FATAL_ERROR "The header ${header} is missing. Install libvulkan-dev and libfmt-dev (Debian, Ubuntu), vulkan-headers, "
+                "vulkan-loader-devel and fmt-devel (Fedora), or vulkan-headers, vulkan-icd-loader and fmt (Arch).")
+        endif()
+        unset(VKCONV_HEADER CACHE)
+    endforeach()
     set(archive "${KP_SDIST}")
     if(NOT archive)
         vkconv_fetch_kp_sdist(archive)
@@ -57,4 +66,9 @@ function(vkconv_add_kompute)
     target_compile_options(kompute PRIVATE -Wno-error)
     # vk::to_string formats through a stream; native/errors.hpp says why the bridge must hold none.
     target_compile_definitions(kompute PUBLIC VULKAN_HPP_NO_TO_STRING)
+
+    pybind11_add_module(kp MODULE "${source}/python/src/main.cpp")
+    target_compile_options(kp PRIVATE -w)
+    target_compile_definitions(kp PRIVATE KOMPUTE_DISABLE_VK_DEBUG_LAYERS=1 KOMPUTE_OPT_LOG_LEVEL_DISABLED=1)
+    target_link_libraries(kp PRIVATE kompute::kompute)
 endfunction()

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv with everything that running, testing and checking vkconv needs. Safe to repeat; does nothing when up to date.
-# Environment: PYTHON (interpreter for a new .venv, default python3), KP_SDIST (kp's source archive, for work offline),
-# VKCONV_CACHE (where the built kp wheel is kept, default ~/.cache/vkconv).
+# Environment: PYTHON (interpreter for a new .venv, default python3), KP_SDIST (kp's source archive, for work offline).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,7 +12,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 # What the installation is made from, and for which copy of the repository (an editable installation holds its path and
 # which packages there are).
 digest() {
-    local inputs=(native cmake pyproject.toml CMakeLists.txt tools/setup.sh tools/kp-env.sh tools/requirements-*.lock)
+    local inputs=(native cmake pyproject.toml CMakeLists.txt tools/setup.sh tools/requirements-*.lock)
     { printf '%s\n' "$PWD"; find vkconv -type d ! -name __pycache__ | LC_ALL=C sort
       find "${inputs[@]}" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; } \
         | sha256sum | cut -d' ' -f1
@@ -78,31 +77,6 @@ PY
 say "installing the build requirements"
 mapfile -t build_requires <<<"$build_requires"
 pip install -q "${build_requires[@]}"
-
-# --- kp, built once per interpreter, compiler and options ---------------------------------------------------------------
-kp=$(python - <<'PY'
-import tomllib
-with open("pyproject.toml", "rb") as file:
-    print(next(r for r in tomllib.load(file)["project"]["dependencies"] if r.startswith("kp==")))
-PY
-)
-kp_key=$({ printf '%s\n' "$kp"; python -VV; python -c 'import sys; print(sys.base_prefix)'; python -m pip show pybind11 | grep ^Version
-    g++ --version | head -n 1; dpkg-query -W libvulkan-dev libfmt-dev 2>/dev/null || true; cat tools/kp-env.sh; } | sha256sum | cut -c1-16)
-wheels=${VKCONV_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vkconv}/kp-$kp_key
-if [ "$(cat "$venv/.vkconv-kp" 2>/dev/null)" != "$kp_key" ]; then
-    if ! ls "$wheels"/kp-*.whl >/dev/null 2>&1; then
-        say "building $kp (about a minute)"
-        mkdir -p "$wheels"
-        fresh=$(mktemp -d "$wheels/build.XXXXXX")
-        trap 'rm -rf "$fresh"' EXIT
-        ( . tools/kp-env.sh && pip wheel -q --no-deps --no-build-isolation -w "$fresh" "${KP_SDIST:-$kp}" ) \
-            || fail "kp could not be built; the lines above say why"
-        mv "$fresh"/kp-*.whl "$wheels/"
-    fi
-    say "installing kp"
-    pip install -q --force-reinstall --no-deps "$wheels"/kp-*.whl
-    printf '%s\n' "$kp_key" >"$venv/.vkconv-kp"
-fi
 
 # --- vkconv -----------------------------------------------------------------------------------------------------------
 say "building and installing vkconv"

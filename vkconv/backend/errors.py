@@ -7,8 +7,8 @@ from types import ModuleType
 from vkconv.core import DeviceError
 
 _BUILD_HINT = (
-    "kp and vkconv's bridge must be built with the same pybind11: run make setup in the checkout, or follow "
-    "'Install' in README.md (source tools/kp-env.sh, install kp 0.9.0 with --no-cache-dir, then vkconv)"
+    "vkconv brings the kp that fits its bridge: install vkconv again, and import no other kp before it "
+    "(libvulkan1 must be there: Debian's Vulkan loader)"
 )
 
 

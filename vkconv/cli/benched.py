@@ -56,11 +56,11 @@ class Wanted:
 
     def header(self, routes: "Routes", expected_s: float) -> "Header":
         """The conditions, without a device."""
-        from importlib.metadata import version
-
         from vkconv import __version__
+        from vkconv.backend.errors import import_bridge
         from vkconv.bench.rows import Header
 
+        kp = import_bridge().BUILD["kompute"]
         forced = dict(routes.by_op)
         if routes.every or routes.names:
             forced["*"] = "all" if routes.every else ",".join(routes.names)
@@ -71,7 +71,7 @@ class Wanted:
             device_key="",
             driver="",
             vulkan="",
-            versions={"vkconv": __version__, "kp": version("kp"), "python": platform.python_version()},
+            versions={"vkconv": __version__, "kp": kp, "python": platform.python_version()},
             date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             calls=", ".join([*calls, *(f"suite {name}" for name in self.suites)]),
             options={

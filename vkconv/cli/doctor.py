@@ -69,13 +69,6 @@ def exit_code(checks: list[Check]) -> int:
 def _python() -> Iterator[Check]:
     yield Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     yield Check("vkconv", "ok", __version__)
-    if importlib.util.find_spec("kp") is None:
-        yield Check("kp", "fail", "not installed", "run make setup in the checkout, or follow Install in README.md")
-        return
-    try:
-        yield Check("kp", "ok", f"Kompute {importlib.metadata.version('kp')}")
-    except importlib.metadata.PackageNotFoundError:
-        yield Check("kp", "ok", "present, without package metadata to tell its version")
 
 
 def _vulkan() -> Iterator[Check]:
@@ -96,7 +89,7 @@ def _vulkan() -> Iterator[Check]:
         yield Check("bridge", "fail", what, todo or "run make setup in the checkout, or reinstall vkconv")
         return
     build = ", ".join(f"{name} {version}" for name, version in answer["build"].items())
-    yield Check("bridge", "ok", f"shares its types with kp; {build}")
+    yield Check("bridge", "ok", f"shares its types with the kp at {answer['kp']}; {build}")
     if not answer["devices"]:
         yield Check("devices", "fail", "none", _INSTALL_DRIVER)
     for index, device in enumerate(answer["devices"]):

@@ -63,7 +63,7 @@ def list_all() -> dict[str, Any]:
         }
         for d in list_devices()
     ]
-    return {"build": build, "devices": devices}
+    return {"build": build, "kp": sys.modules["kp"].__file__, "devices": devices}
 
 
 def try_device(index: int) -> dict[str, Any]:

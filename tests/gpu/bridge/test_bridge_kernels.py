@@ -9,7 +9,6 @@ import textwrap
 import time
 from pathlib import Path
 
-import kp
 import numpy as np
 import pytest
 from bridge_kit import Affine, integers
@@ -124,20 +123,37 @@ def test_no_working_driver_is_no_device(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)
 
 
-def test_a_kp_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    program = "import vkconv.backend._bridge"
-    for text, message in (
-        ("raise ModuleNotFoundError('no kp')", "kp cannot be imported: no kp"),
-        ("", "was built with another pybind11 or compiler"),
-    ):
-        (tmp_path / "kp.py").write_text(text)
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        result = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
-        )
-        assert result.returncode == 1
-        assert result.stderr.splitlines()[-1].startswith("ImportError: ")
-        assert message in result.stderr
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        ("sys.modules['kp'] = None", "kp cannot be imported: "),
+        ("import kp", "was built with another pybind11 or compiler"),  # that of tmp_path
+    ],
+)
+def test_a_kp_that_cannot_be_used_is_named(tmp_path: Path, before: str, message: str) -> None:
+    (tmp_path / "kp.py").write_text("")
+    program, environment = (
+        f"import sys; {before}; import vkconv.backend._bridge",
+        {**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("ImportError: ")
+    assert message in result.stderr
+
+
+def test_vkconv_brings_its_own_kp(tmp_path: Path) -> None:
+    """Another one that is installed is left alone."""
+    (tmp_path / "kp.py").write_text("raise ImportError('not this one')")
+    program = "import vkconv.backend._bridge, kp; print(kp.__file__); kp.Manager"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    assert Path(result.stdout.strip()).parent.name == "kompute"
 
 
 # --- kernels ------------------------------------------------------------------------------------------------
@@ -221,6 +237,8 @@ def test_the_most_timestamps_that_a_recording_may_have(device: _bridge.Device) -
 
 
 def test_kompute_objects_are_real(device: _bridge.Device, affine_spirv: bytes) -> None:
+    import kp  # that of vkconv
+
     assert isinstance(device.manager, kp.Manager)
     affine = Affine(device, affine_spirv, 257)
     sequence = affine.recording.sequence
