@@ -13,6 +13,7 @@ import numpy as np
 from vkconv.call import Call
 from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
+from vkconv.ops.conv.by_images import with_by_images
 from vkconv.ops.conv.dgrad.as_transposed import as_transposed
 from vkconv.ops.conv.dgrad.routes import ROUTES
 from vkconv.ops.conv.transpose.phases import check_operands, most_products
@@ -85,7 +86,7 @@ CONV2D_BACKWARD_DATA = Op(
         *CONVOLUTION_ATTRS,
         *epilogue.EPILOGUE_ATTRS,
     ),
-    routes=ROUTES,
+    routes=with_by_images(ROUTES, ("dy", "dx"), ("x_shape",)),
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_reference, _terms),
     # As many as forward: every element of dy meets every tap of its group.

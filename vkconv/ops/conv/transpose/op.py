@@ -12,6 +12,7 @@ import numpy as np
 from vkconv.call import Call
 from vkconv.core import GraphError
 from vkconv.graph.ir import TensorSpec
+from vkconv.ops.conv.by_images import with_by_images
 from vkconv.ops.conv.transpose.phases import check_operands, most_products
 from vkconv.ops.conv.transpose.routes import ROUTES
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
@@ -127,7 +128,7 @@ CONV_TRANSPOSE2D = Op(
         Attr("groups", "g", int, 1),
         *epilogue.EPILOGUE_ATTRS,
     ),
-    routes=ROUTES,
+    routes=with_by_images(ROUTES, ("x", "y")),
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_reference, _terms),
     # Every input meets every tap of its group, also where padding cuts the product off.
