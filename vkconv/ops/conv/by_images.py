@@ -39,8 +39,8 @@ class _ByImages:
         """Numbers of images that every pass may have, the largest first."""
         images = self.images(call)
         of_image = [math.prod(spec.dims[1:]) * spec.dtype.nbytes for spec in self.tensors(call).values()]
-        step, most = image_step(of_image, device), most_bound(device) // max(of_image)
-        return tuple(n for n in range(min(most, images) // step * step, 0, -step) if images % n == 0)
+        step, most = image_step(of_image, device), min(most_bound(device) // max(*of_image, 1), images - 1)
+        return tuple(n for n in range(most // step * step, 0, -step) if images % n == 0)
 
     def some(self, call: Call, images: int) -> Call:
         """The call with fewer images."""
@@ -91,7 +91,7 @@ def with_by_images(routes: tuple[Route, ...], names: Sequence[str], shapes: Sequ
         lambda call, device: f"at most {bytes_str(cut.largest(call))}, a binding holds {bytes_str(most_bound(device))}",
     )
     in_parts = Requirement(
-        "images of which some fit a binding, and begin where one may",
+        "images of which an equal number fits a binding each time, and begins where one may",
         lambda call, device: bool(cut.able(call, device)),
         lambda call, device: f"{cut.images(call)} images, at most {bytes_str(cut.largest(call))}",
     )
@@ -101,7 +101,8 @@ def with_by_images(routes: tuple[Route, ...], names: Sequence[str], shapes: Sequ
         tuple(dict.fromkeys(shader for route in inside for shader in route.shaders)),
         "no binding can hold a tensor: images do not meet, so that some are computed after the others, each time on "
         "the part of the tensors that they are",
-        must=(FLOATS, beyond, in_parts),
+        must=(FLOATS, in_parts),
+        prefer=(beyond,),
         params=cut.params,
         inner=cut.inner,
         note=cut.note,

@@ -50,6 +50,10 @@ CONV2D = Op(
     sums=_SUMS,
     cases=(
         "conv2d:x=1x3x13x17,w=5x3x3x3,b=5,s=2,p=1,act=hard_swish",
+        "conv2d:x=3x8x4x4,w=16x8x3x3,b=16,residual=3x16x4x4,p=1",
+        "conv2d:x=3x8x4x4,w=8x8x1x1",
+        "conv2d:x=3x8x4x4,w=8x1x3x3,p=1,g=8,act=relu",
+        "conv2d:x=3x8x4x4,w=8x4x3x3,p=1,g=2",
         "conv2d:x=2x5x11x9,w=7x5x3x3,p=1",
         "conv2d:x=1x7x6x23,w=19x7x1x3,b=19,p=0x1,act=relu",
         "conv2d:x=3x4x9x10,w=6x4x2x5,s=2x3,p=1x0x2x3,d=1x2",
