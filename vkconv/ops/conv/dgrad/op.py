@@ -96,6 +96,7 @@ CONV2D_BACKWARD_DATA = Op(
         "conv2d_backward_data:dy=3x8x4x4,w=8x4x2x2,x_shape=8x8,s=2",
         "conv2d_backward_data:dy=3x8x4x4,w=8x8x3x3,x_shape=4x4,p=1",
         "conv2d_backward_data:dy=3x8x4x4,w=8x4x1x1,x_shape=8x8,s=2",
+        "conv2d_backward_data:dy=3x8x4x4,w=8x8x1x1,x_shape=4x4",
         "conv2d_backward_data:dy=2x6x5x7,w=6x3x3x3,b=9,x_shape=10x13,g=3,s=2,p=1,act=hard_swish",
         "conv2d_backward_data:dy=1x5x9x11,w=5x7x3x3,x_shape=9x11,p=1",
         "conv2d_backward_data:dy=1x7x5x6,w=7x5x1x1,x_shape=10x11,s=2",
