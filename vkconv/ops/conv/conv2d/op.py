@@ -10,6 +10,7 @@ import math
 from vkconv.call import Call
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.by_images import with_by_images
+from vkconv.ops.conv.conv2d.published import PUBLISHED
 from vkconv.ops.conv.conv2d.routes import ROUTES
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attrs, Op, Operand, Resolved, Specs, Sums
@@ -44,6 +45,7 @@ CONV2D = Op(
         *epilogue.EPILOGUE_ATTRS,
     ),
     routes=with_by_images(ROUTES, ("x", "residual", "y")),
+    published=PUBLISHED,
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_SUMS.reference, _terms),
     flops=lambda call: 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:]),

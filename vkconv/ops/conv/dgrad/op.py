@@ -15,6 +15,7 @@ from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.by_images import with_by_images
 from vkconv.ops.conv.dgrad.as_transposed import as_transposed
+from vkconv.ops.conv.dgrad.published import PUBLISHED
 from vkconv.ops.conv.dgrad.routes import ROUTES
 from vkconv.ops.conv.transpose.phases import check_operands, most_products
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
@@ -87,6 +88,7 @@ CONV2D_BACKWARD_DATA = Op(
         *epilogue.EPILOGUE_ATTRS,
     ),
     routes=with_by_images(ROUTES, ("dy", "dx"), ("x_shape",)),
+    published=PUBLISHED,
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_reference, _terms),
     # As many as forward: every element of dy meets every tap of its group.

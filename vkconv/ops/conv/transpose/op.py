@@ -16,6 +16,7 @@ from vkconv.ops.conv.by_images import with_by_images
 from vkconv.ops.conv.transpose.phases import check_operands, most_products
 from vkconv.ops.conv.transpose.routes import ROUTES
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
+from vkconv.ops.core.published import Published
 from vkconv.ops.kernels import epilogue
 from vkconv.ops.kernels.windows import AUTO_PADS, check_extent, explicit_padding, pair, spanned
 
@@ -129,6 +130,7 @@ CONV_TRANSPOSE2D = Op(
         *epilogue.EPILOGUE_ATTRS,
     ),
     routes=with_by_images(ROUTES, ("x", "y")),
+    published={"executorch": lambda call, device: Published(("transposed_direct",), "transposed")},
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_reference, _terms),
     # Every input meets every tap of its group, also where padding cuts the product off.

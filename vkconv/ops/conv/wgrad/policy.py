@@ -74,12 +74,12 @@ def _into_images(p: WeightGradient, slices: int) -> SplitK:
     return _boxes(p, (ceil_div(p.n, slices), *_reduction(p)[1:]))
 
 
-def _bands(p: WeightGradient, device: Device) -> tuple[SplitK, str]:
+def _bands(p: WeightGradient, device: Device, ragged: bool = True) -> tuple[SplitK, str]:
     if not p.pixels:
         return evenly(p), "nothing to sum"
     total = split_rules.Sum(p.rows * p.channels, p.size, _reduction(p))
     low = compute_units(device) <= _LOW_PARALLELISM_UNITS.of(device)
-    tile, why = split_rules.bands(total, low, ragged=True)
+    tile, why = split_rules.bands(total, low, ragged=ragged)
     return _in_scratch(p, device, _boxes(p, tile) if tile else evenly(p), why, _into_boxes)
 
 
@@ -118,4 +118,5 @@ WHOLE = Policy("whole", lambda p, device: (evenly(p), "the whole sum"), lambda p
 IMAGES = Policy("images", _images, _into_images)
 AUTO = Policy("auto", _auto, evenly, by_cost=True)
 BANDS = Policy("bands", _bands, _into_boxes)
+IREE = Policy("iree", functools.partial(_bands, ragged=False), _into_boxes)
 OCCUPANCY = Policy("occupancy", _occupancy, evenly, by_cost=True)

@@ -12,7 +12,7 @@ from vkconv.ops.conv.wgrad import coopmat, explicit, split, winograd
 from vkconv.ops.conv.wgrad.combine import COMBINE
 from vkconv.ops.conv.wgrad.images import IN_ONE_BINDING
 from vkconv.ops.conv.wgrad.kernels import ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS
-from vkconv.ops.conv.wgrad.policy import AUTO, BANDS, IMAGES, OCCUPANCY, WHOLE, Policy
+from vkconv.ops.conv.wgrad.policy import AUTO, BANDS, IMAGES, IREE, OCCUPANCY, WHOLE, Policy
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.requirements import (
     FLOATS,
@@ -201,7 +201,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     _split_route(
         "split_multi",
-        (BANDS,),
+        (BANDS, IREE),
         "each slice sums a box of images, rows and columns, sized by bands of the output; a second pass adds the "
         "slices in a fixed order",
         "iree#22491",

@@ -9,7 +9,7 @@ from vkconv.ops.conv.wgrad import images
 from vkconv.ops.conv.wgrad.combine import combine
 from vkconv.ops.conv.wgrad.cost import SLICES, most_in_scratch
 from vkconv.ops.conv.wgrad.kernels import ATOMIC_CAS, ATOMIC_FLOAT, Output, launch
-from vkconv.ops.conv.wgrad.policy import AUTO, BANDS, IMAGES, OCCUPANCY, WHOLE, Policy
+from vkconv.ops.conv.wgrad.policy import AUTO, BANDS, IMAGES, IREE, OCCUPANCY, WHOLE, Policy
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.requirements import MOST_INT, float_atomics
@@ -18,7 +18,7 @@ from vkconv.route import Legal, Params
 
 Policies = tuple[Policy, ...]
 """Of a route, the default first."""
-_BY_NAME: Mapping[str, Policy] = {policy.name: policy for policy in (AUTO, BANDS, OCCUPANCY)}
+_BY_NAME: Mapping[str, Policy] = {policy.name: policy for policy in (AUTO, BANDS, IREE, OCCUPANCY)}
 
 
 def _policy(policies: Policies, params: Params) -> Policy:
