@@ -34,8 +34,8 @@ class Options:
     outranks the earlier. ``measured`` is what a measured table knows of the device, by call string; with None
     `plan` knows nothing, and a session looks for the user's table. ``skip_passes`` are names of passes to leave out
     (`vkconv.plan.passes`). ``policy`` is another system, one of `POLICIES`, whose published rules choose the routes of
-    the ops that they are for: ahead of measured tables, behind ``routes``. ``passes`` off leaves out all that can be, and
-    keeps every node as it was written.
+    the ops that they are for: ahead of measured tables, behind ``routes``. ``passes`` off leaves out all that can be,
+    and keeps every node as it was written.
     ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
     ``quirks`` off plans as if the driver had none of those that are known of it.
     ``dtype`` is what floats are stored in, in place of their own types, but for the graph's inputs and outputs.
