@@ -15,11 +15,21 @@ _MAX_F32 = 3.4028234663852886e38
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes of a buffer that a launch binds in place of all of them, as a program written for f32 counts them."""
+
+    offset: int
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Bind:
-    """One storage buffer binding: which buffer of the program, and how the shader uses it."""
+    """One storage buffer binding: which buffer of the program, how the shader uses it, and what part of it is bound;
+    None: all of it."""
 
     buffer: str
     access: Access
+    range: Range | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,7 +41,7 @@ class Dispatch:
     map push and specialization constants to their values (constants that are left out have the kernel's default; ints
     and bools travel as 32-bit integers, floats as f32). ``groups`` is workgroups, ``local`` invocations of one, in x, y
     and z. ``loop_iterations`` is the most that one invocation makes, all its loops together, where that grows with the
-    shapes.
+    shapes. ``ranges`` has, by binding, the part of its buffer that is bound, where that is not all of it.
 
     Raises ShaderError for a name that the kernel does not have, or one that is missing.
     """
@@ -44,20 +54,27 @@ class Dispatch:
     constants: Mapping[str, Word] = dataclasses.field(default_factory=dict)
     shared_bytes: int = 0
     loop_iterations: int = 0
+    ranges: Mapping[str, Range] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         interface, key = self.shader.interface, self.shader.key
         _match(key, "binds", self.buffers, [b.name for b in interface.bindings])
         _match(key, "takes the push constants", self.push, [f.name for f in interface.push])
         _match(key, "takes the constants", self.constants, [f.name for f in interface.constants], all_=False)
+        _match(key, "has ranges of", self.ranges, [b.name for b in interface.bindings], all_=False)
 
     @property
     def binds(self) -> tuple[Bind, ...]:
         """Buffers in the order of their bindings, set 0, and how each is used."""
         declared = self.shader.interface.bindings
         read_first = sorted(declared, key=lambda binding: binding.access != "r")
-        instead = next(filter(None, (self.buffers[binding.name] for binding in read_first)))
-        return tuple(Bind(self.buffers[b.name] or instead, b.access) for b in declared)
+        instead = next(binding.name for binding in read_first if self.buffers[binding.name])
+
+        def bind(name: str, access: Access) -> Bind:
+            bound = name if self.buffers[name] else instead
+            return Bind(self.buffers[bound] or "", access, self.ranges.get(bound))
+
+        return tuple(bind(b.name, b.access) for b in declared)
 
     @property
     def spec_words(self) -> tuple[int, ...]:
@@ -140,6 +157,17 @@ class Program:
     scratch: Mapping[str, int] = dataclasses.field(default_factory=dict)
     elements: frozenset[str] = frozenset()
 
+    def within(self, ranges: Mapping[str, Range]) -> "Program":
+        """The program where steps bind a part of some buffers in place of all of them."""
+
+        def bound(step: Dispatch) -> Dispatch:
+            parts = {name: ranges[buffer] for name, buffer in step.buffers.items() if buffer and buffer in ranges}
+            inside = {name: step.ranges.get(name, Range(0, part.nbytes)) for name, part in parts.items()}
+            more = {name: Range(parts[name].offset + r.offset, r.nbytes) for name, r in inside.items()}
+            return dataclasses.replace(step, ranges={**step.ranges, **more}) if more else step
+
+        return dataclasses.replace(self, steps=tuple(map(bound, self.steps)))
+
     def renamed(self, names: Mapping[str, str]) -> "Program":
         """The program on buffers of other names; those that are not in ``names`` keep theirs."""
         return Program(
@@ -155,11 +183,18 @@ class Program:
 class Inner:
     """A place in a program for that of an inner call, by the name that its route gives it (`Route.inner`). ``buffers``
     maps the call's operands and outputs to buffers of the program; names that are not there stay. ``call`` is another
-    call for the same choice, as the last of several passes is."""
+    call for the same choice, as the last of several passes is. ``first`` has, by operand and output of the call, the
+    element of its buffer with which it begins, where it is a part of that."""
 
     name: str
     buffers: Mapping[str, str]
     call: Call | None = None
+    first: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def ranges(self, call: Call) -> dict[str, Range]:
+        """What its program binds of buffers of which the call is a part."""
+        specs = call.specs
+        return {name: Range(first * specs[name].dtype.nbytes, specs[name].nbytes) for name, first in self.first.items()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -205,7 +205,8 @@ class Route:
             def built(step: Inner) -> Program:
                 sub = subs[step.name]
                 route = next(route for route in sub.routes if route.name == values[step.name])
-                return route.build(step.call or sub.call, device, nested(values, step.name))
+                inside = step.call or sub.call
+                return route.build(inside, device, nested(values, step.name)).within(step.ranges(inside))
 
             program = made.linked(program, built)
         check_types(program, types)

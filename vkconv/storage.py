@@ -15,7 +15,7 @@ from vkconv.call import HALVES
 from vkconv.core import DType, ShaderError
 from vkconv.device import Device
 from vkconv.kernel import Binding, Form, Shader
-from vkconv.program import Dispatch, Program
+from vkconv.program import Dispatch, Program, Range
 
 # The feature by which 16-bit elements are read and written by themselves.
 NATIVE = ("VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess")
@@ -85,10 +85,20 @@ def stored(program: Program, types: Mapping[str, DType], dtype: DType, device: D
         wide = dict.fromkeys(b.f32_define for b, buffer in bound if b.f32_define and buffer and not is_half(buffer))
         return dataclasses.replace(dispatch, shader=_form(shader, dtype, packed, *wide))
 
+    def ranged(dispatch: Dispatch) -> Dispatch:
+        """With its ranges in bytes of the buffers as they are."""
+        ranges = {
+            name: Range(part.offset // 4 * dtype.nbytes, part.nbytes // 4 * dtype.nbytes)
+            if is_half(dispatch.buffers[name])
+            else part
+            for name, part in dispatch.ranges.items()
+        }
+        return dataclasses.replace(dispatch, ranges=ranges) if ranges else dispatch
+
     def sizes(of: Mapping[str, int]) -> dict[str, int]:
         return {name: nbytes // 4 * dtype.nbytes if name in program.elements else nbytes for name, nbytes in of.items()}
 
-    steps, prepack = (tuple(map(form, dispatches)) for dispatches in (program.steps, program.prepack))
+    steps, prepack = (tuple(ranged(form(d)) for d in dispatches) for dispatches in (program.steps, program.prepack))
     return Program(steps, prepack, sizes(program.packed), sizes(program.scratch), program.elements)
 
 

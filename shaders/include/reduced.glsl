@@ -5,7 +5,7 @@
 #extension GL_EXT_shader_atomic_float : require
 #endif
 
-const uint ADD = 0, MAX = 1, MIN = 2;
+const uint ADD = 0, MAX = 1, MIN = 2, SQUARES = 3, NORM = 4;
 
 // What changes no result.
 float nothing() { return FUNCTION == MAX ? LOWEST : FUNCTION == MIN ? HIGHEST : 0.0; }
@@ -13,6 +13,9 @@ float nothing() { return FUNCTION == MAX ? LOWEST : FUNCTION == MIN ? HIGHEST : 
 float combined(float p, float q) {
     return FUNCTION == MAX ? larger(p, q) : FUNCTION == MIN ? smaller(p, q) : p + q;
 }
+
+// What is combined of a value of the product.
+float term_of(float value) { return FUNCTION == SQUARES || FUNCTION == NORM ? value * value : value; }
 
 #ifdef SUBGROUP_LANES
 // Over the lanes of a subgroup, which all get it.
@@ -49,17 +52,22 @@ void keep_extreme(int index, float value) {
 }
 #endif
 
-// A mean is a sum over ``divisor``, which is 1 for what is combined later.
+// What a result is of all that was combined: a mean is a sum over ``divisor``, which is 1 for what is combined later, a
+// norm the root of the squares.
+float result_of(float value, float divisor) {
+    return FUNCTION == NORM && !TO_PARTS ? sqrt(value) : value / divisor;
+}
+
 void put(int index, float value, float divisor) {
 #if defined(ATOMIC_FLOAT)
     atomicAdd(LOAD(y, index), value / divisor);
 #elif defined(ATOMIC_CAS)
-    if (FUNCTION == ADD) {
+    if (FUNCTION != MAX && FUNCTION != MIN) {
         for (bool done = false; !done;) done = added(index, value / divisor);
     } else {
         keep_extreme(index, value);
     }
 #else
-    STORE_Y(y, index, value / divisor);
+    STORE_Y(y, index, result_of(value, divisor));
 #endif
 }

@@ -146,11 +146,13 @@ void main() {
     int first_output = (TO_PARTS ? batch * col_blocks + group % col_blocks : batch) * m + block_row;
     [[unroll]] for (int i = 0; i < TM; i++) {
         int row = (i / 4 * LANES_M + lane_row) * 4 + i % 4;
-        Channel channel = channel_of(min(block_row + row, m - 1));
+        int in_m = min(block_row + row, m - 1);
+        Channel channel = channel_of(in_m);
         float total = nothing();
         [[unroll]] for (int j = 0; j < TN; j++) {
-            float value = finished(acc[i * TN4 + j / 4][j % 4], channel, col_bias[j]);
-            if (cols[j] < n) total = combined(total, value);
+            float residual = residual_at(origin.z + in_m * y_row + min(cols[j], n - 1) * y_col);
+            float value = finished_with(acc[i * TN4 + j / 4][j % 4], channel, col_bias[j], residual);
+            if (cols[j] < n) total = combined(total, term_of(value));
         }
         int at = lane_col * TOTALS_ROW + row;
         tiles[at / 4][at % 4] = total;

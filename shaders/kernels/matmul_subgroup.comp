@@ -71,11 +71,13 @@ void main() {
     float totals[ALONG_COLUMNS ? TN : TM];
     [[unroll]] for (int i = 0; i < (ALONG_COLUMNS ? TN : TM); i++) totals[i] = nothing();
     [[unroll]] for (int i = 0; i < TM; i++) {
-        Channel channel = channel_of(min(first_row + i, m - 1));
+        int in_m = min(first_row + i, m - 1);
+        Channel channel = channel_of(in_m);
         [[unroll]] for (int j = 0; j < TN; j++) {
-            float value = finished(acc[i * TN + j], channel, col_bias[j]);
+            float residual = residual_at(origin.z + in_m * y_row + min(cols[j], n - 1) * y_col);
+            float value = finished_with(acc[i * TN + j], channel, col_bias[j], residual);
             int kept = ALONG_COLUMNS ? j : i;
-            if (ALONG_COLUMNS ? first_row + i < m : cols[j] < n) totals[kept] = combined(totals[kept], value);
+            if (ALONG_COLUMNS ? first_row + i < m : cols[j] < n) totals[kept] = combined(totals[kept], term_of(value));
         }
     }
     if (ALONG_COLUMNS) {

@@ -132,7 +132,9 @@ ODD = (
 
 @pytest.mark.parametrize("kind", ["integers", "normals"])
 @pytest.mark.parametrize("text", ODD)
-@pytest.mark.parametrize("asked", [{}, {"split_k": 6}, {"policy": "bands"}, {"policy": "occupancy"}], ids=str)
+@pytest.mark.parametrize(
+    "asked", [{}, {"split_k": 6}, {"policy": "bands"}, {"policy": "iree"}, {"policy": "occupancy"}], ids=str
+)
 def test_odd_channels_and_windows(text, asked, kind, device):
     """Within what upstream allows a sum in slices, which is less than a sum in one go may be off by."""
     call = parse_call(text, OPS)

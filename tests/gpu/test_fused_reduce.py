@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 ROUTES = [(op, route.name) for op in ("gemm_reduce", "conv_reduce") for route in OPS[op].routes]
 EXACT_ACTIVATIONS = ("none", "relu", "relu6", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25")
 ACTIVATIONS = (*EXACT_ACTIVATIONS, "hard_swish", "sigmoid", "gelu", "tanh")
-FUNCTIONS = ("sum", "mean", "max", "min")
+FUNCTIONS = ("sum", "mean", "max", "min", "sum_square", "l2")
 
 
 def text_of(op, fields):
@@ -37,6 +37,8 @@ def products(draw):
     fields = {"a": (*lead_a, *((k, m) if ta else (m, k))), "b": (*lead_b, *((n, k) if tb else (k, n)))}
     if draw(st.booleans()):
         fields["bias"] = (n,)
+    if draw(st.booleans()):
+        fields["residual"] = (*np.broadcast_shapes(lead_a, lead_b), m, n)
     fields |= {"ta": int(ta), "tb": int(tb), "alpha": draw(st.sampled_from((1, -0.5))), "keep": draw(st.integers(0, 1))}
     fields |= {"axis": draw(st.sampled_from("mn")), "op": draw(st.sampled_from(FUNCTIONS))}
     return parse_call(text_of("gemm_reduce", fields | {"act": draw(st.sampled_from(ACTIVATIONS))}), OPS)
@@ -64,7 +66,10 @@ def convolutions(draw):
 
 
 def is_exact(call):
-    return call["op"] != "mean" and call["act"] in ("prelu", *(text.partition(",")[0] for text in EXACT_ACTIVATIONS))
+    return call["op"] not in ("mean", "l2", "sum_square") and call["act"] in (
+        "prelu",
+        *(text.partition(",")[0] for text in EXACT_ACTIVATIONS),
+    )
 
 
 @pytest.mark.parametrize(("op", "route"), ROUTES)

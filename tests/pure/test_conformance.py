@@ -198,7 +198,8 @@ def test_a_route_that_no_case_reaches_is_told(monkeypatch):
     coverage = foreseen(LAVAPIPE, checks(LAVAPIPE, ["conv2d"], [DType.F32, DType.F16]))
     told = {(m.route, m.form): m for m in coverage.missed if m.reason == "no case reaches it"}
     assert told["winograd", "f16"].requirement and told["winograd", "f32"].cases == len(texts)
-    assert "no case reaches it: conv2d:winograd" in coverage.summary()
+    (told,) = (part for part in coverage.summary().split("; ") if part.startswith("no case reaches it: "))
+    assert "conv2d:winograd" in told.removeprefix("no case reaches it: ").split(", ")
 
 
 def test_what_was_stopped_before_a_route_ran_is_told():

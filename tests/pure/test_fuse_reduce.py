@@ -49,6 +49,20 @@ FUSED = {
     "its maximum": (X, [CONV, ("pool2d", "c", "y", {"kind": "max", "kernel": (3, 2)})], "conv_reduce"),
     "sum of rows": (A, [MATMUL, rows("sum")], "gemm_reduce"),
     "maximum of columns": (A, [MATMUL, rows("max", 0)], "gemm_reduce"),
+    # mlir/test/fusion/pr-e2e/reductions of rocMLIR: the sum of a product and another tensor.
+    "an addition of another tensor": (
+        {**A, "z": (5, 6)},
+        [("matmul", "a wide", "p"), ("add", "p z", "m"), rows("sum")],
+        "gemm_reduce",
+    ),
+    "an addition and an activation, by columns": (
+        {**A, "z": (5, 6)},
+        [("matmul", "a wide columns", "p"), ("add", "z p", "s"), ("relu", "s", "m"), rows("max", 0)],
+        "gemm_reduce",
+    ),
+    "l2 of rows": (A, [MATMUL, rows("l2")], "gemm_reduce"),
+    "squares of columns": (A, [MATMUL, rows("sum_square", 0)], "gemm_reduce"),
+    "l2 of a conv2d": (X, [CONV, ("reduce", "c", "y", {**MEAN, "op": "l2"})], "conv_reduce"),
     "in batches": (BATCHED, [MATMUL, rows("min", 1, False)], "gemm_reduce"),
     "a bias that an addition brings, and an activation": (
         A,
@@ -83,7 +97,7 @@ KEPT = {
     ),
 }
 SILENT = {
-    "another function": (A, [MATMUL, rows("l2")], "y"),
+    "another function": (A, [MATMUL, rows("prod")], "y"),
     "nothing before it": (A, [("reduce", "a", "y", {"op": "sum", "axes": (1,)})], "y"),
     "a pool of another kind": (X, [CONV, ("pool2d", "c", "y", {"kind": "lp", "kernel": (3, 2)})], "y"),
     "a pool with padding": (

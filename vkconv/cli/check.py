@@ -19,6 +19,7 @@ from vkconv.cli.options import (
     NoQuirksOption,
     ParamOption,
     PassDumpOption,
+    PolicyOption,
     RouteOption,
     WorkersOption,
     parse_dtypes,
@@ -84,6 +85,7 @@ def check(
     ] = "",
     routes: RouteOption = None,
     params: ParamOption = None,
+    policy: PolicyOption = "",
     no_passes: Annotated[
         bool, typer.Option("--no-passes", help="Keep every node as the model has it: fold and fuse nothing.")
     ] = False,
@@ -154,7 +156,7 @@ def check(
     check_targets(paths)
     other = find_device(limits) if limits else None
     if all_ops:
-        given = (sweep, repeat, dump, routes, params, inputs, io_dtype, half_sums, no_pass, pass_dump)
+        given = (sweep, repeat, dump, routes, params, policy, inputs, io_dtype, half_sums, no_pass, pass_dump)
         if target is not None or any(given):
             raise UsageError(
                 "--all-ops checks the device by itself: it goes with --op, --short, --dtype, --storage, --device, "
@@ -177,6 +179,7 @@ def check(
     options = Options(
         routes=parse_routes(routes),
         params=parse_params(params),
+        policy=policy,
         passes=not no_passes,
         quirks=not no_quirks,
         dtype=dtype,

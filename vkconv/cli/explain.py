@@ -21,6 +21,7 @@ from vkconv.cli.options import (
     NoQuirksOption,
     ParamOption,
     PassDumpOption,
+    PolicyOption,
     RouteOption,
     ShapeOption,
     parse_bytes,
@@ -57,6 +58,7 @@ def explain(
     shapes: ShapeOption = None,
     routes: RouteOption = None,
     params: ParamOption = None,
+    policy: PolicyOption = "",
     dtypes: DTypeOption = None,
     io_dtype: IODTypeOption = "",
     memory: MemoryOption = None,
@@ -97,6 +99,7 @@ def explain(
     options = Options(
         routes=parse_routes(routes),
         params=parse_params(params),
+        policy=policy,
         dtype=dtype,
         dtypes=of_nodes,
         io_dtype=parse_io_dtype(io_dtype),

@@ -79,6 +79,16 @@ HalfSumsOption = Annotated[
         help="Let calls of f16 take the routes that multiply and add in f16, on GPUs that do: faster, and less exact.",
     ),
 ]
+PolicyOption = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        metavar="SYSTEM",
+        help="Choose routes by the published rules of another system for the ops that they are for: executorch for "
+        "convolutions, iree or ck (composable_kernel) for gradients. They may be slow on this device, never wrong.",
+        envvar="VKCONV_POLICY",
+    ),
+]
 NoPassOption = Annotated[
     list[str] | None,
     typer.Option(

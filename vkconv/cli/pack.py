@@ -12,6 +12,7 @@ from vkconv.cli.options import (
     NoQuirksOption,
     ParamOption,
     PassDumpOption,
+    PolicyOption,
     RouteOption,
     parse_params,
     parse_passes,
@@ -43,6 +44,7 @@ def pack(
     ] = None,
     routes: RouteOption = None,
     params: ParamOption = None,
+    policy: PolicyOption = "",
     no_pass: NoPassOption = None,
     pass_dump: PassDumpOption = None,
     no_quirks: NoQuirksOption = False,
@@ -61,6 +63,7 @@ def pack(
     options = Options(
         routes=parse_routes(routes),
         params=parse_params(params),
+        policy=policy,
         quirks=not no_quirks,
         skip_passes=parse_passes(no_pass),
     )

@@ -22,6 +22,7 @@ from vkconv.cli.options import (
     NoQuirksOption,
     ParamOption,
     PassDumpOption,
+    PolicyOption,
     RouteOption,
     parse_bytes,
     parse_dtypes,
@@ -68,6 +69,7 @@ def run(
     device: DeviceOption = "auto",
     routes: RouteOption = None,
     params: ParamOption = None,
+    policy: PolicyOption = "",
     no_pass: NoPassOption = None,
     pass_dump: PassDumpOption = None,
     no_quirks: NoQuirksOption = False,
@@ -131,7 +133,8 @@ def run(
         }
         given |= {"--memory": memory}
         others = [name for name, value in given.items() if value]
-        others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--no-quirks"] * no_quirks
+        others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--policy"] * bool(policy)
+        others += ["--no-quirks"] * no_quirks
         others += ["--dtype"] * bool(dtypes) + ["--io-dtype"] * bool(io_dtype)
         others += ["--half-sums"] * half_sums + ["--no-pass"] * bool(no_pass) + ["--pass-dump"] * bool(pass_dump)
         if others:
@@ -152,6 +155,7 @@ def run(
     options = Options(
         routes=forced,
         params=chosen,
+        policy=policy,
         quirks=not no_quirks,
         memory_bytes=memory_bytes,
         dtype=dtype,

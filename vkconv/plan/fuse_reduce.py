@@ -77,7 +77,7 @@ class ReduceFusion:
         else:
             return None, f"only its rows or its columns, axis {rank - 2} or {rank - 1}, can be reduced with it"
         op = _FUSED[maker.call.op]
-        if "residual" in maker.reads:
+        if "residual" in maker.reads and "residual" not in [operand.name for operand in rewriter.ops[op].operands]:
             return None, f"it adds a residual, which {op} does not"
         asked = self._given.get(f"node:{maker.name}") in [route.name for route in rewriter.ops[op].routes]
         if self._is_set(node) or (self._is_set(maker) and not asked):

@@ -30,7 +30,7 @@ from vkconv.plan.weights import (
     kept_blocks,
     prepacks_at_load,
 )
-from vkconv.program import Dispatch, Program
+from vkconv.program import Bind, Dispatch, Program
 
 # Bindings are whole words, and no binding may be empty.
 _WORD_BYTES = 4
@@ -331,7 +331,7 @@ class _Lowering:
         launch = Launch(
             node.name,
             dispatch.shader,
-            tuple((names(bind.buffer), bind.access) for bind in dispatch.binds),
+            tuple((_bound(names(bind.buffer), bind), bind.access) for bind in dispatch.binds),
             dispatch.groups,
             dispatch.spec_words,
             dispatch.push_bytes,
@@ -367,6 +367,13 @@ class _Weights:
     fresh: set[str]
     buffers: Mapping[str, tuple[int, BufferKind]]
     nbytes: int
+
+
+def _bound(region: Region, bind: Bind) -> Region:
+    """The part of a buffer's region that is bound."""
+    if bind.range is None:
+        return region
+    return Region(region.buffer, region.offset + bind.range.offset, _words(bind.range.nbytes))
 
 
 def _words(nbytes: int) -> int:

@@ -18,7 +18,10 @@ from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.passes import ELIDE_COPIES, PASSES, Context, Pass, run_passes, skipped_passes
 from vkconv.plan.weights import Resident
 from vkconv.program import Program
-from vkconv.route import Candidate, Choice, Params, Route, choose
+from vkconv.route import Candidate, Choice, Params, Route, choose, judge
+
+POLICIES = tuple(sorted({name for op in OPS.values() for name in op.published}))
+"""Systems whose published rules `Options.policy` may name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +33,9 @@ class Options:
     to a value, for an op (where the route that is taken has them), ``OP:ROUTE`` or ``node:NAME``; the later of these
     outranks the earlier. ``measured`` is what a measured table knows of the device, by call string; with None
     `plan` knows nothing, and a session looks for the user's table. ``skip_passes`` are names of passes to leave out
-    (`vkconv.plan.passes`); ``passes`` off leaves out all that can be, and keeps every node as it was written.
+    (`vkconv.plan.passes`). ``policy`` is another system, one of `POLICIES`, whose published rules choose the routes of
+    the ops that they are for: ahead of measured tables, behind ``routes``. ``passes`` off leaves out all that can be,
+    and keeps every node as it was written.
     ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
     ``quirks`` off plans as if the driver had none of those that are known of it.
     ``dtype`` is what floats are stored in, in place of their own types, but for the graph's inputs and outputs.
@@ -45,6 +50,7 @@ class Options:
     params: Mapping[str, Params] = dataclasses.field(default_factory=dict)
     measured: Mapping[str, Sequence[Candidate]] | None = None
     passes: bool = True
+    policy: str = ""
     share_memory: bool = True
     quirks: bool = True
     memory_bytes: int | None = None
@@ -89,6 +95,7 @@ def plan(
     device = device if options.quirks else dataclasses.replace(device, own_quirks=())
     written = bind(graph, OPS, shapes)
     bound, remarks = rewritten(written, device, options)
+    _check_policy(options.policy)
     _check_routes(options.routes, bound)
     _check_params(options.params, bound)
     check_values(bound, device)
@@ -161,8 +168,25 @@ def choose_route(call: Call, node: str, device: Device, options: Options) -> Cho
             params |= options.params.get(key, {})
         return params
 
-    return choose(
-        OPS[call.op].routes, call, device, forced=forced, given=given, measured=measured, half_sums=options.half_sums
+    def chosen(forced: str | None, given: Callable[[Route], Params]) -> Choice:
+        routes, sums = OPS[call.op].routes, options.half_sums
+        return choose(routes, call, device, forced=forced, given=given, measured=measured, half_sums=sums)
+
+    _check_policy(options.policy)
+    rule = OPS[call.op].published.get(options.policy) if options.policy else None
+    taken = rule(call, device) if rule and forced is None else None
+    if taken is None:
+        return chosen(forced, given)
+    judged = [
+        judge(route, call, device) for name in taken.routes for route in OPS[call.op].routes if route.name == name
+    ]
+    able = next((verdict.route.name for verdict in judged if verdict.allowed), None)
+    if able is None:
+        said = f"{options.policy} takes {judged[0].route.name}, which needs {judged[0].refused_by}"
+        choice = chosen(None, given)
+        return dataclasses.replace(choice, by=f"{choice.by}, since {said} (here {judged[0].actual})")
+    return dataclasses.replace(
+        chosen(able, lambda route: {**taken.params, **given(route)}), by=f"policy {options.policy}: {taken.why}"
     )
 
 
@@ -179,6 +203,12 @@ def _is_inside(key: str, nodes: Container[str]) -> bool:
     """Whether a key is of an inner call, of an op that exists or of a node."""
     before = [key[:at] for at, char in enumerate(key) if char == "/"]
     return key not in nodes and any(outer in nodes or outer in OPS for outer in before)
+
+
+def _check_policy(name: str) -> None:
+    """UsageError for a system of which no rules are known."""
+    if name and name not in POLICIES:
+        raise UsageError(f"there is no policy {name!r}{did_you_mean(name, POLICIES)}; one of {', '.join(POLICIES)}")
 
 
 def _check_routes(routes: Mapping[str, str], bound: BoundGraph) -> None:

@@ -29,7 +29,7 @@ COOPERATIVE_TILE = (
 MATMUL_PUSH = (
     *fields("int", "m n k"),
     *fields("int", "a_row a_col b_row b_col"),
-    *fields("int", "y_row y_col", when="!REDUCE"),
+    *fields("int", "y_row y_col"),
     *fields("int", "batch[4] a_batch[4] b_batch[4]"),
     *fields("int", "a_base b_base y_base"),
     *fields("float", "alpha beta act_a act_b"),

@@ -127,7 +127,7 @@ void main() {
                 float partial = nothing();
                 [[unroll]] for (int c = 0; c < 4; c++) {
                     float value = finished(acc[(i * 4 + r) * TN4 + j][c], channel, act_a, act_b);
-                    if (p < pixels && p % extent + c < plane) partial = combined(partial, value);
+                    if (p < pixels && p % extent + c < plane) partial = combined(partial, term_of(value));
                 }
                 partials[partial_at(lane, r, j)] = partial;
             }

@@ -95,7 +95,7 @@ void main() {
         float total = nothing();
         [[unroll]] for (int p = 0; p < PX; p++) {
             float value = finished(acc[c * PX + p], channel, act_a, act_b);
-            if (inside && ox0 + p < ow) total = combined(total, value);
+            if (inside && ox0 + p < ow) total = combined(total, term_of(value));
         }
         total = over_lanes(total);
         if (lane == c % SUBGROUP) mine[c / SUBGROUP] = total;

@@ -40,6 +40,8 @@ def device(kind: str = "CPU", invocations: int = 128) -> Device:
         "maxComputeWorkGroupSize": [invocations, invocations, 64],
         "maxComputeSharedMemorySize": 16384,
         "maxPerStageDescriptorStorageBuffers": 4,
+        "maxStorageBufferRange": 1 << 27,
+        "minStorageBufferOffsetAlignment": 256,
     }
     properties = {"deviceName": "t", "vendorID": 0, "deviceType": f"VK_PHYSICAL_DEVICE_TYPE_{kind}", "limits": limits}
     return Device({"properties": {"VkPhysicalDeviceProperties": properties}})

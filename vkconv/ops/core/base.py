@@ -17,6 +17,7 @@ from vkconv.call import Call
 from vkconv.core import MAX_RANK, Array, GraphError, UsageError, ceil_div, did_you_mean, shape_problem, shape_str
 from vkconv.device import Device
 from vkconv.graph.ir import AttrValue, TensorSpec
+from vkconv.ops.core.published import Rules
 from vkconv.route import Legal, Route
 
 Specs = Mapping[str, TensorSpec | None]
@@ -87,7 +88,8 @@ class Op:
     one output name is numbered from 0, as variadic operands are (split: y0, y1, ...). ``check_constants(call, arrays)``
     raises GraphError for values, of the operands that are constant or given to a run, which no device would refuse (an
     index out of range). ``sums`` is what ops with routes of f16 sums have. ``parameters`` are words that are easily
-    taken for attributes, with the parameters of routes that they mean.
+    taken for attributes, with the parameters of routes that they mean. ``published`` are the rules of other systems by
+    their names.
     """
 
     name: str
@@ -110,6 +112,7 @@ class Op:
     cases: tuple[str, ...] = ()
     doc: str = ""
     parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    published: Rules = dataclasses.field(default_factory=dict)
 
     def attr(self, word: str, value: object = "VALUE") -> Attr:
         """The attribute with this name or key; UsageError with a suggestion otherwise."""

@@ -7,6 +7,7 @@ from vkconv.core import DType, bytes_str
 from vkconv.device import Device, target_of
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import defaults, most_invocations, most_shared_bytes
+from vkconv.ops.core.bindings import most_bound
 from vkconv.policy import Policy
 from vkconv.program import Program
 from vkconv.route import Legal, Params, Requirement
@@ -78,8 +79,8 @@ _SCRATCH_MIB = Policy("kernels.scratch_mib", int)
 
 
 def scratch_budget(device: Device) -> int:
-    """Bytes that the partial results of a call may take."""
-    return _SCRATCH_MIB.of(device) << 20
+    """Bytes that the partial results of a call may take: a launch binds all of them."""
+    return min(_SCRATCH_MIB.of(device) << 20, most_bound(device))
 
 
 def within_scratch(nbytes: Callable[[Call, Device], int], what: str = "partial results") -> Requirement:

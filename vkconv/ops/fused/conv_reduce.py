@@ -1,7 +1,8 @@
 """A 2-D convolution of which only a reduction over its pixels is kept, as before a classifier.
 
 Operands and attributes as of conv2d, of whose result (N, C_out, OH, OW), with bias and activation, y (N, C_out) is the
-sum, mean, maximum or minimum over OH and OW; with keepdims y is (N, C_out, 1, 1). NaN in what is compared makes NaN.
+sum, mean, maximum, minimum, sum of squares or root of that (l2) over OH and OW; with keepdims y is (N, C_out, 1, 1).
+NaN in what is compared makes NaN.
 """
 
 from vkconv.graph.ir import TensorSpec
@@ -49,6 +50,10 @@ CONV_REDUCE = Op(
         "conv_reduce:x=21x256x7x7,w=512x256x1x1,op=mean",
         "conv_reduce:x=1x2x128x128,w=1x2x1x1,b=1",
         "conv_reduce:x=1x4x2x60,w=3x4x2x45,act=relu",
+        "conv_reduce:x=2x5x7x7,w=37x5x1x1,b=37,op=l2,keep=1",
+        "conv_reduce:x=1x13x13x17,w=19x13x3x3,p=1,op=sum_square",
+        "conv_reduce:x=7x9x3x3,w=33x9x1x1,b=33,act=relu,op=l2",
     ),
-    doc="2-D convolution, bias and activation, of which only a sum, mean, maximum or minimum over the pixels is kept.",
+    doc="2-D convolution, bias and activation, of which only a sum, mean, maximum, minimum, sum of squares or l2 norm "
+    "over the pixels is kept.",
 )

@@ -148,7 +148,7 @@ _TILES = Fusion(
     _launch_tiles,
     (FITS_SMALLEST[0], shared_bytes(_shared_bytes(_SMALLEST))),
     (PACK_TILES, STRIDED_COPY),
-    _packed,
+    around=_packed,
 )
 _LANES: Fusion = Fusion(
     SUBGROUP,
@@ -157,7 +157,7 @@ _LANES: Fusion = Fusion(
     _launch_lanes,
     (SHUFFLE, SHORT_SPAN, loop_iterations(lambda call, device: _LANES.default(call, device).most_parts)),
     (PACK_TILES, STRIDED_COPY),
-    _packed_for_lanes,
+    around=_packed_for_lanes,
 )
 
 ROUTES: tuple[Route, ...] = (

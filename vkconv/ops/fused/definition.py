@@ -14,12 +14,15 @@ from vkconv.ops.kernels.epilogue import rounding_of_products
 
 REDUCE_ATTRS = (Attr("op", "op", str, "sum"), Attr("keepdims", "keep", bool, False))
 SUMS = ("sum", "mean")
+SQUARES = ("sum_square", "l2")
 
 _DEFINITIONS: Mapping[str, Callable[[F64, tuple[int, ...]], F64]] = {
     "sum": lambda x, axes: np.sum(x, axis=axes),
     "mean": lambda x, axes: np.mean(x, axis=axes),
     "max": lambda x, axes: np.max(x, axis=axes),
     "min": lambda x, axes: np.min(x, axis=axes),
+    "sum_square": lambda x, axes: np.sum(x * x, axis=axes),
+    "l2": lambda x, axes: np.sqrt(np.sum(x * x, axis=axes)),
 }
 
 
@@ -48,7 +51,7 @@ class Fused:
         """Products and addends of an output: those of each result, and these where they are added, not compared."""
         product = self.product(call)
         count = math.prod(product.shape("y")[axis] for axis in self.axes(call))
-        return self.first.terms(product) + (count if call["op"] in SUMS else 0)
+        return self.first.terms(product) + (count if call["op"] in (*SUMS, *SQUARES) else 0)
 
     def flops(self, call: Call) -> int:
         """Those of the first step, and one of each of its results."""
@@ -76,6 +79,8 @@ class Fused:
         the rounded maximum, which is stored as it is: one rounding, as without the step between.
         """
         full, product = self._full(call, arrays), self.product(call)
+        if call["op"] in SQUARES:
+            return self._magnitude_of_squares(call, arrays, reference, full)
         size, count, summed = np.abs(full), full.size // max(1, reference.size), call["op"] in SUMS
         out = call.outputs["y"].dtype
         rounds_between = summed and out in HALVES
@@ -96,3 +101,20 @@ class Fused:
             if rounds_between:
                 error = error + self._reduced(call, rounding_of_storing(full, out))
         return np.asarray(np.fmax(most, of_error(call, reference, error, self.terms(call))))
+
+    def _magnitude_of_squares(self, call: Call, arrays: Arrays, reference: F64, full: F64) -> F64:
+        """The same for squares: a product p that is off by e makes its square off by 2 |p| e + e^2, and rounding the
+        sum of squares adds to that. The root of a sum S that is off by d is off by no more than d / sqrt(S), and by no
+        more than sqrt(d)."""
+        product, axes, out = self.product(call), self.axes(call), call.outputs["y"].dtype
+        count = full.size // max(1, reference.size)
+        with np.errstate(all="ignore"):
+            off = rounding_of_products(self.first.reference, self.first.terms(product), product, arrays)
+            if out in HALVES:
+                off = off + rounding_of_storing(full, out)
+            squares = np.sum(full * full, axis=axes)
+            error = np.sum(2.0 * np.abs(full) * off + off * off, axis=axes) + rounding_of_sum(squares, count)
+            if call["op"] == "l2":
+                error = np.minimum(error / np.sqrt(squares), np.sqrt(error))
+            error = np.nan_to_num(error.reshape(reference.shape), nan=0.0, posinf=0.0)
+        return np.asarray(np.fmax(np.abs(reference), of_error(call, reference, error, self.terms(call))))

@@ -1,13 +1,13 @@
 """A matrix product of which only a reduction along its rows or columns is kept.
 
-a, b and bias as in matmul; p = act(alpha a b + beta bias) is (..., M, N) and is never stored. With axis n,
-y (..., M) is the sum, mean, maximum or minimum of each row of p; with axis m, y (..., N) is that of each column. With
-keepdims the reduced dimension stays as 1. NaN in what is compared makes NaN.
+a, b, bias and residual as in matmul; p = act(alpha a b + beta bias + residual) is (..., M, N) and is never stored. With
+axis n, y (..., M) is the sum, mean, maximum, minimum, sum of squares or root of that (l2) of each row of p; with axis
+m, y (..., N) is that of each column. With keepdims the reduced dimension stays as 1. NaN in what is compared makes NaN.
 """
 
 from vkconv.core import GraphError, did_you_mean
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.core.base import Attr, Attrs, Op, Operand, Resolved, Specs
+from vkconv.ops.core.base import Attr, Attrs, Op, Resolved, Specs
 from vkconv.ops.fused.definition import REDUCE_ATTRS, Fused, check_function
 from vkconv.ops.fused.gemm_reduce_routes import ROUTES, axes_of, product_of
 from vkconv.ops.matmul.op import MATMUL
@@ -37,7 +37,7 @@ _FUSED = Fused(MATMUL, product_of, axes_of)
 
 GEMM_REDUCE = Op(
     "gemm_reduce",
-    operands=(Operand("a"), Operand("b"), Operand("bias", optional=True)),
+    operands=MATMUL.operands,
     resolve=_resolve,
     reference=_FUSED.reference,
     attrs=(*MATMUL.attrs, Attr("axis", "axis", str, "n"), *REDUCE_ATTRS),
@@ -61,6 +61,14 @@ GEMM_REDUCE = Op(
         "gemm_reduce:a=2x67x9,b=9x300,bias=300,act=tanh,axis=m",
         "gemm_reduce:a=70x1x2,b=70x2x1,axis=n",
         "gemm_reduce:a=256x512,b=512x256,axis=m",
+        "gemm_reduce:a=1x128x64,b=1x64x256,residual=1x128x256,axis=n",
+        "gemm_reduce:a=3x35x20,b=20x44,residual=3x35x44,act=relu,axis=m,op=mean",
+        "gemm_reduce:a=2x37x9,b=2x9x301,residual=2x37x301,bias=301,axis=n,op=max,keep=1",
+        "gemm_reduce:a=301x7,b=7x2,residual=301x2,axis=m,op=l2",
+        "gemm_reduce:a=19x37,b=19x83,ta=1,axis=m,op=l2",
+        "gemm_reduce:a=65x33,b=33x130,bias=130,act=relu,axis=n,op=sum_square",
+        "gemm_reduce:a=3x17x5,b=3x21x17,ta=1,tb=1,axis=n,op=l2,keep=1",
     ),
-    doc="Matrix product, bias and activation, of which only the sum, mean, maximum or minimum along m or n is kept.",
+    doc="Matrix product, bias, residual and activation, of which only the sum, mean, maximum, minimum, sum of squares "
+    "or l2 norm along m or n is kept.",
 )

@@ -20,7 +20,7 @@ from vkconv.ops.core.requirements import (
 from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.kernels import gemm
-from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.kernels.epilogue import RESIDUAL_BOUND, Epilogue
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.program import Dispatch
 from vkconv.route import Params, Route
@@ -88,7 +88,8 @@ def _down_rows(call: Call, params: Params) -> bool:
 
 def _lane_problem(call: Call, params: Params) -> tuple[gemm.GemmProblem, gemm.Operands]:
     g, operands = gemm.oriented(product_of(call), params, merge=call["axis"] == "n")
-    return dataclasses.replace(g, y=(g.n, 1)), operands  # the output has no such rows: vec4 depend on b alone
+    # The output has no such rows: vec4 depend on b alone, unless a residual lies as the product would.
+    return (g if call.has("residual") else dataclasses.replace(g, y=(g.n, 1))), operands
 
 
 def _lane_reduction(call: Call, device: Device, params: Params) -> Reduction:
@@ -124,7 +125,8 @@ _TILES = Fusion(
     _tile_params,
     _tile_reduction,
     _launch_tiles,
-    (shared_bytes(gemm.padded_bytes(gemm.LEAST_TILE)), invocations(gemm.LEAST_TILE.local)),
+    (shared_bytes(gemm.padded_bytes(gemm.LEAST_TILE)), invocations(gemm.LEAST_TILE.local), RESIDUAL_BOUND),
+    adds=True,
 )
 _LANES: Fusion = Fusion(
     gemm.SUBGROUP,
@@ -134,7 +136,9 @@ _LANES: Fusion = Fusion(
     (
         SHUFFLE,
         loop_iterations(lambda call, device: max(_along_columns(call).k, _LANES.default(call, device).most_parts)),
+        RESIDUAL_BOUND,
     ),
+    adds=True,
 )
 
 ROUTES: tuple[Route, ...] = (

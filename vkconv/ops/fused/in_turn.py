@@ -6,6 +6,7 @@ from vkconv.call import Call
 from vkconv.core import bytes_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.ops.conv.by_images import BY_IMAGES
 from vkconv.ops.core.base import Op
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.reduce.op import REDUCE
@@ -49,7 +50,7 @@ _REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic)
 
 def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> Route:
     """The route that runs a product into scratch, in the call's own type, and reduces that."""
-    products = tuple(route for route in first.routes if route.f16_depth is None)
+    products = tuple(route for route in first.routes if route.f16_depth is None and route.name != BY_IMAGES)
 
     def inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
         product, reduction = steps(call)

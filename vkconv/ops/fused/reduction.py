@@ -18,6 +18,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.core.base import defaults, over_invocations, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, MOST_INT, NO_HALVES, float_atomics, within_scratch
 from vkconv.ops.fused.definition import SUMS
+from vkconv.ops.kernels.epilogue import RESIDUAL_ADDED
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
@@ -25,7 +26,11 @@ from vkconv.route import Legal, Params, Requirement, Route
 
 # By name: FUNCTION of shaders/include/reduced.glsl and its identity as u32 bits.
 _ADD, _MAX, _MIN = (0, 0x00000000), (1, 0xFF800000), (2, 0x7F800000)
-FUNCTIONS: Mapping[str, tuple[int, int]] = {"sum": _ADD, "mean": _ADD, "max": _MAX, "min": _MIN}
+_SQUARES, _NORM = (3, 0x00000000), (4, 0x00000000)
+FUNCTIONS: Mapping[str, tuple[int, int]] = {
+    **{"sum": _ADD, "mean": _ADD, "max": _MAX, "min": _MIN},
+    **{"sum_square": _SQUARES, "l2": _NORM},
+}
 
 COMBINE = Shader(shaders.fused.GEMM_REDUCE_COMBINE)
 _REDUCE, _CAS, _NATIVE = ("REDUCE", ""), ("ATOMIC_CAS", ""), ("ATOMIC_FLOAT", "")
@@ -109,7 +114,7 @@ def reducing(
     constants: Mapping[str, Word] | None = None,
 ) -> Dispatch:
     """The launch of a product to y by the variant of its shader that reduces it, with what that takes besides."""
-    shader = dataclasses.replace(made.shader, defines=end.defines)
+    shader = made.shader.having(*end.defines)
     return dataclasses.replace(
         made,
         shader=shader,
@@ -159,6 +164,11 @@ def _by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native
     return Program((fill, launch(ending)))
 
 
+NO_ROOT = Requirement(
+    "no l2, whose root would have to be taken when all is added",
+    lambda call, device: call["op"] != "l2",
+    lambda call, device: str(call["op"]),
+)
 Reduced = Callable[[Call, Device], Reduction]
 
 
@@ -211,7 +221,8 @@ class Fusion:
     """A kernel of a product that reduces its tiles, for the routes that are made of it.
 
     ``params`` are its parameters for a call; ``of`` is what it reduces by values of these, ``launch`` how. ``must`` is
-    what it requires, ``shaders`` are others that it needs, and ``around`` adds to the program what these are for.
+    what it requires, ``shaders`` are others that it needs, and ``around`` adds to the program what these are for; with
+    ``adds`` it adds a residual before it reduces.
     """
 
     shader: Shader
@@ -220,7 +231,13 @@ class Fusion:
     launch: Callable[[Call, Device, Params], Launch]
     must: tuple[Requirement, ...]
     shaders: tuple[Shader, ...] = ()
+    adds: bool = False
     around: Callable[[Program, Call, Device, Params], Program] = lambda program, call, device, params: program
+
+    @property
+    def variants(self) -> tuple[Shader, ...]:
+        """The kernel, and where it takes a residual the variant that adds one."""
+        return (self.shader, self.shader.having(RESIDUAL_ADDED)) if self.adds else (self.shader,)
 
     def default(self, call: Call, device: Device) -> Reduction:
         """What is reduced by the default of every parameter."""
@@ -236,7 +253,7 @@ class Fusion:
         return Route(
             name,
             program,
-            (self.shader.having(_REDUCE), COMBINE, *self.shaders),
+            (*(s.having(_REDUCE) for s in self.variants), COMBINE, *self.shaders),
             why,
             (FLOATS, *self.must, _columns_in_32_bits(self.default), _parts_within_scratch(self.default)),
             prefer,
@@ -256,9 +273,9 @@ class Fusion:
         return Route(
             name,
             program,
-            (self.shader.having(_REDUCE, _CAS), self.shader.having(_REDUCE, _NATIVE), FILL, *self.shaders),
+            (*(s.having(_REDUCE, how) for s in self.variants for how in (_CAS, _NATIVE)), FILL, *self.shaders),
             why,
-            (FLOATS, NO_HALVES, *self.must, _columns_in_32_bits(self.default)),
+            (FLOATS, NO_HALVES, NO_ROOT, *self.must, _columns_in_32_bits(self.default)),
             (*prefer, _parts_beyond_scratch(self.default)),
             source,
             lambda call, device: {

@@ -27,7 +27,7 @@ from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Operand, Outputs, ove
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_storing, rounding_of_sum, shows_addends
 from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
 from vkconv.program import Composite, Dispatch, Program, Word
-from vkconv.route import Params
+from vkconv.route import Params, Requirement
 from vkconv.storage import Y_F32
 
 PRELU = "prelu"
@@ -44,7 +44,7 @@ NO_EPILOGUE: Attrs = {attr.name: attr.default for attr in EPILOGUE_ATTRS if attr
 _PACKED, _UNFINISHED = "per_channel", "unfinished"
 AnyMade = TypeVar("AnyMade", Program, Composite)
 _COPY: Params = {"local": 64, "items": 1}
-_RESIDUAL = ("RESIDUAL", "")
+RESIDUAL_ADDED = ("RESIDUAL", "")
 SUM_SPLIT_K = Shader(shaders.kernels.SUM_SPLIT_K)
 # Split-K factors that it adds up.
 SPLIT_K_SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -77,6 +77,13 @@ def check_residual(residual: TensorSpec | None, y: TensorSpec) -> None:
 def binds_residual(device: Device) -> bool:
     """Whether kernels of the device may bind a residual beside all else."""
     return int(device.limit(_BUFFERS)) >= _WITH_RESIDUAL
+
+
+RESIDUAL_BOUND = Requirement(
+    "no residual, or five storage buffers in a launch",
+    lambda call, device: not call.has("residual") or binds_residual(device),
+    lambda call, device: f"{device.limit(_BUFFERS)} storage buffers",
+)
 
 
 def check_rescaling(attrs: Attrs) -> None:
@@ -247,7 +254,7 @@ class Epilogue:
 
     def variant(self, shader: Shader) -> Shader:
         """The variant of a shader that does all of it."""
-        return shader.having(_RESIDUAL) if self.residual else shader
+        return shader.having(RESIDUAL_ADDED) if self.residual else shader
 
     def storing(self, partial: str) -> "Epilogue":
         """That of a launch whose sums go to scratch, to be added up and finished by `sum`: no residual is bound."""
@@ -290,5 +297,7 @@ def finishing(*shaders: Shader) -> tuple[Shader, ...]:
     """All that a route of these shaders may use, whose builder takes an `Epilogue`."""
     every = (*shaders, STRIDED_COPY, SUM_SPLIT_K)
     ending = (shader for shader in every if Y_F32 not in shader.defines)  # to scratch of f32, no sum ends
-    adding = (s.having(_RESIDUAL) for s in ending if any(binding.name == "residual" for binding in s.kernel.bindings))
+    adding = (
+        s.having(RESIDUAL_ADDED) for s in ending if any(binding.name == "residual" for binding in s.kernel.bindings)
+    )
     return tuple(dict.fromkeys((*every, *adding)))

@@ -11,6 +11,7 @@ from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.tolerance import addends, of_sum
 from vkconv.ops.reduce.problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, PICKS, parts_of
+from vkconv.ops.reduce.published import PUBLISHED
 from vkconv.ops.reduce.routes import ROUTES
 
 
@@ -72,6 +73,7 @@ REDUCE = Op(
         Attr("keepdims", "keep", bool, True),
     ),
     routes=ROUTES,
+    published=PUBLISHED,
     terms=_terms,
     magnitude=_magnitude,
     flops=lambda call: sum(s.size for s in call.operands.values() if s is not None),

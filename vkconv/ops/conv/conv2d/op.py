@@ -9,6 +9,8 @@ import math
 
 from vkconv.call import Call
 from vkconv.graph.ir import TensorSpec
+from vkconv.ops.conv.by_images import with_by_images
+from vkconv.ops.conv.conv2d.published import PUBLISHED
 from vkconv.ops.conv.conv2d.routes import ROUTES
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attrs, Op, Operand, Resolved, Specs, Sums
@@ -42,13 +44,18 @@ CONV2D = Op(
         *CONVOLUTION_ATTRS,
         *epilogue.EPILOGUE_ATTRS,
     ),
-    routes=ROUTES,
+    routes=with_by_images(ROUTES, ("x", "residual", "y")),
+    published=PUBLISHED,
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_SUMS.reference, _terms),
     flops=lambda call: 2 * math.prod(call.shape("y")) * math.prod(call.shape("w")[1:]),
     sums=_SUMS,
     cases=(
         "conv2d:x=1x3x13x17,w=5x3x3x3,b=5,s=2,p=1,act=hard_swish",
+        "conv2d:x=3x8x4x4,w=16x8x3x3,b=16,residual=3x16x4x4,p=1",
+        "conv2d:x=3x8x4x4,w=8x8x1x1",
+        "conv2d:x=3x8x4x4,w=8x1x3x3,p=1,g=8,act=relu",
+        "conv2d:x=3x8x4x4,w=8x4x3x3,p=1,g=2",
         "conv2d:x=2x5x11x9,w=7x5x3x3,p=1",
         "conv2d:x=1x7x6x23,w=19x7x1x3,b=19,p=0x1,act=relu",
         "conv2d:x=3x4x9x10,w=6x4x2x5,s=2x3,p=1x0x2x3,d=1x2",

@@ -1,11 +1,12 @@
 """conv2d by Winograd's minimal filtering: fewer products, as a batch of matrix products between transforms."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import DType
+from vkconv.core import DType, bytes_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
@@ -14,6 +15,7 @@ from vkconv.ops.conv.conv2d.direct import POINTWISE_ROUTE
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
 from vkconv.ops.core.base import Attrs, over_invocations
+from vkconv.ops.core.bindings import most_bound
 from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels.epilogue import NO_EPILOGUE, Epilogue, finishing
 from vkconv.ops.kernels.winograd import INPUT, SOURCE, WinogradTiles, inputs, local_size
@@ -72,6 +74,18 @@ def _pass_of(call: Call, params: Params) -> tuple[WinogradTiles, int]:
 def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
     tiles, step = _pass_of(call, params)
     return {_PRODUCT: Sub(_products(call, tiles.m, step), _PRODUCTS)}
+
+
+def _transformed_bytes(call: Call) -> int:
+    """Of the weights, by the default of the parameters."""
+    return 4 * (36 if _long(call) else 16) * math.prod(_channels(call))
+
+
+TRANSFORMED_BOUND = Requirement(
+    "transformed weights that a binding can hold",
+    lambda call, device: _transformed_bytes(call) <= most_bound(device),
+    lambda call, device: f"{bytes_str(_transformed_bytes(call))}, {bytes_str(most_bound(device))} is the most",
+)
 
 
 def _long(call: Call) -> bool:
@@ -167,7 +181,7 @@ WINOGRAD = Route(
     tuple(dict.fromkeys((*finishing(INPUT, WEIGHTS, OUTPUT), *(s for route in _PRODUCTS for s in route.shaders)))),
     why="3x3 with stride 1 takes 2.25 or 4 times fewer products between cheap transforms of tiles; an input that is "
     "not finite makes NaN of the whole tiles that it is in",
-    must=(FLOATS, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION),
+    must=(FLOATS, GROUPS_1, KERNEL_3X3, STRIDE_1, NO_DILATION, TRANSFORMED_BOUND),
     prefer=(WEIGHTS_IN_F32, MANY_CHANNELS, MANY_TILES),
     params=_params,
     inner=_inner,

@@ -13,7 +13,9 @@ import numpy as np
 from vkconv.call import Call
 from vkconv.core import GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
+from vkconv.ops.conv.by_images import with_by_images
 from vkconv.ops.conv.dgrad.as_transposed import as_transposed
+from vkconv.ops.conv.dgrad.published import PUBLISHED
 from vkconv.ops.conv.dgrad.routes import ROUTES
 from vkconv.ops.conv.transpose.phases import check_operands, most_products
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
@@ -85,13 +87,18 @@ CONV2D_BACKWARD_DATA = Op(
         *CONVOLUTION_ATTRS,
         *epilogue.EPILOGUE_ATTRS,
     ),
-    routes=ROUTES,
+    routes=with_by_images(ROUTES, ("dy", "dx"), ("x_shape",)),
+    published=PUBLISHED,
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_reference, _terms),
     # As many as forward: every element of dy meets every tap of its group.
     flops=lambda call: 2 * math.prod(call.shape("dy")) * math.prod(call.shape("w")[1:]),
     cases=(
         "conv2d_backward_data:dy=2x8x5x5,w=8x4x3x3,x_shape=2x4x10x10,s=2,p=1",
+        "conv2d_backward_data:dy=3x8x4x4,w=8x4x2x2,x_shape=8x8,s=2",
+        "conv2d_backward_data:dy=3x8x4x4,w=8x8x3x3,x_shape=4x4,p=1",
+        "conv2d_backward_data:dy=3x8x4x4,w=8x4x1x1,x_shape=8x8,s=2",
+        "conv2d_backward_data:dy=3x8x4x4,w=8x8x1x1,x_shape=4x4",
         "conv2d_backward_data:dy=2x6x5x7,w=6x3x3x3,b=9,x_shape=10x13,g=3,s=2,p=1,act=hard_swish",
         "conv2d_backward_data:dy=1x5x9x11,w=5x7x3x3,x_shape=9x11,p=1",
         "conv2d_backward_data:dy=1x7x5x6,w=7x5x1x1,x_shape=10x11,s=2",

@@ -12,9 +12,11 @@ import numpy as np
 from vkconv.call import Call
 from vkconv.core import GraphError
 from vkconv.graph.ir import TensorSpec
+from vkconv.ops.conv.by_images import with_by_images
 from vkconv.ops.conv.transpose.phases import check_operands, most_products
 from vkconv.ops.conv.transpose.routes import ROUTES
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
+from vkconv.ops.core.published import Published
 from vkconv.ops.kernels import epilogue
 from vkconv.ops.kernels.windows import AUTO_PADS, check_extent, explicit_padding, pair, spanned
 
@@ -127,12 +129,14 @@ CONV_TRANSPOSE2D = Op(
         Attr("groups", "g", int, 1),
         *epilogue.EPILOGUE_ATTRS,
     ),
-    routes=ROUTES,
+    routes=with_by_images(ROUTES, ("x", "y")),
+    published={"executorch": lambda call, device: Published(("transposed_direct",), "transposed")},
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_reference, _terms),
     # Every input meets every tap of its group, also where padding cuts the product off.
     flops=lambda call: 2 * math.prod(call.shape("x")) * math.prod(call.shape("w")[1:]),
     cases=(
+        "conv_transpose2d:x=3x8x4x4,w=8x4x2x2,s=2",
         "conv_transpose2d:x=1x5x7x9,w=5x6x4x4,b=6,s=2,p=1,act=relu",
         "conv_transpose2d:x=2x6x5x6,w=6x3x3x3,b=9,g=3,s=2,p=1,op=1,act=hard_swish",
         "conv_transpose2d:x=1x3x4x5,w=3x19x3x2,s=3x2,p=1x0x2x1,op=2x0",

@@ -8,6 +8,7 @@ from typing import Literal
 from vkconv.core import ceil_div
 from vkconv.cost import Waves, compute_units, launch_us, spills
 from vkconv.device import Device, target_of
+from vkconv.ops.conv.wgrad import images
 from vkconv.ops.conv.wgrad.kernels import Gemm, Rows, Skinny, Tile
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
@@ -58,8 +59,8 @@ def cheapest(p: WeightGradient, device: Device, slices: int | None = None) -> tu
 
 
 def most_in_scratch(p: WeightGradient, device: Device) -> int:
-    """Slices that the scratch budget holds."""
-    return max(1, scratch_budget(device) // (4 * p.size))
+    """Slices that the scratch budget holds; each launch over some of the images may round them up by one."""
+    return max(1, scratch_budget(device) // (4 * p.size) - images.parts(p, device) + 1)
 
 
 def _fitting(p: WeightGradient, device: Device, *kinds: type[Tile]) -> list[str]:

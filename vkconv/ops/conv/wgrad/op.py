@@ -15,6 +15,7 @@ from vkconv.call import Call
 from vkconv.core import DType, GraphError, shape_str
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.wgrad.problem import WeightGradient, check_extents, check_shapes, paddings, per_axis
+from vkconv.ops.conv.wgrad.published import PUBLISHED
 from vkconv.ops.conv.wgrad.routes import ROUTES
 from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.core.shapes import groups_of, held_in, one_float_dtype
@@ -112,6 +113,7 @@ def _op(name: str, rank: int, cases: tuple[str, ...], doc: str) -> Op:
         ),
         parameters={"policy": "policy", "split": "split_k"},
         routes=ROUTES,
+        published=PUBLISHED,
         terms=terms,
         magnitude=_magnitude,
         flops=_flops,

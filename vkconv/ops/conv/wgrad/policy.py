@@ -8,6 +8,7 @@ from vkconv import policy as devices
 from vkconv.core import ceil_div
 from vkconv.cost import compute_units, occupancy_estimate
 from vkconv.device import Device
+from vkconv.ops.conv.wgrad import images
 from vkconv.ops.conv.wgrad.cost import cheapest, most_in_scratch, registers, tiles_by_cost
 from vkconv.ops.conv.wgrad.kernels import SplitK, evenly
 from vkconv.ops.conv.wgrad.problem import WeightGradient
@@ -18,6 +19,9 @@ from vkconv.ops.kernels.split_rules import SumTile, batch_only
 _LOW_PARALLELISM_UNITS = devices.Policy("wgrad.low_parallelism_units", int)
 
 
+Into = Callable[[WeightGradient, int], SplitK]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Policy:
     """A rule of split-K. ``default`` gives the slices and why, ``into`` so many slices. ``by_cost`` where the tile is
@@ -25,7 +29,7 @@ class Policy:
 
     name: str
     default: Callable[[WeightGradient, Device], tuple[SplitK, str]]
-    into: Callable[[WeightGradient, int], SplitK]
+    into: Into
     by_cost: bool = False
 
     def slices(self, p: WeightGradient, device: Device) -> int:
@@ -42,6 +46,12 @@ class Policy:
         return (split, why) if slices == split.count(p) else (self.into(p, slices), f"{slices} asked for")
 
 
+def _in_scratch(p: WeightGradient, device: Device, split: SplitK, why: str, into: Into) -> tuple[SplitK, str]:
+    """The slices, or as many as the scratch holds."""
+    most = most_in_scratch(p, device)
+    return (split, why) if split.count(p) <= most else (into(p, most), f"{why}; {most} fit the scratch")
+
+
 def _reduction(p: WeightGradient) -> SumTile:
     return p.reduction if p.deep else (p.n, *p.out[1:])
 
@@ -56,21 +66,25 @@ def _boxes(p: WeightGradient, tile: SumTile) -> SplitK:
 def _images(p: WeightGradient, device: Device) -> tuple[SplitK, str]:
     """IREE's first rule, and where it would not split at all, one image to a slice."""
     tile, why = batch_only(p.c_out, p.channels, p.extent[0 if p.deep else 1 :], p.n)
-    images = tile[0] if tile else ceil_div(p.n, 512)
-    return _into_images(p, ceil_div(p.n, images) if p.n else 1), why
+    of_slice = tile[0] if tile else ceil_div(p.n, 512)
+    return _in_scratch(p, device, _into_images(p, ceil_div(p.n, of_slice) if p.n else 1), why, _into_images)
 
 
 def _into_images(p: WeightGradient, slices: int) -> SplitK:
     return _boxes(p, (ceil_div(p.n, slices), *_reduction(p)[1:]))
 
 
-def _bands(p: WeightGradient, device: Device) -> tuple[SplitK, str]:
+def _bands(p: WeightGradient, device: Device, ragged: bool = True) -> tuple[SplitK, str]:
     if not p.pixels:
         return evenly(p), "nothing to sum"
     total = split_rules.Sum(p.rows * p.channels, p.size, _reduction(p))
     low = compute_units(device) <= _LOW_PARALLELISM_UNITS.of(device)
-    tile, why = split_rules.bands(total, low, ragged=True)
-    return (_boxes(p, tile) if tile else evenly(p)), why
+    tile, why = split_rules.bands(total, low, ragged=ragged)
+    return _in_scratch(p, device, _boxes(p, tile) if tile else evenly(p), why, _into_boxes)
+
+
+def _into_boxes(p: WeightGradient, slices: int) -> SplitK:
+    return _boxes(p, split_rules.into(_reduction(p), slices))
 
 
 @functools.lru_cache(maxsize=256)
@@ -91,18 +105,18 @@ def _occupancy(p: WeightGradient, device: Device) -> tuple[SplitK, str]:
 
 
 def _that_can_be(p: WeightGradient, device: Device, slices: int, why: str) -> tuple[SplitK, str]:
-    """No loop longer than the driver runs, no more slices than the scratch holds."""
+    """No loop longer than the driver runs, no fewer slices than launches, no more than the scratch holds."""
     if device.max_loop_iterations is not None:
         iterations = TILES[cheapest(p, device)[0]].iterations(p, evenly(p))
         least = ceil_div(iterations, device.max_loop_iterations - 64)
         if least > slices:
             slices, why = least, "the driver ends longer loops"
-    most = most_in_scratch(p, device)
-    return (evenly(p, slices), why) if slices <= most else (evenly(p, most), f"{why}; {most} fit the scratch")
+    return _in_scratch(p, device, evenly(p, max(slices, images.parts(p, device))), why, evenly)
 
 
 WHOLE = Policy("whole", lambda p, device: (evenly(p), "the whole sum"), lambda p, slices: evenly(p))
 IMAGES = Policy("images", _images, _into_images)
 AUTO = Policy("auto", _auto, evenly, by_cost=True)
-BANDS = Policy("bands", _bands, lambda p, slices: _boxes(p, split_rules.into(_reduction(p), slices)))
+BANDS = Policy("bands", _bands, _into_boxes)
+IREE = Policy("iree", functools.partial(_bands, ragged=False), _into_boxes)
 OCCUPANCY = Policy("occupancy", _occupancy, evenly, by_cost=True)

@@ -10,8 +10,9 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.wgrad import coopmat, explicit, split, winograd
 from vkconv.ops.conv.wgrad.combine import COMBINE
+from vkconv.ops.conv.wgrad.images import IN_ONE_BINDING
 from vkconv.ops.conv.wgrad.kernels import ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS
-from vkconv.ops.conv.wgrad.policy import AUTO, BANDS, IMAGES, OCCUPANCY, WHOLE, Policy
+from vkconv.ops.conv.wgrad.policy import AUTO, BANDS, IMAGES, IREE, OCCUPANCY, WHOLE, Policy
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.requirements import (
     FLOATS,
@@ -137,7 +138,7 @@ ROUTES: tuple[Route, ...] = (
         (COMBINE, PRODUCT_TO_F32),
         why="one tap of 16-bit floats: the product of each image and group by the GPU's matrix units, f32 "
         "slices, then the sum over images",
-        must=(*MATRIX_NEEDS, INT32, PIXELS_INT32, POINTWISE, *explicit.MUST),
+        must=(*MATRIX_NEEDS, INT32, PIXELS_INT32, POINTWISE, *explicit.MUST, IN_ONE_BINDING),
         prefer=(ON_GPU, explicit.FILLS_MATRICES),
         source="composable_kernel#2947",
         params=explicit.params_cooperative,
@@ -156,6 +157,7 @@ ROUTES: tuple[Route, ...] = (
             PIXELS_INT32,
             within_scratch(coopmat.scratch_bytes),
             loop_iterations(coopmat.iterations),
+            IN_ONE_BINDING,
         ),
         prefer=(ON_GPU, coopmat.FILLS_TILES),
         source="composable_kernel#2947",
@@ -171,6 +173,7 @@ ROUTES: tuple[Route, ...] = (
         must=(
             *(*_MUST, WINDOW_3X3, WINOGRAD_INT32),
             within_scratch(winograd.slices_bytes),
+            IN_ONE_BINDING,
             loops_end(winograd.build, winograd.params),
         ),
         prefer=(MANY_CHANNELS,),
@@ -183,7 +186,7 @@ ROUTES: tuple[Route, ...] = (
         explicit.build,
         (COMBINE, *PRODUCTS),
         why="one tap: a plain matrix product of each image and group, dy by x transposed, then the sum over images",
-        must=(*_MUST, POINTWISE, *explicit.MUST),
+        must=(*_MUST, POINTWISE, *explicit.MUST, IN_ONE_BINDING),
         opt_in="the split routes need no product of each image",
         source="composable_kernel#2947",
         params=explicit.params,
@@ -198,7 +201,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     _split_route(
         "split_multi",
-        (BANDS,),
+        (BANDS, IREE),
         "each slice sums a box of images, rows and columns, sized by bands of the output; a second pass adds the "
         "slices in a fixed order",
         "iree#22491",

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from vkconv.call import Call
 from vkconv.core import bytes_str, shape_str
 from vkconv.device import Device
+from vkconv.ops.conv.wgrad import images
 from vkconv.ops.conv.wgrad.combine import combine
 from vkconv.ops.conv.wgrad.cost import SLICES, most_in_scratch
 from vkconv.ops.conv.wgrad.kernels import ATOMIC_CAS, ATOMIC_FLOAT, Output, launch
-from vkconv.ops.conv.wgrad.policy import AUTO, BANDS, IMAGES, OCCUPANCY, WHOLE, Policy
+from vkconv.ops.conv.wgrad.policy import AUTO, BANDS, IMAGES, IREE, OCCUPANCY, WHOLE, Policy
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.requirements import MOST_INT, float_atomics
@@ -17,7 +18,7 @@ from vkconv.route import Legal, Params
 
 Policies = tuple[Policy, ...]
 """Of a route, the default first."""
-_BY_NAME: Mapping[str, Policy] = {policy.name: policy for policy in (AUTO, BANDS, OCCUPANCY)}
+_BY_NAME: Mapping[str, Policy] = {policy.name: policy for policy in (AUTO, BANDS, IREE, OCCUPANCY)}
 
 
 def _policy(policies: Policies, params: Params) -> Policy:
@@ -32,12 +33,12 @@ def build(call: Call, device: Device, params: Params, policies: Policies) -> Pro
     """Slices to scratch, and their sum; one slice is stored as dw."""
     p, tile = WeightGradient.of(call), TILES[params["tile"]]
     split, _ = _policy(policies, params).split(p, device, params.get("split_k", 1))
-    count = split.count(p)
+    count = images.slices(p, split, device)
     if count <= 1:
         output = Output(float(call["scale"]), float(call["beta"]), call.has("add"))
         return Program((launch(tile, p, WHOLE.into(p, 1), output, _buffers(call, "dw"), device),))
-    made = launch(tile, p, split, Output(to_scratch=True), _buffers(call, "slices"), device)
-    return Program((made, combine(call, count, device)), scratch={"slices": 4 * p.size * count})
+    made = images.launches(tile, p, split, Output(to_scratch=True), _buffers(call, "slices"), device)
+    return Program((*made, combine(call, count, device)), scratch={"slices": 4 * p.size * count})
 
 
 def build_atomic(call: Call, device: Device, params: Params, policies: Policies) -> Program:
@@ -45,8 +46,8 @@ def build_atomic(call: Call, device: Device, params: Params, policies: Policies)
     p, tile = WeightGradient.of(call), TILES[params["tile"]]
     split, _ = _policy(policies, params).split(p, device, params["split_k"])
     output = Output(float(call["scale"]), defines=ATOMIC_FLOAT if params["native"] else ATOMIC_CAS)
-    added = launch(tile, p, split, output, _buffers(call, "dw"), device)
-    return Program((combine(call, 0, device), added))
+    added = images.launches(tile, p, split, output, _buffers(call, "dw"), device)
+    return Program((combine(call, 0, device), *added))
 
 
 def params(call: Call, device: Device, policies: Policies, *, atomic: bool = False) -> Legal:
@@ -79,10 +80,10 @@ def note(call: Call, device: Device, params: Params, policies: Policies) -> str:
     """How the sum is split, and why."""
     p = WeightGradient.of(call)
     split, why = _policy(policies, params).split(p, device, params["split_k"])
-    count = split.count(p)
+    count = images.slices(p, split, device)
     boxes = f"boxes of {shape_str(split.box)} (n, d, h, w)" if split.boxes(p) > 1 else "equal slices"
     scratch = bytes_str(4 * p.size * count) if count > 1 else "no"
-    return f"{count} {boxes}: {why}; {scratch} scratch; {params['tile']}"
+    return f"{count} {boxes}: {why}; {scratch} scratch; {params['tile']}{images.note(p, device)}"
 
 
 def note_atomic(call: Call, device: Device, params: Params) -> str:
@@ -96,7 +97,7 @@ def scratch_bytes(policy: Policy) -> Callable[[Call, Device], int]:
 
     def nbytes(call: Call, device: Device) -> int:
         p = WeightGradient.of(call)
-        count = policy.slices(p, device)
+        count = images.slices(p, policy.default(p, device)[0], device)
         return 4 * p.size * count if count > 1 else 0
 
     return nbytes
@@ -108,6 +109,6 @@ def iterations(policy: Policy) -> Callable[[Call, Device], int]:
     def count(call: Call, device: Device) -> int:
         p = WeightGradient.of(call)
         split, _ = policy.default(p, device)
-        return max(TILES[policy.tiles(p, device)[0]].iterations(p, split), split.count(p))
+        return max(TILES[policy.tiles(p, device)[0]].iterations(p, split), images.slices(p, split, device))
 
     return count

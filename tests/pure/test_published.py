@@ -1,0 +1,230 @@
+"""What other systems take by their published rules: against ports of their tables that share nothing with vkconv's."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from cli_kit import vkconv
+
+from vkconv.core import UsageError
+from vkconv.cost import occupancy_estimate
+from vkconv.device import load_device
+from vkconv.ops import OPS
+from vkconv.ops.conv.wgrad.cost import registers
+from vkconv.ops.conv.wgrad.kernels import Gemm
+from vkconv.ops.conv.wgrad.problem import WeightGradient
+from vkconv.ops.conv.wgrad.tiles import TILES
+from vkconv.ops.core.calls import parse_call
+from vkconv.ops.core.requirements import scratch_budget
+from vkconv.plan.planner import POLICIES, Options, choose_route, plan
+from vkconv.plan.single import graph_of_shapes
+
+DEVICES = {name: load_device(name) for name in ("h200", "mali-g715", "adreno-750", "lavapipe")}
+
+
+def chosen(call, device, policy, **options):
+    return choose_route(call, "", device, Options(policy=policy, **options))
+
+
+# ---- IREE: SetSplitReductionSizes.cpp after iree#24293, with the words of its source
+
+
+def iree_find_factor(dim, at_least):
+    """findSmallestFactorWithLowerBound: limited to 2^15 where the dimension is larger."""
+    top = dim if dim <= 1 << 15 else 1 << 15
+    for factor in range(max(at_least, 1), top + 1):
+        if dim % factor == 0:
+            return factor
+    return dim if dim <= 1 << 15 else None
+
+
+def iree_tiles(parallel, output_size, reduction, low):
+    """getWeightBackwardReductionSizes: None where the convolution is left whole."""
+    length = int(np.prod(reduction))
+    if parallel >= 640000:
+        return None
+    if int(length / math.sqrt(parallel)) <= 64 and length < 8192:
+        return None
+    if output_size >= 2 * 1024 * 1024 and length < 50000:
+        return None
+    if output_size < 32 * 32:
+        limit = 2048
+    elif output_size < 128 * 128:
+        limit = 128
+    elif output_size < 256 * 256:
+        if length < 50000:
+            limit = 8 if low else 16
+        elif length < 200000:
+            limit = 16 if low else 32
+        elif length < 300000:
+            limit = 16 if low else 64
+        else:
+            limit = 64
+    elif output_size < 512 * 512:
+        limit = 64 if length >= 800000 else 32 if low and length >= 200000 else 16
+    elif output_size >= 1024 * 1024 and length >= 200000:
+        limit = 16
+    else:
+        limit = min(8, reduction[0])
+    tiles = list(reduction)
+    for axis, dim in enumerate(reduction):
+        factor = iree_find_factor(dim, math.ceil(dim / limit))
+        if factor is None:
+            return None
+        tiles[axis] = factor
+        limit //= dim // factor
+        if factor > 1:
+            break
+    return None if tiles == list(reduction) else tiles
+
+
+def random_gradients(count, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        n, g = int(rng.choice([1, 2, 3, 7, 16, 32])), int(rng.choice([1, 1, 2, 4]))
+        c, k = (g * int(rng.integers(1, 1 << rng.integers(1, 9))) for _ in range(2))
+        h, w = (int(rng.integers(1, 1 << rng.integers(1, 9))) for _ in range(2))
+        side = int(rng.choice([1, 1, 3]))
+        text = f"x={n}x{c}x{h}x{w},dy={n}x{k}x{h}x{w},w_shape={k}x{c // g}x{side}x{side},p={side // 2},g={g}"
+        yield parse_call(f"conv2d_backward_weight:{text}", OPS)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_iree_cuts_weight_gradients_as_its_source_does(name):
+    device, split = DEVICES[name], 0
+    low = name != "h200"  # 132 units; the others have no more than a Radeon RX 9070 XT
+    for call in random_gradients(80, seed=5):
+        p = WeightGradient.of(call)
+        tiles = iree_tiles(p.rows * p.channels, p.size, [p.n, *p.out[1:]], low)
+        count = math.prod(math.ceil(d / t) for d, t in zip((p.n, *p.out[1:]), tiles, strict=True)) if tiles else 1
+        choice = chosen(call, device, "iree")
+        if count * 4 * p.size > scratch_budget(device):
+            assert choice.params["split_k"] < count
+        elif choice.by.startswith("policy iree"):
+            assert choice.route.name == ("split_multi" if count > 1 else "direct"), call
+            if count > 1:
+                assert choice.params["split_k"] == count and choice.params["policy"] == "iree"
+                assert f"boxes of {tiles[0]}x1x{tiles[1]}x{tiles[2]} " in choice.route.note(call, device, choice.params)
+                split += 1
+        else:  # a driver that ends long loops cannot sum all in one
+            assert "since iree takes direct, which needs loops that the driver runs to their end" in choice.by
+    assert split >= 7
+
+
+# ---- composable_kernel: split_k_utils.hpp after #3656
+
+
+def ck_k_batch(max_active_blocks, grid, gemm_k, k_per_block):
+    k_batch = max(1, max_active_blocks // grid)
+    k_batch = min(k_batch, (gemm_k + k_per_block - 1) // k_per_block)
+    return max(1, min(k_batch, 128))
+
+
+@pytest.mark.parametrize("name", ["h200", "mali-g715", "adreno-750"])
+def test_composable_kernel_fills_the_device_once(name):
+    device, seen, compared = DEVICES[name], set(), 0
+    for call in random_gradients(60, seed=6):
+        p, choice = WeightGradient.of(call), chosen(call, device, "ck")
+        seen.add(choice.route.name)
+        if call["w_shape"][2:] == (1, 1):
+            assert choice.route.name == "explicit_gemm" or "since ck takes explicit_cooperative" in choice.by
+            continue
+        tile = TILES[choice.params["tile"]]
+        if not isinstance(tile, Gemm):  # the others take no k-tiles of pixels in a row
+            continue
+        capacity = occupancy_estimate(device, tile.local, tile.shared_bytes, registers(tile, p, device))
+        grid = p.groups * math.ceil(p.rows / tile.rows) * math.ceil(p.columns / tile.columns)
+        wanted = ck_k_batch(capacity, grid, p.pixels, tile.depth)
+        if wanted * 4 * p.size <= scratch_budget(device) and choice.route.name == "two_stage":
+            assert choice.params["split_k"] == wanted > 1, call
+            compared += 1
+    assert {"explicit_gemm", "two_stage", "direct"} <= seen and compared >= 3
+
+
+# ---- ExecuTorch: Convolution.cpp after executorch#20190
+
+
+def executorch_method(weight, groups):
+    if weight[0] == groups and weight[1] == 1:
+        return "depthwise"
+    return "pointwise" if weight[2] == 1 and weight[3] == 1 else "sliding window"
+
+
+def executorch_uses_im2col(is_mali, weight, groups, dilation):
+    if executorch_method(weight, groups) != "sliding window" or groups != 1 or dilation != 1:
+        return False
+    return is_mali or weight[0] >= 128
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_executorch_takes_im2col_where_its_source_does(name):
+    device, is_mali = DEVICES[name], name == "mali-g715"
+    for c_out, groups, side, dilation in itertools.product((8, 64, 127, 128, 256), (1, 2, 8), (1, 3, 5), (1, 2)):
+        if c_out % groups:
+            continue
+        c_in = 8
+        text = f"conv2d:x=1x{c_in}x20x22,w={c_out}x{c_in // groups}x{side}x{side},g={groups},d={dilation}"
+        call = parse_call(text, OPS)
+        choice = chosen(call, device, "executorch")
+        weight = (c_out, c_in // groups, side, side)
+        im2col = executorch_uses_im2col(is_mali, weight, groups, dilation)
+        assert (choice.route.name == "im2col_gemm") == im2col and choice.by.startswith("policy executorch"), text
+        if executorch_method(weight, groups) != "sliding window":
+            assert choice.route.name == executorch_method(weight, groups), text
+        several = parse_call(text.replace("x=1x", "x=2x"), OPS)
+        assert chosen(several, device, "executorch").by == chosen(several, device, "").by
+    transposed = parse_call("conv_transpose2d:x=1x128x8x8,w=128x128x3x3,p=1", OPS)
+    assert chosen(transposed, device, "executorch").route.name == "transposed_direct"
+
+
+# ---- IREE: data gradients and reductions
+
+
+@pytest.mark.parametrize(
+    ("text", "route"),
+    [
+        ("dy=4x224x24x37,w=224x32x1x1,x_shape=47x73,s=2", "swap_1x1"),
+        ("dy=1x32x8x8,w=32x16x1x1,x_shape=15x15,s=2", "swap_1x1"),
+        ("dy=1x7x5x6,w=7x19x1x1,x_shape=8x14,s=2x3,p=1", "gather_scatter_conv"),  # no crop upstream
+        ("dy=2x256x5x5,w=256x8x3x3,x_shape=10x10,s=2,p=1", "gather_scatter_conv"),
+        ("dy=2x257x5x5,w=257x8x3x3,x_shape=10x10,s=2,p=1", "fill_scatter_conv"),
+        ("dy=2x64x9x9,w=64x8x3x3,x_shape=9x9,p=1", "flipped_conv"),
+    ],
+)
+@pytest.mark.parametrize("name", DEVICES)
+def test_iree_scatters_data_gradients_as_its_passes_do(text, route, name):
+    choice = chosen(parse_call(f"conv2d_backward_data:{text}", OPS), DEVICES[name], "iree")
+    assert choice.route.name == route and choice.by.startswith("policy iree: ")
+
+
+@pytest.mark.parametrize(("dims", "parts"), [("4096", 64), ("4x512", 32), ("1255x1255", 1255), ("4x15", 1)])
+def test_iree_splits_reductions_as_its_tests_expect(dims, parts):
+    axes = "x".join(str(i) for i in range(len(dims.split("x"))))
+    choice = chosen(parse_call(f"reduce:x={dims},op=sum,axes={axes}", OPS), DEVICES["h200"], "iree")
+    assert choice.params.get("parts", 1) == parts and (choice.route.name == "split") == (parts > 1)
+
+
+# ---- where the policy stands among other options
+
+
+def test_a_forced_route_outranks_a_policy_and_a_policy_what_was_measured():
+    text = "conv2d:x=1x16x8x8,w=128x16x3x3,p=1"
+    call, device = parse_call(text, OPS), DEVICES["adreno-750"]
+    assert chosen(call, device, "executorch", routes={"conv2d": "direct"}).by == "forced"
+    parameters = chosen(call, device, "executorch", params={"conv2d": {"tile": "shared_32x32x16"}}).params
+    assert parameters["tile"] == "shared_32x32x16"
+
+
+def test_an_unknown_policy_is_refused_with_those_that_there_are():
+    assert POLICIES == ("ck", "executorch", "iree")
+    graph = graph_of_shapes(parse_call("relu:x=3", OPS))
+    with pytest.raises(
+        UsageError, match="no policy 'executorh' \\(did you mean 'executorch'\\?\\); one of ck, executorch, iree"
+    ):
+        plan(graph, DEVICES["h200"], Options(policy="executorh"))
+
+
+def test_explain_says_that_a_policy_chose_and_why():
+    _, told, _ = vkconv("explain", "conv2d:x=1x16x8x8,w=64x16x3x3,p=1", "-d", "adreno-750", "--policy", "executorch")
+    assert "direct_tile" in told and "(policy executorch: groups, dilation, or 64 output channels of 128" in told

@@ -1,0 +1,129 @@
+"""Tensors larger than a storage buffer binding: what launches bind of them."""
+
+import pytest
+from graph_kit import made_up_device
+
+from vkconv.core import DType, ShaderError
+from vkconv.device import load_device
+from vkconv.kernel import Shader
+from vkconv.ops import OPS
+from vkconv.ops.core.bindings import image_step, images_at_a_time
+from vkconv.ops.core.calls import parse_call
+from vkconv.plan.commands import Launch
+from vkconv.plan.planner import Options, plan
+from vkconv.plan.single import call_graph
+from vkconv.program import Dispatch, Program, Range
+from vkconv.shaders.kernels import STRIDED_COPY
+from vkconv.storage import stored
+
+# im2col takes up to 16 MiB of scratch.
+RANGE = 17 << 20
+SMALL = made_up_device("mali-g715", maxStorageBufferRange=RANGE, minStorageBufferOffsetAlignment=64)
+PUBLISHED = (
+    "conv2d_backward_data:dy=12x2016x30x46,w=2016x896x1x1,x_shape=12x896x59x91,s=2",
+    "conv2d_backward_data:dy=32x2048x25x25,w=2048x1024x1x1,x_shape=32x1024x50x50,s=2",
+    "conv2d_backward_data:dy=32x1024x50x50,w=1024x512x1x1,x_shape=32x512x100x100,s=2",
+    "conv2d_backward_data:dy=10x896x59x91,w=896x448x1x1,x_shape=10x448x118x182,s=2",
+    "conv2d_backward_weight:x=16x16x225x225,dy=16x64x225x225,w_shape=64x16x3x3,p=1",
+)
+
+
+def launches(text, device, **options):
+    call = parse_call(text, OPS)
+    return call, [
+        c for c in plan(call_graph(call), device, Options(passes=False, **options)).plan.run if isinstance(c, Launch)
+    ]
+
+
+def word_of(launch, name):
+    """A push constant of one word."""
+    offset = 0
+    for field in launch.shader.interface.push:
+        if field.name == name:
+            return int.from_bytes(launch.push[4 * offset : 4 * offset + 4], "little")
+        offset += field.count
+    raise KeyError(name)
+
+
+def bound(call, device, launched):
+    """By the buffers of the plan that hold a tensor, the distinct byte ranges that launches bind, in order."""
+    planned = plan(call_graph(call), device, Options(passes=False)).plan
+    found = {}
+    for name in (*call.specs,):
+        _, home = planned.values[name]
+        regions = {r for c in launched for r, _ in c.binds if r.buffer == home.buffer}
+        inside = [r for r in regions if home.offset <= r.offset < home.offset + home.nbytes]
+        found[name] = sorted((r.offset - home.offset, r.nbytes) for r in inside)
+    return found
+
+
+@pytest.mark.parametrize("name", ["mali-g715", "adreno-750", "lavapipe"])
+@pytest.mark.parametrize("text", PUBLISHED)
+def test_published_calls_of_iree_fit_the_bindings_of_phones(text, name):
+    """dx of 10x448x118x182 cannot be cut where a binding may begin at each 256 bytes, and fits in 16 bits."""
+    device = load_device(name)
+    _, made = launches(text, device)
+    assert max(region.nbytes for c in made for region, _ in c.binds) <= device.limit("maxStorageBufferRange")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv2d:x=6x18x200x200,w=26x18x3x3,b=26,residual=6x26x200x200,p=1,act=relu",
+        "conv2d:x=8x64x100x100,w=64x1x3x3,p=1,g=64",
+        "conv_transpose2d:x=6x8x100x100,w=8x32x2x2,s=2",
+        "conv2d_backward_data:dy=6x48x100x100,w=48x32x1x1,x_shape=200x200,s=2",
+        "conv2d_backward_data:dy=10x64x100x100,w=64x64x3x3,x_shape=100x100,p=1",
+    ],
+)
+def test_images_are_cut_where_a_binding_may_begin_and_none_is_left_out(text, dtype):
+    call, made = launches(f"{text},dtype={dtype}", SMALL)
+    for name, spec in call.specs.items():
+        ranges = bound(call, SMALL, made)[name]
+        if spec.dims[0] == call.outputs[next(iter(call.outputs))].dims[0]:
+            ends = [offset + nbytes for offset, nbytes in ranges]
+            assert [0, *ends[:-1]] == [offset for offset, _ in ranges] and ends[-1] == spec.nbytes, name
+            assert all(offset % 64 == 0 for offset, _ in ranges)
+    assert max(region.nbytes for c in made for region, _ in c.binds) <= RANGE
+
+
+@pytest.mark.parametrize(
+    ("route", "dtype"),
+    [*((r, t) for r in ("split_n", "split_multi", "two_stage") for t in ("f32", "bf16")), ("one_stage", "f32")],
+)
+def test_sums_over_images_bind_some_of_them_and_number_their_slices_in_a_row(route, dtype):
+    text = f"conv2d_backward_weight:x=7x32x200x200,dy=7x40x200x200,w_shape=40x32x3x3,p=1,dtype={dtype}"
+    call = parse_call(text, OPS)
+    planned = plan(call_graph(call), SMALL, Options(routes={call.op: route}, passes=False)).plan
+    made = [c for c in planned.run if isinstance(c, Launch) and "combine" not in c.shader.key]
+    starts = [c.binds[1][0].offset - planned.values["dy"][1].offset for c in made]
+    of_launch = 2 * 40 * 200 * 200 * call.specs["dy"].dtype.nbytes
+    assert starts == [0, of_launch, 2 * of_launch, 3 * of_launch]
+    if route != "one_stage":
+        firsts = [word_of(c, "first_slice") for c in made]
+        assert firsts[0] == 0 and firsts == sorted({*firsts}) and firsts[-1] < planned.nodes[0].params["split_k"] + 4
+    assert all(r.nbytes <= RANGE for c in planned.run if isinstance(c, Launch) for r, _ in c.binds)
+
+
+def test_no_image_that_a_binding_cannot_hold_is_cut():
+    device = made_up_device("mali-g715", maxStorageBufferRange=1000)
+    assert images_at_a_time(8, [1024], device) == 0 and images_at_a_time(8, [100], device) == 8
+    # 36 bytes end where a binding may begin after 64 images: at multiples of 256.
+    assert image_step([36], device) == 64 and image_step([36], device, halved=True) == 128
+    assert images_at_a_time(100, [36], device) == 0
+
+
+def test_ranges_are_counted_in_the_elements_that_a_buffer_holds():
+    program = Program((copy_of({"x": Range(128, 64), "y": Range(128, 64)}),))
+    (half,) = stored(program, {"x": DType.F16, "y": DType.F32}, DType.F16, SMALL).steps
+    assert half.ranges == {"x": Range(64, 32), "y": Range(128, 64)}
+    within = program.within({"x": Range(1024, 256)}).steps[0].ranges
+    assert within == {"x": Range(1024 + 128, 64), "y": Range(128, 64)}
+    with pytest.raises(ShaderError, match="has ranges of"):
+        copy_of({"z": Range(0, 4)})
+
+
+def copy_of(ranges):
+    push = {f.name: (0,) * f.count if f.count > 1 else 0 for f in STRIDED_COPY.push}
+    return Dispatch(Shader(STRIDED_COPY), {"x": "x", "y": "y"}, (1, 1, 1), (64, 1, 1), push, ranges=ranges)
