@@ -317,7 +317,15 @@ ROWS = (
 )
 
 
+# An editable installation's finder would import the checkout's modules, whatever the path says: also in processes that
+# tests start, which read this as they start.
+NO_FINDER = (
+    "import sys\nsys.meta_path = [f for f in sys.meta_path if type(f).__name__ != 'ScikitBuildRedirectingFinder']\n"
+)
+
+
 def copied(folder: Path) -> None:
+    (folder / "sitecustomize.py").write_text(NO_FINDER)
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "peers"))
@@ -332,13 +340,7 @@ def copied(folder: Path) -> None:
 def fails(folder: Path, row: Row) -> bool:
     """Whether the test fails; SystemExit where it did not run at all."""
     environment = {**os.environ, "PYTHONPATH": str(folder), **dict(row.environment)}
-    # An editable installation's finder would import the checkout's modules, whatever the path says.
-    start = (
-        "import sys, pytest; "
-        "sys.meta_path = [f for f in sys.meta_path if type(f).__name__ != 'ScikitBuildRedirectingFinder']; "
-        "sys.exit(pytest.main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", start, "-q", "-x", "-p", "no:cacheprovider", row.test]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", row.test]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{row.test} did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
