@@ -89,6 +89,94 @@ ROWS = (
         "tests/pure/test_output_files.py::test_the_mode_is_kept",
     ),
     Row(
+        "files",
+        "a failed write leaves nothing behind",
+        "vkconv/core.py",
+        "        temporary.unlink(missing_ok=True)\n        raise\n",
+        "        raise\n",
+        "tests/pure/test_file_faults.py::test_whichever_operation_fails_the_file_is_whole",
+    ),
+    Row(
+        "files",
+        "what appears is on the disk",
+        "vkconv/core.py",
+        "            os.fsync(file.fileno())\n",
+        "",
+        "tests/pure/test_file_faults.py::test_whichever_operation_fails_the_file_is_whole",
+    ),
+    Row(
+        "files",
+        "a full disk is a ModelError",
+        "vkconv/graph/vkc.py",
+        "            file.write(data)\n    except OSError as error:",
+        "            file.write(data)\n    except RuntimeError as error:",
+        "tests/pure/test_file_faults.py::test_whichever_operation_fails_the_file_is_whole",
+    ),
+    Row(
+        "chooser",
+        "a forced route must be right",
+        "vkconv/route.py",
+        "        if not verdict.allowed:\n            raise RouteError(",
+        "        if False:\n            raise RouteError(",
+        "tests/pure/test_route.py::test_a_forced_route_skips_prefer_and_never_must",
+    ),
+    Row(
+        "chooser",
+        "a measured route must be right",
+        "vkconv/route.py",
+        "{v.route.name: v for v in verdicts if v.allowed and (",
+        "{v.route.name: v for v in verdicts if (",
+        "tests/pure/test_route.py::test_a_measured_route_outranks_prefer_and_never_must",
+    ),
+    Row(
+        "chooser",
+        "the fastest of the measured",
+        "vkconv/route.py",
+        "key=lambda candidate: candidate.us_median))",
+        "key=lambda candidate: -candidate.us_median))",
+        "tests/pure/test_route.py::test_the_fastest_measured_route_that_can_run_is_taken_with_its_parameters",
+    ),
+    Row(
+        "chooser",
+        "measured parameters must be legal",
+        "vkconv/route.py",
+        "            if value not in legal[name]:",
+        "            if False:",
+        "tests/pure/test_route.py::test_measured_parameters_that_are_no_longer_legal_are_ignored",
+    ),
+    Row(
+        "chooser",
+        "a rule needs all that it prefers",
+        "vkconv/route.py",
+        "    for need in route.prefer:\n        if not need.test(call, device):",
+        "    for need in route.prefer:\n        if False:",
+        "tests/pure/test_route.py::test_the_first_route_whose_every_need_holds_wins",
+    ),
+    Row(
+        "typing",
+        "a buffer is read as it was written",
+        "vkconv/storage.py",
+        "            if not _agree(made, taken):",
+        "            if False:",
+        "tests/pure/test_typed_programs.py::test_scratch_that_two_launches_write_in_two_forms_is_refused",
+    ),
+    Row(
+        "typing",
+        "scratch of sums stays f32",
+        "vkconv/storage.py",
+        'return buffer in program.elements or types.get(buffer or "") in HALVES',
+        "return True",
+        "tests/pure/test_storage.py::test_what_is_scratch_stays_f32_and_elements_halve",
+    ),
+    Row(
+        "typing",
+        "bits of one width agree, others do not",
+        "vkconv/storage.py",
+        "made is taken or (made.nbytes == taken.nbytes and (",
+        "made is taken or ((",
+        "tests/pure/test_typed_programs.py::test_bits_are_moved_by_the_width_of_what_holds_them",
+    ),
+    Row(
         "caches",
         "the owner of a cached file",
         "vkconv/files.py",
@@ -203,7 +291,7 @@ ROWS = (
     Row(
         "validation",
         "the tail of a kernel (GPU-assisted validation)",
-        "shaders/gather.comp",
+        "shaders/movement/gather.comp",
         "    if (index >= invocations) return;\n",
         "",
         "tests/gpu/test_ops.py::test_route_agrees_with_the_reference[gather:x=7,indices=3:i32-gather-integers]",
@@ -229,7 +317,15 @@ ROWS = (
 )
 
 
+# An editable installation's finder would import the checkout's modules, whatever the path says: also in processes that
+# tests start, which read this as they start.
+NO_FINDER = (
+    "import sys\nsys.meta_path = [f for f in sys.meta_path if type(f).__name__ != 'ScikitBuildRedirectingFinder']\n"
+)
+
+
 def copied(folder: Path) -> None:
+    (folder / "sitecustomize.py").write_text(NO_FINDER)
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "peers"))
@@ -244,13 +340,7 @@ def copied(folder: Path) -> None:
 def fails(folder: Path, row: Row) -> bool:
     """Whether the test fails; SystemExit where it did not run at all."""
     environment = {**os.environ, "PYTHONPATH": str(folder), **dict(row.environment)}
-    # An editable installation's finder would import the checkout's modules, whatever the path says.
-    start = (
-        "import sys, pytest; "
-        "sys.meta_path = [f for f in sys.meta_path if type(f).__name__ != 'ScikitBuildRedirectingFinder']; "
-        "sys.exit(pytest.main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", start, "-q", "-x", "-p", "no:cacheprovider", row.test]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", row.test]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{row.test} did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

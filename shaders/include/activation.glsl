@@ -4,9 +4,16 @@
 // drivers compile every line, and with all of them took twice the time.
 #include "math.glsl"
 
-float clip(float x, float lo, float hi) { return isnan(x) ? x : x > hi || lo > hi ? hi : x < lo ? lo : x; }
-float sigmoid(float x) { return 1.0 / (1.0 + exp_f32(-x)); }
+// A zero at a bound is the bound.
+float clip(float x, float lo, float hi) { return isnan(x) ? x : x >= hi || lo > hi ? hi : x <= lo ? lo : x; }
+float sigmoid(float x) {
+    float e = exp_f32(-abs(x));
+    return (x < 0.0 ? e : 1.0) / (1.0 + e);
+}
+// Both are x e^x where e^x is hardly a number any more.
+float silu(float x) { return x < -80.0 ? exp_times(x, x) : x * sigmoid(x); }
 float softplus(float x) { return isnan(x) ? x : (x > 0.0 ? x : 0.0) + log1p_f32(exp_f32(-abs(x))); }
+float mish(float x) { return x < -80.0 ? exp_times(x, x) : x * tanh_f32(softplus(x)); }
 float elu(float x, float alpha) { return x < 0.0 ? alpha * expm1_f32(x) : x; }
 float hard_sigmoid(float x, float alpha, float beta) { return clip(alpha * x + beta, 0.0, 1.0); }
 float shrink(float x, float lambda, float bias) { return x > lambda ? x - bias : x < -lambda ? x + bias : isnan(x) ? x : 0.0; }
@@ -20,7 +27,7 @@ float activate(uint id, float x, float a, float b) {
     case 4: return x * hard_sigmoid(x, 1.0 / 6.0, 0.5);  // hard_swish
     case 5: return hard_sigmoid(x, a, b);  // hard_sigmoid
     case 6: return sigmoid(x);  // sigmoid
-    case 7: return x * sigmoid(x);  // silu
+    case 7: return silu(x);  // silu
     case 8: return x < 0.0 ? a * x : x;  // leaky_relu
     case 9: return 0.5 * x * (1.0 + erf_f32(0.70710678 * x));  // gelu
     case 10: return 0.5 * x * (1.0 + tanh_f32(0.79788456 * (x + 0.044715 * x * x * x)));  // gelu_tanh
@@ -30,7 +37,7 @@ float activate(uint id, float x, float a, float b) {
     case 14: return x < 0.0 ? a * expm1_f32(x / a) : x;  // celu
     case 15: return softplus(x);  // softplus
     case 16: return x / (1.0 + abs(x));  // softsign
-    case 17: return x * tanh_f32(softplus(x));  // mish
+    case 17: return mish(x);  // mish
     case 18: return isnan(x) || x > a ? x : 0.0;  // thresholded_relu
     case 19: return exp_f32(x);  // exp
     case 20: return log_f32(x);  // log

@@ -2,6 +2,11 @@
 // be worse: sin and cos 2^-11 absolute, exp 3 + 2|x| ulp; lavapipe's exp and log are short polynomials.
 // Coefficients are Chebyshev interpolants of the quoted function on the quoted interval.
 
+// ``size``, which is not negative, with the sign of x, -0 included.
+float with_sign_of(float size, float x) {
+    return uintBitsToFloat(floatBitsToUint(size) | (floatBitsToUint(x) & 0x80000000u));
+}
+
 // 2^k for any k, in two factors so that subnormal and overflowing results come out right.
 float scale_exp2(float x, int k) {
     int half_k = k / 2;
@@ -23,7 +28,15 @@ float exp_f32(float x) {
     return scale_exp2(1.0 + (r + r * r * exp_tail(r)), int(k));
 }
 
-// The same for x <= 0, without a branch; results below the smallest normal number are 0. Adding 1.5 2^23 rounds to an
+// ``factor`` e^x for x < 0, rounded once, also where e^x is subnormal.
+float exp_times(float x, float factor) {
+    if (x < -125.0) return isinf(factor) ? uintBitsToFloat(0x7FC00000u) : with_sign_of(0.0, factor);
+    float k = roundEven(x * 1.44269504);
+    precise float r = (x - k * 0.693115234375) - k * 3.194618329871446e-05;
+    return scale_exp2(factor * (1.0 + (r + r * r * exp_tail(r))), int(k));
+}
+
+// The same as exp_f32 for x <= 0, without a branch; results below the smallest normal number are 0. Adding 1.5 2^23 rounds to an
 // integer, which then stands in the low bits.
 float exp_below(float x) {
     precise float shifted = fma(x, 1.44269504, 12582912.0);
@@ -72,8 +85,7 @@ float tanh_f32(float x) {
     if (isnan(x)) return x;
     if (a > 10.0) return x < 0.0 ? -1.0 : 1.0;
     float e = expm1_f32(2.0 * a);
-    float t = e / (e + 2.0);
-    return x < 0.0 ? -t : t;
+    return with_sign_of(e / (e + 2.0), x);
 }
 
 // |x| < 1: x P(x^2), P interpolating erf(x)/x; else 1 - exp(-x^2) Q(1/(1 + |x|/2)), Q interpolating
@@ -132,7 +144,7 @@ float far_from_quarter(float x, out int quarter) {
     return negative ? -r : r;
 }
 
-// sin(x + quarter pi/2): below 4096 pi/2 in three parts (12 bits, 12 bits, rest) keeps the reduction exact. NaN for
+// sin(x + quarter pi/2): below 4096 pi/2 in four parts (three of 12 bits, the rest) keeps the reduction exact. NaN for
 // what is not finite.
 float sin_quarter(float x, int quarter) {
     if (isnan(x) || isinf(x)) return uintBitsToFloat(0x7FC00000u);
@@ -140,7 +152,7 @@ float sin_quarter(float x, int quarter) {
     precise float r;
     if (abs(x) < 4096.0) {
         float k = roundEven(x * 0.63661977);
-        r = ((x - k * 1.5703125) - k * 0.0004837512969970703) - k * 7.549790126404332e-08;
+        r = (((x - k * 1.5703125) - k * 0.0004837512969970703) - k * 7.549533620476723e-08) - k * 2.5633440682570896e-12;
         n = int(k);
     } else {
         r = far_from_quarter(x, n);
@@ -153,11 +165,11 @@ float sin_quarter(float x, int quarter) {
     return (n & 2) == 0 ? value : -value;
 }
 
-float sin_f32(float x) { return sin_quarter(x, 0); }
+float sin_f32(float x) { return x == 0.0 ? x : sin_quarter(x, 0); }  // -0 stays
 float cos_f32(float x) { return sin_quarter(x, 1); }
 
 // Sine over cosine of the same reduction as `sin_quarter`.
-float tan_f32(float x) { return sin_quarter(x, 0) / sin_quarter(x, 1); }
+float tan_f32(float x) { return sin_f32(x) / sin_quarter(x, 1); }
 
 // For a > 88, where e^a is infinite before its half is: the square of e^(a/2), in an order that stays finite.
 float half_exp(float a) {
@@ -169,8 +181,7 @@ float half_exp(float a) {
 float sinh_f32(float x) {
     float a = abs(x);
     float t = expm1_f32(a);
-    float y = a > 20.0 ? half_exp(a) : 0.5 * (t + t / (t + 1.0));
-    return x < 0.0 ? -y : y;
+    return isnan(x) ? x : with_sign_of(a > 20.0 ? half_exp(a) : 0.5 * (t + t / (t + 1.0)), x);
 }
 
 float cosh_f32(float x) {
@@ -182,7 +193,7 @@ float cosh_f32(float x) {
 float asinh_f32(float x) {
     float a = abs(x);
     float y = a > 4096.0 ? log_f32(a) + 0.69314718 : log1p_f32(a + a * a / (1.0 + sqrt(a * a + 1.0)));
-    return x < 0.0 ? -y : y;
+    return isnan(x) ? x : with_sign_of(y, x);
 }
 
 float acosh_f32(float x) {
@@ -195,7 +206,7 @@ float atanh_f32(float x) {
     float a = abs(x);
     if (a > 1.0) return uintBitsToFloat(0x7FC00000u);
     float y = a == 1.0 ? uintBitsToFloat(0x7F800000u) : 0.5 * log1p_f32(2.0 * a / (1.0 - a));
-    return x < 0.0 ? -y : y;
+    return isnan(x) ? x : with_sign_of(y, x);
 }
 
 // Beyond tan(pi/8) and tan(3 pi/8) around pi/4 and pi/2; in between x + x^3 P(x^2), error 1e-8 of the result.
@@ -206,7 +217,7 @@ float atan_f32(float x) {
     float q = t * t;
     float y = around + (t + t * q * (-0.333333318 + q * (0.199995405 + q * (-0.142639556
             + q * (0.107437315 + q * -0.0645192819)))));
-    return x < 0.0 ? -y : y;
+    return isnan(x) ? x : with_sign_of(y, x);
 }
 
 // asin(t) for 0 <= t <= 1/2, q = t^2: t + t^3 P(t^2), error 1e-8 of the result.
@@ -221,7 +232,7 @@ float asin_f32(float x) {
     if (a > 1.0) return uintBitsToFloat(0x7FC00000u);
     float q = 0.5 * (1.0 - a);
     float y = a > 0.5 ? 1.57079633 - 2.0 * asin_tail(sqrt(q), q) : asin_tail(a, a * a);
-    return x < 0.0 ? -y : y;
+    return isnan(x) ? x : with_sign_of(y, x);
 }
 
 float acos_f32(float x) {

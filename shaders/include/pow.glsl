@@ -35,8 +35,10 @@ vec2 log2_two(float x) {
     precise float low = product.y + 2.0 * s * 1.92596303e-08 + 1.44269502 * (2.0 * s_low + series);
     precise float hi = e + product.x;
     precise float part = hi - e;
-    precise float rest = (e - (hi - part)) + (product.x - part);
-    return vec2(hi, rest + low);
+    precise float rest = ((e - (hi - part)) + (product.x - part)) + low;
+    precise float sum = hi + rest;  // what is left is less than its last place: times y it must not move k
+    precise float left = rest - (sum - hi);
+    return vec2(sum, left);
 }
 
 float pow_positive(float x, float y) {

@@ -91,24 +91,37 @@ int apply(int p, int q) {
 
 #else
 
-// Remainder with the sign of p, exact: every subtraction of a power-of-two multiple of q that is at least half of
-// what is left rounds to nothing. At most one step per bit of difference between the exponents.
+// Remainder with the sign of p, exact: a float is an integer of 24 bits times a power of two, and a remainder stays one
+// when 8 bits of what the exponents differ by are shifted in. By integers, so that subnormal numbers are what they are.
 float fmod_f32(float p, float q) {
-    if (isnan(p) || isnan(q) || isinf(p) || q == 0.0) return uintBitsToFloat(0x7FC00000u);
-    if (isinf(q)) return p;
-    float rest = abs(p);
-    float divisor = abs(q);
-    int divisor_exponent;
-    frexp(divisor, divisor_exponent);
-    for (int step = 0; step < 280 && rest >= divisor; step++) {
-        int exponent;
-        frexp(rest, exponent);
-        precise float multiple = scale_exp2(divisor, exponent - divisor_exponent);
-        if (multiple > rest) multiple = multiple * 0.5;
-        precise float left = rest - multiple;
-        rest = left;
+    const uint INFINITE = 0x7F800000u, HIDDEN = 0x800000u;
+    uint sign_bit = floatBitsToUint(p) & 0x80000000u;
+    uint dividend = floatBitsToUint(p) ^ sign_bit;
+    uint divisor = floatBitsToUint(q) & 0x7FFFFFFFu;
+    if (dividend >= INFINITE || divisor > INFINITE || divisor == 0u) return uintBitsToFloat(0x7FC00000u);
+    if (dividend < divisor) return p;
+    int exponent = max(int(divisor >> 23), 1);
+    int more_bits = max(int(dividend >> 23), 1) - exponent;
+    uint unit = divisor < HIDDEN ? divisor : (divisor & (HIDDEN - 1u)) | HIDDEN;
+    uint rest = (dividend < HIDDEN ? dividend : (dividend & (HIDDEN - 1u)) | HIDDEN) % unit;
+    for (int step = 0; step < 32 && more_bits > 0; step++) {
+        int shift = min(more_bits, 8);
+        rest = (rest << shift) % unit;
+        more_bits -= shift;
     }
-    return p < 0.0 ? -rest : rest;
+    // At most to the hidden bit's place, or the smallest exponent.
+    int shift = min(23 - findMSB(rest), exponent - 1);
+    rest <<= shift;
+    if (rest >= HIDDEN) rest += uint(exponent - shift - 1) << 23;
+    return uintBitsToFloat(rest | sign_bit);
+}
+
+// numpy's: what is no zero has the sign of q.
+float mod_f32(float p, float q) {
+    float rest = fmod_f32(p, q);
+    uint sign_bit = floatBitsToUint(q) & 0x80000000u;
+    if ((floatBitsToUint(rest) << 1) == 0u) return uintBitsToFloat(sign_bit);
+    return (floatBitsToUint(rest) & 0x80000000u) == sign_bit ? rest : rest + q;
 }
 
 float apply(float p, float q) {
@@ -123,8 +136,7 @@ float apply(float p, float q) {
     case 7: return fmod_f32(p, q);
     case 9: return p < 0.0 ? p * q : p;
     }
-    float rest = fmod_f32(p, q);
-    return rest != 0.0 && (rest < 0.0) != (q < 0.0) ? rest + q : rest;
+    return mod_f32(p, q);
 }
 
 #endif

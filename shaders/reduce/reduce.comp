@@ -30,13 +30,32 @@ VALUE gather(uint base, uint function, VALUE peak) {
     return sums[0];
 }
 
+#ifdef VALUE_IS_FLOAT
+// The sum of squares, one after another: drivers that run both sides of a branch take a step of it for every call.
+float squares_again(uint base, float power) {
+    float sum = 0.0;
+    for (uint line = 0; line < lines; line++) {
+        uint at = base + line_offset(line);
+        for (uint i = 0; i < run; i++) sum += square_of(LOAD_X(x, at + i * run_stride), power);
+    }
+    return sum;
+}
+#endif
+
 void main() {
     uint index = flat_index();
     if (index >= outputs) return;
     uint base = kept_offset(index, KEPT_RANK);
-    VALUE peak = VALUE(0);
+    VALUE peak = VALUE(NO_PEAK);
 #ifdef VALUE_IS_FLOAT
     if (FUNCTION == LOG_SUM_EXP) peak = finite_or_0(gather(base, MAX, 0.0));
 #endif
-    STORE_Y(y, index, finished(gather(base, FUNCTION, peak), peak));
+    VALUE total = gather(base, FUNCTION, peak);
+#ifdef VALUE_IS_FLOAT
+    if (FUNCTION == L2) {
+        peak = power_for(total);
+        if (!is_one(peak)) total = squares_again(base, peak);
+    }
+#endif
+    STORE_Y(y, index, finished(total, peak));
 }

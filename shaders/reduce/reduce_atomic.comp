@@ -34,7 +34,7 @@ void main() {
     uint output_index = COLUMNS ? index % outputs : index / parts;
     uint first = COLUMNS ? index / outputs : index % parts;
     uint base = kept_offset(output_index, KEPT_RANK);
-    VALUE peak = VALUE(0);
+    VALUE peak = VALUE(NO_PEAK);
 #ifdef VALUE_IS_FLOAT
     if (FUNCTION == LOG_SUM_EXP) peak = finite_or_0(peaks[output_index]);
 #endif

@@ -24,8 +24,18 @@ REDUCTION_SPACE(space, TERM)
 REDUCTION_STRIDED(slab_total, TERM, space, COMBINE)
 #ifdef VALUE_IS_FLOAT
 REDUCTION_STRIDED(slab_peak, TERM, space, COMBINE_PEAK)
+// Whether a lane of the workgroup has it.
+bool anywhere(bool here) {
+    barrier();
+    if (gl_LocalInvocationID.x == 0u) space[0] = TERM(0.0);
+    barrier();
+    if (here) space[0] = TERM(1.0);
+    barrier();
+    return space[0] != TERM(0.0);
+}
 #endif
 #else
+bool anywhere(bool here) { return here; }
 TERM slab_total(TERM v, uint index, uint count, uint stride) { return v; }
 TERM slab_peak(TERM v, uint index, uint count, uint stride) { return v; }
 #endif
@@ -94,7 +104,7 @@ void main() {
     uint step = RUN_SLABS * stride;
 
     TERM peak[SPAN];
-    [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = TERM(0);
+    [[unroll]] for (uint j = 0; j < SPAN; j++) peak[j] = TERM(NO_PEAK);
     TERM total[SPAN];
 #ifdef VALUE_IS_FLOAT
     if (FUNCTION == LOG_SUM_EXP) {
@@ -108,11 +118,33 @@ void main() {
     }
 #endif
     GATHER(total, FUNCTION, peak)
+    [[unroll]] for (uint j = 0; j < SPAN; j++) total[j] = slab_total(total[j], slab, slabs, ACROSS);
+#ifdef VALUE_IS_FLOAT
+    if (FUNCTION == L2) {
+        bool is_out = false;
+        [[unroll]] for (uint j = 0; j < SPAN; j++) {
+            peak[j] = power_for(total[j]);
+            is_out = is_out || !is_one(peak[j]);
+        }
+        if (anywhere(is_out)) {
+            // Row by row: drivers that run both sides of a branch take a step of it for every call.
+            [[unroll]] for (uint j = 0; j < SPAN; j++) total[j] = TERM(0.0);
+            for (uint line = part.first_line + line_slab; line < part.end_line; line += line_slabs) {
+                uint row = (base + line_offset(line)) / WIDTH + (part.first + run_slab) * stride;
+                for (uint i = part.first + run_slab; i < part.end; i += RUN_SLABS, row += step) {
+                    [[unroll]] for (uint j = 0; j < SPAN; j++) {
+                        total[j] += square_of(LOAD_TERM(x, row + cols[j]), peak[j]);
+                    }
+                }
+            }
+            [[unroll]] for (uint j = 0; j < SPAN; j++) total[j] = slab_total(total[j], slab, slabs, ACROSS);
+        }
+    }
+#endif
     [[unroll]] for (uint j = 0; j < SPAN; j++) {
-        TERM sum = slab_total(total[j], slab, slabs, ACROSS);
         if (slab == 0 && column + j * ACROSS < columns) {
             uint at = (part_index * outputs) / WIDTH + plane * columns + column + j * ACROSS;
-            STORE_TERM(y, at, TO_PARTS ? sum : finished(sum, peak[j]));
+            STORE_TERM(y, at, MADE(total[j], peak[j]));
         }
     }
 }

@@ -67,6 +67,21 @@ VALUE gather(uint base, Part part, uint function, VALUE peak) {
     return combine_as(function, pairs, single);
 }
 
+#ifdef VALUE_IS_FLOAT
+// The lane's sum of squares, one after another: drivers that run both sides of a branch take a step of it for every row.
+float squares_again(uint base, Part part, float power) {
+    float sum = 0.0;
+    uint step = gl_WorkGroupSize.x / ACROSS;
+    for (uint line = part.first_line + gl_LocalInvocationID.x / ACROSS; line < part.end_line; line += step) {
+        uint start = base + line_offset(line);
+        for (uint i = part.first + gl_LocalInvocationID.x % ACROSS; i < part.end; i += ACROSS) {
+            sum += square_of(LOAD_X(x, start + i), power);
+        }
+    }
+    return sum;
+}
+#endif
+
 void main() {
     uint group = flat_group();
     uint output_index = group / parts;
@@ -74,13 +89,19 @@ void main() {
     uint part_index = group - output_index * parts;
     Part part = part_of(part_index);
     uint base = kept_offset(output_index, KEPT_RANK);
-    VALUE peak = VALUE(0);
+    VALUE peak = VALUE(NO_PEAK);
 #ifdef VALUE_IS_FLOAT
     if (FUNCTION == LOG_SUM_EXP) {
         peak = finite_or_0(GIVEN_PEAK ? peaks[output_index] : row_peak(gather(base, part, MAX, 0.0)));
     }
 #endif
     VALUE total = row_total(gather(base, part, FUNCTION, peak));
+#ifdef VALUE_IS_FLOAT
+    if (FUNCTION == L2) {
+        peak = power_for(total);
+        if (!is_one(peak)) total = row_total(squares_again(base, part, peak));
+    }
+#endif
     if (gl_LocalInvocationID.x != 0) return;
-    STORE_Y(y, part_index * outputs + output_index, TO_PARTS ? total : finished(total, peak));
+    STORE_Y(y, part_index * outputs + output_index, MADE(total, peak));
 }

@@ -107,6 +107,16 @@ def test_inputs_that_do_not_fit_the_model():
         make_inputs(two, ["image=1x3x99999999x99999999"])
 
 
+def test_an_array_that_memory_has_no_room_to_convert_is_refused(monkeypatch):
+    class Full(np.ndarray):
+        def astype(self, *_, **__):
+            raise MemoryError("no room")
+
+    monkeypatch.setattr(np, "full", lambda shape, value, dtype: np.zeros(shape, dtype).view(Full))
+    with pytest.raises(InputError, match="input 'x': cannot make an array of shape 2x3: no room"):
+        make_inputs({"x": TensorSpec((2, 3))}, ["x=2x3:ones"])
+
+
 def test_routes():
     assert parse_routes(None) == {}
     assert parse_routes(["conv2d=direct, add=broadcast", "node:a=b=c"]) == {

@@ -207,6 +207,18 @@ def test_an_operand_of_another_type_is_refused() -> None:
         checked(launch(REDUCE_F32, x="middle", y="y"), types={"y": DType.I32})
 
 
+@pytest.mark.parametrize(
+    ("held", "fits"), [(DType.I32, True), (DType.F32, True), (DType.F16, False), (DType.I64, False)]
+)
+def test_bits_are_moved_by_the_width_of_what_holds_them(held: DType, fits: bool) -> None:
+    move = Program((launch(Shader(shaders.kernels.STRIDED_COPY, DType.U32), x="x", y="y"),))
+    if fits:
+        check_types(move, {"x": held, "y": held})
+        return
+    with pytest.raises(ShaderError, match=rf"takes 'x' at its binding 'x' for u32, and it holds {held}: "):
+        check_types(move, {"x": held, "y": held})
+
+
 def test_scratch_that_two_launches_write_in_two_forms_is_refused() -> None:
     first = launch(Shader(shaders.kernels.WINOGRAD_INPUT), x="x", v="middle")
     with pytest.raises(ShaderError, match=refusal(r"matmul_cooperative\.f16", "y", "f16", "f32")):

@@ -128,6 +128,6 @@ def _fill(name: str, fill: str, seed: int, shape: Shape, dtype: DType) -> Array:
             values = np.random.default_rng(seed).standard_normal(shape, np.float32)
         else:
             values = np.random.default_rng(seed).integers(0, 2 if dtype is DType.BOOL else 10, shape)
+        return values.astype(dtype.numpy, copy=False)
     except (MemoryError, ValueError) as error:
         raise InputError(f"input {name!r}: cannot make an array of shape {shape_str(shape)}: {error}") from None
-    return values.astype(dtype.numpy)

@@ -108,7 +108,7 @@ def is_number(value: object, least: float) -> bool:
 def _converts(value: object, to: type[msgspec.Struct]) -> bool:
     try:
         msgspec.convert(value, to)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # a text with half of a character
         return False
     return True
 

@@ -69,7 +69,7 @@ NORMALIZE = Kernel(
         *fields("uint", "parameter_period", when="!PART"),  # rows after which scale and bias begin anew
         *fields("uint", "parameter_step", when="!PART"),  # of theirs from row to row
         *fields("uint", "parameter_run", when="!PART"),  # elements that share one of theirs
-        *fields("float", "eps", when="!PART"),
+        *fields("float", "eps"),
         *fields("float", "momentum", when="STATISTICS"),
     ),
     constants=(

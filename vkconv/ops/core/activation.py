@@ -54,6 +54,11 @@ def _shrink(x: F64, lambda_: float, bias: float) -> F64:
     return np.where(x > lambda_, x - bias, np.where(x < -lambda_, x + bias, np.where(np.isnan(x), x, 0.0)))
 
 
+def _clip(x: F64, lo: float, hi: float) -> F64:
+    """np.clip, where a zero at a bound is the bound: relu of -0 is 0."""
+    return np.where(np.isnan(x), x, np.where((x >= hi) | (lo > hi), hi, np.where(x <= lo, lo, x)))
+
+
 def _clip3(x: F64) -> F64:
     return np.clip(np.abs(x), 0.0, 3.0)
 
@@ -68,9 +73,9 @@ def _softplus(x: F64) -> F64:
 
 _ROWS: tuple[Activation, ...] = (
     Activation("none", 0, (), lambda x, a, b: x),
-    Activation("relu", 1, (), lambda x, a, b: np.maximum(x, 0.0)),
-    Activation("relu6", 2, (), lambda x, a, b: np.clip(x, 0.0, 6.0)),
-    Activation("clip", 3, ("lo", "hi"), lambda x, a, b: np.clip(x, a, b)),
+    Activation("relu", 1, (), lambda x, a, b: _clip(x, 0.0, np.inf)),
+    Activation("relu6", 2, (), lambda x, a, b: _clip(x, 0.0, 6.0)),
+    Activation("clip", 3, ("lo", "hi"), lambda x, a, b: _clip(x, a, b)),
     # x / 6 + 1/2 goes through 0 at -3, and beyond -3 and 3 is clipped.
     Activation("hard_swish", 4, (), lambda x, a, b: x * _hard_sigmoid(x, 1 / 6, 0.5), lambda x, a, b: _clip3(x) / 2),
     Activation("hard_sigmoid", 5, ("alpha", "beta"), _hard_sigmoid, lambda x, a, b: np.full_like(x, abs(b))),

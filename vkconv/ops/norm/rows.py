@@ -71,8 +71,8 @@ def kernel(
             "RUNNING": running,
         },
         defines=STATISTICS if statistics else PLAIN,
-        passes=3,  # the mean, the variance, the quotients
-        part_words=3,
+        passes=5,  # mean and variance, both again of a row out of range, quotients
+        part_words=4,
         cpu_items=8,
         by_vec4=parameters.lie != "run" or parameters.run % 4 == 0,
     )

@@ -8,7 +8,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import local_sizes, most_invocations, over_invocations, over_workgroups
 from vkconv.ops.kernels.strided import dispatch_each
-from vkconv.ops.reduce.problem import FUNCTIONS, LOG_SUM_EXP, PART_RANK, Problem, Split, whole
+from vkconv.ops.reduce.problem import FUNCTIONS, L2, LOG_SUM_EXP, PART_RANK, Problem, Split, whole
 from vkconv.policy import Policy
 from vkconv.program import Argument, Dispatch, Word
 
@@ -85,6 +85,11 @@ def power_of_two(least: int) -> int:
     return 1 << max(0, least - 1).bit_length()
 
 
+def _again(p: Problem, lines: int, run: int) -> int:
+    """Iterations of l2 whose squares are out of range, which reads elements once more, one by one."""
+    return lines * (run + 1 + p.line_rank) if p.function == L2 else 0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rows:
     """A workgroup of ``local`` lanes takes a part of an output, ``loads`` vec4 loads of a lane at a time; lanes meet by
@@ -105,7 +110,8 @@ class Rows:
     def iterations(self, p: Problem, split: Split, passes: int) -> int:
         across = self.across(split)
         line = ceil_div(split.run, 4 * across * self.loads) + self.loads + 4 + p.line_rank
-        return passes * (line * ceil_div(split.lines, self.local // across) + self.local) + p.kept.rank
+        lines = ceil_div(split.lines, self.local // across)
+        return passes * (line * lines + self.local) + _again(p, lines, ceil_div(split.run, across)) + p.kept.rank
 
     def launch(self, p: Problem, split: Split, output: Output, device: Device) -> Dispatch:
         parts, shader = split.count(p), Shader(shaders.reduce.REDUCE_ROWS, p.dtype, self.form)
@@ -150,7 +156,8 @@ class Columns:
         run_slabs = self.run_slabs(split)
         line = ceil_div(split.run, run_slabs * self.loads) + self.loads + 2 + p.line_rank
         meet = 2 * self.span * self.slabs.bit_length()
-        return passes * (line * ceil_div(split.lines, self.slabs // run_slabs) + meet) + p.kept.rank
+        lines = ceil_div(split.lines, self.slabs // run_slabs)
+        return passes * (line * lines + meet) + _again(p, lines, ceil_div(split.run, run_slabs)) + p.kept.rank
 
     def launch(self, p: Problem, split: Split, output: Output, device: Device) -> Dispatch:
         parts = split.count(p)
@@ -195,7 +202,7 @@ def combine(p: Problem, parts: int, source: str, output: Output, device: Device,
 
 
 def combine_iterations(parts: int) -> int:
-    return parts // 4 + 16
+    return 2 * (parts // 4 + 16)  # of l2; others read parts once
 
 
 def atomic(p: Problem, items: int, native: bool, local: int, output: Output, device: Device) -> Dispatch:
@@ -227,4 +234,5 @@ def serial_locals(elements: int, device: Device) -> tuple[int, ...]:
 
 
 def serial_iterations(p: Problem) -> int:
-    return Output(p.function).passes * p.lines * (p.run // 8 + p.run % 8 + 1 + p.line_rank) + p.kept.rank
+    line = Output(p.function).passes * (p.run // 8 + p.run % 8 + 1 + p.line_rank)
+    return p.lines * line + _again(p, p.lines, p.run) + p.kept.rank

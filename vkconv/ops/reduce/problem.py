@@ -58,6 +58,7 @@ PICKS = ("max", "min")
 # What they combine is the result already.
 NOTHING_TO_FINISH = (*PICKS, "sum", "prod", "sum_square", "l1")
 LOG_SUM_EXP = "log_sum_exp"
+L2 = "l2"
 
 
 @dataclasses.dataclass(frozen=True)

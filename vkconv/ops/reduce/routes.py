@@ -11,7 +11,7 @@ from vkconv.ops.core.base import defaults, first, local_sizes
 from vkconv.ops.reduce import kernels
 from vkconv.ops.reduce import split as rules
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Output
-from vkconv.ops.reduce.problem import LOG_SUM_EXP, NOTHING_TO_FINISH, PICKS, Problem, into, whole
+from vkconv.ops.reduce.problem import L2, LOG_SUM_EXP, NOTHING_TO_FINISH, PICKS, Problem, into, whole
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
@@ -191,6 +191,12 @@ def _in_parts_route(
     )
 
 
+ONE_SCALE = Requirement.of(
+    "no l2, whose squares may leave the range of f32: parts of it have scales of their own",
+    lambda call: call["op"],
+    lambda function: function != L2,
+    str,
+)
 _MUST = (requirements.F32_OR_I32, requirements.INT32)
 ROUTES: tuple[Route, ...] = (
     _in_parts_route(
@@ -246,7 +252,7 @@ ROUTES: tuple[Route, ...] = (
         (*kernels.ATOMIC, *kernels.COMBINE),
         "the output is filled with the identity, then every invocation combines it with a few elements by one atomic "
         "operation; the order of adding floats changes from run to run, and the last bits with it",
-        must=(*_MUST, requirements.NO_HALVES),
+        must=(*_MUST, requirements.NO_HALVES, ONE_SCALE),
         opt_in="floats are added in another order each time",
         source="rocMLIR#938",
         params=_atomic_params,
