@@ -3,11 +3,13 @@
     vkconv compile --suite golden --route all --sweep tile --with adreno-740,navi31 -o compiled.json
     python tools/evidence.py compiled.json
 
-A GPU that is in several results has all their kernels; one table is of one version of its driver.
+A GPU that is in several results has all their kernels; one table is of one version of its driver. With ``--add`` as the
+first word the kernels that a table has stay there too, where it is of that version: what was compiled again is anew.
 """
 
+import dataclasses
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,13 +17,15 @@ import msgspec
 from vkconv.compilers.evidence import table_of
 from vkconv.compilers.rows import Result
 from vkconv.device import evidence
-from vkconv.device.evidence import write_evidence
+from vkconv.device.evidence import evidence_gpus, load_evidence, write_evidence
 
 FOLDER = Path(evidence.__file__).parent / "compiled"
 
 
-def main(paths: Iterable[str]) -> None:
+def main(words: Sequence[str]) -> None:
     """Write the tables of all GPUs in some results."""
+    add = words[:1] == ["--add"]
+    paths = words[1:] if add else words
     results = [msgspec.json.decode(Path(path).read_bytes(), type=Result) for path in paths]
     headers = {gpu.name: gpu for result in results for gpu in result.gpus}
     for name, header in headers.items():
@@ -29,6 +33,8 @@ def main(paths: Iterable[str]) -> None:
         if len(versions) > 1:
             sys.exit(f"{name}: these results are of {' and '.join(sorted(versions))}; make them with one")
         table = table_of(header, [row for result in results for row in result.rows if row.gpu == name])
+        if add and name in evidence_gpus() and (kept := load_evidence(name)).version == header.version:
+            table = dataclasses.replace(table, kernels={**kept.kernels, **table.kernels})
         FOLDER.mkdir(exist_ok=True)
         (FOLDER / f"{name}.csv").write_text(write_evidence(table))
         spills = sum(compiled.spills for compiled in table.kernels.values())

@@ -65,6 +65,13 @@ class Field:
     count: int = 1
     when: tuple[str, ...] = ()
 
+    @property
+    def default_value(self) -> float | int:
+        """The default of a specialization constant as a number."""
+        if self.type == "bool":
+            return int(self.default == "true")
+        return float(self.default) if self.type == "float" else int(self.default)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Kernel:

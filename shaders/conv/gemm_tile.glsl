@@ -29,19 +29,25 @@ int tile_row(int lane, int i) { return (i / 4 * LANES_M + lane / LANES_N) * 4 + 
 int tile_column(int lane, int j) { return (j / 4 * LANES_N + lane % LANES_N) * 4 + j % 4; }
 
 // The product of both parts of a k-tile onto vec4 acc[ACCS], which the compiler keeps in registers where no function
-// has it.
-#define MULTIPLY_K_TILE(lane, k_tile)                                                                   \
-    int a_from = buffer_of(k_tile) * A_VECS + (lane) / LANES_N;                                         \
-    int b_from = buffer_of(k_tile) * B_VECS + (lane) % LANES_N;                                         \
-    [[unroll]] for (int k = 0; k < BK; k++) {                                                           \
+// has it. Without UNROLL it is a loop: compilers that load all of an unrolled k-tile at once run out of registers.
+#define MULTIPLY_AT(k)                                                                                  \
+    {                                                                                                   \
         REAL4 v[TN4];                                                                                   \
-        [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[b_from + k * (BN / 4) + j * LANES_N];    \
+        [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[b_from + (k) * (BN / 4) + j * LANES_N];  \
         [[unroll]] for (int i = 0; i < TM4; i++) {                                                      \
-            REAL4 u = a_tile[a_from + k * (BM / 4) + i * LANES_M];                                      \
+            REAL4 u = a_tile[a_from + (k) * (BM / 4) + i * LANES_M];                                    \
             [[unroll]] for (int r = 0; r < 4; r++) {                                                    \
                 [[unroll]] for (int j = 0; j < TN4; j++) PARTIAL[(i * 4 + r) * TN4 + j] += u[r] * v[j]; \
             }                                                                                           \
         }                                                                                               \
+    }
+#define MULTIPLY_K_TILE(lane, k_tile)                               \
+    int a_from = buffer_of(k_tile) * A_VECS + (lane) / LANES_N;     \
+    int b_from = buffer_of(k_tile) * B_VECS + (lane) % LANES_N;     \
+    if (UNROLL) {                                                   \
+        [[unroll]] for (int k = 0; k < BK; k++) MULTIPLY_AT(k)      \
+    } else {                                                        \
+        [[dont_unroll]] for (int k = 0; k < BK; k++) MULTIPLY_AT(k) \
     }
 
 // What an invocation has loaded of a k-tile, from registers. With one buffer all lanes must be done with the last one.

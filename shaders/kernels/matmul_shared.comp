@@ -88,16 +88,23 @@ const int TOTALS_ROW = BM + 1;
         }                                                                                   \
     }
 
-#define MULTIPLY_K_TILE                                                                                      \
-    [[unroll]] for (int ki = 0; ki < BK; ki++) {                                                             \
-        REAL4 v[TN4];                                                                                        \
-        [[unroll]] for (int j = 0; j < TN4; j++) v[j] = tiles[B_TILE + ki * B_ROW + j * LANES_N + lane_col]; \
-        [[unroll]] for (int i = 0; i < TM4; i++) {                                                           \
-            REAL4 u = tiles[ki * A_ROW + i * LANES_M + lane_row];                                            \
-            [[unroll]] for (int r = 0; r < 4; r++) {                                                         \
-                [[unroll]] for (int j = 0; j < TN4; j++) PARTIAL[(i * 4 + r) * TN4 + j] += u[r] * v[j];      \
-            }                                                                                                \
-        }                                                                                                    \
+// Without UNROLL a loop: compilers that load all of an unrolled k-tile at once run out of registers.
+#define MULTIPLY_AT(ki)                                                                                        \
+    {                                                                                                          \
+        REAL4 v[TN4];                                                                                          \
+        [[unroll]] for (int j = 0; j < TN4; j++) v[j] = tiles[B_TILE + (ki) * B_ROW + j * LANES_N + lane_col]; \
+        [[unroll]] for (int i = 0; i < TM4; i++) {                                                             \
+            REAL4 u = tiles[(ki) * A_ROW + i * LANES_M + lane_row];                                            \
+            [[unroll]] for (int r = 0; r < 4; r++) {                                                           \
+                [[unroll]] for (int j = 0; j < TN4; j++) PARTIAL[(i * 4 + r) * TN4 + j] += u[r] * v[j];        \
+            }                                                                                                  \
+        }                                                                                                      \
+    }
+#define MULTIPLY_K_TILE                                                 \
+    if (UNROLL) {                                                       \
+        [[unroll]] for (int ki = 0; ki < BK; ki++) MULTIPLY_AT(ki)      \
+    } else {                                                            \
+        [[dont_unroll]] for (int ki = 0; ki < BK; ki++) MULTIPLY_AT(ki) \
     }
 
 void main() {

@@ -72,11 +72,9 @@ void main() {
             uint b[4];
             [[unroll]] for (int i = 0; i < TR; i++) a[i] = row_words[d * ROWS + my_row + i];
             [[unroll]] for (int j = 0; j < 4; j++) b[j] = column_words[d * COLUMNS + my_column + j];
-            [[unroll]] for (int i = 0; i < TR; i++) {
-                [[unroll]] for (int j = 0; j < 4; j++) acc[4 * i + j] += dot_of_bytes(a[i], b[j]);
-            }
+            ADD_PRODUCTS(TR, a, b, acc)
             if (has_zeros) {
-                [[unroll]] for (int j = 0; j < 4; j++) x_sum[j] += dot_of_bytes(b[j], 0x01010101u);
+                [[unroll]] for (int j = 0; j < 4; j++) x_sum[j] += sum_of_bytes(b[j]);
             }
         }
         barrier();

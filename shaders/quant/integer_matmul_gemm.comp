@@ -63,11 +63,9 @@ void main() {
             uint v[4];
             [[unroll]] for (int i = 0; i < TR; i++) u[i] = row_words[d * ROWS + my_row + i];
             [[unroll]] for (int j = 0; j < 4; j++) v[j] = column_words[d * COLUMNS + my_column + j];
-            [[unroll]] for (int i = 0; i < TR; i++) {
-                [[unroll]] for (int j = 0; j < 4; j++) acc[4 * i + j] += dot_of_bytes(u[i], v[j]);
-            }
-            [[unroll]] for (int i = 0; i < TR; i++) a_sum[i] += dot_of_bytes(u[i], 0x01010101u);
-            [[unroll]] for (int j = 0; j < 4; j++) b_sum[j] += dot_of_bytes(v[j], 0x01010101u);
+            ADD_PRODUCTS(TR, u, v, acc)
+            [[unroll]] for (int i = 0; i < TR; i++) a_sum[i] += sum_of_bytes(u[i]);
+            [[unroll]] for (int j = 0; j < 4; j++) b_sum[j] += sum_of_bytes(v[j]);
         }
         barrier();
     }

@@ -45,7 +45,7 @@ def constants_of(shader: Shader, words: Iterable[int]) -> str:
     said = []
     for field, word in zip(shader.interface.constants, words, strict=True):
         value = _value(field, word)
-        if value != _default(field):
+        if value != field.default_value:
             said.append(f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value}")
     return " ".join(said)
 
@@ -55,9 +55,3 @@ def _value(field: Field, word: int) -> float | int:
         (value,) = struct.unpack("<f", struct.pack("<I", word))
         return float(value) if math.isfinite(value) else 0.0
     return word - (1 << 32) if field.type == "int" and word >= 1 << 31 else word
-
-
-def _default(field: Field) -> float | int:
-    if field.type == "bool":
-        return int(field.default == "true")
-    return float(field.default) if field.type == "float" else int(field.default)

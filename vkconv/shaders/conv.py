@@ -10,7 +10,7 @@ CONV2D_PUSH = (
     *fields("float", "act_a act_b"),
 )
 
-GEMM_TILE = (*constants("int", BM=64, BN=64, BK=16, TM=4, TN=4, BUFFERS=1),)
+GEMM_TILE = (*constants("int", BM=64, BN=64, BK=16, TM=4, TN=4, BUFFERS=1), *constants("bool", UNROLL=True))
 
 COL2IM = Kernel(
     "col2im",

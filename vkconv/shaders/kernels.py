@@ -89,6 +89,7 @@ MATMUL_SHARED = Kernel(
         *EPILOGUE,
         *constants("bool", BIAS_BY_ROW=False),
         *constants("int", BM=64, BN=64, BK=16, TM=4, TN=4),
+        *constants("bool", UNROLL=True),
         *constants("bool", A_BY_COL=False),  # a lies along m, not k
         *constants("bool", B_BY_ROW=False),  # b lies along k, not n
         *constants("bool", A_VEC4=False, B_VEC4=False),

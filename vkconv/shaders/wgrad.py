@@ -81,7 +81,7 @@ BACKWARD_WEIGHT_GEMM = Kernel(
         *constants("bool", DEEP=False),  # three dimensions
         *constants("bool", PADDED=False),  # windows may reach beyond x
         *constants("int", BM=64, BN=64, BK=8, TM=8, TN=8, BUFFERS=1, KD=1, KH=3, KW=3),
-        *constants("bool", VEC4=False),
+        *constants("bool", UNROLL=True, VEC4=False),
     ),
 )
 

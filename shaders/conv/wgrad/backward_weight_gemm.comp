@@ -77,20 +77,27 @@ shared vec4 b_tile[BUFFERS * BK * B_ROW];
         place = moved(place, step_by, box);                                                        \
     }
 
-#define MULTIPLY_K_TILE(k_tile)                                                                         \
-    {                                                                                                   \
-        int a_from = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * A_ROW) + lane / LANES_N;                   \
-        int b_from = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * B_ROW) + lane % LANES_N;                   \
-        [[unroll]] for (int k = 0; k < BK; k++) {                                                       \
-            vec4 v[TN4];                                                                                \
-            [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[b_from + k * B_ROW + j * LANES_N];   \
-            [[unroll]] for (int i = 0; i < TM4; i++) {                                                  \
-                vec4 u = a_tile[a_from + k * A_ROW + i * LANES_M];                                      \
-                [[unroll]] for (int r = 0; r < 4; r++) {                                                \
-                    [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j]; \
-                }                                                                                       \
-            }                                                                                           \
-        }                                                                                               \
+// Without UNROLL a loop: compilers that load all of an unrolled k-tile at once run out of registers.
+#define MULTIPLY_AT(k)                                                                              \
+    {                                                                                               \
+        vec4 v[TN4];                                                                                \
+        [[unroll]] for (int j = 0; j < TN4; j++) v[j] = b_tile[b_from + (k) * B_ROW + j * LANES_N]; \
+        [[unroll]] for (int i = 0; i < TM4; i++) {                                                  \
+            vec4 u = a_tile[a_from + (k) * A_ROW + i * LANES_M];                                    \
+            [[unroll]] for (int r = 0; r < 4; r++) {                                                \
+                [[unroll]] for (int j = 0; j < TN4; j++) acc[(i * 4 + r) * TN4 + j] += u[r] * v[j]; \
+            }                                                                                       \
+        }                                                                                           \
+    }
+#define MULTIPLY_K_TILE(k_tile)                                                       \
+    {                                                                                 \
+        int a_from = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * A_ROW) + lane / LANES_N; \
+        int b_from = (BUFFERS == 1 ? 0 : (k_tile) % 2 * BK * B_ROW) + lane % LANES_N; \
+        if (UNROLL) {                                                                 \
+            [[unroll]] for (int k = 0; k < BK; k++) MULTIPLY_AT(k)                    \
+        } else {                                                                      \
+            [[dont_unroll]] for (int k = 0; k < BK; k++) MULTIPLY_AT(k)               \
+        }                                                                             \
     }
 
 #define STORE_K_TILE(k_tile)                                                                                        \

@@ -9,7 +9,7 @@ from vkconv.device import Device
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import invocations, shared_bytes
 from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue
-from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile, by_name, leaves_occupancy, tile_by_rule
+from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, tile_by_rule
 from vkconv.program import Dispatch
 
 # The parameter ``tile`` of the routes. Every one keeps local a multiple of its columns, as the shader loads.
@@ -28,6 +28,14 @@ TILES: Mapping[str, GemmTile] = by_name(
     GemmTile(32, 128, 16, 4, 8),
     GemmTile(64, 32, 16, 4, 4, 2),
     GemmTile(64, 128, 16, 8, 8),
+    GemmTile(64, 64, 8, 4, 4),
+    GemmTile(64, 32, 8, 4, 4),
+    GemmTile(32, 64, 4, 4, 4),
+    GemmTile(32, 32, 4, 4, 4),
+    GemmTile(64, 64, 16, 4, 4, unroll=False),
+    GemmTile(64, 32, 16, 4, 4, unroll=False),
+    GemmTile(32, 64, 16, 4, 4, unroll=False),
+    GemmTile(32, 32, 16, 4, 4, unroll=False),
 )
 
 # The first that makes enough workgroups is the default.
@@ -45,21 +53,18 @@ def fills(blocks: int, device: Device) -> bool:
 
 
 def tiles_by_rule(
-    rows: int, depth: int, groups: int, blocks: Callable[[GemmTile], int], device: Device
+    rows: int, depth: int, groups: int, blocks: Callable[[GemmTile], int], compilers: Compilers
 ) -> tuple[str, ...]:
     """The tiles that a device can hold, first the one for a product of so many rows (output channels of a group), each
     a sum of ``depth`` products: the first that makes enough ``blocks`` to keep the device busy, or a large one where a
     group has very many that are deep."""
-    fitting = [name for name, tile in TILES.items() if tile.fits(device)]
-    rule = {name: TILES[name] for name in (_RULE_FEW_ROWS if rows <= _SMALLEST.rows else _RULE) if name in fitting}
-    best = tile_by_rule(rule, rows, lambda name: blocks(TILES[name]), ENOUGH.of(device).implicit_gemm, device)
+    device = compilers.device
+    fitting = {name: tile for name, tile in TILES.items() if tile.fits(device)}
+    rule, enough = _RULE_FEW_ROWS if rows <= _SMALLEST.rows else _RULE, ENOUGH.of(device).implicit_gemm
+    best = tile_by_rule(rule, fitting, rows, lambda name: blocks(TILES[name]), enough, compilers)
     very_many = scaled(ENOUGH.of(device).very_many, device)
     large = (name for name, least in _RULE_DEEP if name in fitting and depth >= least)
-    many = (
-        name
-        for name in large
-        if leaves_occupancy(TILES[name].registers, device) and blocks(TILES[name]) >= groups * very_many
-    )
+    many = (name for name in large if compilers.suit(TILES[name]) and blocks(TILES[name]) >= groups * very_many)
     return first(next((name for name in many if align(rows, TILES[name].rows) <= _WASTE * rows), best), fitting)
 
 

@@ -72,7 +72,7 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
             push(conv, e),
             {**e.constants, **tile.constants, "LINEAR": linear, "KH": kh, "KW": kw},
             _shared_bytes(tile),
-            steps_of(conv, tile, linear) + 1,
+            tile.loop_iterations(steps_of(conv, tile, linear) + 1),
         )
         return reducing(made, end, push={"slots": r.slots})
 

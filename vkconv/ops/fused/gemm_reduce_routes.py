@@ -20,6 +20,7 @@ from vkconv.ops.core.requirements import (
 from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.kernels import gemm
+from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import RESIDUAL_BOUND, Epilogue
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.program import Dispatch
@@ -61,7 +62,7 @@ _INSTEAD: Mapping[str, str] = {"128x128x16": "128x128x8"}
 
 
 def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
-    params = gemm.shared_params(_along_columns(call), device)
+    params = gemm.shared_params(_along_columns(call), device, element_of(call))
     best = _INSTEAD.get(params["tile"][0], params["tile"][0])
     return {"tile": first(best, params["tile"])}
 

@@ -13,7 +13,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.core.base import first, holds_workgroup, local_sizes, over_workgroups
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.f16_accumulation import F32, Arithmetic
-from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile, by_name, tile_by_rule
+from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, tile_by_rule
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.program import Argument, Dispatch, Program, Word
 from vkconv.route import Params
@@ -149,6 +149,11 @@ SHARED_TILES: Mapping[str, GemmTile] = by_name(
     GemmTile(32, 32, 16, 4, 4),
     GemmTile(64, 64, 8, 4, 4),
     GemmTile(64, 64, 32, 8, 8),
+    GemmTile(32, 32, 8, 4, 4),
+    GemmTile(64, 64, 16, 4, 4, unroll=False),
+    GemmTile(64, 64, 8, 4, 4, unroll=False),
+    GemmTile(32, 32, 16, 4, 4, unroll=False),
+    GemmTile(32, 32, 8, 4, 4, unroll=False),
 )
 # The first that makes enough workgroups is the default, or the last that the device can hold.
 _SHARED_RULE = ("128x128x16", "128x128x8", "64x64x16", "64x64x16_4x4", "32x32x16")
@@ -240,14 +245,19 @@ def padded_bytes(tile: GemmTile) -> int:
     return tile.shared_bytes + 2 * 4 * VEC4 * tile.depth
 
 
-def shared_params(g: GemmProblem, device: Device) -> Mapping[str, tuple[str, ...]]:
-    """The tiles that `shared_product` may take, the rule's pick first."""
-    fitting = [name for name, tile in SHARED_TILES.items() if holds_workgroup(device, tile.local, padded_bytes(tile))]
-    rule = {name: SHARED_TILES[name] for name in _SHARED_RULE if name in fitting}
-    if not rule:
+def compilers(device: Device, element: str = "") -> Compilers:
+    """For products in shared memory."""
+    return Compilers(shaders.kernels.MATMUL_SHARED, device, element)
+
+
+def shared_params(g: GemmProblem, device: Device, element: str) -> Mapping[str, tuple[str, ...]]:
+    """The tiles that `shared_product` may take for elements of a type, the rule's pick first."""
+    fitting = {n: tile for n, tile in SHARED_TILES.items() if holds_workgroup(device, tile.local, padded_bytes(tile))}
+    if not fitting.keys() & set(_SHARED_RULE):
         return {"tile": first(next(iter(SHARED_TILES)), fitting)}
-    enough = ENOUGH.of(device).products
-    return {"tile": first(tile_by_rule(rule, g.m, lambda name: _blocks(g, rule[name]), enough, device), fitting)}
+    enough, by = ENOUGH.of(device).products, compilers(device, element)
+    best = tile_by_rule(_SHARED_RULE, fitting, g.m, lambda name: _blocks(g, fitting[name]), enough, by)
+    return {"tile": first(best, fitting)}
 
 
 def _blocks(g: GemmProblem, tile: GemmTile) -> int:
@@ -258,7 +268,7 @@ def shared_product(
     g: GemmProblem, operands: Operands, e: Epilogue, tile: GemmTile, device: Device, arithmetic: Arithmetic = F32
 ) -> Dispatch:
     """A product by tiles in shared memory."""
-    sizes = dict(zip(("BM", "BN", "BK", "TM", "TN"), tile.sizes, strict=False))
+    sizes = {name: value for name, value in tile.constants.items() if name != "BUFFERS"}
     lies = {"A_BY_COL": g.a[0] == 1, "B_BY_ROW": g.b[0] == 1}
     vectors = {"A_VEC4": g.a_in_vectors(VEC4), "B_VEC4": g.b_in_vectors(VEC4)}
     return Dispatch(
@@ -268,5 +278,5 @@ def shared_product(
         push(g, e),
         {**constants(g, e), **sizes, **lies, **vectors, **arithmetic.constants(tile.depth)},
         arithmetic.shared_bytes(padded_bytes(tile)),
-        ceil_div(g.k, tile.depth) + 1,
+        tile.loop_iterations(ceil_div(g.k, tile.depth) + 1),
     )

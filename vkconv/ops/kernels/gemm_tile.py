@@ -1,13 +1,15 @@
 """A workgroup's tile of a matrix product: k-tiles of both operands in shared memory, sums in registers."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from vkconv.core import align
 from vkconv.cost import scaled, spills
 from vkconv.device import Device, target_of
+from vkconv.kernel import Kernel
 from vkconv.ops.core.base import holds_workgroup
+from vkconv.ops.kernels import compiled
 from vkconv.policy import Policy
 
 
@@ -44,36 +46,7 @@ class Named(Protocol):
 
 
 T = TypeVar("T", bound=Named)
-
-
-class Blocked(Protocol):
-    """A tile of a workgroup, whose invocations hold tiles of their own in registers."""
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def registers(self) -> int: ...
-
-
-def leaves_occupancy(registers: int, device: Device) -> bool:
-    """Whether a rule may take a tile whose invocations need so many registers: none spills, and enough of them run."""
-    whole = target_of(device).value("full_occupancy_registers")
-    return not spills(registers, device) and registers * ENOUGH.of(device).least_occupancy <= whole
-
-
-def tile_by_rule(
-    rule: Mapping[str, Blocked], rows: int, blocks: Callable[[str], int], per_unit: float, device: Device
-) -> str:
-    """The first tile, of a product of so many rows, that makes so many ``blocks`` for each compute unit, else the last.
-    Tiles that would spill on the device, leave it too little occupancy, or pad the rows for more than it is worth, are
-    passed over where others do better."""
-    fit = {name: tile for name, tile in rule.items() if leaves_occupancy(tile.registers, device)}
-    least = min(rule, key=lambda name: rule[name].registers)
-    padded = {name: align(rows, tile.rows) for name, tile in (fit or {least: rule[least]}).items()}
-    most = max(ENOUGH.of(device).waste * rows, min(padded.values()))
-    names = [name for name, size in padded.items() if size <= most]
-    return next((name for name in names if blocks(name) >= scaled(per_unit, device)), names[-1])
+G = TypeVar("G", bound="GemmTile")
 
 
 def by_name(*tiles: T) -> dict[str, T]:
@@ -86,8 +59,9 @@ def by_name(*tiles: T) -> dict[str, T]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GemmTile:
-    """Rows x columns of a workgroup, the depth of a k-tile, rows x columns of an invocation, and k-tiles that shared
-    memory holds at a time (1 or 2). Of a convolution they are output channels and pixels."""
+    """Rows x columns of a workgroup, the depth of a k-tile, rows x columns of an invocation, k-tiles that shared memory
+    holds at a time (1 or 2), and whether a k-tile is multiplied by unrolled code or in a loop, which needs the fewest
+    registers. Of a convolution rows and columns are output channels and pixels."""
 
     rows: int
     columns: int
@@ -95,11 +69,14 @@ class GemmTile:
     lane_rows: int
     lane_columns: int
     buffers: int = 1
+    unroll: bool = True
 
     @property
     def short(self) -> str:
-        """Rows x columns x k-tile, with the buffers where there are two: ``64x32x16``, ``64x32x16b2``."""
-        return f"{self.rows}x{self.columns}x{self.depth}{f'b{self.buffers}' if self.buffers > 1 else ''}"
+        """Rows x columns x k-tile, with the buffers where there are two, and whether it is multiplied in a loop:
+        ``64x32x16``, ``64x32x16b2``, ``64x32x16loop``."""
+        buffers = f"b{self.buffers}" if self.buffers > 1 else ""
+        return f"{self.rows}x{self.columns}x{self.depth}{buffers}{'' if self.unroll else 'loop'}"
 
     @property
     def name(self) -> str:
@@ -114,7 +91,7 @@ class GemmTile:
     @property
     def constants(self) -> dict[str, int]:
         """The specialization constants of shaders/include/gemm_tile.glsl."""
-        return dict(zip(("BM", "BN", "BK", "TM", "TN", "BUFFERS"), self.sizes, strict=True))
+        return dict(zip(("BM", "BN", "BK", "TM", "TN", "BUFFERS", "UNROLL"), self.sizes, strict=True))
 
     @property
     def local(self) -> int:
@@ -131,6 +108,76 @@ class GemmTile:
     def shared_bytes(self) -> int:
         return 4 * self.buffers * self.depth * (self.rows + self.columns)
 
+    def loop_iterations(self, k_tiles: int) -> int:
+        """Of an invocation that multiplies so many k-tiles."""
+        return k_tiles * (1 if self.unroll else 1 + self.depth)
+
     def fits(self, device: Device) -> bool:
         """Whether a workgroup of the device can hold it."""
         return holds_workgroup(device, self.local, self.shared_bytes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compilers:
+    """For which kernel, elements of which type ("": any) and device a rule takes a tile."""
+
+    kernel: Kernel
+    device: Device
+    element: str = ""
+
+    def keep(self, tile: GemmTile) -> bool:
+        """Whether a tile stays in registers: as the GPU's compiler had it, else by estimate."""
+        fits = compiled.fits(self.kernel, tile.constants, self.element, self.device)
+        return not spills(tile.registers, self.device) if fits is None else fits
+
+    def suit(self, tile: GemmTile) -> bool:
+        """Whether a rule may take a tile: it stays in registers, of which it has no more than there are, and enough
+        invocations run."""
+        target = target_of(self.device)
+        registers = min(tile.registers, target.value("registers_per_lane"))
+        enough = registers * ENOUGH.of(self.device).least_occupancy <= target.value("full_occupancy_registers")
+        return enough and self.keep(tile)
+
+
+def instead_of(tile: GemmTile, tiles: Mapping[str, G]) -> dict[str, G]:
+    """The tiles of as many rows and columns that need fewer registers: of smaller invocations, with shorter k-tiles or
+    fewer buffers, with k-tiles in a loop; in their order."""
+
+    def needs(of: GemmTile) -> tuple[int, ...]:
+        return of.lane_rows, of.lane_columns, of.depth, of.buffers, of.unroll
+
+    return {
+        name: other
+        for name, other in tiles.items()
+        if (other.rows, other.columns) == (tile.rows, tile.columns)
+        and needs(other) != needs(tile)
+        and all(a <= b for a, b in zip(needs(other), needs(tile), strict=True))
+    }
+
+
+def tile_by_rule(
+    rule: Iterable[str],
+    tiles: Mapping[str, GemmTile],
+    rows: int,
+    blocks: Callable[[str], int],
+    per_unit: float,
+    compilers: Compilers,
+) -> str:
+    """The first of a rule's tiles, of a product of so many rows, that makes so many ``blocks`` for each compute unit,
+    else the last. For one that would spill on the device or leave it too little occupancy, the first `instead_of` it
+    stands that does not, of the ``tiles`` that the device can hold; where there is none it is passed over, and so are
+    tiles that pad the rows for more than it is worth where others do better."""
+    device = compilers.device
+    several = [{name: tiles[name], **instead_of(tiles[name], tiles)} for name in rule if name in tiles]
+    fit = dict[str, GemmTile]()
+    for same in several:
+        fit |= next(({name: tile} for name, tile in same.items() if compilers.suit(tile)), {})
+    if not fit:
+        every = {name: tile for same in several for name, tile in same.items()}
+        kept = {name: tile for name, tile in every.items() if compilers.keep(tile)} or every
+        least = min(kept, key=lambda name: kept[name].registers)
+        fit = {least: kept[least]}
+    padded = {name: align(rows, tile.rows) for name, tile in fit.items()}
+    most = max(ENOUGH.of(device).waste * rows, min(padded.values()))
+    suiting = [name for name, size in padded.items() if size <= most]
+    return next((name for name in suiting if blocks(name) >= scaled(per_unit, device)), suiting[-1])

@@ -4,10 +4,11 @@ work is cut so that its scratch stays within a budget."""
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from vkconv import shaders
 from vkconv.device import Device
 from vkconv.ops.core.base import first, holds_workgroup
 from vkconv.ops.core.requirements import shuffles
-from vkconv.ops.kernels import gemm
+from vkconv.ops.kernels import compiled, gemm
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile, tile_by_rule
 from vkconv.policy import Policy
@@ -46,8 +47,8 @@ class ProductTile:
         return shares and holds_workgroup(device, self.local, gemm.padded_bytes(self.shared) if self.shared else 0)
 
 
-def _in_shared(*sizes: int) -> ProductTile:
-    tile = GemmTile(*sizes)
+def _in_shared(rows: int, columns: int, depth: int, lane_rows: int, lane_columns: int, **more: bool) -> ProductTile:
+    tile = GemmTile(rows, columns, depth, lane_rows, lane_columns, **more)
     return ProductTile(tile.lane_rows, tile.lane_columns, tile.local, tile)
 
 
@@ -66,6 +67,11 @@ TILES: Mapping[str, ProductTile] = {
     "shared_32x32x16": _in_shared(32, 32, 16, 4, 4),
     "register_8x4": ProductTile(8, 4, 64),
     "register_2x4": ProductTile(2, 4, 64),
+    "shared_64x64x8": _in_shared(64, 64, 8, 4, 4),
+    "shared_32x32x8": _in_shared(32, 32, 8, 4, 4),
+    "shared_64x64x16loop": _in_shared(64, 64, 16, 4, 4, unroll=False),
+    "shared_32x32x16loop": _in_shared(32, 32, 16, 4, 4, unroll=False),
+    "register_4x4": ProductTile(4, 4, 64),
     "subgroup_32x8": ProductTile(32, 8, 8, subgroup=True),
     "subgroup_16x8": ProductTile(16, 8, 8, subgroup=True),
     "subgroup_8x8": ProductTile(8, 8, 8, subgroup=True),
@@ -74,34 +80,42 @@ TILES: Mapping[str, ProductTile] = {
 _CPU = tuple(name for name, tile in TILES.items() if tile.local == 8 and not tile.shared and not tile.subgroup)
 _CPU_SUBGROUP = tuple(name for name, tile in TILES.items() if tile.subgroup)
 _GPU_REGISTER = ("register_8x4", "register_2x4")
+_SHARED_RULE = ("shared_128x128x16", "shared_128x64x16", "shared_64x64x16", "shared_32x32x16")
 
 
 _BY = Policy("kernels.products", str)
 
 
-def _pick_for_cores(g: gemm.GemmProblem, fitting: Sequence[str], device: Device) -> str:
+def _pick_for_cores(g: gemm.GemmProblem, fitting: Sequence[str], device: Device, element: str) -> str:
     sharing = [name for name in _CPU_SUBGROUP if name in fitting]
     return min(sharing or _CPU, key=lambda name: _cost(g, TILES[name]))
 
 
-def _pick_for_units(g: gemm.GemmProblem, fitting: Sequence[str], device: Device) -> str:
+def _pick_for_units(g: gemm.GemmProblem, fitting: Sequence[str], device: Device, element: str) -> str:
     if min(g.m, g.n) < 16:
-        return min(_GPU_REGISTER, key=lambda name: _cost(g, TILES[name]))
-    rule = {name: tile.shared for name, tile in TILES.items() if tile.shared and name in fitting}
-    enough = ENOUGH.of(device).products
-    return tile_by_rule(rule, g.m, lambda name: g.blocks(*TILES[name].block), enough, device)
+        kept = [name for name in _GPU_REGISTER if _stays_in_registers(TILES[name], device, element)]
+        return min(kept or _GPU_REGISTER[-1:], key=lambda name: _cost(g, TILES[name]))
+    shared = {name: tile.shared for name, tile in TILES.items() if tile.shared and name in fitting}
+    enough, by = ENOUGH.of(device).products, gemm.compilers(device, element)
+    return tile_by_rule(_SHARED_RULE, shared, g.m, lambda name: g.blocks(*TILES[name].block), enough, by)
 
 
-_PICK: Mapping[str, Callable[[gemm.GemmProblem, Sequence[str], Device], str]] = {
+def _stays_in_registers(tile: ProductTile, device: Device, element: str) -> bool:
+    """As the GPU's compiler had it; without its word it does."""
+    sizes = {"TM": tile.rows, "TN": tile.columns}
+    return compiled.fits(shaders.kernels.MATMUL_REGISTER, sizes, element, device) is not False
+
+
+_PICK: Mapping[str, Callable[[gemm.GemmProblem, Sequence[str], Device, str], str]] = {
     "cores": _pick_for_cores,
     "units": _pick_for_units,
 }
 
 
-def params(g: gemm.GemmProblem, device: Device) -> Mapping[str, tuple[str, ...]]:
-    """The parameter ``tile`` of a route whose product is ``g``, the rule's pick first."""
+def params(g: gemm.GemmProblem, device: Device, element: str) -> Mapping[str, tuple[str, ...]]:
+    """The parameter ``tile`` of a route whose product is ``g`` and has elements of a type, the rule's pick first."""
     fitting = [name for name, tile in TILES.items() if tile.fits(device)]
-    return {"tile": first(_PICK[_BY.of(device)](g, fitting, device), fitting)}
+    return {"tile": first(_PICK[_BY.of(device)](g, fitting, device, element), fitting)}
 
 
 def product(name: str, g: gemm.GemmProblem, operands: gemm.Operands, e: Epilogue, device: Device) -> Dispatch:

@@ -8,6 +8,7 @@ from vkconv.device import Device
 from vkconv.ops.core.base import local_sizes
 from vkconv.ops.core.requirements import FLOATS, ON_CPU, ON_GPU, SHUFFLE, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels import gemm
+from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.prepack import InvocationTiles
@@ -55,7 +56,7 @@ SHARED_ROUTE = Route(
     why="tiles in shared memory: each element that is loaded serves all rows or columns of one",
     must=(FLOATS, shared_bytes(gemm.padded_bytes(gemm.LEAST_TILE)), invocations(gemm.LEAST_TILE.local)),
     prefer=(ON_GPU, AT_LEAST_32X32),
-    params=lambda call, device: gemm.shared_params(gemm.GemmProblem.of(call), device),
+    params=lambda call, device: gemm.shared_params(gemm.GemmProblem.of(call), device, element_of(call)),
 )
 SUBGROUP_ROUTE = Route(
     "subgroup",

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
-from vkconv.kernel import Shader
+from vkconv.kernel import Kernel, Shader
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, shared_bytes
-from vkconv.ops.kernels.gemm_tile import ENOUGH, GemmTile, by_name, tile_by_rule
+from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, tile_by_rule
 from vkconv.program import Program
 from vkconv.route import Legal, Params, Requirement, Route
 
@@ -48,7 +48,7 @@ class IntegerTile(GemmTile):
         """Workgroups of a product."""
         return ceil_div(rows, self.rows) * ceil_div(columns, self.columns)
 
-    def loop_iterations(self, words: int) -> int:
+    def iterations(self, words: int) -> int:
         """Of an invocation whose sums are over so many words."""
         return ceil_div(words, self.depth) * (1 + 3 * self.depth)
 
@@ -62,6 +62,10 @@ TILES: Mapping[str, IntegerTile] = by_name(
     IntegerTile(32, 32, 8, 4, 4),
     IntegerTile(64, 64, 16, 4, 4),
     IntegerTile(64, 64, 8, 8, 4),
+    IntegerTile(32, 64, 8, 2, 4),
+    IntegerTile(32, 32, 8, 2, 4),
+    IntegerTile(16, 64, 8, 1, 4),
+    IntegerTile(16, 32, 8, 1, 4),
 )
 # The first that makes enough workgroups, or the last.
 _RULE = ("128x64x8", "64x64x8", "32x64x8", "32x32x8")
@@ -69,14 +73,14 @@ _SMALLEST = TILES["32x32x8"]
 FITS_SMALLEST = invocations(_SMALLEST.local), shared_bytes(_SMALLEST.shared_bytes)
 
 
-def tiles_by_rule(rows: int, blocks: Callable[[IntegerTile], int], device: Device) -> tuple[str, ...]:
+def tiles_by_rule(rows: int, blocks: Callable[[IntegerTile], int], kernel: Kernel, device: Device) -> tuple[str, ...]:
     """The tiles that a device can hold. First the one for a product of so many rows: the largest that makes enough
     ``blocks`` to keep the device busy."""
-    fitting = [name for name, tile in TILES.items() if tile.fits(device)]
+    fitting = {name: tile for name, tile in TILES.items() if tile.fits(device)}
     rule = [name for name in _RULE if name in fitting]
     wide = [name for name in rule if TILES[name].rows < 2 * rows] or rule[-1:]
-    enough, by_rule = ENOUGH.of(device).integers, {name: TILES[name] for name in wide}
-    return first(tile_by_rule(by_rule, rows, lambda name: blocks(TILES[name]), enough, device), fitting)
+    enough, compilers = ENOUGH.of(device).integers, Compilers(kernel, device)
+    return first(tile_by_rule(wide, fitting, rows, lambda name: blocks(TILES[name]), enough, compilers), fitting)
 
 
 Build = Callable[[Call, Device, Params, Shader], Program]

@@ -137,7 +137,7 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
 
 def _gemm_params(call: Call, device: Device) -> Legal:
     g = Geometry.of(call)
-    return {"tile": tiles_by_rule(g.out_group, g.blocks, device)}
+    return {"tile": tiles_by_rule(g.out_group, g.blocks, GEMM.kernel, device)}
 
 
 def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> Program:
@@ -152,7 +152,7 @@ def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> P
         by_words=g.oh * g.ow % 4 == 0,
         packed=packed_weights(call, device, tile.rows, quads=True),
         shared_bytes=tile.shared_bytes,
-        loop_iterations=tile.loop_iterations(g.k_words),
+        loop_iterations=tile.iterations(g.k_words),
     )
 
 

@@ -93,13 +93,13 @@ def _blocks(call: Call, tile: IntegerTile) -> int:
 
 
 def _gemm_params(call: Call, device: Device) -> Legal:
-    return {"tile": tiles_by_rule(matrices(call).m, lambda tile: _blocks(call, tile), device)}
+    return {"tile": tiles_by_rule(matrices(call).m, lambda tile: _blocks(call, tile), GEMM.kernel, device)}
 
 
 def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> Program:
     k, tile = matrices(call).k, TILES[params["tile"]]
     constants = {**tile.constants, "WHOLE_ROWS": k % 4 == 0}
-    invocations, iterations = _blocks(call, tile) * tile.local, tile.loop_iterations(ceil_div(k, 4))
+    invocations, iterations = _blocks(call, tile) * tile.local, tile.iterations(ceil_div(k, 4))
     return _program(call, device, shader, invocations, tile.local, constants, tile.shared_bytes, iterations)
 
 

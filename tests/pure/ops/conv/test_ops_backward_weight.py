@@ -256,8 +256,8 @@ def test_tiles_are_what_their_shaders_need():
             assert kernel.local.bit_count() == 1
     least = device("INTEGRATED_GPU", 128)
     assert {type(k) for k in TILES.values() if k.fits(least)} == {Gemm, Skinny, Rows}
-    assert len(set(TILES.values())) == len(TILES) == 18 + 12 + 76 + 27
-    assert all(re.fullmatch(r"(gemm|skinny|rows)_[0-9x]+(b2)?(_\w+)?", name) for name in TILES)
+    assert len(set(TILES.values())) == len(TILES) == 18 + 12 + 76 + 27 + 10
+    assert all(re.fullmatch(r"(gemm|skinny|rows)_[0-9x]+(b2|loop)?(_\w+)?", name) for name in TILES)
 
 
 def test_lanes_share_loads_where_subgroups_are_full():

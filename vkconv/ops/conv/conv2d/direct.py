@@ -11,6 +11,8 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv import common
 from vkconv.ops.core.base import local_sizes, over_invocations, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, narrow_groups
+from vkconv.ops.kernels import compiled
+from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, InvocationTiles, Packing, short_span
@@ -83,6 +85,12 @@ def _tile_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         t = _GROUPED_TILES.of(device)
     columns = tuple(px for px in t.columns.values(call.shape("y")[3]) if common.span(call, 1, px) <= MOST_SPAN)
     channels = t.rows.values(call.shape("y")[1] // call["groups"])
+
+    def kept(px: int) -> bool:
+        sizes = {"CO": channels[0], "PX": px, "KW": call.shape("w")[3]}
+        return compiled.fits(TILE.kernel, sizes, element_of(call), device) is not False
+
+    columns = tuple(sorted(columns, key=lambda px: not kept(px)))
     return {"channels": channels, "columns": columns, "local": local_sizes(device, *t.local)}
 
 

@@ -10,6 +10,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.conv.common import GROUPS_1, LARGER_THAN_1X1, NO_DILATION
 from vkconv.ops.core.base import over_invocations
 from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
@@ -100,5 +101,5 @@ IM2COL_GEMM = Route(
     must=(FLOATS, GROUPS_1, NO_DILATION, LARGER_THAN_1X1),
     prefer=(ENOUGH_CHANNELS,),
     source="executorch#20059, executorch#20653",
-    params=lambda call, device: params(_layout(call, _slabs(call)[0]), device),
+    params=lambda call, device: params(_layout(call, _slabs(call)[0]), device, element_of(call)),
 )

@@ -12,9 +12,10 @@ from vkconv.ops.conv.common import buffers, push
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, split_k, split_k_by_rule, tiles_by_rule
 from vkconv.ops.core.base import over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
+from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
-from vkconv.ops.kernels.gemm_tile import GemmTile
+from vkconv.ops.kernels.gemm_tile import Compilers, GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.ops.kernels.prologue import Prologue, with_prologue
 from vkconv.program import Dispatch, Program
@@ -22,7 +23,8 @@ from vkconv.route import Legal, Params, Route
 
 _MOST_PADDING = 1.15
 
-GEMM = Shader(shaders.conv2d.CONV2D_GEMM)
+GEMM_KERNEL = shaders.conv2d.CONV2D_GEMM
+GEMM = Shader(GEMM_KERNEL)
 
 
 def _blocks(call: Call, tile: GemmTile) -> int:
@@ -40,7 +42,8 @@ def steps_of(call: Call, tile: GemmTile, linear: bool) -> int:
 def _params(call: Call, device: Device) -> Legal:
     groups: int = call["groups"]
     rows, depth = call.shape("y")[1] // groups, math.prod(call.shape("w")[1:])
-    tiles = tiles_by_rule(rows, depth, groups, lambda tile: _blocks(call, tile), device)
+    compilers = Compilers(GEMM_KERNEL, device, element_of(call))
+    tiles = tiles_by_rule(rows, depth, groups, lambda tile: _blocks(call, tile), compilers)
     tile = TILES[tiles[0]]
     linear = pads_much(call, tile.depth)
     return {
@@ -99,7 +102,7 @@ def implicit_gemm(
                 "KW": kw,
             },
             arithmetic.shared_bytes(tile.shared_bytes),
-            steps_of(call, tile, linear) + 1,
+            tile.loop_iterations(steps_of(call, tile, linear) + 1),
         )
 
     steps, scratch = split_k(call, epilogue, slices, device, product)

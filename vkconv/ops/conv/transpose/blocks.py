@@ -15,8 +15,9 @@ from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, fills, split_k, split_k_
 from vkconv.ops.conv.transpose.phases import FEW_PHASES, axes, inverses
 from vkconv.ops.core.base import local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, lane_by_lane, narrow_groups, shuffles
+from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import SUM_SPLIT_K, Epilogue
-from vkconv.ops.kernels.gemm_tile import GemmTile
+from vkconv.ops.kernels.gemm_tile import Compilers, GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, InvocationTiles, Packing
 from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.policy import Policy
@@ -78,7 +79,8 @@ def _phase_params(call: Call, device: Device) -> Legal:
     phases, (h, w) = math.prod(call["stride"]), axes(call)
     groups: int = call["groups"]
     depth = call.shape("w")[0] // groups * h.most_taps * w.most_taps
-    tiles = tiles_by_rule(call.shape("w")[1], depth, groups, lambda tile: phases * _workgroups(call, tile), device)
+    compilers = Compilers(shaders.transpose.CONV_TRANSPOSE2D_PHASES, device, element_of(call))
+    tiles = tiles_by_rule(call.shape("w")[1], depth, groups, lambda tile: phases * _workgroups(call, tile), compilers)
     tile = TILES[tiles[0]]
     together = int(fills(_workgroups(call, tile), device))
     slices = split_k_by_rule(phases * _workgroups(call, tile), h.most_taps * w.most_taps * _chunks(call, tile), device)
@@ -101,7 +103,7 @@ def _build_phases(call: Call, device: Device, params: Params) -> Program:
             push(call, e),
             {**e.constants, **tile.constants, "TOGETHER": together, "SPLIT_K": slices, **inverses(h, w)},
             tile.shared_bytes,
-            2 * phases + h.kernel * w.kernel * _chunks(call, tile),
+            2 * phases + tile.loop_iterations(h.kernel * w.kernel * _chunks(call, tile)),
         )
 
     steps, scratch = split_k(call, epilogue, slices, device, product)

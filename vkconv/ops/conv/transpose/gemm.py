@@ -12,6 +12,7 @@ from vkconv.ops.conv.common import push
 from vkconv.ops.conv.transpose.phases import axes, reaching
 from vkconv.ops.core.base import over_invocations
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
+from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm import GemmProblem
 from vkconv.ops.kernels.products import SCRATCH_BYTES, SHADERS, Slab, params, product, slabs
@@ -116,5 +117,5 @@ TRANSPOSED_GEMM = Route(
     "reaches each output; tiles of rows keep the products within 16 MiB",
     must=(FLOATS, WITHIN_SCRATCH),
     prefer=(ON_GPU, MANY_TERMS),
-    params=lambda call, device: params(_layout(call, *next(_slabs(call))), device),
+    params=lambda call, device: params(_layout(call, *next(_slabs(call))), device, element_of(call)),
 )

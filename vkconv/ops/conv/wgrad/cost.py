@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from vkconv.core import ceil_div
@@ -11,10 +11,12 @@ from vkconv.device import Device, target_of
 from vkconv.ops.conv.wgrad import images
 from vkconv.ops.conv.wgrad.kernels import Gemm, Rows, Skinny, Tile
 from vkconv.ops.conv.wgrad.problem import WeightGradient
-from vkconv.ops.conv.wgrad.tiles import TILES
+from vkconv.ops.conv.wgrad.tiles import FEWER_REGISTERS, TILES
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import scratch_budget
+from vkconv.ops.kernels.gemm_tile import Compilers, instead_of
 from vkconv.policy import Policy
+from vkconv.shaders.wgrad import BACKWARD_WEIGHT_GEMM
 
 # Numbers of split-K slices that are worth a try.
 SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -93,7 +95,7 @@ def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None) ->
 def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None) -> tuple[str, int]:
     units, costs = compute_units(device), dict[tuple[str, int], float]()
     names = _fitting(p, device, *((Gemm, Skinny) if p.rows <= _COSTS.of(device).skinny_rows else (Gemm,)))
-    fitting = [name for name in names if not spills(_least_registers(TILES[name], p), device)]
+    fitting = _in_registers([name for name in names if name not in FEWER_REGISTERS], p, device)
     for name in fitting or [min(names, key=lambda name: _least_registers(TILES[name], p))]:
         tile = TILES[name]
         most = min(SLICES[-1], tile.k_tiles(p) // _LEAST_K_TILES, most_in_scratch(p, device))
@@ -109,6 +111,19 @@ _CHEAPEST: Mapping[str, Callable[[WeightGradient, Device, int | None], tuple[str
     "cores": _cheapest_on_cores,
     "units": _cheapest_on_units,
 }
+
+
+def _in_registers(names: Iterable[str], p: WeightGradient, device: Device) -> list[str]:
+    """Those of the tiles that do not spill, and for each that does the first that stands for it and does not."""
+    compilers, found = Compilers(BACKWARD_WEIGHT_GEMM, device, p.element), dict[str, None]()
+    for name in names:
+        tile = TILES[name]
+        if isinstance(tile, Gemm):
+            several = {name: tile, **instead_of(tile, FEWER_REGISTERS)}
+            found |= dict.fromkeys([n for n, other in several.items() if compilers.keep(other)][:1])
+        elif not spills(_least_registers(tile, p), device):
+            found[name] = None
+    return list(found)
 
 
 def _least_registers(tile: Tile, p: WeightGradient) -> int:

@@ -11,6 +11,7 @@ from vkconv.device import Device
 from vkconv.ops.conv.wgrad.combine import combine
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.core.requirements import loop_iterations, within_scratch
+from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.coopmat import TILES
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT_TO_F32, cooperative_params, cooperative_product
 from vkconv.ops.kernels.epilogue import Epilogue
@@ -52,7 +53,7 @@ def _summed(call: Call, device: Device, made: Dispatch) -> Program:
 
 def params(call: Call, device: Device) -> Legal:
     """The tile of the product."""
-    return product_params(_gemm(call), device)
+    return product_params(_gemm(call), device, element_of(call))
 
 
 def params_cooperative(call: Call, device: Device) -> Legal:

@@ -181,7 +181,7 @@ class Gemm(GemmTile):
         return ceil_div(p.pixels, self.depth)
 
     def iterations(self, p: WeightGradient, split: SplitK) -> int:
-        return ceil_div(ceil_div(split.pixels, self.depth), split.per_box) + 1
+        return self.loop_iterations(ceil_div(ceil_div(split.pixels, self.depth), split.per_box) + 1)
 
     def sums(self, p: WeightGradient) -> int:
         return self.lane_rows * self.lane_columns

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from vkconv.call import Call
-from vkconv.core import GraphError, shape_str
+from vkconv.core import DType, GraphError, shape_str
 from vkconv.graph.ir import AttrValue
+from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.windows import out_extent
 
 Triple = tuple[int, int, int]
@@ -19,7 +20,8 @@ class WeightGradient:
     """dw (C_out, C_in / groups, kernel) sums, over ``n`` images and the ``out`` pixels of dy, products of dy and x.
 
     As a matrix product of each group it is ``rows`` (output channels) x ``columns`` (input channels and taps, as they
-    lie in w), summed over ``pixels`` (images and pixels of dy). ``before`` is the padding before each axis.
+    lie in w), summed over ``pixels`` (images and pixels of dy). ``before`` is the padding before each axis,
+    ``element`` the type of its floats.
     """
 
     n: int
@@ -32,6 +34,7 @@ class WeightGradient:
     stride: Triple
     dilation: Triple
     before: Triple
+    element: str = DType.F32
 
     @classmethod
     def of(cls, call: Call) -> "WeightGradient":
@@ -51,6 +54,7 @@ class WeightGradient:
             _triple(call["stride"], 1),
             _triple(call["dilation"], 1),
             _triple(padding, 0),
+            element_of(call),
         )
 
     @property

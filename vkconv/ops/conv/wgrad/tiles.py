@@ -25,6 +25,19 @@ _GEMM = (
     Gemm(128, 128, 16, 8, 8, 2),
     Gemm(64, 64, 16, 8, 8, 2),
 )
+# In place of those that would spill: the rule tries no others of them.
+_FEWER_REGISTERS = (
+    Gemm(64, 64, 8, 4, 4),
+    Gemm(32, 32, 8, 4, 4),
+    Gemm(64, 64, 4, 4, 4),
+    Gemm(32, 32, 4, 4, 4),
+    Gemm(64, 64, 16, 4, 4, unroll=False),
+    Gemm(64, 64, 8, 4, 4, unroll=False),
+    Gemm(32, 32, 16, 4, 4, unroll=False),
+    Gemm(32, 32, 8, 4, 4, unroll=False),
+    Gemm(64, 64, 4, 4, 4, unroll=False),
+    Gemm(32, 32, 4, 4, 4, unroll=False),
+)
 _SKINNY = tuple(Skinny(rows, pixels, local) for rows in (1, 2) for pixels in (4, 8, 1) for local in (128, 32))
 # Output channels x runs. lavapipe, ms, 8x16x57x57 to 64 by 3x3: 8x6 17.0, 24x2 17.7, 16x3 18.3, 16x1 24.4, 32x1 25.7.
 _ROWS_BY_RUNS = (
@@ -36,5 +49,6 @@ _ACROSS = tuple(
     Rows(rows, runs, pixels, across=True) for rows in (8, 4, 1) for runs in (1, 3, 5) for pixels in (8, 4, 1)
 )
 
-_ALL: tuple[Tile, ...] = (*_GEMM, *_SKINNY, *_ROWS, *_ACROSS)
+_ALL: tuple[Tile, ...] = (*_GEMM, *_SKINNY, *_ROWS, *_ACROSS, *_FEWER_REGISTERS)
 TILES: Mapping[str, Tile] = {tile.name: tile for tile in _ALL}
+FEWER_REGISTERS: Mapping[str, Gemm] = {tile.name: tile for tile in _FEWER_REGISTERS}

@@ -16,6 +16,7 @@ from vkconv.ops.conv.wgrad.kernels import Output, evenly, launch
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
 from vkconv.ops.core.base import defaults, first, over_invocations
+from vkconv.ops.kernels import compiled
 from vkconv.ops.kernels.winograd import WinogradTiles, inputs, local_size
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
@@ -63,6 +64,8 @@ def params(call: Call, device: Device) -> Legal:
     """Outputs on a side of a tile, scratch of a pass, the tile of the products and their split-K slices."""
     p = WeightGradient.of(call)
     outputs = (4, 2) if p.pixels >= _LEAST_PIXELS else (2,)
+    if compiled.fits(TAPS.kernel, {"M": outputs[0]}, p.element, device) is False:
+        outputs = outputs[::-1]
     tiles = _tiles(p, outputs[0])
     sizes = tiles.scratch_sizes(p.c_in + p.c_out, LEAST.of(device).scratch_mib)
     step = tiles.chunk(p.c_in + p.c_out, sizes[0])
