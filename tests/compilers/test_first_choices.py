@@ -1,16 +1,12 @@
 """What the planner takes is fit for the compilers of GPUs, and the tables that vkconv keeps of these are true."""
 
 import functools
-import json
-from importlib.util import find_spec
-from pathlib import Path
 
-import msgspec
 import pytest
-from cli_kit import vkconv
 from required import required
 
 from vkconv.compilers.evidence import table_of
+from vkconv.compilers.first_choices import compile_words, workloads
 from vkconv.compilers.installed import Installed
 from vkconv.compilers.rows import Result
 from vkconv.device.evidence import load_evidence
@@ -19,15 +15,23 @@ GPUS = ("adreno-740", "navi31", "ga102", "apple-m1")
 MAX_SECONDS = 5
 # First choices that are not fit, to be mended: each an op, its route and the kernel. docs/compilers.md has them too.
 _BACKWARD_WEIGHT = ("conv2d_backward_weight", "two_stage", "backward_weight_gemm.bf16.Y_F32")
-KNOWN = {"apple-m1": {_BACKWARD_WEIGHT}}
+KNOWN = {("golden", "apple-m1"): {_BACKWARD_WEIGHT}}
+# By how many distinct calls a workload is no less than it was.
+WORKLOADS = {
+    "golden": 45,
+    "layers f32": 25,
+    "layers f16": 25,
+    "rec f32": 55,
+    "rec f16": 55,
+    "det f32": 55,
+    "det f16": 55,
+}
 
 
 @functools.cache
-def compiled(*words: str) -> Result:
-    seconds = ("--max-seconds", str(MAX_SECONDS))
-    code, out, err = vkconv("compile", *words, "--with", ",".join(GPUS), *seconds, "--json")
-    assert code in (0, 1) and out, err
-    return msgspec.convert(json.loads(out), type=Result)
+def compiled(workload: str) -> Result:
+    required("rapidocr_onnxruntime", "onnx")
+    return compile_words(dict(workloads())[workload], GPUS, MAX_SECONDS)
 
 
 def unfit(result: Result, gpu: str) -> set[tuple[str, str, str]]:
@@ -35,31 +39,19 @@ def unfit(result: Result, gpu: str) -> set[tuple[str, str, str]]:
     return {(row.call.partition(":")[0], row.route, row.shader) for row in result.failed if row.gpu == gpu}
 
 
-def test_no_first_choice_of_the_golden_calls_is_unfit_but_those_that_are_known(amd64: Installed) -> None:
-    result = compiled("--suite", "golden")
-    assert {row.gpu for row in result.rows} == set(GPUS)
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_no_first_choice_is_unfit_but_those_that_are_known(amd64: Installed, workload: str) -> None:
+    result = compiled(workload)
     for gpu in GPUS:
-        found = unfit(result, gpu)
-        assert found <= KNOWN.get(gpu, set()), [row.why for row in result.failed if row.gpu == gpu]
-        assert amd64.differences or found == KNOWN.get(gpu, set()), "what was mended is known no more"
+        assert len({row.call for row in result.rows if row.gpu == gpu}) >= WORKLOADS[workload]
+        known, found = KNOWN.get((workload, gpu), set()), unfit(result, gpu)
+        assert found <= known, [(row.call, row.route, row.why) for row in result.failed if row.gpu == gpu]
+        assert amd64.differences or found == known, "what was mended is known no more"
 
 
-@pytest.mark.parametrize("suite", ["resnet50", "mobilenet"])
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_no_first_choice_of_a_networks_layers_is_unfit(amd64: Installed, suite: str, dtype: str) -> None:
-    result = compiled("--suite", suite, "--dtype", dtype)
-    assert not result.failed, [(row.gpu, row.call, row.route, row.why) for row in result.failed]
-    assert {row.gpu for row in result.rows} == set(GPUS)
-
-
-@pytest.mark.parametrize("model", ["ch_PP-OCRv4_rec_infer.onnx", "ch_PP-OCRv4_det_infer.onnx"])
-def test_no_first_choice_of_a_network_is_unfit(amd64: Installed, model: str) -> None:
-    required("rapidocr_onnxruntime", "onnx")
-    spec = find_spec("rapidocr_onnxruntime")
-    assert spec and spec.submodule_search_locations
-    path = Path(spec.submodule_search_locations[0]) / "models" / model
-    result = compiled(str(path), "--shape", f"x={'1x3x48x320' if 'rec' in model else '1x3x640x640'}")
-    assert not result.failed and len(result.rows) > 100
+def test_these_are_all_workloads(amd64: Installed) -> None:
+    required("rapidocr_onnxruntime")
+    assert [name for name, _ in workloads()] == list(WORKLOADS)
 
 
 @pytest.mark.parametrize("gpu", GPUS)
@@ -67,7 +59,7 @@ def test_the_kept_tables_are_what_the_compilers_say(amd64: Installed, gpu: str) 
     kept = load_evidence(gpu)
     if kept.version != amd64.version:
         pytest.skip(f"the table is of Mesa {kept.version}, and {amd64.version} is installed: tools/evidence.py")
-    result = compiled("--suite", "golden")
+    result = compiled("golden")
     (header,) = (one for one in result.gpus if one.name == gpu)
     table = table_of(header, [row for row in result.rows if row.gpu == gpu])
     missing = [key for key in table.kernels if key not in kept.kernels]
