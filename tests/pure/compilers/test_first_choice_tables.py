@@ -9,7 +9,7 @@ import pytest
 
 from vkconv.compilers import first_choices
 from vkconv.compilers.first_choices import Choice, Choices, choices_of, compile_words, read_choices, summary, worse
-from vkconv.compilers.gpus import data
+from vkconv.compilers.gpus import data, set_of
 from vkconv.compilers.rows import Code, GpuHeader, Result, Row, Verdict
 from vkconv.core import DeviceError, UsageError
 
@@ -114,3 +114,7 @@ def test_the_kept_tables_are_whole(path: Path) -> None:
     kept = read_choices(path.read_text())
     assert kept.gpu == path.stem and kept.gpu in {gpu.name for gpu in data().gpus}
     assert len(kept.choices) > 200 and first_choices.write_choices(kept) == path.read_text()
+
+
+def test_there_is_a_table_of_every_gpu_whose_driver_is_emulated() -> None:
+    assert {path.stem for path in KEPT.glob("*.csv")} == {gpu.name for gpu in data().gpus if set_of(gpu) == "arm64"}
