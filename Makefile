@@ -1,4 +1,4 @@
-.PHONY: setup run check test drivers sanitize audit clean
+.PHONY: setup run check test drivers compile-phones sanitize audit clean
 
 # tests share the cores, but for those that watch time, memory or processes
 each := -n logical --dist worksteal
@@ -35,6 +35,12 @@ drivers: setup
 	tools/drivers.sh swiftshader -m vkconv check --all-ops --short --dtype f32
 	.venv/bin/vkconv compilers install amd64 --yes --any-version || [ "$${CI:-}" != true ]
 	.venv/bin/pytest -q $(each) tests/compilers
+
+# what the planner takes first for Mali, Raspberry Pi and PowerVR, by their own compilers, emulated: fails where it is worse
+# than bench/results/compiled, and says what; what was compiled before is kept
+compile-phones: setup
+	.venv/bin/vkconv compilers install arm64 --yes
+	.venv/bin/python tools/first_choices.py
 
 # the bridge and the player built with AddressSanitizer and UndefinedBehaviorSanitizer, and their tests
 sanitize: setup

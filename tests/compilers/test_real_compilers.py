@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 from cli_kit import vkconv
 
-from vkconv.compilers.gpus import data, find_gpu, set_of
+from vkconv.compilers.device_files import device_file
+from vkconv.compilers.gpus import Gpu, data, find_gpu, set_of
 from vkconv.compilers.installed import Installed
 from vkconv.compilers.live import live_facts
 from vkconv.compilers.pipelines import Pipeline
 from vkconv.compilers.runner import compile_all
 from vkconv.core import DeviceError
+from vkconv.device import load_device
 from vkconv.device.files import problems_of
 from vkconv.kernel import Shader
 
+WITH_FILES = [gpu for gpu in data().gpus if gpu.device]
 CALL = "conv2d:x=1x16x14x14,w=32x16x3x3,p=1,b=32,act=relu"
 FIRST = ("adreno-740", "navi31", "ga102", "apple-m1")
 # Columns that each of their drivers fills; the numbers change with its version.
@@ -93,6 +96,25 @@ def test_the_drivers_own_facts_are_a_device_file(amd64: Installed, gpu: str) -> 
     facts = json.loads(out)
     assert not list(problems_of(facts)) and f"vkconv devices --with {gpu} --dump" in facts["source"]
     assert amd64.version in live_facts(find_gpu(gpu)).driver
+
+
+def _hold_file_to_driver(gpu: Gpu, there: Installed) -> None:
+    kept = dict(load_device(gpu.device).facts)
+    if there.version not in load_device(gpu.device).driver:
+        pytest.skip(f"{gpu.device} is of {load_device(gpu.device).driver}, and {there.version} is installed")
+    made = device_file(gpu, live_facts(gpu), kept)
+    del made["schema"]
+    assert made == kept, f"python tools/driver_files.py {gpu.name} writes what the driver says"
+
+
+@pytest.mark.parametrize("gpu", [gpu for gpu in WITH_FILES if set_of(gpu) == "amd64"], ids=lambda gpu: gpu.name)
+def test_a_shipped_file_is_what_the_driver_says(amd64: Installed, gpu: Gpu) -> None:
+    _hold_file_to_driver(gpu, amd64)
+
+
+@pytest.mark.parametrize("gpu", [gpu for gpu in WITH_FILES if set_of(gpu) == "arm64"], ids=lambda gpu: gpu.name)
+def test_a_shipped_file_is_what_the_emulated_driver_says(arm64: Installed, gpu: Gpu) -> None:
+    _hold_file_to_driver(gpu, arm64)
 
 
 def test_a_driver_that_is_not_there_is_an_error(amd64: Installed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from vkconv.core import DType, GraphError, UsageError
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
+from vkconv.ops.core.calls import parse_call
 
 LINE = "conv -n 2 -c 8 -H 15 -W 13 -k 12 -y 3 -x 5 -p 1 -q 2 -u 2 -v 1 -l 1 -j 2 -g 4"
 FORWARD = "conv2d:x=2x8x15x13,w=12x2x3x5,s=2x1,p=1x2x1x2,d=1x2,g=4,dtype=f32"
@@ -245,6 +246,9 @@ def test_a_model_is_its_distinct_calls_with_their_counts():
     graph = Graph({"v0": shape}, ("y",), tuple(nodes))
     entries = model_entries(graph, load_device("lavapipe"), {"v0": (1, 3, 5)})
     assert [(e.text, e.count) for e in entries] == [("tan:x=1x3x5,dtype=f32", 3)]
+    halves = model_entries(graph, load_device("lavapipe"), {"v0": (1, 3, 5)}, dtype=DType.F16)
+    assert [(e.text, e.count) for e in halves] == [("tan:x=1x3x5,dtype=f16", 3)]
+    assert halves[0].call == parse_call("tan:x=1x3x5,dtype=f16", OPS)
 
 
 LAVAPIPE = load_device("lavapipe")

@@ -27,6 +27,9 @@ def test_files_lists_every_shipped_file() -> None:
     code, out, err = vkconv("devices", "files")
     assert (code, err) == (0, "")
     assert all(f"\n{name} " in out for name in shipped_devices())
+    rows = {line.split()[0]: " ".join(line.split()) for line in out.splitlines() if line}
+    assert " turnip Mesa driver Mesa 26." in rows["adreno-740-turnip"] and " panvk Mesa 26." in rows["mali-g610-panvk"]
+    assert " Qualcomm Technologies Inc. Adreno Vulkan Driver integrated " in rows["adreno-740"]
 
 
 def test_a_shipped_device_is_told_about_and_dumped() -> None:

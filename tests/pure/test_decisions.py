@@ -5,9 +5,10 @@ import json
 import pytest
 from cli_kit import vkconv as run
 from golden_routes import CALLS
+from shipped import one_of_each_driver
 
 from vkconv.core import LimitError, RouteError, UsageError
-from vkconv.device import load_device, shipped_devices
+from vkconv.device import load_device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.decisions import compare, decide, why_not
@@ -87,7 +88,7 @@ def test_devices_are_compared_with_the_numbers_that_differ():
     )
 
 
-@pytest.mark.parametrize("name", [n for n in shipped_devices() if n not in ("h200", "lavapipe", "swiftshader")])
+@pytest.mark.parametrize("name", one_of_each_driver("h200", "lavapipe", "swiftshader"))
 def test_where_another_gpu_takes_another_route_than_the_h200_a_number_says_why(name):
     """Of the golden calls, those that no limit or missing feature decides."""
     device, unexplained = load_device(name), list[str]()

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import golden_routes
 import numpy as np
 import pytest
 
+from vkconv.compilers.device_files import BY_HAND
+from vkconv.compilers.gpus import data as compilers
 from vkconv.core import ModelError, UsageError
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.device.files import problems_of
@@ -50,10 +53,9 @@ def test_a_shipped_file_keeps_to_what_vulkan_requires(name: str) -> None:
 def test_the_devices_that_are_asked_for_are_there() -> None:
     classes = {
         "arm": {"mali-g57", "mali-g78", "mali-g715", "immortalis-g720"},
-        "qualcomm": {"adreno-618", "adreno-740", "adreno-750", "adreno-830"},
-        "imagination": {"powervr-bxm-8-256", "powervr-bxs-4-64"},
+        "qualcomm": {"adreno-740", "adreno-750", "adreno-830"},
+        "imagination": {"powervr-bxm-8-256"},
         "samsung": {"xclipse-920", "xclipse-940"},
-        "broadcom": {"raspberry-pi-4", "raspberry-pi-5"},
         "apple": {"apple-m1"},
         "nvidia": {"orin", "h200"},
         "amd": {"radeon-rx-7800-xt"},
@@ -62,9 +64,40 @@ def test_the_devices_that_are_asked_for_are_there() -> None:
         "mesa": {"lavapipe"},
     }
     found: dict[str, set[str]] = {}
-    for name in shipped_devices():
+    for name in set(shipped_devices()) - {gpu.device for gpu in compilers().gpus}:
         found.setdefault(load_device(name).vendor, set()).add(name)
     assert found == classes
+    assert len(shipped_devices()) >= 30
+
+
+def test_a_file_of_a_gpu_that_compiles_is_of_its_compilers_driver() -> None:
+    """A vendor's file of the same GPU is another one."""
+    ids = {
+        "turnip": "VK_DRIVER_ID_MESA_TURNIP",
+        "radv": "VK_DRIVER_ID_MESA_RADV",
+        "nvk": "VK_DRIVER_ID_MESA_NVK",
+        "honeykrisp": "VK_DRIVER_ID_MESA_HONEYKRISP",
+        "panvk": "VK_DRIVER_ID_MESA_PANVK",
+        "v3dv": "VK_DRIVER_ID_MESA_V3DV",
+        "powervr": "VK_DRIVER_ID_IMAGINATION_OPEN_SOURCE_MESA",
+    }
+    of_files = {gpu.device: gpu for gpu in compilers().gpus if gpu.device}
+    assert len(of_files) == 18 and {gpu.driver for gpu in of_files.values()} == ids.keys()
+    for name, gpu in of_files.items():
+        facts = load_device(name).facts
+        driver = facts["properties"]["VkPhysicalDeviceDriverProperties"]
+        assert driver["driverID"] == ids[gpu.driver], name
+        assert re.match(r"Mesa \d+\.\d+\.\d", driver["driverInfo"]), name
+        assert f"--with {gpu.name} --dump: {load_device(name).driver} behind the " in facts["source"], name
+        assert BY_HAND in facts["source"] and "memory.memoryHeaps" in facts["assumed"], name
+
+
+@pytest.mark.parametrize("name", shipped_devices())
+def test_a_shipped_file_says_which_driver_it_is_of(name: str) -> None:
+    device = load_device(name)
+    driver = device.facts["properties"]["VkPhysicalDeviceDriverProperties"]
+    assert driver["driverID"].startswith("VK_DRIVER_ID_") and driver["driverName"]
+    assert driver.get("driverInfo") or device.assumes("driverVersion") or any(device.driver_version)
 
 
 @pytest.mark.parametrize("name", shipped_devices())

@@ -44,7 +44,7 @@ def test_features_and_extensions_are_those_of_both() -> None:
 def test_subgroups_are_of_several_sizes_where_the_other_has_them() -> None:
     assert emulated(load_device("mali-g57"), REAL).subgroup_sizes == (8, 8)
     assert emulated(load_device("adreno-618"), REAL).subgroup_sizes == (4, 8)
-    assert not shuffles(emulated(load_device("powervr-bxs-4-64"), REAL))
+    assert not shuffles(emulated(load_device("raspberry-pi-4"), REAL))
 
 
 def test_a_device_emulates_itself() -> None:

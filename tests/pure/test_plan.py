@@ -11,16 +11,17 @@ from graph_kit import f32, i64, made_up_device, make_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_kit import CONV, LAVAPIPE, SMALL_GRAPHS, X
+from shipped import one_of_each_driver
 
 from vkconv.core import RouteError, UsageError
-from vkconv.device import load_device, shipped_devices
+from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.plan.commands import Copy, Launch
 from vkconv.plan.planner import Options, plan
 
 
 @pytest.mark.parametrize("options", [Options(), Options(passes=False), Options(share_memory=False)], ids=str)
-@pytest.mark.parametrize("device", shipped_devices())
+@pytest.mark.parametrize("device", one_of_each_driver())
 @pytest.mark.parametrize("name", SMALL_GRAPHS)
 def test_values_reach_their_readers_on_every_shipped_device(name, device, options):
     result = check_flow(SMALL_GRAPHS[name], load_device(device), options)

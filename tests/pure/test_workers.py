@@ -208,7 +208,7 @@ def test_rows_of_boards_are_told_apart_in_every_form():
     assert result_table(result).columns[0].name == "device"
     assert all(table.columns[0].name == "device" for table in screen_tables(result))
     lines = "\n".join(header_lines(header))
-    assert "board: Adreno (TM) 618, driver" in lines and "Mali-G57 #2: Mali-G57, driver" in lines
+    assert "board: Turnip Adreno (TM) 618, driver" in lines and "Mali-G57 #2: Mali-G57, driver" in lines
     page = html(result)
     assert "Mali-G57 #2" in page and "floors of its own" not in page  # no intensity, no roofline
 

@@ -79,11 +79,19 @@ def parse_entries(text: str, dtype: DType | None = None, *, must_exist: bool = F
 
 
 def model_entries(
-    graph: Graph, device: Device, shapes: Mapping[str, Shape], options: Options | None = None
+    graph: Graph,
+    device: Device,
+    shapes: Mapping[str, Shape],
+    options: Options | None = None,
+    dtype: DType | None = None,
 ) -> list[Entry]:
-    """The distinct calls of a model as it is planned for a device, each with how many nodes make it."""
+    """The distinct calls of a model as it is planned for a device, each with how many nodes make it; ``dtype`` replaces
+    the one that they have."""
     nodes = plan(graph, device, options, shapes).plan.nodes
-    return merge(Entry(node.text, node.call) for node in nodes if node.choice)
+    entries = merge(Entry(node.text, node.call) for node in nodes if node.choice)
+    if dtype is None:
+        return entries
+    return merge(dataclasses.replace(_entry(entry.text, dtype), count=entry.count) for entry in entries)
 
 
 def read_suite(name: str, dtype: DType | None = None) -> list[Entry]:

@@ -125,7 +125,7 @@ def read_entries(
             require_shapes(graph.inputs, bound, "--shape")
             for path, what in save_passes(pass_dump, graph, device, options, bound).items():
                 say(f"wrote {path}: {what}")
-            entries += model_entries(graph, device, bound, options)
+            entries += model_entries(graph, device, bound, options, dtype)
         else:
             hint = did_you_mean(text, shipped_suites())
             raise UsageError(f"{text!r} is no call, no MIOpenDriver line and no model; suites go by --suite{hint}")

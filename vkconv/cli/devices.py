@@ -157,6 +157,7 @@ def files(evidence: _Evident = False) -> None:
             (
                 name,
                 d.name,
+                _described_driver(d),
                 d.kind,
                 d.limit("maxComputeWorkGroupInvocations"),
                 bytes_str(d.limit("maxComputeSharedMemorySize")),
@@ -165,11 +166,21 @@ def files(evidence: _Evident = False) -> None:
                 len(d.facts.get("assumed", ())) or "",
             )
         )
-    names = ("file", "device", "kind", "invocations", "shared", "subgroup", "storage buffers", "assumed fields")
+    names = (
+        *("file", "device", "driver", "kind", "invocations", "shared", "subgroup", "storage buffers"),
+        "assumed fields",
+    )
     show(
         Table("", [Column(name) for name in names], rows),
         "vkconv devices --device FILE --dump prints one, with its source and the fields that are assumed",
     )
+
+
+def _described_driver(device: Device) -> str:
+    """The driver of a device file and its version; without the version where the file assumes it."""
+    if device.fact("VkPhysicalDeviceDriverProperties", "driverInfo") or device.assumes("driverVersion"):
+        return device.driver
+    return f"{device.driver} {'.'.join(map(str, device.driver_version))}"
 
 
 @devices_app.command("import")

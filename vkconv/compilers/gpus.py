@@ -25,7 +25,8 @@ class PackageSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Driver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A Vulkan driver and the shim that stands for its kernel side. ``variable`` tells the shim which GPU to be;
     ``environment`` is what else the driver wants. ``columns`` says which statistics each column is the sum of, and
-    ``occupancy`` what is counted in the column of that name."""
+    ``occupancy`` what is counted in the column of that name. ``invented`` are facts of the device, by their paths in a
+    device file, that the shim makes up or the machine here gives."""
 
     title: str
     vendor: str
@@ -34,6 +35,7 @@ class Driver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shim: str
     occupancy: str
     columns: dict[str, tuple[str, ...]]
+    invented: tuple[str, ...]
     variable: str = ""
     environment: dict[str, str] = {}
     traps: tuple[str, ...] = ()

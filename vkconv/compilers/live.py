@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from vkconv.compilers.device_files import without_invented
 from vkconv.compilers.gpus import Gpu, driver_of
 from vkconv.compilers.installed import TRIPLETS, Installed, installed_for
 from vkconv.compilers.packages import host_architecture
@@ -28,11 +29,12 @@ def live_facts(gpu: Gpu) -> Device:
     Python by vulkaninfo. UsageError where it is not installed, DeviceError where it fails."""
     there = installed_for(gpu)
     here = there.architecture == host_architecture()
-    facts = _by_vkconv(gpu, there) if here else dict(_by_vulkaninfo(gpu, there).facts)
+    said = _by_vkconv(gpu, there) if here else _by_vulkaninfo(gpu, there).facts
+    facts = without_invented(gpu, said)
     packages = f"Mesa {there.version}, {driver_of(gpu).title} behind the {driver_of(gpu).shim} shim"
     source = (
         f"vkconv devices --with {gpu.name} --dump: {packages}, without the GPU. The driver's limits, features and "
-        "extensions are real; memory and clocks are the shim's."
+        "extensions are real; what the shim invents is assumed or left out."
     )
     return Device({**facts, "source": source})
 

@@ -130,9 +130,9 @@ class _Kept:
         for digest in digests:
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 compiled = msgspec.json.decode((self._folder / f"{digest}.json").read_bytes(), type=Compiled)
-                # What took longer than another limit, or was given less time, says nothing for this one.
+                # What was not done in as much time or less says nothing: the machine may have been busy.
                 took = (compiled.compile_ms or 0.0) / 1e3
-                if compiled.outcome == "timeout" and compiled.seconds < max_seconds:
+                if compiled.outcome == "timeout" and compiled.seconds <= max_seconds:
                     continue
                 if took > max_seconds:
                     compiled = Compiled(outcome="timeout", seconds=max_seconds)

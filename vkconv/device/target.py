@@ -113,6 +113,12 @@ def _same_name(a: Device, b: Device) -> bool:
     return (a.vendor, a.name) == (b.vendor, b.name)
 
 
+def _same_name_and_driver(a: Device, b: Device) -> bool:
+    """Two drivers of a GPU may call it alike."""
+    drivers = (device.fact("VkPhysicalDeviceDriverProperties", "driverID") for device in (a, b))
+    return _same_name(a, b) and len(set(drivers)) == 1
+
+
 def _same_id(a: Device, b: Device) -> bool:
     return a.device_id == b.device_id and a.device_id[1] != 0 and a.kind == b.kind
 
@@ -123,4 +129,4 @@ def _same_cpu_driver(a: Device, b: Device) -> bool:
 
 
 # The surest first.
-_SAME = (_same_name, _same_id, _same_cpu_driver)
+_SAME = (_same_name_and_driver, _same_name, _same_id, _same_cpu_driver)

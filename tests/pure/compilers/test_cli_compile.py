@@ -130,7 +130,7 @@ def test_compilers_are_listed_whether_they_are_installed_or_not(
     by_name = {row["gpu"]: row for row in data["gpus"]}
     assert by_name["navi31"]["installed"] == "Mesa 99.1" and by_name["mali-g610"]["installed"] == ""
     assert data["sets"]["arm64"] is None and data["sets"]["amd64"]["version"] == "99.1"
-    assert by_name["mali-g610"]["traps"] and by_name["adreno-740"]["planned_with"] == "adreno-740"
+    assert by_name["mali-g610"]["traps"] and by_name["adreno-740"]["planned_with"] == "adreno-740-turnip"
 
 
 def test_a_gpu_without_its_compiler_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

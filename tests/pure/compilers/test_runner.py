@@ -75,6 +75,13 @@ def test_a_result_is_kept_for_the_time_that_it_had(there: FakeInstalled) -> None
     assert there.jobs[-1] == "25" and len(there.jobs) == 3
 
 
+def test_what_was_not_done_in_time_is_tried_again(there: FakeInstalled) -> None:
+    """The machine may have been busy."""
+    compile_all(GPU, [pipeline(25)], max_seconds=2)
+    compile_all(GPU, [pipeline(25)], max_seconds=2)
+    assert there.jobs == ["25", "25"]
+
+
 def test_a_damaged_result_is_made_again(there: FakeInstalled, tmp_path: Path) -> None:
     compile_all(GPU, [pipeline(1)], max_seconds=2)
     (kept,) = (tmp_path / "cache" / "compiled").rglob("*.json")

@@ -83,7 +83,15 @@ def test_f32_is_refused_with_the_reason(text, route):
     assert verdict.refused_by == "elements of one 16-bit float type" and " is f32" in verdict.actual
 
 
-@pytest.mark.parametrize("name", [name for name in shipped_devices() if name != "h200"])
+MATRICES = {"h200", "geforce-rtx-3090-nvk", "radeon-780m-radv", "radeon-rx-7900-xtx-radv", "radeon-rx-9070-xt-radv"}
+
+
+@pytest.mark.parametrize("name", sorted(MATRICES))
+def test_matrices_of_drivers_are_16_by_16(name):
+    assert matrix_of(load_device(name)) == Matrix(16, 16, 16)
+
+
+@pytest.mark.parametrize("name", sorted(set(shipped_devices()) - MATRICES))
 def test_devices_without_matrices_refuse(name):
     facts = load_device(name)
     verdict = verdict_of(call_of(LARGE[0][0]), facts)
