@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from vkconv.compilers.blocks import Kernel, Loop, Op
 
 _INPUT, _PUSH = 1, 9
-_EXTRACT, _CONSTRUCT, _COPY, _BITCAST = 81, 80, 83, 124
+SHUFFLE, CONSTRUCT, EXTRACT, COPY = 79, 80, 81, 83
+_BITCAST = 124
 _ADD, _SUB, _NOT = 128, 130, 168
-UNARY = {126: "-{0}", 200: "~{0}", _COPY: "{0}", _BITCAST: "{0}", _NOT: "not {0}"}
+UNARY = {126: "-{0}", 200: "~{0}", COPY: "{0}", _BITCAST: "{0}", _NOT: "not {0}"}
 # By opcode: Python for operands as unsigned words (0, 1) or as signed ones (s0, s1).
 BINARY = {
     _ADD: "{0} + {1}",
@@ -42,6 +43,7 @@ COMPARISONS = {
     178: "{0} <= {1}",
     179: "{s0} <= {s1}",
 }
+ANY_ALL = {154: "any({0})", 155: "all({0})"}
 LOGICAL = {164: "{0} == {1}", 165: "{0} != {1}", 166: "{0} or {1}", 167: "{0} and {1}"}
 SELECT = 169
 # GLSL.std.450: functions of integers.
@@ -100,13 +102,16 @@ class Control:
         op, words = self.kernel.defined[id_][1]
         if op == Op.EXT_INST:
             return words[4:]
-        if op == Op.LOAD:  # what it reads is no value of the kernel: see source
-            return ()
-        return words[2:3] if op == _EXTRACT else words[2:]
+        if op == Op.LOAD:  # what it reads is no value of the kernel, but where in an array may be: see source
+            source = self.source(id_)
+            return source[3] if source else ()
+        if op == SHUFFLE:
+            return words[2:4]
+        return words[2:3] if op == EXTRACT else words[2:]
 
-    def source(self, id_: int) -> tuple[str, int, int] | None:
-        """What a load reads: ``("push", byte offset, 0)``, ``("input", built-in, component)``, with component -1 for
-        all of them; None for anything else."""
+    def source(self, id_: int) -> tuple[str, int, int, tuple[int, ...]] | None:
+        """What a load reads: ``("push", byte offset, 0, indices)``, of words after that, or ``("input", built-in,
+        component, ())``, with component -1 for all of them; None for anything else."""
         op, words = self.kernel.defined[id_][1]
         pointer = words[2]
         path: tuple[int, ...] = ()
@@ -116,14 +121,12 @@ class Control:
                 return None
             pointer, path = chain[2], chain[3:]
         storage = self.kernel.variables.get(pointer, (0, 0))[1]
-        if any(index not in self.kernel.constants for index in path):
-            return None
-        indices = [self.kernel.constants[index][0] for index in path]
-        if storage == _INPUT and len(indices) <= 1:
-            return "input", self.kernel.built_ins.get(pointer, -1), indices[0] if indices else -1
-        if storage == _PUSH and indices:
+        constants = self.kernel.constants
+        if storage == _INPUT and len(path) <= 1 and all(index in constants for index in path):
+            return "input", self.kernel.built_ins.get(pointer, -1), constants[path[0]][0] if path else -1, ()
+        if storage == _PUSH and path and path[0] in constants:
             # Arrays of push constants are of words.
-            return "push", self.kernel.pushes[indices[0]] + 4 * sum(indices[1:]), 0
+            return "push", self.kernel.pushes[constants[path[0]][0]], 0, path[1:]
         return None
 
     def _unknown(self) -> frozenset[int]:
@@ -150,15 +153,14 @@ class Control:
             return True
         kind, bits = self.kernel.scalar(words[0])
         if kind == Op.TYPE_FLOAT or bits != 32:
-            return op in (_COPY, _BITCAST) and kind != Op.TYPE_FLOAT and bits == 32
-        if op in (_EXTRACT, _CONSTRUCT):
-            return True
-        if self.kernel.scalars(words[0]) > 1:
             return False
+        if op in (EXTRACT, CONSTRUCT, SHUFFLE) or op in ANY_ALL:
+            return True
         if op == Op.EXT_INST:
             return words[3] in EXTENDED
         if op == _BITCAST or op in COMPARISONS:
-            of = [self.kernel.defined[w][1][1][0] for w in words[2:] if w in self.kernel.defined]
+            of = [self.kernel.defined[id_][1][1][0] for id_ in words[2:] if id_ in self.kernel.defined]
+            of += [self.kernel.type_of(id_) for id_ in words[2:] if id_ not in self.kernel.defined]
             return all(
                 self.kernel.scalar(type_) != (Op.TYPE_FLOAT, 32) and self.kernel.scalar(type_)[1] == 32 for type_ in of
             )

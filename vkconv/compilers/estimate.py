@@ -38,22 +38,41 @@ _MEMORY, _LAUNCHES, _MULTIPLIES, _MATRICES = "bandwidth", "launches", "multiply-
 _Us = Annotated[float, msgspec.Meta(ge=0)]
 
 
+class Term(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A column of a kernel's statistics, what weighs it, and its factor."""
+
+    column: str
+    by: Kind
+    times: float = 1.0
+
+
 class Pipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A pipe of a compute unit, as pipes.toml has it."""
 
     driver: str
     name: str
-    column: tuple[str, ...]
-    weighed_by: Kind
+    terms: tuple[Term, ...]
     per_cycle: float
     evidence: Evidence
     source: str
     of: str = ""
     over: float = 1.0
     halves: bool = False
+    without: str = ""
+
+    def tells(self, code: Code) -> bool:
+        """Whether a kernel's statistics have its columns, and not what it stands in for."""
+        there = all(getattr(code, term.column) is not None for term in self.terms)
+        return there and not (self.without and getattr(code, self.without) is not None)
+
+    def cycles(self, code: Code, counts: Counts, target: Target) -> float:
+        """Cycles of a compute unit for each invocation."""
+        loops = _loops(code)
+        units = sum(term.times * getattr(code, term.column) * counts.weight(term.by, loops) for term in self.terms)
+        return float(units / self.rate(target))
 
     def rate(self, target: Target) -> float:
-        """Units of the column in a cycle of a compute unit."""
+        """Units of the columns in a cycle of a compute unit."""
         return self.per_cycle * (target.value(self.of) if self.of else 1.0) / self.over
 
 
@@ -220,7 +239,7 @@ def _bound(
             us=pipes[limit],
             limit=limit,
             pipes_us=pipes,
-            weights={kind.value: counts.weight(kind, _loops(code)) for kind in (Kind.COMPILED, Kind.MEMORY, Kind.ALL)},
+            weights={kind.value: counts.weight(kind, _loops(code)) for kind in Kind if counts.static().get(kind)},
             multiply_adds=counts.dynamic.get(Kind.MULTIPLY, 0.0),
             bytes=nbytes,
             guesses=counts.guesses,
@@ -250,10 +269,8 @@ def pipes_us(
             matrix / subgroup_size / max(target.value("matrix_fma_per_unit"), target.value("fma_per_unit"))
         )
     for pipe in pipes_of(gpu.driver):
-        columns = [getattr(code, name) for name in pipe.column]
-        if all(value is not None for value in columns):
-            cycles = sum(columns) * counts.weight(pipe.weighed_by, _loops(code)) / pipe.rate(target)
-            found[pipe.name] = cycles * (faster if pipe.halves else 1.0)
+        if pipe.tells(code):
+            found[pipe.name] = pipe.cycles(code, counts, target) * (faster if pipe.halves else 1.0)
     return {name: cycles * invocations / clock for name, cycles in found.items()}
 
 

@@ -19,6 +19,10 @@ class Kind(enum.StrEnum):
     ARITHMETIC = "arithmetic"
     COMPILED = "arithmetic as compiled"
     """Arithmetic with what compilers make of divisions, conversions and addresses."""
+    FLOAT = "arithmetic of floats"
+    """Also counted as arithmetic."""
+    INTEGER = "integers as compiled"
+    """Arithmetic as compiled, without that of floats."""
     SPECIAL = "special functions"
     CONVERT = "conversions"
     MEMORY = "memory"
@@ -83,6 +87,7 @@ class _Reading:
         made = float(_DIVISION_COMES_TO * (len(divisors) - constant) + _BY_CONSTANT_COMES_TO * constant)
         made += _CONVERSION_COMES_TO * counts[Kind.CONVERT] + _ACCESS_COMES_TO * counts[Kind.MEMORY]
         counts[Kind.COMPILED] = counts[Kind.ARITHMETIC] + made
+        counts[Kind.INTEGER] = counts[Kind.COMPILED] - counts[Kind.FLOAT]
         counts[Kind.ALL] += made
         return counts
 
@@ -126,8 +131,10 @@ class _Reading:
             counts[kind] += scalars * times
         if multiplies:
             counts[Kind.MULTIPLY] += scalars * times
-        if kind is Kind.ARITHMETIC and self.kernel.scalar(words[0]) == (Op.TYPE_FLOAT, 16):
-            counts[Kind.HALF] += scalars * times
+        scalar, bits = self.kernel.scalar(words[0])
+        if kind is Kind.ARITHMETIC and scalar == Op.TYPE_FLOAT:
+            counts[Kind.FLOAT] += scalars * times
+            counts[Kind.HALF] += scalars * times if bits == 16 else 0
         counts[Kind.ALL] += scalars * times
 
     def _matrix_fma(self, words: tuple[int, ...]) -> float:

@@ -5,11 +5,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vkconv.compilers.blocks import Kernel, Op
 from vkconv.compilers.control import (
+    ANY_ALL,
     BINARY,
     COMPARISONS,
+    CONSTRUCT,
+    COPY,
     EXTENDED,
+    EXTRACT,
     LOGICAL,
     SELECT,
+    SHUFFLE,
     UNARY,
     Control,
     Counted,
@@ -21,7 +26,6 @@ from vkconv.core import ShaderError
 Place = Mapping[int, tuple[int, ...]]
 """Where an invocation stands: components of SPIR-V's built-ins by their numbers."""
 
-_EXTRACT, _CONSTRUCT, _COPY = 81, 80, 83
 _MOST_STEPS = 5_000_000
 
 
@@ -187,42 +191,60 @@ class _Writer:
 
         return min(block.targets, key=cost)
 
-    def _operand(self, id_: int) -> str:
+    def _operand(self, id_: int, component: int = -1) -> str:
+        """A value as Python, or a component of it."""
         if id_ in self.kernel.constants:
-            return str(self.kernel.constants[id_][0])
+            words = self.kernel.constants[id_]
+            scalars = self.kernel.scalars(self.kernel.type_of(id_))
+            return str(words[max(component, 0)]) if scalars == 1 or component >= 0 else repr(words[:scalars])
         if id_ not in self.kernel.phis and id_ not in self.kernel.defined:
             raise ShaderError(f"the value {id_} decides the way through a kernel, and nothing there makes it")
-        return f"v{id_}"
+        return f"v{id_}[{component}]" if component >= 0 else f"v{id_}"
+
+    def _scalars(self, id_: int) -> int:
+        """How many scalars a value has."""
+        type_ = self.kernel.defined[id_][1][1][0] if id_ in self.kernel.defined else self.kernel.type_of(id_)
+        return self.kernel.scalars(type_)
 
     def _value(self, op: int, words: tuple[int, ...]) -> str:
-        type_, operands = words[0], words[2:]
+        operands, scalars = words[2:], self.kernel.scalars(words[0])
         if op == Op.LOAD:
-            kind, which, component = self.control.source(words[1]) or ("", 0, 0)
-            if kind == "push":
-                return f"push[{which // 4}]"
-            return (
-                f"place[{which}]"
-                if component < 0 and self.kernel.scalars(type_) > 1
-                else f"place[{which}][{max(component, 0)}]"
-            )
-        if op == _EXTRACT:
-            if operands[0] in self.kernel.constants:
-                return str(self.kernel.constants[operands[0]][operands[1]])
-            return f"{self._operand(operands[0])}[{operands[1]}]"
-        if op == _CONSTRUCT:
-            return f"({', '.join(map(self._operand, operands))},)"
-        if op == SELECT:
-            condition, yes, no = map(self._operand, operands)
-            return f"{yes} if {condition} else {no}"
-        if op == Op.EXT_INST:
-            return f"({self._format(EXTENDED[operands[1]], operands[2:])}) & 0xFFFFFFFF"
-        for table in (COMPARISONS, LOGICAL):
-            if op in table:
-                return self._format(table[op], operands)
-        text = self._format((UNARY.get(op) or BINARY[op]), operands)
-        boolean = self.kernel.types[type_][0] == Op.TYPE_BOOL
-        return text if boolean or op == _COPY else f"({text}) & 0xFFFFFFFF"
+            return self._loaded(words[1], scalars)
+        if op == EXTRACT:
+            return self._operand(operands[0], operands[1])
+        if op in ANY_ALL:
+            return ANY_ALL[op].format(self._operand(operands[0]))
+        if op == CONSTRUCT:
+            parts = [(id_, n) for id_ in operands for n in range(self._scalars(id_))]
+            texts = [self._operand(id_, n if self._scalars(id_) > 1 else -1) for id_, n in parts]
+            return f"({', '.join(texts)},)"
+        if op == SHUFFLE:
+            size = self._scalars(operands[0])
+            taken = [(operands[0], n) if n < size else (operands[1], n - size) for n in operands[2:]]
+            return f"({', '.join(self._operand(id_, n) for id_, n in taken)},)"
+        if scalars == 1:
+            return self._computed(op, words, -1)
+        return f"({', '.join(self._computed(op, words, n) for n in range(scalars))},)"
 
-    def _format(self, template: str, operands: Sequence[int]) -> str:
-        plain = [self._operand(id_) for id_ in operands]
-        return template.format(*plain, **{f"s{i}": f"signed({text})" for i, text in enumerate(plain)})
+    def _loaded(self, id_: int, scalars: int) -> str:
+        source = self.control.source(id_)
+        assert source is not None
+        kind, which, component, path = source
+        if kind == "push":
+            return f"push[{' + '.join([str(which // 4), *map(self._operand, path)])}]"
+        return f"place[{which}]" if component < 0 and scalars > 1 else f"place[{which}][{max(component, 0)}]"
+
+    def _computed(self, op: int, words: tuple[int, ...], component: int) -> str:
+        """What an instruction makes of its operands, or of a component of each."""
+        operands = words[4:] if op == Op.EXT_INST else words[2:]
+        plain = [self._operand(id_, component if self._scalars(id_) > 1 else -1) for id_ in operands]
+        if op == SELECT:
+            return f"{plain[1]} if {plain[0]} else {plain[2]}"
+        table = EXTENDED if op == Op.EXT_INST else next(one for one in _TABLES if op in one)
+        template = table[words[3] if op == Op.EXT_INST else op]
+        text = template.format(*plain, **{f"s{n}": f"signed({one})" for n, one in enumerate(plain)})
+        boolean = self.kernel.scalar(words[0])[0] == Op.TYPE_BOOL
+        return f"({text})" if boolean or op == COPY else f"({text}) & 0xFFFFFFFF"
+
+
+_TABLES = (COMPARISONS, LOGICAL, UNARY, BINARY)
