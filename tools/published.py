@@ -24,8 +24,8 @@ from vkconv.route import Params
 from vkconv.table import Column, Table
 
 FOLDER = Path(__file__).resolve().parent.parent / "bench" / "results" / "published"
-# The routes that stand for a way that was timed, with parameters: the one with the least bound counts. ExecuTorch's GEMM
-# has tiles of 4x4 in registers and no shared memory.
+# The routes that stand for a way that was timed, with parameters: the one with the least bound counts. ExecuTorch's
+# GEMM has tiles of 4x4 in registers and no shared memory.
 ROUTES: Mapping[str, tuple[tuple[str, Params], ...]] = {
     "im2col": (("im2col_gemm", {}), ("im2col_gemm", {"tile": "register_4x8"})),
     "direct": (("direct_tile", {}), ("direct", {}), ("pointwise", {})),

@@ -81,8 +81,8 @@ def estimate(
 
     A lower bound in microseconds, not a forecast: the compiler's instructions or cycles, weighed by how often loops
     run, at the GPU's clock on its cores; memory traffic at its bandwidth; a launch each. What is left out stands below
-    the table. It tells routes apart that differ much; docs/estimate.md holds it against published times. Exit code 1 when
-    a route that the planner takes (marked *) has no bound, since a kernel of it does not compile.
+    the table. It tells routes apart that differ much; docs/estimate.md holds it against published times. Exit code 1
+    when a route that the planner takes (marked *) has no bound, since a kernel of it does not compile.
 
     Examples: vkconv estimate conv2d:x=1x64x56x56,w=64x64x3x3,p=1 --device adreno-740 --route all,
     vkconv estimate --suite mobilenet -d mali-g715 --with mali-g610, vkconv estimate model.onnx -d navi31 -o page.html,
