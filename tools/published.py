@@ -118,7 +118,8 @@ def choices_tables(rows: Sequence[Mapping[str, str]], sources: Sources) -> list[
                 cells.append(
                     (typed[0]["source"], gpu, sources.gpus[gpu].compiler, dtype, len(compared), agrees, always)
                 )
-    names = ("source", "timed on", "compiled for", "type", "pairs", "agree", "agree if it were always one")
+    cells.append(("all", "", "", "", *(sum(int(str(cell[i])) for cell in cells) for i in (4, 5, 6))))
+    names = ("source", "timed on", "compiled for", "type", "pairs", "agree", "the commoner way would")
     agreement = Table("Which way is faster", [Column(name) for name in names], cells)
     names = ("source", "timed on", "call", "faster", "its bound [us]", "limit", "bound of the other [us]", "limit ")
     return [agreement, Table("Where it is wrong", [Column(name, digits=3) for name in names], wrong)]
