@@ -8,59 +8,12 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from vkconv.compilers.blocks import Kernel, Loop, Op
+from vkconv.compilers.integers import ANY_ALL, COMPARISONS, EXTENDED, SCALAR, count_trips, inverse, signed, swapped
 
 _INPUT, _PUSH = 1, 9
 SHUFFLE, CONSTRUCT, EXTRACT, COPY = 79, 80, 81, 83
 _BITCAST = 124
 _ADD, _SUB, _NOT = 128, 130, 168
-UNARY = {126: "-{0}", 200: "~{0}", COPY: "{0}", _BITCAST: "{0}", _NOT: "not {0}"}
-# By opcode: Python for operands as unsigned words (0, 1) or as signed ones (s0, s1).
-BINARY = {
-    _ADD: "{0} + {1}",
-    _SUB: "{0} - {1}",
-    132: "{0} * {1}",
-    134: "({0} // {1} if {1} else 0)",
-    135: "(quotient({s0}, {s1}) if {1} else 0)",
-    137: "({0} % {1} if {1} else 0)",
-    138: "({s0} - {s1} * quotient({s0}, {s1}) if {1} else 0)",
-    139: "({s0} % {s1} if {1} else 0)",
-    194: "{0} >> ({1} & 31)",
-    195: "{s0} >> ({1} & 31)",
-    196: "{0} << ({1} & 31)",
-    197: "{0} | {1}",
-    198: "{0} ^ {1}",
-    199: "{0} & {1}",
-}
-COMPARISONS = {
-    170: "{0} == {1}",
-    171: "{0} != {1}",
-    172: "{0} > {1}",
-    173: "{s0} > {s1}",
-    174: "{0} >= {1}",
-    175: "{s0} >= {s1}",
-    176: "{0} < {1}",
-    177: "{s0} < {s1}",
-    178: "{0} <= {1}",
-    179: "{s0} <= {s1}",
-}
-ANY_ALL = {154: "any({0})", 155: "all({0})"}
-LOGICAL = {164: "{0} == {1}", 165: "{0} != {1}", 166: "{0} or {1}", 167: "{0} and {1}"}
-SELECT = 169
-# GLSL.std.450: functions of integers.
-EXTENDED = {
-    5: "abs({s0})",
-    38: "min({0}, {1})",
-    39: "min({s0}, {s1})",
-    41: "max({0}, {1})",
-    42: "max({s0}, {s1})",
-    44: "min(max({0}, {1}), {2})",
-    45: "min(max({s0}, {s1}), {s2})",
-    73: "(({0} & -{0}).bit_length() - 1)",
-    75: "({0}.bit_length() - 1)",
-}
-_INVERSE = {170: 171, 171: 170, 172: 178, 173: 179, 174: 176, 175: 177, 176: 174, 177: 175, 178: 172, 179: 173}
-_SWAPPED = {170: 170, 171: 171, 172: 176, 173: 177, 174: 178, 175: 179, 176: 172, 177: 173, 178: 174, 179: 175}
-_SIGNED = frozenset({173, 175, 177, 179})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +117,7 @@ class Control:
             return all(
                 self.kernel.scalar(type_) != (Op.TYPE_FLOAT, 32) and self.kernel.scalar(type_)[1] == 32 for type_ in of
             )
-        return op in UNARY or op in BINARY or op in LOGICAL or op == SELECT
+        return op in SCALAR
 
     def _needed(self) -> frozenset[int]:
         conditions = [
@@ -201,7 +154,7 @@ class Control:
             counters = self._counters(loop)
             updates = {kernel.phis[phi][1][kernel.blocks[loop.latch].label]: phi for phi in counters}
             if right in counters or right in updates:
-                op, left, right = _SWAPPED[op], right, left
+                op, left, right = swapped(op), right, left
             phi = updates.get(left, left)
             if phi not in counters or right in moving:
                 continue
@@ -263,7 +216,7 @@ class Control:
         op, words = self.kernel.defined[id_][1]
         if op not in COMPARISONS:
             return None
-        return (op if stays_if else _INVERSE[op]), words[2], words[3]
+        return (op if stays_if else inverse(op)), words[2], words[3]
 
     def _counters(self, loop: Loop) -> dict[int, int]:
         """The phis at the head of a loop that grow by a constant each turn, with that."""
@@ -281,29 +234,3 @@ class Control:
                 step = signed(self.kernel.constants[other][0])
                 found[phi] = step if op == _ADD else -step
         return found
-
-
-def signed(word: int) -> int:
-    """A word as a signed integer."""
-    return word - (1 << 32) if word & 1 << 31 else word
-
-
-def count_trips(op: int, first: int, bound: int, step: int) -> int:
-    """How often ``value <op> bound`` holds for values from ``first`` on, each ``step`` further, before it fails. 0
-    where it would hold for ever."""
-    if op in _SIGNED:
-        first, bound = signed(first & 0xFFFFFFFF), signed(bound & 0xFFFFFFFF)
-    distance = bound - first
-    match op:
-        case 176 | 177:  # less
-            return max(0, -(-distance // step)) if step > 0 else 0
-        case 178 | 179:  # less or equal
-            return max(0, distance // step + 1) if step > 0 else 0
-        case 172 | 173:  # greater
-            return max(0, -(distance // -step)) if step < 0 and distance < 0 else 0
-        case 174 | 175:  # greater or equal
-            return max(0, -distance // -step + 1) if step < 0 and distance <= 0 else 0
-        case 171:
-            return max(0, distance // step) if distance % step == 0 else 0
-        case _:
-            return int(distance == 0)

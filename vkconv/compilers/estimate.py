@@ -30,6 +30,8 @@ LEFT_OUT = (
     "caches: what is read again is free but for its instruction, and so is what fits the last level",
     "bank conflicts, accesses that are not side by side, and addresses beyond one line of the cache",
     "branches that hang on data: the shorter way counts",
+    "special functions and moves where the driver tells no pipe for them",
+    "what is done once, when weights are loaded",
     "clocks that fall with heat",
 )
 

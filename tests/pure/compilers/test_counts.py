@@ -6,8 +6,9 @@ import math
 import pytest
 
 from vkconv.compilers.blocks import Block, Kernel, Op, read_kernel
-from vkconv.compilers.control import Control, count_trips
+from vkconv.compilers.control import Control
 from vkconv.compilers.counts import Counts, places_of
+from vkconv.compilers.integers import ANY_ALL, EXTENDED, SCALAR, count_trips
 from vkconv.compilers.mix import Kind, mixes_of
 from vkconv.compilers.walk import Walk
 from vkconv.core import ShaderError
@@ -259,3 +260,32 @@ def test_more_functions_than_one_are_refused() -> None:
         words += [(len(operands) + 1) << 16 | op, *operands]
     with pytest.raises(ShaderError, match="twice has 2 functions"):
         read_kernel(b"".join(word.to_bytes(4, "little") for word in words), "twice")
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "result"),
+    [
+        (130, (1, 2), 0xFFFFFFFF),
+        (132, (1 << 31, 2), 0),
+        (134, (7, 0), 0),
+        (135, (0xFFFFFFF9, 2), 0xFFFFFFFD),  # -7 / 2 is -3
+        (138, (0xFFFFFFF9, 2), 0xFFFFFFFF),  # and leaves -1
+        (139, (0xFFFFFFF9, 2), 1),
+        (195, (0x80000000, 31), 0xFFFFFFFF),
+        (194, (0x80000000, 31), 1),
+        (177, (0xFFFFFFFF, 0), True),
+        (176, (0xFFFFFFFF, 0), False),
+        (169, (False, 3, 5), 5),
+        (168, (True,), False),
+        (126, (1,), 0xFFFFFFFF),
+    ],
+)
+def test_operations_on_words(op: int, operands: tuple[int, ...], result: int) -> None:
+    assert SCALAR[op](*operands) == result
+
+
+def test_functions_of_integers() -> None:
+    assert EXTENDED[39](0xFFFFFFFF, 1) == 0xFFFFFFFF and EXTENDED[38](0xFFFFFFFF, 1) == 1
+    assert EXTENDED[45](9, 0, 7) == 7 and EXTENDED[5](0xFFFFFFFE) == 2
+    assert (EXTENDED[73](12), EXTENDED[75](12)) == (2, 3) and EXTENDED[73](0) == 0xFFFFFFFF
+    assert ANY_ALL[154]((False, True)) and not ANY_ALL[155]((False, True))
