@@ -20,6 +20,8 @@ from vkconv.plan.commands import Launch
 
 # Invocations that stand for all: so many workgroups, evenly spread, and so many of each.
 _GROUPS, _LANES = 16, 4
+# Fewer where the way is long: no more blocks than these are walked, but by as many invocations at least.
+_MOST_BLOCKS, _LEAST_PLACES = 100_000, 8
 # Built-ins of SPIR-V by their numbers.
 _NUM_GROUPS, _GROUP_SIZE, _GROUP, _LOCAL, _GLOBAL, _LOCAL_INDEX = 24, 25, 26, 27, 28, 29
 _SUBGROUP_SIZE, _NUM_SUBGROUPS, _SUBGROUP, _LANE = 36, 38, 40, 41
@@ -77,6 +79,9 @@ def count(launch: Launch, pipeline: Pipeline, subgroup_size: int) -> Counts:
     kernel, control, walk, mixes = _read(pipeline.code, pipeline.words, pipeline.shader.key)
     push = struct.unpack(f"<{len(launch.push) // 4}I", launch.push)
     places = list(places_of(launch.groups, pipeline.local, subgroup_size))
+    _, steps = walk.run(push, places[len(places) // 2])
+    wanted = min(len(places), max(_LEAST_PLACES, _MOST_BLOCKS // steps))
+    places = [places[number * len(places) // wanted] for number in range(wanted)]
     total = [0.0] * len(kernel.blocks)
     for place in places:
         for number, times in enumerate(walk.blocks_run(push, place)):

@@ -43,11 +43,15 @@ class Walk:
     def blocks_run(self, push: Sequence[int], place: Place) -> list[int]:
         """How often each block runs, by number. ``push`` are the push constants as words. ShaderError where it does not
         come to an end."""
+        return self.run(push, place)[0]
+
+    def run(self, push: Sequence[int], place: Place) -> tuple[list[int], int]:
+        """The same, with how many blocks were walked for it."""
         run = _Run(self, push, place)
         try:
-            for _ in range(_MOST_STEPS):
+            for steps in range(1, _MOST_STEPS + 1):
                 if run.step():
-                    return run.counts
+                    return run.counts, steps
         except KeyError as error:
             raise ShaderError(
                 f"{self.name}: the value {error} decides the way through it, and nothing makes it"
