@@ -15,7 +15,7 @@ Values = dict[int, Any]
 """Values that decide, by id: a word, a truth, or a tuple of these."""
 
 _NOT = 168
-_MOST_STEPS = 5_000_000
+_MOST_STEPS = 1_000_000
 
 
 class Walk:
