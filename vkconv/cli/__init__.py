@@ -22,6 +22,7 @@ from vkconv.cli import (
     compilers,
     devices,
     doctor,
+    estimate,
     explain,
     models,
     output,
@@ -121,6 +122,7 @@ app.command("explain")(explain.explain)
 app.command("check")(check.check)
 app.command("bench")(bench.bench)
 app.command("compile")(compile.compile_)
+app.command("estimate")(estimate.estimate)
 app.add_typer(compilers.compilers_app, name="compilers")
 app.command("tune")(tune.tune)
 app.command("compare")(bench.compare)

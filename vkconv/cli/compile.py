@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vkconv.cli.compiled import asked_of, entries_of
 from vkconv.cli.options import CallsDTypeOption, JsonOption, ShapeOption, SuitesOption
 from vkconv.cli.output import bar, file_errors, say, show, show_json
 from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import UsageError, expand_user
 
 if TYPE_CHECKING:
-    from vkconv.bench.suites import Entry
     from vkconv.compilers.gpus import Gpu
     from vkconv.compilers.pipelines import Asked
     from vkconv.compilers.rows import Result
@@ -137,8 +137,8 @@ def compile_(
         with terminable():
             for gpu in gpus:
                 facts, name = planning_device(gpu, device)
-                entries = _entries(targets or [], suites or [], all_ops, dtype, facts, shapes or [])
-                wanted = _wanted(entries, routes or [], sweep, facts)
+                entries = entries_of(targets or [], suites or [], all_ops, dtype, facts, shapes or [])
+                wanted = asked_of(entries, routes or [], sweep, facts)
                 _compile(gpu, wanted, facts, name, result, subgroup_size, max_seconds, jobs, folder, again)
     except KeyboardInterrupt as error:
         stopped, code = stopped_by(error)
@@ -197,49 +197,6 @@ def _compile(
         )
     )
     result.rows += [row for one in made for row in make_rows(gpu, one, compiled)]
-
-
-def _entries(
-    targets: Sequence[str], suites: Sequence[str], all_ops: bool, dtype: str, device: "Device", shapes: Sequence[str]
-) -> "list[Entry]":
-    from vkconv.bench.suites import merge, parse_entries
-    from vkconv.cli.bench import parse_dtype
-    from vkconv.cli.benched import read_entries
-    from vkconv.ops import OPS
-
-    given = parse_dtype(dtype)
-    if not all_ops:
-        return read_entries(targets, suites, given, device, shapes)
-    if targets or suites:
-        raise UsageError("--all-ops has calls of its own: it goes without CALL, MODEL and --suite")
-    cases = [case for op in OPS.values() if op.routes for case in op.cases]
-    return merge(entry for case in cases for entry in parse_entries(case, given))
-
-
-def _wanted(entries: "Sequence[Entry]", routes: Sequence[str], sweep: str, device: "Device") -> "list[Asked]":
-    """Calls with routes and parameters, as bench has them."""
-    from vkconv.bench.runner import Routes, make_tasks
-    from vkconv.compilers.pipelines import Asked
-    from vkconv.ops import OPS
-    from vkconv.route import judge
-
-    words = [word.strip() for text in routes for word in text.split(",")]
-    if "chosen" in words and len(words) > 1:
-        raise UsageError(f"--route {','.join(words)}: chosen is the planner's own, and goes alone")
-    parsed = Routes.parse([word for word in words if word != "chosen"], entries)
-    tasks = make_tasks(entries, parsed, device, sweep=[name for name in sweep.split(",") if name])
-    asked = []
-    for task in tasks:
-        call = task.entry.call
-        if call is None or call.is_empty or not OPS[call.op].routes:
-            continue
-        if parsed.every and task.route is not None:
-            # All routes are those that may take the call there; a route that was named says why it may not.
-            (route,) = (route for route in OPS[call.op].routes if route.name == task.route)
-            if not judge(route, call, device).allowed:
-                continue
-        asked.append(Asked(call, task.entry.text, task.entry.count, task.route, task.params))
-    return asked
 
 
 def _tell(result: "Result", paths: Sequence[Path], as_json: bool) -> None:

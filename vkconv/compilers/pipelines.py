@@ -71,7 +71,8 @@ class Step:
 @dataclasses.dataclass(frozen=True)
 class Made:
     """What a call comes to on a device: the route with its parameters, whether the planner would take just that, and
-    the launches, each pipeline once. Where it cannot be planned there are none, and ``why`` says why."""
+    the launches, each pipeline once; ``launches`` are those of each inference as they are. Where it cannot be planned
+    there are none, and ``why`` says why."""
 
     asked: Asked
     route: str
@@ -79,6 +80,7 @@ class Made:
     chosen: bool
     steps: tuple[Step, ...] = ()
     why: str = ""
+    launches: tuple[Launch, ...] = ()
 
 
 def collect(wanted: Iterable[Asked], device: Device, subgroup_size: int = 0) -> Iterator[Made]:
@@ -96,7 +98,8 @@ def collect(wanted: Iterable[Asked], device: Device, subgroup_size: int = 0) -> 
         route, params = _taken(planned)
         chosen = not forced or (isinstance(best, Plan) and _taken(best) == _taken(planned))
         steps = [*_steps("load", planned.load, subgroup_size), *_steps("run", planned.run, subgroup_size)]
-        yield Made(asked, route, params, chosen, tuple(dict.fromkeys(steps)))
+        launches = tuple(command for command in planned.run if isinstance(command, Launch))
+        yield Made(asked, route, params, chosen, tuple(dict.fromkeys(steps)), launches=launches)
 
 
 def _planned(asked: Asked, device: Device, options: Options) -> Plan | VkconvError:
@@ -115,6 +118,10 @@ def _taken(planned: Plan) -> tuple[str, Params]:
 def _steps(phase: str, commands: Iterable[Command | Barrier], subgroup_size: int) -> Iterator[Step]:
     for command in commands:
         if isinstance(command, Launch):
-            words, bindings, push_bytes = command.spec_words, len(command.binds), len(command.push)
-            size = subgroup_size or command.subgroup_size
-            yield Step(phase, Pipeline(command.shader, words, bindings, push_bytes, size))
+            yield Step(phase, pipeline_of(command, subgroup_size))
+
+
+def pipeline_of(launch: Launch, subgroup_size: int = 0) -> Pipeline:
+    """The pipeline of a launch, which asks for subgroups of ``subgroup_size``, or with 0 for what its plan does."""
+    size = subgroup_size or launch.subgroup_size
+    return Pipeline(launch.shader, launch.spec_words, len(launch.binds), len(launch.push), size)
