@@ -76,6 +76,7 @@ double element(const char* bytes, const std::string& dtype, uint64_t i) {
 
 Compared compare(const Bytes& got, const Tensor& tensor, const Wanted& wanted) {
   Compared found;
+  found.relative = wanted.relative;
   Places places(tensor.dims);
   double worst = -1;
   for (uint64_t i = 0; i < tensor.count; ++i) {

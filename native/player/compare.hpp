@@ -9,7 +9,7 @@
 namespace player {
 
 struct Compared {
-  double max_abs = 0, max_rel = 0;
+  double max_abs = 0, max_rel = 0, relative = 0;  // relative: what is allowed of max_rel
   uint64_t wrong = 0, nan = 0, inf = 0, worst = 0;
   double got = 0, want = 0, allowed = 0;  // of the worst element
   std::string places;                     // where wrong elements are, along each axis

@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 
+#include "conditions.hpp"
 #include "json.hpp"
 #include "sha256.hpp"
 
@@ -23,7 +24,7 @@ std::string problem_of(const Compared& c, const Tensor& tensor, const std::strin
 
 std::string json_of(const Compared& c, const Tensor& tensor, const Bytes& got, const std::string& problem) {
   Object made;
-  made.text("output", tensor.name).truth("ok", problem.empty()).text("problem", problem).real("max_abs", c.max_abs).real("max_rel", c.max_rel)
+  made.text("output", tensor.name).truth("ok", problem.empty()).text("problem", problem).real("max_abs", c.max_abs).real("max_rel", c.max_rel).real("relative", c.relative)
       .whole("wrong", c.wrong).whole("elements", tensor.count).whole("nan", c.nan).whole("inf", c.inf).text("sha256", hash_of(got));
   if (tensor.count) made.whole("worst", c.worst).real("got", c.got).real("expected", c.want).real("allowed", c.allowed);
   if (c.wrong) made.text("places", c.places);
@@ -256,6 +257,7 @@ std::string play(Device& device, const Folder& folder, const std::string& name, 
     status = "error";
     why = "this machine has too little memory for it";
   }
+  player.result.raw("conditions", conditions_json());
   std::string line = Object().text("pack", name).text("label", label).text("status", status).text("why", why).str();
   const std::string more = player.result.str();
   if (more.size() > 2) line.replace(line.size() - 1, 1, ", " + more.substr(1));
