@@ -33,7 +33,7 @@ from vkconv.cli.phoned import (
     folders_for,
     open_boards,
 )
-from vkconv.core import DeviceError, UsageError, expand_user
+from vkconv.core import DeviceError, UsageError, atomic_write, expand_user
 from vkconv.table import Column, Table
 
 if TYPE_CHECKING:
@@ -282,9 +282,8 @@ def _outputs(got: Path, plan: str, folder: Path, save: Path | None) -> list[str]
         lines.append(f"output {name}: {shape_str(dims)} of {dtype}")
         if save is not None:
             target = save / f"{number}.npy"
-            with file_errors(target):
-                save.mkdir(parents=True, exist_ok=True)
-                np.save(target, array, allow_pickle=False)
+            with file_errors(target), atomic_write(target) as file:
+                np.save(file, array, allow_pickle=False)
             lines.append(f"wrote {target}")
     return lines
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vkconv.core import DeviceError
+from vkconv.core import DeviceError, atomic_write
 from vkconv.device import Device
 from vkconv.device.android import driver_id
 from vkconv.device.importer import import_device
@@ -109,8 +109,8 @@ def fetch(transport: Transport, patterns: str, into: Path) -> list[Path]:
         for member in archive.getmembers():
             if member.isfile() and (source := archive.extractfile(member)):
                 target = into.joinpath(*(part for part in Path(member.name).parts if part not in ("/", "..")))
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(source.read())
+                with atomic_write(target) as file:
+                    file.write(source.read())
                 made.append(target)
     return made
 
@@ -128,7 +128,8 @@ def open_board(transport: Transport, selector: str = "0") -> Board:
         transport.call(f"mkdir -p {shlex.quote(transport.folder)}")
         with tempfile.TemporaryDirectory(prefix="vkconv-") as scratch:
             copy = Path(scratch) / f"{name}.part"
-            copy.write_bytes(program.read_bytes())
+            with atomic_write(copy) as file:
+                file.write(program.read_bytes())
             transport.push([copy], transport.folder)
         transport.call(f"chmod 755 {shlex.quote(there)}.part && mv {shlex.quote(there)}.part {shlex.quote(there)}")
     told = transport.run(f"{_executable(there)} --info --device {shlex.quote(selector)}")
@@ -153,7 +154,8 @@ def device_of(told: bytes) -> Device:
         raise DeviceError(f"the player's answer is no report of a device: {error}") from None
     with tempfile.TemporaryDirectory(prefix="vkconv-") as scratch:
         path = Path(scratch) / "player.json"
-        path.write_text(json.dumps(report), encoding="utf-8")
+        with atomic_write(path) as file:
+            file.write(json.dumps(report).encode())
         return import_device(path)
 
 

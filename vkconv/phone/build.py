@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from vkconv.core import DeviceError, UsageError, cache_dir, expand_user
+from vkconv.core import DeviceError, UsageError, atomic_write, cache_dir, expand_user
 
 _PACKAGE = Path(__file__).parents[1]
 _FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra", "-Wno-missing-field-initializers")
@@ -74,7 +74,6 @@ def build_player(abi: Abi, *, android: bool) -> Path:
     identity = hashlib.sha256("\n".join([*command, *_FLAGS, *map(_digest, files)]).encode()).hexdigest()[:16]
     built = cache_dir() / "player" / f"{abi.machine}-{'android' if android else 'linux'}-{identity}" / "player"
     if not built.is_file():
-        built.parent.mkdir(parents=True, exist_ok=True)
         compile_player(command, built, own_headers=android and "VKCONV_PLAYER_CXX" not in os.environ)
     return built
 
@@ -94,9 +93,9 @@ def compile_player(command: Sequence[str], out: Path, *, own_headers: bool = Fal
         if done.returncode or not made.is_file():
             said = "\n  ".join((done.stderr or done.stdout).strip().splitlines()[:12])
             raise DeviceError(f"the player does not compile with {shlex.join(command)}:\n  {said}")
-        partial = out.with_suffix(f".{os.getpid()}")
-        shutil.copy(made, partial)
-        partial.replace(out)
+        with atomic_write(out) as file:
+            file.write(made.read_bytes())
+        out.chmod(0o755)
 
 
 def compiler(abi: Abi, *, android: bool) -> list[str]:

@@ -138,7 +138,7 @@ class Ssh(Transport):
     def push(self, files: Sequence[Path], folder: str) -> None:
         for at in range(0, len(files), _CHUNK_FILES):
             packed = io.BytesIO()
-            with tarfile.open(fileobj=packed, mode="w") as archive:
+            with tarfile.TarFile(fileobj=packed, mode="w") as archive:
                 for path in files[at : at + _CHUNK_FILES]:
                     archive.add(path, path.name)
             self.call(f"tar -xf - -C {shlex.quote(folder)}", 600, packed.getvalue())
