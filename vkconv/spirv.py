@@ -6,6 +6,34 @@ from collections.abc import Iterator, Sequence
 from vkconv.core import ShaderError
 
 HEADER_WORDS = 5
+_OP_CAPABILITY = 17
+# Capabilities by number, as the SPIR-V registry has them: those of compute that shaders here use, or may come to.
+CAPABILITIES = {
+    1: "Shader",
+    9: "Float16",
+    10: "Float64",
+    11: "Int64",
+    22: "Int16",
+    39: "Int8",
+    61: "GroupNonUniform",
+    62: "GroupNonUniformVote",
+    63: "GroupNonUniformArithmetic",
+    64: "GroupNonUniformBallot",
+    65: "GroupNonUniformShuffle",
+    66: "GroupNonUniformShuffleRelative",
+    67: "GroupNonUniformClustered",
+    68: "GroupNonUniformQuad",
+    4433: "StorageBuffer16BitAccess",
+    4448: "StorageBuffer8BitAccess",
+    4467: "SignedZeroInfNanPreserve",
+    5116: "BFloat16TypeKHR",
+    5118: "BFloat16CooperativeMatrixKHR",
+    5345: "VulkanMemoryModel",
+    6018: "DotProductInput4x8BitPacked",
+    6019: "DotProduct",
+    6022: "CooperativeMatrixKHR",
+    6033: "AtomicFloat32AddEXT",
+}
 
 Instruction = tuple[int, tuple[int, ...]]
 """An opcode and the words after it."""
@@ -25,3 +53,10 @@ def instructions(words: Sequence[int], name: str) -> Iterator[Instruction]:
             raise ShaderError(f"shader {name}: word {at} of its SPIR-V, {words[at]:#010x}, begins no instruction")
         yield op, tuple(words[at + 1 : at + count])
         at += count
+
+
+def capabilities(code: bytes, name: str) -> list[str]:
+    """The capabilities that a module declares, by their names, those without one here as ``Capability`` and the number.
+    ShaderError, with ``name``, for what is no module."""
+    found = (words[0] for op, words in instructions(words_of(code), name) if op == _OP_CAPABILITY)
+    return [CAPABILITIES.get(number, f"Capability{number}") for number in found]

@@ -1,6 +1,8 @@
-"""What ``vkconv pack`` writes, played by the program in examples/device_pack, which has no vkconv in it."""
+"""What ``vkconv pack`` writes, played by native/player, which has no vkconv in it."""
 
+import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -9,28 +11,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_kit import vkconv
+from pack_kit import Pack
 from required import unavailable
 
 from vkconv.backend.runtime import select_device
 from vkconv.core import DType
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
+from vkconv.phone.build import compile_player
 
 pytestmark = pytest.mark.gpu
 
-SOURCE = Path(__file__).parents[2] / "examples" / "device_pack" / "player.cpp"
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    compiler = shutil.which("c++")
+    if compiler is None or not Path("/usr/include/vulkan/vulkan_core.h").exists():
+        unavailable("c++ and libvulkan-dev build the player")
+    made = tmp_path_factory.mktemp("player") / "player"
+    flags = shlex.split(os.environ.get("VKCONV_TEST_CXXFLAGS", ""))  # tools/sanitize.sh has some
+    compile_player([compiler, "-Werror", *flags], made)
+    return made
 
 
 @pytest.fixture(scope="module")
-def player(tmp_path_factory):
-    compiler = shutil.which("c++")
-    if compiler is None or not Path("/usr/include/vulkan/vulkan.h").exists():
-        unavailable("c++ and libvulkan-dev build the player")
-    program = tmp_path_factory.mktemp("player") / "player"
-    flags = ["-O1", "-std=c++17", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror"]
-    flags += shlex.split(os.environ.get("VKCONV_TEST_CXXFLAGS", ""))  # tools/sanitize.sh has some
-    subprocess.run([compiler, *flags, SOURCE, "-lvulkan", "-o", program], check=True, timeout=300)
-
+def player(program):
     def play(*words):
         done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=300, check=False)
         return done.returncode, done.stdout, done.stderr
@@ -38,98 +43,249 @@ def player(tmp_path_factory):
     return play
 
 
+def results(text):
+    """The header and the results of ``--json``."""
+    header, *packs = map(json.loads, text.splitlines())
+    return header, packs
+
+
 @pytest.fixture
-def folder(tmp_path, device):
-    """A network with weights, inputs and outputs of floats, integers and bools."""
+def model(tmp_path):
+    """A network with weights, inputs and outputs of floats, integers and bools, and a depthwise convolution."""
     random = np.random.default_rng(1)
     nodes = (
         Node("conv # 1", "conv2d", ("x", "w"), ("a",), {"padding": (1, 1, 1, 1)}),
-        Node("add", "add", ("a", "b"), ("c",)),
+        Node("depthwise", "conv2d", ("a", "d"), ("e",), {"padding": (1, 1, 1, 1), "groups": 6}),
+        Node("add", "add", ("e", "b"), ("c",)),
         Node("whole", "reshape", ("p",), ("h",), {"shape": (5, 6)}),
         Node("some", "cast", ("p",), ("i",), {"to": "bool"}),
         Node("sum", "reduce", ("c",), ("s",), {"op": "sum", "axes": (2, 3)}),
     )
-    constants = {"w": random.standard_normal((6, 3, 3, 3), np.float32)}
-    inputs = {"x": TensorSpec((1, 3, 20, 13)), "b": TensorSpec((1, 6, 1, 1)), "p": TensorSpec((3, 10), DType.I32)}
+    constants = {
+        "w": random.standard_normal((6, 3, 3, 3), np.float32),
+        "d": random.standard_normal((6, 1, 3, 3), np.float32),
+    }
+    inputs = {"x": TensorSpec((2, 3, 20, 13)), "b": TensorSpec((1, 6, 1, 1)), "p": TensorSpec((3, 10), DType.I32)}
     save_vkc(Graph(inputs, ("h", "i", "s"), nodes, constants), tmp_path / "m.vkc")
-    return tmp_path / "pack"
+    return tmp_path / "m.vkc"
 
 
-def _pack(folder, device):
-    code, _, err = vkconv("pack", folder.parent / "m.vkc", folder, "--device", device)
-    assert (code, err) == (0, "")
+def pack(*words):
+    """A folder by ``vkconv pack``, the last word."""
+    code, _, err = vkconv("pack", *words)
+    assert code == 0, err
+    return Pack(Path(words[-1]))
 
 
 # The alignments of all these are multiples of that of the device here.
 @pytest.mark.parametrize("planned_for", ["auto", "mali-g57", "raspberry-pi-5", "powervr-bxm-8-256"])
-def test_played_it_gives_what_is_expected(player, folder, planned_for):
-    _pack(folder, planned_for)
-    code, out, err = player(folder, 5)
+def test_a_model_is_right_node_by_node(player, model, tmp_path, planned_for):
+    pack(model, "--device", planned_for, tmp_path / "p")
+    code, out, err = player(tmp_path / "p", "--json", "--repeat", 3)
     assert (code, err) == (0, "")
-    assert out.count(": near, ") == 3
-    assert "h 5x6: near, largest error 0," in out
-    assert "i 3x10: near, largest error 0, largest expected magnitude 1\n" in out
-    assert "0 of 5 runs differ from the first" in out
-    sums = np.fromfile(folder / "got_2.bin", np.float32)
-    assert sums == pytest.approx(np.fromfile(folder / "expected_2.bin", np.float32), rel=1e-4, abs=1e-3)
+    header, (result,) = results(out)
+    assert header["schema"] == "vkconv.played/1"
+    assert [node["node"] for node in result["nodes"]] == ["conv # 1", "depthwise", "add", "some", "sum"]
+    for node in result["nodes"]:
+        assert node["cause"] == ""
+        (alone,), (run,) = node["alone"], node["run"]
+        assert alone["max_rel"] < 1e-5
+        assert run["sha256"] and run["wrong"] == 0
+    assert (result["runs"], result["distinct"], result["shared"]) == (3, 1, [])
 
 
-def test_a_pipeline_asks_for_its_subgroup_size(player, folder, device):
-    """That of the device, which it may always ask for."""
-    _pack(folder, "auto")
-    text = (folder / "plan.txt").read_text()
-    size = select_device(device)[1].subgroup_size
-    (folder / "plan.txt").write_text(text.replace("\npipeline 1", f"\nsubgroup 0 {size}\npipeline 1", 1))
-    code, out, err = player(folder, 2)
-    assert (code, err) == (0, "") and out.count(": near, ") == 3
+def test_types_and_sums_of_f16(player, model, tmp_path):
+    pack(model, "--dtype", "f16", "--half-sums", "--device", "mali-g57", tmp_path / "p")
+    code, out, err = player(tmp_path / "p", "--json")
+    if code == 2:
+        assert "the SPIR-V capability" in results(out)[1][0]["why"]
+        return
+    assert (code, err) == (0, "")
 
 
-def test_a_wrong_output_is_told(player, folder):
-    _pack(folder, "auto")
-    expected = np.fromfile(folder / "expected_2.bin", np.float32)
-    expected[4] += 2 * np.abs(expected).max()
-    expected.tofile(folder / "expected_2.bin")
-    code, out, _ = player(folder)
+def test_a_fault_in_the_last_column_of_one_node_is_named(player, model, tmp_path):
+    """1 % in the last column of a depthwise convolution: far too little to be seen in the sums at the end."""
+    folder = pack(model, tmp_path / "p")
+    (whole,) = folder.plans()
+    depthwise = next(line for line in folder.lines(whole) if line.startswith("node ") and line.endswith("# depthwise"))
+    alone = depthwise.split()[1]
+    check = next(line for line in folder.lines(alone) if line.startswith("check 0 "))
+    expected = folder.array(check.split()[2], np.float64).reshape(2, 6, 20, 13)
+    expected[1, 3, :, 12] *= 1.01
+    faulty = folder.put(expected.tobytes(), "bin")
+    folder.replace(alone, check, check.replace(check.split()[2], faulty))
+    code, out, _ = player(tmp_path / "p", "--json")
     assert code == 1
-    assert "s 1x6x1x1: FAR OFF" in out
-    assert "element 4 is" in out
-    expected[2] = np.nan
-    expected.tofile(folder / "expected_2.bin")
-    assert "1 elements where only one is finite" in player(folder)[1]
+    (result,) = results(out)[1]
+    assert result["status"] == "FAILED"
+    assert result["why"].startswith("depthwise (conv2d:")
+    assert "wrong alone, from reference inputs: y[1, 3, " in result["why"]
+    assert re.search(r"\d+ of 3120 elements are wrong: column 12, the last, of 13, ", result["why"])
+    assert "channel 3 of 6, image 1, the last, of 2" in result["why"]
+    assert [node["cause"] for node in result["nodes"]] == ["", "alone", "", "", ""]
+
+
+def test_what_is_right_alone_and_wrong_in_the_run_is_told_apart(player, model, tmp_path):
+    """The model without its barriers' order: here, with one copy too many, which overwrites what a node left."""
+    folder = pack(model, tmp_path / "p")
+    (whole,) = folder.plans()
+    lines = folder.lines(whole)
+    values = [line.split() for line in lines if line.startswith("value ")]
+    e, c = (next(words for words in values if words[-1] == name) for name in ("e", "c"))
+    last = next(line for line in lines if line.startswith("dispatch ") and line.endswith("# add"))
+    copy = f"barrier\ncopy {c[1]} {c[2]} 16 {e[1]} {int(e[2]) + 64} 16 # stray"
+    folder.replace(whole, last, f"{last}\n{copy}")
+    code, out, _ = player(tmp_path / "p", "--json")
+    assert code == 1
+    (result,) = results(out)[1]
+    assert [node["cause"] for node in result["nodes"]] == ["", "in the run", "in the run", "", ""]
+    assert "4 of 3120 elements are wrong" in result["why"]
+
+
+def test_calls_on_all_routes_with_their_times(player, tmp_path):
+    call = "matmul:a=33x65,b=65x17"
+    pack(call, "conv2d:x=2x6x9x13,w=6x1x3x3,p=1,groups=6", "--route", "all", tmp_path / "p")
+    words = ("--bench", "--min-time", 0.001, "--runs", 3, "--json", "--results", tmp_path / "r.jsonl")
+    code, out, err = player(tmp_path / "p", *words)
+    assert (code, err) == (0, "")
+    assert (tmp_path / "r.jsonl").read_text() == out
+    _, packs = results(out)
+    assert len(packs) > 6
+    for result in packs:
+        times = result["times"]
+        assert 0 < times["us_min"] <= times["us_median"] <= times["us_p90"] <= times["us_p99"]
+        assert times["runs"] >= 3
+        assert len(times["dispatches"]) >= 1
+        assert all(d["us"] >= 0 for d in times["dispatches"])
+        assert times["us_compile"] > 0
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_calls_of_16_bit_floats(player, tmp_path, dtype):
+    pack("matmul:a=33x65,b=65x17", "relu:x=2x3x5x7", "--dtype", dtype, tmp_path / "p")
+    code, out, err = player(tmp_path / "p", "--json")
+    assert (code, err) == (0, "")
+    assert [result["outputs"][0]["elements"] for result in results(out)[1]] == [33 * 17, 210]
+
+
+def test_checks_of_ops_with_what_is_not_finite(player, tmp_path):
+    pack("--all-ops", "--op", "clip", "--op", "relu", "--short", "--dtype", "f32", tmp_path / "p")
+    code, out, err = player(tmp_path / "p", "--json")
+    assert (code, err) == (0, "")
+    _, packs = results(out)
+    assert any(result["label"].endswith("specials") and result["outputs"][0]["nan"] for result in packs)
+
+
+def test_a_wrong_output_is_kept_and_a_capability_refused(player, tmp_path):
+    folder = pack("matmul:a=5x8,b=8x7", "relu:x=3", tmp_path / "p")
+    matmul, relu = folder.plans()
+    check = next(line for line in folder.lines(matmul) if line.startswith("check 0 "))
+    expected = folder.array(check.split()[2], np.float64)
+    expected[9] = np.nan
+    folder.replace(matmul, check, check.replace(check.split()[2], folder.put(expected.tobytes(), "bin")))
+    folder.replace(relu, "capability Shader", "capability Shader\ncapability CooperativeMatrixKHR")
+    code, out, _ = player(tmp_path / "p", "--got", tmp_path / "got")
+    assert code == 1
+    assert "y[1, 2] is" in out and "1 of 35 elements are wrong" in out
+    assert "the plan needs the SPIR-V capability CooperativeMatrixKHR, which this player does not know" in out
+    assert "2 packs: 0 ok, 1 wrong, 1 refused" in out
+    (kept,) = (tmp_path / "got").iterdir()
+    assert kept.stat().st_size == 4 * 35
+    assert player(tmp_path / "p", "--packs", "1")[0] == 2
+
+
+def test_subgroups_are_listed_as_a_capability(tmp_path):
+    folder = pack("reduce:x=64x512,axes=1,keepdims=0,op=sum", "--route", "all", tmp_path / "p")
+    found = {line for plan in folder.plans() for line in folder.lines(plan) if line.startswith("capability ")}
+    assert "capability GroupNonUniformArithmetic" in found
+
+
+def test_a_pipeline_asks_for_its_subgroup_size(player, tmp_path, device):
+    """That of the device, which it may always ask for."""
+    folder = pack("relu:x=300", tmp_path / "p")
+    size = select_device(device)[1].subgroup_size
+    (plan,) = folder.plans()
+    line = next(line for line in folder.lines(plan) if line.startswith("pipeline 0 "))
+    changed = folder.replace(plan, line, f"{line}\nsubgroup 0 {size}")
+    assert player(tmp_path / "p")[0] == 0
+    folder.replace(changed, f"subgroup 0 {size}", "subgroup 0 4096")
+    assert "asks for subgroups of 4096; the device has" in player(tmp_path / "p")[1]
+
+
+def test_a_time_limit_ends_one_pack_and_the_next_is_played(player, tmp_path):
+    pack("matmul:a=256x256,b=256x256", "relu:x=3", tmp_path / "p")
+    code, out, _ = player(tmp_path / "p", "--run-limit", "0.001", "--json", "--repeat", 1)
+    assert code == 1
+    first, second = results(out)[1]
+    assert (first["status"], second["label"].split()[0]) == ("timeout", "relu:x=3,dtype=f32")
+    assert "no answer in time" in first["why"]
+
+
+def test_it_passes_the_validation_layer_that_it_loads(player, model, tmp_path):
+    pack(model, tmp_path / "p")
+    code, out, err = player(tmp_path / "p", "--validate", "--json")
+    assert (code, err) == (0, "")
+    assert results(out)[0]["validated"] is True
 
 
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("needs maxPushConstantsSize ", "needs maxPushConstantsSize 9", "needs maxPushConstantsSize"),
-        ("needs maxPushConstantsSize ", "needs somethingElse ", "needs somethingElse"),
-        ("vkconv-pack 1", "vkconv-pack 2", "no plan of version 1"),
-        ("\nend\n", "\n", "ends early"),
-        ("\nrun\n", "\nrun\njump 1\n", "unknown line: jump 1"),
-        ("\nrun\n", "\nrun\ncopy 0 0 4 0 99999999 4\n", "outside of its buffer"),
-        ("\nrun\n", "\nrun\ndispatch 99 1 1 1 -\n", "no pipeline 99"),
-        ("\npipeline 1", "\nsubgroup 0 4096\npipeline 1", "asks for subgroups of 4096; the device has"),
-        ("\npipeline 0", "\nsubgroup 0 8\npipeline 0", "no pipeline 0"),
-        ("\nload\n", "\npipeline 9 x.spv 2147483648 0 0\nload\ndispatch 9 1 1 1 -\n", "bad line: pipeline 9"),
-        ("\nload\n", "\npipeline 9 x.spv -1 0 0\nload\n", "bad line: pipeline 9"),
-        ("\nload\n", "\npipeline 9 x.spv 1 4294967292 0\nload\n", "bad line: pipeline 9"),
-        ("\nload\n", "\npipeline 9 x.spv 1 0 4294967295\nload\n", "bad line: pipeline 9"),
-        ("\nload\n", "\npipeline 9 x.spv 255 0 0\nload\n", "the plan has 255 bindings, and this device takes"),
-        ("\nload\n", "\npipeline 9 x.spv 1 4096 0\nload\n", "bytes of push constants, and this device takes"),
-        ("\nrun\n", "\nrun\ndispatch 0 4294967295 1 1 {}\n", "workgroups on an axis, and this device takes 65535"),
+        ("needs maxPushConstantsSize ", "needs maxPushConstantsSize 9", "needs maxPushConstantsSize 9"),
+        ("needs maxPushConstantsSize ", "needs somethingElse ", "needs somethingElse, a limit that this player"),
+        ("vkconv-pack 2", "vkconv-pack 3", "begins with 'vkconv-pack 3'"),
+        ("\npipeline 0", "\npipeline 1 x.spv 255 0 0\npipeline 0", "bad line: pipeline 1"),
+        ("\nload\n", "\npipeline 1 x.spv 2 0 0\nload\n", "cannot read"),
+        ("\nrun\n", "\nrun\ndispatch 0 65536 1 1 {}\n", "65536 workgroups on an axis, and this device takes 65535"),
+        ("\nload\n", "\npipeline 1 x.spv 200 0 0\nload\n", "200 bindings, and this device takes"),
+        ("\nbuffer 0 device ", "\nbuffer 0 device 99999999", "bytes of buffers, and the largest heap"),
     ],
 )
-def test_a_folder_that_cannot_be_played(player, folder, old, new, says):
-    _pack(folder, "auto")
-    text = (folder / "plan.txt").read_text()
-    (first,) = [line for line in text.splitlines() if line.startswith("dispatch 0 ")][:1]
-    new = new.format(" ".join(first.split(" # ")[0].split()[5:]))  # its push constants and regions
-    (folder / "plan.txt").write_text(text.replace(old, new, 1))
-    code, _, err = player(folder)
+def test_a_plan_that_cannot_be_played(player, tmp_path, old, new, says):
+    folder = pack("relu:x=300", tmp_path / "p")
+    (plan,) = folder.plans()
+    (first,) = [line for line in folder.lines(plan) if line.startswith("dispatch 0 ")][:1]
+    folder.replace(plan, old, new.format(" ".join(first.split(" # ")[0].split()[5:])))  # its push and places
+    code, out, _ = player(tmp_path / "p")
+    assert code == 2
+    assert says in out
+
+
+def test_a_damaged_file_is_refused(player, tmp_path):
+    folder = pack("relu:x=300", tmp_path / "p")
+    for file in folder.path.glob("files/*.bin"):
+        data = bytearray(file.read_bytes())
+        data[5] ^= 1
+        file.write_bytes(data)
+    code, out, _ = player(tmp_path / "p")
+    assert code == 2
+    assert "is damaged: its SHA-256 begins with" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "name a folder"),
+        (["a", "b"], "one folder is played at a time"),
+        (["a", "--runs"], "--runs needs a value"),
+        (["a", "--runs", "1x"], "--runs '1x' is no whole number from 1 on"),
+        (["a", "--min-time=nan"], "--min-time 'nan' is no number of seconds"),
+        (["a", "--frobnicate"], "there is no option --frobnicate"),
+        (["a", "--json=1"], "--json takes no value"),
+        (["a", "--keep"], "--keep needs --got DIR"),
+        (["--info", "a"], "--info plays no folder"),
+        (["nowhere"], "cannot read nowhere/index.txt"),
+    ],
+)
+def test_arguments(player, words, says):
+    code, _, err = player(*words)
     assert code == 2
     assert says in err
 
 
-def test_what_is_not_there(player, tmp_path):
-    assert player(tmp_path)[0] == 2
-    assert player()[0] == 2
+def test_no_such_device(player, tmp_path):
+    pack("relu:x=3", tmp_path / "p")
+    for words in ([tmp_path / "p"], ["--info"]):
+        code, _, err = player(*words, "--device", "77")
+        assert code == 3
+        assert "there is no Vulkan device 77; there are: 0 " in err

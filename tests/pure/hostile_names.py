@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import typer
 from cli_kit import vkconv
+from hostile_boards import BOARD, hostile_board
 
 from vkconv.bench.files import write_result
 from vkconv.bench.rows import Header, Result, Row
@@ -142,6 +143,15 @@ def _on_device(*words: str, written: Sequence[str] = ()) -> Lines:
     return lines
 
 
+def _phone(verb: str, *words: str) -> Lines:
+    def lines(folder: Path) -> Iterator[Sequence[object]]:
+        with hostile_board(folder, EVIL):
+            more = (hostile_model(folder),) if verb in ("check", "run") else ()
+            yield ("phone", verb, *more, *words)
+
+    return lines
+
+
 # Every command, with what shows a name of a file in it. Those of DEVICE need one.
 PURE: dict[tuple[str, ...], Lines] = {
     ("explain",): _explain,
@@ -162,6 +172,12 @@ PURE: dict[tuple[str, ...], Lines] = {
     ),
     ("devices", "files"): lambda folder: iter([("devices", "files")]),
     ("devices", "import"): _import,
+    ("phone", "list"): _phone("list"),
+    ("phone", "info"): _phone("info", *BOARD),
+    ("phone", "bench"): _phone("bench", "relu:x=3", *BOARD),
+    ("phone", "check"): _phone("check", *BOARD),
+    ("phone", "run"): _phone("run", *BOARD),
+    ("phone", "pull"): lambda folder: _phone("pull", str(folder / "pulled"), *BOARD)(folder),
 }
 DEVICE: dict[tuple[str, ...], Lines] = {
     ("run",): _on_device("run", "--runs", "1", "--profile"),

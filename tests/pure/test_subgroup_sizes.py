@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from cli_kit import vkconv as run
+from pack_kit import Pack
 
 from vkconv.core import LimitError
 from vkconv.device import load_device
@@ -67,4 +68,5 @@ def test_a_pack_has_the_sizes(tmp_path):
     save_vkc(graph, tmp_path / "m.vkc")
     code, _, err = run("pack", tmp_path / "m.vkc", tmp_path / "pack", "--device", "radeon-rx-7800-xt")
     assert (code, err) == (0, "")
-    assert "\nsubgroup 0 64\n" in (tmp_path / "pack" / "plan.txt").read_text()
+    (plan,) = Pack(tmp_path / "pack").plans()
+    assert "\nsubgroup 0 64\n" in Pack(tmp_path / "pack").text(plan)

@@ -16,6 +16,7 @@ from vkconv.bench.rows import Check, Floors, Row
 from vkconv.call import Call
 from vkconv.check import Checked, Expected, compare, on_route
 from vkconv.core import Array, DeviceError, LimitError, RouteError, UsageError, VkconvError, bytes_str
+from vkconv.device import Device
 from vkconv.files import available_bytes
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
@@ -81,26 +82,32 @@ def measure(
     """
     options = options or BenchOptions()
     live = open_device(device)
-    op = OPS[call.op]
-    row = Row(call=format_call(call, OPS), op=op.name, route=route or "", given=dict(params or {}))
-    row.flops, row.bytes = op.flops(call), op.compulsory_bytes(call)
-    with _failures(row):
-        planned = _plan(row, call, route, live)
+    row = row_of(call, route, params)
+    with failures(row):
+        planned = plan_row(row, call, route, live.device)
         if planned is not None:
             _measure(row, call, planned, live, options)
             if row.us_median is not None:
-                _rate(row, floors)
+                rate(row, floors)
     return row
 
 
-def _plan(row: Row, call: Call, route: str | None, live: LiveDevice) -> Planned | None:
+def row_of(call: Call, route: str | None, params: Params | None) -> Row:
+    """The row of a call on a route before anything is planned."""
+    op = OPS[call.op]
+    row = Row(call=format_call(call, OPS), op=op.name, route=route or "", given=dict(params or {}))
+    row.flops, row.bytes = op.flops(call), op.compulsory_bytes(call)
+    return row
+
+
+def plan_row(row: Row, call: Call, route: str | None, device: Device) -> Planned | None:
     """The plan of a call, made without its weights; None, and the row says why, where there is nothing to run."""
     op = OPS[call.op]
     if not op.routes or all(spec.size == 0 for spec in call.outputs.values()):
         row.check = "skipped"
         row.why = "no output element" if op.routes else "nothing runs: the output is the input's bytes, or a constant"
         return None
-    choice = choose(op.routes, call, live.device)
+    choice = choose(op.routes, call, device)
     row.route, row.chosen = route or choice.route.name, route in (None, choice.route.name)
     if route:
         verdict = next((v for v in choice.verdicts if v.route.name == route), None)
@@ -113,10 +120,10 @@ def _plan(row: Row, call: Call, route: str | None, live: LiveDevice) -> Planned 
                 else f"{op.name} has no route {route!r}; it has {names}"
             )
             return None
-    _check_memory(row.bytes, live)
-    planned = plan(graph_of_shapes(call), live.device, forcing(route, row.given))
+    _check_memory(row.bytes, device)
+    planned = plan(graph_of_shapes(call), device, forcing(route, row.given))
     memory = planned.plan.memory
-    _check_memory(memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes, live)
+    _check_memory(memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes, device)
     node = planned.plan.nodes[0]
     row.dispatches, row.params = node.dispatches, dict(node.params)
     return planned
@@ -234,7 +241,8 @@ def notes(gpu_us: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]
     return said
 
 
-def _rate(row: Row, floors: Floors | None) -> None:
+def rate(row: Row, floors: Floors | None) -> None:
+    """Give a row that was measured its rates, and how near they come to what the device can do."""
     assert row.us_median is not None
     row.gflops = row.flops / row.us_median / 1e3
     row.gbps = row.bytes / row.us_median / 1e3
@@ -244,12 +252,12 @@ def _rate(row: Row, floors: Floors | None) -> None:
         row.percent_of_floor = 100 * parts[row.bound]
 
 
-def _check_memory(nbytes: int, live: LiveDevice) -> None:
+def _check_memory(nbytes: int, device: Device) -> None:
     """Raise LimitError where a call that takes so many bytes cannot be held, by the device or by the host."""
-    heap = live.device.heap_bytes
+    heap = device.heap_bytes
     if nbytes > heap:
         raise LimitError(
-            f"it takes {bytes_str(nbytes)} ({nbytes} bytes), the largest heap of {live.device.name} has "
+            f"it takes {bytes_str(nbytes)} ({nbytes} bytes), the largest heap of {device.name} has "
             f"{bytes_str(heap)} ({heap} bytes)"
         )
     needed, free = _HOST_COPIES * nbytes, available_bytes()
@@ -261,7 +269,7 @@ def _check_memory(nbytes: int, live: LiveDevice) -> None:
 
 
 @contextlib.contextmanager
-def _failures(row: Row) -> Iterator[None]:
+def failures(row: Row) -> Iterator[None]:
     """Write what went wrong into the row instead of raising it."""
 
     def failed(check: Check, error: BaseException) -> None:

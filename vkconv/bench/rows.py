@@ -105,7 +105,7 @@ class Board(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     driver: str
     vulkan: str
     quirks: list[str]
-    floors: Floors
+    floors: Floors | None = None
 
 
 class Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -217,10 +217,8 @@ def floors_str(floors: Floors) -> str:
 def board_line(board: Board) -> str:
     """A board in a line for people."""
     quirks = f"quirks: {', '.join(board.quirks) or 'none'}"
-    return (
-        f"{board.label}: {board.device}, driver {board.driver}, Vulkan {board.vulkan}; {quirks}; "
-        f"floors: {floors_str(board.floors)}"
-    )
+    floors = f"; floors: {floors_str(board.floors)}" if board.floors else ""
+    return f"{board.label}: {board.device}, driver {board.driver}, Vulkan {board.vulkan}; {quirks}{floors}"
 
 
 def mark_best(rows: Iterable[Row]) -> None:

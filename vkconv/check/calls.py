@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from vkconv.call import Call
 from vkconv.check.pattern import pattern
@@ -185,10 +186,7 @@ def compare_output(name: str, got: Array, want: Array, allowed: Tolerance) -> Ch
     """How far one output is from its reference; ``name`` is what the words of a problem call it."""
     result, target = got.astype(np.float64), want.astype(np.float64)
     either = np.zeros(target.shape, bool) if allowed.may_overflow is None else allowed.may_overflow
-    if DType.of(got.dtype).is_float:  # what rounds to infinity in the output's type is infinite
-        with np.errstate(over="ignore"):
-            rounds_to_inf = np.isinf(target.astype(got.dtype)) & ~either
-            target = np.where(rounds_to_inf, np.copysign(np.inf, target), target)
+    target = as_stored(target, got.dtype, either)
     finite = np.isfinite(target)
     with np.errstate(invalid="ignore"):
         same = np.where(finite, np.isfinite(result), (result == target) | (np.isnan(result) & np.isnan(target)))
@@ -236,6 +234,15 @@ def compare_output(name: str, got: Array, want: Array, allowed: Tolerance) -> Ch
         wrong=int(beyond.sum()),
         pattern=pattern(beyond),
     )
+
+
+def as_stored(target: F64, dtype: np.dtype[np.generic], either: npt.NDArray[np.bool_]) -> F64:
+    """A reference with infinities where it rounds to one in the output's type, but where that may be ``either``."""
+    if not DType.of(dtype).is_float:
+        return target
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounds_to_inf = np.isinf(target.astype(dtype)) & ~either
+        return np.where(rounds_to_inf, np.copysign(np.inf, target), target)
 
 
 def _cosine(result: F64, target: F64) -> float | None:

@@ -288,11 +288,8 @@ class Checker:
         started = time.perf_counter()
         try:
             params = {**inner_params(check.path), **check.params}
-            # Workgroups beyond a 65,535th are there to be counted right, and take seconds on a CPU.
-            once = sum(math.prod(step.groups) for step in route.build(call, facts, params).steps) > _MOST_WORKGROUPS
-            taken = (route.name, *route.resolve(call, facts, params).values())
-            specials = not (once or check.params or any(name in _SPREADS_NON_FINITE for name in taken))
-            for kind in ("normals", "specials") if specials else ("normals",):
+            once = has_many_workgroups(route, call, facts, params)
+            for kind in kinds_of(check, facts):
                 row = self._checked(row, call, kind, params, once)
                 if row.status == "FAILED":
                     break
@@ -318,6 +315,21 @@ class Checker:
         told = "with NaN, infinities and zeros: " if kind == "specials" else ""
         told += "".join(f"with {name} = {value}: " for name, value in row.params.items())
         return dataclasses.replace(row, status="FAILED", why=told + checked.problem, pattern=checked.pattern)
+
+
+def has_many_workgroups(route: Route, call: Call, facts: Device, params: Params) -> bool:
+    """Workgroups beyond a 65,535th are there to be counted right, and take seconds on a CPU."""
+    return sum(math.prod(step.groups) for step in route.build(call, facts, params).steps) > _MOST_WORKGROUPS
+
+
+def kinds_of(check: Check, facts: Device) -> tuple[Kind, ...]:
+    """The kinds of inputs that a check is done with, which its device may be given."""
+    call = call_of(check.text)
+    (route,) = (route for route in OPS[call.op].routes if route.name == check.path[0][1])
+    params = {**inner_params(check.path), **check.params}
+    taken = (route.name, *route.resolve(call, facts, params).values())
+    plain = check.params or any(name in _SPREADS_NON_FINITE for name in taken)
+    return ("normals",) if plain or has_many_workgroups(route, call, facts, params) else ("normals", "specials")
 
 
 def conform(check: Check, device: str | int = "auto", limits: Device | None = None) -> Conformed:

@@ -14,7 +14,8 @@ import numpy as np
 
 from vkconv.call import Call
 from vkconv.check.calls import Checked, compare, compare_output, expect, run_call
-from vkconv.core import Array, GraphError, InputError, Shape, VkconvError, given_array
+from vkconv.check.reference import References
+from vkconv.core import Array, GraphError, InputError, Shape, VkconvError
 from vkconv.device import Device
 from vkconv.graph import Graph
 from vkconv.ops import OPS
@@ -159,12 +160,8 @@ class _Checker:
         self.device = device
         self.limits = limits
         self.quirks = quirks
-        self.known: dict[str, Array] = {
-            name: given_array(inputs[name], f"input {name!r}").astype(spec.dtype.numpy, copy=False)
-            for name, spec in bound.inputs.items()
-        } | dict(bound.constants)
-        self.reference = dict(self.known)
-        self.last = {value: node.name for node in bound.nodes for value in node.reads.values()}
+        self.references = References(bound, inputs)
+        self.known = self.references.known
 
     def nodes(self, planned: tuple[PlannedNode, ...]) -> Iterator[NodeCheck]:
         for node, plan in zip(self.bound.nodes, planned, strict=True):
@@ -172,21 +169,14 @@ class _Checker:
                 yield self._check(node, plan)
             except (GraphError, IndexError, ValueError) as error:
                 raise InputError(f"{node} ({plan.text}): its reference refuses what it is given: {error}") from None
-            # A reference that nothing reads any more is dropped: all of a model's do not fit.
-            for value in {*node.reads.values(), *node.writes.values()}:
-                if self.last.get(value, node.name) == node.name and value not in self.known:
-                    self.reference.pop(value, None)
+            self.references.forget(node)
 
     def _check(self, node: BoundNode, plan: PlannedNode) -> NodeCheck:
         call = node.call
-        arrays = {operand: self.reference[value] for operand, value in node.reads.items()}
-        constant = tuple(operand for operand, value in node.reads.items() if value in self.bound.constants)
-        if plan.choice is None:
+        arrays, constant = self.references.read_by(node)
+        wanted = self.references.advance(node, plan.route if plan.choice else None)
+        if wanted is None:
             return self._not_run(node, plan, arrays, constant)
-        wanted = expect(call, arrays, plan.route)
-        for (name, value), want in zip(node.writes.items(), wanted.outputs, strict=True):
-            with np.errstate(all="ignore"):
-                self.reference[value] = np.asarray(want).astype(call.outputs[name].dtype.numpy)
         refused = ""
         try:
             ran = run_call(
@@ -226,14 +216,8 @@ class _Checker:
         """A node of which nothing runs: its output is its input's bytes, or has no element."""
         call = node.call
         checks = []
-        results = (
-            [np.empty(spec.dims, spec.dtype.numpy) for spec in call.outputs.values()]
-            if call.is_empty
-            else OPS[call.op].reference(call, {**dict.fromkeys(call.operands), **arrays})
-        )
-        for (name, value), result in zip(node.writes.items(), results, strict=True):
+        for name, value in node.writes.items():
             spec = call.outputs[name]
-            self.reference[value] = np.asarray(result).astype(spec.dtype.numpy).reshape(spec.dims)
             if spec.size and call.operands:
                 source = next(iter(node.reads.values()))
                 read = self.known[source] if source in self.known else self.session.value(source)

@@ -1,13 +1,15 @@
-"""The reference of a whole graph: every node by its op's definition, in float64, nothing rounded in between."""
+"""The reference of a whole graph: every node by its op's definition, in float64, nothing rounded in between; or node by
+node, each from the values before it as the graph stores them."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from vkconv.core import Array, GraphError, InputError
+from vkconv.check.calls import Expected, expect
+from vkconv.core import Array, GraphError, InputError, given_array
 from vkconv.graph import Graph
 from vkconv.ops import OPS
-from vkconv.plan.bound import bind, steered, widen
+from vkconv.plan.bound import BoundGraph, BoundNode, bind, steered, widen
 
 
 def reference_outputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -31,3 +33,44 @@ def reference_outputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Ar
             values[value] = widen(made).reshape(call.outputs[name].dims)
     with np.errstate(all="ignore"):
         return {name: values[name].astype(bound.specs[name].dtype.numpy) for name in graph.outputs}
+
+
+class References:
+    """The reference values of a graph as its nodes come one after the other; ``known`` are its inputs and constants."""
+
+    def __init__(self, bound: BoundGraph, inputs: Mapping[str, Array]) -> None:
+        self.bound = bound
+        self.known: dict[str, Array] = {
+            name: given_array(inputs[name], f"input {name!r}").astype(spec.dtype.numpy, copy=False)
+            for name, spec in bound.inputs.items()
+        } | dict(bound.constants)
+        self._values = dict(self.known)
+        self._last = {value: node.name for node in bound.nodes for value in node.reads.values()}
+
+    def read_by(self, node: BoundNode) -> tuple[dict[str, Array], tuple[str, ...]]:
+        """What a node reads by operand, and which of the operands are constants."""
+        arrays = {operand: self._values[value] for operand, value in node.reads.items()}
+        return arrays, tuple(operand for operand, value in node.reads.items() if value in self.bound.constants)
+
+    def advance(self, node: BoundNode, route: str | None) -> Expected | None:
+        """What a node must give on a route for the reference values that it reads; None where nothing runs for it
+        (``route`` None). Raises GraphError, IndexError or ValueError where its reference refuses them."""
+        call, (arrays, _) = node.call, self.read_by(node)
+        wanted = None if route is None else expect(call, arrays, route)
+        if wanted is not None:
+            results = list(wanted.outputs)
+        elif call.is_empty:
+            results = [np.empty(spec.dims, spec.dtype.numpy) for spec in call.outputs.values()]
+        else:
+            results = list(OPS[call.op].reference(call, {**dict.fromkeys(call.operands), **arrays}))
+        for (name, value), result in zip(node.writes.items(), results, strict=True):
+            spec = call.outputs[name]
+            with np.errstate(all="ignore"):
+                self._values[value] = np.asarray(result).astype(spec.dtype.numpy).reshape(spec.dims)
+        return wanted
+
+    def forget(self, node: BoundNode) -> None:
+        """Drop what nothing after a node reads: all values of a model do not fit."""
+        for value in {*node.reads.values(), *node.writes.values()}:
+            if self._last.get(value, node.name) == node.name and value not in self.known:
+                self._values.pop(value, None)

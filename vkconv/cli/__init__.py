@@ -28,6 +28,7 @@ from vkconv.cli import (
     output,
     pack,
     passes,
+    phone,
     policies,
     run,
     tune,
@@ -133,6 +134,7 @@ app.command("ops")(models.ops)
 app.command("passes")(passes.passes)
 app.command("policies")(policies.policies)
 app.add_typer(devices.devices_app, name="devices")
+app.add_typer(phone.phone_app, name="phone")
 app.command("doctor")(doctor.doctor)
 
 

@@ -60,7 +60,7 @@ def check_boards(
             tell(workers.names[outcome.worker], len(ended), len(jobs))
         reports = {address: outcome.value for address, outcome in ended.items() if outcome.ok}
         problems |= {address: outcome.error for address, outcome in ended.items() if not outcome.ok}
-    return _merged(f"vkconv check: {work.name}", url, workers.names, devices, reports, problems)
+    return merged(f"vkconv check: {work.name}", url, workers.names, devices, reports, problems)
 
 
 def conform_boards(
@@ -100,7 +100,7 @@ def conform_boards(
                 rows[address].append(row_of(check, "error", outcome.error))
     found = {a: Conformance(facts[a], work[a], rows[a], seconds[a], problems.get(a, "")) for a in facts}
     reports = {address: conformance_report(result) for address, result in found.items()}
-    return _merged("vkconv conformance", url, workers.names, devices, reports, problems)
+    return merged("vkconv conformance", url, workers.names, devices, reports, problems)
 
 
 def _devices(workers: Workers, device: str) -> tuple[dict[str, Device], dict[str, str]]:
@@ -110,7 +110,7 @@ def _devices(workers: Workers, device: str) -> tuple[dict[str, Device], dict[str
     return {address: Device(o.value) for address, o in ended.items() if o.ok}, {**workers.problems, **problems}
 
 
-def _merged(
+def merged(
     title: str,
     url: str,
     names: Mapping[str, str],

@@ -100,6 +100,11 @@ def _named(fields: Mapping[str, Any]) -> dict[str, Any]:
             f"VK_SUBGROUP_FEATURE_{name}_BIT" for place, name in enumerate(_SUBGROUP_BITS) if bits >> place & 1
         ]
     if isinstance(number := named.get("driverID"), int):
-        known = _DRIVER_IDS[number] if 0 < number < len(_DRIVER_IDS) else f"UNKNOWN_{number}"
-        named["driverID"] = f"VK_DRIVER_ID_{known}"
+        named["driverID"] = driver_id(number)
     return named
+
+
+def driver_id(number: int) -> str:
+    """The name of a VkDriverId."""
+    known = _DRIVER_IDS[number] if 0 < number < len(_DRIVER_IDS) else f"UNKNOWN_{number}"
+    return f"VK_DRIVER_ID_{known}"

@@ -39,6 +39,7 @@ class Launch:
     push: bytes
     subgroup_size: int = 0
     """What the pipeline asks for; 0: the driver's choice."""
+    shared_bytes: int = 0
 
     stage: Stage = "compute"
 

@@ -336,6 +336,7 @@ class _Lowering:
             dispatch.spec_words,
             dispatch.push_bytes,
             self.device.required_subgroup_size(dispatch.shader.subgroups),
+            dispatch.shared_bytes,
         )
         check_launch(f"{self.bound.name}, {node}", launch, self.device)
         return launch
