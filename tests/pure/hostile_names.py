@@ -170,6 +170,9 @@ PURE: dict[tuple[str, ...], Lines] = {
     ("compile",): lambda folder: iter(
         [("compile", "-h"), ("compile", f"relu:x={EVIL}"), ("compile", "relu:x=3", "--with", EVIL)]
     ),
+    ("estimate",): lambda folder: iter(
+        [("estimate", "-h"), ("estimate", f"relu:x={EVIL}", "-d", "adreno-740"), ("estimate", "relu:x=3", "-d", EVIL)]
+    ),
     ("devices", "files"): lambda folder: iter([("devices", "files")]),
     ("devices", "import"): _import,
     ("phone", "list"): _phone("list"),

@@ -23,6 +23,7 @@ _ALLOWED = {
     ("vkconv/core.py", "replace"),  # atomic_write
     ("vkconv/compiler.py", "write_bytes"),  # a temporary folder
     ("vkconv/compilers/runner.py", "write_bytes"),  # the same
+    ("vkconv/compilers/blocks.py", "write_bytes"),  # the same
     ("vkconv/compilers/packages.py", "write_text"),  # a new folder, which
     ("vkconv/compilers/install.py", "write_bytes"),
     ("vkconv/compilers/install.py", "rename"),  # is put in its place at the end

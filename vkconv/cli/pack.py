@@ -147,8 +147,8 @@ def pack(
                     raise UsageError("a folder holds models, or calls and suites: their options differ")
                 if half_sums or io_dtype or of_nodes or params or policy or no_pass or pass_dump or inputs:
                     raise UsageError(
-                        "--half-sums, --io-dtype, --param, --policy, --input and options about passes are for models; of calls, "
-                        "--route names the routes that sum in f16"
+                        "--half-sums, --io-dtype, --param, --policy, --input and options about passes are for models; "
+                        "of calls, --route names the routes that sum in f16"
                     )
                 said = _calls(to, facts, calls, suites or [], routes or [], sweep, dtype, seed)
         if not len(to):

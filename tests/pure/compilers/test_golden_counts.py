@@ -108,7 +108,7 @@ def check(text: str) -> None:
                     multiplies(made)
                 continue
         times = multiplies(made) / needed
-        least = 0.2 if "winograd" in made.route else 0.95 * inside(call)
+        least = 0.2 if "winograd" in f"{made.route} {made.params}" else 0.95 * inside(call)
         assert times >= least, (made.route, made.params, times)
         if call.op in ("conv2d", "matmul"):
             # A multiplication of each output, for an activation, comes on top; and 64 invocations stand for all.

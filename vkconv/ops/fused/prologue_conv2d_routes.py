@@ -7,6 +7,7 @@ from vkconv.call import Call
 from vkconv.core import bytes_str
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
+from vkconv.ops.conv.by_images import BY_IMAGES
 from vkconv.ops.conv.common import KERNEL_1X1
 from vkconv.ops.conv.conv2d.implicit_gemm import GEMM, IMPLICIT_GEMM, implicit_gemm
 from vkconv.ops.conv.conv2d.op import CONV2D
@@ -72,7 +73,7 @@ _KERNEL_1X1 = Requirement(
 
 
 def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
-    products = tuple(route for route in CONV2D.routes if route.f16_depth is None)
+    products = tuple(route for route in CONV2D.routes if route.f16_depth is None and route.name != BY_IMAGES)
     return {"chain": Sub(before(call), CHAIN.routes), "conv2d": Sub(convolution_of(call), products)}
 
 
