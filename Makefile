@@ -1,4 +1,4 @@
-.PHONY: setup run check test drivers compile-phones sanitize audit clean
+.PHONY: setup run check test drivers compile-phones sanitize audit clean gpu-must-pass
 
 # tests share the cores, but for those that watch time, memory or processes
 each := -n logical --dist worksteal
@@ -45,6 +45,10 @@ compile-phones: setup
 # the bridge and the player built with AddressSanitizer and UndefinedBehaviorSanitizer, and their tests
 sanitize: setup
 	tools/sanitize.sh
+
+# what must be right on a GPU before a release, in 10 minutes there; the result is committed
+gpu-must-pass: setup
+	.venv/bin/python tools/must_pass.py
 
 # known vulnerabilities of what CI installs: asks PyPI's advisory service, and fails where that cannot be reached
 audit: setup

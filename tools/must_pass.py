@@ -1,0 +1,178 @@
+"""What must be right on a GPU before a release: conformance, calls inside calls, networks, in f32, f16 and bf16.
+
+    python tools/must_pass.py [--device SEL] [--seconds 600] [--only TEXT] [-o FILE]
+    make gpu-must-pass
+
+Runs `vkconv check` for each case in a process of its own, several at a time, as long as there is time, and says what
+it left out. The result, JSON with driver and date, goes to bench/results/must_pass/DEVICE.json, to be committed; of a
+CPU driver, a rehearsal, to build/. Exit code 1 when something is wrong or was left out.
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = "vkconv.must-pass/1"
+TYPES = ("f32", "f16", "bf16")
+# What was wrong together while each part was right, and its kin: calls that contain calls, in each type.
+CALLS = (
+    "conv_reduce:x=1x160x7x7,w=960x160x1x1,b=960,act=hard_swish,op=mean,keep=1",
+    "conv_reduce:x=2x48x14x14,w=96x24x3x3,g=2,p=1,op=sum",
+    "gemm_reduce:a=1x128x64,b=1x64x256,axis=n",
+    "gemm_reduce:a=256x512,b=512x256,axis=m",
+    "prologue_conv2d:x=2x160x14x14,scale=160,shift=160,before=relu,w=128x160x1x1",
+    "conv2d:x=2x64x56x56,w=64x64x3x3,p=1,b=64,act=relu",
+    "conv2d:x=2x256x14x14,w=67x256x1x1,residual=2x67x14x14,act=relu",
+    "conv2d_backward_data:dy=2x128x14x14,w=128x64x3x3,x_shape=28x28,s=2,p=1",
+    "conv2d_backward_weight:x=4x64x28x28,dy=4x96x28x28,w_shape=96x64x3x3,p=1",
+    "conv_transpose2d:x=1x64x14x14,w=64x48x4x4,s=2,p=1",
+    "matmul:a=197x768,b=768x768,bias=768,act=gelu",
+)
+LIGHT = ("shufflenet", "squeezenet", "inception_v1", "inception_v2", "densenet121", "resnet50", "zfnet512")
+OCR = ("ch_PP-OCRv4_det_infer", "ch_PP-OCRv4_rec_infer", "ch_ppocr_mobile_v2.0_cls_infer")
+_SHAPES = {OCR[0]: "1x3x160x160", OCR[1]: "1x3x48x160", OCR[2]: "1x3x48x192"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One check: its name, what follows ``vkconv check``, and whether it takes all cores by itself."""
+
+    name: str
+    words: tuple[str, ...]
+    alone: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What a case came to: right, wrong, or left out, after so many seconds, and the last line that was said."""
+
+    name: str
+    result: str
+    seconds: float
+    said: str
+
+
+def networks(folder: Path) -> Iterator[tuple[str, Path, tuple[str, ...]]]:
+    """The networks that are here, each as a file with the words for its inputs: those of the onnx package with weights
+    of their own, and those of rapidocr-onnxruntime."""
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "suites")]
+    import onnx
+    from light_networks import light_network
+
+    for name in LIGHT:
+        path = folder / f"{name}.onnx"
+        onnx.save(light_network(name), path)
+        yield name, path, ()
+    from importlib.util import find_spec
+
+    spec = find_spec("rapidocr_onnxruntime")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        for name in OCR:
+            yield name, Path(place) / "models" / f"{name}.onnx", ("-i", f"x={_SHAPES[name]}")
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """All of them, what would find most first."""
+    for dtype in TYPES:
+        for call in CALLS:
+            yield Case(f"{call} {dtype}", (f"{call},dtype={dtype}", "--sweep", "route"))
+    found = list(networks(folder))
+    for dtype in TYPES:
+        for name, path, inputs in found:
+            yield Case(f"{name} {dtype}", (str(path), *inputs, "--dtype", dtype))
+    for dtype in TYPES:
+        yield Case(f"conformance {dtype}", ("--all-ops", "--short", "--dtype", dtype), alone=True)
+
+
+Check = Callable[[Sequence[str], float], tuple[int, str]]
+"""Exit code of ``vkconv check`` with these words, -1 where it was not done in so many seconds, and its last line."""
+
+
+def run(work: Sequence[Case], seconds: float, check: Check, at_once: int) -> list[Row]:
+    """The cases in order, as long as there is time."""
+    end = time.monotonic() + seconds
+
+    def one(case: Case) -> Row:
+        start = time.monotonic()
+        if start >= end:
+            return Row(case.name, "left out", 0.0, "no time was left")
+        code, said = check(case.words, end - start)
+        row = Row(case.name, {0: "right", -1: "left out"}.get(code, "wrong"), round(time.monotonic() - start, 1), said)
+        print(f"{row.result:9}{row.seconds:7.1f} s  {row.name}: {row.said}", flush=True)
+        return row
+
+    rows = []
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        rows += pool.map(one, [case for case in work if not case.alone])
+    return rows + [one(case) for case in work if case.alone]
+
+
+def checker(device: str) -> Check:
+    """Runs ``vkconv check`` on a device, without what was measured on it."""
+
+    def check(words: Sequence[str], seconds: float) -> tuple[int, str]:
+        command = [sys.executable, "-m", "vkconv", "check", *words, "--device", device]
+        environment = {**os.environ, "VKCONV_MEASURED": "off"}
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, errors="replace"
+            )
+        except subprocess.TimeoutExpired:
+            return -1, f"not done in {seconds:.0f} s"
+        lines = (done.stdout.strip() or done.stderr.strip() or "nothing was said").splitlines()
+        return done.returncode, lines[-1]
+
+    return check
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--only", default="", help="cases whose name has this text")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args(argv)
+    from vkconv import __version__
+    from vkconv.backend.runtime import select_device
+    from vkconv.core import atomic_write
+
+    _, device = select_device(options.device)
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="vkconv-") as folder:
+        work = [case for case in cases(Path(folder)) if options.only in case.name]
+        rows = run(work, options.seconds, checker(options.device), max(1, (os.cpu_count() or 1) // 2))
+    counts = {result: sum(row.result == result for row in rows) for result in ("right", "wrong", "left out")}
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    made = {
+        "schema": SCHEMA,
+        "device": device.name,
+        "driver": device.driver,
+        "vkconv": __version__,
+        "commit": commit,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - start, 1),
+        **counts,
+        "rows": [dataclasses.asdict(row) for row in rows],
+    }
+    stem = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
+    kept = ROOT / ("build" if device.kind == "cpu" else "bench/results") / "must_pass" / f"{stem}.json"
+    path = options.output or kept
+    with atomic_write(path) as file:
+        file.write(json.dumps(made, indent=1).encode() + b"\n")
+    print(f"{device.name}: " + ", ".join(f"{count} {result}" for result, count in counts.items()) + f"; {path}")
+    return int(counts["right"] != len(rows) or not rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
