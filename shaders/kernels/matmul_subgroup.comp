@@ -1,7 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#ifndef REDUCE
 #define VEC4_RESIDUAL
+#endif
 #include "matmul.glsl"
 #include "shuffled.glsl"
 

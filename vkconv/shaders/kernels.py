@@ -107,7 +107,8 @@ MATMUL_SUBGROUP = Kernel(
         reads("ELEM per_channel"),
         writes("Y_ELEM y", "Y_ELEM4 y4", when="!REDUCE"),
         writes("Y_ELEM y", when="REDUCE"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL !REDUCE"),
+        reads("ELEM residual", when="RESIDUAL REDUCE"),
     ),
     push=(
         *MATMUL_PUSH,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from vkconv.core import ceil_div
@@ -95,7 +95,7 @@ def _cheapest_on_cores(p: WeightGradient, device: Device, slices: int | None) ->
 def _cheapest_on_units(p: WeightGradient, device: Device, slices: int | None) -> tuple[str, int]:
     units, costs = compute_units(device), dict[tuple[str, int], float]()
     names = _fitting(p, device, *((Gemm, Skinny) if p.rows <= _COSTS.of(device).skinny_rows else (Gemm,)))
-    fitting = _in_registers([name for name in names if name not in FEWER_REGISTERS], p, device)
+    fitting = _in_registers(names, p, device)
     for name in fitting or [min(names, key=lambda name: _least_registers(TILES[name], p))]:
         tile = TILES[name]
         most = min(SLICES[-1], tile.k_tiles(p) // _LEAST_K_TILES, most_in_scratch(p, device))
@@ -113,13 +113,16 @@ _CHEAPEST: Mapping[str, Callable[[WeightGradient, Device, int | None], tuple[str
 }
 
 
-def _in_registers(names: Iterable[str], p: WeightGradient, device: Device) -> list[str]:
-    """Those of the tiles that do not spill, and for each that does the first that stands for it and does not."""
+def _in_registers(names: Sequence[str], p: WeightGradient, device: Device) -> list[str]:
+    """Those of the tiles that do not spill, and for each that does the first of them that stands for it."""
     compilers, found = Compilers(BACKWARD_WEIGHT_GEMM, device, p.element), dict[str, None]()
+    fewer = {name: FEWER_REGISTERS[name] for name in names if name in FEWER_REGISTERS}
     for name in names:
         tile = TILES[name]
+        if name in fewer:
+            continue
         if isinstance(tile, Gemm):
-            several = {name: tile, **instead_of(tile, FEWER_REGISTERS)}
+            several = {name: tile, **instead_of(tile, fewer)}
             found |= dict.fromkeys([n for n, other in several.items() if compilers.keep(other)][:1])
         elif not spills(_least_registers(tile, p), device):
             found[name] = None
