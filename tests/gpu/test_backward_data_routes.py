@@ -20,7 +20,7 @@ ROUTES = {route.name: route for route in of_f32("conv2d_backward_data")}
 # Drawn more often as routes of conv_transpose2d, in test_conv_routes.py.
 SHARED = ("phase_blocks", "phase_gemm", "phase", "col2im", "direct_gather")
 # Winograd's products differ from those of the definition: not exact, and what is no number reaches a whole tile.
-PLAIN = [name for name in ROUTES if name != "flipped_winograd"]
+PLAIN = [name for name in ROUTES if name not in ("flipped_winograd", "by_images")]
 EXACT_ACTIVATIONS = ("none", "relu", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25", "prelu", "prelu")
 EXACT = {text.partition(",")[0] for text in EXACT_ACTIVATIONS}
 ACTIVATIONS = (*EXACT_ACTIVATIONS, "hard_swish", "sigmoid", "tanh")

@@ -93,6 +93,7 @@ def test_passes_save_nodes_and_change_nothing_but_rounding(name, device):
 # statistics, a gradient or what only gradients are made of, integers of 8 bits, or a product or convolution that only
 # a reduction reads.
 NOT_THERE = {("conv2d", "grouped"), ("layer_norm", "one_lane")}
+NOT_THERE |= {("conv2d", "by_images"), ("conv_transpose2d", "by_images")}  # they have one image
 OPS_NOT_THERE = {
     "arg_reduce",
     "batch_norm_training",
@@ -105,6 +106,7 @@ OPS_NOT_THERE = {
     "group_norm",
     "instance_norm",
     "matmul_integer",
+    "prologue_conv2d",
     "qlinear_conv",
     "qlinear_matmul",
     "rms_norm",

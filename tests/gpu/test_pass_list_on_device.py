@@ -12,17 +12,21 @@ from vkconv.backend.runtime import select_device
 from vkconv.graph.vkc import save_vkc
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind
+from vkconv.plan.passes import PASSES
 from vkconv.plan.planner import Options
 from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
+REWRITING = [entry.name for entry in PASSES if entry.run]
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_a_network_gives_the_same_without_a_pass(name, device):
-    ran = []
+    ran, facts = [], select_device(device)[1]
+    if name == "fuse_prologue" and facts.kind == "cpu":
+        pytest.skip("CPU drivers keep two launches")
     for network, graph in NETWORKS.items():
-        if name in acting(graph, select_device(device)[1]):
+        if name in acting(graph, facts):
             arrays = draw(graph.inputs)
             wanted = dict(zip(graph.outputs, evaluate(bind(graph, OPS), arrays), strict=True))
             with Session(graph, device, options=Options(skip_passes=(name,)), poison=True) as session:
@@ -44,5 +48,5 @@ def test_run_and_check_save_the_graphs_that_they_plan(device, tmp_path):
     assert code == 0, err
     assert "passes left out: fuse_activation" in out and f"wrote {tmp_path / 'check'}: " in out
     files = [{path.name: path.read_text() for path in (tmp_path / name).iterdir()} for name in ("run", "check")]
-    assert files[0] == files[1] and len(files[0]) == 24
-    assert " gelu:" in files[0]["24-set_types.txt"]
+    assert files[0] == files[1] and len(files[0]) == len(REWRITING)
+    assert " gelu:" in files[0][f"{REWRITING.index('set_types') + 1:02}-set_types.txt"]

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -97,3 +98,22 @@ def test_probe_reads_the_last_line(monkeypatch, tmp_path):
     fake.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(fake))
     assert probe.probe(0) == {"elements": 3}
+
+
+def test_doctor_counts_a_cache_that_others_clean_meanwhile(monkeypatch, tmp_path):
+    """Files vanish between being listed and being looked at."""
+    monkeypatch.setenv("VKCONV_CACHE_DIR", str(tmp_path))
+    for name in ("spirv/a.spv", "spirv/b.spv"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(7))
+    lstat = Path.lstat
+
+    def vanishing(path):
+        if path.name == "b.spv":
+            raise FileNotFoundError(path)
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", vanishing)
+    check = doctor._cache()
+    assert check.status == "ok" and "spirv: 1 files, 7 B" in check.detail

@@ -1,5 +1,6 @@
 """``vkconv doctor``: is this machine usable, and if not, what to do. Every device really runs a kernel."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -7,6 +8,7 @@ import os
 import platform
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import typer
@@ -164,20 +166,38 @@ def _shaders() -> Iterator[Check]:
         yield Check("shaders", "fail", detail, "install glslangValidator, or reinstall vkconv")
 
 
+def _files(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files under a folder, links not followed; those that another process takes away meanwhile left out."""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found = Path(folder, name).lstat()
+                if not stat.S_ISDIR(found.st_mode):
+                    yield Path(folder, name), found
+
+
+def _is_ours(folder: Path, open_to: int) -> bool:
+    """Whether a folder is this user's alone, or has gone."""
+    try:
+        return is_ours(folder.stat(), open_to)
+    except FileNotFoundError:
+        return True
+
+
 def _cache() -> Check:
     try:
         root = cache_dir()
     except UsageError as error:
         what, _, todo = str(error).partition("; ")
         return Check("cache", "fail", what, todo)
-    files = [p for p in root.rglob("*") if p.is_file()] if root.is_dir() else []
+    files = dict(_files(root))
     kinds = sorted({p.relative_to(root).parts[0] for p in files})
-    sizes = [(k, [p.stat().st_size for p in files if p.relative_to(root).parts[0] == k]) for k in kinds]
+    sizes = [(k, [found.st_size for p, found in files.items() if p.relative_to(root).parts[0] == k]) for k in kinds]
     held = "; ".join(f"{kind}: {len(each)} files, {bytes_str(sum(each))}" for kind, each in sizes) or "empty"
     existing = next(p for p in (root, *root.parents) if p.exists())
     open_to = stat.S_IWOTH | stat.S_IWGRP
     read = [p for p in files if p.relative_to(root).parts[0] in ("spirv", "interfaces", "pipelines")]
-    unused = [p for p in read if not (is_ours(p.lstat(), open_to) and is_ours(p.parent.stat(), stat.S_IWOTH))]
+    unused = [p for p in read if not (is_ours(files[p], open_to) and _is_ours(p.parent, stat.S_IWOTH))]
     if unused:
         what = f"{len(unused)} of {len(read)} files in {root} are not used: others own them, or may write there"
         return Check("cache", "warn", what, f"delete {root}, or set VKCONV_CACHE_DIR to a folder of your own")
