@@ -212,6 +212,7 @@ def test_what_was_stopped_before_a_route_ran_is_told():
     assert result.data()["incomplete"] and result.data()["checks"] == len(work)
 
 
+@pytest.mark.long
 def test_every_route_is_reached_in_every_element_form_that_it_takes():
     """By a declared case, on this device or another one."""
     coverage = foreseen(H200, checks(H200, short=True))

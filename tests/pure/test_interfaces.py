@@ -188,6 +188,7 @@ def test_what_a_variant_declares_is_used() -> None:
         ({"push": fields("uint", "unused", when="NO_SUCH_VARIANT")}, set()),
     ],
 )
+@pytest.mark.long
 def test_a_declared_argument_that_a_variant_does_not_use_is_dead(extra: dict[str, tuple], names: set[str]) -> None:
     more = {what: (*getattr(REDUCE_ROWS, what), *added) for what, added in extra.items()}
     found = dead(dataclasses.replace(REDUCE_ROWS, **more))

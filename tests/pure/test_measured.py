@@ -198,6 +198,7 @@ def test_digests_without_sources_are_none(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("device", ["lavapipe", "h200"])
+@pytest.mark.long
 def test_a_route_declares_the_kernels_of_the_calls_inside_it(device):
     facts, seen = load_device(device), set()
     for op in OPS.values():

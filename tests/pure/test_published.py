@@ -91,6 +91,7 @@ def random_gradients(count, seed):
 
 
 @pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.long
 def test_iree_cuts_weight_gradients_as_its_source_does(name):
     device, split = DEVICES[name], 0
     low = name != "h200"  # 132 units; the others have no more than a Radeon RX 9070 XT
@@ -122,6 +123,7 @@ def ck_k_batch(max_active_blocks, grid, gemm_k, k_per_block):
 
 
 @pytest.mark.parametrize("name", ["h200", "mali-g715", "adreno-750"])
+@pytest.mark.long
 def test_composable_kernel_fills_the_device_once(name):
     device, seen, compared = DEVICES[name], set(), 0
     for call in random_gradients(60, seed=6):

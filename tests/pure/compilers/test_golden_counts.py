@@ -118,6 +118,7 @@ def check(text: str) -> None:
     assert found > 1
 
 
+@pytest.mark.long
 def test_a_small_convolution_is_counted_right_on_all_routes() -> None:
     check(SMALL)
 

@@ -110,6 +110,7 @@ KNOWN = {"raspberry-pi-4": {"integer_gemm.u32"}, "raspberry-pi-5": {"integer_gem
 
 @pytest.mark.parametrize("name", WITH_TABLES)
 @pytest.mark.parametrize("dtype", ["", "f16"])
+@pytest.mark.long
 def test_no_first_choice_of_the_golden_calls_is_a_row_that_spills_or_fails(name, dtype):
     device, known = DEVICES[name], load_evidence(compiled.TABLE.of(DEVICES[name]))
     found, unfit = 0, set()

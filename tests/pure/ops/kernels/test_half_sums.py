@@ -54,6 +54,7 @@ def test_the_routes_are_these():
 
 
 @pytest.mark.parametrize("name", shipped_devices())
+@pytest.mark.long
 def test_nobody_takes_them_unasked(name):
     facts = load_device(name)
     for call in half_calls():

@@ -152,6 +152,7 @@ def test_long_rows_stay_within_the_loops_that_a_driver_runs_to_their_end():
 
 
 @pytest.mark.parametrize("device", SHIPPED, ids=lambda device: device.name)
+@pytest.mark.long
 def test_every_value_of_a_parameter_is_within_the_limits(device):
     for text in ("softmax:x=70000x260", "layer_norm:x=3x40000,scale=40000,stats=1", "rms_norm:x=5x1,scale=1"):
         call = parse_call(text, OPS)
