@@ -13,7 +13,7 @@ from vkconv.ops.kernels.prologue import ACTIVATIONS
 from vkconv.ops.pointwise.chain import Step
 from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.chains import rows_of
-from vkconv.plan.fuse_reduce import Chooser
+from vkconv.plan.fuse_reduce import Chooser, is_given
 from vkconv.plan.rewrite import Rewriter
 
 _OP = "prologue_conv2d"
@@ -49,7 +49,7 @@ class PrologueFusion:
             if reads is None:
                 continue
             asked = self._given.get(f"node:{node.name}") in [route.name for route in rewriter.ops[_OP].routes]
-            if self._is_set(maker) or (self._is_set(node) and not asked):
+            if is_given(self._given, maker) or (is_given(self._given, node) and not asked):
                 return None
             act = row.steps[-1].function
             attrs = {**node.call.attrs, "before": act if act in ACTIVATIONS else "none"}
@@ -62,9 +62,6 @@ class PrologueFusion:
                 self.remarks[made.name] = f"{maker.call.op} {maker.name!r} is part of it"
                 return made
         return None
-
-    def _is_set(self, node: BoundNode) -> bool:
-        return any(key == f"node:{node.name}" or key.partition(":")[0] == node.call.op for key in self._given)
 
 
 def _prologue(rewriter: Rewriter, start: str, steps: Sequence[Step]) -> dict[str, str] | None:

@@ -27,6 +27,11 @@ _BETWEEN = (*ACTIVATIONS, "prelu", "add", "sub", "mul", "div")
 Chooser = Callable[[Call, str], Choice]
 
 
+def is_given(given: Mapping[str, str | None], node: BoundNode) -> bool:
+    """Whether the caller sets a route or parameters of a node, or of its op: it stays as it is then."""
+    return any(key == f"node:{node.name}" or key.partition(":")[0] == node.call.op for key in given)
+
+
 class ReduceFusion:
     """One run of the pass over a graph; ``remarks`` says by node what was made one and what was not, and why.
 
@@ -80,7 +85,7 @@ class ReduceFusion:
         if "residual" in maker.reads and "residual" not in [operand.name for operand in rewriter.ops[op].operands]:
             return None, f"it adds a residual, which {op} does not"
         asked = self._given.get(f"node:{maker.name}") in [route.name for route in rewriter.ops[op].routes]
-        if self._is_set(node) or (self._is_set(maker) and not asked):
+        if is_given(self._given, node) or (is_given(self._given, maker) and not asked):
             return None, "the route or parameters of one of them are set"
         try:
             made = rewriter.node(node, op, maker.reads, {**maker.call.attrs, **attrs}, maker.name)
@@ -88,9 +93,6 @@ class ReduceFusion:
         except (GraphError, RouteError) as error:
             return None, str(error)
         return (made, "") if asked or choice.route.name != UNFUSED else (None, _why_unfused(choice))
-
-    def _is_set(self, node: BoundNode) -> bool:
-        return any(key == f"node:{node.name}" or key.partition(":")[0] == node.call.op for key in self._given)
 
     def _say_what_lies_between(self, rewriter: Rewriter, node: BoundNode, value: str) -> None:
         between = rewriter.maker(value, *_BETWEEN)
