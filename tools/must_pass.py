@@ -122,7 +122,7 @@ def checker(device: str) -> Check:
     """Runs ``vkconv check`` on a device, without what was measured on it."""
 
     def check(words: Sequence[str], seconds: float) -> tuple[int, str]:
-        command = [sys.executable, "-m", "vkconv", "check", *words, "--device", device]
+        command = [sys.executable, "-P", "-m", "vkconv", "check", *words, "--device", device]
         environment = {**os.environ, "VKCONV_MEASURED": "off"}
         try:
             done = subprocess.run(

@@ -100,6 +100,25 @@ def test_probe_reads_the_last_line(monkeypatch, tmp_path):
     assert probe.probe(0) == {"elements": 3}
 
 
+def test_probe_finds_this_vkconv_in_a_folder_that_has_another(monkeypatch, tmp_path):
+    """As where vkconv is installed and run in a checkout of its sources, which have no bridge."""
+    other = tmp_path / "vkconv" / "cli"
+    other.mkdir(parents=True)
+    (other.parent / "__init__.py").touch()
+    (other / "__init__.py").touch()
+    (other / "probe.py").write_text('print(\'{"found": "the wrong one"}\')\n')
+    plain = tmp_path / "python"  # without what an editable installation puts before all folders
+    plain.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    plain.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(plain))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    monkeypatch.chdir(tmp_path)
+    try:
+        assert "devices" in probe.probe()
+    except VkconvError as error:  # this folder of sources may have no bridge
+        assert "_bridge" in str(error)
+
+
 def test_doctor_counts_a_cache_that_others_clean_meanwhile(monkeypatch, tmp_path):
     """Files vanish between being listed and being looked at."""
     monkeypatch.setenv("VKCONV_CACHE_DIR", str(tmp_path))

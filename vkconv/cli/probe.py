@@ -21,7 +21,7 @@ _SHAPE = (3, 5, 67)
 
 def probe(index: int | None = None) -> dict[str, Any]:
     """What the process found. Raises DeviceError when it failed, crashed or took longer than `TIMEOUT_S`."""
-    command = [sys.executable, "-m", "vkconv.cli.probe", *([] if index is None else [str(index)])]
+    command = [sys.executable, "-P", "-m", "vkconv.cli.probe", *([] if index is None else [str(index)])]
     # The process must find the same vkconv, however this one found it.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:

@@ -74,7 +74,7 @@ def workloads() -> Iterator[tuple[str, tuple[str, ...]]]:
 def compile_words(words: Sequence[str], gpus: Sequence[str], max_seconds: float) -> Result:
     """What ``vkconv compile`` makes of some words for GPUs, each pipeline in at most ``max_seconds``. What was measured
     on this machine chooses nothing. DeviceError where it ends without a result."""
-    command = [sys.executable, "-m", "vkconv", "compile", *words, "--with", ",".join(gpus), "--json"]
+    command = [sys.executable, "-P", "-m", "vkconv", "compile", *words, "--with", ",".join(gpus), "--json"]
     command += ["--max-seconds", f"{max_seconds:g}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, env={**os.environ, "VKCONV_MEASURED": "off"})
     if not done.stdout:

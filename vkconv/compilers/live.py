@@ -48,7 +48,7 @@ def planning_device(gpu: Gpu, given: str) -> tuple[Device, str]:
 
 def _by_vkconv(gpu: Gpu, there: Installed) -> dict[str, Any]:
     command = there.command(
-        gpu, [sys.executable, "-m", "vkconv", "devices", "--device", "0", "--dump"], _python_libraries()
+        gpu, [sys.executable, "-P", "-m", "vkconv", "devices", "--device", "0", "--dump"], _python_libraries()
     )
     # What Python's modules need and the set does not have comes from the system, after all of the set.
     command[command.index("--library-path") + 1] += f":/usr/lib/{TRIPLETS[there.architecture]}"
