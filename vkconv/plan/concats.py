@@ -30,7 +30,7 @@ class ConcatNesting:
         made = None
         for count in range(len(parts) - 1, _FEWEST - 1, -1):
             first = self._made.get((axis, *parts[:count]))
-            if first is not None:
+            if first is not None and rewriter.readers(first):
                 reads = {f"x{i}": value for i, value in enumerate((first, *parts[count:]))}
                 made = rewriter.node(node, "concat", reads, node.call.attrs)
                 break

@@ -6,6 +6,7 @@ import math
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import bytes_str, ceil_div
+from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, push, span
@@ -24,11 +25,12 @@ _MOST_PLANES = 32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InShared:
-    """Lanes of a workgroup, the default first, and the bytes of shared memory that one plane may take where the route
-    is taken without being asked for; 0: never."""
+    """Lanes of a workgroup, the default first. Without being asked for the route is taken where a plane takes at most
+    so many bytes of shared memory (0: never), from so many workgroups for each compute unit on."""
 
     local: tuple[int, ...]
     most_bytes: int
+    per_unit: int
 
 
 _IN_SHARED = Policy("conv2d.depthwise_planes", InShared)
@@ -111,6 +113,17 @@ _SMALL = Requirement(
     ),
 )
 
+
+def _workgroups(call: Call, device: Device) -> int:
+    return ceil_div(math.prod(call.shape("y")[:2]), int(_params(call, device)["planes"][0]))
+
+
+_MANY = Requirement(
+    "workgroups that keep all compute units busy",
+    lambda call, device: _workgroups(call, device) >= _IN_SHARED.of(device).per_unit * compute_units(device),
+    lambda call, device: f"{_workgroups(call, device)}, and it has {compute_units(device)} compute units",
+)
+
 DEPTHWISE_PLANES = Route(
     "depthwise_planes",
     _build,
@@ -118,6 +131,6 @@ DEPTHWISE_PLANES = Route(
     why="with one input channel per group planes are copied into shared memory: each element is loaded once, by "
     "neighbouring lanes, and no window tests where it ends",
     must=(FLOATS, ONE_CHANNEL_PER_GROUP, _AS_MANY, FEW_TAPS, _SHORT_REACH, _HOLDS),
-    prefer=(ON_GPU, GROUPED, _SMALL),
+    prefer=(ON_GPU, GROUPED, _SMALL, _MANY),
     params=_params,
 )
