@@ -73,7 +73,8 @@ SCALED = [("mul", "x s", "p"), CONV]
     [
         (H200, Options(), ["prologue_conv2d"]),
         (LAVAPIPE, Options(), ["mul", "conv2d"]),
-        (MALI, Options(dtype="f16"), ["prologue_conv2d"]),
+        (MALI, Options(), ["mul", "conv2d"]),
+        (MALI, Options(routes={"node:conv2d_y": "fused_gemm"}, dtype="f16"), ["prologue_conv2d"]),
         (H200, Options(dtype="f16"), ["mul", "conv2d"]),  # by matrix units
         (H200, Options(skip_passes=["fuse_prologue"]), ["mul", "conv2d"]),
         (H200, Options(routes={"prologue_conv2d": "unfused"}), ["mul", "conv2d"]),
