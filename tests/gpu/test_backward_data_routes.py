@@ -19,8 +19,10 @@ pytestmark = pytest.mark.gpu
 ROUTES = {route.name: route for route in of_f32("conv2d_backward_data")}
 # Drawn more often as routes of conv_transpose2d, in test_conv_routes.py.
 SHARED = ("phase_blocks", "phase_gemm", "phase", "col2im", "direct_gather")
+# Those that take a negative padding on every side.
+CROPPING = ("cropped", "flipped_conv", "swap_1x1", "gather_scatter_conv", "fill_scatter_conv", "direct_gather")
 # Winograd's products differ from those of the definition: not exact, and what is no number reaches a whole tile.
-PLAIN = [name for name in ROUTES if name not in ("flipped_winograd", "by_images")]
+PLAIN = [name for name in ROUTES if name not in ("flipped_winograd", "by_images", "cropped")]
 EXACT_ACTIVATIONS = ("none", "relu", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25", "prelu", "prelu")
 EXACT = {text.partition(",")[0] for text in EXACT_ACTIVATIONS}
 ACTIVATIONS = (*EXACT_ACTIVATIONS, "hard_swish", "sigmoid", "tanh")
@@ -32,22 +34,24 @@ def call_of(text):
 
 @st.composite
 def gradients(draw, route):
-    """A legal call that the route takes by its form: strides, dilations and padding of their own on every side, rows
-    and columns that no window covers."""
+    """A legal call that the route takes by its form: strides, dilations and padding of their own on every side, also
+    negative, rows and columns that no window covers."""
     winograd = route == "flipped_winograd"
     groups = 1 if winograd else draw(st.integers(1, 3))
     in_group, out_group = draw(st.sampled_from((1, 2, 3, 5, 8, 19))), draw(st.sampled_from((1, 2, 3, 7, 17)))
     kernel = (3, 3) if winograd else (1, 1) if route == "swap_1x1" else draw(st.tuples(*[st.integers(1, 4)] * 2))
     stride = (1, 1) if route.startswith("flipped") else draw(st.tuples(*[st.integers(1, 3)] * 2))
     dilation = (1, 1) if winograd else draw(st.tuples(*[st.integers(1, 3)] * 2))
-    padding = draw(st.tuples(*[st.integers(0, 4)] * 4))
+    least = -3 if route in CROPPING else 0
+    padding = draw(st.tuples(*[st.integers(least, 4)] * 4))
+    assume(route != "cropped" or min(padding) < 0)
     out = draw(st.tuples(st.integers(1, 9), st.sampled_from((1, 2, 5, 8, 17, 20))))
     rest = tuple(draw(st.integers(0, s - 1)) for s in stride)
     x = tuple(
         (out[i] - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 + rest[i] - padding[i] - padding[i + 2]
         for i in range(2)
     )
-    assume(min(x) >= 1)
+    assume(all(x[i] - max(-padding[i], 0) - max(-padding[i + 2], 0) >= 1 for i in range(2)))
     act = draw(st.sampled_from(ACTIVATIONS))
     fields = {
         "dy": (draw(st.integers(1, 3)), out_group * groups, *out),
