@@ -13,6 +13,7 @@ from vkconv.check import check_call, expect, run_call
 from vkconv.core import RouteError
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
+from vkconv.ops.conv.dgrad import volume
 from vkconv.ops.core.calls import parse_call
 
 pytestmark = pytest.mark.gpu
@@ -204,3 +205,16 @@ def test_phases_apart_in_turn_or_in_parts(params, device):
     (first,), (again,) = ran.outputs
     np.testing.assert_array_equal(first, expect(call, arrays).outputs[0])
     assert params.items() <= ran.params.items() and first.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize(("scratch", "parts"), [(20_000, 2), (9_000, 5), (3_300, 10), (2_500, 20)])
+def test_products_of_three_dimensions_in_parts(scratch, parts, device, monkeypatch):
+    """Several images at a time, groups of one image, and some channels of a group."""
+    monkeypatch.setattr(volume, "SCRATCH_BYTES", scratch)
+    call = parse_call("conv3d_backward_data:dy=5x6x3x3x3,w=6x5x2x3x1,x_shape=5x5x4,g=2,s=2x1x1,p=0x0x-1x1x0x0", OPS)
+    arrays = inputs_of(call, "integers")
+    ran = run_call(call, arrays, device=device, route="col2im", replays=2)
+    (first,), (again,) = ran.outputs
+    np.testing.assert_array_equal(first, expect(call, arrays).outputs[0])
+    assert first.tobytes() == again.tobytes()
+    assert len(list(volume.in_parts(call))) == parts

@@ -208,3 +208,21 @@ def test_a_gradient_of_f32_is_not_rounded_to_the_type_of_its_operands(device):
     np.testing.assert_array_equal(rounded, dw.astype(np.float16))
     with pytest.raises(GraphError, match="dw_dtype is bf16, and x and dy are f16"):
         functional.conv2d_backward_weight(x, dy, dtype="bf16", **options)
+
+
+def test_data_gradients_of_three_dimensions_in_every_layout(device):
+    dy, w = drawn((2, 4, 3, 4, 5), (4, 3, 2, 3, 3))
+    options = {"stride": (2, 1, 1), "padding": (0, 1, 1), "groups": 2, "device": device}
+    dx = functional.conv3d_backward_data(dy, w, (6, 4, 5), **options)
+    text = "conv3d_backward_data:dy=2x4x3x4x5,w=4x3x2x3x3,x_shape=6x4x5,s=2x1x1,p=0x1x1,g=2"
+    holds(text, {"dy": dy, "w": w}, dx)
+    last = np.ascontiguousarray(dy.transpose(0, 2, 3, 4, 1))
+    moved = functional.conv3d_backward_data(last, w, (2, 6, 4, 5, 6), layout="NDHWC", **options)
+    np.testing.assert_array_equal(moved, dx.transpose(0, 2, 3, 4, 1))
+    gkzyxc = np.ascontiguousarray(w.reshape(2, 2, 3, 2, 3, 3).transpose(0, 1, 3, 4, 5, 2))
+    apart = functional.conv3d_backward_data(
+        last.reshape(2, 3, 4, 5, 2, 2), gkzyxc, (6, 4, 5), layout="NDHWGC", **options
+    )
+    np.testing.assert_array_equal(apart.reshape(moved.shape), moved)
+    with pytest.raises(UsageError, match=r"x_shape is \(6, 4\); with the layout NCDHW it is \(D, H, W\) or \(N, C, D"):
+        functional.conv3d_backward_data(dy, w, (6, 4), **options)

@@ -5,11 +5,13 @@ import pytest
 from ops_device import device
 
 from vkconv.core import GraphError
+from vkconv.graph.ir import TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.conv.dgrad.as_conv import GATHER_EPILOGUE, dilation
 from vkconv.ops.conv.dgrad.as_transposed import as_transposed, remainders
 from vkconv.ops.conv.dgrad.cropped import as_left
 from vkconv.ops.conv.dgrad.op import CONV2D_BACKWARD_DATA
+from vkconv.ops.conv.dgrad.volume import CONV3D_BACKWARD_DATA
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.ops.kernels.zero_insertion import FILL, GATHER
 from vkconv.route import choose
@@ -239,3 +241,40 @@ def test_an_epilogue_comes_before_the_scatter_only_where_it_keeps_zeros(more, be
             act,
             of_channels,
         )
+
+
+@pytest.mark.parametrize("text", CONV3D_BACKWARD_DATA.cases[:-1])
+def test_three_dimensions_are_the_other_gradient_of_the_same_products(text):
+    """sum(dw w) = sum(dx x) for every x, dy and w: both are sum(y dy). A negative padding crops x."""
+    call = parse_call(text, OPS)
+    x, dy, w = integers(call.shape("dx"), call.shape("dy"), call.shape("w"))
+    (dx,) = CONV3D_BACKWARD_DATA.reference(call, {"dy": dy, "w": w})
+    crops = [(max(-a, 0), max(-b, 0)) for a, b in zip(call["padding"], call["padding"][3:], strict=False)]
+    kept = (..., *(slice(a, n - b) for n, (a, b) in zip(x.shape[2:], crops, strict=True)))
+    attrs = {name: call[name] for name in ("stride", "dilation", "groups")}
+    attrs |= {"w_shape": w.shape, "padding": tuple(max(pad, 0) for pad in call["padding"])}
+    specs = {"x": TensorSpec(x[kept].shape), "dy": TensorSpec(dy.shape)}
+    weights = OPS["conv3d_backward_weight"].call(specs, attrs)
+    (dw,) = OPS["conv3d_backward_weight"].reference(weights, {"x": x[kept], "dy": dy})
+    assert (dw * w).sum() == (dx * x).sum() and dx.any()
+    assert np.count_nonzero(dx) == np.count_nonzero(dx[kept])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dy=1x4x3x3x3,w=4x5x3x3x3", "needs the attribute 'x_shape'"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=5x5", r"x_shape \(D, H, W\) or .* not .* 5x5"),
+        ("dy=1x4x3x3,w=4x5x3x3x3,x_shape=5x5x5", r"takes dy \(N, C_out, OD, OH, OW\)"),
+        ("dy=1x4x3x3x3,w=6x5x3x3x3,x_shape=5x5x5", "dy has 4 channels, but w makes 6"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=5x5x5,g=3", "4x5x3x3x3 and has 3 groups"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=2x5x5x5x5", "with 1 images of dy and 5 input channels of w it is"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=5x6x5", "along h dy has 3, but x of 6 .* = 4"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=5x5x5,p=0x0x-2x0x0x-3", "along w a padding of -2 and -3 crops 5 of 5; one"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=5x5x5,s=0", r"stride is \(0,\)"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3:f16,x_shape=5x5x5", "operands of one float dtype"),
+    ],
+)
+def test_illegal_calls_of_three_dimensions_name_their_values(text, message):
+    with pytest.raises(GraphError, match=message):
+        parse_call(f"conv3d_backward_data:{text}", OPS)
