@@ -348,5 +348,5 @@ def test_a_policy_chooses_routes_as_its_system_does():
     assert (task.route, dict(task.params)["policy"]) == ("split_multi", "iree")
     forced = make_tasks(entries, Routes.parse(["conv2d=direct_tile"], entries), LAVAPIPE, policy="executorch")
     assert [(t.route, t.note) for t in forced] == [("direct_tile", "")] * 2 + [(None, "")]
-    with pytest.raises(UsageError, match="did you mean .iree."):
+    with pytest.raises(UsageError, match=r"did you mean .iree."):
         make_tasks(entries, Routes.parse([], entries), LAVAPIPE, policy="irre")
