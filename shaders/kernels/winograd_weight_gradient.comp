@@ -25,7 +25,7 @@ void main() {
         transform_weight_gradient(column);
         [[unroll]] for (int i = 0; i < 3; i++) {
             int at = pair * 9 + i * 3 + j;
-            STORE(dw, at, HAS_ADD ? scale * column[i] + beta * LOAD(add, at) : scale * column[i]);
+            STORE_Y(dw, at, HAS_ADD ? scale * column[i] + beta * LOAD(add, at) : scale * column[i]);
         }
     }
 }

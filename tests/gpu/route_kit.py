@@ -50,10 +50,15 @@ def allowed(call, device):
     return [route.name for route in OPS[call.op].routes if takes(call, route.name, device)]
 
 
+def of_halves(route):
+    """Whether a route is for 16-bit floats alone."""
+    return HALF.text in {need.text for need in route.must}
+
+
 def of_f32(op):
     """The routes of an op but for those of 16-bit floats alone, which test_cooperative.py and test_f16_arithmetic.py
     have."""
-    return [route for route in OPS[op].routes if HALF not in route.must and route.f16_depth is None]
+    return [route for route in OPS[op].routes if not (of_halves(route) or route.f16_depth)]
 
 
 def right(call, arrays, route, device, params=None):

@@ -13,14 +13,17 @@ from vkconv.check import check_call, expect, run_call
 from vkconv.core import RouteError
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
+from vkconv.ops.conv.dgrad import volume
 from vkconv.ops.core.calls import parse_call
 
 pytestmark = pytest.mark.gpu
 ROUTES = {route.name: route for route in of_f32("conv2d_backward_data")}
 # Drawn more often as routes of conv_transpose2d, in test_conv_routes.py.
 SHARED = ("phase_blocks", "phase_gemm", "phase", "col2im", "direct_gather")
+# Those that take a negative padding on every side.
+CROPPING = ("cropped", "flipped_conv", "swap_1x1", "gather_scatter_conv", "fill_scatter_conv", "direct_gather")
 # Winograd's products differ from those of the definition: not exact, and what is no number reaches a whole tile.
-PLAIN = [name for name in ROUTES if name not in ("flipped_winograd", "by_images")]
+PLAIN = [name for name in ROUTES if name not in ("flipped_winograd", "by_images", "cropped")]
 EXACT_ACTIVATIONS = ("none", "relu", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25", "prelu", "prelu")
 EXACT = {text.partition(",")[0] for text in EXACT_ACTIVATIONS}
 ACTIVATIONS = (*EXACT_ACTIVATIONS, "hard_swish", "sigmoid", "tanh")
@@ -32,22 +35,24 @@ def call_of(text):
 
 @st.composite
 def gradients(draw, route):
-    """A legal call that the route takes by its form: strides, dilations and padding of their own on every side, rows
-    and columns that no window covers."""
+    """A legal call that the route takes by its form: strides, dilations and padding of their own on every side, also
+    negative, rows and columns that no window covers."""
     winograd = route == "flipped_winograd"
     groups = 1 if winograd else draw(st.integers(1, 3))
     in_group, out_group = draw(st.sampled_from((1, 2, 3, 5, 8, 19))), draw(st.sampled_from((1, 2, 3, 7, 17)))
     kernel = (3, 3) if winograd else (1, 1) if route == "swap_1x1" else draw(st.tuples(*[st.integers(1, 4)] * 2))
     stride = (1, 1) if route.startswith("flipped") else draw(st.tuples(*[st.integers(1, 3)] * 2))
     dilation = (1, 1) if winograd else draw(st.tuples(*[st.integers(1, 3)] * 2))
-    padding = draw(st.tuples(*[st.integers(0, 4)] * 4))
+    least = -3 if route in CROPPING else 0
+    padding = draw(st.tuples(*[st.integers(least, 4)] * 4))
+    assume(route != "cropped" or min(padding) < 0)
     out = draw(st.tuples(st.integers(1, 9), st.sampled_from((1, 2, 5, 8, 17, 20))))
     rest = tuple(draw(st.integers(0, s - 1)) for s in stride)
     x = tuple(
         (out[i] - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 + rest[i] - padding[i] - padding[i + 2]
         for i in range(2)
     )
-    assume(min(x) >= 1)
+    assume(all(x[i] - max(-padding[i], 0) - max(-padding[i + 2], 0) >= 1 for i in range(2)))
     act = draw(st.sampled_from(ACTIVATIONS))
     fields = {
         "dy": (draw(st.integers(1, 3)), out_group * groups, *out),
@@ -200,3 +205,16 @@ def test_phases_apart_in_turn_or_in_parts(params, device):
     (first,), (again,) = ran.outputs
     np.testing.assert_array_equal(first, expect(call, arrays).outputs[0])
     assert params.items() <= ran.params.items() and first.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize(("scratch", "parts"), [(20_000, 2), (9_000, 5), (3_300, 10), (2_500, 20)])
+def test_products_of_three_dimensions_in_parts(scratch, parts, device, monkeypatch):
+    """Several images at a time, groups of one image, and some channels of a group."""
+    monkeypatch.setattr(volume, "SCRATCH_BYTES", scratch)
+    call = parse_call("conv3d_backward_data:dy=5x6x3x3x3,w=6x5x2x3x1,x_shape=5x5x4,g=2,s=2x1x1,p=0x0x-1x1x0x0", OPS)
+    arrays = inputs_of(call, "integers")
+    ran = run_call(call, arrays, device=device, route="col2im", replays=2)
+    (first,), (again,) = ran.outputs
+    np.testing.assert_array_equal(first, expect(call, arrays).outputs[0])
+    assert first.tobytes() == again.tobytes()
+    assert len(list(volume.in_parts(call))) == parts

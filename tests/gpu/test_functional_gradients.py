@@ -121,7 +121,7 @@ REFUSED = [
     ({"dilation": 0}, GraphError, r"dilation is \(0,\); it takes 1 or 2 values"),
     ({"dilation": 4}, GraphError, "the output would be empty"),
     ({"beta": 1}, GraphError, "beta is 1.0, but there is no operand add"),
-    ({"d": X}, GraphError, "add is 2x4x6x6; it is added to dw and has w_shape, 6x4x3x3"),
+    ({"d": X}, GraphError, "add is .*2x4x6x6.*; it is added to dw and has w_shape and its type, 6x4x3x3 f32"),
     ({"scale": "1"}, UsageError, "scale is '1'"),
     ({"scale": 1e39}, GraphError, "scale is 1e[+]39, which f32 cannot hold"),
     ({"policy": "band"}, UsageError, "cannot take policy=band .* policy is one of auto, bands, occupancy"),
@@ -158,3 +158,71 @@ def test_groups_that_differ_are_refused(device):
     ):
         with pytest.raises(InputError, match=message):
             functional.conv2d_backward_weight(x, dy, shape, groups=groups, layout="NHWGC", device=device)
+
+
+def test_one_dimension_is_one_of_height_1(device):
+    x, dy, w, d = drawn((2, 6, 19), (2, 4, 9), (4, 3, 5), (4, 3, 5))
+    options = {"stride": 2, "padding": (1, 2), "dilation": 1, "groups": 2, "device": device}
+    high = {"stride": (1, 2), "padding": (0, 1, 0, 2), "groups": 2, "device": device}
+    dw = functional.conv1d_backward_weight(x, dy, w.shape, **options, d=d, beta=2)
+    wide = [a[:, :, None] for a in (x, dy, d)]
+    want = functional.conv2d_backward_weight(*wide[:2], (4, 3, 1, 5), **high, d=wide[2], beta=2)
+    np.testing.assert_array_equal(dw, want[:, :, 0])
+    dx = functional.conv1d_backward_data(dy, w, x.shape, **options)
+    want = functional.conv2d_backward_data(wide[1], w[:, :, None], (1, 19), **high)
+    assert dx.shape == x.shape
+    np.testing.assert_array_equal(dx, want[:, :, 0])
+    last = [np.ascontiguousarray(a.transpose(0, 2, 1)) for a in (x, dy)]
+    moved = functional.conv1d_backward_data(last[1], w, (19,), layout="NWC", **options)
+    np.testing.assert_array_equal(moved, dx.transpose(0, 2, 1))
+    apart = last[0].reshape(2, 19, 2, 3), last[1].reshape(2, 9, 2, 2)
+    gkxc, d_gkxc = (np.ascontiguousarray(a.reshape(2, 2, 3, 5).transpose(0, 1, 3, 2)) for a in (w, d))
+    moved = functional.conv1d_backward_weight(*apart, gkxc.shape, layout="NWGC", **options, d=d_gkxc, beta=2)
+    np.testing.assert_array_equal(moved, dw.reshape(2, 2, 3, 5).transpose(0, 1, 3, 2))
+    moved = functional.conv1d_backward_data(apart[1], gkxc, apart[0].shape, layout="NWGC", **options)
+    np.testing.assert_array_equal(moved.reshape(2, 19, 6), dx.transpose(0, 2, 1))
+    with pytest.raises(UsageError, match=r"x_shape is \(1, 19\); with the layout NCW it is W or \(N, C, W\)"):
+        functional.conv1d_backward_data(dy, w, (1, 19), **options)
+    with pytest.raises(UsageError, match=r"w_shape is \(4, 3, 1, 5\); with the layout NCW it is \(K, C, X\)"):
+        functional.conv1d_backward_weight(x, dy, (4, 3, 1, 5), **options)
+
+
+def test_several_tensors_are_added_each_times_its_number(device):
+    x, dy, *d = drawn((2, 3, 7, 8), (2, 5, 7, 8), *[(5, 3, 3, 3)] * 3)
+    dw = functional.conv2d_backward_weight(x, dy, (5, 3, 3, 3), padding=1, beta=(2, -0.5, 3), d=d, device=device)
+    text = "conv2d_backward_weight:x=2x3x7x8,dy=2x5x7x8,w_shape=5x3x3x3,p=1,beta=2,factors=-0.5x3"
+    added = {"add": d[0], "term0": d[1], "term1": d[2]}
+    holds(f"{text},{','.join(f'{name}=5x3x3x3' for name in added)}", {"x": x, "dy": dy, **added}, dw)
+    with pytest.raises(UsageError, match="beta has 2 numbers and d 3 tensors"):
+        functional.conv2d_backward_weight(x, dy, (5, 3, 3, 3), padding=1, beta=(2, 1), d=d, device=device)
+
+
+def test_a_gradient_of_f32_is_not_rounded_to_the_type_of_its_operands(device):
+    x, dy = (a.astype(np.float16) for a in drawn((3, 5, 9, 7), (3, 7, 9, 7)))
+    options = {"w_shape": (7, 5, 3, 3), "padding": 1, "device": device}
+    dw = functional.conv2d_backward_weight(x, dy, dtype="f32", **options)
+    text = "conv2d_backward_weight:x=3x5x9x7,dy=3x7x9x7,w_shape=7x5x3x3,p=1,dtype=f16,dw_dtype=f32"
+    holds(text, {"x": x, "dy": dy}, dw)
+    rounded = functional.conv2d_backward_weight(x, dy, **options)
+    assert rounded.dtype == np.float16 and np.any(dw != dw.astype(np.float16))
+    np.testing.assert_array_equal(rounded, dw.astype(np.float16))
+    with pytest.raises(GraphError, match="dw_dtype is bf16, and x and dy are f16"):
+        functional.conv2d_backward_weight(x, dy, dtype="bf16", **options)
+
+
+def test_data_gradients_of_three_dimensions_in_every_layout(device):
+    dy, w = drawn((2, 4, 3, 4, 5), (4, 3, 2, 3, 3))
+    options = {"stride": (2, 1, 1), "padding": (0, 1, 1), "groups": 2, "device": device}
+    dx = functional.conv3d_backward_data(dy, w, (6, 4, 5), **options)
+    text = "conv3d_backward_data:dy=2x4x3x4x5,w=4x3x2x3x3,x_shape=6x4x5,s=2x1x1,p=0x1x1,g=2"
+    holds(text, {"dy": dy, "w": w}, dx)
+    last = np.ascontiguousarray(dy.transpose(0, 2, 3, 4, 1))
+    moved = functional.conv3d_backward_data(last, w, (2, 6, 4, 5, 6), layout="NDHWC", **options)
+    np.testing.assert_array_equal(moved, dx.transpose(0, 2, 3, 4, 1))
+    gkzyxc = np.ascontiguousarray(w.reshape(2, 2, 3, 2, 3, 3).transpose(0, 1, 3, 4, 5, 2))
+    apart = functional.conv3d_backward_data(
+        last.reshape(2, 3, 4, 5, 2, 2), gkzyxc, (6, 4, 5), layout="NDHWGC", **options
+    )
+    np.testing.assert_array_equal(apart.reshape(moved.shape), moved)
+    with pytest.raises(UsageError, match=r"x_shape is \(6, 4\); with the layout NCDHW it is \(D, H, W\) or \(N, C, D"):
+        functional.conv3d_backward_data(dy, w, (6, 4), **options)

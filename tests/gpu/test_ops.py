@@ -142,3 +142,15 @@ def test_every_combination_of_tiles_agrees_with_the_reference(text, device):
     for route, legal in routes.items():
         for values in itertools.product(*legal.values()):
             agrees_with_the_reference(call, route, dict(zip(legal, values, strict=True)), "normals", device)
+
+
+@pytest.mark.parametrize("slices", [1, 2, 8, 24])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_a_product_in_slices_of_its_sum(slices, dtype, device):
+    """Transposed, in batches, with all that follows the sums."""
+    for text in (
+        "matmul:a=33x192,b=192x35,bias=35,residual=33x35,alpha=0.5,beta=2,act=relu,out_shift=1",
+        "matmul:a=3x1x192x17,b=2x37x192,ta=1,tb=1,bias=37,act=tanh",
+    ):
+        call = parse_call(f"{text},dtype={dtype}", OPS)
+        agrees_with_the_reference(call, "shared", {"split_k": slices}, "normals", device)

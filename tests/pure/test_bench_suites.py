@@ -334,3 +334,19 @@ def test_local_sizes_are_lines(text, sizes):
 def test_local_sizes_that_are_no_lines_are_refused(text):
     with pytest.raises(UsageError, match=r"lines|shape"):
         parse_local(text)
+
+
+def test_a_policy_chooses_routes_as_its_system_does():
+    """conv2d as ExecuTorch: im2col for many output channels; what its rules say nothing of is the planner's."""
+    texts = "conv2d:x=1x16x16x16,w=128x16x3x3,p=1", "conv2d:x=1x16x16x16,w=64x16x3x3,p=1", "matmul:a=8x9,b=9x7"
+    entries = [entry for text in texts for entry in parse_entries(text)]
+    many, few, other = make_tasks(entries, Routes.parse([], entries), LAVAPIPE, policy="executorch")
+    assert many.route == "im2col_gemm" and many.note.startswith("policy executorch: ")
+    assert few.route == "direct_tile" and (other.route, other.note) == (None, "")
+    (weights,) = parse_entries("conv2d_backward_weight:x=16x16x225x225,dy=16x64x225x225,w_shape=64x16x3x3,p=1")
+    (task,) = make_tasks([weights], Routes.parse([], [weights]), LAVAPIPE, policy="iree")
+    assert (task.route, dict(task.params)["policy"]) == ("split_multi", "iree")
+    forced = make_tasks(entries, Routes.parse(["conv2d=direct_tile"], entries), LAVAPIPE, policy="executorch")
+    assert [(t.route, t.note) for t in forced] == [("direct_tile", "")] * 2 + [(None, "")]
+    with pytest.raises(UsageError, match=r"did you mean .iree."):
+        make_tasks(entries, Routes.parse([], entries), LAVAPIPE, policy="irre")

@@ -52,7 +52,7 @@ def test_every_combination_keeps_to_the_limits(op, device):
                 program = r.build(call, facts, params)
                 for dispatch in (*program.prepack, *program.steps):
                     check_dispatch(text, dispatch, facts)
-                    assert dispatch.shader in r.shaders
+                    assert dispatch.shader in r.forms
                     assert math.prod(dispatch.groups) >= 1
 
 

@@ -13,6 +13,7 @@ from vkconv.core import RouteError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
+from vkconv.plan.planner import by_published_rule
 from vkconv.route import Params, choose, judge
 
 # What a row costs is not known before it is measured: the estimate is raised by this, to be kept rather than exact.
@@ -65,11 +66,13 @@ class Routes:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One row to be: an entry on a route (None: the one that the planner takes) with these parameters."""
+    """One row to be: an entry on a route (None: the one that the planner takes) with these parameters; ``note`` is what
+    the row says of that choice."""
 
     entry: Entry
     route: str | None = None
     params: Params = dataclasses.field(default_factory=dict)
+    note: str = ""
 
 
 def make_tasks(
@@ -79,12 +82,14 @@ def make_tasks(
     *,
     sweep: Sequence[str] = (),
     local: Sequence[int] = (),
+    policy: str = "",
 ) -> list[Task]:
     """A task for every entry and each of its routes, all routes of a call together.
 
     ``sweep`` names parameters of routes: each route that has them is measured with every combination of their legal
-    values. ``local`` gives the values of the parameter of that name. Raises UsageError for a parameter that no route
-    here has.
+    values. ``local`` gives the values of the parameter of that name. ``policy`` is a system whose published rules
+    choose the route of a call for which none is asked. Raises UsageError for a parameter that no route here has, and a
+    system of which no rules are known.
     """
     tasks: list[Task] = []
     known: dict[str, None] = {}
@@ -93,7 +98,9 @@ def make_tasks(
         if entry.call is None:
             tasks.append(Task(entry))
             continue
-        for name in routes.of(entry.call.op):
+        for asked in routes.of(entry.call.op):
+            taken = by_published_rule(policy, entry.call, device) if asked is None else None
+            name, by_rule, note = (taken.route, taken.params, taken.why) if taken else (asked, {}, "")
             try:
                 legal = choose(OPS[entry.call.op].routes, entry.call, device, forced=name).route.legal(
                     entry.call, device
@@ -106,7 +113,7 @@ def make_tasks(
             if local and "local" in legal:
                 values["local"] = tuple(local)
             tasks += [
-                Task(entry, name, dict(zip(values, chosen, strict=True)))
+                Task(entry, name, {**by_rule, **dict(zip(values, chosen, strict=True))}, note)
                 for chosen in itertools.product(*values.values())
             ]
     for param in (*sweep, *(["local"] if local else [])):
@@ -129,7 +136,7 @@ def run_tasks(
         else:
             row = measure(entry.call, task.route, params=task.params, device=device, options=options, floors=floors)
         row.count = entry.count
-        row.notes += [entry.note] if entry.note else []
+        row.notes += filter(None, (entry.note, task.note))
         yield row
 
 

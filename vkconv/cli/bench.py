@@ -14,6 +14,7 @@ from vkconv.cli.options import (
     DeviceOption,
     NoPassOption,
     PassDumpOption,
+    PolicyOption,
     ShapeOption,
     SuitesOption,
     WorkersOption,
@@ -61,6 +62,7 @@ def bench(
     shapes: ShapeOption = None,
     no_pass: NoPassOption = None,
     pass_dump: PassDumpOption = None,
+    policy: PolicyOption = "",
     device: DeviceOption = "auto",
     min_time: Annotated[
         float, typer.Option("--min-time", metavar="SECONDS", help="Least time to measure each row for.")
@@ -109,6 +111,7 @@ def bench(
         options,
         parse_passes(no_pass),
         pass_dump,
+        policy,
     )
     if workers and pass_dump:
         raise UsageError("--pass-dump is of the plan for one device, and --workers plans for many")

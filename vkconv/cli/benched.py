@@ -42,6 +42,7 @@ class Wanted:
     options: "BenchOptions"
     no_pass: Sequence[str] = ()
     pass_dump: Path | None = None
+    policy: str = ""
 
     def tasks(self, device: "Device") -> "tuple[list[Task], Routes]":
         """The rows to be on a device, and the routes that were asked for."""
@@ -52,7 +53,10 @@ class Wanted:
         swept = list(filter(None, self.sweep.split(",")))
         wanted = Routes.parse([*self.routes, *(["all"] if "route" in swept else [])], entries)
         params = [name for name in swept if name != "route"]
-        return make_tasks(entries, wanted, device, sweep=params, local=self.local), wanted
+        if self.policy and (wanted.every or wanted.names):
+            named = "all" if wanted.every else ",".join(wanted.names)
+            raise UsageError(f"--policy {self.policy} chooses the routes, and --route {named} names them: give one")
+        return make_tasks(entries, wanted, device, sweep=params, local=self.local, policy=self.policy), wanted
 
     def header(self, routes: "Routes", expected_s: float) -> "Header":
         """The conditions, without a device."""
@@ -84,6 +88,7 @@ class Wanted:
                 "sweep": self.sweep or None,
                 "local": ",".join(map(str, self.local)) or None,
                 "no_pass": ",".join(self.no_pass) or None,
+                "policy": self.policy or None,
             },
             forced=forced,
             quirks=[],

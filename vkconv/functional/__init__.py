@@ -16,10 +16,10 @@ from vkconv.functional.cache import clear_cache
 from vkconv.functional.forward import conv1d, conv2d, conv_transpose2d
 from vkconv.functional.fused import conv_reduce, gemm_reduce
 from vkconv.functional.gradients import (
+    conv1d_backward_data,
     conv2d_backward_data,
-    conv2d_backward_weight,
     conv2d_bias_gradient,
-    conv3d_backward_weight,
+    conv3d_backward_data,
     scatter_strided,
 )
 from vkconv.functional.normalize import (
@@ -32,6 +32,11 @@ from vkconv.functional.normalize import (
     softmax,
 )
 from vkconv.functional.reductions import argmax, argmin, reduce
+from vkconv.functional.weight_gradients import (
+    conv1d_backward_weight,
+    conv2d_backward_weight,
+    conv3d_backward_weight,
+)
 
 __all__ = [
     "argmax",
@@ -39,10 +44,13 @@ __all__ = [
     "batch_norm",
     "clear_cache",
     "conv1d",
+    "conv1d_backward_data",
+    "conv1d_backward_weight",
     "conv2d",
     "conv2d_backward_data",
     "conv2d_backward_weight",
     "conv2d_bias_gradient",
+    "conv3d_backward_data",
     "conv3d_backward_weight",
     "conv_reduce",
     "conv_transpose2d",

@@ -66,6 +66,27 @@ def window(
     return attrs
 
 
+def window_of_a_row(
+    op: str,
+    stride: SupportsIndex,
+    padding: Sizes | str,
+    dilation: SupportsIndex,
+    groups: SupportsIndex,
+    activation: Activation | None = None,
+) -> dict[str, AttrValue]:
+    """`window` of a convolution in one dimension, as one of height 1; UsageError for values of another."""
+    pads: tuple[int, ...] | str = padding if isinstance(padding, str) else ints("padding", padding)
+    if isinstance(pads, tuple):
+        if len(pads) not in (1, 2):
+            raise UsageError(f"padding is {padding!r}; {op} takes one number or (left, right)")
+        pads = (0, pads[0], 0, pads[-1])
+    one = {"stride": ints("stride", stride), "dilation": ints("dilation", dilation)}
+    for name, values in one.items():
+        if len(values) != 1:
+            raise UsageError(f"{name} is {values}; {op} takes one number")
+    return window((1, *one["stride"]), pads, (1, *one["dilation"]), groups, activation)
+
+
 def activation_attrs(activation: Activation) -> dict[str, AttrValue]:
     """The attributes of a fused activation; UsageError for none, or other parameters than it takes."""
     if not activation:
@@ -109,6 +130,13 @@ def channels_first(op: str, name: str, given: Array, layout: str) -> Array:
         moved = np.moveaxis(given, (-2, -1), (1, 2))
         return moved.reshape(moved.shape[0], moved.shape[1] * moved.shape[2], *moved.shape[3:])
     return np.moveaxis(given, -1, 1) if layout.endswith("C") else given
+
+
+def height_1(op: str, name: str, given: Array, layout: str) -> Array:
+    """An operand of one dimension, of such a layout, as one of height 1."""
+    if given.ndim != len(layout):
+        raise InputError(f"{op} takes {name} ({', '.join(layout)}), not an array of shape {given.shape}")
+    return np.expand_dims(given, layout.index("X" if "X" in layout else "W"))
 
 
 def as_given(result: Array, layout: str, groups: int = 1) -> Array:

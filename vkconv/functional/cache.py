@@ -40,7 +40,9 @@ def run_all(
     params: Params | None = None,
 ) -> tuple[Array, ...]:
     """All outputs of a call, from a session that is kept for the next."""
-    specs: dict[str, TensorSpec | None] = {operand.name: None for operand in OPS[op].operands if not operand.host}
+    specs: dict[str, TensorSpec | None] = {
+        operand.name: None for operand in OPS[op].operands if not (operand.host or operand.variadic)
+    }
     for name, array in arrays.items():
         specs[name] = TensorSpec(array.shape, DType.of(array.dtype))
     call = OPS[op].call(specs, attrs)

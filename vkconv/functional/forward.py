@@ -5,8 +5,18 @@ from typing import SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from vkconv.core import Array, InputError, UsageError
-from vkconv.functional.arguments import Activation, Sizes, arrays, as_given, channels_first, check_layout, ints, window
+from vkconv.core import Array, InputError
+from vkconv.functional.arguments import (
+    Activation,
+    Sizes,
+    arrays,
+    as_given,
+    channels_first,
+    check_layout,
+    ints,
+    window,
+    window_of_a_row,
+)
 from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
 
@@ -94,16 +104,7 @@ def conv1d(
     number, (left, right) or a name; with ``layout="NWC"`` x and the result have their channels last. Everything else
     is as in `conv2d`.
     """
-    pads: tuple[int, ...] | str = padding if isinstance(padding, str) else ints("padding", padding)
-    if isinstance(pads, tuple):
-        if len(pads) not in (1, 2):
-            raise UsageError(f"padding is {padding!r}; conv1d takes one number or (left, right)")
-        pads = (0, pads[0], 0, pads[-1])
-    one = {"stride": ints("stride", stride), "dilation": ints("dilation", dilation)}
-    for name, values in one.items():
-        if len(values) != 1:
-            raise UsageError(f"{name} is {values}; conv1d takes one number")
-    attrs = window((1, *one["stride"]), pads, (1, *one["dilation"]), groups, activation)
+    attrs = window_of_a_row("conv1d", stride, padding, dilation, groups, activation)
     operands = arrays("conv1d", x=x, w=w, b=b, slope=slope)
     check_layout("conv1d", layout, _LAYOUTS_1D)
     operands["x"] = channels_first("conv1d", "x", operands["x"], layout)

@@ -7,6 +7,7 @@ from vkconv.ops.conv.col2im import COL2IM
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.deform_conv2d import DEFORM_CONV2D
 from vkconv.ops.conv.dgrad.op import CONV2D_BACKWARD_DATA
+from vkconv.ops.conv.dgrad.volume import CONV3D_BACKWARD_DATA
 from vkconv.ops.conv.transpose.op import CONV_TRANSPOSE2D
 from vkconv.ops.conv.wgrad.op import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
 from vkconv.ops.core.base import Op
@@ -67,6 +68,7 @@ _ALL: tuple[Op, ...] = (
     CONV2D,
     CONV2D_BACKWARD_DATA,
     CONV2D_BACKWARD_WEIGHT,
+    CONV3D_BACKWARD_DATA,
     CONV3D_BACKWARD_WEIGHT,
     CONV_INTEGER,
     CONV_REDUCE,

@@ -172,22 +172,42 @@ def choose_route(call: Call, node: str, device: Device, options: Options) -> Cho
         routes, sums = OPS[call.op].routes, options.half_sums
         return choose(routes, call, device, forced=forced, given=given, measured=measured, half_sums=sums)
 
-    _check_policy(options.policy)
-    rule = OPS[call.op].published.get(options.policy) if options.policy else None
-    taken = rule(call, device) if rule and forced is None else None
-    if taken is None:
+    taken = by_published_rule(options.policy, call, device)
+    if taken is None or forced is not None:
         return chosen(forced, given)
+    if taken.route is None:
+        choice = chosen(None, given)
+        return dataclasses.replace(choice, by=f"{choice.by}, since {taken.why}")
+    return dataclasses.replace(chosen(taken.route, lambda route: {**taken.params, **given(route)}), by=taken.why)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Taken:
+    """What a published rule takes for a call here: a route (None: none of its routes is right), with parameters that
+    the rule gives, and why."""
+
+    route: str | None
+    params: Params
+    why: str
+
+
+def by_published_rule(policy: str, call: Call, device: Device) -> Taken | None:
+    """What another system's rule takes; None without a policy, or where its rule says nothing of the call. UsageError
+    for a system of which no rules are known."""
+    _check_policy(policy)
+    rule = OPS[call.op].published.get(policy) if policy else None
+    taken = rule(call, device) if rule else None
+    if taken is None:
+        return None
     judged = [
         judge(route, call, device) for name in taken.routes for route in OPS[call.op].routes if route.name == name
     ]
     able = next((verdict.route.name for verdict in judged if verdict.allowed), None)
-    if able is None:
-        said = f"{options.policy} takes {judged[0].route.name}, which needs {judged[0].refused_by}"
-        choice = chosen(None, given)
-        return dataclasses.replace(choice, by=f"{choice.by}, since {said} (here {judged[0].actual})")
-    return dataclasses.replace(
-        chosen(able, lambda route: {**taken.params, **given(route)}), by=f"policy {options.policy}: {taken.why}"
-    )
+    if able is not None:
+        return Taken(able, taken.params, f"policy {policy}: {taken.why}")
+    first = judged[0]
+    said = f"{policy} takes {first.route.name}, which needs {first.refused_by} (here {first.actual})"
+    return Taken(None, {}, said)
 
 
 _T = TypeVar("_T")

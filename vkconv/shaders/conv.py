@@ -12,20 +12,39 @@ CONV2D_PUSH = (
 
 GEMM_TILE = (*constants("int", BM=64, BN=64, BK=16, TM=4, TN=4, BUFFERS=1), *constants("bool", UNROLL=True))
 
+# What shaders/conv/blocks.glsl reads.
+_BLOCKS_PUSH = (
+    *fields("int", "image[3]"),
+    *fields("int", "kernel[3]"),
+    *fields("int", "blocks[3]"),
+    *fields("int", "stride[3]"),
+    *fields("int", "dilation[3]"),
+    *fields("int", "before[3]"),
+)
+
 COL2IM = Kernel(
     "col2im",
     bindings=(
-        reads("ELEM x"),
+        reads("X_ELEM x"),
         writes("ELEM y"),
     ),
     push=(
+        *fields("uint", "total first"),  # elements of y, and the first of them
+        *_BLOCKS_PUSH,
+    ),
+)
+
+CONV3D_BACKWARD_DATA = Kernel(
+    "conv3d_backward_data",
+    bindings=(
+        reads("ELEM dy"),
+        reads("ELEM weight"),
+        writes("ELEM dx"),
+    ),
+    push=(
         *fields("uint", "total"),
-        *fields("int", "image[3]"),
-        *fields("int", "kernel[3]"),
-        *fields("int", "blocks[3]"),
-        *fields("int", "stride[3]"),
-        *fields("int", "dilation[3]"),
-        *fields("int", "before[3]"),
+        *fields("int", "c_in c_out groups"),
+        *_BLOCKS_PUSH,
     ),
 )
 

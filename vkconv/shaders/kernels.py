@@ -257,7 +257,7 @@ WINOGRAD_WEIGHT_GRADIENT = Kernel(
     bindings=(
         reads("float slices"),
         reads("ELEM add"),
-        writes("ELEM dw"),
+        writes("Y_ELEM dw"),
     ),
     push=(
         *fields("int", "pairs slice_count"),

@@ -32,7 +32,7 @@ BACKWARD_WEIGHT_COMBINE = Kernel(
     bindings=(
         reads("float slices"),
         reads("ELEM add"),
-        writes("ELEM dw"),
+        writes("Y_ELEM dw"),
     ),
     push=(
         *fields("int", "total slice_count"),

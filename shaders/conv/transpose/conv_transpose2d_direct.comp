@@ -15,9 +15,12 @@ void main() {
     int image = plane / c_out;
     int out_group = c_out / groups;
     int in_group = c_in / groups;
-    Taps rows = taps_reaching(pixel / ow + pt, SH, DH, GCD_H, INVERSE_H, kh, h);
-    Taps cols = taps_reaching(pixel % ow + pl, SW, DW, GCD_W, INVERSE_W, kw, w);
-    if (ONLY_EMPTY && (pixel / ow + pt) % GCD_H == 0 && (pixel % ow + pl) % GCD_W == 0) return;
+    int at_y = pixel / ow + pt;
+    int at_x = pixel % ow + pl;
+    Taps rows = taps_reaching(max(at_y, 0), SH, DH, GCD_H, INVERSE_H, kh, h);
+    Taps cols = taps_reaching(max(at_x, 0), SW, DW, GCD_W, INVERSE_W, kw, w);
+    if (at_y < 0 || at_x < 0) rows.end = rows.begin;  // negative padding: no tap reaches what lies before the windows
+    if (ONLY_EMPTY && at_y % GCD_H == 0 && at_x % GCD_W == 0) return;
 
     int first = co / out_group * in_group;
     float acc = 0.0;

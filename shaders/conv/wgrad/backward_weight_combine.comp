@@ -33,5 +33,5 @@ void main() {
     if (!inside || lane > 0) return;
     int to = BY_TAPS ? (index / channels / taps * channels + index % channels) * taps + index / channels % taps : index;
     float value = scale * sum;
-    STORE(dw, to, HAS_ADD ? value + beta * LOAD(add, to) : value);
+    STORE_Y(dw, to, HAS_ADD ? value + beta * LOAD(add, to) : value);
 }

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -16,21 +17,21 @@ from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs,
 from vkconv.ops.core.requirements import FLOATS, loop_iterations
 from vkconv.ops.core.tolerance import addends
 from vkconv.ops.kernels.strided import local_params
-from vkconv.program import Dispatch, Program
+from vkconv.program import Argument, Dispatch, Program
 from vkconv.route import Params, Route
 
 COL2IM_SHADER = Shader(shaders.conv.COL2IM)
-_MOST_RANK = 3
+MOST_RANK = 3
 _MOST = 1 << 30  # sums of two such numbers are within the 32 bits that shaders count with
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x, image, block = shapes.operand(specs, "x", "col2im"), shapes.ints(attrs["image"]), shapes.ints(attrs["block"])
     rank = len(image)
-    if not 1 <= rank <= _MOST_RANK or len(block) != rank or min(*image, *block) < 1 or max(*image, *block) > _MOST:
+    if not 1 <= rank <= MOST_RANK or len(block) != rank or min(*image, *block) < 1 or max(*image, *block) > _MOST:
         raise GraphError(
             f"col2im: image {list(image)} and block {list(block)}; each has as many sizes of 1 to {_MOST}, up to "
-            f"{_MOST_RANK}"
+            f"{MOST_RANK}"
         )
     canonical: Attrs = {"image": image, "block": block}
     for name, default, least, count in (("stride", 1, 1, rank), ("dilation", 1, 1, rank), ("padding", 0, 0, 2 * rank)):
@@ -61,21 +62,26 @@ def _blocks(call: Call) -> list[int]:
 
 def _program(call: Call, device: Device, params: Params) -> Program:
     rank, y = len(call["image"]), call.outputs["y"]
-    missing = _MOST_RANK - rank
+    missing = MOST_RANK - rank
     axes = {"image": call["image"], "kernel": call["block"], "blocks": _blocks(call)}
     axes |= {"stride": call["stride"], "dilation": call["dilation"]}
-    step = Dispatch(
+    geometry: dict[str, Argument] = {name: (*(1,) * missing, *values) for name, values in axes.items()}
+    geometry["before"] = (*(0,) * missing, *call["padding"][:rank])
+    return Program((blocks_added("x", "y", 0, y.size, math.prod(call["block"]), geometry, device, params["local"]),))
+
+
+def blocks_added(
+    x: str, y: str, first: int, total: int, taps: int, geometry: Mapping[str, Argument], device: Device, local: int
+) -> Dispatch:
+    """The launch that adds up blocks of ``taps`` elements into ``total`` ones of y from ``first`` on: whole planes.
+    ``geometry`` has of three axes what shaders/conv/blocks.glsl reads."""
+    return Dispatch(
         COL2IM_SHADER,
-        {"x": "x", "y": "y"},
-        *over_invocations(y.size, params["local"], device),
-        push={
-            "total": y.size,
-            **{name: (*(1,) * missing, *values) for name, values in axes.items()},
-            "before": (*(0,) * missing, *call["padding"][:rank]),
-        },
-        loop_iterations=math.prod(call["block"]),
+        {"x": x, "y": y},
+        *over_invocations(total, local, device),
+        push={"total": total, "first": first, **geometry},
+        loop_iterations=taps,
     )
-    return Program((step,))
 
 
 def _reference(call: Call, arrays: Arrays) -> Outputs:

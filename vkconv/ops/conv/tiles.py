@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 
 from vkconv.call import Call
 from vkconv.core import align
-from vkconv.cost import launch_cycles, scaled
+from vkconv.cost import scaled
 from vkconv.device import Device
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import invocations, shared_bytes
-from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue
+from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, tile_by_rule
 from vkconv.program import Dispatch
 
@@ -47,11 +47,6 @@ _WASTE = 1.1
 _SMALLEST = TILES["32x32x16"]
 
 
-def fills(blocks: int, device: Device) -> bool:
-    """Whether so many workgroups keep the device busy."""
-    return blocks >= scaled(ENOUGH.of(device).implicit_gemm, device)
-
-
 def tiles_by_rule(
     rows: int, depth: int, groups: int, blocks: Callable[[GemmTile], int], compilers: Compilers
 ) -> tuple[str, ...]:
@@ -66,17 +61,6 @@ def tiles_by_rule(
     large = (name for name, least in _RULE_DEEP if name in fitting and depth >= least)
     many = (name for name in large if compilers.suit(TILES[name]) and blocks(TILES[name]) >= groups * very_many)
     return first(next((name for name in many if align(rows, TILES[name].rows) <= _WASTE * rows), best), fitting)
-
-
-def split_k_by_rule(blocks: int, steps: int, device: Device) -> tuple[int, ...]:
-    """Split-K factors, the heuristic's pick for so many workgroups of so many k-tiles each first: as many as keep the
-    device busy."""
-    enough, most = ENOUGH.of(device), scaled(ENOUGH.of(device).split_k_most, device)
-    few = not fills(blocks, device) and steps >= round(enough.launch_k_tiles * launch_cycles(device) / 1000)
-    best = max(
-        s for s in SPLIT_K_SLICES if s == 1 or (few and s * blocks <= most and s * enough.least_k_tiles <= steps)
-    )
-    return first(best, SPLIT_K_SLICES)
 
 
 def split_k(

@@ -39,17 +39,24 @@ def pair(attrs: Mapping[str, Any], name: str) -> tuple[int, int]:
 
 
 def explicit_padding(
-    attrs: Mapping[str, Any], extent: tuple[int, int], kernel: tuple[int, int]
+    attrs: Mapping[str, Any], extent: tuple[int, int], kernel: tuple[int, int], crops: bool = False
 ) -> tuple[int, int, int, int]:
     """Padding as (top, left, bottom, right), from ``padding`` or computed from ``auto_pad``.
 
     ``padding`` may have one value, two (h, w) or four. ``same_*`` pads to ceil(in / stride) outputs and puts an
-    odd one at the end (upper) or the start (lower). GraphError on a bad count, a negative value, or both given.
+    odd one at the end (upper) or the start (lower). A negative value is for ops that say so: ``crops``. GraphError on
+    a bad count, a negative value otherwise, one that leaves nothing of the input, or both given.
     """
     values = tuple(int(v) for v in attrs["padding"])
-    if len(values) not in (1, 2, 4) or min(values) < 0:
-        raise GraphError(f"padding is {values}; it takes 1, 2 (h, w) or 4 (top, left, bottom, right) values >= 0")
+    if len(values) not in (1, 2, 4) or (min(values) < 0 and not crops):
+        least = "" if crops else " >= 0"
+        raise GraphError(f"padding is {values}; it takes 1, 2 (h, w) or 4 (top, left, bottom, right) values{least}")
     t, left, b, r = (values * (4 // len(values)))[:4]
+    for axis, has, first, last in (("h", extent[0], t, b), ("w", extent[1], left, r)):
+        if 0 < has <= (cropped := -min(first, 0) - min(last, 0)):
+            raise GraphError(
+                f"along {axis} a padding of {first} and {last} crops {cropped} of {has} elements; one must stay"
+            )
     mode = attrs["auto_pad"]
     if mode not in AUTO_PADS:
         raise GraphError(f"auto_pad is {mode!r}; it is one of {', '.join(AUTO_PADS)}")

@@ -1,6 +1,5 @@
 """The route of matmul by cooperative matrices, for calls of 16-bit floats."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,40 +9,24 @@ from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import INT32, ON_GPU, loop_iterations
 from vkconv.ops.kernels.coopmat import EIGHT, NEEDS, TILES, split_by_rule
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT, PRODUCT_TO_F32, cooperative_params, cooperative_product
-from vkconv.ops.kernels.epilogue import SPLIT_K_SLICES, Epilogue, finishing
-from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem, in_one_launch
+from vkconv.ops.kernels.epilogue import finishing
+from vkconv.ops.kernels.gemm import GemmProblem
+from vkconv.ops.kernels.split_k import equal_slices, in_slices
 from vkconv.program import Program
 from vkconv.route import Params, Requirement, Route
 
 
-def _slice_counts(g: GemmProblem) -> tuple[int, ...]:
-    """The split-K factors that make equal slices of whole vectors where k is whole vectors."""
-    width = EIGHT if g.k % EIGHT == 0 else 1
-    room = len(g.batch) < MAX_BATCH_GROUPS
-    return tuple(s for s in SPLIT_K_SLICES if s == 1 or (room and g.k and g.k % (s * width) == 0))
-
-
-def _split_k(g: GemmProblem, slices: int) -> GemmProblem:
-    """The products of equal slices of k, as that many batches of all."""
-    k = g.k // slices
-    return dataclasses.replace(g, k=k, batch=((slices, k * g.a[1], k * g.b[0]), *g.batch), beta=1.0)
-
-
 def _params(call: Call, device: Device) -> Mapping[str, tuple[Any, ...]]:
     g = GemmProblem.of(call)
-    tiles, slices = cooperative_params(g, device)["tile"], _slice_counts(g)
+    tiles, slices = cooperative_params(g, device)["tile"], equal_slices(g, EIGHT)
     tile, count = split_by_rule(slices, g.m, g.n, g.batches, device, tiles, depth=g.k)
     return {"tile": first(tile, tiles), "split_k": first(count, slices)}
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
-    tile, slices, g, operands = TILES[params["tile"]], params["split_k"], GemmProblem.of(call), ("a", "b")
-    if slices == 1:
-        return in_one_launch(call, device, lambda e: cooperative_product(g, operands, e, tile, device))
-    e, y = Epilogue.of(call, device, "bias"), call.outputs["y"]
-    parts = cooperative_product(_split_k(g, slices), operands, Epilogue(target="slices"), tile, device, PRODUCT_TO_F32)
-    add = e.sum("slices", slices, y.dims, device, axis=len(y.dims) - 1, beta=g.beta)
-    return e.complete(Program((parts, add), scratch={"slices": 4 * slices * y.size}), y.dims, device)
+    tile, slices = TILES[params["tile"]], params["split_k"]
+    shader = PRODUCT if slices == 1 else PRODUCT_TO_F32
+    return in_slices(call, device, slices, lambda g, e: cooperative_product(g, ("a", "b"), e, tile, device, shader))
 
 
 _LEAST_SIDE, _LEAST_DEPTH = 32, 16

@@ -12,9 +12,10 @@ from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
 from vkconv.ops.kernels.prepack import InvocationTiles
+from vkconv.ops.kernels.split_k import in_slices, slices_by_rule
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
-from vkconv.route import Params, Requirement, Route
+from vkconv.route import Legal, Params, Requirement, Route
 
 _TILES = Policy("matmul.register_tiles", InvocationTiles)
 
@@ -41,8 +42,19 @@ def _build_register(call: Call, device: Device, params: Params, arithmetic: Arit
 
 def _build_shared(call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32) -> Program:
     """The program by tiles in shared memory."""
-    g, tile = gemm.GemmProblem.of(call), gemm.SHARED_TILES[params["tile"]]
-    return gemm.in_one_launch(call, device, lambda e: gemm.shared_product(g, ("a", "b"), e, tile, device, arithmetic))
+    tile = gemm.SHARED_TILES[params["tile"]]
+
+    def launch(g: gemm.GemmProblem, e: Epilogue) -> Dispatch:
+        return gemm.shared_product(g, ("a", "b"), e, tile, device, arithmetic)
+
+    return in_slices(call, device, params["split_k"], launch)
+
+
+def _shared_params(call: Call, device: Device) -> Legal:
+    """The tile, and how many slices of k keep the device busy."""
+    g = gemm.GemmProblem.of(call)
+    tiles = gemm.shared_params(g, device, element_of(call))["tile"]
+    return {"tile": tiles, "split_k": slices_by_rule(g, gemm.SHARED_TILES[tiles[0]], device)}
 
 
 AT_LEAST_32X32 = Requirement.of("at least 32 rows and 32 columns", gemm.GemmProblem.of, lambda g: g.least_side >= 32)
@@ -53,10 +65,11 @@ SHARED_ROUTE = Route(
     "shared",
     _build_shared,
     finishing(gemm.SHARED),
-    why="tiles in shared memory: each element that is loaded serves all rows or columns of one",
+    why="tiles in shared memory: each element that is loaded serves all rows or columns of one; where tiles are few, "
+    "long sums in equal slices, which a second launch adds up in a fixed order",
     must=(FLOATS, shared_bytes(gemm.padded_bytes(gemm.LEAST_TILE)), invocations(gemm.LEAST_TILE.local)),
     prefer=(ON_GPU, AT_LEAST_32X32),
-    params=lambda call, device: gemm.shared_params(gemm.GemmProblem.of(call), device, element_of(call)),
+    params=_shared_params,
 )
 SUBGROUP_ROUTE = Route(
     "subgroup",

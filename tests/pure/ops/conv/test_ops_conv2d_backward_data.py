@@ -5,10 +5,13 @@ import pytest
 from ops_device import device
 
 from vkconv.core import GraphError
+from vkconv.graph.ir import TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.conv.dgrad.as_conv import GATHER_EPILOGUE, dilation
 from vkconv.ops.conv.dgrad.as_transposed import as_transposed, remainders
+from vkconv.ops.conv.dgrad.cropped import as_left
 from vkconv.ops.conv.dgrad.op import CONV2D_BACKWARD_DATA
+from vkconv.ops.conv.dgrad.volume import CONV3D_BACKWARD_DATA
 from vkconv.ops.core.calls import format_call, parse_call
 from vkconv.ops.kernels.zero_insertion import FILL, GATHER
 from vkconv.route import choose
@@ -21,19 +24,24 @@ def integers(*shapes):
 
 @pytest.mark.parametrize("text", CONV2D_BACKWARD_DATA.cases)
 def test_reference_is_the_gradient_of_conv2d(text):
-    """<conv2d(a, w), dy> = <a, dx> for every a and dy: for a that is 1 in one place, dx there."""
+    """<conv2d(a, w), dy> = <a, dx> for every a and dy: for a that is 1 in one place, dx there. A negative padding crops
+    a before that."""
     fields = [field for field in text.split(",") if not field.startswith(("b=", "slope=", "act", "out_s"))]
     call = parse_call(",".join(fields), OPS)
+    left = as_left(call)
     forward = OPS["conv2d"].call(
-        {"x": call.outputs["dx"], "w": call.operands["w"]},
-        {name: call[name] for name in ("stride", "padding", "dilation", "groups")},
+        {"x": left.outputs["dx"], "w": call.operands["w"]},
+        {name: left[name] for name in ("stride", "padding", "dilation", "groups")},
     )
     a, dy, w = integers(call.shape("dx"), call.shape("dy"), call.shape("w"))
     (dx,) = CONV2D_BACKWARD_DATA.reference(call, {"dy": dy, "w": w})
-    (y,) = OPS["conv2d"].reference(forward, {"x": a, "w": w})
+    top, first = (max(-pad, 0) for pad in call["padding"][:2])
+    kept = (..., slice(top, top + left.shape("dx")[2]), slice(first, first + left.shape("dx")[3]))
+    (y,) = OPS["conv2d"].reference(forward, {"x": a[kept], "w": w})
     assert (y * dy).sum() == (a * dx).sum()
-    (transposed,) = OPS["conv_transpose2d"].reference(as_transposed(call), {"x": dy, "w": w})
-    np.testing.assert_array_equal(dx, transposed)
+    (transposed,) = OPS["conv_transpose2d"].reference(as_transposed(left), {"x": dy, "w": w})
+    np.testing.assert_array_equal(dx[kept], transposed)
+    assert np.count_nonzero(dx) == np.count_nonzero(dx[kept])
 
 
 # torch.nn.grad.conv2d_input(input_size, weight, grad_output, stride, padding, dilation, groups), worked out by hand:
@@ -123,7 +131,9 @@ def test_x_shape_is_height_and_width_or_whole():
         ("dy=1x4x8x8,w=4x0x3x3,x_shape=10x10", "0 input channels per group"),
         ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,s=0", r"stride is \(0, 0\)"),
         ("dy=1x4x8x1,w=4x5x1x1,x_shape=8x10,s=1x99991", "99991 phases along an axis; at most 32768"),
-        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,p=-1", "values >= 0"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,p=-1", r"10 makes 6: floor\(\(10 \+ -1 \+ -1 "),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=4x10,p=-3x0x-1x9", "along h a padding of -3 and -1 crops 4 of 4 elements; one"),
+        ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,p=1x2x3", "1, 2 .* or 4 .* values"),
         ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,d=0", r"dilation is \(0, 0\)"),
         ("dy=1x4x8x8,w=4x5x3x3,x_shape=10x10,act=rellu", "did you mean 'relu'"),
         ("dy=4x8x8,w=4x5x3x3,x_shape=10x10", r"dy \(N, C_out, OH, OW\)"),
@@ -153,7 +163,13 @@ def test_illegal_calls_name_their_values(text, message):
         ("dy=5x32x470x725,w=32x3x3x3,x_shape=940x1450,s=2,p=1", "phase_blocks", "phase_blocks"),
         ("dy=1x64x28x28,w=64x32x3x3,x_shape=56x56,s=2,p=1", "phase_blocks", "phase_gemm"),
         ("dy=1x64x7x7,w=64x8x7x7,x_shape=37x37,s=5", "phase", "phase_gemm"),
-        ("dy=1x64x2x2,w=64x8x3x3,x_shape=5x82,s=2x1,d=1x40", "fill_scatter_conv", "phase_gemm"),
+        ("dy=1x64x2x2,w=64x8x3x3,x_shape=5x82,s=2x1,d=1x40", "col2im", "phase_gemm"),
+        ("dy=1x64x14x14,w=64x32x3x3,x_shape=31x107,s=2,d=2x40", "col2im", "phase_gemm"),
+        ("dy=2x32x7x7,w=32x16x3x3,x_shape=145x145,s=24,p=1", "phase", "phase_gemm"),
+        ("dy=1x64x4x4,w=64x32x3x3,x_shape=198x198,s=65", "col2im", "col2im"),
+        ("dy=1x64x28x28,w=64x32x3x3,x_shape=58x55,s=2,p=-1x1x0x1", "cropped", "cropped"),
+        ("dy=1x64x28x28,w=64x32x3x3,x_shape=57x57,s=2,p=1x1x-1x0", "cropped", "cropped"),
+        ("dy=1x64x28x28,w=64x32x3x3,x_shape=31x31,p=0x0x-1x-1", "flipped_conv", "flipped_winograd"),
     ],
 )
 def test_route_chosen_by_rule(text, on_cpu, on_gpu):
@@ -163,14 +179,13 @@ def test_route_chosen_by_rule(text, on_cpu, on_gpu):
         assert (choice.route.name, choice.by) == (route, "rule")
 
 
-def test_what_no_phases_take_scatters_as_scatter_strided_does():
-    """65x65 phases are too many: kMaxPassthroughElems of iree#23979 where no other limit is known."""
+def test_what_neither_phases_nor_products_take_scatters_as_scatter_strided_does():
+    """65x65 phases are too many, and products of all taps for the scratch: kMaxPassthroughElems of iree#23979 where no
+    other limit is known."""
+    rest = [route for route in CONV2D_BACKWARD_DATA.routes if route.name != "col2im"]
     for c_out, routes in ((256, ["fill", "gather", "gather"]), (257, ["fill", "fill", "gather"])):
         call = parse_call(f"conv2d_backward_data:dy=1x{c_out}x2x2,w={c_out}x8x3x3,x_shape=68x68,s=65", OPS)
-        taken = [
-            choose(CONV2D_BACKWARD_DATA.routes, call, device(kind)).route.name
-            for kind in ("CPU", "INTEGRATED_GPU", "DISCRETE_GPU")
-        ]
+        taken = [choose(rest, call, device(kind)).route.name for kind in ("CPU", "INTEGRATED_GPU", "DISCRETE_GPU")]
         assert taken == [f"{name}_scatter_conv" for name in routes]
 
 
@@ -226,3 +241,40 @@ def test_an_epilogue_comes_before_the_scatter_only_where_it_keeps_zeros(more, be
             act,
             of_channels,
         )
+
+
+@pytest.mark.parametrize("text", CONV3D_BACKWARD_DATA.cases[:-1])
+def test_three_dimensions_are_the_other_gradient_of_the_same_products(text):
+    """sum(dw w) = sum(dx x) for every x, dy and w: both are sum(y dy). A negative padding crops x."""
+    call = parse_call(text, OPS)
+    x, dy, w = integers(call.shape("dx"), call.shape("dy"), call.shape("w"))
+    (dx,) = CONV3D_BACKWARD_DATA.reference(call, {"dy": dy, "w": w})
+    crops = [(max(-a, 0), max(-b, 0)) for a, b in zip(call["padding"], call["padding"][3:], strict=False)]
+    kept = (..., *(slice(a, n - b) for n, (a, b) in zip(x.shape[2:], crops, strict=True)))
+    attrs = {name: call[name] for name in ("stride", "dilation", "groups")}
+    attrs |= {"w_shape": w.shape, "padding": tuple(max(pad, 0) for pad in call["padding"])}
+    specs = {"x": TensorSpec(x[kept].shape), "dy": TensorSpec(dy.shape)}
+    weights = OPS["conv3d_backward_weight"].call(specs, attrs)
+    (dw,) = OPS["conv3d_backward_weight"].reference(weights, {"x": x[kept], "dy": dy})
+    assert (dw * w).sum() == (dx * x).sum() and dx.any()
+    assert np.count_nonzero(dx) == np.count_nonzero(dx[kept])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dy=1x4x3x3x3,w=4x5x3x3x3", "needs the attribute 'x_shape'"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=5x5", r"x_shape \(D, H, W\) or .* not .* 5x5"),
+        ("dy=1x4x3x3,w=4x5x3x3x3,x_shape=5x5x5", r"takes dy \(N, C_out, OD, OH, OW\)"),
+        ("dy=1x4x3x3x3,w=6x5x3x3x3,x_shape=5x5x5", "dy has 4 channels, but w makes 6"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=5x5x5,g=3", "4x5x3x3x3 and has 3 groups"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=2x5x5x5x5", "with 1 images of dy and 5 input channels of w it is"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=5x6x5", "along h dy has 3, but x of 6 .* = 4"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=5x5x5,p=0x0x-2x0x0x-3", "along w a padding of -2 and -3 crops 5 of 5; one"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3,x_shape=5x5x5,s=0", r"stride is \(0,\)"),
+        ("dy=1x4x3x3x3,w=4x5x3x3x3:f16,x_shape=5x5x5", "operands of one float dtype"),
+    ],
+)
+def test_illegal_calls_of_three_dimensions_name_their_values(text, message):
+    with pytest.raises(GraphError, match=message):
+        parse_call(f"conv3d_backward_data:{text}", OPS)

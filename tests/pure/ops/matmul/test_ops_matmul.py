@@ -181,3 +181,25 @@ def test_sums_longer_than_a_drivers_loops_are_shared_by_lanes():
         call = parse_call(text, ALL_OPS)
         choice = choose(ALL_OPS[call.op].routes, call, load_device("lavapipe"))
         assert choice.route.name in ("skinny", "unfused")
+
+
+@pytest.mark.parametrize(
+    ("text", "phone", "h200"),
+    [
+        ("matmul:a=32x40960,b=40960x32", 16, 32),
+        ("matmul:a=32x8191,b=8191x32", 1, 1),  # a prime number has no equal slices
+        ("matmul:a=64x64,b=64x64", 1, 1),
+        ("matmul:a=512x512,b=512x512", 1, 1),  # 256 workgroups keep the 132 units of an H200 busy
+    ],
+)
+def test_long_sums_of_few_tiles_are_cut_in_slices(text, phone, h200):
+    """On devices without matrix units too: equal slices, as many as keep the compute units busy, added in f32."""
+    call = parse_call(text, OPS)
+    for name, slices in (("mali-g610-panvk", phone), ("h200", h200)):
+        facts = load_device(name)
+        choice = choose(MATMUL.routes, call, facts)
+        assert (choice.route.name, choice.params["split_k"]) == ("shared", slices), name
+        first, *rest = choice.route.build(call, facts, choice.params).steps
+        tile = SHARED_TILES[choice.params["tile"]]
+        whole = GemmProblem.of(call).blocks(tile.rows, tile.columns)
+        assert np.prod(first.groups) == slices * whole and len(rest) == (slices > 1)

@@ -9,7 +9,7 @@ from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import buffers, push
-from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, split_k, split_k_by_rule, tiles_by_rule
+from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, split_k, tiles_by_rule
 from vkconv.ops.core.base import over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.compiled import element_of
@@ -18,6 +18,7 @@ from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Ar
 from vkconv.ops.kernels.gemm_tile import Compilers, GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.ops.kernels.prologue import Prologue, with_prologue
+from vkconv.ops.kernels.split_k import split_k_by_rule
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Route
 

@@ -192,7 +192,7 @@ _KEEPS_ZEROS = Requirement(
     lambda call, device: f"act {call['act']}, {'a' if call.has('b') else 'no'} bias",
 )
 
-_KEEPS_ZEROS_IF_HALF = Requirement(
+KEEPS_ZEROS_IF_HALF = Requirement(
     f"{_KEEPS_ZEROS.text}, or f32",
     lambda call, device: call.half is None or keeps_zeros(call),
     _KEEPS_ZEROS.actual,
@@ -264,7 +264,7 @@ SWAP_1X1 = Route(
     (*_SHADERS, GATHER, GATHER_EPILOGUE, *FILL_SCATTER),
     why="a 1x1 kernel makes elements of dx from one of dy each: the product of the small dy, and zeros put between its "
     "results instead of its operands; bias and activation come before the zeros only where they leave 0 as it is",
-    must=(FLOATS, KERNEL_1X1, _KEEPS_ZEROS_IF_HALF),
+    must=(FLOATS, KERNEL_1X1, KEEPS_ZEROS_IF_HALF),
     source="iree#23976, SwapStridedInsertSliceWithContraction",
     params=_swap_params,
     # With the bias and activation, unless these come with the zeros.

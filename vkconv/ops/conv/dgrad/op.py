@@ -4,6 +4,8 @@ dy is (N, C_out, OH, OW), w is (C_out, C_in / groups, KH, KW), dx is (N, C_in, H
 stride leaves it open. With groups 1, dx[n, ci, y, x] is the sum of dy[n, co, oy, ox] w[co, ci, ky, kx] over all terms
 with oy stride + ky dilation - padding = y, and so for x; elsewhere it is 0. As in conv_transpose2d, b is (C_in) and
 an activation may follow, prelu with a slope (C_in). A 1-D one comes as H = 1.
+
+A negative padding crops x before the convolution, as torch.nn.functional.pad does: nothing reaches what was cropped.
 """
 
 import math
@@ -30,7 +32,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     (n, _, *extents), kernel = dy.dims, w.dims[2:]
     height, width = _x_extent(attrs, n, c_in)
     stride, dilation = pair(attrs, "stride"), pair(attrs, "dilation")
-    padding = explicit_padding(attrs, (height, width), (kernel[0], kernel[1]))
+    padding = explicit_padding(attrs, (height, width), (kernel[0], kernel[1]), crops=True)
     for i, (axis, extent) in enumerate((("h", height), ("w", width))):
         k, s, d, (begin, end) = kernel[i], stride[i], dilation[i], (padding[i], padding[i + 2])
         made = out_extent(axis, extent, k, s, (begin, end), d)
@@ -60,7 +62,10 @@ def _reference(call: Call, arrays: Arrays) -> Outputs:
     _, c_in, height, width = call.shape("dx")
     g, (sh, sw), (dh, dw) = call["groups"], call["stride"], call["dilation"]
     top, left, bottom, right = call["padding"]
-    padded = np.zeros((n, g, c_in // g, top + height + bottom, left + width + right))
+    begin, end = (max(-top, 0), max(-left, 0)), (max(-bottom, 0), max(-right, 0))  # cropped: zeros around the sums
+    rows_left, columns_left = height - begin[0] - end[0], width - begin[1] - end[1]
+    top, left, bottom, right = (max(pad, 0) for pad in (top, left, bottom, right))
+    padded = np.zeros((n, g, c_in // g, top + rows_left + bottom, left + columns_left + right))
     grouped = dy.reshape(n, g, c_out // g, oh * ow)
     for ky, kx in np.ndindex(w.shape[2:]):
         # What this tap read, forward, of every window.
@@ -68,7 +73,11 @@ def _reference(call: Call, arrays: Arrays) -> Outputs:
         columns = slice(kx * dw, kx * dw + (ow - 1) * sw + 1, sw)
         tap = w[:, :, ky, kx].reshape(g, c_out // g, c_in // g).swapaxes(1, 2)
         padded[..., rows, columns] += (tap @ grouped).reshape(n, g, c_in // g, oh, ow)
-    dx = padded[..., top : top + height, left : left + width].reshape(call.shape("dx"))
+    dx = np.zeros((n, g, c_in // g, height, width))
+    dx[..., begin[0] : height - end[0], begin[1] : width - end[1]] = padded[
+        ..., top : top + rows_left, left : left + columns_left
+    ]
+    dx = dx.reshape(call.shape("dx"))
     return [epilogue.finished(call, arrays, dx)]
 
 
@@ -119,6 +128,9 @@ CONV2D_BACKWARD_DATA = Op(
         "conv2d_backward_data:dy=1x6x7x6,w=6x11x3x3,b=11,slope=11,x_shape=7x6,p=1,act=prelu",
         "conv2d_backward_data:dy=2x6x9x8,w=6x1x3x3,b=6,x_shape=9x8,g=6,p=1,act=relu",
         "conv2d_backward_data:dy=2x6x5x4,w=6x1x1x1,x_shape=10x8,g=6,s=2",
+        "conv2d_backward_data:dy=2x5x3x5,w=5x7x3x3,b=7,x_shape=11x13,s=2,p=-1x-2x-3x1,act=sigmoid",
+        "conv2d_backward_data:dy=2x6x5x6,w=6x5x3x3,x_shape=10x9,g=2,p=-3x1x0x-2",
+        "conv2d_backward_data:dy=1x3x4x3,w=3x2x1x1,x_shape=9x9,s=2,p=-1x-3x-1x0,act=relu",
     ),
     doc="The gradient of conv2d by its input, of shape x_shape, with groups, dilation, bias and a fused activation.",
 )

@@ -4,9 +4,11 @@ import dataclasses
 import math
 
 from vkconv.call import Call
+from vkconv.core import shape_str
 from vkconv.device import Device
 from vkconv.ops.conv.dgrad import as_conv
 from vkconv.ops.conv.dgrad.as_transposed import TRANSPOSED
+from vkconv.ops.conv.dgrad.cropped import NO_CROP_BEFORE, cropped
 from vkconv.ops.conv.tiles import FITS_SMALLEST
 from vkconv.ops.conv.transpose.blocks import FITS_BLOCKS, NARROW_GROUPS, TRANSPOSED_BLOCKS, TRANSPOSED_PHASES
 from vkconv.ops.conv.transpose.gemm import TRANSPOSED_GEMM
@@ -42,8 +44,26 @@ SWAP_PAYS = Requirement(
 )
 
 
-def _preferring(route: Route, *prefer: Requirement, opt_in: str = "") -> Route:
-    return dataclasses.replace(route, prefer=prefer, opt_in=opt_in)
+def _takes_phases(call: Call, device: Device) -> bool:
+    span = ON_GPU.test(call, device) or TRANSPOSED.need(SHORT_SPAN).test(call, device)
+    return span and _FEW_PHASES.test(call, device)
+
+
+_BEYOND_PHASES = Requirement(
+    "a stride, and more phases, or on a CPU inputs further apart, than routes of phases take",
+    lambda call, device: as_conv.STRIDED.test(call, device) and not _takes_phases(call, device),
+    lambda call, device: f"stride {as_conv.STRIDED.actual(call, device)}, dilation {shape_str(call['dilation'])}",
+)
+
+
+def _by(route: Route, name: str, why: str) -> Route:
+    """A route of the transposed convolution, whose kernels count from the first window on: nothing lies before it."""
+    made = TRANSPOSED.route(route, name, why)
+    return dataclasses.replace(made, must=(*made.must, NO_CROP_BEFORE))
+
+
+def _preferring(route: Route, *prefer: Requirement) -> Route:
+    return dataclasses.replace(route, prefer=prefer)
 
 
 # swap_1x1 writes and reads the small product once more than phase_gemm, which writes dx in pieces of one element. The
@@ -54,16 +74,21 @@ def _preferring(route: Route, *prefer: Requirement, opt_in: str = "") -> Route:
 #   32 to 3, to 235x363, 3x3 stride 2                       2590          8870    21300
 #   512 to 256, to 50x50, 1x1 stride 2                      9100          20800   26500
 # One launch that gathers takes 1.36 to 2.85 times as long there. Stride 1: flipped_conv takes 0.4 to 1.15 times as long
-# as phase_blocks.
-ROUTES: tuple[Route, ...] = (
+# as phase_blocks. Beyond what phases take, where the dilated dy is nearly all zeros (lavapipe, us, least):
+#                                                           col2im        phase_gemm  fill_scatter_conv  direct_gather
+#   64 to 32, 14x14 to 31x107, 3x3 stride 2 dilation 2x40   1203          29526       740560             167807
+#   64 to 32, 4x4 to 198x198, 3x3 stride 65                 14725                     69770              568528
+_WITH_STRIDE_1_OR_1X1: tuple[Route, ...] = (
     as_conv.FLIPPED_COOPERATIVE,
     as_conv.SWAP_FRAGMENT,
     as_conv.SWAP_COOPERATIVE,
     as_conv.FLIPPED_WINOGRAD,
     as_conv.FLIPPED_CONV,
     _preferring(as_conv.SWAP_1X1, as_conv.STRIDED, SWAP_PAYS),
+)
+_UNCROPPED: tuple[Route, ...] = (
     _preferring(
-        TRANSPOSED.route(
+        _by(
             TRANSPOSED_BLOCKS,
             "phase_blocks",
             "an invocation makes whole blocks of stride x stride elements of dx: an element of dy that it loads meets "
@@ -73,7 +98,7 @@ ROUTES: tuple[Route, ...] = (
         *_BLOCKS,
     ),
     _preferring(
-        TRANSPOSED.route(
+        _by(
             TRANSPOSED_PHASES,
             "phase_gemm",
             "elements of dx one stride apart are a dense convolution of dy by the taps that reach them: tiles of its "
@@ -84,7 +109,7 @@ ROUTES: tuple[Route, ...] = (
         *FITS_SMALLEST,
     ),
     _preferring(
-        TRANSPOSED.route(
+        _by(
             TRANSPOSED_TILE,
             "phase",
             "elements of dx one stride apart are a dense convolution of dy by the taps that reach them, in register "
@@ -95,13 +120,13 @@ ROUTES: tuple[Route, ...] = (
         TRANSPOSED.need(SHORT_SPAN),
     ),
     _preferring(
-        TRANSPOSED.route(
+        _by(
             TRANSPOSED_GEMM,
             "col2im",
             "every element of dy meets every tap: a plain matrix product of the whole, with w as it lies, and a cheap "
             "sum of what reaches each element of dx",
         ),
-        opt_in="another route was faster wherever it was timed",
+        _BEYOND_PHASES,
     ),
     _preferring(as_conv.GATHER_SCATTER_CONV, few_passed_through(as_conv.dilation)),
     as_conv.FILL_SCATTER_CONV,
@@ -110,4 +135,9 @@ ROUTES: tuple[Route, ...] = (
         "direct_gather",
         "one element of dx per invocation, which sums exactly the taps that reach it: takes every call of floats",
     ),
+)
+ROUTES: tuple[Route, ...] = (
+    *_WITH_STRIDE_1_OR_1X1,
+    cropped((*_WITH_STRIDE_1_OR_1X1, *_UNCROPPED)),
+    *_UNCROPPED,
 )

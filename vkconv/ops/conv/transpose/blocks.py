@@ -11,7 +11,7 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, buffers, push
-from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, fills, split_k, split_k_by_rule, tiles_by_rule
+from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, split_k, tiles_by_rule
 from vkconv.ops.conv.transpose.phases import FEW_PHASES, axes, inverses
 from vkconv.ops.core.base import local_sizes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU, lane_by_lane, narrow_groups, shuffles
@@ -19,6 +19,7 @@ from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import SUM_SPLIT_K, Epilogue
 from vkconv.ops.kernels.gemm_tile import Compilers, GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, InvocationTiles, Packing
+from vkconv.ops.kernels.split_k import fills, split_k_by_rule
 from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word

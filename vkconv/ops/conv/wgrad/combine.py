@@ -28,6 +28,20 @@ class _Combining:
 _COMBINING = Policy("wgrad.combine", _Combining)
 
 
+def plus(sums: str, added: str, factor: float, target: str, size: int, device: Device) -> Dispatch:
+    """The launch that writes ``sums``, of f32, plus ``factor`` times the operand ``added``."""
+    elements = _COMBINING.of(device).elements
+    return Dispatch(
+        COMBINE,
+        {"slices": sums, "add": added, "dw": target},
+        *over_workgroups(ceil_div(size, elements), elements, device),
+        push={"total": size, "slice_count": 1, "taps": 1, "channels": 1, "scale": 1.0, "beta": factor},
+        constants={"HAS_ADD": True, "LANES": 1, "ELEMENTS": elements, "BY_TAPS": False},
+        shared_bytes=4 * elements,
+        loop_iterations=1,
+    )
+
+
 def combine(call: Call, slices: int, device: Device, by_taps: bool = False) -> Dispatch:
     """Sums slices, which lie as dw or with ``by_taps`` as [output channel][tap][input channel]; with none, writes what
     atomics then add to."""

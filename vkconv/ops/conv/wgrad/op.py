@@ -1,13 +1,15 @@
 """The gradient of a convolution by its weights, in two dimensions and in three.
 
 x is (N, C_in, [D,] H, W), dy is (N, C_out, [OD,] OH, OW), the gradient by the output of the forward convolution, and
-dw = scale * sum + beta * add has ``w_shape``, (C_out, C_in / groups, [KD,] KH, KW), as the optional add has. The sum of
-an element is over all images and pixels of dy, of dy times what its tap meets in x, zeros where that is padding. A 1-D
-one comes as H = 1.
+dw = scale * sum + beta * add + factors[0] * term0 + ... has ``w_shape``, (C_out, C_in / groups, [KD,] KH, KW), as the
+optional add and terms have. The sum of an element is over all images and pixels of dy, of dy times what its tap meets
+in x, zeros where that is padding. A 1-D one comes as H = 1. With ``dw_dtype=f32``, x and dy of 16 bits make a dw of
+f32, and what is added to it has f32 too.
 """
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,8 +19,9 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.wgrad.problem import WeightGradient, check_extents, check_shapes, paddings, per_axis
 from vkconv.ops.conv.wgrad.published import PUBLISHED
 from vkconv.ops.conv.wgrad.routes import ROUTES
+from vkconv.ops.conv.wgrad.terms import TERM
 from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
-from vkconv.ops.core.shapes import groups_of, held_in, one_float_dtype
+from vkconv.ops.core.shapes import element_type, groups_of, held_in, one_float_dtype, variadic
 from vkconv.ops.core.tolerance import addends, largest, of_error, rounding_of_sum, shows_addends
 
 
@@ -32,15 +35,25 @@ def _resolve(op: str, rank: int, specs: Specs, attrs: Attrs) -> Resolved:
             f"{op} takes x (N, C_in, {axes}), dy (N, C_out, O{axes.replace(', ', ', O')}) and w_shape (C_out, "
             f"C_in/groups, K{axes.replace(', ', ', K')}), not {x}, {dy} and {shape_str(w_shape)}"
         )
-    one_float_dtype(op, x, dy, add)
+    one_float_dtype(op, x, dy)
+    terms = variadic(specs, TERM)
+    dtype = element_type(op, attrs, "dw_dtype", (x.dtype, DType.F32)) if attrs["dw_dtype"] else x.dtype
+    if dtype not in (x.dtype, DType.F32):
+        raise GraphError(f"{op}: dw_dtype is {dtype}, and x and dy are {x.dtype}; dw is {x.dtype} or f32")
     check_shapes(op, x.dims, dy.dims, w_shape, groups_of(op, attrs))
     stride, dilation = per_axis(op, attrs, "stride", rank), per_axis(op, attrs, "dilation", rank)
     padding = paddings(op, attrs, rank)
     check_extents(op, x.dims[2:], dy.dims[2:], w_shape[2:], stride, padding, dilation)
-    if add is not None and add.dims != w_shape:
-        raise GraphError(
-            f"{op}: add is {shape_str(add.shape)}; it is added to dw and has w_shape, {shape_str(w_shape)}"
-        )
+    for name, added in (("add", add), *((f"{TERM}{i}", term) for i, term in enumerate(terms))):
+        if added is not None and added != TensorSpec(w_shape, dtype):
+            raise GraphError(
+                f"{op}: {name} is {added}; it is added to dw and has w_shape and its type, {shape_str(w_shape)} {dtype}"
+            )
+    given = attrs["factors"]
+    assert isinstance(given, tuple)
+    factors = tuple(held_in(op, "factors", factor, DType.F32) for factor in given)
+    if len(factors) != len(terms) or not all(map(math.isfinite, factors)):
+        raise GraphError(f"{op}: factors is {factors} for {len(terms)} terms; it has one finite number for each")
     scale, beta = (held_in(op, name, attrs[name], DType.F32) for name in ("scale", "beta"))
     if not (math.isfinite(scale) and math.isfinite(beta)):
         # Slices of the sum may be scaled one by one: infinities of both signs would meet in their sum.
@@ -48,7 +61,8 @@ def _resolve(op: str, rank: int, specs: Specs, attrs: Attrs) -> Resolved:
     if beta and add is None:
         raise GraphError(f"{op}: beta is {beta}, but there is no operand add that it would multiply")
     canonical: Attrs = {"w_shape": w_shape, "stride": stride, "padding": padding, "dilation": dilation}
-    return {**attrs, **canonical, "scale": scale, "beta": beta}, (TensorSpec(w_shape, x.dtype),)
+    canonical |= {"scale": scale, "beta": beta, "factors": factors, "dw_dtype": "" if dtype is x.dtype else str(dtype)}
+    return {**attrs, **canonical}, (TensorSpec(w_shape, dtype),)
 
 
 def _reference(call: Call, arrays: Arrays) -> Outputs:
@@ -68,22 +82,28 @@ def _reference(call: Call, arrays: Arrays) -> Outputs:
             met = padded[:, :, in_z, in_y, in_x].reshape(p.groups, p.channels, -1)
             total[:, :, :, z, y, x_tap] += np.matmul(dy[image], met.transpose(0, 2, 1))
     dw = call["scale"] * total.reshape(call["w_shape"])
-    add = arrays.get("add")
-    return [dw if add is None else dw + call["beta"] * np.asarray(add, np.float64)]
+    return [dw + _added(call, arrays, lambda value: value)]
+
+
+def _added(call: Call, arrays: Arrays, of: Callable[[F64], F64]) -> F64:
+    """The sum of what ``of`` makes of each tensor that is added, times its factor."""
+    added = [("add", call["beta"]), *((f"{TERM}{i}", factor) for i, factor in enumerate(call["factors"]))]
+    given = ((arrays.get(name), factor) for name, factor in added)
+    total = sum(of(factor * np.asarray(array, np.float64)) for array, factor in given if array is not None)
+    return np.asarray(total, np.float64)
 
 
 def terms(call: Call) -> int:
     """Products that an element of dw sums, and what is added."""
-    return max(1, WeightGradient.of(call).pixels + call.has("add"))
+    return max(1, WeightGradient.of(call).pixels + call.has("add") + len(call["factors"]))
 
 
 def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     """The largest sum of products and what is added to it, or what may have cancelled in either."""
-    add, count = arrays.get("add"), terms(call)
-    if add is None and count == 1:
+    count = terms(call)
+    if count == 1 and not call.has("add") and not call["factors"]:
         return np.abs(reference)
-    added = call["beta"] * np.asarray(0.0 if add is None else add, np.float64)
-    most = largest(reference - added) + np.abs(added)
+    most = largest(reference - _added(call, arrays, lambda value: value)) + _added(call, arrays, np.abs)
     if shows_addends(reference):
         return np.asarray(most)
     error = rounding_of_sum(addends(_reference, call, arrays), count)
@@ -98,7 +118,7 @@ def _flops(call: Call) -> int:
 def _op(name: str, rank: int, cases: tuple[str, ...], doc: str) -> Op:
     return Op(
         name,
-        operands=(Operand("x"), Operand("dy"), Operand("add", optional=True)),
+        operands=(Operand("x"), Operand("dy"), Operand("add", optional=True), Operand(TERM, variadic=True)),
         outputs=("dw",),
         resolve=lambda specs, attrs: _resolve(name, rank, specs, attrs),
         reference=_reference,
@@ -110,6 +130,8 @@ def _op(name: str, rank: int, cases: tuple[str, ...], doc: str) -> Op:
             Attr("groups", "g", int, 1),
             Attr("scale", "scale", float, 1.0),
             Attr("beta", "beta", float, 0.0),
+            Attr("factors", "factors", tuple[float, ...], ()),
+            Attr("dw_dtype", "dw_dtype", str, ""),
         ),
         parameters={"policy": "policy", "split": "split_k"},
         routes=ROUTES,
@@ -138,6 +160,10 @@ CONV2D_BACKWARD_WEIGHT = _op(
         "x=2x3x40x50,dy=2x6x40x50,w_shape=6x3x3x3,p=1",
         "x=1x2x4x9,dy=1x3x8x1,w_shape=3x2x5x31,p=4x11",
         "x=0x4x6x6,add=6x2x3x3,dy=0x6x4x4,w_shape=6x2x3x3,g=2,beta=3",
+        "x=2x5x9x7,add=7x5x3x3,term0=7x5x3x3,term1=7x5x3x3,dy=2x7x9x7,w_shape=7x5x3x3,p=1,beta=2,factors=-0.5x3",
+        "x=3x5x7x6:f16,add=7x5x1x1:f32,dy=3x7x7x6:f16,w_shape=7x5x1x1,scale=2,beta=-1,dw_dtype=f32",
+        "x=3x37x6x7:bf16,term0=37x1x3x3:f32,dy=3x37x6x7:bf16,w_shape=37x1x3x3,g=37,p=1,factors=4,dw_dtype=f32",
+        "x=2x16x9x8:f16,dy=2x32x9x8:f16,w_shape=32x16x3x3,p=1,dw_dtype=f32",
     ),
     "Gradient of conv2d by its weights, scaled and added to another tensor; split-K sums.",
 )

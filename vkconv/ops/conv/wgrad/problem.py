@@ -117,15 +117,16 @@ def per_axis(op: str, attrs: Mapping[str, AttrValue], name: str, rank: int) -> t
     return values
 
 
-def paddings(op: str, attrs: Mapping[str, AttrValue], rank: int) -> tuple[int, ...]:
-    """Padding before every axis, then after every axis, from one value, one for each axis or one for each side."""
+def paddings(op: str, attrs: Mapping[str, AttrValue], rank: int, crops: bool = False) -> tuple[int, ...]:
+    """Padding before every axis, then after every axis, from one value, one for each axis or one for each side; a
+    negative one is for ops that say so, ``crops``."""
     given = attrs["padding"]
     assert isinstance(given, tuple)
     values = tuple(int(v) for v in given)
-    if len(values) not in (1, rank, 2 * rank) or min(values) < 0:
+    if len(values) not in (1, rank, 2 * rank) or (min(values) < 0 and not crops):
         raise GraphError(
             f"{op}: padding is {given}; it takes 1, {rank} ({_axes(rank)}) or {2 * rank} values (before each axis, "
-            "then after each) of at least 0"
+            f"then after each){'' if crops else ' of at least 0'}"
         )
     return values * (2 * rank // len(values))
 

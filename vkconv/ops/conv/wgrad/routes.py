@@ -14,6 +14,7 @@ from vkconv.ops.conv.wgrad.images import IN_ONE_BINDING
 from vkconv.ops.conv.wgrad.kernels import ATOMIC_CAS, ATOMIC_FLOAT, SUBGROUPS
 from vkconv.ops.conv.wgrad.policy import AUTO, BANDS, IMAGES, IREE, OCCUPANCY, WHOLE, Policy
 from vkconv.ops.conv.wgrad.problem import WeightGradient
+from vkconv.ops.conv.wgrad.terms import with_operands_of_one_type, with_terms
 from vkconv.ops.core.requirements import (
     FLOATS,
     INT32,
@@ -24,6 +25,7 @@ from vkconv.ops.core.requirements import (
     loops_end,
     within_scratch,
 )
+from vkconv.ops.kernels.coopmat import HALF
 from vkconv.ops.kernels.coopmat import NEEDS as MATRIX_NEEDS
 from vkconv.ops.kernels.coopmat_gemm import PRODUCT_TO_F32
 from vkconv.ops.kernels.products import SHADERS as PRODUCTS
@@ -131,7 +133,7 @@ def _split_route(
     )
 
 
-ROUTES: tuple[Route, ...] = (
+_ROUTES: tuple[Route, ...] = (
     Route(
         "explicit_cooperative",
         explicit.build_cooperative,
@@ -238,4 +240,14 @@ ROUTES: tuple[Route, ...] = (
         params=partial(split.params, policies=(WHOLE,)),
         note=lambda call, device, params: f"the whole sum; no scratch; {params['tile']}",
     ),
+)
+_OF_OPERANDS = {need: with_operands_of_one_type(need) for need in (FLOATS, HALF)}
+ROUTES: tuple[Route, ...] = tuple(
+    dataclasses.replace(
+        route,
+        program=with_terms(route.program),
+        shaders=tuple(dict.fromkeys((*route.shaders, COMBINE))),
+        must=tuple(_OF_OPERANDS.get(need, need) for need in route.must),
+    )
+    for route in _ROUTES
 )
