@@ -1,6 +1,7 @@
 """The table of ONNX ops: one rule each, and the reasons for those that have none."""
 
 from vkconv.graph.onnx import (
+    einsum,
     elementwise,
     indexing,
     layout,
@@ -8,6 +9,7 @@ from vkconv.graph.onnx import (
     normalize,
     pooling,
     quantized,
+    recurrent,
     reductions,
     sampling,
     sequences,
@@ -16,6 +18,7 @@ from vkconv.graph.onnx import (
 from vkconv.graph.onnx.elementwise import Rule
 
 RULES: dict[str, Rule] = {
+    **einsum.RULES,
     **elementwise.RULES,
     **indexing.RULES,
     **layout.RULES,
@@ -23,6 +26,7 @@ RULES: dict[str, Rule] = {
     **normalize.RULES,
     **pooling.RULES,
     **quantized.RULES,
+    **recurrent.RULES,
     **reductions.RULES,
     **sampling.RULES,
     **sequences.RULES,
