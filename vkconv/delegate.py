@@ -107,17 +107,17 @@ def partition(
     from onnx.external_data_helper import load_external_data_for_model
 
     from vkconv.graph.onnx.cut import cut, is_known, unknown_types, with_shapes, without_constant_nodes
-    from vkconv.graph.onnx.importer import in_order, refused_nodes
-    from vkconv.graph.onnx.proto import infer_infos, inlined, read_model
+    from vkconv.graph.onnx.importer import in_order, in_rules, read_expanded, refused_nodes
+    from vkconv.graph.onnx.proto import infer_infos
 
     if isinstance(model, Graph):
         model = to_onnx(model)
     path = Path(model) if isinstance(model, str | Path) else Path("model.onnx")
     if isinstance(model, str | Path):
-        whole = read_model(path)
+        whole = read_expanded(path)
         load_external_data_for_model(whole, str(path.parent))
     else:
-        whole = inlined(model)
+        whole = in_rules(model)
     whole = with_shapes(without_constant_nodes(whole), shapes or {})
     reasons = dict(refused_nodes(whole, path))
     nodes, infos = in_order(whole.graph), infer_infos(whole)
