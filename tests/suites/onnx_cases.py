@@ -31,7 +31,6 @@ REFUSED = {
     r"test_center_crop_pad_.*_expanded": "depends on the values of an input",
     r"test_dequantizelinear_uint16": "it is i8, u8 or i32",
     r"test_quantizelinear_uint16": "it is i8 or u8",
-    r"test_maxpool_2d_uint8": "float dtype, not 1x1x5x5:u8",
     r"test_pow_types_int(32|64)_int(32|64)": "cast them to f32 first",
 }
 # Cases whose expected values the package gives rounded to four digits.
