@@ -92,10 +92,10 @@ class Partition:
 
 
 def partition(
-    model: "str | Path | Graph | onnx.ModelProto", device: Device, shapes: Mapping[str, Shape] | None = None
+    model: "str | Path | bytes | Graph | onnx.ModelProto", device: Device, shapes: Mapping[str, Shape] | None = None
 ) -> Partition:
-    """Cut a model in regions that vkconv takes on a device and the rest, as few as can be: an ONNX file or model, or a
-    graph that can be written as one.
+    """Cut a model in regions that vkconv takes on a device and the rest, as few as can be: an ONNX file, its bytes, a
+    model, or a graph that can be written as one.
 
     A node is refused where vkconv has no equivalent for it, where no tool can tell the type of what it reads from a
     refused one, and, where the shapes of all inputs are known (``shapes`` binds those that the model leaves open),
@@ -108,10 +108,12 @@ def partition(
 
     from vkconv.graph.onnx.cut import cut, is_known, unknown_types, with_shapes, without_constant_nodes
     from vkconv.graph.onnx.importer import in_order, in_rules, read_expanded, refused_nodes
-    from vkconv.graph.onnx.proto import infer_infos
+    from vkconv.graph.onnx.proto import infer_infos, parsed
 
     if isinstance(model, Graph):
         model = to_onnx(model)
+    if isinstance(model, bytes):
+        model = parsed(model, Path("model.onnx"))
     path = Path(model) if isinstance(model, str | Path) else Path("model.onnx")
     if isinstance(model, str | Path):
         whole = read_expanded(path)
@@ -236,6 +238,16 @@ class DelegatedSession:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def inputs(self) -> Mapping[str, TensorSpec]:
+        """What a run takes, by name."""
+        return self.parts.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of what a run gives."""
+        return self.parts.outputs
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """One inference: every input by name in, every output by name out. Raises what `Session.run` raises, and

@@ -25,6 +25,7 @@ from vkconv.graph.onnx.proto import (
     dtype_of,
     infer_types,
     inlined,
+    parsed,
     read_attribute,
     read_model,
     read_tensor,
@@ -54,6 +55,13 @@ class Problem:
 def import_model(path: Path, newer_opset: bool = False) -> Graph:
     """See `vkconv.graph.onnx.load_onnx`."""
     return _named(path, _convert, read_expanded(path), path, None, newer_opset)
+
+
+def import_bytes(data: bytes, name: str, newer_opset: bool = False) -> Graph:
+    """See `vkconv.graph.onnx.load_onnx_bytes`."""
+    path = Path(name)
+    model = _named(path, expanded, rewritten(parsed(data, path)), RULES)
+    return _named(path, _convert, model, path, None, newer_opset)
 
 
 def import_proto(model: onnx.ModelProto, name: str) -> Graph:
