@@ -18,6 +18,8 @@ from vkconv.graph.ir import Declared, Dim, Graph, TensorSpec
 from vkconv.graph.onnx import contrib, worker
 from vkconv.graph.onnx.bodies import expanded
 from vkconv.graph.onnx.contrib import rewritten
+from vkconv.graph.onnx.control import unrolled
+from vkconv.graph.onnx.functions import MAX_DEPTH
 from vkconv.graph.onnx.proto import (
     DTYPES,
     RefusedError,
@@ -60,7 +62,7 @@ def import_model(path: Path, newer_opset: bool = False) -> Graph:
 def import_bytes(data: bytes, name: str, newer_opset: bool = False) -> Graph:
     """See `vkconv.graph.onnx.load_onnx_bytes`."""
     path = Path(name)
-    model = _named(path, expanded, rewritten(parsed(data, path)), RULES)
+    model = _named(path, _straightened, parsed(data, path))
     return _named(path, _convert, model, path, None, newer_opset)
 
 
@@ -72,12 +74,23 @@ def import_proto(model: onnx.ModelProto, name: str) -> Graph:
 
 def read_expanded(path: Path) -> onnx.ModelProto:
     """The model of a file in nodes that have rules, where functions say what they are made of. Raises ModelError."""
-    return _named(path, expanded, rewritten(read_model(path)), RULES)
+    return _named(path, _straightened, read_model(path))
 
 
 def in_rules(model: onnx.ModelProto, run: RunTask | None = None) -> onnx.ModelProto:
     """The same of a model in memory; ``run`` is who computes what onnx has in C++."""
-    return expanded(rewritten(inlined(model, run)), RULES, run)
+    return _straightened(inlined(model, run), run)
+
+
+def _straightened(model: onnx.ModelProto, run: RunTask | None = None) -> onnx.ModelProto:
+    """The model in ONNX's operators that have rules, as far as can be: one in another, until nothing changes."""
+    for _ in range(MAX_DEPTH):
+        model = expanded(rewritten(model), RULES, run)
+        straight = unrolled(model, run)
+        if straight is None:
+            return model
+        model = straight
+    raise ModelError(f"control flow lies {MAX_DEPTH} deep or more in control flow; export the model without it")
 
 
 def refused_nodes(model: onnx.ModelProto, path: Path) -> dict[int, str]:
@@ -303,6 +316,8 @@ def _dim(dim: onnx.TensorShapeProto.Dimension, default: str, symbols: dict[str, 
 
 def _import_node(builder: Builder, node: onnx.NodeProto, name: str, opset: int, folder: Path) -> None:
     """Run the node's rule. Raises RefusedError with the reason where vkconv has no equivalent."""
+    if node.domain == f"{contrib.DOMAIN}.nchwc":
+        raise RefusedError("it is laid out for one CPU; save the model with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL")
     if node.domain == contrib.DOMAIN:
         raise RefusedError(contrib.why_not(node, opset))
     if node.domain not in ("", "ai.onnx"):

@@ -33,11 +33,17 @@ RULES: dict[str, Rule] = {
     **windows.RULES,
 }
 
-_CONTROL = "control flow; vkconv runs straight-line graphs, so export the model with fixed control flow"
+_CONTROL = (
+    "control flow by values that are computed; vkconv runs straight-line graphs, and unrolls an If of a constant "
+    "condition, a Loop or Scan of a known number of steps: export the model so, or run it with --fallback onnxruntime"
+)
+_BY_VALUES = (
+    "how many elements it makes depends on the values of its input, and vkconv plans every size before a run; cut the "
+    "model before it, or run it on the host with --fallback onnxruntime"
+)
 
 # Ops that models do contain, with more to say than that there is no rule.
 REASONS: dict[str, str] = {
-    "If": _CONTROL,
-    "Loop": _CONTROL,
-    "Scan": _CONTROL,
+    **dict.fromkeys(("If", "Loop", "Scan"), _CONTROL),
+    **dict.fromkeys(("Compress", "NonMaxSuppression", "NonZero", "Unique"), _BY_VALUES),
 }
