@@ -5,7 +5,17 @@
 const uint LSTM = 0;
 const uint GRU = 1;
 const uint GATES = CELL == LSTM ? 4 : CELL == GRU ? 3 : 1;
-// Beside those of activation.glsl.
+// Numbers of functions: those of activation.glsl that ONNX gives to cells, and two that only cells have. Of the whole
+// table a driver would compile a copy for each gate.
+const uint RELU = 1;
+const uint HARD_SIGMOID = 5;
+const uint SIGMOID = 6;
+const uint LEAKY_RELU = 8;
+const uint TANH = 11;
+const uint ELU = 12;
+const uint SOFTPLUS = 15;
+const uint SOFTSIGN = 16;
+const uint THRESHOLDED_RELU = 18;
 const uint AFFINE = 1000;
 const uint SCALED_TANH = 1001;
 
@@ -39,9 +49,22 @@ float bounded(float v) { return CLIP ? clip(v, -clip_at, clip_at) : v; }
 float cell_function(uint which, float v) {
     uint id = which == 0 ? FUNCTION0 : which == 1 ? FUNCTION1 : FUNCTION2;
     if (which < 2) v = bounded(v);
-    if (id == AFFINE) return act_a[which] * v + act_b[which];
-    if (id == SCALED_TANH) return act_a[which] * tanh_f32(act_b[which] * v);
-    return activate(id, v, act_a[which], act_b[which]);
+    float a = act_a[which];
+    float b = act_b[which];
+    switch (id) {
+    case SIGMOID: return sigmoid(v);
+    case TANH: return tanh_f32(v);
+    case RELU: return clip(v, 0.0, uintBitsToFloat(0x7F800000u));
+    case HARD_SIGMOID: return hard_sigmoid(v, a, b);
+    case LEAKY_RELU: return v < 0.0 ? a * v : v;
+    case ELU: return elu(v, a);
+    case SOFTPLUS: return softplus(v);
+    case SOFTSIGN: return v / (1.0 + abs(v));
+    case THRESHOLDED_RELU: return isnan(v) || v > a ? v : 0.0;
+    case AFFINE: return a * v + b;
+    case SCALED_TANH: return a * tanh_f32(b * v);
+    }
+    return v;
 }
 
 float x_at(Unit u, uint time, uint gate) { return LOAD(x, x_index(u, time, gate)); }

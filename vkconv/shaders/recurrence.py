@@ -13,8 +13,8 @@ _CELL = (
     *constants("uint", CELL=0),  # 0 LSTM, 1 GRU, 2 RNN
     *constants("uint", FUNCTION0=0, FUNCTION1=0, FUNCTION2=0),
     *constants("bool", REVERSED=False),  # the first direction runs backwards; a second one always does
-    *constants("bool", HAS_LENGTHS=False, HAS_INITIAL=False, HAS_EXTRA=False),
-    *constants("bool", CLIP=False, INPUT_FORGET=False),
+    *constants("bool", HAS_LENGTHS=False, HAS_INITIAL=False, CLIP=False),
+    *constants("bool", when="!GATED", HAS_EXTRA=False, INPUT_FORGET=False),
     *constants("uint", LANES=1),
 )
 

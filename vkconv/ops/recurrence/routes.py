@@ -54,7 +54,6 @@ def _constants(call: Call, params: Params) -> dict[str, Word]:
         "HAS_LENGTHS": call.has("lengths"),
         "HAS_INITIAL": call.has("initial"),
         "CLIP": float(call["clip"]) > 0,
-        "INPUT_FORGET": bool(call["input_forget"]),
         "LANES": params["lanes"],
     }
 
@@ -65,7 +64,8 @@ def _buffers(call: Call) -> dict[str, str | None]:
 
 
 def _extra(call: Call) -> tuple[dict[str, str | None], dict[str, Word]]:
-    return {"extra": "extra" if call.has("extra") else None}, {"HAS_EXTRA": call.has("extra")}
+    constants: dict[str, Word] = {"HAS_EXTRA": call.has("extra"), "INPUT_FORGET": bool(call["input_forget"])}
+    return {"extra": "extra" if call.has("extra") else None}, constants
 
 
 def _local(call: Call, device: Device) -> tuple[int, ...]:
