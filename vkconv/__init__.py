@@ -6,17 +6,19 @@ outputs = session.run({"x": array})
 
 from typing import TYPE_CHECKING
 
+from vkconv.version import VERSION
+
 if TYPE_CHECKING:
     from vkconv.core import VkconvError as VkconvError
     from vkconv.graph import Graph as Graph
     from vkconv.graph import Node as Node
     from vkconv.graph import TensorSpec as TensorSpec
     from vkconv.graph import load_model as load_model
+    from vkconv.loading import load as load
     from vkconv.plan.planner import Options as Options
     from vkconv.session import Session as Session
-    from vkconv.session import load as load
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Looked up at first use, so that planning and the command line start without Kompute and the libraries behind it.
 _HOMES = {
@@ -26,7 +28,7 @@ _HOMES = {
     "Session": "vkconv.session",
     "TensorSpec": "vkconv.graph",
     "VkconvError": "vkconv.core",
-    "load": "vkconv.session",
+    "load": "vkconv.loading",
     "load_model": "vkconv.graph",
 }
 

@@ -92,10 +92,10 @@ class Partition:
 
 
 def partition(
-    model: "str | Path | Graph | onnx.ModelProto", device: Device, shapes: Mapping[str, Shape] | None = None
+    model: "str | Path | bytes | Graph | onnx.ModelProto", device: Device, shapes: Mapping[str, Shape] | None = None
 ) -> Partition:
-    """Cut a model in regions that vkconv takes on a device and the rest, as few as can be: an ONNX file or model, or a
-    graph that can be written as one.
+    """Cut a model in regions that vkconv takes on a device and the rest, as few as can be: an ONNX file, its bytes, a
+    model, or a graph that can be written as one.
 
     A node is refused where vkconv has no equivalent for it, where no tool can tell the type of what it reads from a
     refused one, and, where the shapes of all inputs are known (``shapes`` binds those that the model leaves open),
@@ -107,17 +107,19 @@ def partition(
     from onnx.external_data_helper import load_external_data_for_model
 
     from vkconv.graph.onnx.cut import cut, is_known, unknown_types, with_shapes, without_constant_nodes
-    from vkconv.graph.onnx.importer import in_order, refused_nodes
-    from vkconv.graph.onnx.proto import infer_infos, inlined, read_model
+    from vkconv.graph.onnx.importer import in_order, in_rules, read_expanded, refused_nodes
+    from vkconv.graph.onnx.proto import infer_infos, parsed
 
     if isinstance(model, Graph):
         model = to_onnx(model)
+    if isinstance(model, bytes):
+        model = parsed(model, Path("model.onnx"))
     path = Path(model) if isinstance(model, str | Path) else Path("model.onnx")
     if isinstance(model, str | Path):
-        whole = read_model(path)
+        whole = read_expanded(path)
         load_external_data_for_model(whole, str(path.parent))
     else:
-        whole = inlined(model)
+        whole = in_rules(model)
     whole = with_shapes(without_constant_nodes(whole), shapes or {})
     reasons = dict(refused_nodes(whole, path))
     nodes, infos = in_order(whole.graph), infer_infos(whole)
@@ -236,6 +238,16 @@ class DelegatedSession:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def inputs(self) -> Mapping[str, TensorSpec]:
+        """What a run takes, by name."""
+        return self.parts.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of what a run gives."""
+        return self.parts.outputs
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
         """One inference: every input by name in, every output by name out. Raises what `Session.run` raises, and

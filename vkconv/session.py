@@ -300,7 +300,7 @@ def planning(device: Device, options: Options, limits: Device | None = None) -> 
 
 
 def load(
-    source: str | Path | Graph,
+    source: object,
     device: str | int = "auto",
     *,
     shapes: Mapping[str, Shape] | None = None,
@@ -315,7 +315,8 @@ def load(
 ) -> Session:
     """Load a model on a device.
 
-    ``source`` is a ``.vkc`` or ``.onnx`` file or a `Graph`; ``device`` is ``auto``, an index or part of a name;
+    ``source`` is the path of a ``.vkc`` or ``.onnx`` file, a `Graph`, an ``onnx.ModelProto`` or its bytes, or torch's
+    ``ONNXProgram``; ``device`` is ``auto``, an index or part of a name;
     ``shapes`` binds symbolic input shapes now instead of at the first run; ``routes`` forces routes
     (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``), ``params`` their parameters
     (``{"conv2d:direct_tile": {"columns": 4}}``), ``max_plans`` bounds the plans kept for different input shapes, or

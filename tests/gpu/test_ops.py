@@ -65,6 +65,8 @@ EVERY_VALUE = (
     "conv_reduce:x=5x13x5x7,w=7x13x1x1,b=7,op=max",
     "conv_integer:x=1x9x5x37:u8,w=19x9x3x3:i8,x_zero=scalar:u8,p=1",
     "matmul_integer:a=67x33:u8,b=33x71:i8,a_zero=scalar:u8",
+    "recurrence:x=3x2x148,r=1x37x148,extra=1x111",
+    "recurrence:x=3x2x111,r=1x37x111,cell=gru",
     "reduce:x=13x1031,op=l2,axes=1",
     "reduce:x=3x67x140,op=max,axes=1",
     "arg_reduce:x=5x67x9,axis=1",

@@ -30,7 +30,7 @@ def texts(folder):
 def test_the_list_says_what_there_is():
     assert len(set(NAMES)) == len(NAMES)
     assert all(entry.doc.endswith(".") and len(entry.doc) < 100 and "\n" not in entry.doc for entry in PASSES)
-    assert [entry.name for entry in PASSES if entry.required] == ["split_matmul", "set_types"]
+    assert [entry.name for entry in PASSES if entry.required] == ["split_matmul", "widen_bytes", "set_types"]
 
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
@@ -165,4 +165,4 @@ def test_names_that_a_line_cannot_hold_are_quoted(tmp_path):
 def test_what_was_written_stays_where_a_later_pass_fails(tmp_path):
     with pytest.raises(UsageError, match="no 'node:nobody' here"):
         dump_passes(NETWORKS["image"], LAVAPIPE, Options(dtypes={"node:nobody": "f16"}), tmp_path)
-    assert list(texts(tmp_path))[-1] == "24-fuse_reduce.txt"
+    assert list(texts(tmp_path))[-1] == "25-fuse_reduce.txt"

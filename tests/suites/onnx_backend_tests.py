@@ -123,16 +123,27 @@ def _is_half(case):
 
 
 @cache
-def _cases():
+def _all_cases():
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the package's, while it computes its cases
-        return [case for case in collect_testcases(None) if _is_core(case) or _is_quantized(case) or _is_half(case)]
+        return list(collect_testcases(None))
+
+
+@cache
+def _cases():
+    return [case for case in _all_cases() if _is_core(case) or _is_quantized(case) or _is_half(case)]
 
 
 def _tests(cases):
     return [BackendTest(c.name, c.model, tuple(c.data_sets), c.rtol, c.atol) for c in cases]
+
+
+@cache
+def all_node_tests():
+    """Every node test of onnx, whatever it takes: what tools/onnx_backend.py counts."""
+    return _tests(_all_cases())
 
 
 @cache

@@ -8,13 +8,13 @@ import onnx.helper
 import onnx.numpy_helper
 import onnx.shape_inference
 
-import vkconv
 from vkconv.core import DType, UnsupportedError, did_you_mean
 from vkconv.graph.ir import Graph, TensorSpec
 from vkconv.onnx_export.rules import RULES
 from vkconv.onnx_export.view import ELEMENT_TYPES, Export, RefusedError, View
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind, value_inputs
+from vkconv.version import VERSION
 
 _IR_VERSION = 10
 _NAMES_SHOWN = 8
@@ -61,7 +61,7 @@ def export(graph: Graph) -> onnx.ModelProto:
         opset_imports=[onnx.helper.make_opsetid("", made.opset)],
         ir_version=_IR_VERSION,
         producer_name="vkconv",
-        producer_version=vkconv.__version__,
+        producer_version=VERSION,
     )
     onnx.helper.set_model_props(model, dict(graph.metadata))
     return _with_shapes_of_outputs(model, specs)

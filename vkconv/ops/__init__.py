@@ -41,6 +41,7 @@ from vkconv.ops.pointwise.unary import UNARY_OPS
 from vkconv.ops.quant.integer_conv import CONV_INTEGER, QLINEAR_CONV
 from vkconv.ops.quant.integer_matmul import MATMUL_INTEGER, QLINEAR_MATMUL
 from vkconv.ops.quant.quantize import DEQUANTIZE_LINEAR, DYNAMIC_QUANTIZE_LINEAR, QUANTIZE_LINEAR
+from vkconv.ops.recurrence.op import RECURRENCE
 from vkconv.ops.reduce.arg_reduce import ARG_REDUCE
 from vkconv.ops.reduce.cumulative import CUMULATIVE
 from vkconv.ops.reduce.op import REDUCE
@@ -104,6 +105,7 @@ _ALL: tuple[Op, ...] = (
     QLINEAR_MATMUL,
     QUANTIZE_LINEAR,
     RANGE,
+    RECURRENCE,
     REDUCE,
     RESHAPE,
     RESIZE,

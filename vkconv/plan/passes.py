@@ -11,6 +11,7 @@ from vkconv.device import Device
 from vkconv.ops.core.base import Op
 from vkconv.plan import folding, recognise
 from vkconv.plan.bound import BoundGraph
+from vkconv.plan.bytes import widen_bytes
 from vkconv.plan.chains import fuse_chain
 from vkconv.plan.concats import ConcatNesting
 from vkconv.plan.fuse_prologue import PrologueFusion
@@ -76,6 +77,12 @@ def _nest_concats(graph: BoundGraph, context: Context) -> BoundGraph:
     return ConcatNesting().run(graph, context.ops)
 
 
+def _widen_bytes(graph: BoundGraph, context: Context) -> BoundGraph:
+    made, remarks = widen_bytes(graph, context.ops, context.device)
+    context.remarks.update(remarks)
+    return made
+
+
 def _fuse_reduce(graph: BoundGraph, context: Context) -> BoundGraph:
     fusion = ReduceFusion(context.choose, context.given)
     made = fusion.run(graph, context.ops)
@@ -124,6 +131,12 @@ PASSES: tuple[Pass, ...] = (
     _rule(fuse_chain, "Make one launch of elementwise operations in a row."),
     Pass("nest_concats", "Let a concat read the one that joins its first parts.", _nest_concats),
     Pass("split_matmul", "Split a matmul by columns where no binding holds its weights.", _split_matmul, required=True),
+    Pass(
+        "widen_bytes",
+        "Compute in i32 what no kernel has in bytes.",
+        _widen_bytes,
+        required=True,
+    ),
     Pass("fuse_reduce", "Reduce what a convolution or matmul makes in its launch, where that pays.", _fuse_reduce),
     Pass("set_types", "Store floats in the types that are asked for.", _set_types, required=True),
     Pass("fuse_prologue", "Scale, shift and activate in the launch of the convolution behind it.", _fuse_prologue),

@@ -11,7 +11,7 @@ from vkconv.graph.ir import Graph
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["load_onnx", "load_onnx_proto"]
+__all__ = ["load_onnx", "load_onnx_bytes", "load_onnx_proto"]
 
 
 def load_onnx(path: str | Path, *, newer_opset: bool = False) -> Graph:
@@ -25,15 +25,28 @@ def load_onnx(path: str | Path, *, newer_opset: bool = False) -> Graph:
     Raises ModelError for a file that is no readable ONNX model, UnsupportedError listing every node that
     vkconv has no equivalent for, UsageError where the ``onnx`` package is missing.
     """
+    _need_onnx(str(path))
+    from vkconv.graph.onnx.importer import import_model
+
+    return import_model(Path(path), newer_opset)
+
+
+def load_onnx_bytes(data: bytes, name: str = "model.onnx", *, newer_opset: bool = False) -> Graph:
+    """The graph of what an ONNX file holds, as `load_onnx` gives that of the file; errors call it ``name``, and
+    external data lies beside that."""
+    _need_onnx(name)
+    from vkconv.graph.onnx.importer import import_bytes
+
+    return import_bytes(data, name, newer_opset)
+
+
+def _need_onnx(name: str) -> None:
     try:
         import onnx  # noqa: F401
     except ImportError:
         raise UsageError(
-            f"{path}: reading ONNX needs the onnx package, which is not installed; run: pip install 'vkconv[onnx]'"
+            f"{name}: reading ONNX needs the onnx package, which is not installed; run: pip install 'vkconv[onnx]'"
         ) from None
-    from vkconv.graph.onnx.importer import import_model
-
-    return import_model(Path(path), newer_opset)
 
 
 def load_onnx_proto(model: onnx.ModelProto, name: str = "model.onnx") -> Graph:

@@ -15,7 +15,11 @@ import onnx.defs
 
 from vkconv.core import MAX_RANK, GraphError, ModelError, UnsupportedError, VkconvWarning, did_you_mean
 from vkconv.graph.ir import Declared, Dim, Graph, TensorSpec
-from vkconv.graph.onnx import worker
+from vkconv.graph.onnx import contrib, worker
+from vkconv.graph.onnx.bodies import expanded
+from vkconv.graph.onnx.contrib import rewritten
+from vkconv.graph.onnx.control import unrolled
+from vkconv.graph.onnx.functions import MAX_DEPTH
 from vkconv.graph.onnx.proto import (
     DTYPES,
     RefusedError,
@@ -23,6 +27,7 @@ from vkconv.graph.onnx.proto import (
     dtype_of,
     infer_types,
     inlined,
+    parsed,
     read_attribute,
     read_model,
     read_tensor,
@@ -51,13 +56,41 @@ class Problem:
 
 def import_model(path: Path, newer_opset: bool = False) -> Graph:
     """See `vkconv.graph.onnx.load_onnx`."""
-    return _named(path, _convert, read_model(path), path, None, newer_opset)
+    return _named(path, _convert, read_expanded(path), path, None, newer_opset)
+
+
+def import_bytes(data: bytes, name: str, newer_opset: bool = False) -> Graph:
+    """See `vkconv.graph.onnx.load_onnx_bytes`."""
+    path = Path(name)
+    model = _named(path, _straightened, parsed(data, path))
+    return _named(path, _convert, model, path, None, newer_opset)
 
 
 def import_proto(model: onnx.ModelProto, name: str) -> Graph:
     """See `vkconv.graph.onnx.load_onnx_proto`."""
     path = Path(name)
-    return _named(path, _convert, _named(path, inlined, model, worker.run), path, worker.run)
+    return _named(path, _convert, _named(path, in_rules, model, worker.run), path, worker.run)
+
+
+def read_expanded(path: Path) -> onnx.ModelProto:
+    """The model of a file in nodes that have rules, where functions say what they are made of. Raises ModelError."""
+    return _named(path, _straightened, read_model(path))
+
+
+def in_rules(model: onnx.ModelProto, run: RunTask | None = None) -> onnx.ModelProto:
+    """The same of a model in memory; ``run`` is who computes what onnx has in C++."""
+    return _straightened(inlined(model, run), run)
+
+
+def _straightened(model: onnx.ModelProto, run: RunTask | None = None) -> onnx.ModelProto:
+    """The model in ONNX's operators that have rules, as far as can be: one in another, until nothing changes."""
+    for _ in range(MAX_DEPTH):
+        model = expanded(rewritten(model), RULES, run)
+        straight = unrolled(model, run)
+        if straight is None:
+            return model
+        model = straight
+    raise ModelError(f"control flow lies {MAX_DEPTH} deep or more in control flow; export the model without it")
 
 
 def refused_nodes(model: onnx.ModelProto, path: Path) -> dict[int, str]:
@@ -283,12 +316,19 @@ def _dim(dim: onnx.TensorShapeProto.Dimension, default: str, symbols: dict[str, 
 
 def _import_node(builder: Builder, node: onnx.NodeProto, name: str, opset: int, folder: Path) -> None:
     """Run the node's rule. Raises RefusedError with the reason where vkconv has no equivalent."""
+    if node.domain == f"{contrib.DOMAIN}.nchwc":
+        raise RefusedError("it is laid out for one CPU; save the model with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL")
+    if node.domain == contrib.DOMAIN:
+        raise RefusedError(contrib.why_not(node, opset))
     if node.domain not in ("", "ai.onnx"):
-        raise RefusedError(f"it belongs to the domain {node.domain!r}; vkconv has ONNX's default domain only")
+        raise RefusedError(
+            f"it belongs to the domain {node.domain!r}; vkconv has ONNX's default domain and {contrib.DOMAIN}"
+        )
     rule = RULES.get(node.op_type)
     if rule is None:
-        reason = REASONS.get(node.op_type) or f"vkconv has no such op{did_you_mean(node.op_type, RULES)}"
-        raise RefusedError(reason)
+        # Of an op that ONNX has, no other one is meant.
+        hint = "" if onnx.defs.has(node.op_type) else did_you_mean(node.op_type, RULES)
+        raise RefusedError(REASONS.get(node.op_type) or f"vkconv has no such op{hint}")
     what = f"{node.op_type} node {name!r}"
     _check_signature(node, opset, what)
     view = NodeView(
@@ -326,7 +366,7 @@ def _check_signature(node: onnx.NodeProto, opset: int, what: str) -> None:
     ):
         if not low <= count <= high:
             raise ModelError(f"{what} has {count} {kind}; ONNX opset {opset} wants {low} to {high}")
-    if any(not name for name in node.input[: schema.min_input]) or not node.output[0]:
+    if any(not name for name in (*node.input[: schema.min_input], *node.output[: schema.min_output])):
         raise ModelError(f"{what} leaves a required input or output empty")
     given = {a.name for a in node.attribute}
     foreign = sorted(given - set(schema.attributes))

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from vkconv.core import DType
 from vkconv.graph.ir import AttrValue
 from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.view import NodeView
@@ -30,7 +31,17 @@ def _pool(kind: str, n: NodeView) -> None:
 
 
 def _write(n: NodeView, i: int, op: str, x: str, **attrs: AttrValue) -> None:
-    """Output i, without the height of 1 that one spatial dimension got."""
+    """Output i, without the height of 1 that one spatial dimension got. Maxima of bytes are exact in floats."""
+    given = n.dtype(0)
+    if given in (DType.I8, DType.U8):
+        made = n.emit(op, n.emit("cast", x, to=str(DType.F32)), **attrs)
+        if len(n.attr_ints("kernel_shape")) != 2:
+            made = n.emit("squeeze", made, axes=(2,))
+        if i == 0:
+            n.write(i, "cast", made, to=str(given))
+        else:
+            n.write(i, "identity", made)
+        return
     if len(n.attr_ints("kernel_shape")) == 2:
         n.write(i, op, x, **attrs)
     else:

@@ -73,13 +73,18 @@ class ValueType:
 
 def read_model(path: Path) -> onnx.ModelProto:
     """The parsed model, its local functions inlined, external data still outside. Raises ModelError."""
-    again = "export or download the model again"
     if problem := not_a_file(path):
         raise ModelError(f"{path}: {problem}")
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    return parsed(data, path)
+
+
+def parsed(data: bytes, path: Path) -> onnx.ModelProto:
+    """The same of what a file of that name holds."""
+    again = "export or download the model again"
     if not data:
         raise ModelError(f"{path}: the file is empty; {again}")
     model = onnx.ModelProto()

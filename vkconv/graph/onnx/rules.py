@@ -1,6 +1,7 @@
 """The table of ONNX ops: one rule each, and the reasons for those that have none."""
 
 from vkconv.graph.onnx import (
+    einsum,
     elementwise,
     indexing,
     layout,
@@ -8,6 +9,7 @@ from vkconv.graph.onnx import (
     normalize,
     pooling,
     quantized,
+    recurrent,
     reductions,
     sampling,
     sequences,
@@ -16,6 +18,7 @@ from vkconv.graph.onnx import (
 from vkconv.graph.onnx.elementwise import Rule
 
 RULES: dict[str, Rule] = {
+    **einsum.RULES,
     **elementwise.RULES,
     **indexing.RULES,
     **layout.RULES,
@@ -23,17 +26,24 @@ RULES: dict[str, Rule] = {
     **normalize.RULES,
     **pooling.RULES,
     **quantized.RULES,
+    **recurrent.RULES,
     **reductions.RULES,
     **sampling.RULES,
     **sequences.RULES,
     **windows.RULES,
 }
 
-_CONTROL = "control flow; vkconv runs straight-line graphs, so export the model with fixed control flow"
+_CONTROL = (
+    "control flow by values that are computed; vkconv runs straight-line graphs, and unrolls an If of a constant "
+    "condition, a Loop or Scan of a known number of steps: export the model so, or run it with --fallback onnxruntime"
+)
+_BY_VALUES = (
+    "how many elements it makes depends on the values of its input, and vkconv plans every size before a run; cut the "
+    "model before it, or run it on the host with --fallback onnxruntime"
+)
 
 # Ops that models do contain, with more to say than that there is no rule.
 REASONS: dict[str, str] = {
-    "If": _CONTROL,
-    "Loop": _CONTROL,
-    "Scan": _CONTROL,
+    **dict.fromkeys(("If", "Loop", "Scan"), _CONTROL),
+    **dict.fromkeys(("Compress", "NonMaxSuppression", "NonZero", "Unique"), _BY_VALUES),
 }

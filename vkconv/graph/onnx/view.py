@@ -119,6 +119,12 @@ class NodeView:
             self._mistyped(name, values, "floats")
         return values
 
+    def attr_strs(self, name: str) -> tuple[str, ...]:
+        values: tuple[Any, ...] = self._attr(name, tuple, ())
+        if not all(isinstance(v, str) for v in values):
+            self._mistyped(name, values, "strings")
+        return values
+
     def attr_tensor(self, name: str) -> Array:
         """A tensor attribute that is known to be there."""
         return self._attr(name, np.ndarray, np.empty(0))

@@ -8,15 +8,18 @@ import contextlib
 import resource
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import onnx
+import onnx.defs
 import onnx.inliner
 import onnx.shape_inference
 
-Task = Literal["infer", "inline"]
+Task = Literal["infer", "inline", "bodies"]
 
 REFUSED = 3
+# The domain of calls to bodies of ONNX's own functions.
+BODIES = "vkconv.bodies"
 # No model has tensors of more dimensions; a damaged one may say so.
 _MAX_RANK = 64
 # What damaged models may make of it; less where the user's own limit (``ulimit -v``) is less.
@@ -65,9 +68,53 @@ def value_infos(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
     yield from graph.input
 
 
+def bodies(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model where each node of a function of ONNX calls a function that says its body, in the domain `BODIES`; the
+    types of what they read are those of the graph's inputs. A node for which ONNX builds no body stays."""
+    types = {info.name: info.type.SerializeToString() for info in model.graph.input}
+    opset = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    for i, node in enumerate(model.graph.node):
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+        given = {attribute.name for attribute in node.attribute}
+        for name, attribute in schema.attributes.items():
+            if name not in given and attribute.default_value.type != onnx.AttributeProto.UNDEFINED:
+                node.attribute.add().CopyFrom(attribute.default_value)
+        body = onnx.FunctionProto()
+        # Before a revision of the op: an older body is not taken where the ops in it may mean something else by now.
+        with contextlib.suppress(Exception):
+            body.ParseFromString(_body(schema, opset, node, [types.get(name, b"") for name in node.input]))
+        if not body.node:
+            continue
+        body.domain, body.name = BODIES, f"{node.op_type}_{i}"
+        del body.attribute[:], body.attribute_proto[:]
+        body.attribute.extend(attribute.name for attribute in node.attribute)
+        for entry in body.opset_import:
+            entry.version = opset if entry.domain in ("", "ai.onnx") else entry.version
+        for j, inner in enumerate(body.node):
+            inner.name = f"{node.name or body.name}/{inner.op_type}_{j}"
+        model.functions.append(body)
+        node.domain, node.op_type = body.domain, body.name
+    if model.functions:
+        model.opset_import.add(domain=BODIES, version=1)
+    return model
+
+
+def _body(schema: Any, opset: int, node: onnx.NodeProto, types: list[bytes]) -> bytes:
+    """The serialized body of a node's op as of an opset, empty where there is none of that opset or an older one."""
+    versions = [version for version in schema.function_opset_versions if version <= opset]
+    if versions:
+        return bytes(schema.get_function_with_opset_version(max(versions)))
+    versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
+    if versions:
+        serialized = node.SerializeToString()
+        return bytes(schema.get_context_dependent_function_with_opset_version(max(versions), serialized, types))
+    return b""
+
+
 TASKS: Mapping[Task, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     "infer": infer,
     "inline": onnx.inliner.inline_local_functions,
+    "bodies": bodies,
 }
 
 

@@ -1,0 +1,59 @@
+"""Ops on bytes that no kernel has: computed in 32 bits, and the same bytes come out."""
+
+import numpy as np
+import pytest
+from graph_kit import evaluate, make_bound
+
+from vkconv.core import DType
+from vkconv.device import load_device
+from vkconv.graph import TensorSpec
+from vkconv.ops import OPS
+from vkconv.plan.bytes import widen_bytes
+
+RNG = np.random.default_rng(8)
+
+
+def every_byte(dtype):
+    a = np.arange(256).astype(np.uint8).view(dtype)
+    return a, np.roll(a, 37)
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.U8])
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "minimum", "less", "bit_xor"])
+def test_arithmetic_wraps_as_bytes_do(op, dtype):
+    a, b = every_byte(dtype.numpy)
+    spec = TensorSpec((256,), dtype)
+    bound = make_bound(
+        {"a": spec, "b": spec}, [(op, "a b", "t"), (op, "t b", "y")] if op != "less" else [(op, "a b", "y")], "y"
+    )
+    made, remarks = widen_bytes(bound, OPS, load_device("lavapipe"))
+    assert remarks and not any(
+        s.dtype in (DType.I8, DType.U8) for n in made.nodes if n.call.op == op for s in n.call.specs.values()
+    )
+    with np.errstate(over="ignore"):
+        (want,), (got,) = (evaluate(graph, {"a": a, "b": b}) for graph in (bound, made))
+    assert got.dtype == want.dtype and got.tobytes() == want.tobytes()
+
+
+def test_ops_that_move_bytes_in_a_row_are_cast_once_before_and_once_behind():
+    spec = TensorSpec((2, 3), DType.U8)
+    nodes = [
+        ("concat", "a b", "c", {"axis": 1}),
+        ("transpose", "c", "t"),
+        ("slice", "t", "y", {"starts": (1,), "ends": (4,)}),
+    ]
+    bound = make_bound({"a": spec, "b": spec}, nodes, "y")
+    made, _ = widen_bytes(bound, OPS, load_device("h200"))
+    assert [node.call.op for node in made.nodes] == ["cast", "cast", "concat", "transpose", "slice", "cast"]
+    arrays = {name: RNG.integers(0, 256, (2, 3)).astype(np.uint8) for name in "ab"}
+    np.testing.assert_array_equal(evaluate(made, arrays)[0], evaluate(bound, arrays)[0])
+
+
+def test_what_kernels_have_in_bytes_stays():
+    bound = make_bound(
+        {"x": TensorSpec((4,), DType.U8)},
+        [("cast", "x", "t", {"to": "i8"}), ("reshape", "t", "y", {"shape": (2, 2)})],
+        "y",
+    )
+    made, remarks = widen_bytes(bound, OPS, load_device("lavapipe"))
+    assert made is bound and not remarks

@@ -1,0 +1,348 @@
+"""Operators that ONNX Runtime adds to ONNX (domain com.microsoft), in files that it optimised or quantized: nodes are
+written in ONNX's own operators before the model is read.
+
+Definitions: onnxruntime, docs/ContribOperators.md. Integers are scaled as ONNX Runtime does: what 8-bit operands stand
+for is computed in f32 and rounded once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+
+DOMAIN = "com.microsoft"
+_POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+_CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+
+
+class CannotError(Exception):
+    """Why a node cannot be written in ONNX's operators."""
+
+
+class _Node:
+    """One node to be rewritten: its parts, and what takes its place."""
+
+    def __init__(self, node: onnx.NodeProto, taken: set[str], opset: int) -> None:
+        self.node, self.taken, self.opset = node, taken, opset
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.attributes = {a.name: a for a in node.attribute}
+        self.read: set[str] = set()
+
+    def input(self, i: int) -> str:
+        return self.node.input[i] if i < len(self.node.input) else ""
+
+    def get(self, name: str, default: Any) -> Any:
+        """An attribute's value, text as text."""
+        self.read.add(name)
+        if name not in self.attributes:
+            return default
+        value = onnx.helper.get_attribute_value(self.attributes[name])
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+    def keep(self, *names: str) -> dict[str, Any]:
+        """Attributes that mean in ONNX's operator what they mean here."""
+        return {name: self.get(name, None) for name in names if name in self.attributes}
+
+    def name(self, stem: str) -> str:
+        base = name = f"{self.node.output[0] or self.node.name or self.node.op_type}/{stem}"
+        count = 1
+        while name in self.taken:
+            count += 1
+            name = f"{base}_{count}"
+        self.taken.add(name)
+        return name
+
+    def add(self, op: str, *inputs: str, into: str = "", **attributes: Any) -> str:
+        """A node of ONNX's default domain; returns the value that it makes."""
+        made = into or self.name(op)
+        own = bool(into) and into == self.node.output[0]
+        label = self.node.name if own else f"{self.node.name or self.node.op_type}/{len(self.nodes)}"
+        self.nodes.append(onnx.helper.make_node(op, inputs, [made], name=label, **attributes))
+        return made
+
+    def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike = np.float32) -> str:
+        name = self.name("const")
+        self.constants.append(onnx.numpy_helper.from_array(np.asarray(value, dtype), name))
+        return name
+
+    def finish(self, op: str, *inputs: str, **attributes: Any) -> None:
+        """The node that makes the first output."""
+        self.add(op, *inputs, into=self.node.output[0], **attributes)
+
+    def only(self, count: int) -> None:
+        """Raises CannotError where an output beyond ``count`` is there."""
+        if any(self.node.output[count:]):
+            raise CannotError(f"its output {self.node.output[count:][0]!r} is used; vkconv makes the first {count}")
+
+    def real(self, i: int) -> str:
+        """What the 8-bit operand i stands for, by the scale and zero point behind it."""
+        return self.add("DequantizeLinear", *_trimmed(self.input(i), self.input(i + 1), self.input(i + 2)))
+
+    def quantized(self, value: str, scale: int, like: int) -> None:
+        """The first output: a value by the scale and zero point from input ``scale`` on; without a zero point 0, of the
+        type of the zero point at input ``like``."""
+        zero = self.input(scale + 1)
+        if not zero and self.input(like):
+            zero = self.add("Sub", self.input(like), self.input(like))
+        self.finish("QuantizeLinear", *_trimmed(value, self.input(scale), zero))
+
+
+def _trimmed(*names: str) -> Sequence[str]:
+    return names if names[-1] else names[:-1]
+
+
+def _activation(n: _Node, value: str, name: str, numbers: Sequence[float]) -> None:
+    """The first output: a function of a value, by its ONNX name and parameters in ONNX Runtime's order."""
+    parameters = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Relu": (), "Tanh": (), "Sigmoid": ()}
+    if not name:
+        n.finish("Identity", value)
+    elif name == "Clip":
+        n.finish("Min", n.add("Max", value, n.constant(numbers[0])), n.constant(numbers[1]))
+    elif name in parameters:
+        n.finish(name, value, **dict(zip(parameters[name], numbers, strict=False)))
+    else:
+        raise CannotError(f"the activation {name!r}; vkconv has Clip, {', '.join(parameters)}")
+
+
+def _fused_conv(n: _Node) -> None:
+    sums = n.add("Conv", *_trimmed(n.input(0), n.input(1), n.input(2)), **n.keep(*_CONV))
+    if n.input(3):
+        sums = n.add("Add", sums, n.input(3))
+    numbers = n.get("activation_params", ())
+    _activation(n, sums, str(n.get("activation", "")), list(numbers))
+
+
+def _fused_matmul(n: _Node) -> None:
+    if n.get("transBatchA", 0) or n.get("transBatchB", 0):
+        raise CannotError("transBatchA or transBatchB; vkconv has transA and transB")
+    a, b = ("ki" if n.get("transA", 0) else "ik"), ("jk" if n.get("transB", 0) else "kj")
+    alpha = float(n.get("alpha", 1.0))
+    if (a, b) == ("ik", "kj"):
+        made = n.add("MatMul", n.input(0), n.input(1))
+    else:
+        made = n.add("Einsum", n.input(0), n.input(1), equation=f"...{a},...{b}->...ij")
+    n.finish(*(("Identity", made) if alpha == 1 else ("Mul", made, _like(n, alpha, n.input(0)))))
+
+
+def _like(n: _Node, value: float, other: str) -> str:
+    """A number of the type of another value."""
+    return n.add("CastLike", n.constant(value), other) if n.opset >= 15 else n.constant(value)
+
+
+def _fused_gemm(n: _Node) -> None:
+    made = n.add("Gemm", *_trimmed(n.input(0), n.input(1), n.input(2)), **n.keep("alpha", "beta", "transA", "transB"))
+    numbers = [n.get(f"activation_{name}", None) for name in ("alpha", "beta", "gamma")]
+    given = [float(number) for number in numbers if number is not None]
+    _activation(n, made, str(n.get("activation", "")), given)
+
+
+def _gelu(n: _Node, biased: bool = False) -> None:
+    """x/2 (1 + erf(x / sqrt 2))"""
+    x = n.add("Add", n.input(0), n.input(1)) if biased else n.input(0)
+    erf = n.add("Erf", n.add("Div", x, _like(n, float(np.sqrt(2)), x)))
+    half = n.add("Mul", x, n.add("Add", erf, _like(n, 1.0, x)))
+    n.finish("Mul", half, _like(n, 0.5, x))
+
+
+def _fast_gelu(n: _Node) -> None:
+    """x/2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))"""
+    x = n.add("Add", n.input(0), n.input(1)) if n.input(1) else n.input(0)
+    cube = n.add("Mul", n.add("Mul", x, x), x)
+    inside = n.add("Add", x, n.add("Mul", cube, _like(n, 0.044715, x)))
+    tanh = n.add("Tanh", n.add("Mul", inside, _like(n, float(np.sqrt(2 / np.pi)), x)))
+    half = n.add("Mul", x, n.add("Add", tanh, _like(n, 1.0, x)))
+    n.finish("Mul", half, _like(n, 0.5, x))
+
+
+def _quick_gelu(n: _Node) -> None:
+    alpha = float(n.get("alpha", 1.702))
+    x = n.input(0)
+    n.finish("Mul", x, n.add("Sigmoid", n.add("Mul", x, _like(n, alpha, x))))
+
+
+def _skip_norm(op: str, since: int, bias: int, n: _Node) -> None:
+    """A normalization of input + skip (+ bias); output 3 is that sum."""
+    if n.opset < since:
+        raise CannotError(f"opset {n.opset} has no {op}; export with {since} or newer")
+    if any(n.node.output[1:3]):
+        raise CannotError("its statistics are used; vkconv makes the result and the sum")
+    total = n.node.output[3] if len(n.node.output) > 3 and n.node.output[3] else ""
+    if n.input(bias):
+        sum_ = n.add("Add", n.add("Add", n.input(0), n.input(1)), n.input(bias), into=total)
+    else:
+        sum_ = n.add("Add", n.input(0), n.input(1), into=total)
+    scales = (n.input(2), n.input(3)) if op == "LayerNormalization" and n.input(3) else (n.input(2),)
+    n.finish(op, sum_, *scales, epsilon=float(n.get("epsilon", 1e-12)), axis=-1)
+
+
+def _rms_norm(n: _Node) -> None:
+    if n.opset < 23:
+        raise CannotError(f"opset {n.opset} has no RMSNormalization; export with 23 or newer")
+    n.only(1)
+    n.read.add("stash_type")
+    n.finish("RMSNormalization", n.input(0), n.input(1), **n.keep("axis", "epsilon"))
+
+
+def _qlinear_binary(op: str, n: _Node) -> None:
+    n.quantized(n.add(op, n.real(0), n.real(3)), 6, 2)
+
+
+def _qlinear_unary(op: str, names: Sequence[str], n: _Node) -> None:
+    """ONNX Runtime's opset attribute of softmax says which version it is."""
+    if op == "Softmax" and int(n.get("opset", n.opset)) < 13 <= n.opset:
+        raise CannotError("its softmax is that of an opset below 13, and the model's is newer")
+    n.quantized(n.add(op, n.real(0), **n.keep(*names)), 3, 2)
+
+
+def _qlinear_pool(op: str, names: Sequence[str], n: _Node) -> None:
+    if n.get("channels_last", 0):
+        raise CannotError("channels_last=1; vkconv has channels behind the batch")
+    n.quantized(n.add(op, n.real(0), **n.keep(*names)), 3, 2)
+
+
+def _qlinear_concat(n: _Node) -> None:
+    parts = [n.real(i) for i in range(2, len(n.node.input), 3)]
+    n.quantized(n.add("Concat", *parts, **n.keep("axis")), 0, 4)
+
+
+def _qlinear_where(n: _Node) -> None:
+    n.quantized(n.add("Where", n.input(0), n.real(1), n.real(4)), 7, 3)
+
+
+def _integer_product(n: _Node, a: str, b: str, a_zero: str, b_zero: str) -> str:
+    """An exact product of 8-bit matrices, as floats."""
+    zeros = [a_zero, b_zero]
+    if b_zero and not a_zero:
+        zeros[0] = n.constant(0, np.uint8)
+    inputs = (a, b, *(zeros if b_zero else filter(None, zeros)))
+    return n.add("Cast", n.add("MatMulInteger", *inputs), to=onnx.TensorProto.FLOAT)
+
+
+def _qgemm(n: _Node) -> None:
+    """alpha a_scale b_scale (A B + C), C in the integers of the product; quantized where an output scale is given."""
+    a, b = (
+        n.add("Transpose", n.input(i), perm=[1, 0]) if n.get(name, 0) else n.input(i)
+        for i, name in ((0, "transA"), (3, "transB"))
+    )
+    zeros = [zero for zero in (n.input(2), n.input(5)) if zero]
+    sums = n.add("MatMulInteger", a, b, *zeros)
+    if n.input(6):
+        sums = n.add("Add", sums, n.input(6))
+    scale = n.add("Mul", n.input(1), n.input(4))
+    if (alpha := float(n.get("alpha", 1.0))) != 1:
+        scale = n.add("Mul", scale, n.constant(alpha))
+    floats = n.add("Cast", sums, to=onnx.TensorProto.FLOAT)
+    if not n.input(7):
+        n.finish("Mul", floats, scale)
+        return
+    n.quantized(n.add("Mul", floats, scale), 7, 2)
+
+
+def _matmul_to_float(n: _Node) -> None:
+    """MatMulIntegerToFloat(A, B, a_scale, b_scale, a_zero, b_zero, bias)"""
+    product = _integer_product(n, n.input(0), n.input(1), n.input(4), n.input(5))
+    _scaled(n, product, n.add("Mul", n.input(2), n.input(3)), n.input(6))
+
+
+def _dynamic_matmul(n: _Node) -> None:
+    """DynamicQuantizeMatMul(A, B, b_scale, b_zero, bias)"""
+    values, scale, zero = (n.name(word) for word in ("quantized", "scale", "zero"))
+    n.nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", [n.input(0)], [values, scale, zero]))
+    product = _integer_product(n, values, n.input(1), zero, n.input(3))
+    _scaled(n, product, n.add("Mul", scale, n.input(2)), n.input(4))
+
+
+def _scaled(n: _Node, product: str, scale: str, bias: str) -> None:
+    if bias:
+        n.finish("Add", n.add("Mul", product, scale), bias)
+    else:
+        n.finish("Mul", product, scale)
+
+
+def _same(op: str, n: _Node) -> None:
+    """An operator that ONNX has too."""
+    n.finish(op, *n.node.input, **n.keep(*n.attributes))
+
+
+REWRITES: Mapping[str, Callable[[_Node], None]] = {
+    "BiasGelu": partial(_gelu, biased=True),
+    "DequantizeLinear": partial(_same, "DequantizeLinear"),
+    "DynamicQuantizeMatMul": _dynamic_matmul,
+    "FastGelu": _fast_gelu,
+    "FusedConv": _fused_conv,
+    "FusedGemm": _fused_gemm,
+    "FusedMatMul": _fused_matmul,
+    "Gelu": _gelu,
+    "MatMulIntegerToFloat": _matmul_to_float,
+    "QGemm": _qgemm,
+    "QLinearAdd": partial(_qlinear_binary, "Add"),
+    "QLinearAveragePool": partial(_qlinear_pool, "AveragePool", _POOL),
+    "QLinearConcat": _qlinear_concat,
+    "QLinearGlobalAveragePool": partial(_qlinear_pool, "GlobalAveragePool", ()),
+    "QLinearLeakyRelu": partial(_qlinear_unary, "LeakyRelu", ("alpha",)),
+    "QLinearMul": partial(_qlinear_binary, "Mul"),
+    "QLinearSigmoid": partial(_qlinear_unary, "Sigmoid", ()),
+    "QLinearSoftmax": partial(_qlinear_unary, "Softmax", ("axis",)),
+    "QLinearWhere": _qlinear_where,
+    "QuantizeLinear": partial(_same, "QuantizeLinear"),
+    "QuickGelu": _quick_gelu,
+    "SimplifiedLayerNormalization": _rms_norm,
+    "SkipLayerNormalization": partial(_skip_norm, "LayerNormalization", 17, 4),
+    "SkipSimplifiedLayerNormalization": partial(_skip_norm, "RMSNormalization", 23, 3),
+    "TransposeMatMul": _fused_matmul,
+}
+
+
+def rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in ONNX's operators, as far as `REWRITES` goes; a node that cannot be written so stays."""
+    if not any(map(_is_known, model.graph.node)):
+        return model
+    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    taken = {name for node in model.graph.node for name in (*node.input, *node.output)}
+    taken |= {info.name for info in model.graph.input} | {tensor.name for tensor in model.graph.initializer}
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    del made.graph.node[:]
+    for node in model.graph.node:
+        if _is_known(node) and not why_not(node, opset):
+            view = _rewrite(node, taken, opset)
+            made.graph.node.extend(view.nodes)
+            made.graph.initializer.extend(view.constants)
+        else:
+            made.graph.node.append(node)
+    return made
+
+
+def _is_known(node: onnx.NodeProto) -> bool:
+    """ONNX Runtime has one of its operators in ONNX's own domain."""
+    domains = (DOMAIN, "") if node.op_type == "SimplifiedLayerNormalization" else (DOMAIN,)
+    return node.domain in domains and node.op_type in REWRITES
+
+
+def why_not(node: onnx.NodeProto, opset: int) -> str:
+    """Why a node of the domain cannot be written in ONNX's operators; empty where it can."""
+    if node.op_type not in REWRITES:
+        return f"vkconv has no such op of ONNX Runtime; it has {', '.join(REWRITES)}"
+    try:
+        _rewrite(node, set(), opset)
+    except CannotError as error:
+        return str(error)
+    return ""
+
+
+def _rewrite(node: onnx.NodeProto, taken: set[str], opset: int) -> _Node:
+    view = _Node(node, taken, opset)
+    try:
+        REWRITES[node.op_type](view)
+    except (IndexError, TypeError, ValueError) as error:
+        raise CannotError(f"it is not as ONNX Runtime defines {node.op_type} ({error})") from None
+    left = sorted(set(view.attributes) - view.read)
+    if left:
+        raise CannotError(f"attribute {', '.join(map(repr, left))} is one that vkconv does not have")
+    return view
