@@ -11,12 +11,13 @@ from typing import Any
 
 from vkconv.core import ModelError, UsageError, did_you_mean
 from vkconv.device.android import vkjson
-from vkconv.device.facts import DEVICE_LOCAL, KIND_NAMES, Device, Kind
+from vkconv.device.facts import DEVICE_LOCAL, DOT_ACCELERATED, KIND_NAMES, Device, Kind
 from vkconv.device.files import problems_of, read_json
 
 _BASE = "VkPhysicalDeviceProperties"
 _SUBGROUP = "VkPhysicalDeviceSubgroupProperties"
 _SIZE_CONTROL = "VkPhysicalDeviceSubgroupSizeControlProperties"
+_DOT, _ACCELERATED = DOT_ACCELERATED
 
 # Vulkan's required limits (specification, table "Required Limits"), for those that planning asks for. Nothing is
 # required of timestamps, and of subgroups only that they exist.
@@ -48,10 +49,17 @@ _SUMMED_PROPERTIES: dict[str, dict[str, tuple[str, str]]] = {
         "maxMemoryAllocationSize": ("VkPhysicalDeviceMaintenance3Properties", "maxMemoryAllocationSize"),
     },
     "VkPhysicalDeviceVulkan12Properties": {
-        name: ("VkPhysicalDeviceDriverProperties", name) for name in ("driverID", "driverName", "driverInfo")
+        **{name: ("VkPhysicalDeviceDriverProperties", name) for name in ("driverID", "driverName", "driverInfo")},
+        **{
+            name: ("VkPhysicalDeviceFloatControlsProperties", name)
+            for name in ("roundingModeIndependence", "shaderRoundingModeRTEFloat16")
+        },
     },
     "VkPhysicalDeviceVulkan13Properties": {
-        name: (_SIZE_CONTROL, name) for name in ("minSubgroupSize", "maxSubgroupSize", "requiredSubgroupSizeStages")
+        **{
+            name: (_SIZE_CONTROL, name) for name in ("minSubgroupSize", "maxSubgroupSize", "requiredSubgroupSizeStages")
+        },
+        _ACCELERATED: (_DOT, _ACCELERATED),
     },
 }
 _SUMMED_FEATURES: dict[str, dict[str, tuple[str, str]]] = {
@@ -62,9 +70,11 @@ _SUMMED_FEATURES: dict[str, dict[str, tuple[str, str]]] = {
         "storageBuffer8BitAccess": ("VkPhysicalDevice8BitStorageFeatures", "storageBuffer8BitAccess"),
         "shaderFloat16": ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16"),
         "shaderInt8": ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderInt8"),
+        "vulkanMemoryModel": ("VkPhysicalDeviceVulkanMemoryModelFeatures", "vulkanMemoryModel"),
     },
     "VkPhysicalDeviceVulkan13Features": {
-        "subgroupSizeControl": ("VkPhysicalDeviceSubgroupSizeControlFeatures", "subgroupSizeControl")
+        "subgroupSizeControl": ("VkPhysicalDeviceSubgroupSizeControlFeatures", "subgroupSizeControl"),
+        "shaderIntegerDotProduct": ("VkPhysicalDeviceShaderIntegerDotProductFeatures", "shaderIntegerDotProduct"),
     },
 }
 # Only what compute asks for is kept: a report has thousands of fields of graphics.
@@ -74,6 +84,8 @@ _PROPERTIES = (
     _SUBGROUP,
     _SIZE_CONTROL,
     "VkPhysicalDeviceMaintenance3Properties",
+    "VkPhysicalDeviceFloatControlsProperties",
+    _DOT,
     "VkPhysicalDeviceCooperativeMatrixPropertiesKHR",
     "VkPhysicalDeviceShaderSMBuiltinsPropertiesNV",
 )
@@ -84,6 +96,9 @@ _FEATURES = (
     "VkPhysicalDeviceSubgroupSizeControlFeatures",
     "VkPhysicalDeviceShaderAtomicFloatFeaturesEXT",
     "VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
+    "VkPhysicalDeviceShaderBfloat16FeaturesKHR",
+    "VkPhysicalDeviceShaderIntegerDotProductFeatures",
+    "VkPhysicalDeviceVulkanMemoryModelFeatures",
 )
 # VkPhysicalDeviceType by number, as older tools write it, and without its prefix, as text output has it.
 _TYPES = ("OTHER", "INTEGRATED_GPU", "DISCRETE_GPU", "VIRTUAL_GPU", "CPU")
