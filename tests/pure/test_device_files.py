@@ -16,6 +16,7 @@ from vkconv.compilers.device_files import BY_HAND
 from vkconv.compilers.gpus import data as compilers
 from vkconv.core import ModelError, UsageError
 from vkconv.device import Device, importer, load_device, shipped_devices
+from vkconv.device.facts import DOT_ACCELERATED
 from vkconv.device.files import problems_of
 from vkconv.device.importer import REQUIRED_LIMITS, import_device
 
@@ -246,12 +247,18 @@ def test_what_android_prints(tmp_path: Path) -> None:
         "properties": base,
         "core11": {"properties": eleven, "features": {"storageBuffer16BitAccess": 1.0}},
         "core12": {
-            "properties": {"driverID": 13.0, "driverName": "llvmpipe", "driverInfo": "Mesa 22.3.6 (LLVM 15.0.6)"},
-            "features": {"shaderFloat16": 1.0, "storageBuffer8BitAccess": 1.0},
+            "properties": {
+                **{"driverID": 13.0, "driverName": "llvmpipe", "driverInfo": "Mesa 22.3.6 (LLVM 15.0.6)"},
+                **{"roundingModeIndependence": 1.0, "shaderRoundingModeRTEFloat16": 0.0},
+            },
+            "features": {"shaderFloat16": 1.0, "storageBuffer8BitAccess": 1.0, "vulkanMemoryModel": 1.0},
         },
         "core13": {
-            "properties": {"minSubgroupSize": 8.0, "maxSubgroupSize": 8.0, "requiredSubgroupSizeStages": 48.0},
-            "features": {"subgroupSizeControl": 1.0},
+            "properties": {
+                **{"minSubgroupSize": 8.0, "maxSubgroupSize": 8.0, "requiredSubgroupSizeStages": 48.0},
+                **{DOT_ACCELERATED[1]: 0.0},
+            },
+            "features": {"subgroupSizeControl": 1.0, "shaderIntegerDotProduct": 1.0},
         },
         "extensions": [{"extensionName": "VK_EXT_shader_atomic_float", "specVersion": 1.0}],
         "memory": {"memoryHeaps": [{"flags": 1.0, "size": float(2 << 30)}]},
@@ -259,6 +266,8 @@ def test_what_android_prints(tmp_path: Path) -> None:
     device = import_device(write(tmp_path / "phone.json", {"apiVersion": 4206822.0, "devices": [phone]}))
     same = planned_for(load_device("lavapipe")) | {"atomic": False}  # vkjson has no struct of it in core
     assert planned_for(device) == same
+    assert device.fact(*DOT_ACCELERATED) is False
+    assert device.fact("VkPhysicalDeviceFloatControlsProperties", "roundingModeIndependence").endswith("_ALL")
     assert device.heap_bytes == 2 << 30
     assert device.facts["assumed"] == []
 

@@ -17,7 +17,10 @@ from vkconv.device.files import problems_of, read_json
 _BASE = "VkPhysicalDeviceProperties"
 _SUBGROUP = "VkPhysicalDeviceSubgroupProperties"
 _SIZE_CONTROL = "VkPhysicalDeviceSubgroupSizeControlProperties"
+_FLOATS = "VkPhysicalDeviceFloatControlsProperties"
 _DOT, _ACCELERATED = DOT_ACCELERATED
+# VkShaderFloatControlsIndependence by number.
+_INDEPENDENCES = tuple(f"VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_{name}" for name in ("32_BIT_ONLY", "ALL", "NONE"))
 
 # Vulkan's required limits (specification, table "Required Limits"), for those that planning asks for. Nothing is
 # required of timestamps, and of subgroups only that they exist.
@@ -50,10 +53,7 @@ _SUMMED_PROPERTIES: dict[str, dict[str, tuple[str, str]]] = {
     },
     "VkPhysicalDeviceVulkan12Properties": {
         **{name: ("VkPhysicalDeviceDriverProperties", name) for name in ("driverID", "driverName", "driverInfo")},
-        **{
-            name: ("VkPhysicalDeviceFloatControlsProperties", name)
-            for name in ("roundingModeIndependence", "shaderRoundingModeRTEFloat16")
-        },
+        **{name: (_FLOATS, name) for name in ("roundingModeIndependence", "shaderRoundingModeRTEFloat16")},
     },
     "VkPhysicalDeviceVulkan13Properties": {
         **{
@@ -84,7 +84,7 @@ _PROPERTIES = (
     _SUBGROUP,
     _SIZE_CONTROL,
     "VkPhysicalDeviceMaintenance3Properties",
-    "VkPhysicalDeviceFloatControlsProperties",
+    _FLOATS,
     _DOT,
     "VkPhysicalDeviceCooperativeMatrixPropertiesKHR",
     "VkPhysicalDeviceShaderSMBuiltinsPropertiesNV",
@@ -259,6 +259,7 @@ def _complete(
     assumed: list[str] = []
     properties = {struct: dict(found["properties"].get(struct, {})) for struct in _PROPERTIES}
     properties = {struct: fields for struct, fields in properties.items() if fields or struct in (_BASE, _SUBGROUP)}
+    _name_numbers(properties)
     base = properties[_BASE]
     limits = dict(_objects(base).get("limits", {}))
 
@@ -292,6 +293,20 @@ def _complete(
         "cooperativeMatrices": [],
     }
     return facts, assumed
+
+
+def _name_numbers(properties: Mapping[str, dict[str, Any]]) -> None:
+    """Bits and the enum of the structs that have them, where a tool writes them as numbers."""
+    for struct, field in ((_FLOATS, "shaderRoundingModeRTEFloat16"), DOT_ACCELERATED):
+        if field in properties.get(struct, {}):
+            properties[struct][field] = _bit(properties[struct][field])
+    independence = properties.get(_FLOATS, {}).get("roundingModeIndependence")
+    if isinstance(independence, int) and 0 <= independence < len(_INDEPENDENCES):
+        properties[_FLOATS]["roundingModeIndependence"] = _INDEPENDENCES[independence]
+
+
+def _bit(value: Any) -> Any:
+    return bool(value) if value in (0, 1) else value
 
 
 def _type(kind: Kind | None, value: Any, assumed: list[str]) -> str:

@@ -114,7 +114,7 @@ def test_a_result_is_read_and_none_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
     run(msgspec.json.encode(result))
     assert compile_words(("--suite", "golden"), ["g", "h"], 5) == result
-    assert commands[0][3:] == ["compile", "--suite", "golden", "--with", "g,h", "--json", "--max-seconds", "5"]
+    assert commands[0][4:] == ["compile", "--suite", "golden", "--with", "g,h", "--json", "--max-seconds", "5"]
     run(b"")
     with pytest.raises(DeviceError, match="vkconv compile --suite golden ended with exit code 1"):
         compile_words(("--suite", "golden"), ["g"], 5)
