@@ -116,3 +116,4 @@ def test_devices_take_the_route_that_they_have_instructions_for():
 def test_every_tile_loads_whole_columns():
     for tile in TILES.values():
         assert tile.local % tile.columns == 0 and tile.rows % tile.lane_rows == 0
+        assert tile.local <= tile.depth * tile.columns, "sums of columns meet where a k-tile of them was"
