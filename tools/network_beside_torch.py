@@ -1,14 +1,21 @@
-"""Times a network of torchvision on the device beside PyTorch on the same GPU, in one run: f32 (TF32 off), f16, bf16.
+"""Times networks of torchvision on the device beside PyTorch on the same GPU, in one run: f32 (TF32 off), f16, bf16.
 
-    python tools/network_beside_torch.py [--dtype f16] [--batch 1 --batch 32] [resnet50 ...]
+    python tools/network_beside_torch.py [--dtype f16] [--batch 1 --batch 32] [--no-pass NAME] [-o FILE] [resnet50 ...]
 
 Needs PyTorch with CUDA, torchvision, and what torch.onnx needs. The network has random weights, and running means and
-variances as if it were trained; it comes to vkconv as ONNX. PyTorch runs it eagerly and as a CUDA graph, with cuDNN's
-benchmark mode on, in the faster of both layouts. *device* is GPU time of inferences that follow one another; *call* is
-what a caller waits for, from numpy arrays to numpy arrays. Errors are of the largest output of PyTorch in f64.
+variances as if it were trained; it comes to vkconv as ONNX. PyTorch runs it with its BatchNorm folded into the
+convolutions before it, eagerly and as a CUDA graph, with cuDNN's benchmark mode on, in the faster of both layouts.
+*device* is GPU time of inferences that follow one another; *call* is what a caller waits for, from numpy arrays to
+numpy arrays. Errors are of the largest output of PyTorch in f64. --no-pass adds a row of vkconv without that pass.
+-o keeps the rows as JSON, with device, versions and date.
 """
 
 import argparse
+import copy
+import dataclasses
+import datetime
+import json
+import math
 import statistics
 import tempfile
 import time
@@ -17,12 +24,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.fx.experimental.optimization
 import torchvision
 from beside_torch import TORCH_TYPES
 
 import vkconv
 from vkconv.backend.executable import Executable
-from vkconv.core import DType, bytes_str
+from vkconv.core import DType, atomic_write, bytes_str
 from vkconv.plan.planner import Options
 from vkconv.table import Column, Table
 
@@ -74,7 +82,9 @@ def _wall_us(run: Callable[[], object]) -> float:
     return (time.perf_counter() - started) * 1e6
 
 
+SCHEMA = "vkconv.networks-beside-torch/1"
 Row = tuple[str, float, float, float]
+"""What ran, device and call in us, the largest error."""
 
 
 def _torch_rows(
@@ -113,9 +123,11 @@ def torch_rows(module: torch.nn.Module, x: np.ndarray, want: np.ndarray, dtype: 
     return [min(rows, key=lambda row: row[1]) for rows in zip(*both, strict=True)]
 
 
-def vkconv_row(model: Path, x: np.ndarray, want: np.ndarray, dtype: DType, seconds: float) -> tuple[Row, str]:
-    """The same of vkconv, and its launches and memory."""
-    options = Options() if dtype is DType.F32 else Options(dtype=dtype)
+def vkconv_row(
+    model: Path, x: np.ndarray, want: np.ndarray, dtype: DType, seconds: float, left_out: str = ""
+) -> tuple[Row, str]:
+    """The same of vkconv, and its launches and memory. Without one pass, if given."""
+    options = Options(dtype=None if dtype is DType.F32 else dtype, skip_passes=(left_out,) if left_out else ())
     with vkconv.load(model, options=options) as session:
         error = _error(next(iter(session.run({"x": x}).values())), want)
         executable: Executable = next(iter(session._executables.values()))
@@ -131,48 +143,92 @@ def vkconv_row(model: Path, x: np.ndarray, want: np.ndarray, dtype: DType, secon
         launches = sum(node.dispatches for node in session.plan.nodes)
         sizes = bytes_str(memory.activations_bytes), bytes_str(memory.peak_bytes)
         note = f"{launches} launches, activations {sizes[0]}, peak {sizes[1]}"
-        return ("vkconv", statistics.median(times), call_us, error), note
+        name = f"vkconv without {left_out}" if left_out else "vkconv"
+        return (name, statistics.median(times), call_us, error), note
 
 
 def _error(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.abs(got.astype(np.float64) - want).max() / np.abs(want).max())
 
 
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """One row: a network, batch and type, who ran it, and its times over those of vkconv."""
+
+    network: str
+    batch: int
+    dtype: str
+    run: str
+    device_us: float
+    call_us: float
+    error: float
+    device_ratio: float
+    call_ratio: float
+    note: str
+
+
+def measure(name: str, batches: list[int], dtypes: list[DType], left_out: list[str], seconds: float) -> list[Measured]:
+    """A network in each batch and type."""
+    rows: list[Measured] = []
+    for batch in batches:
+        module = network(name)
+        x = np.random.default_rng(0).standard_normal((batch, 3, 224, 224)).astype(np.float32)
+        with tempfile.TemporaryDirectory() as folder:
+            model = exported(module, torch.from_numpy(x), Path(folder) / f"{name}.onnx")
+            want = copy.deepcopy(module).double().cuda()(torch.from_numpy(x).double().cuda()).cpu().numpy()
+            try:
+                folded = torch.fx.experimental.optimization.fuse(module)
+            except Exception as problem:  # a module that cannot be traced has no BatchNorm that could be folded
+                print(f"{name}: BatchNorm stays: {problem}", flush=True)
+                folded = module
+            for dtype in dtypes:
+                ours, note = vkconv_row(model, x, want, dtype, seconds)
+                found = [(ours, note)]
+                found += [vkconv_row(model, x, want, dtype, seconds, one) for one in left_out]
+                theirs = copy.deepcopy(folded).to(TORCH_TYPES[dtype])
+                found += [(row, "") for row in torch_rows(theirs, x, want, dtype, seconds)]
+                for row, said in found:
+                    made = Measured(name, batch, str(dtype), *row, row[1] / ours[1], row[2] / ours[2], said)
+                    print(made, flush=True)
+                    rows.append(made)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=["resnet50"])
     parser.add_argument("--batch", type=int, action="append")
-    parser.add_argument("--dtype", type=DType, choices=list(TORCH_TYPES), default=DType.F32)
+    parser.add_argument("--dtype", type=DType, choices=list(TORCH_TYPES), action="append")
+    parser.add_argument("--no-pass", action="append", default=[], help="a row of vkconv without this pass, too")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement, after as much warming up")
+    parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    rows = []
-    with torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
+    rows: list[Measured] = []
+    versions = f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
+    with torch.inference_mode():
         for name in args.names:
-            for batch in args.batch or [1, 32]:
-                module = network(name)
-                x = np.random.default_rng(0).standard_normal((batch, 3, 224, 224)).astype(np.float32)
-                model = exported(module, torch.from_numpy(x), Path(folder) / f"{name}.onnx")
-                want = module.double().cuda()(torch.from_numpy(x).double().cuda()).cpu().numpy()
-                ours, note = vkconv_row(model, x, want, args.dtype, args.seconds)
-                module = module.to(TORCH_TYPES[args.dtype])
-                for row in (ours, *torch_rows(module, x, want, args.dtype, args.seconds)):
-                    ratios = row[1] / ours[1], row[2] / ours[2]
-                    rows.append((name, batch, *row, *ratios, note if row is ours else ""))
-    columns = [
-        Column("network"),
-        Column("batch"),
-        Column("run"),
-        Column("device us"),
-        Column("call us"),
-        Column("error"),
-        Column("device / vkconv", digits=3),
-        Column("call / vkconv", digits=3),
-        Column("note"),
-    ]
-    title = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
-    print(Table(f"{title}, {args.dtype}", columns, rows).to_markdown())
+            rows += measure(name, args.batch or [1, 32], args.dtype or [DType.F32], args.no_pass, args.seconds)
+            if args.output:  # what was measured is kept should a later network fail
+                made = {
+                    "schema": SCHEMA,
+                    "device": torch.cuda.get_device_name(),
+                    "beside": versions,
+                    "vkconv": vkconv.__version__,
+                    "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                    "rows": [dataclasses.asdict(row) for row in rows],
+                }
+                with atomic_write(args.output) as file:
+                    file.write(json.dumps(made, indent=1).encode() + b"\n")
+    fields = dataclasses.fields(Measured)
+    columns = [Column(field.name.replace("_", " "), digits=3 if "ratio" in field.name else 4) for field in fields]
+    table = [dataclasses.astuple(row) for row in rows]
+    print(Table(f"{torch.cuda.get_device_name()}, {versions}", columns, table).to_markdown())
+    for dtype in args.dtype or [DType.F32]:
+        ratios = [row.device_ratio for row in rows if row.run == "CUDA graph" and row.dtype == str(dtype)]
+        mean = math.exp(statistics.fmean(map(math.log, ratios)))
+        print(f"{dtype}: CUDA graph over vkconv, device time: geometric mean {mean:.3f}, least {min(ratios):.3f}")
 
 
 if __name__ == "__main__":

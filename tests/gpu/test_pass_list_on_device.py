@@ -23,8 +23,8 @@ REWRITING = [entry.name for entry in PASSES if entry.run]
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_a_network_gives_the_same_without_a_pass(name, device):
     ran, facts = [], select_device(device)[1]
-    if name == "fuse_prologue" and facts.kind == "cpu":
-        pytest.skip("CPU drivers keep two launches")
+    if name == "fuse_prologue" and facts.kind != "discrete":
+        pytest.skip("kept apart where it was not timed")
     for network, graph in NETWORKS.items():
         if name in acting(graph, facts):
             arrays = draw(graph.inputs)

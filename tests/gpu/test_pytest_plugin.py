@@ -1,7 +1,9 @@
 """The pytest plugin, used by projects of their own: the example that ships, and small ones that go wrong."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -95,6 +97,30 @@ def test_params(vk_call):
     ran.assert_close()
     assert ran.output is ran.outputs["y"]
 """
+
+
+@pytest.mark.slow
+def test_the_job_of_the_example_compares_with_a_baseline(tmp_path, device):
+    """ci/run.sh leaves a baseline where there is none, passes beside it, and fails where that is far faster."""
+    folder = tmp_path / "device_tests"
+    shutil.copytree(EXAMPLE, folder)
+    (folder / "calls.txt").write_text("relu:x=64x64\n")
+    tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {**os.environ, "PATH": tools, "VKCONV_DEVICE": device, "MIN_TIME": "0.002", "FAIL_OVER": "1000000"}
+    env["PYTEST_ADDOPTS"] = "-p no:cacheprovider -k reference_of_our_own"
+
+    def job(**changes):
+        done = subprocess.run([folder / "ci" / "run.sh"], capture_output=True, text=True, env={**env, **changes})
+        return done.returncode, done.stdout + done.stderr
+
+    assert job()[0] == 0 and (folder / "tests.xml").exists() and (folder / "now.html").exists()
+    baseline = json.loads((folder / "baseline.json").read_text())
+    assert job()[0] == 0
+    for row in baseline["rows"]:
+        row.update({name: row[name] / 1000 for name in ("us_median", "us_min", "us_p90")})
+    (folder / "baseline.json").write_text(json.dumps(baseline))
+    code, said = job(FAIL_OVER="1.5")
+    assert code == 1 and "relu" in said, said
 
 
 def test_options_reach_the_calls(tmp_path, device):

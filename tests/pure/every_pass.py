@@ -70,6 +70,18 @@ NETWORKS = {
         "y",
         CONSTANTS,
     ),
+    "dense block": make_graph(
+        {"x": (1, 4, 8, 8)},
+        [
+            ("conv2d", "x w b", "a", _PADDED),
+            ("concat", "x a", "xa", {"axis": 1}),
+            ("conv2d", "xa w_1x1 b", "c"),
+            ("concat", "x a c", "xac", {"axis": 1}),
+            ("tanh", "xac", "y"),
+        ],
+        "y",
+        CONSTANTS,
+    ),
     "tokens": make_graph(
         {"x": (2, 6, 4)},
         [

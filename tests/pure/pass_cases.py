@@ -23,6 +23,7 @@ REWRITES = {
         "y",
         "relu",
     ),
+    "a concat of one part": (X, [("concat", "x", "t", {"axis": 1}), ("relu", "t", "y")], "y", "relu"),
     "identity": (X, [("identity", "x", "t"), ("relu", "t", "y")], "y", "relu"),
     "identity between conv2d and relu": (X, [CONV, ("identity", "c", "t"), ("relu", "t", "y")], "y", "conv2d"),
     "an output that stands for another value": (X, [("relu", "x", "t"), ("mul", "t one", "y")], "y", "relu identity"),

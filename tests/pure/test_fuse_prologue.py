@@ -11,7 +11,7 @@ from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.planner import Options, plan, rewritten
 
-H200, LAVAPIPE = load_device("h200"), load_device("lavapipe")
+H200, LAVAPIPE, MALI = (load_device(name) for name in ("h200", "lavapipe", "mali-g57"))
 X = {"x": (2, 24, 5, 4)}
 CONV = ("conv2d", "p w", "y", {"act": "tanh"})
 CONSTANTS = {
@@ -73,7 +73,9 @@ SCALED = [("mul", "x s", "p"), CONV]
     [
         (H200, Options(), ["prologue_conv2d"]),
         (LAVAPIPE, Options(), ["mul", "conv2d"]),
-        (H200, Options(dtype="f16"), ["prologue_conv2d", "cast"]),
+        (MALI, Options(), ["mul", "conv2d"]),
+        (MALI, Options(routes={"node:conv2d_y": "fused_gemm"}, dtype="f16"), ["prologue_conv2d"]),
+        (H200, Options(dtype="f16"), ["mul", "conv2d"]),  # by matrix units
         (H200, Options(skip_passes=["fuse_prologue"]), ["mul", "conv2d"]),
         (H200, Options(routes={"prologue_conv2d": "unfused"}), ["mul", "conv2d"]),
         (H200, Options(routes={"conv2d": "pointwise"}), ["mul", "conv2d"]),
@@ -83,7 +85,7 @@ SCALED = [("mul", "x s", "p"), CONV]
 )
 def test_the_device_and_the_caller_decide(device, options, ops):
     nodes = plan(make_graph(X, SCALED, "y", CONSTANTS), device, options).plan.nodes
-    assert [node.call.op for node in nodes if node.call.op != "cast"] == [op for op in ops if op != "cast"]
+    assert [node.call.op for node in nodes if node.call.op != "cast"] == ops
 
 
 def test_without_room_for_its_buffers_it_is_refused_by_name():

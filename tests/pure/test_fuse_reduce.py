@@ -150,7 +150,7 @@ def test_what_only_looks_alike_is_left_without_a_word(case):
 
 # Inner routes that no shipped device takes by rule: GPUs have a faster one, as CPUs do; one is to be asked for.
 NEVER = {
-    "conv_reduce": {"conv2d/pointwise", "conv2d/direct_tile", "reduce/split"},
+    "conv_reduce": {"conv2d/pointwise", "conv2d/direct_tile", "conv2d/depthwise_planes", "reduce/split"},
     "gemm_reduce": {"reduce/split"},
 }
 OF_16_BITS = {"conv2d/cooperative", "conv2d/cooperative_fragment", "matmul/cooperative"}

@@ -25,7 +25,7 @@ _SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float3
 
 
 def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-    """x * 1, x / 1, x + 0, x - 0, x ** 1 and a permutation that permutes nothing are x."""
+    """x * 1, x / 1, x + 0, x - 0, x ** 1, a permutation that permutes nothing and a concat of one part are x."""
     neutral = {"mul": 1.0, "div": 1.0, "add": 0.0, "sub": 0.0, "pow": 1.0}.get(node.call.op)
     x: str | None = None
     if neutral is not None:
@@ -36,6 +36,8 @@ def drop_neutral(rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
             x = b
     elif node.call.op == "identity" or _permutes_nothing(node):
         x = node.reads["x"]
+    elif node.call.op == "concat" and len(node.reads) == 1:
+        x = node.reads["x0"]
     written = next(iter(node.writes.values()))
     # Broadcasting against the constant may have added dimensions; then it is no copy of x.
     if x is not None and x not in rewriter.constants and rewriter.specs[x] == rewriter.specs[written]:

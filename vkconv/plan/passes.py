@@ -12,6 +12,7 @@ from vkconv.ops.core.base import Op
 from vkconv.plan import folding, recognise
 from vkconv.plan.bound import BoundGraph
 from vkconv.plan.chains import fuse_chain
+from vkconv.plan.concats import ConcatNesting
 from vkconv.plan.fuse_prologue import PrologueFusion
 from vkconv.plan.fuse_reduce import Chooser, ReduceFusion
 from vkconv.plan.layouts import assign_layouts
@@ -71,6 +72,10 @@ def _split_matmul(graph: BoundGraph, context: Context) -> BoundGraph:
     return in_parts(graph, context.ops, context.device)
 
 
+def _nest_concats(graph: BoundGraph, context: Context) -> BoundGraph:
+    return ConcatNesting().run(graph, context.ops)
+
+
 def _fuse_reduce(graph: BoundGraph, context: Context) -> BoundGraph:
     fusion = ReduceFusion(context.choose, context.given)
     made = fusion.run(graph, context.ops)
@@ -97,7 +102,7 @@ ELIDE_COPIES = "elide_copies"
 
 PASSES: tuple[Pass, ...] = (
     Pass("assign_layouts", "Move transposes to the borders of regions that work in any layout.", _assign_layouts),
-    _rule(folding.drop_neutral, "Drop x * 1, x / 1, x + 0, x - 0, x ** 1, and transposes that permute nothing."),
+    _rule(folding.drop_neutral, "Drop x * 1, x / 1, x + 0, x - 0, x ** 1, transposes and concats that do nothing."),
     _rule(folding.join_transposes, "Make one transpose, or none, of two in a row."),
     _rule(folding.reshape_for_transpose, "Make a reshape of a transpose that moves nothing but dimensions of 1."),
     _rule(folding.fold_transpose, "Let a matmul read an operand transposed in place of transposing it."),
@@ -117,6 +122,7 @@ PASSES: tuple[Pass, ...] = (
     _rule(folding.fuse_prelu, "Apply a prelu of constant slope in the launch of the convolution or matmul before it."),
     _rule(folding.fuse_rescale, "Apply a constant factor or summand behind an activation in the same launch."),
     _rule(fuse_chain, "Make one launch of elementwise operations in a row."),
+    Pass("nest_concats", "Let a concat read the one that joins its first parts.", _nest_concats),
     Pass("split_matmul", "Split a matmul by columns where no binding holds its weights.", _split_matmul, required=True),
     Pass("fuse_reduce", "Reduce what a convolution or matmul makes in its launch, where that pays.", _fuse_reduce),
     Pass("set_types", "Store floats in the types that are asked for.", _set_types, required=True),

@@ -109,6 +109,22 @@ CONV2D_DEPTHWISE = Kernel(
     ),
 )
 
+CONV2D_DEPTHWISE_PLANES = Kernel(
+    "conv2d_depthwise_planes",
+    bindings=(
+        reads("ELEM x"),
+        reads("ELEM weight"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y"),
+        reads("ELEM residual", when="RESIDUAL"),
+    ),
+    push=(*CONV2D_PUSH,),
+    constants=(
+        *EPILOGUE,
+        *constants("int", PLANES=4, RY=4, OH=14, OW=14, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
+    ),
+)
+
 CONV2D_DIRECT = Kernel(
     "conv2d_direct",
     bindings=(

@@ -13,16 +13,13 @@
 // [SPLIT_K][output], summed by sum_split_k.comp, which adds bias and activation. With REDUCE the pixels of an image are
 // reduced (tile_reduce.glsl), and only what the tile comes to is stored: [tile along the pixels][slot for an
 // image][channel]. Each image then begins at a multiple of four columns. With PROLOGUE elements of the input are scaled,
-// shifted and activated as they are loaded (prologue.glsl), zeros around it not.
+// shifted and activated on their way to shared memory (prologue.glsl), zeros around it not.
 
 #ifdef REDUCE
 #include "tile_reduce.glsl"
 #endif
 #ifdef PROLOGUE
 #include "prologue.glsl"
-#define FACTOR(at, image, channel) REAL(before_product(LOAD(x, at), image, channel, c_in))
-#else
-#define FACTOR(at, image, channel) LOAD_REAL(x, at)
 #endif
 
 void main() {
@@ -71,6 +68,9 @@ void main() {
 
     REAL4 a_next[A_LOADS];
     REAL b_next[B_LOADS];
+#ifdef PROLOGUE
+    vec2 factors[B_LOADS];
+#endif
     vec4 acc[ACCS];
     [[unroll]] for (int i = 0; i < ACCS; i++) acc[i] = vec4(0.0);
     BEGIN_F16_SUMS(REAL4, ACCS)
@@ -91,7 +91,10 @@ void main() {
                 bool row_ok = inside && iy0 + y_tap >= 0 && iy0 + y_tap < h && k < depth;
                 bool ok = row_ok && ix0 + x_tap >= 0 && ix0 + x_tap < w;
                 int at = ok ? origin + (c * h + y_tap) * w + x_tap : 0;
-                b_next[i] = ok ? FACTOR(at, ok ? image : 0, ok ? group * in_group + c : 0) : REAL(0.0);
+                b_next[i] = ok ? LOAD_REAL(x, at) : REAL(0.0);
+#ifdef PROLOGUE
+                factors[i] = ok ? factors_of(image, group * in_group + c, c_in) : vec2(0.0);
+#endif
             }
             a_at += A_VECS;
             k0 += BK;
@@ -109,6 +112,10 @@ void main() {
             if (BUFFERS == 1) barrier();
         }
         if (step < last) {
+#ifdef PROLOGUE
+            // Not where they are loaded: that would wait for them before the product of the last k-tile.
+            [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = REAL(before_product(float(b_next[i]), factors[i]));
+#endif
             STORE_K_TILE(a_next, b_next, lane, step)
             barrier();
         }

@@ -18,6 +18,7 @@ from vkconv.ops.kernels.epilogue import finishing
 from vkconv.ops.kernels.prepack import PACK_TILES
 from vkconv.ops.kernels.prologue import FORM, Prologue, binds_prologue, bound_buffers, with_prologue
 from vkconv.ops.pointwise.chain import CHAIN
+from vkconv.policy import Policy
 from vkconv.program import Composite, Inner, Program
 from vkconv.route import Legal, Params, Requirement, Route, Sub
 
@@ -65,6 +66,12 @@ _BINDS = Requirement(
         f"{bound_buffers(call)} buffers, and it allows {device.limit('maxPerStageDescriptorStorageBuffers')}"
     ),
 )
+_TAKEN = Policy("fused.prologue", bool)
+_PAYS = Requirement(
+    "a device on which a launch less pays for the registers that it takes",
+    lambda call, device: _TAKEN.of(device),
+    lambda call, device: "it pays" if _TAKEN.of(device) else "not known to pay there",
+)
 _KERNEL_1X1 = Requirement(
     KERNEL_1X1.text,
     lambda call, device: KERNEL_1X1.test(convolution_of(call), device),
@@ -92,7 +99,7 @@ ROUTES: tuple[Route, ...] = (
         why="conv2d's route implicit_gemm, which scales, shifts and activates elements of the input as it loads them: "
         "they are neither written nor read once more, and a launch less runs; taps of larger kernels would do it again",
         must=(FLOATS, *FITS_SMALLEST, _BINDS),
-        prefer=(ON_GPU, _KERNEL_1X1, taken_alone(CONV2D, "convolution", convolution_of)("implicit_gemm")),
+        prefer=(ON_GPU, _PAYS, _KERNEL_1X1, taken_alone(CONV2D, "convolution", convolution_of)("implicit_gemm")),
         params=_params,
     ),
     Route(

@@ -296,12 +296,35 @@ def _depth(call: Call) -> int:
     return math.prod(call.shape("w")[1:])
 
 
-_LEAST_SIDE, _LEAST_DEPTH = 32, 16
-FILLS_MATRICES = Requirement.of(
-    f"at least {_LEAST_SIDE} output channels in a group and {_LEAST_SIDE} pixels, sums of {_LEAST_DEPTH} products",
-    lambda call: (*extents(call)[:2], _depth(call)),
-    lambda n: min(n[:2]) >= _LEAST_SIDE and n[2] >= _LEAST_DEPTH,
-    lambda n: "{} channels, {} pixels, {} products".format(*n),
+@dataclasses.dataclass(frozen=True, slots=True)
+class Least:
+    """Output channels of a group, pixels, and products of a sum from which on matrix units are used."""
+
+    channels: int
+    pixels: int
+    depth: int
+
+
+_LEAST = Policy("conv2d.cooperative_least", Least)
+
+
+def _fills(call: Call, device: Device) -> bool:
+    least = _LEAST.of(device)
+    rows, columns = extents(call)[:2]
+    return rows >= least.channels and columns >= least.pixels and _depth(call) >= least.depth
+
+
+def _filled(call: Call, device: Device) -> str:
+    least = _LEAST.of(device)
+    rows, columns = extents(call)[:2]
+    return (
+        f"{rows} channels of {least.channels}, {columns} pixels of {least.pixels}, "
+        f"{_depth(call)} products of {least.depth}"
+    )
+
+
+FILLS_MATRICES = Requirement(
+    "enough output channels of a group, pixels and products of a sum for tiles of matrices", _fills, _filled
 )
 
 

@@ -24,13 +24,13 @@ _BLOCKS = Policy("conv2d.depthwise_blocks", InvocationTiles)
 
 DEPTHWISE = Shader(shaders.conv2d.CONV2D_DEPTHWISE)
 # As `MOST_SPAN`, of rows.
-_MOST_REACH = 20
+MOST_REACH = 20
 
 
 def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     t = _BLOCKS.of(device)
     oh, ow = call.shape("y")[2:]
-    rows = tuple(ry for ry in t.rows.values(oh) if span(call, 0, ry) <= _MOST_REACH)
+    rows = tuple(ry for ry in t.rows.values(oh) if span(call, 0, ry) <= MOST_REACH)
     columns = tuple(px for px in t.columns.values(ow) if span(call, 1, px) <= MOST_SPAN)
 
     def cost(block: tuple[int, int]) -> int:
@@ -67,9 +67,9 @@ def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = 
 
 
 SHORT_REACH = Requirement.of(
-    f"3 outputs of a column from at most {_MOST_REACH} input rows",
+    f"3 outputs of a column from at most {MOST_REACH} input rows",
     lambda call: span(call, 0, 3),
-    lambda rows: rows <= _MOST_REACH,
+    lambda rows: rows <= MOST_REACH,
     "{} rows".format,
 )
 

@@ -4,6 +4,7 @@ from vkconv.ops.conv.conv2d import direct
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
 from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT
 from vkconv.ops.conv.conv2d.depthwise import DEPTHWISE_F16, DEPTHWISE_ROUTE
+from vkconv.ops.conv.conv2d.depthwise_planes import DEPTHWISE_PLANES
 from vkconv.ops.conv.conv2d.im2col import IM2COL_GEMM
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM, IMPLICIT_GEMM_F16
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
@@ -19,6 +20,7 @@ ROUTES: tuple[Route, ...] = (
     direct.POINTWISE_F16,
     IM2COL_GEMM,
     WINOGRAD,
+    DEPTHWISE_PLANES,
     DEPTHWISE_ROUTE,
     SUBGROUP_TILE,
     direct.GROUPED_TILE,
