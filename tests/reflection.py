@@ -1,7 +1,8 @@
 """What a SPIR-V module says of its interface: buffers, push constants, specialization constants, shared memory, and
 which of them its functions use.
 
-Numbers are those of the SPIR-V registry.
+Numbers are those of the SPIR-V registry. It has tables and arithmetic of its own, beside those of `vkconv.spirv` and
+`vkconv.compilers.integers`: what holds shaders to their declarations should not share a mistake with what reads them.
 """
 
 import dataclasses

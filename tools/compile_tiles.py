@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from vkconv.cli.compile import _compile
+from vkconv.cli.compile import compile_wanted
 from vkconv.compilers.gpus import find_gpu
 from vkconv.compilers.live import planning_device
 from vkconv.compilers.pipelines import Asked
@@ -48,7 +48,7 @@ CALLS = {
         "x_zero=scalar:u8,y_scale=scalar,y_zero=scalar:u8,p=1",
     ),
 }
-_SMALL = re.compile(r"(gemm_|shared_)?(16|32|64)x(32|64)x(4|8|16)(b2|loop)?(_4x4)?|register_[248]x4")
+_SMALL = re.compile(r"(gemm_|shared_)?(16|32|64)x(32|64)x(4|8|16)(b2|loop)?(_[124]x4)?|register_[248]x4")
 _NOT = "64x64x16"  # of 8 x 8
 _MAX_SECONDS = 60
 
@@ -68,7 +68,7 @@ def main(name: str, path: str, only: str = ".*") -> None:
             tiles = [tile for tile in tiles if re.fullmatch(only, tile)]
             wanted += [Asked(call, text, 1, route_name, {"tile": tile}) for tile in tiles]
     result = Result(calls="tiles of products", options={"max_seconds": _MAX_SECONDS}, gpus=[], rows=[])
-    _compile(gpu, wanted, facts, planned_with, result, 0, _MAX_SECONDS, None, None, False)
+    compile_wanted(gpu, wanted, facts, planned_with, result, _MAX_SECONDS)
     Path(path).write_bytes(msgspec.json.encode(result))
 
 

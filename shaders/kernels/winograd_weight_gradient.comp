@@ -4,24 +4,33 @@
 #include "winograd.glsl"
 
 // The 3 x 3 taps of one pair of channels per invocation: dw = scale * (the slices of the T x T sums, added in a fixed
-// order and transformed) + beta * add. Sums lie as slices[slice_count][T * T][pairs].
+// order and transformed) + beta * add. Sums lie as slices[slice_count][T * T][pairs]. Rows of the sums are added and
+// transformed in PARTS parts, one after the other: more of them need fewer registers, and wait more often for loads.
+const int ROWS = T / PARTS;
 
 void main() {
     int pair = int(flat_index());
     if (pair >= pairs) return;
-    float d[T][6];
-    [[unroll]] for (int i = 0; i < T; i++) {
-        [[unroll]] for (int j = 0; j < T; j++) d[i][j] = 0.0;
-    }
-    for (int slice = 0; slice < slice_count; slice++) {
-        [[unroll]] for (int i = 0; i < T; i++) {
-            [[unroll]] for (int j = 0; j < T; j++) d[i][j] += slices[(slice * T * T + i * T + j) * pairs + pair];
+    float rows[T][3];
+    [[unroll]] for (int part = 0; part < PARTS; part++) {
+        float d[ROWS][6];
+        [[unroll]] for (int i = 0; i < ROWS; i++) {
+            [[unroll]] for (int j = 0; j < T; j++) d[i][j] = 0.0;
+        }
+        for (int slice = 0; slice < slice_count; slice++) {
+            int at = (slice * T + part * ROWS) * T * pairs + pair;
+            [[unroll]] for (int i = 0; i < ROWS; i++) {
+                [[unroll]] for (int j = 0; j < T; j++) d[i][j] += slices[at + (i * T + j) * pairs];
+            }
+        }
+        [[unroll]] for (int i = 0; i < ROWS; i++) {
+            transform_weight_gradient(d[i]);
+            [[unroll]] for (int j = 0; j < 3; j++) rows[part * ROWS + i][j] = d[i][j];
         }
     }
-    [[unroll]] for (int i = 0; i < T; i++) transform_weight_gradient(d[i]);
     [[unroll]] for (int j = 0; j < 3; j++) {
         float column[6];
-        [[unroll]] for (int i = 0; i < T; i++) column[i] = d[i][j];
+        [[unroll]] for (int i = 0; i < T; i++) column[i] = rows[i][j];
         transform_weight_gradient(column);
         [[unroll]] for (int i = 0; i < 3; i++) {
             int at = pair * 9 + i * 3 + j;

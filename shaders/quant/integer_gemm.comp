@@ -28,38 +28,35 @@ void main() {
     int column0 = index % column_tiles * COLUMNS;
     int lane = int(gl_LocalInvocationID.x);
     int zero = x_zero();
-    bool has_zeros = channels[c_out].y != 0;
-    int y_zero = channels[c_out].x;
 
-    // The column that this invocation loads.
+    // The column that this invocation loads; one past the last is outside the image.
     int column = column0 + lane % COLUMNS;
-    bool column_inside = column < n * pixels;
     int image = column / pixels;
-    int iy0 = column % pixels / ow * sh - pt;
+    int iy0 = column < n * pixels ? column % pixels / ow * sh - pt : h;
     int ix0 = column % pixels % ow * sw - pl;
     int plane = image * c_in + group * in_group;
 
     int acc[TR * 4];
-    int x_sum[4];
     [[unroll]] for (int i = 0; i < TR * 4; i++) acc[i] = 0;
-    [[unroll]] for (int j = 0; j < 4; j++) x_sum[j] = 0;
+    int loaded = 0;  // the sum of what this invocation loads
     int my_row = lane / (COLUMNS / 4) * TR;
     int my_column = lane % (COLUMNS / 4) * 4;
     for (int step0 = 0; step0 < steps; step0 += DEPTH) {
         for (int d = lane / COLUMNS; d < DEPTH; d += LOCAL / COLUMNS) {
-            int tap = (step0 + d) / quads;
-            int ci0 = ((step0 + d) - tap * quads) * 4;
-            int iy = iy0 + tap / kw * dh;
-            int ix = ix0 + tap % kw * dw;
-            bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
             uint bytes4 = 0u;
-            if (column_inside && step0 + d < steps) {
+            if (step0 + d < steps) {
+                int tap = (step0 + d) / quads;
+                int ci0 = ((step0 + d) - tap * quads) * 4;
+                int iy = iy0 + tap / kw * dh;
+                int ix = ix0 + tap % kw * dw;
+                bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
                 [[unroll]] for (int k = 0; k < 4; k++) {
                     int at = ((plane + ci0 + k) * h + iy) * w + ix;
                     bool there = ci0 + k < in_group;
                     uint value = inside && there ? byte_of(x[at >> 2] ^ flips(X_SIGNED), uint(at)) : uint(zero & 0xFF);
                     if (there) bytes4 |= value << (8 * k);
                 }
+                loaded += sum_of_bytes(bytes4);
             }
             column_words[d * COLUMNS + lane % COLUMNS] = bytes4;
         }
@@ -73,11 +70,18 @@ void main() {
             [[unroll]] for (int i = 0; i < TR; i++) a[i] = row_words[d * ROWS + my_row + i];
             [[unroll]] for (int j = 0; j < 4; j++) b[j] = column_words[d * COLUMNS + my_column + j];
             ADD_PRODUCTS(TR, a, b, acc)
-            if (has_zeros) {
-                [[unroll]] for (int j = 0; j < 4; j++) x_sum[j] += sum_of_bytes(b[j]);
-            }
         }
         barrier();
+    }
+    int y_zero = channels[c_out].x;
+    int x_sum[4];
+    [[unroll]] for (int j = 0; j < 4; j++) x_sum[j] = 0;
+    if (channels[c_out].y != 0) {  // weights with zero points: the sums of columns, of those that loaded them
+        column_words[lane] = uint(loaded);
+        barrier();
+        [[unroll]] for (int j = 0; j < 4; j++) {
+            for (int i = my_column + j; i < LOCAL; i += COLUMNS) x_sum[j] += int(column_words[i]);
+        }
     }
     [[unroll]] for (int i = 0; i < TR; i++) {
         int row = tile % row_tiles * ROWS + my_row + i;

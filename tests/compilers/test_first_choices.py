@@ -41,7 +41,8 @@ def test_no_first_choice_is_unfit(amd64: Installed, workload: str) -> None:
 
 def test_these_are_all_workloads(amd64: Installed) -> None:
     required("rapidocr_onnxruntime")
-    assert [name for name, _ in workloads()] == list(WORKLOADS)
+    # In f16 the golden calls are held to the tables (tests/pure/ops/kernels): RADV takes 6 s for some.
+    assert {name for name, _ in workloads()} == {*WORKLOADS, "golden f16"}
 
 
 @pytest.mark.parametrize("gpu", GPUS)

@@ -15,6 +15,7 @@ from vkconv.backend.runtime import select_device
 from vkconv.check import check_call, compare, expect, run_call
 from vkconv.core import GraphError, RouteError
 from vkconv.ops import OPS
+from vkconv.ops.conv.wgrad import winograd
 from vkconv.ops.conv.wgrad.kernels import Gemm, Rows, Skinny
 from vkconv.ops.conv.wgrad.problem import WeightGradient
 from vkconv.ops.conv.wgrad.tiles import TILES
@@ -308,6 +309,21 @@ def test_winograd_in_several_passes_and_slices(shape, outputs, device, monkeypat
     assert checked.ok, checked.problem
     again = run_call(call, inputs_of(call, "normals"), device=device, route="winograd", params=params, replays=2)
     assert {outputs[0].tobytes() for outputs in again.outputs} == {ran.outputs[0][0].tobytes()}
+
+
+@pytest.mark.parametrize("outputs", [4, 2])
+def test_winograd_adds_slices_up_in_parts_to_the_same_bytes(outputs, device, monkeypatch):
+    """Parts are for GPUs of few registers, which no device here is."""
+    monkeypatch.setattr(WinogradTiles, "chunk", lambda tiles, channels, mib: 4)
+    call = parse_call("conv2d_backward_weight:x=3x5x7x9,dy=3x7x7x9,w_shape=7x5x3x3,p=1,add=7x5x3x3,beta=0.5", OPS)
+    made = set()
+    for parts in (1, 2):
+        monkeypatch.setattr(winograd, "_parts", lambda m, element, device, parts=parts: parts)
+        params = {"outputs": outputs, "split_k": 1}
+        ran, checked = check_call(call, inputs_of(call, "normals"), device=device, route="winograd", params=params)
+        assert checked.ok, checked.problem
+        made.add(ran.outputs[0][0].tobytes())
+    assert len(made) == 1
 
 
 def test_long_sums_are_cut_where_the_driver_ends_loops(device):

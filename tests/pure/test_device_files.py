@@ -15,7 +15,8 @@ import pytest
 from vkconv.compilers.device_files import BY_HAND
 from vkconv.compilers.gpus import data as compilers
 from vkconv.core import ModelError, UsageError
-from vkconv.device import Device, load_device, shipped_devices
+from vkconv.device import Device, importer, load_device, shipped_devices
+from vkconv.device.facts import DOT_ACCELERATED
 from vkconv.device.files import problems_of
 from vkconv.device.importer import REQUIRED_LIMITS, import_device
 
@@ -126,12 +127,15 @@ def planned_for(device: Device) -> dict[str, Any]:
         "storage": device.feature("VkPhysicalDevice16BitStorageFeatures", "storageBuffer16BitAccess"),
         "atomic": device.feature("VkPhysicalDeviceShaderAtomicFloatFeaturesEXT", "shaderBufferFloat32AtomicAdd"),
         "extension": device.has("VK_EXT_shader_atomic_float"),
+        "dot": device.feature("VkPhysicalDeviceShaderIntegerDotProductFeatures", "shaderIntegerDotProduct"),
+        "memory model": device.feature("VkPhysicalDeviceVulkanMemoryModelFeatures", "vulkanMemoryModel"),
         "quirks": device.quirks,
         "allocation": device.fact("VkPhysicalDeviceMaintenance3Properties", "maxMemoryAllocationSize"),
     }
 
 
 LIMITED = tuple(REQUIRED_LIMITS)
+STRUCT = re.compile(r"VkPhysicalDevice\w+Features(?:[A-Z]+)?\b")
 
 
 def report() -> dict[str, Any]:
@@ -166,6 +170,30 @@ def test_structs_that_sum_up_versions_stand_for_the_ones_they_sum_up(tmp_path: P
     block["features"]["VkPhysicalDeviceShaderAtomicFloatFeaturesEXT"] = {"shaderBufferFloat32AtomicAdd": True}
     imported = import_device(write(tmp_path / "p.json", data), heap_bytes=2 << 30)
     assert planned_for(imported) == planned_for(load_device("lavapipe"))
+
+
+@pytest.mark.parametrize(
+    ("struct", "feature", "summed"),
+    [
+        ("VkPhysicalDeviceShaderIntegerDotProductFeatures", "shaderIntegerDotProduct", "Vulkan13"),
+        ("VkPhysicalDeviceVulkanMemoryModelFeatures", "vulkanMemoryModel", "Vulkan12"),
+        ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16", "Vulkan12"),
+    ],
+)
+def test_a_feature_is_read_by_each_name_that_reports_have_for_it(
+    struct: str, feature: str, summed: str, tmp_path: Path
+) -> None:
+    for name in (struct, f"{struct}KHR", f"VkPhysicalDevice{summed}Features"):
+        for bit in (True, False):
+            data = report()
+            data["capabilities"]["device"]["features"] = {name: {feature: bit}}
+            assert import_device(write(tmp_path / "p.json", data)).feature(struct, feature) is bit, name
+
+
+def test_every_feature_that_routes_ask_for_is_imported() -> None:
+    sources = Path(importer.__file__).parents[1].glob("ops/**/*.py")
+    asked = {struct for path in sources for struct in STRUCT.findall(path.read_text())}
+    assert len(asked) > 5 and asked <= {*importer._FEATURES}
 
 
 def test_what_a_profile_does_not_say_is_what_vulkan_requires(tmp_path: Path) -> None:
@@ -219,12 +247,18 @@ def test_what_android_prints(tmp_path: Path) -> None:
         "properties": base,
         "core11": {"properties": eleven, "features": {"storageBuffer16BitAccess": 1.0}},
         "core12": {
-            "properties": {"driverID": 13.0, "driverName": "llvmpipe", "driverInfo": "Mesa 22.3.6 (LLVM 15.0.6)"},
-            "features": {"shaderFloat16": 1.0, "storageBuffer8BitAccess": 1.0},
+            "properties": {
+                **{"driverID": 13.0, "driverName": "llvmpipe", "driverInfo": "Mesa 22.3.6 (LLVM 15.0.6)"},
+                **{"roundingModeIndependence": 1.0, "shaderRoundingModeRTEFloat16": 0.0},
+            },
+            "features": {"shaderFloat16": 1.0, "storageBuffer8BitAccess": 1.0, "vulkanMemoryModel": 1.0},
         },
         "core13": {
-            "properties": {"minSubgroupSize": 8.0, "maxSubgroupSize": 8.0, "requiredSubgroupSizeStages": 48.0},
-            "features": {"subgroupSizeControl": 1.0},
+            "properties": {
+                **{"minSubgroupSize": 8.0, "maxSubgroupSize": 8.0, "requiredSubgroupSizeStages": 48.0},
+                **{DOT_ACCELERATED[1]: 0.0},
+            },
+            "features": {"subgroupSizeControl": 1.0, "shaderIntegerDotProduct": 1.0},
         },
         "extensions": [{"extensionName": "VK_EXT_shader_atomic_float", "specVersion": 1.0}],
         "memory": {"memoryHeaps": [{"flags": 1.0, "size": float(2 << 30)}]},
@@ -232,6 +266,8 @@ def test_what_android_prints(tmp_path: Path) -> None:
     device = import_device(write(tmp_path / "phone.json", {"apiVersion": 4206822.0, "devices": [phone]}))
     same = planned_for(load_device("lavapipe")) | {"atomic": False}  # vkjson has no struct of it in core
     assert planned_for(device) == same
+    assert device.fact(*DOT_ACCELERATED) is False
+    assert device.fact("VkPhysicalDeviceFloatControlsProperties", "roundingModeIndependence").endswith("_ALL")
     assert device.heap_bytes == 2 << 30
     assert device.facts["assumed"] == []
 

@@ -139,7 +139,7 @@ def compile_(
                 facts, name = planning_device(gpu, device)
                 entries = entries_of(targets or [], suites or [], all_ops, dtype, facts, shapes or [])
                 wanted = asked_of(entries, routes or [], sweep, facts)
-                _compile(gpu, wanted, facts, name, result, subgroup_size, max_seconds, jobs, folder, again)
+                compile_wanted(gpu, wanted, facts, name, result, max_seconds, subgroup_size, jobs, folder, again)
     except KeyboardInterrupt as error:
         stopped, code = stopped_by(error)
         say(f"{stopped}; what was compiled is kept, so that the next run goes on from there")
@@ -150,19 +150,21 @@ def compile_(
     raise typer.Exit(_EXIT_FAILED if result.failed else 0)
 
 
-def _compile(
+def compile_wanted(
     gpu: "Gpu",
     wanted: "Sequence[Asked]",
     facts: "Device",
     planned_with: str,
     result: "Result",
-    subgroup_size: int,
     max_seconds: float,
-    jobs: int | None,
-    isa: Path | None,
-    again: bool,
+    subgroup_size: int = 0,
+    jobs: int | None = None,
+    isa: Path | None = None,
+    again: bool = False,
 ) -> None:
-    """Add the rows of one GPU to a result."""
+    """Add to a result the rows of one GPU for calls, planned with ``facts``, which are called ``planned_with``; the
+    other arguments are the command's options. UsageError where there is nothing to compile, or the compiler is not
+    installed; DeviceError where its driver does not start."""
     from vkconv.compilers.gpus import driver_of
     from vkconv.compilers.installed import installed_for
     from vkconv.compilers.pipelines import collect

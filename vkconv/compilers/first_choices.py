@@ -1,6 +1,7 @@
 """What the planner takes first, through GPUs' compilers: the calls that it is held to, a table of each GPU, and what is
 worse than in an earlier one."""
 
+import contextlib
 import csv
 import io
 import os
@@ -13,10 +14,13 @@ from pathlib import Path
 import msgspec
 
 from vkconv.compilers.rows import GpuHeader, Result, Row, Verdict
-from vkconv.core import DeviceError, UsageError
+from vkconv.core import DeviceError, GraphError, UsageError
+from vkconv.ops import OPS
+from vkconv.ops.core.calls import parse_call
 from vkconv.route import label
 
 SCHEMA = "vkconv.first_choices/1"
+_GOLDEN = Path(__file__).parents[1] / "bench" / "suites" / "golden.txt"
 _NETWORKS = (("ch_PP-OCRv4_rec_infer.onnx", "x=1x3x48x320"), ("ch_PP-OCRv4_det_infer.onnx", "x=1x3x640x640"))
 _SEVERITY: Mapping[Verdict, int] = {
     **{"ok": 0, "not planned": 1, "spills": 2},
@@ -57,9 +61,10 @@ class Choices(msgspec.Struct, frozen=True):
 
 
 def workloads() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The golden calls, the layers of ResNet-50 and MobileNet and two OCR networks, in f32 and f16: each with a name,
-    and as words for ``vkconv compile``. UsageError where the networks are not installed."""
+    """The golden calls as they are and in f16, the layers of ResNet-50 and MobileNet and two OCR networks, in f32 and
+    f16: each with a name, and as words for ``vkconv compile``. UsageError where the networks are not installed."""
     yield "golden", ("--suite", "golden")
+    yield "golden f16", tuple(_golden_f16())
     for dtype in ("f32", "f16"):
         yield f"layers {dtype}", ("--suite", "resnet50", "--suite", "mobilenet", "--dtype", dtype)
     spec = find_spec("rapidocr_onnxruntime")
@@ -69,6 +74,15 @@ def workloads() -> Iterator[tuple[str, tuple[str, ...]]]:
         path = Path(spec.submodule_search_locations[0]) / "models" / name
         for dtype in ("f32", "f16"):
             yield f"{name.split('_')[2]} {dtype}", (str(path), "--shape", shape, "--dtype", dtype)
+
+
+def _golden_f16() -> Iterator[str]:
+    """The golden calls that name no type, in f16; without those that cannot be, of integers."""
+    for line in _GOLDEN.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#") and "dtype=" not in line:
+            with contextlib.suppress(GraphError):
+                parse_call(text := f"{line},dtype=f16", OPS)
+                yield text
 
 
 def compile_words(words: Sequence[str], gpus: Sequence[str], max_seconds: float) -> Result:

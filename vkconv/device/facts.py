@@ -27,6 +27,11 @@ _KINDS: dict[str, Kind] = {
     "VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU": "virtual",
 }
 KIND_NAMES: dict[Kind, str] = {kind: name for name, kind in _KINDS.items()} | {"other": "VK_PHYSICAL_DEVICE_TYPE_OTHER"}
+# Whether signed dot products of four bytes in a word are faster than the same by multiplications.
+DOT_ACCELERATED = (
+    "VkPhysicalDeviceShaderIntegerDotProductProperties",
+    "integerDotProduct4x8BitPackedSignedAccelerated",
+)
 DEVICE_LOCAL = "VK_MEMORY_HEAP_DEVICE_LOCAL_BIT"
 _COMPUTE_STAGE = "VK_SHADER_STAGE_COMPUTE_BIT"
 # Extra facts worth a line to people: the feature bits that routes ask for.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 import msgspec
 
 from vkconv.core import ModelError, UsageError, did_you_mean, expand_user, not_a_file
-from vkconv.device.facts import DEVICE_LOCAL, KIND_NAMES, SCHEMA, Device
+from vkconv.device.facts import DEVICE_LOCAL, DOT_ACCELERATED, KIND_NAMES, SCHEMA, Device
 from vkconv.device.numbers import NUMBERS, Evidence, is_described, is_number
 
 _DATA = Path(__file__).parent / "data"
@@ -241,6 +241,7 @@ OPTIONAL: dict[str, Rule] = {
     _SIZE_CONTROL + "requiredSubgroupSizeStages": _TEXTS,
     _FLOAT_CONTROLS + "roundingModeIndependence": _TEXT,
     _FLOAT_CONTROLS + "shaderRoundingModeRTEFloat16": _BIT,
+    "properties." + ".".join(DOT_ACCELERATED): _BIT,
     "source": _TEXT,
     "assumed": _TEXTS,
     "queueFamilies": _OBJECTS,

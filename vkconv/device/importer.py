@@ -11,12 +11,16 @@ from typing import Any
 
 from vkconv.core import ModelError, UsageError, did_you_mean
 from vkconv.device.android import vkjson
-from vkconv.device.facts import DEVICE_LOCAL, KIND_NAMES, Device, Kind
+from vkconv.device.facts import DEVICE_LOCAL, DOT_ACCELERATED, KIND_NAMES, Device, Kind
 from vkconv.device.files import problems_of, read_json
 
 _BASE = "VkPhysicalDeviceProperties"
 _SUBGROUP = "VkPhysicalDeviceSubgroupProperties"
 _SIZE_CONTROL = "VkPhysicalDeviceSubgroupSizeControlProperties"
+_FLOATS = "VkPhysicalDeviceFloatControlsProperties"
+_DOT, _ACCELERATED = DOT_ACCELERATED
+# VkShaderFloatControlsIndependence by number.
+_INDEPENDENCES = tuple(f"VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_{name}" for name in ("32_BIT_ONLY", "ALL", "NONE"))
 
 # Vulkan's required limits (specification, table "Required Limits"), for those that planning asks for. Nothing is
 # required of timestamps, and of subgroups only that they exist.
@@ -48,10 +52,14 @@ _SUMMED_PROPERTIES: dict[str, dict[str, tuple[str, str]]] = {
         "maxMemoryAllocationSize": ("VkPhysicalDeviceMaintenance3Properties", "maxMemoryAllocationSize"),
     },
     "VkPhysicalDeviceVulkan12Properties": {
-        name: ("VkPhysicalDeviceDriverProperties", name) for name in ("driverID", "driverName", "driverInfo")
+        **{name: ("VkPhysicalDeviceDriverProperties", name) for name in ("driverID", "driverName", "driverInfo")},
+        **{name: (_FLOATS, name) for name in ("roundingModeIndependence", "shaderRoundingModeRTEFloat16")},
     },
     "VkPhysicalDeviceVulkan13Properties": {
-        name: (_SIZE_CONTROL, name) for name in ("minSubgroupSize", "maxSubgroupSize", "requiredSubgroupSizeStages")
+        **{
+            name: (_SIZE_CONTROL, name) for name in ("minSubgroupSize", "maxSubgroupSize", "requiredSubgroupSizeStages")
+        },
+        _ACCELERATED: (_DOT, _ACCELERATED),
     },
 }
 _SUMMED_FEATURES: dict[str, dict[str, tuple[str, str]]] = {
@@ -62,9 +70,11 @@ _SUMMED_FEATURES: dict[str, dict[str, tuple[str, str]]] = {
         "storageBuffer8BitAccess": ("VkPhysicalDevice8BitStorageFeatures", "storageBuffer8BitAccess"),
         "shaderFloat16": ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderFloat16"),
         "shaderInt8": ("VkPhysicalDeviceShaderFloat16Int8Features", "shaderInt8"),
+        "vulkanMemoryModel": ("VkPhysicalDeviceVulkanMemoryModelFeatures", "vulkanMemoryModel"),
     },
     "VkPhysicalDeviceVulkan13Features": {
-        "subgroupSizeControl": ("VkPhysicalDeviceSubgroupSizeControlFeatures", "subgroupSizeControl")
+        "subgroupSizeControl": ("VkPhysicalDeviceSubgroupSizeControlFeatures", "subgroupSizeControl"),
+        "shaderIntegerDotProduct": ("VkPhysicalDeviceShaderIntegerDotProductFeatures", "shaderIntegerDotProduct"),
     },
 }
 # Only what compute asks for is kept: a report has thousands of fields of graphics.
@@ -74,6 +84,8 @@ _PROPERTIES = (
     _SUBGROUP,
     _SIZE_CONTROL,
     "VkPhysicalDeviceMaintenance3Properties",
+    _FLOATS,
+    _DOT,
     "VkPhysicalDeviceCooperativeMatrixPropertiesKHR",
     "VkPhysicalDeviceShaderSMBuiltinsPropertiesNV",
 )
@@ -84,6 +96,9 @@ _FEATURES = (
     "VkPhysicalDeviceSubgroupSizeControlFeatures",
     "VkPhysicalDeviceShaderAtomicFloatFeaturesEXT",
     "VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
+    "VkPhysicalDeviceShaderBfloat16FeaturesKHR",
+    "VkPhysicalDeviceShaderIntegerDotProductFeatures",
+    "VkPhysicalDeviceVulkanMemoryModelFeatures",
 )
 # VkPhysicalDeviceType by number, as older tools write it, and without its prefix, as text output has it.
 _TYPES = ("OTHER", "INTEGRATED_GPU", "DISCRETE_GPU", "VIRTUAL_GPU", "CPU")
@@ -244,6 +259,7 @@ def _complete(
     assumed: list[str] = []
     properties = {struct: dict(found["properties"].get(struct, {})) for struct in _PROPERTIES}
     properties = {struct: fields for struct, fields in properties.items() if fields or struct in (_BASE, _SUBGROUP)}
+    _name_numbers(properties)
     base = properties[_BASE]
     limits = dict(_objects(base).get("limits", {}))
 
@@ -277,6 +293,20 @@ def _complete(
         "cooperativeMatrices": [],
     }
     return facts, assumed
+
+
+def _name_numbers(properties: Mapping[str, dict[str, Any]]) -> None:
+    """Bits and the enum of the structs that have them, where a tool writes them as numbers."""
+    for struct, field in ((_FLOATS, "shaderRoundingModeRTEFloat16"), DOT_ACCELERATED):
+        if field in properties.get(struct, {}):
+            properties[struct][field] = _bit(properties[struct][field])
+    independence = properties.get(_FLOATS, {}).get("roundingModeIndependence")
+    if isinstance(independence, int) and 0 <= independence < len(_INDEPENDENCES):
+        properties[_FLOATS]["roundingModeIndependence"] = _INDEPENDENCES[independence]
+
+
+def _bit(value: Any) -> Any:
+    return bool(value) if value in (0, 1) else value
 
 
 def _type(kind: Kind | None, value: Any, assumed: list[str]) -> str:

@@ -264,7 +264,7 @@ WINOGRAD_WEIGHT_GRADIENT = Kernel(
         *fields("float", "scale beta"),
     ),
     constants=(
-        *constants("int", M=2),
+        *constants("int", M=2, PARTS=1),
         *constants("bool", HAS_ADD=False),
     ),
 )

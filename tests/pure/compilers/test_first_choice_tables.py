@@ -86,8 +86,19 @@ def test_a_call_that_is_no_more_there_is_not_worse() -> None:
 @pytest.mark.skipif(find_spec("rapidocr_onnxruntime") is None, reason="rapidocr-onnxruntime is not installed")
 def test_workloads_are_in_both_types() -> None:
     named = dict(first_choices.workloads())
-    assert list(named) == ["golden", "layers f32", "layers f16", "rec f32", "rec f16", "det f32", "det f16"]
-    assert all(name.endswith(words[words.index("--dtype") + 1]) for name, words in named.items() if name != "golden")
+    assert list(named) == [
+        "golden",
+        "golden f16",
+        "layers f32",
+        "layers f16",
+        "rec f32",
+        "rec f16",
+        "det f32",
+        "det f16",
+    ]
+    assert all(text.endswith(",dtype=f16") for text in named["golden f16"]) and len(named["golden f16"]) > 30
+    in_type = {name: words[words.index("--dtype") + 1] for name, words in named.items() if "golden" not in name}
+    assert all(name.endswith(dtype) for name, dtype in in_type.items())
 
 
 def test_a_result_is_read_and_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

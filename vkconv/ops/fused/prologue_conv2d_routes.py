@@ -9,14 +9,14 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.by_images import BY_IMAGES
 from vkconv.ops.conv.common import KERNEL_1X1
-from vkconv.ops.conv.conv2d.implicit_gemm import GEMM, IMPLICIT_GEMM, implicit_gemm
+from vkconv.ops.conv.conv2d.implicit_gemm import GEMM, implicit_gemm, params_by_rule
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.tiles import FITS_SMALLEST
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.fused.in_turn import UNFUSED, taken_alone
 from vkconv.ops.kernels.epilogue import finishing
 from vkconv.ops.kernels.prepack import PACK_TILES
-from vkconv.ops.kernels.prologue import Prologue, binds_prologue, bound_buffers, with_prologue
+from vkconv.ops.kernels.prologue import FORM, Prologue, binds_prologue, bound_buffers, with_prologue
 from vkconv.ops.pointwise.chain import CHAIN
 from vkconv.policy import Policy
 from vkconv.program import Composite, Inner, Program
@@ -51,7 +51,7 @@ def before(call: Call) -> Call:
 
 
 def _params(call: Call, device: Device) -> Legal:
-    return IMPLICIT_GEMM.params(convolution_of(call), device)
+    return params_by_rule(convolution_of(call), device, FORM)
 
 
 def _fused(call: Call, device: Device, params: Params) -> Program:

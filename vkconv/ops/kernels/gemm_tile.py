@@ -119,15 +119,16 @@ class GemmTile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compilers:
-    """For which kernel, elements of which type ("": any) and device a rule takes a tile."""
+    """For which kernel, elements of which type ("": any), device and form of the kernel a rule takes a tile."""
 
     kernel: Kernel
     device: Device
     element: str = ""
+    form: str = ""
 
     def keep(self, tile: GemmTile) -> bool:
         """Whether a tile stays in registers: as the GPU's compiler had it, else by estimate."""
-        fits = compiled.fits(self.kernel, tile.constants, self.element, self.device)
+        fits = compiled.fits(self.kernel, tile.constants, self.element, self.device, self.form)
         return not spills(tile.registers, self.device) if fits is None else fits
 
     def suit(self, tile: GemmTile) -> bool:

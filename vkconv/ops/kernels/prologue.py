@@ -10,6 +10,8 @@ from vkconv.program import Word
 
 # Those without parameters under which a number that is off by little stays so, relative to what it was added up from.
 ACTIVATIONS = ("none", "relu", "hard_swish", "silu")
+# The define of a kernel that has one: a form of `vkconv.ops.kernels.compiled`.
+FORM = "PROLOGUE"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Prologue:
 
 def with_prologue(shader: Shader) -> Shader:
     """The variant of a shader that has one."""
-    return shader.having(("PROLOGUE", ""))
+    return shader.having((FORM, ""))
 
 
 def bound_buffers(call: Call) -> int:

@@ -15,6 +15,8 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import defaults, first, local_sizes, most_invocations, over_workgroups
 from vkconv.ops.core.requirements import lane_by_lane, most_iterations, subgroup_arithmetic
+from vkconv.ops.kernels import compiled
+from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.norm.row_sets import WALKS, RowSet
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
@@ -166,7 +168,7 @@ class RowPrograms:
     # Rows in registers.
 
     def register_lanes(self, call: Call, device: Device) -> tuple[int, ...]:
-        """Lanes that can hold a row, the default first."""
+        """Lanes that can hold a row, the default first: of few items, and of those that spill in no way."""
         least = device.subgroup_size if subgroup_arithmetic(device) else _REGISTER_LANES[0]
         rows = self.kernel(call).rows
         if not rows.count:
@@ -174,7 +176,8 @@ class RowPrograms:
         lanes = [n for n in sorted({least, *_REGISTER_LANES}) if n % least == 0 and n <= most_invocations(device)]
         most = _POLICY.of(device)
         holding = [n for n in lanes if rows.items(n) <= (most.few_lanes_items if n <= _FEW_LANES else most.items)]
-        return tuple(sorted(holding, key=lambda n: (rows.items(n) > most.default_items, n)))
+        spill = {n: not self._kept(call, device, n) for n in holding}
+        return tuple(sorted(holding, key=lambda n: (spill[n], rows.items(n) > most.default_items, n)))
 
     def holding_pays(self, call: Call, device: Device) -> bool:
         """Whether holding rows is preferred, as far as the kind of device decides it."""
@@ -182,7 +185,9 @@ class RowPrograms:
         items, elements = kernel.rows.items(device.subgroup_size), kernel.rows.rows * kernel.rows.count
         by_subgroups = subgroup_arithmetic(device) and items <= kernel.cpu_items
         long_enough = items <= ITEMS or elements >= _POLICY.of(device).long_call
-        return long_enough and (by_subgroups or not lane_by_lane(device))
+        lanes = self.register_lanes(call, device)
+        spills = bool(lanes) and not self._kept(call, device, lanes[0])
+        return long_enough and not spills and (by_subgroups or not lane_by_lane(device))
 
     def lane_pays(self, call: Call, device: Device) -> bool:
         """Whether one lane for a row is preferred, as far as the kind of device decides it."""
@@ -191,8 +196,22 @@ class RowPrograms:
 
     def one_pass_params(self, call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
         lanes = self.register_lanes(call, device)
-        rows, vec4 = self._rows_of_group(call, device), self._vec4(call)
-        return {"lanes": lanes, "rows": rows, "vec4": vec4, "tree": _trees(device)}
+        rows, vec4, trees = self._rows_of_group(call, device), self._vec4(call), _trees(device)
+        kept = self._kept(call, device, lanes[0]) if lanes else ()
+        return {"lanes": lanes, "rows": rows, "vec4": vec4, "tree": first((*kept, *trees)[0], trees)}
+
+    def _kept(self, call: Call, device: Device, lanes: int) -> tuple[int, ...]:
+        """The values of ``tree`` with which so many lanes hold a row, as far as is known, in registers: the GPU's
+        compiler spilled neither as many items of a lane nor fewer. One that makes loops of subgroup arithmetic needs
+        registers for them."""
+        element = element_of(call)
+        sizes = [{"LANES": lanes, "ITEMS": n} for n in range(1, self.kernel(call).rows.items(lanes) + 1)]
+        forms = {0: SUBGROUP[0], 1: ""}
+        return tuple(
+            tree
+            for tree in _trees(device)
+            if all(compiled.fits(self.shader, size, element, device, forms[tree]) is not False for size in sizes)
+        )
 
     def one_pass(self, call: Call, device: Device, params: Params) -> Program:
         lanes, meet = params["lanes"], _meeting(params)

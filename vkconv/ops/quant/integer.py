@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from vkconv.call import Call
 from vkconv.core import DType, ceil_div
 from vkconv.device import Device
-from vkconv.kernel import Kernel, Shader
+from vkconv.device.facts import DOT_ACCELERATED
+from vkconv.kernel import Shader
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, shared_bytes
 from vkconv.ops.kernels.gemm_tile import ENOUGH, Compilers, GemmTile, by_name, tile_by_rule
@@ -21,6 +22,12 @@ DOT_PRODUCT = Requirement(
         device.has(_EXTENSION) and device.feature("VkPhysicalDeviceShaderIntegerDotProductFeatures", _FEATURE)
     ),
     lambda call, device: f"{'no ' * (not device.has(_EXTENSION))}{_EXTENSION}, {_FEATURE} off",
+)
+
+DOT_IS_FAST = Requirement(
+    "dot products of bytes that the device has instructions for, as far as it says",
+    lambda call, device: device.fact(*DOT_ACCELERATED) is not False,
+    lambda call, device: f"{DOT_ACCELERATED[1]} off",
 )
 
 
@@ -66,6 +73,7 @@ TILES: Mapping[str, IntegerTile] = by_name(
     IntegerTile(32, 32, 8, 2, 4),
     IntegerTile(16, 64, 8, 1, 4),
     IntegerTile(16, 32, 8, 1, 4),
+    IntegerTile(32, 32, 8, 1, 4),
 )
 # The first that makes enough workgroups, or the last.
 _RULE = ("128x64x8", "64x64x8", "32x64x8", "32x32x8")
@@ -73,13 +81,14 @@ _SMALLEST = TILES["32x32x8"]
 FITS_SMALLEST = invocations(_SMALLEST.local), shared_bytes(_SMALLEST.shared_bytes)
 
 
-def tiles_by_rule(rows: int, blocks: Callable[[IntegerTile], int], kernel: Kernel, device: Device) -> tuple[str, ...]:
-    """The tiles that a device can hold. First the one for a product of so many rows: the largest that makes enough
+def tiles_by_rule(rows: int, blocks: Callable[[IntegerTile], int], compilers: Compilers) -> tuple[str, ...]:
+    """The tiles that the device can hold. First the one for a product of so many rows: the largest that makes enough
     ``blocks`` to keep the device busy."""
+    device = compilers.device
     fitting = {name: tile for name, tile in TILES.items() if tile.fits(device)}
     rule = [name for name in _RULE if name in fitting]
     wide = [name for name in rule if TILES[name].rows < 2 * rows] or rule[-1:]
-    enough, compilers = ENOUGH.of(device).integers, Compilers(kernel, device)
+    enough = ENOUGH.of(device).integers
     return first(tile_by_rule(wide, fitting, rows, lambda name: blocks(TILES[name]), enough, compilers), fitting)
 
 
@@ -89,7 +98,7 @@ Build = Callable[[Call, Device, Params, Shader], Program]
 def routes_by_tiles(
     name: str,
     build: Build,
-    params: Callable[[Call, Device], Legal],
+    params: Callable[[Call, Compilers], Legal],
     shaders: tuple[Shader, ...],
     why: str,
     must: tuple[Requirement, ...] = (),
@@ -99,18 +108,34 @@ def routes_by_tiles(
     where the device has them, and without."""
     plain, *others = shaders
 
-    def by(kernel: Shader, name: str, why: str, *more: Requirement, source: str = "vkconv") -> Route:
+    def by(
+        kernel: Shader,
+        name: str,
+        why: str,
+        must: tuple[Requirement, ...],
+        prefer: tuple[Requirement, ...],
+        form: str = "",
+        source: str = "vkconv",
+    ) -> Route:
         return Route(
             name,
             lambda call, device, params: build(call, device, params, kernel),
             (kernel, *others),
             why,
-            must=(INT32, *must, *more, *FITS_SMALLEST),
+            must=(INT32, *must, *FITS_SMALLEST),
             prefer=(ON_GPU, *prefer),
-            params=params,
+            params=lambda call, device: params(call, Compilers(kernel.kernel, device, form=form)),
             source=source,
         )
 
     by_dot = f"{why}, which one instruction multiplies and sums"
-    dot = by(plain.having(("DOT", "")), "dot", by_dot, DOT_PRODUCT, source="SPV_KHR_integer_dot_product")
-    return dot, by(plain, name, why)
+    dot = by(
+        plain.having(("DOT", "")),
+        "dot",
+        by_dot,
+        (*must, DOT_PRODUCT),
+        (*prefer, DOT_IS_FAST),
+        form="DOT",
+        source="SPV_KHR_integer_dot_product",
+    )
+    return dot, by(plain, name, why, must, prefer)

@@ -14,6 +14,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import local_sizes, over_invocations
 from vkconv.ops.core.requirements import INT32, lane_by_lane, shuffles
+from vkconv.ops.kernels.gemm_tile import Compilers
 from vkconv.ops.kernels.prepack import MOST_SPAN, InvocationTiles, short_span
 from vkconv.ops.kernels.strided import local_params
 from vkconv.ops.quant.integer import TILES, is_signed, result_of, routes_by_tiles, tiles_by_rule
@@ -135,9 +136,9 @@ def _build_tile(call: Call, device: Device, params: Params) -> Program:
     )
 
 
-def _gemm_params(call: Call, device: Device) -> Legal:
+def _gemm_params(call: Call, compilers: Compilers) -> Legal:
     g = Geometry.of(call)
-    return {"tile": tiles_by_rule(g.out_group, g.blocks, GEMM.kernel, device)}
+    return {"tile": tiles_by_rule(g.out_group, g.blocks, compilers)}
 
 
 def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> Program:

@@ -12,6 +12,7 @@ from vkconv.kernel import Shader
 from vkconv.ops.core.base import local_sizes, over_invocations
 from vkconv.ops.core.requirements import INT32, ON_CPU, SHUFFLE, loop_iterations
 from vkconv.ops.kernels.gemm import MAX_BATCH_GROUPS, GemmProblem
+from vkconv.ops.kernels.gemm_tile import Compilers
 from vkconv.ops.kernels.prepack import Sizes
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.quant.integer import TILES, IntegerTile, is_signed, result_of, routes_by_tiles, tiles_by_rule
@@ -92,8 +93,8 @@ def _blocks(call: Call, tile: IntegerTile) -> int:
     return g.batches * tile.blocks(g.m, g.n)
 
 
-def _gemm_params(call: Call, device: Device) -> Legal:
-    return {"tile": tiles_by_rule(matrices(call).m, lambda tile: _blocks(call, tile), GEMM.kernel, device)}
+def _gemm_params(call: Call, compilers: Compilers) -> Legal:
+    return {"tile": tiles_by_rule(matrices(call).m, lambda tile: _blocks(call, tile), compilers)}
 
 
 def _build_gemm(call: Call, device: Device, params: Params, shader: Shader) -> Program:

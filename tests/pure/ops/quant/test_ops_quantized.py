@@ -96,13 +96,18 @@ def test_devices_take_the_route_that_they_have_instructions_for():
     layer = parse_call(f"qlinear_conv:x=1x64x56x56:u8,w=64x64x3x3:i8,x_zero=scalar:u8,{SCALES},p=1", OPS)
     first = parse_call(f"qlinear_conv:x=1x3x56x56:u8,w=64x3x3x3:i8,x_zero=scalar:u8,{SCALES},p=1", OPS)
     taken = {
-        name: choose(OPS["qlinear_conv"].routes, layer, load_device(name)) for name in ("h200", "mali-g57", "lavapipe")
+        name: choose(OPS["qlinear_conv"].routes, layer, load_device(name))
+        for name in ("h200", "mali-g57", "lavapipe", "mali-g610-panvk", "mali-g52-panvk")
     }
     assert {name: choice.route.name for name, choice in taken.items()} == {
         "h200": "dot",
         "mali-g57": "gemm",
         "lavapipe": "tile",
+        "mali-g610-panvk": "dot",
+        "mali-g52-panvk": "gemm",
     }
+    slow = next(v for v in taken["mali-g52-panvk"].verdicts if v.route.name == "dot")
+    assert slow.allowed and "PackedSignedAccelerated off" in str(slow)
     refused = next(v for v in taken["mali-g57"].verdicts if v.route.name == "dot")
     assert not refused.allowed and "integer dot products" in refused.refused_by
     assert choose(OPS["qlinear_conv"].routes, first, load_device("h200")).route.name == "tile"
@@ -111,3 +116,4 @@ def test_devices_take_the_route_that_they_have_instructions_for():
 def test_every_tile_loads_whole_columns():
     for tile in TILES.values():
         assert tile.local % tile.columns == 0 and tile.rows % tile.lane_rows == 0
+        assert tile.local <= tile.depth * tile.columns, "sums of columns meet where a k-tile of them was"

@@ -40,10 +40,11 @@ def steps_of(call: Call, tile: GemmTile, linear: bool) -> int:
     return ceil_div(c_in * kh * kw, tile.depth) if linear else kh * kw * ceil_div(c_in, tile.depth)
 
 
-def _params(call: Call, device: Device) -> Legal:
+def params_by_rule(call: Call, device: Device, form: str = "") -> Legal:
+    """The parameters of the kernel, or of a form of it that needs more registers (`vkconv.ops.kernels.compiled`)."""
     groups: int = call["groups"]
     rows, depth = call.shape("y")[1] // groups, math.prod(call.shape("w")[1:])
-    compilers = Compilers(GEMM_KERNEL, device, element_of(call))
+    compilers = Compilers(GEMM_KERNEL, device, element_of(call), form)
     tiles = tiles_by_rule(rows, depth, groups, lambda tile: _blocks(call, tile), compilers)
     tile = TILES[tiles[0]]
     linear = pads_much(call, tile.depth)
@@ -118,7 +119,7 @@ IMPLICIT_GEMM = Route(
     "serves a tile of outputs, without an im2col buffer",
     must=(FLOATS, *FITS_SMALLEST),
     prefer=(ON_GPU,),
-    params=_params,
+    params=params_by_rule,
 )
 IMPLICIT_GEMM_F16 = in_f16(
     IMPLICIT_GEMM,

@@ -64,7 +64,7 @@ def params(call: Call, device: Device) -> Legal:
     """Outputs on a side of a tile, scratch of a pass, the tile of the products and their split-K slices."""
     p = WeightGradient.of(call)
     outputs = (4, 2) if p.pixels >= _LEAST_PIXELS else (2,)
-    if compiled.fits(TAPS.kernel, {"M": outputs[0]}, p.element, device) is False:
+    if _parts(outputs[0], p.element, device) is None:
         outputs = outputs[::-1]
     tiles = _tiles(p, outputs[0])
     sizes = tiles.scratch_sizes(p.c_in + p.c_out, LEAST.of(device).scratch_mib)
@@ -77,6 +77,14 @@ def params(call: Call, device: Device) -> Legal:
         "tile": tiles_by_cost(inner, device),
         "split_k": first(min(cheapest(inner, device)[1], most), (s for s in SLICES if s <= most)),
     }
+
+
+def _parts(m: int, element: str, device: Device) -> int | None:
+    """Parts that the last launch adds the sums up in: the fewest that the GPU's compiler is not known to spill; None
+    where it spills all of them."""
+    by = (1, 2)
+    kept = (n for n in by if compiled.fits(TAPS.kernel, {"M": m, "PARTS": n}, element, device) is not False)
+    return next(kept, None)
 
 
 def build(call: Call, device: Device, params: Params) -> Program:
@@ -118,14 +126,14 @@ def _gradients(p: WeightGradient, tiles: WinogradTiles, start: int, count: int, 
 def _taps(call: Call, m: int, slices: int, device: Device) -> Dispatch:
     """Slices of the products of all passes to dw."""
     p, local, has_add = WeightGradient.of(call), local_size(device), call.has("add")
-    pairs = p.c_out * p.channels
+    pairs, parts = p.c_out * p.channels, _parts(m, p.element, device) or 1
     return Dispatch(
         TAPS,
         {"slices": "slices" if slices else None, "add": "add" if has_add else None, "dw": "dw"},
         *over_invocations(pairs, local, device),
         push={"pairs": pairs, "slice_count": slices, "scale": float(call["scale"]), "beta": float(call["beta"])},
-        constants={"M": m, "HAS_ADD": has_add},
-        loop_iterations=slices,
+        constants={"M": m, "PARTS": parts, "HAS_ADD": has_add},
+        loop_iterations=parts * slices,
     )
 
 
