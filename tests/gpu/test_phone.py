@@ -182,7 +182,7 @@ def test_devices_that_adb_has_not_or_may_not_use(boards, devices, how, says):
         ("cable", ("--via", BOARD), 2, "2 of 4 packs were played, then: error: device 'one' not found"),
         ("broken", (), None, "packs were played, then: error: closed; the device is gone"),
         ("reboot", (), 1, "1 of 4 packs were played, then: error: device offline; unplug it"),
-        ("quiet", (), 1, "1 of 4 packs were played, then: the player ended early"),
+        ("quiet", (), 1, "1 of 4 packs were played, then: the connection broke off; the device is gone"),
     ],
 )
 def test_what_was_measured_before_it_was_lost_is_kept(boards, tmp_path, what, how, measured, says):
