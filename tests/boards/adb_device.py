@@ -1,4 +1,4 @@
-"""The device's end of Android's debug bridge over TCP, as AOSP describes its protocol (packages/modules/adb: protocol.txt,
+"""The device's end of Android's debug bridge over TCP, as AOSP describes it (packages/modules/adb: protocol.txt,
 SYNC.TXT, SERVICES.TXT): connection, authentication, streams, ``shell,v2`` and ``sync:``. Its storage is a folder, its
 programs are this machine's. It fails as devices do where its `Fault` says so.
 """
