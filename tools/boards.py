@@ -1,7 +1,7 @@
 """What the tests of phones and boards need and is not installed here, unpacked beside the system:
 
-    python tools/boards.py            # all of it, into ~/.cache/vkconv/boards (160 MB to download)
-    python tools/boards.py adb        # adb alone
+    python tools/boards.py                # all that tests need, into ~/.cache/vkconv/boards (140 MB to download)
+    python tools/boards.py adb            # adb alone
 
 lavapipe of arm64 with its C library, a user-mode qemu that runs it, and adb, as Debian 13 and its backports have them;
 and PyPI's ziglang, which builds the player for arm64, in this virtual environment. No root is needed. What is there is
@@ -47,15 +47,15 @@ class Part:
         return hashlib.sha256(repr(dataclasses.astuple(self)).encode()).hexdigest()[:12]
 
 
+_SUITES = ("trixie", "trixie-backports")
+_LAVAPIPE = ("mesa-vulkan-drivers", "libvulkan1", "vulkan-validationlayers/trixie")
 PARTS = {
-    "lavapipe": Part(
-        ("trixie", "trixie-backports"),
-        ("mesa-vulkan-drivers", "libvulkan1", "vulkan-validationlayers/trixie"),
-        "arm64",
-    ),
+    "lavapipe": Part(_SUITES, _LAVAPIPE, "arm64"),
     "qemu": Part(("trixie",), ("qemu-user",), alone=True),  # its programs are linked statically
     "adb": Part(("trixie",), ("adb",)),
+    "lavapipe-here": Part(_SUITES, _LAVAPIPE),  # for tools/beside_arm64.py
 }
+NEEDED = ("lavapipe", "qemu", "adb")
 
 
 def folder(name: str) -> Path | None:
@@ -98,16 +98,21 @@ def versions(name: str) -> dict[str, str]:
 def emulated() -> list[str]:
     """What stands before a program of arm64 on this machine: its loader with the unpacked libraries, behind qemu where
     the processor is another. UsageError where it was not set up."""
-    libraries = _there("lavapipe") / "usr" / "lib" / TRIPLETS["arm64"]
-    words = [str(libraries / LOADERS["arm64"]), "--library-path", str(libraries)]
+    words = loaded("lavapipe")
     if host_architecture() == "arm64":
         return words
     return [str(_there("qemu") / "usr" / "bin" / "qemu-aarch64"), *words]
 
 
-def driver_files(libraries: Path, place: Path) -> dict[str, str]:
-    """The environment in which Vulkan's loader finds the lavapipe of a folder, by a file written at ``place``."""
-    driver = {"library_path": str(libraries / "libvulkan_lvp.so"), "api_version": "1.4.0"}
+def loaded(name: str) -> list[str]:
+    """What stands before a program of a part's architecture: its own loader and libraries."""
+    folder = _libraries(name)
+    return [str(folder / LOADERS[PARTS[name].architecture]), "--library-path", str(folder)]
+
+
+def driver_files(name: str, place: Path) -> dict[str, str]:
+    """The environment in which Vulkan's loader finds the lavapipe of a part, by a file written at ``place``."""
+    driver = {"library_path": str(_libraries(name) / "libvulkan_lvp.so"), "api_version": "1.4.0"}
     place.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": driver}))
     layers = {"VK_LOADER_LAYERS_DISABLE": "~implicit~", "VK_LAYER_PATH": str(place.parent / "layers")}
     return {"VK_DRIVER_FILES": str(place), "VK_ICD_FILENAMES": str(place), **layers}
@@ -115,11 +120,13 @@ def driver_files(libraries: Path, place: Path) -> dict[str, str]:
 
 def adb() -> list[str]:
     """The command that is adb, with its own C library. UsageError where it was not set up."""
-    root = _there("adb")
-    libraries = root / "usr" / "lib" / TRIPLETS[host_architecture()]
-    program = root / "usr" / "lib" / "android-sdk" / "platform-tools" / "adb"
-    loader = str(libraries / LOADERS[host_architecture()])
-    return [loader, "--library-path", f"{libraries}:{libraries / 'android'}", str(program)]
+    program = _there("adb") / "usr" / "lib" / "android-sdk" / "platform-tools" / "adb"
+    *words, path = loaded("adb")
+    return [*words, f"{path}:{path}/android", str(program)]
+
+
+def _libraries(name: str) -> Path:
+    return _there(name) / "usr" / "lib" / TRIPLETS[PARTS[name].architecture]
 
 
 def _there(name: str) -> Path:
@@ -148,7 +155,7 @@ def main(names: list[str]) -> int:
         print(f"boards: there is no {', '.join(sorted(unknown))}; {', '.join(PARTS)}", file=sys.stderr)
         return 2
     try:
-        for name in names or PARTS:
+        for name in names or NEEDED:
             print(f"{name}: {install(name)}")
         if not names:
             _install_zig()
