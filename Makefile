@@ -1,4 +1,4 @@
-.PHONY: setup run check test drivers boards compile-phones sanitize audit clean gpu-must-pass
+.PHONY: setup run check test drivers boards wheels compile-phones sanitize audit clean gpu-must-pass
 
 # tests share the cores, but for those that watch time, memory or processes
 each := -n logical --dist worksteal
@@ -40,6 +40,10 @@ drivers: setup
 boards: setup
 	.venv/bin/python tools/boards.py
 	.venv/bin/pytest -q tests/boards
+
+# a manylinux wheel, installed into a clean environment without a compiler
+wheels: setup
+	tools/build_wheels.sh
 
 # what the planner takes first for Mali, Raspberry Pi and PowerVR, by their own compilers, emulated: fails where it is worse
 # than bench/results/compiled, and says what; what was compiled before is kept

@@ -82,6 +82,16 @@ def test_from_cable_to_report(boards, tmp_path, how):
     assert code == 0
 
 
+def test_the_calls_of_a_model_are_measured(boards, tmp_path):
+    save_vkc(Graph({"x": TensorSpec(("n", 7))}, ("y",), (Node("r", "relu", ("x",), ("y",)),), {}), tmp_path / "m.vkc")
+    words = ("phone", "bench", tmp_path / "m.vkc", "--min-time", "0.001", "--via", BOARD, "-o", tmp_path / "r.json")
+    code, _, err = vkconv(*words)
+    assert (code, "--shape" in err) == (2, True)
+    assert vkconv(*words, "--shape", "x=3x7")[0] == 0
+    (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert (row["call"], row["check"]) == ("relu:x=3x7,dtype=f32", "ok")
+
+
 def test_info_writes_the_device_file(boards, tmp_path):
     code, out, _ = vkconv("phone", "info", "--via", BOARD, "-o", tmp_path / "d.json")
     assert code == 0
