@@ -66,6 +66,7 @@ def chosen(work: list[Check], count: int) -> list[Check]:
 def played(command: list[str], folder: Path, variables: Mapping[str, str], got: Path) -> dict[str, dict[str, Any]]:
     """What the player tells of each pack of a folder, by the pack's name; outputs are kept in the folder ``got``."""
     words = [*command, str(folder), "--json", "--repeat", "1", "--keep", "--got", str(got)]
+    words += ["--compile-limit", str(_TIMEOUT_S), "--run-limit", str(_TIMEOUT_S)]  # emulated: it is not judged by time
     done = subprocess.run(words, capture_output=True, text=True, timeout=_TIMEOUT_S, env={**os.environ, **variables})
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if not found:
@@ -127,7 +128,7 @@ def compared(folder: Path, one: Mapping[str, Any], two: Mapping[str, Any], gots:
 def main() -> int:
     """Play the calls on both, and say what differs; exit code 1 where nothing can be said."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=200, help="how many to play (200)")
+    parser.add_argument("--calls", type=int, default=200, help="how many to play, most with two kinds of inputs (200)")
     count = parser.parse_args().calls
     with tempfile.TemporaryDirectory(prefix="vkconv-") as scratch:
         place = Path(scratch)
@@ -151,7 +152,7 @@ def main() -> int:
         packs = sum(line.startswith("pack ") for line in (folder.path / INDEX).read_text().splitlines())
         for name, device in zip(("arm64", "here"), facts, strict=True):
             print(f"{name}: {device.name}, {device.driver}, subgroups of {device.subgroup_size}")
-        print(f"{packs} packs")
+        print(f"{packs} packs", flush=True)
         gots = place / "got-arm64", place / "got-here"
         one, two = played(far, folder.path, there, gots[0]), played(near, folder.path, here, gots[1])
         print("\n".join(compared(folder.path, one, two, gots)))
