@@ -1,4 +1,4 @@
-.PHONY: setup run check test drivers compile-phones sanitize audit clean gpu-must-pass
+.PHONY: setup run check test drivers boards wheels compile-phones sanitize audit clean gpu-must-pass
 
 # tests share the cores, but for those that watch time, memory or processes
 each := -n logical --dist worksteal
@@ -26,7 +26,7 @@ test: check
 	.venv/bin/pytest -q $(each) tests/suites
 	.venv/bin/pytest -q $(each) tests/gpu -m 'not alone'
 	.venv/bin/pytest -q tests/gpu -m alone
-	$(MAKE) --no-print-directory drivers
+	$(MAKE) --no-print-directory drivers boards
 
 # 16-bit floats and cooperative matrices on a newer Mesa's lavapipe, every op on SwiftShader, and what the compilers of GPUs
 # that are not here make of the kernels
@@ -35,6 +35,15 @@ drivers: setup
 	tools/drivers.sh swiftshader -m vkconv check --all-ops --short --dtype f32
 	.venv/bin/vkconv compilers install amd64 --yes --any-version || [ "$${CI:-}" != true ]
 	.venv/bin/pytest -q $(each) tests/compilers
+
+# vkconv phone through a real adb, and the player of arm64 on arm64 lavapipe, emulated
+boards: setup
+	.venv/bin/python tools/boards.py
+	.venv/bin/pytest -q tests/boards
+
+# a manylinux wheel, installed into a clean environment without a compiler
+wheels: setup
+	tools/build_wheels.sh
 
 # what the planner takes first for Mali, Raspberry Pi and PowerVR, by their own compilers, emulated: fails where it is worse
 # than bench/results/compiled, and says what; what was compiled before is kept

@@ -1,5 +1,6 @@
 """Stand-ins for ``ssh`` and ``adb``, which run commands of a board on this machine, in a folder of its own, and fail as
-cables do: what is in the file ``fault`` says how."""
+cables do: what is in the file ``fault`` says how. ``rewrite``, a script of sed, changes what ssh is to run.
+"""
 
 import stat
 
@@ -13,6 +14,7 @@ case "$fault" in
 esac
 mkdir -p "{root}/$2" && cd "{root}/$2" || exit 1
 command=$3
+[ -f "{root}/rewrite" ] && command=$(printf '%s' "$command" | sed -f "{root}/rewrite")
 {faults}
 exec sh -c "$command"
 """

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -81,6 +82,16 @@ def test_from_cable_to_report(boards, tmp_path, how):
     assert code == 0
 
 
+def test_the_calls_of_a_model_are_measured(boards, tmp_path):
+    save_vkc(Graph({"x": TensorSpec(("n", 7))}, ("y",), (Node("r", "relu", ("x",), ("y",)),), {}), tmp_path / "m.vkc")
+    words = ("phone", "bench", tmp_path / "m.vkc", "--min-time", "0.001", "--via", BOARD, "-o", tmp_path / "r.json")
+    code, _, err = vkconv(*words)
+    assert (code, "--shape" in err) == (2, True)
+    assert vkconv(*words, "--shape", "x=3x7")[0] == 0
+    (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert (row["call"], row["check"]) == ("relu:x=3x7,dtype=f32", "ok")
+
+
 def test_info_writes_the_device_file(boards, tmp_path):
     code, out, _ = vkconv("phone", "info", "--via", BOARD, "-o", tmp_path / "d.json")
     assert code == 0
@@ -130,6 +141,7 @@ def test_a_model_is_checked_and_run(boards, model, tmp_path):
 def test_all_ops_and_two_devices(boards, tmp_path):
     (boards / "devices").write_text("one\tdevice\ntwo\tdevice\n")
     words = ("phone", "check", "--all-ops", "--op", "relu", "--short", "--dtype", "f32", "-o", tmp_path / "c.json")
+    words = (*words, "-o", tmp_path / "c.xml", "-o", tmp_path / "c.csv")
     code, _, err = vkconv(*words)
     assert (code, "several devices, one, two: name some with --serial" in err) == (3, True)
     code, out, _ = vkconv(*words, "--all")
@@ -137,6 +149,12 @@ def test_all_ops_and_two_devices(boards, tmp_path):
     found = json.loads((tmp_path / "c.json").read_text())["boards"]
     assert [board["board"] for board in found] == ["one", "two"]
     assert "all right" in out
+    suites = ElementTree.parse(tmp_path / "c.xml").getroot()
+    assert {suite.get("name").split(",")[0] for suite in suites} >= {"one", "two"}
+    assert (suites.get("failures"), suites.get("errors")) == ("0", "0")
+    lines = (tmp_path / "c.csv").read_text().splitlines()
+    assert lines[0] == "group,name,outcome,max_rel,allowed,seconds,why"
+    assert len(lines) - 1 == int(suites.get("tests")) > 10
 
 
 @pytest.mark.parametrize(
@@ -182,14 +200,18 @@ def test_devices_that_adb_has_not_or_may_not_use(boards, devices, how, says):
         ("cable", ("--via", BOARD), 2, "2 of 4 packs were played, then: error: device 'one' not found"),
         ("broken", (), None, "packs were played, then: error: closed; the device is gone"),
         ("reboot", (), 1, "1 of 4 packs were played, then: error: device offline; unplug it"),
-        ("quiet", (), 1, "1 of 4 packs were played, then: the player ended early"),
+        ("quiet", (), 1, "1 of 4 packs were played, then: the connection broke off; the device is gone"),
     ],
 )
 def test_what_was_measured_before_it_was_lost_is_kept(boards, tmp_path, what, how, measured, says):
     fault(boards, what)
     words = ("relu:x=5", "relu:x=6", "relu:x=7", "relu:x=8", "--min-time", "0.001", "--runs", 3)
-    code, _, err = vkconv("phone", "bench", *words, *how, "-o", tmp_path / "r.json")
+    outputs = ("-o", tmp_path / "r.json", "-o", tmp_path / "r.xml", "-o", tmp_path / "r.csv")
+    code, _, err = vkconv("phone", "bench", *words, *how, *outputs)
     assert code == 1
+    lost = ElementTree.parse(tmp_path / "r.xml").getroot().iter("error")
+    assert says in next(lost).get("message")
+    assert says in (tmp_path / "r.csv").read_text()
     rows = json.loads((tmp_path / "r.json").read_text())["rows"]
     ok = [row for row in rows if row["check"] == "ok"]
     assert len(rows) == 4

@@ -1,4 +1,4 @@
-"""Files of benchmark results: JSON, CSV, Markdown and HTML by their suffix, of which JSON is read back."""
+"""Files of benchmark results: JSON, CSV, Markdown, HTML and JUnit's XML by their suffix, of which JSON is read back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,9 @@ import msgspec
 
 from vkconv.bench.html import html
 from vkconv.bench.rows import SCHEMA, Result, header_lines, result_table
+from vkconv.cases import Case, Outcome, to_junit
 from vkconv.core import ModelError, UsageError, atomic_write, did_you_mean, is_stream, not_a_file
+from vkconv.route import label
 from vkconv.table import markdown
 
 _MAX_FILE_BYTES = 256 << 20
@@ -61,4 +63,35 @@ def _markdown(result: Result) -> str:
     return f"{lines}\n\n{result_table(result).to_markdown()}\n"
 
 
-_FORMATS: Mapping[str, Callable[[Result], str]] = {".json": _json, ".csv": _csv, ".md": _markdown, ".html": html}
+def _junit(result: Result) -> str:
+    """A case for each row: its check, and the seconds of all its timed executions."""
+    boards = any(row.device for row in result.rows)
+    cases = [
+        Case(
+            f"{row.device}, {row.op}" if boards else row.op,
+            f"{row.call} by {label(row.route, row.given)}",
+            _OUTCOMES.get(row.check, "error"),
+            row.why,
+            (row.us_median or 0.0) * row.runs / 1e6,
+            row.max_rel,
+            row.allowed,
+        )
+        for row in result.rows
+    ]
+    return to_junit(f"vkconv bench: {result.header.calls}", cases)
+
+
+_OUTCOMES: Mapping[str, Outcome] = {
+    "ok": "ok",
+    "FAILED": "FAILED",
+    "refused": "skipped",
+    "skipped": "skipped",
+    "no op": "skipped",
+}
+_FORMATS: Mapping[str, Callable[[Result], str]] = {
+    ".json": _json,
+    ".csv": _csv,
+    ".md": _markdown,
+    ".html": html,
+    ".xml": _junit,
+}

@@ -1,10 +1,11 @@
 """Results of checks as tables for people, as JSON data and as pages to attach to a bug report."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vkconv.cases import Case, to_csv, to_junit
 from vkconv.check.calls import Checked
 from vkconv.check.model import ModelCheck, NodeCheck
 from vkconv.check.repeat import RepeatCheck, Repeated
@@ -14,6 +15,11 @@ from vkconv.route import label
 from vkconv.table import Column, Table, escape_html, markdown
 
 SUFFIXES = (".json", ".md", ".html")
+CASE_SUFFIXES: Mapping[str, Callable[[str, Sequence[Case]], str]] = {
+    ".csv": lambda _, cases: to_csv(cases),
+    ".xml": to_junit,
+}
+"""The formats of results that are made of cases."""
 
 
 def model_table(checked: ModelCheck) -> Table:
@@ -150,22 +156,30 @@ def sweep_data(rows: Sequence[Swept], texts: Mapping[int, str]) -> list[dict[str
 # ---- pages
 
 
-def check_targets(paths: Sequence[Path]) -> None:
-    """UsageError for a file whose suffix names no format, or that is there twice. Streams without one get JSON."""
+def check_targets(paths: Sequence[Path], known: Sequence[str] = SUFFIXES) -> None:
+    """UsageError for a file whose suffix names none of the known formats, or that is there twice. Streams without one
+    get JSON."""
     for i, path in enumerate(paths):
-        if path.suffix not in SUFFIXES and not is_stream(path):
-            hint = did_you_mean(path.suffix, SUFFIXES)
-            raise UsageError(f"-o {path}: no format for {path.suffix!r}{hint}; {', '.join(SUFFIXES)}")
+        if path.suffix not in known and not is_stream(path):
+            hint = did_you_mean(path.suffix, known)
+            raise UsageError(f"-o {path}: no format for {path.suffix!r}{hint}; {', '.join(known)}")
         if path in paths[:i]:
             raise UsageError(f"-o {path}: the file is there twice")
 
 
 def write_page(
-    path: Path, title: str, lines: Sequence[str], parts: Sequence[tuple[str, Table]], data: Mapping[str, Any]
+    path: Path,
+    title: str,
+    lines: Sequence[str],
+    parts: Sequence[tuple[str, Table]],
+    data: Mapping[str, Any],
+    cases: Sequence[Case] = (),
 ) -> None:
-    """A result as a file: its data as JSON, or lines and titled tables as Markdown or as one HTML page that asks for
-    nothing else. Whole or not at all; raises OSError."""
-    if path.suffix == ".json" or path.suffix not in SUFFIXES:
+    """A result as a file: its data as JSON, its cases as JUnit's XML or CSV, or lines and titled tables as Markdown or
+    as one HTML page that asks for nothing else. Whole or not at all; raises OSError."""
+    if path.suffix in CASE_SUFFIXES and cases:
+        text = CASE_SUFFIXES[path.suffix](title, cases)
+    elif path.suffix == ".json" or path.suffix not in SUFFIXES:
         text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     elif path.suffix == ".md":
         sections = [f"## {markdown(name)}\n\n{table.to_markdown()}" for name, table in parts if table.cells]

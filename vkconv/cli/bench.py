@@ -77,7 +77,7 @@ def bench(
     workers: WorkersOption = "",
     outputs: Annotated[
         list[Path] | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Save as .json, .csv, .md or .html; repeat for several."),
+        typer.Option("-o", "--output", metavar="FILE", help="Save as .json, .csv, .md, .html or .xml (JUnit); repeat."),
     ] = None,
 ) -> None:
     """Measure single calls: each is checked against its float64 reference first, then timed on the GPU's own clock.

@@ -2,10 +2,12 @@
 
 import contextlib
 import copy
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from vkconv.cases import Case
 from vkconv.cli.benched import Wanted, collect, duration
 from vkconv.cli.checked import Report, Result, Work, conformance_report
 from vkconv.cli.output import say
@@ -137,7 +139,11 @@ def merged(
     failed = [label[a] for a in label if a in problems or (a in reports and reports[a].failed)]
     verdict = f"{len(failed)} of {_count(len(label), 'board')} failed: {', '.join(failed)}" if failed else "all right"
     lines = [f"{_count(len(label), 'board')} of {url}"]
-    return Report(title, lines, parts, shown, [verdict], commands, {"schema": SCHEMA, "boards": data}, bool(failed))
+    every = {"schema": SCHEMA, "boards": data}
+    cases = [Case(label[a], "connection", "error", lost) for a, lost in problems.items()]
+    for address, report in reports.items():
+        cases += [dataclasses.replace(case, group=f"{label[address]}, {case.group}") for case in report.judged]
+    return Report(title, lines, parts, shown, [verdict], commands, every, bool(failed), cases)
 
 
 def _tables(reports: Mapping[str, Report], label: Mapping[str, str]) -> list[tuple[str, Table]]:

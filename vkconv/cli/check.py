@@ -131,7 +131,12 @@ def check(
     workers: WorkersOption = "",
     outputs: Annotated[
         list[Path] | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Save as .json, .md or .html; repeat for several."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Save as .json, .csv, .md, .html or .xml (JUnit); repeat for several.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -146,14 +151,14 @@ def check(
     vkconv check conv2d:x=1x64x56x56,w=64x64x3x3,p=1 --sweep route,local --repeat 20,
     vkconv check --all-ops -o page.html, vkconv check --all-ops --dtype f16 --storage packed
     """
-    from vkconv.check.report import check_targets
+    from vkconv.check.report import CASE_SUFFIXES, SUFFIXES, check_targets
     from vkconv.plan.planner import Options
 
     if workers:
         from vkconv.cli.boards import check_boards, conform_boards
 
     paths = [path.expanduser() for path in outputs or ()]
-    check_targets(paths)
+    check_targets(paths, (*SUFFIXES, *CASE_SUFFIXES))
     other = find_device(limits) if limits else None
     if all_ops:
         given = (sweep, repeat, dump, routes, params, policy, inputs, io_dtype, half_sums, no_pass, pass_dump)

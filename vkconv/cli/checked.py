@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vkconv.cases import Case, Outcome
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.models import CALL
 from vkconv.cli.output import file_errors, show, show_json
@@ -13,6 +14,7 @@ from vkconv.cli.run import device_data
 from vkconv.cli.types import found_types, types_lines
 from vkconv.core import Array, UsageError
 from vkconv.device import Device
+from vkconv.route import label
 from vkconv.table import Column, Table
 
 if TYPE_CHECKING:
@@ -25,12 +27,13 @@ if TYPE_CHECKING:
 
 SCHEMA = "vkconv.check/1"
 _SHOWN_DIFFERENCES = 12
+_OUTCOMES: Mapping[str, Outcome] = {"ok": "ok", "FAILED": "FAILED", "error": "error", "refused": "skipped"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
     """A result as lines, titled tables, of which a screen shows those that ``shown`` names, verdicts, commands that
-    repeat what is wrong, and JSON data."""
+    repeat what is wrong, JSON data, and the cases that were judged."""
 
     title: str
     lines: Sequence[str]
@@ -40,6 +43,7 @@ class Report:
     commands: Sequence[str]
     data: Mapping[str, Any]
     failed: bool
+    cases: Sequence[Case] = ()
 
     def tell(self, paths: Sequence[Path], as_json: bool) -> None:
         """Print it, and save it in files."""
@@ -57,7 +61,15 @@ class Report:
 
         for path in paths:
             with file_errors(path):
-                write_page(path, self.title, [*self.lines, *self.verdicts, *self.commands], self.parts, self.data)
+                lines = [*self.lines, *self.verdicts, *self.commands]
+                write_page(path, self.title, lines, self.parts, self.data, self.judged)
+
+    @property
+    def judged(self) -> Sequence[Case]:
+        """The cases, and the whole as one: it may fail where none of them does, such as by memory that values share."""
+        wrong = any(case.outcome in ("FAILED", "error") for case in self.cases)
+        whole: Outcome = "FAILED" if self.failed and not wrong else "ok"
+        return [*self.cases, Case(self.title, "as a whole", whole, "; ".join(self.verdicts))]
 
 
 class Work:
@@ -272,8 +284,26 @@ class Result:
         shown = [name for name, _ in parts]
         title = f"vkconv check: {self.work.name}"
         return Report(
-            title, lines, parts, shown, verdicts, [f"repeat it alone: {c}" for c in dumped], data, self.failed
+            *(title, lines, parts, shown, verdicts, [f"repeat it alone: {c}" for c in dumped], data, self.failed),
+            cases=self._cases(),
         )
+
+    def _cases(self) -> list[Case]:
+        assert self.model is not None
+        group, found = self.work.name, []
+        for node in self.model.nodes:
+            outcome: Outcome = "error" if node.refused else "FAILED" if node.cause else "ok"
+            name = f"{node.node}: {node.text} by {label(node.route, node.params)}"
+            found.append(Case(group, name, outcome, node.problem, 0.0, node.alone.max_rel, node.alone.allowed))
+        for again in self.repeated.nodes if self.repeated else ():
+            name = f"{again.node}: the same bytes in {again.runs} runs"
+            found.append(Case(f"{group}, runs", name, "FAILED" if again.problem else "ok", again.problem))
+        for text, row in self.swept:
+            name = f"{text} by {label(row.route, row.params)}"
+            outcome = "skipped" if row.refused else "FAILED" if row.problem else "ok"
+            told = row.checked.max_rel, row.checked.allowed
+            found.append(Case(f"{group}, sweep", name, outcome, row.refused or row.problem, 0.0, *told))
+        return found
 
     def _all_right(self) -> str:
         assert self.model is not None
@@ -310,6 +340,18 @@ def conformance_report(result: "Conformance") -> Report:
         [row.command() for row in result.failed],
         result.data(),
         bool(result.failed),
+        cases=[
+            Case(
+                row.op,
+                f"{row.call} by {label(row.route, row.params)} in {row.form}",
+                _OUTCOMES[row.status],
+                row.why,
+                row.seconds,
+                row.max_rel,
+                row.allowed,
+            )
+            for row in result.rows
+        ],
     )
 
 

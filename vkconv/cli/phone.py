@@ -15,6 +15,7 @@ from vkconv.cli.options import (
     CallsDTypeOption,
     DTypeOption,
     RouteOption,
+    ShapeOption,
     SuitesOption,
     parse_dtypes,
     parse_routes,
@@ -82,7 +83,10 @@ def info(
 @phone_app.command()
 def bench(
     targets: Annotated[
-        list[str] | None, typer.Argument(metavar="CALL...", help="Calls and MIOpenDriver lines.")
+        list[str] | None,
+        typer.Argument(
+            metavar="CALL|MODEL...", help="Calls, MIOpenDriver lines, and models, whose calls are measured."
+        ),
     ] = None,
     via: ViaOption = None,
     serials: SerialOption = None,
@@ -94,6 +98,7 @@ def bench(
     ] = None,
     sweep: Annotated[str, typer.Option(metavar="WHAT,...", help="Parameters, as vkconv bench has it.")] = "",
     dtype: CallsDTypeOption = "",
+    shapes: ShapeOption = None,
     min_time: Annotated[float, typer.Option("--min-time", metavar="SECONDS", help="Least time of each row.")] = 0.2,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Least number of timed executions of a row.")] = 10,
     warmup: Annotated[int | None, typer.Option(min=0, metavar="N", help="Untimed executions first.")] = None,
@@ -128,12 +133,14 @@ def bench(
 
         def pack(board: "Board") -> "list[PackedRow]":
             folder = folders[board.name]
-            rows = pack_calls(folder, board.device, targets or [], suites or [], routes or [], sweep, kind, seed)
+            rows = pack_calls(
+                folder, board.device, targets or [], suites or [], routes or [], sweep, kind, seed, shapes or []
+            )
             folder.close()
             return rows
 
         packed = each(boards, pack)
-        wanted = Wanted(targets or [], suites or [], routes or [], sweep, [], kind, [], device, options)
+        wanted = Wanted(targets or [], suites or [], routes or [], sweep, [], kind, shapes or [], device, options)
         header = wanted.header(Routes(every="all" in (routes or [])), 0.0)
         header.boards = [
             BenchBoard(

@@ -75,11 +75,11 @@ def check(
 
     Examples: vkconv phone check m.onnx --repeat 50, vkconv phone check --all-ops --dtype f16 --short -o page.html
     """
-    from vkconv.check.report import check_targets
+    from vkconv.check.report import CASE_SUFFIXES, SUFFIXES, check_targets
     from vkconv.plan.planner import Options
 
     paths = [path.expanduser() for path in outputs or ()]
-    check_targets(paths)
+    check_targets(paths, (*SUFFIXES, *CASE_SUFFIXES))
     if all_ops:
         if target is not None or inputs or routes or params or half_sums or dump:
             raise UsageError("--all-ops goes with --op, --short, --dtype, --storage, --repeat and -o only")

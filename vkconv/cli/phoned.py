@@ -28,7 +28,8 @@ VulkanOption = Annotated[
     str, typer.Option("--device", "-d", metavar="SEL", help="The Vulkan device there: a place, or part of a name.")
 ]
 OutputsOption = Annotated[
-    list[Path] | None, typer.Option("-o", "--output", metavar="FILE", help="Save the result; repeat for several.")
+    list[Path] | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Save as .json, .csv, .md, .html or .xml (JUnit); repeat."),
 ]
 RepeatOption = Annotated[
     int, typer.Option("--repeat", min=1, metavar="N", help="Runs of the same commands whose bytes are compared.")

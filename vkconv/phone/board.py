@@ -82,7 +82,7 @@ class Board:
             try:
                 line = next(lines)
             except StopIteration as end:
-                why = str(end.value or "the player ended early")
+                why = str(end.value)
                 break
             try:
                 result = json.loads(line)

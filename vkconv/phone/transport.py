@@ -65,19 +65,24 @@ class Transport:
         self.call(f"rm -rf {shlex.quote(self.folder)}")
 
     def lines(self, text: str, silent_s: float) -> Generator[str, None, str]:
-        """The lines of a command's stdout as they come; returns why it ended, empty for an end of its own. DeviceError
-        where nothing comes for so long."""
+        """The lines of a command's stdout as they come; returns how it ended: by itself, or with the connection, which
+        programs do not tell by their exit codes. DeviceError where nothing comes for so long."""
         with tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
-                self.command(text),
+                self.command(f"{text}; printf '\\n{_ENDED}%d\\n' $?"),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
             )
             assert process.stdout is not None
+            ended = ""
             try:
-                yield from self._lines(process, silent_s)
+                for line in self._lines(process, silent_s):
+                    if line.startswith(_ENDED):
+                        ended = line.removeprefix(_ENDED)
+                    else:
+                        yield line
                 code = process.wait()
             finally:
                 if process.poll() is None:
@@ -85,9 +90,12 @@ class Transport:
                     process.wait()
                 process.stdout.close()
             errors.seek(0)
-            said = errors.read().decode(errors="replace").strip()
-        last = said.splitlines()[-1] if said else f"exit code {code}"
-        return f"{last}{_hint(last)}" if code or said else ""
+            done = Done(code, b"", errors.read().decode(errors="replace"))
+        if not ended:
+            said = _said(done) if done.err.strip() else "the connection broke off"
+            return f"{said}{_hint(said) or _GONE}"
+        said = f"; {_said(done)}" if done.err.strip() else ""
+        return f"{_left(ended)}{said}{_hint(said)}"
 
     def _lines(self, process: "subprocess.Popen[bytes]", silent_s: float) -> Iterator[str]:
         assert process.stdout is not None
@@ -215,18 +223,33 @@ def _run(name: str, command: Sequence[str], timeout_s: float, data: bytes | None
 
 
 def _said(done: Done) -> str:
-    text = (done.err.strip() or done.out.decode(errors="replace").strip()).splitlines()
-    return text[-1] if text else f"exit code {done.code}"
+    """The line of what a program said that tells most: one that is known, one of an error, or the last."""
+    lines = (done.err.strip() or done.out.decode(errors="replace").strip()).splitlines()
+    told = [line for line in lines if _hint(line)] or [line for line in lines if "error" in line] or lines
+    return told[-1] if told else f"exit code {done.code}"
 
 
+def _left(code: str) -> str:
+    """How a program ended whose shell says so."""
+    number = int(code) if code.isdecimal() else -1
+    if number == _KILLED:
+        return "the player was killed: the system does so where memory runs out"
+    return (
+        f"the player was ended by signal {number - 128}" if number > 128 else f"the player left with exit code {code}"
+    )
+
+
+_ENDED = "vkconv.ended "  # what a shell writes behind a command's last line, with its exit code
+_KILLED = 128 + signal.SIGKILL
+_GONE = "; the device is gone: was the cable pulled, or does it start anew?"
 _HINTS = {
     "unauthorized": "allow this machine on the device's screen",
     "offline": "unplug it and plug it in again, or adb reconnect",
     "no permissions": "give your user access to the device (Debian's android-sdk-platform-tools-common)",
     "No space left": "free some memory there, or remove what vkconv kept there: vkconv phone pull --remove",
-    "not found": "the device is gone: was the cable pulled, or does it start anew?",
+    "not found": _GONE[2:],
     "Permission denied": "add your key there: ssh-copy-id",
-    "closed": "the device is gone: was the cable pulled, or does it start anew?",
+    "closed": _GONE[2:],
 }
 
 

