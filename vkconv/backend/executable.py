@@ -3,10 +3,11 @@
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vkconv.backend.ports import Ports, mapped
 from vkconv.backend.runtime import LiveDevice, check_process
 from vkconv.core import Array, DeviceError
 from vkconv.plan.commands import Barrier, Command, Copy, Launch, Region, with_barriers
@@ -59,8 +60,11 @@ class Executable:
         compiled_before = len(live.compiled)
         with live.using(self._where):
             with spanning(self.spans, "allocate"):
+                self._ports = Ports(plan, live)
+                self._buffers |= self._ports.buffers
                 for name, (nbytes, kind) in plan.buffers.items():
-                    self._buffers[name] = live.handle.buffer(nbytes, kind)
+                    if name not in self._ports.buffers:
+                        self._buffers[name] = live.handle.buffer(nbytes, kind)
             if poison:
                 self._poison()
             with spanning(self.spans, "load weights"):
@@ -78,9 +82,11 @@ class Executable:
         A run after one that timed out first waits for that one, as long as it may itself take.
         """
         self._settle(timeout_ns)
-        self._write(inputs)
+        with self.live.using(self._where):
+            self._ports.write(inputs)
         self._submit(self._run, timeout_ns)
-        return self._read()
+        with self.live.using(self._where):
+            return self._ports.read()
 
     def profile(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], Timing]:
         """One inference with a timestamp after every launch and copy; the first one also records the commands."""
@@ -90,15 +96,15 @@ class Executable:
             with self.live.using(self._where):
                 self._profile = self._record(self.plan.run, stamp_every=1)
             recorded = time.perf_counter_ns()
-        self._write(inputs)
-        written = time.perf_counter_ns()
         self._latest = self._profile
         with self.live.using(self._where):
+            self._ports.write(inputs)
+            written = time.perf_counter_ns()
             self._profile.submit()
             submitted = time.perf_counter_ns()
             self._profile.wait()
-        waited = time.perf_counter_ns()
-        outputs = self._read()
+            waited = time.perf_counter_ns()
+            outputs = self._ports.read()
         end = time.perf_counter_ns()
         stamps_us = tuple(ns / 1e3 for ns in self._profile.timestamps_ns())
         work = tuple(c for c in self.plan.run if not isinstance(c, Barrier))
@@ -128,7 +134,7 @@ class Executable:
             recording.barrier(["transfer"], ["host"])
             recording.end()
             recording.run()
-        return _array(target, 0, spec)
+        return mapped(target, spec.dims, spec.dtype.numpy).copy()
 
     def close(self) -> None:
         """Release recordings and buffers; pipelines stay with the device.
@@ -140,6 +146,7 @@ class Executable:
                 recording.abandon()
         self._run = self._profile = self._latest = None  # type: ignore[assignment]
         self._buffers.clear()
+        self._ports.close()
 
     def _load(self, constants: Mapping[str, Array], timed: bool) -> None:
         if not self.plan.load:
@@ -161,7 +168,7 @@ class Executable:
         """Fill device memory with NaN bits, so that whatever a shader forgets to write shows."""
         recording = self.live.handle.recording()
         for name, (nbytes, kind) in self.plan.buffers.items():
-            if kind == "device":
+            if kind in ("device", "input", "output"):
                 recording.fill(self._buffers[name], 0, nbytes, 0x7FC00001)
         recording.end()
         recording.run()
@@ -218,22 +225,6 @@ class Executable:
             else:
                 recording.run(timeout_ns=timeout_ns)
 
-    def _write(self, inputs: Mapping[str, Array]) -> None:
-        for name, (spec, region) in self.plan.inputs.items():
-            if spec.size:
-                target = np.frombuffer(self._buffers["upload"].view, np.uint8)
-                end = region.offset + spec.nbytes
-                target[region.offset : end].view(spec.dtype.numpy).reshape(spec.dims)[...] = inputs[name]
-
-    def _read(self) -> dict[str, Array]:
-        outputs = {
-            name: _array(self._buffers["download"], region.offset, spec)
-            if spec.size
-            else np.empty(spec.dims, spec.dtype.numpy)
-            for name, (spec, region) in self.plan.outputs.items()
-        }
-        return outputs | {name: array.copy() for name, array in self.plan.known.items()}
-
 
 class Repeats:
     """The dispatches of a plan recorded several times over, to be timed: `Executable.repeat` makes one."""
@@ -259,9 +250,3 @@ class Repeats:
 def _spans_us(recording: "_bridge.Recording") -> list[float]:
     """Microseconds between the timestamps of a recording that has run."""
     return [(after - before) / 1e3 for before, after in itertools.pairwise(recording.timestamps_ns())]
-
-
-def _array(buffer: "_bridge.Buffer", offset: int, spec: Any) -> Array:
-    view = np.frombuffer(buffer.view, np.uint8)
-    array: Array = view[offset : offset + spec.nbytes].view(spec.dtype.numpy).reshape(spec.dims).copy()
-    return array

@@ -24,6 +24,7 @@ from vkconv.cli.options import (
     PassDumpOption,
     PolicyOption,
     RouteOption,
+    StagingOption,
     parse_bytes,
     parse_dtypes,
     parse_io_dtype,
@@ -73,6 +74,7 @@ def run(
     no_pass: NoPassOption = None,
     pass_dump: PassDumpOption = None,
     no_quirks: NoQuirksOption = False,
+    staging: StagingOption = None,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Timed runs; their median is the steady row.")] = 10,
     warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Untimed runs after the first one.")] = 2,
     profile: Annotated[
@@ -134,7 +136,7 @@ def run(
         given |= {"--memory": memory}
         others = [name for name, value in given.items() if value]
         others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--policy"] * bool(policy)
-        others += ["--no-quirks"] * no_quirks
+        others += ["--no-quirks"] * no_quirks + ["--staging"] * (staging is not None)
         others += ["--dtype"] * bool(dtypes) + ["--io-dtype"] * bool(io_dtype)
         others += ["--half-sums"] * half_sums + ["--no-pass"] * bool(no_pass) + ["--pass-dump"] * bool(pass_dump)
         if others:
@@ -157,6 +159,7 @@ def run(
         params=chosen,
         policy=policy,
         quirks=not no_quirks,
+        staging=staging,
         memory_bytes=memory_bytes,
         dtype=dtype,
         dtypes=of_nodes,

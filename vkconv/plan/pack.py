@@ -134,7 +134,7 @@ class _Writer:
     ) -> Iterator[str]:
         plan = self.plan
         buffers = [
-            f"buffer {self._buffers[name]} {kind} {size} # {name}" for name, (size, kind) in plan.buffers.items()
+            f"buffer {self._buffers[name]} {kind} {size} # {_text(name)}" for name, (size, kind) in plan.buffers.items()
         ]
         pipelines = list(self._shaders())
         alignment = plan.device.limit("minStorageBufferOffsetAlignment")
