@@ -7,11 +7,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.backend.arrays import DeviceArray, check_device, check_out
 from vkconv.backend.executable import Executable, Weights
 from vkconv.backend.runtime import LiveDevice, open_device
 from vkconv.core import Array, DType, InputError, Shape, UsageError, VkconvError, did_you_mean, given_array, shape_str
@@ -39,6 +40,9 @@ _BUFFERS_PER_PLAN = 4
 
 # What a plan was made for: the shape of every input, and the bytes of those that steer it.
 _Key = tuple[tuple[Shape, ...], tuple[bytes, ...]]
+
+# What a run takes for an input.
+Given = npt.ArrayLike | DeviceArray
 
 
 @dataclasses.dataclass
@@ -119,21 +123,38 @@ class Session:
                 )
             return next(reversed(self._executables.values())).plan
 
-    def run(self, inputs: Mapping[str, npt.ArrayLike], *, timeout_s: float | None = None) -> dict[str, Array]:
+    @overload
+    def run(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host"] = "host"
+    ) -> dict[str, Array]: ...
+    @overload
+    def run(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["device"]
+    ) -> dict[str, DeviceArray]: ...
+
+    def run(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host", "device"] = "host"
+    ) -> dict[str, Array] | dict[str, DeviceArray]:
         """One inference.
 
         ``inputs`` maps every input name to an array of the right shape and dtype (any memory order or byte
-        order); the result maps every output name to a new array. Raises InputError for inputs that do not fit,
-        naming name, shape and dtype, and DeviceError when the device fails or ``timeout_s`` passes (waiting for a
-        run before that timed out counts too).
+        order), or to one that is on the device (`vkconv.array`); the result maps every output name to a new array, with
+        ``out="device"`` to one that stays there. Raises InputError for inputs that do not fit, naming name, shape and
+        dtype, and for arrays of another device, UsageError for another ``out``, and DeviceError when the device fails
+        or ``timeout_s`` passes (waiting for a run before that timed out counts too).
         """
         timeout_ns = _timeout_ns(timeout_s)
+        check_out(out)
         with self._lock:
             arrays = self._checked(inputs)
             executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
             first = self.timings.first_run_us == 0.0
             started = time.perf_counter_ns()
-            outputs = executable.run(arrays, timeout_ns)
+            outputs: dict[str, Array] | dict[str, DeviceArray]
+            if out == "device":
+                outputs = executable.run_there(arrays, timeout_ns)
+            else:
+                outputs = executable.run(arrays, timeout_ns)
             if first:
                 self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
             return outputs
@@ -146,7 +167,7 @@ class Session:
             latest = next(reversed(self._executables.values()), None)
             return [*self._opened, *(latest.spans if latest else ())]
 
-    def measure(self, inputs: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], Timing]:
+    def measure(self, inputs: Mapping[str, Given]) -> tuple[dict[str, Array], Timing]:
         """One inference with GPU timestamps: the same outputs as `run` gives, and where the wall time went."""
         with self._lock:
             started = time.perf_counter_ns()
@@ -155,7 +176,7 @@ class Session:
             outputs, timing = executable.profile(arrays)
             return outputs, dataclasses.replace(timing, call_us=(time.perf_counter_ns() - started) / 1e3)
 
-    def profile(self, inputs: Mapping[str, npt.ArrayLike], runs: int = 1) -> Profile:
+    def profile(self, inputs: Mapping[str, Given], runs: int = 1) -> Profile:
         """Where the wall time of a run goes, by node and by op type; the rows sum to the wall time.
 
         Of several ``runs`` it shows the one whose wall time is the median. Raises UsageError for no run at all,
@@ -212,7 +233,7 @@ class Session:
         if self._closed:
             raise VkconvError(f"session {self.name!r} is closed; load the model again")
 
-    def _checked(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def _checked(self, inputs: Mapping[str, Given]) -> dict[str, Array | DeviceArray]:
         self._check_open()
         if not isinstance(inputs, Mapping):
             raise InputError(
@@ -225,11 +246,14 @@ class Session:
                     f"{self.name!r} has no input {name!r}{did_you_mean(name, self.inputs)}; it takes "
                     + ", ".join(f"{k} ({v})" for k, v in self.inputs.items())
                 )
-        arrays: dict[str, Array] = {}
+        arrays: dict[str, Array | DeviceArray] = {}
         for name, spec in self.inputs.items():
             if name not in inputs:
                 raise InputError(f"{self.name!r} needs the input {name!r} ({spec}), which is missing")
-            array = given_array(inputs[name], f"input {name!r} of {self.name!r}")
+            given, what = inputs[name], f"input {name!r} of {self.name!r}"
+            if isinstance(given, DeviceArray):
+                check_device(given, self._live, what)
+            array = given if isinstance(given, DeviceArray) else given_array(given, what)
             if array.dtype.newbyteorder("=") != spec.dtype.numpy:
                 raise InputError(
                     f"input {name!r} of {self.name!r} is {spec.dtype}, the array is {array.dtype}; "
@@ -246,7 +270,9 @@ class Session:
             arrays[name] = array
         return arrays
 
-    def _prepare(self, shapes: Mapping[str, Shape], arrays: Mapping[str, Array] | None = None) -> Executable:
+    def _prepare(
+        self, shapes: Mapping[str, Shape], arrays: Mapping[str, Array | DeviceArray] | None = None
+    ) -> Executable:
         """The executable for these input shapes, and values of the inputs that steer it, planned and loaded if it is
         not there yet; InputError for values that a node of it refuses."""
         full = {name: shapes.get(name, spec.shape) for name, spec in self.inputs.items()}
@@ -275,8 +301,10 @@ class Session:
             executable.spans[:0] = spans
             self._executables[key] = executable
         self._executables.move_to_end(key)
-        for check in executable.plan.checks if arrays else ():
-            check.run(arrays or {})
+        if arrays and executable.plan.checks:
+            there = {name: np.asarray(array) for name, array in arrays.items()}
+            for check in executable.plan.checks:
+                check.run(there)
         return executable
 
     def _is_over_budget(self, plan: Plan) -> bool:
