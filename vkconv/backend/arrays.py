@@ -145,6 +145,16 @@ class DeviceArray:
         begin = part.__array_interface__["data"][0] - whole.__array_interface__["data"][0] if part.size else 0
         return DeviceArray(self.storage, part.shape, self._dtype, self.offset + begin, self._keep)
 
+    def reshape(self, *shape: int | tuple[int, ...]) -> "DeviceArray":
+        """A view of another shape, with -1 for what follows from the others; InputError where the sizes differ."""
+        given: Any = shape[0] if len(shape) == 1 else shape
+        one = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), (self.size,), (1,), writeable=False)
+        try:
+            dims = one.reshape(given).shape
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{self!r} has {self.size} elements and takes no shape {given}: {error}") from None
+        return DeviceArray(self.storage, dims, self._dtype, self.offset, self._keep)
+
     def _on_memory(self, writable: bool) -> Array:
         array: Array = np.asarray(_Mapped(self, writable)).view(self.dtype).reshape(self.shape)
         return array
