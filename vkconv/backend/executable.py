@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vkconv.backend.arrays import DeviceArray, Storage, placed
-from vkconv.backend.ports import Bound, Inputs, Pool, Ports, mapped
+from vkconv.backend.ports import Bound, Inputs, Lease, Pool, Ports, mapped
 from vkconv.backend.runtime import LiveDevice, check_process
 from vkconv.core import Array, DeviceError
 from vkconv.plan.commands import Barrier, Command, Copy, Launch, Region, with_barriers
@@ -79,8 +79,10 @@ class Executable:
                 self._commands(self._ports, {})
         self.spans += live.compiled[compiled_before:]
         self._latest: _bridge.Recording | None = None
-        # What the last run used in place of the home ports, to look at values: arrays may be gone since.
-        self._places: dict[str, tuple[weakref.ref[Storage], int]] = {}
+        # What the last run used, to look at values.
+        self._last = self._ports
+        self._bound: dict[str, tuple[weakref.ref[Storage], int]] = {}
+        self._free: list[Ports] = []  # of runs that were in flight
         self._known: dict[str, DeviceArray] | None = None
         self._pool = Pool(lambda: Ports(plan, live, stay=True))
 
@@ -91,22 +93,18 @@ class Executable:
         """
         self._run_in(self._ports, inputs, timeout_ns)
         with self.live.using(self._where):
-            return self._outputs()
+            return self._outputs(self._ports)
 
-    def _outputs(self) -> dict[str, Array]:
-        return self._ports.read() | {name: array.copy() for name, array in self.plan.known.items()}
+    def _outputs(self, ports: Ports) -> dict[str, Array]:
+        return ports.read() | {name: array.copy() for name, array in self.plan.known.items()}
 
     def run_there(self, inputs: Inputs, timeout_ns: int | None = None) -> dict[str, DeviceArray]:
         """One inference whose outputs stay on the device."""
-        if self._known is None:
-            self._known = {name: placed(array, self.live) for name, array in self.plan.known.items()}
         with self.live.using(self._where):
-            lease = self._pool.take()
-            if self._poisons:
-                self._poison(lease.ports.buffers)
+            lease = self._take()
         self._run_in(lease.ports, inputs, timeout_ns)
         with self.live.using(self._where):
-            return lease.ports.arrays(lease) | self._known
+            return self._staying(lease)
 
     def _run_in(self, ports: Ports, inputs: Inputs, timeout_ns: int | None) -> None:
         self._settle(timeout_ns)
@@ -117,10 +115,46 @@ class Executable:
         self._looked_at(ports, bound)
         self._submit(recording, timeout_ns)
 
+    def fly(self, inputs: Inputs, stay: bool) -> "_Flight":
+        """Start an inference with inputs and outputs of its own, behind those that were started before."""
+        with self.live.using(self._where):
+            lease = self._take() if stay else None
+            ports = lease.ports if lease else self._free.pop() if self._free else Ports(self.plan, self.live)
+            if self._poisons and not stay:
+                self._poison(ports.buffers)
+            bound = ports.bind(inputs)
+            recording = self._commands(ports, bound)
+            ports.write(inputs, bound)
+            self._looked_at(ports, bound)
+            recording.submit()
+        return _Flight(self, ports, lease, recording, inputs)
+
+    def land(self, ports: Ports, lease: Lease | None) -> dict[str, Array] | dict[str, DeviceArray]:
+        """The outputs of an inference that is done."""
+        with self.live.using(self._where):
+            if lease:
+                return self._staying(lease)
+            outputs = self._outputs(ports)
+        if self._buffers:  # not closed
+            self._free.append(ports)
+        return outputs
+
+    def _take(self) -> Lease:
+        """Ports for outputs that stay."""
+        if self._known is None:
+            self._known = {name: placed(array, self.live) for name, array in self.plan.known.items()}
+        lease = self._pool.take()
+        if self._poisons:
+            self._poison(lease.ports.buffers)
+        return lease
+
+    def _staying(self, lease: Lease) -> dict[str, DeviceArray]:
+        return lease.ports.arrays(lease) | (self._known or {})
+
     def _looked_at(self, ports: Ports, bound: Bound) -> None:
-        """Note where the values of this run are that lie in ports."""
-        places = {**ports.outputs, **bound} if bound or ports.stay else {}
-        self._places = {name: (weakref.ref(storage), offset) for name, (storage, offset) in places.items()}
+        """Note where the values of this run are that lie in ports, or in arrays, which may go."""
+        self._last = ports
+        self._bound = {name: (weakref.ref(storage), offset) for name, (storage, offset) in bound.items()}
 
     def _commands(self, ports: Ports, bound: Bound, stamp_every: int = 0) -> "_bridge.Recording":
         def record(places: "Places") -> "_bridge.Recording":
@@ -146,7 +180,7 @@ class Executable:
             submitted = time.perf_counter_ns()
             recording.wait()
             waited = time.perf_counter_ns()
-            outputs = self._outputs()
+            outputs = self._outputs(self._ports)
         end = time.perf_counter_ns()
         stamps_us = tuple(ns / 1e3 for ns in recording.timestamps_ns())
         work = tuple(c for c in self.plan.run if not isinstance(c, Barrier))
@@ -188,7 +222,9 @@ class Executable:
             self._latest.abandon()
             self._latest = None
         self._pool.close()
-        self._ports.close()
+        for ports in (self._ports, self._last, *self._free):
+            ports.close()
+        self._free.clear()
         self._buffers.clear()
         self._known = None
 
@@ -222,9 +258,9 @@ class Executable:
 
     def _place(self, region: Region) -> "tuple[_bridge.Buffer, int]":
         """Where a region of the last run is; DeviceError for an array that is gone."""
-        held = self._places.get(region.buffer)
+        held = self._bound.get(region.buffer)
         if held is None:
-            return {**self._buffers, **self._ports.buffers}[region.buffer], region.offset
+            return {**self._buffers, **self._last.buffers}[region.buffer], region.offset
         storage = held[0]()
         if storage is None:
             raise DeviceError(f"{self._where}: the array that held the value is gone; keep it, or run again")
@@ -283,6 +319,22 @@ class Executable:
                 recording.run()
             else:
                 recording.run(timeout_ns=timeout_ns)
+
+
+class _Flight:
+    """An inference that the device has: `Executable.fly` starts one."""
+
+    def __init__(
+        self, executable: Executable, ports: Ports, lease: Lease | None, recording: "_bridge.Recording", inputs: Inputs
+    ) -> None:
+        self._executable, self._ports, self._lease, self._recording = executable, ports, lease, recording
+        self._inputs = inputs  # arrays among them must stay until it is done
+
+    def finish(self) -> dict[str, Array] | dict[str, DeviceArray]:
+        """Wait for its end; its outputs."""
+        with self._executable.live.using(self._executable._where):
+            self._recording.wait()
+        return self._executable.land(self._ports, self._lease)
 
 
 class Repeats:
