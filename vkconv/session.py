@@ -18,7 +18,7 @@ from vkconv.backend.executable import Executable, Weights
 from vkconv.backend.flights import Flights
 from vkconv.backend.given import Given, checked_inputs
 from vkconv.backend.runtime import LiveDevice, open_device
-from vkconv.core import Array, DType, InputError, Shape, UsageError, VkconvError, did_you_mean
+from vkconv.core import Array, DType, InputError, LimitError, Shape, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device, load_device
 from vkconv.device.emulate import emulated
 from vkconv.graph import Graph, TensorSpec, load_model
@@ -178,7 +178,8 @@ class Session:
         At most ``in_flight`` runs of a session are on their way at a time, each with inputs and outputs of its own, so
         that the inputs of one are written while the device works on another; a further one waits here. They run and end
         in the order in which they were submitted, from whatever thread. ``inputs`` may change once this returns.
-        Raises as `run` does for inputs; what fails on the device is raised by the future, which cannot be cancelled.
+        Raises as `run` does for inputs, and LimitError where ``memory_bytes`` leaves too little for them; what fails on
+        the device is raised by the future, which cannot be cancelled.
         UsageError in a callback of a future that would have to wait.
         """
         check_out(out)
@@ -187,6 +188,7 @@ class Session:
             with self._lock:
                 arrays = self._checked(inputs)
                 executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
+                self._check_budget(executable.plan)
                 # In the lock, so that futures come in the order of the queue.
                 return self._flights.add(executable.fly(arrays, out == "device"))  # type: ignore[return-value]
         except BaseException:
@@ -325,6 +327,16 @@ class Session:
             for check in executable.plan.checks:
                 check.run(there)
         return executable
+
+    def _check_budget(self, plan: Plan) -> None:
+        """LimitError where runs in flight would take more than the user allows."""
+        each = plan.memory.upload_bytes + plan.memory.download_bytes
+        nbytes, most = plan.memory.peak_bytes + self._flights.most * each, self.options.memory_bytes
+        if most is not None and nbytes > most:
+            raise LimitError(
+                f"{self.name!r}: the plan and {self._flights.most} runs in flight of {each} bytes take {nbytes} bytes, "
+                f"the memory allowed is {most} bytes; allow more, or set a smaller in_flight"
+            )
 
     def _is_over_budget(self, plan: Plan) -> bool:
         """Whether the plans that are kept leave too little of the budget for this one; the weights they share count

@@ -12,7 +12,7 @@ from session_kit import assert_right, conv_graph, normals, slow_graph
 import vkconv
 from vkconv import Graph, Node, Options, Session, TensorSpec
 from vkconv.backend.flights import Flights
-from vkconv.core import DeviceError, InputError, UsageError, VkconvError
+from vkconv.core import DeviceError, InputError, LimitError, UsageError, VkconvError
 
 pytestmark = pytest.mark.gpu
 
@@ -107,6 +107,19 @@ def test_what_does_not_fit_is_refused_at_once_and_takes_no_room(device):
         session.submit({"x": np.zeros(7, np.float32)})
     with pytest.raises(UsageError, match="in_flight is 0; a session has at least 1"):
         vkconv.load(TINY, device, in_flight=0)
+
+
+def test_runs_in_flight_count_in_the_memory_that_is_allowed(device):
+    with vkconv.load(TINY, device, in_flight=3) as session:
+        memory = session.plan.memory
+    most = memory.peak_bytes + 3 * (memory.upload_bytes + memory.download_bytes)
+    x = {"x": np.ones(7, np.float32)}
+    with vkconv.load(TINY, device, in_flight=3, memory_bytes=most) as session:
+        assert session.submit(x).result(30)["y"][0] == -1
+    with vkconv.load(TINY, device, in_flight=3, memory_bytes=most - 1) as session:
+        assert session.run(x)["y"][0] == -1
+        with pytest.raises(LimitError, match=f"take {most} bytes, the memory allowed is {most - 1} bytes"):
+            session.submit(x)
 
 
 def test_asyncio(device):
