@@ -180,10 +180,10 @@ def rss_kib():
 
 graph = Graph({"x": TensorSpec(x.shape)}, ("y",), (Node("n", "relu", ("x",), ("y",)),))
 with vkconv.load(graph, device) as session:
-    for i in range(100):
+    for i in range(50):
         session.run({"x": vkconv.array(x, device)}, out="device")
         session.submit({"x": vkconv.array(x, device)}, out="device").result()
-        if i == 19:
+        if i == 9:
             before = rss_kib()
 print(rss_kib() - before)
 """
@@ -194,7 +194,7 @@ def test_nothing_grows(device):
     done = subprocess.run(
         [sys.executable, "-c", GROWTH, device], check=True, capture_output=True, text=True, timeout=120
     )
-    assert int(done.stdout) < 8 << 10, "of 160 MiB that went through, in KiB"
+    assert int(done.stdout.split()[-1]) < 8 << 10, "of 80 MiB that went through, in KiB"
 
 
 def test_arrays_outlive_the_session(device):

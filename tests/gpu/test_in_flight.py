@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import subprocess
+import sys
 import threading
 import time
 
@@ -205,3 +207,30 @@ def test_a_callback_that_would_wait_for_itself_is_an_error():
     flights.drain()
     flights.close()
     assert failures and "a callback of a future cannot wait" in failures[0]
+
+
+FORKED = """
+import os, threading
+from vkconv.backend.flights import Flights
+gate = threading.Event()
+
+class Held:
+    def finish(self):
+        gate.wait()
+
+flights = Flights(2, "net")
+flights.room()
+future = flights.add(Held())
+child = os.fork()
+if child == 0:
+    flights.close()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+gate.set()
+future.result(30)
+flights.close()
+"""
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not():
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)

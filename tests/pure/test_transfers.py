@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import json
 import re
 
 import pytest
@@ -9,6 +10,7 @@ from flow import commands
 from graph_kit import make_graph
 from plan_kit import LAVAPIPE
 
+from vkconv.core import ModelError
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.device.facts import HOST_CACHED, HOST_COHERENT, HOST_VISIBLE, LOCAL
 from vkconv.plan.commands import Copy
@@ -113,3 +115,16 @@ def test_explain_says_how_inputs_and_outputs_move():
         "outputs": True,
         "outputs_why": result.transfers.outputs_why,
     }
+
+
+@pytest.mark.parametrize(
+    "types",
+    [{}, [{"heapIndex": 0}], [{"heapIndex": 16, "propertyFlags": []}], [{"heapIndex": 0, "propertyFlags": [1]}]],
+)
+def test_memory_types_of_a_file_are_checked(types, tmp_path):
+    facts = copy.deepcopy(dict(load_device("mali-g715").facts))
+    facts["memory"]["memoryTypes"] = types
+    path = tmp_path / "phone.json"
+    path.write_text(json.dumps({"schema": "vkconv.device/1", **facts}))
+    with pytest.raises(ModelError, match=r"memory\.memoryTypes"):
+        load_device(path)

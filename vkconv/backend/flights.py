@@ -1,5 +1,6 @@
 """Runs in flight: submitted to the device and awaited by a thread of their own, in order."""
 
+import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
@@ -32,6 +33,7 @@ class Flights:
         # One thread, which ends with this object, or with the process once it has seen the last run.
         self._waiter = ThreadPoolExecutor(1, thread_name_prefix=f"vkconv {name}")
         self._thread: int | None = None
+        self._process = os.getpid()
 
     def room(self) -> None:
         """Wait until fewer than ``most`` runs are in flight. UsageError for a wait that could not end: in a callback of
@@ -57,7 +59,9 @@ class Flights:
         return future
 
     def drain(self) -> None:
-        """Wait until no run is in flight."""
+        """Wait until no run is in flight; in a forked child, whose copy of the thread does not run, not at all."""
+        if os.getpid() != self._process:
+            return
         with self._empty:
             self._empty.wait_for(lambda: self._count == 0)
 
