@@ -190,7 +190,7 @@ print(rss_kib() - before)
 
 
 @pytest.mark.alone
-def test_nothing_grows(device):
+def test_arrays_leave_no_memory_behind(device):
     done = subprocess.run(
         [sys.executable, "-c", GROWTH, device], check=True, capture_output=True, text=True, timeout=120
     )
