@@ -84,7 +84,10 @@ PYBIND11_MODULE(_bridge, m) {
   py::class_<Buffer, std::shared_ptr<Buffer>>(m, "Buffer")
       .def_property_readonly("nbytes", &Buffer::nbytes)
       .def_property_readonly("kind", &Buffer::kind)
-      .def_property_readonly("view", &view);
+      .def_property_readonly("view", &view)
+      .def_property_readonly("coherent", &Buffer::coherent)
+      .def("flush", &Buffer::flush)
+      .def("invalidate", &Buffer::invalidate);
 
   py::class_<Pipeline, std::shared_ptr<Pipeline>>(m, "Pipeline");
 

@@ -105,6 +105,7 @@ struct BufferCore {
   Handle<VkDeviceMemory, vkFreeMemory> memory;  // before the buffer: freed after it
   Handle<VkBuffer, vkDestroyBuffer> buffer;
   void* mapped = nullptr;
+  VkMemoryPropertyFlags memory_flags = 0;
   uint64_t nbytes = 0;         // as asked for
   uint64_t padded_bytes = 0;   // what vkCmdFillBuffer may write: the next multiple of 4
 };

@@ -5,6 +5,8 @@
 
 #include <kompute/Kompute.hpp>
 
+#include <optional>
+
 namespace vkconv {
 
 class Buffer : public Closable {
@@ -13,10 +15,17 @@ class Buffer : public Closable {
 
   uint64_t nbytes() const { return nbytes_; }
   const std::string& kind() const { return kind_; }
+  bool coherent() const;
+  // Makes what the host wrote visible to later submissions, and what the device wrote visible to the host.
+  void flush() const;
+  void invalidate() const;
   const std::shared_ptr<BufferCore>& core(const char* call) const;
   void release() override { core_.reset(); }
 
  private:
+  // What a flush must name; nothing where the memory is coherent.
+  std::optional<VkMappedMemoryRange> incoherent_range(const char* call) const;
+
   uint64_t nbytes_;
   std::string kind_;
   std::shared_ptr<BufferCore> core_;

@@ -9,18 +9,21 @@ namespace {
 
 struct MemoryWish {
   VkMemoryPropertyFlags required;
-  VkMemoryPropertyFlags preferred;
-  VkMemoryPropertyFlags unwanted;
+  std::vector<VkMemoryPropertyFlags> preferred;  // the most important one first
+  VkMemoryPropertyFlags unwanted;                // less important than all of them
 };
 
 MemoryWish memory_wish(const std::string& kind) {
-  constexpr VkMemoryPropertyFlags host = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  constexpr VkMemoryPropertyFlags visible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
+  constexpr VkMemoryPropertyFlags coherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
   constexpr VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
   constexpr VkMemoryPropertyFlags cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
-  if (kind == "device") return {local, 0, VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT};
-  if (kind == "upload") return {host, 0, local};  // written once, in order: write-combined memory is fine
-  if (kind == "download") return {host, cached, local};
-  throw py::value_error("kind must be 'device', 'upload' or 'download', not '" + kind + "'");
+  if (kind == "device") return {local, {}, visible};
+  if (kind == "upload") return {visible | coherent, {}, local};  // written once, in order: write-combined memory is fine
+  if (kind == "download") return {visible | coherent, {cached}, local};
+  if (kind == "input") return {visible, {local, coherent}, 0};
+  if (kind == "output") return {visible, {cached, local, coherent}, 0};
+  throw py::value_error("kind must be 'device', 'upload', 'download', 'input' or 'output', not '" + kind + "'");
 }
 
 // Types that a plain allocation must not use: they need a feature or a protected queue.
@@ -35,7 +38,9 @@ std::vector<uint32_t> candidate_types(const Core& core, uint32_t allowed, const 
     if ((allowed >> i & 1u) != 0 && (flags(i) & wish.required) == wish.required && (flags(i) & kSpecialMemory) == 0)
       types.push_back(i);
   const auto penalty = [&](uint32_t type) {
-    return 2 * ((flags(type) & wish.preferred) != wish.preferred) + ((flags(type) & wish.unwanted) != 0);
+    uint32_t lacks = 0;
+    for (const VkMemoryPropertyFlags preferred : wish.preferred) lacks = 2 * lacks + ((flags(type) & preferred) == 0);
+    return 2 * lacks + ((flags(type) & wish.unwanted) != 0);
   };
   std::stable_sort(types.begin(), types.end(), [&](uint32_t a, uint32_t b) { return penalty(a) < penalty(b); });
   return types;
@@ -64,7 +69,10 @@ void allocate(BufferCore& buffer, const MemoryWish& wish) {
     info.allocationSize = need.size;
     info.memoryTypeIndex = type;
     const VkResult result = vkAllocateMemory(core.handle, &info, nullptr, buffer.memory.out());
-    if (result == VK_SUCCESS) return;
+    if (result == VK_SUCCESS) {
+      buffer.memory_flags = core.memory.memoryTypes[type].propertyFlags;
+      return;
+    }
     if (result != VK_ERROR_OUT_OF_DEVICE_MEMORY && result != VK_ERROR_OUT_OF_HOST_MEMORY)
       throw VulkanError(result, "vkAllocateMemory");
     refused = true;
@@ -107,6 +115,36 @@ Buffer::Buffer(const CorePtr& core, uint64_t nbytes, const std::string& kind) : 
   if ((wish.required & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0)
     check(vkMapMemory(core->handle, made->memory.get(), 0, VK_WHOLE_SIZE, 0, &made->mapped), "vkMapMemory");
   core_ = std::move(made);
+}
+
+bool Buffer::coherent() const {
+  return (core("Buffer.coherent")->memory_flags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) != 0;
+}
+
+void Buffer::flush() const {
+  constexpr auto call = "Buffer.flush";
+  if (const auto range = incoherent_range(call)) {
+    check(vkFlushMappedMemoryRanges(core(call)->core->handle, 1, &*range), "vkFlushMappedMemoryRanges");
+  }
+}
+
+void Buffer::invalidate() const {
+  constexpr auto call = "Buffer.invalidate";
+  if (const auto range = incoherent_range(call)) {
+    check(vkInvalidateMappedMemoryRanges(core(call)->core->handle, 1, &*range), "vkInvalidateMappedMemoryRanges");
+  }
+}
+
+std::optional<VkMappedMemoryRange> Buffer::incoherent_range(const char* call) const {
+  const auto& buffer = *core(call);
+  if (buffer.mapped == nullptr)
+    throw VulkanError::misuse(call, "a buffer of kind '" + kind_ + "' is not visible to the host");
+  if ((buffer.memory_flags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) != 0) return std::nullopt;
+  VkMappedMemoryRange range{};
+  range.sType = VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE;
+  range.memory = buffer.memory.get();
+  range.size = VK_WHOLE_SIZE;  // a part would have to begin and end at multiples of nonCoherentAtomSize
+  return range;
 }
 
 const std::shared_ptr<BufferCore>& Buffer::core(const char* call) const {

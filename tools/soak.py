@@ -1,8 +1,10 @@
-"""Run for long and look for what changes: ``tools/soak.py --runs 100000``, ``tools/soak.py --seconds 3600``.
+"""Run for long and look for what changes: ``tools/soak.py --runs 100000``, ``tools/soak.py --seconds 3600``,
+``tools/soak.py --submits 100000``.
 
 The first runs one small network so many times: every output has the bytes of the first. The second loads, runs and
 closes networks at random, several at once, some of them interrupted by a time-out, and prints what the process and the
-device hold in between. Both fail where memory grew by more than 1 % after the first tenth.
+device hold in between. The third submits runs of a tiny graph from eight threads: each result is that of its input, and
+those of a thread come in its order. All fail where memory grew by more than 1 % after the first tenth.
 """
 
 import argparse
@@ -13,7 +15,10 @@ import os
 import random
 import sys
 import time
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from threading import Thread
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / folder) for folder in ("", "pure", "fuzz"))]
@@ -53,6 +58,44 @@ def same_bytes(runs: int) -> dict[str, object]:
         return {"runs": runs, "s": round(time.monotonic() - started, 1), "grown": grown(before, held_bytes())}
 
 
+def from_threads(submits: int, threads: int = 8) -> dict[str, object]:
+    graph = vkconv.Graph({"x": vkconv.TensorSpec((7,))}, ("y",), (vkconv.Node("n", "neg", ("x",), ("y",)),))
+    each, started = submits // threads, time.monotonic()
+    wrong: list[str] = []
+    with vkconv.load(graph) as session:
+
+        def work(thread: int, first: int, count: int) -> None:
+            came: list[int] = []
+
+            def landed(future: Future[dict[str, np.ndarray]], number: int) -> None:
+                if not (future.result()["y"] == -float(number)).all():
+                    wrong.append(f"submission {number} has the result of another")
+                came.append(number)
+
+            for number in range(first, first + count):
+                future = session.submit({"x": np.full(7, number, np.float32)})
+                future.add_done_callback(partial(landed, number=number))
+            future.result()
+            while len(came) < count and time.monotonic() - started < 3600:
+                time.sleep(0.001)
+            if came != list(range(first, first + count)):
+                wrong.append(f"the results of thread {thread} came in another order")
+
+        before: dict[str, int] = {}
+        for tenth in range(10):
+            begin, count = tenth * each // 10, (tenth + 1) * each // 10 - tenth * each // 10
+            workers = [Thread(target=work, args=(t, t * each + begin, count)) for t in range(threads)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            before = before or held_bytes()
+        if wrong:
+            raise SystemExit(f"{len(wrong)} are wrong: {wrong[0]}")
+        took_s = time.monotonic() - started
+        return {"submits": each * threads, "s": round(took_s, 1), "grown": grown(before, held_bytes())}
+
+
 def at_random(seconds: float, seed: int) -> dict[str, object]:
     rng, draw = random.Random(seed), np.random.default_rng(seed)
     started, before, counts = time.monotonic(), {}, {"loads": 0, "runs": 0, "closes": 0, "timeouts": 0}
@@ -89,12 +132,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, help="runs of one network")
     parser.add_argument("--seconds", type=float, help="load, run and close at random for so long")
+    parser.add_argument("--submits", type=int, help="runs of a tiny graph, submitted from eight threads")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     report = {}
     with contextlib.suppress(KeyboardInterrupt):
         if options.runs:
             report["same bytes"] = same_bytes(options.runs)
+        if options.submits:
+            report["from threads"] = from_threads(options.submits)
         if options.seconds:
             report["at random"] = at_random(options.seconds, options.seed)
     print(json.dumps(report, indent=1))

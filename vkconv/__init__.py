@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from vkconv.version import VERSION
 
 if TYPE_CHECKING:
+    from vkconv.backend.arrays import DeviceArray as DeviceArray
+    from vkconv.backend.arrays import array as array
     from vkconv.core import VkconvError as VkconvError
     from vkconv.graph import Graph as Graph
     from vkconv.graph import Node as Node
@@ -22,17 +24,31 @@ __version__ = VERSION
 
 # Looked up at first use, so that planning and the command line start without Kompute and the libraries behind it.
 _HOMES = {
+    "DeviceArray": "vkconv.backend.arrays",
     "Graph": "vkconv.graph",
     "Node": "vkconv.graph",
     "Options": "vkconv.plan.planner",
     "Session": "vkconv.session",
     "TensorSpec": "vkconv.graph",
     "VkconvError": "vkconv.core",
+    "array": "vkconv.backend.arrays",
     "load": "vkconv.loading",
     "load_model": "vkconv.graph",
 }
 
-__all__ = ["Graph", "Node", "Options", "Session", "TensorSpec", "VkconvError", "__version__", "load", "load_model"]
+__all__ = [
+    "DeviceArray",
+    "Graph",
+    "Node",
+    "Options",
+    "Session",
+    "TensorSpec",
+    "VkconvError",
+    "__version__",
+    "array",
+    "load",
+    "load_model",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -1,20 +1,24 @@
 """Sessions: a model loaded on a device, run as often as you like, with numpy arrays in and out."""
 
+import asyncio
 import dataclasses
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
-import numpy.typing as npt
 
+from vkconv.backend.arrays import DeviceArray, check_out
 from vkconv.backend.executable import Executable, Weights
+from vkconv.backend.flights import Flights
+from vkconv.backend.given import Given, checked_inputs
 from vkconv.backend.runtime import LiveDevice, open_device
-from vkconv.core import Array, DType, InputError, Shape, UsageError, VkconvError, did_you_mean, given_array, shape_str
+from vkconv.core import Array, DType, InputError, LimitError, Shape, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device, load_device
 from vkconv.device.emulate import emulated
 from vkconv.graph import Graph, TensorSpec, load_model
@@ -33,6 +37,8 @@ from vkconv.table import Table
 
 # Plans kept for different input shapes; the least recently used one goes first.
 MAX_PLANS = 8
+# Runs on their way at a time: one that the device works on, one whose inputs are written, one whose outputs are read.
+IN_FLIGHT = 3
 # Buffers of constants that plans share, per plan kept. Some are a plan's own, such as values of inputs that steer it:
 # those of plans that are gone must not pile up.
 _BUFFERS_PER_PLAN = 4
@@ -71,7 +77,10 @@ class Session:
         poison: bool = False,
         max_plans: int = MAX_PLANS,
         limits: Device | None = None,
+        in_flight: int = IN_FLIGHT,
     ) -> None:
+        if isinstance(in_flight, bool) or not isinstance(in_flight, int) or in_flight < 1:
+            raise UsageError(f"in_flight is {in_flight!r}; a session has at least 1 run in flight")
         if max_plans < 1:
             raise UsageError(f"max_plans is {max_plans}; a session keeps at least 1 plan")
         started = time.perf_counter_ns()
@@ -86,6 +95,7 @@ class Session:
         self._max_plans = max_plans
         self._lock = threading.RLock()
         self._closed = False
+        self._flights = Flights(in_flight, graph.name)
         with spanning(self._opened, "open device"):
             self._live: LiveDevice = open_device(device)
         self._planned_for, self.options = planning(self._live.device, options, limits)
@@ -119,24 +129,86 @@ class Session:
                 )
             return next(reversed(self._executables.values())).plan
 
-    def run(self, inputs: Mapping[str, npt.ArrayLike], *, timeout_s: float | None = None) -> dict[str, Array]:
+    @overload
+    def run(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host"] = "host"
+    ) -> dict[str, Array]: ...
+    @overload
+    def run(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["device"]
+    ) -> dict[str, DeviceArray]: ...
+
+    def run(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host", "device"] = "host"
+    ) -> dict[str, Array] | dict[str, DeviceArray]:
         """One inference.
 
         ``inputs`` maps every input name to an array of the right shape and dtype (any memory order or byte
-        order); the result maps every output name to a new array. Raises InputError for inputs that do not fit,
-        naming name, shape and dtype, and DeviceError when the device fails or ``timeout_s`` passes (waiting for a
-        run before that timed out counts too).
+        order), or to one that is on the device (`vkconv.array`); the result maps every output name to a new array, with
+        ``out="device"`` to one that stays there. Raises InputError for inputs that do not fit, naming name, shape and
+        dtype, and for arrays of another device, UsageError for another ``out``, and DeviceError when the device fails
+        or ``timeout_s`` passes (waiting for a run before that timed out counts too).
         """
         timeout_ns = _timeout_ns(timeout_s)
+        check_out(out)
         with self._lock:
             arrays = self._checked(inputs)
             executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
             first = self.timings.first_run_us == 0.0
             started = time.perf_counter_ns()
-            outputs = executable.run(arrays, timeout_ns)
+            outputs: dict[str, Array] | dict[str, DeviceArray]
+            if out == "device":
+                outputs = executable.run_there(arrays, timeout_ns)
+            else:
+                outputs = executable.run(arrays, timeout_ns)
             if first:
                 self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
             return outputs
+
+    @overload
+    def submit(self, inputs: Mapping[str, Given], *, out: Literal["host"] = "host") -> Future[dict[str, Array]]: ...
+    @overload
+    def submit(self, inputs: Mapping[str, Given], *, out: Literal["device"]) -> Future[dict[str, DeviceArray]]: ...
+
+    def submit(
+        self, inputs: Mapping[str, Given], *, out: Literal["host", "device"] = "host"
+    ) -> Future[dict[str, Array]] | Future[dict[str, DeviceArray]]:
+        """Start one inference and return a future of what `run` would return.
+
+        At most ``in_flight`` runs of a session are on their way at a time, each with inputs and outputs of its own, so
+        that the inputs of one are written while the device works on another; a further one waits here. They run and end
+        in the order in which they were submitted, from whatever thread. ``inputs`` may change once this returns.
+        Raises as `run` does for inputs, and LimitError where ``memory_bytes`` leaves too little for them; what fails on
+        the device is raised by the future, which cannot be cancelled.
+        UsageError in a callback of a future that would have to wait.
+        """
+        check_out(out)
+        self._flights.room()
+        try:
+            with self._lock:
+                arrays = self._checked(inputs)
+                executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
+                self._check_budget(executable.plan)
+                # In the lock, so that futures come in the order of the queue.
+                return self._flights.add(executable.fly(arrays, out == "device"))  # type: ignore[return-value]
+        except BaseException:
+            self._flights.leave()
+            raise
+
+    @overload
+    async def arun(self, inputs: Mapping[str, Given], *, out: Literal["host"] = "host") -> dict[str, Array]: ...
+    @overload
+    async def arun(self, inputs: Mapping[str, Given], *, out: Literal["device"]) -> dict[str, DeviceArray]: ...
+
+    async def arun(
+        self, inputs: Mapping[str, Given], *, out: Literal["host", "device"] = "host"
+    ) -> dict[str, Array] | dict[str, DeviceArray]:
+        """One inference for asyncio: `submit`, awaited; also its wait for room leaves the event loop free."""
+        future: Future[Any] = await asyncio.get_running_loop().run_in_executor(
+            None, lambda: self.submit(inputs, out=out)
+        )
+        outputs: dict[str, Array] | dict[str, DeviceArray] = await asyncio.wrap_future(future)
+        return outputs
 
     @property
     def spans(self) -> list[Span]:
@@ -146,7 +218,7 @@ class Session:
             latest = next(reversed(self._executables.values()), None)
             return [*self._opened, *(latest.spans if latest else ())]
 
-    def measure(self, inputs: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], Timing]:
+    def measure(self, inputs: Mapping[str, Given]) -> tuple[dict[str, Array], Timing]:
         """One inference with GPU timestamps: the same outputs as `run` gives, and where the wall time went."""
         with self._lock:
             started = time.perf_counter_ns()
@@ -155,7 +227,7 @@ class Session:
             outputs, timing = executable.profile(arrays)
             return outputs, dataclasses.replace(timing, call_us=(time.perf_counter_ns() - started) / 1e3)
 
-    def profile(self, inputs: Mapping[str, npt.ArrayLike], runs: int = 1) -> Profile:
+    def profile(self, inputs: Mapping[str, Given], runs: int = 1) -> Profile:
         """Where the wall time of a run goes, by node and by op type; the rows sum to the wall time.
 
         Of several ``runs`` it shows the one whose wall time is the median. Raises UsageError for no run at all,
@@ -182,6 +254,7 @@ class Session:
                     f"value {name!r} cannot be read{known}: load with options=Options(share_memory=False), "
                     "and name a value that the plan computes"
                 )
+            self._flights.drain()
             return next(reversed(self._executables.values())).peek(name)
 
     def close(self) -> None:
@@ -193,6 +266,7 @@ class Session:
         with self._lock:
             if not self._closed:
                 self._closed = True
+                self._flights.close()
                 self._live.save_pipeline_cache()
                 for executable in self._executables.values():
                     executable.close()
@@ -212,41 +286,13 @@ class Session:
         if self._closed:
             raise VkconvError(f"session {self.name!r} is closed; load the model again")
 
-    def _checked(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def _checked(self, inputs: Mapping[str, Given]) -> dict[str, Array | DeviceArray]:
         self._check_open()
-        if not isinstance(inputs, Mapping):
-            raise InputError(
-                f"{self.name!r} takes a dict from input names to arrays, "
-                f"{{{', '.join(f'{name!r}: array' for name in self.inputs)}}}, not a {type(inputs).__name__}"
-            )
-        for name in inputs:
-            if name not in self.inputs:
-                raise InputError(
-                    f"{self.name!r} has no input {name!r}{did_you_mean(name, self.inputs)}; it takes "
-                    + ", ".join(f"{k} ({v})" for k, v in self.inputs.items())
-                )
-        arrays: dict[str, Array] = {}
-        for name, spec in self.inputs.items():
-            if name not in inputs:
-                raise InputError(f"{self.name!r} needs the input {name!r} ({spec}), which is missing")
-            array = given_array(inputs[name], f"input {name!r} of {self.name!r}")
-            if array.dtype.newbyteorder("=") != spec.dtype.numpy:
-                raise InputError(
-                    f"input {name!r} of {self.name!r} is {spec.dtype}, the array is {array.dtype}; "
-                    f"convert it with .astype({spec.dtype.numpy.name!r})"
-                )
-            fits = len(array.shape) == len(spec.shape) and all(
-                isinstance(want, str) or want == got for want, got in zip(spec.shape, array.shape, strict=True)
-            )
-            if not fits:
-                raise InputError(
-                    f"input {name!r} of {self.name!r} has shape {shape_str(array.shape)}, "
-                    f"but the model takes {shape_str(spec.shape)}"
-                )
-            arrays[name] = array
-        return arrays
+        return checked_inputs(inputs, self.name, self.inputs, self._live)
 
-    def _prepare(self, shapes: Mapping[str, Shape], arrays: Mapping[str, Array] | None = None) -> Executable:
+    def _prepare(
+        self, shapes: Mapping[str, Shape], arrays: Mapping[str, Array | DeviceArray] | None = None
+    ) -> Executable:
         """The executable for these input shapes, and values of the inputs that steer it, planned and loaded if it is
         not there yet; InputError for values that a node of it refuses."""
         full = {name: shapes.get(name, spec.shape) for name, spec in self.inputs.items()}
@@ -268,6 +314,7 @@ class Session:
                 others = {name: shape for name, shape in shapes.items() if name not in values}
                 planned = plan(graph, self._planned_for, self.options, others, resident)
             while len(self._executables) >= self._max_plans or self._is_over_budget(planned.plan):
+                self._flights.drain()  # they may use it
                 self._executables.popitem(last=False)[1].close()
             compiled_us = self._live.compile_us
             executable = Executable(planned.plan, self._live, planned.constants, self._poison, weights=self._weights)
@@ -275,9 +322,21 @@ class Session:
             executable.spans[:0] = spans
             self._executables[key] = executable
         self._executables.move_to_end(key)
-        for check in executable.plan.checks if arrays else ():
-            check.run(arrays or {})
+        if arrays and executable.plan.checks:
+            there = {name: np.asarray(array) for name, array in arrays.items()}
+            for check in executable.plan.checks:
+                check.run(there)
         return executable
+
+    def _check_budget(self, plan: Plan) -> None:
+        """LimitError where runs in flight would take more than the user allows."""
+        each = plan.memory.upload_bytes + plan.memory.download_bytes
+        nbytes, most = plan.memory.peak_bytes + self._flights.most * each, self.options.memory_bytes
+        if most is not None and nbytes > most:
+            raise LimitError(
+                f"{self.name!r}: the plan and {self._flights.most} runs in flight of {each} bytes take {nbytes} bytes, "
+                f"the memory allowed is {most} bytes; allow more, or set a smaller in_flight"
+            )
 
     def _is_over_budget(self, plan: Plan) -> bool:
         """Whether the plans that are kept leave too little of the budget for this one; the weights they share count
@@ -308,6 +367,7 @@ def load(
     params: Mapping[str, Params] | None = None,
     options: Options | None = None,
     max_plans: int = MAX_PLANS,
+    in_flight: int = IN_FLIGHT,
     limits: Device | str | Path | None = None,
     memory_bytes: int | None = None,
     dtype: DType | str | None = None,
@@ -322,6 +382,7 @@ def load(
     (``{"conv2d:direct_tile": {"columns": 4}}``), ``max_plans`` bounds the plans kept for different input shapes, or
     values of inputs that steer the graph: the least recently used one goes first, also where all together would take
     more than ``memory_bytes`` (of device and host-visible memory; by default the device's heap is the limit of each);
+    ``in_flight`` is how many runs `Session.submit` has on their way at a time;
     ``limits`` is another device whose limits and routes to plan with, by the name of a shipped device file or the path
     of one (``"mali-g57"``); ``dtype`` is what floats are stored in between the inputs and outputs (``"f16"``,
     ``"bf16"``), ``io_dtype`` what those are in that a run takes and gives, in place of the model's types. Raises
@@ -346,7 +407,9 @@ def load(
         with spanning(spans, "load model"):
             graph = load_model(source)
     other = limits if limits is None or isinstance(limits, Device) else load_device(limits)
-    session = Session(graph, device, shapes=shapes, options=options, max_plans=max_plans, limits=other)
+    session = Session(
+        graph, device, shapes=shapes, options=options, max_plans=max_plans, limits=other, in_flight=in_flight
+    )
     session.timings.load_us += sum(span.us for span in spans)
     session._opened[:0] = spans
     return session

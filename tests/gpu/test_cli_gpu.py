@@ -103,6 +103,17 @@ def test_run_json_has_figures_outputs_and_profile(model, tmp_path, device):
     assert len(profile["runs_wall_us"]) == 5 and profile["wall_us"] == sorted(profile["runs_wall_us"])[2]
 
 
+def test_run_with_several_in_flight(model, device):
+    run = "run", model[0], "--input", "x=3x7x11", "--device", device, "--runs", 9, "--in-flight", 4
+    code, out, _ = vkconv(*run, "--json")
+    flown = json.loads(out)["in_flight"]
+    assert code == 0 and flown["in_flight"] == 4 and len(flown["latencies_us"]) == 9
+    assert 0 < flown["latency_p50_us"] <= flown["latency_p99_us"] == max(flown["latencies_us"]) <= flown["wall_us"]
+    assert flown["runs_per_s"] == pytest.approx(9e6 / flown["wall_us"])
+    code, out, _ = vkconv(*run)
+    assert code == 0 and "4 in flight" in out and "latency p99" in out and "runs/s" in out
+
+
 def test_run_forces_routes_and_says_so(model, device, monkeypatch):
     path, _ = model
     monkeypatch.setenv("VKCONV_ROUTE", "mul=broadcast,node:clamp=broadcast")

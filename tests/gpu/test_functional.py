@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from functional_kit import drawn, holds
 
+import vkconv
 from vkconv import functional
 from vkconv.core import DType, GraphError, InputError, RouteError, UsageError, VkconvError
 from vkconv.functional import cache
@@ -139,19 +140,86 @@ def test_operands_of_any_memory_order(device):
     np.testing.assert_array_equal(functional.conv2d(x.astype(">f4"), w, device=device), want)
 
 
+def kept_sessions():
+    return [kept.session for kept in cache._sessions.values()]
+
+
 def test_sessions_are_kept_by_call_device_and_route_and_the_oldest_goes(device):
     x, w = drawn((1, 3, 6, 6), (4, 3, 3, 3))
     first = functional.conv2d(x, w, device=device)
-    (kept,) = cache._sessions.values()
+    (kept,) = kept_sessions()
     assert not np.array_equal(functional.conv2d(x, 2 * w, device=device), first)
-    assert list(cache._sessions.values()) == [kept]
+    assert kept_sessions() == [kept]
     functional.conv2d(x, w, route="direct", device=device)
     functional.conv2d(x, w, padding=1, device=device)
-    assert len(cache._sessions) == 3 and [s.plan.nodes[0].route for s in cache._sessions.values()][1] == "direct"
-    for size in range(4, 4 + cache.MAX_SESSIONS):
-        functional.conv2d(x[:, :, :3], np.repeat(w, size, 0), device=device)
-    assert len(cache._sessions) == cache.MAX_SESSIONS and kept not in cache._sessions.values()
-    np.testing.assert_array_equal(functional.conv2d(x, w, device=device), first)
+    assert len(kept_sessions()) == 3 and kept_sessions()[1].plan.nodes[0].route == "direct"
+    (nbytes,) = {one.nbytes for one in cache._sessions.values()}
+    try:
+        functional.set_cache_bytes(3 * nbytes)
+        functional.conv2d(x, w, device=device)  # the first is the latest now
+        functional.conv2d(x, w, dilation=2, device=device)
+        assert len(kept_sessions()) == 3 and kept_sessions()[1] is kept
+        functional.set_cache_bytes(nbytes - 1)
+        assert not kept_sessions()
+        np.testing.assert_array_equal(functional.conv2d(x, w, device=device), first)
+        assert not kept_sessions()
+    finally:
+        functional.set_cache_bytes(None)
+
+
+def test_many_distinct_calls_are_kept(device):
+    """Of small ones memory allows many, not 16."""
+    sizes = range(1, 21)
+    for _ in range(2):
+        for size in sizes:
+            functional.softmax(np.ones((1, size), np.float32), device=device)
+        if len(kept_sessions()) == len(sizes):
+            opened = kept_sessions()
+    assert kept_sessions() == opened
+
+
+def test_a_driver_that_allows_few_allocations_bounds_the_sessions(device, monkeypatch):
+    functional.softmax(np.ones((1, 3), np.float32), device=device)
+    (one,) = cache._sessions.values()
+    most = one.session.device.limit("maxMemoryAllocationCount")
+    monkeypatch.setattr(cache, "_SHARE_OF_ALLOCATIONS", 2.5 * one.allocations / most)
+    for size in (4, 5, 6):
+        functional.softmax(np.ones((1, size), np.float32), device=device)
+    assert [s.plan.inputs["x"][0].dims[1] for s in kept_sessions()] == [5, 6]
+
+
+@pytest.mark.parametrize("nbytes", [-1, 1.5, "1G", True])
+def test_a_bound_is_a_number_of_bytes(nbytes):
+    with pytest.raises(UsageError, match="set_cache_bytes takes a number of bytes"):
+        functional.set_cache_bytes(nbytes)
+
+
+def test_weights_on_the_device_are_packed_once(device):
+    x, w, b = drawn((2, 6, 9, 11), (4, 6, 3, 3), 4)
+    want = functional.conv2d(x, w, b, padding=1, device=device)
+    functional.clear_cache()
+    there, bias = vkconv.array(w, device), vkconv.array(b, device)
+    for operand in (x, vkconv.array(x, device)):
+        np.testing.assert_allclose(functional.conv2d(operand, there, bias, padding=1), want, atol=1e-4)
+    (session,) = kept_sessions()
+    assert list(session.inputs) == ["x"]
+    other = vkconv.array(2 * w, device)
+    np.testing.assert_allclose(functional.conv2d(x, other, padding=1), 2 * (want - b[:, None, None]), atol=1e-4)
+    assert len(kept_sessions()) == 2
+    del there
+    functional.softmax(x, device=device)  # whose session makes room of what nobody can ask for again
+    assert session not in kept_sessions()
+
+
+def test_any_operand_may_be_on_the_device(device):
+    x, w = drawn((2, 3, 9), (4, 3, 3))
+    there = vkconv.array(x, device)
+    np.testing.assert_array_equal(functional.conv1d(there, vkconv.array(w, device)), functional.conv1d(x, w))
+    last = vkconv.array(x.transpose(0, 2, 1), device)
+    np.testing.assert_array_equal(functional.conv1d(last, w, layout="NWC"), functional.conv1d(x, w).transpose(0, 2, 1))
+    assert functional.argmax(there) == x.argmax()
+    np.testing.assert_allclose(functional.reduce(there[1], "sum", 0), x[1].sum(0), rtol=1e-5)
+    np.testing.assert_array_equal(functional.softmax(there), functional.softmax(x))
 
 
 def test_threads_take_turns(device):

@@ -136,7 +136,7 @@ def test_trace_and_node_data_of_a_run(tmp_path, device):
         check_run(run, steps, queue)
         assert set(steps) - {"record with timestamps"} == {"write inputs", "submit", "wait", "read outputs"}
         names = [event["name"] for event in queue]
-        assert {"upload x", "upload w", "conv", "soft", "download y", "download c"} <= set(names)
+        assert {"conv", "soft"} <= set(names)
         for event in (e for e in queue if e["args"]["op"] != "copy"):
             assert {"route", "call", "flops", "bytes"} <= set(event["args"])
 

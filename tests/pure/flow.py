@@ -1,5 +1,7 @@
 """Running a plan on tokens instead of numbers, to see that every value reaches its readers through shared memory."""
 
+import dataclasses
+
 import numpy as np
 
 from vkconv.ops import OPS
@@ -14,13 +16,17 @@ def commands(done, kind):
 
 def check_flow(graph, device, options=None, ops=OPS):
     """Run the plan on tokens instead of numbers: whatever a command reads must be what the value's producer
-    wrote, whole, and nothing that came later may have touched it."""
+    wrote, whole, and nothing that came later may have touched it. With staging too, where the options leave that open;
+    returns the plan that the options make."""
     options = options or Options()
+    if options.staging is None:
+        check_flow(graph, device, dataclasses.replace(options, staging=True), ops)
     result = plan(graph, device, options).plan
     bound, _ = rewritten(bind(graph, ops), device, options)
     nodes = {node.name: node for node in bound.nodes}
     producer = {v: node.name for node in bound.nodes for v in node.writes.values()}
-    producer |= {name: f"upload {name}" for name in bound.inputs}
+    staged = {name for name, (_, region) in result.inputs.items() if result.buffers[region.buffer][1] == "upload"}
+    producer |= {name: f"upload {name}" if name in staged else "host" for name in bound.inputs}
     alias = {n.writes["y"]: n.reads["x"] for n in bound.nodes if ops[n.call.op].alias}
 
     def made_by(value):
@@ -58,5 +64,6 @@ def check_flow(graph, device, options=None, ops=OPS):
     for name in result.outputs:
         spec, region = result.outputs[name]
         if spec.size:
-            assert set(view(region)) == {f"download {name}"}
+            copied = result.buffers[region.buffer][1] == "download"
+            assert set(view(region)) == {f"download {name}" if copied else made_by(name)}
     return result

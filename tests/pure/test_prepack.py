@@ -11,7 +11,7 @@ from vkconv.ops import OPS
 from vkconv.ops.core.base import Op, Operand
 from vkconv.plan import planner
 from vkconv.plan.commands import Copy, Launch
-from vkconv.plan.planner import plan
+from vkconv.plan.planner import Options, plan
 from vkconv.program import Dispatch, Program
 from vkconv.route import Route
 
@@ -106,7 +106,7 @@ def test_packing_waits_for_the_run_when_any_of_its_operands_is_an_input(ops, giv
 
 
 def test_a_read_and_write_of_one_value_take_a_barrier_each(ops):
-    result = plan(make_graph({"x": (50,)}, CHAIN[:1], "a", NINE), LAVAPIPE).plan
+    result = plan(make_graph({"x": (50,)}, CHAIN[:1], "a", NINE), LAVAPIPE, Options(staging=True)).plan
     hazards = [c.hazard for c in result.run if hasattr(c, "hazard")]
     assert hazards == ["RAW", "RAW", "RAW"]  # upload to first, first to second, second to download
     assert np.all([c.region.nbytes > 0 for c in result.run if hasattr(c, "hazard")])

@@ -36,7 +36,7 @@ def two_steps():
         ),
         name="net <1>",
     )
-    made = plan(graph, DEVICE, Options(passes=False, routes={"conv2d": "pointwise"})).plan
+    made = plan(graph, DEVICE, Options(passes=False, routes={"conv2d": "pointwise"}, staging=True)).plan
     assert [node.dispatches + node.prepack_dispatches for node in made.nodes] == [2, 1, 1]
     return made
 

@@ -23,7 +23,7 @@ class _Enabled(TypedDict):
     extensions: list[str]
 
 Scope = Literal["compute", "transfer", "host"]
-Kind = Literal["device", "upload", "download"]
+Kind = Literal["device", "upload", "download", "input", "output"]
 
 BUILD: dict[str, str]
 """Versions this module was built with: kompute, vulkan_headers, pybind11, compiler."""
@@ -91,7 +91,9 @@ class Device:
         """Memory for storage and copies, not initialised.
 
         "device" is device-local, "upload" host-visible for writing in order (write-combined), "download"
-        host-visible and cached where the device has that. Raises OutOfMemoryError when `nbytes` is over
+        host-visible and cached where the device has that. "input" and "output" are for kernels and the host both:
+        host-visible, "input" device-local where it can be, "output" cached and then device-local; they may not be
+        coherent. Raises OutOfMemoryError when `nbytes` is over
         maxMemoryAllocationSize, the heap or its budget.
         """
     def pipeline(
@@ -148,8 +150,17 @@ class Buffer:
         "device".
 
         `np.frombuffer(buffer.view, dtype)` is an array on it. Device writes are seen after a barrier to
-        "host" and a wait.
+        "host", a wait and, where it is not coherent, `invalidate`.
         """
+    @property
+    def coherent(self) -> bool:
+        """Whether host and device see each other's writes without `flush` and `invalidate`."""
+    def flush(self) -> None:
+        """Make what the host wrote visible to later submissions; nothing to do where the memory is coherent. Raises
+        VulkanError for kind "device".
+        """
+    def invalidate(self) -> None:
+        """Make what the device wrote visible to the host; as `flush` otherwise."""
 
 class Pipeline: ...
 

@@ -2,11 +2,14 @@
 
 import itertools
 import time
+import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vkconv.backend.arrays import DeviceArray, Storage, placed
+from vkconv.backend.ports import Bound, Inputs, Lease, Pool, Ports, mapped
 from vkconv.backend.runtime import LiveDevice, check_process
 from vkconv.core import Array, DeviceError
 from vkconv.plan.commands import Barrier, Command, Copy, Launch, Region, with_barriers
@@ -17,6 +20,9 @@ from vkconv.plan.weights import WeightKey
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
+
+    # A buffer and a first byte in it for each port of a plan.
+    Places = Mapping[str, tuple[_bridge.Buffer, int]]
 
 
 class Weights:
@@ -52,6 +58,7 @@ class Executable:
         self.plan = plan
         self.live = live
         self.spans: list[Span] = []
+        self._poisons = poison
         self.prepack_us = 0.0  # GPU time of prepacking; stays 0 without timed_load
         weights = weights or Weights()
         self._buffers: dict[str, _bridge.Buffer] = dict(weights.buffers)
@@ -59,48 +66,123 @@ class Executable:
         compiled_before = len(live.compiled)
         with live.using(self._where):
             with spanning(self.spans, "allocate"):
+                self._ports = Ports(plan, live)
                 for name, (nbytes, kind) in plan.buffers.items():
-                    self._buffers[name] = live.handle.buffer(nbytes, kind)
+                    if name not in self._ports.buffers:
+                        self._buffers[name] = live.handle.buffer(nbytes, kind)
             if poison:
-                self._poison()
+                self._poison({**self._buffers, **self._ports.buffers})
             with spanning(self.spans, "load weights"):
                 self._load(constants, timed_load)
                 weights.add(plan, self._buffers)
             with spanning(self.spans, "record"):
-                self._run = self._record(plan.run)
+                self._commands(self._ports, {})
         self.spans += live.compiled[compiled_before:]
-        self._profile: _bridge.Recording | None = None
         self._latest: _bridge.Recording | None = None
+        # What the last run used, to look at values.
+        self._last = self._ports
+        self._bound: dict[str, tuple[weakref.ref[Storage], int]] = {}
+        self._free: list[Ports] = []  # of runs that were in flight
+        self._known: dict[str, DeviceArray] | None = None
+        self._pool = Pool(lambda: Ports(plan, live, stay=True))
 
-    def run(self, inputs: Mapping[str, Array], timeout_ns: int | None = None) -> dict[str, Array]:
+    def run(self, inputs: Inputs, timeout_ns: int | None = None) -> dict[str, Array]:
         """One inference: ``inputs`` are checked arrays by name; returns the outputs as new arrays.
 
         A run after one that timed out first waits for that one, as long as it may itself take.
         """
-        self._settle(timeout_ns)
-        self._write(inputs)
-        self._submit(self._run, timeout_ns)
-        return self._read()
+        self._run_in(self._ports, inputs, timeout_ns)
+        with self.live.using(self._where):
+            return self._outputs(self._ports)
 
-    def profile(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], Timing]:
+    def _outputs(self, ports: Ports) -> dict[str, Array]:
+        return ports.read() | {name: array.copy() for name, array in self.plan.known.items()}
+
+    def run_there(self, inputs: Inputs, timeout_ns: int | None = None) -> dict[str, DeviceArray]:
+        """One inference whose outputs stay on the device."""
+        with self.live.using(self._where):
+            lease = self._take()
+        self._run_in(lease.ports, inputs, timeout_ns)
+        with self.live.using(self._where):
+            return self._staying(lease)
+
+    def _run_in(self, ports: Ports, inputs: Inputs, timeout_ns: int | None) -> None:
+        self._settle(timeout_ns)
+        with self.live.using(self._where):
+            bound = ports.bind(inputs)
+            recording = self._commands(ports, bound)
+            ports.write(inputs, bound)
+        self._looked_at(ports, bound)
+        self._submit(recording, timeout_ns)
+
+    def fly(self, inputs: Inputs, stay: bool) -> "_Flight":
+        """Start an inference with inputs and outputs of its own, behind those that were started before."""
+        with self.live.using(self._where):
+            lease = self._take() if stay else None
+            ports = lease.ports if lease else self._free.pop() if self._free else Ports(self.plan, self.live)
+            if self._poisons and not stay:
+                self._poison(ports.buffers)
+            bound = ports.bind(inputs)
+            recording = self._commands(ports, bound)
+            ports.write(inputs, bound)
+            self._looked_at(ports, bound)
+            recording.submit()
+        return _Flight(self, ports, lease, recording, inputs)
+
+    def land(self, ports: Ports, lease: Lease | None) -> dict[str, Array] | dict[str, DeviceArray]:
+        """The outputs of an inference that is done."""
+        with self.live.using(self._where):
+            if lease:
+                return self._staying(lease)
+            outputs = self._outputs(ports)
+        if self._buffers:  # not closed
+            self._free.append(ports)
+        return outputs
+
+    def _take(self) -> Lease:
+        """Ports for outputs that stay."""
+        if self._known is None:
+            self._known = {name: placed(array, self.live) for name, array in self.plan.known.items()}
+        lease = self._pool.take()
+        if self._poisons:
+            self._poison(lease.ports.buffers)
+        return lease
+
+    def _staying(self, lease: Lease) -> dict[str, DeviceArray]:
+        return lease.ports.arrays(lease) | (self._known or {})
+
+    def _looked_at(self, ports: Ports, bound: Bound) -> None:
+        """Note where the values of this run are that lie in ports, or in arrays, which may go."""
+        self._last = ports
+        self._bound = {name: (weakref.ref(storage), offset) for name, (storage, offset) in bound.items()}
+
+    def _commands(self, ports: Ports, bound: Bound, stamp_every: int = 0) -> "_bridge.Recording":
+        def record(places: "Places") -> "_bridge.Recording":
+            return self._record(self.plan.run, places, stamp_every)
+
+        return ports.recording(bound, stamp_every > 0, record)
+
+    def profile(self, inputs: Inputs) -> tuple[dict[str, Array], Timing]:
         """One inference with a timestamp after every launch and copy; the first one also records the commands."""
         self._settle(None)
         start = recorded = time.perf_counter_ns()
-        if self._profile is None:
-            with self.live.using(self._where):
-                self._profile = self._record(self.plan.run, stamp_every=1)
-            recorded = time.perf_counter_ns()
-        self._write(inputs)
-        written = time.perf_counter_ns()
-        self._latest = self._profile
         with self.live.using(self._where):
-            self._profile.submit()
+            bound = self._ports.bind(inputs)
+            known = self._ports.has(bound, stamped=True)
+            recording = self._commands(self._ports, bound, stamp_every=1)
+            if not known:
+                recorded = time.perf_counter_ns()
+            self._ports.write(inputs, bound)
+            written = time.perf_counter_ns()
+            self._latest = recording
+            self._looked_at(self._ports, bound)
+            recording.submit()
             submitted = time.perf_counter_ns()
-            self._profile.wait()
-        waited = time.perf_counter_ns()
-        outputs = self._read()
+            recording.wait()
+            waited = time.perf_counter_ns()
+            outputs = self._outputs(self._ports)
         end = time.perf_counter_ns()
-        stamps_us = tuple(ns / 1e3 for ns in self._profile.timestamps_ns())
+        stamps_us = tuple(ns / 1e3 for ns in recording.timestamps_ns())
         work = tuple(c for c in self.plan.run if not isinstance(c, Barrier))
         return outputs, Timing(work, stamps_us, start, recorded, written, submitted, waited, end)
 
@@ -114,7 +196,8 @@ class Executable:
         launches = [c for c in self.plan.run if isinstance(c, Launch)]
         commands = tuple(with_barriers(launches * repeats))
         with self.live.using(self._where):
-            return Repeats(self, self._record(commands, stamp_every=len(launches) * together), together)
+            recording = self._record(commands, self._home(), stamp_every=len(launches) * together)
+        return Repeats(self, recording, together)
 
     def peek(self, value: str) -> Array:
         """A value as the last run left it; only plans made with ``share_memory=False`` keep every value."""
@@ -124,22 +207,26 @@ class Executable:
             target = self.live.handle.buffer(region.nbytes, "download")
             recording = self.live.handle.recording()
             recording.barrier(["compute", "transfer"], ["transfer"])
-            recording.copy(self._buffers[region.buffer], region.offset, target, 0, region.nbytes)
+            recording.copy(*self._place(region), target, 0, region.nbytes)
             recording.barrier(["transfer"], ["host"])
             recording.end()
             recording.run()
-        return _array(target, 0, spec)
+        return mapped(target, spec.dims, spec.dtype.numpy).copy()
 
     def close(self) -> None:
         """Release recordings and buffers; pipelines stay with the device.
 
         What the device still works on after a time-out or Ctrl-C is not waited for: it keeps its memory until done.
         """
-        for recording in (self._run, self._profile, self._latest):
-            if recording is not None:
-                recording.abandon()
-        self._run = self._profile = self._latest = None  # type: ignore[assignment]
+        if self._latest is not None:
+            self._latest.abandon()
+            self._latest = None
+        self._pool.close()
+        for ports in (self._ports, self._last, *self._free):
+            ports.close()
+        self._free.clear()
         self._buffers.clear()
+        self._known = None
 
     def _load(self, constants: Mapping[str, Array], timed: bool) -> None:
         if not self.plan.load:
@@ -148,7 +235,7 @@ class Executable:
         for name, region in self.plan.stage.items():
             data = staged_bytes(constants[name])
             view[region.offset : region.offset + len(data)] = np.frombuffer(data, np.uint8)
-        recording = self._record(self.plan.load, stamp_every=int(timed))
+        recording = self._record(self.plan.load, self._home(), stamp_every=int(timed))
         del view
         recording.run()
         if timed:
@@ -157,19 +244,41 @@ class Executable:
             self.prepack_us = sum(us for c, us in zip(work, spans, strict=True) if isinstance(c, Launch))
         del recording, self._buffers["load"]
 
-    def _poison(self) -> None:
+    def _poison(self, buffers: "Mapping[str, _bridge.Buffer]") -> None:
         """Fill device memory with NaN bits, so that whatever a shader forgets to write shows."""
         recording = self.live.handle.recording()
-        for name, (nbytes, kind) in self.plan.buffers.items():
-            if kind == "device":
-                recording.fill(self._buffers[name], 0, nbytes, 0x7FC00001)
+        for buffer in buffers.values():
+            if buffer.kind in ("device", "input", "output"):
+                recording.fill(buffer, 0, buffer.nbytes, 0x7FC00001)
         recording.end()
         recording.run()
 
-    def _record(self, commands: Sequence[Command | Barrier], stamp_every: int = 0) -> "_bridge.Recording":
-        """Commands for replay; with ``stamp_every``, a timestamp at the start and after every so many commands."""
+    def _home(self) -> "Places":
+        return {name: (buffer, 0) for name, buffer in self._ports.buffers.items()}
+
+    def _place(self, region: Region) -> "tuple[_bridge.Buffer, int]":
+        """Where a region of the last run is; DeviceError for an array that is gone."""
+        held = self._bound.get(region.buffer)
+        if held is None:
+            return {**self._buffers, **self._last.buffers}[region.buffer], region.offset
+        storage = held[0]()
+        if storage is None:
+            raise DeviceError(f"{self._where}: the array that held the value is gone; keep it, or run again")
+        return storage.buffer, held[1] + region.offset
+
+    def _record(
+        self, commands: Sequence[Command | Barrier], ports: "Places", stamp_every: int = 0
+    ) -> "_bridge.Recording":
+        """Commands for replay on these ports; with ``stamp_every``, a timestamp at the start and after every so many
+        commands."""
         work = sum(not isinstance(c, Barrier) for c in commands)
         recording: _bridge.Recording = self.live.handle.recording(work // stamp_every + 1 if stamp_every else 0)
+        places = {name: (buffer, 0) for name, buffer in self._buffers.items()} | dict(ports)
+
+        def at(region: Region) -> "tuple[_bridge.Buffer, int]":
+            buffer, first = places[region.buffer]
+            return buffer, first + region.offset
+
         # Whatever ran before on these buffers, prepacking or an earlier replay, comes first.
         recording.barrier(["compute", "transfer"], ["compute", "transfer"])
         if stamp_every:
@@ -180,16 +289,9 @@ class Executable:
                 recording.barrier(["compute", "transfer"], ["compute", "transfer"])
                 continue
             if isinstance(command, Copy):
-                source, target = command.source, command.target
-                recording.copy(
-                    self._buffers[source.buffer],
-                    source.offset,
-                    self._buffers[target.buffer],
-                    target.offset,
-                    target.nbytes,
-                )
+                recording.copy(*at(command.source), *at(command.target), command.target.nbytes)
             else:
-                binds = [(self._buffers[r.buffer], r.offset, r.nbytes) for r, _ in command.binds]
+                binds = [(*at(region), region.nbytes) for region, _ in command.binds]
                 recording.dispatch(self.live.pipeline(command), binds, command.push, command.groups)
             done += 1
             if stamp_every and done % stamp_every == 0:
@@ -218,21 +320,21 @@ class Executable:
             else:
                 recording.run(timeout_ns=timeout_ns)
 
-    def _write(self, inputs: Mapping[str, Array]) -> None:
-        for name, (spec, region) in self.plan.inputs.items():
-            if spec.size:
-                target = np.frombuffer(self._buffers["upload"].view, np.uint8)
-                end = region.offset + spec.nbytes
-                target[region.offset : end].view(spec.dtype.numpy).reshape(spec.dims)[...] = inputs[name]
 
-    def _read(self) -> dict[str, Array]:
-        outputs = {
-            name: _array(self._buffers["download"], region.offset, spec)
-            if spec.size
-            else np.empty(spec.dims, spec.dtype.numpy)
-            for name, (spec, region) in self.plan.outputs.items()
-        }
-        return outputs | {name: array.copy() for name, array in self.plan.known.items()}
+class _Flight:
+    """An inference that the device has: `Executable.fly` starts one."""
+
+    def __init__(
+        self, executable: Executable, ports: Ports, lease: Lease | None, recording: "_bridge.Recording", inputs: Inputs
+    ) -> None:
+        self._executable, self._ports, self._lease, self._recording = executable, ports, lease, recording
+        self._inputs = inputs  # arrays among them must stay until it is done
+
+    def finish(self) -> dict[str, Array] | dict[str, DeviceArray]:
+        """Wait for its end; its outputs."""
+        with self._executable.live.using(self._executable._where):
+            self._recording.wait()
+        return self._executable.land(self._ports, self._lease)
 
 
 class Repeats:
@@ -259,9 +361,3 @@ class Repeats:
 def _spans_us(recording: "_bridge.Recording") -> list[float]:
     """Microseconds between the timestamps of a recording that has run."""
     return [(after - before) / 1e3 for before, after in itertools.pairwise(recording.timestamps_ns())]
-
-
-def _array(buffer: "_bridge.Buffer", offset: int, spec: Any) -> Array:
-    view = np.frombuffer(buffer.view, np.uint8)
-    array: Array = view[offset : offset + spec.nbytes].view(spec.dtype.numpy).reshape(spec.dims).copy()
-    return array

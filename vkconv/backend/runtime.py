@@ -97,6 +97,7 @@ class LiveDevice:
 
     def __init__(self, index: int, facts: Device) -> None:
         bridge = import_bridge()
+        self.index = index
         self.device = facts
         self._cache_path = cache_dir() / "pipelines" / f"{facts.key}.bin"
         with device_errors(f"opening {facts.name}"):

@@ -12,6 +12,7 @@ from vkconv.ops.kernels import rooflines as kernels
 from vkconv.plan.commands import Launch, Region
 from vkconv.plan.limits import check_dispatch
 from vkconv.plan.model import Memory, Plan
+from vkconv.plan.transfers import transfers
 from vkconv.policy import Policy
 from vkconv.program import Dispatch
 
@@ -98,4 +99,5 @@ def plan_dispatch(device: Device, buffers: Mapping[str, int], dispatch: Dispatch
         nodes=(),
         values={},
         memory=Memory(sum(sizes.values()), sum(sizes.values()), 0, 0, 0, 0),
+        transfers=transfers(device, None, 0, 0),
     )

@@ -100,8 +100,9 @@ def row_of(call: Call, route: str | None, params: Params | None) -> Row:
     return row
 
 
-def plan_row(row: Row, call: Call, route: str | None, device: Device) -> Planned | None:
-    """The plan of a call, made without its weights; None, and the row says why, where there is nothing to run."""
+def plan_row(row: Row, call: Call, route: str | None, device: Device, staging: bool | None = None) -> Planned | None:
+    """The plan of a call, made without its weights, with or without ``staging`` (`Options`); None, and the row says
+    why, where there is nothing to run."""
     op = OPS[call.op]
     if not op.routes or all(spec.size == 0 for spec in call.outputs.values()):
         row.check = "skipped"
@@ -121,7 +122,8 @@ def plan_row(row: Row, call: Call, route: str | None, device: Device) -> Planned
             )
             return None
     _check_memory(row.bytes, device)
-    planned = plan(graph_of_shapes(call), device, forcing(route, row.given))
+    options = dataclasses.replace(forcing(route, row.given), staging=staging)
+    planned = plan(graph_of_shapes(call), device, options)
     memory = planned.plan.memory
     _check_memory(memory.device_bytes + memory.load_bytes + memory.upload_bytes + memory.download_bytes, device)
     node = planned.plan.nodes[0]

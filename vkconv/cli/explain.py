@@ -24,6 +24,7 @@ from vkconv.cli.options import (
     PolicyOption,
     RouteOption,
     ShapeOption,
+    StagingOption,
     parse_bytes,
     parse_dtypes,
     parse_io_dtype,
@@ -66,6 +67,7 @@ def explain(
     no_pass: NoPassOption = None,
     pass_dump: PassDumpOption = None,
     no_quirks: NoQuirksOption = False,
+    staging: StagingOption = None,
     why_not: Annotated[
         str,
         typer.Option(
@@ -104,6 +106,7 @@ def explain(
         dtypes=of_nodes,
         io_dtype=parse_io_dtype(io_dtype),
         quirks=not no_quirks,
+        staging=staging,
         memory_bytes=parse_bytes(memory, "--memory"),
         half_sums=half_sums,
         skip_passes=parse_passes(no_pass),

@@ -113,6 +113,15 @@ NoQuirksOption = Annotated[
         help="Plan as if the driver had none of its known quirks (vkconv doctor lists them). May be wrong.",
     ),
 ]
+StagingOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--staging/--no-staging",
+        help="Copy inputs and outputs through staging buffers, or wherever memory types allow it do not; without "
+        "either the policy transfers.in_place decides.",
+        show_default=False,
+    ),
+]
 MemoryOption = Annotated[
     str | None,
     typer.Option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vkconv.cli.fallback import run_delegated
+from vkconv.cli.in_flight import measure_in_flight
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import (
     DeviceOption,
@@ -24,6 +25,7 @@ from vkconv.cli.options import (
     PassDumpOption,
     PolicyOption,
     RouteOption,
+    StagingOption,
     parse_bytes,
     parse_dtypes,
     parse_io_dtype,
@@ -73,8 +75,17 @@ def run(
     no_pass: NoPassOption = None,
     pass_dump: PassDumpOption = None,
     no_quirks: NoQuirksOption = False,
+    staging: StagingOption = None,
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Timed runs; their median is the steady row.")] = 10,
     warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Untimed runs after the first one.")] = 2,
+    in_flight: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Also submit N runs at a time, and show throughput and percentiles of latency; 0: do not.",
+        ),
+    ] = 0,
     profile: Annotated[
         bool,
         typer.Option("--profile", help="Also show where the time goes, by node and by op: the median of N more runs."),
@@ -130,11 +141,12 @@ def run(
             "--trace": trace,
             "--node-data": node_data,
             "--timeout": timeout,
+            "--in-flight": in_flight,
         }
         given |= {"--memory": memory}
         others = [name for name, value in given.items() if value]
         others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--policy"] * bool(policy)
-        others += ["--no-quirks"] * no_quirks
+        others += ["--no-quirks"] * no_quirks + ["--staging"] * (staging is not None)
         others += ["--dtype"] * bool(dtypes) + ["--io-dtype"] * bool(io_dtype)
         others += ["--half-sums"] * half_sums + ["--no-pass"] * bool(no_pass) + ["--pass-dump"] * bool(pass_dump)
         if others:
@@ -157,6 +169,7 @@ def run(
         params=chosen,
         policy=policy,
         quirks=not no_quirks,
+        staging=staging,
         memory_bytes=memory_bytes,
         dtype=dtype,
         dtypes=of_nodes,
@@ -171,10 +184,11 @@ def run(
         steady, free = steered(graph, OPS, arrays)
         facts, known = planning(select_device(device)[1], options)
         dumped = save_passes(pass_dump, steady, facts, known, {name: array.shape for name, array in free.items()})
-    with load(graph, device, shapes=shapes, options=options) as session:
+    with load(graph, device, shapes=shapes, options=options, in_flight=max(1, in_flight)) as session:
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph
         results, run_spans = measure(session, arrays, runs, warmup, timeout)
+        flown = measure_in_flight(session, arrays, runs, warmup, in_flight, timeout) if in_flight else None
         profiled = session.profile(arrays, runs) if profile or trace or node_data else None
         load_us = session.timings.load_us + spans[0].us
         spans += [*session.spans, *run_spans]
@@ -208,6 +222,7 @@ def run(
                 "outputs": stats.rows,
                 "no_pass": options.skip_passes,
                 "written": written | dumped,
+                "in_flight": flown.data() if flown else None,
                 "profile": profiled.data() if profiled else None,
             }
         )
@@ -222,6 +237,7 @@ def run(
         *types_lines(options),
         *passes_lines(options, dumped),
         stages,
+        *([flown.table] if flown else []),
         stats,
         *tables,
         *(f"wrote {path}: {what}" for path, what in written.items()),

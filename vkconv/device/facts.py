@@ -33,6 +33,15 @@ DOT_ACCELERATED = (
     "integerDotProduct4x8BitPackedSignedAccelerated",
 )
 DEVICE_LOCAL = "VK_MEMORY_HEAP_DEVICE_LOCAL_BIT"
+LOCAL = "VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT"
+HOST_VISIBLE = "VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT"
+HOST_COHERENT = "VK_MEMORY_PROPERTY_HOST_COHERENT_BIT"
+HOST_CACHED = "VK_MEMORY_PROPERTY_HOST_CACHED_BIT"
+# What a plain allocation must not use; native/resources.cpp leaves the same ones out.
+_SPECIAL = frozenset(
+    f"VK_MEMORY_PROPERTY_{name}"
+    for name in ("LAZILY_ALLOCATED_BIT", "PROTECTED_BIT", "DEVICE_COHERENT_BIT_AMD", "DEVICE_UNCACHED_BIT_AMD")
+)
 _COMPUTE_STAGE = "VK_SHADER_STAGE_COMPUTE_BIT"
 # Extra facts worth a line to people: the feature bits that routes ask for.
 _SHOWN_FEATURES = (
@@ -44,6 +53,18 @@ _SHOWN_FEATURES = (
     ("VkPhysicalDeviceShaderAtomicFloatFeaturesEXT", "shaderBufferFloat32AtomicAdd"),
     ("VkPhysicalDeviceCooperativeMatrixFeaturesKHR", "cooperativeMatrix"),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryType:
+    """A memory type: its property flags by their Vulkan names, and the bytes of its heap."""
+
+    flags: frozenset[str]
+    heap_bytes: int
+
+    def has(self, *flags: str) -> bool:
+        """Whether it has all of these flags, and none that an allocation needs a feature for."""
+        return self.flags.issuperset(flags) and not self.flags & _SPECIAL
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -218,6 +239,22 @@ class Device:
         """True where the device computes in the host's memory: a CPU, an integrated GPU, or only own heaps."""
         local = [DEVICE_LOCAL in heap["flags"] for heap in self._heaps]
         return self.kind in ("cpu", "integrated") or (bool(local) and all(local))
+
+    @cached_property
+    def memory_types(self) -> tuple["MemoryType", ...]:
+        """The memory types in the driver's order. Where the facts have none and every heap is the device's own, the one
+        that Vulkan guarantees: host-visible and coherent, and device-local since its heap is."""
+        heaps = self._heaps
+        given = self.facts.get("memory", {}).get("memoryTypes")
+        if given:
+            return tuple(
+                MemoryType(frozenset(t["propertyFlags"]), int(heaps[t["heapIndex"]]["size"]))
+                for t in given
+                if t["heapIndex"] < len(heaps)
+            )
+        if heaps and all(DEVICE_LOCAL in heap["flags"] for heap in heaps):
+            return (MemoryType(frozenset((LOCAL, HOST_VISIBLE, HOST_COHERENT)), self.heap_bytes),)
+        return ()
 
     @property
     def _heaps(self) -> list[Mapping[str, Any]]:

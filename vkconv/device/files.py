@@ -116,6 +116,11 @@ def _is_heap(value: Any) -> bool:
     return isinstance(value, dict) and _is_count(value.get("size")) and _is_a(list[str])(value.get("flags"))
 
 
+class _MemoryType(msgspec.Struct):
+    propertyFlags: list[str]  # noqa: N815 - Vulkan's own names
+    heapIndex: Annotated[int, msgspec.Meta(ge=0, lt=16)]  # noqa: N815 - of VK_MAX_MEMORY_HEAPS
+
+
 Rule = tuple[str, Callable[[Any], bool]]
 _TEXT: Rule = ("a text", _is_a(str))
 # VK_MAX_PHYSICAL_DEVICE_NAME_SIZE, with the zero at its end; the name goes to terminals and into tables.
@@ -188,6 +193,10 @@ _HEAPS: Rule = (
     'a list of {"size": bytes, "flags": [texts]} with one of them ' + DEVICE_LOCAL,
     lambda v: isinstance(v, list) and all(map(_is_heap, v)) and any(DEVICE_LOCAL in heap["flags"] for heap in v),
 )
+_MEMORY_TYPES: Rule = (
+    'a list of {"propertyFlags": [texts], "heapIndex": a number from 0 to 15}',
+    _is_a(list[_MemoryType]),
+)
 
 _BASE = "properties.VkPhysicalDeviceProperties."
 _LIMITS = _BASE + "limits."
@@ -245,6 +254,7 @@ OPTIONAL: dict[str, Rule] = {
     "source": _TEXT,
     "assumed": _TEXTS,
     "queueFamilies": _OBJECTS,
+    "memory.memoryTypes": _MEMORY_TYPES,
     "cooperativeMatrices": _MATRICES,
     **{f"properties.{struct}.{field}": _UNITS for m in NUMBERS.values() for struct, field, _ in m.driver},
     "target": _TARGET,

@@ -7,12 +7,13 @@ and out::
 
 Each takes a ``device`` as `vkconv.load` does and, but for `conv2d_bias_gradient`, an optional ``route`` to force, and
 raises a VkconvError for what it cannot do, before anything runs. Floats are float32, float16 or ml_dtypes' bfloat16,
-all of a call in one of them; sums are f32, and results are rounded to the type of the operands. The sessions of the
-last few distinct calls are kept, so that a second call with the same shapes plans, allocates and compiles nothing;
-weights go to the device and are packed at every call. A model, or weights that stay, want `vkconv.load`.
+all of a call in one of them; sums are f32, and results are rounded to the type of the operands. Operands may be on the
+device already (`vkconv.array`). The sessions of the latest distinct calls are kept, as many as `set_cache_bytes`
+allows, so that a second call with the same shapes plans, allocates and compiles nothing. Weights of numpy go to the
+device and are packed at every call; those that are on the device are packed once. A model wants `vkconv.load`.
 """
 
-from vkconv.functional.cache import clear_cache
+from vkconv.functional.cache import clear_cache, set_cache_bytes
 from vkconv.functional.forward import conv1d, conv2d, conv_transpose2d
 from vkconv.functional.fused import conv_reduce, gemm_reduce
 from vkconv.functional.gradients import (
@@ -62,5 +63,6 @@ __all__ = [
     "reduce",
     "rms_norm",
     "scatter_strided",
+    "set_cache_bytes",
     "softmax",
 ]

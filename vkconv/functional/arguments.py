@@ -3,11 +3,12 @@
 import numbers
 import operator
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from vkconv.backend.arrays import DeviceArray
 from vkconv.core import Array, InputError, UsageError, did_you_mean, given_array
 from vkconv.graph.ir import AttrValue
 from vkconv.ops.core.activation import activation as activation_row
@@ -104,7 +105,9 @@ def activation_attrs(activation: Activation) -> dict[str, AttrValue]:
 
 
 def array(op: str, name: str, value: npt.ArrayLike) -> Array:
-    """An operand as an array."""
+    """An operand as an array; one that is on a device stays there, and may stand for one of numpy."""
+    if isinstance(value, DeviceArray):
+        return cast(Array, value)
     return given_array(value, f"{op}: {name}")
 
 

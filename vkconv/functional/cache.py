@@ -1,26 +1,67 @@
-"""Runs one call, and keeps the sessions of the last few distinct ones."""
+"""Runs one call, and keeps the sessions of the latest distinct ones, as many as their memory allows."""
 
 import atexit
+import dataclasses
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 
+import numpy as np
+
+from vkconv.backend.arrays import DeviceArray, Storage, check_device
+from vkconv.backend.runtime import open_device
 from vkconv.core import Array, DType, UsageError, VkconvError
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
-from vkconv.plan.single import call_graph, forcing
+from vkconv.plan.single import call_graph, forcing, held_constant
 from vkconv.route import Params
 from vkconv.session import Session
 
-MAX_SESSIONS = 16
-_sessions: OrderedDict[tuple[str, str | int, str | None, tuple[tuple[str, int | str], ...]], Session] = OrderedDict()
+# What sessions may take where nobody set it: a share of the device's memory, but no more than this.
+_MOST_BYTES = 1 << 30
+_SHARE_OF_HEAP = 1 / 8
+# Drivers may bound the number of allocations of a process, some to 4096: sessions leave most of them to others.
+_SHARE_OF_ALLOCATIONS = 1 / 4
+_SESSION_BYTES = 1 << 16  # the least that a session counts: plan, commands and descriptor sets take host memory too
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kept:
+    """A session, what it takes, and the arrays that it has packed."""
+
+    session: Session
+    nbytes: int
+    allocations: int
+    packed: tuple[weakref.ref[Storage], ...]
+
+    @property
+    def is_stale(self) -> bool:
+        return any(storage() is None for storage in self.packed)
+
+
+_NOTHING = np.zeros(0)
+_Key = tuple[object, ...]
+_sessions: OrderedDict[_Key, _Kept] = OrderedDict()
 _lock = threading.RLock()
+_most_bytes: int | None = None
+
+
+def set_cache_bytes(nbytes: int | None) -> None:
+    """Let the sessions that are kept take so many bytes of device and host-visible memory together; 0 keeps none, None
+    is the default, an eighth of the device's memory and at most 1 GiB. UsageError for what is no number of bytes."""
+    global _most_bytes
+    if nbytes is not None and (isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0):
+        raise UsageError(f"set_cache_bytes takes a number of bytes from 0 on, or None, not {nbytes!r}")
+    with _lock:
+        _most_bytes = nbytes
+        _trim()
 
 
 def run(
     op: str,
-    arrays: Mapping[str, Array],
+    arrays: Mapping[str, Array | DeviceArray],
     attrs: Mapping[str, AttrValue],
     route: str | None,
     device: str | int | None,
@@ -33,43 +74,73 @@ def run(
 
 def run_all(
     op: str,
-    arrays: Mapping[str, Array],
+    arrays: Mapping[str, Array | DeviceArray],
     attrs: Mapping[str, AttrValue],
     route: str | None,
     device: str | int | None,
     params: Params | None = None,
 ) -> tuple[Array, ...]:
-    """All outputs of a call, from a session that is kept for the next."""
+    """All outputs of a call, from a session that is kept for the next. Weights that are on the device are packed when
+    the session is made, and not again as long as they are there."""
     specs: dict[str, TensorSpec | None] = {
         operand.name: None for operand in OPS[op].operands if not (operand.host or operand.variadic)
     }
     for name, array in arrays.items():
         specs[name] = TensorSpec(array.shape, DType.of(array.dtype))
     call = OPS[op].call(specs, attrs)
-    where = "auto" if device is None else device
+    there = {name: array for name, array in arrays.items() if isinstance(array, DeviceArray)}
+    where = next((array.storage.live.index for array in there.values()), "auto") if device is None else device
     if not isinstance(where, str | int):
         raise UsageError(f"device is {device!r}; it is an index, a name or a part of one, or None")
-    key = format_call(call, OPS), where, route, tuple(sorted((params or {}).items()))
+    held = [name for name in held_constant(dict.fromkeys(arrays, _NOTHING)) if name in there]
+    packed = tuple((name, there[name].storage.serial, there[name].offset) for name in held)
+    key = format_call(call, OPS), where, route, tuple(sorted((params or {}).items())), packed
     with _lock:
-        session = _sessions.pop(key, None)
-        if session is None:
-            session = Session(call_graph(call), where, options=forcing(route, params))
+        kept = _sessions.pop(key, None)
+        if kept is None:
+            for stale in [key for key, one in _sessions.items() if one.is_stale]:
+                _sessions.pop(stale).session.close()
+            for name in held:
+                check_device(there[name], open_device(where), f"{op}: {name}")
+            constants = {name: there[name].numpy() for name in held}
+            session = Session(call_graph(call, constants), where, options=forcing(route, params))
+            kept = _keep(session, [there[name] for name in held])
         try:
-            outputs = session.run(arrays)
+            outputs = kept.session.run({name: array for name, array in arrays.items() if name not in held})
         except VkconvError:
-            session.close()  # a device that failed once does not come back
+            kept.session.close()  # a device that failed once does not come back
             raise
-        _sessions[key] = session
-        while len(_sessions) > MAX_SESSIONS:
-            _sessions.popitem(last=False)[1].close()
+        _sessions[key] = kept
+        _trim()
     return tuple(outputs[name] for name in call.outputs)
+
+
+def _keep(session: Session, packed: list[DeviceArray]) -> _Kept:
+    memory = session.plan.memory
+    nbytes = max(_SESSION_BYTES, memory.device_bytes + memory.upload_bytes + memory.download_bytes)
+    return _Kept(session, nbytes, len(session.plan.buffers), tuple(weakref.ref(array.storage) for array in packed))
+
+
+def _trim() -> None:
+    """Close the sessions that were used least recently until the others are within their bounds."""
+    if not _sessions:
+        return
+    device = next(reversed(_sessions.values())).session.device
+    most_bytes = min(_MOST_BYTES, int(_SHARE_OF_HEAP * device.heap_bytes)) if _most_bytes is None else _most_bytes
+    most_allocations = _SHARE_OF_ALLOCATIONS * device.limit("maxMemoryAllocationCount")
+    nbytes = sum(kept.nbytes for kept in _sessions.values())
+    allocations = sum(kept.allocations for kept in _sessions.values())
+    while _sessions and (nbytes > most_bytes or allocations > most_allocations):
+        kept = _sessions.popitem(last=False)[1]
+        nbytes, allocations = nbytes - kept.nbytes, allocations - kept.allocations
+        kept.session.close()
 
 
 def clear_cache() -> None:
     """Close the sessions that are kept, and with them release their device memory."""
     with _lock:
         while _sessions:
-            _sessions.popitem()[1].close()
+            _sessions.popitem()[1].session.close()
 
 
 atexit.register(clear_cache)

@@ -2,7 +2,6 @@
 
 from typing import SupportsIndex
 
-import numpy as np
 import numpy.typing as npt
 
 from vkconv.core import Array, InputError
@@ -110,7 +109,7 @@ def conv1d(
     operands["x"] = channels_first("conv1d", "x", operands["x"], layout)
     if operands["w"].ndim != 3:
         raise InputError(f"conv1d takes w (C_out, C_in/groups, KW), not an array of shape {operands['w'].shape}")
-    operands |= {name: np.expand_dims(operands[name], 2) for name in "xw"}
+    operands |= {name: operands[name].reshape((*operands[name].shape[:2], 1, operands[name].shape[2])) for name in "xw"}
     return as_given(run("conv2d", operands, attrs, route, device).squeeze(2), layout)
 
 

@@ -62,7 +62,7 @@ def pack_tasks(folder: PackFolder, tasks: Iterable[Task], device: Device, seed: 
         place = None
         if call is not None:
             with failures(row):
-                planned = plan_row(row, call, task.route, device)
+                planned = plan_row(row, call, task.route, device, staging=True)
                 if planned is not None:
                     wanted = on_route(call, expected(call, seed), row.route)
                     text = label_of(row.call, row.route, row.params)

@@ -71,7 +71,8 @@ def plan_call(
 ) -> Planned:
     """The plan of a call on a route, as `vkconv.check.run_call` has it: operands in ``constant`` are weights."""
     fixed = held_constant(arrays) if constant is None else held_constant(arrays, tuple(constant))
-    return plan(call_graph(call, fixed), device, forcing(route, params))
+    # Staged, since the player's memory is of three kinds.
+    return plan(call_graph(call, fixed), device, dataclasses.replace(forcing(route, params), staging=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +130,7 @@ def model_plan(
 
     Raises what `vkconv.plan.planner.plan` raises, ShaderError, and InputError where a reference refuses its values.
     """
-    options = options or Options()
+    options = dataclasses.replace(options or Options(), staging=True)  # the player's memory is of three kinds
     graph, inputs = steered(graph, OPS, inputs)
     shapes = {name: array.shape for name, array in inputs.items()}
     name = label or graph.name

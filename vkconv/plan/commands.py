@@ -7,7 +7,8 @@ from typing import Literal
 from vkconv.kernel import Access, Shader
 from vkconv.plan.spans import Spans
 
-BufferKind = Literal["device", "upload", "download"]
+BufferKind = Literal["device", "upload", "download", "input", "output"]
+"""Device-local; staging that the host writes, or reads; memory of the device that the host writes, or reads, too."""
 Stage = Literal["compute", "transfer"]
 
 

@@ -56,7 +56,8 @@ def explain_plan(plan: Plan) -> Table:
     barriers = sum(isinstance(c, Barrier) for c in plan.run)
     title = (
         f"{plan.graph} on {plan.device.name}: {len(plan.nodes)} nodes, "
-        f"{sum(n.dispatches for n in plan.nodes)} dispatches, {barriers} barriers; {memory_str(plan.memory)}"
+        f"{sum(n.dispatches for n in plan.nodes)} dispatches, {barriers} barriers; {memory_str(plan.memory)}; "
+        f"{plan.transfers}"
     )
     return Table(title, columns, rows)
 
@@ -210,6 +211,7 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
             for node in plan.nodes
         ],
         "barriers": sum(isinstance(c, Barrier) for c in plan.run),
+        "transfers": dataclasses.asdict(plan.transfers),
         "memory": {
             "activations_bytes": memory.activations_bytes,
             "lower_bound_bytes": memory.lower_bound_bytes,
@@ -265,12 +267,16 @@ def memory_table(plan: Plan) -> Table:
         ("on the device", memory.device_bytes, f"{100 * memory.device_bytes / heap_bytes:.3g} % of its memory"),
         ("memory of the device", heap_bytes, ""),
         ("weights to load", memory.load_bytes, "host-visible, while loading"),
-        ("inputs", memory.upload_bytes, "host-visible"),
-        ("outputs", memory.download_bytes, "host-visible"),
+        ("inputs", memory.upload_bytes, _where(plan.transfers.inputs)),
+        ("outputs", memory.download_bytes, _where(plan.transfers.outputs)),
     )
     cells = [(what, bytes_str(nbytes), nbytes, note) for what, nbytes, note in rows]
     columns = [Column("what"), Column("size"), Column("bytes"), Column("note")]
     return Table(f"{plan.graph} on {plan.device.name}", columns, cells)
+
+
+def _where(shared: bool) -> str:
+    return "host-visible, where kernels use them" if shared else "host-visible, staging"
 
 
 def memory_data(plan: Plan) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """Device limits, checked for every dispatch when it is planned; each error names both numbers."""
 
+import contextlib
 import math
 from collections.abc import Iterator
 
@@ -7,8 +8,8 @@ from vkconv.core import LimitError, bytes_str
 from vkconv.device import Device
 from vkconv.plan.bound import BoundGraph
 from vkconv.plan.commands import Launch
-from vkconv.plan.model import Memory
-from vkconv.program import Dispatch
+from vkconv.plan.model import Memory, PlannedNode
+from vkconv.program import Dispatch, Program
 
 _AXES = "xyz"
 _BUFFERS = "maxPerStageDescriptorStorageBuffers"
@@ -32,6 +33,31 @@ def check_dispatch(where: str, dispatch: Dispatch, device: Device) -> None:
             raise LimitError(
                 f"{where}: {dispatch.shader.key} needs {limit} = {value}, {device.name} allows {most}{said}; {todo}"
             )
+
+
+def check_program(where: str, node: PlannedNode, program: Program, device: Device) -> None:
+    """Raise LimitError when a dispatch exceeds a limit of the device; it names the routes that would not."""
+    try:
+        for dispatch in (*program.prepack, *program.steps):
+            check_dispatch(where, dispatch, device)
+    except LimitError as error:
+        fitting = _fitting_routes(where, node, device)
+        if not fitting:
+            raise
+        raise LimitError(f"{error}, or force a route that fits with --route {node.call.op}={fitting[0]}") from None
+
+
+def _fitting_routes(where: str, node: PlannedNode, device: Device) -> list[str]:
+    """Routes that may take the node and whose dispatches, with default parameters, are within the limits."""
+    fitting = []
+    for verdict in node.choice.verdicts if node.choice else ():
+        if verdict.allowed:
+            with contextlib.suppress(LimitError):
+                program = verdict.route.build(node.call, device)
+                for dispatch in (*program.prepack, *program.steps):
+                    check_dispatch(where, dispatch, device)
+                fitting.append(verdict.route.name)
+    return fitting
 
 
 def check_launch(where: str, launch: Launch, device: Device) -> None:

@@ -5,22 +5,22 @@ route's scratch, ``weight:C`` a constant that steps read as it is, ``packed:N:B`
 constants. Values and scratch share the activation chunks by lifetime; weights and packed stay.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, LimitError, align
+from vkconv.core import Array, align
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.commands import BufferKind, Command, Copy, Launch, Region, with_barriers
 from vkconv.plan.inside import NO_HOMES, find_homes
-from vkconv.plan.limits import check_dispatch, check_launch, check_memory, max_allocation_bytes
+from vkconv.plan.limits import check_launch, check_memory, check_program, max_allocation_bytes
 from vkconv.plan.memory import Block, Layout, lay_out, lower_bound
 from vkconv.plan.model import Memory, Plan, PlannedNode
+from vkconv.plan.transfers import transfers
 from vkconv.plan.weights import (
     Resident,
     WeightKey,
@@ -48,42 +48,18 @@ def lower(
     share_memory: bool,
     resident: Resident | None = None,
     in_place: bool = True,
+    staging: bool | None = None,
 ) -> Plan:
     """The plan of a bound graph whose nodes have their programs (None for alias and empty nodes).
 
     ``resident`` says which constants earlier plans of the session left on the device (None: nobody shares them). With
-    ``in_place`` values lie inside others where that saves a copy.
+    ``in_place`` values lie inside others where that saves a copy. ``staging`` is that of `transfers`.
     Raises LimitError naming the node where a dispatch, a binding or an allocation exceeds the device.
     """
     for node, program in zip(planned, programs, strict=True):
         if program is not None:
-            _check_limits(f"{bound.name}, {node.name} ({node.text})", node, program, device)
-    return _Lowering(bound, ops, device, programs, share_memory, resident, in_place).plan(planned)
-
-
-def _check_limits(where: str, node: PlannedNode, program: Program, device: Device) -> None:
-    """Raise LimitError when a dispatch exceeds a limit of the device; it names the routes that would not."""
-    try:
-        for dispatch in (*program.prepack, *program.steps):
-            check_dispatch(where, dispatch, device)
-    except LimitError as error:
-        fitting = _fitting_routes(where, node, device)
-        if not fitting:
-            raise
-        raise LimitError(f"{error}, or force a route that fits with --route {node.call.op}={fitting[0]}") from None
-
-
-def _fitting_routes(where: str, node: PlannedNode, device: Device) -> list[str]:
-    """Routes that may take the node and whose dispatches, with default parameters, are within the limits."""
-    fitting = []
-    for verdict in node.choice.verdicts if node.choice else ():
-        if verdict.allowed:
-            with contextlib.suppress(LimitError):
-                program = verdict.route.build(node.call, device)
-                for dispatch in (*program.prepack, *program.steps):
-                    check_dispatch(where, dispatch, device)
-                fitting.append(verdict.route.name)
-    return fitting
+            check_program(f"{bound.name}, {node.name} ({node.text})", node, program, device)
+    return _Lowering(bound, ops, device, programs, share_memory, resident, in_place, staging).plan(planned)
 
 
 class _Lowering:
@@ -96,6 +72,7 @@ class _Lowering:
         share_memory: bool,
         resident: Resident | None,
         in_place: bool,
+        staging: bool | None,
     ) -> None:
         self.bound = bound
         self.resident = resident
@@ -116,15 +93,19 @@ class _Lowering:
             for value in n.writes.values()
         ]
         self.homes = NO_HOMES
-        self.least_bytes: int | None = None
+        self.without_homes: list[Block] = []
         if in_place:
             self._find_homes()
+        # What the host reads, by name; the others are constants.
+        self.computed = [name for name in dict.fromkeys(bound.outputs) if self.root(name) not in bound.constants]
+        self.transfers = transfers(device, staging, self._nbytes(bound.inputs), self._nbytes(self.computed))
 
     def _find_homes(self) -> None:
         """Let values lie inside others, unless much more memory would have to be alive at once."""
-        self.least_bytes = lower_bound(self._activation_blocks(), self.alignment)
+        self.without_homes = self._activation_blocks()
+        least_bytes = lower_bound(self.without_homes, self.alignment)
         self.homes = find_homes(self.steps, self.bound.specs, self.root, self.alignment)
-        if lower_bound(self._activation_blocks(), self.alignment) > _MOST_MEMORY * self.least_bytes:
+        if lower_bound(self._activation_blocks(), self.alignment) > _MOST_MEMORY * least_bytes:
             self.homes = NO_HOMES
         self.steps = [(node, self.homes.steps(node, program)) for node, program in self.steps]
 
@@ -136,9 +117,12 @@ class _Lowering:
 
     def plan(self, planned: Sequence[PlannedNode]) -> Plan:
         bound = self.bound
-        activations = self._layout("activations", self._activation_blocks())
+        blocks = self._activation_blocks()
+        shared_inputs, shared_outputs = self._shared_with_host({block.name for block in blocks})
+        apart = shared_inputs.keys() | shared_outputs.keys()
+        activations = self._layout("activations", [block for block in blocks if block.name not in apart])
         weights = self._weights()
-        regions = {**activations.regions, **weights.regions}
+        regions = {**activations.regions, **weights.regions, **shared_inputs, **shared_outputs}
         for value in self.homes.of:
             home, offset = self.homes.home(value)
             if f"value:{home}" in regions:
@@ -146,9 +130,10 @@ class _Lowering:
                 size = _words(bound.specs[value].nbytes)
                 regions[f"value:{value}"] = Region(around.buffer, around.offset + offset, size)
         stage = self._host_regions("load", self._staged_constants(weights))
-        inputs = self._host_regions("upload", bound.inputs)
-        computed = [name for name in dict.fromkeys(bound.outputs) if self.root(name) not in bound.constants]
-        outputs = self._host_regions("download", {name: bound.specs[name] for name in computed})
+        inputs = {name: self._port("input", name) for name in bound.inputs}
+        outputs = {
+            name: shared_outputs.get(f"value:{self.root(name)}", self._port("output", name)) for name in self.computed
+        }
         load: list[Command] = [
             Copy(f"load {name}", region, regions[f"weight:{name}"])
             for name, region in stage.items()
@@ -159,7 +144,7 @@ class _Lowering:
                 f"upload {name}", _exact(region, bound.specs[name]), _exact(regions[f"value:{name}"], bound.specs[name])
             )
             for name, region in inputs.items()
-            if f"value:{name}" in regions and bound.specs[name].size
+            if f"value:{name}" in regions.keys() - shared_inputs.keys() and bound.specs[name].size
         ]
         for node, program in self.steps:
             early = prepacks_at_load(node, program, bound.constants)
@@ -175,30 +160,34 @@ class _Lowering:
                 _exact(region, bound.specs[name]),
             )
             for name, region in outputs.items()
-            if bound.specs[name].size
+            if f"value:{self.root(name)}" not in shared_outputs and bound.specs[name].size
         ]
-        host: dict[str, tuple[int, BufferKind]] = {
-            "load": (_extent(stage.values()), "upload"),
-            "upload": (_extent(inputs.values()), "upload"),
-            "download": (_extent(outputs.values()), "download"),
+        load_bytes = _extent(stage.values())
+        uploads: dict[str, tuple[int, BufferKind]] = {
+            region.buffer: (region.nbytes, "input" if f"value:{name}" in shared_inputs else "upload")
+            for name, region in inputs.items()
+        }
+        downloads: dict[str, tuple[int, BufferKind]] = {
+            region.buffer: (region.nbytes, "output" if f"value:{self.root(name)}" in shared_outputs else "download")
+            for name, region in outputs.items()
         }
         memory = Memory(
             activations_bytes=activations.layout.peak_bytes,
-            lower_bound_bytes=min(filter(None, (activations.layout.lower_bound_bytes, self.least_bytes)), default=0),
+            lower_bound_bytes=self._lower_bound(activations.layout, apart),
             weights_bytes=weights.nbytes,
-            load_bytes=host["load"][0],
-            upload_bytes=host["upload"][0],
-            download_bytes=host["download"][0],
+            load_bytes=load_bytes,
+            upload_bytes=sum(nbytes for nbytes, _ in uploads.values()),
+            download_bytes=sum(nbytes for nbytes, _ in downloads.values()),
         )
         check_memory(bound.name, memory, self.device)
-        device_buffers: dict[str, tuple[int, BufferKind]] = {**activations.buffers, **weights.buffers}
+        buffers: dict[str, tuple[int, BufferKind]] = {**activations.buffers, **weights.buffers, **uploads, **downloads}
         return Plan(
             graph=bound.name,
             device=self.device,
             inputs={name: (bound.specs[name], region) for name, region in inputs.items()},
             outputs={name: (bound.specs[name], region) for name, region in outputs.items()},
             known={name: bound.constants[self.root(name)] for name in bound.outputs if name not in outputs},
-            buffers=device_buffers | {name: (size, kind) for name, (size, kind) in host.items() if size},
+            buffers=buffers | ({"load": (load_bytes, "upload")} if load_bytes else {}),
             stage=stage,
             weights=weights.placed,
             load=tuple(with_barriers(load)),
@@ -210,6 +199,7 @@ class _Lowering:
                 if f"value:{self.root(value)}" in regions
             },
             memory=memory,
+            transfers=self.transfers,
         )
 
     def _as_they_run(self, planned: Sequence[PlannedNode]) -> tuple[PlannedNode, ...]:
@@ -227,6 +217,35 @@ class _Lowering:
             else entry
             for entry in planned
         )
+
+    def _lower_bound(self, layout: Layout, apart: Collection[str]) -> int:
+        """The most bytes alive at one step, as planned or with no value inside another, whichever is less."""
+        blocks = [block for block in self.without_homes if block.name not in apart]
+        least_bytes = lower_bound(blocks, self.alignment) if self.without_homes else layout.lower_bound_bytes
+        return min(layout.lower_bound_bytes, least_bytes)
+
+    def _port(self, side: str, name: str) -> Region:
+        """Where the host writes an input or reads an output."""
+        return Region(f"{side}:{name}", 0, _words(self.bound.specs[name].nbytes))
+
+    def _nbytes(self, names: Iterable[str]) -> int:
+        return sum(_words(self.bound.specs[name].nbytes) for name in names)
+
+    def _shared_with_host(self, blocks: Collection[str]) -> tuple[dict[str, Region], dict[str, Region]]:
+        """The blocks of inputs and of outputs that lie where the host writes and reads them.
+
+        An output that is an input, or a part of a larger value, is copied: the one lies in memory that may be slow to
+        read, the other would take its whole home out of the memory that is shared by lifetime.
+        """
+        specs, inputs, outputs = self.bound.specs, dict[str, Region](), dict[str, Region]()
+        for name in self.bound.inputs if self.transfers.inputs else ():
+            if f"value:{name}" in blocks and specs[name].size:
+                inputs[f"value:{name}"] = self._port("input", name)
+        for name in self.computed if self.transfers.outputs else ():
+            root = self.root(name)
+            if f"value:{root}" in blocks and specs[name].size and root not in self.bound.inputs:
+                outputs.setdefault(f"value:{root}", self._port("output", name))
+        return inputs, outputs
 
     def _activation_blocks(self) -> list[Block]:
         """Values from the step that makes them, or the first that lies in them, to the last that reads them or those;

@@ -9,6 +9,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.plan.checks import InputCheck
 from vkconv.plan.commands import Barrier, BufferKind, Command, Region
+from vkconv.plan.transfers import Transfers
 from vkconv.plan.weights import Resident
 from vkconv.route import Choice, Params
 
@@ -48,7 +49,8 @@ class Memory:
     """Bytes a plan takes. ``activations_bytes`` is reserved for values and scratch that share memory by
     lifetime; ``lower_bound_bytes`` is the largest set of them alive at one step, which no layout can beat.
     ``weights_bytes`` stays on the device for the session's life, shared by its plans, ``load_bytes`` only while
-    loading; ``upload_bytes`` and ``download_bytes`` are host-visible."""
+    loading; ``upload_bytes`` and ``download_bytes`` are host-visible: inputs and outputs, staged or where kernels use
+    them."""
 
     activations_bytes: int
     lower_bound_bytes: int
@@ -76,6 +78,8 @@ class Plan:
     and reads around each run of the ``run`` commands; ``known`` are outputs that folded to constants; ``weights``
     says where ``load`` leaves constants that later plans of the session may share;
     ``values`` says where every value lies while it is alive; ``checks`` are for the host to make before each run.
+    Every input has a buffer of its own, ``input:X``, and every output, ``output:Y``, but where two are the same bytes.
+    ``transfers`` says whether they are staging.
     """
 
     graph: str
@@ -90,5 +94,6 @@ class Plan:
     nodes: tuple[PlannedNode, ...]
     values: Mapping[str, tuple[TensorSpec, Region]]
     memory: Memory
+    transfers: Transfers
     weights: Resident = dataclasses.field(default_factory=dict)
     checks: tuple[InputCheck, ...] = ()

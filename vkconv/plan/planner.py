@@ -37,6 +37,9 @@ class Options:
     the ops that they are for: ahead of measured tables, behind ``routes``. ``passes`` off leaves out all that can be,
     and keeps every node as it was written.
     ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
+    ``staging`` on copies inputs and outputs through buffers of their own also where kernels could use the memory that
+    the host writes and reads; off does so only where no memory type is of both; with None the policy
+    ``transfers.in_place`` decides.
     ``quirks`` off plans as if the driver had none of those that are known of it.
     ``dtype`` is what floats are stored in, in place of their own types, but for the graph's inputs and outputs.
     ``io_dtype`` is what floats are in that come in and go out.
@@ -52,6 +55,7 @@ class Options:
     passes: bool = True
     policy: str = ""
     share_memory: bool = True
+    staging: bool | None = None
     quirks: bool = True
     memory_bytes: int | None = None
     dtype: DType | str | None = None
@@ -107,7 +111,7 @@ def plan(
     _check_params_taken(options.params, planned)
     _check_inside_taken(options, planned)
     in_place = ELIDE_COPIES not in options.skipped
-    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident, in_place)
+    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident, in_place, options.staging)
     result = dataclasses.replace(result, checks=input_checks(written, OPS))
     if options.memory_bytes is not None:
         check_budget(bound.name, result.memory, options.memory_bytes)

@@ -109,7 +109,7 @@ def _combined(call: Call, x: npt.NDArray[Any], at: tuple[Any, ...], updates: npt
 
 def _elements_at(call: Call, arrays: Arrays) -> tuple[Any, ...]:
     indices, axis = shapes.given(arrays, "indices"), call["axis"]
-    at = list(np.indices(indices.shape, sparse=True))
+    at: list[Any] = list(np.indices(indices.shape, sparse=True))
     at[axis] = checked_indices("scatter_elements", indices, call.shape("x")[axis])
     return tuple(at)
 

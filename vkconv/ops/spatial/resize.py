@@ -98,7 +98,8 @@ def _sample(call: Call, x: npt.NDArray[Any], absolute: bool = False) -> npt.NDAr
 def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
     x = np.abs(shapes.given(arrays, "x"))
     most = float(x[np.isfinite(x)].max(initial=0.0))
-    return np.maximum(np.full(reference.shape, most), np.abs(_sample(call, x, absolute=True)))
+    largest: F64 = np.maximum(np.full(reference.shape, most), np.abs(_sample(call, x, absolute=True)))
+    return largest
 
 
 def _terms(call: Call) -> int:

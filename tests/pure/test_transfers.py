@@ -1,0 +1,130 @@
+"""Inputs and outputs in memory that host and kernels share: where, why, and what is left to copy."""
+
+import copy
+import itertools
+import json
+import re
+
+import pytest
+from flow import commands
+from graph_kit import make_graph
+from plan_kit import LAVAPIPE
+
+from vkconv.core import ModelError
+from vkconv.device import Device, load_device, shipped_devices
+from vkconv.device.facts import HOST_CACHED, HOST_COHERENT, HOST_VISIBLE, LOCAL
+from vkconv.plan.commands import Copy
+from vkconv.plan.explain import explain_plan, explain_plan_data
+from vkconv.plan.planner import Options, plan
+from vkconv.plan.transfers import transfers
+
+WRITES = (LOCAL, HOST_VISIBLE, HOST_COHERENT)
+READS = (LOCAL, HOST_VISIBLE, HOST_CACHED)
+UNCACHED_AMD = "VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD"
+
+
+def with_types(*types, device="mali-g715", heaps=((1 << 30, True),)):
+    """A shipped device with other heaps (bytes, device-local) and memory types (heap, flags)."""
+    facts = copy.deepcopy(dict(load_device(device).facts))
+    flags = {True: ["VK_MEMORY_HEAP_DEVICE_LOCAL_BIT"], False: []}
+    facts["memory"] = {
+        "memoryHeaps": [{"size": size, "flags": flags[local]} for size, local in heaps],
+        "memoryTypes": [{"heapIndex": heap, "propertyFlags": list(names)} for heap, *names in types],
+    }
+    return Device(facts)
+
+
+def ways(device, staging=None, nbytes=1 << 20):
+    found = transfers(device, staging, nbytes, nbytes)
+    return found.inputs, found.outputs
+
+
+@pytest.mark.parametrize(
+    ("device", "want"),
+    [
+        (with_types((0, *WRITES)), (True, False)),  # from write-combined memory the host would read a word at a time
+        (with_types((0, *READS)), (True, True)),  # not coherent: flushed and invalidated
+        (with_types((0, *WRITES), (0, *READS)), (True, True)),
+        (with_types((0, LOCAL), (0, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED)), (False, False)),
+        (with_types((0, *READS, UNCACHED_AMD)), (False, False)),
+        (with_types((5, *READS)), (False, False)),  # a heap that is not there
+        (with_types((0, *READS), heaps=((1 << 19, True),)), (False, False)),
+    ],
+    ids=itertools.count(),
+)
+def test_memory_types_decide(device, want):
+    assert ways(device) == want
+    assert ways(device, staging=False) == want
+    assert ways(device, staging=True) == (False, False)
+
+
+def test_a_file_without_types_has_what_vulkan_guarantees():
+    """A type is DEVICE_LOCAL exactly where its heap is, and one is HOST_VISIBLE and HOST_COHERENT."""
+    for name in shipped_devices():
+        device = load_device(name)
+        if "memoryTypes" not in device.facts["memory"]:
+            heaps = device.facts["memory"]["memoryHeaps"]
+            assert ways(device) == (all(heap["flags"] for heap in heaps), False), name
+
+
+def test_behind_pcie_the_policy_says_no_and_may_be_overruled():
+    h200 = load_device("h200")
+    assert (ways(h200), ways(h200, staging=False)) == ((False, False), (True, False))
+    assert "policy transfers.in_place" in transfers(h200, None, 4, 4).inputs_why
+    assert transfers(h200, False, 4, 4).outputs_why == "no memory type is DEVICE_LOCAL, HOST_VISIBLE, HOST_CACHED"
+    small = with_types((0, *READS), heaps=((1 << 19, True),))
+    assert re.fullmatch(r"1\S* MiB are over the 512\S* KiB of that heap", transfers(small, None, 1 << 20, 4).inputs_why)
+
+
+# name: inputs, nodes, outputs, the copies that are left
+GRAPHS = {
+    "straight": ({"x": (5, 7)}, [("relu", "x", "y")], "y", []),
+    "an input is no output": ({"x": (5, 7)}, [("relu", "x", "y")], "y x", ["download x"]),
+    "a view of an input": ({"x": (5, 7)}, [("flatten", "x", "y")], "y", ["download y"]),
+    "two names of one value": ({"x": (5, 7)}, [("relu", "x", "a"), ("flatten", "a", "y")], "a y", []),
+    "read again": ({"x": (5, 7)}, [("relu", "x", "a"), ("softmax", "a", "y", {"axis": 1})], "a y", []),
+    "a part of a larger value": (
+        {"x": (8, 16)},
+        [("relu", "x", "a"), ("slice", "a", "y", {"starts": (0,), "ends": (2,), "axes": (0,)})],
+        "y",
+        ["download y"],
+    ),
+    "nothing": ({"x": (0, 7)}, [("relu", "x", "y")], "y", []),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_only_what_must_be_is_copied(name):
+    inputs, nodes, outputs, copies = GRAPHS[name]
+    graph = make_graph(inputs, nodes, outputs)
+    for share_memory in (True, False):
+        result = plan(graph, LAVAPIPE, Options(share_memory=share_memory)).plan
+        assert [c.node for c in commands(result.run, Copy)] == copies
+    staged = plan(graph, LAVAPIPE, Options(staging=True)).plan
+    assert not {kind for _, kind in staged.buffers.values()} & {"input", "output"}
+    assert result.memory.peak_bytes <= staged.memory.peak_bytes
+
+
+def test_explain_says_how_inputs_and_outputs_move():
+    result = plan(make_graph(*GRAPHS["straight"][:3]), LAVAPIPE).plan
+    title = explain_plan(result).title
+    assert "inputs are written where kernels read them (policy transfers.in_place" in title
+    assert explain_plan_data(result)["transfers"] == {
+        "inputs": True,
+        "inputs_why": result.transfers.inputs_why,
+        "outputs": True,
+        "outputs_why": result.transfers.outputs_why,
+    }
+
+
+@pytest.mark.parametrize(
+    "types",
+    [{}, [{"heapIndex": 0}], [{"heapIndex": 16, "propertyFlags": []}], [{"heapIndex": 0, "propertyFlags": [1]}]],
+)
+def test_memory_types_of_a_file_are_checked(types, tmp_path):
+    facts = copy.deepcopy(dict(load_device("mali-g715").facts))
+    facts["memory"]["memoryTypes"] = types
+    path = tmp_path / "phone.json"
+    path.write_text(json.dumps({"schema": "vkconv.device/1", **facts}))
+    with pytest.raises(ModelError, match=r"memory\.memoryTypes"):
+        load_device(path)

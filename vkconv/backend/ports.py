@@ -1,0 +1,184 @@
+"""Ports: the buffers that a run of a plan has of its own, where its inputs come in and its outputs go out, and the
+commands recorded for them."""
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vkconv.backend.arrays import DeviceArray, Storage
+from vkconv.backend.runtime import LiveDevice
+from vkconv.core import Array
+from vkconv.plan.model import Plan
+
+if TYPE_CHECKING:
+    from vkconv.backend import _bridge
+
+Inputs = Mapping[str, Array | DeviceArray]
+# Arrays in place of the ports of inputs, by the buffer's name: what they lie in, and their first byte there.
+Bound = Mapping[str, tuple[Storage, int]]
+# What commands were recorded for: with timestamps or not, and the arrays in place of ports.
+_Key = tuple[bool, tuple[tuple[str, int, int], ...]]
+# Commands kept for arrays in place of inputs; those used least recently go first.
+MOST_RECORDINGS = 8
+
+
+class Ports:
+    """Buffers for the inputs and outputs of one run at a time, allocated once, and recorded commands that use them.
+
+    With ``stay``, outputs are for the device alone to read, unless host and device share memory. The caller keeps the
+    device from using the buffers while the host does: it waits before `write` and before `read`.
+    """
+
+    def __init__(self, plan: Plan, live: LiveDevice, stay: bool = False) -> None:
+        self._plan = plan
+        self.stay = stay
+        self.buffers: dict[str, _bridge.Buffer] = {}
+        for region in [region for _, region in (*plan.inputs.values(), *plan.outputs.values())]:
+            if region.buffer not in self.buffers:
+                nbytes, kind = plan.buffers[region.buffer]
+                self.buffers[region.buffer] = live.handle.buffer(
+                    nbytes, "device" if stay and kind == "download" else kind
+                )
+        self._storages = {
+            region.buffer: Storage(self.buffers[region.buffer], live) for _, region in plan.outputs.values()
+        }
+        self._inputs = {
+            name: (region.buffer, mapped(self.buffers[region.buffer], spec.dims, spec.dtype.numpy))
+            for name, (spec, region) in plan.inputs.items()
+            if spec.size
+        }
+        self._alignment = plan.device.limit("minStorageBufferOffsetAlignment") if plan.transfers.inputs else 1
+        self._recordings: dict[_Key, _bridge.Recording] = {}
+
+    @property
+    def outputs(self) -> Bound:
+        """The ports of outputs."""
+        return {name: (storage, 0) for name, storage in self._storages.items()}
+
+    def bind(self, inputs: Inputs) -> Bound:
+        """The inputs that are on the device already, in place of their ports; not views that begin where no binding
+        may, which `write` copies."""
+        return {
+            port: (given.storage, given.offset)
+            for name, (port, _) in self._inputs.items()
+            for given in (inputs[name],)
+            if isinstance(given, DeviceArray) and given.offset % self._alignment == 0
+        }
+
+    def write(self, inputs: Inputs, bound: Bound) -> None:
+        """Put the other inputs where the device reads them."""
+        for name, (port, target) in self._inputs.items():
+            if port not in bound:
+                target[...] = inputs[name]
+                self.buffers[port].flush()
+
+    def read(self) -> dict[str, Array]:
+        """The outputs as new arrays of the host."""
+        for buffer in self._storages:
+            self.buffers[buffer].invalidate()
+        return {
+            name: mapped(self.buffers[region.buffer], spec.dims, spec.dtype.numpy).copy()
+            for name, (spec, region) in self._plan.outputs.items()
+        }
+
+    def arrays(self, keep: object) -> dict[str, DeviceArray]:
+        """The outputs as arrays of the device, which hold on to ``keep``."""
+        for storage in self._storages.values():
+            if storage.is_read_fast:
+                storage.buffer.invalidate()
+        return {
+            name: DeviceArray(self._storages[region.buffer], spec.dims, spec.dtype, region.offset, keep)
+            for name, (spec, region) in self._plan.outputs.items()
+        }
+
+    def has(self, bound: Bound, stamped: bool) -> bool:
+        """Whether the commands with these arrays were recorded already."""
+        return _key(bound, stamped) in self._recordings
+
+    def recording(
+        self,
+        bound: Bound,
+        stamped: bool,
+        record: Callable[[Mapping[str, tuple["_bridge.Buffer", int]]], "_bridge.Recording"],
+    ) -> "_bridge.Recording":
+        """The commands with these arrays in place of ports: recorded by ``record``, which is given a buffer and a first
+        byte in place of each port, unless they were before."""
+        key = _key(bound, stamped)
+        recording = self._recordings.pop(key, None)
+        if recording is None:
+            places = {name: (buffer, 0) for name, buffer in self.buffers.items()}
+            recording = record(places | {port: (storage.buffer, at) for port, (storage, at) in bound.items()})
+            for storage, _ in bound.values():
+                storage.users.add(self)
+            while len(self._recordings) >= MOST_RECORDINGS:
+                self._recordings.pop(next(iter(self._recordings)), None)
+        self._recordings[key] = recording
+        return recording
+
+    def forget(self, serial: int) -> None:
+        """Let the commands go that use an array which is gone."""
+        for key in list(self._recordings):
+            if any(serial == used for _, used, _ in key[1]):
+                self._recordings.pop(key, None)
+
+    def close(self) -> None:
+        """Let commands and buffers go; arrays keep those that they lie in."""
+        for recording in list(self._recordings.values()):
+            recording.abandon()
+        self._recordings.clear()
+        self._inputs.clear()
+        self._storages.clear()
+        self.buffers.clear()
+
+
+class Pool:
+    """Ports for runs whose outputs stay on the device: those whose arrays are all gone are used again."""
+
+    def __init__(self, make: Callable[[], Ports], most_free: int = 2) -> None:
+        self._make, self._most_free = make, most_free
+        self._free: list[Ports] = []
+        self._taken: weakref.WeakSet[Ports] = weakref.WeakSet()
+        self._closed = False
+
+    def take(self) -> "Lease":
+        """Ports for a run; they come back with the lease."""
+        ports = self._free.pop() if self._free else self._make()
+        self._taken.add(ports)
+        return Lease(self, ports)
+
+    def give_back(self, ports: Ports) -> None:
+        """Have ports used again, or let them go where enough are free."""
+        if not self._closed and len(self._free) < self._most_free:
+            self._free.append(ports)
+
+    def close(self) -> None:
+        """Let all ports go; arrays in them keep their memory."""
+        self._closed = True
+        self._free.clear()
+        for ports in list(self._taken):
+            ports.close()
+
+
+class Lease:
+    """Held by the arrays that lie in ports: gives them back when the last one is gone."""
+
+    def __init__(self, pool: Pool, ports: Ports) -> None:
+        self._pool = weakref.ref(pool)
+        self.ports = ports
+
+    def __del__(self) -> None:
+        pool = self._pool()
+        if pool is not None:
+            pool.give_back(self.ports)
+
+
+def _key(bound: Bound, stamped: bool) -> _Key:
+    return stamped, tuple((port, storage.serial, offset) for port, (storage, offset) in bound.items())
+
+
+def mapped(buffer: "_bridge.Buffer", dims: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+    """An array on the first bytes of a buffer that the host sees; it keeps the memory alive."""
+    array: Array = np.ndarray(dims, dtype, buffer.view)
+    return array
