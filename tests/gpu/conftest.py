@@ -32,6 +32,8 @@ if _VALIDATE:
     (_FOLDER / "vk_layer_settings.txt").write_text(
         f"khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_{_WHAT}_EXT\n"
         "khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n"
+        # Newer layers leave out what shaders access unless asked, and an older one does not know the name.
+        "khronos_validation.syncval_shader_accesses_heuristic = true\n"
         "khronos_validation.report_flags = error,warn\n"
         "khronos_validation.enable_message_limit = false\n"
         f"khronos_validation.log_filename = {_LOG}\n"
