@@ -6,10 +6,11 @@
 // All steps of one sequence in one direction by a workgroup, which keeps the state in shared memory; LANES invocations
 // share the sums of a unit.
 
+// In one array, which takes as many bytes in whatever order a driver lays out shared memory.
 shared vec4 sums_of[gl_WorkGroupSize.x];
-shared float states[2 * HIDDEN];  // before and after a step, by turns
-shared float cells[HIDDEN];       // of an LSTM c; of a GRU whose reset comes before the product, the update gate
-shared float reset[HIDDEN];       // of that GRU the state times the reset
+shared float states[4 * HIDDEN];      // before and after a step, by turns, then two of the units:
+const uint CELLS = 2 * uint(HIDDEN);  // of an LSTM c; of a GRU whose reset comes before the product, the update gate
+const uint RESET = 3 * uint(HIDDEN);  // of that GRU the state times the reset
 
 uint width, lane;
 
@@ -18,7 +19,7 @@ vec4 products(Unit u, bool inside, bool of_reset, uint before, uint first, uint 
     vec4 sums = vec4(0.0);
     if (inside) {
         for (uint k = lane; k < hidden; k += LANES) {
-            float h = of_reset ? reset[k] : states[before + k];
+            float h = of_reset ? states[RESET + k] : states[before + k];
             for (uint gate = first; gate < end; gate++) sums[gate] += h * LOAD(r, r_index(u, k, gate));
         }
     }
@@ -40,7 +41,7 @@ void main() {
     Unit u = unit_at(row * hidden);
     for (uint k = gl_LocalInvocationID.x; k < hidden; k += gl_WorkGroupSize.x) {
         states[k] = begun(u, 0, k);
-        if (CELL == LSTM) cells[k] = begun(u, 1, k);
+        if (CELL == LSTM) states[CELLS + k] = begun(u, 1, k);
     }
     barrier();
     for (uint step = 0; step < u.count; step++) {
@@ -53,13 +54,13 @@ void main() {
             vec4 sums = products(u, inside, false, before, 0, RESET_FIRST ? 2 : GATES);
             if (!inside || lane > 0) continue;
             if (RESET_FIRST) {
-                cells[u.h] = cell_function(0, x_at(u, time, 0) + sums[0]);
-                reset[u.h] = cell_function(0, x_at(u, time, 1) + sums[1]) * states[before + u.h];
+                states[CELLS + u.h] = cell_function(0, x_at(u, time, 0) + sums[0]);
+                states[RESET + u.h] = cell_function(0, x_at(u, time, 1) + sums[1]) * states[before + u.h];
                 continue;
             }
-            vec2 made = stepped(u, time, vec2(states[before + u.h], cells[u.h]), sums);
+            vec2 made = stepped(u, time, vec2(states[before + u.h], states[CELLS + u.h]), sums);
             states[after + u.h] = made.x;
-            if (CELL == LSTM) cells[u.h] = made.y;
+            if (CELL == LSTM) states[CELLS + u.h] = made.y;
         }
         barrier();
         if (RESET_FIRST) {
@@ -68,7 +69,7 @@ void main() {
                 bool inside = from + column < hidden;
                 vec4 sums = products(u, inside, true, 0, 2, 3);
                 if (!inside || lane > 0) continue;
-                float z = cells[u.h];
+                float z = states[CELLS + u.h];
                 float g = cell_function(1, x_at(u, time, 2) + sums[2]);
                 states[after + u.h] = (1.0 - z) * g + z * states[before + u.h];
             }
@@ -81,7 +82,7 @@ void main() {
     uint last = (u.count & 1u) * hidden;
     for (uint k = gl_LocalInvocationID.x; k < hidden; k += gl_WorkGroupSize.x) {
         STORE(state, state_index(u, 0, k), states[last + k]);
-        if (CELL == LSTM) STORE(state, state_index(u, 1, k), cells[k]);
+        if (CELL == LSTM) STORE(state, state_index(u, 1, k), states[CELLS + k]);
         for (uint time = u.count; time < steps; time++) STORE(y, y_index(u, time, k), 0.0);
     }
 }

@@ -25,14 +25,17 @@ def _is_empty(call):
 
 # A dimension of 0 is an open one in models that vkconv reads, as exporters write it.
 CASES = [text for op in OPS.values() for text in op.cases if not _is_empty(parse_call(text, OPS))]
-# What ONNX has no word for: parts of training, what passes make, and forms that ONNX's ops do not have.
+# What ONNX has no word for: parts of training, what passes make, and forms that ONNX's ops do not have; and what it has
+# in parts: a recurrence is LSTM, GRU or RNN without the product before it.
 WITHOUT = {
     "chain",
     "conv2d_backward_data",
     "conv2d_backward_weight",
+    "conv3d_backward_data",
     "conv3d_backward_weight",
     "conv_reduce",
     "prologue_conv2d",
+    "recurrence",
 }
 WITHOUT |= {"gemm_reduce", "scatter_strided", "bitcast", "shift_left", "shift_right"}
 SOME_WITHOUT = {"group_norm", "instance_norm", "layer_norm", "rms_norm", "pool2d", "space_to_depth"}

@@ -80,10 +80,13 @@ class _ByImages:
         return f"{self.images(call) // count} times {count} images: a binding holds {bytes_str(most_bound(device))}"
 
 
-def with_by_images(routes: tuple[Route, ...], names: Sequence[str], shapes: Sequence[str] = ()) -> tuple[Route, ...]:
+def with_by_images(
+    routes: tuple[Route, ...], names: Sequence[str], shapes: Sequence[str] = (), not_inside: Sequence[str] = ()
+) -> tuple[Route, ...]:
     """The routes of a convolution, before them the one that takes some images after the others where the tensors
-    ``names`` are too large for a binding. ``shapes`` are attributes that are the shape of an output."""
-    inside = tuple(route for route in routes if route.f16_depth is None)
+    ``names`` are too large for a binding. ``shapes`` are attributes that are the shape of an output, ``not_inside``
+    routes that are not tried for some of the images."""
+    inside = tuple(route for route in routes if route.f16_depth is None and route.name not in not_inside)
     cut = _ByImages(names, shapes, inside)
     beyond = Requirement(
         "a tensor of images that no binding can hold",

@@ -49,7 +49,7 @@ def _constants(call: Call, params: Params) -> dict[str, Word]:
     names = call["functions"].split("-")
     return {
         "CELL": CELLS[call["cell"]].id,
-        **{f"FUNCTION{i}": FUNCTIONS[name] for i, name in enumerate(names)},
+        **{f"FUNCTION{i}": FUNCTIONS[names[i]] if i < len(names) else 0 for i in range(3)},
         "REVERSED": call["direction"] == "reverse",
         "HAS_LENGTHS": call.has("lengths"),
         "HAS_INITIAL": call.has("initial"),

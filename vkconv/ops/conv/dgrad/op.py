@@ -96,7 +96,7 @@ CONV2D_BACKWARD_DATA = Op(
         *CONVOLUTION_ATTRS,
         *epilogue.EPILOGUE_ATTRS,
     ),
-    routes=with_by_images(ROUTES, ("dy", "dx"), ("x_shape",)),
+    routes=with_by_images(ROUTES, ("dy", "dx"), ("x_shape",), not_inside=("cropped",)),  # others crop, in one step
     published=PUBLISHED,
     terms=_terms,
     magnitude=epilogue.magnitude_of_products(_reference, _terms),
@@ -131,6 +131,12 @@ CONV2D_BACKWARD_DATA = Op(
         "conv2d_backward_data:dy=2x5x3x5,w=5x7x3x3,b=7,x_shape=11x13,s=2,p=-1x-2x-3x1,act=sigmoid",
         "conv2d_backward_data:dy=2x6x5x6,w=6x5x3x3,x_shape=10x9,g=2,p=-3x1x0x-2",
         "conv2d_backward_data:dy=1x3x4x3,w=3x2x1x1,x_shape=9x9,s=2,p=-1x-3x-1x0,act=relu",
+        "conv2d_backward_data:dy=2x6x5x6,w=6x11x3x3,x_shape=10x6,p=-2x1x-1x1",
+        "conv2d_backward_data:dy=2x6x4x5,w=6x1x3x3,x_shape=10x9,g=6,s=2,p=-1x1x0x1",
+        "conv2d_backward_data:dy=1x6x5x6,w=6x1x3x3,x_shape=10x6,g=6,p=-2x1x-1x1",
+        "conv2d_backward_data:dy=1x6x4x5,w=6x5x1x1,x_shape=6x5,p=-1x0x-1x0",
+        "conv2d_backward_data:dy=1x6x3x4,w=6x1x1x1,x_shape=7x8,g=6,s=2,p=-1x0x0x-1",
+        "conv2d_backward_data:dy=1x6x3x4,w=6x2x1x1,x_shape=7x8,g=3,s=2,p=-1x0x0x-1",
     ),
     doc="The gradient of conv2d by its input, of shape x_shape, with groups, dilation, bias and a fused activation.",
 )

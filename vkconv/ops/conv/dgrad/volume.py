@@ -157,11 +157,12 @@ def _build_col2im(call: Call, device: Device, params: Params) -> Program:
             blocks_added("products", "dx", at, planes * plane, taps, _geometry(call), device, _LOCAL),
         ]
         most = max(most, planes)
-    return Program(tuple(steps), scratch={"products": most * _plane_bytes(call)})
+    return Program(tuple(steps), scratch={"products": most * _plane_bytes(call)} if steps else {})
 
 
 def _col2im_params(call: Call, device: Device) -> Legal:
-    return product_params(_problem(call, *next(in_parts(call))), device, element_of(call))
+    nothing = Slab(0, 0, 0, 0), 0, 0  # where there are no images
+    return product_params(_problem(call, *next(in_parts(call), nothing)), device, element_of(call))
 
 
 def _build_direct(call: Call, device: Device, params: Params) -> Program:
