@@ -70,10 +70,14 @@ def functions_of(attrs: Attrs) -> tuple[tuple[str, float, float], ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """Values, and how far those of f32 may be off."""
+    """Values, and how far those of f32 may be off. What is not finite does not move: gates that it saturates are as
+    exact as others."""
 
     value: F64
     error: F64
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", np.where(np.isfinite(self.value), self.error, 0.0))
 
     @classmethod
     def exact(cls, value: F64) -> "Measure":

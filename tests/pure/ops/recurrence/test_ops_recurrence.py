@@ -75,3 +75,16 @@ def test_a_sequence_without_steps_ends_as_it_began() -> None:
 def test_calls_that_make_no_sense(text: str, words: str) -> None:
     with pytest.raises(GraphError, match=words):
         parse_call(f"recurrence:{text}", OPS)
+
+
+def test_gates_that_infinity_saturates_may_round_as_others_do() -> None:
+    """An infinite weight of a gate makes the gate 0 or 1, and what it lets through is finite and rounds."""
+    call = parse_call("recurrence:x=1x1x3,r=1x1x3,initial=1x1x1x1,cell=gru", OPS)
+    arrays = {
+        "x": np.array([0.3, -0.2, 0.7], np.float32).reshape(1, 1, 3),
+        "r": np.array([np.inf, 0.5, 0.25], np.float32).reshape(1, 1, 3),
+        "initial": np.full((1, 1, 1, 1), 0.6, np.float32),
+    }
+    (value, _), magnitude = RECURRENCE.reference(call, arrays), RECURRENCE.magnitude
+    allowed = magnitude(call, arrays, value)
+    assert np.isfinite(value).all() and (allowed > 0.1 * np.abs(value)).all()
