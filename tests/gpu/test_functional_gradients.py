@@ -108,7 +108,7 @@ REFUSED = [
     ({"dy": DY[:, :, :3]}, GraphError, r"along h dy has 3, but x of 6 with padding 0 \+ 0, kernel 3, .* = 4"),
     ({"stride": 2}, GraphError, r"along h dy has 4, .* and stride 2 makes \(6 \+ 0 - 2 - 1\) / 2 \+ 1 = 2"),
     ({"x": X[:1]}, GraphError, "x has 1 images, but dy has 2"),
-    ({"w_shape": (6, 3, 3, 3)}, GraphError, "x has 4 channels, but w_shape 6x3x3x3 has 3 per group in 1 groups = 3"),
+    ({"w_shape": (6, 3, 3, 3)}, GraphError, "x has 4 channels, but w_shape 6x3x3x3 has 3 per group in 1 group = 3"),
     ({"w_shape": (5, 4, 3, 3)}, GraphError, "dy has 6 channels, but w_shape 5x4x3x3 makes 5"),
     ({"w_shape": (6, 1, 3, 3), "groups": 4}, GraphError, "6 output channels do not divide into 4 groups"),
     ({"w_shape": (6, 4, 3)}, GraphError, r"takes x \(N, C_in, H, W\), dy \(N, C_out, OH, OW\) and w_shape"),

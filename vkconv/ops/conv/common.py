@@ -4,6 +4,7 @@ import math
 
 from vkconv.call import Call
 from vkconv.core import shape_str
+from vkconv.ops.core.shapes import groups_str
 from vkconv.ops.kernels.epilogue import Epilogue
 from vkconv.ops.kernels.windows import spanned
 from vkconv.program import Argument
@@ -37,12 +38,8 @@ def _kernel(call: Call) -> tuple[int, ...]:
     return call.shape("w")[2:]
 
 
-def _counted(groups: int) -> str:
-    return f"{groups} group{'s' * (groups != 1)}"
-
-
-GROUPS_1 = Requirement.of("groups 1", _groups, lambda groups: groups == 1, _counted)
-GROUPED = Requirement.of("more than one group", _groups, lambda groups: groups > 1, _counted)
+GROUPS_1 = Requirement.of("groups 1", _groups, lambda groups: groups == 1, groups_str)
+GROUPED = Requirement.of("more than one group", _groups, lambda groups: groups > 1, groups_str)
 ONE_CHANNEL_PER_GROUP = Requirement.of(
     "one input channel per group", lambda call: call.shape("w")[1], lambda n: n == 1, "{} channels per group".format
 )

@@ -69,6 +69,11 @@ def element_type(op: str, attrs: Mapping[str, AttrValue], name: str, known: Coll
     return DType(value)
 
 
+def groups_str(groups: int) -> str:
+    """``1 group``, ``2 groups``."""
+    return f"{groups} group{'s' * (groups != 1)}"
+
+
 def groups_of(op: str, attrs: Mapping[str, AttrValue]) -> int:
     """The attribute groups; GraphError unless it is at least 1."""
     groups = attrs["groups"]

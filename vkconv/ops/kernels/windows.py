@@ -12,7 +12,7 @@ from vkconv.call import Call
 from vkconv.core import GraphError, Shape, ceil_div
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import Attr, Attrs
-from vkconv.ops.core.shapes import groups_of
+from vkconv.ops.core.shapes import groups_of, groups_str
 
 F64 = npt.NDArray[np.float64]
 
@@ -144,7 +144,7 @@ def resolve_convolution(op: str, x: TensorSpec, w: TensorSpec, attrs: Attrs) -> 
     groups = groups_of(op, attrs)
     if c_in < 1 or in_group * groups != c_in:
         raise GraphError(
-            f"{op}: x has {c_in} channels, but w has {in_group} per group in {groups} groups = {in_group * groups}"
+            f"{op}: x has {c_in} channels, but w has {in_group} per group in {groups_str(groups)} = {in_group * groups}"
         )
     if c_out % groups:
         raise GraphError(f"{op}: {c_out} output channels do not divide into {groups} groups")

@@ -74,7 +74,7 @@ def test_shapes_and_padding(text, y, padding):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("conv2d:x=1x3x8x8,w=4x5x3x3", "x has 3 channels, but w has 5 per group in 1 groups = 5"),
+        ("conv2d:x=1x3x8x8,w=4x5x3x3", "x has 3 channels, but w has 5 per group in 1 group = 5"),
         ("conv2d:x=1x4x8x8,w=3x2x3x3,g=2", "3 output channels do not divide into 2 groups"),
         ("conv2d:x=1x4x8x8,w=4x4x3x3,g=0", "groups is 0"),
         ("conv2d:x=1x0x8x8,w=4x0x3x3", "x has 0 channels"),

@@ -8,6 +8,7 @@ from functools import cached_property
 from vkconv.call import Call
 from vkconv.core import DType, GraphError, shape_str
 from vkconv.graph.ir import AttrValue
+from vkconv.ops.core.shapes import groups_str
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.windows import out_extent
 
@@ -159,7 +160,7 @@ def check_shapes(op: str, x: Sequence[int], dy: Sequence[int], w: Sequence[int],
         raise GraphError(f"{op}: x has {x[0]} images, but dy has {dy[0]}")
     if x[1] < 1 or w[1] * groups != x[1]:
         raise GraphError(
-            f"{op}: x has {x[1]} channels, but w_shape {shape_str(w)} has {w[1]} per group in {groups} groups = "
+            f"{op}: x has {x[1]} channels, but w_shape {shape_str(w)} has {w[1]} per group in {groups_str(groups)} = "
             f"{w[1] * groups}"
         )
     if dy[1] != w[0]:
