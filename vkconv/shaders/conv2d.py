@@ -17,6 +17,15 @@ COOPERATIVE_OUTPUT = (
     *constants("int", SPLIT_K=1),
 )
 
+# Elements in and out, weights as they lie.
+_PLAIN = (
+    reads("ELEM x"),
+    reads("ELEM weight"),
+    reads("ELEM per_channel"),
+    writes("Y_ELEM y"),
+    reads("ELEM residual", when="RESIDUAL"),
+)
+
 CHANNELS_LAST = Kernel(
     "channels_last",
     bindings=(
@@ -95,13 +104,7 @@ CONV2D_COOPERATIVE = Kernel(
 
 CONV2D_DEPTHWISE = Kernel(
     "conv2d_depthwise",
-    bindings=(
-        reads("ELEM x"),
-        reads("ELEM weight"),
-        reads("ELEM per_channel"),
-        writes("Y_ELEM y"),
-        reads("ELEM residual", when="RESIDUAL"),
-    ),
+    bindings=_PLAIN,
     push=(*CONV2D_PUSH,),
     constants=(
         *EPILOGUE,
@@ -111,13 +114,7 @@ CONV2D_DEPTHWISE = Kernel(
 
 CONV2D_DEPTHWISE_PLANES = Kernel(
     "conv2d_depthwise_planes",
-    bindings=(
-        reads("ELEM x"),
-        reads("ELEM weight"),
-        reads("ELEM per_channel"),
-        writes("Y_ELEM y"),
-        reads("ELEM residual", when="RESIDUAL"),
-    ),
+    bindings=_PLAIN,
     push=(*CONV2D_PUSH,),
     constants=(
         *EPILOGUE,
@@ -127,13 +124,7 @@ CONV2D_DEPTHWISE_PLANES = Kernel(
 
 CONV2D_DIRECT = Kernel(
     "conv2d_direct",
-    bindings=(
-        reads("ELEM x"),
-        reads("ELEM weight"),
-        reads("ELEM per_channel"),
-        writes("Y_ELEM y"),
-        reads("ELEM residual", when="RESIDUAL"),
-    ),
+    bindings=_PLAIN,
     push=(*CONV2D_PUSH,),
     constants=(*EPILOGUE,),
 )

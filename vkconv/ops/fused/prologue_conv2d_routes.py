@@ -66,11 +66,11 @@ _BINDS = Requirement(
         f"{bound_buffers(call)} buffers, and it allows {device.limit('maxPerStageDescriptorStorageBuffers')}"
     ),
 )
-_TAKEN = Policy("fused.prologue", bool)
+TAKEN = Policy("fused.prologue", bool)
 _PAYS = Requirement(
     "a device on which a launch less pays for the registers that it takes",
-    lambda call, device: _TAKEN.of(device),
-    lambda call, device: "it pays" if _TAKEN.of(device) else "not known to pay there",
+    lambda call, device: TAKEN.of(device),
+    lambda call, device: "it pays" if TAKEN.of(device) else "not known to pay there",
 )
 _KERNEL_1X1 = Requirement(
     KERNEL_1X1.text,

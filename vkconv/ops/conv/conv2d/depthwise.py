@@ -66,12 +66,17 @@ def _build(call: Call, device: Device, params: Params, arithmetic: Arithmetic = 
     return e.complete(Program((step,)), call.shape("y"), device)
 
 
-SHORT_REACH = Requirement.of(
-    f"3 outputs of a column from at most {MOST_REACH} input rows",
-    lambda call: span(call, 0, 3),
-    lambda rows: rows <= MOST_REACH,
-    "{} rows".format,
-)
+def short_reach(what: str, outputs: int) -> Requirement:
+    """At most `MOST_REACH` input rows for so many outputs of a column."""
+    return Requirement.of(
+        f"{what} of a column from at most {MOST_REACH} input rows",
+        lambda call: span(call, 0, outputs),
+        lambda rows: rows <= MOST_REACH,
+        "{} rows".format,
+    )
+
+
+SHORT_REACH = short_reach("3 outputs", 3)
 
 DEPTHWISE_ROUTE = Route(
     "depthwise",

@@ -10,7 +10,7 @@ from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import FEW_TAPS, GROUPED, ONE_CHANNEL_PER_GROUP, buffers, push, span
-from vkconv.ops.conv.conv2d.depthwise import MOST_REACH
+from vkconv.ops.conv.conv2d.depthwise import MOST_REACH, short_reach
 from vkconv.ops.core.base import first, local_sizes, most_shared_bytes, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
@@ -94,12 +94,6 @@ _AS_MANY = Requirement.of(
     lambda channels: channels[0] == channels[1],
     lambda channels: "{} and {}".format(*channels),
 )
-_SHORT_REACH = Requirement.of(
-    f"an output of a column from at most {MOST_REACH} input rows",
-    lambda call: span(call, 0, 1),
-    lambda rows: rows <= MOST_REACH,
-    "{} rows".format,
-)
 _HOLDS = Requirement(
     "shared memory that holds a plane",
     lambda call, device: max(_plane_bytes(call, ry) for ry in _rows(call)) <= most_shared_bytes(device),
@@ -130,7 +124,7 @@ DEPTHWISE_PLANES = Route(
     finishing(PLANES),
     why="with one input channel per group planes are copied into shared memory: each element is loaded once, by "
     "neighbouring lanes, and no window tests where it ends",
-    must=(FLOATS, ONE_CHANNEL_PER_GROUP, _AS_MANY, FEW_TAPS, _SHORT_REACH, _HOLDS),
+    must=(FLOATS, ONE_CHANNEL_PER_GROUP, _AS_MANY, FEW_TAPS, short_reach("an output", 1), _HOLDS),
     prefer=(ON_GPU, GROUPED, _SMALL, _MANY),
     params=_params,
 )
