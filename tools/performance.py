@@ -85,7 +85,7 @@ def networks() -> str:
             times = f"{mine['device_us']:.0f}", f"{row['device_us']:.0f}", f"{row['device_ratio']:.2f}"
             calls = f"{mine['call_us']:.0f}", f"{row['call_ratio']:.2f}", f"{mine['error']:.0e}"
             launches = mine["note"].split(" ")[0]
-            rows.append((row["network"], row["dtype"], str(row["batch"]), launches, *times, *calls))
+            rows.append((row["network"], row["dtype"], str(row["batch"]), launches, *times, *calls, row["commit"]))
     head = (
         "network",
         "type",
@@ -97,6 +97,7 @@ def networks() -> str:
         "call us",
         "call ratio",
         "error",
+        "commit",
     )
     return markdown(head, rows)
 

@@ -1,5 +1,6 @@
 """Results: rows that go to files and come back, what samples say of themselves, and two results compared."""
 
+import csv
 import dataclasses
 import json
 import math
@@ -90,7 +91,11 @@ def test_every_format_has_the_columns_of_the_screen(tmp_path):
     write_result(whole, paths)
     names = [column.name for column in result_table(whole).columns]
     csv_lines = paths[0].read_text().splitlines()
-    assert csv_lines[0].split(",") == names and len(csv_lines) == 4
+    fields = csv_lines[0].split(",")
+    assert fields[:6] == ["device", "driver", "vkconv", "date", "call", "op"] and len(csv_lines) == 4
+    assert {*Row.__struct_fields__} - {"us_samples"} <= {*fields} and not any(" " in name for name in fields)
+    first = dict(zip(fields, next(csv.reader([csv_lines[1]])), strict=True))
+    assert first["driver"] == whole.header.driver and float(first["us_median"]) == whole.rows[0].us_median
     markdown = paths[1].read_text()
     assert f"| {' | '.join(names)} |" in markdown and "direct_tile*" in markdown and "Some GPU" in markdown
     fields = json.loads(paths[2].read_text())["rows"][0]

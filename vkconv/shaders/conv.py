@@ -11,6 +11,7 @@ CONV2D_PUSH = (
 )
 
 GEMM_TILE = (*constants("int", BM=64, BN=64, BK=16, TM=4, TN=4, BUFFERS=1), *constants("bool", UNROLL=True))
+SLICED_K = (*constants("int", when="SLICED_K", TEAMS=2),)
 
 # What shaders/conv/blocks.glsl reads.
 _BLOCKS_PUSH = (

@@ -2,7 +2,7 @@
 
 from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
 from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, PROLOGUE, REDUCED
-from vkconv.shaders.conv import CONV2D_PUSH, GEMM_TILE
+from vkconv.shaders.conv import CONV2D_PUSH, GEMM_TILE, SLICED_K
 
 CONV2D_COOPERATIVE_PUSH = (
     *fields("int", "last_h last_w last_sh last_sw"),
@@ -132,7 +132,8 @@ CONV2D_DIRECT = Kernel(
 CONV2D_GEMM = Kernel(
     "conv2d_gemm",
     bindings=(
-        reads("ELEM x"),
+        reads("ELEM x", when="!VEC4_COLUMNS"),
+        reads("ELEM4 x", when="VEC4_COLUMNS"),
         reads("ELEM4 weight"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y", when="!ATOMIC_CAS !ATOMIC_FLOAT"),
@@ -144,7 +145,8 @@ CONV2D_GEMM = Kernel(
     ),
     push=(
         *CONV2D_PUSH,
-        *fields("int", "slots", when="REDUCE"),
+        *fields("int", "slots", when="REDUCE"),  # segments that a tile may touch
+        *fields("int", "lines", when="REDUCE"),  # segments of an image: 1, or its rows
         *fields("float", "divisor", when="REDUCE"),
     ),
     constants=(
@@ -155,7 +157,9 @@ CONV2D_GEMM = Kernel(
         *constants("int", KH=3, KW=3),
         *F16_DEPTH,
         *REDUCED,
+        *constants("bool", when="REDUCE", ALONG_CHANNELS=False),  # else the pixels of each segment are reduced
         *PROLOGUE,
+        *SLICED_K,
     ),
 )
 
@@ -218,7 +222,8 @@ CONV2D_SUBGROUP = Kernel(
         reads("ELEM per_channel"),
         writes("Y_ELEM y", "Y_ELEM4 y4", when="!REDUCE"),
         writes("Y_ELEM y", when="REDUCE"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL !REDUCE"),
+        reads("ELEM residual", when="RESIDUAL REDUCE"),
     ),
     push=(
         *CONV2D_PUSH,

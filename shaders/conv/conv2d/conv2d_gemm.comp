@@ -10,10 +10,13 @@
 // packed [group][c_out / BM][kh][kw][c_in up to BK][BM] (pack_tiles.comp), zeros beyond both ends; LINEAR leaves
 // channels and taps in the order of w, [c_in][kh][kw] up to BK, which wastes nothing where channels are few but
 // computes each address anew. With SPLIT_K > 1 there are that many split-K slices and y is scratch of
-// [SPLIT_K][output], summed by sum_split_k.comp, which adds bias and activation. With REDUCE the pixels of an image are
-// reduced (tile_reduce.glsl), and only what the tile comes to is stored: [tile along the pixels][slot for an
-// image][channel]. Each image then begins at a multiple of four columns. With PROLOGUE elements of the input are scaled,
-// shifted and activated on their way to shared memory (prologue.glsl), zeros around it not.
+// [SPLIT_K][output], summed by sum_split_k.comp, which adds bias and activation. With REDUCE the tile is reduced before
+// anything is stored (tile_reduce.glsl): along the pixels of each segment, which is an image or one of its rows, to
+// [tile along the pixels][slot for a segment][channel], or with ALONG_CHANNELS along the channels, to [tile along the
+// channels][pixel]. Each segment then begins at a multiple of four columns. With PROLOGUE elements of the input are
+// scaled, shifted and activated on their way to shared memory (prologue.glsl), zeros around it not. With SLICED_K the
+// teams of a workgroup divide the depth of each k-tile (gemm_tile.glsl). VEC4_COLUMNS is for 1x1 as the matrix that it
+// is, whose planes are whole vec4: four pixels are loaded at once, without a test of taps.
 
 #ifdef REDUCE
 #include "tile_reduce.glsl"
@@ -28,11 +31,12 @@ void main() {
     int in_group = c_in / groups;
     int plane = oh * ow;
 #ifdef REDUCE
-    int extent = (plane + 3) / 4 * 4;
+    int segment = plane / lines;
+    int extent = (segment + 3) / 4 * 4;
+    int pixels = n * lines * extent;
 #else
-    int extent = plane;
+    int pixels = n * plane;
 #endif
-    int pixels = n * extent;
     int row_blocks = (out_group + BM - 1) / BM;
     int col_blocks = (pixels + BN - 1) / BN;
     int depth = LINEAR ? in_group * KH * KW : in_group;
@@ -50,13 +54,19 @@ void main() {
     int first = slice * steps / SPLIT_K;
     int last = (slice + 1) * steps / SPLIT_K;
 
-    // The column of b that this invocation loads, and where its window begins.
-    int load_col = lane % BN;
-    int load_row = lane / BN;
+    // The column, or the first of four, of b that this invocation loads, and where its window begins.
+    int load_col = lane % B_ROW * (BN / B_ROW);
+    int load_row = lane / B_ROW;
     int pixel = block_col * BN + load_col;
-    int image = pixel / extent;
-    int place = pixel % extent;
-    bool inside = pixel < pixels && place < plane;
+#ifdef REDUCE
+    int image = pixel / extent / lines;
+    int place = pixel / extent % lines * segment + pixel % extent;
+    bool inside = pixel < pixels && pixel % extent < segment;
+#else
+    int image = pixel / plane;
+    int place = pixel % plane;
+    bool inside = pixel < pixels;
+#endif
     int iy0 = place / ow * sh - pt;
     int ix0 = place % ow * sw - pl;
     int origin = (image * c_in + group * in_group) * h * w + iy0 * w + ix0;
@@ -67,7 +77,7 @@ void main() {
     int a_at = ((group * row_blocks + block_row) * steps + first) * A_VECS;
 
     REAL4 a_next[A_LOADS];
-    REAL b_next[B_LOADS];
+    B_LOAD b_next[B_LOADS];
 #ifdef PROLOGUE
     vec2 factors[B_LOADS];
 #endif
@@ -88,10 +98,15 @@ void main() {
                 int c = LINEAR ? k / (KH * KW) : k;
                 int y_tap = (LINEAR ? k / KW % KH : ky) * dh;
                 int x_tap = (LINEAR ? k % KW : kx) * dw;
+#ifdef VEC4_COLUMNS
+                bool ok = inside && k < depth;
+                b_next[i] = ok ? LOAD_REAL4(x, (origin + (c * h + y_tap) * w + x_tap) / 4) : REAL4(0.0);
+#else
                 bool row_ok = inside && iy0 + y_tap >= 0 && iy0 + y_tap < h && k < depth;
                 bool ok = row_ok && ix0 + x_tap >= 0 && ix0 + x_tap < w;
                 int at = ok ? origin + (c * h + y_tap) * w + x_tap : 0;
                 b_next[i] = ok ? LOAD_REAL(x, at) : REAL(0.0);
+#endif
 #ifdef PROLOGUE
                 factors[i] = ok ? factors_of(image, group * in_group + c, c_in) : vec2(0.0);
 #endif
@@ -114,32 +129,77 @@ void main() {
         if (step < last) {
 #ifdef PROLOGUE
             // Not where they are loaded: that would wait for them before the product of the last k-tile.
-            [[unroll]] for (int i = 0; i < B_LOADS; i++) b_next[i] = REAL(before_product(float(b_next[i]), factors[i]));
+            [[unroll]] for (int i = 0; i < B_LOADS; i++) {
+#ifdef VEC4_COLUMNS
+                [[unroll]] for (int q = 0; q < 4; q++) b_next[i][q] = REAL(before_product(float(b_next[i][q]), factors[i]));
+#else
+                b_next[i] = REAL(before_product(float(b_next[i]), factors[i]));
+#endif
+            }
 #endif
             STORE_K_TILE(a_next, b_next, lane, step)
             barrier();
         }
     }
     FLUSH_F16_SUMS(REAL4, vec4, ACCS)
+#ifdef SLICED_K
+    if (BUFFERS == 2) barrier();
+    ADD_TEAMS(lane)
+    if (lane >= TEAM) return;
+#endif
 
 #ifdef REDUCE
     int column = block_col * BN;
+    // Whether a lane's columns are pixels, and where these lie in channel 0 of a result, for the residual.
+    bool is_pixel[TN];
+    int result_at[TN];
+    [[unroll]] for (int j = 0; j < TN; j++) {
+        int p = column + tile_column(lane, j);
+        int line = p / extent;
+        is_pixel[j] = p < pixels && p % extent < segment;
+        result_at[j] = is_pixel[j] ? line / lines * c_out * plane + line % lines * segment + p % extent : 0;
+    }
+    if (ALONG_CHANNELS) {
+        float totals[TN];
+        [[unroll]] for (int j = 0; j < TN; j++) totals[j] = nothing();
+        [[unroll]] for (int i = 0; i < TM; i++) {
+            int row = block_row * BM + tile_row(lane, i);
+            int co = group * out_group + min(row, out_group - 1);
+            Channel channel = channel_of(co);
+            [[unroll]] for (int j = 0; j < TN; j++) {
+                float residual = residual_at(result_at[j] + co * plane);
+                float value = finished(acc[i * TN4 + j / 4][j % 4], channel, act_a, act_b, residual);
+                if (row < out_group) totals[j] = combined(totals[j], term_of(value));
+            }
+        }
+        [[unroll]] for (int j = 0; j < TN; j++) partials[lane / LANES_N * BN + tile_column(lane, j)] = totals[j];
+        barrier();
+        int first_pixel = TO_PARTS ? (group * row_blocks + block_row) * n * plane : 0;
+        for (int j = lane; j < BN; j += LANES) {
+            float total = nothing();
+            for (int i = 0; i < LANES_M; i++) total = combined(total, partials[i * BN + j]);
+            int p = column + j;
+            if (p < pixels && p % extent < segment) put(first_pixel + p / extent * segment + p % extent, total, divisor);
+        }
+        return;
+    }
     int first_output = (TO_PARTS ? block_col * slots * c_out : 0) + group * out_group;
     [[unroll]] for (int i = 0; i < TM4; i++) {
         int row = block_row * BM + i * CHUNK_ROWS;
         [[unroll]] for (int r = 0; r < 4; r++) {
-            Channel channel = channel_of(group * out_group + min(block_row * BM + tile_row(lane, i * 4 + r), out_group - 1));
+            int co = group * out_group + min(block_row * BM + tile_row(lane, i * 4 + r), out_group - 1);
+            Channel channel = channel_of(co);
             [[unroll]] for (int j = 0; j < TN4; j++) {
-                int p = column + tile_column(lane, j * 4);
                 float partial = nothing();
                 [[unroll]] for (int c = 0; c < 4; c++) {
-                    float value = finished(acc[(i * 4 + r) * TN4 + j][c], channel, act_a, act_b);
-                    if (p < pixels && p % extent + c < plane) partial = combined(partial, term_of(value));
+                    float residual = residual_at(result_at[j * 4 + c] + co * plane);
+                    float value = finished(acc[(i * 4 + r) * TN4 + j][c], channel, act_a, act_b, residual);
+                    if (is_pixel[j * 4 + c]) partial = combined(partial, term_of(value));
                 }
                 partials[partial_at(lane, r, j)] = partial;
             }
         }
-        reduce_chunk(lane, column, extent, n, row, out_group, first_output + row, c_out, divisor);
+        reduce_chunk(lane, column, extent, n * lines, row, out_group, first_output + row, c_out, lines, divisor);
     }
 #else
     int total = n * c_out * plane;

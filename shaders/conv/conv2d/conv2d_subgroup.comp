@@ -1,7 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#ifndef REDUCE
 #define VEC4_RESIDUAL
+#endif
 #include "conv2d.glsl"
 #include "shuffled.glsl"
 
@@ -91,11 +93,14 @@ void main() {
     int first_output = (TO_PARTS ? image * parts + part : image) * c_out + group * out_group;
     float mine[OWNED];  // of every SUBGROUP-th channel
     [[unroll]] for (int c = 0; c < CO; c++) {
-        Channel channel = channel_of(group * out_group + min(first_channel + c, out_group - 1));
+        int co = group * out_group + min(first_channel + c, out_group - 1);
+        Channel channel = channel_of(co);
         float total = nothing();
         [[unroll]] for (int p = 0; p < PX; p++) {
-            float value = finished(acc[c * PX + p], channel, act_a, act_b);
-            if (inside && ox0 + p < ow) total = combined(total, term_of(value));
+            bool there = inside && ox0 + p < ow;
+            float residual = residual_at(there ? ((image * c_out + co) * oh + oy) * ow + ox0 + p : 0);
+            float value = finished(acc[c * PX + p], channel, act_a, act_b, residual);
+            if (there) total = combined(total, term_of(value));
         }
         total = over_lanes(total);
         if (lane == c % SUBGROUP) mine[c / SUBGROUP] = total;

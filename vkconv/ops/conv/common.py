@@ -25,6 +25,11 @@ def buffers(e: Epilogue, weight: str, x: str = "x") -> dict[str, str | None]:
     return {"x": x, "weight": weight, "y": e.target, **e.buffers}
 
 
+def is_matrix(call: Call) -> bool:
+    """Whether the input is a matrix of channels by pixels as it lies."""
+    return call.shape("w")[2:] == (1, 1) and call["stride"] == (1, 1) and not any(call["padding"])
+
+
 def span(call: Call, axis: int, outputs: int) -> int:
     """Inputs along an axis (0: h, 1: w) from the first to the last that so many neighbouring outputs touch."""
     return spanned(outputs, int(call["stride"][axis]), call.shape("w")[2 + axis], int(call["dilation"][axis]))

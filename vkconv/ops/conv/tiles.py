@@ -38,6 +38,14 @@ TILES: Mapping[str, GemmTile] = by_name(
     GemmTile(32, 32, 16, 4, 4, unroll=False),
 )
 
+# Those of several teams, for products of few tiles and deep sums; the kernel of conv2d alone has them.
+SLICED_TILES: Mapping[str, GemmTile] = by_name(
+    GemmTile(32, 32, 64, 4, 4, teams=4),
+    GemmTile(32, 32, 128, 4, 4, teams=8),
+    GemmTile(16, 32, 128, 4, 4, teams=8),
+    GemmTile(16, 32, 64, 4, 4, teams=4),
+)
+
 # The first that makes enough workgroups is the default.
 _RULE = ("64x64x16_8x4", "64x64x16_4x4", "64x32x16b2", "64x32x16", "32x32x16")
 _RULE_FEW_ROWS = ("32x128x16", "32x64x16", "32x32x16")  # at most 32 output channels in a group

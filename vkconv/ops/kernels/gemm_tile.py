@@ -60,8 +60,9 @@ def by_name(*tiles: T) -> dict[str, T]:
 @dataclasses.dataclass(frozen=True, slots=True)
 class GemmTile:
     """Rows x columns of a workgroup, the depth of a k-tile, rows x columns of an invocation, k-tiles that shared memory
-    holds at a time (1 or 2), and whether a k-tile is multiplied by unrolled code or in a loop, which needs the fewest
-    registers. Of a convolution rows and columns are output channels and pixels."""
+    holds at a time (1 or 2), whether a k-tile is multiplied by unrolled code or in a loop, which needs the fewest
+    registers, and teams of invocations that divide its depth (sliced-K). Of a convolution rows and columns are output
+    channels and pixels."""
 
     rows: int
     columns: int
@@ -70,13 +71,14 @@ class GemmTile:
     lane_columns: int
     buffers: int = 1
     unroll: bool = True
+    teams: int = 1
 
     @property
     def short(self) -> str:
-        """Rows x columns x k-tile, with the buffers where there are two, and whether it is multiplied in a loop:
-        ``64x32x16``, ``64x32x16b2``, ``64x32x16loop``."""
-        buffers = f"b{self.buffers}" if self.buffers > 1 else ""
-        return f"{self.rows}x{self.columns}x{self.depth}{buffers}{'' if self.unroll else 'loop'}"
+        """Rows x columns x k-tile, with the buffers where there are two, the teams where there are several, and
+        whether it is multiplied in a loop: ``64x32x16``, ``64x32x16b2``, ``32x32x128t8``, ``64x32x16loop``."""
+        several = "".join(f"{name}{count}" for name, count in (("b", self.buffers), ("t", self.teams)) if count > 1)
+        return f"{self.rows}x{self.columns}x{self.depth}{several}{'' if self.unroll else 'loop'}"
 
     @property
     def name(self) -> str:
@@ -85,17 +87,18 @@ class GemmTile:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The values of `constants`, in order."""
-        return dataclasses.astuple(self)
+        """The values of `constants`, in order, but for teams."""
+        return dataclasses.astuple(self)[:-1]
 
     @property
     def constants(self) -> dict[str, int]:
         """The specialization constants of shaders/include/gemm_tile.glsl."""
-        return dict(zip(("BM", "BN", "BK", "TM", "TN", "BUFFERS", "UNROLL"), self.sizes, strict=True))
+        common = dict(zip(("BM", "BN", "BK", "TM", "TN", "BUFFERS", "UNROLL"), self.sizes, strict=True))
+        return {**common, "TEAMS": self.teams} if self.teams > 1 else common
 
     @property
     def local(self) -> int:
-        return self.rows // self.lane_rows * (self.columns // self.lane_columns)
+        return self.rows // self.lane_rows * (self.columns // self.lane_columns) * self.teams
 
     @property
     def registers(self) -> int:
@@ -110,7 +113,7 @@ class GemmTile:
 
     def loop_iterations(self, k_tiles: int) -> int:
         """Of an invocation that multiplies so many k-tiles."""
-        return k_tiles * (1 if self.unroll else 1 + self.depth)
+        return k_tiles * (1 if self.unroll else 1 + self.depth // self.teams)
 
     def fits(self, device: Device) -> bool:
         """Whether a workgroup of the device can hold it."""

@@ -8,7 +8,7 @@ from vkconv.call import Call
 from vkconv.core import DType, align, ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import buffers, push
+from vkconv.ops.conv.common import buffers, is_matrix, push
 from vkconv.ops.conv.conv2d.implicit_gemm import in_k_tiles, pads_much
 from vkconv.ops.conv.tiles import split_k
 from vkconv.ops.core.base import first, over_workgroups, reciprocal
@@ -55,11 +55,6 @@ def word_of(shape: tuple[int, ...]) -> int:
     """Of how many elements planes of an image are whole words: 8, 4 or 1."""
     plane = math.prod(shape[2:])
     return next(word for word in (EIGHT, EIGHT // 2, 1) if plane % word == 0)
-
-
-def is_matrix(call: Call) -> bool:
-    """Whether the input is a matrix of channels by pixels as it lies."""
-    return call.shape("w")[2:] == (1, 1) and call["stride"] == (1, 1) and not any(call["padding"])
 
 
 def _is_padded(call: Call, last: int) -> bool:
@@ -298,11 +293,14 @@ def _depth(call: Call) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Least:
-    """Output channels of a group, pixels, and products of a sum from which on matrix units are used."""
+    """Output channels of a group, pixels, and products of a sum from which on matrix units are used; fewer channels
+    than ``wide`` only up to so many pixels."""
 
     channels: int
     pixels: int
     depth: int
+    wide: int = 0
+    narrow_pixels: int = 0
 
 
 _LEAST = Policy("conv2d.cooperative_least", Least)
@@ -311,14 +309,16 @@ _LEAST = Policy("conv2d.cooperative_least", Least)
 def _fills(call: Call, device: Device) -> bool:
     least = _LEAST.of(device)
     rows, columns = extents(call)[:2]
-    return rows >= least.channels and columns >= least.pixels and _depth(call) >= least.depth
+    many = rows >= least.wide or columns <= least.narrow_pixels
+    return rows >= least.channels and columns >= least.pixels and _depth(call) >= least.depth and many
 
 
 def _filled(call: Call, device: Device) -> str:
     least = _LEAST.of(device)
     rows, columns = extents(call)[:2]
+    most = f" and at most {least.narrow_pixels}" if rows < least.wide else ""
     return (
-        f"{rows} channels of {least.channels}, {columns} pixels of {least.pixels}, "
+        f"{rows} channels of {least.channels}, {columns} pixels of {least.pixels}{most}, "
         f"{_depth(call)} products of {least.depth}"
     )
 

@@ -11,8 +11,8 @@ from vkconv.core import DType, align, bytes_str, ceil_div
 from vkconv.cost import Turns, compute_units, launch_us
 from vkconv.device import Device, target_of
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import KERNEL_1X1, buffers, push
-from vkconv.ops.conv.conv2d.coopmat import FILLS_MATRICES, StridedScatter, copies, divisor, extents, is_matrix, word_of
+from vkconv.ops.conv.common import KERNEL_1X1, buffers, is_matrix, push
+from vkconv.ops.conv.conv2d.coopmat import FILLS_MATRICES, StridedScatter, copies, divisor, extents, word_of
 from vkconv.ops.core.base import first, over_workgroups
 from vkconv.ops.core.requirements import INT32, ON_GPU, invocations, loop_iterations, shared_bytes
 from vkconv.ops.kernels.coopmat import EIGHT, FITS, NEEDS, CooperativeTile, Matrix, blocks, matrix_of

@@ -5,7 +5,7 @@ import math
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import bytes_str, ceil_div
+from vkconv.core import bytes_str, ceil_div, shape_str
 from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -118,6 +118,13 @@ _MANY = Requirement(
     lambda call, device: f"{_workgroups(call, device)}, and it has {compute_units(device)} compute units",
 )
 
+_EVERY_PIXEL = Requirement.of(
+    "a stride of 1: with others most of a plane is copied for little",
+    lambda call: call["stride"],
+    lambda stride: stride == (1, 1),
+    shape_str,
+)
+
 DEPTHWISE_PLANES = Route(
     "depthwise_planes",
     _build,
@@ -125,6 +132,6 @@ DEPTHWISE_PLANES = Route(
     why="with one input channel per group planes are copied into shared memory: each element is loaded once, by "
     "neighbouring lanes, and no window tests where it ends",
     must=(FLOATS, ONE_CHANNEL_PER_GROUP, _AS_MANY, FEW_TAPS, short_reach("an output", 1), _HOLDS),
-    prefer=(ON_GPU, GROUPED, _SMALL, _MANY),
+    prefer=(ON_GPU, GROUPED, _EVERY_PIXEL, _SMALL, _MANY),
     params=_params,
 )

@@ -9,8 +9,9 @@ from vkconv.core import ceil_div
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv import common
+from vkconv.ops.conv.conv2d.in_registers import NARROW_GROUPS
 from vkconv.ops.core.base import local_sizes, over_invocations, over_workgroups
-from vkconv.ops.core.requirements import FLOATS, narrow_groups
+from vkconv.ops.core.requirements import FLOATS
 from vkconv.ops.kernels import compiled
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
@@ -117,9 +118,6 @@ def _build_pointwise(call: Call, device: Device, params: Params, arithmetic: Ari
 
 
 SHORT_SPAN = short_span("8 outputs of a row from", lambda call: common.span(call, 1, 8))
-# implicit_gemm makes at least 32 output channels of a group at a time. H200, us, 32 groups of 8->8 over 28x28: 32
-# images grouped 80, implicit_gemm 296; one image 13.8 and 17.5.
-NARROW_GROUPS = narrow_groups(16, lambda call: call.shape("y")[1] // int(call["groups"]))
 
 POINTWISE_ROUTE = Route(
     "pointwise",

@@ -6,11 +6,12 @@ import math
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import align, ceil_div
+from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.kernel import Shader
-from vkconv.ops.conv.common import buffers, push
-from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES, split_k, tiles_by_rule
-from vkconv.ops.core.base import over_workgroups
+from vkconv.ops.conv.common import buffers, is_matrix, push
+from vkconv.ops.conv.tiles import FITS_SMALLEST, SLICED_TILES, TILES, split_k, tiles_by_rule
+from vkconv.ops.core.base import first, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
@@ -19,6 +20,7 @@ from vkconv.ops.kernels.gemm_tile import Compilers, GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
 from vkconv.ops.kernels.prologue import Prologue, with_prologue
 from vkconv.ops.kernels.split_k import split_k_by_rule
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Route
 
@@ -26,6 +28,10 @@ _MOST_PADDING = 1.15
 
 GEMM_KERNEL = shaders.conv2d.CONV2D_GEMM
 GEMM = Shader(GEMM_KERNEL)
+_SLICED_K, _VEC4_COLUMNS = ("SLICED_K", ""), ("VEC4_COLUMNS", "")
+_FORMS = tuple(GEMM.having(*forms) for forms in ((), (_SLICED_K,), (_VEC4_COLUMNS,), (_SLICED_K, _VEC4_COLUMNS)))
+# Whether four pixels are loaded at once where they can be.
+VEC4_COLUMNS = Policy("conv2d.vec4_columns", bool)
 
 
 def _blocks(call: Call, tile: GemmTile) -> int:
@@ -55,6 +61,54 @@ def params_by_rule(call: Call, device: Device, form: str = "") -> Legal:
     }
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlicedK:
+    """A tile of several teams that a 1x1 of one group takes: of sums from ``depth`` products on, where 32x32 tiles make
+    more than ``least`` and up to ``most`` workgroups for each compute unit; for planes of whole vec4, or for others."""
+
+    tile: str
+    vec4: bool
+    depth: int
+    least: float
+    most: float
+
+
+_SLICED = Policy("conv2d.sliced_k", tuple[SlicedK, ...])
+
+
+def _has_vec4(call: Call) -> bool:
+    return math.prod(call.shape("x")[2:]) % 4 == 0
+
+
+def _with_sliced(legal: Legal, call: Call, device: Device) -> Legal:
+    """Parameters, with the tiles of several teams: one of them first where the rule takes the smallest tile and a
+    policy says so, and then no split-K."""
+    sliced = [name for name, tile in SLICED_TILES.items() if tile.fits(device)]
+    legal = {**legal, "tile": (*legal["tile"], *sliced)}
+    smallest, depth = "32x32x16", math.prod(call.shape("w")[1:])
+    if not is_matrix(call) or call["groups"] != 1 or legal["tile"][0] != smallest:
+        return legal
+    per_unit = _blocks(call, TILES[smallest]) / compute_units(device)
+    suits = (
+        r for r in _SLICED.of(device) if r.vec4 == _has_vec4(call) and r.least < per_unit <= r.most and depth >= r.depth
+    )
+    best = next((rule.tile for rule in suits if depth >= rule.depth and rule.tile in sliced), "")
+    return {**legal, "tile": first(best, legal["tile"]), "split_k": first(1, legal["split_k"])} if best else legal
+
+
+def _params(call: Call, device: Device) -> Legal:
+    """Those of the rule, and of a 1x1 tiles that teams divide, and whether four pixels are loaded at once where planes
+    are whole vec4, which those of some parts of a call may not be."""
+    legal = _with_sliced(params_by_rule(call, device), call, device)
+    return {**legal, "vec4_columns": first(int(VEC4_COLUMNS.of(device)), (0, 1))} if is_matrix(call) else legal
+
+
+def tile_of(params: Params) -> GemmTile:
+    """The tile that the parameters name."""
+    name = params["tile"]
+    return SLICED_TILES[name] if name in SLICED_TILES else TILES[name]
+
+
 def pads_much(call: Call, depth: int) -> bool:
     """Padding c_in to a k-tile wastes 15 % or more: flatten taps and channels into one K."""
     c_in = call.shape("w")[1]
@@ -74,7 +128,7 @@ def in_k_tiles(call: Call, rows: int, depth: int, linear: bool) -> Packing:
 
 def packing(call: Call, params: Params) -> Packing:
     """How the weights lie."""
-    tile = TILES[params["tile"]]
+    tile = tile_of(params)
     return in_k_tiles(call, tile.rows, tile.depth, bool(params["linear"]))
 
 
@@ -82,10 +136,13 @@ def implicit_gemm(
     call: Call, device: Device, params: Params, arithmetic: Arithmetic = F32, prologue: Prologue | None = None
 ) -> Program:
     """The program of a convolution by tiles in shared memory, of its input as the prologue leaves it."""
-    tile, linear, slices = TILES[params["tile"]], bool(params["linear"]), params["split_k"]
+    tile, linear, slices = tile_of(params), bool(params["linear"]), params["split_k"]
     kh, kw = call.shape("w")[2:]
     pack, epilogue = packing(call, params), Epilogue.of(call, device)
-    shader = with_prologue(arithmetic.variant(GEMM)) if prologue else arithmetic.variant(GEMM)
+    shader = arithmetic.variant(GEMM)
+    shader = with_prologue(shader) if prologue else shader
+    shader = shader.having(_SLICED_K) if tile.teams > 1 else shader
+    shader = shader.having(_VEC4_COLUMNS) if params.get("vec4_columns") and _has_vec4(call) else shader
 
     def product(e: Epilogue) -> Dispatch:
         return Dispatch(
@@ -114,15 +171,19 @@ def implicit_gemm(
 IMPLICIT_GEMM = Route(
     "implicit_gemm",
     implicit_gemm,
-    finishing(GEMM, PACK_TILES),
+    finishing(
+        GEMM,
+        *(GEMM.having(*forms) for forms in ((_SLICED_K,), (_VEC4_COLUMNS,), (_SLICED_K, _VEC4_COLUMNS))),
+        PACK_TILES,
+    ),
     why="tiles of a matrix product in shared memory, the input gathered as they need it: each element that is loaded "
     "serves a tile of outputs, without an im2col buffer",
     must=(FLOATS, *FITS_SMALLEST),
     prefer=(ON_GPU,),
-    params=params_by_rule,
+    params=_params,
 )
 IMPLICIT_GEMM_F16 = in_f16(
-    IMPLICIT_GEMM,
+    dataclasses.replace(IMPLICIT_GEMM, params=params_by_rule),
     implicit_gemm,
     finishing(F16.variant(GEMM), PACK_TILES),
     lambda call: min(ACCUMULATION_DEPTH, math.prod(call.shape("w")[1:])),

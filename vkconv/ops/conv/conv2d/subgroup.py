@@ -1,4 +1,4 @@
-"""conv2d by subgroups: weights loaded once for all lanes and handed out by shuffles, for CPU drivers."""
+"""conv2d by subgroups: weights loaded once for all lanes and handed out by shuffles."""
 
 import dataclasses
 import math
@@ -12,8 +12,9 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import buffers, push, span
 from vkconv.ops.conv.conv2d.direct import packing
+from vkconv.ops.conv.conv2d.in_registers import SUITS_SUBGROUP
 from vkconv.ops.core.base import first, local_sizes, over_workgroups
-from vkconv.ops.core.requirements import FLOATS, ON_CPU, SHUFFLE
+from vkconv.ops.core.requirements import FLOATS, SHUFFLE
 from vkconv.ops.kernels.cpu_cost import COSTS
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, short_span
@@ -133,6 +134,6 @@ SUBGROUP_TILE = Route(
     why="where every load goes lane by lane, loads are what a convolution costs: one load brings weights for the whole "
     "subgroup, shuffles hand them out, and inputs come as vec4 where rows allow it",
     must=(FLOATS, SHUFFLE, SHORT_SPAN),
-    prefer=(ON_CPU,),
+    prefer=(SUITS_SUBGROUP,),
     params=_params,
 )

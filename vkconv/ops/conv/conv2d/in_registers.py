@@ -1,0 +1,87 @@
+"""Which GPUs take tiles in registers, not those of implicit GEMM, and for which convolutions: rules from policies."""
+
+import dataclasses
+
+from vkconv.call import Call
+from vkconv.device import Device
+from vkconv.ops.core.requirements import lane_by_lane
+from vkconv.policy import Policy
+from vkconv.route import Requirement
+
+_K_TILE = 16  # of implicit_gemm's tiles
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grouped:
+    """Groups of at most ``rows`` output channels are taken by tiles in registers. But implicit_gemm takes those of
+    ``gemm_rows`` and more (0: none) and whole k-tiles of input channels, up to ``gemm_pixels`` outputs of all images.
+    Of what is left, in f32, subgroup_tile takes groups of more than ``grouped_rows`` channels, any stride above 1, and
+    from ``subgroup_pixels`` outputs on (0: none of these)."""
+
+    rows: int
+    gemm_rows: int = 0
+    gemm_pixels: int = 0
+    grouped_rows: int = 0
+    subgroup_pixels: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stem:
+    """subgroup_tile takes convolutions in f32 of at most so many input channels (0: none), from so many pixels of all
+    images on, with strides up to this."""
+
+    channels: int = 0
+    pixels: int = 0
+    stride: int = 0
+
+
+_GROUPED = Policy("conv2d.grouped", Grouped)
+_STEM = Policy("conv2d.stem", Stem)
+
+
+def _pixels(call: Call) -> int:
+    n, _, oh, ow = call.shape("y")
+    return n * oh * ow
+
+
+def _rows(call: Call) -> int:
+    return int(call.shape("y")[1]) // int(call["groups"])
+
+
+def _is_narrow(call: Call, device: Device) -> bool:
+    rule, rows = _GROUPED.of(device), _rows(call)
+    if rows > rule.rows:
+        return False
+    whole = 0 < rule.gemm_rows <= rows and call.shape("w")[1] % _K_TILE == 0
+    return not (whole and _pixels(call) <= rule.gemm_pixels)
+
+
+def _suits_subgroup(call: Call, device: Device) -> bool:
+    if call.half is not None or max(call.shape("w")[2:]) == 1:
+        return False
+    stride = max(call["stride"])
+    if call["groups"] == 1:
+        stem = _STEM.of(device)
+        return call.shape("w")[1] <= stem.channels and _pixels(call) >= stem.pixels and stride <= stem.stride
+    rule = _GROUPED.of(device)
+    many = rule.subgroup_pixels > 0 and (stride > 1 or _pixels(call) >= rule.subgroup_pixels)
+    return _is_narrow(call, device) and (many or (rule.grouped_rows > 0 and _rows(call) > rule.grouped_rows))
+
+
+def _sizes(call: Call, device: Device) -> str:
+    groups = int(call["groups"])
+    channels = f"{call.shape('w')[1]} channels to {_rows(call)}"
+    each = f" in each of {groups} groups" if groups > 1 else ""
+    return f"{channels}{each}, {_pixels(call)} pixels, strides up to {max(call['stride'])}"
+
+
+NARROW_GROUPS = Requirement(
+    "output channels of a group that tiles of implicit_gemm would waste more of, or a CPU",
+    lambda call, device: lane_by_lane(device) or _is_narrow(call, device),
+    _sizes,
+)
+SUITS_SUBGROUP = Requirement(
+    "a CPU driver, or groups or a stem that this GPU takes by subgroups",
+    lambda call, device: lane_by_lane(device) or _suits_subgroup(call, device),
+    _sizes,
+)
