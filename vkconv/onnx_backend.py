@@ -18,7 +18,8 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from vkconv.core import Array, InputError, UsageError
 from vkconv.graph.onnx import load_onnx_proto
-from vkconv.session import Session, load
+from vkconv.session import Session
+from vkconv.staged import StagedSession, load
 
 # The names that onnx's tests give devices: the first one stands for whatever a backend runs on by default.
 _DEVICES = ("CPU", "VULKAN")
@@ -27,7 +28,7 @@ _DEVICES = ("CPU", "VULKAN")
 class VkconvRep(BackendRep):
     """A model on a Vulkan device, as `VkconvBackend.prepare` makes it; ``session`` is vkconv's own handle."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session | StagedSession) -> None:
         self.session = session
 
     def run(self, inputs: Sequence[npt.ArrayLike] | Mapping[str, npt.ArrayLike], **kwargs: Any) -> tuple[Array, ...]:
@@ -50,7 +51,7 @@ class VkconvRep(BackendRep):
     @property
     def dispatches(self) -> int:
         """Dispatches of the latest run, without what was prepacked when the plan was made."""
-        return sum(node.dispatches for node in self.session.plan.nodes)
+        return sum(node.dispatches for plan in self.session.plans for node in plan.nodes)
 
     def close(self) -> None:
         """Release the device memory."""

@@ -27,6 +27,53 @@ def test_nan_is_the_largest_to_topk_and_zeros_are_equal(device):
     assert on_device("topk:x=8,k=8,largest=0", device, x=x)[1].tolist() == [2, 3, 4, 0, 7, 5, 1, 6]
 
 
+def test_nan_and_the_smallest_numbers_are_not_zero(device):
+    x = f32(0, NAN, -0.0, 1e-45, -INF, 0, 2)
+    places, count = on_device("nonzero:x=7", device, x=x)
+    assert places.tolist() == [[1, 3, 4, 6, 0, 2, 5]] and count.tolist() == [4]
+
+
+def test_what_scores_count_to_non_max_suppression(device):
+    """No NaN, equal ones in order, infinities by their order; a limit itself does not count."""
+    boxes = np.arange(8, dtype=np.float32).reshape(1, 8, 1) * 10 + f32(0, 0, 1, 1)
+    scores = f32(1, NAN, -INF, 3, 3, INF, -0.0, 0.0).reshape(1, 1, 8)
+    text = "non_max_suppression:boxes=1x8x4,scores=1x1x8,most=8"
+    rows, count = on_device(text, device, boxes=boxes, scores=scores)
+    assert count.tolist() == [7] and rows[:, 2].tolist() == [5, 3, 4, 0, 6, 7, 2, -1]
+    assert (rows[:7, :2] == 0).all() and (rows[7] == -1).all()
+    rows, count = on_device(f"{text},score=1", device, boxes=boxes, scores=scores)
+    assert count.tolist() == [3] and rows[:3, 2].tolist() == [5, 3, 4]
+
+
+def test_boxes_without_an_area_take_no_others(device):
+    boxes = np.stack([f32(0, 0, 2, 2), f32(0, 0, 2, 2), f32(1, 1, 1, 1), f32(2, 2, 0, 0), f32(2, 0, 4, 2)])[None]
+    scores = f32(5, 4, 3, 2, 1).reshape(1, 1, 5)
+    text = "non_max_suppression:boxes=1x5x4,scores=1x1x5,most=5"
+    rows, count = on_device(text, device, boxes=boxes, scores=scores)
+    assert rows[: count[0], 2].tolist() == [0, 2, 4]  # touching is no overlap, and corners come in any order
+
+
+def test_regions_of_no_image_or_no_number_give_nan(device):
+    x = np.ones((2, 1, 4, 4), np.float32)
+    rois = np.tile(f32(0, 0, 2, 2), (5, 1))
+    rois[3], rois[4] = f32(0, NAN, 2, 2), f32(0, 0, 1e30, 2)
+    images = np.array([1, 2, -1, 0, 0])
+    (y,) = on_device("roi_align:x=2x1x4x4,rois=5x4,batch_indices=5:i64", device, x=x, rois=rois, batch_indices=images)
+    assert np.isnan(y.ravel()).tolist() == [False, True, True, True, True] and y[0] == 1
+
+
+def test_a_line_longer_than_loops_of_the_driver_is_sorted(device):
+    """Equal elements by index, both ways; nothing of the pairs that fill the line up."""
+    x = np.random.default_rng(6).integers(-99, 99, (2, 70001)).astype(np.float32)
+    x[0, [5, 70000]], x[1, 3] = INF, NAN
+    for largest in (0, 1):
+        values, places = on_device(f"topk:x=2x70001,k=301,largest={largest}", device, x=x)
+        order = np.argsort(-x if largest else x, 1, kind="stable")[:, :301]
+        order[1] = np.concatenate([[3], order[1, :-1]]) if largest else order[1]
+        np.testing.assert_array_equal(places, order)
+        np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+
+
 def test_hardmax_takes_the_first_nan_or_the_first_largest(device):
     x = np.stack([f32(1, 3, 3, 2), f32(1, NAN, 5, NAN), f32(-INF, -INF, -INF, -INF), f32(2, INF, INF, 0)])
     (y,) = on_device("hardmax:x=4x4", device, x=x)
@@ -117,6 +164,8 @@ def test_a_grid_of_no_places_samples_nothing(device):
         "cumulative:x=600001x2,axis=1",
         "hardmax:x=600001x1",
         "topk:x=300001x2,k=2,axis=1",
+        "nonzero:x=600001",
+        "roi_align:x=1x1x1x1,rois=600001x4,batch_indices=600001:i64,samples=1",
         "one_hot:indices=200003:i64,values=2,depth=3",
         "gather_elements:x=600001x1,indices=600001x1:i64,axis=1",
         "gather_nd:x=3x2,indices=600001x1:i64",

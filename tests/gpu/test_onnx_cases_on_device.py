@@ -8,6 +8,7 @@ from onnx_cases import supported_cases
 
 from vkconv.core import DType, RouteError
 from vkconv.session import Session
+from vkconv.staged import load
 
 pytestmark = pytest.mark.gpu
 CASES = [case for case in supported_cases(frozenset(test.name for test in node_tests())) if not case.refusal]
@@ -18,7 +19,10 @@ COMPUTED = {DType.F32, DType.I32, DType.I64, DType.BOOL}
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_the_device_gives_what_onnx_expects(case, device):
     try:
-        session = Session(case.graph, device, shapes=case.shapes, poison=True)
+        if case.is_staged:
+            session = load(case.graph, device)
+        else:
+            session = Session(case.graph, device, shapes=case.shapes, poison=True)
     except RouteError as error:
         assert " elements" in str(error)
         assert not {spec.dtype for spec in case.graph.inputs.values()} <= COMPUTED

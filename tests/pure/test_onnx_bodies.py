@@ -31,7 +31,7 @@ def model(nodes: list[onnx.NodeProto], outputs: tuple[str, ...], opset: int = 23
 
 
 def attention(i: int = 0, x: str = "x") -> onnx.NodeProto:
-    return helper.make_node("Attention", [x, x, x], [f"y{i}"], name=f"a{i}", is_causal=1)
+    return helper.make_node("Attention", [x, x, x], [f"y{i}"], name=f"a{i}", is_causal=1, softcap=2.0)
 
 
 def test_a_body_that_depends_on_its_node_is_imported(tmp_path: Path) -> None:
@@ -41,8 +41,20 @@ def test_a_body_that_depends_on_its_node_is_imported(tmp_path: Path) -> None:
     assert "softmax" in {node.op for node in graph.nodes} and all(node.name.startswith("a0/") for node in graph.nodes)
     x = np.random.default_rng(1).standard_normal((2, 3, 4, 8)).astype(np.float32)
     (y,) = evaluate(bind(graph, OPS, {"x": x.shape}), {"x": x})
-    scores = x @ x.swapaxes(-1, -2) / np.sqrt(8) + np.triu(np.full((4, 4), -np.inf), 1)
+    scores = 2 * np.tanh(x @ x.swapaxes(-1, -2) / np.sqrt(8) / 2) + np.triu(np.full((4, 4), -np.inf), 1)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
+    np.testing.assert_allclose(y, weights / weights.sum(-1, keepdims=True) @ x, rtol=1e-5, atol=1e-6)
+
+
+def test_a_function_of_onnxs_preview_is_its_body() -> None:
+    """Attention without a mask, by another name and in another domain."""
+    node = helper.make_node("FlexAttention", ["x", "x", "x"], ["y0"], name="a0", domain="ai.onnx.preview")
+    made = model([node], ("y0",), opset=26)
+    made.opset_import.append(helper.make_opsetid("ai.onnx.preview", 1))
+    graph = load_onnx_proto(made)
+    x = np.random.default_rng(1).standard_normal((2, 3, 4, 8)).astype(np.float32)
+    (y,) = evaluate(bind(graph, OPS, {"x": x.shape}), {"x": x})
+    weights = np.exp(x @ x.swapaxes(-1, -2) / np.sqrt(8))
     np.testing.assert_allclose(y, weights / weights.sum(-1, keepdims=True) @ x, rtol=1e-5, atol=1e-6)
 
 
@@ -67,7 +79,7 @@ def test_a_node_whose_types_nobody_knows_stays_and_is_named() -> None:
     foreign = helper.make_node("Odd", ["x"], ["t"], name="odd", domain="elsewhere")
     made = model([foreign, attention(0, "t")], ("y0",))
     made.opset_import.append(helper.make_opsetid("elsewhere", 1))
-    with pytest.raises(UnsupportedError, match=r"Attention \(a0\): vkconv has no such op\n"):
+    with pytest.raises(UnsupportedError, match=r"Attention \(a0\): softcap=2.0, .* types of its inputs"):
         load_onnx_proto(made)
 
 

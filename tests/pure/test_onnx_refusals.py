@@ -124,7 +124,7 @@ def test_everything_missing_is_listed_at_once(tmp_path: Path) -> None:
         (
             helper.make_node("QuantizeLinear", ["x", "v"], ["y"], output_dtype=TensorProto.INT16),
             21,
-            "quantizes to int16",
+            "quantizes to i16; vkconv has i8 and u8",
         ),
         (helper.make_node("QuantizeLinear", ["x", "v"], ["y"], precision=TensorProto.FLOAT16), 23, "other than f32"),
         (helper.make_node("QuantizeLinear", ["on", "v"], ["y"]), 21, "input 0 is bool"),

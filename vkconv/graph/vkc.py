@@ -51,6 +51,7 @@ _DTYPES = {
     "I32": DType.I32,
     "U32": DType.U32,
     "U16": DType.U16,
+    "I16": DType.I16,
     "I8": DType.I8,
     "U8": DType.U8,
     "BOOL": DType.BOOL,

@@ -5,7 +5,7 @@ from functools import partial
 from vkconv.core import DType
 from vkconv.graph.onnx.elementwise import BINARY, UNARY
 from vkconv.graph.onnx.reductions import REDUCE
-from vkconv.onnx_export import quantized
+from vkconv.onnx_export import attention, quantized
 from vkconv.onnx_export.view import ELEMENT_TYPES, Rule, View
 from vkconv.onnx_export.windows import pair, window
 from vkconv.ops.core.activation import ACTIVATIONS
@@ -293,6 +293,16 @@ def _grid_sample(v: View) -> None:
     v.finish("GridSample", *v.inputs, mode=v.attrs["mode"], **flags)
 
 
+def _roi_align(v: View) -> None:
+    ways = {(0.5, False): "half_pixel", (0.0, True): "output_half_pixel"}
+    way = ways.get((v.attrs["offset"], v.attrs["at_least_one"]))
+    if way is None:
+        v.refuse("ONNX takes half a pixel off, or nothing and sides of less than one for one")
+    cells = dict(zip(("output_height", "output_width"), v.attrs["cells"], strict=True))
+    names = {"mode": "mode", "sampling_ratio": "samples", "spatial_scale": "scale"}
+    v.finish("RoiAlign", *v.inputs, coordinate_transformation_mode=way, **cells, **_attrs(v, names))
+
+
 def _dropout(v: View) -> None:
     training = v.input("training") or v.number(v.attrs["training"], DType.BOOL)
     v.finish("Dropout", v.inputs[0], v.host("ratio", DType.F32, scalar=True), training)
@@ -305,12 +315,15 @@ def _deform_conv(v: View) -> None:
 
 
 def _softmax(v: View) -> None:
+    if v.attrs["zero_rows"]:
+        v.refuse("it makes 0 of a row of nothing but -inf, of which ONNX's Softmax makes NaN")
     v.finish("LogSoftmax" if v.attrs["log"] else "Softmax", v.inputs[0], axis=v.attrs["axis"])
 
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys((name for name in ACTIVATIONS if name != "none"), _unary),
     **{ours: _plain(theirs) for ours, theirs in _BINARY.items()},
+    **attention.RULES,
     **quantized.RULES,
     **{ours: _plain(_UNARY[ours][0]) for ours in ("is_nan", "logical_not")},
     "affine_grid": _host("AffineGrid", "size", align_corners="align_corners"),
@@ -357,6 +370,7 @@ RULES: dict[str, Rule] = {
     "resize": _resize,
     "reverse_sequence": partial(_indexed, "ReverseSequence", ("time_axis", "batch_axis")),
     "rms_norm": partial(_norm, "RMSNormalization", 23),
+    "roi_align": _roi_align,
     "scatter_elements": _plain("ScatterElements", axis="axis", reduction="reduction"),
     "scatter_nd": partial(_indexed, "ScatterND", ("reduction",)),
     "shape": lambda v: v.finish("Shape", *v.inputs, start=v.attrs["start"], end=v.attrs["end"]),

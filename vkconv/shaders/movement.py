@@ -65,6 +65,30 @@ GATHER_ND = Kernel(
     ),
 )
 
+NONZERO_COUNT = Kernel(
+    "nonzero_count",
+    bindings=(
+        reads("ELEM x"),
+        writes("uint counts"),
+    ),
+    push=(*fields("uint", "total run runs"),),  # elements in all, of a run, and how many runs
+)
+
+NONZERO_PLACE = Kernel(
+    "nonzero_place",
+    bindings=(
+        reads("ELEM x"),
+        reads("uint counts"),
+        writes("uvec2 y"),
+        writes("uvec2 count"),
+    ),
+    push=(
+        *fields("uint", "total run runs"),
+        *fields("uint", "n[8]"),
+    ),
+    constants=(*constants("uint", RANK=1),),
+)
+
 ONE_HOT = Kernel(
     "one_hot",
     bindings=(

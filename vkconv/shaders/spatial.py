@@ -1,6 +1,6 @@
 """The kernels of shaders/spatial."""
 
-from vkconv.kernel import Kernel, constants, fields, reads, writes
+from vkconv.kernel import Kernel, constants, fields, reads, updates, writes
 
 AFFINE_GRID = Kernel(
     "affine_grid",
@@ -34,6 +34,31 @@ GRID_SAMPLE = Kernel(
         *constants("uint", MODE=0, PADDING=0),
         *constants("bool", ALIGN_CORNERS=False),
     ),
+)
+
+NMS_COLLECT = Kernel(
+    "nms_collect",
+    bindings=(
+        reads("uint found"),
+        writes("uvec2 y"),
+        writes("uvec2 count"),
+    ),
+    push=(*fields("uint", "lines classes most"),),
+)
+
+NMS_SELECT = Kernel(
+    "nms_select",
+    bindings=(
+        reads("ELEM boxes"),
+        reads("ELEM scores"),
+        updates("uint keys"),  # of the scores of boxes that are left, 0 for the others
+        writes("uint found"),  # boxes that were taken of each line: how many, then, behind all of these, which
+    ),
+    push=(
+        *fields("uint", "lines classes n most"),  # a line is a class of an image
+        *fields("float", "iou_threshold score_threshold"),
+    ),
+    constants=(*constants("bool", CENTERS=False, LIMITED=False),),
 )
 
 POOL2D = Kernel(
@@ -126,5 +151,25 @@ RESIZE = Kernel(
     constants=(
         *constants("uint", ITEMS=1),
         *constants("bool", LINEAR=False),
+    ),
+)
+
+ROI_ALIGN = Kernel(
+    "roi_align",
+    bindings=(
+        reads("ELEM x"),
+        reads("ELEM rois"),
+        reads("uint batch_indices"),  # of 64 bits, two words each
+        writes("ELEM y"),
+    ),
+    push=(
+        *fields("uint", "total images channels"),
+        *fields("uint", "cells[2]"),
+        *fields("int", "n[2]"),
+        *fields("float", "scale offset"),
+    ),
+    constants=(
+        *constants("uint", SAMPLES=0, MOST_SIDES=1),
+        *constants("bool", LARGEST=False, AT_LEAST_ONE=False),
     ),
 )

@@ -1,7 +1,7 @@
-"""ONNX ops that are functions: a node of one that has no rule becomes the nodes of its body, as ONNX defines it, within
-the limits that functions of the model have."""
+"""ONNX ops that are functions: a node of one that has no rule, or none for its form, becomes the nodes of its body, as
+ONNX defines it, within the limits that functions of the model have."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 import onnx
@@ -10,9 +10,12 @@ import onnx.defs
 from vkconv.core import ModelError
 from vkconv.graph.onnx.functions import MAX_DEPTH
 from vkconv.graph.onnx.proto import RunTask, infer_infos, inlined, run_apart
-from vkconv.graph.onnx.worker import BODIES
+from vkconv.graph.onnx.rules import BODY_INSTEAD
+from vkconv.graph.onnx.worker import BODIES, opset_versions, own_domain
 
 _DEFAULT_DOMAIN = ("", "ai.onnx")
+# Domains of ONNX itself in which ops are functions.
+_DOMAINS = (*_DEFAULT_DOMAIN, "ai.onnx.preview")
 
 
 def expanded(model: onnx.ModelProto, rules: Container[str], run: RunTask | None = None) -> onnx.ModelProto:
@@ -23,8 +26,8 @@ def expanded(model: onnx.ModelProto, rules: Container[str], run: RunTask | None 
     Raises ModelError where that makes more nodes or bytes than `vkconv.graph.onnx.functions` allows.
     """
     for _ in range(MAX_DEPTH):
-        opset = max((entry.version for entry in model.opset_import if entry.domain in _DEFAULT_DOMAIN), default=0)
-        places = [i for i, node in enumerate(model.graph.node) if _is_function(node, opset, rules)]
+        opsets = opset_versions(model)
+        places = [i for i, node in enumerate(model.graph.node) if _is_function(node, opsets, rules)]
         made = _with_bodies(model, places, run) if places else None
         if made is None:
             return model
@@ -35,11 +38,15 @@ def expanded(model: onnx.ModelProto, rules: Container[str], run: RunTask | None 
     raise ModelError(f"ONNX's functions contain functions {MAX_DEPTH} deep or more; export the model without them")
 
 
-def _is_function(node: onnx.NodeProto, opset: int, rules: Container[str]) -> bool:
-    if node.domain not in _DEFAULT_DOMAIN or node.op_type in rules:
+def _is_function(node: onnx.NodeProto, opsets: Mapping[str, int], rules: Container[str]) -> bool:
+    if node.domain not in _DOMAINS:
         return False
+    ruled = node.domain in _DEFAULT_DOMAIN and node.op_type in rules
+    if ruled and not (node.op_type in BODY_INSTEAD and BODY_INSTEAD[node.op_type](node)):
+        return False
+    domain = own_domain(node)
     try:
-        schema: Any = onnx.defs.get_schema(node.op_type, opset, "")  # its stubs lack functions
+        schema: Any = onnx.defs.get_schema(node.op_type, opsets.get(domain, 0), domain)  # its stubs lack functions
     except onnx.defs.SchemaError:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)

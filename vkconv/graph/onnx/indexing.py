@@ -2,6 +2,8 @@
 
 from functools import partial
 
+from vkconv.core import DType
+from vkconv.graph.ir import AttrValue
 from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.proto import dtype_of
 from vkconv.graph.onnx.view import NodeView
@@ -13,6 +15,42 @@ def _gather_elements(n: NodeView) -> None:
 
 def _gather_nd(n: NodeView) -> None:
     n.finish("gather_nd", n.input(0), n.input(1), batch_dims=n.attr_int("batch_dims", 0))
+
+
+def _nonzero(n: NodeView) -> None:
+    places, count = n.emit_counted("nonzero", _numbers(n, 0))
+    n.finish("slice", places, n.ints(0), count, n.ints(1))
+
+
+def _compress(n: NodeView) -> None:
+    """Slices of the input, or elements of it in a row, where the condition holds. It may be shorter than the axis."""
+    x, axis = n.input(0), n.attr_int("axis", 0)
+    if not n.has_attr("axis"):
+        x = n.emit("reshape", x, n.ints(-1))
+    places, count = n.emit_counted("nonzero", _numbers(n, 1))
+    taken = n.emit("slice", places, n.ints(0), count, n.ints(1))
+    n.finish("gather", x, n.emit("squeeze", taken, axes=(0,)), axis=axis)
+
+
+def _numbers(n: NodeView, i: int) -> str:
+    """An input in a type of which nonzero has elements."""
+    dtype = n.dtype(i)
+    small = not dtype.is_float and dtype not in (DType.I32, DType.I64)
+    return n.emit("cast", n.input(i), to="i32") if small else n.input(i)
+
+
+def _non_max_suppression(n: NodeView) -> None:
+    operands: list[str] = []
+    attrs: dict[str, AttrValue] = {"centers": n.attr_flag("center_point_box")}
+    for name, i in (("max_boxes", 2), ("iou_threshold", 3), ("score_threshold", 4)):
+        value = n.const_scalar(i) if n.has(i) else None
+        operands.append(n.input(i) if value is None else "")
+        if value is not None:
+            attrs[name] = int(value) if name == "max_boxes" else value
+    while operands and not operands[-1]:
+        operands.pop()
+    rows, count = n.emit_counted("non_max_suppression", n.input(0), n.input(1), *operands, **attrs)
+    n.finish("slice", rows, n.ints(0), count, n.ints(0))
 
 
 def _scatter_elements(n: NodeView) -> None:
@@ -84,6 +122,7 @@ def _bitcast(n: NodeView) -> None:
 RULES: dict[str, Rule] = {
     "BitCast": _bitcast,
     "CenterCropPad": _center_crop_pad,
+    "Compress": _compress,
     "CumProd": partial(_cumulative, "prod"),
     "CumSum": partial(_cumulative, "sum"),
     "DepthToSpace": partial(_blocks, "depth_to_space"),
@@ -91,6 +130,8 @@ RULES: dict[str, Rule] = {
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "Hardmax": _hardmax,
+    "NonMaxSuppression": _non_max_suppression,
+    "NonZero": _nonzero,
     "OneHot": _one_hot,
     "ReverseSequence": _reverse_sequence,
     "Scatter": _scatter_elements,

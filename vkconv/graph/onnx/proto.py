@@ -36,6 +36,7 @@ DTYPES: dict[int, DType] = {
     onnx.TensorProto.INT32: DType.I32,
     onnx.TensorProto.UINT32: DType.U32,
     onnx.TensorProto.UINT16: DType.U16,
+    onnx.TensorProto.INT16: DType.I16,
     onnx.TensorProto.INT8: DType.I8,
     onnx.TensorProto.UINT8: DType.U8,
     onnx.TensorProto.BOOL: DType.BOOL,

@@ -31,8 +31,12 @@ def _quantize(n: NodeView) -> None:
     _scales_in_f32(n, 0, 1)
     if n.attr_int("precision", 0) and dtype_of(n.attr_int("precision", 0), "computes in") is not DType.F32:
         n.refuse("a precision other than f32")
+    to = n.dtype(2) if n.has(2) else DType.U8
     if n.attr_int("output_dtype", 0):
-        attrs["to"] = str(dtype_of(n.attr_int("output_dtype", 0), "quantizes to"))
+        to = dtype_of(n.attr_int("output_dtype", 0), "quantizes to")
+        attrs["to"] = str(to)
+    if to not in (DType.I8, DType.U8):
+        n.refuse(f"it quantizes to {to}; vkconv has i8 and u8")
     n.finish("quantize_linear", *(n.input(i) for i in range(2 + n.has(2))), **attrs)
 
 
@@ -41,7 +45,10 @@ def _dequantize(n: NodeView) -> None:
     _scales_in_f32(n, 1)
     if n.attr_int("output_dtype", 0) and dtype_of(n.attr_int("output_dtype", 0), "makes") is not DType.F32:
         n.refuse("an output_dtype other than f32")
-    n.finish("dequantize_linear", *(n.input(i) for i in range(2 + n.has(2))), axis=axis)
+    operands = [n.input(i) for i in range(2 + n.has(2))]
+    if n.dtype(0) in (DType.I16, DType.U16):
+        operands[0::2] = [n.emit("cast", value, to="i32") for value in operands[0::2]]
+    n.finish("dequantize_linear", *operands, axis=axis)
 
 
 def _dynamic(n: NodeView) -> None:

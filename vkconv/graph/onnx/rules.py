@@ -1,6 +1,11 @@
 """The table of ONNX ops: one rule each, and the reasons for those that have none."""
 
+from collections.abc import Callable, Mapping
+
+import onnx
+
 from vkconv.graph.onnx import (
+    attention,
     einsum,
     elementwise,
     indexing,
@@ -18,6 +23,7 @@ from vkconv.graph.onnx import (
 from vkconv.graph.onnx.elementwise import Rule
 
 RULES: dict[str, Rule] = {
+    **attention.RULES,
     **einsum.RULES,
     **elementwise.RULES,
     **indexing.RULES,
@@ -33,6 +39,9 @@ RULES: dict[str, Rule] = {
     **windows.RULES,
 }
 
+# Of functions with a rule, the nodes that it is not for: they become their bodies, as those without a rule do.
+BODY_INSTEAD: Mapping[str, Callable[[onnx.NodeProto], bool]] = {"Attention": attention.needs_body}
+
 _CONTROL = (
     "control flow by values that are computed; vkconv runs straight-line graphs, and unrolls an If of a constant "
     "condition, a Loop or Scan of a known number of steps: export the model so, or run it with --fallback onnxruntime"
@@ -45,5 +54,5 @@ _BY_VALUES = (
 # Ops that models do contain, with more to say than that there is no rule.
 REASONS: dict[str, str] = {
     **dict.fromkeys(("If", "Loop", "Scan"), _CONTROL),
-    **dict.fromkeys(("Compress", "NonMaxSuppression", "NonZero", "Unique"), _BY_VALUES),
+    "Unique": _BY_VALUES,
 }

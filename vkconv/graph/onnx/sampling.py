@@ -111,11 +111,32 @@ def _deform_conv(n: NodeView) -> None:
     n.finish("deform_conv2d", *(n.input(i) for i in range(5)), **attrs)
 
 
+def _roi_align(n: NodeView) -> None:
+    """Opset 16 takes half a pixel off; what came before, and output_half_pixel, has no region of less than one."""
+    default = "half_pixel" if n.version >= 16 else "output_half_pixel"
+    where = n.attr_str("coordinate_transformation_mode", default)
+    if where not in ("half_pixel", "output_half_pixel"):
+        n.refuse(f"coordinate_transformation_mode={where!r}; ONNX has half_pixel and output_half_pixel")
+    n.finish(
+        "roi_align",
+        n.input(0),
+        n.input(1),
+        n.input(2),
+        cells=(n.attr_int("output_height", 1), n.attr_int("output_width", 1)),
+        samples=n.attr_int("sampling_ratio", 0),
+        scale=n.attr_float("spatial_scale", 1.0),
+        offset=0.5 if where == "half_pixel" else 0.0,
+        at_least_one=where == "output_half_pixel",
+        mode=n.attr_str("mode", "avg"),
+    )
+
+
 RULES: dict[str, Rule] = {
     "AffineGrid": _affine_grid,
     "Col2Im": _col2im,
     "DeformConv": _deform_conv,
     "GridSample": _grid_sample,
     "Resize": _resize,
+    "RoiAlign": _roi_align,
     "Upsample": _resize,
 }

@@ -240,6 +240,12 @@ class NodeView:
         self.builder.nodes.append(Node(self.builder.node_name(f"{self.name}/{op}"), op, inputs, (value,), attrs))
         return value
 
+    def emit_counted(self, op: str, /, *inputs: str, **attrs: AttrValue) -> tuple[str, str]:
+        """An intermediate node of an op that makes as much as there can be, and counts what of it is meant: both."""
+        outputs = tuple(self.builder.fresh(f"{self.outputs[0]}/{name}") for name in (op, "count"))
+        self.builder.nodes.append(Node(self.builder.node_name(f"{self.name}/{op}"), op, inputs, outputs, attrs))
+        return outputs[0], outputs[1]
+
     def write(self, i: int, op: str, /, *inputs: str, **attrs: AttrValue) -> None:
         """A node that writes output i of an ONNX node with several; nothing where the model leaves it out."""
         if i < len(self.outputs) and self.outputs[i]:

@@ -68,13 +68,28 @@ def value_infos(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
     yield from graph.input
 
 
+def own_domain(node: onnx.NodeProto) -> str:
+    """The domain of a node, that of ONNX's own operators by its short name."""
+    return "" if node.domain == "ai.onnx" else node.domain
+
+
+def opset_versions(model: onnx.ModelProto) -> dict[str, int]:
+    """The opset of each domain of a model, as `own_domain` calls it."""
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        name = "" if entry.domain == "ai.onnx" else entry.domain
+        versions[name] = max(entry.version, versions.get(name, 0))
+    return versions
+
+
 def bodies(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model where each node of a function of ONNX calls a function that says its body, in the domain `BODIES`; the
     types of what they read are those of the graph's inputs. A node for which ONNX builds no body stays."""
     types = {info.name: info.type.SerializeToString() for info in model.graph.input}
-    opset = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    opsets = opset_versions(model)
+    opset = opsets.get("", 0)
     for i, node in enumerate(model.graph.node):
-        schema = onnx.defs.get_schema(node.op_type, opset, "")
+        schema = onnx.defs.get_schema(node.op_type, opsets[own_domain(node)], own_domain(node))
         given = {attribute.name for attribute in node.attribute}
         for name, attribute in schema.attributes.items():
             if name not in given and attribute.default_value.type != onnx.AttributeProto.UNDEFINED:

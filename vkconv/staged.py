@@ -1,0 +1,215 @@
+"""Graphs that run in stages: where shapes depend on values that a run finds out, those are read back, and what follows
+is planned for them. Detectors are such graphs: how many boxes are left decides what comes next."""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Mapping, Set
+from types import TracebackType
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+
+from vkconv.backend.arrays import DeviceArray, check_out
+from vkconv.backend.given import Given
+from vkconv.core import Array, DType, InputError, UsageError, did_you_mean
+from vkconv.device import Device
+from vkconv.graph import Graph, TensorSpec, load_model
+from vkconv.ops import OPS
+from vkconv.plan.bound import bind_shapes
+from vkconv.plan.model import Plan
+from vkconv.plan.planner import Options
+from vkconv.plan.stages import Stage, cut_stages, stage_graph, stage_table
+from vkconv.plan.timing import Span, spanning
+from vkconv.session import Session, Timings
+from vkconv.session import load as load_whole
+from vkconv.table import Table
+
+
+class StagedSession:
+    """A graph in stages on a device, a `Session` for each. Use it as a context manager, or call `close` when done.
+
+    Values stay on the device between stages; those that steer a stage are read back. A stage is planned anew for sizes
+    that it does not remember: it keeps ``max_plans`` plans, as a session does for shapes of inputs. Settings are those
+    of a session, ``memory_bytes`` for each stage; inputs and outputs have the graph's own types.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        stages: tuple[Stage, ...],
+        device: str | int = "auto",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``settings`` are those of `vkconv.session.load`. Raises what it raises, for the first stage; UsageError for
+        ``io_dtype``."""
+        self._settings = dict(settings or {})
+        options = self._settings.get("options")
+        if self._settings.get("io_dtype") or (options is not None and options.io_dtype):
+            raise UsageError(
+                f"{graph.name!r} runs in stages, whose inputs and outputs keep their types: leave io_dtype out"
+            )
+        self.name, self.metadata = graph.name, dict(graph.metadata)
+        self.inputs: Mapping[str, TensorSpec] = dict(graph.inputs)
+        self.outputs: tuple[str, ...] = graph.outputs
+        self.stages = stages
+        self._graph, self._device = graph, device
+        self._lock = threading.RLock()
+        self._closed = False
+        self._sizes: list[tuple[Array, ...]] = [() for _ in stages]
+        shapes = dict(self._settings.pop("shapes", None) or {})
+        unknown = [name for name in shapes if name not in self.inputs]
+        if unknown:
+            raise InputError(
+                f"graph {self.name!r} has no input {unknown[0]!r}{did_you_mean(unknown[0], self.inputs)}; "
+                f"it takes {', '.join(self.inputs)}"
+            )
+        first = {name: graph.inputs[name] for name in stages[0].inputs}
+        own = {name: shape for name, shape in shapes.items() if name in first}
+        self._sessions: list[Session] = [
+            load_whole(stage_graph(graph, stages[0], first), device, shapes=own or None, **self._of_stage(0))
+        ]
+
+    @property
+    def device(self) -> Device:
+        """Facts of the device that the stages run on."""
+        return self._sessions[0].device
+
+    @property
+    def timings(self) -> Timings:
+        """What it took to get all stages going that ran."""
+        parts = [session.timings for session in self._sessions]
+        return Timings(
+            *(sum(getattr(part, name) for part in parts) for name in ("load_us", "compile_us", "first_run_us"))
+        )
+
+    @property
+    def spans(self) -> list[Span]:
+        """What the host did to get ready, stage by stage."""
+        return [span for session in self._sessions for span in session.spans]
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The latest plan of each stage that ran."""
+        return tuple(session.plan for session in self._sessions)
+
+    def began_with(self, spans: list[Span], source: object = None) -> None:
+        """Count what was done for the session until it was made."""
+        self._sessions[0].began_with(spans)
+
+    @overload
+    def run(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host"] = "host"
+    ) -> dict[str, Array]: ...
+    @overload
+    def run(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["device"]
+    ) -> dict[str, DeviceArray]: ...
+
+    def run(
+        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host", "device"] = "host"
+    ) -> dict[str, Array] | dict[str, DeviceArray]:
+        """One inference, as `Session.run` has it. ``timeout_s`` is for all stages together."""
+        check_out(out)
+        with self._lock:
+            if self._closed:
+                raise UsageError(f"session {self.name!r} is closed; load the model again")
+            values: dict[str, Given] = dict(self._checked(inputs))
+            found: dict[str, DeviceArray] = {}
+            started, left_s = time.monotonic(), timeout_s
+            for i, stage in enumerate(self.stages):
+                given = {name: values[name] for name in stage.inputs}
+                if i:
+                    sizes = tuple(np.array(values[name]) for name in stage.steered_by)
+                    self._sizes[i] = sizes
+                    given |= dict(zip(stage.steered_by, sizes, strict=True))
+                    if timeout_s is not None:
+                        left_s = max(0.0, timeout_s - (time.monotonic() - started))
+                found |= self._session(i, given).run(given, timeout_s=left_s, out="device")
+                values |= found
+            if out == "device":
+                return {name: found[name] for name in self.outputs}
+            return {name: np.array(found[name]) for name in self.outputs}
+
+    def explain(self) -> Table:
+        """A row per stage: its nodes, and the values that were read back before it, as the latest run found them; what
+        each node takes is in `plans`."""
+        dispatches = [sum(node.dispatches for node in plan.nodes) for plan in self.plans]
+        return stage_table(self.name, self.stages, dispatches, self._sizes)
+
+    def close(self) -> None:
+        """Release the device memory; the session refuses further runs. Closing twice is fine."""
+        with self._lock:
+            self._closed = True
+            for session in self._sessions:
+                session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _checked(self, inputs: Mapping[str, Given]) -> Mapping[str, Given]:
+        """The inputs, if their names and shapes are right; the session of a stage checks what it is given."""
+        if not isinstance(inputs, Mapping) or set(inputs) != set(self.inputs):
+            given = ", ".join(map(str, inputs)) if isinstance(inputs, Mapping) else f"a {type(inputs).__name__}"
+            raise InputError(
+                f"{self.name!r} takes a dict of the inputs {', '.join(self.inputs)}, and was given {given or 'none'}"
+            )
+        bind_shapes(self._graph, {name: np.shape(array) for name, array in inputs.items()})
+        return inputs
+
+    def _session(self, i: int, given: Mapping[str, Given]) -> Session:
+        """The session of a stage. What earlier stages give is known by rank and type when it first runs."""
+        if i == len(self._sessions):
+            inputs = {name: self.inputs.get(name) or _open(name, array) for name, array in given.items()}
+            graph = stage_graph(self._graph, self.stages[i], inputs)
+            self._sessions.append(load_whole(graph, self._device, **self._of_stage(i)))
+        return self._sessions[i]
+
+    def _of_stage(self, i: int) -> dict[str, Any]:
+        """The settings of a stage: without what is for nodes of other stages."""
+        own = {f"node:{node.name}" for node in self.stages[i].nodes}
+        others = {f"node:{node.name}" for node in self._graph.nodes} - own
+
+        def kept(table: Mapping[str, Any]) -> dict[str, Any]:
+            return {key: value for key, value in table.items() if _names(key, own) or not _names(key, others)}
+
+        made = dict(self._settings)
+        made |= {name: kept(made[name]) for name in ("routes", "params") if made.get(name)}
+        options = made.get("options")
+        if isinstance(options, Options):
+            routes, params, dtypes = kept(options.routes), kept(options.params), kept(options.dtypes)
+            made["options"] = dataclasses.replace(options, routes=routes, params=params, dtypes=dtypes)
+        return made
+
+
+def _names(key: str, nodes: Set[str]) -> bool:
+    """Whether a setting is for one of the nodes, or for a call inside it."""
+    return any(key == node or key.startswith(f"{node}/") for node in nodes)
+
+
+def _open(name: str, array: Any) -> TensorSpec:
+    """A value of another stage: its sizes may be others in the next run."""
+    return TensorSpec(tuple(f"{name}_{d}" for d in range(len(array.shape))), DType.of(array.dtype))
+
+
+def load(source: object, device: str | int = "auto", **settings: Any) -> Session | StagedSession:
+    """`vkconv.session.load`, in stages where a shape of the model depends on values that a run finds out."""
+    spans: list[Span] = []
+    if isinstance(source, Graph):
+        graph = source
+    else:
+        with spanning(spans, "load model"):
+            graph = load_model(source)
+    stages = cut_stages(graph, OPS)
+    session: Session | StagedSession
+    if len(stages) == 1:
+        session = load_whole(graph, device, **settings)
+    else:
+        session = StagedSession(graph, stages, device, settings)
+    session.began_with(spans, source)
+    return session
