@@ -6,7 +6,8 @@
 
 // One output from what the tiles along its segment came to, always in the same order: LANES lanes of a workgroup share
 // an output, each combining every LANES-th tile, and the first combines theirs. Parts are [batch][tile][slot][row],
-// where a tile has a slot for each of the segments that it touches (tile_reduce.glsl), outputs [batch][segment][row].
+// where a tile has a slot for each of the segments that it touches (tile_reduce.glsl), outputs [batch][segments /
+// lines][row][lines].
 const uint MAX = 1, MIN = 2, NORM = 4;  // as reduced.glsl has them
 
 shared float shares[LANES * OUTPUTS];  // no Select: an Adreno driver gets those wrong (ncnn#6972)
@@ -39,5 +40,7 @@ void main() {
             if (lane == 0) value = combined(value, shares[i * OUTPUTS + output_in_group]);
         }
     }
-    if (inside && lane == 0) STORE(y, index, FUNCTION == NORM ? sqrt(value) : value / divisor);
+    segment = at / rows;
+    int to = (segment / lines * rows + row) * lines + segment % lines;
+    if (inside && lane == 0) STORE_Y(y, to, FUNCTION == NORM ? sqrt(value) : value / divisor);
 }

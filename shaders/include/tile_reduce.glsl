@@ -11,9 +11,11 @@ shared float partials[BN / 4 * CHUNK_ROWS];  // [BN / 4][CHUNK_ROWS]
 // The slot of columns 4 * j on in row r of a chunk, of a lane.
 int partial_at(int lane, int r, int j) { return (j * LANES_N + lane % LANES_N) * CHUNK_ROWS + lane / LANES_N * 4 + r; }
 
-// The rows of a chunk, for each segment that the tile touches. Row 0 of the chunk is row ``row`` of ``rows``; it goes
-// to y[at], ``step`` further on for each segment: for each segment of the tile with TO_PARTS, else of all.
-void reduce_chunk(int lane, int column, int extent, int segments, int row, int rows, int at, int step, float divisor) {
+// The rows of a chunk, for each segment that the tile touches. Row 0 of the chunk is row ``row`` of ``rows``. With
+// TO_PARTS it goes to y[at], ``step`` further on for each segment of the tile; else it is row ``at`` of ``step``, and y
+// is [segments / lines][step][lines].
+void reduce_chunk(
+    int lane, int column, int extent, int segments, int row, int rows, int at, int step, int lines, float divisor) {
     barrier();
     int first = column / extent;
     int count = min((column + BN - 1) / extent, segments - 1) - first + 1;
@@ -24,7 +26,9 @@ void reduce_chunk(int lane, int column, int extent, int segments, int row, int r
         int to = min((segment + 1) * extent - column, BN) / 4;
         float total = nothing();
         for (int i = from; i < to; i++) total = combined(total, partials[i * CHUNK_ROWS + r]);
-        if (row + r < rows) put(at + (TO_PARTS ? segment - first : segment) * step + r, total, divisor);
+        int place = TO_PARTS ? at + (segment - first) * step + r
+                             : (segment / lines * step + at + r) * lines + segment % lines;
+        if (row + r < rows) put(place, total, divisor);
     }
     barrier();
 }

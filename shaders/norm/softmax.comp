@@ -12,6 +12,9 @@ vec4 vec4_exp_below(vec4 v) {
     return vec4(exp_below(v.x), exp_below(v.y), exp_below(v.z), exp_below(v.w));
 }
 
+// What elements are relative to: with ZERO_ROWS also where all of them are -inf, so that their exponentials are 0.
+float relative_to(float peak) { return ZERO_ROWS && peak == LOWEST ? 0.0 : peak; }
+
 void main() {
     if (!find_row()) return;
     float peak = LOWEST;
@@ -19,9 +22,10 @@ void main() {
 #ifdef APPLY
     for (uint i = lane; i < parts; i += LANES) peak = larger(peak, made[row * parts + i].x);
     peak = row_peak(peak);
+    float base = relative_to(peak);
     for (uint i = lane; i < parts; i += LANES) {
         vec2 one = made[row * parts + i];
-        total += one.y * exp_below(one.x - peak);
+        total += one.y * exp_below(one.x - base);
     }
     total = row_sum(total);
 #else
@@ -29,10 +33,11 @@ void main() {
     vec4 peaks = vec4(LOWEST);
     EACH_ITEM peaks = larger(peaks, ITEM(LOWEST));
     peak = row_peak(vec4_peak(peaks));
-    // What is not there counts as exp(-inf), which is 0; where the peak is -inf itself the whole row is NaN.
+    // What is not there counts as exp(-inf), which is 0; where the peak is -inf itself the whole row is NaN, or 0.
+    float base = relative_to(peak);
     vec4 sums = vec4(0.0);
     EACH_ITEM {
-        vec4 v = ITEM(LOWEST) - peak;
+        vec4 v = ITEM(LOWEST) - base;
         vec4 e = vec4_exp_below(v);
         sums += e;
 #ifdef REGISTERS
@@ -46,12 +51,12 @@ void main() {
     if (lane == 0) made[row * parts + part] = vec2(peak, peak == LOWEST ? 0.0 : total);
 #else
     float log_total = LOG ? log_f32(total) : 0.0;
-    float scale = 1.0 / total;
+    float scale = ZERO_ROWS && total == 0.0 ? 0.0 : 1.0 / total;
     EACH_ITEM {
 #ifdef REGISTERS
         vec4 v = LOG ? kept[item] - log_total : kept[item] * scale;
 #else
-        vec4 v = load_item(item, 0.0) - peak;
+        vec4 v = load_item(item, 0.0) - base;
         v = LOG ? v - log_total : vec4_exp_below(v) * scale;
 #endif
         if (VEC4) {

@@ -5,14 +5,17 @@
 #include "int64.glsl"
 #include "halves.glsl"
 
-const uint F32 = 0, I32 = 1, U32 = 2, BOOL = 3, I64 = 4, I8 = 5, U8 = 6, F16 = 7, BF16 = 8;  // KINDS in vkconv/ops/pointwise/cast.py
+// KINDS in vkconv/ops/pointwise/cast.py
+const uint F32 = 0, I32 = 1, U32 = 2, BOOL = 3, I64 = 4, I8 = 5, U8 = 6, F16 = 7, BF16 = 8, I16 = 9, U16 = 10;
 const bool FROM_BYTES = SOURCE == BOOL || SOURCE == I8 || SOURCE == U8;
 const bool TO_BYTES = TARGET == BOOL || TARGET == I8 || TARGET == U8;
 const bool FROM_HALF = SOURCE == F16 || SOURCE == BF16;
 const bool TO_HALF = TARGET == F16 || TARGET == BF16;
+const bool FROM_SHORT = SOURCE == I16 || SOURCE == U16;
+const bool TO_SHORT = TARGET == I16 || TARGET == U16;
 const bool FROM_FLOAT = SOURCE == F32 || FROM_HALF;
 const bool TO_FLOAT = TARGET == F32 || TO_HALF;
-const bool FROM_SIGNED = SOURCE == I32 || SOURCE == I8;
+const bool FROM_SIGNED = SOURCE == I32 || SOURCE == I8 || SOURCE == I16;
 
 // GLSL leaves out-of-range conversions open: these saturate, and NaN becomes 0.
 int to_int(float v) {
@@ -63,15 +66,19 @@ uint convert(uint bits) {
         if (TARGET == U32) return to_uint(v);
         if (TARGET == I8) return uint(clamp(to_int(v), -128, 127));
         if (TARGET == U8) return min(to_uint(v), 255u);
+        if (TARGET == I16) return uint(clamp(to_int(v), -32768, 32767));
+        if (TARGET == U16) return min(to_uint(v), 65535u);
         return (bits & 0x7FFFFFFFu) != 0u ? 1u : 0u;
     }
     if (TO_FLOAT) return floatBitsToUint(FROM_SIGNED ? float(int(bits)) : float(bits));
     return TARGET == BOOL ? uint(bits != 0u) : bits;
 }
 
+uint short_at(uint i) { return (x[i / 2] >> (16u * (i & 1u))) & 0xFFFFu; }
+
 // A float of 16 bits counts as the f32 that it is.
 uint half_at(uint i) {
-    uint bits = (x[i / 2] >> (16u * (i & 1u))) & 0xFFFFu;
+    uint bits = short_at(i);
     return floatBitsToUint(SOURCE == F16 ? f16_value(bits) : bf16_value(bits));
 }
 
@@ -92,8 +99,11 @@ void main() {
             value = TARGET == I64 ? whole.x : convert_from_long(whole);
             if (TARGET == I64) y[2 * i + 1] = whole.y;
         } else {
-            uint bits = FROM_BYTES ? byte_of(x[first / 4], k) : FROM_HALF ? half_at(i) : x[i];
+            uint bits;
+            if (FROM_BYTES) bits = byte_of(x[first / 4], k);
+            else bits = FROM_HALF ? half_at(i) : FROM_SHORT ? short_at(i) : x[i];
             if (SOURCE == I8) bits = uint(bitfieldExtract(int(bits), 0, 8));
+            if (SOURCE == I16) bits = uint(bitfieldExtract(int(bits), 0, 16));
             value = TARGET == I64 ? 0u : convert(bits);
             if (TARGET == I64) {
                 uvec2 whole = convert_to_long(bits);
@@ -103,11 +113,12 @@ void main() {
         }
         if (TARGET == I64) y[2 * i] = value;
         else if (TO_HALF) halves[k / 2] |= half_of(value) << (16u * (k & 1u));
+        else if (TO_SHORT) halves[k / 2] |= (value & 0xFFFFu) << (16u * (k & 1u));
         else if (TO_BYTES) packed |= (value & 0xFFu) << (8u * k);
         else y[i] = value;
     }
     if (TO_BYTES) y[first / 4] = packed;
-    if (TO_HALF) {
+    if (TO_HALF || TO_SHORT) {
         y[first / 2] = halves.x;
         if (first + 2 < count) y[first / 2 + 1] = halves.y;
     }

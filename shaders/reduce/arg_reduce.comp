@@ -6,8 +6,11 @@
 
 // Where the largest or smallest of the elements along an axis is. Elements count as unsigned integers of the same
 // order, so that NaN is beyond all and -0 equals 0. ACROSS lanes take neighbouring outputs, the others of a workgroup
-// further elements, LOADS of them at a time; without REDUCTION_* one invocation works for each output.
+// further elements, LOADS of them at a time; without REDUCTION_* one invocation works for each output. An axis may be
+// cut into parts of ``part_n`` elements, whose best are stored with TO_PARTS, key and place, [outer][part][inner]; with
+// FROM_PARTS these are the elements.
 
+#ifndef FROM_PARTS
 uint key_of(VALUE v) {
 #ifdef DTYPE_i32
     uint key = uint(v) ^ 0x80000000u;
@@ -18,6 +21,8 @@ uint key_of(VALUE v) {
 #endif
 }
 
+#endif
+
 // A key and where it was found. What no element has loses against all of them.
 const uvec2 NOTHING = uvec2(0u, LAST ? 0u : 0xFFFFFFFFu);
 uvec2 better(uvec2 p, uvec2 q) {
@@ -25,6 +30,16 @@ uvec2 better(uvec2 p, uvec2 q) {
     return first ? p : q;
 }
 #define BETTER(p, q) better(p, q)
+
+#ifdef FROM_PARTS
+#define ELEMENT uvec2
+#define LOAD_ELEMENT(at) x[at]
+#define CANDIDATE(v, i) v
+#else
+#define ELEMENT VALUE
+#define LOAD_ELEMENT(at) LOAD(x, at)
+#define CANDIDATE(v, i) uvec2(key_of(v), i)
+#endif
 
 #if defined(REDUCTION_SUBGROUP)
 uvec2 best_of_subgroup(uvec2 v) {
@@ -53,24 +68,30 @@ void main() {
 #endif
     bool inside = output_index < outputs;
     uint index = inside ? output_index : 0u;
-    uint outer = index / inner;
-    uint base = outer * n * inner + (index - outer * inner);
+    uint plane = index / inner;
+    uint outer = plane / parts;
+    uint first = (plane - outer * parts) * part_n;
+    uint end = min(first + part_n, n);
+    uint base = outer * n * inner + (index - plane * inner);
 
     uvec2 best = NOTHING;
-    uint i = slab;
-    for (; i + (LOADS - 1) * slabs < n; i += LOADS * slabs) {
-        VALUE v[LOADS];
-        [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = LOAD(x, base + (i + k * slabs) * inner);
-        [[unroll]] for (uint k = 0; k < LOADS; k++) best = better(best, uvec2(key_of(v[k]), i + k * slabs));
+    uint i = first + slab;
+    for (; i + (LOADS - 1) * slabs < end; i += LOADS * slabs) {
+        ELEMENT v[LOADS];
+        [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = LOAD_ELEMENT(base + (i + k * slabs) * inner);
+        [[unroll]] for (uint k = 0; k < LOADS; k++) best = better(best, CANDIDATE(v[k], i + k * slabs));
     }
-    for (; i < n; i += slabs) best = better(best, uvec2(key_of(LOAD(x, base + i * inner)), i));
+    for (; i < end; i += slabs) best = better(best, CANDIDATE(LOAD_ELEMENT(base + i * inner), i));
 #if defined(REDUCTION_SUBGROUP)
     best = best_of_row(best);
 #elif defined(REDUCTION_TREE)
     best = best_of_slabs(best, slab, slabs, ACROSS);
 #endif
     if (!inside || slab > 0) return;
-    if (WIDE) {
+    if (TO_PARTS) {
+        y[2 * output_index] = best.x;
+        y[2 * output_index + 1] = best.y;
+    } else if (WIDE) {
         y[2 * output_index] = best.y;
         y[2 * output_index + 1] = 0u;
     } else {

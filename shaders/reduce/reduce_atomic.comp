@@ -6,9 +6,14 @@
 #endif
 #include "reduce.glsl"
 
-// An invocation combines up to ITEMS elements of an output in registers and then the output with that, by one atomic
-// operation: an addition of the device's own or by compare-and-swap, and maxima and minima of floats as integers of the
-// same order. ``parts`` is how many invocations share an output; neighbours take neighbouring elements of x.
+// An invocation combines up to ITEMS elements of an output in registers. With REDUCTION_TREE those of a workgroup meet
+// in shared memory, and the first combines the output with that by one atomic operation; without, where the innermost
+// dimension of x is kept, neighbours have neighbouring outputs and each does so. Operations are an addition of the
+// device's own or by compare-and-swap, and maxima and minima of floats as integers of the same order. ``parts`` is how
+// many workgroups, or invocations, share an output.
+
+REDUCTION_SPACE(space, VALUE)
+REDUCTION(group_total, VALUE, space, COMBINE)
 
 uint element_offset(uint index) {
     uint line = LINE_RANK > 0 ? index / run : 0u;
@@ -29,10 +34,19 @@ bool swapped(uint at, float v) {
 #endif
 
 void main() {
+#ifdef REDUCTION_TREE
+    uint index = flat_group();
+    if (index >= parts * outputs) return;
+    uint output_index = index / parts;
+    uint step = gl_WorkGroupSize.x;
+    uint first = index % parts * ITEMS * step + gl_LocalInvocationID.x;
+#else
     uint index = flat_index();
     if (index >= parts * outputs) return;
-    uint output_index = COLUMNS ? index % outputs : index / parts;
-    uint first = COLUMNS ? index / outputs : index % parts;
+    uint output_index = index % outputs;
+    uint step = parts;
+    uint first = index / outputs;
+#endif
     uint base = kept_offset(output_index, KEPT_RANK);
     VALUE peak = VALUE(NO_PEAK);
 #ifdef VALUE_IS_FLOAT
@@ -40,9 +54,13 @@ void main() {
 #endif
     VALUE total = identity_of(FUNCTION);
     for (uint k = 0; k < ITEMS; k++) {
-        uint i = first + k * parts;
+        uint i = first + k * step;
         if (i < count) total = COMBINE(total, term_of(FUNCTION, LOAD(x, base + element_offset(i)), peak));
     }
+    total = group_total(total);
+#ifdef REDUCTION_TREE
+    if (gl_LocalInvocationID.x > 0) return;
+#endif
 #ifdef DTYPE_i32
     if (FUNCTION == MAX) {
         atomicMax(y[output_index], total);

@@ -4,8 +4,9 @@
 #include "reduce.glsl"
 
 // The innermost dimension of x is reduced: a workgroup takes one part of one output. ACROSS of its lanes take
-// neighbouring vec4 of a line, the others further lines; LOADS vec4 loads are on their way at a time. What lies
-// before and after a line's aligned vec4 is loaded one by one.
+// neighbouring vec4 of a line, the others further lines; LOADS vec4 loads are on their way at a time. Without WHOLE
+// parts of lines begin anywhere: lanes take neighbouring elements, four loads in place of one. Which lane adds what
+// depends on places in a line alone, so that equal lines come to equal bits.
 
 REDUCTION_SPACE(space, VALUE)
 #define OF_FUNCTION(p, q) COMBINE(p, q)
@@ -33,24 +34,27 @@ REDUCTION(row_peak, VALUE, space, REDUCTION_MAX)
         }                                                                       \
     }
 
+// Of those that the lanes take in turn from ``start`` on.
+VALUE4 quad_at(uint start, uint index, uint lane) {
+    if (WHOLE) return LOAD_X4(x4, start / 4 + index * ACROSS + lane);
+    uint at = start + 4 * index * ACROSS + lane;
+    return VALUE4(LOAD_X(x, at), LOAD_X(x, at + ACROSS), LOAD_X(x, at + 2 * ACROSS), LOAD_X(x, at + 3 * ACROSS));
+}
+
 VALUE gather(uint base, Part part, uint function, VALUE peak) {
     uint lane = gl_LocalInvocationID.x % ACROSS;
     uint step = gl_WorkGroupSize.x / ACROSS;
     VALUE4 sum = VALUE4(identity_of(function));
     VALUE single = identity_of(function);
     for (uint line = part.first_line + gl_LocalInvocationID.x / ACROSS; line < part.end_line; line += step) {
-        uint start = base + line_offset(line);
-        uint end = start + part.end;
-        start += part.first;
-        uint aligned = min((start + 3) & ~3u, end);
-        for (uint i = start + lane; i < aligned; i += ACROSS) {
-            single = combine_as(function, single, term_of(function, LOAD_X(x, i), peak));
-        }
-        uint end4 = end / 4;
-        uint i4 = aligned / 4 + lane;
-        for (; i4 + (LOADS - 1) * ACROSS < end4; i4 += LOADS * ACROSS) {
+        uint start = base + line_offset(line) + part.first;
+        uint elements = part.end - part.first;
+        uint quads = elements / (4 * ACROSS);
+        if (WHOLE && lane < elements / 4 % ACROSS) quads++;
+        uint i = 0;
+        for (; i + LOADS <= quads; i += LOADS) {
             VALUE4 v[LOADS];
-            [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = LOAD_X4(x4, i4 + k * ACROSS);
+            [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = quad_at(start, i + k, lane);
             [[unroll]] for (uint k = 0; k < LOADS; k++) v[k] = term_of(function, v[k], VALUE4(peak));
             // In pairs, so that they do not wait for each other and one running sum is enough.
             IN_PAIRS(4)
@@ -58,9 +62,10 @@ VALUE gather(uint base, Part part, uint function, VALUE peak) {
             IN_PAIRS(1)
             sum = combine_as(function, sum, v[0]);
         }
-        for (; i4 < end4; i4 += ACROSS) sum = combine_as(function, sum, term_of(function, LOAD_X4(x4, i4), VALUE4(peak)));
-        for (uint i = max(aligned, end4 * 4) + lane; i < end; i += ACROSS) {
-            single = combine_as(function, single, term_of(function, LOAD_X(x, i), peak));
+        for (; i < quads; i++) sum = combine_as(function, sum, term_of(function, quad_at(start, i, lane), VALUE4(peak)));
+        if (WHOLE) continue;
+        for (uint rest = 4 * quads * ACROSS + lane; rest < elements; rest += ACROSS) {
+            single = combine_as(function, single, term_of(function, LOAD_X(x, start + rest), peak));
         }
     }
     VALUE pairs = combine_as(function, combine_as(function, sum.x, sum.y), combine_as(function, sum.z, sum.w));

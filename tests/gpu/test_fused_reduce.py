@@ -13,6 +13,7 @@ from vkconv.check import expect, run_call
 from vkconv.core import GraphError, RouteError, UsageError
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.ops.fused.conv_reduce_routes import convolution_of
 from vkconv.plan.planner import Options
 from vkconv.session import Session
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.gpu
 ROUTES = [(op, route.name) for op in ("gemm_reduce", "conv_reduce") for route in OPS[op].routes]
 EXACT_ACTIVATIONS = ("none", "relu", "relu6", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25")
 ACTIVATIONS = (*EXACT_ACTIVATIONS, "hard_swish", "sigmoid", "gelu", "tanh")
+AXES = ((2, 3), (2, 3), (3,), (1,), (0, 2, 3), (0, 1), (1, 2, 3), (0, 1, 2, 3), (2,))
 FUNCTIONS = ("sum", "mean", "max", "min", "sum_square", "l2")
 
 
@@ -40,7 +42,8 @@ def products(draw):
     if draw(st.booleans()):
         fields["residual"] = (*np.broadcast_shapes(lead_a, lead_b), m, n)
     fields |= {"ta": int(ta), "tb": int(tb), "alpha": draw(st.sampled_from((1, -0.5))), "keep": draw(st.integers(0, 1))}
-    fields |= {"axis": draw(st.sampled_from("mn")), "op": draw(st.sampled_from(FUNCTIONS))}
+    axes = ("m", "n", "mn", "b", "bm", "bn", "bmn") if lead_a or lead_b else ("m", "n", "mn")
+    fields |= {"axis": draw(st.sampled_from(axes)), "op": draw(st.sampled_from(FUNCTIONS))}
     return parse_call(text_of("gemm_reduce", fields | {"act": draw(st.sampled_from(ACTIVATIONS))}), OPS)
 
 
@@ -57,12 +60,17 @@ def convolutions(draw):
     if act == "prelu":
         fields["slope"] = (c_out,)
     fields |= {"s": draw(st.tuples(size, size)), "p": draw(st.tuples(*[st.integers(0, 2)] * 4)), "g": groups}
+    fields["axes"] = draw(st.sampled_from(AXES))
     fields |= {"d": draw(st.tuples(size, size)), "op": draw(st.sampled_from(FUNCTIONS)), "act": act}
+    fields["keep"] = draw(st.integers(0, 1))
     try:
-        return parse_call(text_of("conv_reduce", fields | {"keep": draw(st.integers(0, 1))}), OPS)
+        call = parse_call(text_of("conv_reduce", fields), OPS)
     except GraphError as error:
         assert "the output would be empty" in str(error)
         assume(False)
+    if draw(st.booleans()):
+        fields["residual"] = convolution_of(call).shape("y")
+    return parse_call(text_of("conv_reduce", fields), OPS)
 
 
 def is_exact(call):
@@ -84,11 +92,15 @@ TAILS = (
     "gemm_reduce:a=2x129x3,b=3x33,op={},axis={}",
     "conv_reduce:x=3x5x9x15,w=35x5x3x3,b=35,op={}",
     "conv_reduce:x=40x3x1x5,w=5x3x1x1,b=5,op={}",
+    "conv_reduce:x=3x5x9x15,w=35x5x3x3,b=35,axes=1,op={}",
+    "conv_reduce:x=3x6x9x15,w=70x3x3x3,b=70,g=2,axes=1,op={}",
+    "conv_reduce:x=2x5x3x69,w=35x5x3x3,b=35,p=1,axes=3,op={}",
+    "conv_reduce:x=3x5x9x15,w=35x5x3x3,b=35,axes=0x2x3,op={}",
 )
 
 
 def calls_of(text, *functions):
-    axes = "mn" if text.startswith("gemm") else "m"
+    axes = ("m", "n", "mn") if text.startswith("gemm") else "m"
     return [parse_call(text.format(op, axis), OPS) for op in functions for axis in axes]
 
 
@@ -201,6 +213,10 @@ def test_as_functions(device):
     last = np.moveaxis(x, 1, -1)
     y = functional.conv_reduce(last, w, op="max", keepdims=True, padding=1, groups=2, layout="NHWC", device=device)
     np.testing.assert_allclose(y, np.moveaxis(whole.max((2, 3), keepdims=True), 1, -1), rtol=1e-5, atol=1e-5)
+    y = functional.conv_reduce(x, w, op="max", axes=(0, 1), padding=1, groups=2, device=device)
+    np.testing.assert_allclose(y, whole.max((0, 1)), rtol=1e-5, atol=1e-5)
+    y = functional.gemm_reduce(a, b, bias, axis="bmn", activation="relu", device=device)
+    np.testing.assert_allclose(y, p.sum(), rtol=1e-5)
     functional.clear_cache()
 
 
@@ -209,6 +225,7 @@ def test_as_functions(device):
     [
         ({"op": "prod"}, GraphError, "no op='prod'; one of sum, mean, max, min"),
         ({"axis": "k"}, GraphError, "axis is 'k'; it is m"),
+        ({"axis": "bn"}, GraphError, "axis is bn, and the product, .*, has no batches"),
         ({"axis": 1}, UsageError, "axis is 1; it is a name"),
         ({"op": None}, UsageError, "op is None; it is a name"),
         ({"route": "fused_atomics"}, UsageError, "did you mean 'fused_atomic'"),

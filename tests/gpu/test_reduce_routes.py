@@ -195,6 +195,33 @@ def test_every_number_of_parts_is_right(text, device):
                 right(call, x, route, device, {"parts": parts})
 
 
+@pytest.mark.parametrize("text", ["arg_reduce:x=3x4099,axis=1", "arg_reduce:x=3x2053x5,op=min,axis=1,to=i64,last=1"])
+def test_every_number_of_parts_of_an_axis_is_right(text, device):
+    """Few values, so that equal ones lie in several parts."""
+    call = parse_call(text, OPS)
+    x = {"x": np.random.default_rng(1).integers(-3, 4, call.shape("x")).astype(np.float32)}
+    x["x"][1, 7::500] = np.nan
+    route = next(route for route in OPS["arg_reduce"].routes if route.name == "two_pass")
+    legal = route.params(call, select_device(device)[1])["parts"]
+    assert len(legal) > 4
+    for parts in legal[:8]:
+        right(call, x, "two_pass", device, {"parts": parts})
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("op", ["sum", "l2", "log_sum_exp"])
+@pytest.mark.parametrize("length", [37, 515, 4097])
+def test_equal_rows_come_to_equal_bits_wherever_they_lie(length, op, dtype, device):
+    """A row of odd length begins at each of the four places in a vec4, and may be cut in parts."""
+    call = parse_call(f"reduce:x=4x{length},op={op},axes=1,dtype={dtype}", OPS)
+    row = np.random.default_rng(7).standard_normal(length) * 0.1 + (op == "log_sum_exp")
+    x = {"x": np.tile(row, (4, 1)).astype(call.specs["x"].dtype.numpy)}
+    for route in allowed(call, device):
+        if route != "atomic":
+            y = np.asarray(right(call, x, route, device)).reshape(4)
+            assert len({value.tobytes() for value in y}) == 1, route
+
+
 def test_functions_of_arrays(device):
     x = np.random.default_rng(4).standard_normal((3, 40, 5)).astype(np.float32)
     np.testing.assert_allclose(functional.reduce(x, device=device), x.sum(dtype=np.float64), rtol=1e-5)

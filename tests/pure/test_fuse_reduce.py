@@ -62,7 +62,16 @@ FUSED = {
     ),
     "l2 of rows": (A, [MATMUL, rows("l2")], "gemm_reduce"),
     "squares of columns": (A, [MATMUL, rows("sum_square", 0)], "gemm_reduce"),
+    "an addition to a conv2d and an activation": (
+        {**X, "z": (2, 4, 3, 2)},
+        [CONV, ("add", "c z", "s"), ("relu", "s", "r"), ("reduce", "r", "y", MEAN)],
+        "conv_reduce",
+    ),
     "l2 of a conv2d": (X, [CONV, ("reduce", "c", "y", {**MEAN, "op": "l2"})], "conv_reduce"),
+    "images and pixels": (X, [CONV, ("reduce", "c", "y", {"op": "mean", "axes": (0, 2, 3)})], "conv_reduce"),
+    "everything of a conv2d": (X, [CONV, ("reduce", "c", "y", {"op": "l2", "axes": ()})], "conv_reduce"),
+    "both axes of a product": (A, [MATMUL, ("reduce", "m", "y", {"op": "sum", "axes": (0, 1)})], "gemm_reduce"),
+    "batches and rows": (BATCHED, [MATMUL, ("reduce", "m", "y", {"op": "max", "axes": (0, 2)})], "gemm_reduce"),
     "in batches": (BATCHED, [MATMUL, rows("min", 1, False)], "gemm_reduce"),
     "a bias that an addition brings, and an activation": (
         A,
@@ -71,18 +80,27 @@ FUSED = {
     ),
 }
 KEPT = {
-    "a residual is added": (
-        {**X, "z": (2, 4, 3, 2)},
-        [CONV, ("add", "c z", "s"), ("reduce", "s", "y", MEAN)],
-        "y",
-        "it adds a residual, which conv_reduce does not",
-    ),
     "the result is an output": (X, [CONV, ("reduce", "c", "y", MEAN)], "c y", "is an output of the graph too"),
     "it is read twice": (A, [MATMUL, rows("sum"), ("tanh", "m", "z")], "y z", "has other readers"),
-    "another axis": (X, [CONV, ("reduce", "c", "y", {"op": "sum", "axes": (1,)})], "y", "both spatial axes, 2 and 3"),
-    "one of the two": (X, [CONV, ("reduce", "c", "y", {"op": "sum", "axes": (3,)})], "y", "not 3"),
-    "both axes of a product": (A, [MATMUL, ("reduce", "m", "y", {"op": "sum", "axes": (0, 1)})], "y", "axis 0 or 1"),
-    "over the batches": (BATCHED, [MATMUL, rows("sum", 0)], "y", "axis 1 or 2"),
+    "another axis": (
+        X,
+        [CONV, ("reduce", "c", "y", {"op": "sum", "axes": (1,)})],
+        "y",
+        "fused_lanes needs a reduction over height and width, and here it is channels",
+    ),
+    "height alone": (
+        X,
+        [CONV, ("reduce", "c", "y", {"op": "sum", "axes": (2,)})],
+        "y",
+        "over width, or over channels, and here it is height",
+    ),
+    "over the batches": (BATCHED, [MATMUL, rows("sum", 0)], "y", "along rows or columns alone, and here it is b"),
+    "one of two batch dimensions": (
+        {"a": (2, 3, 5, 3)},
+        [MATMUL, rows("sum", 0)],
+        "y",
+        "only all of its batches can be reduced with it, and here it is 0",
+    ),
     "an addition between": (
         X,
         [CONV, ("add", "c along", "s"), ("reduce", "s", "y", MEAN)],
@@ -192,6 +210,31 @@ def test_a_convolution_is_fused_where_its_own_route_has_the_tiles(shape, conv, d
         assert why in nodes[-1].remark
     else:
         assert nodes[0].route.startswith("fused")
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "route"),
+    [
+        ((1,), (8, 64, 56, 56), "fused_partials"),
+        ((3,), (8, 64, 56, 56), "fused_partials"),
+        ((3,), (8, 64, 7, 7), None),
+        ((0, 2, 3), (8, 64, 56, 56), "fused_stages"),
+        ((0, 1), (8, 64, 56, 56), "fused_stages"),
+        ((2,), (8, 64, 56, 56), None),
+    ],
+)
+def test_axes_that_tiles_of_a_gpu_reduce(axes, shape, route):
+    """Rows of 7 pixels would be padded to 8, and height is not along the tiles."""
+    nodes = planned([("conv2d", "x w_1x1", "c"), ("reduce", "c", "y", {"op": "sum", "axes": axes})], shape, H200).nodes
+    assert [node.route for node in nodes][:1] == [route] if route else len(nodes) == 2
+
+
+def test_stages_keep_f32_between_them():
+    """A sum of f16 that is beyond f16 on the way, and not in the end."""
+    call = parse_call("gemm_reduce:a=64x32,b=32x48,axis=mn,dtype=f16", OPS)
+    route = next(route for route in OPS["gemm_reduce"].routes if route.name == "fused_stages")
+    program = route.build(call, LAVAPIPE)
+    assert program.scratch["stage"] == 4 * 48 and "stage" not in program.elements
 
 
 @pytest.mark.parametrize(("constant", "fused"), [("k", True), ("thin", False)])

@@ -11,6 +11,7 @@ from vkconv.ops.conv.dgrad.volume import CONV3D_BACKWARD_DATA
 from vkconv.ops.conv.transpose.op import CONV_TRANSPOSE2D
 from vkconv.ops.conv.wgrad.op import CONV2D_BACKWARD_WEIGHT, CONV3D_BACKWARD_WEIGHT
 from vkconv.ops.core.base import Op
+from vkconv.ops.fused.attention import ATTENTION
 from vkconv.ops.fused.conv_reduce import CONV_REDUCE
 from vkconv.ops.fused.gemm_reduce import GEMM_REDUCE
 from vkconv.ops.fused.prologue_conv2d import PROLOGUE_CONV2D
@@ -22,6 +23,7 @@ from vkconv.ops.movement.gather import GATHER
 from vkconv.ops.movement.gather_elements import GATHER_ELEMENTS, GATHER_ND
 from vkconv.ops.movement.host import CONSTANT_OF_SHAPE, EYE_LIKE, RANGE, SHAPE, SIZE
 from vkconv.ops.movement.layout import CONCAT, EXPAND, SLICE, SPLIT, TILE, TRANSPOSE
+from vkconv.ops.movement.nonzero import NONZERO
 from vkconv.ops.movement.one_hot import ONE_HOT
 from vkconv.ops.movement.pad import CENTER_CROP_PAD, PAD
 from vkconv.ops.movement.reverse_sequence import REVERSE_SEQUENCE
@@ -47,9 +49,11 @@ from vkconv.ops.reduce.cumulative import CUMULATIVE
 from vkconv.ops.reduce.op import REDUCE
 from vkconv.ops.reduce.topk import TOPK
 from vkconv.ops.spatial.grid_sample import AFFINE_GRID, GRID_SAMPLE
+from vkconv.ops.spatial.non_max_suppression import NON_MAX_SUPPRESSION
 from vkconv.ops.spatial.pool2d import POOL2D
 from vkconv.ops.spatial.pool2d_argmax import POOL2D_ARGMAX
 from vkconv.ops.spatial.resize import RESIZE
+from vkconv.ops.spatial.roi_align import ROI_ALIGN
 from vkconv.storage import PACKED
 
 __all__ = ["OPS", "all_shaders"]
@@ -57,6 +61,7 @@ __all__ = ["OPS", "all_shaders"]
 _ALL: tuple[Op, ...] = (
     AFFINE_GRID,
     ARG_REDUCE,
+    ATTENTION,
     BATCH_NORM,
     BATCH_NORM_TRAINING,
     BITCAST,
@@ -96,6 +101,8 @@ _ALL: tuple[Op, ...] = (
     MATMUL,
     MATMUL_INTEGER,
     MERGE,
+    NONZERO,
+    NON_MAX_SUPPRESSION,
     ONE_HOT,
     PAD,
     POOL2D,
@@ -111,6 +118,7 @@ _ALL: tuple[Op, ...] = (
     RESIZE,
     REVERSE_SEQUENCE,
     RMS_NORM,
+    ROI_ALIGN,
     SCATTER_ELEMENTS,
     SCATTER_ND,
     SCATTER_STRIDED,

@@ -12,6 +12,7 @@ from vkconv.core import GraphError, RouteError
 from vkconv.ops.core.activation import ACTIVATIONS
 from vkconv.ops.core.base import Attrs, Op
 from vkconv.ops.core.requirements import ON_CPU, ON_GPU
+from vkconv.ops.fused.gemm_reduce_routes import AXES, axes_named
 from vkconv.ops.fused.in_turn import UNFUSED
 from vkconv.ops.fused.reduction import FUNCTIONS
 from vkconv.plan.bound import BoundGraph, BoundNode
@@ -75,15 +76,13 @@ class ReduceFusion:
             also = "is an output of the graph too" if value in rewriter.graph.outputs else "has other readers"
             return None, f"its result {also}"
         if maker.call.op == "conv2d":
-            if axes != (2, 3):
-                return None, f"only both spatial axes, 2 and 3, can be reduced with it, not {_numbers(axes)}"
-        elif axes in ((rank - 2,), (rank - 1,)):
-            attrs = {**attrs, "axis": "m" if axes[0] == rank - 2 else "n"}
+            attrs = {**attrs, "axes": axes}
         else:
-            return None, f"only its rows or its columns, axis {rank - 2} or {rank - 1}, can be reduced with it"
+            named = next((name for name in AXES if axes_named(name, rank) == axes), None)
+            if named is None:
+                return None, f"only all of its batches can be reduced with it, and here it is {_numbers(axes)}"
+            attrs = {**attrs, "axis": named}
         op = _FUSED[maker.call.op]
-        if "residual" in maker.reads and "residual" not in [operand.name for operand in rewriter.ops[op].operands]:
-            return None, f"it adds a residual, which {op} does not"
         asked = self._given.get(f"node:{maker.name}") in [route.name for route in rewriter.ops[op].routes]
         if is_given(self._given, node) or (is_given(self._given, maker) and not asked):
             return None, "the route or parameters of one of them are set"

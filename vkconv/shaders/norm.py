@@ -94,6 +94,7 @@ SOFTMAX = Kernel(
     push=(*ROW_SET_PUSH,),
     constants=(
         *ROW_SET_CONSTANTS,
+        *constants("bool", ZERO_ROWS=False),  # else a row of nothing but -inf becomes NaN
         *constants("bool", when="!PART", LOG=False),
     ),
 )

@@ -30,18 +30,21 @@ ARG_REDUCE = Kernel(
     "arg_reduce",
     subgroups=("REDUCTION_SUBGROUP",),
     bindings=(
-        reads("ELEM x"),
+        reads("ELEM x", when="!FROM_PARTS"),
+        reads("uvec2 x", when="FROM_PARTS"),
         writes("uint y"),
     ),
     push=(
-        *fields("uint", "outputs"),
+        *fields("uint", "outputs"),  # of every part
         *fields("uint", "n"),  # elements of the axis
         *fields("uint", "inner"),  # their distance
+        *fields("uint", "parts part_n"),  # of the axis, and elements of each
     ),
     constants=(
-        *constants("bool", MINIMUM=False),
+        *constants("bool", when="!FROM_PARTS", MINIMUM=False),
         *constants("bool", LAST=False),  # of equals, the last one and not the first
         *constants("bool", WIDE=False),  # 64-bit indices, written as two words
+        *TO_PARTS,
         *constants("uint", LOADS=4),
         *constants("uint", when="REDUCTION_TREE", ACROSS=1),
         *constants("uint", when="REDUCTION_SUBGROUP", ACROSS=1),
@@ -84,7 +87,20 @@ REDUCE_ATOMIC = Kernel(
     constants=(
         *REDUCE_CONSTANTS,
         *constants("uint", ITEMS=1),
-        *constants("bool", COLUMNS=False),  # the innermost dimension is kept
+    ),
+)
+
+REDUCE_CLUSTERS = Kernel(
+    "reduce_clusters",
+    subgroups=(),
+    bindings=(
+        reads("X_ELEM x"),
+        writes("Y_ELEM y"),
+    ),
+    push=(*REDUCE_PUSH,),
+    constants=(
+        *REDUCE_CONSTANTS,
+        *constants("uint", SUBGROUP=32, CLUSTER=8),  # lanes of a subgroup, and of an output
     ),
 )
 
@@ -140,6 +156,7 @@ REDUCE_ROWS = Kernel(
         *TO_PARTS,
         *GIVEN_PEAK,
         *constants("uint", ACROSS=64, LOADS=8),
+        *constants("bool", WHOLE=False),  # every part of a line begins at a vec4 and is whole ones
     ),
 )
 
@@ -152,4 +169,31 @@ TOPK = Kernel(
     ),
     push=(*fields("uint", "total length inner k"),),
     constants=(*constants("bool", LARGEST=True),),
+)
+
+TOPK_KEYS = Kernel(
+    "topk_keys",
+    bindings=(
+        reads("ELEM x"),
+        writes("uvec2 pairs"),
+    ),
+    push=(*fields("uint", "total length padded inner"),),
+    constants=(*constants("bool", LARGEST=True),),
+)
+
+TOPK_SORT = Kernel(
+    "topk_sort",
+    bindings=(updates("uvec2 pairs"),),
+    push=(*fields("uint", "exchanges apart block"),),
+)
+
+TOPK_TAKE = Kernel(
+    "topk_take",
+    bindings=(
+        reads("ELEM x"),
+        reads("uvec2 pairs"),
+        writes("ELEM values"),
+        writes("uvec2 indices"),
+    ),
+    push=(*fields("uint", "total length padded inner k"),),
 )

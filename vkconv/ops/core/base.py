@@ -89,7 +89,8 @@ class Op:
     raises GraphError for values, of the operands that are constant or given to a run, which no device would refuse (an
     index out of range). ``sums`` is what ops with routes of f16 sums have. ``parameters`` are words that are easily
     taken for attributes, with the parameters of routes that they mean. ``published`` are the rules of other systems by
-    their names.
+    their names. With ``counts`` the last output says how much of the others is meant, which only a run on the device
+    finds out.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Op:
     doc: str = ""
     parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
     published: Rules = dataclasses.field(default_factory=dict)
+    counts: bool = False
 
     def attr(self, word: str, value: object = "VALUE") -> Attr:
         """The attribute with this name or key; UsageError with a suggestion otherwise."""

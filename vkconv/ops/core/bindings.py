@@ -8,6 +8,12 @@ from vkconv.device import Device
 # Kernels may read and write values as vec4.
 _ALIGNMENT_BYTES = 16
 
+# Ops whose routes bind some of the images of a tensor that is larger than a binding, where one may begin there.
+TAKEN_BY_IMAGES = (
+    *("conv2d", "conv_transpose2d"),
+    *("conv2d_backward_data", "conv2d_backward_weight", "conv3d_backward_data"),
+)
+
 
 def most_bound(device: Device) -> int:
     """Bytes that a storage buffer binding may have."""

@@ -1,16 +1,17 @@
-"""A 2-D convolution of which only a reduction over its pixels is kept, as before a classifier.
+"""A 2-D convolution of which only a reduction is kept, as that over its pixels before a classifier.
 
-Operands and attributes as of conv2d, of whose result (N, C_out, OH, OW), with bias and activation, y (N, C_out) is the
-sum, mean, maximum, minimum, sum of squares or root of that (l2) over OH and OW; with keepdims y is (N, C_out, 1, 1).
-NaN in what is compared makes NaN.
+Operands and attributes as of conv2d, of whose result (N, C_out, OH, OW), with bias, residual and activation, y is the
+sum, mean, maximum, minimum, sum of squares or root of that (l2) over ``axes``: 2 and 3, its pixels, unless others are
+given, which makes y (N, C_out). With keepdims reduced dimensions stay as 1. NaN in what is compared makes NaN.
 """
 
+from vkconv.core import GraphError
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.conv2d.op import CONV2D
-from vkconv.ops.core.base import Attrs, Op, Resolved, Specs
-from vkconv.ops.fused.conv_reduce_routes import AXES, ROUTES, convolution_of
+from vkconv.ops.core import shapes
+from vkconv.ops.core.base import Attr, Attrs, Op, Resolved, Specs
+from vkconv.ops.fused.conv_reduce_routes import PIXELS, ROUTES, convolution_of
 from vkconv.ops.fused.definition import REDUCE_ATTRS, Fused, check_function
-from vkconv.ops.kernels.epilogue import RESIDUAL
 
 _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
 
@@ -19,18 +20,21 @@ def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     check_function("conv_reduce", str(attrs["op"]))
     conv = CONV2D.call(specs, {name: attrs[name] for name in _CONV_ATTRS})
     full = conv.outputs["y"]
-    kept = (1, 1) if attrs["keepdims"] else ()
-    return {**attrs, **conv.attrs}, (TensorSpec((*full.dims[:2], *kept), full.dtype),)
+    axes = shapes.axes_of("conv_reduce", attrs["axes"], len(full.dims))
+    if not axes:
+        raise GraphError("conv_reduce: axes is empty; name the dimensions of (N, C_out, OH, OW) to reduce")
+    kept = tuple(1 if i in axes else n for i, n in enumerate(full.dims) if attrs["keepdims"] or i not in axes)
+    return {**attrs, **conv.attrs, "axes": axes}, (TensorSpec(kept, full.dtype),)
 
 
-_FUSED = Fused(CONV2D, convolution_of, lambda call: AXES)
+_FUSED = Fused(CONV2D, convolution_of, lambda call: call["axes"])
 
 CONV_REDUCE = Op(
     "conv_reduce",
-    operands=tuple(operand for operand in CONV2D.operands if operand is not RESIDUAL),
+    operands=CONV2D.operands,
     resolve=_resolve,
     reference=_FUSED.reference,
-    attrs=(*CONV2D.attrs, *REDUCE_ATTRS),
+    attrs=(*CONV2D.attrs, Attr("axes", "axes", tuple[int, ...], PIXELS), *REDUCE_ATTRS),
     routes=ROUTES,
     terms=_FUSED.terms,
     magnitude=_FUSED.magnitude,
@@ -53,7 +57,23 @@ CONV_REDUCE = Op(
         "conv_reduce:x=2x5x7x7,w=37x5x1x1,b=37,op=l2,keep=1",
         "conv_reduce:x=1x13x13x17,w=19x13x3x3,p=1,op=sum_square",
         "conv_reduce:x=7x9x3x3,w=33x9x1x1,b=33,act=relu,op=l2",
+        "conv_reduce:x=2x5x7x9,w=37x5x3x3,b=37,axes=1,act=relu,op=max",
+        "conv_reduce:x=2x6x8x9,w=10x3x3x3,b=10,g=2,p=1,axes=1,op=mean,keep=1",
+        "conv_reduce:x=2x16x9x8,w=139x16x1x1,axes=1,op=l2",
+        "conv_reduce:x=3x5x7x11,w=37x5x3x3,b=37,p=1,axes=3,op=mean",
+        "conv_reduce:x=2x6x5x64,w=10x3x1x3,g=2,p=0x1,axes=3,op=min,keep=1",
+        "conv_reduce:x=2x5x3x138,w=7x5x1x3,axes=3",
+        "conv_reduce:x=5x7x6x7,w=34x7x3x3,b=34,axes=0x2x3,op=mean",
+        "conv_reduce:x=3x7x6x7,w=34x7x3x3,axes=0x1,op=max",
+        "conv_reduce:x=2x7x6x7,w=34x7x3x3,b=34,axes=0x1x2x3,op=sum_square",
+        "conv_reduce:x=2x7x6x7,w=34x7x3x3,b=34,axes=1x2x3,op=l2,keep=1",
+        "conv_reduce:x=3x7x5x8,w=6x7x3x1,axes=0x3,op=min",
+        "conv_reduce:x=2x7x6x7,w=9x7x3x3,axes=2",
+        "conv_reduce:x=3x5x9x7,w=37x5x3x3,b=37,residual=3x37x7x5,act=relu,op=mean",
+        "conv_reduce:x=2x8x9x7,w=10x4x1x1,g=2,residual=2x10x9x7,axes=1,op=max",
+        "conv_reduce:x=2x5x3x13,w=7x5x3x3,p=1,residual=2x7x3x13,act=tanh,axes=3",
+        "conv_reduce:x=3x5x6x7,w=9x5x1x1,residual=3x9x6x7,axes=0x2x3,op=l2",
     ),
-    doc="2-D convolution, bias and activation, of which only a sum, mean, maximum, minimum, sum of squares or l2 norm "
-    "over the pixels is kept.",
+    doc="2-D convolution, bias, residual and activation, of which only a sum, mean, maximum, minimum, sum of squares "
+    "or l2 norm is kept: over the pixels, or over axes.",
 )

@@ -2,13 +2,13 @@
 turn."""
 
 import dataclasses
-import math
+from collections.abc import Sequence
 
 from vkconv.call import Call
 from vkconv.core import align, ceil_div
 from vkconv.device import Device
 from vkconv.ops.conv.common import buffers, push
-from vkconv.ops.conv.conv2d.implicit_gemm import GEMM, IMPLICIT_GEMM, packing, steps_of
+from vkconv.ops.conv.conv2d.implicit_gemm import GEMM, packing, params_by_rule, steps_of
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE, flattened
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES
@@ -16,14 +16,15 @@ from vkconv.ops.core.base import over_workgroups
 from vkconv.ops.core.requirements import ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
 from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
-from vkconv.ops.kernels.epilogue import Epilogue
+from vkconv.ops.fused.stages import Stage, begun, in_stages
+from vkconv.ops.kernels.epilogue import RESIDUAL_BOUND, Epilogue
 from vkconv.ops.kernels.gemm_tile import GemmTile
 from vkconv.ops.kernels.prepack import PACK_TILES
 from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
 
-AXES = (2, 3)
+PIXELS, WIDTH, CHANNELS = (2, 3), (3,), (1,)
 _SMALLEST = min(TILES.values(), key=lambda tile: tile.shared_bytes + tile.local)
 _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
 
@@ -36,11 +37,11 @@ def convolution_of(call: Call) -> Call:
 def steps(call: Call) -> tuple[Call, Call]:
     """The convolution and the reduction as calls of their own."""
     conv = convolution_of(call)
-    return conv, reduce_call(call, conv.outputs["y"], AXES)
+    return conv, reduce_call(call, conv.outputs["y"], call["axes"])
 
 
 def _tile_params(call: Call, device: Device) -> Legal:
-    legal, most = IMPLICIT_GEMM.params(convolution_of(call), device), device.limit("maxComputeSharedMemorySize")
+    legal, most = params_by_rule(convolution_of(call), device), device.limit("maxComputeSharedMemorySize")
     return {
         "tile": tuple(name for name in legal["tile"] if _shared_bytes(TILES[name]) <= most),
         "linear": legal["linear"],
@@ -53,20 +54,34 @@ def _shared_bytes(tile: GemmTile) -> int:
 
 
 def _tile_reduction(call: Call, device: Device, params: Params) -> Reduction:
-    n, c_out, oh, ow = convolution_of(call).shape("y")
-    return Reduction(1, c_out, n, align(oh * ow, 4), TILES[params["tile"]].columns, oh * ow)
+    (n, c_out, oh, ow), tile = convolution_of(call).shape("y"), TILES[params["tile"]]
+    if call["axes"] == CHANNELS:
+        groups: int = call["groups"]
+        blocks = groups * ceil_div(c_out // groups, tile.rows)
+        return Reduction(1, n * oh * ow, 1, blocks * tile.rows, tile.rows, c_out)
+    lines, segment = _segments(call)
+    return Reduction(1, c_out, n * lines, align(segment, 4), tile.columns, segment, lines)
+
+
+def _segments(call: Call) -> tuple[int, int]:
+    """Segments of an image and pixels of each: its rows where these are reduced, else the image."""
+    oh, ow = convolution_of(call).shape("y")[2:]
+    return (oh, ow) if call["axes"] == WIDTH else (1, oh * ow)
 
 
 def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
-    conv, r = convolution_of(call), _tile_reduction(call, device, params)
+    conv, (lines, segment) = convolution_of(call), _segments(call)
+    slots = _tile_reduction(call, device, params).slots
     tile, linear = TILES[params["tile"]], bool(params["linear"])
     groups: int = conv["groups"]
     e, (kh, kw) = Epilogue.of(conv, device), conv.shape("w")[2:]
-    blocks = groups * ceil_div(r.rows // groups, tile.rows) * r.tiles
+    n, c_out = conv.shape("y")[:2]
+    blocks = groups * ceil_div(c_out // groups, tile.rows) * ceil_div(n * lines * align(segment, 4), tile.columns)
+    along = {"ALONG_CHANNELS": call["axes"] == CHANNELS}
 
     def launch(end: Ending) -> Dispatch:
         made = Dispatch(
-            GEMM,
+            e.variant(GEMM),
             buffers(e, "packed"),
             *over_workgroups(blocks, tile.local, device),
             push(conv, e),
@@ -74,7 +89,7 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
             _shared_bytes(tile),
             tile.loop_iterations(steps_of(conv, tile, linear) + 1),
         )
-        return reducing(made, end, push={"slots": r.slots})
+        return reducing(made, end, push={"slots": slots, "lines": lines}, constants=along)
 
     return launch
 
@@ -126,12 +141,12 @@ _MOST_PADDING = 1.07
 
 
 def _split_k(call: Call, device: Device) -> int:
-    return int(IMPLICIT_GEMM.params(convolution_of(call), device)["split_k"][0])
+    return int(params_by_rule(convolution_of(call), device)["split_k"][0])
 
 
 FEW_PADDED = Requirement.of(
-    f"images of whole vec4 of pixels, or at most {100 * _MOST_PADDING - 100:.0f} % short of it",
-    lambda call: math.prod(convolution_of(call).shape("y")[2:]),
+    f"images, or rows of them, of whole vec4 of pixels, or at most {100 * _MOST_PADDING - 100:.0f} % short of it",
+    lambda call: _segments(call)[1],
     lambda pixels: align(pixels, 4) / pixels <= _MOST_PADDING,
     "{} pixels".format,
 )
@@ -141,13 +156,38 @@ UNCUT = Requirement(
     lambda call, device: f"{_split_k(call, device)} slices",
 )
 
+
+def _over(*axes: tuple[int, ...]) -> Requirement:
+    return Requirement.of(
+        f"a reduction over {', or over '.join(map(axes_str, axes))}",
+        lambda call: call["axes"],
+        lambda given: given in axes,
+        axes_str,
+    )
+
+
+def axes_str(axes: Sequence[int]) -> str:
+    """Axes of a convolution's result, in words."""
+    return " and ".join(("images", "channels", "height", "width")[axis] for axis in axes)
+
+
+def _first_stage(call: Call) -> Stage | None:
+    """As far as tiles reduce, where more is reduced."""
+    axes = call["axes"]
+    done = next((done for done in (PIXELS, WIDTH, CHANNELS) if set(done) < set(axes)), None)
+    if done is None:
+        return None
+    return begun(call, convolution_of(call).outputs["y"], done, axes=done)
+
+
 _TILES = Fusion(
     GEMM,
     _tile_params,
     _tile_reduction,
     _launch_tiles,
-    (FITS_SMALLEST[0], shared_bytes(_shared_bytes(_SMALLEST))),
+    (_over(PIXELS, WIDTH, CHANNELS), FITS_SMALLEST[0], shared_bytes(_shared_bytes(_SMALLEST)), RESIDUAL_BOUND),
     (PACK_TILES, STRIDED_COPY),
+    adds=True,
     around=_packed,
 )
 _LANES: Fusion = Fusion(
@@ -155,16 +195,21 @@ _LANES: Fusion = Fusion(
     lambda call, device: SUBGROUP_TILE.params(convolution_of(call), device),
     _lane_reduction,
     _launch_lanes,
-    (SHUFFLE, SHORT_SPAN, loop_iterations(lambda call, device: _LANES.default(call, device).most_parts)),
+    (
+        *(_over(PIXELS), SHUFFLE, SHORT_SPAN, RESIDUAL_BOUND),
+        loop_iterations(lambda call, device: _LANES.default(call, device).most_parts),
+    ),
     (PACK_TILES, STRIDED_COPY),
+    adds=True,
     around=_packed_for_lanes,
 )
 
-ROUTES: tuple[Route, ...] = (
+_BY_TILES: tuple[Route, ...] = (
     _TILES.in_order(
         "fused_partials",
         "the tiles of conv2d's route implicit_gemm, reduced in registers, then in shared memory: one number of a "
-        "channel, image and tile is stored instead of all pixels, and a second launch combines them in a fixed order",
+        "channel, image (or row of it) and tile is stored instead of all pixels, or one of a pixel and tile instead of "
+        "all channels, and a second launch combines them in a fixed order",
         (ON_GPU, _takes("implicit_gemm"), UNCUT, FEW_PADDED),
         "rocMLIR reduction-fusion RFC, stage 2",
     ),
@@ -180,6 +225,18 @@ ROUTES: tuple[Route, ...] = (
         "sums change in their last bits from run to run",
         (ON_GPU, _takes("implicit_gemm"), UNCUT),
         "rocMLIR reduction-fusion RFC, stage 1 and 2",
+    ),
+)
+
+ROUTES: tuple[Route, ...] = (
+    *_BY_TILES,
+    in_stages(
+        "conv_reduce",
+        _first_stage,
+        lambda call: call["axes"],
+        _BY_TILES,
+        "tiles reduced over what a launch of them can, then what is left of the axes over their few results: over "
+        "images besides pixels, over channels besides pixels",
     ),
     in_turn(
         CONV2D,

@@ -1,18 +1,18 @@
-"""A matrix product of which only a reduction along its rows or columns is kept.
+"""A matrix product of which only a reduction is kept.
 
 a, b, bias and residual as in matmul; p = act(alpha a b + beta bias + residual) is (..., M, N) and is never stored. With
 axis n, y (..., M) is the sum, mean, maximum, minimum, sum of squares or root of that (l2) of each row of p; with axis
-m, y (..., N) is that of each column. With keepdims the reduced dimension stays as 1. NaN in what is compared makes NaN.
+m, y (..., N) is that of each column; with axis mn, y (...) is that of each matrix. A b in front (b, bn, bm, bmn)
+reduces over all batches too. With keepdims reduced dimensions stay as 1. NaN in what is compared makes NaN.
 """
 
 from vkconv.core import GraphError, did_you_mean
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import Attr, Attrs, Op, Resolved, Specs
 from vkconv.ops.fused.definition import REDUCE_ATTRS, Fused, check_function
-from vkconv.ops.fused.gemm_reduce_routes import ROUTES, axes_of, product_of
+from vkconv.ops.fused.gemm_reduce_routes import AXES, ROUTES, axes_named, axes_of, product_of
 from vkconv.ops.matmul.op import MATMUL
 
-AXES = ("m", "n")
 _PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)
 
 
@@ -21,16 +21,18 @@ def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     axis = str(attrs["axis"])
     if axis not in AXES:
         raise GraphError(
-            f"gemm_reduce: axis is {axis!r}{did_you_mean(axis, AXES)}; it is m (down the rows) or n (along them)"
+            f"gemm_reduce: axis is {axis!r}{did_you_mean(axis, AXES)}; it is m (down the rows), n (along them) or mn, "
+            "or one of these behind b (over the batches), or b"
         )
     product = MATMUL.call(specs, {name: attrs[name] for name in _PRODUCT_ATTRS})
     full = product.outputs["y"]
-    *lead, m, n = full.dims
-    if (m if axis == "m" else n) == 0:
+    if axis.startswith("b") and len(full.dims) < 3:
+        raise GraphError(f"gemm_reduce: axis is {axis}, and the product, {full}, has no batches to reduce over")
+    axes = axes_named(axis, len(full.dims))
+    if any(full.dims[i] == 0 for i in axes):
         raise GraphError(f"gemm_reduce: the product is {full}: there is nothing along {axis} to reduce")
-    one = (1,) if attrs["keepdims"] else ()
-    kept = (*one, n) if axis == "m" else (m, *one)
-    return {**attrs, **product.attrs}, (TensorSpec((*lead, *kept), full.dtype),)
+    kept = tuple(1 if i in axes else n for i, n in enumerate(full.dims) if attrs["keepdims"] or i not in axes)
+    return {**attrs, **product.attrs}, (TensorSpec(kept, full.dtype),)
 
 
 _FUSED = Fused(MATMUL, product_of, axes_of)
@@ -68,7 +70,13 @@ GEMM_REDUCE = Op(
         "gemm_reduce:a=19x37,b=19x83,ta=1,axis=m,op=l2",
         "gemm_reduce:a=65x33,b=33x130,bias=130,act=relu,axis=n,op=sum_square",
         "gemm_reduce:a=3x17x5,b=3x21x17,ta=1,tb=1,axis=n,op=l2,keep=1",
+        "gemm_reduce:a=65x33,b=33x130,bias=130,act=relu,axis=mn,op=mean",
+        "gemm_reduce:a=3x35x20,b=20x44,residual=3x35x44,axis=mn,op=max,keep=1",
+        "gemm_reduce:a=4x19x7,b=4x7x61,axis=bn",
+        "gemm_reduce:a=2x3x19x7,b=3x7x61,axis=bm,op=l2",
+        "gemm_reduce:a=3x35x20,b=20x44,bias=44,act=relu,axis=bmn,op=sum_square",
+        "gemm_reduce:a=5x9x6,b=5x6x11,act=relu,axis=b,op=mean",
     ),
     doc="Matrix product, bias, residual and activation, of which only the sum, mean, maximum, minimum, sum of squares "
-    "or l2 norm along m or n is kept.",
+    "or l2 norm along m or n, over both or over the batches is kept.",
 )

@@ -19,12 +19,13 @@ from vkconv.ops.core.requirements import (
 )
 from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
+from vkconv.ops.fused.stages import Stage, begun, in_stages
 from vkconv.ops.kernels import gemm
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import RESIDUAL_BOUND, Epilogue
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.program import Dispatch
-from vkconv.route import Params, Route
+from vkconv.route import Params, Requirement, Route
 
 _PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)
 
@@ -34,10 +35,33 @@ def product_of(call: Call) -> Call:
     return MATMUL.call(call.operands, {name: call[name] for name in _PRODUCT_ATTRS})
 
 
-def axes_of(call: Call) -> tuple[int]:
-    """The axis of that result that is reduced, from the front."""
-    rank = len(product_of(call).shape("y"))
-    return (rank - 2 if call["axis"] == "m" else rank - 1,)
+# By the attribute: whether batches are reduced, and which of rows and columns, counted from the last.
+AXES: Mapping[str, tuple[bool, tuple[int, ...]]] = {
+    **{"n": (False, (1,)), "m": (False, (2,)), "mn": (False, (2, 1))},
+    **{"b": (True, ()), "bn": (True, (1,)), "bm": (True, (2,)), "bmn": (True, (2, 1))},
+}
+
+
+def axes_of(call: Call) -> tuple[int, ...]:
+    """The axes of that result that are reduced, from the front, ascending."""
+    return axes_named(call["axis"], len(product_of(call).shape("y")))
+
+
+def axes_named(name: str, rank: int) -> tuple[int, ...]:
+    """The axes of a product of that rank by their name, a row of `AXES`."""
+    batches, sides = AXES[name]
+    return (*(range(rank - 2) if batches else ()), *(rank - side for side in sides))
+
+
+def _first_stage(call: Call) -> Stage | None:
+    """Rows or columns, whichever leaves less, where more is reduced."""
+    full, axes = product_of(call).outputs["y"], axes_of(call)
+    rank = len(full.dims)
+    sides = [name for name in ("n", "m") if set(axes_named(name, rank)) < set(axes)]
+    if not sides:
+        return None
+    most = max(sides, key=lambda name: full.dims[axes_named(name, rank)[0]])
+    return begun(call, full, axes_named(most, rank), axis=most)
 
 
 def steps(call: Call) -> tuple[Call, Call]:
@@ -121,12 +145,16 @@ def _launch_lanes(call: Call, device: Device, params: Params) -> Launch:
 #   4096x64 by 64x1                     279  266       294  311
 _takes = taken_alone(MATMUL, "product", product_of)
 
+ONE_SIDE = Requirement.of(
+    "a reduction along rows or columns alone", lambda call: call["axis"], lambda axis: axis in ("m", "n"), str
+)
+
 _TILES = Fusion(
     gemm.SHARED,
     _tile_params,
     _tile_reduction,
     _launch_tiles,
-    (shared_bytes(gemm.padded_bytes(gemm.LEAST_TILE)), invocations(gemm.LEAST_TILE.local), RESIDUAL_BOUND),
+    (ONE_SIDE, shared_bytes(gemm.padded_bytes(gemm.LEAST_TILE)), invocations(gemm.LEAST_TILE.local), RESIDUAL_BOUND),
     adds=True,
 )
 _LANES: Fusion = Fusion(
@@ -135,6 +163,7 @@ _LANES: Fusion = Fusion(
     _lane_reduction,
     _launch_lanes,
     (
+        ONE_SIDE,
         SHUFFLE,
         loop_iterations(lambda call, device: max(_along_columns(call).k, _LANES.default(call, device).most_parts)),
         RESIDUAL_BOUND,
@@ -142,7 +171,7 @@ _LANES: Fusion = Fusion(
     adds=True,
 )
 
-ROUTES: tuple[Route, ...] = (
+_BY_TILES: tuple[Route, ...] = (
     _TILES.in_order(
         "fused_partials",
         "the tiles of matmul's route shared, reduced in registers, then in shared memory: one number of a row and "
@@ -162,6 +191,18 @@ ROUTES: tuple[Route, ...] = (
         "but sums change in their last bits from run to run",
         (ON_GPU, _takes("shared")),
         "rocMLIR reduction-fusion RFC, stage 1 and 2",
+    ),
+)
+
+ROUTES: tuple[Route, ...] = (
+    *_BY_TILES,
+    in_stages(
+        "gemm_reduce",
+        _first_stage,
+        axes_of,
+        _BY_TILES,
+        "tiles reduced along rows or columns, whichever leaves less, then what is left of the axes over their few "
+        "results",
     ),
     in_turn(
         MATMUL,

@@ -45,7 +45,7 @@ def reduce_call(call: Call, full: TensorSpec, axes: tuple[int, ...]) -> Call:
 
 
 # What the second step runs must repeat.
-_REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic)
+REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic)
 
 
 def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> Route:
@@ -54,7 +54,7 @@ def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> 
 
     def inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
         product, reduction = steps(call)
-        return {first.name: Sub(product, products), "reduce": Sub(reduction, _REDUCE_ROUTES)}
+        return {first.name: Sub(product, products), "reduce": Sub(reduction, REDUCE_ROUTES)}
 
     def program(call: Call, device: Device, params: Params) -> Composite:
         made = Inner(first.name, {"y": "full"}), Inner("reduce", {"x": "full"})
@@ -63,5 +63,5 @@ def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> 
     def note(call: Call, device: Device, params: Params) -> str:
         return f"{bytes_str(steps(call)[0].outputs['y'].nbytes)} of scratch between the two"
 
-    shaders = dict.fromkeys(s for route in (*products, *_REDUCE_ROUTES) for s in route.shaders)
+    shaders = dict.fromkeys(s for route in (*products, *REDUCE_ROUTES) for s in route.shaders)
     return Route(UNFUSED, program, tuple(shaders), why, must=(FLOATS,), inner=inner, note=note)

@@ -52,7 +52,8 @@ _COMBINING = Policy("fused.combine", _Combining)
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reduction:
     """``batches`` of ``rows`` x (``segments`` of ``extent`` columns each, padding included), cut into tiles of
-    ``block`` columns. ``count`` elements are reduced to one."""
+    ``block`` columns. ``count`` elements are reduced to one. ``lines`` segments lie behind each other in the output,
+    which is (batches * segments / lines, rows, lines)."""
 
     batches: int
     rows: int
@@ -60,6 +61,7 @@ class Reduction:
     extent: int
     block: int
     count: int
+    lines: int = 1
 
     @property
     def tiles(self) -> int:
@@ -142,7 +144,7 @@ def _by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Progr
     lanes = combining.lanes if r.most_parts >= combining.many else 1
     outputs = combining.shared_outputs if lanes > 1 else combining.outputs
     sizes = {"total": r.outputs, "rows": r.rows, "segments": r.segments, "extent": r.extent}
-    tiles = {"block": r.block, "tiles": r.tiles, "slots": r.slots}
+    tiles = {"block": r.block, "tiles": r.tiles, "slots": r.slots, "lines": r.lines}
     combine = Dispatch(
         COMBINE,
         {"parts": "parts", "y": "y"},
@@ -192,7 +194,8 @@ def _columns_in_32_bits(of: Reduced) -> Requirement:
 
     def most(call: Call, device: Device) -> int:
         r = of(call, device)
-        return max(r.segments * r.extent + r.block, r.batches * r.tiles * r.rows)
+        # Rows may be pixels, whose lines are padded to whole vec4.
+        return max(r.segments * r.extent + r.block, r.batches * r.tiles * r.rows, 4 * r.rows)
 
     return Requirement(
         f"numbers of columns and tiles up to {MOST_INT}",

@@ -1,9 +1,10 @@
-"""softmax and log-softmax along one axis."""
+"""softmax and log-softmax along one axis. A row of nothing but -inf becomes NaN or, with zero_rows, 0."""
 
 import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
+from vkconv.core import GraphError
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs
 from vkconv.ops.norm.row_programs import RowKernel
@@ -14,13 +15,16 @@ from vkconv.ops.norm.row_sets import along
 def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     x = shapes.float_operand(specs, "x", "softmax")
     axis = shapes.axis_of("softmax", attrs["axis"], len(x.dims))
-    return {"axis": axis, "log": bool(attrs["log"])}, (x,)
+    log, zero_rows = bool(attrs["log"]), bool(attrs["zero_rows"])
+    if log and zero_rows:
+        raise GraphError("softmax: zero_rows is for weights, and with log they are logarithms; give one of them")
+    return {"axis": axis, "log": log, "zero_rows": zero_rows}, (x,)
 
 
 def _kernel(call: Call) -> RowKernel:
     rows = along(call.shape("x"), call["axis"], call["axis"])
     # The peak, the sum, the quotients.
-    buffers, constants = {"x": "x", "y": "y"}, {"LOG": bool(call["log"])}
+    buffers, constants = {"x": "x", "y": "y"}, {"LOG": bool(call["log"]), "ZERO_ROWS": bool(call["zero_rows"])}
     return RowKernel(rows, buffers, {}, constants, (), passes=3, part_words=2, cpu_items=32)
 
 
@@ -33,7 +37,10 @@ def _reference(call: Call, arrays: Arrays) -> Outputs:
     with np.errstate(all="ignore"):
         shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
         total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
-        return [np.asarray(shifted - np.log(total) if call["log"] else np.exp(shifted) / total)]
+        if call["log"]:
+            return [np.asarray(shifted - np.log(total))]
+        nothing = np.all(x == -np.inf, axis=axis, keepdims=True) if call["zero_rows"] else False
+        return [np.where(nothing, 0.0, np.exp(shifted) / total)]
 
 
 def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
@@ -51,7 +58,7 @@ SOFTMAX = Op(
     (Operand("x"),),
     _resolve,
     _reference,
-    attrs=(Attr("axis", "axis", int, -1), Attr("log", "log", bool, False)),
+    attrs=(Attr("axis", "axis", int, -1), Attr("log", "log", bool, False), Attr("zero_rows", "zero", bool, False)),
     routes=row_routes(shaders.norm.SOFTMAX, _kernel),
     terms=lambda call: max(1, _count(call)),
     magnitude=_magnitude,
@@ -68,6 +75,8 @@ SOFTMAX = Op(
         "softmax:x=3x128",
         "softmax:x=2x30011",
         "softmax:x=1x65536,log=1",
+        "softmax:x=37x3,zero=1",
+        "softmax:x=5x301,zero=1",
     ),
     doc="exp(x - max) / sum exp(x - max) along axis; log gives its logarithm.",
 )

@@ -41,8 +41,11 @@ def _div(a: Values, b: Values) -> Values:
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     # ONNX: integer division truncates toward zero; numpy floors. By zero it is 0 here, a crash elsewhere.
-    quotient = np.floor_divide(np.abs(a), np.maximum(np.abs(b), 1)) * np.sign(a) * np.sign(b)
-    return np.asarray(quotient.astype(a.dtype))
+    divisor = np.where(b == 0, 1, b).astype(a.dtype)
+    with np.errstate(over="ignore"):  # the smallest number by -1 wraps
+        quotient, rest = np.divmod(a, divisor)
+    towards_zero = quotient + ((rest != 0) & ((a < 0) != (divisor < 0)))
+    return np.asarray(np.where(b == 0, 0, towards_zero).astype(a.dtype))
 
 
 def _integer_zero(function: Callable[[Values, Values], Values]) -> Callable[[Values, Values], Values]:

@@ -25,6 +25,8 @@ KINDS = (
     DType.U8,
     DType.F16,
     DType.BF16,
+    DType.I16,
+    DType.U16,
 )  # index is the shader's SOURCE and TARGET
 
 
@@ -72,7 +74,7 @@ CAST = Op(
             "words",
             _program,
             (CAST_SHADER,),
-            "one pass, four elements per invocation: one word of bytes",
+            "one pass, four elements per invocation: one word of bytes, two of 16 bits",
             must=(KNOWN,),
             params=local_params,
         ),
@@ -111,6 +113,17 @@ CAST = Op(
         "cast:x=35:i64,to=f16",
         "cast:x=31:bool,to=bf16",
         "cast:x=31:bf16,to=u8",
+        "cast:x=67,to=i16",
+        "cast:x=3x67,to=u16",
+        "cast:x=131:i32,to=i16",
+        "cast:x=67:i16,to=f32",
+        "cast:x=67:i16,to=i64",
+        "cast:x=33:u16,to=i32",
+        "cast:x=35:i16,to=u8",
+        "cast:x=35:u16,to=f16",
+        "cast:x=31:u16,to=bool",
+        "cast:x=31:i64,to=u16",
+        "cast:x=31:u32,to=i64",
     ),
     doc="x as element type to: floats to integers truncate, saturate at the ends and take NaN for 0; bool is x != 0.",
 )

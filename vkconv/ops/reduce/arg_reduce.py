@@ -8,7 +8,7 @@ import numpy as np
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import Array, DType, GraphError, ceil_div, did_you_mean
+from vkconv.core import Array, DType, GraphError, bytes_str, ceil_div, did_you_mean
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
@@ -27,10 +27,21 @@ from vkconv.ops.core.base import (
     local_sizes,
     over_workgroups,
 )
-from vkconv.ops.core.requirements import ARITHMETIC, INT32, ON_GPU, lane_by_lane, loop_iterations, operands_in
+from vkconv.ops.core.requirements import (
+    ARITHMETIC,
+    INT32,
+    ON_GPU,
+    lane_by_lane,
+    loop_iterations,
+    operands_in,
+    scratch_budget,
+    subgroup_arithmetic,
+    within_scratch,
+)
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, power_of_two, serial_locals
+from vkconv.ops.reduce.split import PARTS, parts_to_fill
 from vkconv.policy import Policy
-from vkconv.program import Dispatch, Program
+from vkconv.program import Dispatch, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
 
 _DTYPES = (DType.F32, DType.I32)
@@ -39,6 +50,8 @@ _INDICES = (DType.I32, DType.I64)
 _LOADS = (8, 4, 2, 1)
 _LOCALS = (256, 128, 64)
 _LEAST_LOCAL = 32
+_PARTS = "parts"
+FROM_PARTS = (("FROM_PARTS", ""),)
 Form = tuple[tuple[str, str], ...]
 _LONG_AXIS = Policy("reduce.arg_axis", int)
 
@@ -64,27 +77,80 @@ def _extents(call: Call) -> tuple[int, int]:
     return x[axis], math.prod(x[axis + 1 :])
 
 
-def _program(call: Call, device: Device, params: Params, form: Form) -> Program:
-    """Without a ``form`` each invocation makes an output; else each workgroup some neighbouring ones."""
-    (n, inner), outputs = _extents(call), call.outputs["y"].size
+def _launch(
+    call: Call, device: Device, params: Params, form: Form, n: int, part_n: int, x: str = "x", y: str = "y"
+) -> Dispatch:
+    """The best of every ``part_n`` of ``n`` elements along the axis. Without a ``form`` each invocation makes an
+    output; else each workgroup some neighbouring ones."""
+    inner, parts = _extents(call)[1], max(1, ceil_div(n, part_n))
+    outputs, meeting = call.outputs["y"].size * parts, form if form != FROM_PARTS else ()
     local, loads, across = params["local"], params["loads"], params.get("across", 1)
-    slabs = local // across if form else 1
-    step = Dispatch(
-        Shader(shaders.reduce.ARG_REDUCE, call.specs["x"].dtype, form),
-        {"x": "x", "y": "y"},
-        *over_workgroups(ceil_div(outputs, across if form else local), local, device),
-        {"outputs": outputs, "n": n, "inner": max(1, inner)},
-        {
-            "MINIMUM": call["op"] == "min",
-            "LAST": bool(call["select_last"]),
-            "WIDE": call.outputs["y"].dtype is DType.I64,
-            "LOADS": loads,
-            **({"ACROSS": across} if form else {}),
-        },
-        8 * local if form else 0,
-        _iterations(n, slabs, loads),
+    slabs = local // across if meeting else 1
+    shader = Shader(shaders.reduce.ARG_REDUCE, call.specs["x"].dtype, form)
+    values: dict[str, Word] = {
+        "MINIMUM": call["op"] == "min",
+        "LAST": bool(call["select_last"]),
+        "TO_PARTS": y == _PARTS,
+    }
+    return Dispatch(
+        shader,
+        {"x": x, "y": y},
+        *over_workgroups(ceil_div(outputs, across if meeting else local), local, device),
+        {"outputs": outputs, "n": n, "inner": max(1, inner), "parts": parts, "part_n": part_n},
+        shader.taking({**values, "WIDE": call.outputs["y"].dtype is DType.I64, "LOADS": loads, "ACROSS": across}),
+        8 * local if meeting else 0,
+        _iterations(part_n, slabs, loads),
     )
-    return Program((step,))
+
+
+def _program(call: Call, device: Device, params: Params, form: Form) -> Program:
+    n = _extents(call)[0]
+    return Program((_launch(call, device, params, form, n, n),))
+
+
+def _in_parts(call: Call, device: Device, params: Params) -> Program:
+    """Keys and places of the parts of an axis, then the best of these."""
+    n, form = _extents(call)[0], _form_of(call, device)
+    part_n = ceil_div(n, params["parts"])
+    parts = ceil_div(n, part_n)
+    first = _launch(call, device, params, form, n, part_n, y=_PARTS)
+    meet = {"local": serial_locals(parts, device)[0], "loads": 1}
+    rest = _launch(call, device, meet, FROM_PARTS, parts, parts, x=_PARTS)
+    return Program((first, rest), scratch={_PARTS: _parts_bytes(call, parts)})
+
+
+def _parts_bytes(call: Call, parts: int) -> int:
+    return 8 * call.outputs["y"].size * parts
+
+
+def _form_of(call: Call, device: Device) -> Form:
+    """How lanes meet that share an axis."""
+    return SUBGROUP if _extents(call)[1] == 1 and subgroup_arithmetic(device) else TREE
+
+
+def _most_parts(call: Call, device: Device) -> int:
+    """Parts that keep the device busy, or whose loops the driver does not end."""
+    n = _extents(call)[0]
+    params = defaults(_meeting_params(call, device, _form_of(call, device)))
+    across = params.get("across", 1)
+    groups = ceil_div(call.outputs["y"].size, across)
+    parts, most = parts_to_fill(groups, across * n, device), device.max_loop_iterations
+    if most is not None:
+        while parts < n and _iterations(ceil_div(n, parts), params["local"] // across, params["loads"]) > most:
+            parts *= 2
+    return max(1, ceil_div(n, max(1, ceil_div(n, parts))))
+
+
+def _parts_params(call: Call, device: Device) -> Legal:
+    n, best = _extents(call)[0], _most_parts(call, device)
+    most = min(n, scratch_budget(device) // max(1, _parts_bytes(call, 1)))
+    legal = _meeting_params(call, device, _form_of(call, device))
+    slabs = max(1, min(legal["local"]) // max(legal.get("across", (1,))))
+    others = {ceil_div(n, ceil_div(n, parts)) for parts in PARTS if parts <= most}
+    ending = device.max_loop_iterations
+    if ending is not None:
+        others = {p for p in others if max(_iterations(ceil_div(n, p), slabs, 1), _iterations(p, 1, 1)) <= ending}
+    return {**legal, "parts": first(best, sorted(others))}
 
 
 def _iterations(n: int, slabs: int, loads: int) -> int:
@@ -129,6 +195,20 @@ _LONG = Requirement(
 )
 
 
+_SEVERAL_PARTS = Requirement(
+    "too few workgroups to keep the device busy without parts",
+    lambda call, device: _extents(call)[0] > 0 and _most_parts(call, device) > 1,
+    lambda call, device: f"{call.outputs['y'].size} outputs of {_extents(call)[0]} elements each",
+)
+
+
+def _parts_iterations(call: Call, device: Device) -> int:
+    params = defaults(_parts_params(call, device))
+    parts = params["parts"]
+    slabs = params["local"] // params.get("across", 1)
+    return max(_iterations(ceil_div(_extents(call)[0], parts), slabs, params["loads"]), _iterations(parts, 1, 1))
+
+
 def _route(name: str, form: Form, why: str, must: tuple[Requirement, ...], prefer: tuple[Requirement, ...]) -> Route:
     legal = functools.partial(_meeting_params, form=form)
 
@@ -160,6 +240,22 @@ ARG_REDUCE = Op(
         Attr("dtype", "to", str, "i32"),
     ),
     routes=(
+        Route(
+            "two_pass",
+            _in_parts,
+            tuple(Shader(shaders.reduce.ARG_REDUCE, t, form) for t in _DTYPES for form in (SUBGROUP, TREE, FROM_PARTS)),
+            "as many parts of the axis as keep the device busy; a second pass takes the best of their places",
+            must=(
+                *_MUST,
+                within_scratch(lambda call, device: _parts_bytes(call, _most_parts(call, device))),
+                loop_iterations(_parts_iterations),
+            ),
+            prefer=(ON_GPU, _SEVERAL_PARTS),
+            params=_parts_params,
+            note=lambda call, device, params: (
+                f"{params['parts']} parts; {bytes_str(_parts_bytes(call, params['parts']))} scratch"
+            ),
+        ),
         _route(
             "subgroup",
             SUBGROUP,
@@ -195,6 +291,8 @@ ARG_REDUCE = Op(
         "arg_reduce:x=5x257,op=min,axis=1,last=1",
         "arg_reduce:x=2x131x67,axis=1,to=i64",
         "arg_reduce:x=70001x2,axis=1",
+        "arg_reduce:x=3x40009,axis=1,last=1,to=i64",
+        "arg_reduce:x=2x9973x3,op=min,axis=1",
         "arg_reduce:x=13x67:i32,op=min,axis=1",
     ),
     doc="The index of the largest or smallest element along axis. NaN is beyond all; of equals it is the first, or the "

@@ -22,9 +22,10 @@ ROWS_SUBGROUP = tuple(Shader(shaders.reduce.REDUCE_ROWS, t, SUBGROUP) for t in _
 COLUMNS_TREE = tuple(Shader(shaders.reduce.REDUCE_COLUMNS, t, (*TREE, *v)) for t in _DTYPES for v in ((), VEC4))
 COLUMNS_ALONE = tuple(Shader(shaders.reduce.REDUCE_COLUMNS, t, v) for t in _DTYPES for v in ((), VEC4))
 COMBINE = tuple(Shader(shaders.reduce.REDUCE_COMBINE, t, form) for t in _DTYPES for form in ((), TREE))
+CLUSTERS = tuple(Shader(shaders.reduce.REDUCE_CLUSTERS, t) for t in _DTYPES)
 ATOMIC = (
-    *(Shader(shaders.reduce.REDUCE_ATOMIC, t) for t in _DTYPES),
-    Shader(shaders.reduce.REDUCE_ATOMIC, DType.F32, ATOMIC_FLOAT),
+    *(Shader(shaders.reduce.REDUCE_ATOMIC, t, form) for t in _DTYPES for form in ((), TREE)),
+    *(Shader(shaders.reduce.REDUCE_ATOMIC, DType.F32, (*form, *ATOMIC_FLOAT)) for form in ((), TREE)),
 )
 
 
@@ -115,7 +116,7 @@ class Rows:
 
     def launch(self, p: Problem, split: Split, output: Output, device: Device) -> Dispatch:
         parts, shader = split.count(p), Shader(shaders.reduce.REDUCE_ROWS, p.dtype, self.form)
-        lanes = {"ACROSS": self.across(split), "LOADS": self.loads}
+        lanes = {"ACROSS": self.across(split), "LOADS": self.loads, "WHOLE": split.in_vec4(p)}
         return Dispatch(
             shader,
             shader.taking({"x": "x", **output.buffers}),
@@ -206,18 +207,40 @@ def combine_iterations(parts: int) -> int:
 
 
 def atomic(p: Problem, items: int, native: bool, local: int, output: Output, device: Device) -> Dispatch:
-    """Every invocation combines up to ``items`` elements and then an output with them."""
-    parts = max(1, ceil_div(p.count, items))
+    """Every invocation combines up to ``items`` elements; a workgroup of a row meets, and one of columns does not,
+    before an output is combined with them."""
+    meets = not p.columns
+    parts = max(1, ceil_div(p.count, items * local if meets else items))
     added = native and p.dtype is DType.F32 and output.function not in ("max", "min", "prod")
-    shader = Shader(shaders.reduce.REDUCE_ATOMIC, p.dtype, ATOMIC_FLOAT if added else ())
+    form = (*(TREE if meets else ()), *(ATOMIC_FLOAT if added else ()))
+    shader, total = Shader(shaders.reduce.REDUCE_ATOMIC, p.dtype, form), p.outputs * parts
     return Dispatch(
         shader,
         shader.taking({"x": "x", **output.buffers}),
-        *over_invocations(p.outputs * parts, local, device),
+        *(over_workgroups(total, local, device) if meets else over_invocations(total, local, device)),
         _push(p, whole(p), parts),
-        {**output.constants(p), "ITEMS": items, "COLUMNS": p.columns},
-        loop_iterations=items * (1 + p.line_rank) + p.kept.rank + 1,
+        {**output.constants(p), "ITEMS": items},
+        4 * local if meets else 0,
+        items * (1 + p.line_rank) + p.kept.rank + 1 + local.bit_length(),
     )
+
+
+def clusters(p: Problem, cluster: int, local: int, device: Device) -> Dispatch:
+    """``cluster`` lanes of a subgroup for each output."""
+    shader, lanes = Shader(shaders.reduce.REDUCE_CLUSTERS, p.dtype), device.subgroup_size
+    return Dispatch(
+        shader,
+        {"x": "x", "y": "y"},
+        *over_workgroups(ceil_div(p.outputs, local // cluster), local, device),
+        _push(p, whole(p), 1),
+        {**Output(p.function).constants(p), "SUBGROUP": lanes, "CLUSTER": cluster},
+        loop_iterations=clusters_iterations(p, cluster),
+    )
+
+
+def clusters_iterations(p: Problem, cluster: int) -> int:
+    line = Output(p.function).passes * (ceil_div(p.run, cluster) + 1 + p.line_rank)
+    return p.lines * line + _again(p, p.lines, ceil_div(p.run, cluster)) + p.kept.rank
 
 
 def serial(p: Problem, local: int, device: Device) -> Dispatch:

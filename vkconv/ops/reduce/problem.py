@@ -124,6 +124,11 @@ class Split:
         """Parts that a line is split into."""
         return max(1, ceil_div(p.run, self.run))
 
+    def in_vec4(self, p: Problem) -> bool:
+        """Whether every part of a line is whole vec4 of x."""
+        steps = (p.run, *p.reduced.strides[0][:-1], *(p.kept.strides[0] if p.outputs > 1 else ()))
+        return all(n % 4 == 0 for n in (*steps, *((self.run,) if self.of_line(p) > 1 else ())))
+
     def count(self, p: Problem) -> int:
         return max(1, ceil_div(p.lines, self.lines)) * self.of_line(p)
 

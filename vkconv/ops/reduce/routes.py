@@ -12,6 +12,7 @@ from vkconv.ops.reduce import kernels
 from vkconv.ops.reduce import split as rules
 from vkconv.ops.reduce.kernels import SUBGROUP, TREE, Output
 from vkconv.ops.reduce.problem import L2, LOG_SUM_EXP, NOTHING_TO_FINISH, PICKS, Problem, into, whole
+from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
 from vkconv.route import Params, Requirement, Route
 
@@ -84,6 +85,29 @@ def _atomic_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     }
 
 
+def _by_one_operation(call: Call, params: Params) -> int:
+    items, local = int(params["items"]), int(params["local"])
+    return items if Problem.of(call).columns else items * local
+
+
+def _clusters(call: Call, device: Device, params: Params) -> Program:
+    return Program((kernels.clusters(Problem.of(call), params["cluster"], params["local"], device),))
+
+
+def _clusters_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    """Lanes of an output, each of about four elements."""
+    lanes = device.subgroup_size
+    best = min(lanes, max(2, kernels.power_of_two(-(-Problem.of(call).count // 4))))
+    sizes = tuple(n for n in (2, 4, 8, 16, 32) if n <= lanes)
+    local = lanes * max(1, 128 // lanes)
+    legal = {"cluster": first(best, sizes), "local": first(local, local_sizes(device, *(lanes * n for n in (1, 2, 4))))}
+    return legal if device.max_loop_iterations is None else {**legal, "cluster": (best,)}
+
+
+def _clusters_iterations(call: Call, device: Device) -> int:
+    return kernels.clusters_iterations(Problem.of(call), defaults(_clusters_params(call, device))["cluster"])
+
+
 # ---- requirements
 
 
@@ -95,6 +119,14 @@ LONG = Requirement.of(
     Problem.of,
     lambda p: p.columns or p.count >= requirements.LONG_ROW,
     lambda p: f"rows of {p.count}",
+)
+_SHORT_ROW = Policy("reduce.short_row", int)
+SHARED_SHORT = Requirement(
+    "rows as short as a few lanes share",
+    lambda call, device: Problem.of(call).count >= _SHORT_ROW.of(device),
+    lambda call, device: (
+        f"rows of {Problem.of(call).count}, at least {_SHORT_ROW.of(device)} ({_SHORT_ROW.said(device)})"
+    ),
 )
 # lavapipe, against an invocation for each output, us: 16384 rows of 32 2729 to 1207, 8192 of 64 2652 to 1641 (each
 # workgroup takes 0.3 us more), 1024 of 4096 1700 to 4700; 4096x16x4 1555 to 1528, x7 1082 to 1462, x8 1648 to 2921.
@@ -247,17 +279,30 @@ ROUTES: tuple[Route, ...] = (
         note=_whole_note,
     ),
     Route(
+        "clusters",
+        _clusters,
+        kernels.CLUSTERS,
+        "a few lanes of a subgroup for each output: neighbours load neighbouring elements of a short row and meet by "
+        "shuffles, without shared memory and barriers",
+        must=(*_MUST, INNERMOST, requirements.SHUFFLE, requirements.loop_iterations(_clusters_iterations)),
+        prefer=(requirements.ON_GPU, SHARED_SHORT),
+        source="rocMLIR#2301",
+        params=_clusters_params,
+        note=lambda call, device, params: f"{params['cluster']} lanes for each of {Problem.of(call).outputs} outputs",
+    ),
+    Route(
         "atomic",
         _atomic,
         (*kernels.ATOMIC, *kernels.COMBINE),
-        "the output is filled with the identity, then every invocation combines it with a few elements by one atomic "
-        "operation; the order of adding floats changes from run to run, and the last bits with it",
+        "the output is filled with the identity, then every workgroup combines a row, or every invocation a column, "
+        "with a few elements of each lane by one atomic operation; the order of adding floats changes from run to run, "
+        "and the last bits with it",
         must=(*_MUST, requirements.NO_HALVES, ONE_SCALE),
         opt_in="floats are added in another order each time",
         source="rocMLIR#938",
         params=_atomic_params,
         note=lambda call, device, params: (
-            f"{params['items']} elements by one operation; "
+            f"{_by_one_operation(call, params)} elements by one operation; "
             f"{'float atomics' if params['native'] else 'compare-and-swap'}; floats are not added in a fixed order"
         ),
         deterministic=False,

@@ -101,15 +101,21 @@ def form_of(device: Device) -> tuple[tuple[str, str], ...]:
     return SUBGROUP if subgroup_arithmetic(device) else TREE
 
 
+def parts_to_fill(groups: int, per_group: int, device: Device) -> int:
+    """Into how many parts so many workgroups, of ``per_group`` elements each, are split to keep the device busy."""
+    policy, units = _POLICY.of(device), compute_units(device)
+    if groups >= policy.busy * units:
+        return 1
+    return max(1, min(policy.wanted * units // max(groups, 1), per_group // policy.least))
+
+
 def split_to_fill(p: Problem, device: Device, alone: bool) -> tuple[Split, str]:
     """Parts that keep the device busy, and why so many."""
     policy, units = _POLICY.of(device), compute_units(device)
     kernel = kernel_of(p, defaults(kernel_params(p, device, whole(p), alone)), form_of(device))
     groups = kernel.groups(p)
-    parts, why = 1, f"{groups} workgroups, {policy.busy} for each of {units} compute units keep it busy"
-    if groups < policy.busy * units:
-        per_group = ceil_div(p.outputs, max(groups, 1)) * p.count
-        parts = max(1, min(policy.wanted * units // max(groups, 1), per_group // policy.least))
+    why = f"{groups} workgroups, {policy.busy} for each of {units} compute units keep it busy"
+    parts = parts_to_fill(groups, ceil_div(p.outputs, max(groups, 1)) * p.count, device)
     most = device.max_loop_iterations
     if most is not None:
         while kernel.iterations(p, into(p, parts), Output(p.function).passes) > most and parts < max(p.count, 1):

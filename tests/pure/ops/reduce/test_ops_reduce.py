@@ -84,7 +84,10 @@ def test_the_published_rule_cuts_as_published(text, split):
         (f"reduce:x={1 << 28},op=max", "two_pass", "lanes"),
         ("reduce:x=1000000x3,axes=1", "serial", "serial"),
         ("reduce:x=100000x5,axes=0", "two_pass", "lanes"),
-        ("arg_reduce:x=8x50257,axis=1", "subgroup", "subgroup"),
+        ("reduce:x=100000x24,axes=1", "clusters", "serial"),
+        ("arg_reduce:x=8x50257,axis=1", "two_pass", "subgroup"),
+        ("arg_reduce:x=4x128256,axis=1", "two_pass", "subgroup"),
+        ("arg_reduce:x=4000x50257,axis=1", "subgroup", "subgroup"),
         ("arg_reduce:x=8x91x4096,axis=1", "tree", "serial"),
         ("arg_reduce:x=100000x10,axis=1", "serial", "serial"),
     ],
@@ -123,8 +126,30 @@ def test_what_is_finished_and_what_is_not():
         assert bool(program.scratch) is (count > 2)
     assert len(atomic.build(parse_call("reduce:x=5x100:i32,op=max,axes=1", OPS), H200).steps) == 2
     native = atomic.build(parse_call("reduce:x=5x100,axes=1", OPS), H200).steps[1].shader
-    assert native.defines == (("ATOMIC_FLOAT", ""),)
+    assert native.defines == (("REDUCTION_TREE", ""), ("ATOMIC_FLOAT", ""))
+    columns = atomic.build(parse_call("reduce:x=100x5,axes=0", OPS), H200).steps[1]
+    assert columns.shader.defines == (("ATOMIC_FLOAT", ""),) and not columns.shared_bytes
     assert not atomic.deterministic
+
+
+def test_a_workgroup_of_a_row_makes_one_atomic_operation():
+    atomic = next(r for r in OPS["reduce"].routes if r.name == "atomic")
+    (_, added) = atomic.build(parse_call("reduce:x=5x1000,axes=1", OPS), H200, {"items": 4, "local": 64}).steps
+    assert math.prod(added.groups) == 5 * 4 and added.shared_bytes == 4 * 64
+
+
+def test_short_rows_share_the_lanes_of_a_subgroup():
+    clusters = next(r for r in OPS["reduce"].routes if r.name == "clusters")
+    (step,) = clusters.build(parse_call("reduce:x=1000x24,axes=1", OPS), H200).steps
+    assert step.constants["CLUSTER"] == 8 and math.prod(step.groups) == 63 and not step.shared_bytes
+
+
+@pytest.mark.parametrize(("text", "whole"), [("4x1024", True), ("4x1026", False), ("1x1026", False), ("4x3x8", True)])
+def test_rows_of_whole_vec4_are_loaded_by_vec4(text, whole):
+    tree = next(r for r in OPS["reduce"].routes if r.name == "tree")
+    axes = "0x2" if text == "4x3x8" else "1"
+    (step,) = tree.build(parse_call(f"reduce:x={text},axes={axes}", OPS), H200).steps
+    assert step.constants["WHOLE"] is whole
 
 
 def test_explain_says_why():
