@@ -143,7 +143,7 @@ def main() -> int:
             )
             for c, v in ((far, there), (near, here))
         ]
-        work = checks(facts[0], (), (DType.F32,), ("native",), True)
+        work = checks(facts[0], (), (DType.F32,), ("native",), "short")
         folder = PackFolder(place / "packs")
         for packed in pack_checks(folder, chosen(work, count), facts[0]):
             if not packed.places:

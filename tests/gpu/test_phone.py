@@ -1,6 +1,7 @@
 """``vkconv phone``: from cable to report, and faults on the way. The boards are this machine, behind stand-ins."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -80,6 +81,26 @@ def test_from_cable_to_report(boards, tmp_path, how):
     assert left(boards) == []
     code, out, _ = vkconv("compare", data, data)
     assert code == 0
+
+
+def test_what_a_row_was_measured_in_is_said_beside_it(boards, tmp_path):
+    """The pause, the processor, and of a phone its screen."""
+    dumpsys = tmp_path / "bin" / "dumpsys"
+    dumpsys.write_text("#!/bin/sh\necho '  mWakefulness=Awake'\n")
+    dumpsys.chmod(0o755)
+    cpu = str(max(os.sched_getaffinity(0)))
+    words = ("phone", "bench", "relu:x=5", "--min-time", "0.001", "-o", tmp_path / "r.json")
+    code, _, err = vkconv(*words, "--cpu", cpu, "--cooldown", "0.01")
+    assert code == 0, err
+    (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+    notes = ", ".join(row["notes"])
+    assert all(said in notes for said in (f"on CPU {cpu} alone", "screen on", "after a pause of 0.01 s"))
+    dumpsys.write_text("#!/bin/sh\necho '  mWakefulness=Dozing'\n")
+    assert vkconv(*words)[0] == 0
+    notes = ", ".join(json.loads((tmp_path / "r.json").read_text())["rows"][0]["notes"])
+    assert "screen off" in notes and "pause" not in notes
+    code, _, err = vkconv(*words, "--cpu", "9999")
+    assert code == 1 and "--cpu 9999: this machine has no such processor" in err + (tmp_path / "r.json").read_text()
 
 
 def test_the_calls_of_a_model_are_measured(boards, tmp_path):

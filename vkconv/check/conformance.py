@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -31,16 +32,21 @@ Status = Literal["ok", "FAILED", "refused", "error"]
 Path = tuple[tuple[str, str], ...]
 """Forced routes as ``--route`` takes them: ``("conv_reduce", "unfused")``, then those of calls inside that route, each
 behind the one that it is in: ``("conv_reduce/conv2d", "explicit_gemm"), ("conv_reduce/conv2d/matmul", "shared")``."""
+Extent = Literal["all", "short", "few"]
+"""How many checks there are of a device: see `checks`."""
 Storage = Literal["native", "packed"]
 STORAGES: tuple[Storage, ...] = ("native", "packed")
 """How 16-bit floats lie in buffers: by themselves, or two to a word where a device cannot address 16 bits."""
 PACKED = " packed"
 """What the element form of a check in packed storage ends in."""
+# The names of operands and attributes in a case.
+_WORDS = re.compile(r"[:,](\w+)=")
 _SEED = 7
 _MOST_OUTPUTS = 1 << 15
 _MOST_WORKGROUPS = 65_535
 AT_PLANNING = "it is computed when a graph is planned"
-# Routes that say of themselves that an input that is not finite reaches more of the output than it should.
+# Routes that say of themselves that an input that is not finite reaches more of the output than it should; so do those
+# of causal attention, of keys that a query does not see.
 _SPREADS_NON_FINITE = ("winograd", "flipped_winograd")
 
 
@@ -128,11 +134,12 @@ def checks(
     ops: Sequence[str] = (),
     dtypes: Sequence[DType] = FLOAT_TYPES,
     storages: Sequence[Storage] = STORAGES,
-    short: bool = False,
+    extent: Extent = "all",
 ) -> list[Check]:
     """Every case of these ops (all, without any) on each of their routes, for a device to plan for: as they are written
     with f32; in f16 and bf16 those that have floats and go with them, in each of these storages that the device has.
-    ``short`` leaves out all values of parameters but those that are planned.
+    ``short`` leaves out all values of parameters but those that are planned, and ``few`` also cases that `few` can do
+    without.
 
     Raises UsageError for an op that does not exist.
     """
@@ -156,9 +163,34 @@ def checks(
                     for text, call in calls.items()
                     if (call.half is None) == (storage is None)
                     for path, params, covered in ways(text, planned[storage == "packed"])
-                    if not (short and params)
+                    if not (params and extent != "all")
                 ]
-    return found
+    return few(found, planned) if extent == "few" else found
+
+
+def few(work: Sequence[Check], planned: Mapping[bool, Device]) -> list[Check]:
+    """Of these checks those that the smallest cases make which between them have each operand and each attribute that
+    a route's cases have, in every element form; routes of inner calls count by themselves. Of a route that the device
+    may not be given all are left: they cost nothing. ``planned`` is the device, by whether its storage is packed."""
+    groups: dict[tuple[str, str, str], list[Check]] = {}
+    kept: set[int] = set()
+    seen: set[tuple[str, str, str, str]] = set()
+    for check in work:
+        if check.params or refusal(check.path, call_of(check.text), planned[check.is_packed]):
+            kept.add(id(check))
+        else:
+            groups.setdefault((check.op, check.form, check.route), []).append(check)
+    for (op, form, _), group in groups.items():
+        left = {
+            id(c): {(op, form, r, word) for r in c.covers or (c.route,) for word in _WORDS.findall(c.text)}
+            for c in group
+        }
+        group.sort(key=lambda check: sum(spec.size for spec in call_of(check.text).specs.values()))
+        while new := max((left[id(check)] - seen for check in group), key=len):
+            check = next(check for check in group if left[id(check)] - seen == new)
+            kept.add(id(check))
+            seen |= new
+    return [check for check in work if id(check) in kept]
 
 
 def ways(text: str, facts: Device) -> Iterator[tuple[Path, Params, list[Path]]]:
@@ -328,7 +360,8 @@ def kinds_of(check: Check, facts: Device) -> tuple[Kind, ...]:
     (route,) = (route for route in OPS[call.op].routes if route.name == check.path[0][1])
     params = {**inner_params(check.path), **check.params}
     taken = (route.name, *route.resolve(call, facts, params).values())
-    plain = check.params or any(name in _SPREADS_NON_FINITE for name in taken)
+    spreads = any(name in _SPREADS_NON_FINITE for name in taken) or call.attrs.get("causal", False)
+    plain = check.params or spreads
     return ("normals",) if plain or has_many_workgroups(route, call, facts, params) else ("normals", "specials")
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from vkconv.cases import stamped
 from vkconv.check.conformance import (
     AT_PLANNING,
     PACKED,
@@ -193,7 +194,7 @@ class Conformance:
 
     def data(self) -> dict[str, Any]:
         """All of it as JSON data."""
-        return {
+        data = {
             "schema": SCHEMA,
             "device": {
                 "name": self.facts.name,
@@ -210,6 +211,7 @@ class Conformance:
             "coverage": self.coverage.data(),
             "rows": [dataclasses.asdict(row) for row in self.rows],
         }
+        return stamped(data)
 
 
 # ---- why a route did not run

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, DType
+from vkconv.core import Array, DType, InputError, Shape, shape_str
 from vkconv.plan.single import WEIGHTS
 
 Kind = Literal["normals", "specials"]
@@ -34,3 +34,18 @@ def draw(call: Call, seed: int, kind: Kind = "normals") -> dict[str, Array]:
             low, high = _RANGES.get(spec.dtype, (0, 4))
             arrays[name] = rng.integers(low, high, spec.dims).astype(spec.dtype.numpy)
     return arrays
+
+
+def filled(name: str, fill: str, seed: int, shape: Shape, dtype: DType) -> Array:
+    """An array for an input of a model: ``zeros``, ``ones``, or ``randn``, which is normal floats, integers from 0 to 9
+    and bools. Raises InputError for one that cannot be."""
+    try:
+        if fill != "randn":
+            values: Array = np.full(shape, int(fill == "ones"), np.float32)
+        elif dtype.is_float:
+            values = np.random.default_rng(seed).standard_normal(shape, np.float32)
+        else:
+            values = np.random.default_rng(seed).integers(0, 2 if dtype is DType.BOOL else 10, shape)
+        return values.astype(dtype.numpy, copy=False)
+    except (MemoryError, ValueError) as error:
+        raise InputError(f"input {name!r}: cannot make an array of shape {shape_str(shape)}: {error}") from None

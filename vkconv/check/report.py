@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vkconv.cases import Case, to_csv, to_junit
+from vkconv.cases import Case, stamped, to_csv, to_junit
 from vkconv.check.calls import Checked
 from vkconv.check.model import ModelCheck, NodeCheck
 from vkconv.check.repeat import RepeatCheck, Repeated
@@ -180,7 +180,7 @@ def write_page(
     if path.suffix in CASE_SUFFIXES and cases:
         text = CASE_SUFFIXES[path.suffix](title, cases)
     elif path.suffix == ".json" or path.suffix not in SUFFIXES:
-        text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(stamped(data), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     elif path.suffix == ".md":
         sections = [f"## {markdown(name)}\n\n{table.to_markdown()}" for name, table in parts if table.cells]
         told = "\n".join(f"- {markdown(line)}" for line in lines)

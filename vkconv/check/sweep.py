@@ -4,11 +4,13 @@ Drivers have bugs that only one workgroup size shows (executorch#22328): a sweep
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vkconv.call import Call
 from vkconv.check.calls import Checked, compare, expect, on_route, run_call
+from vkconv.check.inputs import draw
+from vkconv.check.model import NodeCheck
 from vkconv.core import Array, LimitError, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.ops import OPS
@@ -119,3 +121,43 @@ def _distinct(replays: Sequence[Sequence[Array]]) -> Iterator[Sequence[Array]]:
         if key not in seen:
             seen.add(key)
             yield replay
+
+
+def sweep_nodes(
+    nodes: Sequence[NodeCheck],
+    names: Sequence[str],
+    *,
+    arrays: Mapping[str, Array] | None,
+    device: str | int,
+    facts: Device,
+    runs: int,
+    options: Options,
+    limits: Device | None,
+    seed: int,
+    seen: Callable[[str, int, int], None] = lambda text, done, count: None,
+) -> Iterator[tuple[str, Swept]]:
+    """`sweep_call` for each distinct call of nodes that were checked, with the text of the call: of inputs drawn from
+    ``seed``, or of ``arrays``. Calls whose route has none of the named parameters are left out, where there are others;
+    ``seen`` is told of each call."""
+    distinct = {node.text: node for node in nodes if node.params or ROUTE in names}
+    distinct = {text: node for text, node in distinct.items() if node.route not in ("alias", "empty")}
+    for done, (text, node) in enumerate(distinct.items(), 1):
+        mine = [name for name in names if name == ROUTE or name in node.params]
+        if not mine and len(distinct) > 1:
+            continue
+        given = draw(node.call, seed) if arrays is None else arrays
+        forced = options.routes.get(f"node:{node.node}", options.routes.get(node.call.op))
+        routes = {} if forced is None else {f"node:{node.node}": forced}
+        for row in sweep_call(
+            node.call,
+            {name: given[name] for name in node.call.operands if name in given},
+            mine or names,
+            device=device,
+            facts=facts,
+            runs=runs,
+            options=dataclasses.replace(options, routes=routes),
+            limits=limits,
+            node=node.node,
+        ):
+            yield text, row
+        seen(text, done, len(distinct))

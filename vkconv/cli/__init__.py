@@ -18,6 +18,7 @@ from vkconv import __version__
 from vkconv.cli import (
     bench,
     check,
+    compare,
     compile,
     compilers,
     devices,
@@ -25,6 +26,7 @@ from vkconv.cli import (
     estimate,
     explain,
     models,
+    ops,
     output,
     pack,
     passes,
@@ -126,11 +128,11 @@ app.command("compile")(compile.compile_)
 app.command("estimate")(estimate.estimate)
 app.add_typer(compilers.compilers_app, name="compilers")
 app.command("tune")(tune.tune)
-app.command("compare")(bench.compare)
+app.command("compare")(compare.compare)
 app.command("convert")(models.convert)
 app.command("pack")(pack.pack)
 app.command("show")(models.show_model)
-app.command("ops")(models.ops)
+app.command("ops")(ops.ops)
 app.command("passes")(passes.passes)
 app.command("policies")(policies.policies)
 app.add_typer(devices.devices_app, name="devices")

@@ -1,4 +1,4 @@
-"""``vkconv bench`` and ``vkconv compare``: calls, models and suites timed on a device, and two results side by side."""
+"""``vkconv bench``: calls, models and suites timed on a device."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vkconv.cli.benched import Wanted, collect, duration
+from vkconv.cli.benched import Wanted, collect
 from vkconv.cli.boards import bench_boards
 from vkconv.cli.options import (
     CallsDTypeOption,
@@ -20,10 +20,9 @@ from vkconv.cli.options import (
     WorkersOption,
     parse_passes,
 )
-from vkconv.cli.output import file_errors, say, show
+from vkconv.cli.output import duration, file_errors, say, show
 from vkconv.core import DType, UsageError, did_you_mean, expand_user
 from vkconv.ops.core.calls import parse_shape
-from vkconv.table import format_cell
 
 if TYPE_CHECKING:
     from vkconv.bench.rows import Header, Row
@@ -34,7 +33,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="CALL|MODEL...",
-            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), MIOpenDriver lines in quotes ('conv -n 1 -c 64 ...'), "
+            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes ('conv -n 1 -c 64 ...'), "
             "and .vkc or .onnx files, which stand for the distinct calls of their plan.",
         ),
     ] = None,
@@ -131,6 +130,7 @@ def bench(
 
 def _bench_here(wanted: Wanted) -> "tuple[Header, list[Row], int]":
     from vkconv.backend.runtime import open_device
+    from vkconv.bench.api import describe
     from vkconv.bench.calibrate import floors as measure_floors
     from vkconv.bench.runner import expected_s, probe, run_tasks
 
@@ -140,54 +140,13 @@ def _bench_here(wanted: Wanted) -> "tuple[Header, list[Row], int]":
     floors = measure_floors(live)
     seconds_each = expected_s(tasks, facts, wanted.options, probe(wanted.device, floors))
     header = wanted.header(routes, sum(seconds_each))
-    header.device, header.device_key, header.driver = facts.name, facts.key, facts.driver
-    header.vulkan, header.quirks, header.floors = facts.api_version, [quirk.id for quirk in facts.quirks], floors
+    describe(header, facts)
+    header.floors = floors
     say(f"{len(tasks)} rows on {facts.name}, about {duration(sum(seconds_each))}")
     measured = run_tasks(tasks, device=wanted.device, options=wanted.options, floors=floors)
     rows, code = collect(measured, seconds_each, header)
     live.save_pipeline_cache()
     return header, rows, code
-
-
-def compare(
-    a: Annotated[Path, typer.Argument(metavar="A.json", help="The result to compare with.")],
-    b: Annotated[Path, typer.Argument(metavar="B.json", help="The result to judge.")],
-    fail_over: Annotated[
-        float | None,
-        typer.Option("--fail-over", metavar="RATIO", help="Exit code 1 when a row is slower than this, say 1.05."),
-    ] = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Leave out the rows that are the same.")] = False,
-) -> None:
-    """Compare two results of vkconv bench -o FILE.json row by row: B over A, so that above 1 is slower.
-
-    A row differs when its medians do by more than three standard errors, as the spread of both gives them, and by
-    more than 3 %. With --fail-over, a row that is not right any more fails too.
-    """
-    from vkconv.bench.compare import compare as compare_results
-    from vkconv.bench.compare import comparison_table
-    from vkconv.bench.files import read_result
-    from vkconv.table import Table
-
-    if fail_over is not None and not (math.isfinite(fail_over) and fail_over >= 1):
-        raise UsageError(f"--fail-over {fail_over:g} is no ratio from 1 on, such as 1.05")
-    comparison = compare_results(read_result(a), read_result(b))
-    table = comparison_table(comparison)
-    if changed:
-        table = Table("", table.columns, [c for c, p in zip(table.cells, comparison.pairs, strict=True) if not p.same])
-    counts = {
-        v: sum(p.verdict == v for p in comparison.pairs) for v in dict.fromkeys(p.verdict for p in comparison.pairs)
-    }
-    show(
-        *(f"warning: {text}" for text in comparison.warnings),
-        table,
-        ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "no rows",
-        *([f"geometric mean B/A {comparison.geometric_mean:.3f}"] if comparison.geometric_mean else []),
-    )
-    failed = comparison.regressions(fail_over) if fail_over is not None else []
-    if failed:
-        worst = ", ".join(f"{p.call} {p.route}: {p.verdict} {format_cell(p.ratio)}" for p in failed[:3])
-        say(f"{len(failed)} of {len(comparison.pairs)} rows fail: {worst}")
-        raise typer.Exit(1)
 
 
 def parse_dtype(text: str) -> DType | None:

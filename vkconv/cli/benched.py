@@ -2,21 +2,18 @@
 
 import contextlib
 import dataclasses
-import datetime
-import math
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vkconv.cli.options import parse_shapes, require_shapes
+from vkconv.cli.options import bound_shapes
 from vkconv.cli.output import say
 from vkconv.cli.passes import refuse_for_calls, save_passes
 from vkconv.cli.stopping import stopped_by, terminable
-from vkconv.core import DType, UsageError, did_you_mean
+from vkconv.core import DType, Shape, UsageError
 from vkconv.table import format_cell
 
 if TYPE_CHECKING:
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     from vkconv.bench.runner import Routes, Task
     from vkconv.bench.suites import Entry
     from vkconv.device import Device
+    from vkconv.graph import Graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,39 +58,21 @@ class Wanted:
 
     def header(self, routes: "Routes", expected_s: float) -> "Header":
         """The conditions, without a device."""
-        from vkconv import __version__
-        from vkconv.backend.errors import import_bridge
-        from vkconv.bench.rows import Header
+        from vkconv.bench.api import header
 
-        kp = import_bridge().BUILD["kompute"]
-        forced = dict(routes.by_op)
-        if routes.every or routes.names:
-            forced["*"] = "all" if routes.every else ",".join(routes.names)
-        calls = [*self.targets[:3], *(["..."] if len(self.targets) > 3 else [])]
-        options = self.options
-        return Header(
-            device="",
-            device_key="",
-            driver="",
-            vulkan="",
-            versions={"vkconv": __version__, "kp": kp, "python": platform.python_version()},
-            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            calls=", ".join([*calls, *(f"suite {name}" for name in self.suites)]),
-            options={
-                "min_time_s": options.min_time_s,
-                "runs": options.runs,
-                "warmup": options.warmup,
-                "cooldown_s": options.cooldown_s,
-                "seed": options.seed,
+        return header(
+            self.targets,
+            self.suites,
+            routes,
+            self.options,
+            expected_s,
+            {
                 "dtype": self.dtype,
                 "sweep": self.sweep or None,
                 "local": ",".join(map(str, self.local)) or None,
                 "no_pass": ",".join(self.no_pass) or None,
                 "policy": self.policy or None,
             },
-            forced=forced,
-            quirks=[],
-            expected_s=round(expected_s, 1),
         )
 
 
@@ -105,42 +85,31 @@ def read_entries(
     no_pass: Sequence[str] = (),
     pass_dump: Path | None = None,
 ) -> "list[Entry]":
-    """The calls that targets (calls, MIOpenDriver lines, models) and suites stand for, each once. Models are planned
+    """The calls that targets (calls, lines of other tools, models) and suites stand for, each once. Models are planned
     without the passes ``no_pass``; the graph of one is saved after each pass in ``pass_dump``.
 
     Raises UsageError for what is none of them, for a suite with a line that is wrong, and for options about passes
     without a model, or of a dump of several.
     """
-    from vkconv.bench.miopen import is_miopen
-    from vkconv.bench.suites import is_call, merge, model_entries, parse_entries, read_suite, shipped_suites
-    from vkconv.graph import load_model
+    from vkconv.bench.api import entries_of
     from vkconv.plan.planner import Options
 
-    bound = parse_shapes(shapes)
-    entries: list[Entry] = []
-    options, models = Options(skip_passes=no_pass), 0
-    for text in targets:
-        if is_miopen(text) or is_call(text):
-            entries += parse_entries(text, dtype, must_exist=True)
-        elif Path(text).suffix in (".vkc", ".onnx") or Path(text).is_file():
-            models += 1
-            if pass_dump and models > 1:
-                raise UsageError(f"--pass-dump {pass_dump} has room for one model, and {text} is another")
-            graph = load_model(Path(text))
-            require_shapes(graph.inputs, bound, "--shape")
-            for path, what in save_passes(pass_dump, graph, device, options, bound).items():
-                say(f"wrote {path}: {what}")
-            entries += model_entries(graph, device, bound, options, dtype)
-        else:
-            hint = did_you_mean(text, shipped_suites())
-            raise UsageError(f"{text!r} is no call, no MIOpenDriver line and no model; suites go by --suite{hint}")
+    models = 0
+
+    def shapes_of(graph: "Graph", name: str) -> dict[str, Shape]:
+        nonlocal models
+        models += 1
+        if pass_dump and models > 1:
+            raise UsageError(f"--pass-dump {pass_dump} has room for one model, and {name} is another")
+        bound = bound_shapes(graph.inputs, shapes)
+        for path, what in save_passes(pass_dump, graph, device, Options(skip_passes=tuple(no_pass)), bound).items():
+            say(f"wrote {path}: {what}")
+        return bound
+
+    entries = entries_of(targets, suites, dtype, device, shapes_of, Options(skip_passes=tuple(no_pass)))
     if not models:
         refuse_for_calls(no_pass, pass_dump)
-    for name in suites:
-        entries += read_suite(name, dtype)
-    if not entries:
-        raise UsageError(f"nothing to measure: give calls, models or --suite {'|'.join(shipped_suites())}")
-    return merge(entries)
+    return entries
 
 
 def collect(measured: "Iterable[Row]", seconds_each: Sequence[float], header: "Header") -> "tuple[list[Row], int]":
@@ -159,12 +128,6 @@ def collect(measured: "Iterable[Row]", seconds_each: Sequence[float], header: "H
             header.incomplete, code = True, stopped_by(error)[1]
     header.elapsed_s = round(time.perf_counter() - started, 1)
     return rows, code
-
-
-def duration(seconds: float) -> str:
-    """``2 min 05 s``."""
-    minutes, rest = divmod(max(1, math.ceil(seconds)), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 @contextlib.contextmanager

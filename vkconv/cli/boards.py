@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vkconv.cases import Case
-from vkconv.cli.benched import Wanted, collect, duration
+from vkconv.cases import Case, stamped
+from vkconv.cli.benched import Wanted, collect
 from vkconv.cli.checked import Report, Result, Work, conformance_report
-from vkconv.cli.output import say
+from vkconv.cli.output import duration, say
 from vkconv.core import DType
 from vkconv.device import Device
 from vkconv.table import Column, Table
@@ -18,7 +18,7 @@ from vkconv.workers import Outcome, Workers, labels
 
 if TYPE_CHECKING:
     from vkconv.bench.rows import Header, Row
-    from vkconv.check.conformance import Check, Storage
+    from vkconv.check.conformance import Check, Extent, Storage
 
 SCHEMA = "vkconv.boards/1"
 Tell = Callable[[str, int, int], None]
@@ -70,7 +70,7 @@ def conform_boards(
     ops: Sequence[str],
     dtypes: Sequence[DType],
     storages: "Sequence[Storage]",
-    short: bool,
+    extent: "Extent",
     device: str,
     limits: Device | None,
     tell: Tell,
@@ -82,7 +82,7 @@ def conform_boards(
     with Workers(url) as workers:
         devices, problems = _devices(workers, device)
         facts = {address: planned_for(found, limits) for address, found in devices.items()}
-        work = {address: checks(planned, ops, dtypes, storages, short) for address, planned in facts.items()}
+        work = {address: checks(planned, ops, dtypes, storages, extent) for address, planned in facts.items()}
         rows: dict[str, list[Conformed]] = {address: [] for address in facts}
         seconds = dict.fromkeys(facts, 0.0)
         started = time.perf_counter()
@@ -139,7 +139,7 @@ def merged(
     failed = [label[a] for a in label if a in problems or (a in reports and reports[a].failed)]
     verdict = f"{len(failed)} of {_count(len(label), 'board')} failed: {', '.join(failed)}" if failed else "all right"
     lines = [f"{_count(len(label), 'board')} of {url}"]
-    every = {"schema": SCHEMA, "boards": data}
+    every = stamped({"schema": SCHEMA, "boards": data})
     cases = [Case(label[a], "connection", "error", lost) for a, lost in problems.items()]
     for address, report in reports.items():
         cases += [dataclasses.replace(case, group=f"{label[address]}, {case.group}") for case in report.judged]

@@ -7,11 +7,12 @@ from typing import Annotated, NoReturn
 import typer
 
 from vkconv.cli.checked import Report, Result, Work
-from vkconv.cli.conform import conform_here, parse_storages, stored_as
+from vkconv.cli.conform import conform_here, extent_of, parse_storages, stored_as
 from vkconv.cli.models import find_device
 from vkconv.cli.options import (
     DeviceOption,
     DTypeOption,
+    FewOption,
     HalfSumsOption,
     IODTypeOption,
     JsonOption,
@@ -21,6 +22,7 @@ from vkconv.cli.options import (
     PassDumpOption,
     PolicyOption,
     RouteOption,
+    ShapeOption,
     WorkersOption,
     parse_dtypes,
     parse_floats,
@@ -31,6 +33,7 @@ from vkconv.cli.options import (
 )
 from vkconv.cli.output import bar
 from vkconv.cli.passes import refuse_for_calls
+from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import FLOAT_TYPES, UsageError
 
 _EXIT_FAILED = 1
@@ -55,6 +58,7 @@ def check(
             "--short", help="With --all-ops: leave out the values of routes' parameters that are not planned here."
         ),
     ] = False,
+    few: FewOption = False,
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,6 +69,7 @@ def check(
             "Without one: normal random numbers.",
         ),
     ] = None,
+    shapes: ShapeOption = None,
     device: DeviceOption = "auto",
     limits: Annotated[
         str,
@@ -143,8 +148,8 @@ def check(
     """Find what a device computes wrongly: the first node of a model, or any op on any route.
 
     Each node is checked alone, from reference inputs, and in the whole run; tolerances come from element type and
-    number of terms. Exit code 1 when anything is wrong, or a worker was lost. --all-ops keeps what is done when it is
-    stopped: exit code 130 for Ctrl-C, 143 for SIGTERM.
+    number of terms. Exit code 1 when anything is wrong, or a worker was lost. What is done is kept when it is stopped:
+    exit code 130 for Ctrl-C, 143 for SIGTERM.
 
     Examples: vkconv check m.onnx --stop-at-first --dump wrong,
     vkconv check m.vkc --limits mali-g57, vkconv check m.vkc --repeat 50,
@@ -161,21 +166,26 @@ def check(
     check_targets(paths, (*SUFFIXES, *CASE_SUFFIXES))
     other = find_device(limits) if limits else None
     if all_ops:
-        given = (sweep, repeat, dump, routes, params, policy, inputs, io_dtype, half_sums, no_pass, pass_dump)
+        given = (sweep, repeat, dump, routes, params, policy, inputs, shapes, io_dtype, half_sums, no_pass, pass_dump)
         if target is not None or any(given):
             raise UsageError(
-                "--all-ops checks the device by itself: it goes with --op, --short, --dtype, --storage, --device, "
-                "--limits, --jobs, --workers and -o only"
+                "--all-ops checks the device by itself: it goes with --op, --short, --few, --dtype, --storage, "
+                "--device, --limits, --jobs, --workers and -o only"
             )
         floats, storages = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES), parse_storages(storage)
+        extent = extent_of(short, few)
         if workers:
             if jobs:
                 raise UsageError("--jobs is for this machine: with --workers, each board checks in one process")
             with bar() as tell:
-                report = conform_boards(workers, ops or [], floats, storages, short, device, other, tell)
+                report = conform_boards(workers, ops or [], floats, storages, extent, device, other, tell)
             _end(report, 0, paths, as_json)
-        _end(*conform_here(ops or [], floats, storages, device, other, jobs, short, paths), paths, as_json)
-    for name, unfit in (("--op", ops), ("--short", short), ("--jobs", jobs)):
+        _end(
+            *conform_here(ops or [], floats, storages, device, other, jobs, extent, paths),
+            paths,
+            as_json,
+        )
+    for name, unfit in (("--op", ops), ("--short", short), ("--few", few), ("--jobs", jobs)):
         if unfit:
             raise UsageError(f"{name} goes with --all-ops")
     if target is None:
@@ -197,7 +207,7 @@ def check(
         if workers:
             raise UsageError("--storage is for a device of this machine, and for --all-ops")
         other = stored_as(storage, device, other)
-    work = Work(target, inputs or [], seed, device, other, limits, options, storage)
+    work = Work(target, inputs or [], seed, device, other, limits, options, storage, shapes or [])
     if work.is_call:
         refuse_for_calls(no_pass, pass_dump)
     if auto:
@@ -216,14 +226,23 @@ def check(
         _end(report, 0, paths, as_json)
     if pass_dump:
         work.dump_passes(pass_dump)
-    result = Result(work)
-    with bar() as tell:
-        result.check(stop_at_first, tell)
-        if repeat:
-            result.repeat(repeat)
-        if swept:
-            result.sweep(swept, repeat or 2, seed, tell)
-    _end(result.report(result.dump(dump) if dump else []), 0, paths, as_json)
+    result, code = Result(work), 0
+    try:
+        with terminable(), bar() as tell:
+            result.check(stop_at_first, tell)
+            if repeat:
+                result.stopped = "before its replays were compared"
+                result.repeat(repeat)
+            if swept:
+                result.stopped = "before all that was to be swept"
+                result.sweep(swept, repeat or 2, seed, tell)
+            result.stopped = ""
+    except KeyboardInterrupt as error:
+        if result.model is None:
+            raise
+        told, code = stopped_by(error)
+        result.stopped = f"{told} {result.stopped}"
+    _end(result.report(result.dump(dump) if dump else []), code, paths, as_json)
 
 
 def _end(report: Report, code: int, paths: Sequence[Path], as_json: bool) -> NoReturn:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from vkconv.cases import Case, Outcome
 from vkconv.cli.inputs import make_inputs
-from vkconv.cli.models import CALL
+from vkconv.cli.models import CALL, as_call
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.cli.passes import passes_lines, save_passes
-from vkconv.cli.run import device_data
 from vkconv.cli.types import found_types, types_lines
 from vkconv.core import Array, UsageError
 from vkconv.device import Device
@@ -19,13 +18,13 @@ from vkconv.table import Column, Table
 
 if TYPE_CHECKING:
     from vkconv.check.coverage import Conformance
+    from vkconv.check.found import CheckResult
     from vkconv.check.model import ModelCheck, NodeCheck
     from vkconv.check.repeat import RepeatCheck
     from vkconv.check.sweep import Swept
     from vkconv.graph import Graph
     from vkconv.plan.planner import Options
 
-SCHEMA = "vkconv.check/1"
 _SHOWN_DIFFERENCES = 12
 _OUTCOMES: Mapping[str, Outcome] = {"ok": "ok", "FAILED": "FAILED", "error": "error", "refused": "skipped"}
 
@@ -85,22 +84,26 @@ class Work:
         limits_text: str,
         options: "Options",
         storage: str = "",
+        shapes: Sequence[str] = (),
     ) -> None:
         from vkconv.graph import load_model
         from vkconv.ops import OPS
         from vkconv.plan.bound import steered
         from vkconv.plan.precision import input_specs
 
+        target = as_call(target)
         self.name, self.device, self.limits, self.options = target, device, limits, options
         self.limits_text, self.storage = limits_text, storage
         self.again: Mapping[str, str] = {}
         self.written: Mapping[str, str] = {}
         self.is_call = bool(CALL.match(target)) and not Path(target).exists()
+        if self.is_call and shapes:
+            raise UsageError("--shape is for models; a call has its shapes in its text")
         if self.is_call:
             self.graph, self.inputs = self._call(target, texts, seed)
         else:
             graph = load_model(Path(target))
-            arrays, self.again = make_inputs(input_specs(graph, OPS, options.io_dtype), texts)
+            arrays, self.again = make_inputs(input_specs(graph, OPS, options.io_dtype), texts, shapes)
             self.graph, self.inputs = steered(graph, OPS, arrays)
 
     def find_types(self) -> None:
@@ -148,40 +151,52 @@ class Result:
         self.model: ModelCheck | None = None
         self.repeated: RepeatCheck | None = None
         self.swept: list[tuple[str, Swept]] = []
+        self.stopped = ""
+
+    @property
+    def found(self) -> "CheckResult":
+        """The result as data and tables."""
+        from vkconv.check.found import CheckResult
+
+        assert self.model is not None
+        return CheckResult(self.work.name, self.model, self.repeated, self.swept)
 
     @property
     def failed(self) -> bool:
-        return bool(self._problems())
-
-    def _problems(self) -> list[str]:
-        found = [part.problem for part in (self.model, self.repeated) if part is not None]
-        wrong = [(text, row) for text, row in self.swept if row.problem]
-        if wrong:
-            text, row = wrong[0]
-            more = f"; so are {len(wrong) - 1} others" if len(wrong) > 1 else ""
-            found.append(f"{text} by {row.route} {_params(row.params)} is wrong: {row.problem}{more}")
-        return [problem for problem in found if problem]
+        return not self.found.ok
 
     def check(self, stop_at_first: bool, tell: "Callable[[str, int, int], None]") -> None:
-        from vkconv.check.model import check_model
+        from vkconv.backend.runtime import select_device
+        from vkconv.check.conformance import planned_for
+        from vkconv.check.model import ModelCheck, check_model
 
-        done = 0
+        nodes: list[NodeCheck] = []
+        nodes_in_all = 0
 
         def seen(node: "NodeCheck", count: int) -> None:
-            nonlocal done
-            done += 1
-            tell(node.node, done, count)
+            nonlocal nodes_in_all
+            # Arrays only of what is wrong, as `check_model` keeps them: those of a whole model are too many.
+            nodes.append(node if node.cause else dataclasses.replace(node, arrays={}))
+            nodes_in_all = count
+            tell(node.node, len(nodes), count)
 
         work = self.work
-        self.model = check_model(
-            work.graph,
-            work.inputs,
-            device=work.device,
-            options=work.options,
-            limits=work.limits,
-            stop_at_first=stop_at_first,
-            seen=seen,
-        )
+        try:
+            self.model = check_model(
+                work.graph,
+                work.inputs,
+                device=work.device,
+                options=work.options,
+                limits=work.limits,
+                stop_at_first=stop_at_first,
+                seen=seen,
+            )
+        except KeyboardInterrupt:
+            if nodes:
+                facts = planned_for(select_device(work.device)[1], work.limits)
+                self.model = ModelCheck(work.graph.name, facts, tuple(nodes), (), complete=False)
+                self.stopped = f"after {len(nodes)} of {nodes_in_all} nodes"
+            raise
 
     def repeat(self, runs: int) -> None:
         from vkconv.check.repeat import repeat_model
@@ -192,32 +207,23 @@ class Result:
         )
 
     def sweep(self, names: Sequence[str], runs: int, seed: int, tell: "Callable[[str, int, int], None]") -> None:
-        from vkconv.check.inputs import draw
-        from vkconv.check.sweep import sweep_call
+        from vkconv.check.sweep import sweep_nodes
 
         assert self.model is not None
         work = self.work
-        distinct = {node.text: node for node in self.model.nodes if node.params or "route" in names}
-        distinct = {text: node for text, node in distinct.items() if node.route not in ("alias", "empty")}
-        for done, (text, node) in enumerate(distinct.items(), 1):
-            arrays = {**work.inputs, **work.graph.constants} if work.is_call else draw(node.call, seed)
-            forced = dataclasses.replace(work.options, routes=_for_node(work.options.routes, node.node, node.call.op))
-            mine = [name for name in names if name == "route" or name in node.params]
-            if not mine and len(distinct) > 1:
-                continue
-            for row in sweep_call(
-                node.call,
-                {name: arrays[name] for name in node.call.operands if name in arrays},
-                mine or names,
-                device=work.device,
-                facts=self.model.device,
-                runs=runs,
-                options=forced,
-                limits=work.limits,
-                node=node.node,
-            ):
-                self.swept.append((text, row))
-            tell(text, done, len(distinct))
+        for swept in sweep_nodes(
+            self.model.nodes,
+            names,
+            arrays={**work.inputs, **work.graph.constants} if work.is_call else None,
+            device=work.device,
+            facts=self.model.device,
+            runs=runs,
+            options=work.options,
+            limits=work.limits,
+            seed=seed,
+            seen=tell,
+        ):
+            self.swept.append(swept)
 
     def dump(self, folder: Path) -> list[str]:
         """Save the nodes that are wrong; the commands that repeat them."""
@@ -247,27 +253,10 @@ class Result:
 
     def report(self, dumped: Sequence[str] = ()) -> Report:
         """What was found, to print and to save; ``dumped`` are commands that repeat nodes that are wrong."""
-        from vkconv.check.report import (
-            model_data,
-            model_table,
-            repeat_data,
-            repeat_table,
-            sweep_data,
-            sweep_table,
-        )
-
         assert self.model is not None
-        texts = {i: text for i, (text, _) in enumerate(self.swept)}
-        rows = [row for _, row in self.swept]
-        parts: list[tuple[str, Table]] = [("Nodes", model_table(self.model))]
-        data: dict[str, Any] = {"schema": SCHEMA, "target": self.work.name, "device": device_data(self.model.device)}
-        data |= {"inputs": dict(self.work.again), "problems": self._problems(), "check": model_data(self.model)}
-        if self.repeated:
-            parts.append(("Runs", repeat_table(self.repeated)))
-            data["repeat"] = repeat_data(self.repeated)
-        if self.swept:
-            parts.append(("Sweep", sweep_table(rows, texts)))
-            data["sweep"] = sweep_data(rows, texts)
+        found = self.found
+        data = found.data() | {"inputs": dict(self.work.again), "incomplete": bool(self.stopped)}
+        stopped = [f"INCOMPLETE: {self.stopped}"] if self.stopped else []
         lines = [f"{self.work.name} on {self.model.device.name}, driver {self.model.device.driver}"]
         lines += [f"input {name} = {text}" for name, text in self.work.again.items()]
         lines += [f"forced {key} = {route}" for key, route in self.work.options.routes.items()]
@@ -280,39 +269,18 @@ class Result:
         lines += passes_lines(self.work.options, self.work.written)
         lines += ["routes that sum in f16 may be taken"] if self.work.options.half_sums else []
         lines += [] if self.work.options.quirks else ["quirks of the driver are ignored"]
-        verdicts = [f"FAILED: {problem}" for problem in self._problems()] or [self._all_right()]
-        shown = [name for name, _ in parts]
         title = f"vkconv check: {self.work.name}"
         return Report(
-            *(title, lines, parts, shown, verdicts, [f"repeat it alone: {c}" for c in dumped], data, self.failed),
-            cases=self._cases(),
+            title,
+            lines,
+            found.tables,
+            [name for name, _ in found.tables],
+            [*stopped, *found.verdicts],
+            [f"repeat it alone: {c}" for c in dumped],
+            data,
+            not found.ok,
+            cases=found.cases(),
         )
-
-    def _cases(self) -> list[Case]:
-        assert self.model is not None
-        group, found = self.work.name, []
-        for node in self.model.nodes:
-            outcome: Outcome = "error" if node.refused else "FAILED" if node.cause else "ok"
-            name = f"{node.node}: {node.text} by {label(node.route, node.params)}"
-            found.append(Case(group, name, outcome, node.problem, 0.0, node.alone.max_rel, node.alone.allowed))
-        for again in self.repeated.nodes if self.repeated else ():
-            name = f"{again.node}: the same bytes in {again.runs} runs"
-            found.append(Case(f"{group}, runs", name, "FAILED" if again.problem else "ok", again.problem))
-        for text, row in self.swept:
-            name = f"{text} by {label(row.route, row.params)}"
-            outcome = "skipped" if row.refused else "FAILED" if row.problem else "ok"
-            told = row.checked.max_rel, row.checked.allowed
-            found.append(Case(f"{group}, sweep", name, outcome, row.refused or row.problem, 0.0, *told))
-        return found
-
-    def _all_right(self) -> str:
-        assert self.model is not None
-        count = len(self.model.nodes)
-        if not count:
-            return "nothing was checked: all values are known when the graph is planned"
-        said = f"{count} node{'s' * (count != 1)} right, alone and in the run"
-        said += f"; the same bytes in {self.repeated.runs} runs" if self.repeated else ""
-        return said + (f"; {len(self.swept)} ways to compute its calls right" if self.swept else "")
 
 
 def conformance_report(result: "Conformance") -> Report:
@@ -378,12 +346,6 @@ def limits_lines(other: Device, work: Work) -> list[str]:
         first = ", ".join(f"{n.name} by {n.choice or n.route}" for n in others[:3])
         lines.append(f"{len(others)} of {len(there)} nodes are computed in another way on {other.name} itself: {first}")
     return lines
-
-
-def _for_node(routes: Mapping[str, str], node: str, op: str) -> dict[str, str]:
-    """The forced route of a node as that of the one node of its own graph."""
-    forced = routes.get(f"node:{node}", routes.get(op))
-    return {} if forced is None else {f"node:{node}": forced}
 
 
 def _params(params: Mapping[str, int | str]) -> str:

@@ -14,7 +14,7 @@ from vkconv.core import DeviceError, DType, UsageError, did_you_mean
 from vkconv.device import Device
 
 if TYPE_CHECKING:
-    from vkconv.check.conformance import Conformed, Storage
+    from vkconv.check.conformance import Conformed, Extent, Storage
 
 _SAVE_S = 30.0
 
@@ -28,6 +28,11 @@ def parse_storages(text: str) -> "list[Storage]":
         if word not in STORAGES:
             raise UsageError(f"--storage {word!r} is none{did_you_mean(word, STORAGES)}; {', '.join(STORAGES)}")
     return [storage for storage in STORAGES if storage in words]
+
+
+def extent_of(short: bool, few: bool) -> "Extent":
+    """How many checks a command line asks for."""
+    return "few" if few else "short" if short else "all"
 
 
 def stored_as(text: str, device: str, limits: Device | None) -> Device:
@@ -55,7 +60,7 @@ def conform_here(
     device: str,
     limits: Device | None,
     jobs: int | None,
-    short: bool,
+    extent: "Extent",
     paths: Sequence[Path],
 ) -> tuple[Report, int]:
     """Check this machine's device, in so many processes: the report, and the exit code where it ended early, else 0.
@@ -66,7 +71,7 @@ def conform_here(
     from vkconv.check.pool import check_device, default_jobs
 
     facts = planned_for(select_device(device)[1], limits)
-    work = checks(facts, ops, dtypes, storages, short)
+    work = checks(facts, ops, dtypes, storages, extent)
     jobs = jobs or default_jobs(facts, len(work))
     say(f"{len(work):,} checks on {facts.name}, in {jobs} process{'es' * (jobs > 1)}")
     done: dict[int, Conformed] = {}

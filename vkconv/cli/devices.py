@@ -85,7 +85,7 @@ def devices(
         if evidence:
             show(_numbers(target_of(facts)))
         elif dump:
-            show_json({"schema": SCHEMA, **facts.facts})
+            show_json({"schema": SCHEMA, **facts.facts}, stamp=False)
         else:
             show(Table("", (Column("fact"), Column("value")), facts.describe()))
         return
@@ -216,7 +216,7 @@ def import_file(
     heap_bytes = None if heap_mib is None else heap_mib << 20
     found = import_device(source, profile=profile, name=name, kind=kinds.get(kind), heap_bytes=heap_bytes)
     if output is None:
-        show_json({"schema": SCHEMA, **found.facts})
+        show_json({"schema": SCHEMA, **found.facts}, stamp=False)
         return
     with file_errors(output):
         found.save(output)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vkconv.cli.models import CALL, FactsOption, find_device, load_graph
+from vkconv.cli.models import CALL, FactsOption, as_call, find_device, load_graph
 from vkconv.cli.options import (
     DTypeOption,
     HalfSumsOption,
@@ -25,18 +25,17 @@ from vkconv.cli.options import (
     RouteOption,
     ShapeOption,
     StagingOption,
+    bound_shapes,
     parse_bytes,
     parse_dtypes,
     parse_io_dtype,
     parse_params,
     parse_passes,
     parse_routes,
-    parse_shapes,
-    require_shapes,
 )
 from vkconv.cli.output import show, show_json
 from vkconv.cli.passes import passes_lines, refuse_for_calls, save_passes
-from vkconv.core import Shape, UsageError
+from vkconv.core import UsageError
 from vkconv.device import Device
 from vkconv.table import Column, Table
 
@@ -111,9 +110,9 @@ def explain(
         half_sums=half_sums,
         skip_passes=parse_passes(no_pass),
     )
-    bound = parse_shapes(shapes)
+    target = as_call(target)
     if CALL.match(target) and not Path(target).exists():
-        if bound:
+        if shapes:
             raise UsageError("--shape is for models; a call has its shapes in its text")
         if dtypes or io_dtype:
             option = "--dtype" if dtypes else "--io-dtype"
@@ -123,7 +122,7 @@ def explain(
     else:
         if why_not:
             raise UsageError("--why-not is for a call: vkconv explain MODEL lists the calls of its nodes")
-        parts, data = _of_model(Path(target), device, options, bound, compare, pass_dump)
+        parts, data = _of_model(Path(target), device, options, shapes, compare, pass_dump)
     if as_json:
         show_json(data)
     else:
@@ -163,17 +162,24 @@ def _of_model(
     path: Path,
     device: str,
     options: "Options",
-    bound: dict[str, Shape],
+    shapes: list[str] | None,
     compare: str,
     pass_dump: Path | None,
 ) -> tuple[Parts, dict[str, Any]]:
+    from vkconv.ops import OPS
     from vkconv.plan import decisions
     from vkconv.plan.explain import explain_plan, explain_plan_data
     from vkconv.plan.measured import find_measured, ignored, ignored_summary
     from vkconv.plan.planner import plan
+    from vkconv.plan.stages import cut_stages, stage_graph, stage_table
 
-    graph = load_graph(path)
-    require_shapes(graph.inputs, bound, "--shape")
+    whole = load_graph(path)
+    bound = bound_shapes(whole.inputs, shapes)
+    # What comes after the first stage is planned once a run knows its sizes.
+    stages = cut_stages(whole, OPS)
+    first = {name: whole.inputs[name] for name in stages[0].inputs}
+    graph = whole if len(stages) == 1 else stage_graph(whole, stages[0], first)
+    bound = {name: shape for name, shape in bound.items() if name in first or name not in whole.inputs}
     if compare:
         devices = _devices(compare)
         plans = [plan(graph, one, options, bound).plan for one in devices]
@@ -188,9 +194,12 @@ def _of_model(
     rows = ignored(options.measured, {node.text: node.call for node in planned.nodes}, planned.device)
     data = explain_plan_data(planned)
     data["measured_ignored"] = {text: dataclasses.asdict(one) for text, one in rows.items()}
+    if len(stages) > 1:
+        data["stages"] = stage_table(whole.name, stages).rows
     title, nodes = _without_why(explain_plan(planned))
     said = [*passes_lines(options, written), *filter(None, [ignored_summary(rows)])]
-    return (title, *said, nodes, _routes_taken(planned)), data
+    later = [stage_table(whole.name, stages, [sum(n.dispatches for n in planned.nodes)])] if len(stages) > 1 else []
+    return (title, *said, nodes, _routes_taken(planned), *later), data
 
 
 def _devices(text: str) -> list[Device]:

@@ -12,6 +12,7 @@ from vkconv.core import UsageError
 def run_delegated(
     model: Path,
     inputs: list[str] | None,
+    shapes: list[str] | None,
     outputs: list[str] | None,
     device: str,
     fallback: str,
@@ -29,7 +30,7 @@ def run_delegated(
         raise UsageError(f"--fallback cuts ONNX models, and {model} is none")
     facts = select_device(device)[1]
     open_parts = partition(model, facts)
-    arrays, texts = make_inputs(open_parts.inputs, inputs)
+    arrays, texts = make_inputs(open_parts.inputs, inputs, shapes)
     parts = partition(model, facts, {name: array.shape for name, array in arrays.items()})
     targets = parse_outputs(outputs, parts.outputs)
     with DelegatedSession(parts, device, fallback=fallback) as session:

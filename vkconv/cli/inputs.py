@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vkconv.cli.options import require_shapes
+from vkconv.cli.options import bound_shapes
 from vkconv.core import (
     Array,
     DType,
@@ -60,9 +60,10 @@ def parse_input(text: str) -> tuple[str, InputText]:
 
 
 def make_inputs(
-    inputs: Mapping[str, TensorSpec], texts: Iterable[str] | None
+    inputs: Mapping[str, TensorSpec], texts: Iterable[str] | None, given_shapes: Iterable[str] | None = None
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """Arrays for every input of a model, and for each a text that tells how to make it again.
+    """Arrays for every input of a model, and for each a text that tells how to make it again; ``given_shapes`` are
+    texts of --shape and --dim.
 
     Inputs that no text names are normal random numbers, with the input's position as seed. Raises UsageError
     for texts and InputError for files and shapes that do not fit.
@@ -85,7 +86,9 @@ def make_inputs(
     arrays = {name: _read(name, text.path) for name, text in wanted.items() if text.path}
     shapes = {name: array.shape for name, array in arrays.items()}
     shapes |= {name: text.shape for name, text in wanted.items() if text.shape is not None}
-    require_shapes(inputs, shapes, "--input")
+    shapes = bound_shapes(inputs, given_shapes, "--input", shapes)
+    from vkconv.check.inputs import filled  # here: what it belongs to takes time to import
+
     made: dict[str, Array] = {}
     again: dict[str, str] = {}
     for index, (name, spec) in enumerate(inputs.items()):
@@ -96,7 +99,7 @@ def make_inputs(
         # Not shapes.get(name, spec.dims): that raises for a symbolic spec even where the shape is given.
         shape = shapes[name] if name in shapes else spec.dims  # noqa: SIM401
         seed = index if source.seed is None else source.seed
-        made[name] = _fill(name, source.fill, seed, shape, spec.dtype)
+        made[name] = filled(name, source.fill, seed, shape, spec.dtype)
         again[name] = f"{shape_str(shape)}:{source.fill}" + (f":{seed}" if source.fill == "randn" else "")
     return made, again
 
@@ -118,16 +121,3 @@ def _read(name: str, path: Path) -> Array:
         raise InputError(f"input {name!r}: cannot read {path}: {reason}") from None
     # numpy saves bf16, which it does not know, as two bytes of anything.
     return np.array(array.view(DType.BF16.numpy) if array.dtype == np.dtype("V2") else array)
-
-
-def _fill(name: str, fill: str, seed: int, shape: Shape, dtype: DType) -> Array:
-    try:
-        if fill != "randn":
-            values: Array = np.full(shape, int(fill == "ones"), np.float32)
-        elif dtype.is_float:
-            values = np.random.default_rng(seed).standard_normal(shape, np.float32)
-        else:
-            values = np.random.default_rng(seed).integers(0, 2 if dtype is DType.BOOL else 10, shape)
-        return values.astype(dtype.numpy, copy=False)
-    except (MemoryError, ValueError) as error:
-        raise InputError(f"input {name!r}: cannot make an array of shape {shape_str(shape)}: {error}") from None

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from vkconv.core import not_a_file
+
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 _LIBRARIES = ("libvulkan.so.1", "libvulkan.so", "libvulkan.1.dylib", "libMoltenVK.dylib", "vulkan-1.dll")
 # Variables that replace the search for manifests, newest name first, as the loader's documentation gives them.
@@ -56,7 +58,7 @@ def layers(library: ctypes.CDLL) -> list[str]:
 
 def driver_manifests() -> list[tuple[Path, str]]:
     """Every ICD file the loader would read, with the library it names or what is wrong with it."""
-    return [(path, _library_of(path)) for path in dict.fromkeys(_manifest_paths())]
+    return [(path, library_of(path)) for path in dict.fromkeys(_manifest_paths())]
 
 
 def _manifest_paths() -> Iterator[Path]:
@@ -80,11 +82,14 @@ def _search_folders() -> Iterator[Path]:
     yield from map(Path, (os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share").split(":"))
 
 
-def _library_of(path: Path) -> str:
+def library_of(path: Path) -> str:
+    """The library that a driver's manifest names, and its Vulkan; or what is wrong with the manifest."""
+    if problem := not_a_file(path):
+        return problem
     try:
         icd = json.loads(path.read_text(encoding="utf-8"))["ICD"]
         return f"{icd['library_path']}, Vulkan {icd['api_version']}"
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "is no ICD manifest"

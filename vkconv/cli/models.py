@@ -1,4 +1,4 @@
-"""Commands about models and ops that run nothing: ``convert``, ``show``, ``ops``."""
+"""Commands about models that run nothing: ``convert``, ``show``."""
 
 import re
 from collections.abc import Mapping
@@ -12,16 +12,14 @@ from vkconv.cli.options import (
     NoPassOption,
     PassDumpOption,
     ShapeOption,
+    bound_shapes,
     parse_passes,
-    parse_shapes,
-    require_shapes,
 )
 from vkconv.cli.output import file_errors, show, show_json
 from vkconv.cli.passes import passes_lines, save_passes
 from vkconv.core import UsageError, atomic_write, bytes_str, did_you_mean, is_stream
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.graph.ir import AttrValue, Graph
-from vkconv.ops.core.base import Op
 from vkconv.table import Column, Table
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc or .onnx file.")]
@@ -37,8 +35,15 @@ FactsOption = Annotated[
         "an index or part of a name. Files and shipped names need no Vulkan.",
     ),
 ]
-CALL = re.compile(r"[a-z]\w*:")
+CALL = re.compile(r"[a-z]\w*:(?!:)")
 _VALUE_CHARACTERS = 60
+
+
+def as_call(target: str) -> str:
+    """A line of another tool as the call that it stands for; any other text as it is. UsageError for several calls."""
+    from vkconv.bench.lines import is_line, one_call
+
+    return one_call(target) if not Path(target).exists() and is_line(target) else target
 
 
 def find_device(selector: str) -> Device:
@@ -112,7 +117,7 @@ def show_model(
     if as_json:
         show_json(_graph_data(graph))
         return
-    nodes = [(n.name, n.op, _names(n.inputs), _names(n.outputs), _attrs(n.attrs)) for n in graph.nodes]
+    nodes = [(n.name, n.op, names_str(n.inputs), names_str(n.outputs), _attrs(n.attrs)) for n in graph.nodes]
     columns = [Column(name) for name in ("node", "op", "inputs", "outputs", "attributes")]
     show(
         f"{graph.name}: {len(graph.nodes)} nodes, {_weights(graph)}",
@@ -136,8 +141,7 @@ def _show_memory(
     from vkconv.plan.measured import find_measured
     from vkconv.plan.planner import Options, plan
 
-    bound = parse_shapes(shapes)
-    require_shapes(graph.inputs, bound, "--shape")
+    bound = bound_shapes(graph.inputs, shapes)
     facts = find_device(device)
     options = Options(measured=find_measured(facts), skip_passes=parse_passes(no_pass))
     written = save_passes(pass_dump, graph, facts, options, bound)
@@ -146,49 +150,6 @@ def _show_memory(
         show_json(memory_data(planned))
     else:
         show(*passes_lines(options, written), memory_table(planned))
-
-
-def ops(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One op, in full.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the ops with operands, attributes, routes and element types, or tell all about one."""
-    from vkconv.ops import OPS
-
-    if name is not None and name not in OPS:
-        raise UsageError(f"there is no op {name!r}{did_you_mean(name, OPS)}; vkconv ops lists them")
-    if as_json:
-        show_json({"schema": "vkconv.ops/1", "ops": [_op_data(OPS[n]) for n in OPS if name in (None, n)]})
-    elif name is None:
-        rows = [
-            (
-                op.name,
-                _names(_operand(o) for o in op.operands),
-                " ".join(a.key if a.key == a.name else f"{a.key}({a.name})" for a in op.attrs),
-                _names(r.name for r in op.routes) or ("alias" if op.alias else "when planned"),
-                " ".join(_dtypes(op)),
-            )
-            for op in OPS.values()
-        ]
-        columns = [Column(c) for c in ("op", "operands", "attributes", "routes", "dtypes")]
-        show(Table("", columns, rows), "operands: ? optional, ... any number, # known when planned")
-    else:
-        _show_op(OPS[name])
-
-
-def _show_op(op: Op) -> None:
-    attrs = [(a.name, a.key, _type(a.type), "required" if a.default is None else _value(a.default)) for a in op.attrs]
-    routes = [
-        (r.name, "; ".join(n.text for n in r.must), "; ".join(n.text for n in r.prefer), r.why, r.source)
-        for r in op.routes
-    ]
-    show(
-        f"{op.name}({', '.join(_operand(o) for o in op.operands)}) -> {', '.join(op.outputs)}",
-        *([op.doc] if op.doc else []),
-        *([Table("", [Column(c) for c in ("attribute", "key", "type", "default")], attrs)] if attrs else []),
-        *([Table("", [Column(c) for c in ("route", "must", "prefer", "why", "source")], routes)] if routes else []),
-        *([f"example: vkconv explain {op.cases[0]}"] if op.cases and op.routes else []),
-    )
 
 
 def load_graph(path: Path) -> Graph:
@@ -202,36 +163,18 @@ def _weights(graph: Graph) -> str:
     return f"{len(graph.constants)} constants of {bytes_str(nbytes)}"
 
 
-def _names(names: Any) -> str:
+def names_str(names: Any) -> str:
     return " ".join(n or "-" for n in names)
 
 
-def _operand(operand: Any) -> str:
-    return f"{operand.name}{'...' * operand.variadic}{'#' * operand.host}{'?' * operand.optional}"
-
-
-def _dtypes(op: Op) -> list[str]:
-    """Element types of the operands that the op is tested with."""
-    from vkconv.ops.core.calls import parse_call
-
-    calls = [parse_call(case, {op.name: op}) for case in op.cases]
-    return sorted({str(spec.dtype) for call in calls for spec in call.operands.values() if spec is not None})
-
-
-def _type(type_: Any) -> str:
-    return (
-        type_.__name__ if type_ in (int, float, str, bool) else str(type_).partition(",")[0].replace("tuple[", "") + "s"
-    )
-
-
-def _value(value: AttrValue) -> str:
+def value_str(value: AttrValue) -> str:
     if isinstance(value, bool):
         return str(int(value))
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _attrs(attrs: Mapping[str, AttrValue]) -> str:
-    return " ".join(f"{key}={_value(value)}" for key, value in attrs.items())
+    return " ".join(f"{key}={value_str(value)}" for key, value in attrs.items())
 
 
 def _shortened(text: str) -> str:
@@ -253,35 +196,4 @@ def _graph_data(graph: Graph) -> dict[str, Any]:
             {"name": n.name, "op": n.op, "inputs": n.inputs, "outputs": n.outputs, "attrs": _attrs(n.attrs)}
             for n in graph.nodes
         ],
-    }
-
-
-def _op_data(op: Op) -> dict[str, Any]:
-    return {
-        "op": op.name,
-        "doc": op.doc,
-        "operands": [
-            {"name": o.name, "optional": o.optional, "variadic": o.variadic, "host": o.host} for o in op.operands
-        ],
-        "outputs": list(op.outputs),
-        "attributes": [
-            {
-                "name": a.name,
-                "key": a.key,
-                "type": _type(a.type),
-                "default": None if a.default is None else _value(a.default),
-            }
-            for a in op.attrs
-        ],
-        "routes": [
-            {
-                "route": r.name,
-                "must": [n.text for n in r.must],
-                "prefer": [n.text for n in r.prefer],
-                "why": r.why,
-                "source": r.source,
-            }
-            for r in op.routes
-        ],
-        "dtypes": _dtypes(op),
     }

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vkconv.cli.output import show
-from vkconv.core import FLOAT_TYPES, DType, InputError, Shape, UsageError, is_count, shape_str
+from vkconv.core import FLOAT_TYPES, DType, InputError, Shape, UsageError, did_you_mean, is_count, shape_str
 from vkconv.graph import TensorSpec
 from vkconv.ops.core.calls import parse_shape
 from vkconv.table import Column, Table
@@ -47,7 +47,13 @@ ParamOption = Annotated[
 ]
 ShapeOption = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="NAME=SHAPE", help="Shape of an input where a model leaves it open; repeat it."),
+    typer.Option(
+        "--shape",
+        "--dim",
+        metavar="NAME=SHAPE",
+        help="What a model leaves open: the shape of an input (--shape x=1x3x48x320), or a named dimension of its "
+        "inputs (--dim n=1); repeat it.",
+    ),
 ]
 CallsDTypeOption = Annotated[
     str, typer.Option("--dtype", metavar="DTYPE", help="Replace the element type of every call: f32, f16, ...")
@@ -70,6 +76,14 @@ IODTypeOption = Annotated[
         "--io-dtype",
         metavar="TYPE",
         help="Take inputs and give outputs that are floats in f16, bf16 or f32. Default: the model's own types.",
+    ),
+]
+FewOption = Annotated[
+    bool,
+    typer.Option(
+        "--few",
+        help="With --all-ops: of each route the smallest cases that between them have all its operands and attributes, "
+        "with planned parameters.",
     ),
 ]
 HalfSumsOption = Annotated[
@@ -258,19 +272,44 @@ def parse_bytes(text: str | None, option: str) -> int | None:
 
 
 def parse_shapes(texts: Iterable[str] | None) -> dict[str, Shape]:
-    """``["x=1x3x48x320"]`` as a dict of shapes."""
+    """``["x=1x3x48x320", "n=1"]`` as a dict of shapes."""
     shapes: dict[str, Shape] = {}
     for text in texts or ():
         name, equals, shape = text.rpartition("=")
         if not equals or not name or name in shapes:
             problem = "is there twice" if name in shapes else "is not NAME=SHAPE"
-            raise UsageError(f"--shape {text!r} {problem}; write for example --shape x=1x3x48x320")
+            raise UsageError(f"--shape {text!r} {problem}; write for example --shape x=1x3x48x320, or --dim n=1")
         shapes[name] = parse_shape(shape)
     return shapes
 
 
-def require_shapes(inputs: Mapping[str, TensorSpec], shapes: Mapping[str, Shape], option: str) -> None:
-    """InputError with a line to copy when inputs have unbound dimensions and no shape is given for them."""
+def bound_shapes(
+    inputs: Mapping[str, TensorSpec],
+    texts: Iterable[str] | None,
+    option: str = "--shape",
+    known: Mapping[str, Shape] | None = None,
+) -> dict[str, Shape]:
+    """The shapes of a model's inputs that --shape and --dim give, with those that are ``known`` otherwise: a name is
+    that of an input, else of a dimension.
+
+    Raises UsageError for a text that is neither, and InputError with a line to copy when inputs have dimensions that
+    are open still.
+    """
+    from vkconv.plan.bound import named_shapes
+
+    shapes, dims = dict(known or {}), {}
+    for name, shape in parse_shapes(texts).items():
+        if name in inputs and name in shapes and shapes[name] != shape:
+            raise UsageError(f"--shape {name}={shape_str(shape)}: --input says {shape_str(shapes[name])}; give one")
+        if name in inputs:
+            shapes[name] = shape
+        elif len(shape) == 1:
+            (dims[name],) = shape
+        else:
+            taken = ", ".join(f"{n} ({spec})" for n, spec in inputs.items())
+            hint = did_you_mean(name, inputs)
+            raise InputError(f"--shape {name}: the model has no input {name!r}{hint}; it takes {taken}")
+    shapes = named_shapes(inputs, shapes, dims)
     missing = [name for name, spec in inputs.items() if not spec.is_static and name not in shapes]
     if missing:
         wanted = ", ".join(f"{name!r} is {shape_str(inputs[name].shape)}" for name in missing)
@@ -278,4 +317,7 @@ def require_shapes(inputs: Mapping[str, TensorSpec], shapes: Mapping[str, Shape]
             f"{option} {name}={shape_str(d if isinstance(d, int) else 1 for d in inputs[name].shape)}"
             for name in missing
         )
-        raise InputError(f"input {wanted}: say how large the named dimensions are, for example {example}")
+        symbols = dict.fromkeys(d for name in missing for d in inputs[name].shape if isinstance(d, str))
+        or_dims = " ".join(f"--dim {symbol}=1" for symbol in symbols if symbol not in dims)
+        raise InputError(f"input {wanted}: say how large the named dimensions are, for example {example}, or {or_dims}")
+    return shapes

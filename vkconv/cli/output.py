@@ -2,13 +2,16 @@
 
 import contextlib
 import json
+import math
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from vkconv.cases import stamped
 from vkconv.core import UsageError, printable
 from vkconv.table import Table
 
@@ -29,9 +32,9 @@ def show(*parts: Table | str) -> None:
         before = part
 
 
-def show_json(data: Mapping[str, Any]) -> None:
-    """Print JSON to stdout; every number in it must be finite."""
-    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+def show_json(data: Mapping[str, Any], stamp: bool = True) -> None:
+    """Print JSON to stdout, with who made it and when; every number in it must be finite."""
+    text = json.dumps(stamped(data) if stamp else data, indent=1, ensure_ascii=False, allow_nan=False)
     if not text.replace("\n", "").isprintable():  # that is in names, which JSON writes by escapes too
         text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
     print(text, file=_stream())
@@ -82,11 +85,22 @@ def file_errors(path: Path) -> Iterator[None]:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
 
 
+TELL_S = 30.0
+"""Seconds between two lines that a `bar` tells where there is no terminal."""
+
+
+def duration(seconds: float) -> str:
+    """``2 min 05 s``."""
+    minutes, rest = divmod(max(1, math.ceil(seconds)), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
 class bar:  # noqa: N801 - used as a function
-    """A line on a terminal that tells how far things are; nothing elsewhere."""
+    """A line on a terminal that tells how far things are; elsewhere a line now and then, with about the time left."""
 
     def __init__(self) -> None:
         self.shown = sys.stderr.isatty()
+        self._started = self._told = time.monotonic()
 
     def __enter__(self) -> Callable[[str, int, int], None]:
         return self.tell
@@ -95,6 +109,12 @@ class bar:  # noqa: N801 - used as a function
         if self.shown:
             line = re.sub(r"\s+", " ", f"[{done}/{count}] {text}")[:78]
             say_in_place(line)
+            return
+        now = time.monotonic()
+        if now - self._told >= TELL_S and 0 < done < count:
+            self._told = now
+            left_s = (now - self._started) * (count - done) / done
+            say(f"[{done}/{count}] {text}, about {duration(left_s)} left")
 
     def __exit__(self, *error: object) -> None:
         if self.shown:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vkconv.cli.benched import read_entries
-from vkconv.cli.conform import parse_storages
+from vkconv.cli.conform import extent_of, parse_storages
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.models import CALL, find_device
 from vkconv.cli.options import (
     DTypeOption,
+    FewOption,
     HalfSumsOption,
     IODTypeOption,
     NoPassOption,
@@ -19,6 +20,7 @@ from vkconv.cli.options import (
     ParamOption,
     PassDumpOption,
     PolicyOption,
+    ShapeOption,
     SuitesOption,
     parse_dtypes,
     parse_floats,
@@ -33,6 +35,7 @@ from vkconv.core import FLOAT_TYPES, DType, UsageError, bytes_str
 from vkconv.device import Device
 
 if TYPE_CHECKING:
+    from vkconv.check.conformance import Extent
     from vkconv.phone.calls import PackedRow
     from vkconv.plan.pack import PackFolder
     from vkconv.plan.planner import Options
@@ -50,7 +53,7 @@ PackRouteOption = Annotated[
 def pack(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="MODEL|CALL...", help="Models, calls (matmul:a=4x8,b=8x4) and MIOpenDriver lines."),
+        typer.Argument(metavar="MODEL|CALL...", help="Models, calls (matmul:a=4x8,b=8x4) and lines of other tools."),
     ] = None,
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="The folder to write; a pack that is in it is replaced.")
@@ -71,6 +74,7 @@ def pack(
             "--input", "-i", metavar="NAME=SPEC", help="Inputs of the model: as vkconv run has them; random without."
         ),
     ] = None,
+    shapes: ShapeOption = None,
     suites: SuitesOption = None,
     all_ops: Annotated[
         bool, typer.Option("--all-ops", help="Every case of every op on every route, as vkconv check has it.")
@@ -81,6 +85,7 @@ def pack(
     short: Annotated[
         bool, typer.Option("--short", help="With --all-ops: leave out other values of parameters than the planned.")
     ] = False,
+    few: FewOption = False,
     storage: Annotated[
         str, typer.Option("--storage", metavar="native|packed", help="With --all-ops: how 16-bit floats lie.")
     ] = "",
@@ -122,12 +127,13 @@ def pack(
     with file_errors(folder):
         to = PackFolder(folder)
         if all_ops:
-            if targets or suites or routes or sweep or params or policy or inputs:
-                raise UsageError("--all-ops goes with --op, --short, --dtype, --storage and --device only")
-            said = _all_ops(to, facts, ops or [], parse_floats(dtypes) if dtypes else list(FLOAT_TYPES), storage, short)
+            if targets or suites or routes or sweep or params or policy or inputs or shapes:
+                raise UsageError("--all-ops goes with --op, --short, --few, --dtype, --storage and --device only")
+            floats = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES)
+            said = _all_ops(to, facts, ops or [], floats, storage, extent_of(short, few))
         else:
-            if ops or short or storage:
-                raise UsageError("--op, --short and --storage go with --all-ops")
+            if ops or short or few or storage:
+                raise UsageError("--op, --short, --few and --storage go with --all-ops")
             options = Options(
                 routes=parse_routes(routes) if models else {},
                 params=parse_params(params),
@@ -141,14 +147,14 @@ def pack(
             )
             said = []
             for model in models:
-                said += _model(to, model, facts, options, inputs or [], pass_dump)
+                said += _model(to, model, facts, options, inputs or [], shapes or [], pass_dump)
             if calls or suites:
                 if models:
                     raise UsageError("a folder holds models, or calls and suites: their options differ")
-                if half_sums or io_dtype or of_nodes or params or policy or no_pass or pass_dump or inputs:
+                if half_sums or io_dtype or of_nodes or params or policy or no_pass or pass_dump or inputs or shapes:
                     raise UsageError(
-                        "--half-sums, --io-dtype, --param, --policy, --input and options about passes are for models; "
-                        "of calls, --route names the routes that sum in f16"
+                        "--half-sums, --io-dtype, --param, --policy, --input, --shape and options about passes are "
+                        "for models; of calls, --route names the routes that sum in f16"
                     )
                 said = _calls(to, facts, calls, suites or [], routes or [], sweep, dtype, seed)
         if not len(to):
@@ -169,6 +175,7 @@ def _model(
     facts: Device,
     options: "Options",
     inputs: Sequence[str],
+    shapes: Sequence[str],
     pass_dump: Path | None,
 ) -> list[str]:
     from vkconv.graph import load_model
@@ -178,10 +185,10 @@ def _model(
     from vkconv.plan.precision import input_specs
 
     graph = load_model(path)
-    arrays, texts = make_inputs(input_specs(graph, OPS, options.io_dtype), inputs)
+    arrays, texts = make_inputs(input_specs(graph, OPS, options.io_dtype), inputs, shapes)
     graph, arrays = steered(graph, OPS, arrays)
-    shapes = {name: array.shape for name, array in arrays.items()}
-    written = save_passes(pass_dump, graph, facts, options, shapes)
+    bound = {name: array.shape for name, array in arrays.items()}
+    written = save_passes(pass_dump, graph, facts, options, bound)
     packed = model_plan(folder, graph, arrays, facts, options, str(path))
     folder.add(packed.plan, str(path))
     return [
@@ -240,12 +247,12 @@ def _left_out(rows: "Sequence[PackedRow]") -> list[str]:
 
 
 def _all_ops(
-    folder: "PackFolder", facts: Device, ops: Sequence[str], floats: Sequence[DType], storage: str, short: bool
+    folder: "PackFolder", facts: Device, ops: Sequence[str], floats: Sequence[DType], storage: str, extent: "Extent"
 ) -> list[str]:
     from vkconv.check.conformance import checks
     from vkconv.phone.calls import pack_checks
 
-    work = checks(facts, ops, floats, parse_storages(storage), short)
+    work = checks(facts, ops, floats, parse_storages(storage), extent)
     say(f"{len(work):,} checks for {facts.name}")
     packed = list(pack_checks(folder, work, facts))
     refused = sum(not check.places for check in packed)

@@ -85,7 +85,7 @@ def bench(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="CALL|MODEL...", help="Calls, MIOpenDriver lines, and models, whose calls are measured."
+            metavar="CALL|MODEL...", help="Calls, lines of other tools, and models, whose calls are measured."
         ),
     ] = None,
     via: ViaOption = None,
@@ -103,6 +103,9 @@ def bench(
     runs: Annotated[int, typer.Option(min=1, metavar="N", help="Least number of timed executions of a row.")] = 10,
     warmup: Annotated[int | None, typer.Option(min=0, metavar="N", help="Untimed executions first.")] = None,
     cooldown: Annotated[float, typer.Option(metavar="SECONDS", help="Pause before each row is timed.")] = 0.0,
+    cpu: Annotated[
+        int | None, typer.Option("--cpu", min=0, metavar="N", help="Run the player on this processor there alone.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the inputs.")] = 0,
     keep: KeepOption = False,
     outputs: OutputsOption = None,
@@ -129,6 +132,7 @@ def bench(
     boards = open_boards(via, serials, everything, device)
     words = ["--bench", "--repeat", "2", "--min-time", str(min_time), "--runs", str(runs), "--cooldown", str(cooldown)]
     words += ["--warmup", str(warmup)] if warmup is not None else []
+    words += ["--cpu", str(cpu)] if cpu is not None else []
     with folders_for(boards) as folders:
 
         def pack(board: "Board") -> "list[PackedRow]":
@@ -161,7 +165,9 @@ def bench(
             header.vulkan, header.quirks, header.boards = one.vulkan, one.quirks, []
         count = sum(len(rows) for rows in packed.values())
         say(f"{count} rows on {', '.join(f'{name} ({b.device.name})' for name, b in boards.items())}")
-        measured = _measured(boards, packed, {name: folder.path for name, folder in folders.items()}, words, keep)
+        measured = _measured(
+            boards, packed, {name: folder.path for name, folder in folders.items()}, words, keep, cooldown
+        )
         rows, code = collect(measured, [1.0] * count, header)
     order = {name: i for i, name in enumerate(boards)}
     rows.sort(key=lambda row: order[row.device])
@@ -184,6 +190,7 @@ def _measured(
     folders: dict[str, Path],
     words: Sequence[str],
     keep: bool,
+    cooldown: float,
 ) -> "Iterator[Row]":
     """The rows of all boards as they come; those that a board left out when it was lost, at its end."""
     from vkconv.phone.fleet import play_all
@@ -196,6 +203,7 @@ def _measured(
             if row.place is None:
                 yield row.row
     ticks, lost = dict.fromkeys(boards, 1.0), {}
+    screens = {name: board.screen() for name, board in boards.items()}
     playing = {name: folder for name, folder in folders.items() if waiting[name]}
     for told in play_all(boards, playing, words, None, keep):
         if told.error:
@@ -203,7 +211,10 @@ def _measured(
         elif told.result is not None and told.place < 0:
             ticks[told.name] = float(told.result["timestamp_period_ns"])
         elif told.result is not None and told.place in waiting[told.name]:
-            yield fill_row(waiting[told.name].pop(told.place), told.result, ticks[told.name])
+            measured = fill_row(waiting[told.name].pop(told.place), told.result, ticks[told.name])
+            measured.notes += [screens[told.name]] if screens[told.name] else []
+            measured.notes += [f"after a pause of {cooldown:g} s"] if cooldown else []
+            yield measured
     for name, rows_left in waiting.items():
         for left in rows_left.values():
             yield fill_row(left, None, ticks[name], lost.get(name, ""))
@@ -219,6 +230,7 @@ def run(
     inputs: Annotated[
         list[str] | None, typer.Option("--input", "-i", metavar="NAME=SPEC", help="Inputs, as vkconv run has them.")
     ] = None,
+    shapes: ShapeOption = None,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="DIR", help="Save the outputs there, a folder for each device.")
     ] = None,
@@ -234,9 +246,8 @@ def run(
     dtype, of_nodes, auto = parse_dtypes(dtypes)
     if auto:
         raise UsageError("--dtype auto needs a device that vkconv runs on: say which types to run in")
-    work = Work(
-        model, inputs or [], 0, "auto", None, "", Options(routes=parse_routes(routes), dtype=dtype, dtypes=of_nodes)
-    )
+    options = Options(routes=parse_routes(routes), dtype=dtype, dtypes=of_nodes)
+    work = Work(model, inputs or [], 0, "auto", None, "", options, shapes=shapes or [])
     boards = open_boards(via, serials, everything, device)
     failed = False
     with folders_for(boards) as folders, tempfile.TemporaryDirectory(prefix="vkconv-") as scratch:
@@ -259,7 +270,7 @@ def run(
         for name, result in ended.items():
             failed |= result["status"] != "ok"
             times = result.get("times", {})
-            median = f", {times['us_median']:.6g} us" if "us_median" in times else ""
+            median = f", {times['us_median']:.6g} us" if times.get("us_median") is not None else ""
             dispatches = [(each_["name"], each_["us"]) for each_ in times.get("dispatches", ())]
             kept = _outputs(Path(scratch) / name.replace("/", "_"), plans[name], paths[name], save and save / name)
             show(
@@ -276,6 +287,7 @@ def run(
 def _outputs(got: Path, plan: str, folder: Path, save: Path | None) -> list[str]:
     """The outputs that a player kept, in words, and saved as .npy files."""
     from vkconv.core import DType, shape_str
+    from vkconv.phone.results import kept_output
 
     words = [line.partition(" # ") for line in (folder / plan).read_text(encoding="utf-8").splitlines()]
     lines = []
@@ -285,7 +297,7 @@ def _outputs(got: Path, plan: str, folder: Path, save: Path | None) -> list[str]
         found = next(iter(got.rglob(f"{Path(plan).stem}_{number}.bin")), None)
         if found is None:
             continue
-        array = np.frombuffer(found.read_bytes(), dtype.numpy).reshape(dims)
+        array = kept_output(name, found.read_bytes(), dtype, dims)
         lines.append(f"output {name}: {shape_str(dims)} of {dtype}")
         if save is not None:
             target = save / f"{number}.npy"

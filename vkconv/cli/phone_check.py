@@ -11,13 +11,15 @@ import typer
 from vkconv.cli.boards import merged
 from vkconv.cli.checked import Report, Work, conformance_report
 from vkconv.cli.checked import Result as Checks
-from vkconv.cli.conform import parse_storages
+from vkconv.cli.conform import extent_of, parse_storages
 from vkconv.cli.options import (
     DTypeOption,
+    FewOption,
     HalfSumsOption,
     JsonOption,
     ParamOption,
     RouteOption,
+    ShapeOption,
     parse_dtypes,
     parse_floats,
     parse_params,
@@ -39,6 +41,7 @@ from vkconv.core import FLOAT_TYPES, UsageError
 from vkconv.device import Device
 
 if TYPE_CHECKING:
+    from vkconv.check.conformance import Extent
     from vkconv.phone.board import Board
 
 
@@ -51,10 +54,12 @@ def check(
     all_ops: Annotated[bool, typer.Option("--all-ops", help="Every case of every op on every route.")] = False,
     ops: Annotated[list[str] | None, typer.Option("--op", metavar="OP", help="With --all-ops: only this op.")] = None,
     short: Annotated[bool, typer.Option("--short", help="With --all-ops: planned parameters only.")] = False,
+    few: FewOption = False,
     storage: Annotated[str, typer.Option("--storage", metavar="native|packed", help="With --all-ops.")] = "",
     inputs: Annotated[
         list[str] | None, typer.Option("--input", "-i", metavar="NAME=SPEC", help="Inputs, as vkconv run has them.")
     ] = None,
+    shapes: ShapeOption = None,
     routes: RouteOption = None,
     params: ParamOption = None,
     dtypes: DTypeOption = None,
@@ -81,23 +86,23 @@ def check(
     paths = [path.expanduser() for path in outputs or ()]
     check_targets(paths, (*SUFFIXES, *CASE_SUFFIXES))
     if all_ops:
-        if target is not None or inputs or routes or params or half_sums or dump:
-            raise UsageError("--all-ops goes with --op, --short, --dtype, --storage, --repeat and -o only")
+        if target is not None or inputs or shapes or routes or params or half_sums or dump:
+            raise UsageError("--all-ops goes with --op, --short, --few, --dtype, --storage, --repeat and -o only")
         floats = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES)
         boards = open_boards(via, serials, everything, device)
-        _end(_conform(boards, ops or [], floats, storage, short, repeat, keep), paths, as_json)
+        _end(_conform(boards, ops or [], floats, storage, extent_of(short, few), repeat, keep), paths, as_json)
         return
     if target is None:
         raise UsageError("nothing to check: name a model or a call, or give --all-ops")
-    if ops or short or storage:
-        raise UsageError("--op, --short and --storage go with --all-ops")
+    if ops or short or few or storage:
+        raise UsageError("--op, --short, --few and --storage go with --all-ops")
     dtype, of_nodes, auto = parse_dtypes(dtypes)
     if auto:
         raise UsageError("--dtype auto needs a device that vkconv runs on: say which types to check")
     options = Options(
         routes=parse_routes(routes), params=parse_params(params), dtype=dtype, dtypes=of_nodes, half_sums=half_sums
     )
-    work = Work(target, inputs or [], seed, "auto", None, "", options)
+    work = Work(target, inputs or [], seed, "auto", None, "", options, shapes=shapes or [])
     boards = open_boards(via, serials, everything, device)
     words = ["--repeat", str(repeat), *(["--stop-at-first"] if stop_at_first else [])]
     _end(_check_model(boards, work, words, dump, keep), paths, as_json)
@@ -145,7 +150,7 @@ def _conform(
     ops: Sequence[str],
     floats: Sequence[Any],
     storage: str,
-    short: bool,
+    extent: "Extent",
     repeat: int,
     keep: bool,
 ) -> Report:
@@ -157,7 +162,7 @@ def _conform(
     from vkconv.phone.results import Result, conformed
 
     storages = parse_storages(storage)
-    work = {name: checks(board.device, ops, floats, storages, short) for name, board in boards.items()}
+    work = {name: checks(board.device, ops, floats, storages, extent) for name, board in boards.items()}
     results: dict[str, dict[int, Result]] = {name: {} for name in boards}
     problems: dict[str, str] = {}
     with folders_for(boards) as folders:

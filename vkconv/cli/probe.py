@@ -4,6 +4,7 @@
 kernels on one of them. `probe` starts that process and reads it.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vkconv.core import DeviceError, VkconvError, printable
+from vkconv.core import DeviceError, VkconvError, printable, short
 
 TIMEOUT_S = 120
 _SHAPE = (3, 5, 67)
@@ -42,9 +43,15 @@ def probe(index: int | None = None) -> dict[str, Any]:
         raise DeviceError(f"the process died of {name} ({said}): the driver crashed; update it or try another device")
     if done.returncode:
         raise DeviceError(said.removeprefix("error: "))
-    # A driver may print to stdout too; the answer is the last line.
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    return answer_of(done.stdout)
+
+
+def answer_of(text: str) -> dict[str, Any]:
+    """What a probe answers: its last line, since a driver may print to stdout too. DeviceError where that is none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        if isinstance(answer := json.loads((text.splitlines() or [""])[-1]), dict):
+            return answer
+    raise DeviceError(f"the process gave no answer, but {short(text[-200:])}: does the driver print as it ends?")
 
 
 def list_all() -> dict[str, Any]:

@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
-from vkconv.cli.benched import duration
-from vkconv.cli.output import say
+from vkconv.cli.output import duration, say
 
-_TELL_S = 10.0
+TELL_S = 10.0  # between two lines
 
 
 class Tell(Protocol):
@@ -30,7 +29,7 @@ def progress(count: int, what: str, at_most_s: float | None = None) -> Iterator[
         nonlocal done, told
         done += advance
         at = time.monotonic()
-        if at - told >= _TELL_S and done < count:
+        if at - told >= TELL_S and done < count:
             told = at
             left = _left(at - started, done, count, at_most_s)
             say(", ".join(filter(None, (f"{done:,} of {count:,} {what}", said, left))))

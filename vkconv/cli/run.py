@@ -25,6 +25,7 @@ from vkconv.cli.options import (
     PassDumpOption,
     PolicyOption,
     RouteOption,
+    ShapeOption,
     StagingOption,
     parse_bytes,
     parse_dtypes,
@@ -44,6 +45,7 @@ from vkconv.table import Column, Table
 if TYPE_CHECKING:
     from vkconv.plan.timing import Span
     from vkconv.session import Session
+    from vkconv.staged import StagedSession
 
 
 def run(
@@ -59,6 +61,7 @@ def run(
             "needed where the model leaves dimensions open. NAME= may be left out when there is one input.",
         ),
     ] = None,
+    shapes: ShapeOption = None,
     outputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -123,13 +126,16 @@ def run(
     from vkconv.backend.runtime import select_device
     from vkconv.bench.node_data import node_data as model_explorer_data
     from vkconv.bench.trace import trace as chrome_trace
+    from vkconv.check.found import device_data
     from vkconv.graph import load_model
     from vkconv.ops import OPS
     from vkconv.plan.bound import steered
     from vkconv.plan.planner import Options
     from vkconv.plan.precision import input_specs
+    from vkconv.plan.stages import cut_stages
     from vkconv.plan.timing import spanning
-    from vkconv.session import load, planning
+    from vkconv.session import planning
+    from vkconv.staged import StagedSession, load
 
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
         raise UsageError(f"--timeout {timeout:g} is no positive number of seconds")
@@ -151,18 +157,28 @@ def run(
         others += ["--half-sums"] * half_sums + ["--no-pass"] * bool(no_pass) + ["--pass-dump"] * bool(pass_dump)
         if others:
             raise UsageError(f"--fallback runs a model in regions, and {', '.join(others)} cannot follow; leave it out")
-        run_delegated(model, inputs, outputs, device, fallback, runs, warmup, as_json)
+        run_delegated(model, inputs, shapes, outputs, device, fallback, runs, warmup, as_json)
         return
     spans: list[Span] = []
     with spanning(spans, "load model", file=str(model)):
         graph = load_model(model)
+    if len(cut_stages(graph, OPS)) > 1:
+        of_one: dict[str, object] = {"--profile": profile, "--trace": trace, "--node-data": node_data}
+        of_one |= {"--in-flight": in_flight, "--io-dtype": io_dtype, "--pass-dump": pass_dump}
+        others = [name for name, value in of_one.items() if value]
+        others += ["--dtype auto"] if parse_dtypes(dtypes)[2] else []
+        if others:
+            raise UsageError(
+                f"{model}: sizes in it depend on values, so that it runs in stages, and {', '.join(others)} cannot "
+                "follow; leave it out"
+            )
     targets = parse_outputs(outputs, graph.outputs)
     files = [*targets, *(path for path in (trace, node_data) if path)]
     if len(set(files)) < len(files):
         raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
     wanted = parse_io_dtype(io_dtype)
-    arrays, texts = make_inputs(input_specs(graph, OPS, wanted), inputs)
-    shapes = {name: array.shape for name, array in arrays.items()}
+    arrays, texts = make_inputs(input_specs(graph, OPS, wanted), inputs, shapes)
+    bound = {name: array.shape for name, array in arrays.items()}
     dtype, of_nodes, auto = parse_dtypes(dtypes)
     options = Options(
         routes=forced,
@@ -184,12 +200,16 @@ def run(
         steady, free = steered(graph, OPS, arrays)
         facts, known = planning(select_device(device)[1], options)
         dumped = save_passes(pass_dump, steady, facts, known, {name: array.shape for name, array in free.items()})
-    with load(graph, device, shapes=shapes, options=options, in_flight=max(1, in_flight)) as session:
+    with load(graph, device, shapes=bound, options=options, in_flight=max(1, in_flight)) as session:
         # The session now holds what it needs of the graph, and drops it when it can.
         del graph
         results, run_spans = measure(session, arrays, runs, warmup, timeout)
-        flown = measure_in_flight(session, arrays, runs, warmup, in_flight, timeout) if in_flight else None
-        profiled = session.profile(arrays, runs) if profile or trace or node_data else None
+        flown = profiled = staged = None
+        if isinstance(session, StagedSession):
+            staged = session.explain()
+        else:
+            flown = measure_in_flight(session, arrays, runs, warmup, in_flight, timeout) if in_flight else None
+            profiled = session.profile(arrays, runs) if profile or trace or node_data else None
         load_us = session.timings.load_us + spans[0].us
         spans += [*session.spans, *run_spans]
         steady_us = [span.us for span in run_spans if span.name == "run"]
@@ -224,6 +244,7 @@ def run(
                 "written": written | dumped,
                 "in_flight": flown.data() if flown else None,
                 "profile": profiled.data() if profiled else None,
+                "stages": staged.rows if staged else None,
             }
         )
         return
@@ -237,6 +258,7 @@ def run(
         *types_lines(options),
         *passes_lines(options, dumped),
         stages,
+        *([staged] if staged else []),
         *([flown.table] if flown else []),
         stats,
         *tables,
@@ -245,7 +267,7 @@ def run(
 
 
 def measure(
-    session: "Session", arrays: Mapping[str, Array], runs: int, warmup: int, timeout_s: float | None
+    session: "Session | StagedSession", arrays: Mapping[str, Array], runs: int, warmup: int, timeout_s: float | None
 ) -> tuple[dict[str, Array], "list[Span]"]:
     """The first run, ``warmup`` more and ``runs`` timed ones: the last outputs, and a span for each run."""
     from vkconv.plan.timing import spanning
@@ -278,8 +300,3 @@ def stage_table(load_us: float, compile_us: float, first_run_us: float, steady_u
 def device_str(device: Device) -> str:
     """A device in one line, as the head of every result."""
     return f"{device.name}, driver {device.driver}, Vulkan {device.api_version}"
-
-
-def device_data(device: Device) -> dict[str, Any]:
-    """A device as the head of every JSON result."""
-    return {"name": device.name, "driver": device.driver, "vulkan": device.api_version, "key": device.key}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vkconv.cli.benched import duration, read_entries
+from vkconv.cli.benched import read_entries
 from vkconv.cli.models import find_device
 from vkconv.cli.options import HalfSumsOption, JsonOption, ShapeOption, SuitesOption
-from vkconv.cli.output import file_errors, say, show, show_json
+from vkconv.cli.output import duration, file_errors, say, show, show_json
 from vkconv.cli.progress import progress
 from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import ModelError, UsageError, VkconvError, expand_user
@@ -32,8 +32,8 @@ def tune(
         list[str] | None,
         typer.Argument(
             metavar="[CALL|MODEL|TABLE]...",
-            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), MIOpenDriver lines in quotes, and .vkc or .onnx files, "
-            "which stand for the distinct calls of their plan. With --report and --merge: measured tables.",
+            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes, and .vkc or .onnx "
+            "files, which stand for the distinct calls of their plan. With --report and --merge: measured tables.",
         ),
     ] = None,
     suites: SuitesOption = None,

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import re
 import secrets
 import shlex
 import tarfile
@@ -13,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vkconv.core import DeviceError, atomic_write
+from vkconv.core import DeviceError, atomic_write, short
 from vkconv.device import Device
 from vkconv.device.android import driver_id
 from vkconv.device.importer import import_device
 from vkconv.phone.build import abi_of, build_player
+from vkconv.phone.told import read_line
 from vkconv.phone.transport import Transport
 from vkconv.plan.pack import FILES, INDEX
 
@@ -38,6 +40,14 @@ class Board:
     @property
     def name(self) -> str:
         return self.transport.name
+
+    def screen(self) -> str:
+        """Whether the screen of a phone is on, ``screen on`` or ``screen off``; nothing where it does not tell."""
+        if not self.transport.android:
+            return ""
+        told = self.transport.run("dumpsys power")
+        found = re.search(rb"mWakefulness=(\w+)", told.out)
+        return "" if found is None else "screen on" if found[1] == b"Awake" else "screen off"
 
     def play(
         self, folder: Path, words: Sequence[str], *, into: Path | None = None, keep: bool = False
@@ -85,10 +95,10 @@ class Board:
                 why = str(end.value)
                 break
             try:
-                result = json.loads(line)
-            except ValueError:
-                continue  # a line that broke off with the connection, or that a driver printed
-            if isinstance(result, dict) and ("schema" in result or "pack" in result):
+                result = read_line(line)
+            except DeviceError as error:
+                raise DeviceError(f"{self.name}: {error}") from None
+            if result is not None:
                 count += "pack" in result
                 yield result
         if count < packs:
@@ -104,14 +114,32 @@ def fetch(transport: Transport, patterns: str, into: Path) -> list[Path]:
     done = transport.run(f"{where} && tar -cf - {shlex.join(found)}", 600)
     if done.code:
         raise DeviceError(f"{transport.name}: what it keeps cannot be fetched: {done.err.strip() or done.code}")
+    try:
+        return unpack(done.out, into)
+    except DeviceError as error:
+        raise DeviceError(f"{transport.name}: {error}") from None
+
+
+def unpack(data: bytes, into: Path) -> list[Path]:
+    """Write the files of a tar archive, which is not compressed, below a folder, wherever their names lead. Raises
+    DeviceError for a damaged one, and for names that no file can have here."""
     made = []
-    with tarfile.open(fileobj=io.BytesIO(done.out)) as archive:
-        for member in archive.getmembers():
-            if member.isfile() and (source := archive.extractfile(member)):
-                target = into.joinpath(*(part for part in Path(member.name).parts if part not in ("/", "..")))
-                with atomic_write(target) as file:
-                    file.write(source.read())
-                made.append(target)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+            for member in archive:
+                if member.isreg() and not member.issparse() and (source := archive.extractfile(member)):
+                    target = into.joinpath(*(part for part in Path(member.name).parts if part not in ("/", "..")))
+                    content = source.read()
+                    if len(content) != member.size:
+                        raise DeviceError(
+                            f"the archive that was sent is cut off: {short(member.name)} has {len(content)} bytes of "
+                            f"{member.size}"
+                        )
+                    with atomic_write(target) as file:
+                        file.write(content)
+                    made.append(target)
+    except (tarfile.TarError, EOFError, OSError, ValueError, OverflowError) as error:
+        raise DeviceError(f"the archive that was sent cannot be unpacked: {error}") from None
     return made
 
 
@@ -150,7 +178,7 @@ def device_of(told: bytes) -> Device:
         driver = report["capabilities"]["device"]["properties"].get("VkPhysicalDeviceDriverProperties", {})
         if isinstance(driver.get("driverID"), int):
             driver["driverID"] = driver_id(driver["driverID"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise DeviceError(f"the player's answer is no report of a device: {error}") from None
     with tempfile.TemporaryDirectory(prefix="vkconv-") as scratch:
         path = Path(scratch) / "player.json"

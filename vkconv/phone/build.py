@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gzip
 import hashlib
 import importlib.util
 import os
@@ -59,7 +60,8 @@ def sources() -> list[Path]:
 
 
 def build_player(abi: Abi, *, android: bool) -> Path:
-    """The player for a processor, built when it is not there yet; VKCONV_PLAYER names one that is to be taken instead.
+    """The player for a processor: the one that came with vkconv, where there is one, else built when it is not there
+    yet. VKCONV_PLAYER names one that is to be taken instead.
 
     VKCONV_PLAYER_CXX is a compiler's command to take. Raises DeviceError where there is no compiler, or no headers of
     Vulkan, or the compiler fails.
@@ -69,13 +71,31 @@ def build_player(abi: Abi, *, android: bool) -> Path:
         if not path.is_file():
             raise UsageError(f"VKCONV_PLAYER={given} is no file")
         return path
+    if not android and "VKCONV_PLAYER_CXX" not in os.environ and (found := _prebuilt(abi)):
+        return found
     command = compiler(abi, android=android)
-    files = sources()
-    identity = hashlib.sha256("\n".join([*command, *_FLAGS, *map(_digest, files)]).encode()).hexdigest()[:16]
+    identity = _identity(*command, *_FLAGS)
     built = cache_dir() / "player" / f"{abi.machine}-{'android' if android else 'linux'}-{identity}" / "player"
     if not built.is_file():
         compile_player(command, built, own_headers=android and "VKCONV_PLAYER_CXX" not in os.environ)
     return built
+
+
+def prebuilt_name(abi: Abi) -> str:
+    """The file of a player for Linux that wheels bring, packed; it has a digest of the player's sources in its name."""
+    return f"player-{abi.machine}-linux-{_identity(*_FLAGS)}.gz"
+
+
+def _prebuilt(abi: Abi) -> Path | None:
+    packed = _PACKAGE / "_native" / "prebuilt" / prebuilt_name(abi)
+    if not packed.is_file():
+        return None
+    unpacked = cache_dir() / "player" / packed.stem / "player"
+    if not unpacked.is_file():
+        with atomic_write(unpacked) as file:
+            file.write(gzip.decompress(packed.read_bytes()))
+        unpacked.chmod(0o755)
+    return unpacked
 
 
 def compile_player(command: Sequence[str], out: Path, *, own_headers: bool = False) -> None:
@@ -155,5 +175,7 @@ def _headers(scratch: Path, own: bool) -> Iterator[list[str]]:
     yield ["-I", str(include)]
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _identity(*words: str) -> str:
+    """A digest of the sources, and of what else made a player."""
+    files = (hashlib.sha256(path.read_bytes()).hexdigest() for path in sources())
+    return hashlib.sha256("\n".join([*words, *files]).encode()).hexdigest()[:16]

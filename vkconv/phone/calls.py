@@ -57,7 +57,7 @@ def pack_tasks(folder: PackFolder, tasks: Iterable[Task], device: Device, seed: 
             row.why = task.entry.why
         else:
             row = row_of(call, task.route, task.params)
-        row.count = task.entry.count
+        row.count, row.nodes = task.entry.count, list(task.entry.nodes)
         row.notes += [task.entry.note] if task.entry.note else []
         place = None
         if call is not None:

@@ -1,6 +1,7 @@
 """What a player told of packs, as the rows and checks that vkconv makes of its own machine's device."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from vkconv.call import Call
 from vkconv.check import Checked
 from vkconv.check.conformance import Conformed, Status
 from vkconv.check.model import ModelCheck, NodeCheck
+from vkconv.core import Array, DeviceError, DType, Shape, shape_str
 from vkconv.phone.calls import PackedCheck
 from vkconv.phone.packs import PackedModel
 
@@ -21,6 +23,8 @@ _UNKNOWN = Checked(None, None, 0.0)
 _CONDITIONS = (
     ("hottest_celsius", "hottest part {:.1f} C"),
     ("gpu_mhz", "GPU at {:.0f} MHz"),
+    ("cpu0_mhz", "CPU 0 at {:.0f} MHz"),
+    ("only_cpu", "on CPU {} alone"),
     ("battery_percent", "battery {:.0f} %"),
     ("battery_celsius", "battery {:.1f} C"),
     ("battery_status", "{}"),
@@ -28,10 +32,20 @@ _CONDITIONS = (
 
 
 def conditions(result: Result) -> list[str]:
-    """Temperature, clock and battery when a pack ended, as far as the machine showed them."""
+    """Temperature, clocks, battery and processor when a pack ended, as far as the machine showed them."""
     told = result.get("conditions", {})
-    said = [text.format(told[name]) for name, text in _CONDITIONS if name in told]
+    said = [text.format(told[name]) for name, text in _CONDITIONS if told.get(name) is not None]
     return [", ".join(said)] if said else []
+
+
+def kept_output(name: str, data: bytes, dtype: DType, dims: Shape) -> Array:
+    """An output that a player kept, from the bytes of its file. DeviceError where they are not those of its shape."""
+    nbytes = math.prod(dims) * dtype.nbytes
+    if len(data) != nbytes:
+        raise DeviceError(
+            f"output {name} was sent as {len(data)} bytes, and {shape_str(dims)} of {dtype} has {nbytes}; run it again"
+        )
+    return np.frombuffer(data, dtype.numpy).reshape(dims)
 
 
 def fill_row(row: Row, result: Result | None, device_tick_ns: float, why: str = "") -> Row:
@@ -68,7 +82,9 @@ def checked(call: Call | None, told: Sequence[Mapping[str, Any]], allowed: float
         return _RIGHT
     dims = call.outputs[worst["output"]].dims if call is not None and worst["output"] in call.outputs else ()
     place = worst.get("worst")
-    index = None if place is None or not dims else tuple(int(i) for i in np.unravel_index(place, dims))
+    index = None
+    if place is not None and dims and 0 <= place < math.prod(dims):
+        index = tuple(int(i) for i in np.unravel_index(place, dims))
     return Checked(
         worst["max_abs"],
         worst["max_rel"],

@@ -196,7 +196,12 @@ def adb_devices() -> dict[str, str]:
     done = _run("adb", [adb(), "devices"], 60)
     if done.code:
         raise DeviceError(f"adb devices failed: {_said(done)}")
-    rows = (line.split("\t") for line in done.out.decode(errors="replace").splitlines()[1:] if "\t" in line)
+    return devices_of(done.out.decode(errors="replace"))
+
+
+def devices_of(text: str) -> dict[str, str]:
+    """Serials and states of what ``adb devices`` prints."""
+    rows = (line.split("\t") for line in text.splitlines()[1:] if "\t" in line)
     return {row[0]: row[1].strip() for row in rows}
 
 
