@@ -14,10 +14,14 @@ function(vkconv_add_tables target)
     set(native "${CMAKE_SOURCE_DIR}/native")
     set(folder "${CMAKE_BINARY_DIR}/tables")
     set(made "${folder}/vulkan_tables.hpp" "${folder}/vulkan_tables.cpp")
-    add_custom_command(OUTPUT ${made}
-        COMMAND "${Python_EXECUTABLE}" "${native}/make_tables.py" "${VKCONV_VK_XML}" "${native}/newer.xml" "${folder}"
-        DEPENDS "${native}/make_tables.py" "${native}/newer.xml" "${VKCONV_VK_XML}"
-        COMMENT "Making the bridge's tables from ${VKCONV_VK_XML}" VERBATIM)
+    if(NOT TARGET vkconv_tables)
+        add_custom_command(OUTPUT ${made}
+            COMMAND "${Python_EXECUTABLE}" "${native}/make_tables.py" "${VKCONV_VK_XML}" "${native}/newer.xml" "${folder}"
+            DEPENDS "${native}/make_tables.py" "${native}/newer.xml" "${VKCONV_VK_XML}"
+            COMMENT "Making the bridge's tables from ${VKCONV_VK_XML}" VERBATIM)
+        add_custom_target(vkconv_tables DEPENDS ${made})  # once, for all bridges
+    endif()
+    add_dependencies(${target} vkconv_tables)
     target_sources(${target} PRIVATE ${made})
     target_include_directories(${target} PRIVATE "${native}" "${folder}")
 endfunction()

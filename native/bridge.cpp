@@ -4,6 +4,8 @@
 
 #include <pybind11/stl.h>
 
+#include <new>
+
 namespace vkconv {
 namespace {
 
@@ -64,7 +66,12 @@ py::object view(const Buffer& buffer) {
   const auto& core = buffer.core("Buffer.view");
   if (core->mapped == nullptr)
     throw VulkanError::misuse("Buffer.view", "a buffer of kind '" + buffer.kind() + "' is not visible to the host");
-  return py::memoryview(py::cast(Mapping{core}));
+  try {
+    return py::memoryview(py::cast(Mapping{core}));
+  } catch (const py::error_already_set& error) {
+    if (error.matches(PyExc_BufferError)) throw std::bad_alloc();  // as pybind11 says that there is no memory
+    throw;
+  }
 }
 
 }  // namespace

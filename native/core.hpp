@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +28,13 @@ bool work_in_flight();
 // instance is there, again once a device is, and again when Python has ended, since a driver may load its compiler or
 // start to work at any time; where no Python ends, as in a thread's fork, the first two must do.
 void leave_before_the_driver();
+
+// Keeps what it points to for ever, and takes no memory for that: destructors have none to fail with.
+template <typename T>
+void keep_for_ever(std::shared_ptr<T>&& pointer) noexcept {
+  alignas(std::shared_ptr<T>) unsigned char place[sizeof(std::shared_ptr<T>)];
+  new (place) std::shared_ptr<T>(std::move(pointer));  // never destroyed
+}
 
 // The process's one VkInstance, shared by every device.
 struct Instance {
@@ -58,7 +67,7 @@ struct Core {
   uint32_t min_subgroup_size = 0;    // both 0: a pipeline cannot ask for a subgroup size
   uint32_t max_subgroup_size = 0;
   std::mutex queue_mutex;            // vkQueueSubmit is externally synchronised
-  std::vector<VkFence> abandoned_fences;  // of waits for idleness that ended early: in use until the device is idle
+  std::list<VkFence> abandoned_fences;  // of waits for idleness that ended early: in use until the device is idle
 
   Core() = default;
   Core(const Core&) = delete;
@@ -119,8 +128,14 @@ struct PipelineCore {
   uint32_t push_bytes = 0;
 };
 
+// Only ever made by make_shared. Where pybind11 has no memory to register such an object with Python it deletes what the
+// shared pointer still owns, without its destructor: a `free` of the inside of an allocation.
+struct Shared {
+  static void operator delete(void*) noexcept {}
+};
+
 // What Device.close() releases, wherever Python still holds it.
-class Closable {
+class Closable : public Shared {
  public:
   virtual ~Closable() = default;
   virtual void release() = 0;

@@ -198,7 +198,7 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
 }
 
 Device::~Device() {
-  if (manager_ && in_forked_child()) new std::shared_ptr<kp::Manager>(std::move(manager_));  // as in let_go()
+  if (manager_ && in_forked_child()) keep_for_ever(std::move(manager_));  // as in let_go()
 }
 
 const CorePtr& Device::core(const char* call) const {
@@ -295,8 +295,10 @@ bool Device::wait_idle(uint64_t timeout_ns) {
   const CorePtr core = this->core("Device.wait_idle");
   VkFenceCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO;
-  VkFence fence = VK_NULL_HANDLE;
+  std::list<VkFence> made{VK_NULL_HANDLE};  // so that to abandon it takes no memory
+  VkFence& fence = made.front();
   check(vkCreateFence(core->handle, &info, nullptr, &fence), "vkCreateFence");
+  const auto abandon = [&] { core->abandoned_fences.splice(core->abandoned_fences.end(), made); };
   bool submitted = false;
   bool idle = false;
   try {
@@ -308,7 +310,7 @@ bool Device::wait_idle(uint64_t timeout_ns) {
     });
   } catch (...) {
     if (submitted) {
-      core->abandoned_fences.push_back(fence);
+      abandon();
     } else {
       vkDestroyFence(core->handle, fence, nullptr);
     }
@@ -317,7 +319,7 @@ bool Device::wait_idle(uint64_t timeout_ns) {
   if (idle) {
     vkDestroyFence(core->handle, fence, nullptr);
   } else {
-    core->abandoned_fences.push_back(fence);
+    abandon();
   }
   return idle;
 }

@@ -50,7 +50,7 @@ class Pipeline : public Closable {
 
 class Recording;
 
-class Device {
+class Device : public Shared {
  public:
   Device(size_t index, const std::string& pipeline_cache, const std::vector<std::string>& disable);
   Device(const Device&) = delete;

@@ -34,7 +34,7 @@ class Command final : public kp::OpBase {
 // so that work without an end does not hold up the end of the process.
 struct Abandoned {
   std::mutex mutex;
-  std::vector<std::shared_ptr<RecordingCore>> recordings;
+  std::shared_ptr<RecordingCore> first;  // of a list: to add to it takes no memory, which destructors may not fail for
 
   static Abandoned& all() {
     static auto& instance = *new Abandoned();
@@ -149,11 +149,12 @@ bool RecordingCore::settle(const char* call, uint64_t timeout_ns, double spin_us
 
 void let_go(std::shared_ptr<RecordingCore> recording, bool close) {
   if (in_forked_child()) {
-    new std::shared_ptr<RecordingCore>(std::move(recording));  // for ever: kp's destructors call Vulkan
+    keep_for_ever(std::move(recording));  // kp's destructors call Vulkan
   } else if (recording->in_flight()) {
     Abandoned& abandoned = Abandoned::all();
     const std::lock_guard<std::mutex> lock(abandoned.mutex);
-    abandoned.recordings.push_back(std::move(recording));
+    recording->next_abandoned = std::move(abandoned.first);
+    abandoned.first = std::move(recording);
   } else if (close) {
     recording->sequence->destroy();
   }
@@ -163,21 +164,31 @@ bool work_in_flight() {
   Abandoned& abandoned = Abandoned::all();
   const std::unique_lock<std::mutex> lock(abandoned.mutex, std::try_to_lock);
   if (lock)
-    for (const auto& item : abandoned.recordings) item->in_flight();
+    for (auto* item = abandoned.first.get(); item != nullptr; item = item->next_abandoned.get()) item->in_flight();
   return unsettled > 0;
 }
 
 size_t reap_abandoned(const CorePtr& core) {
   if (in_forked_child()) return 0;
   Abandoned& abandoned = Abandoned::all();
-  std::vector<std::shared_ptr<RecordingCore>> done;  // destroyed after the lock is released
-  const std::lock_guard<std::mutex> lock(abandoned.mutex);
-  auto& all = abandoned.recordings;
-  const auto first_done = std::partition(all.begin(), all.end(), [](const auto& item) { return item->in_flight(); });
-  done.assign(std::make_move_iterator(first_done), std::make_move_iterator(all.end()));
-  all.erase(first_done, all.end());
-  return static_cast<size_t>(
-      std::count_if(all.begin(), all.end(), [&](const auto& item) { return item->core == core; }));
+  std::shared_ptr<RecordingCore> done;  // a list, destroyed after the lock is released
+  size_t left = 0;
+  {
+    const std::lock_guard<std::mutex> lock(abandoned.mutex);
+    for (auto* place = &abandoned.first; *place;) {
+      if ((*place)->in_flight()) {
+        left += (*place)->core == core;
+        place = &(*place)->next_abandoned;
+      } else {
+        auto item = std::move(*place);
+        *place = std::move(item->next_abandoned);
+        item->next_abandoned = std::move(done);
+        done = std::move(item);
+      }
+    }
+  }
+  while (done) done = std::move(done->next_abandoned);  // one after the other, however many there are
+  return left;
 }
 
 }  // namespace vkconv

@@ -31,6 +31,7 @@ struct RecordingCore {
   std::optional<VulkanError> failure;  // of the last submission, which is over
   bool close_after_use = false;  // the device was closed while a thread was inside a call
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
+  std::shared_ptr<RecordingCore> next_abandoned;
 
   // Whether the device may still touch what this owns; nothing runs any more on a lost one.
   bool in_flight();

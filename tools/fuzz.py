@@ -2,7 +2,9 @@
 
 Every way in of tests/fuzz/targets.py gets mutants of whole files, and must return or raise VkconvError, each within
 `LIMIT_S` seconds of processor and `LIMIT_BYTES` of memory more than the process has before. What gets out otherwise is
-printed, and kept in a folder of tests/fuzz/regressions, where the tests find it. ``--coverage TARGET`` lets atheris
+printed, and kept in a folder of tests/fuzz/regressions, where the tests find it. ``--record`` adds what was tried to
+tests/fuzz/runs.jsonl, where several runs add up. ``--player`` does the same to the player's reader of plans, in C++
+under sanitizers. ``--coverage TARGET`` lets atheris
 (pip install atheris) look for new paths instead. ``--graphs`` runs random small graphs on the device, each node on a
 random one of its routes, against the float64 references (on lavapipe, LP_NUM_THREADS=0 GALLIVM_PERF=nopt in the
 environment saves half of the time); what is wrong is kept in tests/fuzz/graphs. ``--edges`` runs every op with its
@@ -16,7 +18,10 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -56,6 +61,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="for how long, all targets together")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--coverage", metavar="TARGET", help="let atheris look for new paths in one target")
+    parser.add_argument("--record", action="store_true", help="add the counts to tests/fuzz/runs.jsonl")
+    parser.add_argument("--player", action="store_true", help="damage plans of the player instead")
     parser.add_argument("--graphs", action="store_true", help="run random graphs instead, on all routes")
     parser.add_argument(
         "--count", type=int, default=1 << 62, help="so many mutants or random graphs, if they take less time"
@@ -71,14 +78,20 @@ def main() -> int:
     if options.coverage:
         return _with_atheris(options.coverage, options.seconds)
 
+    if options.player:
+        return _player(options)
+
+    import ledger
     import targets
     from mutants import mutant
 
     unknown = set(options.targets) - set(targets.TARGETS)
     if unknown:
         parser.error(f"there is no target {', '.join(sorted(unknown))}; there are {', '.join(targets.TARGETS)}")
-    targets.without_processes()
     chosen = options.targets or list(targets.TARGETS)
+    if options.record and ledger.used(options.seed, set(chosen)):
+        parser.error(f"seed {options.seed} was used on these targets: its inputs were tried")
+    targets.without_processes()
     seeds = {name: list(targets.TARGETS[name].seeds()) for name in chosen}
     rng = random.Random(options.seed)
     counts = {name: [0, 0] for name in chosen}  # refused, taken
@@ -119,7 +132,39 @@ def main() -> int:
     }
     total = sum(sum(pair) for pair in counts.values())
     print(json.dumps({"seed": options.seed, "mutants": total, "findings": len(found), "targets": report}, indent=1))
+    if options.record:
+        inputs = {name: sum(pair) for name, pair in counts.items()}
+        ledger.record(options.seed, inputs, len(found), sum(spent.values()), max(slowest.values()))
     return bool(found)
+
+
+def _player(options: argparse.Namespace) -> int:
+    """So many damaged plans, or as many as there is time for."""
+    import ledger
+    import player
+
+    if options.record and ledger.used(options.seed, {"player"}):
+        raise SystemExit(f"seed {options.seed} was used on the player: its inputs were tried")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = player.build("c++", folder)
+        words, environment = player.command(program, options.seed, options.count, player.seeds(folder))
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # ends with the report
+        timer = threading.Timer(options.seconds, process.terminate)
+        timer.start()
+        out, err = process.communicate()
+        timer.cancel()
+    if process.returncode:
+        said = err.strip().splitlines()
+        kept = _keep("player", bytes.fromhex(said[-1])) if said and set(said[-1]) <= set("0123456789abcdef") else None
+        print(err[-20_000:], f"kept as {kept}" if kept else "")
+        return 1
+    counted = json.loads(out)
+    print(json.dumps({"seed": options.seed, **counted}))
+    if options.record:
+        ledger.record(options.seed, {"player": counted["mutants"]}, 0, counted["s"], counted["slowest_s"])
+    return 0
 
 
 def _keep(name: str, data: bytes) -> Path:

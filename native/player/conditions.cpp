@@ -1,6 +1,7 @@
 #include "conditions.hpp"
 
 #include <dirent.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <fstream>
@@ -63,6 +64,11 @@ std::string conditions_json() {
     }
   }
   if (value_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", &value)) found.real("cpu0_mhz", value / 1e3);
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  if (!sched_getaffinity(0, sizeof mine, &mine) && CPU_COUNT(&mine) == 1)
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &mine)) found.whole("only_cpu", cpu);
   return found.str();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <new>
 
 #include "json.hpp"
 #include "supervise.hpp"
@@ -22,6 +23,7 @@ const char* kUsage =
     "  --repeat N          runs of the same commands whose bytes are compared (2)\n"
     "  --stop-at-first     end a model with the first node that is wrong\n"
     "  --bench             also measure: --min-time S (0.2), --runs N (10), --warmup N (until stable), --cooldown S (0)\n"
+    "  --cpu N             run on this processor alone, so that no other clock is met\n"
     "  --results FILE      write a line of JSON for each pack as it ends; --json prints them\n"
     "  --got DIR           write outputs that are wrong there; --keep writes all of them\n"
     "  --compile-limit S   seconds that one pipeline may compile (120)\n"
@@ -58,6 +60,7 @@ player::Options parse(int argc, char** argv) {
       {"--repeat", [&](auto& n, auto& v) { made.repeat = count(n, v, 1); }},
       {"--runs", [&](auto& n, auto& v) { made.timing.runs = static_cast<int64_t>(count(n, v, 1)); }},
       {"--warmup", [&](auto& n, auto& v) { made.timing.warmup = static_cast<int64_t>(count(n, v, 0)); }},
+      {"--cpu", [&](auto& n, auto& v) { made.cpu = count(n, v, 0); }},
       {"--min-time", [&](auto& n, auto& v) { made.timing.min_time_s = seconds(n, v, 1e-4); }},
       {"--cooldown", [&](auto& n, auto& v) { made.timing.cooldown_s = seconds(n, v, 0); }},
       {"--compile-limit", [&](auto& n, auto& v) { made.compile_limit_s = seconds(n, v, 1e-3); }},
@@ -116,6 +119,9 @@ int main(int argc, char** argv) {
     return options.info ? info(options) : player::supervise(options);
   } catch (const Usage& error) {
     std::fprintf(stderr, "player: %s\n%s", error.what(), kUsage);
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::fputs("player: this machine has too little memory for it\n", stderr);
     return 2;
   }
 }

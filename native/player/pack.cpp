@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <new>
 
 #include "sha256.hpp"
 
@@ -20,7 +20,9 @@ constexpr VkAccessFlags kAll = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRIT
 Bytes read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Refused("cannot read " + path);
-  Bytes bytes{std::istreambuf_iterator<char>(file), {}};
+  Bytes bytes;
+  char block[1 << 16];
+  while (file.read(block, sizeof block), file.gcount() > 0) bytes.insert(bytes.end(), block, block + file.gcount());
   if (file.bad()) throw Refused("cannot read all of " + path);
   return bytes;
 }
@@ -107,6 +109,7 @@ Pack::~Pack() {
   try {
     release();
   } catch (const Failed&) {  // the device is lost, as the next one who uses it will tell
+  } catch (const std::bad_alloc&) {  // for the words of that
   }
 }
 

@@ -106,8 +106,8 @@ class Parser {
 
   void line(Line& line) {
     const std::string word = line.word();
-    const auto known = kWords.find(word);
-    if (known == kWords.end()) line.bad("the format has no such line");
+    const auto known = words().find(word);
+    if (known == words().end()) line.bad("the format has no such line");
     (this->*known->second)(line);
     line.done();
   }
@@ -126,7 +126,7 @@ class Parser {
 
  private:
   using Handler = void (Parser::*)(Line&);
-  static const std::map<std::string, Handler> kWords;
+  static const std::map<std::string, Handler>& words();  // made when it is asked for: before main nobody hears of a failure
   std::vector<Command>* phase_ = nullptr;
   bool ended_ = false;
 
@@ -312,15 +312,18 @@ class Parser {
   void on_end(Line&) { ended_ = true; }
 };
 
-const std::map<std::string, Parser::Handler> Parser::kWords = {
-    {"label", &Parser::on_label},       {"changes", &Parser::on_changes}, {"shared", &Parser::on_shared},
-    {"repeats", &Parser::on_repeats},   {"needs", &Parser::on_needs},       {"capability", &Parser::on_capability},
-    {"buffer", &Parser::on_buffer},     {"pipeline", &Parser::on_pipeline}, {"subgroup", &Parser::on_subgroup},
-    {"weights", &Parser::on_weights},   {"input", &Parser::on_input},     {"output", &Parser::on_output},
-    {"value", &Parser::on_value},       {"check", &Parser::on_check},     {"node", &Parser::on_node},
-    {"load", &Parser::on_load},         {"run", &Parser::on_run},         {"dispatch", &Parser::on_dispatch},
-    {"copy", &Parser::on_copy},         {"barrier", &Parser::on_barrier}, {"end", &Parser::on_end},
-};
+const std::map<std::string, Parser::Handler>& Parser::words() {
+  static const std::map<std::string, Handler> all = {
+      {"label", &Parser::on_label},       {"changes", &Parser::on_changes}, {"shared", &Parser::on_shared},
+      {"repeats", &Parser::on_repeats},   {"needs", &Parser::on_needs},       {"capability", &Parser::on_capability},
+      {"buffer", &Parser::on_buffer},     {"pipeline", &Parser::on_pipeline}, {"subgroup", &Parser::on_subgroup},
+      {"weights", &Parser::on_weights},   {"input", &Parser::on_input},     {"output", &Parser::on_output},
+      {"value", &Parser::on_value},       {"check", &Parser::on_check},     {"node", &Parser::on_node},
+      {"load", &Parser::on_load},         {"run", &Parser::on_run},         {"dispatch", &Parser::on_dispatch},
+      {"copy", &Parser::on_copy},         {"barrier", &Parser::on_barrier}, {"end", &Parser::on_end},
+  };
+  return all;
+}
 
 // Calls `take` with each line after the first, which must be `first`, until it says that it is done.
 template <typename Take>

@@ -1,6 +1,7 @@
 #include "supervise.hpp"
 
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "json.hpp"
 
@@ -19,7 +21,9 @@ namespace {
 
 constexpr int kMostDeaths = 5;       // in a row, after which a device is left alone
 constexpr double kRunsInLimit = 20;  // what a pack does without a word is so many runs at most
-constexpr int kNoDevice = 3;
+constexpr int kNoDevice = 3, kNoMemory = 4;  // how a child ends
+
+constexpr const char* kTooLittle = "this machine has too little memory for it";
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -35,10 +39,20 @@ void send(int pipe, char what, const std::string& text) {
   }
 }
 
+// Threads that a driver starts from here on are kept there too.
+void pin(size_t cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  if (cpu >= CPU_SETSIZE || sched_setaffinity(0, sizeof set, &set))
+    throw Refused("--cpu " + std::to_string(cpu) + ": this machine has no such processor, or does not let the player keep to it");
+}
+
 [[noreturn]] void child(int pipe, const Options& options, const Index& index, size_t first, size_t end) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   int code = 0;
   try {
+    if (options.cpu) pin(*options.cpu);
     Device device(options.device, options.validate);
     const Facts& facts = device.facts;
     send(pipe, 'H', Object().text("schema", "vkconv.played/1").text("device", facts.properties.deviceName).text("driver", facts.driver_text())
@@ -57,6 +71,8 @@ void send(int pipe, char what, const std::string& text) {
   } catch (const Failed& error) {
     send(pipe, 'E', error.what);
     code = kNoDevice;
+  } catch (const std::bad_alloc&) {  // what was begun is told by the parent
+    code = kNoMemory;
   }
   _exit(code);  // what a driver's destructors would do is not waited for
 }
@@ -66,7 +82,7 @@ class Parent {
   Parent(const Options& options, Index index) : options_(options), index_(std::move(index)) {}
 
   int run() {
-    const size_t end = std::min(index_.packs.size(), options_.count == SIZE_MAX ? index_.packs.size() : options_.first + options_.count);
+    const size_t end = end_ = std::min(index_.packs.size(), options_.count == SIZE_MAX ? index_.packs.size() : options_.first + options_.count);
     if (options_.first >= end) return std::fprintf(stderr, "there is no pack %zu; the folder has %zu\n", options_.first, index_.packs.size()), 2;
     if (!options_.results.empty() && !(file_ = std::fopen(options_.results.c_str(), "w")))
       return std::fprintf(stderr, "cannot write %s: %s\n", options_.results.c_str(), std::strerror(errno)), 2;
@@ -90,7 +106,7 @@ class Parent {
   const Options& options_;
   Index index_;
   std::FILE* file_ = nullptr;
-  size_t next_ = 0, played_ = 0, ok_ = 0, wrong_ = 0, refused_ = 0;
+  size_t end_ = 0, next_ = 0, played_ = 0, ok_ = 0, wrong_ = 0, refused_ = 0;
   bool begun_ = false, told_ = false;  // a pack is at work; the header is written
   int code_ = 0;
   std::string phase_;
@@ -107,7 +123,7 @@ class Parent {
     close(pipes[1]);
     begun_ = false;
     phase("opening the device", options_.compile_limit_s);
-    std::string text, killed;
+    std::string text, killed, deaf;
     char block[1 << 16];
     for (;;) {
       const double left_s = deadline_s_ - now_s();
@@ -122,6 +138,10 @@ class Parent {
       if (ready <= 0) continue;
       const ssize_t got = read(pipes[0], block, sizeof block);
       if (got < 0 && errno == EINTR) continue;
+      if (got < 0) {
+        deaf = std::string("what it says cannot be read: ") + std::strerror(errno);
+        kill(pid, SIGKILL);
+      }
       if (got <= 0) break;
       text.append(block, static_cast<size_t>(got));
       for (size_t at; (at = text.find('\n')) != std::string::npos; text.erase(0, at + 1)) line(text.substr(0, at));
@@ -132,6 +152,9 @@ class Parent {
     if (!killed.empty()) {
       if (!begun_ && !told_) return std::fprintf(stderr, "%s\n", killed.c_str()), code_ = kNoDevice, false;
       ended("timeout", killed);
+    } else if (!deaf.empty()) {
+      if (!begun_ && !told_) return std::fprintf(stderr, "%s\n", deaf.c_str()), code_ = kNoDevice, false;
+      ended("error", deaf);
     } else if (WIFSIGNALED(status)) {
       const std::string how = std::string("the driver crashed (signal ") + std::to_string(WTERMSIG(status)) + ", " + strsignal(WTERMSIG(status)) + ") while " + phase_;
       if (!begun_ && !told_) return std::fprintf(stderr, "%s\n", how.c_str()), code_ = kNoDevice, false;
@@ -139,6 +162,9 @@ class Parent {
     } else if (WEXITSTATUS(status) == kNoDevice) {
       if (!told_) return code_ = kNoDevice, false;
       ended("lost", "the device cannot be opened again");
+    } else if (WEXITSTATUS(status) == kNoMemory) {
+      if (!begun_ && !told_) return std::fprintf(stderr, "%s\n", kTooLittle), code_ = kNoDevice, false;
+      ended("error", kTooLittle);
     }
     return true;
   }
@@ -186,6 +212,7 @@ class Parent {
   }
 
   void ended(const std::string& status, const std::string& why) {
+    if (next_ >= end_) return;  // what ends after all packs, as drivers do where devices are destroyed, is of none of them
     const auto& [pack, label] = index_.packs[next_];
     took(Object().text("pack", pack).text("label", label).text("status", status).text("why", why).str());
   }
@@ -208,6 +235,9 @@ int supervise(const Options& options) {
     return Parent(options, Folder(options.folder).index()).run();
   } catch (const Refused& error) {
     std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "%s\n", kTooLittle);
     return 2;
   }
 }

@@ -4,54 +4,52 @@
 """
 
 import copy
-import dataclasses
 import json
 import struct
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from answers import ANSWERS
 from graph_kit import f32, i64, make_graph
+from target import FOLDER, Target, file_of, refusable
 
 from vkconv.bench.compare import compare, comparison_table
 from vkconv.bench.files import read_result, write_result
 from vkconv.bench.rows import Floors, Header, Result, Row
 from vkconv.bench.suites import CSV_COLUMNS, read_suite
+from vkconv.cli.bench import parse_dtype, parse_local
+from vkconv.cli.conform import parse_storages
 from vkconv.cli.inputs import make_inputs
-from vkconv.cli.options import parse_params, parse_routes, parse_shapes
-from vkconv.core import DType, VkconvError
+from vkconv.cli.options import (
+    parse_bytes,
+    parse_dtypes,
+    parse_floats,
+    parse_io_dtype,
+    parse_params,
+    parse_passes,
+    parse_routes,
+    parse_shapes,
+)
+from vkconv.cli.outputs import parse_outputs
+from vkconv.core import DType
 from vkconv.device import load_device
 from vkconv.device.emulate import differences, emulated
 from vkconv.graph import Graph, TensorSpec
 from vkconv.graph.vkc import METADATA_KEY, load_vkc, save_vkc
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
+from vkconv.phone.build import abi_of
+from vkconv.phone.transport import transports
 from vkconv.plan.measured import Measured, MeasuredCall, MeasuredTable, read_table, write_table
 from vkconv.plan.planner import Options, plan
 from vkconv.plan.single import forcing, graph_of_shapes
 from vkconv.route import Candidate
+from vkconv.workers import parse_url
 
 REGRESSIONS = Path(__file__).parent / "regressions"
-FOLDER = Path(tempfile.mkdtemp(prefix="vkconv-fuzz-"))
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """A way in: what to do with bytes, and whole files of the kind."""
-
-    run: Callable[[bytes], None]
-    seeds: Callable[[], Sequence[bytes]]
-
-    def attempt(self, data: bytes) -> bool:
-        """True where the bytes were taken, False where VkconvError refused them; anything else gets out."""
-        try:
-            self.run(data)
-        except VkconvError as error:
-            str(error).encode("utf-8", "surrogatepass")
-            return False
-        return True
 
 
 def without_processes() -> None:
@@ -59,12 +57,6 @@ def without_processes() -> None:
     from vkconv.graph.onnx import proto
 
     proto.run_apart = lambda task, model: model
-
-
-def _file(name: str, data: bytes) -> Path:
-    path = FOLDER / name
-    path.write_bytes(data)
-    return path
 
 
 def _plan(graph: Graph) -> None:
@@ -113,7 +105,7 @@ def _vkc_seeds() -> list[bytes]:
 
 
 def _vkc(data: bytes) -> None:
-    _plan(load_vkc(_file("a.vkc", data)))
+    _plan(load_vkc(file_of("a.vkc", data)))
 
 
 @cache
@@ -142,7 +134,7 @@ def _graph_seeds() -> list[bytes]:
 def _onnx(data: bytes) -> None:
     from vkconv.graph.onnx import load_onnx
 
-    _plan(load_onnx(_file("a.onnx", data)))
+    _plan(load_onnx(file_of("a.onnx", data)))
 
 
 def _onnx_seeds() -> list[bytes]:
@@ -203,13 +195,16 @@ def _onnx_seeds() -> list[bytes]:
 
 
 def _device(data: bytes) -> None:
-    """Everything that asks a device: as it is, in the limits of another, and that one in its own."""
-    device, real = load_device(_file("device.json", data)), load_device("lavapipe")
+    """Everything that asks a device: as it is, or in the limits of another, or that one in its own."""
+    device, real = load_device(file_of("device.json", data)), load_device("lavapipe")
     device.describe()
     differences(device, real)
-    for facts in (device, emulated(device, real), emulated(real, device)):
+    every = (device, emulated(device, real), emulated(real, device))
+    facts = every[zlib.crc32(data) % len(every)]  # planning takes a hundred times as long as reading
+    if zlib.crc32(data) % 2:
         plan(network(), facts, shapes={"x": (1, 3, 8, 8)})
-        _refusable(lambda facts=facts: plan(_products(), facts, Options(dtype=DType.F16), {}))
+    else:
+        plan(_products(), facts, Options(dtype=DType.F16), {})
 
 
 @cache
@@ -235,7 +230,7 @@ def _device_seeds() -> list[bytes]:
 
 
 def _measured(data: bytes) -> None:
-    known = Measured(read_table(_file("measured.json", data)))
+    known = Measured(read_table(file_of("measured.json", data)))
     for call, candidates in known.items():
         _call(call.encode())
         assert len(candidates) <= len(known.table.rows[call].candidates)
@@ -256,7 +251,7 @@ def _measured_seeds() -> list[bytes]:
 
 
 def _result(data: bytes) -> None:
-    result = read_result(_file("result.json", data))
+    result = read_result(file_of("result.json", data))
     write_result(result, [FOLDER / f"copy{suffix}" for suffix in (".json", ".csv", ".md", ".html")])
     comparison_table(compare(result, result))
 
@@ -295,7 +290,7 @@ def _call_seeds() -> list[bytes]:
 
 
 def _suite(data: bytes) -> None:
-    read_suite(str(_file("suite.txt", data)))
+    read_suite(str(file_of("suite.txt", data)))
 
 
 def _suite_seeds() -> list[bytes]:
@@ -304,7 +299,7 @@ def _suite_seeds() -> list[bytes]:
 
 
 def _table(data: bytes) -> None:
-    read_suite(str(_file("table.csv", data)))
+    read_suite(str(file_of("table.csv", data)))
 
 
 def _table_seeds() -> list[bytes]:
@@ -314,11 +309,17 @@ def _table_seeds() -> list[bytes]:
 
 def _options(data: bytes) -> None:
     text = data.decode("utf-8", "replace").replace("\0", "")
-    for parse in (parse_routes, parse_params, parse_shapes):
-        _refusable(lambda parse=parse: parse([text]))
+    for parse in (parse_routes, parse_params, parse_shapes, parse_dtypes, parse_floats, parse_passes):
+        refusable(lambda parse=parse: parse([text]))
+    if text.startswith("ssh"):  # others ask adb
+        refusable(lambda: transports([text], []))
+    for parse_one in (parse_io_dtype, parse_dtype, parse_local, parse_storages, parse_url, abi_of):
+        refusable(lambda parse_one=parse_one: parse_one(text))
+    refusable(lambda: parse_bytes(text, "--memory"))
+    refusable(lambda: parse_outputs([text], ["y"]))
     # Arrays of more than this a user may well ask for.
     if not any(len(word) > 3 for word in text.replace("=", "x").replace(":", "x").split("x") if word.isdecimal()):
-        _refusable(lambda: make_inputs({"x": TensorSpec((2, 3)), "i": TensorSpec((2,), DType.I64)}, [text]))
+        refusable(lambda: make_inputs({"x": TensorSpec((2, 3)), "i": TensorSpec((2,), DType.I64)}, [text]))
 
 
 def _options_seeds() -> list[bytes]:
@@ -329,18 +330,16 @@ def _options_seeds() -> list[bytes]:
         b"x=2x3:randn:7",
         b"x=@a.npy",
         b"i=2:ones",
+        b"f16,softmax=f32,node:a=bf16",
+        b"fuse_chain,fold_pad",
+        b"1.5GiB",
+        b"ssh://pi@board:22",
+        b"arm64-v8a",
     ]
 
 
-def _refusable(attempt: Callable[[], object]) -> None:
-    try:
-        attempt()
-    except VkconvError:
-        return
-
-
 def _array(data: bytes) -> None:
-    make_inputs({"x": TensorSpec((2, 3))}, [f"x=@{_file('a.npy', data)}"])
+    make_inputs({"x": TensorSpec((2, 3))}, [f"x=@{file_of('a.npy', data)}"])
 
 
 def _array_seeds() -> list[bytes]:
@@ -360,4 +359,5 @@ TARGETS: Mapping[str, Target] = {
     "suite": Target(_suite, _suite_seeds),
     "table": Target(_table, _table_seeds),
     "vkc": Target(_vkc, _vkc_seeds),
+    **ANSWERS,
 }

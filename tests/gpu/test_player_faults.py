@@ -3,16 +3,14 @@
 import ctypes.util
 import json
 import os
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from cli_kit import vkconv
+from pack_kit import player_for_tests
 from required import unavailable
-
-from vkconv.phone.build import compile_player
 
 pytestmark = pytest.mark.gpu
 _SOURCE = Path(__file__).parent / "faulty_loader.c"
@@ -32,14 +30,13 @@ def player(tmp_path_factory):
     if compiler is None or shutil.which("c++") is None or not Path("/usr/include/vulkan/vulkan_core.h").exists():
         unavailable("cc, c++ and libvulkan-dev build the player and a loader that fails")
     folder = tmp_path_factory.mktemp("faulty")
-    flags = shlex.split(os.environ.get("VKCONV_TEST_CXXFLAGS", ""))  # tools/sanitize.sh has some
-    compile_player(["c++", *flags], folder / "player")
+    program = player_for_tests("c++", folder)
     library = folder / "libvulkan.so.1"
     subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, _SOURCE, "-ldl"], check=True)
 
     def play(fault, packs, *words):
         given = {"LD_LIBRARY_PATH": str(folder), "VKCONV_FAULT": fault, "VKCONV_REAL_LOADER": _real_loader()}
-        command = [folder / "player", packs, "--json", "--repeat", "1", *words]
+        command = [program, packs, "--json", "--repeat", "1", *words]
         done = subprocess.run(
             [*map(str, command)], capture_output=True, text=True, timeout=120, env={**os.environ, **given}
         )

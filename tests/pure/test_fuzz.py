@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 BUDGET_S = 1.5  # for each target
 LEAST = 100  # mutants of each target, however slow the machine
 LIMIT_S = 20
-KEPT = sorted(path for path in REGRESSIONS.glob("*/*"))
+KEPT = sorted(path for path in REGRESSIONS.glob("*/*") if path.parent.name in TARGETS)  # the player has its own
 EVERY = 19  # of the extremes, for a bounded run: no divisor of how many an attribute has
 
 
@@ -72,7 +72,8 @@ def test_mutants_are_taken_or_refused(name, in_this_process):
         except Exception as error:
             raise AssertionError(f"mutant {count}: {type(error).__name__}: {error} from {data!r}") from error
         count += 1
-    assert name == "options" or 0 < taken < count  # else the damage did no harm, or all of it was the same
+    # Else the damage did no harm, or all of it was the same. What other programs say is told, whatever it is.
+    assert name in ("options", "compiled", "driver", "shell") or 0 < taken < count
 
 
 def test_attributes_at_the_edges_plan_or_are_refused():

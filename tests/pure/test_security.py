@@ -35,6 +35,14 @@ def test_a_promise_names_tests_that_are_there(promise):
         assert name in functions, f"{path} has no {name}"
 
 
+def test_the_tests_that_the_tables_of_reliability_name_are_there():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)", (ROOT / "docs" / "reliability.md").read_text())
+    assert len(named) > 60
+    for path, name in named:
+        functions = [n.name for n in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(n, ast.FunctionDef)]
+        assert name in functions, f"{path} has no {name}"
+
+
 def test_nothing_in_a_file_is_executed():
     """No module of vkconv calls what would, and every array is read without pickles."""
     found, loads = set(), 0
