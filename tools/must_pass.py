@@ -31,6 +31,8 @@ CALLS = (
     "conv_reduce:x=2x48x14x14,w=96x24x3x3,g=2,p=1,op=sum",
     "gemm_reduce:a=1x128x64,b=1x64x256,axis=n",
     "gemm_reduce:a=256x512,b=512x256,axis=m",
+    "attention:q=2x12x197x64,k=2x12x197x64,v=2x12x197x64",
+    "attention:q=64x3x49x32,k=64x3x49x32,v=64x3x49x32,mask=16x3x49x49",
     "prologue_conv2d:x=2x160x14x14,scale=160,shift=160,before=relu,w=128x160x1x1",
     "conv2d:x=2x64x56x56,w=64x64x3x3,p=1,b=64,act=relu",
     "conv2d:x=2x256x14x14,w=67x256x1x1,residual=2x67x14x14,act=relu",

@@ -131,6 +131,7 @@ SUITE_SIZES = {
     "iree-backward-data": 13,
     "iree-backward-data-small": 7,
     "iree-split-reduction": 19,
+    "attention": 20,
     "normalisations": 23,
     "mobile-int8": 12,
     "mobilenet": 57,
@@ -235,8 +236,15 @@ def test_a_bad_row_of_a_table_is_named(tmp_path, row, words):
 
 
 def test_a_table_without_a_column_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"t\.csv:1: the column pad_t, oh is missing"):
-        read_suite(suite(tmp_path, HEADER.replace("pad_t,", "").replace("oh,", "") + "\n1\n", "t.csv"))
+    with pytest.raises(UsageError, match=r"t\.csv:1: the column k, kh is missing; the table needs n, c"):
+        read_suite(suite(tmp_path, HEADER.replace("k,kh,", "") + "\n1\n", "t.csv"))
+
+
+def test_a_table_needs_only_what_has_no_default(tmp_path):
+    (entry,) = read_suite(suite(tmp_path, "n,c,h,w,k,kh,kw\n2,3,9,11,4,3,3\n", "t.csv"))
+    assert (entry.text, entry.count) == ("conv2d:x=2x3x9x11,w=4x3x3x3,dtype=f32", 1)
+    (entry,) = read_suite(suite(tmp_path, "n,c,h,w,k,kh,kw,pad_t,oh\n2,3,9,11,4,3,3,1,8\n", "t.csv"))
+    assert entry.text == "conv2d:x=2x3x9x11,w=4x3x3x3,p=1x0x0x0,dtype=f32"
 
 
 def test_a_model_is_its_distinct_calls_with_their_counts():
@@ -245,9 +253,9 @@ def test_a_model_is_its_distinct_calls_with_their_counts():
     nodes.append(Node("flat", "flatten", ("v3",), ("y",)))
     graph = Graph({"v0": shape}, ("y",), tuple(nodes))
     entries = model_entries(graph, load_device("lavapipe"), {"v0": (1, 3, 5)})
-    assert [(e.text, e.count) for e in entries] == [("tan:x=1x3x5,dtype=f32", 3)]
+    assert [(e.text, e.count, e.nodes) for e in entries] == [("tan:x=1x3x5,dtype=f32", 3, ("n0", "n1", "n2"))]
     halves = model_entries(graph, load_device("lavapipe"), {"v0": (1, 3, 5)}, dtype=DType.F16)
-    assert [(e.text, e.count) for e in halves] == [("tan:x=1x3x5,dtype=f16", 3)]
+    assert [(e.text, e.count, e.nodes) for e in halves] == [("tan:x=1x3x5,dtype=f16", 3, ("n0", "n1", "n2"))]
     assert halves[0].call == parse_call("tan:x=1x3x5,dtype=f16", OPS)
 
 

@@ -9,10 +9,13 @@ number of submissions, not of executions: those of one submission share what dis
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from vkconv.bench.rows import Header, Result, Row, params_str
-from vkconv.table import Column, Table
+from vkconv.cases import Case
+from vkconv.table import Column, Table, format_cell
 
 STANDARD_ERRORS = 3.0
 _MOST_ERRORS = 700.0  # beyond which no float holds the exponential
@@ -65,6 +68,20 @@ def compare(a: Result, b: Result) -> Comparison:
     return Comparison(pairs, mean, [*_differences(a.header, b.header), *_incomplete(a.header, b.header)])
 
 
+def of_board(result: Result, label: str) -> Result | None:
+    """What a result says of one of its boards, as a result of one device has it; None where it has no such board."""
+    board = next((board for board in result.header.boards if board.label == label), None)
+    if board is None:
+        return None
+    header = msgspec.structs.replace(
+        result.header,
+        **{name: getattr(board, name) for name in ("device", "device_key", "driver", "vulkan", "quirks", "floors")},
+        boards=[],
+    )
+    rows = [msgspec.structs.replace(row, device="") for row in result.rows if row.device == label]
+    return Result(header=header, rows=rows)
+
+
 def comparison_table(comparison: Comparison) -> Table:
     """One row per pair, as they come in A."""
     columns = [Column(n) for n in ("call", "route", "us_a", "us_b", "ratio", "noise", "verdict")]
@@ -81,6 +98,40 @@ def comparison_table(comparison: Comparison) -> Table:
         for pair in comparison.pairs
     ]
     return Table("", columns, rows)
+
+
+def comparison_cases(comparison: Comparison, fail_over: float | None) -> list[Case]:
+    """A case for each pair: wrong where B is not right any more, or slower than the noise and ``fail_over`` allow."""
+    failed = {id(pair) for pair in comparison.regressions(math.inf if fail_over is None else fail_over)}
+    return [
+        Case(
+            pair.call,
+            pair.route,
+            "FAILED" if id(pair) in failed else "ok" if pair.a and pair.b else "skipped",
+            "" if pair.same else f"{pair.verdict}: {format_cell(pair.ratio)}" if pair.ratio else pair.verdict,
+            (pair.b.us_median or 0.0) / 1e6 if pair.b else 0.0,
+        )
+        for pair in comparison.pairs
+    ]
+
+
+def comparison_data(comparison: Comparison) -> dict[str, Any]:
+    """The pairs as JSON data."""
+    return {
+        "warnings": list(comparison.warnings),
+        "geometric_mean": comparison.geometric_mean,
+        "pairs": [
+            {
+                "call": pair.call,
+                "route": pair.route,
+                "verdict": pair.verdict,
+                "us_a": pair.a.us_median if pair.a else None,
+                "us_b": pair.b.us_median if pair.b else None,
+                "ratio": pair.ratio,
+            }
+            for pair in comparison.pairs
+        ],
+    }
 
 
 def threshold(a: Row, b: Row) -> float:

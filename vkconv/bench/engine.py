@@ -214,6 +214,7 @@ def _summarise(row: Row, samples: _Samples, tick_ns: float) -> None:
     # A clock that did not advance says: less than a tick.
     median = max(float(np.median(values)), tick_ns / 1e3 / samples.together)
     row.us_median, row.us_min, row.us_p90 = median, float(values.min()), float(np.percentile(values, 90))
+    row.us_samples = [round(float(value), 3) for value in values]
     row.us_spread_percent = 100 * float(np.median(np.abs(values - median))) / median
     row.runs, row.submissions = len(values) * samples.together, samples.submissions
     row.us_wall, row.us_wall_repeated = samples.wall_us, samples.wall_repeated_us

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 
 from vkconv.bench.html import html
-from vkconv.bench.rows import SCHEMA, Result, header_lines, result_table
+from vkconv.bench.rows import SCHEMA, Result, Row, header_lines, params_str, result_table
 from vkconv.cases import Case, Outcome, to_junit
 from vkconv.core import ModelError, UsageError, atomic_write, did_you_mean, is_stream, not_a_file
 from vkconv.route import label
-from vkconv.table import markdown
+from vkconv.table import Column, Table, markdown
 
 _MAX_FILE_BYTES = 256 << 20
 
@@ -55,7 +55,26 @@ def _json(result: Result) -> str:
 
 
 def _csv(result: Result) -> str:
-    return result_table(result).to_csv()
+    """A line for each row: the conditions that it was measured in, then its fields under their own names."""
+    head = result.header
+    boards = {board.label: (board.device, board.driver) for board in head.boards}
+    names = [name for name in Row.__struct_fields__ if name not in ("device", "us_samples")]
+    columns = [Column(name) for name in ("device", "driver", "vkconv", "date", *(["board"] if boards else []), *names)]
+    cells = []
+    for row in result.rows:
+        device, driver = boards.get(row.device, (head.device, head.driver))
+        where = (device, driver, head.versions.get("vkconv", ""), head.date, *([row.device] if boards else []))
+        cells.append((*where, *(_plain(getattr(row, name)) for name in names)))
+    return Table("", columns, cells).to_csv()
+
+
+def _plain(value: object) -> object:
+    """A field as one cell."""
+    if isinstance(value, dict):
+        return params_str(value)
+    if isinstance(value, list):
+        return "; ".join(map(str, value))
+    return int(value) if isinstance(value, bool) else value
 
 
 def _markdown(result: Result) -> str:

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from vkconv import __version__
 from vkconv.bench.charts import bars, breakable, roofline
 from vkconv.bench.rows import SCHEMA, Header, Result, Row, board_line, floors_str, result_table
 from vkconv.table import escape_html, format_cell, format_number
+from vkconv.version import VERSION
 
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -36,7 +36,7 @@ def html(result: Result) -> str:
 {_section("Times", _BARS, bars(result.rows)) if result.rows else ""}
 {_section("Rows", _ROWS, _table(result))}
 </main>
-<footer>vkconv {escape_html(__version__)}, {escape_html(SCHEMA)}</footer>
+<footer>vkconv {escape_html(VERSION)}, {escape_html(SCHEMA)}</footer>
 <script>{script}</script>
 </body></html>
 """

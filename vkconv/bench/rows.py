@@ -1,11 +1,16 @@
 """What a benchmark says: one row per call and route under a header of conditions, as data and as tables."""
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from vkconv.table import Column, Table
+from vkconv.table import Column, Table, data_frame, escape_html
+
+if TYPE_CHECKING:
+    import pandas
 
 SCHEMA = "vkconv.bench/1"
 
@@ -37,7 +42,8 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     the slower of the two takes at the device's measured floors, and ``bound`` names it. ``max_rel`` and ``allowed``
     are relative to what the tolerance goes by: the element, or the largest one where many were summed. ``us_overhead``
     is what the tool itself took for each execution. ``chosen`` marks the route that the planner takes, ``best`` the
-    fastest right one. ``device`` is the label of its board, where several were measured.
+    fastest right one. ``device`` is the label of its board, where several were measured. ``nodes`` are the nodes of
+    models that make the call, ``us_samples`` the times that median and spread are of, in the order they were taken.
     """
 
     call: str
@@ -47,6 +53,7 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     params: dict[str, int | str] = {}
     given: dict[str, int | str] = {}
     count: Annotated[int, msgspec.Meta(ge=1)] = 1
+    nodes: list[str] = []
     chosen: bool = False
     best: bool = False
     check: Check = "ok"
@@ -73,6 +80,7 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     flops: _Count = 0
     bytes: _Count = 0
     notes: list[str] = []
+    us_samples: list[_NotNegative] = []
 
     @property
     def ok(self) -> bool:
@@ -135,6 +143,32 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     schema: Literal["vkconv.bench/1"] = "vkconv.bench/1"
     header: Header
     rows: list[Row]
+
+    @property
+    def table(self) -> Table:
+        """The rows as a table."""
+        return result_table(self)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The rows as a data frame: every field under its own name, unrounded. UsageError without pandas."""
+        names = Row.__struct_fields__
+        return data_frame([[getattr(row, name) for name in names] for row in self.rows], names)
+
+    def save(self, path: Path | str) -> None:
+        """Write it as .json, .csv, .md, .html or .xml (JUnit), by the suffix; whole or not at all. Raises OSError."""
+        # By name: files are made of rows, and know them, not the other way round.
+        importlib.import_module("vkconv.bench.files").write_result(self, [Path(path)])
+
+    def __repr__(self) -> str:
+        wrong = sum(row.check == "FAILED" for row in self.rows)
+        return f"<Result of {len(self.rows)} rows on {self.header.device}, {wrong} wrong: {self.header.calls}>"
+
+    def __str__(self) -> str:
+        return "\n".join([*header_lines(self.header), "", str(self.table)])
+
+    def _repr_html_(self) -> str:
+        about = "<br>".join(map(escape_html, header_lines(self.header)))
+        return f"<p>{about}</p>{self.table._repr_html_()}"
 
 
 # The columns of every form but JSON, which has all fields under their own names.

@@ -135,7 +135,7 @@ def run_tasks(
             row = Row(call=entry.text, op=entry.op, check="no op" if entry.op not in OPS else "skipped", why=entry.why)
         else:
             row = measure(entry.call, task.route, params=task.params, device=device, options=options, floors=floors)
-        row.count = entry.count
+        row.count, row.nodes = entry.count, list(entry.nodes)
         row.notes += filter(None, (entry.note, task.note))
         yield row
 

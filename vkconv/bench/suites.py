@@ -1,7 +1,8 @@
-"""Lists of calls to measure: texts, MIOpen lines, tables of convolution shapes, and the suites that vkconv ships.
+"""Lists of calls to measure: texts, lines of other tools, tables of convolution shapes, and the suites that ship.
 
-A suite file (``.txt``) has a call or MIOpen line on each line, after ``3x`` where it counts three times; ``#`` begins
-a comment line. A table (``.csv``) has the columns of `CSV_COLUMNS`, others are ignored.
+A suite file (``.txt``) has a call or a line of another tool (`vkconv.bench.lines`) on each line, after ``3x`` where it
+counts three times; ``#`` begins a comment line. A table (``.csv``) has the columns n, c, h, w, k, kh and kw, those of
+`CSV_DEFAULTS` where it needs others than these, and any that are ignored.
 """
 
 import csv
@@ -11,7 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from vkconv.bench.miopen import BACKWARD_DATA, BACKWARD_WEIGHT, FORWARD, Conv, is_miopen, miopen_calls
+from vkconv.bench.lines import KINDS, is_line, line_calls
+from vkconv.bench.miopen import BACKWARD_DATA, BACKWARD_WEIGHT, FORWARD, Conv
 from vkconv.call import Call
 from vkconv.core import DType, Shape, UsageError, VkconvError, did_you_mean, not_a_file, shape_str
 from vkconv.device import Device
@@ -25,8 +27,14 @@ CSV_COLUMNS = (
     *("n", "c", "h", "w", "k", "kh", "kw", "stride_h", "stride_w", "pad_t", "pad_l", "pad_b", "pad_r"),
     *("dil_h", "dil_w", "groups", "oh", "ow"),
 )
+_CSV_NEEDED = CSV_COLUMNS[:7]
+CSV_DEFAULTS: Mapping[str, int] = {
+    **dict.fromkeys(("stride_h", "stride_w", "dil_h", "dil_w", "groups", "repeat"), 1),
+    **dict.fromkeys(("pad_t", "pad_l", "pad_b", "pad_r"), 0),
+}
+_CSV_CHECKED = ("oh", "ow")  # held against what the others make, where they are there
 _DIRECTIONS: Mapping[str, int] = {"fwd": FORWARD, "bwd_d": BACKWARD_DATA, "bwd_w": BACKWARD_WEIGHT}
-_CALL = re.compile(r"[a-z]\w*:")
+_CALL = re.compile(r"[a-z]\w*:(?!:)")
 _COUNT = re.compile(r"([1-9]\d{0,5})x\s+(.*)")
 _MAX_FILE_BYTES = 16 << 20
 _PROBLEMS_SHOWN = 5
@@ -34,13 +42,15 @@ _PROBLEMS_SHOWN = 5
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A call to measure, how often it counts, and a note for its rows; without a call, ``why`` says why not."""
+    """A call to measure, how often it counts, a note for its rows and the ``nodes`` of models that make it; without a
+    call, ``why`` says why not."""
 
     text: str
     call: Call | None
     count: int = 1
     note: str = ""
     why: str = ""
+    nodes: tuple[str, ...] = ()
 
     @property
     def op(self) -> str:
@@ -64,15 +74,15 @@ def is_call(text: str) -> bool:
 
 
 def parse_entries(text: str, dtype: DType | None = None, *, must_exist: bool = False) -> list[Entry]:
-    """The entries of one call string or MIOpen line; ``dtype`` replaces the one it has.
+    """The entries of one call string or line of another tool; ``dtype`` replaces the one it has.
 
     Raises UsageError or GraphError for a text that makes no sense. An op that does not exist gives an entry that
     says so, or with ``must_exist`` a UsageError where a call string names it.
     """
-    if is_miopen(text):
-        return [_entry(call, dtype, note=note) for call, note in miopen_calls(text)]
+    if is_line(text):
+        return [_entry(call, dtype, note=note) for call, note in line_calls(text)]
     if not is_call(text):
-        raise UsageError(f"{text!r} is no call (OP:KEY=VALUE,...) and no MIOpen line (conv -n 1 -c 3 ...)")
+        raise UsageError(f"{text!r} is no call (OP:KEY=VALUE,...) and no line of {KINDS}")
     if must_exist:
         parse_call(text, OPS)
     return [_entry(text, dtype)]
@@ -88,10 +98,12 @@ def model_entries(
     """The distinct calls of a model as it is planned for a device, each with how many nodes make it; ``dtype`` replaces
     the one that they have."""
     nodes = plan(graph, device, options, shapes).plan.nodes
-    entries = merge(Entry(node.text, node.call) for node in nodes if node.choice)
+    entries = merge(Entry(node.text, node.call, nodes=(node.name,)) for node in nodes if node.choice)
     if dtype is None:
         return entries
-    return merge(dataclasses.replace(_entry(entry.text, dtype), count=entry.count) for entry in entries)
+    return merge(
+        dataclasses.replace(_entry(entry.text, dtype), count=entry.count, nodes=entry.nodes) for entry in entries
+    )
 
 
 def read_suite(name: str, dtype: DType | None = None) -> list[Entry]:
@@ -138,7 +150,9 @@ def merge(entries: Iterable[Entry]) -> list[Entry]:
     merged: dict[str, Entry] = {}
     for entry in entries:
         known = merged.get(entry.text)
-        merged[entry.text] = dataclasses.replace(known, count=known.count + entry.count) if known else entry
+        if known:
+            entry = dataclasses.replace(known, count=known.count + entry.count, nodes=known.nodes + entry.nodes)
+        merged[entry.text] = entry
     return list(merged.values())
 
 
@@ -163,9 +177,10 @@ def _read_table(path: Path, lines: list[tuple[int, str]], dtype: DType | None) -
     except UsageError as error:
         yield lines[0][0], error
         return
-    missing = [name for name in CSV_COLUMNS if name not in header]
+    missing = [name for name in _CSV_NEEDED if name not in header]
     if missing:
-        yield lines[0][0], UsageError(f"the column {', '.join(missing)} is missing; the table needs {CSV_COLUMNS}")
+        needed = ", ".join(_CSV_NEEDED)
+        yield lines[0][0], UsageError(f"the column {', '.join(missing)} is missing; the table needs {needed}")
         return
     for number, line in lines[1:]:
         try:
@@ -186,8 +201,8 @@ def _cells(line: str) -> list[str]:
 
 def _table_entries(cells: Mapping[str, str], dtype: DType | None) -> list[Entry]:
     v: dict[str, int] = {}
-    for name in (*CSV_COLUMNS, "repeat"):
-        text = cells.get(name, "1").strip()
+    for name in (*_CSV_NEEDED, *CSV_DEFAULTS, *(name for name in _CSV_CHECKED if name in cells)):
+        text = cells.get(name, str(CSV_DEFAULTS.get(name, ""))).strip()
         if not re.fullmatch(r"-?\d{1,9}", text):
             raise UsageError(f"{name} is {text!r}, no whole number")
         v[name] = int(text)
@@ -215,8 +230,9 @@ def _table_entries(cells: Mapping[str, str], dtype: DType | None) -> list[Entry]
     problem = conv.problem()
     if problem:
         raise UsageError(problem)
-    if conv.out != (v["oh"], v["ow"]):
-        raise UsageError(f"the output of these numbers is {shape_str(conv.out)}, the table says {v['oh']}x{v['ow']}")
+    said = tuple(v.get(name, made) for name, made in zip(_CSV_CHECKED, conv.out, strict=True))
+    if conv.out != said:
+        raise UsageError(f"the output of these numbers is {shape_str(conv.out)}, the table says {shape_str(said)}")
     calls = conv.calls(sum(_DIRECTIONS[word] for word in dict.fromkeys(words)))
     if min(conv.padding) < 0:
         why = f"the padding {'x'.join(map(str, conv.padding))} is negative: vkconv has no call that crops"

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-from vkconv import __version__
 from vkconv.ops import OPS
 from vkconv.plan.commands import Command, Copy, Launch
 from vkconv.plan.model import Plan
 from vkconv.plan.profile import Profile
 from vkconv.plan.timing import Span, Timing
+from vkconv.version import VERSION
 
 _PID = 1
 _HOST, _QUEUE = 1, 2
@@ -47,7 +47,7 @@ def trace(profile: Profile, spans: Iterable[Span] = ()) -> dict[str, Any]:
         "displayTimeUnit": "ns",
         "otherData": {
             "schema": "vkconv.trace/1",
-            "vkconv": __version__,
+            "vkconv": VERSION,
             "graph": profile.plan.graph,
             "device": device.name,
             "driver": device.driver,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from vkconv import __version__
 from vkconv.bench.rows import Row
 from vkconv.call import Call
 from vkconv.core import UsageError, VkconvError
@@ -28,6 +27,7 @@ from vkconv.plan.measured import (
 from vkconv.program import Program
 from vkconv.route import Candidate, Choice, Params, Route, changed, choose, every_setting, judge
 from vkconv.table import Column, Table
+from vkconv.version import VERSION
 
 Measure = Callable[[Call, str, Params], Row]
 
@@ -117,11 +117,11 @@ def make_table(
         device_key=device.key,
         device=device.name,
         driver=device.driver,
-        vkconv=__version__,
+        vkconv=VERSION,
         date=date,
         rows={
             call: MeasuredCall(
-                date, tuple(candidates), effort, half_sums, kernels_of_op(call.partition(":")[0]), __version__
+                date, tuple(candidates), effort, half_sums, kernels_of_op(call.partition(":")[0]), VERSION
             )
             for call, candidates in measured.items()
             if candidates

@@ -1,0 +1,169 @@
+"""The Python interface behind the commands: sessions that are called, checks and benchmarks as values, refusals."""
+
+import pydoc
+
+import numpy as np
+import pytest
+from graph_kit import make_graph
+from required import required
+
+import vkconv
+from vkconv import functional as F  # noqa: N812
+from vkconv.bench import BenchOptions
+from vkconv.core import DeviceError, InputError, UsageError, VkconvError
+
+pytestmark = pytest.mark.gpu
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3) - 3
+QUICK = BenchOptions(min_time_s=0.001, runs=3, warmup=0)
+
+
+def two():
+    return make_graph({"a": ("n", 3), "b": ("n", 3)}, [("add", "a b", "s"), ("relu", "s", "y")], "y")
+
+
+class Lent:
+    """An array that speaks DLPack and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **how):
+        return self.array.__dlpack__(**how)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_import_gives_the_parts():
+    assert vkconv.functional is F
+    assert {"bench", "check", "functional", "testing"} <= {*dir(vkconv)}
+    with pytest.raises(AttributeError, match=r"'vkconv\.bench' has no attribute 'nothing'"):
+        _ = vkconv.bench.nothing
+    with pytest.raises(AttributeError, match=r"'vkconv\.check' has no attribute 'nothing'"):
+        _ = vkconv.check.nothing
+
+
+def test_a_session_is_called_by_places_and_names():
+    with vkconv.load(two(), dims={"n": 2}) as session:
+        assert np.array_equal(session(X, X), np.maximum(2 * X, 0))
+        assert np.array_equal(session(X, b=X), session(a=X, b=X))
+        assert repr(session).startswith("<Session ") and "a: [n, 3]:f32" in repr(session)
+        with pytest.raises(UsageError, match="takes 2 inputs"):
+            session(X, X, X)
+        with pytest.raises(UsageError, match="'a' is there twice"):
+            session(X, a=X)
+    assert "closed" in repr(session)
+
+
+def test_named_dimensions_bind_a_model():
+    with vkconv.load(two(), dims={"n": 5}) as session:
+        assert session.plan.nodes[0].call.outputs["y"].shape == (5, 3)
+    with pytest.raises(InputError, match=r"no input has a dimension 'm'.*open dimensions are n"):
+        vkconv.load(two(), dims={"m": 5})
+    with pytest.raises(InputError, match=r"its shape says n = 4, and the dimension given is 5"):
+        vkconv.load(two(), dims={"n": 5}, shapes={"a": (4, 3)})
+
+
+def test_a_session_checks_itself():
+    graph = two()
+    with vkconv.load(graph) as session:
+        found = session.check({"a": X, "b": X}, repeat=2)
+    assert found.ok and not found.problems and found.repeated.runs == 2
+    assert "right, alone and in the run" in repr(found) and "<table>" in found._repr_html_()
+    data = found.data()
+    assert (
+        data["schema"] == "vkconv.check/1" and data["vkconv"] == vkconv.__version__ and data["date"].endswith("+00:00")
+    )
+
+
+def test_a_session_whose_graph_is_gone_says_so():
+    session = vkconv.load(make_graph({"a": (2, 3)}, [("relu", "a", "y")], "y"))
+    with pytest.raises(UsageError, match="has dropped its graph"):
+        session.check({"a": X})
+
+
+def test_a_call_is_checked_and_swept(tmp_path):
+    found = vkconv.check.run("softmax:x=3x70", sweep=["route"], seed=3)
+    assert found.ok and len(found.swept) > 2 and [name for name, _ in found.tables] == ["Nodes", "Sweep"]
+    for suffix in (".json", ".html", ".xml", ".csv", ".md"):
+        found.save(tmp_path / f"found{suffix}")
+        assert (tmp_path / f"found{suffix}").stat().st_size > 100
+    x = np.zeros((3, 70), np.float32)
+    assert vkconv.check.run("softmax:x=3x70", {"x": x}).ok
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "said"),
+    [
+        ("softmax:x=3x70", {"repeat": 1}, "repeat is 1"),
+        ("softmax:x=3x70", {"sweep": "route"}, "it is a list of names"),
+        ("softmax:x=3x70", {"inputs": {"z": X}}, "has no input 'z'"),
+        ("softmax:x=3x70", {"inputs": {"x": X}}, "the array has shape 2x3"),
+        ("softmax:x=2x3", {"inputs": {"x": X.astype(np.float64)}}, "convert it"),
+        ("sofmax:x=2x3", {}, "did you mean 'softmax'"),
+        ("reshape:x=2x3,shape=3x2", {}, "nothing runs"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(target, settings, said):
+    with pytest.raises(VkconvError, match=said):
+        vkconv.check.run(target, **settings)
+
+
+def test_a_benchmark_is_a_value(tmp_path):
+    seen = []
+    result = vkconv.bench.run("relu:x=3x5", routes=["all"], options=QUICK, seen=seen.append)
+    assert result.rows == seen and result.rows[0].ok and result.header.versions["vkconv"] == vkconv.__version__
+    assert "elementwise" in str(result) and "<table>" in result._repr_html_() and "0 wrong" in repr(result)
+    result.save(tmp_path / "a.json")
+    again = vkconv.bench.read_result(tmp_path / "a.json")
+    assert vkconv.bench.compare_results(result, again).pairs[0].ratio == 1
+    model = vkconv.bench.run(two(), dims={"n": 4}, options=QUICK)
+    assert [row.op for row in model.rows] and all(row.ok for row in model.rows)
+    for wrong in ({"routes": "all"}, {"dtype": "f33"}, {"options": 3}):
+        with pytest.raises(UsageError):
+            vkconv.bench.run("relu:x=3x5", **wrong)
+
+
+def test_results_become_data_frames():
+    required("pandas")
+    frame = vkconv.bench.run("relu:x=3x5", options=QUICK).to_pandas()
+    assert frame.loc[0, "op"] == "relu" and frame.loc[0, "us_median"] > 0
+    assert list(vkconv.check.run("relu:x=3x5").to_pandas()["alone"]) == ["ok"]
+    with vkconv.load(two(), dims={"n": 2}) as session:
+        assert len(session.explain().to_pandas()) == len(session.plan.nodes)
+
+
+def test_what_speaks_dlpack_alone_is_an_array():
+    w = np.ones((1, 1, 1, 1), np.float32)
+    x = X.reshape(1, 1, 2, 3)
+    assert np.array_equal(F.conv2d(Lent(x), w), x)
+    assert vkconv.array(Lent(x)).shape == x.shape
+
+
+@pytest.mark.parametrize("given", [object(), {"x": 1}, lambda: 1])
+def test_what_is_no_array_is_refused(given):
+    with pytest.raises(InputError, match="conv2d: x is not an array"):
+        F.conv2d(given, np.ones((1, 1, 1, 1), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("shapes", 5), ("shapes", {"a": 5, "b": 5}), ("dims", 5), ("dims", {"n": "a"}), ("dims", {"n": -1})),
+        *(("routes", 5), ("params", 5), ("options", 5), ("max_plans", "a"), ("in_flight", 0), ("limits", 5)),
+        *(("memory_bytes", "a"), ("dtype", 5), ("io_dtype", 5), ("shape", {}), ("fallback", "torch"), ("device", 2.5)),
+    ],
+)
+def test_a_wrong_setting_is_a_vkconv_error(name, value):
+    with pytest.raises(VkconvError) as caught:
+        vkconv.load(two(), **{"dims": {"n": 2}, name: value})
+    known = {"dims": "dim", "shapes": "shape", "io_dtype": "inputs and outputs"}.get(name, name.split("_")[-1])
+    assert known in str(caught.value) and not isinstance(caught.value, DeviceError)
+
+
+def test_help_fits_a_screen():
+    for name in F.__all__:
+        text = pydoc.plain(pydoc.render_doc(getattr(F, name)))
+        lines = sum(-(-max(len(line), 1) // 100) for line in text.splitlines())
+        assert lines <= 40, name
