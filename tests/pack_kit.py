@@ -1,9 +1,20 @@
-"""A folder of packs, to look into and to damage."""
+"""A folder of packs, to look into and to damage, and the player of the tests."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
+
+from vkconv.phone.build import compile_player
+
+
+def player_for_tests(compiler: str, folder: Path) -> Path:
+    """The player that VKCONV_TEST_PLAYER names, which tools/sanitize.sh built, or one that is compiled."""
+    if given := os.environ.get("VKCONV_TEST_PLAYER"):
+        return Path(given)
+    compile_player([compiler, "-Werror"], folder / "player")
+    return folder / "player"
 
 
 class Pack:

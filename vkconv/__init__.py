@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     from vkconv.plan.planner import Options as Options
     from vkconv.session import Session as Session
 
+    from . import bench as bench
+    from . import check as check
+    from . import functional as functional
+    from . import testing as testing
+
 __version__ = VERSION
 
+# Parts that `import vkconv` gives by their names.
+_PARTS = ("bench", "check", "functional", "testing")
 # Looked up at first use, so that planning and the command line start without Kompute and the libraries behind it.
 _HOMES = {
     "DeviceArray": "vkconv.backend.arrays",
@@ -46,16 +53,22 @@ __all__ = [
     "VkconvError",
     "__version__",
     "array",
+    "bench",
+    "check",
+    "functional",
     "load",
     "load_model",
+    "testing",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'vkconv' has no attribute {name!r}")
     import importlib
 
+    if name in _PARTS:
+        return importlib.import_module(f"vkconv.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vkconv' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

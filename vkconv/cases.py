@@ -1,12 +1,14 @@
 """Things that were judged, one by one, as files that programs read: JUnit's XML, which test servers show, and CSV."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Literal
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 from vkconv.core import printable
 from vkconv.table import Column, Table
+from vkconv.version import VERSION
 
 Outcome = Literal["ok", "FAILED", "error", "skipped"]
 _ELEMENTS = {"FAILED": "failure", "error": "error", "skipped": "skipped"}
@@ -25,6 +27,15 @@ class Case:
     seconds: float = 0.0
     max_rel: float | None = None
     allowed: float | None = None
+
+
+def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A result as JSON data that says who made it, and when in UTC; one that says so already stays as it is."""
+    if "schema" not in data or data.get("vkconv"):
+        return dict(data)
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    rest = {name: value for name, value in data.items() if name not in ("schema", "vkconv", "date")}
+    return {"schema": data["schema"], "vkconv": VERSION, "date": date, **rest}
 
 
 def to_junit(title: str, cases: Sequence[Case]) -> str:

@@ -413,7 +413,7 @@ def _each(make: Callable[[Shader], bytes], shaders: Iterable[Shader]) -> dict[Sh
 
 def _prebuilt(shader: Shader, identity: str, folder: Path) -> bytes:
     """The SPIR-V of a folder that `build` filled, if it was made from the sources of this digest, or nothing."""
-    entry = _index(folder).get(shader.key)
+    entry = _kept_index(folder).get(shader.key)
     if not entry or entry["source"] != identity:
         return b""
     with contextlib.suppress(OSError):
@@ -421,16 +421,18 @@ def _prebuilt(shader: Shader, identity: str, folder: Path) -> bytes:
     return b""
 
 
-@functools.lru_cache
-def _index(folder: Path) -> Mapping[str, Mapping[str, str]]:
+def read_index(folder: Path) -> Mapping[str, Mapping[str, str]]:
     """The shaders of ``folder/index.json``; empty when it is absent or is not ours."""
     try:
         index = json.loads((folder / "index.json").read_bytes())
         if index["schema"] != INDEX_SCHEMA:
             return {}
-        return {key: {"source": e["source"], "sha256": e["sha256"]} for key, e in index["shaders"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {key: {"source": str(e["source"]), "sha256": str(e["sha256"])} for key, e in index["shaders"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
+
+
+_kept_index = functools.lru_cache(read_index)
 
 
 def _checked(code: bytes, sha256: str) -> bytes:

@@ -105,6 +105,7 @@ class DType(enum.StrEnum):
     I32 = "i32"
     U32 = "u32"
     U16 = "u16"
+    I16 = "i16"
     I8 = "i8"
     U8 = "u8"
     BOOL = "bool"
@@ -150,6 +151,7 @@ _DTYPES: dict[DType, tuple[int, npt.DTypeLike, int]] = {
     DType.I32: (4, "int32", 0),
     DType.U32: (4, "uint32", 0),
     DType.U16: (2, "uint16", 0),
+    DType.I16: (2, "int16", 0),
     DType.I8: (1, "int8", 0),
     DType.U8: (1, "uint8", 0),
     DType.BOOL: (1, "bool", 0),
@@ -173,12 +175,20 @@ def bytes_str(nbytes: float) -> str:
     return f"{value:.{digits}f} {units[power]}"
 
 
+def _speaks_dlpack_alone(value: object) -> bool:
+    known = ("__array__", "__array_interface__", "__array_struct__", "__buffer__")
+    return hasattr(value, "__dlpack__") and not any(hasattr(value, name) for name in known)
+
+
 def given_array(value: npt.ArrayLike, what: str) -> Array:
     """An array that somebody gives; InputError, calling it ``what``, for what is none, or hides elements."""
     try:
-        array = np.asarray(value)
-    except ValueError as error:
+        # numpy makes one object of what speaks DLPack alone.
+        array = np.from_dlpack(value) if _speaks_dlpack_alone(value) else np.asarray(value)  # type: ignore[arg-type]
+    except (ValueError, TypeError, RuntimeError, BufferError, AttributeError) as error:
         raise InputError(f"{what} is not an array: {error}") from None
+    if array.dtype.hasobject:
+        raise InputError(f"{what} is not an array of numbers: it is a {type(value).__name__}")
     hidden = int(np.count_nonzero(value.mask)) if isinstance(value, np.ma.MaskedArray) else 0
     if hidden:
         raise InputError(f"{what} has {hidden} masked elements, of {array.size}; give them values with .filled(VALUE)")

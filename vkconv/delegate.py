@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import onnx
 
     from vkconv.session import Session
+    from vkconv.staged import StagedSession
 
 FALLBACKS = ("onnxruntime",)
 _HOW = "pip install 'vkconv[fallback]'"
@@ -208,10 +209,11 @@ def _why_not_planned(model: "onnx.ModelProto", device: Device) -> VkconvError | 
     from vkconv.graph.onnx import load_onnx_proto
     from vkconv.ops import OPS
     from vkconv.plan.bound import value_inputs
+    from vkconv.plan.stages import cut_stages
 
     try:
         graph = load_onnx_proto(model)
-        if graph.is_static and not value_inputs(graph, OPS):
+        if graph.is_static and not value_inputs(graph, OPS) and len(cut_stages(graph, OPS)) == 1:
             plan(graph, device, Options(measured={}))
     except VkconvError as error:
         return error
@@ -231,7 +233,7 @@ class DelegatedSession:
         self.parts = parts
         self.fallback = fallback
         self.times_us: tuple[float, ...] = ()
-        self._runners: list[Session | _OnnxRuntime] = []
+        self._runners: list[Session | StagedSession | _OnnxRuntime] = []
         try:
             for region in parts.regions:
                 self._runners.append(_vkconv(region, device) if region.taken else _OnnxRuntime(region))
@@ -304,9 +306,9 @@ def _check_fallback(parts: Partition, fallback: str) -> None:
         raise UsageError(f"the fallback {fallback} is not installed; run: {_HOW}")
 
 
-def _vkconv(region: Region, device: str | int) -> "Session":
+def _vkconv(region: Region, device: str | int) -> "Session | StagedSession":
     from vkconv.graph.onnx import load_onnx_proto
-    from vkconv.session import load
+    from vkconv.staged import load
 
     return load(load_onnx_proto(region.model), device)
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import dataclasses
+import importlib
 import threading
 import time
+import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -16,14 +18,14 @@ import numpy as np
 from vkconv.backend.arrays import DeviceArray, check_out
 from vkconv.backend.executable import Executable, Weights
 from vkconv.backend.flights import Flights
-from vkconv.backend.given import Given, checked_inputs
+from vkconv.backend.given import Given, by_position, checked_count, checked_inputs, checked_mapping
 from vkconv.backend.runtime import LiveDevice, open_device
 from vkconv.core import Array, DType, InputError, LimitError, Shape, UsageError, VkconvError, did_you_mean
 from vkconv.device import Device, load_device
 from vkconv.device.emulate import emulated
 from vkconv.graph import Graph, TensorSpec, load_model
 from vkconv.ops import OPS
-from vkconv.plan.bound import bind_shapes, value_inputs, with_values
+from vkconv.plan.bound import bind_shapes, named_shapes, value_inputs, with_values
 from vkconv.plan.explain import explain_plan
 from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.measured import find_measured
@@ -73,16 +75,21 @@ class Session:
         device: str | int = "auto",
         *,
         shapes: Mapping[str, Shape] | None = None,
+        dims: Mapping[str, int] | None = None,
         options: Options | None = None,
         poison: bool = False,
         max_plans: int = MAX_PLANS,
         limits: Device | None = None,
         in_flight: int = IN_FLIGHT,
     ) -> None:
-        if isinstance(in_flight, bool) or not isinstance(in_flight, int) or in_flight < 1:
-            raise UsageError(f"in_flight is {in_flight!r}; a session has at least 1 run in flight")
-        if max_plans < 1:
-            raise UsageError(f"max_plans is {max_plans}; a session keeps at least 1 plan")
+        checked_count("in_flight", in_flight, "a session has at least 1 run in flight")
+        checked_count("max_plans", max_plans, "a session keeps at least 1 plan")
+        checked_mapping("shapes", shapes or {}, "{'x': (1, 3, 224, 224)}")
+        checked_mapping("dims", dims or {}, "{'n': 1}")
+        if not isinstance(graph, Graph):
+            raise UsageError(f"a session takes a Graph, not a {type(graph).__name__}; vkconv.load takes files")
+        if not isinstance(options or Options(), Options):
+            raise UsageError(f"options is {options!r}; it is a vkconv.Options")
         started = time.perf_counter_ns()
         self.timings = Timings()
         self._opened: list[Span] = []
@@ -98,17 +105,34 @@ class Session:
         self._flights = Flights(in_flight, graph.name)
         with spanning(self._opened, "open device"):
             self._live: LiveDevice = open_device(device)
+        self._limits = limits
         self._planned_for, self.options = planning(self._live.device, options, limits)
         self._executables: OrderedDict[_Key, Executable] = OrderedDict()
         self._steering = value_inputs(graph, OPS)
         self._fixed = graph.is_static and not self._steering
         self._weights = Weights()
         self._graph: Graph | None = graph
-        if self._fixed or (shapes is not None and not self._steering):
-            self._prepare({name: spec.dims for name, spec in bind_shapes(graph, shapes or {}).items()})
+        self._source: Callable[[], Graph | None] = weakref.ref(graph)
+        given = named_shapes(graph.inputs, shapes or {}, dims or {})
+        if self._fixed or ((shapes is not None or dims is not None) and not self._steering):
+            self._prepare({name: spec.dims for name, spec in bind_shapes(graph, given).items()})
         if self._fixed:
             self._graph = None
         self.timings.load_us += (time.perf_counter_ns() - started) / 1e3 - self.timings.compile_us
+
+    def __repr__(self) -> str:
+        takes = ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
+        where = "closed" if self._closed else f"on {self.device.name}"
+        return f"<Session {self.name!r} ({takes}) -> {', '.join(self.outputs)}, {where}>"
+
+    @property
+    def graph(self) -> Graph:
+        """The graph: the one that the session was made of, as long as somebody keeps it, else read again from the file
+        that `load` was given. UsageError where neither is there."""
+        graph = self._graph or self._source()
+        if graph is None:
+            raise UsageError(f"the session {self.name!r} has dropped its graph: keep the Graph, or load it from a file")
+        return graph
 
     @property
     def device(self) -> Device:
@@ -128,6 +152,20 @@ class Session:
                     else f"{self.name!r} has unbound dimensions ({symbols}): run it once, or load it with shapes="
                 )
             return next(reversed(self._executables.values())).plan
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """What a run is made of: `plan`, alone."""
+        return (self.plan,)
+
+    def began_with(self, spans: Sequence[Span], source: object = None) -> None:
+        """Count what was done for the session until it was made; ``source`` is where its graph can be read again, if
+        that is a path."""
+        if isinstance(source, str | Path):
+            path = Path(source).absolute()
+            self._source = lambda: load_model(path)
+        self.timings.load_us += sum(span.us for span in spans)
+        self._opened[:0] = spans
 
     @overload
     def run(
@@ -164,6 +202,24 @@ class Session:
             if first:
                 self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
             return outputs
+
+    def __call__(self, *arrays: Given, **named: Given) -> Array | tuple[Array, ...]:
+        """`run` with inputs in the order of ``inputs``, or by name: the output, or a tuple of them where there are
+        several. Raises as `run` does, and UsageError for too many inputs."""
+        outputs = tuple(self.run(by_position(self.name, list(self.inputs), arrays, named)).values())
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def check(self, inputs: Mapping[str, Given] | None = None, **settings: Any) -> Any:
+        """Hold every node to its float64 reference, on this device, with these options and limits: `vkconv.check.run`,
+        which has the settings, and whose result this gives. Inputs without an array are normal random numbers.
+
+        Raises what that does, and UsageError where the session has dropped its graph.
+        """
+        self._check_open()
+        # By name: checks are made of sessions, and may know them, not the other way round.
+        run = importlib.import_module("vkconv.check.api").run
+        own = {"device": self._live.index, "options": self.options, "limits": self._limits}
+        return run(self.graph, inputs, **(own | settings))
 
     @overload
     def submit(self, inputs: Mapping[str, Given], *, out: Literal["host"] = "host") -> Future[dict[str, Array]]: ...
@@ -233,8 +289,7 @@ class Session:
         Of several ``runs`` it shows the one whose wall time is the median. Raises UsageError for no run at all,
         and what `run` raises.
         """
-        if runs < 1:
-            raise UsageError(f"cannot profile {runs} runs: runs must be at least 1")
+        checked_count("runs", runs, "runs must be at least 1")
         with self._lock:  # another thread's shapes would make another plan the latest
             timings = [self.measure(inputs)[1] for _ in range(runs)]
             return Profile(self.plan, timings)
@@ -363,6 +418,7 @@ def load(
     device: str | int = "auto",
     *,
     shapes: Mapping[str, Shape] | None = None,
+    dims: Mapping[str, int] | None = None,
     routes: Mapping[str, str] | None = None,
     params: Mapping[str, Params] | None = None,
     options: Options | None = None,
@@ -377,7 +433,8 @@ def load(
 
     ``source`` is the path of a ``.vkc`` or ``.onnx`` file, a `Graph`, an ``onnx.ModelProto`` or its bytes, or torch's
     ``ONNXProgram``; ``device`` is ``auto``, an index or part of a name;
-    ``shapes`` binds symbolic input shapes now instead of at the first run; ``routes`` forces routes
+    ``shapes`` binds symbolic input shapes now instead of at the first run, ``dims`` their named dimensions
+    (``{"n": 1}``); ``routes`` forces routes
     (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``), ``params`` their parameters
     (``{"conv2d:direct_tile": {"columns": 4}}``), ``max_plans`` bounds the plans kept for different input shapes, or
     values of inputs that steer the graph: the least recently used one goes first, also where all together would take
@@ -390,6 +447,14 @@ def load(
     RouteError and LimitError for what cannot run there.
     """
     options = options or Options()
+    checked_mapping("routes", routes or {}, "{'conv2d': 'direct'}")
+    checked_mapping("params", params or {}, "{'conv2d': {'local': 64}}")
+    if memory_bytes is not None:
+        checked_count("memory_bytes", memory_bytes, "it is a number of bytes")
+    if not isinstance(options, Options):
+        raise UsageError(f"options is {options!r}; it is a vkconv.Options")
+    if limits is not None and not isinstance(limits, Device | str | Path):
+        raise UsageError(f"limits is {limits!r}; it is the name of a shipped device file, a path, or a Device")
     if routes:
         options = dataclasses.replace(options, routes={**options.routes, **routes})
     if params:
@@ -408,10 +473,9 @@ def load(
             graph = load_model(source)
     other = limits if limits is None or isinstance(limits, Device) else load_device(limits)
     session = Session(
-        graph, device, shapes=shapes, options=options, max_plans=max_plans, limits=other, in_flight=in_flight
+        graph, device, shapes=shapes, dims=dims, options=options, max_plans=max_plans, limits=other, in_flight=in_flight
     )
-    session.timings.load_us += sum(span.us for span in spans)
-    session._opened[:0] = spans
+    session.began_with(spans, source)
     return session
 
 

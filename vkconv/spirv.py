@@ -58,5 +58,10 @@ def instructions(words: Sequence[int], name: str) -> Iterator[Instruction]:
 def capabilities(code: bytes, name: str) -> list[str]:
     """The capabilities that a module declares, by their names, those without one here as ``Capability`` and the number.
     ShaderError, with ``name``, for what is no module."""
-    found = (words[0] for op, words in instructions(words_of(code), name) if op == _OP_CAPABILITY)
-    return [CAPABILITIES.get(number, f"Capability{number}") for number in found]
+    found = []
+    for op, operands in instructions(words_of(code), name):
+        if op == _OP_CAPABILITY:
+            if not operands:
+                raise ShaderError(f"shader {name}: an OpCapability of its SPIR-V names none")
+            found.append(CAPABILITIES.get(operands[0], f"Capability{operands[0]}"))
+    return found

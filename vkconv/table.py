@@ -10,10 +10,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from vkconv.core import printable
+from vkconv.core import UsageError, printable
 from vkconv.fitted import fitted, wrapped
 
 if TYPE_CHECKING:
+    import pandas
     from rich.table import Table as RichTable
 
 Align = Literal["left", "right"]
@@ -86,6 +87,10 @@ class Table:
         writer.writerows(self.cells)
         return out.getvalue()
 
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The rows as a data frame, columns by their headings, unrounded. UsageError without pandas."""
+        return data_frame(self.cells, [c.heading for c in self.columns])
+
     def rich(self) -> "RichTable":
         """The table for a rich console."""
         from rich.box import SIMPLE_HEAD  # here: importing rich takes longer than most commands
@@ -126,6 +131,15 @@ class Table:
     def aligns(self) -> list[Align]:
         """The alignment of each column, natural ones decided."""
         return [column.align or _natural_align([row[i] for row in self.cells]) for i, column in enumerate(self.columns)]
+
+
+def data_frame(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> "pandas.DataFrame":
+    """Rows as a pandas data frame; UsageError that says how to install pandas where it is not."""
+    try:
+        import pandas
+    except ImportError:
+        raise UsageError("data frames are made by pandas, which is not here: pip install 'vkconv[pandas]'") from None
+    return pandas.DataFrame(list(rows), columns=list(columns))
 
 
 def _natural_align(values: Sequence[object]) -> Align:

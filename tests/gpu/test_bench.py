@@ -231,6 +231,9 @@ def test_bench_writes_what_it_shows_and_compares_with_itself(tmp_path, capsys, d
     result = read_result(outputs[0])
     assert {row.call.partition(":")[0]: row.count for row in result.rows} == {"tan": 2, "softmax": 1, "conv2d": 1}
     assert len(outputs[1].read_text().splitlines()) == 1 + len(result.rows)
+    assert {tuple(row.nodes) for row in result.rows if row.op == "tan"} == {("a", "b")}
+    right = [row for row in result.rows if row.ok]
+    assert right and all(np.median(row.us_samples) == pytest.approx(row.us_median, rel=0.01) for row in right)
     assert result.header.expected_s > 0 and result.header.floors and not result.header.incomplete
     assert "about" in err and all(row.call in out for row in result.rows)
     code, out, _ = vkconv(capsys, "compare", outputs[0], outputs[0], "--fail-over", "1.05")

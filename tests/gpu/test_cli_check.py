@@ -17,8 +17,10 @@ import pytest
 from cli_kit import ROOT, vkconv
 
 from vkconv.backend.runtime import select_device
+from vkconv.check import model as check_model
 from vkconv.check.conformance import checks
-from vkconv.cli import progress
+from vkconv.cli import output, progress
+from vkconv.cli.stopping import Terminated
 from vkconv.core import DType
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
@@ -49,6 +51,45 @@ def test_a_model_that_is_right(model, device):
     assert "3 nodes right, alone and in the run" in out
 
 
+def stopping(monkeypatch, error, name, after):
+    """Raise an error in place of a check's step once so many of its calls are done."""
+    done = 0
+    step = getattr(check_model._Checker, name)
+
+    def counted(*args):
+        nonlocal done
+        done += 1
+        if done > after:
+            raise error
+        return step(*args)
+
+    monkeypatch.setattr(check_model._Checker, name, counted)
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(), 143)])
+def test_what_was_checked_of_a_model_is_kept(model, tmp_path, device, monkeypatch, error, code):
+    stopping(monkeypatch, error, "_check", 2)
+    saved = tmp_path / "m.json"
+    argv = ("check", model, "-i", "1x2x7x9", "--no-passes", "--device", device, "-o", saved)
+    got, out, err = vkconv(*argv)
+    assert (got, err) == (code, "")
+    assert "INCOMPLETE: stopped by" in out and "after 2 of 3 nodes" in out
+    data = json.loads(saved.read_text())
+    assert data["incomplete"] and not data["check"]["complete"] and len(data["check"]["nodes"]) == 2
+
+
+def test_a_model_of_which_nothing_was_checked_is_just_stopped(model, device, monkeypatch):
+    stopping(monkeypatch, KeyboardInterrupt(), "_check", 0)
+    got, out, _ = vkconv("check", model, "-i", "1x2x7x9", "--no-passes", "--device", device)
+    assert got == 130 and "right" not in out
+
+
+def test_a_check_tells_how_far_it_is_where_there_is_no_terminal(model, device, monkeypatch):
+    monkeypatch.setattr(output, "TELL_S", 0.0)
+    code, _, err = vkconv("check", model, "--dim", "h=7", "--no-passes", "--device", device)
+    assert code == 0 and re.search(r"\[1/3\] first, about .* left", err)
+
+
 def test_everything_at_once_as_files(model, tmp_path, device):
     paths = [tmp_path / f"page.{suffix}" for suffix in ("json", "md", "html")]
     saved = [word for path in paths for word in ("-o", path)]
@@ -63,7 +104,7 @@ def test_everything_at_once_as_files(model, tmp_path, device):
     assert data["problems"] == []
     assert all(node["alone"]["ok"] and node["run"]["ok"] for node in data["check"]["nodes"])
     assert {node["distinct"] for node in data["repeat"]["nodes"]} == {1}
-    assert {row["params"]["local"] for row in data["sweep"]} >= {64, 128}
+    assert {row["params"]["local"] for row in data["sweep"]} >= {32, 128}
     for path in paths[1:]:
         text = path.read_text()
         for part in ("planned for Mali-G57", "Sweep", "Runs", "first"):
@@ -168,7 +209,7 @@ def test_workers_find_what_one_process_finds(tmp_path, device):
 
 
 def test_where_it_is_told_in_lines_now_and_then(monkeypatch, device):
-    monkeypatch.setattr(progress, "_TELL_S", 0.0)
+    monkeypatch.setattr(progress, "TELL_S", 0.0)
     code, _, err = vkconv("check", "--all-ops", "--op", "relu", "--dtype", "f32", "--device", device, "-j", 1)
     lines = err.splitlines()
     count = len(checks(select_device(device)[1], ["relu"], [DType.F32]))

@@ -18,8 +18,9 @@ from vkconv.route import inner_routes, judge
 pytestmark = pytest.mark.gpu
 # By op, the routes that are made of another op's.
 MADE_OF_OTHERS = {
-    "conv_reduce": ("unfused",),
-    "gemm_reduce": ("unfused",),
+    "attention": ("unfused",),
+    "conv_reduce": ("unfused", "fused_stages"),
+    "gemm_reduce": ("unfused", "fused_stages"),
     "prologue_conv2d": ("unfused",),
     "conv2d": ("im2col_gemm", "winograd"),
     "conv2d_backward_data": (
@@ -35,11 +36,15 @@ REDUCED = (
     "conv_reduce:x=1x32x5x6,w=24x32x1x1,b=24,act=hard_swish,op=mean,keep=1",
     "conv_reduce:x=1x34x5x6,w=21x34x3x3,p=1,b=21,slope=21,act=prelu,op=max",
     "conv_reduce:x=2x48x4x6,w=32x24x1x1,g=2,s=2,op=sum",
+    "conv_reduce:x=3x32x5x6,w=24x32x1x1,b=24,act=relu,axes=0x2x3,op=mean",
     "gemm_reduce:a=1x32x32,b=1x32x24,axis=n",
+    "gemm_reduce:a=3x21x31,b=3x31x19,axis=bmn",
     "gemm_reduce:a=2x21x31,b=2x19x31,tb=1,bias=19,act=relu,op=max,axis=n",
     "gemm_reduce:a=32x24,b=32x29,ta=1,bias=29,act=gelu,op=mean,axis=m",
 )
 CALLS = (
+    "attention:q=1x4x17x24,k=1x2x21x24,v=1x2x21x16,mask=17x21",
+    "attention:q=2x32x16,k=2x16x32,v=2x32x24,tk=1,causal=1",
     "prologue_conv2d:x=2x32x5x6,scale=2x32,w=24x32x1x1,b=24,act=relu",
     "prologue_conv2d:x=1x34x5x6,scale=34,shift=34,before=relu,w=21x34x3x3,p=1",
     "conv2d:x=1x40x5x6,w=24x40x3x3,p=1,b=24,act=relu",
@@ -84,7 +89,7 @@ def test_every_inner_route_agrees_with_the_reference(text, dtype, device):
     agree(f"{text},dtype={dtype}", device)
 
 
-@pytest.mark.parametrize(("text", "dtype"), list(zip(REDUCED, ("f16", "bf16") * 3, strict=True)))
+@pytest.mark.parametrize(("text", "dtype"), list(zip(REDUCED, ("f16", "bf16") * 4, strict=True)))
 def test_every_inner_route_agrees_on_words_of_two_elements(text, dtype, device):
     """As on devices without 16-bit storage."""
     agree(f"{text},dtype={dtype}", device, without_storage(device))

@@ -90,12 +90,13 @@ def test_passes_save_nodes_and_change_nothing_but_rounding(name, device):
 
 
 # None of these networks has a convolution in groups of several channels, a normalization of short rows or by other
-# statistics, a recurrence, a gradient or what only gradients are made of, integers of 8 bits, or a product or
-# convolution that only a reduction reads.
+# statistics, a recurrence, a gradient or what only gradients are made of, integers of 8 bits, the best of a row, or a
+# product or convolution that only a reduction reads.
 NOT_THERE = {("conv2d", "grouped"), ("layer_norm", "one_lane")}
 NOT_THERE |= {("conv2d", "by_images"), ("conv_transpose2d", "by_images")}  # they have one image
 OPS_NOT_THERE = {
     "arg_reduce",
+    "attention",
     "batch_norm_training",
     "conv2d_backward_data",
     "conv2d_backward_weight",
@@ -113,6 +114,7 @@ OPS_NOT_THERE = {
     "recurrence",
     "rms_norm",
     "scatter_strided",
+    "topk",
 }
 
 

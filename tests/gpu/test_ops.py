@@ -88,6 +88,9 @@ EVERY_COMBINATION = (
     "cumulative:x=5x7x13,axis=1",
     "hardmax:x=37x7",
     "topk:x=13x31,k=5",
+    "nonzero:x=5x131",
+    "non_max_suppression:boxes=1x67x4,scores=1x2x67,most=9,iou=0.2",
+    "roi_align:x=2x3x5x7,rois=3x4,batch_indices=3:i64,cells=2x3",
     "one_hot:indices=5x31:i64,values=2,depth=4",
     "gather_elements:x=5x17,indices=5x31:i32,axis=1",
     "gather_nd:x=4x5x7,indices=11x2:i64",
@@ -126,12 +129,17 @@ def test_every_combination_of_parameters_agrees_with_the_reference(text, device)
             agrees_with_the_reference(call, route, dict(zip(legal, values, strict=True)), "normals", device)
 
 
+# Their tiles are those of conv2d and matmul, where all are tried: compiling them takes a CPU driver seconds each.
+TILES_OF_OTHERS = ("conv_reduce", "gemm_reduce")
+
+
 @pytest.mark.parametrize("text", EVERY_VALUE)
 def test_every_value_of_a_tile_agrees_with_the_reference(text, device):
     call, routes = legal_params(text, device)
     for route, legal in routes.items():
         for name, values in legal.items():
-            for value in values[1:]:
+            step = 4 if name == "tile" and call.op in TILES_OF_OTHERS else 1
+            for value in values[1::step]:
                 agrees_with_the_reference(call, route, {name: value}, "normals", device)
         agrees_with_the_reference(call, route, {name: min(v) for name, v in legal.items()}, "normals", device)
 

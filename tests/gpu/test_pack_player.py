@@ -1,9 +1,7 @@
 """What ``vkconv pack`` writes, played by native/player, which has no vkconv in it."""
 
 import json
-import os
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_kit import vkconv
-from pack_kit import Pack
+from pack_kit import Pack, player_for_tests
 from required import unavailable
 
 from vkconv.backend.runtime import select_device
 from vkconv.core import DType
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
-from vkconv.phone.build import compile_player
 
 pytestmark = pytest.mark.gpu
 
@@ -28,10 +25,7 @@ def program(tmp_path_factory):
     compiler = shutil.which("c++")
     if compiler is None or not Path("/usr/include/vulkan/vulkan_core.h").exists():
         unavailable("c++ and libvulkan-dev build the player")
-    made = tmp_path_factory.mktemp("player") / "player"
-    flags = shlex.split(os.environ.get("VKCONV_TEST_CXXFLAGS", ""))  # tools/sanitize.sh has some
-    compile_player([compiler, "-Werror", *flags], made)
-    return made
+    return player_for_tests(compiler, tmp_path_factory.mktemp("player"))
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
-"""What README.md shows is what happens: its Python blocks and its vkconv commands run as printed, but that what
-measures does so for less long."""
+"""What README.md and the tutorials show is what happens: their Python blocks and vkconv commands run as printed, but
+that what measures does so for less long."""
 
 import importlib.util
 import os
@@ -14,13 +14,20 @@ import pytest
 from required import required
 
 pytestmark = pytest.mark.gpu
-README = (Path(__file__).parents[2] / "README.md").read_text()
-PYTHON = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-COMMANDS = re.findall(
-    r"^(vkconv .*?)(?:\s+#.*)?$",
-    "\n".join(re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE)),
-    re.MULTILINE,
-)
+ROOT = Path(__file__).parents[2]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+
+
+def blocks(path, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def commands(path):
+    return re.findall(r"^(vkconv .*?)(?:\s+#.*)?$", "\n".join(blocks(path, "sh")), re.MULTILINE)
+
+
+PYTHON = blocks(ROOT / "README.md", "python")
+COMMANDS = commands(ROOT / "README.md")
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +56,22 @@ def test_there_are_commands():
 
 
 def test_the_commands_run_in_order(folder):
+    run_all(COMMANDS, folder)
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_does_what_it_says(tutorial, folder, monkeypatch, capsys):
+    assert len(commands(tutorial)) >= 4
+    run_all(commands(tutorial), folder)
+    monkeypatch.chdir(folder)
+    for block in blocks(tutorial, "python"):
+        exec(compile(block, tutorial.name, "exec"), {})
+        assert capsys.readouterr().out
+
+
+def run_all(lines, folder):
     own = {**os.environ, "VKCONV_CACHE_DIR": str(folder / "cache"), "VKCONV_MEASURED": ""}
-    for command in COMMANDS:
+    for command in lines:
         words = shlex.split(command)
         if words[1] in ("bench", "tune") and not {"--min-time", "--report"} & {*words}:
             words += ["--min-time", "0.02"]

@@ -13,6 +13,7 @@ from vkconv.backend.executable import Executable
 from vkconv.backend.runtime import open_device
 from vkconv.core import DeviceError, InputError
 from vkconv.graph import Graph, Node, TensorSpec
+from vkconv.plan import lowering
 from vkconv.plan.commands import Barrier
 from vkconv.plan.planner import Options, plan
 
@@ -197,3 +198,45 @@ def test_every_missing_barrier_is_reported(device, validation, staging, outputs,
         planted = dataclasses.replace(result, run=result.run[:i] + result.run[i + 1 :])
         run_plan(planted, device)
         assert f"SYNC-HAZARD-{REPORTS[result.run[i].hazard]}" in validation.take()
+
+
+# ---- launches side by side
+
+BESIDE = [
+    Node("a", "softmax", ("x",), ("a",), {"axis": 1}),
+    Node("b", "softmax", ("a",), ("b",), {"axis": 1}),
+    Node("c", "softmax", ("x",), ("c",), {"axis": 0}),
+    Node("d", "softmax", ("c",), ("d",), {"axis": 1}),
+    Node("e", "tanh", ("x",), ("e",)),
+    Node("f", "softmax", ("e",), ("f",), {"axis": 1}),
+    Node("bd", "add", ("b", "d"), ("bd",)),
+    Node("y", "add", ("bd", "f"), ("y",)),
+]
+
+
+def beside(device, monkeypatch, most):
+    monkeypatch.setattr(lowering.OVERLAP_MEMORY, "of", lambda device: most)
+    graph = Graph({"x": TensorSpec((8, 16))}, ("y",), tuple(BESIDE))
+    return plan(graph, open_device(device).device, Options(staging=True, passes=False)).plan
+
+
+def test_branches_side_by_side_give_the_same_bytes_behind_fewer_barriers(device, validation, monkeypatch):
+    """And every barrier that is left is needed: the layer reports each that is left out."""
+    in_turn, together = (beside(device, monkeypatch, most) for most in (0.0, 4.0))
+    barriers = [i for i, command in enumerate(together.run) if isinstance(command, Barrier)]
+    assert len(barriers) == 5 < sum(isinstance(command, Barrier) for command in in_turn.run)
+    x, found = normals(8, 16), []
+    for made in (in_turn, together):
+        executable = Executable(made, open_device(device), {}, poison=True)
+        found += [executable.run({"x": x})["y"].tobytes() for _ in range(2)]
+        executable.close()
+    assert len(set(found)) == 1
+    if not validation.active:
+        pytest.skip("runs without the validation layer")
+    assert validation.take() == ""
+    for i in barriers:
+        planted = dataclasses.replace(together, run=together.run[:i] + together.run[i + 1 :])
+        executable = Executable(planted, open_device(device), {}, poison=True)
+        executable.run({"x": x})
+        executable.close()
+        assert "SYNC-HAZARD-" in validation.take()

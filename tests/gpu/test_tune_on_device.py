@@ -193,7 +193,7 @@ def test_a_budget_ends_tuning_between_candidates(device, tmp_path, monkeypatch):
 
 
 def test_how_far_it_is_is_told_in_lines_now_and_then(device, tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "_TELL_S", 0.0)
+    monkeypatch.setattr(progress, "TELL_S", 0.0)
     code, _, err = tune(device, "relu:x=3x5", "abs:x=3x5", "--quick", "-o", tmp_path / "mine.json")
     lines = err.splitlines()
     assert code == 0 and lines[0] == "0 of 2 calls, 1 candidate"

@@ -116,6 +116,18 @@ NETWORKS = {
         "y turned row squashed",
         CONSTANTS,
     ),
+    "heads": make_graph(
+        {"x": (2, 2, 9, 4)},
+        [
+            ("transpose", "x", "key", {"perm": (0, 1, 3, 2)}),
+            ("matmul", "x key", "scores"),
+            ("div", "scores two", "scaled"),
+            ("softmax", "scaled", "p", {"axis": -1}),
+            ("matmul", "p x", "y"),
+        ],
+        "y",
+        CONSTANTS,
+    ),
     "channels last": make_graph(
         {"x": (1, 9, 8, 4)},
         [

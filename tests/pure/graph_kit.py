@@ -4,15 +4,18 @@ import copy
 
 import numpy as np
 
+from vkconv.core import DType
 from vkconv.device import Device, load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
-from vkconv.plan.bound import bind, widen
+from vkconv.plan.bound import bind, value_inputs, widen, with_values
 from vkconv.plan.passes import PASSES, Context
+from vkconv.plan.stages import cut_stages, stage_graph
 
 # Those that fold and fuse by a rule for each node: all before the ones that know the device's bindings, or routes.
 NAMES = [entry.name for entry in PASSES]
-FOLDING = PASSES[NAMES.index("drop_neutral") : NAMES.index("fuse_chain") + 1]
+_UP_TO_CHAINS = PASSES[NAMES.index("drop_neutral") : NAMES.index("fuse_chain") + 1]
+FOLDING = tuple(entry for entry in _UP_TO_CHAINS if entry.name != "fuse_attention")  # which asks for a route
 
 
 def make_graph(inputs, nodes, outputs, constants=None):
@@ -43,6 +46,21 @@ def evaluate(bound, arrays):
             if output in node.writes:
                 values[node.writes[output]] = widen(result)
     return [values[name] for name in bound.outputs]
+
+
+def run_stages(graph, arrays):
+    """All outputs of a graph by the ops' references, stage by stage, each bound to what those before it found."""
+    values = dict(arrays)
+    for stage in cut_stages(graph, OPS):
+        given = {name: np.asarray(values[name]) for name in stage.inputs}
+        part = stage_graph(graph, stage, {n: TensorSpec(a.shape, DType.of(a.dtype)) for n, a in given.items()})
+        known = {name: given[name] for name in value_inputs(part, OPS)}
+        assert set(stage.steered_by) <= set(known)
+        bound = bind(with_values(part, known), OPS)
+        rest = {name: widen(array) for name, array in given.items() if name not in known}
+        made = zip(stage.outputs, evaluate(bound, rest), strict=True)
+        values |= {name: array.astype(bound.specs[name].dtype.numpy) for name, array in made}
+    return [values[name] for name in graph.outputs]
 
 
 def draw(specs, seed=3):

@@ -66,7 +66,7 @@ def test_driver_manifests_by_variable_and_by_search(monkeypatch, tmp_path):
     monkeypatch.setenv("VK_ICD_FILENAMES", f"{good}{os.pathsep}{tmp_path / 'none.json'}")
     assert loader.driver_manifests() == [
         found[0],
-        (tmp_path / "none.json", "cannot be read: No such file or directory"),
+        (tmp_path / "none.json", "no such file; check the path"),
     ]
     monkeypatch.setenv("VK_DRIVER_FILES", str(folder))
     assert loader.driver_manifests() == found

@@ -4,6 +4,7 @@ that are not finite, which it draws."""
 import dataclasses
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import time
@@ -215,7 +216,7 @@ def test_what_was_stopped_before_a_route_ran_is_told():
 @pytest.mark.long
 def test_every_route_is_reached_in_every_element_form_that_it_takes():
     """By a declared case, on this device or another one."""
-    coverage = foreseen(H200, checks(H200, short=True))
+    coverage = foreseen(H200, checks(H200, extent="short"))
     assert not [missed for missed in coverage.missed if missed.reason == "no case reaches it"]
 
 
@@ -244,7 +245,7 @@ def test_every_route_of_the_calls_inside_a_route_is_a_way_to_run_it(ran):
 
 
 def test_a_route_that_is_planned_inside_another_counts_as_run():
-    work = [check for check in checks(LAVAPIPE, ["conv_reduce"], [DType.F32], short=True) if len(check.covers) > 1]
+    work = [check for check in checks(LAVAPIPE, ["conv_reduce"], [DType.F32], extent="short") if len(check.covers) > 1]
     result = Conformance(LAVAPIPE, work, [row_of(check, "ok") for check in work], 0.0)
     assert not result.coverage.missed
     assert {route for _, route, _ in result.coverage.ran} == {route for check in work for route in check.covers}
@@ -402,3 +403,26 @@ def test_types_to_check_in():
     assert parse_floats(["bf16,f16", "f16"]) == [DType.BF16, DType.F16]
     with pytest.raises(UsageError, match="'relu=f16': with --all-ops it is one or more of"):
         parse_floats(["relu=f16"])
+
+
+def runs_by_route(device, work):
+    """Of each route in each element form: how many checks run, and what operands and attributes they have."""
+    facts = {False: device, True: conformance.emulated(with_packed_storage(device), device)}
+    found = {}
+    for one in work:
+        if not conformance.refusal(one.path, conformance.call_of(one.text), facts[one.is_packed]):
+            count, words = found.get((one.op, one.route, one.form), (0, set()))
+            found[one.op, one.route, one.form] = count + 1, words | set(re.findall(r"[:,](\w+)=", one.text))
+    return found
+
+
+@pytest.mark.parametrize("device", [LAVAPIPE, MALI], ids=["lavapipe", "mali-g57"])
+def test_few_checks_reach_every_route_with_all_its_operands_and_attributes(device):
+    ops = ("matmul", "pool2d", "softmax", "add")
+    short, few = (checks(device, ops, extent=extent) for extent in ("short", "few"))
+    assert [one for one in short if one in few] == few
+    (all_runs, runs) = (runs_by_route(device, work) for work in (short, few))
+    assert {key: words for key, (_, words) in runs.items()} == {key: words for key, (_, words) in all_runs.items()}
+    assert sum(count for count, _ in runs.values()) < 0.6 * sum(count for count, _ in all_runs.values())
+    assert foreseen(device, few).forms == foreseen(device, short).forms
+    assert set(foreseen(device, few).ran) == set(foreseen(device, short).ran)

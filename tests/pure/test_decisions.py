@@ -36,7 +36,10 @@ def test_a_choice_tells_the_numbers_and_rows_that_it_read():
     [
         ("winograd", "not preferred: as many tiles of 4x4 outputs as pay on such devices (here 4 tiles, at least 16"),
         ("pointwise", "cannot run: a 1x1 kernel (here 3x3)"),
-        ("subgroup_tile", "is not preferred: a CPU driver (here mobile)"),
+        (
+            "subgroup_tile",
+            "is not preferred: a CPU driver, or groups or a stem that this GPU takes by subgroups (here ",
+        ),
         ("im2col_gemm", "im2col_gemm tile=shared_"),
     ],
 )

@@ -60,12 +60,12 @@ def test_every_row_of_the_table_says_where_it_runs():
     assert [bool(row["why not on vkconv"]) for row in rows] == [False, True, False]
 
 
-def test_a_graph_is_cut_as_the_model_that_it_can_be_written_as():
+def test_a_graph_with_bytes_without_a_kernel_is_taken_whole():
     short = TensorSpec((3, 3), DType.U16)
     nodes = [("tanh", "x", "t"), ("cast", "h", "f", {"to": "f32"}), ("add", "t f", "y")]
     parts = partition(make_graph({"x": (3, 3), "h": short}, nodes, "y"), LAVAPIPE)
-    assert [(r.op, r.node) for r in parts.refused] == [("Cast", "cast_f")]
-    assert [(region.taken, region.nodes) for region in parts.regions][-1] == (True, ("add_y",))
+    assert not parts.refused
+    assert all(region.taken for region in parts.regions) and parts.regions[-1].nodes[-1] == "add_y"
 
 
 def test_nothing_falls_back_unasked():

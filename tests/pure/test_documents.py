@@ -1,13 +1,19 @@
 """What the documents point to is there, and nothing in them waits to be filled in."""
 
+import os
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+from required import required
+
+required("mkdocs")
+import docs_site  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+MADE = {address for address, _ in docs_site.made_pages()}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([\w.-]+/[\w./-]*)`")
 PLACEHOLDER = re.compile(r"\b(?:[A-Z]+_LP|LP_[A-Z]+|TODO|TBD|FIXME|XXX)\b")
@@ -16,7 +22,8 @@ PLACEHOLDER = re.compile(r"\b(?:[A-Z]+_LP|LP_[A-Z]+|TODO|TBD|FIXME|XXX)\b")
 def local_paths(document, text):
     """Targets of links that are no addresses, and paths in code that begin with a folder of the repository."""
     links = (link.partition("#")[0] for link in LINK.findall(text) if not re.match(r"[a-z]+:", link))
-    yield from (document.parent / link for link in links if link)
+    paths = (document.parent / link for link in links if link)
+    yield from (path for path in paths if os.path.relpath(path, ROOT / "docs") not in MADE)
     yield from (ROOT / path for path in CODE.findall(text) if (ROOT / path.partition("/")[0]).is_dir())
 
 

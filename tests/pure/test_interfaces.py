@@ -129,10 +129,10 @@ def changed(*, bindings: object = None, push: object = None, constant: object = 
         (changed(push=lambda p: p[:-1]), ["push constants"]),
         (changed(push=lambda p: (dataclasses.replace(p[0], type="int"), *p[1:])), ["push constants"]),
         (changed(push=lambda p: (*p[:-1], dataclasses.replace(p[-1], count=4))), ["push constants"]),
-        (changed(constant=lambda c: (*c[:-1], *constants("uint", LOADS=9))), ["constant 9"]),
-        (changed(constant=lambda c: (*c[:-1], *constants("int", LOADS=8))), ["constant 9"]),
-        (changed(constant=lambda c: (*c, *constants("bool", MORE=True))), ["constant 10"]),
-        (changed(constant=lambda c: c[1:]), [f"constant {number}" for number in range(3, 10)]),
+        (changed(constant=lambda c: (*c[:-2], *constants("uint", LOADS=9), c[-1])), ["constant 9"]),
+        (changed(constant=lambda c: (*c[:-2], *constants("int", LOADS=8), c[-1])), ["constant 9"]),
+        (changed(constant=lambda c: (*c, *constants("bool", MORE=True))), ["constant 11"]),
+        (changed(constant=lambda c: c[1:]), [f"constant {number}" for number in range(3, 11)]),
     ],
 )
 def test_another_declaration_is_told_apart(declared: Interface, said: list[str]) -> None:

@@ -3,11 +3,12 @@
 import pytest
 from graph_kit import made_up_device
 
-from vkconv.core import DType, ShaderError
+from vkconv.core import DType, LimitError, ShaderError
 from vkconv.device import load_device
 from vkconv.kernel import Shader
 from vkconv.ops import OPS
-from vkconv.ops.core.bindings import image_step, images_at_a_time
+from vkconv.ops.conv.by_images import BY_IMAGES
+from vkconv.ops.core.bindings import TAKEN_BY_IMAGES, image_step, images_at_a_time
 from vkconv.ops.core.calls import parse_call
 from vkconv.plan.commands import Launch
 from vkconv.plan.planner import Options, plan
@@ -64,6 +65,49 @@ def test_published_calls_of_iree_fit_the_bindings_of_phones(text, name):
     device = load_device(name)
     _, made = launches(text, device)
     assert max(region.nbytes for c in made for region, _ in c.binds) <= device.limit("maxStorageBufferRange")
+
+
+@pytest.mark.parametrize("name", ["mali-g715", "adreno-750"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "conv2d_backward_data:dy=4x224x235x363,w=224x32x1x1,x_shape=470x725,s=2",
+            "assumed by its device file: bindings begin at multiples of minStorageBufferOffsetAlignment = 256 bytes",
+        ),
+        (
+            "conv2d_backward_weight:x=7x4x940x1450,dy=7x3x940x1450,w_shape=3x4x1x1",
+            "assumed by its device file: bindings begin at multiples of minStorageBufferOffsetAlignment = 256 bytes",
+        ),
+        (
+            "conv2d_backward_data:dy=32x256x100x100,w=256x8x3x3,x_shape=200x200,s=2,p=1,g=32",
+            "what Vulkan 1.1 promises, since its device file does not say",
+        ),
+    ],
+)
+def test_what_a_device_file_assumes_is_said_where_a_published_call_fails_by_it(text, said, name):
+    with pytest.raises(LimitError, match=said):
+        launches(text, load_device(name))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv2d_backward_data:dy=4x224x235x363,w=224x32x1x1,x_shape=470x725,s=2",
+        "conv2d_backward_data:dy=5x32x470x725,w=32x3x3x3,x_shape=940x1450,s=2,p=1",
+        "conv2d_backward_weight:x=7x4x940x1450,dy=7x3x940x1450,w_shape=3x4x1x1",
+    ],
+)
+def test_where_bindings_begin_at_each_32_bytes_these_calls_are_taken(text):
+    device = made_up_device("mali-g715", maxStorageBufferRange=1 << 27, minStorageBufferOffsetAlignment=32)
+    _, made = launches(text, device)
+    assert max(region.nbytes for c in made for region, _ in c.binds) <= 1 << 27
+
+
+def test_ops_that_are_taken_by_images_are_named():
+    """The weight gradient cuts its sums at images by itself."""
+    named = {op.name for op in OPS.values() if any(route.name == BY_IMAGES for route in op.routes)}
+    assert {*TAKEN_BY_IMAGES} == {*named, "conv2d_backward_weight"}
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])

@@ -35,6 +35,38 @@ def test_arithmetic_wraps_as_bytes_do(op, dtype):
     assert got.dtype == want.dtype and got.tobytes() == want.tobytes()
 
 
+EDGES = {
+    DType.I16: (-(1 << 15), -1, 0, 1, 7, 255, 256, (1 << 15) - 1),
+    DType.U16: (0, 1, 7, 255, 256, 1 << 15, (1 << 16) - 2, (1 << 16) - 1),
+    DType.U32: (0, 1, 7, 65535, 65536, 1 << 31, (1 << 32) - 2, (1 << 32) - 1),
+}
+
+
+@pytest.mark.parametrize(("dtype", "wider"), [(DType.I16, "i32"), (DType.U16, "i32"), (DType.U32, "i64")])
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "mod", "maximum", "less", "shift_left", "shift_right"])
+def test_arithmetic_at_the_ends_of_a_type_is_that_of_wider_integers(op, dtype, wider):
+    """Every pair of numbers at the ends, and in the wider type on the way; shifts by less than the bits of the type."""
+    a, b = (grid.ravel() for grid in np.meshgrid(EDGES[dtype], EDGES[dtype]))
+    if op in ("div", "mod"):
+        b = np.where(b == 0, 3, b)
+    if op.startswith("shift"):
+        a, b = np.abs(a), np.abs(b) % 8
+    a, b = a.astype(dtype.numpy), b.astype(dtype.numpy)
+    spec = TensorSpec(a.shape, dtype)
+    bound = make_bound({"a": spec, "b": spec}, [(op, "a b", "y")], "y")
+    made, remarks = widen_bytes(bound, OPS, load_device("lavapipe"))
+    assert list(remarks.values()) == [f"in {wider}: no kernel of it has {dtype}"]
+    with np.errstate(over="ignore"):
+        (want,), (got,) = (evaluate(graph, {"a": a, "b": b}) for graph in (bound, made))
+    assert got.dtype == want.dtype and got.tobytes() == want.tobytes()
+
+
+def test_what_no_wider_kernel_takes_either_stays():
+    bound = make_bound({"a": TensorSpec((4,), DType.U32)}, [("cumulative", "a", "y", {"axis": 0})], "y")
+    made, remarks = widen_bytes(bound, OPS, load_device("lavapipe"))
+    assert made is bound and not remarks
+
+
 def test_ops_that_move_bytes_in_a_row_are_cast_once_before_and_once_behind():
     spec = TensorSpec((2, 3), DType.U8)
     nodes = [

@@ -1,16 +1,42 @@
 """What a caller gives a run for inputs, held against what the graph takes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy.typing as npt
 
 from vkconv.backend.arrays import DeviceArray, check_device
 from vkconv.backend.runtime import LiveDevice
-from vkconv.core import Array, InputError, did_you_mean, given_array, shape_str
+from vkconv.core import Array, InputError, UsageError, did_you_mean, given_array, shape_str
 from vkconv.graph.ir import TensorSpec
 
 # What a run takes for an input.
 Given = npt.ArrayLike | DeviceArray
+
+
+def checked_mapping(name: str, value: object, takes: str) -> None:
+    """UsageError for a setting that is no mapping; ``takes`` is what it looks like."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name} is {value!r}; it is a dict, such as {takes}")
+
+
+def checked_count(name: str, value: object, what: str, least: int = 1) -> None:
+    """UsageError for a setting that is no whole number from ``least`` on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"{name} is {value!r}; {what}")
+
+
+def by_position(
+    graph: str, names: Sequence[str], arrays: Sequence[Given], named: Mapping[str, Given]
+) -> dict[str, Given]:
+    """Inputs by name, of those that are given in the graph's order and those that are given by name; UsageError for
+    too many, and for one that is there twice."""
+    if len(arrays) > len(names):
+        raise UsageError(f"{graph!r} takes {len(names)} inputs ({', '.join(names)}), not {len(arrays)}")
+    found = dict(zip(names, arrays, strict=False))
+    for name in named:
+        if name in found:
+            raise UsageError(f"{graph!r}: the input {name!r} is there twice, by its place and by its name")
+    return found | dict(named)
 
 
 def checked_inputs(

@@ -135,6 +135,8 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What ``vkconv estimate -o FILE.json`` saves. ``target`` are the numbers that were used, with their evidence."""
 
     schema: Literal["vkconv.estimate/1"] = "vkconv.estimate/1"
+    vkconv: str = ""  # with the date, written when it is saved
+    date: str = ""
     calls: str
     options: dict[str, str | float | int | None]
     gpu: GpuHeader

@@ -14,7 +14,7 @@ import msgspec
 
 from vkconv.compilers.gpus import Gpu, Tried, data, driver_of, set_of, tried
 from vkconv.compilers.packages import differences, host_architecture
-from vkconv.core import ShaderError, UsageError, cache_dir, cache_write, expand_user
+from vkconv.core import ShaderError, UsageError, cache_dir, cache_write, expand_user, not_a_file
 
 PROGRAM = "pipeline_statistics"
 MANIFEST = "installed.json"
@@ -55,12 +55,16 @@ class Installed:
         self.name, self.packages = name, data().sets[name]
         self.folder = folder or compilers_dir() / name
         try:
-            self.manifest = msgspec.json.decode((self.folder / MANIFEST).read_bytes(), type=Manifest)
+            text = b"" if not_a_file(self.folder / MANIFEST) else (self.folder / MANIFEST).read_bytes()
         except OSError:
+            text = b""
+        if not text:
             raise UsageError(
                 f"the compilers of the set {name} are not installed in {self.folder}: vkconv compilers install {name}"
-            ) from None
-        except msgspec.MsgspecError as error:
+            )
+        try:
+            self.manifest = msgspec.json.decode(text, type=Manifest)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: text that is not UTF-8
             raise UsageError(
                 f"{self.folder / MANIFEST} is damaged ({error}): vkconv compilers install {name} --again"
             ) from None

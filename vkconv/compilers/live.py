@@ -17,6 +17,7 @@ from vkconv.compilers.installed import TRIPLETS, Installed, installed_for
 from vkconv.compilers.packages import host_architecture
 from vkconv.core import DeviceError
 from vkconv.device import Device, load_device
+from vkconv.device.facts import SCHEMA
 from vkconv.device.importer import import_device
 
 LIVE = "live"
@@ -55,9 +56,10 @@ def _by_vkconv(gpu: Gpu, there: Installed) -> dict[str, Any]:
     said = _run(gpu, command, {**there.environment(gpu), "VKCONV_DEVICE": ""})
     try:
         facts = msgspec.json.decode(said, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DeviceError(f"{gpu.name}: what its driver says is no device file: {error}") from None
-    del facts["schema"]
+    if facts.pop("schema", None) != SCHEMA:
+        raise DeviceError(f"{gpu.name}: what its driver says is no device file: it has no schema {SCHEMA}")
     return facts
 
 

@@ -19,7 +19,7 @@ from vkconv.core import UsageError
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _OTHERWISE = "docs/compilers.md says how to bring the packages from another machine"
-_URI = re.compile(r"'[^']+' (?P<name>[^\s_]+)_(?P<version>[^\s_]+)_\w+\.deb (?P<size>\d+)\b.*")
+_URI = re.compile(r"'[^']+' (?P<name>[^\s_]+)_(?P<version>[^\s_]+)_\w+\.deb (?P<size>\d{1,18})\b.*")
 _TIMEOUT_S = 900
 
 

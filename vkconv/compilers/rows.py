@@ -112,6 +112,8 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What ``vkconv compile -o FILE.json`` saves."""
 
     schema: Literal["vkconv.compile/1"] = "vkconv.compile/1"
+    vkconv: str = ""  # with the date, written when it is saved
+    date: str = ""
     calls: str
     options: dict[str, str | float | int | None]
     gpus: list[GpuHeader]

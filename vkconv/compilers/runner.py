@@ -18,10 +18,12 @@ import msgspec
 from vkconv.compilers.gpus import Gpu
 from vkconv.compilers.installed import PROGRAM, Installed, installed_for
 from vkconv.compilers.pipelines import Pipeline
-from vkconv.core import DeviceError, UsageError, atomic_write, cache_dir
+from vkconv.core import DeviceError, UsageError, cache_dir, cache_write, short
+from vkconv.files import read_cache
 
 Outcome = Literal["compiled", "refused", "signal", "timeout", "exit"]
 Number = bool | int | float | None
+_MOST_KEPT_BYTES = 1 << 20
 
 
 class Executable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,6 +120,19 @@ def compile_all(
     return {pipeline: known[digest] for digest, same in by_digest.items() for pipeline in same}
 
 
+def read_kept(path: Path, max_seconds: float) -> Compiled | None:
+    """A result of a cache as it is for so many seconds; None where there is none that tells."""
+    try:
+        compiled = msgspec.json.decode(read_cache(path, _MOST_KEPT_BYTES), type=Compiled)
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # ValueError: text that is not UTF-8
+        return None
+    # What was not done in as much time or less says nothing: the machine may have been busy.
+    if compiled.outcome == "timeout" and compiled.seconds <= max_seconds:
+        return None
+    late = (compiled.compile_ms or 0.0) / 1e3 > max_seconds
+    return Compiled(outcome="timeout", seconds=max_seconds) if late else compiled
+
+
 class _Kept:
     """Results of a driver on disk, by digest of the pipeline."""
 
@@ -128,20 +143,30 @@ class _Kept:
     def read(self, digests: Iterable[str], max_seconds: float) -> dict[str, Compiled]:
         found = {}
         for digest in digests:
-            with contextlib.suppress(OSError, msgspec.MsgspecError):
-                compiled = msgspec.json.decode((self._folder / f"{digest}.json").read_bytes(), type=Compiled)
-                # What was not done in as much time or less says nothing: the machine may have been busy.
-                took = (compiled.compile_ms or 0.0) / 1e3
-                if compiled.outcome == "timeout" and compiled.seconds <= max_seconds:
-                    continue
-                if took > max_seconds:
-                    compiled = Compiled(outcome="timeout", seconds=max_seconds)
+            if compiled := read_kept(self._folder / f"{digest}.json", max_seconds):
                 found[digest] = compiled
         return found
 
     def write(self, digest: str, compiled: Compiled) -> None:
-        with contextlib.suppress(OSError), atomic_write(self._folder / f"{digest}.json") as file:
+        with contextlib.suppress(OSError), cache_write(self._folder / f"{digest}.json") as file:
             file.write(msgspec.json.encode(compiled))
+
+
+def answer_of(line: str, gpu: str) -> dict[str, Any]:
+    """A line of the C program: an object of JSON. DeviceError for what a driver prints in between."""
+    with contextlib.suppress(ValueError, RecursionError):
+        if isinstance(answer := json.loads(line), dict):
+            return answer
+    raise DeviceError(f"{gpu}: {PROGRAM} gave no answer, but {short(line.strip())}")
+
+
+def compiled_of(answer: Mapping[str, Any], max_seconds: float, gpu: str) -> Compiled:
+    """What an answer says of a pipeline that had so many seconds. DeviceError where it says nothing of the kind."""
+    found = {name: value for name, value in answer.items() if name != "id"}
+    try:
+        return msgspec.convert({**found, "seconds": max_seconds}, type=Compiled)
+    except (msgspec.ValidationError, OverflowError, UnicodeError) as error:  # halves of characters
+        raise DeviceError(f"{gpu}: {PROGRAM} gave another answer than vkconv reads: {error}") from None
 
 
 class _Work:
@@ -264,9 +289,7 @@ class _Server:
         assert self._process.stdin is not None
         self._process.stdin.write(job)
         self._process.stdin.flush()
-        found = self._read()
-        found.pop("id", None)
-        return msgspec.convert({**found, "seconds": max_seconds}, type=Compiled)
+        return compiled_of(self._read(), max_seconds, self.gpu.name)
 
     def kill(self) -> None:
         """End it, and with it, by its death signal, what it compiles."""
@@ -283,9 +306,7 @@ class _Server:
         if not line:
             code = self._process.wait()
             raise DeviceError(f"{self.gpu.name}: {PROGRAM} ended with {code}{self._said()}")
-        answer = json.loads(line)
-        assert isinstance(answer, dict)
-        return answer
+        return answer_of(line, self.gpu.name)
 
     def _said(self) -> str:
         self._errors.seek(0)

@@ -13,6 +13,7 @@ allows, so that a second call with the same shapes plans, allocates and compiles
 device and are packed at every call; those that are on the device are packed once. A model wants `vkconv.load`.
 """
 
+from vkconv.functional.attend import attention
 from vkconv.functional.cache import clear_cache, set_cache_bytes
 from vkconv.functional.forward import conv1d, conv2d, conv_transpose2d
 from vkconv.functional.fused import conv_reduce, gemm_reduce
@@ -42,6 +43,7 @@ from vkconv.functional.weight_gradients import (
 __all__ = [
     "argmax",
     "argmin",
+    "attention",
     "batch_norm",
     "clear_cache",
     "conv1d",

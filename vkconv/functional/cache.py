@@ -92,6 +92,8 @@ def run_all(
     where = next((array.storage.live.index for array in there.values()), "auto") if device is None else device
     if not isinstance(where, str | int):
         raise UsageError(f"device is {device!r}; it is an index, a name or a part of one, or None")
+    if route is not None and not isinstance(route, str):
+        raise UsageError(f"route is {route!r}; it is the name of a route, or None")
     held = [name for name in held_constant(dict.fromkeys(arrays, _NOTHING)) if name in there]
     packed = tuple((name, there[name].storage.serial, there[name].offset) for name in held)
     key = format_call(call, OPS), where, route, tuple(sorted((params or {}).items())), packed

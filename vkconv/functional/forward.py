@@ -1,5 +1,7 @@
 """Convolutions as functions."""
 
+from __future__ import annotations  # help() shows npt.ArrayLike, not what it stands for
+
 from typing import SupportsIndex
 
 import numpy.typing as npt

@@ -1,5 +1,7 @@
 """Products of which only a reduction is kept, as functions."""
 
+from __future__ import annotations  # help() shows npt.ArrayLike, not what it stands for
+
 import numpy.typing as npt
 
 from vkconv.core import Array, UsageError
@@ -11,6 +13,7 @@ from vkconv.functional.arguments import (
     as_given,
     channels_first,
     check_layout,
+    ints,
     number,
     window,
 )
@@ -39,10 +42,12 @@ def gemm_reduce(
     """A reduction of a matrix product, which itself is not stored.
 
     a is (..., M, K) or, with ``trans_a``, (..., K, M); b is (..., K, N) or (..., N, K); bias is (N); batches broadcast
-    as numpy's do. Of p = activation(alpha a b + beta bias), (..., M, N), the result is the ``op`` ("sum", "mean", "max"
-    or "min") of each row with ``axis="n"``, (..., M), or of each column with ``axis="m"``, (..., N); with ``keepdims``
-    the reduced dimension stays as 1. NaN in a row makes its maximum and minimum NaN. ``activation`` and errors are as
-    in `conv2d`; a sum by the route ``fused_atomic`` may change in its last bits from run to run.
+    as numpy's do. Of p = activation(alpha a b + beta bias), (..., M, N), the result is the ``op`` ("sum", "mean",
+    "max", "min", "sum_square" or its root, "l2") of each row with ``axis="n"``, (..., M), of each column with
+    ``axis="m"``, (..., N), or of each matrix with ``axis="mn"``, (...); "b", "bn", "bm" and "bmn" reduce over all
+    batches too. With ``keepdims`` reduced dimensions stay as 1. NaN in a row makes its maximum and minimum NaN.
+    ``activation`` and errors are as in `conv2d`; a sum by the route ``fused_atomic`` may change in its last bits from
+    run to run.
     """
     operands = arrays("gemm_reduce", a=a, b=b, bias=bias)
     attrs: dict[str, AttrValue] = {"op": op, "axis": axis, "keepdims": bool(keepdims)}
@@ -59,6 +64,7 @@ def conv_reduce(
     b: npt.ArrayLike | None = None,
     *,
     op: str = "mean",
+    axes: Sizes = (2, 3),
     keepdims: bool = False,
     stride: Sizes = 1,
     padding: Sizes | str = 0,
@@ -73,13 +79,14 @@ def conv_reduce(
     """A 2-D convolution reduced over all its pixels, which are not stored: with ``op="mean"`` convolution and
     global average pooling in one.
 
-    The operands are those of `conv2d`; the result is (N, C_out), the ``op`` ("sum", "mean", "max" or "min") of each
-    channel of each image. With ``keepdims`` it is (N, C_out, 1, 1), or (N, 1, 1, C_out) with ``layout="NHWC"``. NaN in
-    a channel makes its maximum and minimum NaN. Everything else is as in `conv2d`; a sum by the route ``fused_atomic``
-    may change in its last bits from run to run.
+    The operands are those of `conv2d`; the result is (N, C_out), the ``op`` ("sum", "mean", "max", "min", "sum_square"
+    or its root, "l2") of each channel of each image. Other ``axes`` of (N, C_out, OH, OW), which count so in every
+    ``layout``, reduce others. With ``keepdims`` reduced dimensions stay as 1, and with ``layout="NHWC"`` the channels
+    are then the last. NaN makes maximum and minimum NaN. Everything else is as in `conv2d`; a sum by the route
+    ``fused_atomic`` may change in its last bits from run to run.
     """
     attrs = window(stride, padding, dilation, groups, activation)
-    attrs |= {"op": op, "keepdims": bool(keepdims)}
+    attrs |= {"op": op, "axes": ints("axes", axes), "keepdims": bool(keepdims)}
     operands = arrays("conv_reduce", x=x, w=w, b=b, slope=slope)
     check_layout("conv_reduce", layout, _LAYOUTS)
     operands["x"] = channels_first("conv_reduce", "x", operands["x"], layout)

@@ -1,5 +1,7 @@
 """Gradients of convolutions by their input and bias as functions, and the scatter that one of them is made of."""
 
+from __future__ import annotations  # help() shows npt.ArrayLike, not what it stands for
+
 from collections.abc import Sequence
 from typing import SupportsIndex
 

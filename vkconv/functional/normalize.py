@@ -1,5 +1,7 @@
 """Softmax and normalizations as functions."""
 
+from __future__ import annotations  # help() shows npt.ArrayLike, not what it stands for
+
 from collections.abc import Mapping
 from typing import SupportsIndex
 

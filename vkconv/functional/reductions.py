@@ -1,5 +1,7 @@
 """Reductions as functions."""
 
+from __future__ import annotations  # help() shows npt.ArrayLike, not what it stands for
+
 from typing import SupportsIndex
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Gradients of convolutions by their weights as functions."""
 
+from __future__ import annotations  # help() shows npt.ArrayLike, not what it stands for
+
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 

@@ -77,6 +77,35 @@ class BoundGraph:
         return dataclasses.replace(self, nodes=tuple(reversed(kept)), constants=constants)
 
 
+def named_shapes(
+    inputs: Mapping[str, TensorSpec], shapes: Mapping[str, Shape], dims: Mapping[str, int]
+) -> dict[str, Shape]:
+    """Shapes by input, of those that are given and those that follow from named dimensions; inputs of which neither
+    says all are left out.
+
+    Raises InputError for a dimension that no input has, or that a shape contradicts.
+    """
+    symbols = dict.fromkeys(dim for spec in inputs.values() for dim in spec.shape if isinstance(dim, str))
+    for name, size in dims.items():
+        if name not in symbols:
+            known = f"the open dimensions are {', '.join(symbols)}" if symbols else "all are known"
+            raise InputError(f"no input has a dimension {name!r}{did_you_mean(name, symbols)}; {known}")
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise InputError(f"the dimension {name!r} is {size!r}; it takes a whole number from 0 on")
+    found = dict(shapes)
+    for name, spec in inputs.items():
+        given = found.get(name, ())
+        for want, got in zip(spec.shape, given if isinstance(given, Sequence) else (), strict=False):
+            if isinstance(want, str) and dims.get(want, got) != got:
+                raise InputError(
+                    f"input {name!r} is {shape_str(spec.shape)}: its shape says {want} = {got}, and the dimension "
+                    f"given is {dims[want]}"
+                )
+        if name not in found and not spec.is_static and all(isinstance(d, int) or d in dims for d in spec.shape):
+            found[name] = tuple(d if isinstance(d, int) else dims[d] for d in spec.shape)
+    return found
+
+
 def bind_shapes(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorSpec]:
     """Static input specs from run-time shapes; a symbol must mean the same number wherever it stands.
 
@@ -133,11 +162,18 @@ def value_inputs(graph: Graph, ops: Mapping[str, Op]) -> tuple[str, ...]:
         op = ops.get(node.op)
         if op is None:
             continue
-        names = list(_operand_names(op, len(node.inputs)))
-        needed.update(value for (_, host), value in zip(names, node.inputs, strict=False) if host)
-        if op.fold_from_specs is None and needed.intersection(node.outputs):
+        needed |= host_operands(node, op)
+        if op.fold_from_specs is None and not op.counts and needed.intersection(node.outputs):
             needed.update(node.inputs)
     return tuple(name for name, spec in graph.inputs.items() if name in needed and len(spec.shape) <= 1)
+
+
+def host_operands(node: Node, op: Op) -> set[str]:
+    """What a node reads that must be known when the graph is planned: what becomes an attribute of its call, or all of
+    it where the op exists only on the host."""
+    alone = not (op.routes or op.alias) and op.fold_from_specs is None
+    names = _operand_names(op, len(node.inputs))
+    return {value for (_, host), value in zip(names, node.inputs, strict=False) if (host or alone) and value}
 
 
 def with_values(graph: Graph, values: Mapping[str, Array]) -> Graph:
@@ -252,7 +288,7 @@ def _bind_node(
             if value not in constants:
                 raise GraphError(
                     f"its {name} comes from {value!r}, which depends on the values of an input; "
-                    f"vkconv needs {name} when the graph is planned"
+                    f"vkconv needs {name} when the graph is planned: vkconv.load and vkconv run do that in stages"
                 )
             attrs[name] = _attr_of(constants[value])
     call = op.call(operands, attrs)

@@ -1,10 +1,12 @@
-"""Ops on 8-bit integers that no kernel has in bytes, as ops on 32-bit integers with casts around them."""
+"""Ops on integers of 8 and 16 bits, and on unsigned ones of 32, that no kernel has, as ops on wider integers with casts
+around them."""
 
 import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 
+from vkconv.call import Call
 from vkconv.core import Array, DType
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
@@ -12,8 +14,15 @@ from vkconv.ops.core.base import Op
 from vkconv.plan.bound import BoundGraph, BoundNode, fresh
 from vkconv.route import judge
 
-BYTES = (DType.I8, DType.U8)
-# What moves values and makes none: of bytes it gives bytes, so that the next such op reads them as they are.
+# Integers and those that hold all of their numbers.
+WIDER = {
+    DType.I8: DType.I32,
+    DType.U8: DType.I32,
+    DType.I16: DType.I32,
+    DType.U16: DType.I32,
+    DType.U32: DType.I64,
+}
+# What moves values and makes none: of small numbers it gives such, so that the next such op reads them as they are.
 _MOVES = frozenset(
     {
         "concat",
@@ -34,8 +43,8 @@ _MOVES = frozenset(
         "where",
     }
 )
-# Ops whose result of 32 bits has, in its lowest 8, the result of bytes: arithmetic modulo 2^8 is that modulo 2^32, and
-# quotients, comparisons and shifts to the right are those of the numbers themselves.
+# Ops whose wider result has, in its lowest bits, the result of the narrow type: arithmetic modulo 2^8 is that modulo
+# 2^32, and quotients, comparisons and shifts to the right are those of the numbers themselves.
 _WIDENED = _MOVES | frozenset(
     {
         "abs",
@@ -67,27 +76,49 @@ _WIDENED = _MOVES | frozenset(
 
 
 def widen_bytes(bound: BoundGraph, ops: Mapping[str, Op], device: Device) -> tuple[BoundGraph, dict[str, str]]:
-    """The graph where each node of bytes that the device has no route for computes in i32, if its op gives the same;
-    and what to say of these nodes, by name."""
+    """The graph where each node of such integers that the device has no route for computes in wider ones, if its op
+    gives the same; and what to say of these nodes, by name."""
     wide = [node for node in bound.nodes if _is_without_route(node, ops, device)]
     if not wide:
         return bound, {}
     made = _Widened(bound, ops)
-    names = {node.name for node in wide}
+    names = {node.name: f"in {_wider(node)}: no kernel of it has {_narrow(node)}" for node in wide}
     for node in bound.nodes:
         if node.name in names:
             made.widen(node)
         else:
             made.nodes.append(node)
     graph = dataclasses.replace(bound, nodes=tuple(made.nodes), constants=made.constants, specs=made.specs)
-    return graph.pruned(), dict.fromkeys(names, "in i32: no kernel of it has bytes")
+    return graph.pruned(), names
 
 
 def _is_without_route(node: BoundNode, ops: Mapping[str, Op], device: Device) -> bool:
     call, op = node.call, ops[node.call.op]
-    if op.name not in _WIDENED or call.is_empty or not any(spec.dtype in BYTES for spec in call.specs.values()):
+    narrow = {spec.dtype for spec in call.specs.values()} & WIDER.keys()
+    if op.name not in _WIDENED or call.is_empty or not narrow:
         return False
-    return not any(judge(route, call, device).allowed for route in op.routes)
+    if any(judge(route, call, device).allowed for route in op.routes):
+        return False
+    wide = _wide_call(node, op)
+    return any(judge(route, wide, device).allowed for route in op.routes)
+
+
+def _narrow(node: BoundNode) -> str:
+    """What the integers of a node are that are widened, for people."""
+    narrow = [spec.dtype for spec in node.call.specs.values() if spec.dtype in WIDER]
+    return "bytes" if {*narrow} <= {DType.I8, DType.U8} else str(narrow[0])
+
+
+def _wider(node: BoundNode) -> DType:
+    """What holds all numbers of a node's integers."""
+    wider = {WIDER[spec.dtype] for spec in node.call.specs.values() if spec.dtype in WIDER}
+    return DType.I64 if DType.I64 in wider else DType.I32
+
+
+def _wide_call(node: BoundNode, op: Op) -> Call:
+    to = _wider(node)
+    operands = {n: None if s is None else _widened(s, to) for n, s in node.call.operands.items()}
+    return op.call(operands, node.call.attrs)
 
 
 class _Widened:
@@ -97,41 +128,41 @@ class _Widened:
         self.constants: dict[str, Array] = dict(bound.constants)
         self.specs: dict[str, TensorSpec] = dict(bound.specs)
         self.taken = {*bound.specs, *(node.name for node in bound.nodes)}
-        self.names: dict[str, str] = {}  # values of bytes, and what holds the same numbers in 32 bits
+        # Values of narrow integers, and what holds the same numbers in a wider type.
+        self.names: dict[tuple[str, DType], str] = {}
 
     def widen(self, node: BoundNode) -> None:
-        """The node in i32, its operands cast before it and its outputs behind it."""
-        reads = {operand: self._in_i32(value) for operand, value in node.reads.items()}
-        operands = {name: None if spec is None else _widened(spec) for name, spec in node.call.operands.items()}
-        call = self.ops[node.call.op].call(operands, node.call.attrs)
+        """The node in wider integers, its operands cast before it and its outputs behind it."""
+        to = _wider(node)
+        reads = {operand: self._wide(value, to) for operand, value in node.reads.items()}
+        call = _wide_call(node, self.ops[node.call.op])
         writes, casts = {}, []
         for output, value in node.writes.items():
             spec = self.specs[value]
             writes[output] = value
-            if spec.dtype in BYTES:
-                writes[output] = self._fresh(value)
+            if spec.dtype in WIDER:
+                writes[output] = self._fresh(value, to)
                 casts.append((writes[output], value))
                 if node.call.op in _MOVES:
-                    self.names[value] = writes[output]
+                    self.names[value, to] = writes[output]
         self.nodes.append(BoundNode(node.name, call, reads, writes))
         for source, value in casts:
             self._cast(source, value)
 
-    def _in_i32(self, value: str) -> str:
-        spec = self.specs[value]
-        if spec.dtype not in BYTES:
+    def _wide(self, value: str, to: DType) -> str:
+        if self.specs[value].dtype not in WIDER:
             return value
-        if value not in self.names:
-            self.names[value] = name = self._fresh(value)
+        if (value, to) not in self.names:
+            self.names[value, to] = name = self._fresh(value, to)
             if value in self.constants:
-                self.constants[name] = np.asarray(self.constants[value]).astype(np.int32)
+                self.constants[name] = np.asarray(self.constants[value]).astype(to.numpy)
             else:
                 self._cast(value, name)
-        return self.names[value]
+        return self.names[value, to]
 
-    def _fresh(self, value: str) -> str:
-        name = fresh(f"{value}.{DType.I32}", self.taken)
-        self.specs[name] = TensorSpec(self.specs[value].shape, DType.I32)
+    def _fresh(self, value: str, to: DType) -> str:
+        name = fresh(f"{value}.{to}", self.taken)
+        self.specs[name] = TensorSpec(self.specs[value].shape, to)
         return name
 
     def _cast(self, source: str, target: str) -> None:
@@ -141,5 +172,5 @@ class _Widened:
         self.nodes.append(BoundNode(name, call, {"x": source}, {"y": target}))
 
 
-def _widened(spec: TensorSpec) -> TensorSpec:
-    return TensorSpec(spec.shape, DType.I32) if spec.dtype in BYTES else spec
+def _widened(spec: TensorSpec, to: DType) -> TensorSpec:
+    return TensorSpec(spec.shape, to) if spec.dtype in WIDER else spec

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vkconv.core import LimitError, bytes_str
 from vkconv.device import Device
+from vkconv.ops.core.bindings import TAKEN_BY_IMAGES
 from vkconv.plan.bound import BoundGraph
 from vkconv.plan.commands import Launch
 from vkconv.plan.model import Memory, PlannedNode
@@ -13,11 +14,27 @@ from vkconv.program import Dispatch, Program
 
 _AXES = "xyz"
 _BUFFERS = "maxPerStageDescriptorStorageBuffers"
+_RANGE, _STEP = "maxStorageBufferRange", "minStorageBufferOffsetAlignment"
+_ALLOCATION = ("VkPhysicalDeviceMaintenance3Properties", "maxMemoryAllocationSize")
 
 
 def _assumed(device: Device, limit: str) -> str:
     """Said behind a limit that the device's file only assumes."""
     return " (assumed by its device file: a real one may allow more)" if device.assumes(limit) else ""
+
+
+def _binding(device: Device, op: str) -> str:
+    """What is assumed of how much a binding takes, and of where one may begin within a tensor of images."""
+    most = _assumed(device, _RANGE)
+    if op not in TAKEN_BY_IMAGES or not device.assumes(_STEP):
+        return most
+    begin = f"bindings begin at multiples of {_STEP} = {device.limit(_STEP)} bytes"
+    return f"{most} (assumed by its device file: {begin}; a real one may bind images that begin in between)"
+
+
+def _allocation(device: Device) -> str:
+    said = device.fact(*_ALLOCATION) is not None
+    return "" if said else " (what Vulkan 1.1 promises, since its device file does not say: a real one may allow more)"
 
 
 def check_dispatch(where: str, dispatch: Dispatch, device: Device) -> None:
@@ -60,27 +77,27 @@ def _fitting_routes(where: str, node: PlannedNode, device: Device) -> list[str]:
     return fitting
 
 
-def check_launch(where: str, launch: Launch, device: Device) -> None:
+def check_launch(where: str, launch: Launch, device: Device, op: str = "") -> None:
     """Raise LimitError when a bound region is larger than a storage buffer binding may be, or a workgroup larger than
-    one whose pipeline asks for a subgroup size."""
+    one whose pipeline asks for a subgroup size. ``op`` is what it is launched for."""
     sized, local = device.most_sized_invocations, math.prod(launch.spec_words[:3])
     if launch.subgroup_size and sized is not None and local > sized:
         raise LimitError(
             f"{where}: {launch.shader.key} has workgroups of {local} and asks for subgroups of {launch.subgroup_size}; "
             f"{device.name} allows {sized} then; set a smaller workgroup"
         )
-    most = device.limit("maxStorageBufferRange")
+    most = device.limit(_RANGE)
     for region, _ in launch.binds:
         if region.nbytes > most:
             raise LimitError(
-                f"{where}: {launch.shader.key} binds {region.nbytes} bytes, maxStorageBufferRange of "
-                f"{device.name} is {most}{_assumed(device, 'maxStorageBufferRange')}; use smaller shapes"
+                f"{where}: {launch.shader.key} binds {region.nbytes} bytes, {_RANGE} of "
+                f"{device.name} is {most}{_binding(device, op)}; use smaller shapes"
             )
 
 
 def max_allocation_bytes(device: Device) -> int:
     """The largest single allocation; where a device file does not say, what Vulkan 1.1 guarantees."""
-    return int(device.fact("VkPhysicalDeviceMaintenance3Properties", "maxMemoryAllocationSize") or 1 << 30)
+    return int(device.fact(*_ALLOCATION) or 1 << 30)
 
 
 def check_values(bound: BoundGraph, device: Device) -> None:
@@ -93,7 +110,8 @@ def check_values(bound: BoundGraph, device: Device) -> None:
             if nbytes > most and value not in bound.constants:
                 raise LimitError(
                     f"{bound.name}, {node}: {value!r} takes {bytes_str(nbytes)} ({nbytes} bytes), the largest "
-                    f"allocation of {device.name} is {bytes_str(most)} ({most} bytes); use smaller shapes"
+                    f"allocation of {device.name} is {bytes_str(most)} ({most} bytes){_allocation(device)}; "
+                    "use smaller shapes"
                 )
 
 
@@ -115,7 +133,8 @@ def check_memory(graph: str, memory: Memory, device: Device) -> None:
         if nbytes > most:
             raise LimitError(
                 f"{graph}: the {what} take {bytes_str(nbytes)} ({nbytes} bytes), the largest allocation of "
-                f"{device.name} is {bytes_str(most)} ({most} bytes); use smaller shapes or another device"
+                f"{device.name} is {bytes_str(most)} ({most} bytes){_allocation(device)}; "
+                "use smaller shapes or another device"
             )
 
 

@@ -20,6 +20,8 @@ from vkconv.plan.inside import NO_HOMES, find_homes
 from vkconv.plan.limits import check_launch, check_memory, check_program, max_allocation_bytes
 from vkconv.plan.memory import Block, Layout, lay_out, lower_bound
 from vkconv.plan.model import Memory, Plan, PlannedNode
+from vkconv.plan.order import side_by_side, step_levels, waves
+from vkconv.plan.regions import WORD_BYTES, Placed, PlacedWeights, bound_part, exact, extent, words
 from vkconv.plan.transfers import transfers
 from vkconv.plan.weights import (
     Resident,
@@ -30,13 +32,14 @@ from vkconv.plan.weights import (
     kept_blocks,
     prepacks_at_load,
 )
-from vkconv.program import Bind, Dispatch, Program
+from vkconv.policy import Policy
+from vkconv.program import Dispatch, Program
 
-# Bindings are whole words, and no binding may be empty.
-_WORD_BYTES = 4
 # What saves the copies of a network may take so many times the memory that must be alive at once with them. densenet121
 # takes 1.056 times as much and saves 116 copies, the other light networks save all of theirs and take nothing more.
 _MOST_MEMORY = 1.06
+# The same of steps side by side, in times of what they take one after the other; 0: they always are.
+OVERLAP_MEMORY = Policy("plan.overlap_memory", float)
 
 
 def lower(
@@ -79,7 +82,7 @@ class _Lowering:
         self.device = device
         self.steps = [(n, p) for n, p in zip(bound.nodes, programs, strict=True) if p is not None]
         self.share_memory = share_memory
-        self.alignment = max(_WORD_BYTES, device.limit("minStorageBufferOffsetAlignment"))
+        self.alignment = max(WORD_BYTES, device.limit("minStorageBufferOffsetAlignment"))
         self.alias = {
             next(iter(n.writes.values())): next(iter(n.reads.values()))
             for n, p in zip(bound.nodes, programs, strict=True)
@@ -94,11 +97,31 @@ class _Lowering:
         ]
         self.homes = NO_HOMES
         self.without_homes: list[Block] = []
+        # The first and the last step that may run beside each; none where they run in the order of the nodes.
+        self.waves: list[tuple[int, int]] = []
+        if share_memory:
+            self._overlap()
         if in_place:
             self._find_homes()
         # What the host reads, by name; the others are constants.
         self.computed = [name for name in dict.fromkeys(bound.outputs) if self.root(name) not in bound.constants]
         self.transfers = transfers(device, staging, self._nbytes(bound.inputs), self._nbytes(self.computed))
+
+    def _overlap(self) -> None:
+        """Let steps that do not wait for each other run side by side, in memory of their own, unless much more of it
+        would have to be alive at once."""
+        most, in_turn = OVERLAP_MEMORY.of(self.device), self.steps
+        levels = step_levels(
+            [[self.root(value) for value in node.reads.values()] for node, _ in in_turn],
+            [node.writes.values() for node, _ in in_turn],
+        )
+        if not most or len(set(levels)) == len(levels):
+            return
+        least_bytes = lower_bound(self._activation_blocks(), self.alignment)
+        self.steps = [step for _, step in sorted(zip(levels, in_turn, strict=True), key=lambda pair: pair[0])]
+        self.waves = waves(sorted(levels))
+        if lower_bound(self._activation_blocks(), self.alignment) > most * least_bytes:
+            self.steps, self.waves = in_turn, []
 
     def _find_homes(self) -> None:
         """Let values lie inside others, unless much more memory would have to be alive at once."""
@@ -127,7 +150,7 @@ class _Lowering:
             home, offset = self.homes.home(value)
             if f"value:{home}" in regions:
                 around = regions[f"value:{home}"]
-                size = _words(bound.specs[value].nbytes)
+                size = words(bound.specs[value].nbytes)
                 regions[f"value:{value}"] = Region(around.buffer, around.offset + offset, size)
         stage = self._host_regions("load", self._staged_constants(weights))
         inputs = {name: self._port("input", name) for name in bound.inputs}
@@ -140,9 +163,7 @@ class _Lowering:
             if f"weight:{name}" in weights.fresh
         ]
         run: list[Command] = [
-            Copy(
-                f"upload {name}", _exact(region, bound.specs[name]), _exact(regions[f"value:{name}"], bound.specs[name])
-            )
+            Copy(f"upload {name}", exact(region, bound.specs[name]), exact(regions[f"value:{name}"], bound.specs[name]))
             for name, region in inputs.items()
             if f"value:{name}" in regions.keys() - shared_inputs.keys() and bound.specs[name].size
         ]
@@ -156,13 +177,13 @@ class _Lowering:
         run += [
             Copy(
                 f"download {name}",
-                _exact(regions[f"value:{self.root(name)}"], bound.specs[name]),
-                _exact(region, bound.specs[name]),
+                exact(regions[f"value:{self.root(name)}"], bound.specs[name]),
+                exact(region, bound.specs[name]),
             )
             for name, region in outputs.items()
             if f"value:{self.root(name)}" not in shared_outputs and bound.specs[name].size
         ]
-        load_bytes = _extent(stage.values())
+        load_bytes = extent(stage.values())
         uploads: dict[str, tuple[int, BufferKind]] = {
             region.buffer: (region.nbytes, "input" if f"value:{name}" in shared_inputs else "upload")
             for name, region in inputs.items()
@@ -191,7 +212,7 @@ class _Lowering:
             stage=stage,
             weights=weights.placed,
             load=tuple(with_barriers(load)),
-            run=tuple(with_barriers(run)),
+            run=tuple(side_by_side(run) if self.waves else with_barriers(run)),
             nodes=self._as_they_run(planned),
             values={
                 value: (spec, regions[f"value:{self.root(value)}"])
@@ -226,10 +247,10 @@ class _Lowering:
 
     def _port(self, side: str, name: str) -> Region:
         """Where the host writes an input or reads an output."""
-        return Region(f"{side}:{name}", 0, _words(self.bound.specs[name].nbytes))
+        return Region(f"{side}:{name}", 0, words(self.bound.specs[name].nbytes))
 
     def _nbytes(self, names: Iterable[str]) -> int:
-        return sum(_words(self.bound.specs[name].nbytes) for name in names)
+        return sum(words(self.bound.specs[name].nbytes) for name in names)
 
     def _shared_with_host(self, blocks: Collection[str]) -> tuple[dict[str, Region], dict[str, Region]]:
         """The blocks of inputs and of outputs that lie where the host writes and reads them.
@@ -264,7 +285,7 @@ class _Lowering:
             own = dict(program.scratch)
             if program.prepack and not prepacks_at_load(node, program, bound.constants):
                 own |= program.packed
-            scratch += [Block(f"scratch:{node.name}:{b}", _words(size), index, index) for b, size in own.items()]
+            scratch += [Block(f"scratch:{node.name}:{b}", words(size), index, index) for b, size in own.items()]
         for value in bound.outputs:
             last[self.homes.home(self.root(value))[0]] = end
         if not self.share_memory:  # every value may be read, also one of which only values without elements are made
@@ -272,15 +293,18 @@ class _Lowering:
                 if bound.specs[value].size:
                     last.setdefault(self.homes.home(value)[0], end)
         values = [
-            Block(f"value:{value}", _words(bound.specs[value].nbytes), start, last[value])
+            Block(f"value:{value}", words(bound.specs[value].nbytes), start, last[value])
             for value, start in first.items()
             if value in last
         ]
+        if self.waves:
+            at = {-1: (-1, -1), end: (end, end)} | dict(enumerate(self.waves))
+            return [Block(b.name, b.nbytes, at[b.first][0], at[b.last][1]) for b in values + scratch]
         if self.share_memory:
             return values + scratch
         return [Block(b.name, b.nbytes, -1, end) for b in values + scratch]
 
-    def _weights(self) -> "_Weights":
+    def _weights(self) -> "PlacedWeights":
         """Where constants stay: those that are resident where they are, the others once each in new chunks."""
         resident = self.resident or {}
         keys = WeightKeys(self.bound.constants, by_content=self.resident is not None)
@@ -288,11 +312,11 @@ class _Lowering:
         fresh: dict[WeightKey, Block] = {}
         for name, key, nbytes in kept:
             if key not in resident:
-                fresh.setdefault(key, Block(name, _words(nbytes), 0, 0))
+                fresh.setdefault(key, Block(name, words(nbytes), 0, 0))
         chunks = len({region.buffer for region in resident.values()})
         placed = self._layout("weights", list(fresh.values()), chunks)
         at = {**resident, **{key: placed.regions[block.name] for key, block in fresh.items()}}
-        return _Weights(
+        return PlacedWeights(
             regions={name: at[key] for name, key, _ in kept},
             placed={key: at[key] for key in fresh},
             fresh={block.name for block in fresh.values()},
@@ -301,11 +325,11 @@ class _Lowering:
             + sum(align(at[key].nbytes, self.alignment) for key in {k for _, k, _ in kept} - fresh.keys()),
         )
 
-    def _packs(self, node: BoundNode, program: Program, weights: "_Weights") -> bool:
+    def _packs(self, node: BoundNode, program: Program, weights: "PlacedWeights") -> bool:
         """True where prepacking the node at load makes something that is not on the device yet."""
         return any(f"packed:{node.name}:{buffer}" in weights.fresh for buffer in program.packed)
 
-    def _staged_constants(self, weights: "_Weights") -> dict[str, TensorSpec]:
+    def _staged_constants(self, weights: "PlacedWeights") -> dict[str, TensorSpec]:
         """Constants that loading reads: the host writes them once, into the load buffer."""
         constants = self.bound.constants
         staged: dict[str, TensorSpec] = {}
@@ -317,16 +341,16 @@ class _Lowering:
             staged |= {value: self.bound.specs[value] for value in (*raw, *read)}
         return staged
 
-    def _layout(self, prefix: str, blocks: Sequence[Block], first_chunk: int = 0) -> "_Placed":
+    def _layout(self, prefix: str, blocks: Sequence[Block], first_chunk: int = 0) -> "Placed":
         layout = lay_out(blocks, self.alignment, max_allocation_bytes(self.device))
-        return _Placed(prefix, layout, blocks, first_chunk)
+        return Placed(prefix, layout, blocks, first_chunk)
 
     def _host_regions(self, buffer: str, specs: Mapping[str, TensorSpec]) -> dict[str, Region]:
         regions: dict[str, Region] = {}
         offset = 0
         for name, spec in specs.items():
-            regions[name] = Region(buffer, offset, _words(spec.nbytes))
-            offset = align(offset + _words(spec.nbytes), self.alignment)
+            regions[name] = Region(buffer, offset, words(spec.nbytes))
+            offset = align(offset + words(spec.nbytes), self.alignment)
         return regions
 
     def _names(
@@ -350,63 +374,15 @@ class _Lowering:
         launch = Launch(
             node.name,
             dispatch.shader,
-            tuple((_bound(names(bind.buffer), bind), bind.access) for bind in dispatch.binds),
+            tuple((bound_part(names(bind.buffer), bind), bind.access) for bind in dispatch.binds),
             dispatch.groups,
             dispatch.spec_words,
             dispatch.push_bytes,
             self.device.required_subgroup_size(dispatch.shader.subgroups),
             dispatch.shared_bytes,
         )
-        check_launch(f"{self.bound.name}, {node}", launch, self.device)
+        check_launch(f"{self.bound.name}, {node}", launch, self.device, node.call.op)
         return launch
-
-
-class _Placed:
-    """A layout with its blocks as regions of named buffers, counted from ``first_chunk``."""
-
-    def __init__(self, prefix: str, layout: Layout, blocks: Iterable[Block], first_chunk: int) -> None:
-        names = [f"{prefix}:{first_chunk + index}" for index in range(len(layout.chunk_bytes))]
-        self.layout = layout
-        self.buffers: dict[str, tuple[int, BufferKind]] = {
-            name: (nbytes, "device") for name, nbytes in zip(names, layout.chunk_bytes, strict=True)
-        }
-        self.regions = {
-            block.name: Region(names[place.chunk], place.offset, block.nbytes)
-            for block in blocks
-            for place in (layout.places[block.name],)
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class _Weights:
-    """Regions of all constants that stay, by block name; the ones this plan places, by key; the blocks that
-    loading must fill; the buffers to allocate; bytes of all that the plan uses."""
-
-    regions: Mapping[str, Region]
-    placed: Mapping[WeightKey, Region]
-    fresh: set[str]
-    buffers: Mapping[str, tuple[int, BufferKind]]
-    nbytes: int
-
-
-def _bound(region: Region, bind: Bind) -> Region:
-    """The part of a buffer's region that is bound."""
-    if bind.range is None:
-        return region
-    return Region(region.buffer, region.offset + bind.range.offset, _words(bind.range.nbytes))
-
-
-def _words(nbytes: int) -> int:
-    return max(_WORD_BYTES, align(nbytes, _WORD_BYTES))
-
-
-def _extent(regions: Iterable[Region]) -> int:
-    return max((region.offset + region.nbytes for region in regions), default=0)
-
-
-def _exact(region: Region, spec: TensorSpec) -> Region:
-    """The part of a region that a copy moves: whole words of the value."""
-    return Region(region.buffer, region.offset, _words(spec.nbytes))
 
 
 def staged_bytes(array: Array) -> bytes:

@@ -14,6 +14,7 @@ from vkconv.plan.bound import BoundGraph
 from vkconv.plan.bytes import widen_bytes
 from vkconv.plan.chains import fuse_chain
 from vkconv.plan.concats import ConcatNesting
+from vkconv.plan.fuse_attention import AttentionFusion
 from vkconv.plan.fuse_prologue import PrologueFusion
 from vkconv.plan.fuse_reduce import Chooser, ReduceFusion
 from vkconv.plan.layouts import assign_layouts
@@ -83,6 +84,13 @@ def _widen_bytes(graph: BoundGraph, context: Context) -> BoundGraph:
     return made
 
 
+def _fuse_attention(graph: BoundGraph, context: Context) -> BoundGraph:
+    fusion = AttentionFusion(context.choose, context.given, context.dtype)
+    made = fusion.run(graph, context.ops)
+    context.remarks.update(fusion.remarks)
+    return made
+
+
 def _fuse_reduce(graph: BoundGraph, context: Context) -> BoundGraph:
     fusion = ReduceFusion(context.choose, context.given)
     made = fusion.run(graph, context.ops)
@@ -124,6 +132,7 @@ PASSES: tuple[Pass, ...] = (
     _rule(recognise.recognise_gelu, "Make one gelu or gelu_tanh of the operations that spell it."),
     _rule(recognise.recognise_layer_norm, "Make one layer_norm of the operations that spell it."),
     _rule(folding.fold_alpha, "Fold a constant factor of an operand into the alpha of the matmul that reads it."),
+    Pass("fuse_attention", "Make one attention of products and softmax, where that pays.", _fuse_attention),
     _rule(folding.fuse_residual, "Add a residual in the launch of the convolution or matmul before it."),
     _rule(folding.fuse_activation, "Apply an activation in the launch of the convolution or matmul before it."),
     _rule(folding.fuse_prelu, "Apply a prelu of constant slope in the launch of the convolution or matmul before it."),
