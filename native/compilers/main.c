@@ -7,7 +7,8 @@
 //
 // BINDINGS storage buffers lie in set 0; the words are specialization constants from id 0 on; a SUBGROUP_SIZE of 0 asks for
 // none; ISA_FILE, which may be empty, gets the compiler's internal representations. Compilers hang and abort: each pipeline
-// has a process of its own, forked before there is a device, which is killed after SECONDS.
+// has a process of its own, forked before there is a device, which is killed after SECONDS of processor time, so that a busy
+// machine changes no verdict, or where it sleeps, after kWaits times as long.
 //
 //     {"id": "7", "outcome": "compiled", "compile_ms": 41.2, "executables": [{"name": ..., "statistics": {...}}]}
 //     {"id": "8", "outcome": "refused", "call": "vkCreateComputePipelines", "result": -13}
@@ -26,13 +27,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { kMaxSeconds = 3600, kSaidBytes = 400 };
+enum { kMaxSeconds = 3600, kSaidBytes = 400, kWaits = 8 };
 
 PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr;
 
-double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
+double seconds_of(clockid_t clock) {
+  struct timespec time = {0};
+  clock_gettime(clock, &time);
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
@@ -73,14 +74,17 @@ static bool take(int file, struct Text* text) {
 }
 
 // Reads what the child answers and says, until it ends or its time is over: false then.
-static bool listen_to(int answers, int says, double seconds, struct Text* answer, struct Text* said) {
-  const double until = now() + seconds;
+static bool listen_to(pid_t child, int answers, int says, double seconds, struct Text* answer, struct Text* said) {
+  const double until = seconds_of(CLOCK_MONOTONIC) + kWaits * seconds;
+  clockid_t clock;
+  if (clock_getcpuclockid(child, &clock) != 0) fail("clock_getcpuclockid", errno);
   struct pollfd files[2] = {{answers, POLLIN, 0}, {says, POLLIN, 0}};
   struct Text* texts[2] = {answer, said};
   while (files[0].fd >= 0 || files[1].fd >= 0) {
-    const double left = until - now();
-    if (left <= 0) return false;
-    if (poll(files, 2, (int)(1e3 * left) + 1) <= 0) continue;
+    // It has several threads at most for moments: so long it may compute, and is looked at again.
+    const double left = seconds - seconds_of(clock);
+    if (left <= 0 || seconds_of(CLOCK_MONOTONIC) >= until) return false;
+    if (poll(files, 2, (int)(1e3 * (left < 1 ? left : 1)) + 1) <= 0) continue;
     for (int i = 0; i < 2; ++i)
       if (files[i].revents != 0 && !take(files[i].fd, texts[i])) files[i].fd = -1;
     if (said->size > 1 << 20) said->size = 0;  // only the end is of interest
@@ -118,7 +122,7 @@ static void run(const struct Offer* offer, const struct Job* job) {
   close(answers[1]);
   close(says[1]);
   struct Text answer = {calloc(1, 1), 0, 1}, said = {calloc(1, 1), 0, 1};
-  const bool in_time = listen_to(answers[0], says[0], job->seconds, &answer, &said);
+  const bool in_time = listen_to(child, answers[0], says[0], job->seconds, &answer, &said);
   if (!in_time) kill(child, SIGKILL);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 #define INSTANCE_CALL(instance, name) PFN_##name name = (PFN_##name)vkGetInstanceProcAddr(instance, #name)
 #define DEVICE_CALL(device, name) PFN_##name name = (PFN_##name)vkGetDeviceProcAddr(device, #name)
@@ -36,7 +37,7 @@ struct Job {
   uint32_t word_count;
 };
 
-double now(void);                              // in seconds
+double seconds_of(clockid_t clock);            // what it shows
 void put_text(FILE* out, const char* text);    // as a JSON string
 void fail(const char* call, int result);       // tells on stdout what is wrong, and ends the process
 void find_device(struct Offer* offer);         // and prints what it is

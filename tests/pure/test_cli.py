@@ -125,6 +125,7 @@ def test_interrupt_exits_130(monkeypatch):
     assert (code, out, err.strip()) == (130, "", "")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="pipes end differently elsewhere")
 @pytest.mark.parametrize("arguments", [["ops", "--json"], ["--help"]])
 def test_reader_that_leaves_is_no_error(arguments):
@@ -140,6 +141,7 @@ def test_reader_that_leaves_is_no_error(arguments):
 # ---- commands
 
 
+@pytest.mark.long
 def test_ops_lists_every_op_and_tells_about_one():
     from vkconv.ops import OPS
 

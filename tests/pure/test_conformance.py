@@ -416,6 +416,7 @@ def runs_by_route(device, work):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("device", [LAVAPIPE, MALI], ids=["lavapipe", "mali-g57"])
 def test_few_checks_reach_every_route_with_all_its_operands_and_attributes(device):
     ops = ("matmul", "pool2d", "softmax", "add")

@@ -91,6 +91,7 @@ def test_devices_are_compared_with_the_numbers_that_differ():
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", one_of_each_driver("h200", "lavapipe", "swiftshader"))
 def test_where_another_gpu_takes_another_route_than_the_h200_a_number_says_why(name):
     """Of the golden calls, those that no limit or missing feature decides."""

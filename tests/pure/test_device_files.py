@@ -328,6 +328,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(held, (*path, key))
 
 
+@pytest.mark.long
 def test_a_damaged_report_raises_nothing_but_our_errors(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     junk = [None, [], {}, 5, -1, 1.5, "text", True, [None], [{}], {"x": []}, [[]], 1e300]

@@ -36,6 +36,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert "One inference" in python and "submit" in python
 
 
+@pytest.mark.long
 def test_every_op_and_command_has_its_place():
     pages = dict(docs_site.made_pages())
     assert {f"reference/ops/{name}.md" for name in docs_site.OPS} <= pages.keys()

@@ -181,6 +181,7 @@ print(tried, errors, *sorted(kinds))
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc")
 def test_whichever_operation_fails_the_file_is_whole(tmp_path: Path) -> None:
     (tmp_path / "faults.c").write_text(_LIBRARY)

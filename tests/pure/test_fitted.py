@@ -121,6 +121,7 @@ def test_commands_keep_to_a_terminal_of_100_columns(command, monkeypatch):
     assert not any("\\n" in line for line in lines)
 
 
+@pytest.mark.long
 def test_wide_is_for_any_place_and_no_command_sees_it(monkeypatch):
     terminal = Terminal()
     monkeypatch.setenv("COLUMNS", "60")

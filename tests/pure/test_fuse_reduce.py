@@ -174,6 +174,7 @@ NEVER = {
 OF_16_BITS = {"conv2d/cooperative", "conv2d/cooperative_fragment", "matmul/cooperative"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", NEVER)
 def test_cases_reach_every_inner_route_that_is_chosen(name, dtype):

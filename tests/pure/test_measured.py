@@ -139,6 +139,7 @@ for n in range(20):
 """
 
 
+@pytest.mark.long
 def test_two_processes_that_add_rows_both_keep_theirs(tmp_path):
     path = tmp_path / "new" / "t.json"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -34,6 +34,7 @@ def attention(i: int = 0, x: str = "x") -> onnx.NodeProto:
     return helper.make_node("Attention", [x, x, x], [f"y{i}"], name=f"a{i}", is_causal=1, softcap=2.0)
 
 
+@pytest.mark.long
 def test_a_body_that_depends_on_its_node_is_imported(tmp_path: Path) -> None:
     path = tmp_path / "a.onnx"
     path.write_bytes(model([attention()], ("y0",)).SerializeToString())

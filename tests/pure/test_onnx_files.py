@@ -183,6 +183,7 @@ def test_whatever_becomes_of_the_process_that_infers_it_is_a_model_error(
         load(tmp_path, sliced([1, 3, 8, 8]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit_kib", [4_000_000, 1_000_000])
 def test_a_limit_of_the_address_space_is_kept_to_not_raised(tmp_path: Path, limit_kib: int) -> None:
     (tmp_path / "a.onnx").write_bytes(sliced([1, 3, 8, 8]).SerializeToString())

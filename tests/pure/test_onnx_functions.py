@@ -69,6 +69,7 @@ def test_a_million_nodes_of_1300_bytes_are_refused_at_once(tmp_path: Path, monke
     assert time.perf_counter() - started < 1
 
 
+@pytest.mark.long
 def test_as_many_nodes_as_a_model_may_have_are_taken(tmp_path: Path) -> None:
     levels = MAX_NODES.bit_length() - 1
     assert len(load_onnx(saved(tmp_path / "a.onnx", doubling(levels))).nodes) == MAX_NODES
@@ -82,6 +83,7 @@ def test_a_model_in_memory_has_the_same_limit_of_nodes() -> None:
         load_onnx_proto(model(nodes, []))
 
 
+@pytest.mark.long
 def test_functions_one_in_another_have_a_limit(tmp_path: Path) -> None:
     def chain(levels: int) -> onnx.ModelProto:
         made = [function("f0", in_a_row([("Relu", "")]))]

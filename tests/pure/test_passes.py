@@ -154,6 +154,7 @@ def test_a_fused_node_has_the_name_of_the_convolution_or_product():
     assert [node.name for node in after.nodes] == ["conv2d_c", "matmul_m"]
 
 
+@pytest.mark.long
 def test_long_rows_of_products_are_no_deeper_than_python_goes():
     count = 3000
     nodes = [("mul", f"v{i} along_width", f"v{i + 1}") for i in range(count)]

@@ -159,6 +159,7 @@ def executorch_uses_im2col(is_mali, weight, groups, dilation):
     return is_mali or weight[0] >= 128
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DEVICES)
 def test_executorch_takes_im2col_where_its_source_does(name):
     device, is_mali = DEVICES[name], name == "mali-g715"

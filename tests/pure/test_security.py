@@ -43,6 +43,7 @@ def test_the_tests_that_the_tables_of_reliability_name_are_there():
         assert name in functions, f"{path} has no {name}"
 
 
+@pytest.mark.long
 def test_nothing_in_a_file_is_executed():
     """No module of vkconv calls what would, and every array is read without pickles."""
     found, loads = set(), 0

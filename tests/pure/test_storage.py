@@ -206,6 +206,7 @@ def test_calls_of_f32_are_as_they_were():
                         assert not any(s.shader.dtype.nbytes == 2 for s in steps(made))
 
 
+@pytest.mark.long
 def test_a_half_is_refused_by_atomic_sums_and_as_an_index_only():
     refused = set()
     for call in half_calls():

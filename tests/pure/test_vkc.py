@@ -181,6 +181,7 @@ def test_a_file_of_more_than_the_memory_is_refused(tmp_path: Path) -> None:
         load_vkc(tmp_path / "a.vkc")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("data", "says"),
     [

@@ -37,7 +37,7 @@ class Executable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """What a compiler did with a pipeline: ``compiled`` it, ``refused`` it (``result`` of a Vulkan ``call``), ended by
     a ``signal``, was ended for its ``timeout`` of ``seconds``, or left by ``exit``; ``said`` is the end of what it
-    printed."""
+    printed. ``compile_ms`` and ``seconds`` are processor time."""
 
     outcome: Outcome
     compile_ms: float | None = None
@@ -126,7 +126,7 @@ def read_kept(path: Path, max_seconds: float) -> Compiled | None:
         compiled = msgspec.json.decode(read_cache(path, _MOST_KEPT_BYTES), type=Compiled)
     except (msgspec.MsgspecError, ValueError, RecursionError):  # ValueError: text that is not UTF-8
         return None
-    # What was not done in as much time or less says nothing: the machine may have been busy.
+    # What was not done in as much time or less says nothing: it may have waited for something.
     if compiled.outcome == "timeout" and compiled.seconds <= max_seconds:
         return None
     late = (compiled.compile_ms or 0.0) / 1e3 > max_seconds

@@ -189,6 +189,7 @@ def test_routes_that_nobody_asked_for_say_why_not():
     assert opt_in["split_n"] == "opt-in only: two_stage fills the device"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("facts", [H200, LAVAPIPE, load_device("mali-g715"), device("INTEGRATED_GPU", 128)])
 def test_scratch_stays_within_its_budget(facts):
     for text in (
