@@ -32,7 +32,7 @@ from read_text import (
 )
 
 from vkconv.core import UsageError, atomic_write
-from vkconv.session import load
+from vkconv.loading import load
 from vkconv.table import Column, Table
 
 if TYPE_CHECKING:

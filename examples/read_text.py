@@ -24,7 +24,7 @@ import numpy.typing as npt
 from vkconv.core import UsageError, VkconvError, atomic_write
 from vkconv.graph import load_model
 from vkconv.graph.vkc import save_vkc
-from vkconv.session import load
+from vkconv.loading import load
 from vkconv.table import Column, Table
 
 TEXT = "Region-based segmentation"

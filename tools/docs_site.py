@@ -30,7 +30,12 @@ DOCUMENTS = {
 }
 # What the Python page has, by section, by where it is defined.
 PYTHON = {
-    "Models": ["vkconv.session.load", "vkconv.session.Session", "vkconv.plan.planner.Options"],
+    "Models": [
+        "vkconv.loading.load",
+        "vkconv.settings.Settings",
+        "vkconv.session.Session",
+        "vkconv.plan.planner.Options",
+    ],
     "Checking": ["vkconv.check.api.run", "vkconv.check.found.CheckResult"],
     "Measuring": [
         "vkconv.bench.api.run",

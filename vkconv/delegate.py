@@ -14,8 +14,7 @@ import importlib.util
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import Graph, TensorSpec
 from vkconv.onnx_export import to_onnx
 from vkconv.plan.planner import Options, plan
+from vkconv.running import Closing
 from vkconv.table import Column, Table
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _why_not_planned(model: "onnx.ModelProto", device: Device) -> VkconvError | 
     return None
 
 
-class DelegatedSession:
+class DelegatedSession(Closing):
     """A model whose regions run where a partition says: on the Vulkan device, or by the fallback on the host.
 
     ``times_us`` has what each region of the latest run took. Use it as a context manager, or call `close` when done.
@@ -279,14 +279,6 @@ class DelegatedSession:
             runner.close()
         self._runners = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def _check_fallback(parts: Partition, fallback: str) -> None:
     if fallback and fallback not in FALLBACKS:
@@ -308,9 +300,9 @@ def _check_fallback(parts: Partition, fallback: str) -> None:
 
 def _vkconv(region: Region, device: str | int) -> "Session | StagedSession":
     from vkconv.graph.onnx import load_onnx_proto
-    from vkconv.staged import load
+    from vkconv.staged import open_model
 
-    return load(load_onnx_proto(region.model), device)
+    return open_model(load_onnx_proto(region.model), device)
 
 
 class _OnnxRuntime:

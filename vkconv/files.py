@@ -5,11 +5,31 @@ import math
 import os
 import stat
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
+import msgspec
 import numpy as np
 
-from vkconv.core import Array, DType, InputError, Shape, bytes_str
+from vkconv.core import Array, DType, InputError, ModelError, Shape, bytes_str, not_a_file
+
+_MAX_RESULT_BYTES = 256 << 20
+_T = TypeVar("_T")
+
+
+def read_result_as(kind: type[_T], path: Path, what: str) -> _T:
+    """What a result's JSON file says, as ``kind`` has it. ModelError, naming the file and the place in it, where it
+    cannot be read, has more than 256 MiB, or is no ``what``."""
+    if problem := not_a_file(path):
+        raise ModelError(f"{path} cannot be read: {problem}")
+    try:
+        nbytes = path.stat().st_size
+        if nbytes > _MAX_RESULT_BYTES:
+            raise ModelError(f"{path} has {nbytes} bytes; a result has at most {_MAX_RESULT_BYTES}")
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelError(f"{path} is no {what}: {error}") from None
 
 
 def available_bytes() -> int | None:

@@ -1,17 +1,15 @@
 """`vkconv.load`: a model on a device, whole or with a fallback for what vkconv does not take."""
 
-import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from vkconv.core import Shape, UsageError, did_you_mean
+from vkconv.core import Shape, UsageError
 from vkconv.graph import load_model, model_bytes
 from vkconv.graph.ir import Graph
 from vkconv.session import Session
-from vkconv.session import load as load_settings
-from vkconv.staged import StagedSession
-from vkconv.staged import load as load_whole
+from vkconv.settings import Settings
+from vkconv.staged import StagedSession, open_model
 
 if TYPE_CHECKING:
     from vkconv.delegate import DelegatedSession
@@ -32,21 +30,21 @@ def load(
 def load(
     source: object, device: str | int = "auto", *, fallback: str | None = None, **settings: Any
 ) -> "Session | StagedSession | DelegatedSession":
-    """Load a model on a device: `vkconv.session.load`, which has every setting, in stages where shapes depend on values
-    that a run finds out (`vkconv.staged.StagedSession`); or, with ``fallback="onnxruntime"``,
-    the regions that vkconv takes there and the rest on the host (`vkconv.delegate.DelegatedSession`, whose ``table()``
-    says what runs where and why).
+    """Load a model on a device.
 
-    With a fallback ``shapes`` is the one setting. Raises what these two raise, and UsageError for another setting.
+    ``source`` is the path of a ``.vkc`` or ``.onnx`` file, a `Graph`, an ``onnx.ModelProto`` or its bytes, or torch's
+    ``ONNXProgram``; ``device`` is ``auto``, an index or part of a name. ``settings`` are those of
+    `vkconv.settings.Settings`, by name. Where shapes depend on values that a run finds out, the model runs in stages
+    (`vkconv.staged.StagedSession`). With ``fallback="onnxruntime"`` the regions that vkconv takes run there and the
+    rest on the host (`vkconv.delegate.DelegatedSession`, whose ``table()`` says what runs where and why); ``shapes`` is
+    then the one setting.
+
+    Raises ModelError for a file that is no model (UnsupportedError listing all that vkconv lacks), DeviceError for the
+    device, RouteError and LimitError for what cannot run there, UsageError for another setting.
     """
-    known = inspect.signature(load_settings).parameters
-    for name in settings:
-        if name not in known:
-            raise UsageError(
-                f"load takes no {name!r}{did_you_mean(name, known)}; it takes {', '.join(list(known)[1:])}"
-            )
+    asked = Settings.of(settings)
     if fallback is None:
-        return load_whole(source, device, **settings)
+        return open_model(source, device, asked)
     from vkconv.backend.runtime import select_device
     from vkconv.delegate import FALLBACKS, DelegatedSession, partition
 
@@ -60,4 +58,4 @@ def load(
     else:
         model = source if isinstance(source, Graph) else model_bytes(source)
     index, facts = select_device(device)
-    return DelegatedSession(partition(model, facts, settings.get("shapes")), index, fallback=fallback)
+    return DelegatedSession(partition(model, facts, asked.shapes), index, fallback=fallback)

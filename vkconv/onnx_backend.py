@@ -19,7 +19,8 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from vkconv.core import Array, InputError, UsageError
 from vkconv.graph.onnx import load_onnx_proto
 from vkconv.session import Session
-from vkconv.staged import StagedSession, load
+from vkconv.settings import Settings
+from vkconv.staged import StagedSession, open_model
 
 # The names that onnx's tests give devices: the first one stands for whatever a backend runs on by default.
 _DEVICES = ("CPU", "VULKAN")
@@ -75,7 +76,7 @@ class VkconvBackend(Backend):
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> VkconvRep:
         """The model on a device; ``kwargs`` are those of `vkconv.load`. Raises what onnx's checker and it raise."""
         onnx.checker.check_model(model)
-        return VkconvRep(load(load_onnx_proto(model), _selector(device), **kwargs))
+        return VkconvRep(open_model(load_onnx_proto(model), _selector(device), Settings.of(kwargs)))
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Array, ...]:

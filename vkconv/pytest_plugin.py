@@ -13,6 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from vkconv.device import Device
     from vkconv.session import Session
+    from vkconv.staged import StagedSession
     from vkconv.testing import CallUnderTest, DeviceUnderTest
 
 _DEVICE, _ROUTE, _SKIPPED = "vk_device", "vk_route", "vk_skipped"
@@ -152,15 +153,17 @@ def vk_call(
 
 
 @pytest.fixture
-def vk_session(vk_device: "DeviceUnderTest", request: pytest.FixtureRequest) -> "Iterator[Callable[..., Session]]":
+def vk_session(
+    vk_device: "DeviceUnderTest", request: pytest.FixtureRequest
+) -> "Iterator[Callable[..., Session | StagedSession]]":
     """``vk_session("model.onnx", **options)`` loads a model as `vkconv.load` does, on the device under test; it is
     closed with the test."""
+    from vkconv.loading import load
     from vkconv.plan.planner import Options
-    from vkconv.session import Session, load
 
-    opened: list[Session] = []
+    opened: list[Session | StagedSession] = []
 
-    def start(source: Any, *, routes: Mapping[str, str] | None = None, **more: Any) -> Session:
+    def start(source: Any, *, routes: Mapping[str, str] | None = None, **more: Any) -> Session | StagedSession:
         options = more.pop("options", None) or Options()
         forced = {**vk_device.routes, **(routes or {})}
         session = load(source, vk_device.selector, routes=forced, options=options, limits=vk_device.limits, **more)

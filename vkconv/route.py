@@ -175,7 +175,7 @@ class Route:
         legal = self.legal(call, device, given, pick)
         for name, value in given.items():
             if name not in legal:
-                has = f"it has {', '.join(legal)}" if legal else "it has none"
+                has = f"it has {', '.join(legal) or 'none'} for this call"
                 raise UsageError(
                     f"route {self.name!r} of {call.op} has no parameter {name!r}{did_you_mean(name, legal)}; {has}"
                 )

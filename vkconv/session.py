@@ -10,17 +10,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from vkconv.backend.arrays import DeviceArray, check_out
 from vkconv.backend.executable import Executable, Weights
 from vkconv.backend.flights import Flights
-from vkconv.backend.given import Given, by_position, checked_count, checked_inputs, checked_mapping
+from vkconv.backend.given import Given, checked_count, checked_inputs
 from vkconv.backend.runtime import LiveDevice, open_device
-from vkconv.core import Array, DType, InputError, LimitError, Shape, UsageError, VkconvError, did_you_mean
+from vkconv.core import Array, InputError, LimitError, Shape, UsageError, did_you_mean
 from vkconv.device import Device, load_device
 from vkconv.device.emulate import emulated
 from vkconv.graph import Graph, TensorSpec, load_model
@@ -34,13 +33,10 @@ from vkconv.plan.planner import Options, plan
 from vkconv.plan.precision import input_specs
 from vkconv.plan.profile import Profile
 from vkconv.plan.timing import Span, Timing, spanning
-from vkconv.route import Params
+from vkconv.running import Running
+from vkconv.settings import IN_FLIGHT, MAX_PLANS, Settings
 from vkconv.table import Table
 
-# Plans kept for different input shapes; the least recently used one goes first.
-MAX_PLANS = 8
-# Runs on their way at a time: one that the device works on, one whose inputs are written, one whose outputs are read.
-IN_FLIGHT = 3
 # Buffers of constants that plans share, per plan kept. Some are a plan's own, such as values of inputs that steer it:
 # those of plans that are gone must not pile up.
 _BUFFERS_PER_PLAN = 4
@@ -58,7 +54,7 @@ class Timings:
     first_run_us: float = 0.0
 
 
-class Session:
+class Session(Running):
     """A graph on a device. Use it as a context manager, or call `close` when done.
 
     Runs from several threads are legal and take turns. Where the graph has symbolic dimensions, or inputs that
@@ -82,14 +78,9 @@ class Session:
         limits: Device | None = None,
         in_flight: int = IN_FLIGHT,
     ) -> None:
-        checked_count("in_flight", in_flight, "a session has at least 1 run in flight")
-        checked_count("max_plans", max_plans, "a session keeps at least 1 plan")
-        checked_mapping("shapes", shapes or {}, "{'x': (1, 3, 224, 224)}")
-        checked_mapping("dims", dims or {}, "{'n': 1}")
+        Settings(shapes=shapes, dims=dims, options=options, max_plans=max_plans, limits=limits, in_flight=in_flight)
         if not isinstance(graph, Graph):
             raise UsageError(f"a session takes a Graph, not a {type(graph).__name__}; vkconv.load takes files")
-        if not isinstance(options or Options(), Options):
-            raise UsageError(f"options is {options!r}; it is a vkconv.Options")
         started = time.perf_counter_ns()
         self.timings = Timings()
         self._opened: list[Span] = []
@@ -167,47 +158,20 @@ class Session:
         self.timings.load_us += sum(span.us for span in spans)
         self._opened[:0] = spans
 
-    @overload
-    def run(
-        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host"] = "host"
-    ) -> dict[str, Array]: ...
-    @overload
-    def run(
-        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["device"]
-    ) -> dict[str, DeviceArray]: ...
-
-    def run(
-        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host", "device"] = "host"
+    def _run(
+        self, inputs: Mapping[str, Given], timeout_s: float | None, there: bool
     ) -> dict[str, Array] | dict[str, DeviceArray]:
-        """One inference.
-
-        ``inputs`` maps every input name to an array of the right shape and dtype (any memory order or byte
-        order), or to one that is on the device (`vkconv.array`); the result maps every output name to a new array, with
-        ``out="device"`` to one that stays there. Raises InputError for inputs that do not fit, naming name, shape and
-        dtype, and for arrays of another device, UsageError for another ``out``, and DeviceError when the device fails
-        or ``timeout_s`` passes (waiting for a run before that timed out counts too).
-        """
         timeout_ns = _timeout_ns(timeout_s)
-        check_out(out)
         with self._lock:
             arrays = self._checked(inputs)
             executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
             first = self.timings.first_run_us == 0.0
             started = time.perf_counter_ns()
             outputs: dict[str, Array] | dict[str, DeviceArray]
-            if out == "device":
-                outputs = executable.run_there(arrays, timeout_ns)
-            else:
-                outputs = executable.run(arrays, timeout_ns)
+            outputs = executable.run_there(arrays, timeout_ns) if there else executable.run(arrays, timeout_ns)
             if first:
                 self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
             return outputs
-
-    def __call__(self, *arrays: Given, **named: Given) -> Array | tuple[Array, ...]:
-        """`run` with inputs in the order of ``inputs``, or by name: the output, or a tuple of them where there are
-        several. Raises as `run` does, and UsageError for too many inputs."""
-        outputs = tuple(self.run(by_position(self.name, list(self.inputs), arrays, named)).values())
-        return outputs[0] if len(outputs) == 1 else outputs
 
     def check(self, inputs: Mapping[str, Given] | None = None, **settings: Any) -> Any:
         """Hold every node to its float64 reference, on this device, with these options and limits: `vkconv.check.run`,
@@ -329,18 +293,6 @@ class Session:
                 self._weights = Weights()
                 self._graph = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise VkconvError(f"session {self.name!r} is closed; load the model again")
-
     def _checked(self, inputs: Mapping[str, Given]) -> dict[str, Array | DeviceArray]:
         self._check_open()
         return checked_inputs(inputs, self.name, self.inputs, self._live)
@@ -413,70 +365,20 @@ def planning(device: Device, options: Options, limits: Device | None = None) -> 
     return device if limits is None else emulated(limits, device), options
 
 
-def load(
-    source: object,
-    device: str | int = "auto",
-    *,
-    shapes: Mapping[str, Shape] | None = None,
-    dims: Mapping[str, int] | None = None,
-    routes: Mapping[str, str] | None = None,
-    params: Mapping[str, Params] | None = None,
-    options: Options | None = None,
-    max_plans: int = MAX_PLANS,
-    in_flight: int = IN_FLIGHT,
-    limits: Device | str | Path | None = None,
-    memory_bytes: int | None = None,
-    dtype: DType | str | None = None,
-    io_dtype: DType | str | None = None,
-) -> Session:
-    """Load a model on a device.
-
-    ``source`` is the path of a ``.vkc`` or ``.onnx`` file, a `Graph`, an ``onnx.ModelProto`` or its bytes, or torch's
-    ``ONNXProgram``; ``device`` is ``auto``, an index or part of a name;
-    ``shapes`` binds symbolic input shapes now instead of at the first run, ``dims`` their named dimensions
-    (``{"n": 1}``); ``routes`` forces routes
-    (``{"conv2d": "direct"}`` or ``{"node:NAME": "direct"}``), ``params`` their parameters
-    (``{"conv2d:direct_tile": {"columns": 4}}``), ``max_plans`` bounds the plans kept for different input shapes, or
-    values of inputs that steer the graph: the least recently used one goes first, also where all together would take
-    more than ``memory_bytes`` (of device and host-visible memory; by default the device's heap is the limit of each);
-    ``in_flight`` is how many runs `Session.submit` has on their way at a time;
-    ``limits`` is another device whose limits and routes to plan with, by the name of a shipped device file or the path
-    of one (``"mali-g57"``); ``dtype`` is what floats are stored in between the inputs and outputs (``"f16"``,
-    ``"bf16"``), ``io_dtype`` what those are in that a run takes and gives, in place of the model's types. Raises
-    ModelError for a file that is no model (UnsupportedError listing all that vkconv lacks), DeviceError for the device,
-    RouteError and LimitError for what cannot run there.
-    """
-    options = options or Options()
-    checked_mapping("routes", routes or {}, "{'conv2d': 'direct'}")
-    checked_mapping("params", params or {}, "{'conv2d': {'local': 64}}")
-    if memory_bytes is not None:
-        checked_count("memory_bytes", memory_bytes, "it is a number of bytes")
-    if not isinstance(options, Options):
-        raise UsageError(f"options is {options!r}; it is a vkconv.Options")
-    if limits is not None and not isinstance(limits, Device | str | Path):
-        raise UsageError(f"limits is {limits!r}; it is the name of a shipped device file, a path, or a Device")
-    if routes:
-        options = dataclasses.replace(options, routes={**options.routes, **routes})
-    if params:
-        options = dataclasses.replace(options, params={**options.params, **params})
-    if memory_bytes is not None:
-        options = dataclasses.replace(options, memory_bytes=memory_bytes)
-    if dtype is not None:
-        options = dataclasses.replace(options, dtype=dtype)
-    if io_dtype is not None:
-        options = dataclasses.replace(options, io_dtype=io_dtype)
-    spans: list[Span] = []
-    if isinstance(source, Graph):
-        graph = source
-    else:
-        with spanning(spans, "load model"):
-            graph = load_model(source)
-    other = limits if limits is None or isinstance(limits, Device) else load_device(limits)
-    session = Session(
-        graph, device, shapes=shapes, dims=dims, options=options, max_plans=max_plans, limits=other, in_flight=in_flight
+def open_session(graph: Graph, device: str | int, settings: Settings) -> Session:
+    """A session of these settings. Raises DeviceError for the device, RouteError and LimitError for what cannot run
+    there."""
+    limits = settings.limits
+    return Session(
+        graph,
+        device,
+        shapes=settings.shapes,
+        dims=settings.dims,
+        options=settings.all_options,
+        max_plans=settings.max_plans,
+        limits=limits if limits is None or isinstance(limits, Device) else load_device(limits),
+        in_flight=settings.in_flight,
     )
-    session.began_with(spans, source)
-    return session
 
 
 def _timeout_ns(timeout_s: float | None) -> int | None:

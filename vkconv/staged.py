@@ -5,28 +5,28 @@ import dataclasses
 import threading
 import time
 from collections.abc import Mapping, Set
-from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any
 
 import numpy as np
 
-from vkconv.backend.arrays import DeviceArray, check_out
+from vkconv.backend.arrays import DeviceArray
 from vkconv.backend.given import Given
-from vkconv.core import Array, DType, InputError, UsageError, did_you_mean
+from vkconv.core import Array, DType, InputError, Shape, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph import Graph, TensorSpec, load_model
 from vkconv.ops import OPS
-from vkconv.plan.bound import bind_shapes
+from vkconv.plan.bound import bind_shapes, named_shapes
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Options
 from vkconv.plan.stages import Stage, cut_stages, stage_graph, stage_table
 from vkconv.plan.timing import Span, spanning
-from vkconv.session import Session, Timings
-from vkconv.session import load as load_whole
+from vkconv.running import Running
+from vkconv.session import Session, Timings, open_session
+from vkconv.settings import Settings
 from vkconv.table import Table
 
 
-class StagedSession:
+class StagedSession(Running):
     """A graph in stages on a device, a `Session` for each. Use it as a context manager, or call `close` when done.
 
     Values stay on the device between stages; those that steer a stage are read back. A stage is planned anew for sizes
@@ -39,13 +39,12 @@ class StagedSession:
         graph: Graph,
         stages: tuple[Stage, ...],
         device: str | int = "auto",
-        settings: Mapping[str, Any] | None = None,
+        settings: Settings | None = None,
     ) -> None:
-        """``settings`` are those of `vkconv.session.load`. Raises what it raises, for the first stage; UsageError for
-        ``io_dtype``."""
-        self._settings = dict(settings or {})
-        options = self._settings.get("options")
-        if self._settings.get("io_dtype") or (options is not None and options.io_dtype):
+        """Raises what a session raises, for the first stage; UsageError for ``io_dtype``."""
+        settings = settings or Settings()
+        self._options = settings.all_options
+        if self._options.io_dtype:
             raise UsageError(
                 f"{graph.name!r} runs in stages, whose inputs and outputs keep their types: leave io_dtype out"
             )
@@ -55,9 +54,8 @@ class StagedSession:
         self.stages = stages
         self._graph, self._device = graph, device
         self._lock = threading.RLock()
-        self._closed = False
         self._sizes: list[tuple[Array, ...]] = [() for _ in stages]
-        shapes = dict(self._settings.pop("shapes", None) or {})
+        shapes = named_shapes(self.inputs, settings.shapes or {}, settings.dims or {})
         unknown = [name for name in shapes if name not in self.inputs]
         if unknown:
             raise InputError(
@@ -66,9 +64,10 @@ class StagedSession:
             )
         first = {name: graph.inputs[name] for name in stages[0].inputs}
         own = {name: shape for name, shape in shapes.items() if name in first}
-        self._sessions: list[Session] = [
-            load_whole(stage_graph(graph, stages[0], first), device, shapes=own or None, **self._of_stage(0))
-        ]
+        # What is left open for later stages, which take what their first run brings.
+        self._settings = dataclasses.replace(settings, shapes=None, dims=None, routes=None, params=None)
+        self._sessions: list[Session] = []
+        self._open_stage(0, first, own)
 
     @property
     def device(self) -> Device:
@@ -97,23 +96,12 @@ class StagedSession:
         """Count what was done for the session until it was made."""
         self._sessions[0].began_with(spans)
 
-    @overload
-    def run(
-        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host"] = "host"
-    ) -> dict[str, Array]: ...
-    @overload
-    def run(
-        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["device"]
-    ) -> dict[str, DeviceArray]: ...
-
-    def run(
-        self, inputs: Mapping[str, Given], *, timeout_s: float | None = None, out: Literal["host", "device"] = "host"
+    def _run(
+        self, inputs: Mapping[str, Given], timeout_s: float | None, there: bool
     ) -> dict[str, Array] | dict[str, DeviceArray]:
-        """One inference, as `Session.run` has it. ``timeout_s`` is for all stages together."""
-        check_out(out)
+        """One inference. ``timeout_s`` is for all stages together."""
         with self._lock:
-            if self._closed:
-                raise UsageError(f"session {self.name!r} is closed; load the model again")
+            self._check_open()
             values: dict[str, Given] = dict(self._checked(inputs))
             found: dict[str, DeviceArray] = {}
             started, left_s = time.monotonic(), timeout_s
@@ -127,7 +115,7 @@ class StagedSession:
                         left_s = max(0.0, timeout_s - (time.monotonic() - started))
                 found |= self._session(i, given).run(given, timeout_s=left_s, out="device")
                 values |= found
-            if out == "device":
+            if there:
                 return {name: found[name] for name in self.outputs}
             return {name: np.array(found[name]) for name in self.outputs}
 
@@ -144,14 +132,6 @@ class StagedSession:
             for session in self._sessions:
                 session.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _checked(self, inputs: Mapping[str, Given]) -> Mapping[str, Given]:
         """The inputs, if their names and shapes are right; the session of a stage checks what it is given."""
         if not isinstance(inputs, Mapping) or set(inputs) != set(self.inputs):
@@ -165,26 +145,25 @@ class StagedSession:
     def _session(self, i: int, given: Mapping[str, Given]) -> Session:
         """The session of a stage. What earlier stages give is known by rank and type when it first runs."""
         if i == len(self._sessions):
-            inputs = {name: self.inputs.get(name) or _open(name, array) for name, array in given.items()}
-            graph = stage_graph(self._graph, self.stages[i], inputs)
-            self._sessions.append(load_whole(graph, self._device, **self._of_stage(i)))
+            self._open_stage(i, {name: self.inputs.get(name) or _open(name, array) for name, array in given.items()})
         return self._sessions[i]
 
-    def _of_stage(self, i: int) -> dict[str, Any]:
-        """The settings of a stage: without what is for nodes of other stages."""
+    def _open_stage(self, i: int, inputs: Mapping[str, TensorSpec], shapes: Mapping[str, Shape] | None = None) -> None:
+        graph = stage_graph(self._graph, self.stages[i], inputs)
+        settings = dataclasses.replace(self._settings, shapes=shapes or None, options=self._options_of(i))
+        self._sessions.append(open_session(graph, self._device, settings))
+
+    def _options_of(self, i: int) -> Options:
+        """The options of a stage: without what is for nodes of other stages."""
         own = {f"node:{node.name}" for node in self.stages[i].nodes}
         others = {f"node:{node.name}" for node in self._graph.nodes} - own
 
         def kept(table: Mapping[str, Any]) -> dict[str, Any]:
             return {key: value for key, value in table.items() if _names(key, own) or not _names(key, others)}
 
-        made = dict(self._settings)
-        made |= {name: kept(made[name]) for name in ("routes", "params") if made.get(name)}
-        options = made.get("options")
-        if isinstance(options, Options):
-            routes, params, dtypes = kept(options.routes), kept(options.params), kept(options.dtypes)
-            made["options"] = dataclasses.replace(options, routes=routes, params=params, dtypes=dtypes)
-        return made
+        options = self._options
+        routes, params, dtypes = kept(options.routes), kept(options.params), kept(options.dtypes)
+        return dataclasses.replace(options, routes=routes, params=params, dtypes=dtypes)
 
 
 def _names(key: str, nodes: Set[str]) -> bool:
@@ -197,18 +176,19 @@ def _open(name: str, array: Any) -> TensorSpec:
     return TensorSpec(tuple(f"{name}_{d}" for d in range(len(array.shape))), DType.of(array.dtype))
 
 
-def load(source: object, device: str | int = "auto", **settings: Any) -> Session | StagedSession:
-    """`vkconv.session.load`, in stages where a shape of the model depends on values that a run finds out."""
+def open_model(source: object, device: str | int = "auto", settings: Settings | None = None) -> Session | StagedSession:
+    """A model on a device, in stages where a shape of it depends on values that a run finds out. Raises as
+    `vkconv.load` does."""
     spans: list[Span] = []
     if isinstance(source, Graph):
         graph = source
     else:
         with spanning(spans, "load model"):
             graph = load_model(source)
-    stages = cut_stages(graph, OPS)
+    stages, settings = cut_stages(graph, OPS), settings or Settings()
     session: Session | StagedSession
     if len(stages) == 1:
-        session = load_whole(graph, device, **settings)
+        session = open_session(graph, device, settings)
     else:
         session = StagedSession(graph, stages, device, settings)
     session.began_with(spans, source)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from vkconv.graph import Graph, Node, TensorSpec
-from vkconv.session import load
+from vkconv.loading import load
 
 
 def normals(*shape, seed=0):

@@ -6,7 +6,6 @@ here, stays out.
 """
 
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from cli_kit import vkconv
+from faults_kit import environment
 from pack_kit import player_for_tests
 from required import unavailable
 
@@ -33,28 +33,16 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def environment(library: Path, failing: str, **more: str) -> dict[str, str]:
-    preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD", ""), str(library)]))
-    return {**os.environ, "LD_PRELOAD": preload, "VKCONV_FAIL": failing, "VK_INSTANCE_LAYERS": "", **more}
-
-
 _BRIDGE = """
 import ctypes, sys, time
 import numpy as np
 import vkconv
+from faults_kit import graph, rng, x
 from vkconv.backend import runtime
 
 library = ctypes.CDLL(None)
 calls, fail_at = (ctypes.c_int.in_dll(library, name) for name in ("calls", "fail_at"))
 sites = (ctypes.c_void_p * (1 << 16)).in_dll(library, "sites")
-rng = np.random.default_rng(1)
-weights = {"w": rng.standard_normal((8, 4, 3, 3), dtype=np.float32)}
-nodes = (
-    vkconv.Node("c", "conv2d", ("x", "w"), ("y",), {"padding": (1, 1, 1, 1)}),
-    vkconv.Node("s", "softmax", ("y",), ("z",), {"axis": 1}),
-)
-graph = vkconv.Graph({"x": vkconv.TensorSpec((2, 4, 5, 7))}, ("z",), nodes, weights, "net")
-x = rng.standard_normal((2, 4, 5, 7), dtype=np.float32)
 
 def attempt(number):
     runtime._open.clear()
@@ -93,7 +81,7 @@ print(tried, len(first), count, told)
 def test_whichever_allocation_of_the_bridge_fails_the_process_works_on(faulty: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _BRIDGE.replace("PATIENCE_S", str(PATIENCE_S))],
-        env=environment(faulty, "_bridge:new:0", VKCONV_CACHE_DIR=str(tmp_path)),
+        env=environment(faulty, VKCONV_FAIL="_bridge:new:0", VKCONV_CACHE_DIR=str(tmp_path)),
         capture_output=True,
         text=True,
         timeout=300,
@@ -121,7 +109,7 @@ def test_whichever_call_of_the_player_fails_it_says_so(faulty: Path, packs: Path
     def play(number: int) -> "subprocess.CompletedProcess[str]":
         log.write_text("")
         shutil.rmtree(tmp_path / "got", ignore_errors=True)
-        given = environment(faulty, f"{program.name}:{kind}:{number}", VKCONV_FAIL_LOG=str(log))
+        given = environment(faulty, VKCONV_FAIL=f"{program.name}:{kind}:{number}", VKCONV_FAIL_LOG=str(log))
         return subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=120, env=given)
 
     whole = play(0)

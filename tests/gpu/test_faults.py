@@ -4,13 +4,13 @@ closes, and the process works on.
 A library before the Vulkan loader answers for it. The validation layer, which knows nothing of that, stays out.
 """
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from faults_kit import environment
 
 import vkconv
 
@@ -61,6 +61,7 @@ _PROGRAM = """
 import ctypes, gc, os, signal, sys, threading, time
 import numpy as np
 import vkconv
+from faults_kit import graph, x
 from vkconv.backend import runtime
 
 library = ctypes.CDLL(None)
@@ -69,14 +70,6 @@ failed = (ctypes.c_char * 64).in_dll(library, "failed")
 made = (ctypes.c_char_p * 1024).in_dll(library, "made")
 OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY, LOST = -1, -2, -4
 
-rng = np.random.default_rng(1)
-weights = {"w": rng.standard_normal((8, 4, 3, 3), dtype=np.float32)}
-nodes = (
-    vkconv.Node("c", "conv2d", ("x", "w"), ("y",), {"padding": (1, 1, 1, 1)}),
-    vkconv.Node("s", "softmax", ("y",), ("z",), {"axis": 1}),
-)
-graph = vkconv.Graph({"x": vkconv.TensorSpec((2, 4, 5, 7))}, ("z",), nodes, weights, "net")
-x = rng.standard_normal((2, 4, 5, 7), dtype=np.float32)
 
 def attempt():
     with vkconv.load(graph) as session:
@@ -101,18 +94,12 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "faults.c").write_text(_LIBRARY + "".join(f"CALL({name})\n" for name in _CALLS))
     library = folder / "faults.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, folder / "faults.c", "-ldl"], check=True, timeout=60)
-    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {
-        "LD_PRELOAD": " ".join([os.environ.get("LD_PRELOAD", ""), str(library)]),
-        "VK_INSTANCE_LAYERS": "",
-        "VKCONV_CACHE_DIR": str(folder),
-    }
-    return {**os.environ, **environment, "PYTHONPATH": paths}
+    return environment(library, VKCONV_CACHE_DIR=str(folder))
 
 
-def run(program: str, environment: dict[str, str]) -> str:
+def run(program: str, faults: dict[str, str]) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM + program], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", _PROGRAM + program], env=faults, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from graph_kit import make_graph
 
-from vkconv import session
+from vkconv import loading, session
 from vkconv.check.model import check_model
 from vkconv.check.types import nodes_for_f32
 from vkconv.cli import main
@@ -86,14 +86,14 @@ def test_inputs_and_outputs_in_a_type_of_their_own(dtype, io_dtype, device):
     x = X.astype(io)
     found = check_model(model(), {"x": x}, device=device, options=Options(dtype=dtype, io_dtype=io_dtype))
     assert found.problem == ""
-    with session.load(model(), device, dtype=dtype, io_dtype=io_dtype) as running:
+    with loading.load(model(), device, dtype=dtype, io_dtype=io_dtype) as running:
         assert str(running.inputs["x"]) == f"2x3x13x11:{io_dtype}"
         casts = [node.call.op for node in running.plan.nodes].count("cast")
         y = running.run({"x": x})["y"]
         with pytest.raises(InputError, match=f"input 'x' of 'g' is {io_dtype}, the array is float64"):
             running.run({"x": x.astype(np.float64)})
     assert y.dtype == io and casts == (0 if dtype == io_dtype else 2)
-    with session.load(model(), device) as running:
+    with loading.load(model(), device) as running:
         wanted = running.run({"x": X})["y"]
     bits = min(DType(word).mantissa_bits for word in (dtype or "f32", io_dtype))
     assert np.abs(y.astype(np.float32) - wanted).max() <= 8 * 2.0**-bits * np.abs(wanted).max()

@@ -7,8 +7,8 @@ from onnx_backend_tests import node_tests
 from onnx_cases import supported_cases
 
 from vkconv.core import DType, RouteError
+from vkconv.loading import load
 from vkconv.session import Session
-from vkconv.staged import load
 
 pytestmark = pytest.mark.gpu
 CASES = [case for case in supported_cases(frozenset(test.name for test in node_tests())) if not case.refusal]

@@ -15,9 +15,9 @@ from required import unavailable
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
+from vkconv.loading import load
 from vkconv.phone.build import compile_player
 from vkconv.phone.transport import Ssh
-from vkconv.session import load
 
 pytestmark = pytest.mark.gpu
 BOARD = "ssh://pi@board"

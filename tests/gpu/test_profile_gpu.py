@@ -13,7 +13,7 @@ from vkconv.cli import main
 from vkconv.core import UsageError
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
-from vkconv.session import load
+from vkconv.loading import load
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 

@@ -94,6 +94,17 @@ def test_outputs_stay_on_the_device_when_asked_to(device):
         assert all(there[name].numpy().tobytes() == wanted[name].tobytes() for name in wanted)
 
 
+def test_named_dimensions_are_of_the_model_and_inputs_may_go_by_place(device):
+    """No later stage has the dimension: it takes values that the first one found."""
+    inputs = drawn(2, 5)
+    with vkconv.load(proto(DETECTOR), device, dims={"n": 2}) as session:
+        assert_like_onnxruntime(
+            proto(DETECTOR), inputs, dict(zip(session.outputs, session(*inputs.values()), strict=True))
+        )
+    with pytest.raises(InputError, match="no input has a dimension 'm'"):
+        vkconv.load(proto(DETECTOR), device, dims={"m": 2})
+
+
 COMPRESS = """
 g (float[5, 7] x, bool[4] keep) => (float[k, 7] rows, float[j] elements, int64[2, m] places)
 <int64[1] none = {-1}> {

@@ -10,8 +10,8 @@ import pytest
 from vkconv.compilers.runner import answer_of, compiled_of
 from vkconv.core import DeviceError, DType
 from vkconv.phone.board import device_of, unpack
-from vkconv.phone.results import kept_output
-from vkconv.phone.told import read_line
+from vkconv.phone.results import CONDITIONS, kept_output
+from vkconv.phone.told import Conditions, read_line
 
 RESULT = {"pack": "files/a.plan", "label": "relu", "status": "ok", "why": ""}
 
@@ -29,6 +29,7 @@ def test_what_is_no_result_is_left_out():
         ({"outputs": [{}]}, r"\$\.outputs\[0\]"),
         ({"conditions": None}, r"\$\.conditions"),
         ({"conditions": {"gpu_mhz": "fast"}}, r"\$\.conditions\.gpu_mhz"),
+        ({"conditions": {"only_cpu": "{}"}}, r"\$\.conditions\.only_cpu"),
         ({"times": {"us_median": 2.5}}, "us_min"),
         ({"shared": "a"}, r"\$\.shared"),
     ],
@@ -36,6 +37,10 @@ def test_what_is_no_result_is_left_out():
 def test_a_result_of_other_types_names_the_field(change, field):
     with pytest.raises(DeviceError, match=f"line of 'relu' is not as vkconv reads it: .*{field}"):
         read_line(json.dumps(RESULT | change))
+
+
+def test_each_condition_that_rows_tell_has_a_type():
+    assert [name for name, _ in CONDITIONS] == list(Conditions.__struct_fields__)
 
 
 def test_an_archive_that_is_none_or_cut_off(tmp_path):

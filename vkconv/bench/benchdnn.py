@@ -183,8 +183,6 @@ def _pool(problem: str, knobs: Mapping[str, str]) -> str:
     if kind is None or _direction(knobs) != FORWARD:
         raise UsageError(f"of --pool vkconv takes forward directions and --alg={', '.join(kinds)}")
     v = _numbers(problem, knobs)
-    if "dh" in v:
-        v["dh"], v["dw"] = v["dh"], v.get("dw", v["dh"])
     (sh, dh, top, bottom, _), (sw, dw, left, right, _) = (_side(v, side, problem) for side in "hw")
     text = f"pool2d:x={shape_str((v['mb'], v['ic'], v['ih'], v['iw']))},kind={kind},k={v['kh']}x{v['kw']},s={sh}x{sw}"
     return f"{text},p={shape_str((top, left, bottom, right))},d={dh}x{dw}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from vkconv.backend.given import Given
 from vkconv.backend.runtime import select_device
 from vkconv.check.found import CheckResult
-from vkconv.check.inputs import draw, filled
+from vkconv.check.inputs import draw, filled, held, parse_checked
 from vkconv.check.model import check_model
 from vkconv.check.repeat import repeat_model
 from vkconv.check.sweep import sweep_nodes
@@ -15,11 +15,10 @@ from vkconv.core import Array, InputError, Shape, UsageError, did_you_mean, give
 from vkconv.device import Device, load_device
 from vkconv.graph import Graph, load_model
 from vkconv.ops import OPS
-from vkconv.ops.core.calls import parse_call
 from vkconv.plan.bound import named_shapes, steered
 from vkconv.plan.planner import Options
 from vkconv.plan.precision import input_specs
-from vkconv.plan.single import call_graph, held_constant
+from vkconv.plan.single import call_graph
 
 
 def run(
@@ -52,16 +51,13 @@ def run(
         raise UsageError(f"sweep is {sweep!r}; it is a list of names, such as ['route', 'local']")
     options = options or Options()
     other = limits if limits is None or isinstance(limits, Device) else load_device(limits)
-    call = parse_call(target, OPS) if isinstance(target, str) and _names_an_op(target) else None
+    call = parse_checked(target) if isinstance(target, str) and _names_an_op(target) else None
     name = target if isinstance(target, str) else str(target) if isinstance(target, Path) else "graph"
     graph: Graph
     if call is not None:
-        if call.is_empty or not OPS[call.op].routes:
-            raise UsageError(f"{name}: nothing runs for it, and there is nothing to check")
         options = dataclasses.replace(options, passes=False)
         every = draw(call, seed) | _fitting(call_graph(call), inputs or {})
-        held = held_constant(every)
-        graph, arrays = call_graph(call, held), {key: array for key, array in every.items() if key not in held}
+        graph, arrays = held(call, every)
     else:
         graph = load_model(target)
         name = name if name != "graph" else graph.name

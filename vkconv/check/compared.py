@@ -12,14 +12,14 @@ from typing import Any, Literal
 import msgspec
 
 from vkconv.cases import Case, Outcome
-from vkconv.core import ModelError, did_you_mean, not_a_file
+from vkconv.core import ModelError, did_you_mean
+from vkconv.files import read_result_as
 from vkconv.route import label
 from vkconv.table import Column, Table
 
 SCHEMAS = ("vkconv.check/1", "vkconv.conformance/1", "vkconv.boards/1")
 MOVED = 0.1
 """Two errors differ that are apart by more than this share of the allowed one."""
-_MAX_FILE_BYTES = 256 << 20
 
 Verdict = Literal[
     "fails in B",
@@ -176,7 +176,7 @@ class _Report(msgspec.Struct):
 
 def read_checks(path: Path, board: str = "") -> Checks:
     """What a result's JSON file says; of one of its boards alone where that is named. Raises ModelError."""
-    report = _read(path)
+    report = read_result_as(_Report, path, "result of vkconv check")
     if report.schema not in SCHEMAS:
         raise ModelError(f"{path} is no result of vkconv check: its schema is {report.schema!r}; {', '.join(SCHEMAS)}")
     if board:
@@ -194,19 +194,6 @@ def no_board(path: Path, board: str, known: Sequence[str]) -> str:
     if not known:
         return f"{path} is of one device: it has no board {board!r}; name the file alone"
     return f"{path} has no board {board!r}{did_you_mean(board, known)}; it has {', '.join(known)}"
-
-
-def _read(path: Path) -> _Report:
-    if problem := not_a_file(path):
-        raise ModelError(f"{path} cannot be read: {problem}")
-    try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise ModelError(f"{path} has {path.stat().st_size} bytes; a result has at most {_MAX_FILE_BYTES}")
-        return msgspec.json.decode(path.read_bytes(), type=_Report)
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelError(f"{path} is no result of vkconv check: {error}") from None
 
 
 def _checks(reports: Sequence[_Report], boards: str) -> Checks:

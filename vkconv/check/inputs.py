@@ -1,12 +1,16 @@
 """Inputs to check calls with, drawn from a seed."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 
 from vkconv.call import Call
-from vkconv.core import Array, DType, InputError, Shape, shape_str
-from vkconv.plan.single import WEIGHTS
+from vkconv.core import Array, DType, InputError, Shape, UsageError, shape_str
+from vkconv.graph import Graph
+from vkconv.ops import OPS
+from vkconv.ops.core.calls import parse_call
+from vkconv.plan.single import WEIGHTS, call_graph, held_constant
 
 Kind = Literal["normals", "specials"]
 
@@ -14,6 +18,22 @@ Kind = Literal["normals", "specials"]
 _SPECIALS = (np.nan, np.inf, -np.inf, -0.0, 0.0)
 _SPECIAL_SHARE = 0.05
 _RANGES = {DType.BOOL: (0, 2), DType.I8: (-128, 128), DType.U8: (0, 256)}
+
+
+def parse_checked(text: str) -> Call:
+    """The call of a text, to be checked. UsageError for one that does not read, or for which nothing runs."""
+    call = parse_call(text, OPS)
+    if call.is_empty:
+        raise UsageError(f"{text}: no output has an element: nothing runs, and there is nothing to check")
+    if not OPS[call.op].routes:
+        raise UsageError(f"{text}: nothing runs for {call.op}: it is computed when the graph is planned")
+    return call
+
+
+def held(call: Call, arrays: Mapping[str, Array]) -> tuple[Graph, dict[str, Array]]:
+    """The graph of a call, its weights being constants, and the inputs that are left."""
+    constants = held_constant(arrays)
+    return call_graph(call, constants), {name: array for name, array in arrays.items() if name not in constants}
 
 
 def draw(call: Call, seed: int, kind: Kind = "normals") -> dict[str, Array]:

@@ -120,18 +120,12 @@ class Work:
         self.written = save_passes(folder, self.graph, facts, options, shapes)
 
     def _call(self, target: str, texts: Sequence[str], seed: int) -> "tuple[Graph, dict[str, Array]]":
-        from vkconv.check.inputs import draw
-        from vkconv.ops import OPS
-        from vkconv.ops.core.calls import parse_call
-        from vkconv.plan.single import call_graph, held_constant
+        from vkconv.check.inputs import draw, held, parse_checked
+        from vkconv.plan.single import call_graph
 
-        call = parse_call(target, OPS)
-        if call.is_empty:
-            raise UsageError(f"{target}: no output has an element: nothing runs, and there is nothing to check")
+        call = parse_checked(target)
         if self.options.io_dtype:
             raise UsageError("--io-dtype is for models; write the call's element type in its text: dtype=f16")
-        if not OPS[call.op].routes:
-            raise UsageError(f"{target}: nothing runs for {call.op}: it is computed when the graph is planned")
         arrays = draw(call, seed)
         if texts:
             given, again = make_inputs(call_graph(call).inputs, texts)
@@ -139,8 +133,7 @@ class Work:
             arrays |= {name: array for name, array in given.items() if name in named}
             self.again = {name: again[name] for name in arrays if name in named}
         self.options = dataclasses.replace(self.options, passes=False)
-        held = held_constant(arrays)
-        return call_graph(call, held), {name: array for name, array in arrays.items() if name not in held}
+        return held(call, arrays)
 
 
 class Result:

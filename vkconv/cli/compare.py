@@ -9,7 +9,7 @@ import typer
 from vkconv.cli.checked import Report
 from vkconv.cli.options import JsonOption
 from vkconv.cli.output import say
-from vkconv.core import ModelError, UsageError, expand_user, not_a_file
+from vkconv.core import ModelError, UsageError, expand_user
 from vkconv.table import Table, format_cell
 
 if TYPE_CHECKING:
@@ -84,17 +84,12 @@ def _schema(path: Path) -> str:
     """The name of a file's schema; empty where it has none, as a reader of it will say."""
     import msgspec
 
+    from vkconv.files import read_result_as
+
     class Named(msgspec.Struct):
         schema: str = ""
 
-    if problem := not_a_file(path):
-        raise ModelError(f"{path} cannot be read: {problem}")
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Named).schema
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
+    return read_result_as(Named, path, "result of vkconv bench or vkconv check").schema
 
 
 def _of_checks(a: Path, board_a: str, b: Path, board_b: str) -> Report:

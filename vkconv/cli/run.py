@@ -128,6 +128,7 @@ def run(
     from vkconv.bench.trace import trace as chrome_trace
     from vkconv.check.found import device_data
     from vkconv.graph import load_model
+    from vkconv.loading import load
     from vkconv.ops import OPS
     from vkconv.plan.bound import steered
     from vkconv.plan.planner import Options
@@ -135,7 +136,7 @@ def run(
     from vkconv.plan.stages import cut_stages
     from vkconv.plan.timing import spanning
     from vkconv.session import planning
-    from vkconv.staged import StagedSession, load
+    from vkconv.staged import StagedSession
 
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
         raise UsageError(f"--timeout {timeout:g} is no positive number of seconds")

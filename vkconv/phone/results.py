@@ -20,7 +20,7 @@ from vkconv.phone.packs import PackedModel
 Result = Mapping[str, Any]
 _RIGHT = Checked(0.0, 0.0, 0.0)
 _UNKNOWN = Checked(None, None, 0.0)
-_CONDITIONS = (
+CONDITIONS = (
     ("hottest_celsius", "hottest part {:.1f} C"),
     ("gpu_mhz", "GPU at {:.0f} MHz"),
     ("cpu0_mhz", "CPU 0 at {:.0f} MHz"),
@@ -34,7 +34,7 @@ _CONDITIONS = (
 def conditions(result: Result) -> list[str]:
     """Temperature, clocks, battery and processor when a pack ended, as far as the machine showed them."""
     told = result.get("conditions", {})
-    said = [text.format(told[name]) for name, text in _CONDITIONS if told.get(name) is not None]
+    said = [text.format(told[name]) for name, text in CONDITIONS if told.get(name) is not None]
     return [", ".join(said)] if said else []
 
 

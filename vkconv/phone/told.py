@@ -71,11 +71,13 @@ class _Measured(msgspec.Struct):
     dispatches: tuple[_Dispatch, ...]
 
 
-class _Conditions(msgspec.Struct):
+class Conditions(msgspec.Struct):
     """As far as the machine shows them."""
 
     hottest_celsius: float | None = None
     gpu_mhz: float | None = None
+    cpu0_mhz: float | None = None
+    only_cpu: int | None = None
     battery_percent: float | None = None
     battery_celsius: float | None = None
     battery_status: str = ""
@@ -90,7 +92,7 @@ class _Result(msgspec.Struct):
     nodes: tuple[_Node, ...] = ()
     shared: tuple[str, ...] = ()
     times: dict[str, Any] = {}
-    conditions: _Conditions = msgspec.field(default_factory=_Conditions)
+    conditions: Conditions = msgspec.field(default_factory=Conditions)
 
 
 def read_line(text: str) -> Mapping[str, Any] | None:

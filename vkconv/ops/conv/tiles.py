@@ -41,18 +41,16 @@ TILES: Mapping[str, GemmTile] = by_name(
 # Those of several teams, for products of few tiles and deep sums; the kernel of conv2d alone has them.
 SLICED_TILES: Mapping[str, GemmTile] = by_name(
     GemmTile(32, 32, 64, 4, 4, teams=4),
-    GemmTile(32, 32, 128, 4, 4, teams=8),
-    GemmTile(16, 32, 128, 4, 4, teams=8),
     GemmTile(16, 32, 64, 4, 4, teams=4),
 )
 
+SMALLEST = "32x32x16"  # of the rule
 # The first that makes enough workgroups is the default.
-_RULE = ("64x64x16_8x4", "64x64x16_4x4", "64x32x16b2", "64x32x16", "32x32x16")
-_RULE_FEW_ROWS = ("32x128x16", "32x64x16", "32x32x16")  # at most 32 output channels in a group
+_RULE = ("64x64x16_8x4", "64x64x16_4x4", "64x32x16b2", "64x32x16", SMALLEST)
+_RULE_FEW_ROWS = ("32x128x16", "32x64x16", SMALLEST)  # at most 32 output channels in a group
 # Of sums from this depth on, where a group has very many workgroups and wastes few rows.
 _RULE_DEEP = (("128x64x8", 1024), ("64x128x16", 256))
 _WASTE = 1.1
-_SMALLEST = TILES["32x32x16"]
 
 
 def tiles_by_rule(
@@ -63,7 +61,7 @@ def tiles_by_rule(
     group has very many that are deep."""
     device = compilers.device
     fitting = {name: tile for name, tile in TILES.items() if tile.fits(device)}
-    rule, enough = _RULE_FEW_ROWS if rows <= _SMALLEST.rows else _RULE, ENOUGH.of(device).implicit_gemm
+    rule, enough = _RULE_FEW_ROWS if rows <= TILES[SMALLEST].rows else _RULE, ENOUGH.of(device).implicit_gemm
     best = tile_by_rule(rule, fitting, rows, lambda name: blocks(TILES[name]), enough, compilers)
     very_many = scaled(ENOUGH.of(device).very_many, device)
     large = (name for name, least in _RULE_DEEP if name in fitting and depth >= least)
@@ -82,4 +80,4 @@ def split_k(
     return (product(e.storing("slices")), add), {"slices": 4 * call.outputs["y"].size * slices}
 
 
-FITS_SMALLEST = invocations(_SMALLEST.local), shared_bytes(_SMALLEST.shared_bytes)
+FITS_SMALLEST = invocations(TILES[SMALLEST].local), shared_bytes(TILES[SMALLEST].shared_bytes)

@@ -76,7 +76,7 @@ class GemmTile:
     @property
     def short(self) -> str:
         """Rows x columns x k-tile, with the buffers where there are two, the teams where there are several, and
-        whether it is multiplied in a loop: ``64x32x16``, ``64x32x16b2``, ``32x32x128t8``, ``64x32x16loop``."""
+        whether it is multiplied in a loop: ``64x32x16``, ``64x32x16b2``, ``32x32x64t4``, ``64x32x16loop``."""
         several = "".join(f"{name}{count}" for name, count in (("b", self.buffers), ("t", self.teams)) if count > 1)
         return f"{self.rows}x{self.columns}x{self.depth}{several}{'' if self.unroll else 'loop'}"
 

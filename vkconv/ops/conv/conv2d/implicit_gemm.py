@@ -10,7 +10,7 @@ from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.conv.common import buffers, is_matrix, push
-from vkconv.ops.conv.tiles import FITS_SMALLEST, SLICED_TILES, TILES, split_k, tiles_by_rule
+from vkconv.ops.conv.tiles import FITS_SMALLEST, SLICED_TILES, SMALLEST, TILES, split_k, tiles_by_rule
 from vkconv.ops.core.base import first, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, ON_GPU
 from vkconv.ops.kernels.compiled import element_of
@@ -29,9 +29,9 @@ _MOST_PADDING = 1.15
 GEMM_KERNEL = shaders.conv2d.CONV2D_GEMM
 GEMM = Shader(GEMM_KERNEL)
 _SLICED_K, _VEC4_COLUMNS = ("SLICED_K", ""), ("VEC4_COLUMNS", "")
-_FORMS = tuple(GEMM.having(*forms) for forms in ((), (_SLICED_K,), (_VEC4_COLUMNS,), (_SLICED_K, _VEC4_COLUMNS)))
+_FORMS = tuple(GEMM.having(*forms) for forms in ((_SLICED_K,), (_VEC4_COLUMNS,), (_SLICED_K, _VEC4_COLUMNS)))
 # Whether four pixels are loaded at once where they can be.
-VEC4_COLUMNS = Policy("conv2d.vec4_columns", bool)
+_FOUR_AT_ONCE = Policy("conv2d.vec4_columns", bool)
 
 
 def _blocks(call: Call, tile: GemmTile) -> int:
@@ -85,22 +85,26 @@ def _with_sliced(legal: Legal, call: Call, device: Device) -> Legal:
     policy says so, and then no split-K."""
     sliced = [name for name, tile in SLICED_TILES.items() if tile.fits(device)]
     legal = {**legal, "tile": (*legal["tile"], *sliced)}
-    smallest, depth = "32x32x16", math.prod(call.shape("w")[1:])
-    if not is_matrix(call) or call["groups"] != 1 or legal["tile"][0] != smallest:
+    depth = math.prod(call.shape("w")[1:])
+    if not is_matrix(call) or call["groups"] != 1 or legal["tile"][0] != SMALLEST:
         return legal
-    per_unit = _blocks(call, TILES[smallest]) / compute_units(device)
+    per_unit = _blocks(call, TILES[SMALLEST]) / compute_units(device)
     suits = (
-        r for r in _SLICED.of(device) if r.vec4 == _has_vec4(call) and r.least < per_unit <= r.most and depth >= r.depth
+        rule.tile
+        for rule in _SLICED.of(device)
+        if rule.vec4 == _has_vec4(call) and rule.least < per_unit <= rule.most and depth >= rule.depth
     )
-    best = next((rule.tile for rule in suits if depth >= rule.depth and rule.tile in sliced), "")
+    best = next((name for name in suits if name in sliced), "")
     return {**legal, "tile": first(best, legal["tile"]), "split_k": first(1, legal["split_k"])} if best else legal
 
 
 def _params(call: Call, device: Device) -> Legal:
-    """Those of the rule, and of a 1x1 tiles that teams divide, and whether four pixels are loaded at once where planes
-    are whole vec4, which those of some parts of a call may not be."""
+    """Those of the rule, tiles that teams divide, and of a 1x1 whose planes are whole vec4 whether four pixels are
+    loaded at once."""
     legal = _with_sliced(params_by_rule(call, device), call, device)
-    return {**legal, "vec4_columns": first(int(VEC4_COLUMNS.of(device)), (0, 1))} if is_matrix(call) else legal
+    if not (is_matrix(call) and _has_vec4(call)):
+        return legal
+    return {**legal, "vec4_columns": first(int(_FOUR_AT_ONCE.of(device)), (0, 1))}
 
 
 def tile_of(params: Params) -> GemmTile:
@@ -142,7 +146,7 @@ def implicit_gemm(
     shader = arithmetic.variant(GEMM)
     shader = with_prologue(shader) if prologue else shader
     shader = shader.having(_SLICED_K) if tile.teams > 1 else shader
-    shader = shader.having(_VEC4_COLUMNS) if params.get("vec4_columns") and _has_vec4(call) else shader
+    shader = shader.having(_VEC4_COLUMNS) if params.get("vec4_columns") else shader
 
     def product(e: Epilogue) -> Dispatch:
         return Dispatch(
@@ -173,7 +177,7 @@ IMPLICIT_GEMM = Route(
     implicit_gemm,
     finishing(
         GEMM,
-        *(GEMM.having(*forms) for forms in ((_SLICED_K,), (_VEC4_COLUMNS,), (_SLICED_K, _VEC4_COLUMNS))),
+        *_FORMS,
         PACK_TILES,
     ),
     why="tiles of a matrix product in shared memory, the input gathered as they need it: each element that is loaded "

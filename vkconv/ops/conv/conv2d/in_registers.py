@@ -4,11 +4,10 @@ import dataclasses
 
 from vkconv.call import Call
 from vkconv.device import Device
+from vkconv.ops.conv.tiles import SMALLEST, TILES
 from vkconv.ops.core.requirements import lane_by_lane
 from vkconv.policy import Policy
 from vkconv.route import Requirement
-
-_K_TILE = 16  # of implicit_gemm's tiles
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def _is_narrow(call: Call, device: Device) -> bool:
     rule, rows = _GROUPED.of(device), _rows(call)
     if rows > rule.rows:
         return False
-    whole = 0 < rule.gemm_rows <= rows and call.shape("w")[1] % _K_TILE == 0
+    whole = 0 < rule.gemm_rows <= rows and call.shape("w")[1] % TILES[SMALLEST].depth == 0
     return not (whole and _pixels(call) <= rule.gemm_pixels)
 
 
