@@ -9,7 +9,9 @@ from typing import IO
 
 import numpy as np
 
-from vkconv.core import Array, DType, InputError, Shape, bytes_str
+from vkconv.core import Array, DType, InputError, ModelError, Shape, bytes_str, not_a_file
+
+_MAX_RESULT_BYTES = 256 << 20
 
 
 def available_bytes() -> int | None:
@@ -43,6 +45,18 @@ def read_array(file: IO[bytes], offset: int, shape: Shape, dtype: DType) -> Arra
         rest = rest[count:]
     array.flags.writeable = False
     return array
+
+
+def read_result_bytes(path: Path) -> bytes:
+    """What a file of results holds, of at most 256 MiB. Raises ModelError naming the file and what is wrong with it."""
+    if problem := not_a_file(path):
+        raise ModelError(f"{path} cannot be read: {problem}")
+    try:
+        if (nbytes := path.stat().st_size) > _MAX_RESULT_BYTES:
+            raise ModelError(f"{path} has {nbytes} bytes; a result has at most {_MAX_RESULT_BYTES}")
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def read_cache(path: Path, most_bytes: int) -> bytes:

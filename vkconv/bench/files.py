@@ -8,11 +8,10 @@ import msgspec
 from vkconv.bench.html import html
 from vkconv.bench.rows import SCHEMA, Result, Row, header_lines, params_str, result_table
 from vkconv.cases import Case, Outcome, to_junit
-from vkconv.core import ModelError, UsageError, atomic_write, did_you_mean, is_stream, not_a_file
+from vkconv.core import ModelError, UsageError, atomic_write, did_you_mean, is_stream
+from vkconv.files import read_result_bytes
 from vkconv.route import label
 from vkconv.table import Column, Table, markdown
-
-_MAX_FILE_BYTES = 256 << 20
 
 
 def check_targets(paths: Iterable[Path]) -> None:
@@ -38,14 +37,9 @@ def write_result(result: Result, paths: Sequence[Path]) -> None:
 
 def read_result(path: Path) -> Result:
     """A result from its JSON file. Raises ModelError naming the file and the place in it."""
-    if problem := not_a_file(path):
-        raise ModelError(f"{path} cannot be read: {problem}")
+    data = read_result_bytes(path)
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise ModelError(f"{path} has {path.stat().st_size} bytes; a result has at most {_MAX_FILE_BYTES}")
-        return msgspec.json.decode(path.read_bytes(), type=Result)
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+        return msgspec.json.decode(data, type=Result)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{path} is no result of vkconv bench ({SCHEMA}): {error}") from None
 

@@ -12,14 +12,14 @@ from typing import Any, Literal
 import msgspec
 
 from vkconv.cases import Case, Outcome
-from vkconv.core import ModelError, did_you_mean, not_a_file
+from vkconv.core import ModelError, did_you_mean
+from vkconv.files import read_result_bytes
 from vkconv.route import label
 from vkconv.table import Column, Table
 
 SCHEMAS = ("vkconv.check/1", "vkconv.conformance/1", "vkconv.boards/1")
 MOVED = 0.1
 """Two errors differ that are apart by more than this share of the allowed one."""
-_MAX_FILE_BYTES = 256 << 20
 
 Verdict = Literal[
     "fails in B",
@@ -197,14 +197,9 @@ def no_board(path: Path, board: str, known: Sequence[str]) -> str:
 
 
 def _read(path: Path) -> _Report:
-    if problem := not_a_file(path):
-        raise ModelError(f"{path} cannot be read: {problem}")
+    data = read_result_bytes(path)
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise ModelError(f"{path} has {path.stat().st_size} bytes; a result has at most {_MAX_FILE_BYTES}")
-        return msgspec.json.decode(path.read_bytes(), type=_Report)
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+        return msgspec.json.decode(data, type=_Report)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{path} is no result of vkconv check: {error}") from None
 

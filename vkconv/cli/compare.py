@@ -9,7 +9,8 @@ import typer
 from vkconv.cli.checked import Report
 from vkconv.cli.options import JsonOption
 from vkconv.cli.output import say
-from vkconv.core import ModelError, UsageError, expand_user, not_a_file
+from vkconv.core import ModelError, UsageError, expand_user
+from vkconv.files import read_result_bytes
 from vkconv.table import Table, format_cell
 
 if TYPE_CHECKING:
@@ -87,12 +88,9 @@ def _schema(path: Path) -> str:
     class Named(msgspec.Struct):
         schema: str = ""
 
-    if problem := not_a_file(path):
-        raise ModelError(f"{path} cannot be read: {problem}")
+    data = read_result_bytes(path)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Named).schema
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+        return msgspec.json.decode(data, type=Named).schema
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
 
