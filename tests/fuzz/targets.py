@@ -322,7 +322,8 @@ def _options(data: bytes) -> bool:
     if not any(len(word) > 3 for word in text.replace("=", "x").replace(":", "x").split("x") if word.isdecimal()):
         specs = {"x": TensorSpec((2, 3)), "i": TensorSpec((2,), DType.I64)}
         attempts.append(lambda: make_inputs(specs, [text]))
-    return any([refusable(attempt) for attempt in attempts])
+    taken = [refusable(attempt) for attempt in attempts]
+    return any(taken)
 
 
 def _options_seeds() -> list[bytes]:

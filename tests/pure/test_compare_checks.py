@@ -182,4 +182,4 @@ def test_a_file_of_any_size_is_refused_unread(files, tmp_path):
     with endless.open("wb") as file:
         file.truncate(1 << 40)
     code, _, err = vkconv("compare", endless, a)
-    assert code == 1 and f"{endless} has {1 << 40} bytes; a result has at most {256 << 20}" in err
+    assert code == 2 and f"{endless} has {1 << 40} bytes; a result has at most {256 << 20}" in err
