@@ -69,7 +69,9 @@ else
     preload=$(c++ -print-file-name=libtsan.so)$preload
     tests=(tests/gpu/bridge/test_bridge_faults.py tests/gpu/bridge/test_bridge_lifetime.py tests/gpu/test_in_flight.py
         tests/gpu/test_session_inside.py tests/gpu/test_functional.py::test_threads_take_turns)
-    without="leak or memory_comes_back or forked or lavapipe"
+    # Forks while threads run, which ThreadSanitizer does not take; memory; and a stand-in that says that the device is
+    # lost while lavapipe works on: what is let go then is still in use.
+    without="leak or memory_comes_back or forked or failed_submission"
 fi
 LD_PRELOAD=$preload "$python" -c \
     "import vkconv.backend._bridge as b; assert b.__file__.startswith('$build'), b.__file__"
