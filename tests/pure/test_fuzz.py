@@ -20,7 +20,7 @@ from vkconv.plan.single import forcing, graph_of_shapes
 
 pytestmark = pytest.mark.long
 
-BUDGET_S = 1.5  # for each target
+BUDGET_S = 1.4  # for each target
 LEAST = 100  # mutants of each target, however slow the machine
 LIMIT_S = 20
 KEPT = sorted(path for path in REGRESSIONS.glob("*/*") if path.parent.name in TARGETS)  # the player has its own
