@@ -66,11 +66,22 @@ def test_routes_for_those_who_ask_and_what_quirks_avoid_are_no_rules_choice(monk
     assert judge(half, CALL, DEVICE, half_sums=True).preferred
 
 
+def test_where_no_route_is_preferred_opt_in_ones_and_those_of_changing_bits_come_last():
+    plain, never = route("plain", prefer=[False]), route("never", must=[False])
+    asked = dataclasses.replace(route("asked"), opt_in="it takes more memory")
+    loose = dataclasses.replace(route("loose", prefer=[False]), deterministic=False)
+    assert chosen(never, loose, asked, plain) == ("plain", "last resort")
+    assert chosen(never, loose, asked) == ("asked", "last resort")
+    assert chosen(never, loose) == ("loose", "last resort")
+
+
 def test_a_route_whose_inner_call_no_route_takes_cannot_run():
     def around(*routes):
         return dataclasses.replace(route("outer"), inner=lambda call, device, params: {"sum": Sub(CALL, routes)})
 
     assert judge(around(route("a", must=[False]), route("b")), CALL, DEVICE).allowed
+    empty = Call("op", {"x": TensorSpec((0,))}, {"y": TensorSpec((0,))}, {})
+    assert judge(around(route("a", must=[False])), empty, DEVICE).allowed  # nothing of it runs
     one = judge(around(route("a", must=[False])), CALL, DEVICE)
     assert (one.allowed, one.refused_by, one.actual) == (False, "m 0 of a", "x of 7")
     two = judge(around(route("a", must=[False]), route("b", must=[False])), CALL, DEVICE)
