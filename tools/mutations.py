@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-COPIED = ("vkconv", "shaders", "tests", "tools", "cmake", "examples", "pyproject.toml")
+COPIED = ("vkconv", "shaders", "tests", "tools", "cmake", "examples", "docs", "pyproject.toml", "SECURITY.md")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +113,102 @@ ROWS = (
         "tests/pure/test_file_faults.py::test_whichever_operation_fails_the_file_is_whole",
     ),
     Row(
+        "loaders",
+        "arrays without pickles",
+        "vkconv/cli/inputs.py",
+        "allow_pickle=False",
+        "allow_pickle=True",
+        "tests/pure/test_security.py::test_nothing_in_a_file_is_executed",
+    ),
+    Row(
+        "loaders",
+        "dimensions beside one of 0",
+        "vkconv/core.py",
+        "nbytes = math.prod(d for d in shape if d) * dtype.nbytes",
+        "nbytes = math.prod(shape) * dtype.nbytes",
+        "tests/pure/test_hostile_files.py::test_empty_tensors_of_impossible_shapes",
+    ),
+    Row(
+        "loaders",
+        "the memory that is free",
+        "vkconv/files.py",
+        "if free is not None and nbytes > free:",
+        "if False:",
+        "tests/pure/test_vkc.py::test_a_file_of_more_than_the_memory_is_refused",
+    ),
+    Row(
+        "loaders",
+        "a loaded file is in memory",
+        "vkconv/graph/vkc.py",
+        "array = read_array(file, begin + tensor.data_offsets[0], tuple(tensor.shape), dtype)",
+        'array = np.memmap(path, dtype.numpy, "r", begin + tensor.data_offsets[0], tuple(tensor.shape))',
+        "tests/pure/test_vkc.py::test_a_loaded_file_may_be_cut_short_or_go",
+    ),
+    Row(
+        "loaders",
+        "hard links of external data",
+        "vkconv/graph/onnx/proto.py",
+        "if others := _other_names(file):",
+        "if others := 0:",
+        "tests/pure/test_onnx_files.py::test_external_data_is_no_other_files_hard_link",
+    ),
+    Row(
+        "loaders",
+        "opsets that came later",
+        "vkconv/graph/onnx/importer.py",
+        "    if not newer:\n        who",
+        "    if False:\n        who",
+        "tests/pure/test_onnx_files.py::test_an_opset_that_came_later_is_taken_on_request",
+    ),
+    Row(
+        "loaders",
+        "outputs are what they are declared as",
+        "vkconv/graph/ir.py",
+        'if fits and self.dtype in ("", found.dtype):',
+        "if True:",
+        "tests/pure/test_onnx_files.py::test_a_declared_output_is_what_its_nodes_make",
+    ),
+    Row(
+        "loaders",
+        "ONNX's C++ code has a process of its own",
+        "vkconv/graph/onnx/proto.py",
+        'graph = (run or run_apart)("infer", slim).graph',
+        'graph = (run or worker.run)("infer", slim).graph',
+        "tests/pure/test_onnx_files.py::test_a_model_that_onnx_aborts_on_is_refused",
+    ),
+    Row(
+        "loaders",
+        "the user's limit of the address space",
+        "vkconv/graph/onnx/worker.py",
+        "(min(known), hard)",
+        "(_MEMORY_BYTES, _MEMORY_BYTES)",
+        "tests/pure/test_onnx_files.py::test_a_limit_of_the_address_space_is_kept_to_not_raised",
+    ),
+    Row(
+        "loaders",
+        "the size of a file of results",
+        "vkconv/files.py",
+        "> _MAX_RESULT_BYTES:",
+        "> 1 << 60:",
+        "tests/pure/test_compare_checks.py::test_a_file_of_any_size_is_refused_unread",
+    ),
+    Row(
+        "devices",
+        "a device file that is no JSON",
+        "vkconv/device/files.py",
+        "except (ValueError, RecursionError) as error:",
+        "except RecursionError as error:",
+        "tests/pure/test_fuzz.py::test_mutants_are_taken_or_refused[device]",
+    ),
+    Row(
+        "files",
+        "devices are written to",
+        "vkconv/core.py",
+        "if stream is None and (found is None or stat.S_ISREG(found.st_mode)):",
+        "if stream is None:",
+        "tests/pure/test_output_files.py::test_a_device_stays_one",
+    ),
+    Row(
         "chooser",
         "a forced route must be right",
         "vkconv/route.py",
@@ -153,6 +249,30 @@ ROWS = (
         "tests/pure/test_route.py::test_the_first_route_whose_every_need_holds_wins",
     ),
     Row(
+        "chooser",
+        "what a quirk avoids is no rule's choice",
+        "vkconv/route.py",
+        "if against := device.avoids(call.op, route.name, call):",
+        'if against := "":',
+        "tests/pure/test_route.py::test_routes_for_those_who_ask_and_what_quirks_avoid_are_no_rules_choice",
+    ),
+    Row(
+        "chooser",
+        "sums in f16 are asked for",
+        "vkconv/route.py",
+        "if route.f16_depth is not None and not half_sums:",
+        "if False:",
+        "tests/pure/test_route.py::test_routes_for_those_who_ask_and_what_quirks_avoid_are_no_rules_choice",
+    ),
+    Row(
+        "chooser",
+        "a route runs if its inner calls do",
+        "vkconv/route.py",
+        "if refused := refused_inside(route, call, device):",
+        "if refused := None:",
+        "tests/pure/test_route.py::test_a_route_whose_inner_call_no_route_takes_cannot_run",
+    ),
+    Row(
         "typing",
         "a buffer is read as it was written",
         "vkconv/storage.py",
@@ -183,6 +303,30 @@ ROWS = (
         "return found.st_uid in (os.geteuid(), 0) and",
         "return",
         "tests/pure/test_cache_files.py::test_a_file_or_folder_of_another_user_is_nothing",
+    ),
+    Row(
+        "caches",
+        "links and pipes in a cache",
+        "vkconv/files.py",
+        "os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC",
+        "os.O_RDONLY | os.O_CLOEXEC",
+        "tests/pure/test_cache_files.py::test_what_is_no_file_of_this_user_is_nothing",
+    ),
+    Row(
+        "caches",
+        "the checksum of cached SPIR-V",
+        "vkconv/compiler.py",
+        "return code if is_spirv(code) and hashlib.sha256(code).hexdigest() == sha256 else",
+        "return code if is_spirv(code) else",
+        "tests/pure/test_compiler.py::test_a_damaged_cache_file_is_a_miss",
+    ),
+    Row(
+        "caches",
+        "programs of the current folder",
+        "vkconv/compiler.py",
+        "[folder for folder in folders if folder.is_absolute()]",
+        "list(folders)",
+        "tests/pure/test_compiler.py::test_nothing_is_run_from_the_current_folder",
     ),
     Row(
         "names",
@@ -223,6 +367,22 @@ ROWS = (
         "                check.run(there)\n",
         "                pass\n",
         "tests/gpu/test_integers.py::test_given_indices_outside_the_axis_are_refused_before_the_run",
+    ),
+    Row(
+        "numbers",
+        "large arguments of sin",
+        "shaders/include/math.glsl",
+        "    if (abs(x) < 4096.0) {\n        float k = roundEven(x * 0.63661977);",
+        "    if (true) {\n        float k = roundEven(x * 0.63661977);",
+        "tests/gpu/test_numbers.py::test_a_function_is_as_near_as_the_table_says[sin]",
+    ),
+    Row(
+        "numbers",
+        "rows whose squares leave the range",
+        "shaders/reduce/reduce.comp",
+        "if (!is_one(peak)) total = squares_again(base, peak);",
+        "",
+        "tests/gpu/test_numbers.py::test_rows_are_right_where_float64_fits[reduce:x=3x5x7,op=l2,axes=1-1e20-f32]",
     ),
     Row(
         "memory",
@@ -317,15 +477,19 @@ ROWS = (
 )
 
 
-# An editable installation's finder would import the checkout's modules, whatever the path says: also in processes that
-# tests start, which read this as they start.
-NO_FINDER = (
-    "import sys\nsys.meta_path = [f for f in sys.meta_path if type(f).__name__ != 'ScikitBuildRedirectingFinder']\n"
-)
+# Every process that a test starts reads this. An editable installation's finder would import the checkout's modules,
+# whatever the path says, and what no longer looks at the memory that is free must not take all of it.
+AT_START = """
+import resource, sys
+sys.meta_path = [f for f in sys.meta_path if type(f).__name__ != 'ScikitBuildRedirectingFinder']
+hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+if hard == resource.RLIM_INFINITY:
+    resource.setrlimit(resource.RLIMIT_AS, (64 << 30, hard))
+"""
 
 
 def copied(folder: Path) -> None:
-    (folder / "sitecustomize.py").write_text(NO_FINDER)
+    (folder / "sitecustomize.py").write_text(AT_START)
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "peers"))
@@ -340,11 +504,11 @@ def copied(folder: Path) -> None:
 
 
 def fails(folder: Path, row: Row) -> bool:
-    """Whether the test fails; SystemExit where it did not run at all."""
+    """Whether the test fails, or its process is ended by a signal; SystemExit where it did not run at all."""
     environment = {**os.environ, "PYTHONPATH": str(folder), **dict(row.environment)}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", row.test]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
-    if done.returncode not in (0, 1):
+    if done.returncode > 1:
         raise SystemExit(f"{row.test} did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return bool(done.returncode)
 

@@ -1,4 +1,4 @@
-"""Ways in from other programs and machines: what players, drivers, shells and package tools answer, and caches."""
+"""Ways in from other programs and machines: what players, drivers, shells and package tools answer, results, caches."""
 
 import io
 import json
@@ -11,8 +11,9 @@ from target import FOLDER, Target, file_of, refusable
 
 from vkconv import compiler
 from vkconv.bench.rows import Row
+from vkconv.check.compared import SCHEMAS, read_checks
 from vkconv.check.conformance import Conformed
-from vkconv.cli import probe
+from vkconv.cli import compare, probe
 from vkconv.cli.loader import library_of
 from vkconv.compilers.installed import MANIFEST, Installed
 from vkconv.compilers.packages import parse_digests, parse_uris
@@ -118,15 +119,47 @@ def _report(data: bytes) -> None:
     plan(make_graph({"x": (2,)}, [("relu", "x", "y")], "y"), device, shapes={})
 
 
+# ---- results of checks, of other machines and releases
+
+
+def _checks(data: bytes) -> None:
+    """A result of checks on either side of a whole one, as the command tells and saves it, and of one board."""
+    path, whole = file_of("checks.json", data), file_of("whole.json", _checks_seeds()[0])
+    refusable(lambda: read_checks(path, "1A2B"))
+    if compare._schema(path) not in SCHEMAS:  # bench reads it: the target `result`
+        read_checks(path)
+    for a, b in ((path, whole), (whole, path)):
+        report = compare._of_checks(a, "", b, "")
+        report.save([FOLDER / f"compared{suffix}" for suffix in (".json", ".csv", ".md", ".html", ".xml")])
+
+
+@cache
+def _checks_seeds() -> list[bytes]:
+    """Of all ops, of a model that was run again and swept, and of two boards, one of which did not answer."""
+    device = {"name": "GPU", "driver": "1.0"}
+    row = {"call": "relu:x=4", "route": "vec4", "form": "f32", "status": "ok", "max_rel": 0.5, "allowed": 1.0}
+    refused = row | {"call": "relu:x=5", "status": "refused", "why": "no f16", "params": {"local": 64}}
+    ops = {"schema": "vkconv.conformance/1", "device": device, "rows": [row, refused], "stopped": ""}
+    judged = {"call": "relu:x=4", "route": "vec4", "params": {"local": 64}}
+    error = {"max_rel": 0.5, "allowed": 1.0, "ok": True}
+    node = judged | {"node": "a", "alone": error, "cause": "alone", "problem": "y is wrong"}
+    again = judged | {"node": "a", "runs": 3, "problem": "other bytes"}
+    model = {
+        **{"schema": "vkconv.check/1", "device": device, "check": {"nodes": [node], "complete": False}},
+        **{"repeat": {"nodes": [again]}, "sweep": [judged | {"check": error}], "problems": ["y is wrong"]},
+    }
+    boards = [ops | {"board": "1A2B"}, {"board": "3C4D", "problem": "it did not answer"}]
+    every = (ops, model, {"schema": "vkconv.boards/1", "boards": boards})
+    return [json.dumps(result).encode() for result in every]
+
+
 # ---- programs and caches of this machine
 
 
-def _shell(data: bytes) -> None:
-    """What adb and apt print."""
+def _shell(data: bytes) -> bool:
+    """What adb and apt print, in which something is found or nothing."""
     text = data.decode(errors="replace")
-    devices_of(text)
-    parse_uris(text)
-    parse_digests(text)
+    return any([devices_of(text), parse_uris(text), parse_digests(text)])
 
 
 def _shell_seeds() -> list[bytes]:
@@ -135,13 +168,14 @@ def _shell_seeds() -> list[bytes]:
     return [b"List of devices attached\none\tdevice\ntwo\tunauthorized\n", uri + b" 1234 SHA256:00ff\n", stanza]
 
 
-def _compiled(data: bytes) -> None:
+def _compiled(data: bytes) -> bool:
     """What a compiler said of a pipeline: as it says it, and as it is kept."""
     text = data.decode("utf-8", "replace")
-    refusable(lambda: compiled_of(answer_of(text, "gpu"), 9.0, "gpu").why)
+    taken = refusable(lambda: compiled_of(answer_of(text, "gpu"), 9.0, "gpu").why)
     kept = read_kept(file_of("compiled.json", data), 9.0)
     if kept is not None:
         str(kept.why)
+    return taken or kept is not None
 
 
 def _compiled_seeds() -> list[bytes]:
@@ -180,10 +214,11 @@ def _spirv_seeds() -> list[bytes]:
     return [b"".join(word.to_bytes(4, "little") for word in words), json.dumps(index).encode()]
 
 
-def _driver(data: bytes) -> None:
+def _driver(data: bytes) -> bool:
     """A manifest of a Vulkan driver, and what a process says that opened one, for vkconv doctor."""
-    refusable(lambda: probe.answer_of(data.decode("utf-8", "replace")))
-    library_of(file_of("icd.json", data))
+    told = refusable(lambda: probe.answer_of(data.decode("utf-8", "replace")))
+    library = library_of(file_of("icd.json", data))
+    return told or ", Vulkan " in library
 
 
 def _driver_seeds() -> list[bytes]:
@@ -193,6 +228,7 @@ def _driver_seeds() -> list[bytes]:
 
 ANSWERS: Mapping[str, Target] = {
     "archive": Target(_archive, _archive_seeds),
+    "checks": Target(_checks, _checks_seeds),
     "compiled": Target(_compiled, _compiled_seeds),
     "driver": Target(_driver, _driver_seeds),
     "report": Target(_report, _report_seeds),

@@ -25,19 +25,19 @@ atexit.register(_remove, os.getpid())
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A way in: what to do with bytes, and whole files of the kind."""
+    """A way in: what to do with bytes, and whole files of the kind. ``run`` may answer whether any of several readers
+    took them."""
 
-    run: Callable[[bytes], None]
+    run: Callable[[bytes], bool | None]
     seeds: Callable[[], Sequence[bytes]]
 
     def attempt(self, data: bytes) -> bool:
         """True where the bytes were taken, False where VkconvError refused them; anything else gets out."""
         try:
-            self.run(data)
+            return self.run(data) is not False
         except VkconvError as error:
             str(error).encode("utf-8", "surrogatepass")
             return False
-        return True
 
 
 def file_of(name: str, data: bytes) -> Path:
@@ -46,9 +46,10 @@ def file_of(name: str, data: bytes) -> Path:
     return path
 
 
-def refusable(attempt: Callable[[], object]) -> None:
-    """One of several readers of the same bytes, of which each may refuse them."""
+def refusable(attempt: Callable[[], object]) -> bool:
+    """One of several readers of the same bytes, of which each may refuse them: whether it took them."""
     try:
         attempt()
     except VkconvError:
-        return
+        return False
+    return True

@@ -7,8 +7,8 @@ import copy
 import json
 import struct
 import zlib
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -307,19 +307,23 @@ def _table_seeds() -> list[bytes]:
     return [f"{','.join(CSV_COLUMNS)}\n{row}\n{row}\n".encode()]
 
 
-def _options(data: bytes) -> None:
+def _options(data: bytes) -> bool:
     text = data.decode("utf-8", "replace").replace("\0", "")
+    attempts: list[Callable[[], object]] = []
     for parse in (parse_routes, parse_params, parse_shapes, parse_dtypes, parse_floats, parse_passes):
-        refusable(lambda parse=parse: parse([text]))
+        attempts.append(partial(parse, [text]))
     if text.startswith("ssh"):  # others ask adb
-        refusable(lambda: transports([text], []))
+        attempts.append(partial(transports, [text], []))
     for parse_one in (parse_io_dtype, parse_dtype, parse_local, parse_storages, parse_url, abi_of):
-        refusable(lambda parse_one=parse_one: parse_one(text))
-    refusable(lambda: parse_bytes(text, "--memory"))
-    refusable(lambda: parse_outputs([text], ["y"]))
+        attempts.append(partial(parse_one, text))
+    attempts.append(lambda: parse_bytes(text, "--memory"))
+    attempts.append(lambda: parse_outputs([text], ["y"]))
     # Arrays of more than this a user may well ask for.
     if not any(len(word) > 3 for word in text.replace("=", "x").replace(":", "x").split("x") if word.isdecimal()):
-        refusable(lambda: make_inputs({"x": TensorSpec((2, 3)), "i": TensorSpec((2,), DType.I64)}, [text]))
+        specs = {"x": TensorSpec((2, 3)), "i": TensorSpec((2,), DType.I64)}
+        attempts.append(lambda: make_inputs(specs, [text]))
+    taken = [refusable(attempt) for attempt in attempts]
+    return any(taken)
 
 
 def _options_seeds() -> list[bytes]:

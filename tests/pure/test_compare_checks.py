@@ -174,3 +174,12 @@ def test_two_phones_of_one_measurement(tmp_path):
     code, _, err = vkconv("compare", f"{path}:three", path)
     assert code == 2 and "has no board 'three'" in err and "one, two" in err
     assert read_result(path).rows[0].device == "one"
+
+
+def test_a_file_of_any_size_is_refused_unread(files, tmp_path):
+    a, _ = files
+    endless = tmp_path / "endless.json"
+    with endless.open("wb") as file:
+        file.truncate(1 << 40)
+    code, _, err = vkconv("compare", endless, a)
+    assert code == 2 and f"{endless} has {1 << 40} bytes; a result has at most {256 << 20}" in err

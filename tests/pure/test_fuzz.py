@@ -20,7 +20,7 @@ from vkconv.plan.single import forcing, graph_of_shapes
 
 pytestmark = pytest.mark.long
 
-BUDGET_S = 1.5  # for each target
+BUDGET_S = 1.4  # for each target
 LEAST = 100  # mutants of each target, however slow the machine
 LIMIT_S = 20
 KEPT = sorted(path for path in REGRESSIONS.glob("*/*") if path.parent.name in TARGETS)  # the player has its own
@@ -72,8 +72,7 @@ def test_mutants_are_taken_or_refused(name, in_this_process):
         except Exception as error:
             raise AssertionError(f"mutant {count}: {type(error).__name__}: {error} from {data!r}") from error
         count += 1
-    # Else the damage did no harm, or all of it was the same. What other programs say is told, whatever it is.
-    assert name in ("options", "compiled", "driver", "shell") or 0 < taken < count
+    assert 0 < taken < count, "the damage did no harm, or all of it was the same"
 
 
 def test_attributes_at_the_edges_plan_or_are_refused():

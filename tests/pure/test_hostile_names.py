@@ -49,6 +49,7 @@ def test_a_table_shows_no_name_raw():
 def test_what_is_not_to_be_seen_is_written_out(text, shown):
     assert printable(text) == shown
     assert printable("a\nb\t", keep="\n") == "a\nb\\t"
+    assert printable("\u00e9\\'\x1b") == "\u00e9\\'\\x1b"  # what can be seen stays as it is, beside what cannot
 
 
 def test_markdown_and_html_show_the_text():

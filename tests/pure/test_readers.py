@@ -25,7 +25,6 @@ WRITES = "opened to be written, or to be locked"
 APART = "ONNX's C++ code, in a process of its own that may end: tests/pure/test_onnx_files.py"
 KERNEL = "SPIR-V that vkconv compiled"
 DRIVER = "for the driver, which is trusted: vkconv does not read it"
-TYPED = "results, which msgspec holds to types: no target of its own yet"
 PLAIN = "bytes that are copied or passed on, not read"
 
 READERS: dict[str, str | tuple[str, ...]] = {
@@ -36,9 +35,9 @@ READERS: dict[str, str | tuple[str, ...]] = {
     "bench/suites.py _cells": ("table",),
     "bench/suites.py read_suite": ("suite", "table"),
     "bench/suites.py suite_title": SHIPPED,
-    "check/compared.py _read": TYPED,
+    "check/compared.py _read": ("checks",),
     "cli/__init__.py _endings": WRITES,
-    "cli/compare.py _schema": TYPED,
+    "cli/compare.py _schema": ("checks",),
     "cli/inputs.py _read": ("array",),
     "cli/loader.py library_of": ("driver",),
     "cli/phone.py _outputs": OWN,
@@ -75,6 +74,7 @@ READERS: dict[str, str | tuple[str, ...]] = {
     "device/numbers.py _assumed_rows": SHIPPED,
     "files.py available_bytes": SYSTEM,
     "files.py read_cache": ("spirv", "compiled"),
+    "files.py read_result_as": ("result", "checks"),
     "graph/onnx/proto.py _read_from": ("onnx",),
     "graph/onnx/proto.py parsed": ("onnx",),
     "graph/onnx/proto.py read_model": ("onnx",),

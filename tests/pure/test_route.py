@@ -1,5 +1,6 @@
 """choose(): the order of routes, forcing, the measured table, and refusals that say what was looked at."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -9,7 +10,7 @@ from vkconv.call import Call
 from vkconv.core import RouteError, UsageError
 from vkconv.graph import TensorSpec
 from vkconv.program import Program
-from vkconv.route import Candidate, Requirement, Route, choose, judge
+from vkconv.route import Candidate, Requirement, Route, Sub, choose, judge
 
 CALL = Call("op", {"x": TensorSpec((7,))}, {"y": TensorSpec((7,))}, {})
 DEVICE = made_up_device()
@@ -50,6 +51,42 @@ def test_the_first_route_whose_every_need_holds_wins():
 def test_the_last_route_is_the_last_resort():
     refused = [route("a", must=[False]), route("b", prefer=[False])]
     assert chosen(*refused, route("last")) == ("last", "rule")
+
+
+def test_routes_for_those_who_ask_and_what_quirks_avoid_are_no_rules_choice(monkeypatch):
+    asked = dataclasses.replace(route("asked"), opt_in="it takes more memory")
+    half = dataclasses.replace(route("half"), f16_depth=lambda call: 32)
+    avoided, last = route("avoided"), route("last")
+    reason = "no quirk slow (always)"
+    monkeypatch.setattr(type(DEVICE), "avoids", lambda self, op, name, call: reason if name == "avoided" else "")
+    said = [judge(each, CALL, DEVICE) for each in (asked, half, avoided, last)]
+    assert [(verdict.allowed, verdict.preferred) for verdict in said] == [(True, False)] * 3 + [(True, True)]
+    assert [verdict.refused_by for verdict in said[:3:2]] == ["opt-in only: it takes more memory", reason]
+    assert chosen(asked, half, avoided, last) == ("last", "rule")
+    assert judge(half, CALL, DEVICE, half_sums=True).preferred
+
+
+def test_where_no_route_is_preferred_opt_in_ones_and_those_of_changing_bits_come_last():
+    plain, never = route("plain", prefer=[False]), route("never", must=[False])
+    asked = dataclasses.replace(route("asked"), opt_in="it takes more memory")
+    loose = dataclasses.replace(route("loose", prefer=[False]), deterministic=False)
+    assert chosen(never, loose, asked, plain) == ("plain", "last resort")
+    assert chosen(never, loose, asked) == ("asked", "last resort")
+    assert chosen(never, loose) == ("loose", "last resort")
+
+
+def test_a_route_whose_inner_call_no_route_takes_cannot_run():
+    def around(*routes):
+        return dataclasses.replace(route("outer"), inner=lambda call, device, params: {"sum": Sub(CALL, routes)})
+
+    assert judge(around(route("a", must=[False]), route("b")), CALL, DEVICE).allowed
+    empty = Call("op", {"x": TensorSpec((0,))}, {"y": TensorSpec((0,))}, {})
+    assert judge(around(route("a", must=[False])), empty, DEVICE).allowed  # nothing of it runs
+    one = judge(around(route("a", must=[False])), CALL, DEVICE)
+    assert (one.allowed, one.refused_by, one.actual) == (False, "m 0 of a", "x of 7")
+    two = judge(around(route("a", must=[False]), route("b", must=[False])), CALL, DEVICE)
+    assert (two.allowed, two.refused_by) == (False, "a route of op for its sum")
+    assert two.actual == "a needs m 0 of a (here x of 7); b needs m 0 of b (here x of 7)"
 
 
 @EVERY_TRUTH
