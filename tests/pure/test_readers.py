@@ -32,7 +32,7 @@ READERS: dict[str, str | tuple[str, ...]] = {
     "backend/runtime.py LiveDevice.__init__": DRIVER,
     "backend/runtime.py LiveDevice.save_pipeline_cache": DRIVER,
     "bench/files.py read_result": ("result",),
-    "bench/html.py html": SHIPPED,
+    "pages/__init__.py whole": SHIPPED,
     "bench/suites.py _cells": ("table",),
     "bench/suites.py read_suite": ("suite", "table"),
     "bench/suites.py suite_title": SHIPPED,

@@ -1,6 +1,8 @@
 """``vkconv compile`` and ``vkconv compilers`` on a command line, with a program that plays the compilers'."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -8,6 +10,7 @@ import pytest
 from cli_kit import vkconv
 from compilers_kit import FakeInstalled
 
+from vkconv.cli.stopping import Terminated
 from vkconv.compilers import installed, live, runner
 from vkconv.compilers.gpus import Tried
 from vkconv.compilers.installed import Manifest
@@ -150,3 +153,27 @@ def test_devices_takes_one_of_here_and_not_here() -> None:
 def test_install_knows_its_sets() -> None:
     code, _, err = vkconv("compilers", "install", "amd46")
     assert code == 2 and "there is no set 'amd46' (did you mean 'amd64'?); amd64, arm64" in err
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+def test_what_was_compiled_before_it_was_stopped_is_told_and_saved(
+    there: FakeInstalled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: type, code: int
+) -> None:
+    @contextlib.contextmanager
+    def bar() -> Iterator[object]:
+        def tell(what: str, done: int, count: int) -> None:
+            raise stop
+
+        yield tell
+
+    for command in ("compile", "estimate"):
+        monkeypatch.setattr(f"vkconv.cli.{command}.bar", bar)
+        saved = tmp_path / f"{command}.json"
+        given = GPU if command == "compile" else ("--device", "h200", "--with", "ga102")
+        calls = ("relu:x=3x5", "softmax:x=3x5", "matmul:a=3x5,b=5x3")
+        ended, out, err = vkconv(command, *calls, *given, "--jobs", "1", "-o", saved, "-o", tmp_path / "r.html")
+        assert ended == code and "stopped by" in err and "INCOMPLETE: stopped by" in out
+        data = json.loads(saved.read_text())
+        assert data["incomplete"].startswith("stopped by")
+        assert [row["call"] for row in data["rows"]] == ["relu:x=3x5,dtype=f32"]
+        assert "INCOMPLETE" in (tmp_path / "r.html").read_text()
