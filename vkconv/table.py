@@ -135,10 +135,9 @@ class Table:
         columns = list(zip(self._headings(), names, strict=True))
         rows = []
         for i, texts in enumerate(self._texts()):
-            cells = [(text, links.get(text, "") if place == 0 else "") for place, text in enumerate(texts)]
-            rows.append(
-                SheetRow(f"{ids}{i}", self.every_standing[i], [*([(str(i + 1), "")] if numbered else []), *cells])
-            )
+            cells = [(text, "" if j else links.get(text, "")) for j, text in enumerate(texts)]
+            place = [(str(i + 1), "")] if numbered else []
+            rows.append(SheetRow(f"{ids}{i}", self.every_standing[i], [*place, *cells]))
         if numbered:
             columns = [("#", "n"), *columns]
             rows.sort(key=lambda row: row.standing != "failed")

@@ -15,6 +15,7 @@ from required import unavailable
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
+from vkconv.phone import fleet
 from vkconv.phone.build import compile_player
 from vkconv.phone.transport import Ssh
 from vkconv.session import load
@@ -246,3 +247,20 @@ def test_what_was_measured_before_it_was_lost_is_kept(boards, tmp_path, what, ho
     (kept,) = (tmp_path / "pulled").rglob("results.jsonl")
     assert json.loads(kept.read_text().splitlines()[0])["schema"] == "vkconv.played/1"
     assert [p for p in boards.rglob("*") if p.is_file() and p.parent != boards] == []
+
+
+def test_what_was_checked_before_it_was_stopped_is_kept(boards, tmp_path, monkeypatch):
+    play_all = fleet.play_all
+
+    def stopped(*args):
+        for number, told in enumerate(play_all(*args)):
+            if number == 8:
+                raise KeyboardInterrupt
+            yield told
+
+    monkeypatch.setattr(fleet, "play_all", stopped)
+    words = ("--all-ops", "--op", "relu", "--short", "--dtype", "f32", "--via", BOARD, "-o", tmp_path / "c.json")
+    code, out, _ = vkconv("phone", "check", *words)
+    assert code == 130 and "stopped by Ctrl-C" in out
+    (board,) = json.loads((tmp_path / "c.json").read_text())["boards"]
+    assert board["problem"] == "stopped by Ctrl-C" and board["incomplete"] and board["rows"]

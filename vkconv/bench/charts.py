@@ -97,7 +97,7 @@ def _roofs(across: LogAxis, up: LogAxis, floors: Floors) -> dict[str, str]:
     return {
         "points": path,
         "transform": f"translate({(x0 + x1) / 2:.1f} {(y0 + y1) / 2:.1f}) rotate({degrees:.1f})",
-        "copy": f"copy {format_number(floors.copy_gbps, 3)} GB/s" if steep > _SLOPE_LABEL else "",
+        "slope": f"copy {format_number(floors.copy_gbps, 3)} GB/s" if steep > _SLOPE_LABEL else "",
         "fma": f"f32 FMA {format_number(floors.fma_gflops, 3)} GFLOP/s",
         "x": f"{across.end - 4:.1f}",
         "y": f"{y1 - 7:.1f}",

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from cli_kit import vkconv
 from compilers_kit import FakeInstalled
+from pages import shown
 
 from vkconv.cli.stopping import Terminated
 from vkconv.compilers import installed, live, runner
@@ -40,7 +41,7 @@ def test_a_call_is_compiled_and_its_pipelines_are_rows(there: FakeInstalled, tmp
     (row,) = data["rows"]
     assert (data["schema"], row["verdict"], row["chosen"], row["phase"]) == ("vkconv.compile/1", "ok", True, "run")
     assert row["code"]["registers"] == row["statistics"]["Number of GPRs"] == row["local"][0]
-    assert f"| {row['call']} |" in files[1].read_text() and row["call"] in files[2].read_text()
+    assert f"| {row['call']} |" in files[1].read_text() and row["call"] in shown(files[2])
     code, out, _ = vkconv("compile", CALL, *GPU, "--json")
     assert json.loads(out)["rows"] == data["rows"] and len(there.jobs) == 1
     vkconv("compile", CALL, *GPU, "--again")
@@ -166,7 +167,7 @@ def test_what_was_compiled_before_it_was_stopped_is_told_and_saved(
 
         yield tell
 
-    for command in ("compile", "estimate"):
+    for command, rows in (("compile", 1), ("estimate", 2)):  # the second one knows what the first compiled
         monkeypatch.setattr(f"vkconv.cli.{command}.bar", bar)
         saved = tmp_path / f"{command}.json"
         given = GPU if command == "compile" else ("--device", "h200", "--with", "ga102")
@@ -175,5 +176,5 @@ def test_what_was_compiled_before_it_was_stopped_is_told_and_saved(
         assert ended == code and "stopped by" in err and "INCOMPLETE: stopped by" in out
         data = json.loads(saved.read_text())
         assert data["incomplete"].startswith("stopped by")
-        assert [row["call"] for row in data["rows"]] == ["relu:x=3x5,dtype=f32"]
+        assert [row["call"].partition(",")[0] for row in data["rows"]] == list(calls[:rows])
         assert "INCOMPLETE" in (tmp_path / "r.html").read_text()
