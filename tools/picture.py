@@ -51,7 +51,7 @@ def drawn(lines: list[str], columns: int, title: str) -> str:
         console.print(Text.from_ansi(line))
     svg = console.export_svg(title=title, unique_id="terminal")
     # Rich links a font from the network; a reader's own monospace font will do.
-    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code", "ui-monospace")
+    return re.sub(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", "", svg, flags=re.DOTALL).replace("Fira Code", "ui-monospace")
 
 
 def main() -> int:

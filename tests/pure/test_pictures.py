@@ -1,4 +1,4 @@
-"""The pictures of README.md that need no device are what vkconv says now: python tools/readme_pictures.py draws them."""
+"""The pictures of README.md that need no device are what vkconv says now."""
 
 from pathlib import Path
 
