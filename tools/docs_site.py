@@ -5,7 +5,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -79,15 +79,20 @@ def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) 
 
 def made_pages() -> Iterator[tuple[str, str]]:
     """Address and Markdown of every page that is made from the code."""
-    yield "reference/ops/index.md", ops_page()
-    for op in OPS.values():
-        yield f"reference/ops/{op.name}.md", op_page(op)
-    yield "reference/commands.md", commands_page()
-    yield "reference/python.md", python_page()
-    yield "decisions/index.md", decisions_page()
-    yield "notebooks/index.md", notebooks_page()
-    for path in NOTEBOOKS:
-        yield f"notebooks/{path.stem}.md", notebook_page(path)
+    return ((address, make()) for address, make in makers().items())
+
+
+def makers() -> dict[str, Callable[[], str]]:
+    """What makes the Markdown of each page that is made from the code, by its address."""
+    return {
+        "reference/ops/index.md": ops_page,
+        **{f"reference/ops/{op.name}.md": functools.partial(op_page, op) for op in OPS.values()},
+        "reference/commands.md": commands_page,
+        "reference/python.md": python_page,
+        "decisions/index.md": decisions_page,
+        "notebooks/index.md": notebooks_page,
+        **{f"notebooks/{path.stem}.md": functools.partial(notebook_page, path) for path in NOTEBOOKS},
+    }
 
 
 # ---- ops
