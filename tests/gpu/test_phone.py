@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from cli_kit import vkconv
+from cli_kit import on_terminal, vkconv
 from phone_kit import ADB, SSH, stub
 from required import unavailable
 
@@ -264,3 +264,16 @@ def test_what_was_checked_before_it_was_stopped_is_kept(boards, tmp_path, monkey
     assert code == 130 and "stopped by Ctrl-C" in out
     (board,) = json.loads((tmp_path / "c.json").read_text())["boards"]
     assert board["problem"] == "stopped by Ctrl-C" and board["incomplete"] and board["rows"]
+
+
+def test_tables_fit_a_terminal_of_100_columns(boards, model, monkeypatch):
+    via = ("--via", BOARD)
+    for words in (
+        ("list", *via),
+        ("info", *via),
+        ("bench", "relu:x=5", "--min-time", "0.001", "--runs", 1, *via),
+        ("check", model, *via),
+        ("run", model, *via),
+    ):
+        code, lines, broken = on_terminal(monkeypatch, "phone", *words)
+        assert (code, broken) == (0, []) and lines, words

@@ -157,8 +157,8 @@ def merge(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def merge_alike(entries: Iterable[Entry]) -> list[Entry]:
-    """The same with calls of models that differ in numbers alone, such as a factor or an epsilon, which no time hangs on:
-    the first one stands for all, and its note says for how many. Calls that were given as such stay."""
+    """The same with calls of models that differ in numbers alone, such as a factor or an epsilon, on which no time
+    hangs: the first one stands for all, and its note says for how many. Calls that were given as such stay."""
     merged: dict[object, Entry] = {}
     texts: dict[object, int] = {}
     for entry in entries:

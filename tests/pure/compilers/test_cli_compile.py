@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from cli_kit import vkconv
+from cli_kit import on_terminal, vkconv
 from compilers_kit import FakeInstalled
 from pages import shown
 
@@ -170,11 +170,18 @@ def test_what_was_compiled_before_it_was_stopped_is_told_and_saved(
     for command, rows in (("compile", 1), ("estimate", 2)):  # the second one knows what the first compiled
         monkeypatch.setattr(f"vkconv.cli.{command}.bar", bar)
         saved = tmp_path / f"{command}.json"
-        given = GPU if command == "compile" else ("--device", "h200", "--with", "ga102")
         calls = ("relu:x=3x5", "softmax:x=3x5", "matmul:a=3x5,b=5x3")
-        ended, out, err = vkconv(command, *calls, *given, "--jobs", "1", "-o", saved, "-o", tmp_path / "r.html")
+        ended, out, err = vkconv(command, *calls, *GPU, "--jobs", "1", "-o", saved, "-o", tmp_path / "r.html")
         assert ended == code and "stopped by" in err and "INCOMPLETE: stopped by" in out
         data = json.loads(saved.read_text())
         assert data["incomplete"].startswith("stopped by")
         assert [row["call"].partition(",")[0] for row in data["rows"]] == list(calls[:rows])
         assert "INCOMPLETE" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("command", ["compile", "estimate"])
+def test_tables_fit_a_terminal_of_100_columns(
+    there: FakeInstalled, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    code, lines, broken = on_terminal(monkeypatch, command, "softmax:x=8x250", *GPU, "--route", "all")
+    assert (code, broken) == (0, []) and len(lines) > 5
