@@ -108,9 +108,10 @@ COMMANDS = {
 
 # Where the tables of the other commands are looked at, and what prints lines alone.
 ELSEWHERE = {
+    ("doctor",): "gpu/test_cli_gpu.py",
     ("compile",): "pure/compilers/test_cli_compile.py",
     ("estimate",): "pure/compilers/test_cli_compile.py",
-    **{(name,): "gpu/test_terminal.py" for name in ("bench", "check", "doctor", "run", "tune")},
+    **{(name,): "gpu/test_terminal.py" for name in ("bench", "check", "run", "tune")},
     **{("phone", name): "gpu/test_phone.py" for name in ("bench", "check", "info", "list", "run")},
 }
 WITHOUT_TABLES = {("convert",), ("pack",), ("devices", "import"), ("phone", "pull"), ("compilers", "install")}
