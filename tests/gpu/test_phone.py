@@ -269,7 +269,7 @@ def test_what_was_checked_before_it_was_stopped_is_kept(boards, tmp_path, monkey
 def test_tables_fit_a_terminal_of_100_columns(boards, model, monkeypatch):
     via = ("--via", BOARD)
     for words in (
-        ("list", *via),
+        ("list",),
         ("info", *via),
         ("bench", "relu:x=5", "--min-time", "0.001", "--runs", 1, *via),
         ("check", model, *via),
