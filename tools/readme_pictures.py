@@ -3,7 +3,8 @@
     python tools/readme_pictures.py [NAME...]
 
 ``check`` runs on a Vulkan device with a fault planted in a kernel; ``explain`` and ``roofline`` need none. Tests draw
-them again, and fail where a picture is not what they get: tests/pure/test_pictures.py, tests/gpu/test_picture_of_a_fault.py.
+them again, and fail where a picture is not what they get: test_pictures.py in tests/pure, test_picture_of_a_fault.py
+in tests/gpu.
 """
 
 import contextlib
