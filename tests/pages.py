@@ -72,3 +72,8 @@ def result(calls=12, **changes):
     rows.append(measured(f"relu:x=3x7x{HOSTILE},dtype=f32", "elementwise", 17.25, 4096, 32768))
     mark_best(rows)
     return Result(header=header(**changes), rows=rows)
+
+
+def shown(page):
+    """The text of a page's file without the places where lines may break."""
+    return page.read_text().replace("<wbr>", "")

@@ -2,9 +2,10 @@
 Python interface. It also brings the documents and files that lie outside docs/ and are linked to."""
 
 import functools
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,6 +21,7 @@ from vkconv.ops.core.base import Op
 from vkconv.table import Column, Table, markdown
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 HOME = "index.md"  # docs/ has one of its own, which stands for README.md too
 # Documents of the repository's root, by the page that each becomes.
 DOCUMENTS = {
@@ -82,12 +84,20 @@ def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) 
 
 def made_pages() -> Iterator[tuple[str, str]]:
     """Address and Markdown of every page that is made from the code."""
-    yield "reference/ops/index.md", ops_page()
-    for op in OPS.values():
-        yield f"reference/ops/{op.name}.md", op_page(op)
-    yield "reference/commands.md", commands_page()
-    yield "reference/python.md", python_page()
-    yield "decisions/index.md", decisions_page()
+    return ((address, make()) for address, make in makers().items())
+
+
+def makers() -> dict[str, Callable[[], str]]:
+    """What makes the Markdown of each page that is made from the code, by its address."""
+    return {
+        "reference/ops/index.md": ops_page,
+        **{f"reference/ops/{op.name}.md": functools.partial(op_page, op) for op in OPS.values()},
+        "reference/commands.md": commands_page,
+        "reference/python.md": python_page,
+        "decisions/index.md": decisions_page,
+        "notebooks/index.md": notebooks_page,
+        **{f"notebooks/{path.stem}.md": functools.partial(notebook_page, path) for path in NOTEBOOKS},
+    }
 
 
 # ---- ops
@@ -215,6 +225,23 @@ def decisions_page() -> str:
     found = sorted((ROOT / "docs" / "decisions").glob("*.md"))
     lines = [f"- [{path.read_text().partition(chr(10))[0].lstrip('# ')}]({path.name})" for path in found]
     return "# Decisions\n\nWhy vkconv is built as it is, each in half a page.\n\n" + "\n".join(lines) + "\n"
+
+
+def notebooks_page() -> str:
+    """The notebooks by their titles."""
+    lines = [f"- [{_cells(path)[0][1].partition(chr(10))[0].lstrip('# ')}]({path.stem}.md)" for path in NOTEBOOKS]
+    return "# Notebooks\n\nCI runs them from the first cell to the last.\n\n" + "\n".join(lines) + "\n"
+
+
+def notebook_page(path: Path) -> str:
+    """The cells of a notebook, and a link to it."""
+    title, *rest = [text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in _cells(path)]
+    return "\n\n".join([title, f"[{path.name}]({path.name}) is this page to run.", *rest]) + "\n"
+
+
+def _cells(path: Path) -> list[tuple[str, str]]:
+    """Kind and text of each cell of a notebook."""
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"]]
 
 
 def relinked(text: str, origin: PurePosixPath, uri: PurePosixPath) -> str:

@@ -44,6 +44,16 @@ def visible_lines(text: str) -> list[str]:
     return [line for i, line in enumerate(lines) if line.strip() or (i and lines[i - 1].strip())]
 
 
+def drawn(lines: list[str], columns: int, title: str) -> str:
+    """Lines of a terminal as an SVG, the same for the same lines."""
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
+    for line in lines:
+        console.print(Text.from_ansi(line))
+    svg = console.export_svg(title=title, unique_id="terminal")
+    # Rich links a font from the network; a reader's own monospace font will do.
+    return re.sub(r"@font-face \{.*?\}\s*|<!--.*?-->\s*", "", svg, flags=re.DOTALL).replace("Fira Code", "ui-monospace")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -61,13 +71,7 @@ def main() -> int:
     cut = len(lines) - options.head - options.tail
     if cut > 1:
         lines[options.head : options.head + cut] = [f"  ... {cut} more lines ..."]
-    console = Console(record=True, width=options.columns, file=io.StringIO(), force_terminal=True)
-    for line in lines:
-        console.print(Text.from_ansi(line))
-    svg = console.export_svg(title=options.title or " ".join(options.command))
-    # Rich links a font from the network; a reader's own monospace font will do.
-    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code", "ui-monospace")
-    options.out.write_text(svg)
+    options.out.write_text(drawn(lines, options.columns, options.title or " ".join(options.command)))
     return 0
 
 

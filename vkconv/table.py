@@ -7,17 +7,20 @@ import io
 import math
 import numbers
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from vkconv.core import UsageError, printable
 from vkconv.fitted import fitted, wrapped
+from vkconv.pages import Sheet, SheetRow, render
 
 if TYPE_CHECKING:
     import pandas
     from rich.table import Table as RichTable
 
 Align = Literal["left", "right"]
+Standing = Literal["", "failed", "unmeasured", "best"]
 
 _EXPONENT_BELOW = -4
 _EXPONENT_ABOVE = 15
@@ -43,14 +46,18 @@ class Column:
 class Table:
     """A title, columns, and rows of as many cells. Cells keep their values; only printing rounds them.
 
-    Raises ValueError when a row has another number of cells than there are columns.
+    ``standings`` say of each row how a page shows it. Raises ValueError when a row has another number of cells than
+    there are columns, or there are not as many standings as rows.
     """
 
     title: str
     columns: Sequence[Column]
     cells: Sequence[Sequence[object]]
+    standings: Sequence[Standing] = ()
 
     def __post_init__(self) -> None:
+        if self.standings and len(self.standings) != len(self.cells):
+            raise ValueError(f"{len(self.standings)} standings of {self.title!r} for {len(self.cells)} rows")
         for number, row in enumerate(self.cells):
             if len(row) != len(self.columns):
                 raise ValueError(f"row {number} of {self.title!r} has {len(row)} cells, not {len(self.columns)}: {row}")
@@ -110,22 +117,43 @@ class Table:
         return self.rich()
 
     def _repr_html_(self) -> str:
-        aligns = [f' style="text-align: {align}"' for align in self.aligns]
+        return render(
+            "table.html.j2", title=self.title, headings=self._headings(), aligns=self.aligns, rows=self._texts()
+        )
 
-        def row(tag: str, texts: Sequence[str]) -> str:
-            cells = (f"<{tag}{a}>{escape_html(t)}</{tag}>" for a, t in zip(aligns, texts, strict=True))
-            return f"<tr>{''.join(cells)}</tr>"
-
-        head = row("th", self._headings())
-        body = "\n".join(row("td", texts) for texts in self._texts())
-        caption = f"<caption>{escape_html(self.title)}</caption>" if self.title else ""
-        return f"<table>{caption}\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody></table>"
+    def sheet(
+        self,
+        ids: str = "r",
+        classes: Callable[[Column], str] = lambda column: "",
+        links: Mapping[str, str] = MappingProxyType({}),
+        numbered: bool = False,
+    ) -> Sheet:
+        """The table for a page: row ids are ``ids`` and the row's index, ``classes`` those of a column beside what its
+        alignment makes, ``links`` addresses by the text of a row's first cell. With ``numbered``, wrong rows come first
+        and each says its place."""
+        names = [f"{'n ' * (a == 'right')}{classes(c)}".strip() for c, a in zip(self.columns, self.aligns, strict=True)]
+        columns = list(zip(self._headings(), names, strict=True))
+        rows = []
+        for i, texts in enumerate(self._texts()):
+            cells = [(text, "" if j else links.get(text, "")) for j, text in enumerate(texts)]
+            place = [(str(i + 1), "")] if numbered else []
+            rows.append(SheetRow(f"{ids}{i}", self.every_standing[i], [*place, *cells]))
+        if numbered:
+            columns = [("#", "n"), *columns]
+            rows.sort(key=lambda row: row.standing != "failed")
+        return Sheet(columns, rows)
 
     def _headings(self) -> list[str]:
         return [printable(column.heading) for column in self.columns]
 
     def _texts(self) -> list[list[str]]:
         return [[format_cell(v, c.digits) for c, v in zip(self.columns, row, strict=True)] for row in self.cells]
+
+    @property
+    def every_standing(self) -> Sequence[Standing]:
+        """The standing of each row."""
+        none: Standing = ""
+        return self.standings or [none] * len(self.cells)
 
     @property
     def aligns(self) -> list[Align]:
@@ -165,11 +193,6 @@ _MARKS = re.compile(r"[\\|]|\](?=[(\[:])")
 def markdown(text: str) -> str:
     """A text as Markdown shows it; it makes no HTML, link, picture or cell."""
     return _MARKS.sub(r"\\\g<0>", html.escape(printable(text), quote=False))
-
-
-def escape_html(text: str) -> str:
-    """A text as it is shown by HTML, also inside quotes; lines stay apart."""
-    return html.escape(printable(text, keep="\n"))
 
 
 def format_number(value: float, digits: int = 4) -> str:

@@ -1,5 +1,6 @@
 """The command line on a device: what it computes, measures and saves, and what it says where there is none."""
 
+import functools
 import json
 import os
 import stat
@@ -7,8 +8,9 @@ import threading
 
 import numpy as np
 import pytest
-from cli_kit import vkconv, vkconv_process
+from cli_kit import on_terminal, vkconv, vkconv_process
 
+from vkconv.cli import doctor
 from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
@@ -161,7 +163,10 @@ def test_devices_dump_is_a_device_file(tmp_path):
     assert vkconv("explain", call, "--device", file) == vkconv("explain", call, "--device", "auto")
 
 
-def test_doctor_runs_a_kernel_on_every_device():
+def test_doctor_runs_a_kernel_on_every_device(monkeypatch):
+    monkeypatch.setattr(doctor, "probe", functools.cache(doctor.probe))  # each once, for the table and for JSON
+    code, lines, broken = on_terminal(monkeypatch, "doctor")
+    assert (code, broken) == (0, []) and len(lines) > 10
     data = json.loads(vkconv("doctor", "--json")[1])
     rows = {row["check"]: row for row in data["checks"]}
     assert rows["kernel on device 0"]["status"] == "ok", rows["kernel on device 0"]

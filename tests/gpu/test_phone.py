@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from cli_kit import vkconv
+from cli_kit import on_terminal, vkconv
 from phone_kit import ADB, SSH, stub
 from required import unavailable
 
@@ -16,6 +16,7 @@ from vkconv.device import load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.graph.vkc import save_vkc
 from vkconv.loading import load
+from vkconv.phone import fleet
 from vkconv.phone.build import compile_player
 from vkconv.phone.transport import Ssh
 
@@ -246,3 +247,33 @@ def test_what_was_measured_before_it_was_lost_is_kept(boards, tmp_path, what, ho
     (kept,) = (tmp_path / "pulled").rglob("results.jsonl")
     assert json.loads(kept.read_text().splitlines()[0])["schema"] == "vkconv.played/1"
     assert [p for p in boards.rglob("*") if p.is_file() and p.parent != boards] == []
+
+
+def test_what_was_checked_before_it_was_stopped_is_kept(boards, tmp_path, monkeypatch):
+    play_all = fleet.play_all
+
+    def stopped(*args):
+        for number, told in enumerate(play_all(*args)):
+            if number == 8:
+                raise KeyboardInterrupt
+            yield told
+
+    monkeypatch.setattr(fleet, "play_all", stopped)
+    words = ("--all-ops", "--op", "relu", "--short", "--dtype", "f32", "--via", BOARD, "-o", tmp_path / "c.json")
+    code, out, _ = vkconv("phone", "check", *words)
+    assert code == 130 and "stopped by Ctrl-C" in out
+    (board,) = json.loads((tmp_path / "c.json").read_text())["boards"]
+    assert board["problem"] == "stopped by Ctrl-C" and board["incomplete"] and board["rows"]
+
+
+def test_tables_fit_a_terminal_of_100_columns(boards, model, monkeypatch):
+    via = ("--via", BOARD)
+    for words in (
+        ("list",),
+        ("info", *via),
+        ("bench", "relu:x=5", "--min-time", "0.001", "--runs", 1, *via),
+        ("check", model, *via),
+        ("run", model, *via),
+    ):
+        code, lines, broken = on_terminal(monkeypatch, "phone", *words)
+        assert (code, broken) == (0, []) and lines, words

@@ -1,5 +1,5 @@
-"""What README.md and the tutorials show is what happens: their Python blocks and vkconv commands run as printed, but
-that what measures does so for less long."""
+"""What README.md, docs/tour.md and the tutorials show is what happens: their Python blocks and vkconv commands run as
+printed, but that what measures does so for less long."""
 
 import importlib.util
 import os
@@ -26,8 +26,7 @@ def commands(path):
     return re.findall(r"^(vkconv .*?)(?:\s+#.*)?$", "\n".join(blocks(path, "sh")), re.MULTILINE)
 
 
-PYTHON = blocks(ROOT / "README.md", "python")
-COMMANDS = commands(ROOT / "README.md")
+README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"
 
 
 @pytest.fixture(scope="module")
@@ -42,21 +41,26 @@ def folder(tmp_path_factory):
 
 
 def test_the_python_blocks_run(folder, monkeypatch, capsys):
-    session, functions = PYTHON
+    (short,) = blocks(README, "python")
+    session, functions = blocks(TOUR, "python")
     monkeypatch.chdir(folder)
-    exec(compile(session, "README.md", "exec"), {})
+    exec(compile(short, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert printed.startswith("[(1, 2)]\n") and "depthwise" in printed and "read outputs" in printed
+    exec(compile(session, "tour.md", "exec"), {})
     printed = capsys.readouterr().out
     assert "(1, 2)" in printed and "depthwise" in printed and "read outputs" in printed
-    exec(compile(functions, "README.md", "exec"), {})
+    exec(compile(functions, "tour.md", "exec"), {})
     assert capsys.readouterr().out == "(1, 16, 16, 16) (1, 8, 32, 32) (1, 30, 30, 16) (16, 8, 3, 3)\n"
 
 
 def test_there_are_commands():
-    assert len(COMMANDS) >= 8
+    assert len(commands(README)) >= 5 and len(commands(TOUR)) >= 20
 
 
-def test_the_commands_run_in_order(folder):
-    run_all(COMMANDS, folder)
+@pytest.mark.parametrize("document", [README, TOUR], ids=lambda path: path.stem)
+def test_the_commands_run_in_order(document, folder):
+    run_all(commands(document), folder)
 
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vkconv.cli import main
+from vkconv.cli import main, output
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,3 +28,20 @@ def vkconv_process(*argv, **changes):
     command = [sys.executable, "-m", "vkconv", *map(str, argv)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
     return done.returncode, done.stdout, done.stderr
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def on_terminal(monkeypatch, *argv, columns=100):
+    """Exit code, lines and broken rows of a command on a terminal: rows of tables that are longer than it is wide.
+    Prose is wrapped by the terminal."""
+    terminal = _Terminal()
+    with monkeypatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        patch.setattr(output, "_stream", lambda: terminal)
+        code = vkconv(*argv)[0]
+    lines = terminal.getvalue().splitlines()
+    return code, lines, [line for line in lines if (len(line) > columns and "  " in line) or "\\n" in line]

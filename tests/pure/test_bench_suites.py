@@ -4,7 +4,16 @@ import pytest
 
 from vkconv.bench.miopen import is_miopen, miopen_calls
 from vkconv.bench.runner import Routes, make_tasks
-from vkconv.bench.suites import CSV_COLUMNS, Entry, merge, model_entries, parse_entries, read_suite, shipped_suites
+from vkconv.bench.suites import (
+    CSV_COLUMNS,
+    Entry,
+    merge,
+    merge_alike,
+    model_entries,
+    parse_entries,
+    read_suite,
+    shipped_suites,
+)
 from vkconv.cli.bench import parse_local
 from vkconv.core import DType, GraphError, UsageError
 from vkconv.device import load_device
@@ -257,6 +266,23 @@ def test_a_model_is_its_distinct_calls_with_their_counts():
     halves = model_entries(graph, load_device("lavapipe"), {"v0": (1, 3, 5)}, dtype=DType.F16)
     assert [(e.text, e.count, e.nodes) for e in halves] == [("tan:x=1x3x5,dtype=f16", 3, ("n0", "n1", "n2"))]
     assert halves[0].call == parse_call("tan:x=1x3x5,dtype=f16", OPS)
+
+
+def test_calls_of_models_that_differ_in_numbers_alone_are_one_row():
+    def entry(text, *nodes):
+        return Entry(text, parse_call(text, OPS), len(nodes) or 1, nodes=nodes)
+
+    conv = "conv2d:x=1x8x9x9,w=8x8x1x1,act=hard_swish,out_scale={},out_shift={},dtype=f32"
+    first, other = conv.format(0.5, 0.25), conv.format(2.0, -1.0)
+    larger = first.replace("9x9", "9x11")
+    plain = "conv2d:x=1x8x9x9,w=8x8x1x1,act=hard_swish,dtype=f32"
+    merged = merge_alike([entry(first, "a", "b"), entry(larger, "c"), entry(plain, "d"), entry(other, "e")])
+    assert [(one.text, one.count, one.nodes) for one in merged] == [
+        (first, 3, ("a", "b", "e")), (larger, 1, ("c",)), (plain, 1, ("d",)),
+    ]  # fmt: skip
+    assert [one.note for one in merged] == ["stands for 2 calls that differ in numbers alone", "", ""]
+    asked = [entry(first), entry(other)]
+    assert merge_alike(asked) == asked
 
 
 LAVAPIPE = load_device("lavapipe")

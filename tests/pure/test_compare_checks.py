@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 from cli_kit import vkconv
+from pages import shown
 
 from vkconv.bench.files import read_result, write_result
 from vkconv.bench.rows import Board, Header, Result, Row
@@ -67,7 +68,7 @@ def test_the_command_tells_saves_and_fails(files, tmp_path):
     suites = ElementTree.parse(tmp_path / "out.xml").getroot()
     failed = [case.get("name") for case in suites.iter("testcase") if case.find("failure") is not None]
     assert failed == ["relu:x=broke by vec4 in f32"]
-    assert "relu:x=broke" in (tmp_path / "out.html").read_text()
+    assert "relu:x=broke" in shown(tmp_path / "out.html")
     code, out, _ = vkconv("compare", *files, "--json")
     assert code == 1 and json.loads(out)["counts"] == data["counts"]
     a, b = files

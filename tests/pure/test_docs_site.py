@@ -48,6 +48,14 @@ def test_every_op_and_command_has_its_place():
     assert "| --route |" in commands
 
 
+def test_every_notebook_is_a_page():
+    assert len(docs_site.NOTEBOOKS) == 3
+    for path in docs_site.NOTEBOOKS:
+        assert f"({path.stem}.md)" in docs_site.notebooks_page()
+        page = docs_site.notebook_page(path)
+        assert page.startswith("# ") and page.count("```python\n") >= 3 and f"({path.name})" in page
+
+
 def test_every_public_name_is_on_the_python_page():
     pages = [name for names in docs_site.PYTHON.values() for name in names]
     named = {part for name in pages for part in name.split(".")}

@@ -13,7 +13,7 @@ import docs_site  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-MADE = {address for address, _ in docs_site.made_pages()}
+MADE = set(docs_site.makers())
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([\w.-]+/[\w./-]*)`")
 PLACEHOLDER = re.compile(r"\b(?:[A-Z]+_LP|LP_[A-Z]+|TODO|TBD|FIXME|XXX)\b")

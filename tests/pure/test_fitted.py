@@ -1,9 +1,8 @@
 """Tables on narrow terminals: nothing is lost, no line is too long, words and numbers stay whole."""
 
-import io
-
 import pytest
-from cli_kit import vkconv
+from cli_kit import ROOT, on_terminal
+from hostile_names import all_commands
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,11 +87,7 @@ def test_no_text_is_lost(rows, width):
     assert max(map(len, lines)) <= max(width, 40)
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
+OLD = ROOT / "tests" / "pure" / "data" / "versions" / "0.1.0"
 COMMANDS = {
     "ops": ["ops"],
     "passes": ["passes"],
@@ -104,29 +99,39 @@ COMMANDS = {
     "why not": ["explain", "conv2d:x=1x64x56x56,w=64x64x3x3,p=1", "-d", "mali-g57", "--why-not", "winograd"],
     "compare": ["explain", "matmul:a=64x64,b=64x64", "--compare", "mali-g57,h200"],
     "GPUs": ["compilers"],
+    "device": ["devices", "-d", "mali-g715", "--evidence"],
+    "model": ["show", str(OLD / "graph.vkc")],
+    "times": ["compare", str(OLD / "bench.json"), str(OLD / "bench.json")],
     "suites": ["bench", "--suite", "list"],
 }
 
 
+# Where the tables of the other commands are looked at, and what prints lines alone.
+ELSEWHERE = {
+    ("doctor",): "gpu/test_cli_gpu.py",
+    ("compile",): "pure/compilers/test_cli_compile.py",
+    ("estimate",): "pure/compilers/test_cli_compile.py",
+    **{(name,): "gpu/test_terminal.py" for name in ("bench", "check", "run", "tune")},
+    **{("phone", name): "gpu/test_phone.py" for name in ("bench", "check", "info", "list", "run")},
+}
+WITHOUT_TABLES = {("convert",), ("pack",), ("devices", "import"), ("phone", "pull"), ("compilers", "install")}
+
+
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_commands_keep_to_a_terminal_of_100_columns(command, monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(output, "_stream", lambda: terminal)
-    assert vkconv(*command)[0] == 0
-    lines = terminal.getvalue().splitlines()
-    assert len(lines) > 5
-    rows = [line for line in lines if len(line) > 100 and "  " in line]  # prose is wrapped by the terminal
-    assert not rows, rows[0]
-    assert not any("\\n" in line for line in lines)
+    code, lines, broken = on_terminal(monkeypatch, *command)
+    assert (code, broken) == (0, []) and len(lines) > 5
 
 
-@pytest.mark.long
+def test_every_command_is_looked_at():
+    here = {path for path in all_commands() for words in COMMANDS.values() if tuple(words[: len(path)]) == path}
+    assert here | set(ELSEWHERE) | WITHOUT_TABLES == all_commands()
+    for place in ELSEWHERE.values():
+        assert "on_terminal(" in (ROOT / "tests" / place).read_text()
+
+
 def test_wide_is_for_any_place_and_no_command_sees_it(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr(output, "_stream", lambda: terminal)
-    for command in (["--wide", "ops"], ["ops", "--wide"]):
-        assert vkconv(*command)[0] == 0
-        assert max(map(len, terminal.getvalue().splitlines())) > 60
+    for command in (["--wide", "passes"], ["passes", "--wide"]):
+        code, lines, _ = on_terminal(monkeypatch, *command, columns=60)
+        assert code == 0 and max(map(len, lines)) > 60
     assert output.begin(["show", "--", "--wide"]) == ["show", "--", "--wide"]

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 
 import pytest
 from cli_kit import ROOT
@@ -9,7 +10,8 @@ from hostile_names import DEVICE, EVIL, PURE, all_commands, hostile_output
 from rich.console import Console
 
 from vkconv.core import printable
-from vkconv.table import Column, Table, escape_html, markdown
+from vkconv.pages import breakable, render
+from vkconv.table import Column, Table, markdown
 
 # Modules that print by themselves: what they print is no name, or escaped there.
 _PRINTERS = {"vkconv/cli/output.py", "vkconv/cli/__init__.py", "vkconv/cli/probe.py", "vkconv/graph/onnx/worker.py"}
@@ -55,12 +57,14 @@ def test_what_is_not_to_be_seen_is_written_out(text, shown):
 def test_markdown_and_html_show_the_text():
     assert markdown("a|b<c>&![d](e)\\|") == r"a\|b&lt;c&gt;&amp;![d\](e)\\\|"
     assert markdown("[a][b], [c]: d, time [us]*") == r"[a\][b], [c\]: d, time [us]*"
-    assert escape_html("<a href='b'>\x1b\n") == "&lt;a href=&#x27;b&#x27;&gt;\\x1b\n"
+    shown = "&lt;a href=&#39;b&#39;&gt;\\x1b\n"
+    assert render("told.html.j2", lines=["<a href='b'>\x1b\n"], tables=[]).strip() == f"<p>{shown}</p>"
+    assert breakable("<a href='b'>\x1b\n") == shown and breakable("<a>,b") == "&lt;a&gt;,<wbr>b"
 
 
 def test_nothing_else_prints_or_escapes():
-    """So that a new command cannot leave it out: printing is in one module, escaping in two functions."""
-    printers, escapers = set(), set()
+    """So that a new command cannot leave it out: one module prints, templates and `markdown` escape."""
+    printers, escapers, writers = set(), set(), set()
     for path in (ROOT / "vkconv").rglob("*.py"):
         place = str(path.relative_to(ROOT))
         for node in ast.walk(ast.parse(path.read_text())):
@@ -70,5 +74,8 @@ def test_nothing_else_prints_or_escapes():
                     printers.add(place)
                 if called in ("html.escape", "escape"):
                     escapers.add(place)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search("</[a-z]", node.value):
+                writers.add(place)
+    assert not writers, "HTML is written by the templates of vkconv/pages alone"
     assert printers == _PRINTERS
-    assert escapers == {"vkconv/table.py"}
+    assert escapers == {"vkconv/table.py", "vkconv/pages/__init__.py"}

@@ -13,7 +13,8 @@ from vkconv.bench.charts import bars, roofline, route_colours
 from vkconv.bench.files import write_result
 from vkconv.bench.html import KEY_COLUMNS, SPEED_COLUMNS, html
 from vkconv.bench.rows import Result, result_table
-from vkconv.table import format_cell
+from vkconv.check.report import write_page
+from vkconv.table import Column, Table, format_cell
 
 pytestmark = pytest.mark.long
 
@@ -285,3 +286,20 @@ def test_nothing_hangs_over_the_edge(report, tmp_path):
         page.screenshot(tmp_path / "s.png", width, 800)
         assert page.ask("document.documentElement.scrollWidth") <= width
     assert set(ROUTES) <= set(column(page, "route"))
+
+
+def test_each_table_of_a_check_is_sorted_and_filtered_alone(page, tmp_path):
+    columns = [Column("node"), Column("errors")]
+    first = Table("", columns, [("a", 3), ("b", 1), (HOSTILE, 2)], ["", "", "failed"])
+    second = Table("", columns, [("c", 5), ("d", 4)])
+    write_page(tmp_path / "c.html", "check", [], [("Nodes", first), ("Runs", second)], {})
+    page.errors.clear()
+    page.open(tmp_path / "c.html")
+    texts = "[...document.querySelectorAll('#{} tbody tr:not([hidden])')].map(r => r.cells[1].textContent)"
+    assert page.ask(texts.format("nodes")) == [HOSTILE, "a", "b"]  # what is wrong first
+    page.click("#nodes th:nth-child(3) button")
+    assert page.ask(texts.format("nodes")) == ["b", HOSTILE, "a"]
+    page.click("#runs .filter input")
+    page.press("d", 68, "d")
+    assert page.ask(texts.format("runs")) == ["d"] and len(page.ask(texts.format("nodes"))) == 3
+    assert page.ask("typeof window.pwned") == "undefined" and page.errors == []

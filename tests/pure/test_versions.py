@@ -23,13 +23,24 @@ EVERY_VERSION = pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folde
 def test_the_version_is_one():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == VERSION == vkconv.__version__
-    assert re.fullmatch(r"\d+\.\d+\.\d+", VERSION)
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev0)?", VERSION)
 
 
-def test_the_changelog_has_the_version_below_what_is_unreleased():
-    heads = re.findall(r"^## \[(.*?)\](.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+def test_the_version_is_the_last_one_of_the_changelog_or_on_the_way_to_the_next():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    heads = re.findall(r"^## \[(.*?)\](.*)$", text, re.MULTILINE)
     assert heads[0] == ("Unreleased", "")
-    assert heads[1][0] == VERSION and re.fullmatch(r" - \d{4}-\d\d-\d\d", heads[1][1])
+    versions = [tuple(map(int, name.split("."))) for name, _ in heads[1:]]
+    assert versions == sorted(versions, reverse=True)
+    assert all(re.fullmatch(r" - \d{4}-\d\d-\d\d", date) for _, date in heads[1:])
+    kinds = set(re.findall(r"^### (.*)$", text, re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    unreleased = text.partition("## [Unreleased]")[2].partition("\n## [")[0].strip()
+    number = tuple(map(int, VERSION.removesuffix(".dev0").split(".")))
+    if unreleased:
+        assert VERSION.endswith(".dev0") and number > versions[0]
+    else:
+        assert number == versions[0] and not VERSION.endswith(".dev0")
 
 
 def test_the_page_of_versions_names_every_schema_that_is_kept():

@@ -13,7 +13,16 @@ from vkconv.bench.engine import BenchOptions
 from vkconv.bench.lines import KINDS, is_line
 from vkconv.bench.rows import Header, Result, Row, mark_best
 from vkconv.bench.runner import Routes, make_tasks, run_tasks
-from vkconv.bench.suites import Entry, is_call, merge, model_entries, parse_entries, read_suite, shipped_suites
+from vkconv.bench.suites import (
+    Entry,
+    is_call,
+    merge,
+    merge_alike,
+    model_entries,
+    parse_entries,
+    read_suite,
+    shipped_suites,
+)
 from vkconv.core import DType, Shape, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph import Graph, load_model
@@ -60,7 +69,7 @@ def run(
     def shapes_of(graph: Graph, name: str) -> Mapping[str, Shape]:
         return named_shapes(graph.inputs, shapes or {}, dims or {})
 
-    entries = entries_of(targets, suites, element, live.device, shapes_of, Options())
+    entries = merge_alike(entries_of(targets, suites, element, live.device, shapes_of, Options()))
     asked = Routes.parse([*routes, *(["all"] if "route" in sweep else [])], entries)
     params = [name for name in sweep if name != "route"]
     tasks = make_tasks(entries, asked, live.device, sweep=params, local=local, policy=policy)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from vkconv.table import Column, Table, data_frame, escape_html
+from vkconv.pages import render
+from vkconv.table import Column, Standing, Table, data_frame
 
 if TYPE_CHECKING:
     import pandas
@@ -167,8 +168,7 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return "\n".join([*header_lines(self.header), "", str(self.table)])
 
     def _repr_html_(self) -> str:
-        about = "<br>".join(map(escape_html, header_lines(self.header)))
-        return f"<p>{about}</p>{self.table._repr_html_()}"
+        return render("told.html.j2", lines=header_lines(self.header), tables=[self.table._repr_html_()])
 
 
 # The columns of every form but JSON, which has all fields under their own names.
@@ -201,7 +201,16 @@ _QUIET: Mapping[str, object] = {"device": "", "count": 1, "given": "", "us prepa
 def result_table(result: Result) -> Table:
     """The rows as a table; a star marks the best route of each call that has several right ones."""
     columns = _shown(result.rows)
-    return Table("", [column for column, _ in columns], [[value(row) for _, value in columns] for row in result.rows])
+    cells = [[value(row) for _, value in columns] for row in result.rows]
+    return Table("", [column for column, _ in columns], cells, [_standing(row) for row in result.rows])
+
+
+def _standing(row: Row) -> Standing:
+    if row.check == "FAILED":
+        return "failed"
+    if not row.ok:
+        return "unmeasured"
+    return "best" if row.best else ""
 
 
 def screen_tables(result: Result) -> list[Table]:

@@ -156,6 +156,33 @@ def merge(entries: Iterable[Entry]) -> list[Entry]:
     return list(merged.values())
 
 
+def merge_alike(entries: Iterable[Entry]) -> list[Entry]:
+    """The same with calls of models that differ in numbers alone, such as a factor or an epsilon, on which no time
+    hangs: the first one stands for all, and its note says for how many. Calls that were given as such stay."""
+    merged: dict[object, Entry] = {}
+    texts: dict[object, int] = {}
+    for entry in entries:
+        key = _without_numbers(entry) if entry.nodes else entry.text
+        known = merged.get(key)
+        if known:
+            texts[key] = texts.get(key, 1) + 1
+            entry = dataclasses.replace(
+                known,
+                count=known.count + entry.count,
+                nodes=known.nodes + entry.nodes,
+                note=f"stands for {texts[key]} calls that differ in numbers alone",
+            )
+        merged[key] = entry
+    return list(merged.values())
+
+
+def _without_numbers(entry: Entry) -> object:
+    """What of a call a time may hang on: all but the values of attributes that are floats."""
+    floats = {attr.key for attr in OPS[entry.op].attrs if attr.type is float} if entry.op in OPS else set()
+    fields = entry.text.partition(":")[2].split(",")
+    return entry.op, tuple(key if (key := text.partition("=")[0]) in floats else text for text in fields)
+
+
 Made = tuple[int, list[Entry] | VkconvError]
 
 

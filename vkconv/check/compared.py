@@ -274,6 +274,7 @@ def compared_table(compared: Compared, changed: bool = True) -> Table:
     """A row for each pair that is not the same, or for every pair; errors are shares of the allowed one."""
     columns = [Column(name) for name in ("check", "route A", "route B", "A", "B")]
     columns += [Column("error A", digits=2), Column("error B", digits=2), Column("verdict"), Column("why")]
+    shown = [pair for pair in compared.pairs if not (changed and pair.verdict == "same")]
     cells = [
         (
             pair.name,
@@ -286,10 +287,9 @@ def compared_table(compared: Compared, changed: bool = True) -> Table:
             pair.verdict,
             _why(pair),
         )
-        for pair in compared.pairs
-        if not (changed and pair.verdict == "same")
+        for pair in shown
     ]
-    return Table("", columns, cells)
+    return Table("", columns, cells, ["failed" if pair.verdict == "fails in B" else "" for pair in shown])
 
 
 def _why(pair: Pair) -> str:

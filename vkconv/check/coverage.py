@@ -22,7 +22,7 @@ from vkconv.check.conformance import (
 from vkconv.core import FLOAT_TYPES
 from vkconv.device import Device, load_device
 from vkconv.device.files import shipped_devices
-from vkconv.table import Column, Table
+from vkconv.table import Column, Standing, Table
 
 SCHEMA = "vkconv.conformance/1"
 Reason = Literal["not run here", "no case reaches it", "computed when a graph is planned", "not checked"]
@@ -168,13 +168,14 @@ class Conformance:
         columns = [
             Column(name) for name in ("op", "cases", "routes run", "checks", "ok", "failed", "refused", "element forms")
         ]
-        return Table("", [*columns, Column("worst of allowed", digits=2)], cells)
+        standings: list[Standing] = ["failed" if cell[5] else "" for cell in cells]
+        return Table("", [*columns, Column("worst of allowed", digits=2)], cells, standings)
 
     def failures(self) -> Table:
         """Every check that failed, with what is wrong, where, and the command that repeats it."""
         cells = [(row.call, row.route, row.form, row.status, row.why, row.pattern) for row in self.failed]
         names = ("call", "route", "element form", "status", "what", "where")
-        return Table("", [Column(name) for name in names], cells)
+        return Table("", [Column(name) for name in names], cells, ["failed"] * len(cells))
 
     def refusals(self) -> Table:
         """Routes that the device may not be given, by the need that refuses them: how many cases."""

@@ -20,8 +20,9 @@ from vkconv.check.report import (
 )
 from vkconv.check.sweep import Swept
 from vkconv.device import Device
+from vkconv.pages import render
 from vkconv.route import label
-from vkconv.table import Table, escape_html
+from vkconv.table import Table
 
 if TYPE_CHECKING:
     import pandas
@@ -108,8 +109,9 @@ class CheckResult:
 
     def save(self, path: Path | str) -> None:
         """Write it as .json, .md, .html, .csv or .xml (JUnit), by the suffix; whole or not at all. Raises OSError."""
-        lines = [f"{self.name} on {self.model.device.name}, driver {self.model.device.driver}", *self.verdicts]
-        write_page(Path(path), f"vkconv check: {self.name}", lines, self.tables, self.data(), self.cases())
+        lines = [f"{self.name} on {self.model.device.name}, driver {self.model.device.driver}"]
+        told = self.verdicts, not self.ok
+        write_page(Path(path), f"vkconv check: {self.name}", lines, self.tables, self.data(), self.cases(), *told)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The nodes as a data frame, a row each. UsageError without pandas."""
@@ -122,8 +124,7 @@ class CheckResult:
         return f"<CheckResult {self.name!r}: {'; '.join(self.verdicts)}>"
 
     def _repr_html_(self) -> str:
-        told = "".join(f"<p>{escape_html(line)}</p>" for line in self.verdicts)
-        return told + "".join(table._repr_html_() for _, table in self.tables)
+        return render("told.html.j2", lines=self.verdicts, tables=[table._repr_html_() for _, table in self.tables])
 
     @functools.cached_property
     def _stamp(self) -> dict[str, Any]:

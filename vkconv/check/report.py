@@ -3,16 +3,18 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vkconv.cases import Case, stamped, to_csv, to_junit
 from vkconv.check.calls import Checked
 from vkconv.check.model import ModelCheck, NodeCheck
+from vkconv.check.page import address, page
 from vkconv.check.repeat import RepeatCheck, Repeated
 from vkconv.check.sweep import Swept
 from vkconv.core import UsageError, atomic_write, did_you_mean, is_stream
 from vkconv.route import label
-from vkconv.table import Column, Table, escape_html, markdown
+from vkconv.table import Column, Standing, Table, markdown
 
 SUFFIXES = (".json", ".md", ".html")
 CASE_SUFFIXES: Mapping[str, Callable[[str, Sequence[Case]], str]] = {
@@ -45,7 +47,12 @@ def model_table(checked: ModelCheck) -> Table:
     columns = [Column(name) for name in ("node", "op", "route", "alone")]
     columns += [Column("max rel", digits=2), Column("allowed", digits=2), Column("in the run")]
     columns += [Column("max rel there", digits=2), Column("accumulated abs", digits=2), Column("cosine", digits=6)]
-    return Table("", [*columns, Column("NaN"), Column("Inf"), Column("where")], cells)
+    standings = [_standing(bool(node.cause)) for node in checked.nodes]
+    return Table("", [*columns, Column("NaN"), Column("Inf"), Column("where")], cells, standings)
+
+
+def _standing(wrong: bool, refused: bool = False) -> Standing:
+    return "failed" if wrong else "unmeasured" if refused else ""
 
 
 def model_data(checked: ModelCheck) -> dict[str, Any]:
@@ -89,7 +96,7 @@ def repeat_table(repeated: RepeatCheck) -> Table:
         for node in repeated.nodes
     ]
     names = ("node", "op", "route", "distinct", "verdict", "first in run", "elements", "where")
-    return Table("", [Column(name) for name in names], cells)
+    return Table("", [Column(name) for name in names], cells, [_standing(bool(n.problem)) for n in repeated.nodes])
 
 
 def repeat_data(repeated: RepeatCheck) -> dict[str, Any]:
@@ -132,7 +139,8 @@ def sweep_table(rows: Sequence[Swept], texts: Mapping[int, str]) -> Table:
         for i, row in enumerate(rows)
     ]
     columns = [Column("call"), Column("route"), Column("check"), Column("max rel", digits=2)]
-    return Table("", [*columns, Column("allowed", digits=2), Column("distinct"), Column("what")], cells)
+    standings = [_standing(bool(row.problem), bool(row.refused)) for row in rows]
+    return Table("", [*columns, Column("allowed", digits=2), Column("distinct"), Column("what")], cells, standings)
 
 
 def sweep_data(rows: Sequence[Swept], texts: Mapping[int, str]) -> list[dict[str, Any]]:
@@ -174,50 +182,28 @@ def write_page(
     parts: Sequence[tuple[str, Table]],
     data: Mapping[str, Any],
     cases: Sequence[Case] = (),
+    verdicts: Sequence[str] = (),
+    failed: bool = False,
+    commands: Sequence[str] = (),
+    links: Mapping[str, Path] = MappingProxyType({}),
 ) -> None:
-    """A result as a file: its data as JSON, its cases as JUnit's XML or CSV, or lines and titled tables as Markdown or
-    as one HTML page that asks for nothing else. Whole or not at all; raises OSError."""
+    """A result as a file: its data as JSON, its cases as JUnit's XML or CSV, or lines, verdicts, commands and titled
+    tables as Markdown or as one HTML page that asks for nothing else. ``links`` are what the page links to by the first
+    cell of a row. Whole or not at all; raises OSError."""
     if path.suffix in CASE_SUFFIXES and cases:
         text = CASE_SUFFIXES[path.suffix](title, cases)
     elif path.suffix == ".json" or path.suffix not in SUFFIXES:
         text = json.dumps(stamped(data), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     elif path.suffix == ".md":
         sections = [f"## {markdown(name)}\n\n{table.to_markdown()}" for name, table in parts if table.cells]
-        told = "\n".join(f"- {markdown(line)}" for line in lines)
+        told = "\n".join(f"- {markdown(line)}" for line in (*lines, *verdicts, *commands))
         text = "\n\n".join([f"# {markdown(title)}", told, *sections]) + "\n"
     else:
-        text = _html(title, lines, parts)
+        addresses = {name: address(target, path) for name, target in links.items()}
+        schema = str(data.get("schema", ""))
+        text = page(title, lines, verdicts, failed, commands, parts, cases, addresses, schema)
     with atomic_write(path) as file:
         file.write(text.encode())
-
-
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color-scheme:light dark}"
-    "table{border-collapse:collapse;margin:.5rem 0}td,th{padding:.2rem .6rem;border-bottom:1px solid #8884}"
-    "th{text-align:left}.scroll{overflow-x:auto}h2{margin-top:2rem}"
-)
-
-
-def _html(title: str, lines: Sequence[str], parts: Sequence[tuple[str, Table]]) -> str:
-    name = escape_html(title)
-    told = "\n".join(f"<li>{escape_html(line)}</li>" for line in lines)
-    sections = "\n".join(
-        f'<section><h2>{escape_html(heading)}</h2><div class="scroll">{table._repr_html_()}</div></section>'
-        for heading, table in parts
-        if table.cells
-    )
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{name}</title>
-<style>{_STYLE}</style></head>
-<body><h1>{name}</h1>
-<ul>{told}</ul>
-{sections}
-</body></html>
-"""
 
 
 def _verdict(checked: Checked) -> str:

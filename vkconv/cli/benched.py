@@ -45,9 +45,10 @@ class Wanted:
     def tasks(self, device: "Device") -> "tuple[list[Task], Routes]":
         """The rows to be on a device, and the routes that were asked for."""
         from vkconv.bench.runner import Routes, make_tasks
+        from vkconv.bench.suites import merge_alike
 
         passes = self.no_pass, self.pass_dump
-        entries = read_entries(self.targets, self.suites, self.dtype, device, self.shapes, *passes)
+        entries = merge_alike(read_entries(self.targets, self.suites, self.dtype, device, self.shapes, *passes))
         swept = list(filter(None, self.sweep.split(",")))
         wanted = Routes.parse([*self.routes, *(["all"] if "route" in swept else [])], entries)
         params = [name for name in swept if name != "route"]

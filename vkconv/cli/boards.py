@@ -159,6 +159,7 @@ def _tables(reports: Mapping[str, Report], label: Mapping[str, str]) -> list[tup
                 "",
                 [Column("board"), *tables[0][1].columns],
                 [(board, *row) for board, table in tables for row in table.cells],
+                [standing for _, table in tables for standing in table.every_standing],
             ),
         )
         for name, tables in found.items()

@@ -32,7 +32,7 @@ _OUTCOMES: Mapping[str, Outcome] = {"ok": "ok", "FAILED": "FAILED", "error": "er
 @dataclasses.dataclass(frozen=True)
 class Report:
     """A result as lines, titled tables, of which a screen shows those that ``shown`` names, verdicts, commands that
-    repeat what is wrong, JSON data, and the cases that were judged."""
+    repeat what is wrong, JSON data, the cases that were judged, and what a page links to by the first cell of a row."""
 
     title: str
     lines: Sequence[str]
@@ -43,6 +43,7 @@ class Report:
     data: Mapping[str, Any]
     failed: bool
     cases: Sequence[Case] = ()
+    links: Mapping[str, Path] = dataclasses.field(default_factory=dict)
 
     def tell(self, paths: Sequence[Path], as_json: bool) -> None:
         """Print it, and save it in files."""
@@ -60,8 +61,8 @@ class Report:
 
         for path in paths:
             with file_errors(path):
-                lines = [*self.lines, *self.verdicts, *self.commands]
-                write_page(path, self.title, lines, self.parts, self.data, self.judged)
+                told = self.verdicts, self.failed, self.commands, self.links
+                write_page(path, self.title, self.lines, self.parts, self.data, self.judged, *told)
 
     @property
     def judged(self) -> Sequence[Case]:
@@ -145,6 +146,7 @@ class Result:
         self.repeated: RepeatCheck | None = None
         self.swept: list[tuple[str, Swept]] = []
         self.stopped = ""
+        self.dumped: dict[str, Path] = {}
 
     @property
     def found(self) -> "CheckResult":
@@ -219,7 +221,7 @@ class Result:
             self.swept.append(swept)
 
     def dump(self, folder: Path) -> list[str]:
-        """Save the nodes that are wrong; the commands that repeat them."""
+        """Save the nodes that are wrong, where reports link to them; the commands that repeat them."""
         from vkconv.check.dump import dump_node
 
         assert self.model is not None
@@ -231,7 +233,7 @@ class Result:
         for number, node in enumerate(self.model.nodes):
             if node.cause and node.route not in ("alias", "empty"):
                 with file_errors(folder):
-                    _, command = dump_node(
+                    self.dumped[node.node], command = dump_node(
                         folder,
                         f"{number:03d}-{node.node}",
                         node.call,
@@ -272,7 +274,8 @@ class Result:
             [f"repeat it alone: {c}" for c in dumped],
             data,
             not found.ok,
-            cases=found.cases(),
+            found.cases(),
+            self.dumped,
         )
 
 

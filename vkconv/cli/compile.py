@@ -14,8 +14,9 @@ from vkconv.core import UsageError, expand_user
 
 if TYPE_CHECKING:
     from vkconv.compilers.gpus import Gpu
-    from vkconv.compilers.pipelines import Asked
+    from vkconv.compilers.pipelines import Asked, Pipeline
     from vkconv.compilers.rows import Result
+    from vkconv.compilers.runner import Compiled
     from vkconv.device import Device
 
 _EXIT_FAILED = 1
@@ -135,6 +136,7 @@ def compile_(
         *(f"suite {name}" for name in suites or []),
     ]
     result = Result(calls=", ".join([*calls, *(["all ops"] if all_ops else [])]), options=options, gpus=[], rows=[])
+    stopped = 0
     try:
         with terminable():
             for gpu in gpus:
@@ -143,13 +145,12 @@ def compile_(
                 wanted = asked_of(entries, routes or [], sweep, facts)
                 compile_wanted(gpu, wanted, facts, name, result, max_seconds, subgroup_size, jobs, folder, again)
     except KeyboardInterrupt as error:
-        stopped, code = stopped_by(error)
-        say(f"{stopped}; what was compiled is kept, so that the next run goes on from there")
-        raise typer.Exit(code) from None
-    if folder and not as_json:
+        result.incomplete, stopped = stopped_by(error)
+        say(f"{result.incomplete}; what was compiled is kept, so that the next run goes on from there")
+    if folder and folder.is_dir() and not as_json:
         show(f"{sum(1 for _ in folder.iterdir())} files of code in {folder}")
     _tell(result, paths, as_json)
-    raise typer.Exit(_EXIT_FAILED if result.failed else 0)
+    raise typer.Exit(stopped or (_EXIT_FAILED if result.failed else 0))
 
 
 def compile_wanted(
@@ -179,16 +180,7 @@ def compile_wanted(
     if not pipelines:
         why = next((f": {one.why}" for one in made if one.why), "; these calls launch nothing")
         raise UsageError(f"there is nothing to compile for {gpu.name}, planned with {planned_with}{why}")
-    with bar() as tell:
-        compiled = compile_all(
-            gpu,
-            pipelines,
-            max_seconds=max_seconds,
-            jobs=jobs,
-            isa=isa,
-            fresh=again,
-            done=lambda done, count: tell(gpu.name, done, count),
-        )
+    compiled: dict[Pipeline, Compiled] = {}
     result.gpus.append(
         GpuHeader(
             name=gpu.name,
@@ -200,7 +192,21 @@ def compile_wanted(
             differences=there.differences,
         )
     )
-    result.rows += [row for one in made for row in make_rows(gpu, one, compiled)]
+    try:
+        with bar() as tell:
+            compile_all(
+                gpu,
+                pipelines,
+                max_seconds=max_seconds,
+                jobs=jobs,
+                isa=isa,
+                fresh=again,
+                found=compiled,
+                done=lambda done, count: tell(gpu.name, done, count),
+            )
+    finally:  # with Ctrl-C, the routes that are compiled as a whole
+        whole = (one for one in made if all(step.pipeline in compiled for step in one.steps))
+        result.rows += [row for one in whole for row in make_rows(gpu, one, compiled)]
 
 
 def _tell(result: "Result", paths: Sequence[Path], as_json: bool) -> None:
@@ -217,7 +223,7 @@ def _tell(result: "Result", paths: Sequence[Path], as_json: bool) -> None:
     parts = [("Not fit", failures), *((name, rows_table(rows)) for name, rows in by_gpu.items())]
     for path in paths:
         with file_errors(path):
-            write_page(path, f"vkconv compile: {result.calls}", [*lines, *ends], parts, data)
+            write_page(path, f"vkconv compile: {result.calls}", lines, parts, data, (), ends, bool(result.failed))
     if as_json:
         show_json(data)
         return

@@ -15,7 +15,6 @@ from vkconv.core import UsageError, expand_user
 if TYPE_CHECKING:
     from vkconv.compilers.estimate import Result
     from vkconv.compilers.gpus import Gpu
-    from vkconv.compilers.pipelines import Asked
     from vkconv.device import Device
 
 _EXIT_FAILED = 1
@@ -90,6 +89,7 @@ def estimate(
     vkconv estimate conv2d:x=1x64x56x56,w=64x64x1x1 -d adreno-740 --route pointwise --param conv2d=local:64
     """
     from vkconv.check.report import check_targets
+    from vkconv.compilers.estimate import estimate_all
     from vkconv.compilers.live import planning_device
 
     paths = [expand_user(path, "-o") for path in outputs or ()]
@@ -108,15 +108,16 @@ def estimate(
         "dtype": dtype or None,
     }
     words = [*(targets or [])[:3], *(["..."] if len(targets or []) > 3 else []), *(f"suite {s}" for s in suites or [])]
+    stopped = 0
+    result = _result(gpu, facts, name, ", ".join(words), options)
     try:
-        with terminable():
-            result = _estimated(gpu, wanted, facts, name, ", ".join(words), options, max_seconds, jobs)
+        with terminable(), bar() as tell:
+            estimate_all(gpu, wanted, facts, max_seconds=max_seconds, jobs=jobs, found=result.rows, done=tell)
     except KeyboardInterrupt as error:
-        stopped, code = stopped_by(error)
-        say(f"{stopped}; what was compiled is kept, so that the next run goes on from there")
-        raise typer.Exit(code) from None
+        result.incomplete, stopped = stopped_by(error)
+        say(f"{result.incomplete}; what was compiled is kept, so that the next run goes on from there")
     _tell(result, paths, as_json)
-    raise typer.Exit(_EXIT_FAILED if result.failed else 0)
+    raise typer.Exit(stopped or (_EXIT_FAILED if result.failed else 0))
 
 
 def _gpu(device: str, with_: str) -> "Gpu":
@@ -136,24 +137,16 @@ def _gpu(device: str, with_: str) -> "Gpu":
         raise UsageError(f"{error}; --with GPU compiles for another one, and takes the numbers of {device}") from None
 
 
-def _estimated(
-    gpu: "Gpu",
-    wanted: "Sequence[Asked]",
-    facts: "Device",
-    planned_with: str,
-    calls: str,
-    options: "dict[str, str | float | int | None]",
-    max_seconds: float,
-    jobs: int | None,
+def _result(
+    gpu: "Gpu", facts: "Device", planned_with: str, calls: str, options: "dict[str, str | float | int | None]"
 ) -> "Result":
-    from vkconv.compilers.estimate import Result, estimate_all, numbers_used, pipes_of
+    """The conditions, without a row."""
+    from vkconv.compilers.estimate import Result, numbers_used, pipes_of
     from vkconv.compilers.gpus import driver_of
     from vkconv.compilers.installed import installed_for
     from vkconv.compilers.rows import GpuHeader
 
     there, driver = installed_for(gpu), driver_of(gpu)
-    with bar() as tell:
-        rows = estimate_all(gpu, wanted, facts, max_seconds=max_seconds, jobs=jobs, done=tell)
     header = GpuHeader(
         name=gpu.name,
         title=gpu.title,
@@ -169,7 +162,7 @@ def _estimated(
         gpu=header,
         target=numbers_used(facts),
         pipes=list(pipes_of(gpu.driver)),
-        rows=rows,
+        rows=[],
     )
 
 
@@ -180,11 +173,11 @@ def _tell(result: "Result", paths: Sequence[Path], as_json: bool) -> None:
     from vkconv.compilers.estimated import header_lines, left_out_line, rows_table, screen_tables, summary, target_table
 
     data = msgspec.to_builtins(result)
-    lines = [*header_lines(result), summary(result), left_out_line(result)]
+    lines, ends = header_lines(result), [summary(result), left_out_line(result)]
     parts = [("At least", rows_table(result.rows)), ("Numbers of the target", target_table(result))]
     for path in paths:
         with file_errors(path):
-            write_page(path, f"vkconv estimate: {result.calls}", lines, parts, data)
+            write_page(path, f"vkconv estimate: {result.calls}", lines, parts, data, (), ends, bool(result.failed))
     if as_json:
         show_json(data)
         return

@@ -226,9 +226,10 @@ def pack_calls(
     """Write calls, those of models with these ``shapes`` of inputs, and suites on the routes that are asked for; their
     rows."""
     from vkconv.bench.runner import Routes, make_tasks
+    from vkconv.bench.suites import merge_alike
     from vkconv.phone.calls import pack_tasks
 
-    entries = read_entries(calls, suites, dtype, facts, shapes)
+    entries = merge_alike(read_entries(calls, suites, dtype, facts, shapes))
     swept = list(filter(None, sweep.split(",")))
     wanted = Routes.parse([*routes, *(["all"] if "route" in swept else [])], entries)
     tasks = make_tasks(entries, wanted, facts, sweep=[name for name in swept if name != "route"])

@@ -37,6 +37,7 @@ from vkconv.cli.phoned import (
     folders_for,
     open_boards,
 )
+from vkconv.cli.stopping import stopped_by, terminable
 from vkconv.core import FLOAT_TYPES, UsageError
 from vkconv.device import Device
 
@@ -76,7 +77,8 @@ def check(
 ) -> None:
     """Find what a phone or board computes wrongly: the first node of a model, or any op on any route.
 
-    References are computed here, compared there. Exit code 1 when anything is wrong, or a device was lost.
+    References are computed here, compared there. Exit code 1 when anything is wrong, or a device was lost. What Ctrl-C
+    or SIGTERM leaves is told and saved.
 
     Examples: vkconv phone check m.onnx --repeat 50, vkconv phone check --all-ops --dtype f16 --short -o page.html
     """
@@ -90,7 +92,7 @@ def check(
             raise UsageError("--all-ops goes with --op, --short, --few, --dtype, --storage, --repeat and -o only")
         floats = parse_floats(dtypes) if dtypes else list(FLOAT_TYPES)
         boards = open_boards(via, serials, everything, device)
-        _end(_conform(boards, ops or [], floats, storage, extent_of(short, few), repeat, keep), paths, as_json)
+        _end(*_conform(boards, ops or [], floats, storage, extent_of(short, few), repeat, keep), paths, as_json)
         return
     if target is None:
         raise UsageError("nothing to check: name a model or a call, or give --all-ops")
@@ -105,10 +107,12 @@ def check(
     work = Work(target, inputs or [], seed, "auto", None, "", options, shapes=shapes or [])
     boards = open_boards(via, serials, everything, device)
     words = ["--repeat", str(repeat), *(["--stop-at-first"] if stop_at_first else [])]
-    _end(_check_model(boards, work, words, dump, keep), paths, as_json)
+    _end(*_check_model(boards, work, words, dump, keep), paths, as_json)
 
 
-def _check_model(boards: "dict[str, Board]", work: Work, words: Sequence[str], dump: Path | None, keep: bool) -> Report:
+def _check_model(
+    boards: "dict[str, Board]", work: Work, words: Sequence[str], dump: Path | None, keep: bool
+) -> tuple[Report, int]:
     from vkconv.phone.fleet import each, play_all
     from vkconv.phone.packs import PackedModel, model_plan
     from vkconv.phone.results import model_check
@@ -124,18 +128,24 @@ def _check_model(boards: "dict[str, Board]", work: Work, words: Sequence[str], d
             return made
 
         packed = each(boards, pack)
-        for told in play_all(boards, {name: folder.path for name, folder in folders.items()}, words, dump, keep):
-            if told.error:
-                problems[told.name] = told.error
-            elif told.result is not None and told.place == 0:
-                if told.result["status"] in ("ok", "FAILED"):
-                    checks = Checks(work)
-                    checks.model = model_check(packed[told.name], told.result)
-                    report = checks.report(checks.dump(dump) if dump else [])
-                    reports[told.name] = _with_why(report, told.result)
-                else:
-                    problems[told.name] = f"{told.result['status']}: {told.result['why']}"
-    return _report(f"vkconv phone check: {work.name}", boards, reports, problems)
+        code = 0
+        try:
+            with terminable():
+                for told in play_all(boards, {n: folder.path for n, folder in folders.items()}, words, dump, keep):
+                    if told.error:
+                        problems[told.name] = told.error
+                    elif told.result is not None and told.place == 0:
+                        if told.result["status"] in ("ok", "FAILED"):
+                            checks = Checks(work)
+                            checks.model = model_check(packed[told.name], told.result)
+                            report = checks.report(checks.dump(dump) if dump else [])
+                            reports[told.name] = _with_why(report, told.result)
+                        else:
+                            problems[told.name] = f"{told.result['status']}: {told.result['why']}"
+        except KeyboardInterrupt as error:
+            stopped, code = stopped_by(error)
+            problems = {**dict.fromkeys((name for name in boards if name not in reports), stopped), **problems}
+    return _report(f"vkconv phone check: {work.name}", boards, reports, problems), code
 
 
 def _with_why(report: Report, result: Any) -> Report:
@@ -153,7 +163,7 @@ def _conform(
     extent: "Extent",
     repeat: int,
     keep: bool,
-) -> Report:
+) -> tuple[Report, int]:
     from vkconv.check.conformance import checks
     from vkconv.check.coverage import Conformance
     from vkconv.cli.progress import progress
@@ -171,21 +181,27 @@ def _conform(
             folder.close()
         started, seconds = time.perf_counter(), dict.fromkeys(boards, 0.0)
         playing = {name: folder.path for name, folder in folders.items() if len(folder)}
-        with progress(sum(map(len, folders.values())), "packs") as tell:
-            for told in play_all(boards, playing, ["--repeat", str(repeat)], None, keep):
-                seconds[told.name] = time.perf_counter() - started
-                if told.error:
-                    problems[told.name] = told.error
-                elif told.result is not None and told.place >= 0:
-                    results[told.name][told.place] = told.result
-                    tell(1, told.name, told.result["label"])
+        code = 0
+        try:
+            with terminable(), progress(sum(map(len, folders.values())), "packs") as tell:
+                for told in play_all(boards, playing, ["--repeat", str(repeat)], None, keep):
+                    seconds[told.name] = time.perf_counter() - started
+                    if told.error:
+                        problems[told.name] = told.error
+                    elif told.result is not None and told.place >= 0:
+                        results[told.name][told.place] = told.result
+                        tell(1, told.name, told.result["label"])
+        except KeyboardInterrupt as error:
+            stopped, code = stopped_by(error)
+            late = [name for name in playing if len(results[name]) < len(folders[name])]
+            problems = {**dict.fromkeys(late, stopped), **problems}
     reports = {}
     for name, board in boards.items():
         done = [c for c in packed[name] if all(place in results[name] for place in c.places.values())]
         rows = [conformed(c, results[name], problems.get(name, "")) for c in done]
         found = Conformance(board.device, work[name], rows, seconds[name], problems.get(name, ""))
         reports[name] = conformance_report(found)
-    return _report("vkconv phone conformance", boards, reports, problems)
+    return _report("vkconv phone conformance", boards, reports, problems), code
 
 
 def _report(title: str, boards: "dict[str, Board]", reports: dict[str, Report], problems: dict[str, str]) -> Report:
@@ -204,7 +220,8 @@ def _report(title: str, boards: "dict[str, Board]", reports: dict[str, Report], 
     )
 
 
-def _end(report: Report, paths: Sequence[Path], as_json: bool) -> None:
+def _end(report: Report, stopped: int, paths: Sequence[Path], as_json: bool) -> None:
+    """Tell of a report; ``stopped`` is the exit code of a command that was stopped, else 0."""
     report.tell(paths, as_json)
-    if report.failed:
-        raise typer.Exit(EXIT_FAILED)
+    if stopped or report.failed:
+        raise typer.Exit(stopped or EXIT_FAILED)

@@ -253,7 +253,9 @@ def run(
     head += [f"input {name} = {text}" for name, text in texts.items()]
     head += [f"forced {key} = {route}" for key, route in forced.items()]
     head += [f"set {key}: {', '.join(f'{n} = {v}' for n, v in given.items())}" for key, given in chosen.items()]
-    tables: list[Table | str] = [profiled.nodes, profiled.ops, profiled.note] if profiled and profile else []
+    tables: list[Table | str] = []
+    if profiled and profile:
+        tables = [profiled.nodes, profiled.ops, *profiled.note.split("\n")]
     show(
         *head,
         *types_lines(options),

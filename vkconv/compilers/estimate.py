@@ -137,6 +137,7 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     schema: Literal["vkconv.estimate/1"] = "vkconv.estimate/1"
     vkconv: str = ""  # with the date, written when it is saved
     date: str = ""
+    incomplete: str = ""  # what stopped it
     calls: str
     options: dict[str, str | float | int | None]
     gpu: GpuHeader
@@ -157,19 +158,32 @@ def estimate_all(
     *,
     max_seconds: float,
     jobs: int | None = None,
+    found: list[Estimate] | None = None,
     done: Callable[[str, int, int], None] = lambda what, done, count: None,
 ) -> list[Estimate]:
-    """Bounds of calls that are planned with a device and compiled for a GPU. UsageError where nothing is launched, or
+    """Bounds of calls that are planned with a device and compiled for a GPU; ``found``, which is returned, has those
+    that are there if Ctrl-C comes. UsageError where nothing is launched, or
     the compiler is not installed; DeviceError where its driver does not start."""
     made = list(collect(wanted, device))
     pipelines = [pipeline_of(launch) for one in made for launch in one.launches]
     if not pipelines:
         why = next((f": {one.why}" for one in made if one.why), "; these calls launch nothing")
         raise UsageError(f"there is nothing to estimate for {gpu.name}{why}")
-    compiled = compile_all(
-        gpu, pipelines, max_seconds=max_seconds, jobs=jobs, done=lambda n, count: done(gpu.name, n, count)
-    )
-    rows = []
+    compiled: dict[Pipeline, Compiled] = {}
+    rows = [] if found is None else found
+    try:
+        compile_all(
+            gpu,
+            pipelines,
+            max_seconds=max_seconds,
+            jobs=jobs,
+            found=compiled,
+            done=lambda n, count: done(gpu.name, n, count),
+        )
+    except KeyboardInterrupt:
+        whole = (one for one in made if all(pipeline_of(launch) in compiled for launch in one.launches))
+        rows += [estimate(gpu, one, compiled, device) for one in whole]
+        raise
     for number, one in enumerate(made, 1):
         rows.append(estimate(gpu, one, compiled, device))
         done("counted", number, len(made))

@@ -98,6 +98,7 @@ def header_lines(result: Result) -> list[str]:
         f"{gpu.name}: {gpu.title}, {gpu.driver} of Mesa {gpu.version}, planned with {gpu.planned_with}",
         *([f"{gpu.name}: NOT as tried: {'; '.join(gpu.differences[:3])}{more}"] if gpu.differences else []),
         "numbers: " + ", ".join(told),
+        *([f"INCOMPLETE: {result.incomplete}"] if result.incomplete else []),
     ]
 
 

@@ -10,7 +10,7 @@ from vkconv.compilers.gpus import Driver, Gpu, driver_of
 from vkconv.compilers.pipelines import Made, Step
 from vkconv.compilers.runner import Compiled, Executable, Number
 from vkconv.route import label
-from vkconv.table import Column, Table
+from vkconv.table import Column, Standing, Table
 
 SCHEMA = "vkconv.compile/1"
 
@@ -114,6 +114,7 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     schema: Literal["vkconv.compile/1"] = "vkconv.compile/1"
     vkconv: str = ""  # with the date, written when it is saved
     date: str = ""
+    incomplete: str = ""  # what stopped it
     calls: str
     options: dict[str, str | float | int | None]
     gpus: list[GpuHeader]
@@ -235,7 +236,12 @@ def rows_table(rows: Sequence[Row]) -> Table:
         for row in rows
     ]
     kept = [i for i, column in enumerate(columns) if column.name != "count" or any(row.count != 1 for row in rows)]
-    return Table("", [columns[i] for i in kept], [[row[i] for i in kept] for row in cells])
+    standings = [_standing(row) for row in rows]
+    return Table("", [columns[i] for i in kept], [[row[i] for i in kept] for row in cells], standings)
+
+
+def _standing(row: Row) -> Standing:
+    return "" if row.verdict == "ok" else "failed" if row.chosen else "unmeasured"
 
 
 def screen_tables(title: str, rows: Sequence[Row]) -> list[Table]:
@@ -269,7 +275,7 @@ def failures_table(rows: Sequence[Row]) -> Table:
         (row.gpu, row.verdict, row.call, label(row.route, row.params) + "*" * row.chosen, row.shader, row.why)
         for row in sorted_rows
     ]
-    return Table("", [Column(name) for name in names], cells)
+    return Table("", [Column(name) for name in names], cells, [_standing(row) for row in sorted_rows])
 
 
 def summary(header: GpuHeader, rows: Sequence[Row]) -> str:
@@ -297,4 +303,4 @@ def header_lines(result: Result) -> list[str]:
         )
         more = f" and {len(gpu.differences) - 3} more" if len(gpu.differences) > 3 else ""
         lines += [f"{gpu.name}: NOT as tried: {'; '.join(gpu.differences[:3])}{more}"] if gpu.differences else []
-    return lines
+    return [*lines, *([f"INCOMPLETE: {result.incomplete}"] if result.incomplete else [])]

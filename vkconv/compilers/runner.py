@@ -97,13 +97,14 @@ def compile_all(
     jobs: int | None = None,
     isa: Path | None = None,
     fresh: bool = False,
+    found: dict[Pipeline, Compiled] | None = None,
     done: Callable[[int, int], None] = lambda done, count: None,
 ) -> dict[Pipeline, Compiled]:
     """What a GPU's compiler does with each pipeline, in at most ``max_seconds`` each.
 
     What is known from an earlier run of the same driver is not compiled again, but with ``isa``, a folder for the
-    compiler's representations, or where ``fresh``. Raises UsageError where the compiler is not installed, DeviceError
-    where the driver does not start.
+    compiler's representations, or where ``fresh``. ``found``, which is returned, has what is there if Ctrl-C
+    comes. Raises UsageError where the compiler is not installed, DeviceError where the driver does not start.
     """
     there = installed_for(gpu)
     kept = _Kept(gpu, there)
@@ -112,12 +113,14 @@ def compile_all(
         by_digest.setdefault(pipeline.digest, []).append(pipeline)
     known = {} if fresh or isa else kept.read(by_digest, max_seconds)
     todo = [same[0] for digest, same in by_digest.items() if digest not in known]
+    found = {} if found is None else found
+    found |= {pipeline: known[digest] for digest in known for pipeline in by_digest[digest]}
     with tempfile.TemporaryDirectory(prefix="vkconv-") as scratch:
         work = _Work(gpu, there, Path(scratch), max_seconds, isa)
         for pipeline, compiled in work.run(todo, jobs or cores(), lambda count: done(count, len(todo))):
-            known[pipeline.digest] = compiled
+            found |= dict.fromkeys(by_digest[pipeline.digest], compiled)
             kept.write(pipeline.digest, compiled)
-    return {pipeline: known[digest] for digest, same in by_digest.items() for pipeline in same}
+    return found
 
 
 def read_kept(path: Path, max_seconds: float) -> Compiled | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vkconv.ops import OPS
+from vkconv.pages import render
 from vkconv.plan.commands import Command, Copy
 from vkconv.plan.model import Plan
 from vkconv.plan.timing import Timing
@@ -118,7 +119,7 @@ class Profile:
         return f"{self.nodes.to_markdown()}\n\n{self.ops.to_markdown()}\n\n{self.note}"
 
     def _repr_html_(self) -> str:
-        return f"{self.nodes._repr_html_()}\n{self.ops._repr_html_()}\n<p>{self.note}</p>"
+        return render("told.html.j2", lines=[self.note], tables=[self.nodes._repr_html_(), self.ops._repr_html_()])
 
     def _title(self) -> str:
         walls = [timing.wall_us for timing in self.timings]

@@ -1,13 +1,17 @@
 """``vkconv compile`` and ``vkconv compilers`` on a command line, with a program that plays the compilers'."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from cli_kit import vkconv
+from cli_kit import on_terminal, vkconv
 from compilers_kit import FakeInstalled
+from pages import shown
 
+from vkconv.cli.stopping import Terminated
 from vkconv.compilers import installed, live, runner
 from vkconv.compilers.gpus import Tried
 from vkconv.compilers.installed import Manifest
@@ -37,7 +41,7 @@ def test_a_call_is_compiled_and_its_pipelines_are_rows(there: FakeInstalled, tmp
     (row,) = data["rows"]
     assert (data["schema"], row["verdict"], row["chosen"], row["phase"]) == ("vkconv.compile/1", "ok", True, "run")
     assert row["code"]["registers"] == row["statistics"]["Number of GPRs"] == row["local"][0]
-    assert f"| {row['call']} |" in files[1].read_text() and row["call"] in files[2].read_text()
+    assert f"| {row['call']} |" in files[1].read_text() and row["call"] in shown(files[2])
     code, out, _ = vkconv("compile", CALL, *GPU, "--json")
     assert json.loads(out)["rows"] == data["rows"] and len(there.jobs) == 1
     vkconv("compile", CALL, *GPU, "--again")
@@ -150,3 +154,34 @@ def test_devices_takes_one_of_here_and_not_here() -> None:
 def test_install_knows_its_sets() -> None:
     code, _, err = vkconv("compilers", "install", "amd46")
     assert code == 2 and "there is no set 'amd46' (did you mean 'amd64'?); amd64, arm64" in err
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+def test_what_was_compiled_before_it_was_stopped_is_told_and_saved(
+    there: FakeInstalled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: type, code: int
+) -> None:
+    @contextlib.contextmanager
+    def bar() -> Iterator[object]:
+        def tell(what: str, done: int, count: int) -> None:
+            raise stop
+
+        yield tell
+
+    for command, rows in (("compile", 1), ("estimate", 2)):  # the second one knows what the first compiled
+        monkeypatch.setattr(f"vkconv.cli.{command}.bar", bar)
+        saved = tmp_path / f"{command}.json"
+        calls = ("relu:x=3x5", "softmax:x=3x5", "matmul:a=3x5,b=5x3")
+        ended, out, err = vkconv(command, *calls, *GPU, "--jobs", "1", "-o", saved, "-o", tmp_path / "r.html")
+        assert ended == code and "stopped by" in err and "INCOMPLETE: stopped by" in out
+        data = json.loads(saved.read_text())
+        assert data["incomplete"].startswith("stopped by")
+        assert [row["call"].partition(",")[0] for row in data["rows"]] == list(calls[:rows])
+        assert "INCOMPLETE" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("command", ["compile", "estimate"])
+def test_tables_fit_a_terminal_of_100_columns(
+    there: FakeInstalled, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    code, lines, broken = on_terminal(monkeypatch, command, "softmax:x=8x250", *GPU, "--route", "all")
+    assert (code, broken) == (0, []) and len(lines) > 5
