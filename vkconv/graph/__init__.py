@@ -4,13 +4,18 @@ from pathlib import Path
 
 from vkconv.core import ModelError
 from vkconv.graph.ir import AttrValue, Dim, Graph, Node, TensorSpec
+from vkconv.graph.tflite import is_tflite, load_tflite, load_tflite_bytes
 
-__all__ = ["AttrValue", "Dim", "Graph", "Node", "TensorSpec", "load_model"]
+__all__ = ["SUFFIXES", "AttrValue", "Dim", "Graph", "Node", "TensorSpec", "load_model"]
+
+SUFFIXES = (".vkc", ".onnx", ".tflite")
+"""How the names of files end that hold models."""
 
 
 def load_model(source: object, *, newer_opset: bool = False) -> Graph:
-    """The graph of a model: the path of a ``.vkc`` or ``.onnx`` file, what an ONNX file holds (bytes), an
-    ``onnx.ModelProto``, or torch's ``ONNXProgram``; with ``newer_opset`` also of opsets that came later.
+    """The graph of a model: the path of a ``.vkc``, ``.onnx`` or ``.tflite`` file, what an ONNX or TensorFlow Lite file
+    holds (bytes), an ``onnx.ModelProto``, or torch's ``ONNXProgram``; with ``newer_opset`` also of opsets that came
+    later.
 
     Raises ModelError for anything else, and what is no whole model; UnsupportedError listing all that vkconv lacks.
     """
@@ -18,9 +23,12 @@ def load_model(source: object, *, newer_opset: bool = False) -> Graph:
     if isinstance(source, Graph):
         return source
     if not isinstance(source, str | Path):
+        data = model_bytes(source)
+        if is_tflite(data):
+            return load_tflite_bytes(data)
         from vkconv.graph.onnx import load_onnx_bytes
 
-        return load_onnx_bytes(model_bytes(source), newer_opset=newer_opset)
+        return load_onnx_bytes(data, newer_opset=newer_opset)
     path = Path(source)
     suffix = path.suffix.lower()
     if suffix == ".vkc":
@@ -31,7 +39,9 @@ def load_model(source: object, *, newer_opset: bool = False) -> Graph:
         from vkconv.graph.onnx import load_onnx
 
         return load_onnx(path, newer_opset=newer_opset)
-    raise ModelError(f"{path}: vkconv reads .vkc and .onnx files, and this name ends in {suffix or 'neither'}")
+    if suffix == ".tflite":
+        return load_tflite(path)
+    raise ModelError(f"{path}: vkconv reads {', '.join(SUFFIXES)} files, and this name ends in {suffix or 'none of them'}")
 
 
 def model_bytes(source: object) -> bytes:
