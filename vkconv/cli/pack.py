@@ -37,6 +37,7 @@ from vkconv.device import Device
 if TYPE_CHECKING:
     from vkconv.check.conformance import Extent
     from vkconv.phone.calls import PackedRow
+    from vkconv.graph import SUFFIXES
     from vkconv.plan.pack import PackFolder
     from vkconv.plan.planner import Options
 
@@ -118,7 +119,7 @@ def pack(
     if folder == Path():
         raise UsageError("name the folder to write: vkconv pack MODEL|CALL... DIR")
     folder = folder.expanduser()
-    models = [Path(text) for text in targets or () if not CALL.match(text) and Path(text).suffix in (".vkc", ".onnx")]
+    models = [Path(text) for text in targets or () if not CALL.match(text) and Path(text).suffix in SUFFIXES]
     calls = [text for text in targets or () if Path(text) not in models]
     facts = find_device(device)
     dtype, of_nodes, auto = parse_dtypes(dtypes) if not all_ops else (None, {}, False)

@@ -53,7 +53,7 @@ def model_bytes(source: object) -> bytes:
     serialize = getattr(proto, "SerializeToString", None)
     if serialize is None or not hasattr(proto, "opset_import"):
         raise ModelError(
-            f"a {type(source).__name__} is no model that vkconv reads; give the path of a .vkc or .onnx file, an "
+            f"a {type(source).__name__} is no model that vkconv reads; give the path of a .vkc, .onnx or .tflite file, an "
             "onnx.ModelProto or its bytes, or convert it with torch.onnx.export(..., dynamo=True)"
         )
     try:

@@ -122,8 +122,9 @@ def _graph(builder: Builder, inputs: dict[str, TensorSpec], name: str) -> Graph:
     constants: dict[str, Array] = {
         names.get(v, v): array for v, array in builder.constants.items() if names.get(v, v) in used
     }
+    # A shape without dimensions may be one that the converter did not know.
     declared = {
-        value: Declared(str(tensor.dtype or DType.F32), tensor.dims)
+        value: Declared(str(tensor.dtype or DType.F32), tensor.dims or None)
         for value, tensor in zip(outputs, (model.tensors[i] for i in model.outputs), strict=True)
     }
     metadata = {"tflite.source": name, "tflite.description": model.description}

@@ -152,7 +152,11 @@ class OpView:
         """A field of the operator's table of options, or the default where it has none."""
         if self.op.options is None:
             return default
-        return guarded(f"{self.op.name} {self.title!r}", getattr(self.op.options, name, lambda: None))
+        read = getattr(self.op.options, name, None)
+        if read is None:
+            kind = type(self.op.options).__name__
+            raise ModelError(f"{self.op.name} {self.title!r} has {kind}, which have no {name}; the file is damaged")
+        return guarded(f"{self.op.name} {self.title!r}", read)
 
     def has(self, i: int) -> bool:
         return i < len(self.op.inputs) and self.op.inputs[i] >= 0
