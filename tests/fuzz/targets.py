@@ -214,7 +214,11 @@ def _tflite_seeds() -> list[bytes]:
     ]
     one = {"scale": 0.1, "zero": 3}
     many = {"scale": np.arange(1, 7, dtype=np.float32), "zero": 0}
-    quantized = {"x": T(shape, "i8", **one), "w": const(np.ones((6, 3, 3, 6), np.int8), **many), "c": T(half, "i8", **one)}
+    quantized = {
+        "x": T(shape, "i8", **one),
+        "w": const(np.ones((6, 3, 3, 6), np.int8), **many),
+        "c": T(half, "i8", **one),
+    }
     quantized |= {"b": const(np.ones(6, np.int32), **many), "n": const(np.array([1, -1], np.int32))}
     quantized["y"] = T((1, 72), "i8", **one)
     bytes_ops = [("CONV_2D", "x w b", "c", *conv), ("RESHAPE", "c n", "y")]

@@ -14,7 +14,14 @@ pytestmark = pytest.mark.long
 READING = (
     *("read_text", "read_bytes", "open", "read_cache", "read_array", "json.loads", "json.load", "json.decode"),
     *("toml.decode", "tomllib.load", "tomllib.loads", "np.load", "np.fromfile", "csv.reader", "csv.DictReader"),
-    *("ParseFromString", "GetRootAsModel", "onnx.load", "onnx.load_model_from_string", "ElementTree.parse", "ElementTree.fromstring"),
+    *(
+        "ParseFromString",
+        "GetRootAsModel",
+        "onnx.load",
+        "onnx.load_model_from_string",
+        "ElementTree.parse",
+        "ElementTree.fromstring",
+    ),
     *("os.read", "safe_open"),
 )
 SHIPPED = "data of the installation, which SECURITY.md trusts"

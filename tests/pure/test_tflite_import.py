@@ -53,7 +53,9 @@ def valid(stride=1, **more):
 
 
 CASES = {
-    "conv same": (4, "CONV_2D", [const(f(3, 3, 3, 6)), const(f(3))], "Conv2DOptions", same(2, FusedActivationFunction=1)),
+    "conv same": (
+        4, "CONV_2D", [const(f(3, 3, 3, 6)), const(f(3))], "Conv2DOptions", same(2, FusedActivationFunction=1)
+    ),
     "conv dilated": (
         4, "CONV_2D", [const(f(5, 2, 3, 6)), const(f(5))], "Conv2DOptions",
         valid(DilationHFactor=2, DilationWFactor=1, FusedActivationFunction=3),
@@ -320,4 +322,3 @@ def test_what_is_missing_is_one_list_that_says_how_to_go_on():
         load_model(make(tensors, ops[:3], "x", "y"))
     assert "2 places" in str(told.value) and "WHILE (a): control flow" in str(told.value)
     assert "Select TF ops" in str(told.value) and "tf2onnx" in str(told.value)
-

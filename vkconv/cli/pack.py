@@ -36,8 +36,8 @@ from vkconv.device import Device
 
 if TYPE_CHECKING:
     from vkconv.check.conformance import Extent
-    from vkconv.phone.calls import PackedRow
     from vkconv.graph import SUFFIXES
+    from vkconv.phone.calls import PackedRow
     from vkconv.plan.pack import PackFolder
     from vkconv.plan.planner import Options
 

@@ -41,7 +41,9 @@ def load_model(source: object, *, newer_opset: bool = False) -> Graph:
         return load_onnx(path, newer_opset=newer_opset)
     if suffix == ".tflite":
         return load_tflite(path)
-    raise ModelError(f"{path}: vkconv reads {', '.join(SUFFIXES)} files, and this name ends in {suffix or 'none of them'}")
+    raise ModelError(
+        f"{path}: vkconv reads {', '.join(SUFFIXES)} files, and this name ends in {suffix or 'none of them'}"
+    )
 
 
 def model_bytes(source: object) -> bytes:
@@ -53,8 +55,8 @@ def model_bytes(source: object) -> bytes:
     serialize = getattr(proto, "SerializeToString", None)
     if serialize is None or not hasattr(proto, "opset_import"):
         raise ModelError(
-            f"a {type(source).__name__} is no model that vkconv reads; give the path of a .vkc, .onnx or .tflite file, an "
-            "onnx.ModelProto or its bytes, or convert it with torch.onnx.export(..., dynamo=True)"
+            f"a {type(source).__name__} is no model that vkconv reads; give the path of a .vkc, .onnx or .tflite file, "
+            "an onnx.ModelProto or its bytes, or convert it with torch.onnx.export(..., dynamo=True)"
         )
     try:
         return bytes(serialize())

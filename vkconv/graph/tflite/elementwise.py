@@ -2,7 +2,6 @@
 
 from functools import partial
 
-
 from vkconv.core import DType
 from vkconv.graph.tflite.reader import DTYPES
 from vkconv.graph.tflite.view import OpView, Rule

@@ -17,8 +17,8 @@ _FLEX = "it runs TensorFlow itself (Select TF ops); convert the model with Tenso
 _CONTROL = "control flow; vkconv runs straight-line graphs: convert a model whose loops are unrolled"
 _STATE = "it keeps a state between runs; convert the model with its state as inputs and outputs"
 _RECURRENT = (
-    "TensorFlow Lite's fused recurrent cells; export the model to ONNX (python -m tf2onnx.convert --tflite FILE), whose "
-    "LSTM, GRU and RNN vkconv has"
+    "TensorFlow Lite's fused recurrent cells; export the model to ONNX (python -m tf2onnx.convert --tflite FILE), "
+    "whose LSTM, GRU and RNN vkconv has"
 )
 _DETECTION = "it sorts boxes on the host; cut the model before it, and filter its boxes there"
 _REASONS: Mapping[str, str] = {

@@ -54,7 +54,9 @@ def _reshape(n: OpView) -> None:
 
 def _squeeze(n: OpView) -> None:
     options = n.op.options
-    axes = tuple(n.axis(int(a), n.rank(0)) for a in options.SqueezeDimsAsNumpy()) if _has(options, "SqueezeDims") else ()
+    axes = (
+        tuple(n.axis(int(a), n.rank(0)) for a in options.SqueezeDimsAsNumpy()) if _has(options, "SqueezeDims") else ()
+    )
     _moved(n, "squeeze", **({"axes": axes} if axes else {}))
 
 
@@ -161,9 +163,7 @@ def _strided_slice(n: OpView) -> None:
         return
     steps = tuple(1 if axis in shrunk else step for axis, step in enumerate(steps))
     value, same = n.stored(0), _same_scale(n, 0)
-    value = n.emit(
-        "slice", value if same else n.x(0), starts=tuple(first), ends=tuple(last), axes=axes, steps=steps
-    )
+    value = n.emit("slice", value if same else n.x(0), starts=tuple(first), ends=tuple(last), axes=axes, steps=steps)
     if shrunk:
         value = n.emit("squeeze", value, axes=shrunk)
     (n.finish_stored if same else n.finish)(value)

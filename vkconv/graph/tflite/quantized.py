@@ -24,7 +24,7 @@ def _one_scale(tensor: Tensor) -> bool:
 def _in_bytes(n: OpView) -> bool:
     """Whether input, constant weights and output are bytes, and the bias is what its own scale should be."""
     weights = n.tensor(1)
-    whole_bias = not n.has(2) or n.const(2) is not None and n.tensor(2).dtype is DType.I32
+    whole_bias = not n.has(2) or (n.const(2) is not None and n.tensor(2).dtype is DType.I32)
     in_order = weights.dtype in BYTES and weights.quantization is not None and n.const(1) is not None
     return _one_scale(n.tensor(0)) and _one_scale(n.output()) and in_order and whole_bias
 
@@ -37,7 +37,9 @@ def _operands(n: OpView, x: str, w: str, along: int) -> list[str]:
         q, dtype = tensor.quantization, tensor.dtype
         assert q is not None and dtype is not None
         if not q.per_tensor and q.axis != along:
-            n.refuse(f"its weights have scales along axis {q.axis}; vkconv has them along output channels, axis {along}")
+            n.refuse(
+                f"its weights have scales along axis {q.axis}; vkconv has them along output channels, axis {along}"
+            )
         made += [*([value] if value else []), *n.builder.scales(tensor.name, q, dtype)]
     return made
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import tflite
 
 from vkconv.core import MAX_NODES, MAX_RANK, Array, ModelError, shape_problem, shape_str, short
@@ -222,7 +223,7 @@ class _Reader:
         variable = bool(tensor.IsVariable())
         return Tensor(name, dims, dtype, type_name, quantization, data, variable, sparsity is not None)
 
-    def _bytes(self, tensor: Any, what: str) -> Array | None:
+    def _bytes(self, tensor: Any, what: str) -> npt.NDArray[np.uint8] | None:
         """The bytes of a constant; None for what an operator makes."""
         model, index = self._model, tensor.Buffer()
         if index == 0:
@@ -271,7 +272,7 @@ class _Reader:
         if zero.size != count:
             raise ModelError(f"{what} has {count} scales and {zero.size} zero points; the file is damaged")
         if count > 1 and not (0 <= axis < len(dims) and dims[axis] == count):
-            raise ModelError(f"{what} of {shape_str(dims)} has {count} scales along axis {axis}; the file is damaged")
+            raise ModelError(f"{what} of {len(dims)} dimensions has {count} scales along axis {axis}; it is damaged")
         return Quantization(scale, zero, axis)
 
     def _vector(self, table: Any, kind: int) -> Array:
@@ -305,7 +306,7 @@ def _dense(reader: _Reader, tensor: Any, table: Any, shape: tuple[int, ...], dty
         data = table.DimMetadata(level)
         if data.Format() == tflite.DimensionType.DENSE:
             size = data.DenseSize()
-            if not 0 < size or len(parents) * size > 64 * len(reader._data) + (1 << 20):
+            if not size > 0 or len(parents) * size > 64 * len(reader._data) + (1 << 20):
                 raise ModelError(wrong)
             sizes[level] = size
             own = np.tile(np.arange(size), len(parents))
@@ -329,7 +330,7 @@ def _dense(reader: _Reader, tensor: Any, table: Any, shape: tuple[int, ...], dty
             raise ModelError(wrong)
         place[axis] = place[axis] * max(sizes[order.index(rank + b)], 1) + place[rank + b]
     for axis in range(rank):
-        if values.size and not (0 <= place[axis].min() and place[axis].max() < shape[axis]):
+        if values.size and not (place[axis].min() >= 0 and place[axis].max() < shape[axis]):
             raise ModelError(wrong)
     made = np.zeros(shape, dtype.numpy)
     made[tuple(place[:rank])] = values

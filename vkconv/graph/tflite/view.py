@@ -100,8 +100,8 @@ class Builder:
             held[index] = self.emit(tensor.name, "dequantize_linear", self.stored[index], *scales, axis=q.axis)
         else:
             raise RefusedError(
-                f"it computes with {tensor.dtype} quantized by a scale ({tensor.name!r}); vkconv has i8 and u8: convert "
-                "with full integer quantization of 8 bits"
+                f"it computes with {tensor.dtype} quantized by a scale ({tensor.name!r}); vkconv has i8 and u8: "
+                "convert with full integer quantization of 8 bits"
             )
         return held[index]
 

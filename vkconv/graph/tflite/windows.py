@@ -60,10 +60,8 @@ def _convolved(n: OpView, weights: tuple[int, ...], attrs: dict[str, AttrValue])
 def _transpose_conv(n: OpView) -> None:
     """Operands: output shape, weights (output, height, width, input), input, bias."""
     bias = [n.x(3)] if n.has(3) else []
-    if n.const(0) is not None:
-        size = n.ints(0, "output shape")[1:3]
-    else:
-        size = tuple(d or 0 for d in n.output().dims[1:3])
+    given = n.const(0) is not None
+    size = n.ints(0, "output shape")[1:3] if given else tuple(d or 0 for d in n.output().dims[1:3])
     _transposed(n, n.x(2), n.x(1), bias, _window(n), size)
 
 
@@ -80,9 +78,7 @@ def _mediapipe_transpose_conv(n: OpView) -> None:
     _transposed(n, n.x(0), n.x(1), [n.x(2)] if n.has(2) else [], attrs, size)
 
 
-def _transposed(
-    n: OpView, x: str, w: str, bias: list[str], attrs: dict[str, AttrValue], size: tuple[int, ...]
-) -> None:
+def _transposed(n: OpView, x: str, w: str, bias: list[str], attrs: dict[str, AttrValue], size: tuple[int, ...]) -> None:
     if attrs["auto_pad"] == "same_upper" or min(size, default=0) > 0:
         if min(size, default=0) < 1:
             n.refuse("its output size is open; convert the model with a fixed input shape")
