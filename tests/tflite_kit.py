@@ -52,8 +52,8 @@ def _ints(b, name, numbers, wide=False):
 
 def make(tensors, ops, inputs, outputs):
     """The bytes of a model. ``tensors`` are `T` by name, ``ops`` are (operator, inputs, outputs[, options, fields]),
-    names separated by blanks with ``-`` for an absent one; an operator that is not the schema's own is a custom one, whose
-    ``options`` are bytes."""
+    names separated by blanks with ``-`` for an absent one; an operator that is not the schema's own is a custom one,
+    whose ``options`` are bytes."""
     b = flatbuffers.Builder(1024)
     index = {name: i for i, name in enumerate(tensors)} | {"-": -1}
     buffers, made = [_table(b, "Buffer")], []

@@ -36,7 +36,6 @@ from vkconv.device import Device
 
 if TYPE_CHECKING:
     from vkconv.check.conformance import Extent
-    from vkconv.graph import SUFFIXES
     from vkconv.phone.calls import PackedRow
     from vkconv.plan.pack import PackFolder
     from vkconv.plan.planner import Options
@@ -113,6 +112,7 @@ def pack(
     Examples: vkconv pack m.onnx FOLDER --device mali-g57, vkconv pack --suite resnet50 --route all FOLDER -d a.json,
     vkconv pack --all-ops --dtype f16 --short FOLDER -d adreno-750
     """
+    from vkconv.graph import SUFFIXES
     from vkconv.plan.pack import PackFolder
     from vkconv.plan.planner import Options
 
