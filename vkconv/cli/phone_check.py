@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 def check(
     target: Annotated[
-        str | None, typer.Argument(metavar="MODEL|CALL", help="A .vkc, .onnx or .tflite file, or a call.")
+        str | None, typer.Argument(metavar="MODEL|CALL", help="A .vkc, .onnx, .tflite or .pt2 file, or a call.")
     ] = None,
     via: ViaOption = None,
     serials: SerialOption = None,

@@ -14,9 +14,9 @@ SUFFIXES = (".vkc", ".onnx", ".tflite", ".pt2")
 
 
 def load_model(source: object, *, newer_opset: bool = False) -> Graph:
-    """The graph of a model: the path of a ``.vkc``, ``.onnx``, ``.tflite`` or ``.pt2`` file, what an ONNX or
-    TensorFlow Lite file holds (bytes), an ``onnx.ModelProto``, or torch's ``ExportedProgram`` or ``ONNXProgram``; with ``newer_opset`` also of opsets that came
-    later.
+    """The graph of a model: the path of a ``.vkc``, ``.onnx``, ``.tflite`` or ``.pt2`` file, what an ONNX or TensorFlow
+    Lite file holds (bytes), an ``onnx.ModelProto``, or torch's ``ExportedProgram`` or ``ONNXProgram``; with
+    ``newer_opset`` also of opsets that came later.
 
     Raises ModelError for anything else, and what is no whole model; UnsupportedError listing all that vkconv lacks.
     """

@@ -1,6 +1,7 @@
 """torch's exported programs as graphs, from the operators of ATen. Needs ``torch``; only the backend of torch.compile
 (`vkconv.torch_backend`) imports it beside this package."""
 
+import warnings
 from pathlib import Path
 
 from vkconv.core import ModelError, UsageError, not_a_file
@@ -20,8 +21,9 @@ _EXPORTED = "torch.export.exported_program.ExportedProgram"
 def load_exported(program: object, name: str = "program") -> Graph:
     """The graph of a ``torch.export.ExportedProgram`` in memory; errors call it ``name``.
 
-    Parameters and buffers become constants. Inputs and outputs have the names of the program's signature. Dimensions that
-    the program leaves open become names. Raises UnsupportedError listing every operator that vkconv has no equivalent for.
+    Parameters and buffers become constants. Inputs and outputs have the names of the program's signature. Dimensions
+    that the program leaves open become names. Raises UnsupportedError listing every operator that vkconv has no
+    equivalent for.
     """
     from vkconv.graph.aten.importer import import_program
 
@@ -42,10 +44,12 @@ def load_pt2(path: str | Path) -> Graph:
     except ImportError:
         raise UsageError(f"{path}: reading .pt2 needs torch, which is not installed; run: pip install torch") from None
     try:
-        program = torch.export.load(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of torch, about itself
+            program = torch.export.load(path)
     except Exception as error:  # torch has no common base for what reading raises
+        said = str(error).strip().partition("\n")[0]
         raise ModelError(
-            f"{path}: torch {torch.__version__} does not read it ({str(error).strip().partition(chr(10))[0]}); write it "
-            "with torch.export.save"
+            f"{path}: torch {torch.__version__} does not read it ({said}); write it with torch.export.save"
         ) from None
     return load_exported(program, str(path))

@@ -18,7 +18,7 @@ UNARY = {
     "mish.default": "mish",
     "silu.default": "silu",
 }
-ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "maximum": "maximum", "minimum": "minimum"}
+ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "maximum": "maximum", "minimum": "minimum", "fmod": "fmod"}
 COMPARED = {"eq": "equal", "ge": "greater_equal", "gt": "greater", "le": "less_equal", "lt": "less", "ne": "equal"}
 _LOGIC = ("logical_and", "logical_or", "logical_xor")
 
@@ -158,7 +158,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode"), _div),
     **dict.fromkeys(("pow.Tensor_Scalar", "pow.Tensor_Tensor"), _pow),
     **dict.fromkeys(("logical_not.default", "bitwise_not.default"), _not),
-    "_prelu_kernel.default": _prelu,
+    **dict.fromkeys(("prelu.default", "_prelu_kernel.default"), _prelu),
     "_to_copy.default": _cast,
     "elu.default": _elu,
     "gelu.default": _gelu,

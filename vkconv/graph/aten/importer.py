@@ -1,5 +1,5 @@
-"""From FX graphs of ATen's operators to a `Graph`: of a whole exported program, or of a part of a graph that torch.compile
-gives. One rule for each operator; one that refuses a call says why."""
+"""From FX graphs of ATen's operators to a `Graph`: of a whole exported program, or of a part of a graph that
+torch.compile gives. One rule for each operator; one that refuses a call says why."""
 
 import operator
 from collections import defaultdict
@@ -18,8 +18,23 @@ from vkconv.graph.ir import Dim, Graph, TensorSpec
 RULES: Mapping[str, Rule] = {**elementwise.RULES, **movement.RULES, **windows.RULES}
 _NAMES_SHOWN = 8
 # What torch would take apart and vkconv has whole.
-_KEPT = ("hardsigmoid", "hardswish", "leaky_relu", "pixel_shuffle", "silu", "mish", "elu", "gelu", "split_with_sizes")
-_KEPT_FORMS = ("upsample_bilinear2d.vec", "upsample_nearest2d.vec", *(f"{name}.default" for name in _KEPT))
+_KEPT = (
+    "hardsigmoid",
+    "hardswish",
+    "leaky_relu",
+    "pixel_shuffle",
+    "silu",
+    "mish",
+    "elu",
+    "gelu",
+    "prelu",
+    "split_with_sizes",
+)
+_KEPT_FORMS = (
+    "scaled_dot_product_attention.default",
+    *("upsample_bilinear2d.vec", "upsample_nearest2d.vec"),
+    *(f"{name}.default" for name in _KEPT),
+)
 
 
 def decompositions(table: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -41,7 +56,7 @@ def rule_name(node: torch.fx.Node) -> str:
 def import_node(builder: Builder, node: torch.fx.Node) -> None:
     """The vkconv nodes of one call. Raises RefusedError where there are none."""
     if node.target is operator.getitem:
-        held, index = builder.values.get(node.args[0]), node.args[1]  # type: ignore[arg-type]
+        held, index = builder.values.get(node.args[0]), node.args[1]
         if not isinstance(held, tuple) or not isinstance(index, int) or not held[index]:
             raise RefusedError("it takes an output that vkconv does not make")
         builder.values[node] = held[index]
@@ -75,6 +90,12 @@ def refusals(graph: torch.fx.Graph) -> dict[torch.fx.Node, str]:
     return found
 
 
+def _is_check(node: torch.fx.Node) -> bool:
+    """Whether a call makes sizes, or nothing, as checks do: what needs a size finds it in its own shape, or refuses."""
+    made = node.meta.get("val")
+    return (made is None and not node.users) or isinstance(made, torch.SymInt | torch.SymBool | torch.SymFloat)
+
+
 def _is_static(value: torch.Tensor) -> bool:
     return all(type(d) is int for d in value.shape)
 
@@ -91,7 +112,7 @@ def import_part(nodes: Iterable[torch.fx.Node], constants: Mapping[str, Array], 
                 builder.constants[node.name] = constants[node.name]
             else:
                 inputs[node.name] = _spec(node, name)
-        elif node.op == "call_function":
+        elif node.op == "call_function" and not _is_check(node):
             try:
                 import_node(builder, node)
             except RefusedError as refused:
@@ -121,7 +142,7 @@ def import_part(nodes: Iterable[torch.fx.Node], constants: Mapping[str, Array], 
     )
 
 
-def import_program(program: object, name: str) -> Graph:
+def import_program(program: Any, name: str) -> Graph:
     """See `vkconv.graph.aten.load_exported`."""
     if not isinstance(program, ExportedProgram):
         raise ModelError(f"{name}: a {type(program).__name__} is no torch.export.ExportedProgram")
@@ -133,7 +154,7 @@ def import_program(program: object, name: str) -> Graph:
             continue
         held = {**program.state_dict, **program.constants}.get(spec.target or "")
         if not isinstance(held, torch.Tensor):
-            raise UnsupportedError(f"{name}: its input {spec.arg.name!r} is a {spec.kind.name}; vkconv has tensors")
+            raise UnsupportedError(f"{name}: input {spec.arg.name!r} is a {spec.kind.name}; vkconv has tensors")
         try:
             constants[spec.arg.name] = array_of(held)
         except RefusedError as refused:
@@ -141,7 +162,7 @@ def import_program(program: object, name: str) -> Graph:
     changed = [s.target for s in program.graph_signature.output_specs if s.kind is not OutputKind.USER_OUTPUT]
     if changed:
         raise UnsupportedError(
-            f"{name}: it changes {', '.join(map(str, changed[:_NAMES_SHOWN]))} when it runs; export the model after eval()"
+            f"{name}: running it changes {', '.join(map(str, changed[:_NAMES_SHOWN]))}; export the model after eval()"
         )
     graph = import_part(program.graph.nodes, constants, name)
     names = [s.arg.name for s in program.graph_signature.output_specs]
@@ -153,7 +174,11 @@ def _renamed(graph: Graph, names: list[str]) -> Graph:
     to = dict(zip(graph.outputs, names, strict=True))
     nodes = tuple(
         type(node)(
-            node.name, node.op, tuple(to.get(v, v) for v in node.inputs), tuple(to.get(v, v) for v in node.outputs), node.attrs
+            node.name,
+            node.op,
+            tuple(to.get(v, v) for v in node.inputs),
+            tuple(to.get(v, v) for v in node.outputs),
+            node.attrs,
         )
         for node in graph.nodes
     )
@@ -181,5 +206,7 @@ def _report(name: str, problems: list[tuple[str, str, str]]) -> str:
     for (op, reason), names in groups.items():
         more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
         lines.append(f"  {op} ({', '.join(names[:_NAMES_SHOWN])}{more}): {reason}")
-    lines.append('torch.compile(model, backend="vkconv") runs these in torch; torch.onnx.export may write them otherwise.')
+    lines.append(
+        'torch.compile(model, backend="vkconv") runs these in torch; torch.onnx.export may write them otherwise.'
+    )
     return "\n".join(lines)

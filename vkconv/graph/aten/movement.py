@@ -17,6 +17,24 @@ def _view(n: FxView) -> None:
     n.finish(n.emit("reshape", n.x(0), shape=shape, allowzero=0 in shape))
 
 
+def _as_strided(n: FxView) -> None:
+    """Of all elements in their order, which is a reshape."""
+    x, made = n.meta(0), n.made
+    whole = x.is_contiguous() and made.is_contiguous() and x.numel() == made.numel() and not n.arg(3, 0)
+    if not whole:
+        n.refuse("it addresses memory that is not all of its input in order")
+    _view(n)
+
+
+def _any(n: FxView) -> None:
+    """Along one dimension, of bools."""
+    if n.dtype(0) is not DType.BOOL or not n.rank(0):
+        n.refuse(f"it is of {n.dtype(0)}, or of a scalar")
+    whole = n.emit("cast", n.x(0), to="i32")
+    axes = (n.axis(n.arg(1), n.rank(0)),)
+    n.finish(n.emit("cast", n.emit("reduce", whole, op="max", axes=axes, keepdims=bool(n.arg(2, False))), to="bool"))
+
+
 def _permute(n: FxView) -> None:
     n.finish(n.emit("transpose", n.x(0), perm=tuple(n.axis(d, n.rank(0)) for d in n.ints(1))))
 
@@ -52,8 +70,40 @@ def _slice(n: FxView) -> None:
     axis, step = n.axis(n.arg(1, 0), n.rank(0)), n.int_of(n.arg(4, 1))
     start, end = n.arg(2), n.arg(3)
     starts = 0 if start is None else n.int_of(start)
-    ends = _BEHIND_ALL if end is None or type(end) is int and end > _BEHIND_ALL else n.int_of(end)
+    ends = _BEHIND_ALL if end is None or (type(end) is int and end > _BEHIND_ALL) else n.int_of(end)
     n.finish(n.emit("slice", n.x(0), starts=(starts,), ends=(ends,), axes=(axis,), steps=(step,)))
+
+
+def _slice_scatter(n: FxView) -> None:
+    """x with a part of it replaced. Arguments: x, part, axis, start, end, step."""
+    axis = n.axis(n.arg(2, 0), n.rank(0))
+    size, part = n.int_of(n.meta(0).shape[axis]), n.int_of(n.meta(1).shape[axis])
+    if n.arg(5, 1) != 1:
+        n.refuse(f"a step of {n.arg(5)}; vkconv has 1")
+    given = n.arg(3)
+    start = 0 if given is None else n.int_of(given)
+    start = min(max(start + size if start < 0 else start, 0), size)
+    pieces = [n.cast(n.x(1), n.dtype(1), n.dtype(0))]
+    if start:
+        pieces.insert(0, n.emit("slice", n.x(0), starts=(0,), ends=(start,), axes=(axis,)))
+    if start + part < size:
+        pieces.append(n.emit("slice", n.x(0), starts=(start + part,), ends=(size,), axes=(axis,)))
+    n.finish(n.emit("concat", *pieces, axis=axis))
+
+
+def _copy(n: FxView) -> None:
+    """The second argument in the type and shape of the first."""
+    shape = tuple(d if type(d) is int else 1 for d in n.made.shape)
+    n.finish(n.emit("expand", n.cast(n.x(1), n.dtype(1), n.dtype(0)), shape=shape))
+
+
+def _index(n: FxView) -> None:
+    """By one tensor of integers, along one dimension."""
+    given = [(axis, index) for axis, index in enumerate(n.arg(1)) if index is not None]
+    if len(given) != 1 or dtype_of(given[0][1].meta["val"].dtype) not in (DType.I64, DType.I32):
+        n.refuse("it indexes by bools, or along several dimensions")
+    ((axis, index),) = given
+    n.finish(n.emit("gather", n.x(0), n.value(index), axis=axis))
 
 
 def _select(n: FxView) -> None:
@@ -159,6 +209,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("sum.dim_IntList", "sum.default"), partial(_reduce, "sum")),
     **dict.fromkeys(("mean.dim", "mean.default"), partial(_reduce, "mean")),
     **dict.fromkeys(("t.default", "transpose.int"), _swap),
+    "any.dim": _any,
+    "as_strided.default": _as_strided,
     "amax.default": partial(_reduce, "max"),
     "amin.default": partial(_reduce, "min"),
     "arange.start_step": _arange,
@@ -166,6 +218,7 @@ RULES: dict[str, Rule] = {
     "argmin.default": partial(_arg_reduce, "min"),
     "cat.default": _cat,
     "constant_pad_nd.default": _pad,
+    "copy.default": _copy,
     "cumsum.default": _cumsum,
     "embedding.default": _embedding,
     "expand.default": _expand,
@@ -173,12 +226,14 @@ RULES: dict[str, Rule] = {
     "full.default": _full,
     "full_like.default": _full,
     "gather.default": _gather,
+    "index.Tensor": _index,
     "index_select.default": _index_select,
     "permute.default": _permute,
     "repeat.default": _repeat,
     "scalar_tensor.default": _scalar,
     "select.int": _select,
     "slice.Tensor": _slice,
+    "slice_scatter.default": _slice_scatter,
     "split_with_sizes.default": _split,
     "unsqueeze.default": _unsqueeze,
 }

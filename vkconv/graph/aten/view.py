@@ -1,4 +1,4 @@
-"""What an import rule sees: one node of an FX graph with typed access to its arguments, and ways to emit vkconv nodes."""
+"""What an import rule sees: one node of an FX graph with typed access to its arguments, and ways to emit nodes."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -40,9 +40,9 @@ def array_of(tensor: torch.Tensor) -> Array:
     held = tensor.detach().cpu().contiguous()
     dtype = dtype_of(held.dtype)
     if dtype is DType.BF16:
-        return held.view(torch.uint16).numpy().view(dtype.numpy)
+        held = held.view(torch.uint16)
     made: Array = held.numpy()
-    return made
+    return made.view(dtype.numpy)
 
 
 @dataclasses.dataclass
@@ -104,13 +104,13 @@ class FxView:
         return dtype_of(self.meta(i).dtype)
 
     def rank(self, i: int) -> int:
-        return self.meta(i).dim()
+        return int(self.meta(i).dim())
 
     def int_of(self, value: Any) -> int:
         """A whole number that is known; refused where it is a size that is open."""
         if isinstance(value, torch.fx.Node) or not isinstance(value, int):
             self.refuse("a size that it takes is open; export the program with that size fixed")
-        return value
+        return int(value)
 
     def ints(self, i: int, count: int | None = None, default: Sequence[int] = ()) -> tuple[int, ...]:
         """A list of whole numbers; one stands for all of ``count``."""

@@ -96,6 +96,7 @@ def _batch_norm(n: FxView) -> None:
     """Arguments: x, scale, bias, mean, variance, momentum, epsilon; makes y and two empty tensors."""
     if not (n.has(1) and n.has(2)):
         n.refuse("no scale or no bias; give the layer affine=True")
+    _only_first(n)
     y = n.emit("batch_norm", *(n.x(i) for i in range(5)), eps=float(n.arg(6)))
     n.finish((y, "", ""))
 
@@ -138,6 +139,22 @@ def _attention(n: FxView) -> None:
     n.finish((n.emit("attention", *operands, **attrs), ""))
 
 
+def _plain_attention(n: FxView) -> None:
+    """Arguments: q, k, v, mask, dropout, causal; scale and grouped heads by name. A mask of bools says what is seen."""
+    if n.arg(4, 0.0) or n.rank(0) not in (3, 4):
+        n.refuse("dropout, or operands that are not of rank 3 or 4")
+    given = n.option("scale")
+    scale = float(n.int_of(n.meta(0).shape[-1])) ** -0.5 if given is None else float(given)
+    operands = [n.x(i) for i in range(3)]
+    if n.has(3):
+        mask = n.x(3)
+        if n.dtype(3) is DType.BOOL:
+            dtype = n.dtype(0)
+            mask = n.emit("where", mask, n.number(0.0, dtype), n.number(float("-inf"), dtype))
+        operands.append(mask)
+    n.finish(n.emit("attention", *operands, scale=scale, causal=bool(n.arg(5, False))))
+
+
 def _upsample(mode: str, n: FxView) -> None:
     """Arguments: x, size or None, [align_corners,] factors. Sizes are known, and say more than factors do."""
     _batched(n)
@@ -162,7 +179,7 @@ def _pixel_shuffle(n: FxView) -> None:
 
 
 def _softmax(log: bool, n: FxView) -> None:
-    if n.rank(0) == 0 or n.dtype(0) is not DType.F32 and n.arg(2, False):
+    if n.rank(0) == 0 or (n.dtype(0) is not DType.F32 and n.arg(2, False)):
         n.refuse("it is of a scalar, or changes its element type")
     n.finish(n.emit("softmax", n.x(0), axis=n.axis(n.arg(1), n.rank(0)), log=log))
 
@@ -183,6 +200,7 @@ RULES: dict[str, Rule] = {
     "native_group_norm.default": _group_norm,
     "native_layer_norm.default": _layer_norm,
     "pixel_shuffle.default": _pixel_shuffle,
+    "scaled_dot_product_attention.default": _plain_attention,
     "upsample_bilinear2d.vec": partial(_upsample, "linear"),
     "upsample_nearest2d.vec": partial(_upsample, "nearest"),
 }
