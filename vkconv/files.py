@@ -9,7 +9,7 @@ from typing import IO
 
 import numpy as np
 
-from vkconv.core import Array, DType, InputError, Shape, bytes_str
+from vkconv.core import Array, DType, InputError, ModelError, Shape, bytes_str, not_a_file
 
 
 def available_bytes() -> int | None:
@@ -19,6 +19,16 @@ def available_bytes() -> int | None:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return None
+
+
+def read_model_file(path: Path) -> bytes:
+    """All that a model's file holds. Raises ModelError where there is no such file, or no right to read it."""
+    if problem := not_a_file(path):
+        raise ModelError(f"{path}: {problem}")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
 
 
 def read_array(file: IO[bytes], offset: int, shape: Shape, dtype: DType) -> Array:

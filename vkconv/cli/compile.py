@@ -75,7 +75,9 @@ def compile_(
     max_seconds: Annotated[
         float,
         typer.Option(
-            "--max-seconds", metavar="SECONDS", help="End a compilation that takes more processor time; it has failed then."
+            "--max-seconds",
+            metavar="SECONDS",
+            help="End a compilation that takes more processor time; it has failed then.",
         ),
     ] = 60.0,
     isa: Annotated[

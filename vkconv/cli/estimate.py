@@ -65,7 +65,8 @@ def estimate(
     dtype: CallsDTypeOption = "",
     shapes: ShapeOption = None,
     max_seconds: Annotated[
-        float, typer.Option("--max-seconds", metavar="SECONDS", help="End a compilation that takes more processor time.")
+        float,
+        typer.Option("--max-seconds", metavar="SECONDS", help="End a compilation that takes more processor time."),
     ] = 60.0,
     jobs: Annotated[
         int | None,

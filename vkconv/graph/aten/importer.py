@@ -2,7 +2,6 @@
 torch.compile gives. One rule for each operator; one that refuses a call says why."""
 
 import operator
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,9 +13,9 @@ from vkconv.core import Array, ModelError, UnsupportedError
 from vkconv.graph.aten import elementwise, movement, windows
 from vkconv.graph.aten.view import Builder, FxView, RefusedError, Rule, array_of, dtype_of
 from vkconv.graph.ir import Dim, Graph, TensorSpec
+from vkconv.graph.problems import NAMES_SHOWN, report
 
 RULES: Mapping[str, Rule] = {**elementwise.RULES, **movement.RULES, **windows.RULES}
-_NAMES_SHOWN = 8
 # What torch would take apart and vkconv has whole.
 _KEPT = (
     "hardsigmoid",
@@ -162,7 +161,7 @@ def import_program(program: Any, name: str) -> Graph:
     changed = [s.target for s in program.graph_signature.output_specs if s.kind is not OutputKind.USER_OUTPUT]
     if changed:
         raise UnsupportedError(
-            f"{name}: running it changes {', '.join(map(str, changed[:_NAMES_SHOWN]))}; export the model after eval()"
+            f"{name}: running it changes {', '.join(map(str, changed[:NAMES_SHOWN]))}; export the model after eval()"
         )
     graph = import_part(program.graph.nodes, constants, name)
     names = [s.arg.name for s in program.graph_signature.output_specs]
@@ -199,14 +198,5 @@ def _spec(node: torch.fx.Node, name: str) -> TensorSpec:
 
 
 def _report(name: str, problems: list[tuple[str, str, str]]) -> str:
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for op, node, reason in problems:
-        groups[op, reason].append(node)
-    lines = [f"{name}: vkconv cannot run this program, {len(problems)} places in it have no equivalent:"]
-    for (op, reason), names in groups.items():
-        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-        lines.append(f"  {op} ({', '.join(names[:_NAMES_SHOWN])}{more}): {reason}")
-    lines.append(
-        'torch.compile(model, backend="vkconv") runs these in torch; torch.onnx.export may write them otherwise.'
-    )
-    return "\n".join(lines)
+    advice = 'torch.compile(model, backend="vkconv") runs these in torch; torch.onnx.export may write them otherwise.'
+    return report(name, "program", problems, advice)

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from vkconv.core import ModelError, UsageError, not_a_file
+from vkconv.core import UsageError
+from vkconv.files import read_model_file
 from vkconv.graph.ir import Graph
 
 __all__ = ["is_tflite", "load_tflite", "load_tflite_bytes"]
@@ -26,13 +27,7 @@ def load_tflite(path: str | Path) -> Graph:
     vkconv has no equivalent for, UsageError where the ``tflite`` package is missing.
     """
     path = Path(path)
-    if problem := not_a_file(path):
-        raise ModelError(f"{path}: {problem}")
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
-    return load_tflite_bytes(data, str(path))
+    return load_tflite_bytes(read_model_file(path), str(path))
 
 
 def load_tflite_bytes(data: bytes, name: str = "model.tflite") -> Graph:

@@ -1,18 +1,17 @@
 """From a TensorFlow Lite model to a `Graph`: one rule for each operator, and one error for all that is missing."""
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from vkconv.core import Array, DType, GraphError, ModelError, UnsupportedError, did_you_mean
 from vkconv.graph.ir import Declared, Dim, Graph, Node, TensorSpec
+from vkconv.graph.problems import report
 from vkconv.graph.tflite import elementwise, movement, quantized, windows
 from vkconv.graph.tflite.reader import Model, guarded, read
 from vkconv.graph.tflite.view import Builder, OpView, RefusedError, Rule
 
 RULES: Mapping[str, Rule] = {**elementwise.RULES, **movement.RULES, **quantized.RULES, **windows.RULES}
 
-_NAMES_SHOWN = 8
 _FLEX = "it runs TensorFlow itself (Select TF ops); convert the model with TensorFlow Lite's own operators only"
 _CONTROL = "control flow; vkconv runs straight-line graphs: convert a model whose loops are unrolled"
 _STATE = "it keeps a state between runs; convert the model with its state as inputs and outputs"
@@ -132,13 +131,5 @@ def _graph(builder: Builder, inputs: dict[str, TensorSpec], name: str) -> Graph:
 
 
 def _report(name: str, problems: Sequence[_Problem]) -> str:
-    """Every problem, those with one reason together."""
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for problem in problems:
-        groups[problem.op, problem.reason].append(problem.name)
-    lines = [f"{name}: vkconv cannot run this model, {len(problems)} places in it have no equivalent:"]
-    for (op, reason), names in groups.items():
-        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-        lines.append(f"  {op} ({', '.join(names[:_NAMES_SHOWN])}{more}): {reason}")
-    lines.append("Convert the model without these, or to ONNX (python -m tf2onnx.convert --tflite FILE --output FILE).")
-    return "\n".join(lines)
+    advice = "Convert the model without these, or to ONNX (python -m tf2onnx.convert --tflite FILE --output FILE)."
+    return report(name, "model", [(problem.op, problem.name, problem.reason) for problem in problems], advice)
