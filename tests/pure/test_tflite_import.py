@@ -10,7 +10,7 @@ required("tflite", "ai_edge_litert")
 from tflite_kit import T, const, litert, make  # noqa: E402
 
 from vkconv.check.reference import reference_outputs  # noqa: E402
-from vkconv.core import UnsupportedError  # noqa: E402
+from vkconv.core import ModelError, UnsupportedError  # noqa: E402
 from vkconv.device import load_device  # noqa: E402
 from vkconv.graph import load_model  # noqa: E402
 from vkconv.plan.planner import plan  # noqa: E402
@@ -322,3 +322,12 @@ def test_what_is_missing_is_one_list_that_says_how_to_go_on():
         load_model(make(tensors, ops[:3], "x", "y"))
     assert "2 places" in str(told.value) and "WHILE (a): control flow" in str(told.value)
     assert "Select TF ops" in str(told.value) and "tf2onnx" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"), [("a.pte", "torch.export.save"), ("a.task", "unzip"), ("a.h5", "TFLiteConverter")]
+)
+def test_other_files_are_told_how_to_convert(tmp_path, name, advice):
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(ModelError, match=advice):
+        load_model(tmp_path / name)
