@@ -10,6 +10,7 @@ Needs torch. Tensors go through the host. What runs with gradients is left to to
 
 import dataclasses
 import operator
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +22,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from vkconv.core import Array, UsageError, VkconvError, did_you_mean
+from vkconv.backend.runtime import select_device
+from vkconv.core import Array, UsageError, VkconvError, VkconvWarning, did_you_mean
 from vkconv.graph.aten.importer import decompositions, import_part, refusals, rule_name
 from vkconv.graph.aten.view import array_of
 from vkconv.graph.aten.windows import RULES as WORK
@@ -65,11 +67,11 @@ def compile_graph(
     module: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
     """A callable for a graph of TorchDynamo; what ``torch.compile(backend="vkconv")`` calls. ``options`` may have
-    ``device``, as `vkconv.load` takes it. Raises UsageError for others."""
+    ``device``, as `vkconv.load` takes it. Raises UsageError for others, and DeviceError where there is no device."""
     for name in options or {}:
         if name not in _OPTIONS:
             raise UsageError(f"the backend has no option {name!r}{did_you_mean(name, _OPTIONS)}; it has device")
-    device = (options or {}).get("device", "auto")
+    device = select_device((options or {}).get("device", "auto"))[0]  # raises where there is none
     fixed = frozenset(i for i, value in enumerate(inputs) if _is_fixed(value))
 
     def infer(inner: torch.fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
@@ -139,7 +141,8 @@ def _works(part: Partition) -> bool:
 
 
 class _Part(torch.nn.Module):  # type: ignore[misc]
-    """A part of a graph as a session, which is made when it first runs; torch runs it where that fails."""
+    """A part of a graph as a session, which is made when it first runs; torch runs it where that fails, with a
+    warning."""
 
     def __init__(
         self, inner: torch.fx.GraphModule, fixed: frozenset[int], device: str | int, report: Report, name: str
@@ -166,6 +169,7 @@ class _Part(torch.nn.Module):  # type: ignore[misc]
             made = list(self._session.run(arrays).values())
         except VkconvError as error:
             self._report.failed[self._name] = str(error)
+            warnings.warn(f"{self._name} runs in torch: {error}", VkconvWarning, stacklevel=2)
             return self._inner(*given)
         results = [_tensor(array, like, given) for array, like in zip(made, self._results, strict=True)]
         return results[0] if self._single else tuple(results)

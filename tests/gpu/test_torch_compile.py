@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed; make setup does without it")
 
-from vkconv.core import UsageError  # noqa: E402
+from vkconv.core import LimitError, UsageError, VkconvError, VkconvWarning  # noqa: E402
 from vkconv.torch_backend import compile_graph, reports  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
@@ -67,6 +67,20 @@ def test_gradients_are_left_to_torch():
     assert reports()[-1].taken == 0 and "inference_mode" in str(reports()[-1])
 
 
+def test_a_part_that_no_plan_takes_runs_in_torch_and_is_told(monkeypatch):
+    def limited(*_):
+        raise LimitError("4 GiB needed, 2 GiB there")
+
+    monkeypatch.setattr("vkconv.torch_backend.load", limited)
+    model, x = nn.Conv2d(3, 4, 1).eval(), torch.randn(1, 3, 5, 5)
+    compiled = torch.compile(model, backend=compile_graph, dynamic=False)
+    with torch.inference_mode(), pytest.warns(VkconvWarning, match="runs in torch: 4 GiB needed"):
+        agrees([compiled(x)], [model(x)])
+    assert list(reports()[-1].failed.values()) == ["4 GiB needed, 2 GiB there"] and reports()[-1].loads == 0
+
+
 def test_other_options_are_refused():
     with pytest.raises(UsageError, match="did you mean 'device'"):
         compile_graph(torch.fx.GraphModule({}, torch.fx.Graph()), [], options={"devise": 1})
+    with pytest.raises(VkconvError, match="no-such-gpu"):
+        compile_graph(torch.fx.GraphModule({}, torch.fx.Graph()), [], options={"device": "no-such-gpu"})
