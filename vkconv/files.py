@@ -41,6 +41,16 @@ def available_bytes() -> int | None:
     return None
 
 
+def read_model_file(path: Path) -> bytes:
+    """All that a model's file holds. Raises ModelError where there is no such file, or no right to read it."""
+    if problem := not_a_file(path):
+        raise ModelError(f"{path}: {problem}")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+
+
 def read_array(file: IO[bytes], offset: int, shape: Shape, dtype: DType) -> Array:
     """A read-only array of what a file holds there. It is read, not mapped: a mapped file that somebody cuts short ends
     the process. Raises InputError where there is no memory for it or the file has become shorter, and OSError."""

@@ -37,7 +37,7 @@ from vkconv.cli.outputs import parse_outputs
 from vkconv.core import DType
 from vkconv.device import load_device
 from vkconv.device.emulate import differences, emulated
-from vkconv.graph import Graph, TensorSpec
+from vkconv.graph import Graph, TensorSpec, load_model
 from vkconv.graph.vkc import METADATA_KEY, load_vkc, save_vkc
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call, parse_call
@@ -189,6 +189,40 @@ def _onnx_seeds() -> list[bytes]:
     for key, value in {"location": "weights.bin", "offset": "8", "length": "16"}.items():
         tensor.external_data.add(key=key, value=value)
     return [model(nodes, constants), model(more, sliced), bytes(external.SerializeToString())]
+
+
+# ---- TensorFlow Lite
+
+
+def _tflite(data: bytes) -> None:
+    _plan(load_model(file_of("a.tflite", data)))
+
+
+def _tflite_seeds() -> list[bytes]:
+    from tflite_kit import T, const, make
+
+    conv = ("Conv2DOptions", {"Padding": 0, "StrideH": 2, "StrideW": 1, "FusedActivationFunction": 1})
+    shape, half = (1, 4, 6, 6), (1, 2, 6, 6)
+    tensors = {"x": T(shape, signature=(-1, *shape[1:])), "w": const(f32(6, 3, 3, 6)), "b": const(f32(6))}
+    tensors |= {"c": T(half), "s": const(f32(1, 1, 6)), "p": T(half), "cat": T((1, 2, 6, 12)), "y": T((1, 12))}
+    tensors["axes"] = const(np.array([1, 2], np.int32))
+    ops = [
+        ("CONV_2D", "x w b", "c", *conv),
+        ("PRELU", "c s", "p"),
+        ("CONCATENATION", "c p", "cat", "ConcatenationOptions", {"Axis": 3}),
+        ("MEAN", "cat axes", "y", "ReducerOptions", {}),
+    ]
+    one = {"scale": 0.1, "zero": 3}
+    many = {"scale": np.arange(1, 7, dtype=np.float32), "zero": 0}
+    quantized = {
+        "x": T(shape, "i8", **one),
+        "w": const(np.ones((6, 3, 3, 6), np.int8), **many),
+        "c": T(half, "i8", **one),
+    }
+    quantized |= {"b": const(np.ones(6, np.int32), **many), "n": const(np.array([1, -1], np.int32))}
+    quantized["y"] = T((1, 72), "i8", **one)
+    bytes_ops = [("CONV_2D", "x w b", "c", *conv), ("RESHAPE", "c n", "y")]
+    return [make(tensors, ops, "x", "y p"), make(quantized, bytes_ops, "x", "y")]
 
 
 # ---- JSON files: devices, measured tables, results
@@ -362,6 +396,7 @@ TARGETS: Mapping[str, Target] = {
     "result": Target(_result, _result_seeds),
     "suite": Target(_suite, _suite_seeds),
     "table": Target(_table, _table_seeds),
+    "tflite": Target(_tflite, _tflite_seeds),
     "vkc": Target(_vkc, _vkc_seeds),
     **ANSWERS,
 }

@@ -14,7 +14,14 @@ pytestmark = pytest.mark.long
 READING = (
     *("read_text", "read_bytes", "open", "read_cache", "read_array", "json.loads", "json.load", "json.decode"),
     *("toml.decode", "tomllib.load", "tomllib.loads", "np.load", "np.fromfile", "csv.reader", "csv.DictReader"),
-    *("ParseFromString", "onnx.load", "onnx.load_model_from_string", "ElementTree.parse", "ElementTree.fromstring"),
+    *(
+        "ParseFromString",
+        "GetRootAsModel",
+        "onnx.load",
+        "onnx.load_model_from_string",
+        "ElementTree.parse",
+        "ElementTree.fromstring",
+    ),
     *("os.read", "safe_open"),
 )
 SHIPPED = "data of the installation, which SECURITY.md trusts"
@@ -70,13 +77,14 @@ READERS: dict[str, str | tuple[str, ...]] = {
     "device/numbers.py _assumed_rows": SHIPPED,
     "files.py available_bytes": SYSTEM,
     "files.py read_cache": ("spirv", "compiled"),
+    "files.py read_model_file": ("onnx", "tflite"),
     "files.py read_result_as": ("result", "checks"),
     "graph/onnx/proto.py _read_from": ("onnx",),
     "graph/onnx/proto.py parsed": ("onnx",),
-    "graph/onnx/proto.py read_model": ("onnx",),
     "graph/onnx/proto.py run_apart": APART,
     "graph/onnx/worker.py _main": APART,
     "graph/onnx/worker.py bodies": APART,
+    "graph/tflite/reader.py _Reader.__init__": ("tflite",),
     "graph/vkc.py _constant": ("vkc",),
     "graph/vkc.py _encode": OWN,
     "graph/vkc.py _load": ("vkc", "graph"),

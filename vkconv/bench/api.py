@@ -25,7 +25,7 @@ from vkconv.bench.suites import (
 )
 from vkconv.core import DType, Shape, UsageError, did_you_mean
 from vkconv.device import Device
-from vkconv.graph import Graph, load_model
+from vkconv.graph import SUFFIXES, Graph, load_model
 from vkconv.plan.bound import named_shapes
 from vkconv.plan.planner import Options
 from vkconv.version import VERSION
@@ -105,7 +105,7 @@ def entries_of(
         text = str(target)
         if isinstance(target, str) and (is_line(text) or is_call(text)):
             entries += parse_entries(text, dtype, must_exist=True)
-        elif isinstance(target, Graph) or Path(text).suffix in (".vkc", ".onnx") or Path(text).is_file():
+        elif isinstance(target, Graph) or Path(text).suffix in SUFFIXES or Path(text).is_file():
             graph = load_model(target if isinstance(target, Graph) else Path(text))
             entries += model_entries(graph, device, shapes_of(graph, text), options, dtype)
         else:

@@ -7,7 +7,7 @@ from pathlib import Path
 from vkconv.backend.given import Given
 from vkconv.backend.runtime import select_device
 from vkconv.check.found import CheckResult
-from vkconv.check.inputs import draw, filled, held, parse_checked
+from vkconv.check.inputs import checked_call, draw, filled, held
 from vkconv.check.model import check_model
 from vkconv.check.repeat import repeat_model
 from vkconv.check.sweep import sweep_nodes
@@ -51,7 +51,7 @@ def run(
         raise UsageError(f"sweep is {sweep!r}; it is a list of names, such as ['route', 'local']")
     options = options or Options()
     other = limits if limits is None or isinstance(limits, Device) else load_device(limits)
-    call = parse_checked(target) if isinstance(target, str) and _names_an_op(target) else None
+    call = checked_call(target) if isinstance(target, str) and _names_an_op(target) else None
     name = target if isinstance(target, str) else str(target) if isinstance(target, Path) else "graph"
     graph: Graph
     if call is not None:

@@ -20,7 +20,7 @@ _SPECIAL_SHARE = 0.05
 _RANGES = {DType.BOOL: (0, 2), DType.I8: (-128, 128), DType.U8: (0, 256)}
 
 
-def parse_checked(text: str) -> Call:
+def checked_call(text: str) -> Call:
     """The call of a text, to be checked. UsageError for one that does not read, or for which nothing runs."""
     call = parse_call(text, OPS)
     if call.is_empty:

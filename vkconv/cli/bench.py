@@ -34,7 +34,7 @@ def bench(
         typer.Argument(
             metavar="CALL|MODEL...",
             help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes ('conv -n 1 -c 64 ...'), "
-            "and .vkc or .onnx files, which stand for the distinct calls of their plan.",
+            "and .vkc, .onnx, .tflite or .pt2 files, which stand for the distinct calls of their plan.",
         ),
     ] = None,
     suites: SuitesOption = None,

@@ -121,10 +121,10 @@ class Work:
         self.written = save_passes(folder, self.graph, facts, options, shapes)
 
     def _call(self, target: str, texts: Sequence[str], seed: int) -> "tuple[Graph, dict[str, Array]]":
-        from vkconv.check.inputs import draw, held, parse_checked
+        from vkconv.check.inputs import checked_call, draw, held
         from vkconv.plan.single import call_graph
 
-        call = parse_checked(target)
+        call = checked_call(target)
         if self.options.io_dtype:
             raise UsageError("--io-dtype is for models; write the call's element type in its text: dtype=f16")
         arrays = draw(call, seed)

@@ -46,7 +46,7 @@ def doctor(as_json: JsonOption = False) -> None:
 
     Exit code 0 when all is fine, 1 when something needed is broken, 3 when no device works.
     """
-    checks = [*_python(), *_vulkan(), *_shaders(), _cache(), _onnx()]
+    checks = [*_python(), *_vulkan(), *_shaders(), _cache(), *_formats()]
     code = exit_code(checks)
     if as_json:
         rows = [dataclasses.asdict(check) for check in checks]
@@ -208,7 +208,10 @@ def _cache() -> Check:
     )
 
 
-def _onnx() -> Check:
-    if importlib.util.find_spec("onnx") is None:
-        return Check("onnx", "warn", "not installed: .onnx files cannot be read", "pip install onnx")
-    return Check("onnx", "ok", importlib.metadata.version("onnx"))
+def _formats() -> Iterator[Check]:
+    """The packages that read models."""
+    for package, what in (("onnx", ".onnx"), ("tflite", ".tflite")):
+        if importlib.util.find_spec(package) is None:
+            yield Check(package, "warn", f"not installed: {what} files cannot be read", f"pip install {package}")
+        else:
+            yield Check(package, "ok", importlib.metadata.version(package))

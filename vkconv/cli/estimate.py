@@ -26,8 +26,8 @@ def estimate(
         list[str] | None,
         typer.Argument(
             metavar="CALL|MODEL...",
-            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes, and .vkc or .onnx "
-            "files, which stand for the distinct calls of their plan.",
+            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes, and .vkc, .onnx, "
+            ".tflite or .pt2 files, which stand for the distinct calls of their plan.",
         ),
     ] = None,
     device: Annotated[

@@ -51,7 +51,8 @@ def explain(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL|CALL", help="A .vkc or .onnx file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1."
+            metavar="MODEL|CALL",
+            help="A .vkc, .onnx, .tflite or .pt2 file, or a call: conv2d:x=1x64x56x56,w=128x64x3x3,p=1.",
         ),
     ],
     device: FactsOption = "auto",

@@ -22,7 +22,7 @@ from vkconv.device import Device, load_device, shipped_devices
 from vkconv.graph.ir import AttrValue, Graph
 from vkconv.table import Column, Table
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc or .onnx file.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc, .onnx, .tflite or .pt2 file.")]
 
 FactsOption = Annotated[
     str,
@@ -60,7 +60,7 @@ def find_device(selector: str) -> Device:
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="A", help="The model to read; .onnx or .vkc.")],
+    source: Annotated[Path, typer.Argument(metavar="A", help="The model to read; .onnx, .tflite, .pt2 or .vkc.")],
     target: Annotated[
         Path,
         typer.Argument(

@@ -112,13 +112,14 @@ def pack(
     Examples: vkconv pack m.onnx FOLDER --device mali-g57, vkconv pack --suite resnet50 --route all FOLDER -d a.json,
     vkconv pack --all-ops --dtype f16 --short FOLDER -d adreno-750
     """
+    from vkconv.graph import SUFFIXES
     from vkconv.plan.pack import PackFolder
     from vkconv.plan.planner import Options
 
     if folder == Path():
         raise UsageError("name the folder to write: vkconv pack MODEL|CALL... DIR")
     folder = folder.expanduser()
-    models = [Path(text) for text in targets or () if not CALL.match(text) and Path(text).suffix in (".vkc", ".onnx")]
+    models = [Path(text) for text in targets or () if not CALL.match(text) and Path(text).suffix in SUFFIXES]
     calls = [text for text in targets or () if Path(text) not in models]
     facts = find_device(device)
     dtype, of_nodes, auto = parse_dtypes(dtypes) if not all_ops else (None, {}, False)

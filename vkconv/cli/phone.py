@@ -222,7 +222,7 @@ def _measured(
 
 @phone_app.command()
 def run(
-    model: Annotated[str, typer.Argument(metavar="MODEL|CALL", help="A .vkc or .onnx file, or a call.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL|CALL", help="A .vkc, .onnx, .tflite or .pt2 file, or a call.")],
     via: ViaOption = None,
     serials: SerialOption = None,
     everything: AllOption = False,

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 
 
 def check(
-    target: Annotated[str | None, typer.Argument(metavar="MODEL|CALL", help="A .vkc or .onnx file, or a call.")] = None,
+    target: Annotated[
+        str | None, typer.Argument(metavar="MODEL|CALL", help="A .vkc, .onnx, .tflite or .pt2 file, or a call.")
+    ] = None,
     via: ViaOption = None,
     serials: SerialOption = None,
     everything: AllOption = False,

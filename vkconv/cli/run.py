@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc or .onnx file.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A .vkc, .onnx, .tflite or .pt2 file.")],
     inputs: Annotated[
         list[str] | None,
         typer.Option(

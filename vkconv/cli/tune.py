@@ -32,8 +32,8 @@ def tune(
         list[str] | None,
         typer.Argument(
             metavar="[CALL|MODEL|TABLE]...",
-            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes, and .vkc or .onnx "
-            "files, which stand for the distinct calls of their plan. With --report and --merge: measured tables.",
+            help="Calls (conv2d:x=1x64x56x56,w=64x64x3x3,p=1), lines of other tools in quotes, and .vkc, .onnx, "
+            ".tflite or .pt2 files, for the distinct calls of their plan. With --report and --merge: measured tables.",
         ),
     ] = None,
     suites: SuitesOption = None,

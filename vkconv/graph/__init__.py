@@ -3,24 +3,50 @@
 from pathlib import Path
 
 from vkconv.core import ModelError
+from vkconv.graph.aten import is_exported_program, load_exported, load_pt2, load_pt2_bytes
 from vkconv.graph.ir import AttrValue, Dim, Graph, Node, TensorSpec
+from vkconv.graph.tflite import is_tflite, load_tflite, load_tflite_bytes
 
-__all__ = ["AttrValue", "Dim", "Graph", "Node", "TensorSpec", "load_model"]
+__all__ = ["SUFFIXES", "AttrValue", "Dim", "Graph", "Node", "TensorSpec", "load_model"]
+
+SUFFIXES = (".vkc", ".onnx", ".tflite", ".pt2")
+"""How the names of files end that hold models."""
+
+_ARCHIVE = b"PK\x03\x04"  # of zip, which .pt2 files are
+_TO_PT2 = "torch.export.save(torch.export.export(model.eval(), (x,)), 'model.pt2')"
+_TO_TFLITE = "convert it with TensorFlow's tf.lite.TFLiteConverter"
+_TO_ONNX = "convert it to ONNX with its framework's exporter"
+# What to do with files of other kinds.
+_ADVICE = {
+    ".pte": "it is lowered for ExecuTorch: save the program that it was made of with torch.export.save, and load that",
+    **dict.fromkeys((".pt", ".pth", ".ckpt"), f"write the model with {_TO_PT2}"),
+    **dict.fromkeys((".h5", ".keras", ".pb"), _TO_TFLITE),
+    ".task": "it is an archive: unzip it, and load the .tflite files in it",
+    **dict.fromkeys((".mlmodel", ".pdmodel", ".param"), _TO_ONNX),
+}
 
 
 def load_model(source: object, *, newer_opset: bool = False) -> Graph:
-    """The graph of a model: the path of a ``.vkc`` or ``.onnx`` file, what an ONNX file holds (bytes), an
-    ``onnx.ModelProto``, or torch's ``ONNXProgram``; with ``newer_opset`` also of opsets that came later.
+    """The graph of a model: the path of a ``.vkc``, ``.onnx``, ``.tflite`` or ``.pt2`` file, what an ONNX, TensorFlow
+    Lite or .pt2 file holds (bytes), an ``onnx.ModelProto``, or torch's ``ExportedProgram`` or ``ONNXProgram``; with
+    ``newer_opset`` also of opsets that came later.
 
     Raises ModelError for anything else, and what is no whole model; UnsupportedError listing all that vkconv lacks.
     """
     # Imported here: routing and building shaders need graphs, not the libraries that read files.
     if isinstance(source, Graph):
         return source
+    if is_exported_program(source):
+        return load_exported(source)
     if not isinstance(source, str | Path):
+        data = model_bytes(source)
+        if is_tflite(data):
+            return load_tflite_bytes(data)
+        if data[:4] == _ARCHIVE:
+            return load_pt2_bytes(data)
         from vkconv.graph.onnx import load_onnx_bytes
 
-        return load_onnx_bytes(model_bytes(source), newer_opset=newer_opset)
+        return load_onnx_bytes(data, newer_opset=newer_opset)
     path = Path(source)
     suffix = path.suffix.lower()
     if suffix == ".vkc":
@@ -31,7 +57,14 @@ def load_model(source: object, *, newer_opset: bool = False) -> Graph:
         from vkconv.graph.onnx import load_onnx
 
         return load_onnx(path, newer_opset=newer_opset)
-    raise ModelError(f"{path}: vkconv reads .vkc and .onnx files, and this name ends in {suffix or 'neither'}")
+    if suffix == ".tflite":
+        return load_tflite(path)
+    if suffix == ".pt2":
+        return load_pt2(path)
+    advice = f"; {_ADVICE[suffix]}" if suffix in _ADVICE else ""
+    raise ModelError(
+        f"{path}: vkconv reads {', '.join(SUFFIXES)} files, and this name ends in {suffix or 'none of them'}{advice}"
+    )
 
 
 def model_bytes(source: object) -> bytes:
@@ -43,8 +76,8 @@ def model_bytes(source: object) -> bytes:
     serialize = getattr(proto, "SerializeToString", None)
     if serialize is None or not hasattr(proto, "opset_import"):
         raise ModelError(
-            f"a {type(source).__name__} is no model that vkconv reads; give the path of a .vkc or .onnx file, an "
-            "onnx.ModelProto or its bytes, or convert it with torch.onnx.export(..., dynamo=True)"
+            f"a {type(source).__name__} is no model that vkconv reads; give the path of a {', '.join(SUFFIXES)} "
+            "file, an onnx.ModelProto or its bytes, or convert it with torch.export.export"
         )
     try:
         return bytes(serialize())

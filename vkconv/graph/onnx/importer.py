@@ -34,12 +34,12 @@ from vkconv.graph.onnx.proto import (
 )
 from vkconv.graph.onnx.rules import REASONS, RULES
 from vkconv.graph.onnx.view import Builder, NodeView
+from vkconv.graph.problems import NAMES_SHOWN, report
 
 # An op that ONNX revised between its model's opset and this one is refused, and so is one that it revised after the
 # newest: the rules hold for everything from the one to the other.
 OLDEST_OPSET = 6
 NEWEST_OPSET = 28
-_NAMES_SHOWN = 8
 
 _Result = TypeVar("_Result")
 
@@ -256,7 +256,7 @@ def in_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
                 heapq.heappush(ready, j)
     if len(order) < len(graph.node):
         stuck = [_title(graph.node[i], i) for i, count in enumerate(waiting) if count]
-        raise ModelError(f"nodes depend on each other in a circle, among them {', '.join(stuck[:_NAMES_SHOWN])}")
+        raise ModelError(f"nodes depend on each other in a circle, among them {', '.join(stuck[:NAMES_SHOWN])}")
     return [graph.node[i] for i in order]
 
 
@@ -378,14 +378,10 @@ def _check_signature(node: onnx.NodeProto, opset: int, what: str) -> None:
 
 
 def _report(path: Path, problems: Sequence[Problem]) -> str:
-    """Every problem, those with one reason together."""
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for problem in problems:
-        groups[problem.kind, problem.reason].append(problem.name)
-    lines = [f"{path}: vkconv cannot run this model, {len(problems)} places in it have no equivalent:"]
-    for (kind, reason), names in groups.items():
-        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-        lines.append(f"  {kind} ({', '.join(names[:_NAMES_SHOWN])}{more}): {reason}")
-    lines.append("Run `vkconv ops` for what there is; a model exported without these, or simplified, will load.")
-    lines.append("`vkconv run --fallback onnxruntime` runs them on the host (pip install 'vkconv[fallback]').")
-    return "\n".join(lines)
+    return report(
+        str(path),
+        "model",
+        [(problem.kind, problem.name, problem.reason) for problem in problems],
+        "Run `vkconv ops` for what there is; a model exported without these, or simplified, will load.",
+        "`vkconv run --fallback onnxruntime` runs them on the host (pip install 'vkconv[fallback]').",
+    )

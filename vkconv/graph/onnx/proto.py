@@ -24,7 +24,7 @@ from vkconv.core import (
     not_a_file,
     shape_problem,
 )
-from vkconv.files import read_array
+from vkconv.files import read_array, read_model_file
 from vkconv.graph.onnx import worker
 from vkconv.graph.onnx.functions import check_growth
 
@@ -74,13 +74,7 @@ class ValueType:
 
 def read_model(path: Path) -> onnx.ModelProto:
     """The parsed model, its local functions inlined, external data still outside. Raises ModelError."""
-    if problem := not_a_file(path):
-        raise ModelError(f"{path}: {problem}")
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
-    return parsed(data, path)
+    return parsed(read_model_file(path), path)
 
 
 def parsed(data: bytes, path: Path) -> onnx.ModelProto:
