@@ -20,17 +20,19 @@ from vkconv.graph.onnx.bodies import expanded
 from vkconv.graph.onnx.contrib import rewritten
 from vkconv.graph.onnx.control import unrolled
 from vkconv.graph.onnx.functions import MAX_DEPTH
+from vkconv.graph.onnx.narrow import ELEMENTS, NARROW, TAKERS
 from vkconv.graph.onnx.proto import (
     DTYPES,
     RefusedError,
     RunTask,
-    dtype_of,
     infer_types,
     inlined,
+    narrow_types,
     parsed,
     read_attribute,
     read_model,
     read_tensor,
+    stored_as,
 )
 from vkconv.graph.onnx.rules import REASONS, RULES
 from vkconv.graph.onnx.view import Builder, NodeView
@@ -137,7 +139,8 @@ def _declared(info: onnx.ValueInfoProto) -> Declared | None:
     if info.type.WhichOneof("value") != "tensor_type" or tensor.elem_type not in onnx.TensorProto.DataType.values():
         return None
     name = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
-    dtype = "" if tensor.elem_type == onnx.TensorProto.UNDEFINED else str(DTYPES.get(tensor.elem_type, name))
+    known = {number: narrow.stored for number, narrow in NARROW.items()} | DTYPES
+    dtype = "" if tensor.elem_type == onnx.TensorProto.UNDEFINED else str(known.get(tensor.elem_type, name))
     dims = tuple(int(d.dim_value) if d.dim_value > 0 else None for d in tensor.shape.dim)
     return Declared(dtype, dims if tensor.HasField("shape") else None)
 
@@ -160,6 +163,7 @@ def _build(
         consumed=frozenset(name for node in nodes for name in node.input) | frozenset(results),
         results=frozenset(results),
         taken={name for node in nodes for name in node.output} | {i.name for i in graph.input},
+        has_narrow=narrow_types(model),
     )
     for tensor in graph.initializer:
         if tensor.name in builder.constants:
@@ -215,6 +219,9 @@ def _check_known(opset: int, newer: bool) -> None:
 def _metadata(model: onnx.ModelProto, path: Path, opset: int) -> dict[str, str]:
     producer = f"{model.producer_name} {model.producer_version}".strip()
     own = {"onnx.source": path.name, "onnx.producer": producer, "onnx.opset": str(opset)}
+    for info in (*model.graph.input, *model.graph.output):
+        if info.type.tensor_type.elem_type in NARROW:
+            own[ELEMENTS + info.name] = NARROW[info.type.tensor_type.elem_type].name
     return {prop.key: prop.value for prop in model.metadata_props} | own
 
 
@@ -288,7 +295,7 @@ def _inputs(infos: Sequence[onnx.ValueInfoProto], problems: list[Problem]) -> di
         if len(tensor.shape.dim) > MAX_RANK:
             raise ModelError(f"input {info.name!r} has {len(tensor.shape.dim)} dimensions; at most {MAX_RANK} can be")
         try:
-            dtype = dtype_of(tensor.elem_type, "holds")
+            dtype = stored_as(tensor.elem_type, "holds")
         except RefusedError as refused:
             problems.append(Problem("input", info.name, str(refused)))
             continue
@@ -340,6 +347,10 @@ def _import_node(builder: Builder, node: onnx.NodeProto, name: str, opset: int, 
         outputs=tuple(node.output),
         attrs={a.name: read_attribute(a, folder, what) for a in node.attribute},
     )
+    if node.op_type not in TAKERS:
+        for i in range(len(node.input)):
+            if (narrow := view.narrow(i)) is not None:
+                raise RefusedError(f"input {i} is {narrow.name}, of which vkconv computes nothing; cast it before")
     rule(view)
     left = sorted(set(view.attrs) - view.read)
     if left:

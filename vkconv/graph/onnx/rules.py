@@ -6,6 +6,7 @@ import onnx
 
 from vkconv.graph.onnx import (
     attention,
+    casts,
     einsum,
     elementwise,
     indexing,
@@ -24,6 +25,7 @@ from vkconv.graph.onnx.elementwise import Rule
 
 RULES: dict[str, Rule] = {
     **attention.RULES,
+    **casts.RULES,
     **einsum.RULES,
     **elementwise.RULES,
     **indexing.RULES,

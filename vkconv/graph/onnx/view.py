@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from vkconv.core import Array, DType, ModelError, shape_str
 from vkconv.graph.ir import AttrValue, Node
+from vkconv.graph.onnx.narrow import Narrow
 from vkconv.graph.onnx.proto import AttrData, Opaque, RefusedError, ValueType
 
 _Kind = TypeVar("_Kind", bound=AttrData)
@@ -41,6 +42,7 @@ class Builder:
     alias: dict[str, str] = dataclasses.field(default_factory=dict)
     node_names: set[str] = dataclasses.field(default_factory=set)
     sequences: dict[str, Sequence] = dataclasses.field(default_factory=dict)
+    has_narrow: bool = False  # whether anything is of a type that no kernel has
     numbers: dict[str, int] = dataclasses.field(default_factory=dict)
     node_numbers: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -207,6 +209,13 @@ class NodeView:
             return DType.of(array.dtype)
         known = self.builder.types.get(self.input(i))
         return (known.dtype if known else None) or DType.F32
+
+    def narrow(self, i: int) -> Narrow | None:
+        """The type of input i where no kernel has it, and the graph has it as bytes."""
+        if not self.builder.has_narrow or not self.has(i):
+            return None
+        known = self.builder.types.get(self.inputs[i])
+        return known.narrow if known else None
 
     def host(self, number: str = "", **positions: int) -> tuple[list[str], dict[str, AttrValue]]:
         """Operands that steer an op (shape, axes, value): constants as attributes, others as node inputs.
