@@ -7,6 +7,7 @@ nearest, of two the even one.
 
 import dataclasses
 import math
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -62,7 +63,7 @@ class Narrow:
         """How many of them a byte of a file has."""
         return 8 // self.bits if self.bits else 1 + self.is_four_bits
 
-    def unpacked(self, packed: Array, shape: tuple[int, ...]) -> Array:
+    def unpacked(self, packed: Any, shape: tuple[int, ...]) -> Array:
         """What the bytes of a file hold, the first in the lowest bits, as the graph has it."""
         bits = 8 // self.per_byte
         parts = (packed[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)) & ((1 << bits) - 1)

@@ -19,6 +19,7 @@ from vkconv.graph.onnx import (
     reductions,
     sampling,
     sequences,
+    signals,
     windows,
 )
 from vkconv.graph.onnx.elementwise import Rule
@@ -38,6 +39,7 @@ RULES: dict[str, Rule] = {
     **reductions.RULES,
     **sampling.RULES,
     **sequences.RULES,
+    **signals.RULES,
     **windows.RULES,
 }
 
