@@ -20,6 +20,7 @@ from vkconv.graph.onnx import (
     sampling,
     sequences,
     signals,
+    unique,
     windows,
 )
 from vkconv.graph.onnx.elementwise import Rule
@@ -40,6 +41,7 @@ RULES: dict[str, Rule] = {
     **sampling.RULES,
     **sequences.RULES,
     **signals.RULES,
+    **unique.RULES,
     **windows.RULES,
 }
 
@@ -50,13 +52,8 @@ _CONTROL = (
     "control flow by values that are computed; vkconv runs straight-line graphs, and unrolls an If of a constant "
     "condition, a Loop or Scan of a known number of steps: export the model so, or run it with --fallback onnxruntime"
 )
-_BY_VALUES = (
-    "how many elements it makes depends on the values of its input, and vkconv plans every size before a run; cut the "
-    "model before it, or run it on the host with --fallback onnxruntime"
-)
 
 # Ops that models do contain, with more to say than that there is no rule.
 REASONS: dict[str, str] = {
     **dict.fromkeys(("If", "Loop", "Scan"), _CONTROL),
-    "Unique": _BY_VALUES,
 }

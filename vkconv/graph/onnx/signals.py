@@ -87,7 +87,7 @@ def _transform(
         matrix = n.emit("cast", matrix, to=dtype)
     y = n.emit("matmul", x, matrix)
     if not (inverse and onesided):
-        halves = n.emit_split(y, axis=-1)
+        halves = n.emit_pair("split", y, axis=-1, num_outputs=2)
         y = n.emit("concat", *halves, axis=-2)
     back = [perm.index(i) for i in range(len(perm))]
     return n.emit("transpose", y, perm=tuple(back))

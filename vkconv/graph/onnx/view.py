@@ -251,16 +251,13 @@ class NodeView:
 
     def emit_counted(self, op: str, /, *inputs: str, **attrs: AttrValue) -> tuple[str, str]:
         """An intermediate node of an op that makes as much as there can be, and counts what of it is meant: both."""
-        outputs = tuple(self.builder.fresh(f"{self.outputs[0]}/{name}") for name in (op, "count"))
+        return self.emit_pair(op, *inputs, **attrs)
+
+    def emit_pair(self, op: str, /, *inputs: str, **attrs: AttrValue) -> tuple[str, str]:
+        """An intermediate node with two outputs: both."""
+        outputs = tuple(self.builder.fresh(f"{self.outputs[0]}/{name}") for name in (op, "second"))
         self.builder.nodes.append(Node(self.builder.node_name(f"{self.name}/{op}"), op, inputs, outputs, attrs))
         return outputs[0], outputs[1]
-
-    def emit_split(self, value: str, axis: int) -> tuple[str, str]:
-        """An intermediate node that halves a value along an axis: both halves."""
-        halves = tuple(self.builder.fresh(f"{self.outputs[0]}/half") for _ in range(2))
-        name = self.builder.node_name(f"{self.name}/split")
-        self.builder.nodes.append(Node(name, "split", (value,), halves, {"axis": axis, "num_outputs": 2}))
-        return halves[0], halves[1]
 
     def write(self, i: int, op: str, /, *inputs: str, **attrs: AttrValue) -> None:
         """A node that writes output i of an ONNX node with several; nothing where the model leaves it out."""
