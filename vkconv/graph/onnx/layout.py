@@ -19,8 +19,8 @@ def _identity(n: NodeView) -> None:
 
 
 def _dropout(n: NodeView) -> None:
-    """The identity at inference, and in training where nothing is dropped; the mask then says that all stay. Drops where
-    the model is constantly in training."""
+    """The identity at inference, and in training where nothing is dropped; the mask then says that all stay. What
+    is constantly in training drops."""
     n.ignore("ratio", "is_test")
     training, ratio = n.const_scalar(2), n.const_scalar(1) if n.has(1) else 0.5
     if training and ratio != 0.0:

@@ -12,8 +12,8 @@ from vkconv.graph.onnx.elementwise import Rule
 from vkconv.graph.onnx.proto import dtype_of
 from vkconv.graph.onnx.view import NodeView
 
-# The integer hash "lowbias32" (C. Wellons, https://nullprogram.com/blog/2018/07/31/): shifts and factors in turn. Places
-# are spread by the golden ratio first, so that neighbouring seeds have no numbers in common.
+# The integer hash "lowbias32" (C. Wellons, https://nullprogram.com/blog/2018/07/31/): shifts and factors in turn.
+# Places are spread by the golden ratio first, so that neighbouring seeds have no numbers in common.
 _HASH = ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 0))
 _GOLDEN = 0x9E3779B9
 _FRACTION_BITS = 24  # what f32 holds of a number below 1

@@ -1,5 +1,5 @@
-"""Import rules for Fourier transforms: a product with the matrix of the transform, which is made of ops that the planner
-folds once the length is known (docs/models.md says what that costs)."""
+"""Import rules for Fourier transforms: a product with the matrix of the transform, which is made of ops that the
+planner folds once the length is known. That is right for frames of sound, not for lengths of many thousands."""
 
 import math
 
@@ -75,9 +75,7 @@ def _transform(
     if parts == 1:
         matrix = cosine if inverse and onesided else n.emit("concat", cosine, sine, axis=1)
     else:
-        real, imaginary = (
-            n.emit("slice", x, starts=(i,), ends=(i + 1,), axes=(len(perm) - 2,)) for i in range(2)
-        )
+        real, imaginary = (n.emit("slice", x, starts=(i,), ends=(i + 1,), axes=(len(perm) - 2,)) for i in range(2))
         x = n.emit("concat", real, imaginary, axis=-1)
         above = cosine if inverse and onesided else n.emit("concat", cosine, sine, axis=1)
         minus = n.emit("neg", sine)
