@@ -20,7 +20,7 @@ from vkconv.core import Array, InputError, UsageError
 from vkconv.graph.onnx import load_onnx_proto
 from vkconv.graph.onnx.narrow import BY_NAME, ELEMENTS
 from vkconv.session import Session
-from vkconv.staged import StagedSession, load
+from vkconv.staged import StagedSession, dispatches, load
 
 # The names that onnx's tests give devices: the first one stands for whatever a backend runs on by default.
 _DEVICES = ("CPU", "VULKAN")
@@ -62,7 +62,7 @@ class VkconvRep(BackendRep):
     @property
     def dispatches(self) -> int:
         """Dispatches of the latest run, without what was prepacked when the plan was made."""
-        return sum(node.dispatches for plan in self.session.plans for node in plan.nodes)
+        return dispatches(self.session)
 
     def close(self) -> None:
         """Release the device memory."""

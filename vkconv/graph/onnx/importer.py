@@ -17,6 +17,7 @@ from vkconv.core import MAX_RANK, GraphError, ModelError, UnsupportedError, Vkco
 from vkconv.graph.ir import Declared, Dim, Graph, TensorSpec
 from vkconv.graph.onnx import contrib, worker
 from vkconv.graph.onnx.bodies import expanded
+from vkconv.graph.onnx.bodies_by_values import CONTROL, import_control
 from vkconv.graph.onnx.contrib import rewritten
 from vkconv.graph.onnx.control import unrolled
 from vkconv.graph.onnx.functions import MAX_DEPTH
@@ -34,13 +35,10 @@ from vkconv.graph.onnx.proto import (
     read_tensor,
     stored_as,
 )
-from vkconv.graph.onnx.rules import REASONS, RULES
+from vkconv.graph.onnx.rules import RULES
+from vkconv.graph.onnx.signature import NEWEST_OPSET, check_signature
 from vkconv.graph.onnx.view import Builder, NodeView
 
-# An op that ONNX revised between its model's opset and this one is refused, and so is one that it revised after the
-# newest: the rules hold for everything from the one to the other.
-OLDEST_OPSET = 6
-NEWEST_OPSET = 28
 _NAMES_SHOWN = 8
 
 _Result = TypeVar("_Result")
@@ -129,6 +127,7 @@ def _convert(model: onnx.ModelProto, path: Path, run: RunTask | None = None, new
         constants={name: array for name, array in builder.constants.items() if name in used},
         name=model.graph.name or path.stem,
         metadata=_metadata(model, path, _opset(model)),
+        bodies=builder.bodies,
         declared={info.name: spec for info in model.graph.output if (spec := _declared(info)) is not None},
     )
 
@@ -176,11 +175,18 @@ def _build(
         problems.append(Problem("initializer", sparse.values.name, "it is sparse; vkconv reads dense tensors"))
     builder.taken.update(builder.constants)
     initializers = {t.name for t in graph.initializer}
+
+    def convert(body: onnx.ModelProto) -> Graph:
+        return _convert(_straightened(body, run), path, run, newer_opset)
+
     inputs = _inputs([i for i in graph.input if i.name not in initializers], problems)
     for index, node in enumerate(nodes):
         name = builder.node_name(node.name or f"{node.op_type}_{index}")
         try:
-            _import_node(builder, node, name, opset, folder)
+            if node.op_type in CONTROL and node.domain in ("", "ai.onnx"):
+                import_control(builder, node, name, model, convert)
+            else:
+                _import_node(builder, node, name, opset, folder)
         except RefusedError as refused:
             problems.append(Problem(node.op_type, name, str(refused), index))
     return (builder, inputs, results), problems
@@ -335,9 +341,9 @@ def _import_node(builder: Builder, node: onnx.NodeProto, name: str, opset: int, 
     if rule is None:
         # Of an op that ONNX has, no other one is meant.
         hint = "" if onnx.defs.has(node.op_type) else did_you_mean(node.op_type, RULES)
-        raise RefusedError(REASONS.get(node.op_type) or f"vkconv has no such op{hint}")
+        raise RefusedError(f"vkconv has no such op{hint}")
     what = f"{node.op_type} node {name!r}"
-    _check_signature(node, opset, what)
+    check_signature(node, opset, what)
     view = NodeView(
         builder=builder,
         name=name,
@@ -355,37 +361,6 @@ def _import_node(builder: Builder, node: onnx.NodeProto, name: str, opset: int, 
     left = sorted(set(view.attrs) - view.read)
     if left:
         raise RefusedError(f"attribute {', '.join(map(repr, left))} is one that vkconv does not have")
-
-
-def _check_signature(node: onnx.NodeProto, opset: int, what: str) -> None:
-    """Hold a node against ONNX's own schema, so that rules can rely on operands and required attributes."""
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, "")
-    except onnx.defs.SchemaError:
-        raise RefusedError(f"opset {opset} has no such op; export the model again") from None
-    if opset < OLDEST_OPSET and schema.since_version < onnx.defs.get_schema(node.op_type, OLDEST_OPSET).since_version:
-        raise RefusedError(
-            f"version {opset} is too old, the oldest is {OLDEST_OPSET}; convert with onnx.version_converter"
-        )
-    if schema.since_version > NEWEST_OPSET:
-        raise RefusedError(
-            f"its definition changed in opset {schema.since_version}; export with {NEWEST_OPSET} or older"
-        )
-    for kind, count, low, high in (
-        ("inputs", len(node.input), schema.min_input, schema.max_input),
-        ("outputs", len(node.output), schema.min_output, schema.max_output),
-    ):
-        if not low <= count <= high:
-            raise ModelError(f"{what} has {count} {kind}; ONNX opset {opset} wants {low} to {high}")
-    if any(not name for name in (*node.input[: schema.min_input], *node.output[: schema.min_output])):
-        raise ModelError(f"{what} leaves a required input or output empty")
-    given = {a.name for a in node.attribute}
-    foreign = sorted(given - set(schema.attributes))
-    if foreign:
-        raise RefusedError(f"attribute {', '.join(map(repr, foreign))} is not one of ONNX opset {opset}")
-    missing = [name for name, attr in schema.attributes.items() if attr.required and name not in given]
-    if missing:
-        raise ModelError(f"{what} lacks the attribute {', '.join(missing)}")
 
 
 def _report(path: Path, problems: Sequence[Problem]) -> str:

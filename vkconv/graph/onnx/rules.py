@@ -49,13 +49,3 @@ RULES: dict[str, Rule] = {
 
 # Of functions with a rule, the nodes that it is not for: they become their bodies, as those without a rule do.
 BODY_INSTEAD: Mapping[str, Callable[[onnx.NodeProto], bool]] = {"Attention": attention.needs_body}
-
-_CONTROL = (
-    "control flow by values that are computed; vkconv runs straight-line graphs, and unrolls an If of a constant "
-    "condition, a Loop or Scan of a known number of steps: export the model so, or run it with --fallback onnxruntime"
-)
-
-# Ops that models do contain, with more to say than that there is no rule.
-REASONS: dict[str, str] = {
-    **dict.fromkeys(("If", "Loop", "Scan"), _CONTROL),
-}

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.core import Array, DType, ModelError, shape_str
-from vkconv.graph.ir import AttrValue, Node
+from vkconv.graph.ir import AttrValue, Graph, Node
 from vkconv.graph.onnx.narrow import Narrow
 from vkconv.graph.onnx.proto import AttrData, Opaque, RefusedError, ValueType
 
@@ -42,6 +42,7 @@ class Builder:
     alias: dict[str, str] = dataclasses.field(default_factory=dict)
     node_names: set[str] = dataclasses.field(default_factory=set)
     sequences: dict[str, Sequence] = dataclasses.field(default_factory=dict)
+    bodies: dict[str, tuple[Graph, ...]] = dataclasses.field(default_factory=dict)
     has_narrow: bool = False  # whether anything is of a type that no kernel has
     numbers: dict[str, int] = dataclasses.field(default_factory=dict)
     node_numbers: dict[str, int] = dataclasses.field(default_factory=dict)
