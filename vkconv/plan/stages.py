@@ -84,7 +84,8 @@ def stage_table(
         launches = dispatches[i] if i < len(dispatches) else ""
         rows.append((i, len(stage.nodes), launches, ", ".join(known or stage.steered_by)))
     columns = [Column("stage"), Column("nodes"), Column("dispatches"), Column("read back before it")]
-    return Table(f"{name} in {len(rows)} stages: sizes, or what runs, depend on values", columns, rows)
+    what = "what runs depends" if any(stage.control for stage in stages) else "sizes depend"
+    return Table(f"{name} in {len(rows)} stages: {what} on values", columns, rows)
 
 
 # A stage by its number, and the name of the node of control flow that it is: behind the others of that number.
