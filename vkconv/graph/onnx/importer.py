@@ -286,7 +286,9 @@ def _inputs(infos: Sequence[onnx.ValueInfoProto], problems: list[Problem]) -> di
             raise ModelError("an input has an empty name; export the model again")
         if info.name in inputs:
             raise ModelError(f"two inputs are named {info.name!r}; names must differ")
-        kind = info.type.WhichOneof("value")
+        kind, tensor = info.type.WhichOneof("value"), info.type.tensor_type
+        if kind == "optional_type" and info.type.optional_type.elem_type.WhichOneof("value") == "tensor_type":
+            kind, tensor = "tensor_type", info.type.optional_type.elem_type.tensor_type  # a run is always given it
         if kind != "tensor_type":
             problems.append(
                 Problem(
@@ -294,7 +296,6 @@ def _inputs(infos: Sequence[onnx.ValueInfoProto], problems: list[Problem]) -> di
                 )
             )
             continue
-        tensor = info.type.tensor_type
         if not tensor.HasField("shape"):
             problems.append(Problem("input", info.name, "its rank is open; export with a shape, named where open"))
             continue
