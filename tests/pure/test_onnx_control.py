@@ -172,6 +172,11 @@ def test_a_body_that_cannot_be_taken_says_why() -> None:
         load_onnx_proto(model(text))
 
 
+def test_what_has_bodies_is_not_planned_as_a_whole() -> None:
+    with pytest.raises(UnsupportedError, match=r"has control flow by values \(loop node .*\), which the host drives"):
+        bind(load_onnx_proto(model(TRIPS)), OPS, {"trips": (), "x": (2, 3)})
+
+
 def test_what_has_bodies_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"has control flow \(loop node .*\), which a \.vkc file does not hold"):
         save_vkc(load_onnx_proto(model(TRIPS)), tmp_path / "loop.vkc")

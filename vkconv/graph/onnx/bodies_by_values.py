@@ -6,7 +6,7 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from vkconv.core import DType, UnsupportedError
+from vkconv.core import DType, ModelError, UnsupportedError
 from vkconv.graph.ir import AttrValue, Graph, Node
 from vkconv.graph.onnx.proto import DTYPES, RefusedError
 from vkconv.graph.onnx.signature import check_signature
@@ -34,6 +34,10 @@ def import_control(builder: Builder, node: onnx.NodeProto, name: str, model: onn
     bodies = [given[key].g for key in _GRAPHS[node.op_type] if key in given]
     if any(output.type.WhichOneof("value") not in (None, "tensor_type") for body in bodies for output in body.output):
         raise RefusedError("a sequence or optional comes out of it; vkconv makes tensors only")
+    if len(bodies) != len(_GRAPHS[node.op_type]):
+        raise ModelError(f"{node.op_type} node {name!r} has a body that is no graph; export the model again")
+    for key, body in zip(_GRAPHS[node.op_type], bodies, strict=True):
+        _check_counts(node, key, body, int(given["num_scan_inputs"].i) if "num_scan_inputs" in given else 0)
     attrs: dict[str, AttrValue] = {}
     formal: list[onnx.ValueInfoProto] = []
     if node.op_type == "Loop":
@@ -55,6 +59,17 @@ def import_control(builder: Builder, node: onnx.NodeProto, name: str, model: onn
     inputs = tuple(builder.alias.get(value, value) for value in (*node.input, *read_values))
     builder.nodes.append(Node(name, node.op_type.lower(), inputs, tuple(node.output), attrs))
     builder.bodies[name] = tuple(graphs)
+
+
+def _check_counts(node: onnx.NodeProto, key: str, body: onnx.GraphProto, scanned: int) -> None:
+    """Raises RefusedError for a body that takes or makes another number of values than its node has for it."""
+    takes = {"If": 0, "Loop": len(node.input), "Scan": len(node.input)}[node.op_type]
+    makes = len(node.output) + (node.op_type == "Loop")
+    states = {"If": 0, "Loop": len(node.input) - 2, "Scan": len(node.input) - scanned}[node.op_type]
+    if (len(body.input), len(body.output)) != (takes, makes) or not 0 <= states <= len(node.output):
+        raise RefusedError(
+            f"its {key} takes {len(body.input)} values and makes {len(body.output)}, the node has {takes} and {makes}"
+        )
 
 
 def _as_model(
@@ -119,9 +134,14 @@ def _scan_inputs(
     rows = len(node.output) - states
     attrs: dict[str, AttrValue] = {"states": states, "scanned": count}
     for key, length in (("input", count), ("output", rows)):
-        attrs[f"{key}_axes"] = tuple(int(v) for v in found.get(f"scan_{key}_axes", [0] * length))
-        attrs[f"{key}_backwards"] = tuple(int(v) for v in found.get(f"scan_{key}_directions", [0] * length))
-    axes = [None] * states + [int(v) for v in found.get("scan_input_axes", [0] * count)]
+        for word, to in (("axes", "axes"), ("directions", "backwards")):
+            numbers = tuple(int(v) for v in found.get(f"scan_{key}_{word}", [0] * length))
+            if len(numbers) != length:
+                raise RefusedError(f"scan_{key}_{word} has {len(numbers)} numbers for {length} values")
+            attrs[f"{key}_{to}"] = numbers
+    scanned = attrs["input_axes"]
+    assert isinstance(scanned, tuple)
+    axes = [*[None] * states, *map(int, scanned)]
     names = [info.name for info in body.input]
     infos = [
         _info(builder, value, name, is_open=axis is None, without=axis)

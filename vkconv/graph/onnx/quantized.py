@@ -68,8 +68,8 @@ def _dequantize(n: NodeView) -> None:
             operands[0::2] = [n.emit("cast", value, to="i32") for value in operands[0::2]]
         n.finish("dequantize_linear", *operands, axis=n.attr_int("axis", 1))
         return
-    if not to.is_float:
-        n.refuse(f"it dequantizes to {to}; vkconv has floats")
+    if not (n.dtype(1).is_float and to.is_float):
+        n.refuse(f"input 1 is {n.dtype(1)}, and it makes {to}; vkconv scales by floats, and makes such")
     value = _in_f32(n, 0)
     if n.has(2) and not (narrow and narrow.is_float):  # the zero of a float is its own
         value = n.emit("sub", value, _along(n, _in_f32(n, 2)))
@@ -79,6 +79,8 @@ def _dequantize(n: NodeView) -> None:
 def _in_f32(n: NodeView, i: int) -> str:
     """An operand's numbers as f32."""
     narrow, dtype = n.narrow(i), n.dtype(i)
+    if dtype is DType.BOOL:
+        n.refuse(f"input {i} is bool; vkconv scales numbers")
     if narrow is not None:
         return decode(n, n.input(i), narrow)
     return n.input(i) if dtype is DType.F32 else n.emit("cast", n.input(i), to="f32")
