@@ -92,7 +92,7 @@ def test_weights_in_a_file_of_their_own_and_in_the_model_are_the_same(tmp_path, 
     wanted = values.astype(np.float32) * np.arange(1, 11, dtype=np.float32).reshape(2, 5)[[0, 0, 1]]
     x = np.zeros((3, 5), np.float32)
     np.testing.assert_array_equal(run(inside, x=x), wanted)
-    outside = load(tmp_path, onnx.load(path, load_external_data=False))
+    outside = load_onnx_proto(onnx.load(path, load_external_data=False), str(path))
     np.testing.assert_array_equal(evaluate(bind(outside, OPS, {"x": (3, 5)}), {"x": x})[0], wanted)
 
 
