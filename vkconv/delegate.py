@@ -209,11 +209,11 @@ def _why_not_planned(model: "onnx.ModelProto", device: Device) -> VkconvError | 
     from vkconv.graph.onnx import load_onnx_proto
     from vkconv.ops import OPS
     from vkconv.plan.bound import value_inputs
-    from vkconv.plan.stages import cut_stages
+    from vkconv.plan.stages import cut_stages, is_staged
 
     try:
         graph = load_onnx_proto(model)
-        if graph.is_static and not value_inputs(graph, OPS) and len(cut_stages(graph, OPS)) == 1:
+        if graph.is_static and not value_inputs(graph, OPS) and not is_staged(cut_stages(graph, OPS)):
             plan(graph, device, Options(measured={}))
     except VkconvError as error:
         return error

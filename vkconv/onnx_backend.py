@@ -18,9 +18,10 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from vkconv.core import Array, InputError, UsageError
 from vkconv.graph.onnx import load_onnx_proto
+from vkconv.graph.onnx.narrow import BY_NAME, ELEMENTS
 from vkconv.session import Session
 from vkconv.settings import Settings
-from vkconv.staged import StagedSession, open_model
+from vkconv.staged import StagedSession, dispatches, open_model
 
 # The names that onnx's tests give devices: the first one stands for whatever a backend runs on by default.
 _DEVICES = ("CPU", "VULKAN")
@@ -31,6 +32,9 @@ class VkconvRep(BackendRep):
 
     def __init__(self, session: Session | StagedSession) -> None:
         self.session = session
+        # What the graph has as bytes, since no kernel has its type.
+        marks = session.metadata.items()
+        self._narrow = {key[len(ELEMENTS) :]: BY_NAME[name] for key, name in marks if key.startswith(ELEMENTS)}
 
     def run(self, inputs: Sequence[npt.ArrayLike] | Mapping[str, npt.ArrayLike], **kwargs: Any) -> tuple[Array, ...]:
         """One inference: inputs in the model's order, or by name; outputs in the model's order, and by name.
@@ -44,15 +48,22 @@ class VkconvRep(BackendRep):
                 given = f"{len(inputs)}" if isinstance(inputs, Sequence) else f"a {type(inputs).__name__}"
                 raise InputError(f"{self.session.name!r} takes a list of {len(names)} inputs ({names}), not {given}")
             inputs = dict(zip(names, inputs, strict=True))
-        outputs = self.session.run(inputs, **kwargs)
-        values = [outputs[name] for name in self.session.outputs]
+        outputs = self.session.run({name: self._stored(name, array) for name, array in inputs.items()}, **kwargs)
+        marks = self._narrow
+        values = [marks[n].from_stored(outputs[n]) if n in marks else outputs[n] for n in self.session.outputs]
         made: tuple[Array, ...] = namedtupledict("Outputs", list(self.session.outputs))(*values)
         return made
+
+    def _stored(self, name: str, array: npt.ArrayLike) -> npt.ArrayLike:
+        """An input as the graph has it: of a type that no kernel has, its bytes."""
+        narrow = self._narrow.get(name)
+        given = np.asarray(array) if narrow else None
+        return narrow.to_stored(given) if narrow and given is not None and given.dtype == narrow.numpy else array
 
     @property
     def dispatches(self) -> int:
         """Dispatches of the latest run, without what was prepacked when the plan was made."""
-        return sum(node.dispatches for plan in self.session.plans for node in plan.nodes)
+        return dispatches(self.session)
 
     def close(self) -> None:
         """Release the device memory."""

@@ -4,26 +4,33 @@ is planned for them. Detectors are such graphs: how many boxes are left decides 
 import dataclasses
 import threading
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from vkconv.backend.arrays import DeviceArray
+from vkconv.backend.arrays import DeviceArray, placed
 from vkconv.backend.given import Given
+from vkconv.backend.runtime import open_device
 from vkconv.core import Array, DType, InputError, Shape, UsageError, did_you_mean
 from vkconv.device import Device
-from vkconv.graph import Graph, TensorSpec, load_model
+from vkconv.graph import Graph, Node, TensorSpec, load_model
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind_shapes, named_shapes
+from vkconv.plan.control import run_control
 from vkconv.plan.model import Plan
 from vkconv.plan.planner import Options
-from vkconv.plan.stages import Stage, cut_stages, stage_graph, stage_table
+from vkconv.plan.profile import Profile
+from vkconv.plan.stages import Stage, cut_stages, is_staged, stage_graph, stage_table
 from vkconv.plan.timing import Span, spanning
 from vkconv.running import Running
 from vkconv.session import Session, Timings, open_session
 from vkconv.settings import Settings
 from vkconv.table import Table
+
+# Where the time of each part of a run went, by what it is; None of a run that is not profiled.
+_Profiles = dict[str, Profile] | None
 
 
 class StagedSession(Running):
@@ -54,6 +61,7 @@ class StagedSession(Running):
         self.stages = stages
         self._graph, self._device = graph, device
         self._lock = threading.RLock()
+        self._thread: ThreadPoolExecutor | None = None
         self._sizes: list[tuple[Array, ...]] = [() for _ in stages]
         shapes = named_shapes(self.inputs, settings.shapes or {}, settings.dims or {})
         unknown = [name for name in shapes if name not in self.inputs]
@@ -66,7 +74,7 @@ class StagedSession(Running):
         own = {name: shape for name, shape in shapes.items() if name in first}
         # What is left open for later stages, which take what their first run brings.
         self._settings = dataclasses.replace(settings, shapes=None, dims=None, routes=None, params=None)
-        self._sessions: list[Session] = []
+        self._sessions: list[Session | Control] = []
         self._open_stage(0, first, own)
 
     @property
@@ -77,10 +85,12 @@ class StagedSession(Running):
     @property
     def timings(self) -> Timings:
         """What it took to get all stages going that ran."""
-        parts = [session.timings for session in self._sessions]
-        return Timings(
-            *(sum(getattr(part, name) for part in parts) for name in ("load_us", "compile_us", "first_run_us"))
-        )
+        return _together([session.timings for session in self._sessions])
+
+    @property
+    def dispatches(self) -> int:
+        """Dispatches of the latest run."""
+        return sum(dispatches(session) for session in self._sessions)
 
     @property
     def spans(self) -> list[Span]:
@@ -90,7 +100,7 @@ class StagedSession(Running):
     @property
     def plans(self) -> tuple[Plan, ...]:
         """The latest plan of each stage that ran."""
-        return tuple(session.plan for session in self._sessions)
+        return tuple(plan for session in self._sessions for plan in session.plans)
 
     def began_with(self, spans: list[Span], source: object = None) -> None:
         """Count what was done for the session until it was made."""
@@ -100,35 +110,62 @@ class StagedSession(Running):
         self, inputs: Mapping[str, Given], timeout_s: float | None, there: bool
     ) -> dict[str, Array] | dict[str, DeviceArray]:
         """One inference. ``timeout_s`` is for all stages together."""
+        found = self._ran(inputs, timeout_s)
+        if there:
+            return {name: self._on_device(found[name]) for name in self.outputs}
+        return {name: np.array(found[name]) for name in self.outputs}
+
+    def _ran(
+        self, inputs: Mapping[str, Given], timeout_s: float | None, profiles: "_Profiles" = None, label: str = ""
+    ) -> dict[str, Any]:
+        """What all stages gave, of arrays on the device where they are not profiled."""
         with self._lock:
             self._check_open()
-            values: dict[str, Given] = dict(self._checked(inputs))
-            found: dict[str, DeviceArray] = {}
+            values: dict[str, Any] = dict(self._checked(inputs))
             started, left_s = time.monotonic(), timeout_s
             for i, stage in enumerate(self.stages):
                 given = {name: values[name] for name in stage.inputs}
-                if i:
+                if i or stage.control:
                     sizes = tuple(np.array(values[name]) for name in stage.steered_by)
                     self._sizes[i] = sizes
                     given |= dict(zip(stage.steered_by, sizes, strict=True))
                     if timeout_s is not None:
                         left_s = max(0.0, timeout_s - (time.monotonic() - started))
-                found |= self._session(i, given).run(given, timeout_s=left_s, out="device")
-                values |= found
-            if there:
-                return {name: found[name] for name in self.outputs}
-            return {name: np.array(found[name]) for name in self.outputs}
+                values |= _ran(self._session(i, given), given, left_s, profiles, f"{label}stage {i}")
+            return values
+
+    def submit(self, inputs: Mapping[str, Given]) -> Future[dict[str, Array]]:
+        """Start one inference and return a future of what `run` would return. Runs follow each other in the order in
+        which they were submitted: the host drives each of them, so that none is on its way beside another. ``inputs``
+        may change once this returns. Raises as `run` does for the names and shapes of inputs."""
+        checked = self._checked(inputs)
+        given = {name: a if isinstance(a, DeviceArray) else np.array(a) for name, a in checked.items()}
+        with self._lock:
+            self._check_open()
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="vkconv-stages")
+            return self._thread.submit(self.run, given)
+
+    def profile(self, inputs: Mapping[str, Given]) -> dict[str, Profile]:
+        """Where the wall time of a run goes, a `Profile` for each stage, and for each run of a body inside one, by what
+        it is: ``stage 0``, ``stage 1, body 0, run 4``. Timestamps cost a little; what steers a stage is read back as in
+        `run`. Raises what `run` raises."""
+        made: dict[str, Profile] = {}
+        self._ran(inputs, None, made)
+        return made
 
     def explain(self) -> Table:
         """A row per stage: its nodes, and the values that were read back before it, as the latest run found them; what
         each node takes is in `plans`."""
-        dispatches = [sum(node.dispatches for node in plan.nodes) for plan in self.plans]
-        return stage_table(self.name, self.stages, dispatches, self._sizes)
+        launches = [dispatches(session) for session in self._sessions]
+        return stage_table(self.name, self.stages, launches, self._sizes)
 
     def close(self) -> None:
         """Release the device memory; the session refuses further runs. Closing twice is fine."""
         with self._lock:
             self._closed = True
+            if self._thread is not None:
+                self._thread.shutdown(wait=False, cancel_futures=True)
             for session in self._sessions:
                 session.close()
 
@@ -142,16 +179,22 @@ class StagedSession(Running):
         bind_shapes(self._graph, {name: np.shape(array) for name, array in inputs.items()})
         return inputs
 
-    def _session(self, i: int, given: Mapping[str, Given]) -> Session:
+    def _on_device(self, array: Any) -> DeviceArray:
+        return array if isinstance(array, DeviceArray) else placed(np.asarray(array), open_device(self._device))
+
+    def _session(self, i: int, given: Mapping[str, Given]) -> "Session | Control":
         """The session of a stage. What earlier stages give is known by rank and type when it first runs."""
         if i == len(self._sessions):
             self._open_stage(i, {name: self.inputs.get(name) or _open(name, array) for name, array in given.items()})
         return self._sessions[i]
 
     def _open_stage(self, i: int, inputs: Mapping[str, TensorSpec], shapes: Mapping[str, Shape] | None = None) -> None:
-        graph = stage_graph(self._graph, self.stages[i], inputs)
         settings = dataclasses.replace(self._settings, shapes=shapes or None, options=self._options_of(i))
-        self._sessions.append(open_session(graph, self._device, settings))
+        if node := self.stages[i].control:
+            self._sessions.append(Control(self._graph, node, self._device, settings))
+        else:
+            graph = stage_graph(self._graph, self.stages[i], inputs)
+            self._sessions.append(open_session(graph, self._device, settings))
 
     def _options_of(self, i: int) -> Options:
         """The options of a stage: without what is for nodes of other stages."""
@@ -164,6 +207,98 @@ class StagedSession(Running):
         options = self._options
         routes, params, dtypes = kept(options.routes), kept(options.params), kept(options.dtypes)
         return dataclasses.replace(options, routes=routes, params=params, dtypes=dtypes)
+
+
+class Control:
+    """A node of control flow on a device, with a session for each of its bodies that ran. `vkconv.plan.control` says
+    what runs."""
+
+    def __init__(self, graph: Graph, node: Node, device: str | int, settings: Settings) -> None:
+        self._node, self._bodies, self._constants = node, graph.bodies[node.name], graph.constants
+        self._device, self._settings = device, settings
+        self._sessions: dict[int, Session | StagedSession] = {}
+        self._went: set[int] = set()
+        self.device: Device = self._session(0).device
+        self.dispatches = 0
+
+    @property
+    def timings(self) -> Timings:
+        """What it took to get its bodies going."""
+        return _together([session.timings for session in self._sessions.values()])
+
+    @property
+    def spans(self) -> list[Span]:
+        return [span for session in self._sessions.values() for span in session.spans]
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The latest plan of each body that ran."""
+        return tuple(plan for i in sorted(self._went) for plan in self._sessions[i].plans)
+
+    def began_with(self, spans: list[Span], source: object = None) -> None:
+        """Count what was done for it until it was made."""
+        self._session(0).began_with(spans)
+
+    def ran(
+        self, given: Mapping[str, Given], timeout_s: float | None, profiles: "_Profiles" = None, label: str = ""
+    ) -> dict[str, Any]:
+        """The outputs of the node; ``timeout_s`` is for all that runs together."""
+        started = time.monotonic()
+        self.dispatches = count = 0
+
+        def run(i: int, values: Sequence[Any]) -> list[Any]:
+            nonlocal count
+            left_s = None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - started))
+            session, body = self._session(i), self._bodies[i]
+            named = dict(zip(body.inputs, values, strict=True))
+            made = _ran(session, named, left_s, profiles, f"{label}, body {i}, run {count}")
+            self._went.add(i)
+            self.dispatches += dispatches(session)
+            count += 1
+            return [made[name] for name in body.outputs]
+
+        return run_control(self._node, self._bodies, {**self._constants, **given}, run)
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+
+    def _session(self, i: int) -> "Session | StagedSession":
+        if i not in self._sessions:
+            self._sessions[i] = open_model(self._bodies[i], self._device, self._settings)
+        return self._sessions[i]
+
+
+def _ran(
+    session: Session | StagedSession | Control,
+    given: Mapping[str, Any],
+    timeout_s: float | None,
+    profiles: _Profiles,
+    label: str,
+) -> dict[str, Any]:
+    """What a part of a graph gives, on the device; on the host where ``profiles`` collects where its time went."""
+    if isinstance(session, Control):
+        return session.ran(given, timeout_s, profiles, label)
+    if profiles is None:
+        return dict(session.run(given, timeout_s=timeout_s, out="device"))
+    if isinstance(session, StagedSession):
+        return session._ran(given, timeout_s, profiles, f"{label}, ")
+    made, timing = session.measure(given)
+    profiles[label] = Profile(session.plan, [timing])
+    return dict(made)
+
+
+def dispatches(session: Session | StagedSession | Control) -> int:
+    """Dispatches of the latest run, without what was prepacked when its plan was made."""
+    if isinstance(session, Session):
+        return sum(node.dispatches for node in session.plan.nodes)
+    return session.dispatches
+
+
+def _together(parts: Sequence[Timings]) -> Timings:
+    """What all of them took."""
+    names = ("load_us", "compile_us", "first_run_us")
+    return Timings(*(sum(getattr(part, name) for part in parts) for name in names))
 
 
 def _names(key: str, nodes: Set[str]) -> bool:
@@ -187,7 +322,7 @@ def open_model(source: object, device: str | int = "auto", settings: Settings | 
             graph = load_model(source)
     stages, settings = cut_stages(graph, OPS), settings or Settings()
     session: Session | StagedSession
-    if len(stages) == 1:
+    if not is_staged(stages):
         session = open_session(graph, device, settings)
     else:
         session = StagedSession(graph, stages, device, settings)

@@ -172,3 +172,48 @@ def test_floats_in_16_bits_between_the_stages_inputs_and_outputs(device):
         wanted, got = whole.run(inputs), halved.run(inputs)
         assert got["scores"].dtype == np.float32
         np.testing.assert_allclose(got["best"], wanted["best"], rtol=2e-3)
+
+
+# A loop of a computed number of steps around a branch that a value chooses, between two plain stages.
+CONTROL = """
+control (float[n, 5] x, int64 trips) => (float[n, 5] y, float[k, n, 5] rows)
+<float half = {0.5}, float limit = {4.0}> {
+    r = Relu (x)
+    v, rows = Loop (trips, , r) <
+        body = body (int64 i, bool c, float[n, 5] a) => (bool d, float[n, 5] b, float[n, 5] row) {
+        d = Identity (c)
+        s = ReduceMax <keepdims = 0> (a)
+        large = Greater (s, limit)
+        b = If (large) <then_branch = p () => (float[n, 5] u) { u = Mul (a, half) },
+            else_branch = q () => (float[n, 5] w) { w = Add (a, r) }>
+        row = Neg (b)
+    }>
+    y = Add (v, r)
+}
+"""
+
+
+def test_control_flow_by_values_is_driven_by_the_host(device):
+    """Odd sizes, several of them and numbers of steps in one session, and again what it was first run with."""
+    model = proto(CONTROL)
+    rng = np.random.default_rng(3)
+    drawn = [{"x": rng.uniform(-2, 2, (n, 5)).astype(np.float32), "trips": np.array(t)} for n, t in ((3, 4), (7, 1))]
+    with vkconv.load(model, device) as session:
+        assert [stage.control is not None for stage in session.stages] == [False, True, False]
+        first = session.run(drawn[0])
+        for inputs, outputs in ((drawn[0], first), (drawn[1], session.run(drawn[1]))):
+            assert_like_onnxruntime(model, inputs, outputs)
+        futures = [session.submit(inputs) for inputs in (drawn[1], drawn[0])]
+        again, called = futures[1].result(), session(*drawn[0].values())
+        for name, other in zip(("y", "rows"), called, strict=True):
+            assert first[name].tobytes() == again[name].tobytes() == other.tobytes()
+        profiles = session.profile(drawn[0])
+        assert {"stage 0", "stage 2"} < set(profiles) and sum(
+            name.startswith("stage 1, body 0") for name in profiles
+        ) > 4
+        assert all(profile.timing.wall_us > 0 for profile in profiles.values())
+        assert "trips = 4" in str(session.explain()) and len(session.plans) >= 3
+        held = session.run(drawn[1], out="device")
+        np.testing.assert_array_equal(held["rows"].numpy(), futures[0].result()["rows"])
+    with pytest.raises(UsageError, match="is closed"):
+        session.submit(drawn[0])

@@ -9,6 +9,7 @@ from vkconv.device import Device, load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind, value_inputs, widen, with_values
+from vkconv.plan.control import run_control
 from vkconv.plan.passes import PASSES, Context
 from vkconv.plan.stages import cut_stages, stage_graph
 
@@ -52,6 +53,16 @@ def run_stages(graph, arrays):
     """All outputs of a graph by the ops' references, stage by stage, each bound to what those before it found."""
     values = dict(arrays)
     for stage in cut_stages(graph, OPS):
+        if stage.control:
+            node, bodies = stage.control, graph.bodies[stage.control.name]
+            known = {**graph.constants, **{name: np.asarray(values[name]) for name in stage.inputs}}
+            values |= run_control(
+                node,
+                bodies,
+                known,
+                lambda i, made, of=bodies: run_stages(of[i], dict(zip(of[i].inputs, made, strict=True))),
+            )
+            continue
         given = {name: np.asarray(values[name]) for name in stage.inputs}
         part = stage_graph(graph, stage, {n: TensorSpec(a.shape, DType.of(a.dtype)) for n, a in given.items()})
         known = {name: given[name] for name in value_inputs(part, OPS)}

@@ -75,6 +75,12 @@ FLOATS = {
     "QuickGelu": ([f32(3, 7)], {"alpha": 1.5}),
     "SkipLayerNormalization": ([f32(2, 3, 8), f32(2, 3, 8), f32(8), f32(8), f32(8)], {"epsilon": 1e-5}),
     "MatMulIntegerToFloat": ([u8(3, 5), i8(5, 7), scale(0.1), scale(0.2), zero(7), zero(-3, np.int8), f32(7)], {}),
+    "MatMulNBits": ([f32(2, 3, 32), u8(7, 2, 8), f32(14)], {"K": 32, "N": 7, "bits": 4, "block_size": 16}),
+    "MatMulNBits, tail": (
+        [f32(3, 40), u8(5, 3, 8), f32(15), u8(10), None, f32(5)],
+        {"K": 40, "N": 5, "bits": 4, "block_size": 16},
+    ),
+    "MatMulNBits, bytes": ([f32(3, 40), u8(5, 2, 32), f32(10), u8(10)], {"K": 40, "N": 5, "bits": 8, "block_size": 32}),
     "QGemm, to floats": ([u8(3, 5), *Q, i8(5, 7), scale(0.1), zero(3, np.int8)], {"alpha": 0.5}),
 }
 INTEGERS = {
@@ -155,6 +161,7 @@ def test_the_sum_that_a_skip_normalization_makes_is_an_output() -> None:
             {"odd": 1},
             "attribute 'odd' is one",
         ),
+        ("MatMulNBits", [f32(2, 16), u8(3, 1, 6), f32(3)], {"K": 16, "N": 3, "bits": 3, "block_size": 16}, "bits=3"),
         ("FusedMatMul", [f32(2, 3), f32(3, 2)], {"transBatchA": 1}, "transBatchA or transBatchB"),
         (
             "FusedConv",

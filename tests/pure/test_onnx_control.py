@@ -1,5 +1,7 @@
 """Control flow that is known when a model is read, against ONNX Runtime."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from required import required
@@ -8,12 +10,15 @@ required("onnx", "onnxruntime")
 import onnx  # noqa: E402
 import onnx.parser  # noqa: E402
 import onnxruntime  # noqa: E402
-from graph_kit import evaluate  # noqa: E402
+from graph_kit import evaluate, run_stages  # noqa: E402
 
-from vkconv.core import ModelError, UnsupportedError  # noqa: E402
+from vkconv.core import GraphError, LimitError, ModelError, UnsupportedError  # noqa: E402
 from vkconv.graph.onnx import control, load_onnx_proto  # noqa: E402
+from vkconv.graph.vkc import save_vkc  # noqa: E402
 from vkconv.ops import OPS  # noqa: E402
+from vkconv.plan import control as plan_control  # noqa: E402
 from vkconv.plan.bound import bind  # noqa: E402
+from vkconv.plan.stages import Stage, cut_stages  # noqa: E402
 
 LOOP = """
 agraph (float[2, 3] x) => (float[2, 3] y, float[n, 2, 3] rows)
@@ -96,15 +101,82 @@ def test_too_many_steps_are_refused_before_they_are_made(monkeypatch: pytest.Mon
         load_onnx_proto(model(LOOP.replace("TRIPS", "4")))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        LOOP.replace("agraph (", "agraph (int64 trips, ").replace("int64 trips = {TRIPS}, ", ""),
-        LOOP.replace("TRIPS", "3").replace("d = Identity (c)", "d = Not (c)"),
-        NESTED.replace("agraph (", "agraph (bool yes, ").replace(", bool yes = {1}", ""),
-    ],
-    ids=["trips", "condition", "branch"],
+TRIPS = LOOP.replace("agraph (", "agraph (int64 trips, ").replace("int64 trips = {TRIPS}, ", "")
+STOPPED = (
+    LOOP.replace("TRIPS", "9")
+    .replace("d = Identity (c)", "")
+    .replace("r = Add (w, one)", "r = Add (w, one)\n s = ReduceSum <keepdims = 0> (w)\n d = Less (s, most)")
+    .replace("float[1] one", "float most = {100.0}, float[1] one")
 )
-def test_what_is_computed_stays_and_is_refused_with_a_way_out(text: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"control flow by values that are computed.*--fallback onnxruntime"):
+BRANCH = NESTED.replace("agraph (", "agraph (bool yes, ").replace(", bool yes = {1}", "")
+OPEN_SCAN = SCAN.replace("[2, 5] a", "[2, k] a").replace("[4, 2] b", "[k, 2] b")
+
+
+def agrees_in_stages(made: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> list[Stage]:
+    wanted = onnxruntime.InferenceSession(made.SerializeToString()).run(None, arrays)
+    graph = load_onnx_proto(made)
+    for y, want in zip(run_stages(graph, arrays), wanted, strict=True):
+        assert y.shape == want.shape and y.dtype == want.dtype
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
+    return list(cut_stages(graph, OPS))
+
+
+@pytest.mark.parametrize("trips", [1, 3])
+def test_a_loop_of_a_computed_number_of_steps(trips: int) -> None:
+    arrays = {"trips": np.array(trips), "x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    (stage,) = agrees_in_stages(model(TRIPS), arrays)
+    assert stage.control is not None and stage.steered_by == ("trips",)
+
+
+def test_a_loop_that_ends_by_a_condition() -> None:
+    assert agrees_in_stages(model(STOPPED), {"x": np.arange(6, dtype=np.float32).reshape(2, 3)})
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_a_branch_that_a_value_chooses(yes: bool) -> None:
+    agrees_in_stages(model(BRANCH), {"yes": np.array(yes), "x": np.array([1, 2, 3], np.float32)})
+
+
+def test_a_scan_of_an_open_number_of_steps() -> None:
+    arrays = {"s": np.ones(2), "a": np.arange(10).reshape(2, 5), "b": np.arange(10).reshape(5, 2)}
+    agrees_in_stages(model(OPEN_SCAN), {name: array.astype(np.float32) for name, array in arrays.items()})
+
+
+def test_what_is_before_and_behind_is_planned_as_a_whole() -> None:
+    text = """
+    agraph (float[2, 3] x) => (float[2, 3] y, float[2, 3] z) <float most = {2.0}> {
+        r = Relu (x)
+        s = ReduceSum <keepdims = 0> (r)
+        c = Less (s, most)
+        b = If (c) <then_branch = p () => (float[2, 3] u) { u = Neg (r) },
+            else_branch = q () => (float[2, 3] v) { v = Exp (x) }>
+        y = Add (b, r)
+        z = Exp (r)
+    }"""
+    for scale in (0.1, 10):
+        stages = agrees_in_stages(model(text), {"x": scale * np.arange(6, dtype=np.float32).reshape(2, 3)})
+        assert [stage.control is not None for stage in stages] == [False, True, False]
+        assert [node.op for node in stages[0].nodes] == ["relu", "reduce", "less", "exp"]
+
+
+def test_a_loop_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_control, "MAX_STEPS", 4)
+    text = STOPPED.replace("Loop (trips, go, x)", "Loop (, , x)").replace("most = {100.0}", "most = {inf}")
+    with pytest.raises(LimitError, match=r"loop node .* has not ended after 4 steps; vkconv takes as many"):
+        run_stages(load_onnx_proto(model(text)), {"x": np.zeros((2, 3), np.float32)})
+
+
+def test_a_body_that_cannot_be_taken_says_why() -> None:
+    text = BRANCH.replace("k = Neg (u)", "k = Det (u)")
+    with pytest.raises(UnsupportedError, match=r"its else_branch: Det \(.*\): vkconv has no such op"):
         load_onnx_proto(model(text))
+
+
+def test_what_has_bodies_is_not_planned_as_a_whole() -> None:
+    with pytest.raises(UnsupportedError, match=r"has control flow by values \(loop node .*\), which the host drives"):
+        bind(load_onnx_proto(model(TRIPS)), OPS, {"trips": (), "x": (2, 3)})
+
+
+def test_what_has_bodies_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"has control flow \(loop node .*\), which a \.vkc file does not hold"):
+        save_vkc(load_onnx_proto(model(TRIPS)), tmp_path / "loop.vkc")

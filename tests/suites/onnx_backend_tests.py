@@ -43,6 +43,8 @@ OTHER_FAMILIES = {
     "linear algebra": ("Det",),
 }
 _OTHERS = {op for ops in OTHER_FAMILIES.values() for op in ops}
+# What numpy's random numbers come to, which ONNX does not ask for.
+RANDOM = ("test_bernoulli", "test_training_dropout")
 # Of onnx 1.23.2.
 NODE_TESTS, QUANTIZED_TESTS, HALF_TESTS, MODEL_TESTS = 784, 17, 29, 149
 _MODELS = ("simple", "pytorch-converted", "pytorch-operator", "real")

@@ -178,6 +178,10 @@ def _of_model(
     bound = bound_shapes(whole.inputs, shapes)
     # What comes after the first stage is planned once a run knows its sizes.
     stages = cut_stages(whole, OPS)
+    if (first_node := stages[0].control) is not None:
+        raise UsageError(
+            f"{whole.name!r} begins with {first_node}, and what that runs depends on values: run it instead"
+        )
     first = {name: whole.inputs[name] for name in stages[0].inputs}
     graph = whole if len(stages) == 1 else stage_graph(whole, stages[0], first)
     bound = {name: shape for name, shape in bound.items() if name in first or name not in whole.inputs}

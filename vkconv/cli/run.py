@@ -133,7 +133,7 @@ def run(
     from vkconv.plan.bound import steered
     from vkconv.plan.planner import Options
     from vkconv.plan.precision import input_specs
-    from vkconv.plan.stages import cut_stages
+    from vkconv.plan.stages import cut_stages, is_staged
     from vkconv.plan.timing import spanning
     from vkconv.session import planning
     from vkconv.staged import StagedSession
@@ -163,7 +163,7 @@ def run(
     spans: list[Span] = []
     with spanning(spans, "load model", file=str(model)):
         graph = load_model(model)
-    if len(cut_stages(graph, OPS)) > 1:
+    if is_staged(cut_stages(graph, OPS)):
         of_one: dict[str, object] = {"--profile": profile, "--trace": trace, "--node-data": node_data}
         of_one |= {"--in-flight": in_flight, "--io-dtype": io_dtype, "--pass-dump": pass_dump}
         others = [name for name, value in of_one.items() if value]

@@ -81,7 +81,8 @@ class Declared:
 class Graph:
     """A network: ``inputs`` (name to spec, in order), ``outputs`` (names), ``nodes`` in executable order,
     ``constants`` (name to array), free-text ``metadata`` that travels with the file, and what its file has ``declared``
-    of outputs, which binding holds against what their nodes make.
+    of outputs, which binding holds against what their nodes make. ``bodies`` has the graphs of each node of control
+    flow, by its name: the branches of an ``if``, what a ``loop`` or ``scan`` repeats (`vkconv.plan.control`).
 
     Making one checks it: every name a node reads exists before that node, no value is written twice, node
     names are unique, outputs exist. Raises GraphError naming the node and the value.
@@ -94,6 +95,7 @@ class Graph:
     name: str = "graph"
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     declared: Mapping[str, Declared] = dataclasses.field(default_factory=dict)
+    bodies: Mapping[str, tuple["Graph", ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         known = dict.fromkeys(self.inputs)

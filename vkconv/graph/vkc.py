@@ -102,9 +102,15 @@ def save_vkc(graph: Graph, path: str | Path) -> None:
     """Write the graph; equal graphs give equal bytes, and the file appears whole or not at all.
 
     Raises GraphError naming what the format cannot hold (a rank above 8, an array type without a vkconv dtype,
-    the constant name ``__metadata__``, too many constants or long names), ModelError where the place cannot be written.
+    control flow, the constant name ``__metadata__``, too many constants or long names), ModelError where the place
+    cannot be written.
     """
     path = Path(path)
+    if graph.bodies:
+        control = next(node for node in graph.nodes if node.name in graph.bodies)
+        raise GraphError(
+            f"graph {graph.name!r} has control flow ({control}), which a .vkc file does not hold; keep the ONNX file"
+        )
     tensors: dict[str, Array] = {}
     if len(graph.constants) > MAX_TENSORS:
         raise GraphError(

@@ -198,6 +198,12 @@ def bind(graph: Graph, ops: Mapping[str, Op], shapes: Mapping[str, Shape] | None
     Raises InputError for shapes that do not fit the inputs, UnsupportedError for op names the registry lacks
     (all at once) and GraphError, naming the node, for everything that contradicts itself.
     """
+    control = next((node for node in graph.nodes if node.name in graph.bodies), None)
+    if control is not None:
+        raise UnsupportedError(
+            f"graph {graph.name!r} has control flow by values ({control}), which the host drives; vkconv.load and "
+            "vkconv run take it, what plans a whole graph does not"
+        )
     missing = sorted({n.op for n in graph.nodes if n.op not in ops})
     if missing:
         where = "; ".join(f"{n} ({n.op}{did_you_mean(n.op, ops)})" for n in graph.nodes if n.op in missing)

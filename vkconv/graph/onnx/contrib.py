@@ -265,6 +265,55 @@ def _scaled(n: _Node, product: str, scale: str, bias: str) -> None:
         n.finish("Mul", product, scale)
 
 
+def _matmul_nbits(n: _Node) -> None:
+    """MatMulNBits(A, B, scales, zero_points, g_idx, bias): A by the transpose of B, in blocks of a row of 2, 4 or 8
+    bits, which are unpacked and scaled before the product."""
+    bits, block, rows, depth = (
+        int(n.get(name, value)) for name, value in (("bits", 4), ("block_size", 0), ("N", 0), ("K", 0))
+    )
+    n.read.add("accuracy_level")
+    if bits not in (2, 4, 8) or block < 16 or min(rows, depth) < 1 or n.opset < 14:
+        raise CannotError(
+            f"bits={bits}, block_size={block}, N={rows}, K={depth} in opset {n.opset}; vkconv has 2, 4 and 8 bits"
+        )
+    if n.input(4):
+        raise CannotError("g_idx, the order of its groups; vkconv has blocks in order")
+    blocks, x = -(-depth // block), n.input(0)
+    shape = n.constant([rows, blocks, 1], np.int64)
+    weights = _like_value(
+        n, n.add("Reshape", _unpacked(n, n.input(1), bits), n.constant([rows, blocks, block], np.int64)), x
+    )
+    if not n.input(3):
+        zero = _like(n, 1 << (bits - 1), x)
+    else:
+        packed = n.add("Max", n.input(3), n.constant(0, np.uint8))  # of floats it is refused: those are not packed
+        row = n.add("Reshape", packed, n.constant([rows, -1], np.int64))
+        ends = [n.constant([value], np.int64) for value in (0, blocks, 1)]
+        row = n.add("Slice", n.add("Reshape", _unpacked(n, row, bits), n.constant([rows, -1], np.int64)), *ends)
+        zero = _like_value(n, n.add("Reshape", row, shape), x)
+    scaled = n.add("Mul", n.add("Sub", weights, zero), n.add("Reshape", n.input(2), shape))
+    flat = n.add("Reshape", scaled, n.constant([rows, blocks * block], np.int64))
+    ends = [n.constant([value], np.int64) for value in (0, depth, 1)]
+    columns = n.add("Transpose", n.add("Slice", flat, *ends), perm=[1, 0])
+    if n.input(5):
+        n.finish("Add", n.add("MatMul", x, columns), n.input(5))
+    else:
+        n.finish("MatMul", x, columns)
+
+
+def _like_value(n: _Node, value: str, other: str) -> str:
+    return n.add("CastLike", value, other) if n.opset >= 15 else n.add("Cast", value, to=onnx.TensorProto.FLOAT)
+
+
+def _unpacked(n: _Node, value: str, bits: int) -> str:
+    """The numbers in bytes, as i32 along a new last axis, the lowest bits first."""
+    whole = n.add("Cast", value, to=onnx.TensorProto.INT32)
+    parts = n.add(
+        "Div", n.add("Unsqueeze", whole, n.constant([-1], np.int64)), n.constant(2 ** np.arange(0, 8, bits), np.int32)
+    )
+    return n.add("Mod", parts, n.constant(1 << bits, np.int32))
+
+
 def _same(op: str, n: _Node) -> None:
     """An operator that ONNX has too."""
     n.finish(op, *n.node.input, **n.keep(*n.attributes))
@@ -280,6 +329,7 @@ REWRITES: Mapping[str, Callable[[_Node], None]] = {
     "FusedMatMul": _fused_matmul,
     "Gelu": _gelu,
     "MatMulIntegerToFloat": _matmul_to_float,
+    "MatMulNBits": _matmul_nbits,
     "QGemm": _qgemm,
     "QLinearAdd": partial(_qlinear_binary, "Add"),
     "QLinearAveragePool": partial(_qlinear_pool, "AveragePool", _POOL),

@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 
 from vkconv.core import DType
-from vkconv.graph.onnx.proto import dtype_of
 from vkconv.graph.onnx.view import NodeView
 
 Rule = Callable[[NodeView], None]
@@ -204,17 +203,6 @@ def _mod(n: NodeView) -> None:
     n.finish("fmod" if n.attr_flag("fmod") else "mod", n.input(0), n.input(1))
 
 
-def _cast(n: NodeView) -> None:
-    n.ignore("saturate", "round_mode")  # these steer 8-bit float targets only
-    to = dtype_of(n.attr_int("to", 0), "casts to")
-    n.finish("cast", n.input(0), to=str(to))
-
-
-def _cast_like(n: NodeView) -> None:
-    n.ignore("saturate", "round_mode")
-    n.finish("cast", n.input(0), to=str(n.dtype(1)))
-
-
 def _where(n: NodeView) -> None:
     n.finish("where", n.input(0), n.input(1), n.input(2))
 
@@ -234,7 +222,5 @@ RULES: dict[str, Rule] = {
     "Gelu": _gelu,
     "SwiGLU": _swiglu,
     "Swish": _swish,
-    "Cast": _cast,
-    "CastLike": _cast_like,
     "Where": _where,
 }

@@ -17,29 +17,28 @@ from vkconv.core import MAX_RANK, GraphError, ModelError, UnsupportedError, Vkco
 from vkconv.graph.ir import Declared, Dim, Graph, TensorSpec
 from vkconv.graph.onnx import contrib, worker
 from vkconv.graph.onnx.bodies import expanded
+from vkconv.graph.onnx.bodies_by_values import CONTROL, import_control
 from vkconv.graph.onnx.contrib import rewritten
 from vkconv.graph.onnx.control import unrolled
 from vkconv.graph.onnx.functions import MAX_DEPTH
+from vkconv.graph.onnx.narrow import ELEMENTS, NARROW, TAKERS
 from vkconv.graph.onnx.proto import (
     DTYPES,
     RefusedError,
     RunTask,
-    dtype_of,
     infer_types,
     inlined,
+    narrow_types,
     parsed,
     read_attribute,
     read_model,
     read_tensor,
+    stored_as,
 )
-from vkconv.graph.onnx.rules import REASONS, RULES
+from vkconv.graph.onnx.rules import RULES
+from vkconv.graph.onnx.signature import NEWEST_OPSET, check_signature
 from vkconv.graph.onnx.view import Builder, NodeView
 from vkconv.graph.problems import NAMES_SHOWN, report
-
-# An op that ONNX revised between its model's opset and this one is refused, and so is one that it revised after the
-# newest: the rules hold for everything from the one to the other.
-OLDEST_OPSET = 6
-NEWEST_OPSET = 28
 
 _Result = TypeVar("_Result")
 
@@ -127,6 +126,7 @@ def _convert(model: onnx.ModelProto, path: Path, run: RunTask | None = None, new
         constants={name: array for name, array in builder.constants.items() if name in used},
         name=model.graph.name or path.stem,
         metadata=_metadata(model, path, _opset(model)),
+        bodies=builder.bodies,
         declared={info.name: spec for info in model.graph.output if (spec := _declared(info)) is not None},
     )
 
@@ -137,7 +137,8 @@ def _declared(info: onnx.ValueInfoProto) -> Declared | None:
     if info.type.WhichOneof("value") != "tensor_type" or tensor.elem_type not in onnx.TensorProto.DataType.values():
         return None
     name = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
-    dtype = "" if tensor.elem_type == onnx.TensorProto.UNDEFINED else str(DTYPES.get(tensor.elem_type, name))
+    known = {number: narrow.stored for number, narrow in NARROW.items()} | DTYPES
+    dtype = "" if tensor.elem_type == onnx.TensorProto.UNDEFINED else str(known.get(tensor.elem_type, name))
     dims = tuple(int(d.dim_value) if d.dim_value > 0 else None for d in tensor.shape.dim)
     return Declared(dtype, dims if tensor.HasField("shape") else None)
 
@@ -160,6 +161,7 @@ def _build(
         consumed=frozenset(name for node in nodes for name in node.input) | frozenset(results),
         results=frozenset(results),
         taken={name for node in nodes for name in node.output} | {i.name for i in graph.input},
+        has_narrow=narrow_types(model),
     )
     for tensor in graph.initializer:
         if tensor.name in builder.constants:
@@ -172,11 +174,18 @@ def _build(
         problems.append(Problem("initializer", sparse.values.name, "it is sparse; vkconv reads dense tensors"))
     builder.taken.update(builder.constants)
     initializers = {t.name for t in graph.initializer}
+
+    def convert(body: onnx.ModelProto) -> Graph:
+        return _convert(_straightened(body, run), path, run, newer_opset)
+
     inputs = _inputs([i for i in graph.input if i.name not in initializers], problems)
     for index, node in enumerate(nodes):
         name = builder.node_name(node.name or f"{node.op_type}_{index}")
         try:
-            _import_node(builder, node, name, opset, folder)
+            if node.op_type in CONTROL and node.domain in ("", "ai.onnx"):
+                import_control(builder, node, name, model, convert)
+            else:
+                _import_node(builder, node, name, opset, folder)
         except RefusedError as refused:
             problems.append(Problem(node.op_type, name, str(refused), index))
     return (builder, inputs, results), problems
@@ -215,6 +224,9 @@ def _check_known(opset: int, newer: bool) -> None:
 def _metadata(model: onnx.ModelProto, path: Path, opset: int) -> dict[str, str]:
     producer = f"{model.producer_name} {model.producer_version}".strip()
     own = {"onnx.source": path.name, "onnx.producer": producer, "onnx.opset": str(opset)}
+    for info in (*model.graph.input, *model.graph.output):
+        if info.type.tensor_type.elem_type in NARROW:
+            own[ELEMENTS + info.name] = NARROW[info.type.tensor_type.elem_type].name
     return {prop.key: prop.value for prop in model.metadata_props} | own
 
 
@@ -273,7 +285,9 @@ def _inputs(infos: Sequence[onnx.ValueInfoProto], problems: list[Problem]) -> di
             raise ModelError("an input has an empty name; export the model again")
         if info.name in inputs:
             raise ModelError(f"two inputs are named {info.name!r}; names must differ")
-        kind = info.type.WhichOneof("value")
+        kind, tensor = info.type.WhichOneof("value"), info.type.tensor_type
+        if kind == "optional_type" and info.type.optional_type.elem_type.WhichOneof("value") == "tensor_type":
+            kind, tensor = "tensor_type", info.type.optional_type.elem_type.tensor_type  # a run is always given it
         if kind != "tensor_type":
             problems.append(
                 Problem(
@@ -281,14 +295,13 @@ def _inputs(infos: Sequence[onnx.ValueInfoProto], problems: list[Problem]) -> di
                 )
             )
             continue
-        tensor = info.type.tensor_type
         if not tensor.HasField("shape"):
             problems.append(Problem("input", info.name, "its rank is open; export with a shape, named where open"))
             continue
         if len(tensor.shape.dim) > MAX_RANK:
             raise ModelError(f"input {info.name!r} has {len(tensor.shape.dim)} dimensions; at most {MAX_RANK} can be")
         try:
-            dtype = dtype_of(tensor.elem_type, "holds")
+            dtype = stored_as(tensor.elem_type, "holds")
         except RefusedError as refused:
             problems.append(Problem("input", info.name, str(refused)))
             continue
@@ -328,9 +341,9 @@ def _import_node(builder: Builder, node: onnx.NodeProto, name: str, opset: int, 
     if rule is None:
         # Of an op that ONNX has, no other one is meant.
         hint = "" if onnx.defs.has(node.op_type) else did_you_mean(node.op_type, RULES)
-        raise RefusedError(REASONS.get(node.op_type) or f"vkconv has no such op{hint}")
+        raise RefusedError(f"vkconv has no such op{hint}")
     what = f"{node.op_type} node {name!r}"
-    _check_signature(node, opset, what)
+    check_signature(node, opset, what)
     view = NodeView(
         builder=builder,
         name=name,
@@ -340,41 +353,14 @@ def _import_node(builder: Builder, node: onnx.NodeProto, name: str, opset: int, 
         outputs=tuple(node.output),
         attrs={a.name: read_attribute(a, folder, what) for a in node.attribute},
     )
+    if node.op_type not in TAKERS:
+        for i in range(len(node.input)):
+            if (narrow := view.narrow(i)) is not None:
+                raise RefusedError(f"input {i} is {narrow.name}, of which vkconv computes nothing; cast it before")
     rule(view)
     left = sorted(set(view.attrs) - view.read)
     if left:
         raise RefusedError(f"attribute {', '.join(map(repr, left))} is one that vkconv does not have")
-
-
-def _check_signature(node: onnx.NodeProto, opset: int, what: str) -> None:
-    """Hold a node against ONNX's own schema, so that rules can rely on operands and required attributes."""
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, "")
-    except onnx.defs.SchemaError:
-        raise RefusedError(f"opset {opset} has no such op; export the model again") from None
-    if opset < OLDEST_OPSET and schema.since_version < onnx.defs.get_schema(node.op_type, OLDEST_OPSET).since_version:
-        raise RefusedError(
-            f"version {opset} is too old, the oldest is {OLDEST_OPSET}; convert with onnx.version_converter"
-        )
-    if schema.since_version > NEWEST_OPSET:
-        raise RefusedError(
-            f"its definition changed in opset {schema.since_version}; export with {NEWEST_OPSET} or older"
-        )
-    for kind, count, low, high in (
-        ("inputs", len(node.input), schema.min_input, schema.max_input),
-        ("outputs", len(node.output), schema.min_output, schema.max_output),
-    ):
-        if not low <= count <= high:
-            raise ModelError(f"{what} has {count} {kind}; ONNX opset {opset} wants {low} to {high}")
-    if any(not name for name in (*node.input[: schema.min_input], *node.output[: schema.min_output])):
-        raise ModelError(f"{what} leaves a required input or output empty")
-    given = {a.name for a in node.attribute}
-    foreign = sorted(given - set(schema.attributes))
-    if foreign:
-        raise RefusedError(f"attribute {', '.join(map(repr, foreign))} is not one of ONNX opset {opset}")
-    missing = [name for name, attr in schema.attributes.items() if attr.required and name not in given]
-    if missing:
-        raise ModelError(f"{what} lacks the attribute {', '.join(missing)}")
 
 
 def _report(path: Path, problems: Sequence[Problem]) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 from vkconv.core import DType
 from vkconv.graph.ir import AttrValue
 from vkconv.graph.onnx.elementwise import Rule
+from vkconv.graph.onnx.random import dropped
 from vkconv.graph.onnx.view import NodeView
 
 
@@ -18,11 +19,14 @@ def _identity(n: NodeView) -> None:
 
 
 def _dropout(n: NodeView) -> None:
-    """The identity at inference, and in training where nothing is dropped; the mask then says that all stay."""
-    n.ignore("ratio", "seed", "is_test")
+    """The identity at inference, and in training where nothing is dropped; the mask then says that all stay. What
+    is constantly in training drops."""
+    n.ignore("ratio", "is_test")
     training, ratio = n.const_scalar(2), n.const_scalar(1) if n.has(1) else 0.5
-    if training and ratio:
-        n.refuse("training_mode is constantly true; export the model for inference")
+    if training and ratio != 0.0:
+        dropped(n, n.input(1) or n.number(0.5, DType.F32))
+        return
+    n.ignore("seed")
     if not n.has(2) or training is not None:
         n.write(0, "identity", n.input(0))
     else:

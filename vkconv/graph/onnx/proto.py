@@ -27,6 +27,7 @@ from vkconv.core import (
 from vkconv.files import read_array, read_model_file
 from vkconv.graph.onnx import worker
 from vkconv.graph.onnx.functions import check_growth
+from vkconv.graph.onnx.narrow import NARROW, Narrow
 
 DTYPES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: DType.F32,
@@ -65,11 +66,13 @@ AttrData = int | float | str | Array | tuple[int, ...] | tuple[float, ...] | tup
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValueType:
-    """What shape inference found out about a value; None where it could not. ``dims`` are those of a known rank."""
+    """What shape inference found out about a value; None where it could not. ``dims`` are those of a known rank,
+    ``narrow`` is the type of one that the graph has as bytes."""
 
     rank: int | None
     dtype: DType | None
     dims: tuple[int | None, ...] = ()
+    narrow: Narrow | None = None
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -141,15 +144,37 @@ def dtype_of(elem_type: int, verb: str) -> DType:
     raise RefusedError(f"it {verb} {name}; vkconv has {', '.join(DTYPES.values())}")
 
 
+def stored_as(elem_type: int, verb: str) -> DType:
+    """What a graph has an ONNX type as: `dtype_of`, and the bytes of one that no kernel has."""
+    return NARROW[elem_type].stored if elem_type in NARROW else dtype_of(elem_type, verb)
+
+
+def narrow_types(model: onnx.ModelProto) -> bool:
+    """Whether the model has anything of a type that no kernel has."""
+    graph = model.graph
+    found = {tensor.data_type for tensor in graph.initializer}
+    found |= {info.type.tensor_type.elem_type for info in (*graph.input, *graph.output)}
+    for attribute in (a for node in graph.node for a in node.attribute):
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            found.add(attribute.t.data_type)
+        elif attribute.name in ("to", "output_dtype"):
+            found.add(attribute.i)
+    return not found.isdisjoint(NARROW)
+
+
 def read_tensor(tensor: onnx.TensorProto, folder: Path, what: str) -> Array:
     """The array of a tensor, with external data. Raises ModelError, or RefusedError for its type."""
-    dtype = dtype_of(tensor.data_type, "holds")
+    dtype = stored_as(tensor.data_type, "holds")
     shape = tuple(tensor.dims)
     if any(d < 0 for d in shape):
         raise ModelError(f"{what} has a negative dimension in its shape {shape}; the file is damaged")
     if problem := shape_problem(shape, dtype):
         raise ModelError(f"{what} cannot have the shape it declares: {problem}; the file is damaged")
     external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    narrow = NARROW.get(tensor.data_type)
+    if external and narrow and narrow.per_byte > 1:
+        packed = _read_external(tensor, folder, DType.U8, (-(-math.prod(shape) // narrow.per_byte),), what)
+        return narrow.unpacked(packed, shape)
     array = _read_external(tensor, folder, dtype, shape, what) if external else _read_inline(tensor, dtype, shape, what)
     if dtype is DType.BOOL and array.size and int(array.view(np.uint8).max()) > 1:
         raise ModelError(f"{what} is bool and holds bytes other than 0 and 1; the file is damaged")
@@ -161,7 +186,8 @@ def _read_inline(tensor: onnx.TensorProto, dtype: DType, shape: tuple[int, ...],
         array = onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, OverflowError) as error:
         raise ModelError(f"{what} of shape {shape} does not hold what it declares ({error})") from None
-    return np.asarray(array, dtype.numpy)
+    narrow = NARROW.get(tensor.data_type)
+    return narrow.to_stored(np.asarray(array)) if narrow else np.asarray(array, dtype.numpy)
 
 
 def _read_external(tensor: onnx.TensorProto, folder: Path, dtype: DType, shape: tuple[int, ...], what: str) -> Array:
@@ -313,7 +339,9 @@ def run_apart(task: worker.Task, model: onnx.ModelProto) -> onnx.ModelProto:
 def _value_type(info: onnx.ValueInfoProto) -> ValueType:
     tensor = info.type.tensor_type
     dims = tuple(d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim)
-    return ValueType(len(dims) if tensor.HasField("shape") else None, DTYPES.get(tensor.elem_type), dims)
+    narrow = NARROW.get(tensor.elem_type)
+    dtype = narrow.stored if narrow else DTYPES.get(tensor.elem_type)
+    return ValueType(len(dims) if tensor.HasField("shape") else None, dtype, dims, narrow)
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:

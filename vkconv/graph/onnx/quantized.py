@@ -6,7 +6,9 @@ import numpy as np
 
 from vkconv.core import DType
 from vkconv.graph.ir import AttrValue
+from vkconv.graph.onnx.casts import decode, encode
 from vkconv.graph.onnx.elementwise import Rule
+from vkconv.graph.onnx.narrow import NARROW
 from vkconv.graph.onnx.proto import dtype_of
 from vkconv.graph.onnx.view import NodeView
 from vkconv.graph.onnx.windows import window
@@ -18,37 +20,91 @@ def _scales_in_f32(n: NodeView, *inputs: int) -> None:
             n.refuse(f"input {i} is {n.dtype(i)}; vkconv has scales, and what they scale, in f32")
 
 
-def _per_tensor_or_axis(n: NodeView) -> int:
-    """The axis; refuses scales of blocks."""
-    if n.attr_int("block_size", 0):
-        n.refuse("scales of blocks (block_size); vkconv has one for the tensor, or one for each index along an axis")
-    return n.attr_int("axis", 1)
+# Kernels quantize to bytes and dequantize from bytes and i32, by a scale for the tensor or for each index of an axis.
+_BY_KERNEL = (DType.I8, DType.U8)
 
 
 def _quantize(n: NodeView) -> None:
-    n.ignore("saturate")  # of 8-bit float targets
-    attrs: dict[str, AttrValue] = {"axis": _per_tensor_or_axis(n)}
-    _scales_in_f32(n, 0, 1)
-    if n.attr_int("precision", 0) and dtype_of(n.attr_int("precision", 0), "computes in") is not DType.F32:
+    precision = n.attr_int("precision", 0)
+    if precision and dtype_of(precision, "computes in") is not DType.F32:
         n.refuse("a precision other than f32")
+    output = n.attr_int("output_dtype", 0)
+    narrow = NARROW.get(output) or n.narrow(2)
     to = n.dtype(2) if n.has(2) else DType.U8
-    if n.attr_int("output_dtype", 0):
-        to = dtype_of(n.attr_int("output_dtype", 0), "quantizes to")
-        attrs["to"] = str(to)
-    if to not in (DType.I8, DType.U8):
-        n.refuse(f"it quantizes to {to}; vkconv has i8 and u8")
-    n.finish("quantize_linear", *(n.input(i) for i in range(2 + n.has(2))), **attrs)
+    if output and not narrow:
+        to = dtype_of(output, "quantizes to")
+    saturate = n.attr_flag("saturate", True)
+    if narrow is None and to in _BY_KERNEL and not n.attr_int("block_size", 0):
+        _scales_in_f32(n, 0, 1)
+        attrs: dict[str, AttrValue] = {"axis": n.attr_int("axis", 1)}
+        if output:
+            attrs["to"] = str(to)
+        n.finish("quantize_linear", *(n.input(i) for i in range(2 + n.has(2))), **attrs)
+        return
+    x, scale = (_in_f32(n, i) for i in (0, 1))
+    value = n.emit("div", x, _along(n, scale))
+    if narrow is not None and narrow.is_float:
+        n.finish("identity", encode(n, value, narrow, saturate))
+        return
+    stored = narrow.stored if narrow else to
+    if stored.is_float or stored not in (*_BY_KERNEL, DType.I16, DType.U16):
+        n.refuse(f"it quantizes to {stored}; vkconv has integers of 16 bits and fewer")
+    bits = narrow.bits if narrow else 8 * stored.nbytes
+    low = narrow.low if narrow else -(1 << (bits - 1)) * (stored in (DType.I8, DType.I16))
+    high = low + (1 << bits) - 1
+    whole = n.emit("round", value)
+    if n.has(2):
+        whole = n.emit("add", whole, _along(n, _in_f32(n, 2)))
+    bounded = n.emit("clip", whole, a=float(low), b=float(high))
+    n.finish("cast", n.emit("cast", bounded, to="i32"), to=str(stored))
 
 
 def _dequantize(n: NodeView) -> None:
-    axis = _per_tensor_or_axis(n)
-    _scales_in_f32(n, 1)
-    if n.attr_int("output_dtype", 0) and dtype_of(n.attr_int("output_dtype", 0), "makes") is not DType.F32:
-        n.refuse("an output_dtype other than f32")
-    operands = [n.input(i) for i in range(2 + n.has(2))]
-    if n.dtype(0) in (DType.I16, DType.U16):
-        operands[0::2] = [n.emit("cast", value, to="i32") for value in operands[0::2]]
-    n.finish("dequantize_linear", *operands, axis=axis)
+    output, narrow = n.attr_int("output_dtype", 0), n.narrow(0)
+    to = dtype_of(output, "makes") if output else n.dtype(1)
+    if narrow is None and to is n.dtype(1) is DType.F32 and not n.attr_int("block_size", 0):
+        operands = [n.input(i) for i in range(2 + n.has(2))]
+        if n.dtype(0) in (DType.I16, DType.U16):
+            operands[0::2] = [n.emit("cast", value, to="i32") for value in operands[0::2]]
+        n.finish("dequantize_linear", *operands, axis=n.attr_int("axis", 1))
+        return
+    if not (n.dtype(1).is_float and to.is_float):
+        n.refuse(f"input 1 is {n.dtype(1)}, and it makes {to}; vkconv scales by floats, and makes such")
+    value = _in_f32(n, 0)
+    if n.has(2) and not (narrow and narrow.is_float):  # the zero of a float is its own
+        value = n.emit("sub", value, _along(n, _in_f32(n, 2)))
+    n.finish("cast", n.emit("mul", value, _along(n, _in_f32(n, 1))), to=str(to))
+
+
+def _in_f32(n: NodeView, i: int) -> str:
+    """An operand's numbers as f32."""
+    narrow, dtype = n.narrow(i), n.dtype(i)
+    if dtype is DType.BOOL:
+        n.refuse(f"input {i} is bool; vkconv scales numbers")
+    if narrow is not None:
+        return decode(n, n.input(i), narrow)
+    return n.input(i) if dtype is DType.F32 else n.emit("cast", n.input(i), to="f32")
+
+
+def _along(n: NodeView, value: str) -> str:
+    """A scale or zero point as it broadcasts with input 0: of all of it, of an index of the axis, or of each block of
+    indices."""
+    rank, block, given = n.need_rank(0), n.attr_int("block_size", 0), n.need_rank(1)
+    axis = n.attr_int("axis", 1)
+    if not block:
+        if given != 1 or rank < 2 or n.dims(1) == (1,):
+            return value
+        if not -rank <= axis < rank:
+            n.refuse(f"axis {axis} of an input of {rank} dimensions")
+        return n.emit("unsqueeze", value, axes=tuple(range(1, rank - axis % rank)))
+    if given != rank or not -rank <= axis < rank:
+        n.refuse(f"scales of blocks along axis {axis} have {given} dimensions, and the input {rank}; they have as many")
+    size, parts = n.dims(0)[axis], n.dims(1)[axis]
+    if size is None or parts is None:
+        n.refuse("scales of blocks along an axis of open size; export the model with a fixed one")
+    if -(-size // block) != parts:
+        n.refuse(f"{parts} scales along axis {axis}, {size} elements in blocks of {block} have {-(-size // block)}")
+    return n.emit("gather", value, n.number(np.arange(size) // block, DType.I64), axis=axis)
 
 
 def _dynamic(n: NodeView) -> None:
@@ -80,9 +136,10 @@ def _conv(op: str, x: int, w: int, n: NodeView) -> None:
 
 def _matmul(op: str, a: int, b: int, n: NodeView) -> None:
     """Rank 1 operands are a row on the left, a column on the right, and the added dimension goes again."""
-    if op == "qlinear_matmul":
-        _scales_in_f32(n, 1, 4, 6)
     inputs = [n.input(i) for i in range(len(n.inputs))]
+    if op == "qlinear_matmul":
+        for i in (1, 4, 6):
+            inputs[i] = _in_f32(n, i)
     gone: list[int] = []
     for i, axis, place in ((a, 0, -2), (b, 1, -1)):
         if n.rank(i) == 1:

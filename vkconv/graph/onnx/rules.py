@@ -6,6 +6,7 @@ import onnx
 
 from vkconv.graph.onnx import (
     attention,
+    casts,
     einsum,
     elementwise,
     indexing,
@@ -14,16 +15,20 @@ from vkconv.graph.onnx import (
     normalize,
     pooling,
     quantized,
+    random,
     recurrent,
     reductions,
     sampling,
     sequences,
+    signals,
+    unique,
     windows,
 )
 from vkconv.graph.onnx.elementwise import Rule
 
 RULES: dict[str, Rule] = {
     **attention.RULES,
+    **casts.RULES,
     **einsum.RULES,
     **elementwise.RULES,
     **indexing.RULES,
@@ -33,26 +38,14 @@ RULES: dict[str, Rule] = {
     **pooling.RULES,
     **quantized.RULES,
     **recurrent.RULES,
+    **random.RULES,
     **reductions.RULES,
     **sampling.RULES,
     **sequences.RULES,
+    **signals.RULES,
+    **unique.RULES,
     **windows.RULES,
 }
 
 # Of functions with a rule, the nodes that it is not for: they become their bodies, as those without a rule do.
 BODY_INSTEAD: Mapping[str, Callable[[onnx.NodeProto], bool]] = {"Attention": attention.needs_body}
-
-_CONTROL = (
-    "control flow by values that are computed; vkconv runs straight-line graphs, and unrolls an If of a constant "
-    "condition, a Loop or Scan of a known number of steps: export the model so, or run it with --fallback onnxruntime"
-)
-_BY_VALUES = (
-    "how many elements it makes depends on the values of its input, and vkconv plans every size before a run; cut the "
-    "model before it, or run it on the host with --fallback onnxruntime"
-)
-
-# Ops that models do contain, with more to say than that there is no rule.
-REASONS: dict[str, str] = {
-    **dict.fromkeys(("If", "Loop", "Scan"), _CONTROL),
-    "Unique": _BY_VALUES,
-}

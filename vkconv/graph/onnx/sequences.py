@@ -107,8 +107,19 @@ def _concat(n: NodeView) -> None:
     n.finish("concat", *items, axis=axis)
 
 
+def _has_element(n: NodeView) -> None:
+    """A tensor is there; what is left out is not."""
+    n.finish("identity", n.number(n.has(0), DType.BOOL))
+
+
+def _get_element(n: NodeView) -> None:
+    n.finish("identity", n.input(0))
+
+
 RULES: dict[str, Rule] = {
     "ConcatFromSequence": _concat,
+    "OptionalGetElement": _get_element,
+    "OptionalHasElement": _has_element,
     "SequenceAt": _at,
     "SequenceConstruct": _construct,
     "SequenceEmpty": _empty,

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.core import Array, DType, ModelError, shape_str
-from vkconv.graph.ir import AttrValue, Node
+from vkconv.graph.ir import AttrValue, Graph, Node
+from vkconv.graph.onnx.narrow import Narrow
 from vkconv.graph.onnx.proto import AttrData, Opaque, RefusedError, ValueType
 
 _Kind = TypeVar("_Kind", bound=AttrData)
@@ -41,6 +42,8 @@ class Builder:
     alias: dict[str, str] = dataclasses.field(default_factory=dict)
     node_names: set[str] = dataclasses.field(default_factory=set)
     sequences: dict[str, Sequence] = dataclasses.field(default_factory=dict)
+    bodies: dict[str, tuple[Graph, ...]] = dataclasses.field(default_factory=dict)
+    has_narrow: bool = False  # whether anything is of a type that no kernel has
     numbers: dict[str, int] = dataclasses.field(default_factory=dict)
     node_numbers: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -208,6 +211,13 @@ class NodeView:
         known = self.builder.types.get(self.input(i))
         return (known.dtype if known else None) or DType.F32
 
+    def narrow(self, i: int) -> Narrow | None:
+        """The type of input i where no kernel has it, and the graph has it as bytes."""
+        if not self.builder.has_narrow or not self.has(i):
+            return None
+        known = self.builder.types.get(self.inputs[i])
+        return known.narrow if known else None
+
     def host(self, number: str = "", **positions: int) -> tuple[list[str], dict[str, AttrValue]]:
         """Operands that steer an op (shape, axes, value): constants as attributes, others as node inputs.
 
@@ -242,7 +252,11 @@ class NodeView:
 
     def emit_counted(self, op: str, /, *inputs: str, **attrs: AttrValue) -> tuple[str, str]:
         """An intermediate node of an op that makes as much as there can be, and counts what of it is meant: both."""
-        outputs = tuple(self.builder.fresh(f"{self.outputs[0]}/{name}") for name in (op, "count"))
+        return self.emit_pair(op, *inputs, **attrs)
+
+    def emit_pair(self, op: str, /, *inputs: str, **attrs: AttrValue) -> tuple[str, str]:
+        """An intermediate node with two outputs: both."""
+        outputs = tuple(self.builder.fresh(f"{self.outputs[0]}/{name}") for name in (op, "second"))
         self.builder.nodes.append(Node(self.builder.node_name(f"{self.name}/{op}"), op, inputs, outputs, attrs))
         return outputs[0], outputs[1]
 
