@@ -134,7 +134,7 @@ ROWS = (
         "vkconv/files.py",
         "if free is not None and nbytes > free:",
         "if False:",
-        "tests/pure/test_vkc.py::test_a_file_of_more_than_the_memory_is_refused",
+        "tests/pure/test_vkc_refusals.py::test_a_file_of_more_than_the_memory_is_refused",
     ),
     Row(
         "loaders",

@@ -6,7 +6,6 @@ from route_kit import draw
 
 from vkconv.backend.runtime import select_device
 from vkconv.check import expect, run_call
-from vkconv.core import UsageError
 from vkconv.ops import OPS
 from vkconv.ops.conv.tiles import SLICED_TILES
 from vkconv.ops.core.calls import parse_call
@@ -50,8 +49,6 @@ def test_four_pixels_at_once_are_exact(tile, text, device):
     _exact(text, {"tile": tile, "vec4_columns": 1}, device)
 
 
-def test_four_pixels_at_once_where_they_cannot_be_are_refused(device):
-    no_plane_of_whole_vec4 = "conv2d:x=1x131x7x7,w=33x131x1x1"
-    with pytest.raises(UsageError, match="no parameter 'vec4_columns'; it has tile, linear, split_k for this call"):
-        _exact(no_plane_of_whole_vec4, {"vec4_columns": 1}, device)
+def test_planes_that_are_no_whole_vec4_are_loaded_pixel_by_pixel(device):
+    _exact("conv2d:x=1x131x7x7,w=33x131x1x1", {"vec4_columns": 1}, device)
     assert "vec4_columns" not in _legal("conv2d:x=1x4x8x8,w=4x4x1x1,s=2", device)

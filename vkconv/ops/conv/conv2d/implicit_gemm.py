@@ -99,10 +99,10 @@ def _with_sliced(legal: Legal, call: Call, device: Device) -> Legal:
 
 
 def _params(call: Call, device: Device) -> Legal:
-    """Those of the rule, tiles that teams divide, and of a 1x1 whose planes are whole vec4 whether four pixels are
-    loaded at once."""
+    """Those of the rule, tiles that teams divide, and of a 1x1 whether four pixels are loaded at once where planes are
+    whole vec4. Legal for other planes too: what is chosen for a call holds for the rest of it that a range leaves."""
     legal = _with_sliced(params_by_rule(call, device), call, device)
-    if not (is_matrix(call) and _has_vec4(call)):
+    if not is_matrix(call):
         return legal
     return {**legal, "vec4_columns": first(int(_FOUR_AT_ONCE.of(device)), (0, 1))}
 
@@ -146,7 +146,7 @@ def implicit_gemm(
     shader = arithmetic.variant(GEMM)
     shader = with_prologue(shader) if prologue else shader
     shader = shader.having(_SLICED_K) if tile.teams > 1 else shader
-    shader = shader.having(_VEC4_COLUMNS) if params.get("vec4_columns") else shader
+    shader = shader.having(_VEC4_COLUMNS) if params.get("vec4_columns") and _has_vec4(call) else shader
 
     def product(e: Epilogue) -> Dispatch:
         return Dispatch(
