@@ -11,6 +11,7 @@ import vkconv
 from vkconv import functional as F  # noqa: N812
 from vkconv.bench import BenchOptions
 from vkconv.core import DeviceError, InputError, UsageError, VkconvError
+from vkconv.plan.planner import Options
 
 pytestmark = pytest.mark.gpu
 
@@ -102,6 +103,7 @@ def test_a_call_is_checked_and_swept(tmp_path):
         ("softmax:x=3x70", {"inputs": {"x": X}}, "the array has shape 2x3"),
         ("softmax:x=2x3", {"inputs": {"x": X.astype(np.float64)}}, "convert it"),
         ("sofmax:x=2x3", {}, "did you mean 'softmax'"),
+        ("softmax:x=2x3", {"options": Options(io_dtype="f16")}, "io_dtype is for models"),
         ("reshape:x=2x3,shape=3x2", {}, "nothing runs"),
     ],
 )

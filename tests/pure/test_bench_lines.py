@@ -110,6 +110,8 @@ def test_a_line_is_a_call(line, call, note):
         ("gemm -q 3", "'-q' is no flag of MIOpenDriver gemm"),
         ("gemm -A x", "-A is 'x', no number"),
         ("softmax -a 9", "0 to 2"),
+        ("softmax -a 12", "is 12, 0 to 2"),
+        ("bnorm -m 01", "is 01, 0 or 1"),
         ("bnorm -F 0", "backward pass alone"),
         ("--conv", "has no problem"),
         ("--conv id3ic3ih3oc3kh1", "has id"),

@@ -89,7 +89,7 @@ def _gemm(flags: Mapping[str, str]) -> tuple[str, str]:
 
 def _softmax(flags: Mapping[str, str]) -> tuple[str, str]:
     n, c, h, w = _numbers(flags, "n", "c", "H", "W")
-    if flags["a"] not in "012" or flags["m"] not in "01":
+    if flags["a"] not in ("0", "1", "2") or flags["m"] not in ("0", "1"):
         raise UsageError(f"-a (algorithm) is {flags['a']}, 0 to 2, and -m (mode) {flags['m']}, 0 or 1")
     text = f"softmax:x={n}x{c * h * w}" if flags["m"] == "0" else f"softmax:x={n}x{c}x{h}x{w},axis=1"
     return text + ",log=1" * (flags["a"] == "2"), "" if flags["F"] == "1" else _FORWARD_ONLY
@@ -97,7 +97,7 @@ def _softmax(flags: Mapping[str, str]) -> tuple[str, str]:
 
 def _bnorm(flags: Mapping[str, str]) -> tuple[str, str]:
     n, c, h, w = _numbers(flags, "n", "c", "H", "W")
-    if flags["m"] not in "01" or flags["F"] not in "012":
+    if flags["m"] not in ("0", "1") or flags["F"] not in ("0", "1", "2"):
         raise UsageError(f"-m (mode) is {flags['m']}, 0 or 1, and -F (forw) {flags['F']}, 0 to 2")
     if flags["F"] == "0":
         raise UsageError("-F 0 runs the backward pass alone, for which vkconv has no op")

@@ -55,6 +55,8 @@ def run(
     name = target if isinstance(target, str) else str(target) if isinstance(target, Path) else "graph"
     graph: Graph
     if call is not None:
+        if options.io_dtype:
+            raise UsageError("io_dtype is for models; write the call's element type in its text: dtype=f16")
         options = dataclasses.replace(options, passes=False)
         every = draw(call, seed) | _fitting(call_graph(call), inputs or {})
         graph, arrays = held(call, every)
