@@ -41,11 +41,14 @@ def conv_det_conv(size=5):
 
 
 def with_subgraph():
-    """An If whose branches read a value that the outer graph computes."""
+    """An If whose branches read a value that the outer graph computes, and find a determinant of it."""
     info = helper.make_tensor_value_info
     branches = {
         f"{name}_branch": helper.make_graph(
-            [helper.make_node(op, ["r"], ["o"])], name, [], [info("o", TensorProto.FLOAT, [2, 3])]
+            [helper.make_node("Det", ["r"], ["d"]), helper.make_node(op, ["d"], ["o"])],
+            name,
+            [],
+            [info("o", TensorProto.FLOAT, [])],
         )
         for name, op in (("then", "Neg"), ("else", "Abs"))
     }
@@ -56,7 +59,7 @@ def with_subgraph():
         ("If", "p", "i", branches),
         ("Exp", "i", "y", {}),
     ]
-    return made(nodes, {"x": [2, 3]}, {"y": [2, 3]})
+    return made(nodes, {"x": [3, 3]}, {"y": []})
 
 
 def all_taken():

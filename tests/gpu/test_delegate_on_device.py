@@ -19,7 +19,7 @@ from vkconv.delegate import DelegatedSession, partition  # noqa: E402
 pytestmark = pytest.mark.gpu
 MODELS = {
     "a determinant": (models.conv_det_conv, (1, 3, 5, 5)),
-    "a subgraph": (models.with_subgraph, (2, 3)),
+    "a subgraph": (models.with_subgraph, (3, 3)),
     "wide integers": (models.wide_integers_inside, (3, 3)),
     "nothing refused": (models.all_taken, (2, 3)),
 }
