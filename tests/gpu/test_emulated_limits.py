@@ -1,7 +1,8 @@
 """The programs that any shipped device would be given, within that device's limits, run on the device under test: on
 each route the smallest cases that have all its operands and attributes between them.
 
-Programs that come out the same for several devices run once; those of the device itself are what test_ops runs.
+A route with the same kernels and parameters for several devices, or calls, runs once; test_ops runs what the device
+itself takes.
 """
 
 import copy
@@ -56,7 +57,8 @@ def calls():
 
 
 def programs(device):
-    """Each route of each case that the device may be given, with its program as text; None where a limit forbids it."""
+    """Each route of each case that the device may be given, with the kernels and parameters of its program as text;
+    None where a limit forbids it."""
     for text, call, routes in calls():
         for route in routes:
             if judge(route, call, device).allowed:
@@ -67,7 +69,8 @@ def programs(device):
                 except LimitError:
                     yield text, call, route.name, None
                 else:
-                    yield text, call, route.name, repr(program)
+                    kernels = [dispatch.shader.key for dispatch in (*program.prepack, *program.steps)]
+                    yield text, call, route.name, repr((kernels, route.resolve(call, device, {})))
 
 
 _seen = set()
@@ -75,7 +78,7 @@ _seen = set()
 
 @functools.cache
 def own_programs(selector):
-    return {(text, route, made) for text, _, route, made in programs(select_device(selector)[1])}
+    return {(call.op, route, made) for _, call, route, made in programs(select_device(selector)[1])}
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -86,7 +89,7 @@ def test_every_program_of_the_device_runs_here(name, device):
     for text, call, route, made in programs(emulated(other, real)):
         if made is None:
             refused.add(call.op)
-        elif (key := (text, route, made)) not in known and key not in _seen:
+        elif (key := (call.op, route, made)) not in known and key not in _seen:
             _seen.add(key)
             ran, checked = check_call(call, draw(call, "normals"), device=device, route=route, limits=other)
             if not checked.ok or ran.route != route:

