@@ -163,7 +163,7 @@ def vk_session(
 
     opened: list[Session | StagedSession] = []
 
-    def start(source: Any, *, routes: Mapping[str, str] | None = None, **more: Any) -> Session | StagedSession:
+    def start(source: Any, *, routes: Mapping[str, str] | None = None, **more: Any) -> "Session | StagedSession":
         options = more.pop("options", None) or Options()
         forced = {**vk_device.routes, **(routes or {})}
         session = load(source, vk_device.selector, routes=forced, options=options, limits=vk_device.limits, **more)
