@@ -21,7 +21,7 @@ from onnx_backend_tests import (
 )
 from onnx_cases import check_outputs
 
-from vkconv import onnx_backend
+import vkconv.session
 from vkconv.backend.runtime import select_device
 from vkconv.core import InputError, UsageError, VkconvError
 from vkconv.onnx_backend import VkconvBackend
@@ -45,7 +45,7 @@ def selector(device):
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch):
     """What a kernel forgets to write is NaN."""
-    monkeypatch.setattr(onnx_backend, "load", functools.partial(Session, poison=True))
+    monkeypatch.setattr(vkconv.session, "Session", functools.partial(Session, poison=True))
 
 
 def ran(test, selector):
