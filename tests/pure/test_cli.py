@@ -278,6 +278,7 @@ def test_show_memory_is_what_the_plan_takes(model):
     assert code != 0 and "write --memory too" in err
 
 
+@pytest.mark.long
 def test_show_prints_what_the_terminal_cannot(tmp_path):
     graph = Graph(
         {"x": TensorSpec((2,))}, ("y",), (Node("r", "relu", ("x",), ("y",)),), metadata={"alphabet": "\u7597"}

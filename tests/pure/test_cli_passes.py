@@ -73,6 +73,7 @@ def test_explain_and_show_save_the_graph_after_each_pass(model, tmp_path):
         assert names[:2] == ["00-as_written.txt", "01-assign_layouts.txt"] and "06-fold_pad.txt" not in names
 
 
+@pytest.mark.long
 def test_pack_leaves_a_pass_out(model, tmp_path):
     counts = []
     for more in ((), ("--no-pass", "fuse_chain", "--pass-dump", tmp_path / "graphs")):
@@ -111,6 +112,7 @@ def test_what_makes_no_sense_is_refused(arguments, said, model, tmp_path):
     assert not (tmp_path / "dump").exists()
 
 
+@pytest.mark.long
 def test_bench_measures_the_calls_of_the_plan_without_the_pass(model, tmp_path):
     device = load_device("lavapipe")
     entries = read_entries([str(model)], [], None, device, [], ("fold_pad",), tmp_path / "graphs")

@@ -192,6 +192,7 @@ def test_an_element_form_that_was_not_asked_for_is_not_counted():
     assert not coverage.missed and coverage.routes[0] < len(OPS["matmul"].routes)
 
 
+@pytest.mark.long
 def test_a_route_that_no_case_reaches_is_told(monkeypatch):
     texts = tuple(text for text in OPS["conv2d"].cases if "3x3" not in text)
     without = {**OPS, "conv2d": dataclasses.replace(OPS["conv2d"], cases=texts)}

@@ -117,6 +117,7 @@ ELSEWHERE = {
 WITHOUT_TABLES = {("convert",), ("pack",), ("devices", "import"), ("phone", "pull"), ("compilers", "install")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_commands_keep_to_a_terminal_of_100_columns(command, monkeypatch):
     code, lines, broken = on_terminal(monkeypatch, *command)

@@ -21,6 +21,7 @@ def test_every_command_is_tried():
     assert all_commands() == set(PURE) | set(DEVICE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", PURE, ids=" ".join)
 def test_a_command_shows_no_name_raw(command, tmp_path, monkeypatch):
     monkeypatch.setenv("VKCONV_MEASURED", "off")
@@ -62,6 +63,7 @@ def test_markdown_and_html_show_the_text():
     assert breakable("<a href='b'>\x1b\n") == shown and breakable("<a>,b") == "&lt;a&gt;,<wbr>b"
 
 
+@pytest.mark.long
 def test_nothing_else_prints_or_escapes():
     """So that a new command cannot leave it out: one module prints, templates and `markdown` escape."""
     printers, escapers, writers = set(), set(), set()

@@ -48,6 +48,7 @@ def cycle_of(imports):
     return []
 
 
+@pytest.mark.long
 def test_no_module_imports_itself_through_others():
     imports = imports_of(PACKAGE)
     assert "vkconv.plan.planner" in imports["vkconv.session"] and len(imports) > 100

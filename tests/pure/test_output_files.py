@@ -163,6 +163,7 @@ def test_a_cache_replaces_a_link(tmp_path):
 # ---- commands
 
 
+@pytest.mark.long
 def test_standard_output_is_a_file_where_an_option_says_so(model, tmp_path):
     done = subprocess.run([sys.executable, "-m", "vkconv", "convert", model, "-"], capture_output=True, cwd=ROOT)
     assert (done.returncode, b"wrote -: 1 nodes" in done.stderr) == (0, True)
@@ -170,6 +171,7 @@ def test_standard_output_is_a_file_where_an_option_says_so(model, tmp_path):
     assert load_vkc(tmp_path / "copy.vkc").nodes == load_vkc(model).nodes
 
 
+@pytest.mark.long
 def test_standard_output_that_is_a_file_is_written_to_not_replaced(model, tmp_path):
     out = tmp_path / "out"
     with out.open("wb") as file:
@@ -199,6 +201,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(model, tmp_path):
     assert (code, str(full) in err, "No space left" in err) == (2, True, True)
 
 
+@pytest.mark.long
 def test_nothing_else_writes_files():
     found = set()
     for path in (ROOT / "vkconv").rglob("*.py"):

@@ -9,6 +9,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 LOCK = (ROOT / "tools" / "requirements-3.11.lock").read_text()
 ENTRY = re.compile(r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
@@ -45,6 +47,7 @@ print(json.dumps(sorted({name.partition('.')[0] for name in {*sys.modules} - bef
 """
 
 
+@pytest.mark.long
 def test_the_build_requires_what_compiling_the_shaders_imports(tmp_path):
     """A build in a fresh environment has nothing else."""
     surroundings = {name: value for name, value in os.environ.items() if name != "VKCONV_CACHE_DIR"}

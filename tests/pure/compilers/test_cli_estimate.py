@@ -25,6 +25,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeInstalled:
     return fake
 
 
+@pytest.mark.long
 def test_routes_of_a_call_are_ranked_by_their_bounds(there: FakeInstalled, tmp_path: Path) -> None:
     files = [tmp_path / f"out.{suffix}" for suffix in ("json", "md", "html")]
     words = ("--route", "direct,grouped,direct_tile", *(word for file in files for word in ("-o", file)))
@@ -42,6 +43,7 @@ def test_routes_of_a_call_are_ranked_by_their_bounds(there: FakeInstalled, tmp_p
     assert "At least" in files[1].read_text() and "Numbers of the target" in files[2].read_text()
 
 
+@pytest.mark.long
 def test_parameters_are_set_by_op_and_by_route(there: FakeInstalled) -> None:
     def locals_of(*words: str) -> dict[str, object]:
         _, out, _ = vkconv("estimate", CALL, *GPU, "--route", "direct,direct_tile", *words, "--json")
@@ -56,6 +58,7 @@ def test_a_parameter_that_no_route_can_take_is_told(there: FakeInstalled) -> Non
     assert code == 2 and "cannot take local=7" in err
 
 
+@pytest.mark.long
 def test_without_statistics_the_arithmetic_alone_is_the_bound(there: FakeInstalled) -> None:
     there.more = {}
     code, out, _ = vkconv("estimate", CALL, *GPU, "--json")

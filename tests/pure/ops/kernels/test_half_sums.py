@@ -161,6 +161,7 @@ def of_a_turn(call, step):
     return call.shape("w")[3] if step.shader.stem == "conv2d_tile" else 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mali-g715", "adreno-618", "h200", "lavapipe"])
 def test_programs_multiply_in_f16_and_sum_no_more_of_it_than_allowed(name):
     facts, seen = load_device(name), set()
@@ -221,6 +222,7 @@ def summed(a, b, depth):
     return total, np.einsum("...k,...k->...", a.astype(np.float64), b.astype(np.float64))
 
 
+@pytest.mark.long
 def test_chains_keep_the_error_small_however_long_the_sums():
     """The table in vkconv/ops/kernels/f16_accumulation.py."""
     rng = np.random.default_rng(0)
