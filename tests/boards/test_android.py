@@ -18,9 +18,9 @@ pytestmark = pytest.mark.boards
 # The API level from which on bionic has it for arm64, whose first is 21: libc/libc.map.txt and libdl/libdl.map.txt of
 # AOSP's platform/bionic. A function that is not here is to be looked up there, for no phone tells of it before it runs.
 SINCE_21 = """
-__cxa_atexit __sched_cpucount _Exit _exit close closedir dlopen dlsym fclose fflush fopen fork fprintf kill ldexp memchr
-memcmp memcpy memmove memset mkdir opendir perror pipe poll prctl printf puts read readdir sched_getaffinity
-sched_setaffinity snprintf strcmp strerror strlen strsignal strstr strtod waitpid write
+__cxa_atexit __sched_cpucount _Exit _exit close closedir dlopen dlsym fclose fflush fopen fork fprintf fwrite kill
+ldexp memchr memcmp memcpy memmove memset mkdir opendir perror pipe poll prctl printf puts read readdir
+sched_getaffinity sched_setaffinity snprintf strcmp strerror strlen strsignal strstr strtod waitpid write
 """
 BIONIC = dict.fromkeys(SINCE_21.split(), 21) | {"stderr": 23, "stdout": 23}
 # What the NDK's own libc++, unwinder and linker bring; and names that musl or code for it has in the place of bionic's:
