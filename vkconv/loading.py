@@ -32,12 +32,12 @@ def load(
 ) -> "Session | StagedSession | DelegatedSession":
     """Load a model on a device.
 
-    ``source`` is the path of a ``.vkc`` or ``.onnx`` file, a `Graph`, an ``onnx.ModelProto`` or its bytes, or torch's
-    ``ONNXProgram``; ``device`` is ``auto``, an index or part of a name. ``settings`` are those of
-    `vkconv.settings.Settings`, by name. Where shapes depend on values that a run finds out, the model runs in stages
-    (`vkconv.staged.StagedSession`). With ``fallback="onnxruntime"`` the regions that vkconv takes run there and the
-    rest on the host (`vkconv.delegate.DelegatedSession`, whose ``table()`` says what runs where and why); ``shapes`` is
-    then the one setting.
+    ``source`` is what `vkconv.graph.load_model` takes: the path of a model, its bytes, a `Graph`, an
+    ``onnx.ModelProto``, torch's ``ExportedProgram`` or ``ONNXProgram``; ``device`` is ``auto``, an index or part of a
+    name. ``settings`` are those of `vkconv.settings.Settings`, by name. Where shapes depend on values that a run finds
+    out, the model runs in stages (`vkconv.staged.StagedSession`). With ``fallback="onnxruntime"`` the regions that
+    vkconv takes run there and the rest on the host (`vkconv.delegate.DelegatedSession`, whose ``table()`` says what
+    runs where and why); ``shapes`` is then the one setting.
 
     Raises ModelError for a file that is no model (UnsupportedError listing all that vkconv lacks), DeviceError for the
     device, RouteError and LimitError for what cannot run there, UsageError for another setting.

@@ -42,6 +42,8 @@ BINARY = {
     "POW": "pow",
     "SUB": "sub",
 }
+FUSING = ("ADD", "DIV", "MUL", "SUB")
+"""Those whose options have a fused activation; the tables of the others have no such field."""
 
 
 def _unary(op: str, n: OpView) -> None:
@@ -74,7 +76,8 @@ def _zeros(n: OpView) -> None:
 
 
 def _binary(op: str, n: OpView) -> None:
-    n.finish(n.fused(n.emit(op, n.x(0), n.x(1))))
+    y = n.emit(op, n.x(0), n.x(1))
+    n.finish(n.fused(y) if n.op.name in FUSING else y)
 
 
 def _floor_div(n: OpView) -> None:

@@ -22,7 +22,6 @@ _FUSED: dict[int, tuple[str, dict[str, AttrValue]]] = {
     2: ("clip", {"a": -1.0, "b": 1.0}),
     3: ("relu6", {}),
     4: ("tanh", {}),
-    5: ("sign", {}),
 }
 
 
@@ -263,7 +262,7 @@ class OpView:
         if not code:
             return value
         if code not in _FUSED:
-            self.refuse(f"its fused activation is number {code}; the schema has {', '.join(map(str, _FUSED))}")
+            self.refuse(f"its fused activation is number {code}; vkconv has {', '.join(map(str, _FUSED))}")
         op, attrs = _FUSED[code]
         return self.emit(op, value, **attrs)
 

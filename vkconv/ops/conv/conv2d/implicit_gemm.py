@@ -104,7 +104,7 @@ def _params(call: Call, device: Device) -> Legal:
     legal = _with_sliced(params_by_rule(call, device), call, device)
     if not is_matrix(call):
         return legal
-    return {**legal, "vec4_columns": first(int(_FOUR_AT_ONCE.of(device)), (0, 1))}
+    return {**legal, "vec4_columns": first(int(_FOUR_AT_ONCE.of(device) and _has_vec4(call)), (0, 1))}
 
 
 def tile_of(params: Params) -> GemmTile:
