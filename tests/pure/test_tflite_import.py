@@ -68,6 +68,7 @@ CASES = {
     ),
     "maximum": (4, "MAXIMUM", [const(f(1, 5, 6))], "MaximumMinimumOptions", {}),
     "minimum": (4, "MINIMUM", [const(f(6))], "MaximumMinimumOptions", {}),
+    "fake quant": (4, "FAKE_QUANT", [], "FakeQuantOptions", {"Min": -0.5, "Max": 0.7, "NumBits": 8}),
     "floor mod": (4, "FLOOR_MOD", [const(f(6))], "FloorModOptions", {}),
     "average pool": (4, "AVERAGE_POOL_2D", [], "Pool2DOptions", same(2, FilterHeight=3, FilterWidth=2)),
     "max pool": (4, "MAX_POOL_2D", [], "Pool2DOptions", valid(2, FilterHeight=2, FilterWidth=3)),

@@ -122,11 +122,12 @@ def _densify(n: OpView) -> None:
 def _fake_quantize(n: OpView) -> None:
     """To ``num_bits`` between two bounds and back, as trained for: the identity but for rounding."""
     low, high, bits = n.option("Min", 0.0), n.option("Max", 0.0), n.option("NumBits", 8)
-    least = 1 if n.option("NarrowRange", False) else 0
+    if n.option("NarrowRange", False):
+        n.refuse("a narrow range, which is for weights (LiteRT refuses it too); convert the model without it")
     if not (bits == 8 and low <= 0.0 < high):
         n.refuse(f"bounds {low:g} and {high:g} with {bits} bits; vkconv has 8 bits and bounds around 0")
-    scale = (high - low) / (255 - least)
-    q = Quantization(np.array([scale], np.float32), np.array([round(least - low / scale)]), 0)
+    scale = (high - low) / 255
+    q = Quantization(np.array([scale], np.float32), np.array([round(-low / scale)]), 0)
     scales = n.builder.scales(n.title, q, DType.U8)
     n.finish(n.emit("dequantize_linear", n.emit("quantize_linear", n.x(0), *scales), *scales))
 
