@@ -114,11 +114,13 @@ CONV2D_DEPTHWISE = Kernel(
 
 CONV2D_DEPTHWISE_PLANES = Kernel(
     "conv2d_depthwise_planes",
-    bindings=_PLAIN,
+    bindings=(reads("ELEM x", "ELEM2 x2"), *_PLAIN[1:]),
     push=(*CONV2D_PUSH,),
     constants=(
         *EPILOGUE,
-        *constants("int", PLANES=4, RY=4, OH=14, OW=14, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
+        *constants("int", PLANES=4, BAND=14, RY=4, PX=1),
+        *constants("int", LINES=14),  # input rows of a plane in shared memory
+        *constants("int", H=14, W=14, OH=14, OW=14, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
     ),
 )
 

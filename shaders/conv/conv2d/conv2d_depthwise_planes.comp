@@ -4,62 +4,125 @@
 #include "conv2d.glsl"
 
 // One input channel per group and as many output channels: planes of all images lie one behind the other, in the input
-// as in the output. A workgroup has PLANES of them, which it copies into shared memory with the zeros around, as far as
-// windows reach: each element is loaded once, by neighbouring lanes. Then an invocation makes RY outputs of a column.
-const int ROW_BLOCKS = (OH + RY - 1) / RY;
-const int TILE_H = (ROW_BLOCKS * RY - 1) * SH + (KH - 1) * DH + 1;
-const int TILE_W = (OW - 1) * SW + (KW - 1) * DW + 1;
-const int TILE = TILE_H * TILE_W;
+// as in the output. A workgroup has PLANES of them, or a band of BAND rows of outputs of one. The input rows that it
+// reads are one range of elements, which neighbouring lanes copy into shared memory as it lies, 16-bit elements in
+// pairs. Then an invocation makes RY x PX neighbouring outputs; windows read the zero behind the range where they leave
+// the plane.
+const int BANDS = (OH + BAND - 1) / BAND;
+const int ROW_BLOCKS = (BAND + RY - 1) / RY;
+const int COLUMN_BLOCKS = (OW + PX - 1) / PX;
+const int ITEMS = PLANES * ROW_BLOCKS * COLUMN_BLOCKS;
 const int TAPS = KH * KW;
 const int ROWS = (RY - 1) * SH + (KH - 1) * DH + 1;
-const int ITEMS = PLANES * ROW_BLOCKS * OW;
+const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
+#ifdef DTYPE_f32
+const int TOGETHER = 1;
+#else
+const int TOGETHER = 2;
+#endif
+// The range may begin within a pair.
+const int TILE = (PLANES * LINES * W + 2 * (TOGETHER - 1)) / TOGETHER;
+const int ZERO = TILE * TOGETHER;
+const int IN_FLIGHT = 8;
 
-shared float tile[PLANES * TILE];
+shared float tile[ZERO + 1];
 shared float taps[PLANES * TAPS];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     int local = int(gl_WorkGroupSize.x);
     int planes = n * c_out;
-    int first = int(flat_group()) * PLANES;
+    int group = int(flat_group());
+    int band = BANDS == 1 ? 0 : group % BANDS;
+    int first = group / BANDS * PLANES;
     if (first >= planes) return;
+    int held = min(PLANES, planes - first);
 
-    for (int i = lane; i < PLANES * TILE; i += local) {
-        int plane = first + i / TILE;
-        int iy = i % TILE / TILE_W - pt;
-        int ix = i % TILE % TILE_W - pl;
-        bool ok = plane < planes && iy >= 0 && iy < h && ix >= 0 && ix < w;
-        tile[i] = ok ? float(LOAD(x, ok ? (plane * h + iy) * w + ix : 0)) : 0.0;
+    // Input rows from top on; of whole planes all of them.
+    int top = BANDS == 1 ? 0 : clamp(band * BAND * SH - pt, 0, H);
+    int bottom = BANDS == 1 ? H : clamp((band * BAND + BAND - 1) * SH - pt + (KH - 1) * DH + 1, top, H);
+    int from = (first * H + top) * W;
+    int lead = from % TOGETHER;
+    int begin = from / TOGETHER;
+    int count = ((first + held - 1) * H + bottom) * W;
+    count = (count + TOGETHER - 1) / TOGETHER - begin;
+    for (int base = 0; base < TILE; base += IN_FLIGHT * local) {
+#ifdef DTYPE_f32
+        float next[IN_FLIGHT];
+        [[unroll]] for (int q = 0; q < IN_FLIGHT; q++) {
+            int i = base + q * local + lane;
+            next[q] = i < count ? LOAD(x, begin + i) : 0.0;
+        }
+        [[unroll]] for (int q = 0; q < IN_FLIGHT; q++) {
+            int i = base + q * local + lane;
+            if (i < count) tile[i] = next[q];
+        }
+#else
+        vec2 next[IN_FLIGHT];
+        int pairs = n * c_in * H * W / 2;
+        [[unroll]] for (int q = 0; q < IN_FLIGHT; q++) {
+            int i = base + q * local + lane;
+            next[q] = vec2(0.0);
+            if (i < count) {
+                // An odd element at the end has no other.
+                if (begin + i < pairs) next[q] = LOAD2(x2, begin + i);
+                else next[q].x = LOAD(x, 2 * pairs);
+            }
+        }
+        [[unroll]] for (int q = 0; q < IN_FLIGHT; q++) {
+            int i = base + q * local + lane;
+            if (i < count) {
+                tile[2 * i] = next[q].x;
+                tile[2 * i + 1] = next[q].y;
+            }
+        }
+#endif
     }
-    for (int i = lane; i < PLANES * TAPS; i += local) {
-        taps[i] = LOAD(weight, (first + i / TAPS) % c_out * TAPS + i % TAPS);
-    }
+    for (int i = lane; i < held * TAPS; i += local) taps[i] = LOAD(weight, (first + i / TAPS) % c_out * TAPS + i % TAPS);
+    if (lane == 0) tile[ZERO] = 0.0;
     barrier();
 
     for (int i = lane; i < ITEMS; i += local) {
-        int ox = i % OW;
-        int oy0 = i / OW % ROW_BLOCKS * RY;
-        int part = i / (OW * ROW_BLOCKS);
-        if (first + part >= planes) break;
-        int from = part * TILE + oy0 * SH * TILE_W + ox * SW;
-        float acc[RY];
-        [[unroll]] for (int o = 0; o < RY; o++) acc[o] = 0.0;
+        int ox0 = i % COLUMN_BLOCKS * PX;
+        int part = i / (COLUMN_BLOCKS * ROW_BLOCKS);
+        int oy0 = band * BAND + i / COLUMN_BLOCKS % ROW_BLOCKS * RY;
+        if (part >= held) break;
+        int iy0 = oy0 * SH - pt;
+        int ix0 = ox0 * SW - pl;
+        int at = lead + (part * H + iy0 - top) * W + ix0;
+        float k[TAPS];
+        [[unroll]] for (int t = 0; t < TAPS; t++) k[t] = taps[part * TAPS + t];
+        bool column_inside[SPAN];
+        [[unroll]] for (int s = 0; s < SPAN; s++) column_inside[s] = ix0 + s >= 0 && ix0 + s < W;
+        float acc[RY * PX];
+        [[unroll]] for (int o = 0; o < RY * PX; o++) acc[o] = 0.0;
         [[unroll]] for (int r = 0; r < ROWS; r++) {
-            [[unroll]] for (int kx = 0; kx < KW; kx++) {
-                float v = tile[from + r * TILE_W + kx * DW];
-                [[unroll]] for (int o = 0; o < RY; o++) {
-                    int reach = r - o * SH;
-                    if (reach >= 0 && reach % DH == 0 && reach / DH < KH) {
-                        acc[o] += taps[part * TAPS + reach / DH * KW + kx] * v;
+            // Rows beyond the band are of outputs that are not stored, and may not be there.
+            bool row_inside = iy0 + r >= top && iy0 + r < bottom;
+            float v[SPAN];
+            [[unroll]] for (int s = 0; s < SPAN; s++) {
+                v[s] = tile[row_inside && column_inside[s] ? at + r * W + s : ZERO];
+            }
+            [[unroll]] for (int o = 0; o < RY; o++) {
+                int reach = r - o * SH;
+                if (reach >= 0 && reach % DH == 0 && reach / DH < KH) {
+                    [[unroll]] for (int kx = 0; kx < KW; kx++) {
+                        [[unroll]] for (int p = 0; p < PX; p++) {
+                            acc[o * PX + p] += k[reach / DH * KW + kx] * v[p * SW + kx * DW];
+                        }
                     }
                 }
             }
         }
         Channel channel = channel_of((first + part) % c_out);
-        int out_column = (first + part) * OH * OW + ox;
+        int rows = min(OH, band * BAND + BAND) - oy0;
+        int to = ((first + part) * OH + oy0) * OW + ox0;
         [[unroll]] for (int o = 0; o < RY; o++) {
-            int to = out_column + (oy0 + o) * OW;
-            if (oy0 + o < OH) STORE_Y(y, to, finish(acc[o], channel, residual_at(to)));
+            [[unroll]] for (int p = 0; p < PX; p++) {
+                if (o < rows && (PX == 1 || ox0 + p < OW)) {
+                    STORE_Y(y, to + o * OW + p, finish(acc[o * PX + p], channel, residual_at(to + o * OW + p)));
+                }
+            }
         }
     }
 }
