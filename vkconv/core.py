@@ -228,6 +228,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+def divisors(n: int) -> tuple[int, ...]:
+    """All divisors of a positive number, in order."""
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return tuple(dict.fromkeys((*small, *(n // d for d in reversed(small)))))
+
+
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 

@@ -215,6 +215,22 @@ CONV2D_POINTWISE = Kernel(
     ),
 )
 
+CONV2D_POINTWISE_VEC4 = Kernel(
+    "conv2d_pointwise_vec4",
+    bindings=(
+        reads("ELEM x", "ELEM4 x4"),
+        reads("ELEM4 weight"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y", "Y_ELEM4 y4"),
+        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+    ),
+    push=(*CONV2D_PUSH,),
+    constants=(
+        *EPILOGUE,
+        *constants("int", CO=8, QUADS=1),
+    ),
+)
+
 CONV2D_SUBGROUP = Kernel(
     "conv2d_subgroup",
     subgroups=(),

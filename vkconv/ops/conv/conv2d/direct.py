@@ -1,5 +1,6 @@
 """Routes of conv2d in registers: tiles of output channels x columns, and one output per invocation."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -16,11 +17,11 @@ from vkconv.ops.kernels import compiled
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import Epilogue, finishing
 from vkconv.ops.kernels.f16_accumulation import ACCUMULATION_DEPTH, F16, F32, Arithmetic, in_f16
-from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, InvocationTiles, Packing, short_span
+from vkconv.ops.kernels.prepack import MOST_SPAN, PACK_TILES, InvocationTiles, Packing, Sizes, short_span
 from vkconv.ops.kernels.strided import local_params
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program, Word
-from vkconv.route import Params, Route
+from vkconv.route import Params, Requirement, Route
 
 _TILES = Policy("conv2d.tiles", InvocationTiles)
 _GROUPED_TILES = Policy("conv2d.grouped_tiles", InvocationTiles)
@@ -28,6 +29,23 @@ _GROUPED_TILES = Policy("conv2d.grouped_tiles", InvocationTiles)
 DIRECT = Shader(shaders.conv2d.CONV2D_DIRECT)
 TILE = Shader(shaders.conv2d.CONV2D_TILE)
 POINTWISE = Shader(shaders.conv2d.CONV2D_POINTWISE)
+POINTWISE_VEC4 = Shader(shaders.conv2d.CONV2D_POINTWISE_VEC4)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Vec4Tiles:
+    """What pointwise_vec4 may take: lanes of a workgroup, the default first, output channels of an invocation, and vec4
+    of pixels. It is taken for at most ``most_depth`` input channels of a group (0: none), from ``least_pixels`` of all
+    images on."""
+
+    local: tuple[int, ...]
+    rows: Sizes
+    columns: Sizes
+    most_depth: int = 0
+    least_pixels: int = 0
+
+
+_VEC4 = Policy("conv2d.pointwise_vec4", Vec4Tiles)
 
 
 def _build_direct(call: Call, device: Device, params: Params) -> Program:
@@ -117,6 +135,40 @@ def _build_pointwise(call: Call, device: Device, params: Params, arithmetic: Ari
     return _launched(call, device, params, POINTWISE, units, {"PX": px}, call.shape("w")[1], arithmetic, 1)
 
 
+def _vec4_params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
+    t = _VEC4.of(device)
+    quads = t.columns.values(ceil_div(math.prod(call.shape("y")[2:]), 4 * t.local[0]))
+    channels = t.rows.values(call.shape("y")[1] // call["groups"])
+    return {"channels": channels, "quads": quads, "local": local_sizes(device, *t.local)}
+
+
+def _build_vec4(call: Call, device: Device, params: Params) -> Program:
+    quads = params["quads"]
+    units = ceil_div(math.prod(call.shape("y")[2:]), 4 * quads)
+    sizes = {"QUADS": quads}
+    return _launched(call, device, params, POINTWISE_VEC4, units, sizes, call.shape("w")[1], F32, 1)
+
+
+def _thin(call: Call, device: Device) -> tuple[int, int]:
+    n, _, oh, ow = call.shape("y")
+    return call.shape("w")[1], n * oh * ow
+
+
+WHOLE_VEC4 = Requirement.of(
+    "planes of whole vec4", lambda call: math.prod(call.shape("y")[2:]), lambda n: n % 4 == 0, "{} pixels".format
+)
+FEW_CHANNELS_IN = Requirement(
+    "as few input channels, and as many pixels, as such devices take four pixels at a time for",
+    lambda call, device: (
+        _thin(call, device)[0] <= _VEC4.of(device).most_depth and _thin(call, device)[1] >= _VEC4.of(device).least_pixels
+    ),
+    lambda call, device: (
+        "{} channels, {} pixels; at most {}, at least {}".format(
+            *_thin(call, device), _VEC4.of(device).most_depth, _VEC4.of(device).least_pixels
+        )
+    ),
+)
+
 SHORT_SPAN = short_span("8 outputs of a row from", lambda call: common.span(call, 1, 8))
 
 POINTWISE_ROUTE = Route(
@@ -126,6 +178,17 @@ POINTWISE_ROUTE = Route(
     why="1x1 without padding is a GEMM over pixels, one for each group: no window, no bounds tests, packed weights",
     must=(FLOATS, common.KERNEL_1X1, common.NO_PADDING),
     params=_pointwise_params,
+)
+
+POINTWISE_VEC4_ROUTE = Route(
+    "pointwise_vec4",
+    _build_vec4,
+    finishing(POINTWISE_VEC4, PACK_TILES),
+    why="a 1x1 of few input channels is bound by its loads and stores: four pixels at a time, and four weights, take "
+    "the fewest of these",
+    must=(FLOATS, common.KERNEL_1X1, common.NO_PADDING, common.STRIDE_1, WHOLE_VEC4),
+    prefer=(FEW_CHANNELS_IN,),
+    params=_vec4_params,
 )
 
 GROUPED_TILE = Route(

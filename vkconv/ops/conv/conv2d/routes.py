@@ -1,6 +1,7 @@
 """The routes of conv2d, in the order in which they are tried."""
 
 from vkconv.ops.conv.conv2d import direct
+from vkconv.ops.conv.conv2d.block_diagonal import BLOCK_DIAGONAL
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
 from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT
 from vkconv.ops.conv.conv2d.depthwise import DEPTHWISE_F16, DEPTHWISE_ROUTE
@@ -12,6 +13,7 @@ from vkconv.ops.conv.conv2d.winograd import WINOGRAD
 from vkconv.route import Route
 
 ROUTES: tuple[Route, ...] = (
+    BLOCK_DIAGONAL,
     COOPERATIVE_FRAGMENT,
     COOPERATIVE,
     DEPTHWISE_F16,
@@ -24,6 +26,7 @@ ROUTES: tuple[Route, ...] = (
     DEPTHWISE_ROUTE,
     SUBGROUP_TILE,
     direct.GROUPED_TILE,
+    direct.POINTWISE_VEC4_ROUTE,
     IMPLICIT_GEMM,
     direct.POINTWISE_ROUTE,
     direct.DIRECT_TILE,

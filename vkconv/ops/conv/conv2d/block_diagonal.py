@@ -1,0 +1,122 @@
+"""conv2d of many thin groups as one of fewer, wider groups, whose weights have zeros between those of the groups that
+went into one: tiles of matrix units are wider than a thin group."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from vkconv.call import Call
+from vkconv.core import align, divisors
+from vkconv.device import Device
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.conv.common import GROUPED
+from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
+from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT
+from vkconv.ops.core.base import first
+from vkconv.ops.core.requirements import ON_GPU
+from vkconv.ops.core.views import View
+from vkconv.ops.kernels.coopmat import HALF
+from vkconv.ops.kernels.strided import STRIDED_COPY, strided_copy
+from vkconv.ops.kernels.zero_insertion import FILL, fill
+from vkconv.policy import Policy
+from vkconv.program import Composite, Inner
+from vkconv.route import Legal, Params, Requirement, Route, Sub
+
+_COPY: Params = {"local": 64, "items": 8}
+_INNER = "conv2d"
+# Rows of the smallest tile of matrices, and the vectors that channels are read by.
+_ROWS, _DEPTH = 32, 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Thin:
+    """Groups of at most so many output channels (0: none) are joined, from so many pixels of all images on."""
+
+    most_rows: int
+    least_pixels: int = 0
+
+
+_THIN = Policy("conv2d.block_diagonal", Thin)
+
+
+def _joined(call: Call, join: int) -> Call:
+    """The call with ``join`` groups made one of, and weights of that shape."""
+    c_out, in_group, kh, kw = call.shape("w")
+    w = call.operands["w"]
+    assert w is not None
+    wide = TensorSpec((c_out, in_group * join, kh, kw), w.dtype)
+    attrs = {**call.attrs, "groups": int(call["groups"]) // join}
+    return dataclasses.replace(call, operands={**call.operands, "w": wide}, attrs=attrs)
+
+
+def _by_rule(call: Call) -> int:
+    """How many groups are joined: as many as make the least products of whole tiles, the most of these, since each
+    workgroup then has more to sum."""
+    groups, (c_out, in_group) = int(call["groups"]), call.shape("w")[:2]
+    rows = c_out // groups
+
+    def cost(join: int) -> tuple[int, int]:
+        return groups // join * align(rows * join, _ROWS) * align(in_group * join, _DEPTH), -join
+
+    return min(divisors(groups)[1:] or (1,), key=cost)
+
+
+def _params(call: Call, device: Device) -> Legal:
+    return {"join": first(_by_rule(call), divisors(int(call["groups"]))[1:])}
+
+
+def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
+    return {_INNER: Sub(_joined(call, params["join"]), (COOPERATIVE_FRAGMENT, COOPERATIVE))}
+
+
+def _build(call: Call, device: Device, params: Params) -> Composite:
+    join = params["join"]
+    c_out, in_group, kh, kw = call.shape("w")
+    groups, depth = int(call["groups"]), in_group * kh * kw
+    rows, total = c_out // groups, c_out * depth * join
+    # A row of a joined group has the weights of its own group, behind those of the ones before it.
+    dims = (groups // join, join, rows, depth)
+    of = (join * rows * depth, rows * depth, depth, 1)
+    to = (join * rows * depth * join, rows * depth * join + depth, depth * join, 1)
+    zeros = fill(total, 0, device, _COPY, "diagonal")
+    spread = (zeros, *strided_copy(device, _COPY, "w", "diagonal", dims, of, to))
+    step = Inner(_INNER, {"w": "diagonal"})
+    return Composite((step,), spread, {"diagonal": 4 * total}, elements=frozenset({"diagonal"}))
+
+
+_AS_JOINED = View(lambda call: _joined(call, _by_rule(call)), {})
+
+
+def _pixels(call: Call) -> int:
+    return math.prod((call.shape("y")[0], *call.shape("y")[2:]))
+
+
+def _rows(call: Call) -> int:
+    return int(call.shape("y")[1]) // int(call["groups"])
+
+
+_PAYS = Requirement(
+    "groups as thin as are joined on such devices",
+    lambda call, device: _rows(call) <= _THIN.of(device).most_rows and _pixels(call) >= _THIN.of(device).least_pixels,
+    lambda call, device: (
+        f"{_rows(call)} output channels of {_THIN.of(device).most_rows} at most, {_pixels(call)} pixels of "
+        f"{_THIN.of(device).least_pixels}"
+    ),
+)
+
+BLOCK_DIAGONAL = Route(
+    "block_diagonal",
+    _build,
+    tuple(dict.fromkeys((*COOPERATIVE_FRAGMENT.shaders, *COOPERATIVE.shaders, FILL, STRIDED_COPY))),
+    why="tiles of matrix units are wider than a thin group: several groups are one, with zeros between their weights, "
+    "which matrix units multiply faster than anything else computes without; an input that is not finite makes NaN in "
+    "all groups that are joined with its own",
+    must=(HALF, GROUPED, *(_AS_JOINED.need(need) for need in COOPERATIVE.must if need is not HALF)),
+    prefer=(ON_GPU, _PAYS),
+    params=_params,
+    inner=_inner,
+    note=lambda call, device, params: (
+        f"{params['join']} groups joined: {int(call['groups']) // params['join']} of "
+        f"{call.shape('w')[1] * params['join']} channels to {_rows(call) * params['join']}"
+    ),
+)
