@@ -52,13 +52,17 @@
 #endif
 #ifdef Y_F32
 #define Y_ELEM float
+#define Y_ELEM2 vec2
 #define Y_ELEM4 vec4
 #define STORE_Y(b, i, value) b[i] = value
+#define STORE_Y2(b, i, value) b[i] = value
 #define STORE_Y4(b, i, value) b[i] = value
 #else
 #define Y_ELEM ELEM
+#define Y_ELEM2 ELEM2
 #define Y_ELEM4 ELEM4
 #define STORE_Y(b, i, value) STORE(b, i, value)
+#define STORE_Y2(b, i, value) STORE2(b, i, value)
 #define STORE_Y4(b, i, value) STORE4(b, i, value)
 #endif
 

@@ -4,20 +4,22 @@
 float f16_value(uint bits) { return unpackHalf2x16(bits).x; }
 float bf16_value(uint bits) { return uintBitsToFloat(bits << 16); }
 
+// By selections alone: branches cost more than what they skip, at every element that is stored.
 uint f16_bits(float v) {
     uint bits = floatBitsToUint(v);
     uint size = bits & 0x7FFFFFFFu;
     // Normal: half of what is cut off is added, less one where the last bit that stays is 0; the exponent has a bias of
     // 15 in place of 127. Below 2^-14: adding 1/2 rounds to the multiples of 2^-24 that subnormal numbers are.
     uint made = (size + 0xFFFu + ((size >> 13) & 1u) - 0x38000000u) >> 13;
-    if (size < 0x38800000u) made = floatBitsToUint(uintBitsToFloat(size) + 0.5) - 0x3F000000u;
-    if (size >= 0x477FF000u) made = 0x7C00u;
-    if (size > 0x7F800000u) made = 0x7E00u | ((size >> 13) & 0x3FFu);
+    uint subnormal = floatBitsToUint(uintBitsToFloat(size) + 0.5) - 0x3F000000u;
+    made = mix(made, subnormal, size < 0x38800000u);
+    made = mix(made, 0x7C00u, size >= 0x477FF000u);
+    made = mix(made, 0x7E00u | ((size >> 13) & 0x3FFu), size > 0x7F800000u);
     return made | ((bits >> 16) & 0x8000u);
 }
 
 uint bf16_bits(float v) {
     uint bits = floatBitsToUint(v);
     uint made = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-    return (bits & 0x7FFFFFFFu) > 0x7F800000u ? (bits >> 16) | 0x40u : made;
+    return mix(made, (bits >> 16) | 0x40u, (bits & 0x7FFFFFFFu) > 0x7F800000u);
 }

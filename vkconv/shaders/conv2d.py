@@ -114,13 +114,14 @@ CONV2D_DEPTHWISE = Kernel(
 
 CONV2D_DEPTHWISE_PLANES = Kernel(
     "conv2d_depthwise_planes",
-    bindings=(reads("ELEM x", "ELEM2 x2"), *_PLAIN[1:]),
+    bindings=(reads("ELEM x", "ELEM2 x2"), *_PLAIN[1:3], writes("Y_ELEM y", "Y_ELEM2 y2"), *_PLAIN[4:]),
     push=(*CONV2D_PUSH,),
     constants=(
         *EPILOGUE,
         *constants("int", PLANES=4, BAND=14, RY=4, PX=1),
         *constants("int", LINES=14),  # input rows of a plane in shared memory
-        *constants("int", H=14, W=14, OH=14, OW=14, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
+        *constants("bool", PAIRS=False),
+        *constants("int", C=1, H=14, W=14, OH=14, OW=14, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
     ),
 )
 

@@ -6,8 +6,8 @@
 // One input channel per group and as many output channels: planes of all images lie one behind the other, in the input
 // as in the output. A workgroup has PLANES of them, or a band of BAND rows of outputs of one. The input rows that it
 // reads are one range of elements, which neighbouring lanes copy into shared memory as it lies, 16-bit elements in
-// pairs. Then an invocation makes RY x PX neighbouring outputs; windows read the zero behind the range where they leave
-// the plane.
+// pairs. Then an invocation makes RY x PX neighbouring outputs; where windows leave the plane they read the zero in
+// front of the range, to which masks lead them: no load is tested. PAIRS: outputs are stored by two.
 const int BANDS = (OH + BAND - 1) / BAND;
 const int ROW_BLOCKS = (BAND + RY - 1) / RY;
 const int COLUMN_BLOCKS = (OW + PX - 1) / PX;
@@ -20,18 +20,21 @@ const int TOGETHER = 1;
 #else
 const int TOGETHER = 2;
 #endif
-// The range may begin within a pair.
+// The range may begin within a pair. Its first element is behind the zero, at an even place.
 const int TILE = (PLANES * LINES * W + 2 * (TOGETHER - 1)) / TOGETHER;
-const int ZERO = TILE * TOGETHER;
+const int BEGIN = 2;
 const int IN_FLIGHT = 8;
 
-shared float tile[ZERO + 1];
+shared float tile[BEGIN + TILE * TOGETHER];
 shared float taps[PLANES * TAPS];
+
+// All bits set where an index is inside, none where it is not.
+int mask_of(int index, int extent) { return -int(uint(index) < uint(extent)); }
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     int local = int(gl_WorkGroupSize.x);
-    int planes = n * c_out;
+    int planes = n * C;
     int group = int(flat_group());
     int band = BANDS == 1 ? 0 : group % BANDS;
     int first = group / BANDS * PLANES;
@@ -46,40 +49,39 @@ void main() {
     int begin = from / TOGETHER;
     int count = ((first + held - 1) * H + bottom) * W;
     count = (count + TOGETHER - 1) / TOGETHER - begin;
-    for (int base = 0; base < TILE; base += IN_FLIGHT * local) {
+    // What is loaded beyond the range is not stored.
 #ifdef DTYPE_f32
+    for (int base = 0; base < TILE; base += IN_FLIGHT * local) {
         float next[IN_FLIGHT];
         [[unroll]] for (int q = 0; q < IN_FLIGHT; q++) {
-            int i = base + q * local + lane;
-            next[q] = i < count ? LOAD(x, begin + i) : 0.0;
+            next[q] = LOAD(x, min(begin + base + q * local + lane, n * C * H * W - 1));
         }
         [[unroll]] for (int q = 0; q < IN_FLIGHT; q++) {
             int i = base + q * local + lane;
-            if (i < count) tile[i] = next[q];
+            if (i < count) tile[BEGIN + i] = next[q];
         }
-#else
-        vec2 next[IN_FLIGHT];
-        int pairs = n * c_in * H * W / 2;
-        [[unroll]] for (int q = 0; q < IN_FLIGHT; q++) {
-            int i = base + q * local + lane;
-            next[q] = vec2(0.0);
-            if (i < count) {
-                // An odd element at the end has no other.
-                if (begin + i < pairs) next[q] = LOAD2(x2, begin + i);
-                else next[q].x = LOAD(x, 2 * pairs);
-            }
-        }
-        [[unroll]] for (int q = 0; q < IN_FLIGHT; q++) {
-            int i = base + q * local + lane;
-            if (i < count) {
-                tile[2 * i] = next[q].x;
-                tile[2 * i + 1] = next[q].y;
-            }
-        }
-#endif
     }
-    for (int i = lane; i < held * TAPS; i += local) taps[i] = LOAD(weight, (first + i / TAPS) % c_out * TAPS + i % TAPS);
-    if (lane == 0) tile[ZERO] = 0.0;
+#else
+    int pairs = n * C * H * W / 2;
+    for (int base = 0; base < TILE && pairs > 0; base += IN_FLIGHT * local) {
+        vec2 next[IN_FLIGHT];
+        [[unroll]] for (int q = 0; q < IN_FLIGHT; q++) {
+            next[q] = LOAD2(x2, min(begin + base + q * local + lane, pairs - 1));
+        }
+        [[unroll]] for (int q = 0; q < IN_FLIGHT; q++) {
+            int i = base + q * local + lane;
+            if (i < count) {
+                tile[BEGIN + 2 * i] = next[q].x;
+                tile[BEGIN + 2 * i + 1] = next[q].y;
+            }
+        }
+    }
+    // An odd element at the end is in no pair.
+    barrier();
+    if (begin + count > pairs && lane == 0) tile[BEGIN + 2 * (pairs - begin)] = LOAD(x, 2 * pairs);
+#endif
+    for (int i = lane; i < held * TAPS; i += local) taps[i] = LOAD(weight, (first + i / TAPS) % C * TAPS + i % TAPS);
+    if (lane == 0) tile[0] = 0.0;
     barrier();
 
     for (int i = lane; i < ITEMS; i += local) {
@@ -89,20 +91,18 @@ void main() {
         if (part >= held) break;
         int iy0 = oy0 * SH - pt;
         int ix0 = ox0 * SW - pl;
-        int at = lead + (part * H + iy0 - top) * W + ix0;
+        int at = BEGIN + lead + (part * H + iy0 - top) * W + ix0;
         float k[TAPS];
         [[unroll]] for (int t = 0; t < TAPS; t++) k[t] = taps[part * TAPS + t];
-        bool column_inside[SPAN];
-        [[unroll]] for (int s = 0; s < SPAN; s++) column_inside[s] = ix0 + s >= 0 && ix0 + s < W;
+        int column_masks[SPAN];
+        [[unroll]] for (int s = 0; s < SPAN; s++) column_masks[s] = mask_of(ix0 + s, W);
         float acc[RY * PX];
         [[unroll]] for (int o = 0; o < RY * PX; o++) acc[o] = 0.0;
         [[unroll]] for (int r = 0; r < ROWS; r++) {
             // Rows beyond the band are of outputs that are not stored, and may not be there.
-            bool row_inside = iy0 + r >= top && iy0 + r < bottom;
+            int row_mask = mask_of(iy0 + r - top, bottom - top);
             float v[SPAN];
-            [[unroll]] for (int s = 0; s < SPAN; s++) {
-                v[s] = tile[row_inside && column_inside[s] ? at + r * W + s : ZERO];
-            }
+            [[unroll]] for (int s = 0; s < SPAN; s++) v[s] = tile[at + (r * W + s) & row_mask & column_masks[s]];
             [[unroll]] for (int o = 0; o < RY; o++) {
                 int reach = r - o * SH;
                 if (reach >= 0 && reach % DH == 0 && reach / DH < KH) {
@@ -114,13 +114,22 @@ void main() {
                 }
             }
         }
-        Channel channel = channel_of((first + part) % c_out);
+        Channel channel = channel_of((first + part) % C);
         int rows = min(OH, band * BAND + BAND) - oy0;
         int to = ((first + part) * OH + oy0) * OW + ox0;
         [[unroll]] for (int o = 0; o < RY; o++) {
-            [[unroll]] for (int p = 0; p < PX; p++) {
-                if (o < rows && (PX == 1 || ox0 + p < OW)) {
-                    STORE_Y(y, to + o * OW + p, finish(acc[o * PX + p], channel, residual_at(to + o * OW + p)));
+            if (o < rows) {
+                float made[PX];
+                [[unroll]] for (int p = 0; p < PX; p++) {
+                    bool there = OW % PX == 0 || ox0 + p < OW;
+                    made[p] = finish(acc[o * PX + p], channel, residual_at(there ? to + o * OW + p : to));
+                    if (!PAIRS && there) STORE_Y(y, to + o * OW + p, made[p]);
+                }
+                if (PAIRS) {
+                    [[unroll]] for (int p = 0; p < PX; p += 2) {
+                        bool there = OW % PX == 0 || ox0 + p < OW;
+                        if (there) STORE_Y2(y2, (to + o * OW + p) / 2, vec2(made[p], made[min(p + 1, PX - 1)]));
+                    }
                 }
             }
         }

@@ -1,11 +1,12 @@
 """The route of conv2d with one input channel per group by planes in shared memory."""
 
 import dataclasses
+import itertools
 import math
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import bytes_str, ceil_div, shape_str
+from vkconv.core import bytes_str, ceil_div
 from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -24,16 +25,34 @@ _ROWS = (4, 2, 1, 7, 8)
 _COLUMNS = (1, 2, 4)
 _MOST_PLANES = 32
 _BANDS = (2, 4, 8, 16)
+# Elements that a lane has in flight (conv2d_depthwise_planes.comp).
+_IN_FLIGHT = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Instructions:
+    """Instructions of an invocation: for itself, for each element it copies, for each block of outputs, for each
+    element that a block reads from shared memory, and for each output beside its taps, of f32 and of 16 bits. ``turn``
+    is the cycles until a turn of loads is there."""
+
+    invocation: int
+    copy: int
+    block: int
+    read: int
+    output: int
+    output_16_bit: int
+    turn: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InShared:
-    """Lanes of a workgroup, the default first. Without being asked for the route is taken where a plane takes at most
-    so many bytes of shared memory (0: never), from so many workgroups for each compute unit on."""
+    """Lanes of a workgroup, the default first, bytes of shared memory that its rows take at most by rule, and what its
+    instructions cost. Without being asked for the route is taken where ``taken``."""
 
     local: tuple[int, ...]
     most_bytes: int
-    per_unit: int
+    instructions: Instructions
+    taken: bool
 
 
 _IN_SHARED = Policy("conv2d.depthwise_planes", InShared)
@@ -57,7 +76,7 @@ def _shared_bytes(call: Call, lines: int) -> int:
     planes, _ = _planes(call, lines)
     pair = 1 if call.half is None else 2
     tile = (planes * _input_lines(call, lines) * call.shape("x")[3] + 2 * (pair - 1)) // pair * pair
-    return 4 * (tile + 1 + planes * math.prod(call.shape("w")[2:]))
+    return 4 * (tile + 2 + planes * math.prod(call.shape("w")[2:]))
 
 
 def _rows(call: Call) -> tuple[int, ...]:
@@ -72,22 +91,70 @@ def _lines(call: Call, device: Device) -> tuple[int, ...]:
     return tuple(lines for lines in dict.fromkeys(sizes) if _shared_bytes(call, lines) <= most)
 
 
+def _workgroups(call: Call, lines: int) -> int:
+    n, c_out, oh, _ = call.shape("y")
+    planes, band = _planes(call, lines)
+    return ceil_div(n * c_out, planes) * ceil_div(oh, band)
+
+
+def _blocks(call: Call, lines: int, ry: int, px: int) -> int:
+    """Blocks of outputs of a workgroup."""
+    planes, band = _planes(call, lines)
+    return planes * ceil_div(band, ry) * ceil_div(call.shape("y")[3], px)
+
+
+def _local(blocks: int, sizes: tuple[int, ...]) -> int:
+    """Lanes for so many blocks of outputs: no more than have one, if there are so few."""
+    return min((size for size in sizes if size >= blocks), default=sizes[0])
+
+
+def _best(call: Call, device: Device, lines: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, int, int]:
+    """Rows of a workgroup, and rows and columns of an invocation, that cost the least: cycles of the compute unit with
+    the most workgroups, whose schedulers issue four instructions at a time, and of one subgroup that waits for each of
+    its own."""
+    cost, lanes, units = _IN_SHARED.of(device).instructions, max(1, device.subgroup_size), compute_units(device)
+    taps, width, columns = math.prod(call.shape("w")[2:]), call.shape("x")[3], call.shape("y")[3]
+    output, pair = (cost.output, 1) if call.half is None else (cost.output_16_bit, 2)
+    blocks = {
+        (ry, px): cost.block + cost.read * (taps + span(call, 0, ry) * span(call, 1, px)) + ry * px * (taps + output)
+        for ry, px in itertools.product(_rows(call), _columns(call))
+    }
+
+    def cycles(size: int, ry: int, px: int) -> float:
+        planes, band = _planes(call, size)
+        count = planes * ceil_div(band, ry) * ceil_div(columns, px)
+        local = _local(count, sizes)
+        subgroups, elements = ceil_div(local, lanes), planes * _input_lines(call, size) * width
+        copied, block = cost.copy * ceil_div(elements, lanes * pair), blocks[ry, px]
+        issued = subgroups * cost.invocation + copied + ceil_div(count, lanes) * block
+        waits = cost.turn * ceil_div(elements, pair * _IN_FLIGHT * local)
+        alone = cost.invocation + copied / subgroups + ceil_div(count, local) * block
+        return ceil_div(_workgroups(call, size), units) * issued / 4 + 4 * alone + waits
+
+    return min(((size, *block) for size in lines for block in blocks), key=lambda sizes: cycles(*sizes))
+
+
+def _columns(call: Call) -> tuple[int, ...]:
+    """Columns of outputs that an invocation may make."""
+    ow = call.shape("y")[3]
+    return tuple(px for px in _COLUMNS if px <= ow and span(call, 1, px) <= MOST_SPAN) or (1,)
+
+
 def _params(call: Call, device: Device) -> Legal:
-    local = _IN_SHARED.of(device).local
-    n, c_out, oh, ow = call.shape("y")
-    rows, lines = _rows(call), _lines(call, device)
-    whole = [size for size in lines if size >= oh]
-    enough = [size for size in whole if ceil_div(size, rows[0]) * ow >= local[0] or size // oh >= n * c_out]
+    sizes = local_sizes(device, *_IN_SHARED.of(device).local)
+    lines = _lines(call, device)
+    few = [size for size in lines if _shared_bytes(call, size) <= _IN_SHARED.of(device).most_bytes]
+    best = _best(call, device, tuple(few) or (min(lines),), sizes)
     return {
-        "lines": first(min(enough, default=max(whole, default=max(lines))), lines),
-        "rows": rows,
-        "columns": tuple(px for px in _COLUMNS if px <= ow and span(call, 1, px) <= MOST_SPAN),
-        "local": local_sizes(device, *local),
+        "lines": first(best[0], lines),
+        "rows": first(best[1], _rows(call)),
+        "columns": first(best[2], _columns(call)),
+        "local": first(_local(_blocks(call, *best), sizes), sizes),
     }
 
 
 def _build(call: Call, device: Device, params: Params) -> Program:
-    n, c_out, oh, ow = call.shape("y")
+    c_out, oh, ow = call.shape("y")[1:]
     lines, ry, px, local = params["lines"], params["rows"], params["columns"], params["local"]
     planes, band = _planes(call, lines)
     (h, w), (kh, kw) = call.shape("x")[2:], call.shape("w")[2:]
@@ -97,16 +164,16 @@ def _build(call: Call, device: Device, params: Params) -> Program:
     step = Dispatch(
         e.variant(PLANES),
         buffers(e, "w"),
-        *over_workgroups(ceil_div(n * c_out, planes) * ceil_div(oh, band), local, device),
+        *over_workgroups(_workgroups(call, lines), local, device),
         push(call, e),
         {
             **e.constants,
             **{"PLANES": planes, "BAND": band, "LINES": _input_lines(call, lines), "RY": ry, "PX": px},
-            **{"H": h, "W": w, "OH": oh, "OW": ow},
+            **{"PAIRS": px % 2 == 0 and ow % 2 == 0, "C": c_out, "H": h, "W": w, "OH": oh, "OW": ow},
             **{"KH": kh, "KW": kw, "SH": sh, "SW": sw, "DH": dh, "DW": dw},
         },
         nbytes,
-        ceil_div(nbytes // 4, local) + ceil_div(planes * ceil_div(band, ry) * ceil_div(ow, px), local),
+        ceil_div(nbytes // 4, local) + ceil_div(_blocks(call, lines, ry, px), local),
     )
     return e.complete(Program((step,)), call.shape("y"), device)
 
@@ -127,31 +194,10 @@ _HOLDS = Requirement(
     lambda call, device: _least_bytes(call) <= most_shared_bytes(device),
     lambda call, device: f"{bytes_str(_least_bytes(call))} of {bytes_str(most_shared_bytes(device))}",
 )
-_SMALL = Requirement(
-    "planes as small as are copied on such devices",
-    lambda call, device: _shared_bytes(call, call.shape("y")[2]) <= _IN_SHARED.of(device).most_bytes,
-    lambda call, device: (
-        f"{bytes_str(_shared_bytes(call, call.shape('y')[2]))}; up to {bytes_str(_IN_SHARED.of(device).most_bytes)} are"
-    ),
-)
-
-
-def _workgroups(call: Call, device: Device) -> int:
-    planes, band = _planes(call, int(_params(call, device)["lines"][0]))
-    return ceil_div(math.prod(call.shape("y")[:2]), planes) * ceil_div(call.shape("y")[2], band)
-
-
-_MANY = Requirement(
-    "workgroups that keep all compute units busy",
-    lambda call, device: _workgroups(call, device) >= _IN_SHARED.of(device).per_unit * compute_units(device),
-    lambda call, device: f"{_workgroups(call, device)}, and it has {compute_units(device)} compute units",
-)
-
-_EVERY_PIXEL = Requirement.of(
-    "a stride of 1: with others most of a plane is copied for little",
-    lambda call: call["stride"],
-    lambda stride: stride == (1, 1),
-    shape_str,
+_TAKEN = Requirement(
+    "a device on which copying planes was faster",
+    lambda call, device: _IN_SHARED.of(device).taken,
+    lambda call, device: _IN_SHARED.said(device),
 )
 
 DEPTHWISE_PLANES = Route(
@@ -161,6 +207,6 @@ DEPTHWISE_PLANES = Route(
     why="with one input channel per group planes are copied into shared memory: each element is loaded once, by "
     "neighbouring lanes, and no window tests where it ends",
     must=(FLOATS, ONE_CHANNEL_PER_GROUP, _AS_MANY, FEW_TAPS, short_reach("an output", 1), _HOLDS),
-    prefer=(ON_GPU, GROUPED, _EVERY_PIXEL, _SMALL, _MANY),
+    prefer=(ON_GPU, GROUPED, _TAKEN),
     params=_params,
 )

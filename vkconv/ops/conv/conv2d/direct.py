@@ -149,24 +149,23 @@ def _build_vec4(call: Call, device: Device, params: Params) -> Program:
     return _launched(call, device, params, POINTWISE_VEC4, units, sizes, call.shape("w")[1], F32, 1)
 
 
-def _thin(call: Call, device: Device) -> tuple[int, int]:
+def _is_thin(call: Call, device: Device) -> bool:
     n, _, oh, ow = call.shape("y")
-    return call.shape("w")[1], n * oh * ow
+    t = _VEC4.of(device)
+    return call.shape("w")[1] <= t.most_depth and n * oh * ow >= t.least_pixels
+
+
+def _thin_said(call: Call, device: Device) -> str:
+    n, _, oh, ow = call.shape("y")
+    t = _VEC4.of(device)
+    return f"{call.shape('w')[1]} channels of at most {t.most_depth}, {n * oh * ow} pixels of {t.least_pixels}"
 
 
 WHOLE_VEC4 = Requirement.of(
     "planes of whole vec4", lambda call: math.prod(call.shape("y")[2:]), lambda n: n % 4 == 0, "{} pixels".format
 )
 FEW_CHANNELS_IN = Requirement(
-    "as few input channels, and as many pixels, as such devices take four pixels at a time for",
-    lambda call, device: (
-        _thin(call, device)[0] <= _VEC4.of(device).most_depth and _thin(call, device)[1] >= _VEC4.of(device).least_pixels
-    ),
-    lambda call, device: (
-        "{} channels, {} pixels; at most {}, at least {}".format(
-            *_thin(call, device), _VEC4.of(device).most_depth, _VEC4.of(device).least_pixels
-        )
-    ),
+    "as few input channels, and as many pixels, as such devices take four pixels at a time for", _is_thin, _thin_said
 )
 
 SHORT_SPAN = short_span("8 outputs of a row from", lambda call: common.span(call, 1, 8))

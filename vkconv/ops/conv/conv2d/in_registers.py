@@ -3,6 +3,8 @@
 import dataclasses
 
 from vkconv.call import Call
+from vkconv.core import ceil_div
+from vkconv.cost import scaled
 from vkconv.device import Device
 from vkconv.ops.conv.tiles import SMALLEST, TILES
 from vkconv.ops.core.requirements import lane_by_lane
@@ -15,13 +17,15 @@ class Grouped:
     """Groups of at most ``rows`` output channels are taken by tiles in registers. But implicit_gemm takes those of
     ``gemm_rows`` and more (0: none) and whole k-tiles of input channels, up to ``gemm_pixels`` outputs of all images.
     Of what is left, in f32, subgroup_tile takes groups of more than ``grouped_rows`` channels, any stride above 1, and
-    from ``subgroup_pixels`` outputs on (0: none of these)."""
+    from ``subgroup_pixels`` outputs on (0: none of these); of more than ``grouped_rows`` channels only what has at least
+    ``per_unit`` blocks of `_BLOCK` outputs of a group for each compute unit, and implicit_gemm the others."""
 
     rows: int
     gemm_rows: int = 0
     gemm_pixels: int = 0
     grouped_rows: int = 0
     subgroup_pixels: int = 0
+    per_unit: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Stem:
     stride: int = 0
 
 
+# Outputs of a group that one workgroup of subgroup_tile makes, about.
+_BLOCK = 256
 _GROUPED = Policy("conv2d.grouped", Grouped)
 _STEM = Policy("conv2d.stem", Stem)
 
@@ -47,9 +53,16 @@ def _rows(call: Call) -> int:
     return int(call.shape("y")[1]) // int(call["groups"])
 
 
+def _fills_units(call: Call, device: Device) -> bool:
+    """Whether wide groups have blocks of outputs for all compute units."""
+    n, _, oh, ow = call.shape("y")
+    blocks = n * int(call["groups"]) * ceil_div(oh * ow, _BLOCK)
+    return blocks >= scaled(_GROUPED.of(device).per_unit, device)
+
+
 def _is_narrow(call: Call, device: Device) -> bool:
     rule, rows = _GROUPED.of(device), _rows(call)
-    if rows > rule.rows:
+    if rows > rule.rows or (0 < rule.grouped_rows < rows and not _fills_units(call, device)):
         return False
     whole = 0 < rule.gemm_rows <= rows and call.shape("w")[1] % TILES[SMALLEST].depth == 0
     return not (whole and _pixels(call) <= rule.gemm_pixels)
