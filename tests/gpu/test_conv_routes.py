@@ -31,13 +31,15 @@ def convolutions(draw, op, route):
     size = st.integers(1, 5)
     plain = route in ("winograd", "im2col_gemm")
     groups = 1 if plain or route == "direct_tile" else draw(st.integers(2 if route == "grouped" else 1, 3))
-    in_group = 1 if route == "depthwise" else draw(st.sampled_from((1, 2, 3, 5, 8, 19)))
+    in_group = 1 if route.startswith("depthwise") else draw(st.sampled_from((1, 2, 3, 5, 8, 19)))
     out_group = draw(st.sampled_from((1, 2, 3, 4, 7, 17)))
-    kernel = (3, 3) if route == "winograd" else (1, 1) if route == "pointwise" else draw(st.tuples(size, size))
-    stride = (1, 1) if route == "winograd" else draw(st.tuples(size, size))
+    pointwise = route in ("pointwise", "pointwise_vec4")
+    kernel = (3, 3) if route == "winograd" else (1, 1) if pointwise else draw(st.tuples(size, size))
+    stride = (1, 1) if route in ("winograd", "pointwise_vec4") else draw(st.tuples(size, size))
     dilation = (1, 1) if plain else draw(st.tuples(size, size))
-    padding = (0, 0, 0, 0) if route == "pointwise" else draw(st.tuples(*[st.integers(0, 4)] * 4))
+    padding = (0, 0, 0, 0) if pointwise else draw(st.tuples(*[st.integers(0, 4)] * 4))
     extent = draw(st.tuples(st.integers(1, 13), st.sampled_from((1, 2, 5, 8, 17, 33))))
+    extent = (extent[0], 4 * extent[1]) if route == "pointwise_vec4" else extent
     c_in, c_out = in_group * groups, out_group * groups
     act = draw(st.sampled_from(ACTIVATIONS))
     w = (c_in, out_group, *kernel) if op == "conv_transpose2d" else (c_out, in_group, *kernel)
@@ -149,6 +151,7 @@ SPECIAL = {
     "depthwise_planes": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
     "grouped": "conv2d:x=1x6x9x10,w=4x3x3x3,b=4,g=2,p=1,act={}",
     "pointwise": "conv2d:x=1x6x9x10,w=5x6x1x1,b=5,act={}",
+    "pointwise_vec4": "conv2d:x=1x6x8x10,w=5x6x1x1,b=5,act={}",
 }
 
 

@@ -235,3 +235,23 @@ def test_what_is_not_finite_stays_with_its_pixel(route, facts, device):
     finite = np.ones((2, 5, 7), bool)
     finite[1, 2, 4] = finite[0, 4, 6] = finite[0, 0, 0] = False
     np.testing.assert_array_equal(np.isfinite(ran.outputs[0][0]), np.broadcast_to(finite[:, None], (2, 37, 5, 7)))
+
+
+@drivers
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv2d:x=2x24x9x11,w=24x4x3x3,b=24,act=relu,g=6,p=1",
+        "conv2d:x=3x14x6x7,w=28x2x3x3,residual=3x28x3x4,g=7,p=1,s=2",
+        "conv2d:x=1x20x5x5,w=12x5x1x1,g=4",
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_joined_groups_agree_with_the_reference(text, dtype, facts, device):
+    """Each number of groups that may be joined: zeros stand between the weights of those that were."""
+    call = multiplied(text, dtype, facts)
+    (route,) = (route for route in OPS["conv2d"].routes if route.name == "block_diagonal")
+    tile = {"conv2d": "cooperative", "conv2d/tile": "32x32x32"}
+    for join in route.params(call, facts)["join"]:
+        for kind in ("integers", "normals"):
+            agrees(call, kind, device, route.name, {"join": join, **tile})

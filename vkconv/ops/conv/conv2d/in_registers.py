@@ -17,7 +17,7 @@ class Grouped:
     """Groups of at most ``rows`` output channels are taken by tiles in registers. But implicit_gemm takes those of
     ``gemm_rows`` and more (0: none) and whole k-tiles of input channels, up to ``gemm_pixels`` outputs of all images.
     Of what is left, in f32, subgroup_tile takes groups of more than ``grouped_rows`` channels, any stride above 1, and
-    from ``subgroup_pixels`` outputs on (0: none of these); of more than ``grouped_rows`` channels only what has at least
+    from ``subgroup_pixels`` outputs on (0: none of these); of more than ``grouped_rows`` channels only what has
     ``per_unit`` blocks of `_BLOCK` outputs of a group for each compute unit, and implicit_gemm the others."""
 
     rows: int
