@@ -121,6 +121,24 @@ void RecordingCore::submit() {
   info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
   info.commandBufferCount = 1;
   info.pCommandBuffers = &commands;
+  std::vector<VkSemaphore> semaphores;
+  std::vector<uint64_t> values;
+  VkTimelineSemaphoreSubmitInfo timeline{};
+  timeline.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
+  for (const auto& upload : uploads) {
+    semaphores.push_back(upload->semaphore.get());
+    values.push_back(upload->value);
+  }
+  const std::vector<VkPipelineStageFlags> stages(uploads.size(),
+                                                 VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT);
+  if (!uploads.empty()) {
+    timeline.waitSemaphoreValueCount = static_cast<uint32_t>(values.size());
+    timeline.pWaitSemaphoreValues = values.data();
+    info.pNext = &timeline;
+    info.waitSemaphoreCount = timeline.waitSemaphoreValueCount;
+    info.pWaitSemaphores = semaphores.data();
+    info.pWaitDstStageMask = stages.data();
+  }
   VkResult result;
   {
     const std::lock_guard<std::mutex> lock(core->queue_mutex);

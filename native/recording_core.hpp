@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device.hpp"
+#include "upload.hpp"
 
 #include <atomic>
 #include <functional>
@@ -22,6 +23,7 @@ struct RecordingCore {
   VkCommandBuffer commands = VK_NULL_HANDLE;
   FenceHandle fence;
   std::shared_ptr<QueryPoolHandle> queries;
+  std::vector<std::shared_ptr<UploadCore>> uploads;  // what each submission waits for
   uint32_t query_count = 0;   // capacity
   uint32_t queries_used = 0;
   std::shared_ptr<DescriptorPoolHandle> pool;  // the one being filled; dispatches keep the full ones

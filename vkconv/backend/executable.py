@@ -158,7 +158,7 @@ class Executable:
 
     def _commands(self, ports: Ports, bound: Bound, stamp_every: int = 0) -> "_bridge.Recording":
         def record(places: "Places") -> "_bridge.Recording":
-            return self._record(self.plan.run, places, stamp_every)
+            return self._record(self.plan.run, places, stamp_every, ports.uploads)
 
         return ports.recording(bound, stamp_every > 0, record)
 
@@ -248,7 +248,7 @@ class Executable:
         """Fill device memory with NaN bits, so that whatever a shader forgets to write shows."""
         recording = self.live.handle.recording()
         for buffer in buffers.values():
-            if buffer.kind in ("device", "input", "output"):
+            if buffer.kind in ("device", "input", "output", "streamed"):
                 recording.fill(buffer, 0, buffer.nbytes, 0x7FC00001)
         recording.end()
         recording.run()
@@ -267,10 +267,14 @@ class Executable:
         return storage.buffer, held[1] + region.offset
 
     def _record(
-        self, commands: Sequence[Command | Barrier], ports: "Places", stamp_every: int = 0
+        self,
+        commands: Sequence[Command | Barrier],
+        ports: "Places",
+        stamp_every: int = 0,
+        after: "Sequence[_bridge.Upload]" = (),
     ) -> "_bridge.Recording":
-        """Commands for replay on these ports; with ``stamp_every``, a timestamp at the start and after every so many
-        commands."""
+        """Commands for replay on these ports, once the uploads ``after`` which they come are there; with
+        ``stamp_every``, a timestamp at the start and after every so many commands."""
         work = sum(not isinstance(c, Barrier) for c in commands)
         recording: _bridge.Recording = self.live.handle.recording(work // stamp_every + 1 if stamp_every else 0)
         places = {name: (buffer, 0) for name, buffer in self._buffers.items()} | dict(ports)
@@ -297,7 +301,7 @@ class Executable:
             if stamp_every and done % stamp_every == 0:
                 recording.timestamp()
         recording.barrier(["compute", "transfer"], ["host"])
-        recording.end()
+        recording.end(after)
         return recording
 
     def _settle(self, timeout_ns: int | None) -> None:

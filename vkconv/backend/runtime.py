@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from vkconv.backend.errors import device_errors, import_bridge
 from vkconv.compiler import spirv
 from vkconv.core import DeviceError, UsageError, cache_dir, cache_write, did_you_mean, is_count
@@ -18,6 +20,7 @@ from vkconv.device import Device, target_of
 from vkconv.files import read_cache
 from vkconv.plan.commands import Launch
 from vkconv.plan.timing import Span, spanning
+from vkconv.plan.transfers import COPYING
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
@@ -84,6 +87,11 @@ def select_device(selector: str | int = "auto") -> tuple[int, Device]:
     return found[0], devices[found[0]]
 
 
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 # Compiled code takes memory, 1 to 3 MB each on lavapipe, and long runs over many calls compile thousands.
 MOST_PIPELINES = 1024
 _MOST_CACHE_BYTES = 256 << 20
@@ -104,6 +112,8 @@ class LiveDevice:
             self.handle = bridge.Device(index, pipeline_cache=read_cache(self._cache_path, _MOST_CACHE_BYTES))
         self._pipelines: OrderedDict[tuple[str, tuple[int, ...], int, int, int], _bridge.Pipeline] = OrderedDict()
         self._pipelines_lock = threading.Lock()
+        copying = COPYING.of(facts)
+        self.copying = msgspec.structs.replace(copying, threads=min(copying.threads, _cores()))
         self._unsaved = False
         self._keeps = True
         self.compiled: list[Span] = []
