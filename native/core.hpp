@@ -151,9 +151,10 @@ class Closable : public Shared {
   virtual void release() = 0;
 };
 
-// Waits for a fence with the GIL released: polls it for spin_us, then blocks in slices short enough that a signal handler
+// Waits for a fence with the GIL released: sleeps for sleep_ns unless it comes before, polls it for spin_us, then blocks in slices
+// short enough that a signal handler
 // (Ctrl-C) runs within a tenth of a second. `submit`, if any, runs first under the same release. False on time-out.
 bool wait_fence(const Core& core, VkFence fence, uint64_t timeout_ns, double spin_us,
-                const std::function<void()>& submit = {});
+                const std::function<void()>& submit = {}, uint64_t sleep_ns = 0);
 
 }  // namespace vkconv

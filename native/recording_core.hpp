@@ -6,6 +6,7 @@
 #include "upload.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <optional>
 
@@ -46,7 +47,12 @@ struct RecordingCore {
   // Checks, under the caller's Use, that the command buffer may be submitted now.
   void begin_submission(const char* call);
   void submit();
-  // Waits for the submission that `before`, if any, makes; false on time-out.
+  // What a submission takes until its end is seen, as those before took; 0 before the first.
+  double expected_ns = 0;
+  std::chrono::steady_clock::time_point submitted;
+
+  // Waits for the submission that `before`, if any, makes; false on time-out. Where more than spin_us are expected, it sleeps
+  // until half of spin_us are left, then polls.
   bool settle(const char* call, uint64_t timeout_ns, double spin_us, const std::function<void()>& before = {});
 };
 

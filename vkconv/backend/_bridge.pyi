@@ -224,7 +224,8 @@ class Recording:
         uploads `after` were given last.
         """
     def run(self, timeout_ns: int = ..., spin_us: float = 20.0) -> None:
-        """Submits and waits with the GIL released: polls for `spin_us`, then blocks.
+        """Submits and waits with the GIL released: polls for `spin_us`, then blocks. Where the submissions before took
+        longer than that, it sleeps first until half of `spin_us` are left of what they took.
 
         A signal handler's exception (Ctrl-C) ends the wait, TimeoutError_ tells a time-out; either way the
         device works on, the recording refuses to be submitted again until it has finished, and wait() waits

@@ -36,6 +36,7 @@ class Copying(msgspec.Struct, frozen=True):
 
 _IN_PLACE = Policy("transfers.in_place", _InPlace)
 COPYING = Policy("transfers.copying", Copying)
+POLLING_US = Policy("transfers.polling_us", float)
 # What `Options.staging` takes.
 Staging = bool | Literal["streamed"] | None
 _TIMELINE = ("VkPhysicalDeviceTimelineSemaphoreFeatures", "timelineSemaphore")
