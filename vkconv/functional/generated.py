@@ -59,10 +59,14 @@ def _on_device(op: Op) -> list[Operand]:
     return [operand for operand in op.operands if not operand.host]
 
 
+def _pads_by_name(op: Op) -> bool:
+    return {"padding", "auto_pad"} <= {attr.name for attr in op.attrs}
+
+
 def _shown(op: Op) -> list[Attr]:
     """The attributes that a caller gives by their own names: not those of an activation, nor how padding is made."""
     names = [attr.name for attr in op.attrs]
-    hidden = {*(_ACTIVATION if "act" in names else ()), *(("auto_pad",) if "padding" in names else ())}
+    hidden = {*(_ACTIVATION if "act" in names else ()), *(("auto_pad",) if _pads_by_name(op) else ())}
     return [attr for attr in op.attrs if attr.name not in hidden]
 
 
@@ -85,7 +89,7 @@ def _signature(op: Op) -> inspect.Signature:
     # An attribute that must be given may go by its place; the others have names to be told apart by.
     all_must_be = not any(operand.optional or operand.variadic for operand in operands)
     for attr in sorted(_shown(op), key=lambda attr: attr.default is not None):
-        word = "Sizes | str" if attr.name == "padding" else _WORDS[attr.type]
+        word = "Sizes | str" if attr.name == "padding" and _pads_by_name(op) else _WORDS[attr.type]
         if attr.default is None:
             add(attr.name, placed if all_must_be else named, word)
         else:
@@ -118,7 +122,7 @@ def _attrs(op: Op, given: dict[str, Any]) -> dict[str, AttrValue]:
     attrs: dict[str, AttrValue] = {}
     for attr in _shown(op):
         if attr.name in given:
-            if attr.name == "padding" and isinstance(given["padding"], str):
+            if attr.name == "padding" and _pads_by_name(op) and isinstance(given["padding"], str):
                 attrs["auto_pad"] = window(1, given["padding"], 1, 1)["auto_pad"]
             else:
                 attrs[attr.name] = _value(attr, given[attr.name])
