@@ -95,17 +95,18 @@ class Pool {
   }
 
   void add(const std::shared_ptr<Job>& job) {
+    const unsigned wanted = job->room;  // once it is in the queue, helpers change that
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (stopped_) return;
       try {
-        while (threads_.size() < job->room) threads_.emplace_back([this] { help(); });
+        while (threads_.size() < wanted) threads_.emplace_back([this] { help(); });
       } catch (const std::system_error&) {
         // No more threads are to be had: those that are there, or the caller alone, do.
       }
       jobs_.push_back(job);
     }
-    if (job->room == 1)
+    if (wanted == 1)
       wake_.notify_one();
     else
       wake_.notify_all();
