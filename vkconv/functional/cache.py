@@ -42,12 +42,14 @@ class _Kept:
         return any(storage() is None for storage in self.packed)
 
     def forget(self, serial: int) -> None:
-        """Close the session, as an array that it has packed is gone; where another thread is in the cache, the next
-        call that makes a session does."""
+        """Close the session, as an array that it has packed is gone; where anyone is in the cache, the next call that
+        makes a session does."""
         if _lock.acquire(blocking=False):
             try:
-                for key in [key for key, kept in _sessions.items() if kept is self]:
-                    _sessions.pop(key).session.close()
+                if not _inside.depth:
+                    with _inside:
+                        for key in [key for key, kept in _sessions.items() if kept is self]:
+                            _sessions.pop(key).session.close()
             finally:
                 _lock.release()
 
@@ -56,6 +58,23 @@ _NOTHING = np.zeros(0)
 _Key = tuple[object, ...]
 _sessions: OrderedDict[_Key, _Kept] = OrderedDict()
 _lock = threading.RLock()
+
+
+class _Inside:
+    """Held by whoever looks at the sessions: arrays may go at any allocation in there, and must leave them be."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        _lock.acquire()
+        self.depth += 1
+
+    def __exit__(self, *failed: object) -> None:
+        self.depth -= 1
+        _lock.release()
+
+
+_inside = _Inside()
 _most_bytes: int | None = None
 
 
@@ -65,7 +84,7 @@ def set_cache_bytes(nbytes: int | None) -> None:
     global _most_bytes
     if nbytes is not None and (isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0):
         raise UsageError(f"set_cache_bytes takes a number of bytes from 0 on, or None, not {nbytes!r}")
-    with _lock:
+    with _inside:
         _most_bytes = nbytes
         _trim()
 
@@ -112,7 +131,7 @@ def run_all(
     held = [name for name in held_constant(dict.fromkeys(arrays, _NOTHING)) if name in there]
     packed = tuple((name, there[name].storage.serial, there[name].offset) for name in held)
     key = format_call(call, OPS), where, route, tuple(sorted((params or {}).items())), packed
-    with _lock:
+    with _inside:
         kept = _sessions.pop(key, None)
         if kept is None:
             for stale in [key for key, one in _sessions.items() if one.is_stale]:
@@ -163,7 +182,7 @@ def _trim() -> None:
 
 def clear_cache() -> None:
     """Close the sessions that are kept, and with them release their device memory."""
-    with _lock:
+    with _inside:
         while _sessions:
             _sessions.popitem()[1].session.close()
 
