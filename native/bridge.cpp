@@ -1,6 +1,8 @@
 // vkconv.backend._bridge: the Python face. What each name does is documented in vkconv/backend/_bridge.pyi.
 #include "facts.hpp"
+#include "host_copy.hpp"
 #include "recording.hpp"
+#include "upload.hpp"
 
 #include <pybind11/stl.h>
 
@@ -83,6 +85,11 @@ PYBIND11_MODULE(_bridge, m) {
   register_errors(m);
   m.attr("BUILD") = build_info();
   m.def("devices", &devices);
+  // Threads that copy must be gone before the interpreter is; at its end they would run while what they use is taken down.
+  py::module_::import("atexit").attr("register")(py::cpp_function([] {
+    const py::gil_scoped_release release;
+    stop_copying();
+  }));
 
   py::class_<Mapping>(m, "_Mapping", py::buffer_protocol()).def_buffer([](const Mapping& self) {
     return py::buffer_info(static_cast<uint8_t*>(self.core->mapped), static_cast<py::ssize_t>(self.core->nbytes));
@@ -94,7 +101,12 @@ PYBIND11_MODULE(_bridge, m) {
       .def_property_readonly("view", &view)
       .def_property_readonly("coherent", &Buffer::coherent)
       .def("flush", &Buffer::flush)
-      .def("invalidate", &Buffer::invalidate);
+      .def("invalidate", &Buffer::invalidate)
+      .def("write", &Buffer::write, py::arg("data"), py::arg("threads") = 1)
+      .def("read", &Buffer::read, py::arg("out").noconvert(), py::arg("threads") = 1);
+
+  py::class_<Upload, std::shared_ptr<Upload>>(m, "Upload")
+      .def("write", &Upload::write, py::arg("data").none(true), py::arg("threads") = 1);
 
   py::class_<Pipeline, std::shared_ptr<Pipeline>>(m, "Pipeline");
 
@@ -111,7 +123,7 @@ PYBIND11_MODULE(_bridge, m) {
            py::arg("nbytes"))
       .def("fill", &Recording::fill, py::arg("buffer"), py::arg("offset"), py::arg("nbytes"), py::arg("word"))
       .def("timestamp", &Recording::timestamp)
-      .def("end", &Recording::end)
+      .def("end", &Recording::end, py::arg("after") = std::vector<std::shared_ptr<Upload>>())
       .def("run", &Recording::run, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
       .def("submit", &Recording::submit)
       .def("wait", &Recording::wait, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
@@ -142,6 +154,7 @@ PYBIND11_MODULE(_bridge, m) {
            [](const Device& self, const py::bytes& blob) { return py::bytes(self.merge_pipeline_cache(blob)); },
            py::arg("blob"))
       .def("recording", &Device::recording, py::arg("timestamps") = 0)
+      .def("upload", &Device::upload, py::arg("staging"), py::arg("target"), py::arg("nbytes"), py::arg("chunk_bytes"))
       .def("memory", &Device::memory)
       .def_property_readonly("abandoned", &Device::abandoned)
       .def("wait_idle", [](Device& self) { self.wait_idle(UINT64_MAX); })

@@ -98,7 +98,7 @@ Core::~Core() {
 }
 
 bool wait_fence(const Core& core, VkFence fence, uint64_t timeout_ns, double spin_us,
-                const std::function<void()>& submit) {
+                const std::function<void()>& submit, uint64_t sleep_ns) {
   using Clock = std::chrono::steady_clock;
   constexpr uint64_t kSliceNs = 50'000'000;
   const auto start = Clock::now();
@@ -116,7 +116,9 @@ bool wait_fence(const Core& core, VkFence fence, uint64_t timeout_ns, double spi
     // One release for all three steps: taking the GIL back in between can cost a switch interval of 5 ms.
     const py::gil_scoped_release release;
     if (submit) submit();
-    const auto spin_ns = std::min(timeout_ns, static_cast<uint64_t>(spin_us * 1e3));
+    sleep_ns = std::min({sleep_ns, timeout_ns, kSliceNs});
+    if (sleep_ns > 0) vkWaitForFences(core.handle, 1, &fence, VK_TRUE, sleep_ns);  // what came of it, the next call says
+    const auto spin_ns = std::min(timeout_ns, elapsed_ns() + static_cast<uint64_t>(spin_us * 1e3));
     do {
       result = vkGetFenceStatus(core.handle, fence);
     } while (result == VK_NOT_READY && elapsed_ns() < spin_ns);

@@ -50,14 +50,17 @@ struct Instance {
   ~Instance();
 };
 
-// The logical device with its one queue, and the limits that the bridge itself checks against.
+// The logical device with its queue, one more for copies where a family has nothing else to do, and the limits that the bridge
+// itself checks against.
 struct Core {
   std::shared_ptr<Instance> instance;
   VkPhysicalDevice physical = VK_NULL_HANDLE;
   VkDevice handle = VK_NULL_HANDLE;
   VkQueue queue = VK_NULL_HANDLE;
+  VkQueue copy_queue = VK_NULL_HANDLE;  // `queue` itself where no family is for copies alone
   VkPipelineCache cache = VK_NULL_HANDLE;
   uint32_t family = 0;
+  uint32_t copy_family = 0;
   uint32_t timestamp_bits = 0;
   bool memory_budget = false;        // VK_EXT_memory_budget is offered
   bool cache_loaded = false;         // the pipeline cache started from saved data
@@ -66,13 +69,19 @@ struct Core {
   uint64_t max_allocation_bytes = 0;
   uint32_t min_subgroup_size = 0;    // both 0: a pipeline cannot ask for a subgroup size
   uint32_t max_subgroup_size = 0;
+  // Both null without timeline semaphores.
+  PFN_vkWaitSemaphores wait_semaphores = nullptr;
+  PFN_vkGetSemaphoreCounterValue semaphore_value = nullptr;
   std::mutex queue_mutex;            // vkQueueSubmit is externally synchronised
+  std::mutex copy_mutex;             // the same of a queue for copies
   std::list<VkFence> abandoned_fences;  // of waits for idleness that ended early: in use until the device is idle
 
   Core() = default;
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
   ~Core();
+
+  std::mutex& copies_mutex() { return copy_queue == queue ? queue_mutex : copy_mutex; }
 };
 
 using CorePtr = std::shared_ptr<Core>;
@@ -107,6 +116,7 @@ class Handle {
 using FenceHandle = Handle<VkFence, vkDestroyFence>;
 using QueryPoolHandle = Handle<VkQueryPool, vkDestroyQueryPool>;
 using DescriptorPoolHandle = Handle<VkDescriptorPool, vkDestroyDescriptorPool>;
+using SemaphoreHandle = Handle<VkSemaphore, vkDestroySemaphore>;
 
 // A buffer with its own memory; mapped for its whole life when the host may see it.
 struct BufferCore {
@@ -141,9 +151,10 @@ class Closable : public Shared {
   virtual void release() = 0;
 };
 
-// Waits for a fence with the GIL released: polls it for spin_us, then blocks in slices short enough that a signal handler
+// Waits for a fence with the GIL released: sleeps for sleep_ns unless it comes before, polls it for spin_us, then blocks in slices
+// short enough that a signal handler
 // (Ctrl-C) runs within a tenth of a second. `submit`, if any, runs first under the same release. False on time-out.
 bool wait_fence(const Core& core, VkFence fence, uint64_t timeout_ns, double spin_us,
-                const std::function<void()>& submit = {});
+                const std::function<void()>& submit = {}, uint64_t sleep_ns = 0);
 
 }  // namespace vkconv

@@ -2,6 +2,7 @@
 
 #include "facts.hpp"
 #include "recording.hpp"
+#include "upload.hpp"
 
 #include <pybind11/stl.h>
 
@@ -90,6 +91,26 @@ std::string cache_data(const Core& core, VkPipelineCache cache) {
   return wrap_cache(data);
 }
 
+// A family that can copy and nothing else stands for engines that work beside the kernels; else the compute queue's own.
+uint32_t choose_copy_family(const Core& core) {
+  uint32_t count = 0;
+  vkGetPhysicalDeviceQueueFamilyProperties(core.physical, &count, nullptr);
+  std::vector<VkQueueFamilyProperties> families(count);
+  vkGetPhysicalDeviceQueueFamilyProperties(core.physical, &count, families.data());
+  constexpr VkQueueFlags kOther = VK_QUEUE_COMPUTE_BIT | VK_QUEUE_GRAPHICS_BIT;
+  for (uint32_t i = 0; i < count; ++i)
+    if ((families[i].queueFlags & VK_QUEUE_TRANSFER_BIT) != 0 && (families[i].queueFlags & kOther) == 0) return i;
+  return core.family;
+}
+
+// By the name that Vulkan 1.2 has for it, or the extension before.
+template <typename Function>
+Function device_function(const Core& core, const std::string& name) {
+  for (const auto& known : {name, name + "KHR"})
+    if (const auto found = vkGetDeviceProcAddr(core.handle, known.c_str())) return reinterpret_cast<Function>(found);
+  return nullptr;
+}
+
 // Timestamps are worth more than a dedicated compute queue, so a family that has them comes first.
 uint32_t choose_queue_family(Core& core) {
   uint32_t count = 0;
@@ -168,25 +189,34 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
   if (properties.apiVersion < VK_API_VERSION_1_1)
     throw VulkanError(VK_ERROR_INCOMPATIBLE_DRIVER, "Device", std::string(properties.deviceName) + " offers only Vulkan 1.0");
   core->family = choose_queue_family(*core);
+  core->copy_family = choose_copy_family(*core);
 
   const FeatureSet features(*core->instance, core->physical, {disable.begin(), disable.end()});
   std::vector<const char*> extensions;
   for (const auto& name : features.extensions()) extensions.push_back(name.c_str());
   const float priority = 1.0f;
-  VkDeviceQueueCreateInfo queue{};
-  queue.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO;
-  queue.queueFamilyIndex = core->family;
-  queue.queueCount = 1;
-  queue.pQueuePriorities = &priority;
+  VkDeviceQueueCreateInfo queues[2]{};
+  for (auto& queue : queues) {
+    queue.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO;
+    queue.queueFamilyIndex = &queue == queues ? core->family : core->copy_family;
+    queue.queueCount = 1;
+    queue.pQueuePriorities = &priority;
+  }
   VkDeviceCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;
   info.pNext = features.chain();
-  info.queueCreateInfoCount = 1;
-  info.pQueueCreateInfos = &queue;
+  info.queueCreateInfoCount = core->copy_family == core->family ? 1 : 2;
+  info.pQueueCreateInfos = queues;
   info.enabledExtensionCount = static_cast<uint32_t>(extensions.size());
   info.ppEnabledExtensionNames = extensions.data();
   check(vkCreateDevice(core->physical, &info, nullptr, &core->handle), "vkCreateDevice");
   vkGetDeviceQueue(core->handle, core->family, 0, &core->queue);
+  vkGetDeviceQueue(core->handle, core->copy_family, 0, &core->copy_queue);
+  if (features.has("timelineSemaphore")) {
+    core->wait_semaphores = device_function<PFN_vkWaitSemaphores>(*core, "vkWaitSemaphores");
+    core->semaphore_value = device_function<PFN_vkGetSemaphoreCounterValue>(*core, "vkGetSemaphoreCounterValue");
+    if (core->semaphore_value == nullptr) core->wait_semaphores = nullptr;
+  }
   read_limits(*core, properties, features);
   core->cache_loaded = create_cache(*core, pipeline_cache, &core->cache);
   static std::once_flag registered;
@@ -285,6 +315,12 @@ std::shared_ptr<Pipeline> Device::pipeline(const std::string& spirv, uint32_t bi
 
 std::shared_ptr<Recording> Device::recording(uint32_t timestamps) {
   auto made = std::make_shared<Recording>(core("Device.recording"), timestamps);
+  adopt(made);
+  return made;
+}
+
+std::shared_ptr<Upload> Device::upload(const Buffer& staging, const Buffer& target, uint64_t nbytes, uint64_t chunk_bytes) {
+  auto made = std::make_shared<Upload>(core("Device.upload"), staging, target, nbytes, chunk_bytes);
   adopt(made);
   return made;
 }

@@ -4,6 +4,7 @@
 #include "core.hpp"
 
 #include <kompute/Kompute.hpp>
+#include <pybind11/numpy.h>
 
 #include <optional>
 
@@ -19,6 +20,9 @@ class Buffer : public Closable {
   // Makes what the host wrote visible to later submissions, and what the device wrote visible to the host.
   void flush() const;
   void invalidate() const;
+  // Copies by `threads` of the host into the first bytes, or out of them, with what flush() and invalidate() do.
+  void write(const py::array& data, unsigned threads) const;
+  void read(py::array& out, unsigned threads) const;
   const std::shared_ptr<BufferCore>& core(const char* call) const;
   void release() override { core_.reset(); }
 
@@ -49,6 +53,7 @@ class Pipeline : public Closable {
 };
 
 class Recording;
+class Upload;
 
 class Device : public Shared {
  public:
@@ -69,6 +74,7 @@ class Device : public Shared {
   std::shared_ptr<Pipeline> pipeline(const std::string& spirv, uint32_t bindings, uint32_t push_bytes,
                                      const std::vector<uint32_t>& spec, uint32_t subgroup_size);
   std::shared_ptr<Recording> recording(uint32_t timestamps);
+  std::shared_ptr<Upload> upload(const Buffer& staging, const Buffer& target, uint64_t nbytes, uint64_t chunk_bytes);
   size_t abandoned() const;
   bool wait_idle(uint64_t timeout_ns);
   void close();

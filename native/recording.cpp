@@ -212,8 +212,14 @@ uint32_t Recording::timestamp() {
   return index;
 }
 
-void Recording::end() {
-  RecordingCore& r = open("Recording.end");
+void Recording::end(const std::vector<std::shared_ptr<Upload>>& after) {
+  constexpr auto call = "Recording.end";
+  RecordingCore& r = open(call);
+  for (const auto& upload : after) {
+    VKCONV_REQUIRE(upload != nullptr, call << ": an upload is None");
+    r.uploads.push_back(upload->core(call));
+    if (r.uploads.back()->core != r.core) throw VulkanError::misuse(call, "an upload belongs to another device");
+  }
   r.sequence->end();
   r.state = RecordingCore::State::ready;
 }

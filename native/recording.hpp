@@ -26,7 +26,8 @@ class Recording : public Closable {
             uint64_t nbytes);
   void fill(const Buffer& buffer, uint64_t offset, uint64_t nbytes, uint32_t word);
   uint32_t timestamp();
-  void end();
+  // With `after`, each submission waits for what these uploads were given last.
+  void end(const std::vector<std::shared_ptr<Upload>>& after);
   void run(uint64_t timeout_ns, double spin_us);
   void submit();
   bool wait(uint64_t timeout_ns, double spin_us);

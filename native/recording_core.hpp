@@ -3,8 +3,10 @@
 #pragma once
 
 #include "device.hpp"
+#include "upload.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <optional>
 
@@ -22,6 +24,7 @@ struct RecordingCore {
   VkCommandBuffer commands = VK_NULL_HANDLE;
   FenceHandle fence;
   std::shared_ptr<QueryPoolHandle> queries;
+  std::vector<std::shared_ptr<UploadCore>> uploads;  // what each submission waits for
   uint32_t query_count = 0;   // capacity
   uint32_t queries_used = 0;
   std::shared_ptr<DescriptorPoolHandle> pool;  // the one being filled; dispatches keep the full ones
@@ -44,7 +47,12 @@ struct RecordingCore {
   // Checks, under the caller's Use, that the command buffer may be submitted now.
   void begin_submission(const char* call);
   void submit();
-  // Waits for the submission that `before`, if any, makes; false on time-out.
+  // What a submission takes until its end is seen, as those before took; 0 before the first.
+  double expected_ns = 0;
+  std::chrono::steady_clock::time_point submitted;
+
+  // Waits for the submission that `before`, if any, makes; false on time-out. Where more than spin_us are expected, it sleeps
+  // until half of spin_us are left, then polls.
   bool settle(const char* call, uint64_t timeout_ns, double spin_us, const std::function<void()>& before = {});
 };
 

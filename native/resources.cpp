@@ -1,5 +1,7 @@
 // Buffers and pipelines: sizes and limits are checked here, before the driver sees them.
 #include "device.hpp"
+#include "host_copy.hpp"
+#include "upload.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -18,12 +20,12 @@ MemoryWish memory_wish(const std::string& kind) {
   constexpr VkMemoryPropertyFlags coherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
   constexpr VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
   constexpr VkMemoryPropertyFlags cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
-  if (kind == "device") return {local, {}, visible};
+  if (kind == "device" || kind == "streamed") return {local, {}, visible};
   if (kind == "upload") return {visible | coherent, {}, local};  // written once, in order: write-combined memory is fine
   if (kind == "download") return {visible | coherent, {cached}, local};
   if (kind == "input") return {visible, {local, coherent}, 0};
   if (kind == "output") return {visible, {cached, local, coherent}, 0};
-  throw py::value_error("kind must be 'device', 'upload', 'download', 'input' or 'output', not '" + kind + "'");
+  throw py::value_error("kind must be 'device', 'streamed', 'upload', 'download', 'input' or 'output', not '" + kind + "'");
 }
 
 // Types that a plain allocation must not use: they need a feature or a protected queue.
@@ -107,6 +109,12 @@ Buffer::Buffer(const CorePtr& core, uint64_t nbytes, const std::string& kind) : 
   info.usage =
       VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
   info.sharingMode = VK_SHARING_MODE_EXCLUSIVE;
+  const uint32_t families[] = {core->family, core->copy_family};
+  if (kind == "streamed" && families[0] != families[1]) {  // the one queue writes it, the other reads
+    info.sharingMode = VK_SHARING_MODE_CONCURRENT;
+    info.queueFamilyIndexCount = 2;
+    info.pQueueFamilyIndices = families;
+  }
   made->memory = decltype(made->memory)(core);
   made->buffer = decltype(made->buffer)(core);
   check(vkCreateBuffer(core->handle, &info, nullptr, made->buffer.out()), "vkCreateBuffer");
@@ -132,6 +140,45 @@ void Buffer::invalidate() const {
   constexpr auto call = "Buffer.invalidate";
   if (const auto range = incoherent_range(call)) {
     check(vkInvalidateMappedMemoryRanges(core(call)->core->handle, 1, &*range), "vkInvalidateMappedMemoryRanges");
+  }
+}
+
+// Below this to let the GIL go costs more than others could do meanwhile.
+constexpr uint64_t kBriefBytes = 64 << 10;
+
+void Buffer::write(const py::array& data, unsigned threads) const {
+  constexpr auto call = "Buffer.write";
+  const auto buffer = core(call);  // a copy: close() in another thread must not pull it away
+  if (buffer->mapped == nullptr)
+    throw VulkanError::misuse(call, "a buffer of kind '" + kind_ + "' is not visible to the host");
+  const auto nbytes = static_cast<uint64_t>(data.nbytes());
+  VKCONV_REQUIRE(nbytes <= buffer->nbytes, call << ": " << nbytes << " bytes are over the buffer's " << buffer->nbytes);
+  const void* from = bytes_of(call, data, nbytes);
+  if (nbytes <= kBriefBytes) {
+    std::memcpy(buffer->mapped, from, nbytes);
+  } else {
+    const py::gil_scoped_release release;
+    // Memory that is not cached is written around the caches anyway; what the host reads too had better stay in them.
+    copy_bytes(buffer->mapped, from, nbytes, threads, (buffer->memory_flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) == 0);
+  }
+  flush();
+}
+
+void Buffer::read(py::array& out, unsigned threads) const {
+  constexpr auto call = "Buffer.read";
+  const auto buffer = core(call);
+  if (buffer->mapped == nullptr)
+    throw VulkanError::misuse(call, "a buffer of kind '" + kind_ + "' is not visible to the host");
+  const auto nbytes = static_cast<uint64_t>(out.nbytes());
+  VKCONV_REQUIRE(nbytes <= buffer->nbytes, call << ": " << nbytes << " bytes are over the buffer's " << buffer->nbytes);
+  bytes_of(call, out, nbytes);
+  void* to = out.mutable_data();
+  invalidate();
+  if (nbytes <= kBriefBytes) {
+    std::memcpy(to, buffer->mapped, nbytes);
+  } else {
+    const py::gil_scoped_release release;
+    copy_bytes(to, buffer->mapped, nbytes, threads, false);
   }
 }
 

@@ -404,7 +404,7 @@ ROWS = (
         "device faults",
         "a lost device is opened anew",
         "vkconv/backend/runtime.py",
-        "self.lost = True",
+        "self._live.lost = True",
         "pass",
         "tests/gpu/test_faults.py::test_a_lost_device_ends_its_sessions_and_a_new_one_works",
     ),

@@ -245,7 +245,8 @@ class Session(Running):
             arrays = self._checked(inputs)
             executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
             outputs, timing = executable.profile(arrays)
-            return outputs, dataclasses.replace(timing, call_us=(time.perf_counter_ns() - started) / 1e3)
+            call_us = (time.perf_counter_ns() - started) / 1e3
+            return outputs, dataclasses.replace(timing, call_us=call_us, called_ns=started)
 
     def profile(self, inputs: Mapping[str, Given], runs: int = 1) -> Profile:
         """Where the wall time of a run goes, by node and by op type; the rows sum to the wall time.
@@ -302,6 +303,20 @@ class Session(Running):
     ) -> Executable:
         """The executable for these input shapes, and values of the inputs that steer it, planned and loaded if it is
         not there yet; InputError for values that a node of it refuses."""
+        if self._fixed and self._executables:  # one plan for all
+            executable = next(iter(self._executables.values()))
+        else:
+            executable = self._planned(shapes, arrays)
+        if arrays and executable.plan.checks:
+            there = {name: np.asarray(array) for name, array in arrays.items()}
+            for check in executable.plan.checks:
+                check.run(there)
+        return executable
+
+    def _planned(
+        self, shapes: Mapping[str, Shape], arrays: Mapping[str, Array | DeviceArray] | None = None
+    ) -> Executable:
+        """The same without a look at other values."""
         full = {name: shapes.get(name, spec.shape) for name, spec in self.inputs.items()}
         values = {name: np.array(array) for name, array in (arrays or {}).items() if name in self._steering}
         key: _Key = (
@@ -329,10 +344,6 @@ class Session(Running):
             executable.spans[:0] = spans
             self._executables[key] = executable
         self._executables.move_to_end(key)
-        if arrays and executable.plan.checks:
-            there = {name: np.asarray(array) for name, array in arrays.items()}
-            for check in executable.plan.checks:
-                check.run(there)
         return executable
 
     def _check_budget(self, plan: Plan) -> None:

@@ -68,8 +68,9 @@ def test_rows_sum_to_what_a_clock_around_the_run_says(device):
             unseen_us.append(clock_us - rows_us)
     # What no row shows: checking the inputs, reading timestamps, making the profile.
     assert min(unseen_us) < 5000
-    assert [row["node"] for row in first.rows][:2] == ["record", "write inputs"]  # only the first run records
-    assert later.rows[0]["node"] == "write inputs"
+    began = [[row["node"] for row in profile.rows][:3] for profile in (first, later)]
+    assert began[0] == ["check inputs", "record", "write inputs"]  # only the first run records
+    assert began[1][:2] == ["check inputs", "write inputs"]
     for profile in (first, later):
         assert all(row["time"] >= 0 for row in profile.rows)
         assert all(timing.wall_us <= timing.call_us for timing in profile.timings)
@@ -134,7 +135,8 @@ def test_trace_and_node_data_of_a_run(tmp_path, device):
     assert (host.count("warm-up run"), host.count("run"), host.count("profiled run")) == (1, 3, 3)
     for run, steps, queue in runs(tracks):
         check_run(run, steps, queue)
-        assert set(steps) - {"record with timestamps"} == {"write inputs", "submit", "wait", "read outputs"}
+        steps_of_all = {"check inputs", "write inputs", "submit", "wait", "read outputs"}
+        assert set(steps) - {"record with timestamps"} == steps_of_all
         names = [event["name"] for event in queue]
         assert {"conv", "soft"} <= set(names)
         for event in (e for e in queue if e["args"]["op"] != "copy"):

@@ -45,7 +45,7 @@ def test_a_profile_has_a_row_for_everything_the_run_did(device):
     host_us = (timing.record_us, timing.write_us, timing.submit_us, timing.wait_us, timing.read_us)
     assert all(us >= 0 for us in (*host_us, *timing.gpu_us.values()))
     assert [row["node"] for row in table.rows] == [
-        *("write inputs", "submit", "upload x", "conv", "pool", "download y", "download h"),
+        *("check inputs", "write inputs", "submit", "upload x", "conv", "pool", "download y", "download h"),
         *("wait", "read outputs"),
     ]
 

@@ -10,13 +10,13 @@ from flow import commands
 from graph_kit import make_graph
 from plan_kit import LAVAPIPE
 
-from vkconv.core import ModelError
+from vkconv.core import ModelError, UsageError
 from vkconv.device import Device, load_device, shipped_devices
 from vkconv.device.facts import HOST_CACHED, HOST_COHERENT, HOST_VISIBLE, LOCAL
 from vkconv.plan.commands import Copy
 from vkconv.plan.explain import explain_plan, explain_plan_data
 from vkconv.plan.planner import Options, plan
-from vkconv.plan.transfers import transfers
+from vkconv.plan.transfers import _IN_PLACE, COPYING, transfers
 
 WRITES = (LOCAL, HOST_VISIBLE, HOST_COHERENT)
 READS = (LOCAL, HOST_VISIBLE, HOST_CACHED)
@@ -76,6 +76,30 @@ def test_behind_pcie_the_policy_says_no_and_may_be_overruled():
     assert re.fullmatch(r"1\S* MiB are over the 512\S* KiB of that heap", transfers(small, None, 1 << 20, 4).inputs_why)
 
 
+def test_large_inputs_are_streamed_behind_pcie_and_small_ones_are_not():
+    h200 = load_device("h200")
+    from_bytes = next(row.streamed_from_bytes for row in _IN_PLACE.every())
+    assert [transfers(h200, None, n, 4).streamed for n in (from_bytes - 1, from_bytes)] == [False, True]
+    assert not transfers(h200, True, from_bytes, 4).streamed
+    assert not transfers(LAVAPIPE, None, 1 << 28, 4).streamed  # one memory
+    facts = copy.deepcopy(dict(h200.facts))
+    facts["features"]["VkPhysicalDeviceTimelineSemaphoreFeatures"] = {"timelineSemaphore": False}
+    without = Device(facts)
+    assert not transfers(without, None, from_bytes, 4).streamed
+    found = transfers(without, "streamed", from_bytes, 4)
+    assert (found.streamed, found.inputs_why) == (False, "the device has no timeline semaphores to stream with")
+    with pytest.raises(UsageError, match="'stream'"):
+        transfers(h200, "stream", 4, 4)
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 1 << 20, 1 << 40])
+def test_threads_share_what_is_worth_one_each(nbytes):
+    for copying in COPYING.every():
+        threads = copying.threads_for(nbytes)
+        assert 1 <= threads <= copying.threads
+        assert threads == 1 or nbytes >= threads * copying.bytes_per_thread
+
+
 # name: inputs, nodes, outputs, the copies that are left
 GRAPHS = {
     "straight": ({"x": (5, 7)}, [("relu", "x", "y")], "y", []),
@@ -105,6 +129,17 @@ def test_only_what_must_be_is_copied(name):
     assert result.memory.peak_bytes <= staged.memory.peak_bytes
 
 
+@pytest.mark.parametrize("name", GRAPHS)
+def test_streamed_inputs_lie_in_staging_and_in_memory_of_their_own(name):
+    inputs, nodes, outputs, _ = GRAPHS[name]
+    result = plan(make_graph(inputs, nodes, outputs), LAVAPIPE, Options(staging="streamed")).plan
+    assert not [c for c in commands(result.run, Copy) if c.node.startswith("upload")]
+    kinds = {kind for name, (_, kind) in result.buffers.items() if name.startswith("input:")}
+    assert kinds == ({"streamed"} if result.memory.upload_bytes > 8 else {"upload"})
+    nbytes = sum(nbytes * (2 if kind == "streamed" else 1) for nbytes, kind in result.buffers.values() if kind in kinds)
+    assert result.memory.upload_bytes == nbytes
+
+
 def test_explain_says_how_inputs_and_outputs_move():
     result = plan(make_graph(*GRAPHS["straight"][:3]), LAVAPIPE).plan
     title = explain_plan(result).title
@@ -114,7 +149,11 @@ def test_explain_says_how_inputs_and_outputs_move():
         "inputs_why": result.transfers.inputs_why,
         "outputs": True,
         "outputs_why": result.transfers.outputs_why,
+        "streamed": False,
     }
+    streamed = plan(make_graph(*GRAPHS["straight"][:3]), LAVAPIPE, Options(staging="streamed")).plan
+    assert explain_plan_data(streamed)["transfers"]["streamed"]
+    assert "inputs are streamed through staging (asked for)" in explain_plan(streamed).title
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypedDict
 
 import kp
+import numpy.typing as npt
 
 class _Heap(TypedDict):
     size_bytes: int
@@ -23,7 +24,7 @@ class _Enabled(TypedDict):
     extensions: list[str]
 
 Scope = Literal["compute", "transfer", "host"]
-Kind = Literal["device", "upload", "download", "input", "output"]
+Kind = Literal["device", "upload", "download", "input", "output", "streamed"]
 
 BUILD: dict[str, str]
 """Versions this module was built with: kompute, vulkan_headers, pybind11, compiler."""
@@ -93,8 +94,8 @@ class Device:
         "device" is device-local, "upload" host-visible for writing in order (write-combined), "download"
         host-visible and cached where the device has that. "input" and "output" are for kernels and the host both:
         host-visible, "input" device-local where it can be, "output" cached and then device-local; they may not be
-        coherent. Raises OutOfMemoryError when `nbytes` is over
-        maxMemoryAllocationSize, the heap or its budget.
+        coherent. "streamed" is device-local, and the target of an `upload`. Raises OutOfMemoryError when `nbytes` is
+        over maxMemoryAllocationSize, the heap or its budget.
         """
     def pipeline(
         self,
@@ -117,6 +118,11 @@ class Device:
     def merge_pipeline_cache(self, blob: bytes) -> bytes:
         """As pipeline_cache(), together with the pipelines in `blob`, which another process may have saved
         meanwhile; a `blob` that is damaged or from another device or driver adds none.
+        """
+    def upload(self, staging: Buffer, target: Buffer, nbytes: int, chunk_bytes: int) -> Upload:
+        """A way for `nbytes` from the beginning of one buffer, of kind "upload", to that of another, of kind
+        "streamed", in chunks: on a queue of a family that only copies, where there is one. Raises VulkanError without
+        timeline semaphores.
         """
     def recording(self, timestamps: int = 0) -> Recording:
         """A new recording with room for `timestamps` timestamps, at most 2^20. VulkanError if the queue has none."""
@@ -162,6 +168,23 @@ class Buffer:
     def invalidate(self) -> None:
         """Make what the device wrote visible to the host; as `flush` otherwise."""
 
+    def write(self, data: npt.NDArray[Any], threads: int = 1) -> None:
+        """Copy an array, whose elements lie in a row, to the beginning by so many threads of the host, and flush. The
+        GIL is released unless it is small. Raises ValueError for an array that does not fit.
+        """
+    def read(self, out: npt.NDArray[Any], threads: int = 1) -> None:
+        """Invalidate, and copy the beginning into an array; as `write` otherwise."""
+
+class Upload:
+    """Chunks of one buffer on their way into another. Nobody may touch the target but recordings that come `after` it;
+    the one who writes makes sure that none of them is at work."""
+
+    def write(self, data: npt.NDArray[Any] | None, threads: int = 1) -> None:
+        """Copy an array into staging by so many threads of the host, and let each chunk go to the device while the next
+        ones are copied; None: staging as it is. It returns before the device is done. Raises ValueError unless the
+        array has as many bytes, in a row.
+        """
+
 class Pipeline: ...
 
 class Recording:
@@ -196,10 +219,13 @@ class Recording:
         """
     def timestamp(self) -> int:
         """Records a timestamp that is taken when all that came before has finished; returns its index."""
-    def end(self) -> None:
-        """Ends recording: needed once before run() or submit()."""
+    def end(self, after: Sequence[Upload] = ()) -> None:
+        """Ends recording: needed once before run() or submit(). Each submission then waits, on the device, for what the
+        uploads `after` were given last.
+        """
     def run(self, timeout_ns: int = ..., spin_us: float = 20.0) -> None:
-        """Submits and waits with the GIL released: polls for `spin_us`, then blocks.
+        """Submits and waits with the GIL released: polls for `spin_us`, then blocks. Where the submissions before took
+        longer than that, it sleeps first until half of `spin_us` are left of what they took.
 
         A signal handler's exception (Ctrl-C) ends the wait, TimeoutError_ tells a time-out; either way the
         device works on, the recording refuses to be submitted again until it has finished, and wait() waits

@@ -165,7 +165,7 @@ class DeviceArray:
 
     def _copied(self) -> Array:
         live = self.storage.live
-        host = np.empty(self.shape, self.dtype)
+        host: Array = np.empty(self.shape, self.dtype)
         if self.size:
             with live.using(f"reading {self!r}"):
                 target = live.handle.buffer(self.nbytes, "download")
@@ -175,7 +175,7 @@ class DeviceArray:
                 recording.barrier(["transfer"], ["host"])
                 recording.end()
                 recording.run()
-            host.reshape(-1).view(np.uint8)[:] = np.frombuffer(target.view, np.uint8)
+                target.read(host, live.copying.threads_for(self.nbytes))
         host.flags.writeable = False
         return host
 
@@ -204,13 +204,12 @@ def placed(given: Array, live: LiveDevice) -> DeviceArray:
     dtype = DType.of(given.dtype)
     way = transfers(live.device, None, given.nbytes, given.nbytes)
     kind: BufferKind = "output" if way.outputs else "input" if way.inputs else "device"
+    threads = live.copying.threads_for(given.nbytes)
     nbytes = max(_WORD_BYTES, -(-given.nbytes // _WORD_BYTES) * _WORD_BYTES)
     with live.using(f"placing {shape_str(given.shape)} {dtype} on {live.device.name}"):
         buffer = live.handle.buffer(nbytes, kind)
         staging = live.handle.buffer(nbytes, "upload") if kind == "device" else buffer
-        target = np.frombuffer(staging.view, np.uint8)[: given.nbytes].view(dtype.numpy).reshape(given.shape)
-        target[...] = given
-        staging.flush()
+        staging.write(np.ascontiguousarray(given, dtype.numpy), threads)
         if staging is not buffer:
             recording = live.handle.recording()
             recording.copy(staging, 0, buffer, 0, nbytes)

@@ -31,9 +31,14 @@ def device_errors(where: str) -> Iterator[None]:
     bridge = import_bridge()
     try:
         yield
-    except bridge.VulkanError as error:
-        raise DeviceError(f"{where}: {error}") from error
-    except TypeError as error:
-        if "Unregistered type" in str(error):
-            raise DeviceError(f"{where}: {error}; {_BUILD_HINT}") from error
+    except (bridge.VulkanError, TypeError) as error:
+        raise_as_device_error(error, where)
         raise
+
+
+def raise_as_device_error(error: BaseException, where: str) -> None:
+    """The DeviceError that an error of the bridge is to users; nothing for other errors."""
+    if isinstance(error, import_bridge().VulkanError):
+        raise DeviceError(f"{where}: {error}") from error
+    if isinstance(error, TypeError) and "Unregistered type" in str(error):
+        raise DeviceError(f"{where}: {error}; {_BUILD_HINT}") from error

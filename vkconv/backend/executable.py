@@ -10,7 +10,7 @@ import numpy as np
 
 from vkconv.backend.arrays import DeviceArray, Storage, placed
 from vkconv.backend.ports import Bound, Inputs, Lease, Pool, Ports, mapped
-from vkconv.backend.runtime import LiveDevice, check_process
+from vkconv.backend.runtime import LiveDevice
 from vkconv.core import Array, DeviceError
 from vkconv.plan.commands import Barrier, Command, Copy, Launch, Region, with_barriers
 from vkconv.plan.lowering import staged_bytes
@@ -91,29 +91,30 @@ class Executable:
 
         A run after one that timed out first waits for that one, as long as it may itself take.
         """
-        self._run_in(self._ports, inputs, timeout_ns)
         with self.live.using(self._where):
+            self._run_in(self._ports, inputs, timeout_ns)
             return self._outputs(self._ports)
 
     def _outputs(self, ports: Ports) -> dict[str, Array]:
-        return ports.read() | {name: array.copy() for name, array in self.plan.known.items()}
+        outputs = ports.read()
+        for name, array in self.plan.known.items():
+            outputs[name] = array.copy()
+        return outputs
 
     def run_there(self, inputs: Inputs, timeout_ns: int | None = None) -> dict[str, DeviceArray]:
         """One inference whose outputs stay on the device."""
         with self.live.using(self._where):
             lease = self._take()
-        self._run_in(lease.ports, inputs, timeout_ns)
-        with self.live.using(self._where):
+            self._run_in(lease.ports, inputs, timeout_ns)
             return self._staying(lease)
 
     def _run_in(self, ports: Ports, inputs: Inputs, timeout_ns: int | None) -> None:
-        self._settle(timeout_ns)
-        with self.live.using(self._where):
-            bound = ports.bind(inputs)
-            recording = self._commands(ports, bound)
-            ports.write(inputs, bound)
+        self._await_latest(timeout_ns)
+        bound = ports.bind(inputs)
+        recording = self._commands(ports, bound)
+        ports.write(inputs, bound)
         self._looked_at(ports, bound)
-        self._submit(recording, timeout_ns)
+        self._run_recording(recording, timeout_ns)
 
     def fly(self, inputs: Inputs, stay: bool) -> "_Flight":
         """Start an inference with inputs and outputs of its own, behind those that were started before."""
@@ -158,7 +159,7 @@ class Executable:
 
     def _commands(self, ports: Ports, bound: Bound, stamp_every: int = 0) -> "_bridge.Recording":
         def record(places: "Places") -> "_bridge.Recording":
-            return self._record(self.plan.run, places, stamp_every)
+            return self._record(self.plan.run, places, stamp_every, ports.uploads)
 
         return ports.recording(bound, stamp_every > 0, record)
 
@@ -178,7 +179,7 @@ class Executable:
             self._looked_at(self._ports, bound)
             recording.submit()
             submitted = time.perf_counter_ns()
-            recording.wait()
+            recording.wait(spin_us=self.live.polling_us)
             waited = time.perf_counter_ns()
             outputs = self._outputs(self._ports)
         end = time.perf_counter_ns()
@@ -248,7 +249,7 @@ class Executable:
         """Fill device memory with NaN bits, so that whatever a shader forgets to write shows."""
         recording = self.live.handle.recording()
         for buffer in buffers.values():
-            if buffer.kind in ("device", "input", "output"):
+            if buffer.kind in ("device", "input", "output", "streamed"):
                 recording.fill(buffer, 0, buffer.nbytes, 0x7FC00001)
         recording.end()
         recording.run()
@@ -267,10 +268,14 @@ class Executable:
         return storage.buffer, held[1] + region.offset
 
     def _record(
-        self, commands: Sequence[Command | Barrier], ports: "Places", stamp_every: int = 0
+        self,
+        commands: Sequence[Command | Barrier],
+        ports: "Places",
+        stamp_every: int = 0,
+        after: "Sequence[_bridge.Upload]" = (),
     ) -> "_bridge.Recording":
-        """Commands for replay on these ports; with ``stamp_every``, a timestamp at the start and after every so many
-        commands."""
+        """Commands for replay on these ports, once the uploads ``after`` which they come are there; with
+        ``stamp_every``, a timestamp at the start and after every so many commands."""
         work = sum(not isinstance(c, Barrier) for c in commands)
         recording: _bridge.Recording = self.live.handle.recording(work // stamp_every + 1 if stamp_every else 0)
         places = {name: (buffer, 0) for name, buffer in self._buffers.items()} | dict(ports)
@@ -297,28 +302,34 @@ class Executable:
             if stamp_every and done % stamp_every == 0:
                 recording.timestamp()
         recording.barrier(["compute", "transfer"], ["host"])
-        recording.end()
+        recording.end(after)
         return recording
 
     def _settle(self, timeout_ns: int | None) -> None:
-        """Wait until the device is done with the latest submission: it may still read what `_write` writes."""
-        check_process()
+        """`_await_latest` from without."""
+        with self.live.using(self._where):
+            self._await_latest(timeout_ns)
+
+    def _await_latest(self, timeout_ns: int | None) -> None:
+        """Wait until the device is done with the latest submission: it may still read what is written next."""
         if self._latest is None:
             return
-        with self.live.using(self._where):
-            done = self._latest.wait() if timeout_ns is None else self._latest.wait(timeout_ns)
+        done = self._latest.wait() if timeout_ns is None else self._latest.wait(timeout_ns)
         if not done:
             raise DeviceError(
                 f"{self._where}: the run before, which timed out, is still at work; wait, or close the session"
             )
 
     def _submit(self, recording: "_bridge.Recording", timeout_ns: int | None) -> None:
-        self._latest = recording
         with self.live.using(self._where):
-            if timeout_ns is None:
-                recording.run()
-            else:
-                recording.run(timeout_ns=timeout_ns)
+            self._run_recording(recording, timeout_ns)
+
+    def _run_recording(self, recording: "_bridge.Recording", timeout_ns: int | None) -> None:
+        self._latest = recording
+        if timeout_ns is None:
+            recording.run(spin_us=self.live.polling_us)
+        else:
+            recording.run(timeout_ns, self.live.polling_us)
 
 
 class _Flight:

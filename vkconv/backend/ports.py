@@ -10,6 +10,7 @@ import numpy as np
 from vkconv.backend.arrays import DeviceArray, Storage
 from vkconv.backend.runtime import LiveDevice
 from vkconv.core import Array
+from vkconv.graph.ir import TensorSpec
 from vkconv.plan.model import Plan
 
 if TYPE_CHECKING:
@@ -45,11 +46,16 @@ class Ports:
             region.buffer: Storage(self.buffers[region.buffer], live) for _, region in plan.outputs.values()
         }
         self._inputs = {
-            name: (region.buffer, mapped(self.buffers[region.buffer], spec.dims, spec.dtype.numpy))
+            name: _Input(live, self.buffers[region.buffer], spec, region.buffer)
             for name, (spec, region) in plan.inputs.items()
             if spec.size
         }
-        self._alignment = plan.device.limit("minStorageBufferOffsetAlignment") if plan.transfers.inputs else 1
+        self.uploads = [given.upload for given in self._inputs.values() if given.upload]
+        self._outputs = [
+            (name, spec.dims, spec.dtype.numpy, self.buffers[region.buffer], live.copying.threads_for(spec.nbytes))
+            for name, (spec, region) in plan.outputs.items()
+        ]
+        self._alignment = plan.device.limit("minStorageBufferOffsetAlignment") if plan.transfers.ports else 1
         self._recordings: dict[_Key, _bridge.Recording] = {}
 
     @property
@@ -61,27 +67,25 @@ class Ports:
         """The inputs that are on the device already, in place of their ports; not views that begin where no binding
         may, which `write` copies."""
         return {
-            port: (given.storage, given.offset)
-            for name, (port, _) in self._inputs.items()
+            port.name: (given.storage, given.offset)
+            for name, port in self._inputs.items()
             for given in (inputs[name],)
             if isinstance(given, DeviceArray) and given.offset % self._alignment == 0
         }
 
     def write(self, inputs: Inputs, bound: Bound) -> None:
         """Put the other inputs where the device reads them."""
-        for name, (port, target) in self._inputs.items():
-            if port not in bound:
-                target[...] = inputs[name]
-                self.buffers[port].flush()
+        for name, port in self._inputs.items():
+            if port.name not in bound:
+                port.write(inputs[name])
 
     def read(self) -> dict[str, Array]:
         """The outputs as new arrays of the host."""
-        for buffer in self._storages:
-            self.buffers[buffer].invalidate()
-        return {
-            name: mapped(self.buffers[region.buffer], spec.dims, spec.dtype.numpy).copy()
-            for name, (spec, region) in self._plan.outputs.items()
-        }
+        read = {}
+        for name, dims, dtype, buffer, threads in self._outputs:
+            read[name] = array = np.empty(dims, dtype)
+            buffer.read(array, threads)
+        return read
 
     def arrays(self, keep: object) -> dict[str, DeviceArray]:
         """The outputs as arrays of the device, which hold on to ``keep``."""
@@ -128,9 +132,37 @@ class Ports:
         for recording in list(self._recordings.values()):
             recording.abandon()
         self._recordings.clear()
+        self._outputs.clear()
+        self.uploads.clear()
         self._inputs.clear()
         self._storages.clear()
         self.buffers.clear()
+
+
+class _Input:
+    """Where the host puts an input: the port itself, or staging, from which an upload takes it there."""
+
+    def __init__(self, live: LiveDevice, port: "_bridge.Buffer", spec: TensorSpec, name: str) -> None:
+        self.name, self._port = name, port
+        self._dtype = spec.dtype.numpy
+        self._threads = live.copying.threads_for(spec.nbytes)
+        self.upload: _bridge.Upload | None = None
+        if port.kind == "streamed":
+            self._port = live.handle.buffer(port.nbytes, "upload")
+            self.upload = live.handle.upload(self._port, port, spec.nbytes, live.copying.chunk_bytes)
+        self._mapped = mapped(self._port, spec.dims, self._dtype)
+
+    def write(self, given: Array | DeviceArray) -> None:
+        """Put an array there: its bytes as they are, unless numpy has to order them."""
+        target = self.upload or self._port
+        if isinstance(given, np.ndarray) and given.dtype == self._dtype and given.flags.c_contiguous:
+            target.write(given, self._threads)
+            return
+        self._mapped[...] = given
+        if self.upload:
+            self.upload.write(None)
+        else:
+            self._port.flush()
 
 
 class Pool:

@@ -9,15 +9,19 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from types import TracebackType
 from typing import TYPE_CHECKING
 
-from vkconv.backend.errors import device_errors, import_bridge
+import msgspec
+
+from vkconv.backend.errors import device_errors, import_bridge, raise_as_device_error
 from vkconv.compiler import spirv
 from vkconv.core import DeviceError, UsageError, cache_dir, cache_write, did_you_mean, is_count
 from vkconv.device import Device, target_of
 from vkconv.files import read_cache
 from vkconv.plan.commands import Launch
 from vkconv.plan.timing import Span, spanning
+from vkconv.plan.transfers import COPYING, POLLING_US
 
 if TYPE_CHECKING:
     from vkconv.backend import _bridge
@@ -84,6 +88,11 @@ def select_device(selector: str | int = "auto") -> tuple[int, Device]:
     return found[0], devices[found[0]]
 
 
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 # Compiled code takes memory, 1 to 3 MB each on lavapipe, and long runs over many calls compile thousands.
 MOST_PIPELINES = 1024
 _MOST_CACHE_BYTES = 256 << 20
@@ -104,6 +113,9 @@ class LiveDevice:
             self.handle = bridge.Device(index, pipeline_cache=read_cache(self._cache_path, _MOST_CACHE_BYTES))
         self._pipelines: OrderedDict[tuple[str, tuple[int, ...], int, int, int], _bridge.Pipeline] = OrderedDict()
         self._pipelines_lock = threading.Lock()
+        copying = COPYING.of(facts)
+        self.polling_us = POLLING_US.of(facts)
+        self.copying = msgspec.structs.replace(copying, threads=min(copying.threads, _cores()))
         self._unsaved = False
         self._keeps = True
         self.compiled: list[Span] = []
@@ -114,19 +126,10 @@ class LiveDevice:
         """What compiling took since the device was opened."""
         return sum(span.us for span in self.compiled)
 
-    @contextlib.contextmanager
-    def using(self, where: str) -> Iterator[None]:
+    def using(self, where: str) -> "Use":
         """Around every use of the device: what Vulkan refuses becomes a DeviceError that names ``where``, and a
         device that was lost is opened anew by the next session."""
-        check_process()
-        if self.lost:
-            raise DeviceError(f"{where}: the device was lost earlier; close the session and load the model again")
-        with device_errors(where):
-            try:
-                yield
-            except import_bridge().DeviceLostError:
-                self.lost = True
-                raise
+        return Use(self, where)
 
     def pipeline(self, launch: Launch) -> "_bridge.Pipeline":
         """The pipeline of a launch; made once for each shader, specialization, binding count, push size and subgroup
@@ -171,6 +174,29 @@ class LiveDevice:
             self._unsaved = False
             with contextlib.suppress(OSError, RuntimeError), cache_write(self._cache_path) as file:
                 file.write(self.handle.merge_pipeline_cache(read_cache(self._cache_path, _MOST_CACHE_BYTES)))
+
+
+class Use:
+    """A use of a device: `LiveDevice.using` makes one. It stands around every run, so that it is no generator, which
+    would take some microseconds more."""
+
+    __slots__ = ("_live", "_where")
+
+    def __init__(self, live: LiveDevice, where: str) -> None:
+        self._live, self._where = live, where
+
+    def __enter__(self) -> None:
+        check_process()
+        if self._live.lost:
+            raise DeviceError(f"{self._where}: the device was lost earlier; close the session and load the model again")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            if isinstance(error, import_bridge().DeviceLostError):
+                self._live.lost = True
+            raise_as_device_error(error, self._where)
 
 
 _open: dict[int, LiveDevice] = {}

@@ -75,7 +75,9 @@ def _place(timing: Timing) -> tuple[int, float]:
 
 
 def _host_spans(timing: Timing, number: int) -> Iterator[Span]:
-    yield Span("profiled run", timing.start_ns, timing.end_ns, {"run": number})
+    yield Span("profiled run", timing.called_ns or timing.start_ns, timing.end_ns, {"run": number})
+    if timing.called_ns:
+        yield Span("check inputs", timing.called_ns, timing.start_ns)
     if timing.recorded_ns > timing.start_ns:
         yield Span("record with timestamps", timing.start_ns, timing.recorded_ns)
     yield Span("write inputs", timing.recorded_ns, timing.written_ns)

@@ -18,6 +18,7 @@ def attention(
     causal: bool = False,
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """softmax(scale q k^T + mask) v for each head.
 
@@ -31,4 +32,4 @@ def attention(
     attrs: dict[str, AttrValue] = {"causal": bool(causal)}
     if scale is not None:
         attrs["scale"] = number("scale", scale)
-    return run("attention", operands, attrs, route, device)
+    return run("attention", operands, attrs, route, device, out=out)

@@ -6,12 +6,13 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from vkconv.backend.arrays import DeviceArray, Storage, check_device
+from vkconv.backend.arrays import DeviceArray, Storage, check_device, check_out
 from vkconv.backend.runtime import open_device
-from vkconv.core import Array, DType, UsageError, VkconvError
+from vkconv.core import Array, DType, InputError, UsageError, VkconvError
 from vkconv.graph.ir import AttrValue, TensorSpec
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import format_call
@@ -27,7 +28,7 @@ _SHARE_OF_ALLOCATIONS = 1 / 4
 _SESSION_BYTES = 1 << 16  # the least that a session counts: plan, commands and descriptor sets take host memory too
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class _Kept:
     """A session, what it takes, and the arrays that it has packed."""
 
@@ -40,11 +41,40 @@ class _Kept:
     def is_stale(self) -> bool:
         return any(storage() is None for storage in self.packed)
 
+    def forget(self, serial: int) -> None:
+        """Close the session, as an array that it has packed is gone; where anyone is in the cache, the next call that
+        makes a session does."""
+        if _lock.acquire(blocking=False):
+            try:
+                if not _inside.depth:
+                    with _inside:
+                        for key in [key for key, kept in _sessions.items() if kept is self]:
+                            _sessions.pop(key).session.close()
+            finally:
+                _lock.release()
+
 
 _NOTHING = np.zeros(0)
 _Key = tuple[object, ...]
 _sessions: OrderedDict[_Key, _Kept] = OrderedDict()
 _lock = threading.RLock()
+
+
+class _Inside:
+    """Held by whoever looks at the sessions: arrays may go at any allocation in there, and must leave them be."""
+
+    depth = 0
+
+    def __enter__(self) -> None:
+        _lock.acquire()
+        self.depth += 1
+
+    def __exit__(self, *failed: object) -> None:
+        self.depth -= 1
+        _lock.release()
+
+
+_inside = _Inside()
 _most_bytes: int | None = None
 
 
@@ -54,7 +84,7 @@ def set_cache_bytes(nbytes: int | None) -> None:
     global _most_bytes
     if nbytes is not None and (isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0):
         raise UsageError(f"set_cache_bytes takes a number of bytes from 0 on, or None, not {nbytes!r}")
-    with _lock:
+    with _inside:
         _most_bytes = nbytes
         _trim()
 
@@ -66,9 +96,10 @@ def run(
     route: str | None,
     device: str | int | None,
     params: Params | None = None,
+    out: str = "host",
 ) -> Array:
     """The one output of a call, from a session that is kept for the next."""
-    (y,) = run_all(op, arrays, attrs, route, device, params)
+    (y,) = run_all(op, arrays, attrs, route, device, params, out)
     return y
 
 
@@ -79,9 +110,12 @@ def run_all(
     route: str | None,
     device: str | int | None,
     params: Params | None = None,
+    out: str = "host",
 ) -> tuple[Array, ...]:
     """All outputs of a call, from a session that is kept for the next. Weights that are on the device are packed when
-    the session is made, and not again as long as they are there."""
+    the session is made, and not again as long as they are there. With ``out="device"`` they stay there, and stand for
+    arrays of numpy."""
+    check_out(out)
     specs: dict[str, TensorSpec | None] = {
         operand.name: None for operand in OPS[op].operands if not (operand.host or operand.variadic)
     }
@@ -97,7 +131,7 @@ def run_all(
     held = [name for name in held_constant(dict.fromkeys(arrays, _NOTHING)) if name in there]
     packed = tuple((name, there[name].storage.serial, there[name].offset) for name in held)
     key = format_call(call, OPS), where, route, tuple(sorted((params or {}).items())), packed
-    with _lock:
+    with _inside:
         kept = _sessions.pop(key, None)
         if kept is None:
             for stale in [key for key, one in _sessions.items() if one.is_stale]:
@@ -108,7 +142,12 @@ def run_all(
             session = Session(call_graph(call, constants), where, options=forcing(route, params))
             kept = _keep(session, [there[name] for name in held])
         try:
-            outputs = kept.session.run({name: array for name, array in arrays.items() if name not in held})
+            given = {name: array for name, array in arrays.items() if name not in held}
+            outputs: Any  # those on the device stand for arrays of numpy
+            outputs = kept.session.run(given, out="device") if out == "device" else kept.session.run(given)
+        except InputError:  # an array on another device, among others: nothing ran
+            _sessions[key] = kept
+            raise
         except VkconvError:
             kept.session.close()  # a device that failed once does not come back
             raise
@@ -120,7 +159,10 @@ def run_all(
 def _keep(session: Session, packed: list[DeviceArray]) -> _Kept:
     memory = session.plan.memory
     nbytes = max(_SESSION_BYTES, memory.device_bytes + memory.upload_bytes + memory.download_bytes)
-    return _Kept(session, nbytes, len(session.plan.buffers), tuple(weakref.ref(array.storage) for array in packed))
+    kept = _Kept(session, nbytes, len(session.plan.buffers), tuple(weakref.ref(array.storage) for array in packed))
+    for array in packed:
+        array.storage.users.add(kept)
+    return kept
 
 
 def _trim() -> None:
@@ -140,7 +182,7 @@ def _trim() -> None:
 
 def clear_cache() -> None:
     """Close the sessions that are kept, and with them release their device memory."""
-    with _lock:
+    with _inside:
         while _sessions:
             _sessions.popitem()[1].session.close()
 

@@ -17,6 +17,7 @@ from vkconv.functional.arguments import (
     ints,
     window,
     window_of_a_row,
+    without_axis,
 )
 from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
@@ -38,6 +39,7 @@ def conv2d(
     layout: str = "NCHW",
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """2-D convolution as networks define it (cross-correlation).
 
@@ -54,7 +56,7 @@ def conv2d(
     LimitError for what the device cannot hold, DeviceError for the device.
     """
     attrs = window(stride, padding, dilation, groups, activation)
-    return _conv("conv2d", x, w, b, slope, attrs, layout, route, device)
+    return _conv("conv2d", x, w, b, slope, attrs, layout, route, device, out)
 
 
 def conv_transpose2d(
@@ -72,6 +74,7 @@ def conv_transpose2d(
     layout: str = "NCHW",
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """2-D transposed convolution, the gradient of conv2d by its input.
 
@@ -81,7 +84,7 @@ def conv_transpose2d(
     """
     attrs = window(stride, padding, dilation, groups, activation)
     attrs["output_padding"] = ints("output_padding", output_padding)
-    return _conv("conv_transpose2d", x, w, b, slope, attrs, layout, route, device)
+    return _conv("conv_transpose2d", x, w, b, slope, attrs, layout, route, device, out)
 
 
 def conv1d(
@@ -98,6 +101,7 @@ def conv1d(
     layout: str = "NCW",
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """1-D convolution, as a conv2d of height 1.
 
@@ -112,7 +116,7 @@ def conv1d(
     if operands["w"].ndim != 3:
         raise InputError(f"conv1d takes w (C_out, C_in/groups, KW), not an array of shape {operands['w'].shape}")
     operands |= {name: operands[name].reshape((*operands[name].shape[:2], 1, operands[name].shape[2])) for name in "xw"}
-    return as_given(run("conv2d", operands, attrs, route, device).squeeze(2), layout)
+    return as_given(without_axis(run("conv2d", operands, attrs, route, device, out=out), 2), layout)
 
 
 def _conv(
@@ -125,8 +129,9 @@ def _conv(
     layout: str,
     route: str | None,
     device: str | int | None,
+    out: str,
 ) -> Array:
     operands = arrays(op, x=x, w=w, b=b, slope=slope)
     check_layout(op, layout, _LAYOUTS_2D)
     operands["x"] = channels_first(op, "x", operands["x"], layout)
-    return as_given(run(op, operands, attrs, route, device), layout)
+    return as_given(run(op, operands, attrs, route, device, out=out), layout)

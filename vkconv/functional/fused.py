@@ -38,6 +38,7 @@ def gemm_reduce(
     activation: Activation | None = None,
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """A reduction of a matrix product, which itself is not stored.
 
@@ -55,7 +56,7 @@ def gemm_reduce(
     attrs |= {"alpha": number("alpha", alpha), "beta": number("beta", beta)}
     if activation is not None:
         attrs |= activation_attrs(activation)
-    return run("gemm_reduce", operands, _named(attrs), route, device)
+    return run("gemm_reduce", operands, _named(attrs), route, device, out=out)
 
 
 def conv_reduce(
@@ -75,6 +76,7 @@ def conv_reduce(
     layout: str = "NCHW",
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """A 2-D convolution reduced over all its pixels, which are not stored: with ``op="mean"`` convolution and
     global average pooling in one.
@@ -90,7 +92,7 @@ def conv_reduce(
     operands = arrays("conv_reduce", x=x, w=w, b=b, slope=slope)
     check_layout("conv_reduce", layout, _LAYOUTS)
     operands["x"] = channels_first("conv_reduce", "x", operands["x"], layout)
-    y = run("conv_reduce", operands, _named(attrs), route, device)
+    y = run("conv_reduce", operands, _named(attrs), route, device, out=out)
     return as_given(y, layout) if keepdims else y
 
 

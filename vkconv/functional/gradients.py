@@ -5,7 +5,6 @@ from __future__ import annotations  # help() shows npt.ArrayLike, not what it st
 from collections.abc import Sequence
 from typing import SupportsIndex
 
-import numpy as np
 import numpy.typing as npt
 
 from vkconv.core import Array, GraphError, InputError, UsageError
@@ -17,10 +16,12 @@ from vkconv.functional.arguments import (
     channels_first,
     check_layout,
     height_1,
+    in_a_row,
     ints,
     weights_first,
     window,
     window_of_a_row,
+    without_axis,
 )
 from vkconv.functional.cache import run
 from vkconv.graph.ir import AttrValue
@@ -39,6 +40,7 @@ def conv2d_backward_data(
     layout: str = "NCHW",
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """The gradient of conv2d by its input: of a loss by x, where dy is that by the output.
 
@@ -52,7 +54,9 @@ def conv2d_backward_data(
     """
     op, attrs = "conv2d_backward_data", window(stride, padding, dilation, groups)
     check_layout(op, layout, LAYOUTS_2D)
-    return _backward_data(op, arrays(op, dy=dy, w=w), ints("x_shape", x_shape), layout, groups, attrs, route, device)
+    return _backward_data(
+        op, arrays(op, dy=dy, w=w), ints("x_shape", x_shape), layout, groups, attrs, route, device, out
+    )
 
 
 def conv1d_backward_data(
@@ -66,6 +70,7 @@ def conv1d_backward_data(
     layout: str = "NCW",
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """The same in one dimension, as one of height 1: dy is (N, C_out, OW), w is (C_out, C_in / groups, KW), ``x_shape``
     is (N, C_in, W) or W, ``padding`` is one number, (left, right) or a name, the layouts are "NCW", "NWC" and "NWGC",
@@ -79,8 +84,8 @@ def conv1d_backward_data(
     at = layout.index("W")
     shape = (1, *shape) if len(shape) == 1 else (*shape[:at], 1, *shape[at:])
     layout_2d, op_2d = LAYOUTS_2D[LAYOUTS_1D.index(layout)], "conv2d_backward_data"
-    dx = _backward_data(op_2d, operands, shape, layout_2d, groups, attrs, route, device)
-    return np.ascontiguousarray(dx.squeeze(at))
+    dx = _backward_data(op_2d, operands, shape, layout_2d, groups, attrs, route, device, out)
+    return in_a_row(without_axis(dx, at))
 
 
 def conv3d_backward_data(
@@ -94,13 +99,16 @@ def conv3d_backward_data(
     layout: str = "NCDHW",
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """The same in three dimensions: dy is (N, C_out, OD, OH, OW), w is (C_out, C_in / groups, KD, KH, KW), ``x_shape``
     is (N, C_in, D, H, W) or (D, H, W), ``padding`` is one number, one for each axis or one for each side, the layouts
     are "NCDHW", "NDHWC" and "NDHWGC". Everything else is as in `conv2d_backward_data`."""
     op, attrs = "conv3d_backward_data", window(stride, ints("padding", padding), dilation, groups)
     check_layout(op, layout, LAYOUTS_3D)
-    return _backward_data(op, arrays(op, dy=dy, w=w), ints("x_shape", x_shape), layout, groups, attrs, route, device)
+    return _backward_data(
+        op, arrays(op, dy=dy, w=w), ints("x_shape", x_shape), layout, groups, attrs, route, device, out
+    )
 
 
 _W = {"NCW": "KCX", "NWC": "KCX", "NWGC": "GKXC"}
@@ -115,6 +123,7 @@ def _backward_data(
     attrs: dict[str, AttrValue],
     route: str | None,
     device: str | int | None,
+    out: str,
 ) -> Array:
     operands["dy"], given = channels_first(op, "dy", operands["dy"], layout), operands["dy"].shape
     extents = layout.removesuffix("GC").strip("NC")
@@ -129,7 +138,7 @@ def _backward_data(
         attrs = attrs | {"groups": groups}
     elif layout.endswith("C") and len(shape) > rank:
         shape = (shape[0], shape[-1], *shape[1:-1])
-    return as_given(run(op, operands, {**attrs, "x_shape": shape}, route, device), layout, groups)
+    return as_given(run(op, operands, {**attrs, "x_shape": shape}, route, device, out=out), layout, groups)
 
 
 def _groups_of_dy(has: int, w: Array, groups: int, x_shape: tuple[int, ...], layout: str) -> int:
@@ -146,14 +155,16 @@ def _groups_of_dy(has: int, w: Array, groups: int, x_shape: tuple[int, ...], lay
     return has
 
 
-def conv2d_bias_gradient(dy: npt.ArrayLike, *, layout: str = "NCHW", device: str | int | None = None) -> Array:
+def conv2d_bias_gradient(
+    dy: npt.ArrayLike, *, layout: str = "NCHW", device: str | int | None = None, out: str = "host"
+) -> Array:
     """The gradient of conv2d by its bias, (C_out): the sum of dy (N, C_out, OH, OW), or with ``layout="NHWC"``
     (N, OH, OW, C_out) or "NHWGC" (N, OH, OW, G, C_out / G), over images and pixels: a `reduce`, whose route is
     the chosen one. Raises what `conv2d` raises."""
     op = "conv2d_bias_gradient"
     check_layout(op, layout, LAYOUTS_2D)
     first = channels_first(op, "dy", array(op, "dy", dy), layout)
-    return run("reduce", {"x": first}, {"op": "sum", "axes": (0, 2, 3), "keepdims": False}, None, device)
+    return run("reduce", {"x": first}, {"op": "sum", "axes": (0, 2, 3), "keepdims": False}, None, device, out=out)
 
 
 def scatter_strided(
@@ -163,6 +174,7 @@ def scatter_strided(
     stride: Sizes = 1,
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """Zeros of ``shape`` with element i of x at ``offset`` + i ``stride`` along each dimension.
 
@@ -171,4 +183,4 @@ def scatter_strided(
     Raises as `conv2d` does.
     """
     attrs = {"shape": ints("shape", shape), "offset": ints("offset", offset), "stride": ints("stride", stride)}
-    return np.ascontiguousarray(run("scatter_strided", arrays("scatter_strided", x=x), attrs, route, device))
+    return in_a_row(run("scatter_strided", arrays("scatter_strided", x=x), attrs, route, device, out=out))

@@ -15,7 +15,12 @@ from vkconv.graph.ir import AttrValue
 
 
 def softmax(
-    x: npt.ArrayLike, axis: SupportsIndex = -1, *, route: str | None = None, device: str | int | None = None
+    x: npt.ArrayLike,
+    axis: SupportsIndex = -1,
+    *,
+    route: str | None = None,
+    device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """exp(x - max) / sum exp(x - max) along ``axis``, in the shape of x.
 
@@ -23,14 +28,19 @@ def softmax(
     for shapes, dtypes and numbers that do not go together, RouteError for a forced route that cannot take the call,
     UsageError for names that do not exist, LimitError for what the device cannot hold, DeviceError for the device.
     """
-    return _run("softmax", {"x": x}, {"axis": one_int("axis", axis)}, route, device)[0]
+    return _run("softmax", {"x": x}, {"axis": one_int("axis", axis)}, route, device, out)[0]
 
 
 def log_softmax(
-    x: npt.ArrayLike, axis: SupportsIndex = -1, *, route: str | None = None, device: str | int | None = None
+    x: npt.ArrayLike,
+    axis: SupportsIndex = -1,
+    *,
+    route: str | None = None,
+    device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """The logarithm of `softmax`, x - max - log sum exp(x - max): finite also where that has become 0."""
-    return _run("softmax", {"x": x}, {"axis": one_int("axis", axis), "log": True}, route, device)[0]
+    return _run("softmax", {"x": x}, {"axis": one_int("axis", axis), "log": True}, route, device, out)[0]
 
 
 def layer_norm(
@@ -42,10 +52,11 @@ def layer_norm(
     eps: float = 1e-5,
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """(x - mean) / sqrt(var + eps) * scale + bias with the mean and the variance over the dimensions from ``axis`` on.
     ``scale`` and ``bias`` have the shape of those dimensions. Raises what `softmax` raises."""
-    return _run("layer_norm", {"x": x, "scale": scale, "bias": bias}, _trailing(axis, eps), route, device)[0]
+    return _run("layer_norm", {"x": x, "scale": scale, "bias": bias}, _trailing(axis, eps), route, device, out)[0]
 
 
 def rms_norm(
@@ -56,9 +67,10 @@ def rms_norm(
     eps: float = 1e-5,
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """x / sqrt(mean of x^2 + eps) * scale over the dimensions from ``axis`` on; everything else as in `layer_norm`."""
-    return _run("rms_norm", {"x": x, "scale": scale}, _trailing(axis, eps), route, device)[0]
+    return _run("rms_norm", {"x": x, "scale": scale}, _trailing(axis, eps), route, device, out)[0]
 
 
 def instance_norm(
@@ -69,11 +81,12 @@ def instance_norm(
     eps: float = 1e-5,
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """(x - mean) / sqrt(var + eps) * scale + bias with the mean and the variance of each channel of each image.
     x is (N, C, ...), ``scale`` and ``bias`` are (C). Raises what `softmax` raises."""
     operands = {"x": x, "scale": scale, "bias": bias}
-    return _run("instance_norm", operands, {"eps": number("eps", eps)}, route, device)[0]
+    return _run("instance_norm", operands, {"eps": number("eps", eps)}, route, device, out)[0]
 
 
 def group_norm(
@@ -85,11 +98,12 @@ def group_norm(
     eps: float = 1e-5,
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """The same with the mean and the variance of each of ``groups`` groups of channels of each image. ``scale`` and
     ``bias`` are (C), or (groups) with one number for all channels of a group."""
     attrs = {"groups": one_int("groups", groups), "eps": number("eps", eps)}
-    return _run("group_norm", {"x": x, "scale": scale, "bias": bias}, attrs, route, device)[0]
+    return _run("group_norm", {"x": x, "scale": scale, "bias": bias}, attrs, route, device, out)[0]
 
 
 def batch_norm(
@@ -104,6 +118,7 @@ def batch_norm(
     eps: float = 1e-5,
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array | tuple[Array, Array, Array]:
     """(x - mean) / sqrt(var + eps) * scale + bias per channel. x is (N, C, ...), the others are (C).
 
@@ -125,8 +140,9 @@ def batch_norm(
     }
     attrs: dict[str, AttrValue] = {"eps": number("eps", eps)}
     if not training:
-        return _run(op, operands, attrs, route, device)[0]
-    y, running_mean, running_var = _run(op, operands, attrs | {"momentum": number("momentum", momentum)}, route, device)
+        return _run(op, operands, attrs, route, device, out)[0]
+    attrs["momentum"] = number("momentum", momentum)
+    y, running_mean, running_var = _run(op, operands, attrs, route, device, out)
     return y, running_mean, running_var
 
 
@@ -140,6 +156,7 @@ def _run(
     attrs: Mapping[str, AttrValue],
     route: str | None,
     device: str | int | None,
+    out: str,
 ) -> tuple[Array, ...]:
     arrays = {name: array(op, name, value) for name, value in operands.items() if value is not None}
-    return run_all(op, arrays, attrs, route, device)
+    return run_all(op, arrays, attrs, route, device, out=out)

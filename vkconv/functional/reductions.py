@@ -4,7 +4,6 @@ from __future__ import annotations  # help() shows npt.ArrayLike, not what it st
 
 from typing import SupportsIndex
 
-import numpy as np
 import numpy.typing as npt
 
 from vkconv.core import Array, DType, UsageError
@@ -21,6 +20,7 @@ def reduce(
     *,
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """One function over ``axes`` of x, floats or i32: the result has the type of x.
 
@@ -35,7 +35,7 @@ def reduce(
         attrs["axes"] = ints("axes", axes)
         if not attrs["axes"]:
             raise UsageError("axes is empty; name the axes to reduce, or None for all of them")
-    return run("reduce", {"x": given}, attrs, route, device)
+    return run("reduce", {"x": given}, attrs, route, device, out=out)
 
 
 def argmax(
@@ -46,13 +46,14 @@ def argmax(
     select_last: bool = False,
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """The index of the largest element of x, floats or i32, along ``axis``, or with None of x as one row, in i64.
 
     NaN counts as the largest. Of equal elements it is the first, with ``select_last`` the last. Raises what `conv2d`
     raises; GraphError for an axis without elements.
     """
-    return _arg_reduce("max", x, axis, keepdims, select_last, route, device)
+    return _arg_reduce("max", x, axis, keepdims, select_last, route, device, out)
 
 
 def argmin(
@@ -63,9 +64,10 @@ def argmin(
     select_last: bool = False,
     route: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """The index of the smallest element, as `argmax`; NaN counts as the smallest."""
-    return _arg_reduce("min", x, axis, keepdims, select_last, route, device)
+    return _arg_reduce("min", x, axis, keepdims, select_last, route, device, out)
 
 
 def _arg_reduce(
@@ -76,11 +78,12 @@ def _arg_reduce(
     select_last: bool,
     route: str | None,
     device: str | int | None,
+    out: str,
 ) -> Array:
     given = array("arg_reduce", "x", x)
     attrs: dict[str, AttrValue] = {"op": op, "keepdims": bool(keepdims), "select_last": bool(select_last)}
     attrs |= {"axis": 0 if axis is None else one_int("axis", axis), "dtype": str(DType.I64)}
     if axis is not None:
-        return run("arg_reduce", {"x": given}, attrs, route, device)
-    found = run("arg_reduce", {"x": given.reshape(-1)}, attrs, route, device)
-    return np.reshape(found, (1,) * given.ndim if keepdims else ())
+        return run("arg_reduce", {"x": given}, attrs, route, device, out=out)
+    found = run("arg_reduce", {"x": given.reshape(-1)}, attrs, route, device, out=out)
+    return found.reshape((1,) * given.ndim if keepdims else ())

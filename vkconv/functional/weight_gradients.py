@@ -5,7 +5,6 @@ from __future__ import annotations  # help() shows npt.ArrayLike, not what it st
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
-import numpy as np
 import numpy.typing as npt
 
 from vkconv.core import Array, InputError, UsageError
@@ -15,12 +14,15 @@ from vkconv.functional.arguments import (
     channels_first,
     check_layout,
     height_1,
+    in_a_row,
     ints,
+    moved,
     number,
     one_int,
     weights_first,
     window,
     window_of_a_row,
+    without_axis,
 )
 from vkconv.functional.cache import run
 from vkconv.functional.gradients import LAYOUTS_1D, LAYOUTS_2D, LAYOUTS_3D
@@ -48,6 +50,7 @@ def conv2d_backward_weight(
     split: int | None = None,
     policy: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """The gradient of conv2d by its weights, dw = scale * sum + beta * d.
 
@@ -71,7 +74,7 @@ def conv2d_backward_weight(
     check_layout(op, layout, LAYOUTS_2D)
     operands, more = _operands(op, x, dy, d, scale, beta, dtype)
     forced = _split_k(route, policy, split)
-    return _backward_weight(op, operands, ints("w_shape", w_shape), layout, attrs | more, *forced, device)
+    return _backward_weight(op, operands, ints("w_shape", w_shape), layout, attrs | more, *forced, device, out)
 
 
 def conv1d_backward_weight(
@@ -92,6 +95,7 @@ def conv1d_backward_weight(
     split: int | None = None,
     policy: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """The same in one dimension, as one of height 1: x is (N, C_in, W), dy is (N, C_out, OW), w_shape is (C_out, C_in /
     groups, KW), ``padding`` is one number or (left, right), the layouts are "NCW", "NWC" and "NWGC", with w_shape (G,
@@ -107,8 +111,8 @@ def conv1d_backward_weight(
     layout_2d = LAYOUTS_2D[LAYOUTS_1D.index(layout)]
     forced = _split_k(route, policy, split)
     there = *shape[:2], 1, *shape[2:]
-    dw = _backward_weight("conv2d_backward_weight", high, there, layout_2d, attrs | more, *forced, device)
-    return dw.squeeze(2)
+    dw = _backward_weight("conv2d_backward_weight", high, there, layout_2d, attrs | more, *forced, device, out)
+    return without_axis(dw, 2)
 
 
 def conv3d_backward_weight(
@@ -129,6 +133,7 @@ def conv3d_backward_weight(
     split: int | None = None,
     policy: str | None = None,
     device: str | int | None = None,
+    out: str = "host",
 ) -> Array:
     """The same in three dimensions: x is (N, C_in, D, H, W), w_shape is (C_out, C_in / groups, KD, KH, KW), the layouts
     are "NCDHW", "NDHWC" and "NDHWGC". Everything else is as in `conv2d_backward_weight`."""
@@ -136,7 +141,81 @@ def conv3d_backward_weight(
     check_layout(op, layout, LAYOUTS_3D)
     operands, more = _operands(op, x, dy, d, scale, beta, dtype)
     forced = _split_k(route, policy, split)
-    return _backward_weight(op, operands, ints("w_shape", w_shape), layout, attrs | more, *forced, device)
+    return _backward_weight(op, operands, ints("w_shape", w_shape), layout, attrs | more, *forced, device, out)
+
+
+def conv_transpose2d_backward_weight(
+    x: npt.ArrayLike,
+    dy: npt.ArrayLike,
+    w_shape: Sequence[SupportsIndex],
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    scale: float = 1.0,
+    beta: Factors = 0.0,
+    d: Added = None,
+    *,
+    dtype: str | None = None,
+    layout: str = "NCHW",
+    route: str | None = None,
+    device: str | int | None = None,
+    out: str = "host",
+) -> Array:
+    """The gradient of conv_transpose2d by its weights, dw = scale * sum + beta * d.
+
+    x is (N, C_in, H, W), dy is (N, C_out, OH, OW), the gradient by the output, ``w_shape`` that of the weights and of
+    the result, (C_in, C_out / groups, KH, KW). An output padding is in dy's shape. It is `conv2d_backward_weight` with
+    x and dy in each other's place, which has the rest.
+    """
+    more: Any = {"dtype": dtype, "layout": layout, "route": route, "device": device, "out": out}
+    return conv2d_backward_weight(dy, x, w_shape, stride, padding, dilation, groups, scale, beta, d, **more)
+
+
+def conv_transpose1d_backward_weight(
+    x: npt.ArrayLike,
+    dy: npt.ArrayLike,
+    w_shape: Sequence[SupportsIndex],
+    stride: SupportsIndex = 1,
+    padding: Sizes = 0,
+    dilation: SupportsIndex = 1,
+    groups: int = 1,
+    scale: float = 1.0,
+    beta: Factors = 0.0,
+    d: Added = None,
+    *,
+    dtype: str | None = None,
+    layout: str = "NCW",
+    route: str | None = None,
+    device: str | int | None = None,
+    out: str = "host",
+) -> Array:
+    """The same in one dimension: x is (N, C_in, W), w_shape is (C_in, C_out / groups, KW)."""
+    more: Any = {"dtype": dtype, "layout": layout, "route": route, "device": device, "out": out}
+    return conv1d_backward_weight(dy, x, w_shape, stride, padding, dilation, groups, scale, beta, d, **more)
+
+
+def conv_transpose3d_backward_weight(
+    x: npt.ArrayLike,
+    dy: npt.ArrayLike,
+    w_shape: Sequence[SupportsIndex],
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    scale: float = 1.0,
+    beta: Factors = 0.0,
+    d: Added = None,
+    *,
+    dtype: str | None = None,
+    layout: str = "NCDHW",
+    route: str | None = None,
+    device: str | int | None = None,
+    out: str = "host",
+) -> Array:
+    """The same in three dimensions: x is (N, C_in, D, H, W), w_shape is (C_in, C_out / groups, KD, KH, KW)."""
+    more: Any = {"dtype": dtype, "layout": layout, "route": route, "device": device, "out": out}
+    return conv3d_backward_weight(dy, x, w_shape, stride, padding, dilation, groups, scale, beta, d, **more)
 
 
 def _operands(
@@ -178,12 +257,13 @@ def _backward_weight(
     route: str | None,
     params: dict[str, int | str],
     device: str | int | None,
+    out: str,
 ) -> Array:
     given = {name: operands[name].shape for name in ("x", "dy")}
     added = [name for name in operands if name not in given]
     operands |= {name: channels_first(op, name, operands[name], layout) for name in ("x", "dy")}
     if not layout.endswith("GC"):
-        return np.ascontiguousarray(run(op, operands, {**attrs, "w_shape": shape}, route, device, params))
+        return in_a_row(run(op, operands, {**attrs, "w_shape": shape}, route, device, params, out))
     if len(shape) != len(layout) or any(operands[name].shape != shape for name in added):
         kernel = "KD, KH, KW" if len(layout) == 6 else "KH, KW"
         raise InputError(
@@ -197,5 +277,5 @@ def _backward_weight(
         )
     operands |= {name: weights_first(operands[name]) for name in added}
     there = shape[0] * shape[1], shape[-1], *shape[2:-1]
-    dw = run(op, operands, {**attrs, "groups": shape[0], "w_shape": there}, route, device, params)
-    return np.ascontiguousarray(np.moveaxis(dw.reshape(*shape[:2], *there[1:]), 2, -1))
+    dw = run(op, operands, {**attrs, "groups": shape[0], "w_shape": there}, route, device, params, out)
+    return in_a_row(moved(dw.reshape(*shape[:2], *there[1:]), 2, -1))

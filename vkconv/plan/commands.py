@@ -7,8 +7,9 @@ from typing import Literal
 from vkconv.kernel import Access, Shader
 from vkconv.plan.spans import Spans
 
-BufferKind = Literal["device", "upload", "download", "input", "output"]
-"""Device-local; staging that the host writes, or reads; memory of the device that the host writes, or reads, too."""
+BufferKind = Literal["device", "upload", "download", "input", "output", "streamed"]
+"""Device-local; staging that the host writes, or reads; memory of the device that the host writes, or reads, too;
+device-local, and filled from staging of its own by the queue that copies."""
 Stage = Literal["compute", "transfer"]
 
 

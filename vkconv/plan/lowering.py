@@ -22,7 +22,7 @@ from vkconv.plan.memory import Block, Layout, lay_out, lower_bound
 from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.order import side_by_side, step_levels, waves
 from vkconv.plan.regions import WORD_BYTES, Placed, PlacedWeights, bound_part, exact, extent, words
-from vkconv.plan.transfers import transfers
+from vkconv.plan.transfers import Staging, transfers
 from vkconv.plan.weights import (
     Resident,
     WeightKey,
@@ -51,7 +51,7 @@ def lower(
     share_memory: bool,
     resident: Resident | None = None,
     in_place: bool = True,
-    staging: bool | None = None,
+    staging: Staging = None,
 ) -> Plan:
     """The plan of a bound graph whose nodes have their programs (None for alias and empty nodes).
 
@@ -75,7 +75,7 @@ class _Lowering:
         share_memory: bool,
         resident: Resident | None,
         in_place: bool,
-        staging: bool | None,
+        staging: Staging,
     ) -> None:
         self.bound = bound
         self.resident = resident
@@ -184,8 +184,9 @@ class _Lowering:
             if f"value:{self.root(name)}" not in shared_outputs and bound.specs[name].size
         ]
         load_bytes = extent(stage.values())
+        port: BufferKind = "streamed" if self.transfers.streamed else "input"
         uploads: dict[str, tuple[int, BufferKind]] = {
-            region.buffer: (region.nbytes, "input" if f"value:{name}" in shared_inputs else "upload")
+            region.buffer: (region.nbytes, port if f"value:{name}" in shared_inputs else "upload")
             for name, region in inputs.items()
         }
         downloads: dict[str, tuple[int, BufferKind]] = {
@@ -197,7 +198,8 @@ class _Lowering:
             lower_bound_bytes=self._lower_bound(activations.layout, apart),
             weights_bytes=weights.nbytes,
             load_bytes=load_bytes,
-            upload_bytes=sum(nbytes for nbytes, _ in uploads.values()),
+            # Streamed ones lie in staging and on the device.
+            upload_bytes=sum(nbytes * (2 if kind == "streamed" else 1) for nbytes, kind in uploads.values()),
             download_bytes=sum(nbytes for nbytes, _ in downloads.values()),
         )
         check_memory(bound.name, memory, self.device)
@@ -259,7 +261,7 @@ class _Lowering:
         read, the other would take its whole home out of the memory that is shared by lifetime.
         """
         specs, inputs, outputs = self.bound.specs, dict[str, Region](), dict[str, Region]()
-        for name in self.bound.inputs if self.transfers.inputs else ():
+        for name in self.bound.inputs if self.transfers.ports else ():
             if f"value:{name}" in blocks and specs[name].size:
                 inputs[f"value:{name}"] = self._port("input", name)
         for name in self.computed if self.transfers.outputs else ():

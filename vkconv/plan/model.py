@@ -50,7 +50,7 @@ class Memory:
     lifetime; ``lower_bound_bytes`` is the largest set of them alive at one step, which no layout can beat.
     ``weights_bytes`` stays on the device for the session's life, shared by its plans, ``load_bytes`` only while
     loading; ``upload_bytes`` and ``download_bytes`` are host-visible: inputs and outputs, staged or where kernels use
-    them."""
+    them; streamed inputs count in both places."""
 
     activations_bytes: int
     lower_bound_bytes: int

@@ -16,6 +16,7 @@ from vkconv.plan.limits import check_budget, check_values
 from vkconv.plan.lowering import lower
 from vkconv.plan.model import Plan, PlannedNode
 from vkconv.plan.passes import ELIDE_COPIES, PASSES, Context, Pass, run_passes, skipped_passes
+from vkconv.plan.transfers import Staging
 from vkconv.plan.weights import Resident
 from vkconv.program import Program
 from vkconv.route import Candidate, Choice, Params, Route, choose, judge
@@ -38,8 +39,8 @@ class Options:
     and keeps every node as it was written.
     ``share_memory`` off gives every value memory of its own, so that all can be looked at afterwards.
     ``staging`` on copies inputs and outputs through buffers of their own also where kernels could use the memory that
-    the host writes and reads; off does so only where no memory type is of both; with None the policy
-    ``transfers.in_place`` decides.
+    the host writes and reads; off does so only where no memory type is of both; "streamed" stages too, but has inputs
+    copied to the device beside its other work; with None the policy ``transfers.in_place`` decides.
     ``quirks`` off plans as if the driver had none of those that are known of it.
     ``dtype`` is what floats are stored in, in place of their own types, but for the graph's inputs and outputs.
     ``io_dtype`` is what floats are in that come in and go out.
@@ -55,7 +56,7 @@ class Options:
     passes: bool = True
     policy: str = ""
     share_memory: bool = True
-    staging: bool | None = None
+    staging: Staging = None
     quirks: bool = True
     memory_bytes: int | None = None
     dtype: DType | str | None = None

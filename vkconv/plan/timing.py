@@ -40,11 +40,12 @@ class Timing:
     `time.perf_counter_ns`: ``start_ns``; ``recorded_ns`` after recording the commands, which only the first
     profiled run of a plan does (else it is ``start_ns``); ``written_ns`` after the inputs were copied to
     host-visible memory; ``submitted_ns`` after the queue took the work; ``waited_ns`` after the device had
-    finished; ``end_ns`` after the outputs were copied. ``call_us`` is what a clock around the whole call says,
-    which also checks inputs and reads timestamps (0: nobody looked).
+    finished; ``end_ns`` after the outputs were copied; ``called_ns`` before inputs were checked and the plan was
+    found (0: nobody looked). ``call_us`` is what a clock around the whole call says, which also reads timestamps (0:
+    nobody looked).
 
-    ``record_us + write_us + submit_us + gpu_total_us + wait_us + read_us`` is ``wall_us``: where the device works
-    while the queue is still taking the work, that time is the device's.
+    ``check_us + record_us + write_us + submit_us + gpu_total_us + wait_us + read_us`` is ``wall_us``: where the device
+    works while the queue is still taking the work, that time is the device's.
     """
 
     commands: Sequence[Command]
@@ -56,6 +57,7 @@ class Timing:
     waited_ns: int
     end_ns: int
     call_us: float = 0.0
+    called_ns: int = 0
 
     @property
     def command_us(self) -> list[float]:
@@ -73,6 +75,11 @@ class Timing:
     @property
     def gpu_total_us(self) -> float:
         return self.stamps_us[-1] - self.stamps_us[0]
+
+    @property
+    def check_us(self) -> float:
+        """What it took to check inputs and find their plan, buffers and commands."""
+        return (self.start_ns - self.called_ns) / 1e3 if self.called_ns else 0.0
 
     @property
     def record_us(self) -> float:
@@ -98,7 +105,7 @@ class Timing:
 
     @property
     def wall_us(self) -> float:
-        return (self.end_ns - self.start_ns) / 1e3
+        return (self.end_ns - (self.called_ns or self.start_ns)) / 1e3
 
     @property
     def _beyond_gpu_us(self) -> float:

@@ -1,54 +1,89 @@
 """Where the host meets a plan: inputs and outputs in memory that kernels use too, or in staging buffers."""
 
 import dataclasses
+from typing import Literal
 
 import msgspec
 
-from vkconv.core import bytes_str
+from vkconv.core import UsageError, bytes_str
 from vkconv.device import Device
 from vkconv.device.facts import HOST_CACHED, HOST_VISIBLE, LOCAL
 from vkconv.policy import Policy
 
 
 class _InPlace(msgspec.Struct, frozen=True):
-    """A row of the policy: which way goes without staging, and the share of a heap that it may take."""
+    """A row of the policy: which way goes without staging, the share of a heap that it may take, and from how many
+    bytes on inputs that are staged are streamed."""
 
     inputs: bool
     outputs: bool
     heap_share: float
+    streamed_from_bytes: int
+
+
+class Copying(msgspec.Struct, frozen=True):
+    """How the host copies: the most threads, the least bytes that each is worth, and what streamed inputs go to the
+    device in."""
+
+    threads: int
+    bytes_per_thread: int
+    chunk_bytes: int
+
+    def threads_for(self, nbytes: int) -> int:
+        """The threads that share a copy of so many bytes."""
+        return max(1, min(self.threads, nbytes // self.bytes_per_thread))
 
 
 _IN_PLACE = Policy("transfers.in_place", _InPlace)
+COPYING = Policy("transfers.copying", Copying)
+POLLING_US = Policy("transfers.polling_us", float)
+# What `Options.staging` takes.
+Staging = bool | Literal["streamed"] | None
+_TIMELINE = ("VkPhysicalDeviceTimelineSemaphoreFeatures", "timelineSemaphore")
 
 
 @dataclasses.dataclass(frozen=True)
 class Transfers:
-    """How a plan's inputs and outputs move. ``inputs``: kernels read them where the host writes them; ``outputs``: the
-    host reads them where kernels write them. Otherwise a copy on the device moves them from or to a staging buffer.
-    The texts say why."""
+    """How a plan's inputs and outputs move. ``inputs``: kernels read them where the host writes them; ``streamed``:
+    they read them in memory of the device that the queue for copies fills from staging, chunk by chunk, while the host
+    writes the next and the device works on what came before; ``outputs``: the host reads them where kernels write them.
+    Otherwise a copy between the kernels moves them from or to a staging buffer. The texts say why."""
 
     inputs: bool
     inputs_why: str
     outputs: bool
     outputs_why: str
+    streamed: bool = False
+
+    @property
+    def ports(self) -> bool:
+        """Whether kernels read inputs in memory of their own, which is no other value's."""
+        return self.inputs or self.streamed
 
     def __str__(self) -> str:
         inputs = "inputs are written where kernels read them" if self.inputs else "inputs go through staging"
+        inputs = "inputs are streamed through staging" if self.streamed else inputs
         outputs = "outputs are read where kernels write them" if self.outputs else "outputs go through staging"
         return f"{inputs} ({self.inputs_why}); {outputs} ({self.outputs_why})"
 
 
-def transfers(device: Device, staging: bool | None, inputs_bytes: int, outputs_bytes: int) -> Transfers:
+def transfers(device: Device, staging: Staging, inputs_bytes: int, outputs_bytes: int) -> Transfers:
     """How inputs and outputs of so many bytes move on a device.
 
     Vulkan lets kernels and the host share a memory type that is DEVICE_LOCAL and HOST_VISIBLE. For outputs it must be
-    HOST_CACHED too: from write-combined memory the host reads a word at a time. ``staging`` on stages all; off leaves
-    staging out wherever a type allows it, and with None the policy ``transfers.in_place`` says where.
+    HOST_CACHED too: from write-combined memory the host reads a word at a time. ``staging`` on stages all, "streamed"
+    all but inputs, which are streamed; off leaves staging out wherever a type allows it, and with None the policy
+    ``transfers.in_place`` says where. Streaming takes timeline semaphores. UsageError for another ``staging``.
     """
-    if staging:
-        return Transfers(False, "asked for", False, "asked for")
+    if not (staging is None or isinstance(staging, bool) or staging == "streamed"):
+        raise UsageError(f"staging is {staging!r}; it is True, False, 'streamed' or None")
+    streams = device.feature(*_TIMELINE)
+    if staging is True or staging == "streamed":
+        streamed = staging == "streamed" and streams
+        why = "asked for" if streamed or staging is True else "the device has no timeline semaphores to stream with"
+        return Transfers(False, why, False, "asked for", streamed)
     policy = _IN_PLACE.of(device)
-    wanted = _InPlace(True, True, 1.0) if staging is False else policy
+    wanted = _InPlace(True, True, 1.0, 0) if staging is False else policy
     by = "asked for" if staging is False else f"policy transfers.in_place, {_IN_PLACE.said(device)}"
 
     def one_way(want: bool, nbytes: int, *flags: str) -> tuple[bool, str]:
@@ -65,4 +100,5 @@ def transfers(device: Device, staging: bool | None, inputs_bytes: int, outputs_b
 
     inputs, inputs_why = one_way(wanted.inputs, inputs_bytes, LOCAL, HOST_VISIBLE)
     outputs, outputs_why = one_way(wanted.outputs, outputs_bytes, LOCAL, HOST_VISIBLE, HOST_CACHED)
-    return Transfers(inputs, inputs_why, outputs, outputs_why)
+    streamed = not inputs and streams and staging is None and inputs_bytes >= policy.streamed_from_bytes
+    return Transfers(inputs, inputs_why, outputs, outputs_why, streamed)

@@ -1,0 +1,195 @@
+#include "host_copy.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <unistd.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace vkconv {
+namespace {
+
+// What a thread takes at a time: long enough that taking it costs nothing, short enough that nobody waits long for the last one.
+constexpr size_t kPieceBytes = 128 << 10;
+constexpr unsigned kMostThreads = 64;
+
+// Around the caches: memory that the host does not read is not fetched first, and nothing else leaves the caches for it.
+void copy_past_caches(char* to, const char* from, size_t nbytes) {
+#ifdef __SSE2__
+  constexpr size_t kLine = 64;
+  const size_t head = std::min(nbytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
+  std::memcpy(to, from, head);
+  to += head, from += head, nbytes -= head;
+  for (; nbytes >= kLine; to += kLine, from += kLine, nbytes -= kLine) {
+    __m128i words[4];
+    for (int i = 0; i < 4; ++i) words[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i);
+    for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, words[i]);
+  }
+  std::memcpy(to, from, nbytes);
+  _mm_sfence();  // these stores are in no order with what another thread is told after them
+#else
+  std::memcpy(to, from, nbytes);
+#endif
+}
+
+struct Job {
+  char* to;
+  const char* from;
+  size_t nbytes;
+  bool past_caches;
+  size_t pieces = 0;
+  unsigned room = 0;  // helpers that may still join; under the pool's mutex
+  std::atomic<size_t> next{0};
+  std::vector<std::atomic<bool>> whole;
+
+  Job(char* to_, const char* from_, size_t nbytes_, bool past_caches_, unsigned helpers)
+      : to(to_), from(from_), nbytes(nbytes_), past_caches(past_caches_), pieces((nbytes_ + kPieceBytes - 1) / kPieceBytes),
+        room(helpers), whole(pieces) {}
+
+  size_t end_of(size_t piece) const { return std::min(nbytes, (piece + 1) * kPieceBytes); }
+
+  // One piece; false where all are taken.
+  bool step() {
+    const size_t piece = next.fetch_add(1, std::memory_order_relaxed);
+    if (piece >= pieces) return false;
+    const size_t begin = piece * kPieceBytes;
+    const size_t count = end_of(piece) - begin;
+    if (past_caches)
+      copy_past_caches(to + begin, from + begin, count);
+    else
+      std::memcpy(to + begin, from + begin, count);
+    whole[piece].store(true, std::memory_order_release);
+    return true;
+  }
+};
+
+class Pool {
+ public:
+  // The process's own: threads do not come along into a forked child, nor does anyone who could unlock what they held.
+  static Pool& get() {
+    static std::mutex mutex;
+    static std::atomic<Pool*> instance{nullptr};
+    Pool* pool = instance.load(std::memory_order_acquire);
+    if (pool != nullptr && pool->process_ == getpid()) return *pool;
+    if (pool != nullptr) {  // forked: the child's one thread makes its own, and leaves the parent's where it is
+      pool = new Pool();
+      instance.store(pool, std::memory_order_release);
+      return *pool;
+    }
+    const std::lock_guard<std::mutex> lock(mutex);
+    pool = instance.load(std::memory_order_acquire);
+    if (pool == nullptr) instance.store(pool = new Pool(), std::memory_order_release);
+    return *pool;
+  }
+
+  void add(const std::shared_ptr<Job>& job) {
+    const unsigned wanted = job->room;  // once it is in the queue, helpers change that
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (stopped_) return;
+      try {
+        while (threads_.size() < wanted) threads_.emplace_back([this] { help(); });
+      } catch (const std::system_error&) {
+        // No more threads are to be had: those that are there, or the caller alone, do.
+      }
+      jobs_.push_back(job);
+    }
+    if (wanted == 1)
+      wake_.notify_one();
+    else
+      wake_.notify_all();
+  }
+
+  void remove(const std::shared_ptr<Job>& job) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto place = std::find(jobs_.begin(), jobs_.end(), job);
+    if (place != jobs_.end()) jobs_.erase(place);
+  }
+
+  void stop() {
+    std::vector<std::thread> threads;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stopped_ = true;
+      threads.swap(threads_);
+    }
+    wake_.notify_all();
+    for (auto& thread : threads) thread.join();
+  }
+
+ private:
+  void help() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+      wake_.wait(lock, [this] { return stopped_ || !jobs_.empty(); });
+      if (stopped_) return;
+      const std::shared_ptr<Job> job = jobs_.front();
+      if (--job->room == 0) jobs_.pop_front();
+      lock.unlock();
+      while (job->step()) {
+      }
+      lock.lock();
+      const auto place = std::find(jobs_.begin(), jobs_.end(), job);
+      if (place != jobs_.end()) jobs_.erase(place);  // all its pieces are taken
+    }
+  }
+
+  const pid_t process_ = getpid();
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::shared_ptr<Job>> jobs_;
+  std::vector<std::thread> threads_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+void copy_bytes(void* to, const void* from, size_t nbytes, unsigned threads, bool past_caches, size_t chunk_bytes,
+                const Arrived& arrived) {
+  const size_t pieces = (nbytes + kPieceBytes - 1) / kPieceBytes;
+  const auto helpers = static_cast<unsigned>(std::min<size_t>({std::max(threads, 1u), pieces, kMostThreads}));
+  const auto job = std::make_shared<Job>(static_cast<char*>(to), static_cast<const char*>(from), nbytes, past_caches,
+                                         helpers > 0 ? helpers - 1 : 0);
+  if (job->room > 0) Pool::get().add(job);
+  size_t whole = 0;  // pieces at the front
+  size_t told = 0;   // bytes
+  const auto look = [&] {
+    while (whole < job->pieces && job->whole[whole].load(std::memory_order_acquire)) ++whole;
+    const size_t end = whole == 0 ? 0 : job->end_of(whole - 1);
+    if (arrived && end > told && (end == nbytes || (chunk_bytes > 0 && end - told >= chunk_bytes))) arrived(told = end);
+  };
+  // What `arrived` throws must not leave the memory to helpers that still copy.
+  struct Settled {
+    Job& job;
+    const std::shared_ptr<Job>& shared;
+    ~Settled() {
+      size_t taken = job.next.exchange(job.pieces);
+      taken = std::min(taken, job.pieces);
+      for (size_t i = 0; i < taken; ++i)
+        while (!job.whole[i].load(std::memory_order_acquire)) std::this_thread::yield();
+      Pool::get().remove(shared);
+    }
+  };
+  const Settled settled{*job, job};
+  while (job->step()) look();
+  while (whole < job->pieces) {
+    look();
+    if (whole < job->pieces) std::this_thread::yield();
+  }
+}
+
+void stop_copying() { Pool::get().stop(); }
+
+}  // namespace vkconv

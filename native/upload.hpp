@@ -1,0 +1,51 @@
+// The Python class Upload: bytes of the host on their way into a buffer of the device, chunk by chunk, beside other work.
+#pragma once
+
+#include "device.hpp"
+
+#include <pybind11/numpy.h>
+
+#include <atomic>
+
+namespace vkconv {
+
+struct UploadCore {
+  CorePtr core;
+  std::shared_ptr<BufferCore> staging;
+  std::shared_ptr<BufferCore> target;
+  Handle<VkCommandPool, vkDestroyCommandPool> pool;  // on the queue family that copies
+  std::vector<VkCommandBuffer> commands;             // one a chunk
+  SemaphoreHandle semaphore;                         // counts submissions that are done
+  uint64_t nbytes = 0;
+  uint64_t chunk_bytes = 0;
+  std::atomic<uint64_t> value{0};  // of the latest submission
+  std::mutex mutex;                // of one write at a time
+
+  UploadCore() = default;
+  UploadCore(const UploadCore&) = delete;
+  UploadCore& operator=(const UploadCore&) = delete;
+  // Waits for the copies, which wait for nothing.
+  ~UploadCore();
+
+  bool wait(uint64_t timeout_ns) const;
+  void submit(size_t chunk);
+};
+
+class Upload : public Closable {
+ public:
+  Upload(const CorePtr& core, const Buffer& staging, const Buffer& target, uint64_t nbytes, uint64_t chunk_bytes);
+
+  // Into staging by `threads` of the host, and every chunk on to the device while the next ones come. Without an array, what
+  // lies in staging already.
+  void write(const std::optional<py::array>& data, unsigned threads);
+  const std::shared_ptr<UploadCore>& core(const char* call) const;
+  void release() override { core_.reset(); }
+
+ private:
+  std::shared_ptr<UploadCore> core_;
+};
+
+// The bytes of an array in C order; ValueError unless there are `nbytes` of them, all in a row.
+const void* bytes_of(const char* call, const py::array& data, uint64_t nbytes);
+
+}  // namespace vkconv
