@@ -135,6 +135,12 @@ class _Writer:
         plan = self.plan
         if plan.transfers.inputs or plan.transfers.outputs:
             raise ValueError(f"{plan.graph} is planned without staging, whose memory the player does not have")
+        if plan.textures:
+            nodes_ = {c.node for c in self._launches() if set(c.shader.interface.kinds) != {"b"}}
+            raise UsageError(
+                f"{plan.graph}: {', '.join(sorted(nodes_))} takes a route of textures, which the player cannot make "
+                "yet; force another one with --route OP=ROUTE (vkconv explain lists them)"
+            )
         buffers = [
             f"buffer {self._buffers[name]} {kind} {size} # {_text(name)}" for name, (size, kind) in plan.buffers.items()
         ]
