@@ -16,8 +16,8 @@ from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
 
-# Channels that are no multiple of 4, odd planes, several images, strides, dilation, padding of one side, tails of tiles;
-# all that an epilogue has.
+# Channels that are no multiple of 4, odd planes, several images, strides, dilation, padding of one side, tails of
+# tiles; all that an epilogue has.
 TILE = (
     "conv2d:x=1x4x5x5,w=4x4x1x1",
     "conv2d:x=2x5x7x11,w=7x5x3x3,b=7,p=1,act=relu",
