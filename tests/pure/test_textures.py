@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vkconv import shaders
-from vkconv.core import LimitError, RouteError, ShaderError, UsageError
+from vkconv.core import LimitError, RouteError, ShaderError
 from vkconv.device import Device, load_device
 from vkconv.graph import Graph, Node, TensorSpec
 from vkconv.kernel import Form, Kernel, Shader, reads, writes
@@ -221,15 +221,19 @@ def test_buffers_alone_count_as_storage_buffers():
     assert plan(graph_of_shapes(call), four, forcing("texture_pointwise")).plan.run
 
 
-def test_a_pack_refuses_what_the_player_cannot_make(tmp_path):
-    graph = Graph(
-        {"x": TensorSpec((1, 4, 8, 8))},
-        ("y",),
-        (Node("first", "conv2d", ("x", "w"), ("y",), {}),),
-        {"w": np.ones((4, 4, 1, 1), np.float32)},
-        "net",
-    )
-    options = Options(routes={"conv2d": "texture_pointwise"}, staging=True)
-    planned = plan(graph, ADRENO, options)
-    with pytest.raises(UsageError, match=r"net: first takes a route of textures.*--route OP=ROUTE"):
-        PackFolder(tmp_path / "pack").plan(planned, {"x": np.ones((1, 4, 8, 8), np.float32)}, {}, label="net")
+def test_a_pack_says_what_its_textures_are(tmp_path):
+    nodes = (Node("first", "conv2d", ("x", "w"), ("y",), {}),)
+    weights = {"w": np.ones((4, 4, 1, 1), np.float32)}
+    graph = Graph({"x": TensorSpec((1, 4, 8, 8))}, ("y",), nodes, weights, "net")
+    planned = plan(graph, ADRENO, Options(routes={"conv2d": "texture_pointwise"}, staging=True))
+    folder = PackFolder(tmp_path / "pack")
+    name = folder.plan(planned, {"x": np.ones((1, 4, 8, 8), np.float32)}, {}, label="net")
+    lines = [line.partition(" # ")[0].split() for line in (tmp_path / "pack" / name).read_text().splitlines()]
+    buffers = {line[1]: line for line in lines if line[0] == "buffer"}
+    textures = [line for line in lines if line[0] == "texture"]
+    assert [line[2:] for line in textures] == [["rgba32f", "8", "8", "1"], ["rgba32f", "4", "1", "0"]]
+    assert [buffers[line[1]][2:] for line in textures] == [["device", "1024"], ["device", "64"]]
+    kinds = [line[2] for line in lines if line[0] == "bindings"]
+    assert sorted(kinds) == ["bi", "bi", "ssbb"]
+    (most,) = (line[2] for line in lines if line[:2] == ["needs", "maxPerStageDescriptorStorageBuffers"])
+    assert most == "2"
