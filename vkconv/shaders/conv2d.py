@@ -248,10 +248,12 @@ _TEXTURES = (
     reads("ELEM residual", when="RESIDUAL"),
 )
 
+_TEXTURES_PUSH = (*CONV2D_PUSH, *fields("int", "slice_rows", when="TEXTURE_2D"))
+
 CONV2D_TEXTURE_DEPTHWISE = Kernel(
     "conv2d_texture_depthwise",
     bindings=_TEXTURES,
-    push=(*CONV2D_PUSH,),
+    push=_TEXTURES_PUSH,
     constants=(
         *EPILOGUE,
         *constants("int", PX=4, KW=3, SW=1, DW=1),
@@ -261,7 +263,7 @@ CONV2D_TEXTURE_DEPTHWISE = Kernel(
 CONV2D_TEXTURE_POINTWISE = Kernel(
     "conv2d_texture_pointwise",
     bindings=_TEXTURES,
-    push=(*CONV2D_PUSH,),
+    push=_TEXTURES_PUSH,
     constants=(
         *EPILOGUE,
         *constants("int", SLICES=1, PX=4),
@@ -271,7 +273,7 @@ CONV2D_TEXTURE_POINTWISE = Kernel(
 CONV2D_TEXTURE_TILE = Kernel(
     "conv2d_texture_tile",
     bindings=_TEXTURES,
-    push=(*CONV2D_PUSH,),
+    push=_TEXTURES_PUSH,
     constants=(
         *EPILOGUE,
         *constants("int", SLICES=1, PX=4),

@@ -1,7 +1,7 @@
 // Inputs and weights of conv2d as textures, four channels a texel (vkconv/ops/conv/conv2d/textures.py says how they
 // lie). What is fetched outside of a texture is undefined: a kernel asks for what is there.
 #ifdef TEXTURE_2D
-vec4 input_at(int column, int row, int slice) { return texelFetch(x, ivec2(column, slice * h + row), 0); }
+vec4 input_at(int column, int row, int slice) { return texelFetch(x, ivec2(column, slice * slice_rows + row), 0); }
 #else
 vec4 input_at(int column, int row, int slice) { return texelFetch(x, ivec3(column, row, slice), 0); }
 #endif

@@ -135,7 +135,7 @@ def _built(
         kernel,
         common.buffers(e, _PACKED, _INPUT),
         *over_workgroups(n * tiles * ceil_div(units, local), local, device),
-        common.push(call, e),
+        kernel.taking({**common.push(call, e), "slice_rows": x.rows}),
         {**e.constants, **sizes},
         loop_iterations=taps * (1 + ceil_div(call.shape("w")[1], CHANNELS)),
     )
