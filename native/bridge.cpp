@@ -108,12 +108,17 @@ PYBIND11_MODULE(_bridge, m) {
   py::class_<Upload, std::shared_ptr<Upload>>(m, "Upload")
       .def("write", &Upload::write, py::arg("data").none(true), py::arg("threads") = 1);
 
+  py::class_<Image, std::shared_ptr<Image>>(m, "Image")
+      .def_property_readonly("extent", &Image::extent)
+      .def_property_readonly("format", &Image::format)
+      .def_property_readonly("nbytes", &Image::nbytes);
+
   py::class_<Pipeline, std::shared_ptr<Pipeline>>(m, "Pipeline");
 
   py::class_<Recording, std::shared_ptr<Recording>>(m, "Recording")
       .def_property_readonly("sequence", &Recording::sequence)
       .def("dispatch",
-           [](Recording& self, const Pipeline& pipeline, const std::vector<Recording::Slice>& buffers,
+           [](Recording& self, const Pipeline& pipeline, const std::vector<Recording::Bound>& buffers,
               const py::bytes& push, const std::array<uint32_t, 3>& groups) {
              self.dispatch(pipeline, buffers, push, groups);
            },
@@ -122,6 +127,7 @@ PYBIND11_MODULE(_bridge, m) {
       .def("copy", &Recording::copy, py::arg("src"), py::arg("src_offset"), py::arg("dst"), py::arg("dst_offset"),
            py::arg("nbytes"))
       .def("fill", &Recording::fill, py::arg("buffer"), py::arg("offset"), py::arg("nbytes"), py::arg("word"))
+      .def("clear", &Recording::clear, py::arg("image"), py::arg("value"))
       .def("timestamp", &Recording::timestamp)
       .def("end", &Recording::end, py::arg("after") = std::vector<std::shared_ptr<Upload>>())
       .def("run", &Recording::run, py::arg("timeout_ns") = kForeverNs, py::arg("spin_us") = 20.0)
@@ -142,8 +148,9 @@ PYBIND11_MODULE(_bridge, m) {
       .def_property_readonly("closed", &Device::closed)
       .def_property_readonly("pipeline_cache_loaded", &Device::pipeline_cache_loaded)
       .def("buffer", &Device::buffer, py::arg("nbytes"), py::arg("kind"))
+      .def("image", &Device::image, py::arg("width"), py::arg("height"), py::arg("depth"), py::arg("format"))
       .def("pipeline",
-           [](Device& self, const py::bytes& spirv, uint32_t bindings, uint32_t push_bytes,
+           [](Device& self, const py::bytes& spirv, const Pipeline::Bindings& bindings, uint32_t push_bytes,
               const std::vector<uint32_t>& spec, uint32_t subgroup_size) {
              return self.pipeline(spirv, bindings, push_bytes, spec, subgroup_size);
            },

@@ -94,6 +94,7 @@ Core::~Core() {
   vkDeviceWaitIdle(handle);  // kp may have left work of its own on the queue; a lost device returns at once
   for (const VkFence fence : abandoned_fences) vkDestroyFence(handle, fence, nullptr);
   if (cache != VK_NULL_HANDLE) vkDestroyPipelineCache(handle, cache, nullptr);
+  if (sampler != VK_NULL_HANDLE) vkDestroySampler(handle, sampler, nullptr);
   vkDestroyDevice(handle, nullptr);
 }
 

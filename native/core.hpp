@@ -72,6 +72,7 @@ struct Core {
   // Both null without timeline semaphores.
   PFN_vkWaitSemaphores wait_semaphores = nullptr;
   PFN_vkGetSemaphoreCounterValue semaphore_value = nullptr;
+  VkSampler sampler = VK_NULL_HANDLE;  // of every sampled image: nearest, so that texels come as they are
   std::mutex queue_mutex;            // vkQueueSubmit is externally synchronised
   std::mutex copy_mutex;             // the same of a queue for copies
   std::list<VkFence> abandoned_fences;  // of waits for idleness that ended early: in use until the device is idle
@@ -129,12 +130,43 @@ struct BufferCore {
   uint64_t padded_bytes = 0;   // what vkCmdFillBuffer may write: the next multiple of 4
 };
 
+// The formats that images may have, by the names that shaders have for them, and Vulkan.
+struct Format {
+  const char* name;
+  const char* vulkan_name;
+  VkFormat format;
+};
+inline constexpr Format kFormats[] = {
+    {"rgba32f", "VK_FORMAT_R32G32B32A32_SFLOAT", VK_FORMAT_R32G32B32A32_SFLOAT},
+    {"rgba16f", "VK_FORMAT_R16G16B16A16_SFLOAT", VK_FORMAT_R16G16B16A16_SFLOAT},
+};
+
+// An image of four floats a texel with its own memory. Between recordings it is in kRestLayout, or was never written.
+struct ImageCore {
+  static constexpr VkImageLayout kRestLayout = VK_IMAGE_LAYOUT_SHADER_READ_ONLY_OPTIMAL;
+
+  CorePtr core;
+  Handle<VkDeviceMemory, vkFreeMemory> memory;  // before the image: freed after it
+  Handle<VkImage, vkDestroyImage> image;
+  Handle<VkImageView, vkDestroyImageView> view;
+  uint32_t dims = 0;  // 2 or 3
+};
+
+// What a binding of a pipeline is to its shader.
+enum class Binding { buffer, sampled, stored };
+
+constexpr VkDescriptorType descriptor_type(Binding binding) {
+  return binding == Binding::buffer    ? VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
+         : binding == Binding::sampled ? VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER
+                                       : VK_DESCRIPTOR_TYPE_STORAGE_IMAGE;
+}
+
 struct PipelineCore {
   CorePtr core;
   Handle<VkDescriptorSetLayout, vkDestroyDescriptorSetLayout> set_layout;
   Handle<VkPipelineLayout, vkDestroyPipelineLayout> layout;
   Handle<VkPipeline, vkDestroyPipeline> pipeline;
-  uint32_t bindings = 0;
+  std::vector<Binding> bindings;
   uint32_t push_bytes = 0;
 };
 

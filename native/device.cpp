@@ -77,6 +77,15 @@ bool create_cache(const Core& core, const std::string& blob, VkPipelineCache* ca
   return false;
 }
 
+void create_sampler(Core& core) {
+  VkSamplerCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_SAMPLER_CREATE_INFO;
+  info.magFilter = info.minFilter = VK_FILTER_NEAREST;
+  info.mipmapMode = VK_SAMPLER_MIPMAP_MODE_NEAREST;
+  info.addressModeU = info.addressModeV = info.addressModeW = VK_SAMPLER_ADDRESS_MODE_CLAMP_TO_EDGE;
+  check(vkCreateSampler(core.handle, &info, nullptr, &core.sampler), "vkCreateSampler");
+}
+
 std::string cache_data(const Core& core, VkPipelineCache cache) {
   std::string data;
   VkResult result = VK_INCOMPLETE;
@@ -219,6 +228,7 @@ Device::Device(size_t index, const std::string& pipeline_cache, const std::vecto
   }
   read_limits(*core, properties, features);
   core->cache_loaded = create_cache(*core, pipeline_cache, &core->cache);
+  create_sampler(*core);
   static std::once_flag registered;
   std::call_once(registered, leave_before_the_driver);
 
@@ -304,7 +314,15 @@ std::shared_ptr<Buffer> Device::buffer(uint64_t nbytes, const std::string& kind)
   return made;
 }
 
-std::shared_ptr<Pipeline> Device::pipeline(const std::string& spirv, uint32_t bindings, uint32_t push_bytes,
+std::shared_ptr<Image> Device::image(uint32_t width, uint32_t height, uint32_t depth, const std::string& format) {
+  const auto& core = this->core("Device.image");
+  reap_abandoned(core);
+  auto made = std::make_shared<Image>(core, width, height, depth, format);
+  adopt(made);
+  return made;
+}
+
+std::shared_ptr<Pipeline> Device::pipeline(const std::string& spirv, const Pipeline::Bindings& bindings, uint32_t push_bytes,
                                            const std::vector<uint32_t>& spec, uint32_t subgroup_size) {
   const CorePtr core = this->core("Device.pipeline");  // a copy: another thread may close the device meanwhile
   auto made = std::make_shared<Pipeline>(core, spirv, bindings, push_bytes, spec, subgroup_size);

@@ -1,4 +1,4 @@
-// The Python classes Device, Buffer and Pipeline.
+// The Python classes Device, Buffer, Image and Pipeline.
 #pragma once
 
 #include "core.hpp"
@@ -6,7 +6,9 @@
 #include <kompute/Kompute.hpp>
 #include <pybind11/numpy.h>
 
+#include <array>
 #include <optional>
+#include <variant>
 
 namespace vkconv {
 
@@ -40,9 +42,30 @@ struct Mapping {
   std::shared_ptr<BufferCore> core;
 };
 
+class Image : public Closable {
+ public:
+  // A `depth` of 0 makes an image of two dimensions.
+  Image(const CorePtr& core, uint32_t width, uint32_t height, uint32_t depth, const std::string& format);
+
+  const std::array<uint32_t, 3>& extent() const { return extent_; }
+  const std::string& format() const { return format_; }
+  uint64_t nbytes() const { return nbytes_; }
+  const std::shared_ptr<ImageCore>& core(const char* call) const;
+  void release() override { core_.reset(); }
+
+ private:
+  std::array<uint32_t, 3> extent_;
+  std::string format_;
+  uint64_t nbytes_ = 0;  // what the driver takes for it
+  std::shared_ptr<ImageCore> core_;
+};
+
 class Pipeline : public Closable {
  public:
-  Pipeline(const CorePtr& core, const std::string& spirv, uint32_t bindings, uint32_t push_bytes,
+  // So many storage buffers, or one letter a binding: b a storage buffer, s a sampled image, i a storage image.
+  using Bindings = std::variant<uint32_t, std::string>;
+
+  Pipeline(const CorePtr& core, const std::string& spirv, const Bindings& bindings, uint32_t push_bytes,
            const std::vector<uint32_t>& spec, uint32_t subgroup_size);
 
   const std::shared_ptr<PipelineCore>& core(const char* call) const;
@@ -71,7 +94,8 @@ class Device : public Shared {
   std::string merge_pipeline_cache(const std::string& blob) const;
   bool pipeline_cache_loaded() const { return core("Device.pipeline_cache_loaded")->cache_loaded; }
   std::shared_ptr<Buffer> buffer(uint64_t nbytes, const std::string& kind);
-  std::shared_ptr<Pipeline> pipeline(const std::string& spirv, uint32_t bindings, uint32_t push_bytes,
+  std::shared_ptr<Image> image(uint32_t width, uint32_t height, uint32_t depth, const std::string& format);
+  std::shared_ptr<Pipeline> pipeline(const std::string& spirv, const Pipeline::Bindings& bindings, uint32_t push_bytes,
                                      const std::vector<uint32_t>& spec, uint32_t subgroup_size);
   std::shared_ptr<Recording> recording(uint32_t timestamps);
   std::shared_ptr<Upload> upload(const Buffer& staging, const Buffer& target, uint64_t nbytes, uint64_t chunk_bytes);

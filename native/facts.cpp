@@ -53,6 +53,18 @@ py::dict memory_facts(VkPhysicalDevice physical) {
   return all;
 }
 
+py::dict format_facts(VkPhysicalDevice physical) {
+  py::dict all;
+  for (const Format& item : kFormats) {
+    VkFormatProperties properties{};
+    vkGetPhysicalDeviceFormatProperties(physical, item.format, &properties);
+    py::dict offered;
+    offered["VkFormatProperties"] = to_dict(properties);
+    all[item.vulkan_name] = offered;
+  }
+  return all;
+}
+
 py::list queue_family_facts(VkPhysicalDevice physical) {
   uint32_t count = 0;
   vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
@@ -89,6 +101,7 @@ py::dict device_facts(const Instance& instance, VkPhysicalDevice physical) {
   facts["extensions"] = versions;
   facts["queueFamilies"] = queue_family_facts(physical);
   facts["memory"] = memory_facts(physical);
+  facts["formats"] = format_facts(physical);
   facts["cooperativeMatrices"] =
       offer.extensions.count("VK_KHR_cooperative_matrix") != 0 ? cooperative_matrices(instance, physical) : py::list();
   return facts;

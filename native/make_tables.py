@@ -86,6 +86,7 @@ PROPERTIES = (
 # What facts.cpp asks for by calls of its own.
 OTHERS = (
     "VkPhysicalDeviceProperties",
+    "VkFormatProperties",
     "VkQueueFamilyProperties",
     "VkMemoryHeap",
     "VkMemoryType",

@@ -88,15 +88,49 @@ RecordingCore& Recording::open(const char* call) const {
 
 std::shared_ptr<kp::Sequence> Recording::sequence() const { return core("Recording.sequence")->sequence; }
 
-void Recording::dispatch(const Pipeline& pipeline, const std::vector<Slice>& buffers, const std::string& push,
+namespace {
+
+// A slice of a buffer as a descriptor names it, and what keeps it. ValueError where it breaks a limit.
+std::pair<VkDescriptorBufferInfo, std::shared_ptr<BufferCore>> described(const char* call, const RecordingCore& r, size_t number,
+                                                                         const Recording::Slice& slice) {
+  const auto& [buffer, offset, nbytes] = slice;
+  const VkPhysicalDeviceLimits& limits = r.core->limits;
+  VKCONV_REQUIRE(buffer != nullptr, call << ": buffer " << number << " is None");
+  const auto& owner = buffer->core(call);
+  if (owner->core != r.core) throw VulkanError::misuse(call, "a buffer belongs to another device");
+  check_range(call, offset, nbytes, owner->nbytes);
+  VKCONV_REQUIRE(offset % limits.minStorageBufferOffsetAlignment == 0,
+          call << ": offset " << offset << " of buffer " << number
+               << " is no multiple of minStorageBufferOffsetAlignment " << limits.minStorageBufferOffsetAlignment);
+  VKCONV_REQUIRE(nbytes <= limits.maxStorageBufferRange, call << ": the range of " << nbytes << " bytes of buffer "
+                                                       << number << " is over maxStorageBufferRange "
+                                                       << limits.maxStorageBufferRange);
+  // Whole words, so that a shader may read the last one of a buffer whose size is no multiple of 4.
+  const uint64_t range = offset + nbytes == owner->nbytes ? owner->padded_bytes - offset : nbytes;
+  return {VkDescriptorBufferInfo{owner->buffer.get(), offset, range}, owner};
+}
+
+// The same of an image, in the layout that a sampled or stored one has.
+std::pair<VkDescriptorImageInfo, std::shared_ptr<ImageCore>> described(const char* call, const RecordingCore& r, size_t number,
+                                                                       const std::shared_ptr<Image>& image, Binding kind) {
+  VKCONV_REQUIRE(image != nullptr, call << ": image " << number << " is None");
+  const auto& owner = image->core(call);
+  if (owner->core != r.core) throw VulkanError::misuse(call, "an image belongs to another device");
+  if (kind == Binding::stored) return {{VK_NULL_HANDLE, owner->view.get(), VK_IMAGE_LAYOUT_GENERAL}, owner};
+  return {{r.core->sampler, owner->view.get(), ImageCore::kRestLayout}, owner};
+}
+
+}  // namespace
+
+void Recording::dispatch(const Pipeline& pipeline, const std::vector<Bound>& bound, const std::string& push,
                          const std::array<uint32_t, 3>& groups) {
   constexpr auto call = "Recording.dispatch";
   RecordingCore& r = open(call);
   const auto program = pipeline.core(call);
   if (program->core != r.core) throw VulkanError::misuse(call, "the pipeline belongs to another device");
   const VkPhysicalDeviceLimits& limits = r.core->limits;
-  VKCONV_REQUIRE(buffers.size() == program->bindings,
-          call << ": " << buffers.size() << " buffers given, the pipeline has " << program->bindings << " bindings");
+  VKCONV_REQUIRE(bound.size() == program->bindings.size(),
+          call << ": " << bound.size() << " buffers given, the pipeline has " << program->bindings.size() << " bindings");
   VKCONV_REQUIRE(push.size() == program->push_bytes,
           call << ": " << push.size() << " bytes of push constants given, the pipeline takes " << program->push_bytes);
   for (size_t axis = 0; axis < 3; ++axis)
@@ -105,38 +139,44 @@ void Recording::dispatch(const Pipeline& pipeline, const std::vector<Slice>& buf
                  << limits.maxComputeWorkGroupCount[axis]);
 
   std::vector<std::shared_ptr<BufferCore>> owners;
-  std::vector<VkDescriptorBufferInfo> ranges;
-  for (const auto& [buffer, offset, nbytes] : buffers) {
-    VKCONV_REQUIRE(buffer != nullptr, call << ": buffer " << owners.size() << " is None");
-    const auto owner = buffer->core(call);
-    if (owner->core != r.core) throw VulkanError::misuse(call, "a buffer belongs to another device");
-    check_range(call, offset, nbytes, owner->nbytes);
-    VKCONV_REQUIRE(offset % limits.minStorageBufferOffsetAlignment == 0,
-            call << ": offset " << offset << " of buffer " << owners.size()
-                 << " is no multiple of minStorageBufferOffsetAlignment " << limits.minStorageBufferOffsetAlignment);
-    VKCONV_REQUIRE(nbytes <= limits.maxStorageBufferRange, call << ": the range of " << nbytes << " bytes of buffer "
-                                                         << owners.size() << " is over maxStorageBufferRange "
-                                                         << limits.maxStorageBufferRange);
-    // Whole words, so that a shader may read the last one of a buffer whose size is no multiple of 4.
-    const uint64_t range = offset + nbytes == owner->nbytes ? owner->padded_bytes - offset : nbytes;
-    ranges.push_back({owner->buffer.get(), offset, range});
-    owners.push_back(owner);
+  std::vector<std::pair<std::shared_ptr<ImageCore>, VkImageLayout>> images;
+  std::vector<VkDescriptorBufferInfo> ranges(bound.size());
+  std::vector<VkDescriptorImageInfo> views(bound.size());
+  for (size_t i = 0; i < bound.size(); ++i) {
+    const Binding kind = program->bindings[i];
+    const auto* slice = std::get_if<Slice>(&bound[i]);
+    VKCONV_REQUIRE((slice != nullptr) == (kind == Binding::buffer),
+                   call << ": binding " << i << " of the pipeline is " << (slice != nullptr ? "an image" : "a buffer")
+                        << ", given " << (slice != nullptr ? "a buffer" : "an image"));
+    if (slice != nullptr) {
+      auto [range, owner] = described(call, r, i, *slice);
+      ranges[i] = range;
+      owners.push_back(std::move(owner));
+      continue;
+    }
+    auto [view, owner] = described(call, r, i, std::get<std::shared_ptr<Image>>(bound[i]), kind);
+    for (const auto& [other, layout] : images)
+      VKCONV_REQUIRE(other != owner || layout == view.imageLayout, call << ": image " << i << " is sampled and stored at once");
+    views[i] = view;
+    images.emplace_back(std::move(owner), view.imageLayout);
   }
 
   const VkDescriptorSet set = r.allocate_set(*program);
-  std::vector<VkWriteDescriptorSet> writes(ranges.size());
+  std::vector<VkWriteDescriptorSet> writes(bound.size());
   for (uint32_t i = 0; i < writes.size(); ++i) {
     writes[i] = {};
     writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
     writes[i].dstSet = set;
     writes[i].dstBinding = i;
     writes[i].descriptorCount = 1;
-    writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+    writes[i].descriptorType = descriptor_type(program->bindings[i]);
     writes[i].pBufferInfo = &ranges[i];
+    writes[i].pImageInfo = &views[i];
   }
   vkUpdateDescriptorSets(r.core->handle, static_cast<uint32_t>(writes.size()), writes.data(), 0, nullptr);
 
-  r.record([program, owners, pool = r.pool, set, push, groups](VkCommandBuffer commands) {
+  for (const auto& [image, layout] : images) r.transition(image, layout);
+  r.record([program, owners, images, pool = r.pool, set, push, groups](VkCommandBuffer commands) {
     const VkPipelineLayout layout = program->layout.get();
     vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, program->pipeline.get());
     vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &set, 0, nullptr);
@@ -199,6 +239,20 @@ void Recording::fill(const Buffer& buffer, uint64_t offset, uint64_t nbytes, uin
   });
 }
 
+void Recording::clear(const Image& image, float value) {
+  constexpr auto call = "Recording.clear";
+  RecordingCore& r = open(call);
+  const auto owner = image.core(call);
+  if (owner->core != r.core) throw VulkanError::misuse(call, "the image belongs to another device");
+  r.transition(owner, VK_IMAGE_LAYOUT_GENERAL);
+  r.record([owner, value](VkCommandBuffer commands) {
+    VkClearColorValue color{};
+    for (float& channel : color.float32) channel = value;
+    const VkImageSubresourceRange all{VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
+    vkCmdClearColorImage(commands, owner->image.get(), VK_IMAGE_LAYOUT_GENERAL, &color, 1, &all);
+  });
+}
+
 uint32_t Recording::timestamp() {
   RecordingCore& r = open("Recording.timestamp");
   VKCONV_REQUIRE(r.queries_used < r.query_count,
@@ -220,6 +274,7 @@ void Recording::end(const std::vector<std::shared_ptr<Upload>>& after) {
     r.uploads.push_back(upload->core(call));
     if (r.uploads.back()->core != r.core) throw VulkanError::misuse(call, "an upload belongs to another device");
   }
+  for (size_t i = 0; i < r.layouts.size(); ++i) r.transition(r.layouts[i].first, ImageCore::kRestLayout);
   r.sequence->end();
   r.state = RecordingCore::State::ready;
 }

@@ -14,17 +14,19 @@ struct RecordingCore;
 class Recording : public Closable {
  public:
   using Slice = std::tuple<std::shared_ptr<Buffer>, uint64_t, uint64_t>;  // buffer, offset, nbytes
+  using Bound = std::variant<Slice, std::shared_ptr<Image>>;
 
   Recording(const CorePtr& core, uint32_t timestamps);
   ~Recording() override;
 
   std::shared_ptr<kp::Sequence> sequence() const;
-  void dispatch(const Pipeline& pipeline, const std::vector<Slice>& buffers, const std::string& push,
+  void dispatch(const Pipeline& pipeline, const std::vector<Bound>& bound, const std::string& push,
                 const std::array<uint32_t, 3>& groups);
   void barrier(const std::vector<std::string>& source, const std::vector<std::string>& destination);
   void copy(const Buffer& source, uint64_t source_offset, const Buffer& destination, uint64_t destination_offset,
             uint64_t nbytes);
   void fill(const Buffer& buffer, uint64_t offset, uint64_t nbytes, uint32_t word);
+  void clear(const Image& image, float value);
   uint32_t timestamp();
   // With `after`, each submission waits for what these uploads were given last.
   void end(const std::vector<std::shared_ptr<Upload>>& after);

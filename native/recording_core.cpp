@@ -87,19 +87,47 @@ VkDescriptorSet RecordingCore::allocate_set(const PipelineCore& pipeline) {
   constexpr uint32_t kLargestPoolSets = 1024;
   constexpr uint32_t kBuffersPerSet = 6;
   pool_sets = std::min(std::max(kFirstPoolSets, 2 * pool_sets), kLargestPoolSets);
-  const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-                                  std::max(pool_sets * kBuffersPerSet, pipeline.bindings)};
+  std::vector<VkDescriptorPoolSize> sizes;
+  for (const Binding kind : {Binding::buffer, Binding::sampled, Binding::stored}) {
+    const auto own = static_cast<uint32_t>(std::count(pipeline.bindings.begin(), pipeline.bindings.end(), kind));
+    if (kind == Binding::buffer)
+      sizes.push_back({descriptor_type(kind), std::max(pool_sets * kBuffersPerSet, own)});
+    else if (own > 0)  // most pools need none; one that needs some gets as many for each set
+      sizes.push_back({descriptor_type(kind), pool_sets * own});
+  }
   VkDescriptorPoolCreateInfo pool_info{};
   pool_info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
   pool_info.maxSets = pool_sets;
-  pool_info.poolSizeCount = 1;
-  pool_info.pPoolSizes = &size;
+  pool_info.poolSizeCount = static_cast<uint32_t>(sizes.size());
+  pool_info.pPoolSizes = sizes.data();
   auto grown = std::make_shared<DescriptorPoolHandle>(core);
   check(vkCreateDescriptorPool(core->handle, &pool_info, nullptr, grown->out()), "vkCreateDescriptorPool");
   pool = std::move(grown);
   info.descriptorPool = pool->get();
   check(vkAllocateDescriptorSets(core->handle, &info, &set), "vkAllocateDescriptorSets");
   return set;
+}
+
+void RecordingCore::transition(const std::shared_ptr<ImageCore>& image, VkImageLayout layout) {
+  auto found = std::find_if(layouts.begin(), layouts.end(), [&](const auto& item) { return item.first == image; });
+  if (found == layouts.end()) found = layouts.insert(found, {image, ImageCore::kRestLayout});
+  VkImageLayout before = std::exchange(found->second, layout);
+  if (before == layout) return;
+  if (before == ImageCore::kRestLayout) before = VK_IMAGE_LAYOUT_UNDEFINED;
+  record([image, before, layout](VkCommandBuffer commands) {
+    VkImageMemoryBarrier barrier{};
+    barrier.sType = VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER;
+    barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT;
+    if (layout == VK_IMAGE_LAYOUT_GENERAL) barrier.dstAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    barrier.oldLayout = before;
+    barrier.newLayout = layout;
+    barrier.srcQueueFamilyIndex = barrier.dstQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED;
+    barrier.image = image->image.get();
+    barrier.subresourceRange = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
+    constexpr VkPipelineStageFlags stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+    vkCmdPipelineBarrier(commands, stages, stages, 0, 0, nullptr, 0, nullptr, 1, &barrier);
+  });
 }
 
 void RecordingCore::begin_submission(const char* call) {

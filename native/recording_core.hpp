@@ -29,6 +29,7 @@ struct RecordingCore {
   uint32_t queries_used = 0;
   std::shared_ptr<DescriptorPoolHandle> pool;  // the one being filled; dispatches keep the full ones
   uint32_t pool_sets = 0;
+  std::vector<std::pair<std::shared_ptr<ImageCore>, VkImageLayout>> layouts;  // of images, as what is recorded leaves them
   State state = State::recording;
   bool completed = false;     // the last submission ran to its end
   std::optional<VulkanError> failure;  // of the last submission, which is over
@@ -44,6 +45,9 @@ struct RecordingCore {
   // Adds one command; what it uses lives in the function's captures.
   void record(std::function<void(VkCommandBuffer)> command);
   VkDescriptorSet allocate_set(const PipelineCore& pipeline);
+  // Brings an image into a layout, with what was written to it before visible to what comes. What one at rest holds is
+  // dropped where it leaves that, to be stored or cleared.
+  void transition(const std::shared_ptr<ImageCore>& image, VkImageLayout layout);
   // Checks, under the caller's Use, that the command buffer may be submitted now.
   void begin_submission(const char* call);
   void submit();

@@ -1,19 +1,12 @@
 // Buffers and pipelines: sizes and limits are checked here, before the driver sees them.
-#include "device.hpp"
 #include "host_copy.hpp"
+#include "memory.hpp"
 #include "upload.hpp"
 
 #include <algorithm>
 #include <cstring>
 
 namespace vkconv {
-namespace {
-
-struct MemoryWish {
-  VkMemoryPropertyFlags required;
-  std::vector<VkMemoryPropertyFlags> preferred;  // the most important one first
-  VkMemoryPropertyFlags unwanted;                // less important than all of them
-};
 
 MemoryWish memory_wish(const std::string& kind) {
   constexpr VkMemoryPropertyFlags visible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
@@ -27,6 +20,8 @@ MemoryWish memory_wish(const std::string& kind) {
   if (kind == "output") return {visible, {cached, local, coherent}, 0};
   throw py::value_error("kind must be 'device', 'streamed', 'upload', 'download', 'input' or 'output', not '" + kind + "'");
 }
+
+namespace {
 
 // Types that a plain allocation must not use: they need a feature or a protected queue.
 constexpr VkMemoryPropertyFlags kSpecialMemory =
@@ -48,14 +43,14 @@ std::vector<uint32_t> candidate_types(const Core& core, uint32_t allowed, const 
   return types;
 }
 
-// Tries each fitting type in order; throws with the numbers of the best heap when none holds the buffer.
-void allocate(BufferCore& buffer, const MemoryWish& wish) {
-  const Core& core = *buffer.core;
-  VkMemoryRequirements need;
-  vkGetBufferMemoryRequirements(core.handle, buffer.buffer.get(), &need);
+}  // namespace
+
+VkMemoryPropertyFlags allocate(const Core& core, const char* what, const VkMemoryRequirements& need,
+                               const MemoryWish& wish, VkDeviceMemory* memory) {
   const auto types = candidate_types(core, need.memoryTypeBits, wish);
   if (types.empty())
-    throw VulkanError(VK_ERROR_FEATURE_NOT_PRESENT, "Device.buffer", "the device has no memory type of this kind");
+    throw VulkanError(VK_ERROR_FEATURE_NOT_PRESENT, std::string("Device.") + what,
+                      "the device has no memory type of this kind");
   const auto heaps = heap_states(core);
   const auto available = [&](uint32_t type) {
     const HeapState& heap = heaps[core.memory.memoryTypes[type].heapIndex];
@@ -70,11 +65,8 @@ void allocate(BufferCore& buffer, const MemoryWish& wish) {
     info.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
     info.allocationSize = need.size;
     info.memoryTypeIndex = type;
-    const VkResult result = vkAllocateMemory(core.handle, &info, nullptr, buffer.memory.out());
-    if (result == VK_SUCCESS) {
-      buffer.memory_flags = core.memory.memoryTypes[type].propertyFlags;
-      return;
-    }
+    const VkResult result = vkAllocateMemory(core.handle, &info, nullptr, memory);
+    if (result == VK_SUCCESS) return core.memory.memoryTypes[type].propertyFlags;
     if (result != VK_ERROR_OUT_OF_DEVICE_MEMORY && result != VK_ERROR_OUT_OF_HOST_MEMORY)
       throw VulkanError(result, "vkAllocateMemory");
     refused = true;
@@ -82,14 +74,12 @@ void allocate(BufferCore& buffer, const MemoryWish& wish) {
   const uint32_t heap_index = core.memory.memoryTypes[types.front()].heapIndex;
   const HeapState& heap = heaps[heap_index];
   Text text;
-  text << "a buffer needs " << need.size << " bytes, ";
+  text << (what[0] == 'i' ? "an " : "a ") << what << " needs " << need.size << " bytes, ";
   if (refused) text << "which the driver refused although ";
   text << "heap " << heap_index << " has " << available(types.front()) << " bytes left of " << heap.size_bytes;
   if (heap.known) text << " (budget " << heap.budget_bytes << ", in use " << heap.usage_bytes << ")";
   throw VulkanError::out_of_memory("vkAllocateMemory", need.size, available(types.front()), text.str());
 }
-
-}  // namespace
 
 Buffer::Buffer(const CorePtr& core, uint64_t nbytes, const std::string& kind) : nbytes_(nbytes), kind_(kind) {
   const MemoryWish wish = memory_wish(kind);
@@ -118,7 +108,9 @@ Buffer::Buffer(const CorePtr& core, uint64_t nbytes, const std::string& kind) : 
   made->memory = decltype(made->memory)(core);
   made->buffer = decltype(made->buffer)(core);
   check(vkCreateBuffer(core->handle, &info, nullptr, made->buffer.out()), "vkCreateBuffer");
-  allocate(*made, wish);
+  VkMemoryRequirements need;
+  vkGetBufferMemoryRequirements(core->handle, made->buffer.get(), &need);
+  made->memory_flags = allocate(*core, "buffer", need, wish, made->memory.out());
   check(vkBindBufferMemory(core->handle, made->buffer.get(), made->memory.get(), 0), "vkBindBufferMemory");
   if ((wish.required & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0)
     check(vkMapMemory(core->handle, made->memory.get(), 0, VK_WHOLE_SIZE, 0, &made->mapped), "vkMapMemory");
@@ -199,16 +191,43 @@ const std::shared_ptr<BufferCore>& Buffer::core(const char* call) const {
   return core_;
 }
 
-Pipeline::Pipeline(const CorePtr& core, const std::string& spirv, uint32_t bindings, uint32_t push_bytes,
+namespace {
+
+// Throws where a stage may not have so many of a kind.
+void check_count(uint32_t count, const char* limit, uint32_t most) {
+  VKCONV_REQUIRE(count <= most, count << " bindings are over " << limit << " " << most);
+}
+
+std::vector<Binding> bindings_of(const Pipeline::Bindings& given, const VkPhysicalDeviceLimits& limits) {
+  if (const auto* count = std::get_if<uint32_t>(&given)) {
+    check_count(*count, "maxPerStageDescriptorStorageBuffers", limits.maxPerStageDescriptorStorageBuffers);
+    return std::vector<Binding>(*count, Binding::buffer);
+  }
+  std::vector<Binding> bindings;
+  std::array<uint32_t, 3> counts{};
+  for (const char letter : std::get<std::string>(given)) {
+    VKCONV_REQUIRE(letter == 'b' || letter == 's' || letter == 'i',
+                   "a binding is b, s or i, not '" << std::string(1, letter) << "'");
+    bindings.push_back(letter == 'b' ? Binding::buffer : letter == 's' ? Binding::sampled : Binding::stored);
+    ++counts[static_cast<size_t>(bindings.back())];
+  }
+  check_count(counts[0], "maxPerStageDescriptorStorageBuffers", limits.maxPerStageDescriptorStorageBuffers);
+  check_count(counts[1], "maxPerStageDescriptorSampledImages", limits.maxPerStageDescriptorSampledImages);
+  check_count(counts[1], "maxPerStageDescriptorSamplers", limits.maxPerStageDescriptorSamplers);
+  check_count(counts[2], "maxPerStageDescriptorStorageImages", limits.maxPerStageDescriptorStorageImages);
+  return bindings;
+}
+
+}  // namespace
+
+Pipeline::Pipeline(const CorePtr& core, const std::string& spirv, const Bindings& bindings, uint32_t push_bytes,
                    const std::vector<uint32_t>& spec, uint32_t subgroup_size) {
   constexpr uint32_t kSpirvMagic = 0x07230203;
   uint32_t magic = 0;
   if (spirv.size() >= sizeof magic) std::memcpy(&magic, spirv.data(), sizeof magic);
   VKCONV_REQUIRE(magic == kSpirvMagic && spirv.size() % 4 == 0 && spirv.size() >= 20,
           "not a SPIR-V module: " << spirv.size() << " bytes, first word " << hex(magic));
-  VKCONV_REQUIRE(bindings <= core->limits.maxPerStageDescriptorStorageBuffers,
-          bindings << " bindings are over maxPerStageDescriptorStorageBuffers "
-                   << core->limits.maxPerStageDescriptorStorageBuffers);
+  auto kinds = bindings_of(bindings, core->limits);
   VKCONV_REQUIRE(push_bytes <= core->limits.maxPushConstantsSize,
           push_bytes << " bytes of push constants are over maxPushConstantsSize " << core->limits.maxPushConstantsSize);
   VKCONV_REQUIRE(push_bytes % 4 == 0, push_bytes << " bytes of push constants are no multiple of 4");
@@ -223,20 +242,20 @@ Pipeline::Pipeline(const CorePtr& core, const std::string& spirv, uint32_t bindi
 
   auto made = std::make_shared<PipelineCore>();
   made->core = core;
-  made->bindings = bindings;
+  made->bindings = std::move(kinds);
   made->push_bytes = push_bytes;
 
-  std::vector<VkDescriptorSetLayoutBinding> slots(bindings);
-  for (uint32_t i = 0; i < bindings; ++i) {
+  std::vector<VkDescriptorSetLayoutBinding> slots(made->bindings.size());
+  for (uint32_t i = 0; i < slots.size(); ++i) {
     slots[i] = {};
     slots[i].binding = i;
-    slots[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+    slots[i].descriptorType = descriptor_type(made->bindings[i]);
     slots[i].descriptorCount = 1;
     slots[i].stageFlags = VK_SHADER_STAGE_COMPUTE_BIT;
   }
   VkDescriptorSetLayoutCreateInfo set_info{};
   set_info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO;
-  set_info.bindingCount = bindings;
+  set_info.bindingCount = static_cast<uint32_t>(slots.size());
   set_info.pBindings = slots.data();
   made->set_layout = decltype(made->set_layout)(core);
   check(vkCreateDescriptorSetLayout(core->handle, &set_info, nullptr, made->set_layout.out()),

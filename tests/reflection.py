@@ -19,7 +19,10 @@ ACCESS_CHAIN, COOPERATIVE_MATRIX = 65, 4456
 DECORATE, MEMBER_DECORATE = 71, 72
 SPEC_ID, BUILT_IN, RESTRICT, ALIASED, COHERENT, NON_WRITABLE, NON_READABLE = 1, 11, 19, 20, 23, 24, 25
 BINDING, SET, OFFSET, WORKGROUP_SIZE = 33, 34, 35, 25
-WORKGROUP, PUSH_CONSTANT, STORAGE_BUFFER = 4, 9, 12
+UNIFORM_CONSTANT, WORKGROUP, PUSH_CONSTANT, STORAGE_BUFFER = 0, 4, 9, 12
+IMAGE, SAMPLED_IMAGE = 25, 27
+_DIMS = {1: "2D", 2: "3D"}
+_FORMATS = {1: "rgba32f", 2: "rgba16f"}
 
 CAPABILITIES = {
     1: "Shader",
@@ -123,7 +126,8 @@ _IDS_OF_TYPE = {VECTOR: 1, MATRIX: 1, ARRAY: 2, RUNTIME_ARRAY: 1, STRUCT: None, 
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """One variable over a buffer: the name and GLSL type of its array, and what is promised of it."""
+    """One variable over a buffer: the name and GLSL type of its array, and what is promised of it; or a texture, and
+    where it is stored the format of its texels."""
 
     name: str
     type: str
@@ -288,6 +292,7 @@ class Module:
         found = {self._names[id_] for id_ in seen if SPEC_ID in self._decorations.get(id_, {}) and id_ in self._names}
         for id_, block in self._blocks(STORAGE_BUFFER):
             found |= {self._members[block, 0]} if id_ in seen else set()
+        found |= {self._names[id_] for id_, _ in self._blocks(UNIFORM_CONSTANT) if id_ in seen}
         for id_, block in self._blocks(PUSH_CONSTANT):
             members = {self._word(index, ()) for variable, index in self._chains if variable == id_}
             found |= {self._members[block, member] for member in members}
@@ -328,7 +333,21 @@ class Module:
             )
             where = known[SET][0], known[BINDING][0]
             found[where] = (*found.get(where, ()), view)
+        for id_, type_ in self._blocks(UNIFORM_CONSTANT):
+            known = self._decorations[id_]
+            promises = {NON_READABLE: "writeonly", NON_WRITABLE: "readonly", RESTRICT: "restrict"}
+            said_of = frozenset(text for decoration, text in promises.items() if decoration in known)
+            where = known[SET][0], known[BINDING][0]
+            found[where] = (*found.get(where, ()), View(self._names[id_], self._texture(type_), said_of))
         return found
+
+    def _texture(self, id_: int) -> str:
+        """The type of a texture in GLSL's words."""
+        op, operands = self._types[id_]
+        if op == SAMPLED_IMAGE:
+            return f"sampler{_DIMS[self._types[operands[0]][1][1]]}"
+        assert op == IMAGE, f"a constant of type {op}"
+        return f"{_FORMATS[operands[6]]} image{_DIMS[operands[1]]}"
 
     def _push(self) -> tuple[Member, ...]:
         found = []

@@ -284,7 +284,7 @@ ROWS = (
         "typing",
         "scratch of sums stays f32",
         "vkconv/storage.py",
-        'return buffer in program.elements or types.get(buffer or "") in HALVES',
+        'return buffer in program.elements or buffer in program.textures or types.get(buffer or "") in HALVES',
         "return True",
         "tests/pure/test_storage.py::test_what_is_scratch_stays_f32_and_elements_halve",
     ),

@@ -16,6 +16,7 @@ from vkconv.core import DType
 
 Access = Literal["r", "w", "rw"]
 Scalar = Literal["int", "uint", "float", "bool"]
+Kind = Literal["buffer", "sampled", "stored"]
 Argument = TypeVar("Argument")
 
 # Specialization constants 0 to 2 are the workgroup's size.
@@ -33,11 +34,13 @@ class Form(StrEnum):
     """Elements, or f32 in the variant that its `Binding.f32_define` makes."""
     WORDS = "words"
     """Words that mean what the kernel's constants say: integers, packed bytes, what is cast."""
+    TEXELS = "texels"
+    """Of a texture, four floats each: of 16 bits where the variant is of f16, else of f32."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Binding:
-    """One storage buffer of a kernel.
+    """One storage buffer of a kernel, or one texture, which it samples (``sampler3D x``) or stores (``image3D x``).
 
     ``views`` are the GLSL arrays over it (``ELEM x``, ``ELEM4 x4``). It is there in variants that meet ``when``:
     defines, by name or as ``NAME=value``, with ``!`` those that must be absent. ``f32_define`` is the define that makes
@@ -52,6 +55,18 @@ class Binding:
     qualifiers: str = "restrict"
     f32_define: str = ""
     f32_constant: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """What Vulkan has it for: a storage buffer, a sampled image, a storage image."""
+        if self.form is not Form.TEXELS:
+            return "buffer"
+        return "sampled" if self.access == "r" else "stored"
+
+    @property
+    def dims(self) -> int:
+        """Dimensions of a texture."""
+        return 3 if "3D" in self.views[0] else 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,6 +171,14 @@ class Interface:
     push: tuple[Field, ...]
     constants: tuple[Field, ...]
 
+    @property
+    def kinds(self) -> str:
+        """What each binding is to Vulkan, in letters: b a storage buffer, s a sampled image, i a storage image."""
+        return "".join(_LETTERS[binding.kind] for binding in self.bindings)
+
+
+_LETTERS: Mapping[Kind, str] = {"buffer": "b", "sampled": "s", "stored": "i"}
+
 
 @functools.lru_cache(maxsize=4096)
 def _names(of: Kernel | Interface) -> frozenset[str]:
@@ -188,6 +211,10 @@ def _lines(interface: Interface) -> Iterator[str]:
             yield f"    {field.type} {field.name}{f'[{field.count}]' if field.count > 1 else ''};"
         yield "};"
     for number, binding in enumerate(interface.bindings):
+        if binding.form is Form.TEXELS:
+            how = "" if binding.kind == "sampled" else f", TEXEL_FORMAT) writeonly {binding.qualifiers}"
+            yield f"layout(set = 0, binding = {number}{how or ')'} uniform {binding.views[0]};"
+            continue
         of_call = binding.form in (Form.ELEMENT, Form.EITHER)
         # Packed 16-bit elements are written by atomic operations on the word around them: WRITEONLY is empty there.
         access = {"r": "readonly ", "w": "WRITEONLY " if of_call else "writeonly ", "rw": ""}[binding.access]
@@ -204,6 +231,7 @@ def _lines(interface: Interface) -> Iterator[str]:
 _ELEMENTS = re.compile(r"ELEM[24]?$")
 _EITHER = re.compile(r"([XY])_ELEM[24]?$")
 _FLOATS = re.compile(r"(float|vec[234]|VALUE4?)$")
+_TEXELS = re.compile(r"(sampler|image)[23]D$")
 
 
 def _binding(
@@ -214,7 +242,9 @@ def _binding(
     if form is None:
         of_call = all(map(_ELEMENTS.match, types))
         of_f32 = all(map(_FLOATS.match, types))
+        texels = all(map(_TEXELS.match, types))
         form = Form.EITHER if either else Form.ELEMENT if of_call else Form.F32 if of_f32 else Form.WORDS
+        form = Form.TEXELS if texels else form
     define = f"{either[0][1]}_F32" if either else ""
     name = views[0].split()[1]
     return Binding(name, access, form, views, tuple(when.split()), qualifiers, define, f32)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vkconv.call import Call
 from vkconv.core import ShaderError
-from vkconv.kernel import Access, Field, Shader
+from vkconv.kernel import Access, Binding, Field, Shader
+from vkconv.texture import Texture
 
 Word = int | float | bool
 Argument = Word | Sequence[Word]
@@ -24,7 +25,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bind:
-    """One storage buffer binding: which buffer of the program, how the shader uses it, and what part of it is bound;
+    """One binding: which buffer or texture of the program, how the shader uses it, and what part of it is bound;
     None: all of it."""
 
     buffer: str
@@ -68,13 +69,14 @@ class Dispatch:
         """Buffers in the order of their bindings, set 0, and how each is used."""
         declared = self.shader.interface.bindings
         read_first = sorted(declared, key=lambda binding: binding.access != "r")
-        instead = next(binding.name for binding in read_first if self.buffers[binding.name])
 
-        def bind(name: str, access: Access) -> Bind:
-            bound = name if self.buffers[name] else instead
-            return Bind(self.buffers[bound] or "", access, self.ranges.get(bound))
+        def bind(binding: Binding) -> Bind:
+            bound = binding.name
+            if not self.buffers[bound]:
+                bound = next(b.name for b in read_first if b.kind == binding.kind and self.buffers[b.name])
+            return Bind(self.buffers[bound] or "", binding.access, self.ranges.get(bound))
 
-        return tuple(bind(b.name, b.access) for b in declared)
+        return tuple(map(bind, declared))
 
     @property
     def spec_words(self) -> tuple[int, ...]:
@@ -149,6 +151,8 @@ class Program:
     the call's operand and output names, plus ``packed`` (made by prepack, kept with the session) and
     ``scratch`` (contents undefined before and after), each name to bytes. ``elements`` are those of them that hold
     elements of the call as they are, no sums: in calls of 16-bit floats they have 16 bits too (vkconv/storage.py).
+    ``textures`` are those of ``packed`` and ``scratch`` that are no buffers, each with its extent; the launch that
+    stores one stores all texels that others sample, and drops what it held.
     """
 
     steps: tuple[Dispatch, ...]
@@ -156,6 +160,7 @@ class Program:
     packed: Mapping[str, int] = dataclasses.field(default_factory=dict)
     scratch: Mapping[str, int] = dataclasses.field(default_factory=dict)
     elements: frozenset[str] = frozenset()
+    textures: Mapping[str, Texture] = dataclasses.field(default_factory=dict)
 
     def within(self, ranges: Mapping[str, Range]) -> "Program":
         """The program where steps bind a part of some buffers in place of all of them."""
@@ -176,6 +181,7 @@ class Program:
             {names.get(name, name): nbytes for name, nbytes in self.packed.items()},
             {names.get(name, name): nbytes for name, nbytes in self.scratch.items()},
             frozenset(names.get(name, name) for name in self.elements),
+            {names.get(name, name): texture for name, texture in self.textures.items()},
         )
 
 
@@ -206,19 +212,21 @@ class Composite:
     packed: Mapping[str, int] = dataclasses.field(default_factory=dict)
     scratch: Mapping[str, int] = dataclasses.field(default_factory=dict)
     elements: frozenset[str] = frozenset()
+    textures: Mapping[str, Texture] = dataclasses.field(default_factory=dict)
 
     @property
     def own(self) -> Program:
         """Without the inner calls."""
         steps = tuple(step for step in self.steps if isinstance(step, Dispatch))
-        return Program(steps, self.prepack, self.packed, self.scratch, self.elements)
+        return Program(steps, self.prepack, self.packed, self.scratch, self.elements, self.textures)
 
     def linked(self, own: Program, built: Callable[[Inner], Program]) -> Program:
         """The program with what ``built`` makes of each inner call in its place; ``own`` is this one's part in the form
         that it takes. What is packed for nothing but to be packed again by an inner call is scratch."""
         steps: list[Dispatch] = []
         prepack, packed, scratch = list(own.prepack), dict(own.packed), dict(own.scratch)
-        elements, remaining, places = set(own.elements), iter(own.steps), 0
+        elements, textures = set(own.elements), dict(own.textures)
+        remaining, places = iter(own.steps), 0
         for step in self.steps:
             if isinstance(step, Dispatch):
                 steps.append(next(remaining))
@@ -233,10 +241,11 @@ class Composite:
             packed |= program.packed
             scratch |= {name: max(nbytes, scratch.get(name, 0)) for name, nbytes in program.scratch.items()}
             elements |= program.elements
+            textures |= program.textures
         used = {buffer for step in steps for buffer in step.buffers.values()}
         passing = {name: nbytes for name, nbytes in packed.items() if name not in used}
         kept = {name: nbytes for name, nbytes in packed.items() if name in used}
-        return Program(tuple(steps), tuple(prepack), kept, {**scratch, **passing}, frozenset(elements))
+        return Program(tuple(steps), tuple(prepack), kept, {**scratch, **passing}, frozenset(elements), textures)
 
     def linked_to(self, program: Program) -> Program:
         """The program where its one inner call is this program, which is in the same form."""

@@ -73,7 +73,7 @@ def stored(program: Program, types: Mapping[str, DType], dtype: DType, device: D
     packed = not stores_natively(device)
 
     def is_half(buffer: str | None) -> bool:
-        return buffer in program.elements or types.get(buffer or "") in HALVES
+        return buffer in program.elements or buffer in program.textures or types.get(buffer or "") in HALVES
 
     def form(dispatch: Dispatch) -> Dispatch:
         shader = dispatch.shader
@@ -95,11 +95,17 @@ def stored(program: Program, types: Mapping[str, DType], dtype: DType, device: D
         }
         return dataclasses.replace(dispatch, ranges=ranges) if ranges else dispatch
 
+    def size(name: str, nbytes: int) -> int:
+        if name in program.textures:  # there are no texels of bf16: those of f32 hold them
+            return nbytes // 2 if dtype is DType.F16 else nbytes
+        return nbytes // 4 * dtype.nbytes if name in program.elements else nbytes
+
     def sizes(of: Mapping[str, int]) -> dict[str, int]:
-        return {name: nbytes // 4 * dtype.nbytes if name in program.elements else nbytes for name, nbytes in of.items()}
+        return {name: size(name, nbytes) for name, nbytes in of.items()}
 
     steps, prepack = (tuple(ranged(form(d)) for d in dispatches) for dispatches in (program.steps, program.prepack))
-    return Program(steps, prepack, sizes(program.packed), sizes(program.scratch), program.elements)
+    kept, scratch = sizes(program.packed), sizes(program.scratch)
+    return Program(steps, prepack, kept, scratch, program.elements, program.textures)
 
 
 def binding_type(dispatch: Dispatch, binding: Binding) -> DType | None:
@@ -110,6 +116,8 @@ def binding_type(dispatch: Dispatch, binding: Binding) -> DType | None:
         return None
     if binding.form is Form.F32:
         return computed
+    if binding.form is Form.TEXELS:
+        return DType.F16 if shader.dtype is DType.F16 else DType.F32
     if binding.form is Form.EITHER:
         counted = int(dispatch.constants.get(binding.f32_constant, 1)) > 1
         if counted or (binding.f32_define, "") in shader.defines:
@@ -134,12 +142,13 @@ def _moved(dispatch: Dispatch, held: Mapping[str, DType]) -> DType | None:
 
 def check_types(program: Program, types: Mapping[str, DType]) -> None:
     """ShaderError where a launch reads or writes a buffer in another form than it has: operands and outputs in their
-    ``types``, scratch and packed buffers as the launch that writes them first has it."""
+    ``types``, scratch and packed buffers as the launch that writes them first has it, textures as what they are."""
     held = dict(types)
     for dispatch in (*program.prepack, *program.steps):
         moved = _moved(dispatch, held) if dispatch.shader.kernel.moves else None
         for binding in dispatch.shader.interface.bindings:
             buffer, taken = dispatch.buffers[binding.name], binding_type(dispatch, binding)
+            _check_kind(dispatch, binding, buffer, program)
             if buffer is None or taken is None:
                 continue
             if moved and binding.access == "w" and taken.nbytes == moved.nbytes:
@@ -152,3 +161,17 @@ def check_types(program: Program, types: Mapping[str, DType]) -> None:
                     f"{dispatch.shader.key} takes {buffer!r} at its binding {binding.name!r} for {taken}, "
                     f"and it holds {made}: a fault of the route, not of the call"
                 )
+
+
+def _check_kind(dispatch: Dispatch, binding: Binding, buffer: str | None, program: Program) -> None:
+    """ShaderError where a launch takes a buffer for a texture, a texture for a buffer, or one of other dimensions."""
+    if buffer is None:
+        return
+    texture = program.textures.get(buffer)
+    wanted = f"a {binding.dims}-D texture" if binding.form is Form.TEXELS else "a buffer"
+    held = f"a {texture.dims}-D texture" if texture else "a buffer"
+    if wanted != held:
+        raise ShaderError(
+            f"{dispatch.shader.key} takes {buffer!r} at its binding {binding.name!r} for {wanted}, and it is {held}: "
+            "a fault of the route, not of the call"
+        )

@@ -95,6 +95,17 @@ static void put_executables(FILE* out, VkDevice device, PFN_vkGetDeviceProcAddr 
   if (isa != NULL) fclose(isa);
 }
 
+static VkDescriptorType descriptor_type(const struct Job* job, uint32_t binding) {
+  switch (job->kinds == NULL ? 'b' : job->kinds[binding]) {
+    case 's':
+      return VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER;
+    case 'i':
+      return VK_DESCRIPTOR_TYPE_STORAGE_IMAGE;
+    default:
+      return VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+  }
+}
+
 void compile(FILE* out, const struct Offer* offer, const struct Job* job) {
   INSTANCE_CALL(offer->instance, vkCreateDevice);
   INSTANCE_CALL(offer->instance, vkGetDeviceProcAddr);
@@ -120,7 +131,7 @@ void compile(FILE* out, const struct Offer* offer, const struct Job* job) {
 
   VkDescriptorSetLayoutBinding* slots = calloc(job->bindings + 1, sizeof *slots);
   for (uint32_t i = 0; i < job->bindings; ++i)
-    slots[i] = (VkDescriptorSetLayoutBinding){i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, NULL};
+    slots[i] = (VkDescriptorSetLayoutBinding){i, descriptor_type(job, i), 1, VK_SHADER_STAGE_COMPUTE_BIT, NULL};
   const VkDescriptorSetLayoutCreateInfo set_info = {VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
                                                     .bindingCount = job->bindings, .pBindings = slots};
   VkDescriptorSetLayout set_layout;

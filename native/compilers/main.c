@@ -5,7 +5,8 @@
 //
 //     ID  SECONDS  SPIRV_FILE  BINDINGS  PUSH_BYTES  SUBGROUP_SIZE  ISA_FILE  WORD,WORD,...
 //
-// BINDINGS storage buffers lie in set 0; the words are specialization constants from id 0 on; a SUBGROUP_SIZE of 0 asks for
+// BINDINGS storage buffers lie in set 0, or what its letters say: b a storage buffer, s a sampled image, i a storage image;
+// the words are specialization constants from id 0 on; a SUBGROUP_SIZE of 0 asks for
 // none; ISA_FILE, which may be empty, gets the compiler's internal representations. Compilers hang and abort: each pipeline
 // has a process of its own, forked before there is a device, which is killed after SECONDS of processor time, so that a busy
 // machine changes no verdict, or where it sleeps, after kWaits times as long.
@@ -149,7 +150,10 @@ static bool parse(char* line, struct Job* job) {
     if (fields[i] == NULL) return false;
   }
   *job = (struct Job){.id = fields[0], .spirv_file = fields[2], .isa_file = fields[6], .seconds = strtod(fields[1], NULL)};
-  job->bindings = (uint32_t)strtoul(fields[3], NULL, 10);
+  const size_t letters = strspn(fields[3], "bsi");
+  job->kinds = letters > 0 ? fields[3] : NULL;
+  job->bindings = letters > 0 ? (uint32_t)letters : (uint32_t)strtoul(fields[3], NULL, 10);
+  if (letters > 0 && fields[3][letters] != 0) return false;
   job->push_bytes = (uint32_t)strtoul(fields[4], NULL, 10);
   job->subgroup_size = (uint32_t)strtoul(fields[5], NULL, 10);
   job->words = calloc(strlen(fields[7]) / 2 + 1, sizeof *job->words);

@@ -32,6 +32,7 @@ struct Offer {
 struct Job {
   const char *id, *spirv_file, *isa_file;
   double seconds;
+  const char* kinds;  // of bindings, a letter each; NULL where all are storage buffers
   uint32_t bindings, push_bytes, subgroup_size;
   uint32_t* words;
   uint32_t word_count;

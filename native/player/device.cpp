@@ -39,6 +39,22 @@ class Chain {
 
 }  // namespace
 
+VkDescriptorType descriptor_type(char kind) {
+  return kind == 's' ? VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER : kind == 'i' ? VK_DESCRIPTOR_TYPE_STORAGE_IMAGE : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+}
+
+VkImageCreateInfo image_info(const BufferLine& line) {
+  VkImageCreateInfo info{VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO};
+  info.imageType = line.extent[2] ? VK_IMAGE_TYPE_3D : VK_IMAGE_TYPE_2D;
+  info.format = line.texels == "rgba16f" ? VK_FORMAT_R16G16B16A16_SFLOAT : VK_FORMAT_R32G32B32A32_SFLOAT;
+  info.extent = {line.extent[0], line.extent[1], std::max(line.extent[2], 1u)};
+  info.mipLevels = info.arrayLayers = 1;
+  info.samples = VK_SAMPLE_COUNT_1_BIT;
+  info.tiling = VK_IMAGE_TILING_OPTIMAL;
+  info.usage = VK_IMAGE_USAGE_SAMPLED_BIT | VK_IMAGE_USAGE_STORAGE_BIT | VK_IMAGE_USAGE_TRANSFER_DST_BIT;
+  return info;
+}
+
 bool Facts::has(const char* extension) const {
   return std::find(extensions.begin(), extensions.end(), extension) != extensions.end();
 }
@@ -178,6 +194,11 @@ void Device::make_device() {
   check(vk.vkCreateCommandPool(device_, &pool, nullptr, &pool_), "vkCreateCommandPool");
   const VkPipelineCacheCreateInfo cache{VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, nullptr, 0, 0, nullptr};
   check(vk.vkCreatePipelineCache(device_, &cache, nullptr, &cache_), "vkCreatePipelineCache");
+  VkSamplerCreateInfo sampler{VK_STRUCTURE_TYPE_SAMPLER_CREATE_INFO};
+  sampler.magFilter = sampler.minFilter = VK_FILTER_NEAREST;
+  sampler.mipmapMode = VK_SAMPLER_MIPMAP_MODE_NEAREST;
+  sampler.addressModeU = sampler.addressModeV = sampler.addressModeW = VK_SAMPLER_ADDRESS_MODE_CLAMP_TO_EDGE;
+  check(vk.vkCreateSampler(device_, &sampler, nullptr, &sampler_), "vkCreateSampler");
 }
 
 Buffer Device::buffer(uint64_t nbytes, Kind kind) {
@@ -199,7 +220,29 @@ Buffer Device::buffer(uint64_t nbytes, Kind kind) {
   return made;
 }
 
+Buffer Device::texture(const BufferLine& line) {
+  Buffer made;
+  const VkImageCreateInfo info = image_info(line);
+  check(vk.vkCreateImage(device_, &info, nullptr, &made.image), "vkCreateImage");
+  VkMemoryRequirements requirements;
+  vk.vkGetImageMemoryRequirements(device_, made.image, &requirements);
+  made.nbytes = requirements.size;
+  const VkMemoryAllocateInfo allocate{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, nullptr, requirements.size,
+                                      memory_type(requirements.memoryTypeBits, Kind::Device)};
+  check(vk.vkAllocateMemory(device_, &allocate, nullptr, &made.memory), "vkAllocateMemory of " + std::to_string(requirements.size) + " bytes");
+  check(vk.vkBindImageMemory(device_, made.image, made.memory, 0), "vkBindImageMemory");
+  VkImageViewCreateInfo view{VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO};
+  view.image = made.image;
+  view.viewType = line.extent[2] ? VK_IMAGE_VIEW_TYPE_3D : VK_IMAGE_VIEW_TYPE_2D;
+  view.format = info.format;
+  view.subresourceRange = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
+  check(vk.vkCreateImageView(device_, &view, nullptr, &made.view), "vkCreateImageView");
+  return made;
+}
+
 void Device::release(Buffer& buffer) {
+  vk.vkDestroyImageView(device_, buffer.view, nullptr);
+  vk.vkDestroyImage(device_, buffer.image, nullptr);
   vk.vkDestroyBuffer(device_, buffer.buffer, nullptr);
   vk.vkFreeMemory(device_, buffer.memory, nullptr);
   buffer = Buffer{};
@@ -220,7 +263,7 @@ Pipeline Device::pipeline(const PipelineLine& line, const Bytes& code, bool cach
   Pipeline made;
   std::vector<VkDescriptorSetLayoutBinding> bindings(line.bindings);
   for (uint32_t i = 0; i < line.bindings; ++i)
-    bindings[i] = {i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr};
+    bindings[i] = {i, descriptor_type(line.kind(i)), 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr};
   const VkDescriptorSetLayoutCreateInfo set{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO, nullptr, 0, line.bindings, bindings.data()};
   check(vk.vkCreateDescriptorSetLayout(device_, &set, nullptr, &made.set), "vkCreateDescriptorSetLayout");
   const VkPushConstantRange push{VK_SHADER_STAGE_COMPUTE_BIT, 0, line.push_bytes};

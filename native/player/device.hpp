@@ -33,12 +33,19 @@ struct Facts {
   uint64_t heap_bytes() const;  // of the device's own memory, the largest
 };
 
+// A buffer, or a texture, which has an image in place of one.
 struct Buffer {
   VkBuffer buffer = VK_NULL_HANDLE;
+  VkImage image = VK_NULL_HANDLE;
+  VkImageView view = VK_NULL_HANDLE;
   VkDeviceMemory memory = VK_NULL_HANDLE;
   char* mapped = nullptr;
   uint64_t nbytes = 0;
 };
+
+// What Vulkan calls a binding of a kind, and an image of a texture.
+VkDescriptorType descriptor_type(char kind);
+VkImageCreateInfo image_info(const BufferLine& line);
 
 struct Pipeline {
   VkDescriptorSetLayout set = VK_NULL_HANDLE;
@@ -64,6 +71,7 @@ class Device {
   std::string info_json() const;
 
   Buffer buffer(uint64_t nbytes, Kind kind);
+  Buffer texture(const BufferLine& line);
   void release(Buffer& buffer);
   Pipeline pipeline(const PipelineLine& line, const Bytes& code, bool cached);  // cached: one of the same may be there
   void release(Pipeline& pipeline);
@@ -73,6 +81,7 @@ class Device {
   void submit(VkCommandBuffer buffer, uint64_t limit_ns);
 
   VkDevice handle() const { return device_; }
+  VkSampler sampler() const { return sampler_; }  // nearest: texels come as they are
   uint64_t messages() const { return messages_; }
   const std::string& first_message() const { return first_message_; }
 
@@ -83,6 +92,7 @@ class Device {
   VkQueue queue_ = VK_NULL_HANDLE;
   uint32_t family_ = 0;
   VkPipelineCache cache_ = VK_NULL_HANDLE;
+  VkSampler sampler_ = VK_NULL_HANDLE;
   VkCommandPool pool_ = VK_NULL_HANDLE;
   uint64_t messages_ = 0;
   std::string first_message_;
@@ -90,6 +100,7 @@ class Device {
   void make_instance(bool validate);
   void find(const std::string& selector);
   void read_facts();
+  void require_texture(const BufferLine& line) const;
   void make_device();
   uint32_t memory_type(uint32_t allowed, Kind kind) const;
   static VKAPI_ATTR VkBool32 VKAPI_CALL told(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,

@@ -1,4 +1,5 @@
 // What plans need and devices have, by Vulkan's names; and a device's facts as a profile that vkconv imports.
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -72,6 +73,20 @@ void require_subgroups(const Facts& facts, const PipelineLine& line) {
 
 }  // namespace
 
+void Device::require_texture(const BufferLine& line) const {
+  if (line.texels.empty()) return;
+  const VkImageCreateInfo info = image_info(line);
+  VkImageFormatProperties offered{};
+  const VkResult result = vk.vkGetPhysicalDeviceImageFormatProperties(physical_, info.format, info.imageType, info.tiling, info.usage, 0, &offered);
+  if (result == VK_ERROR_FORMAT_NOT_SUPPORTED) throw Refused(asked("textures of " + line.texels + ", which this device does not sample and store"));
+  check(result, "vkGetPhysicalDeviceImageFormatProperties");
+  const uint32_t sides[] = {info.extent.width, info.extent.height, info.extent.depth};
+  const uint32_t most[] = {offered.maxExtent.width, offered.maxExtent.height, offered.maxExtent.depth};
+  for (int axis = 0; axis < 3; ++axis)
+    if (sides[axis] > most[axis])
+      throw Refused(asked("a texture of " + std::to_string(sides[axis]) + " texels on an axis, and this device takes " + std::to_string(most[axis])));
+}
+
 void Device::require(const Plan& plan) const {
   const VkPhysicalDeviceLimits& l = facts.properties.limits;
   for (const auto& [name, value] : plan.needs) {
@@ -88,9 +103,15 @@ void Device::require(const Plan& plan) const {
   }
   if (plan.buffer_bytes() > facts.heap_bytes())
     throw Refused(asked(std::to_string(plan.buffer_bytes()) + " bytes of buffers, and the largest heap of this device has " + std::to_string(facts.heap_bytes())));
+  for (const BufferLine& line : plan.buffers) require_texture(line);
+  const uint32_t sampled = std::min(l.maxPerStageDescriptorSampledImages, l.maxPerStageDescriptorSamplers);
+  const std::pair<char, uint32_t> most[] = {{'b', l.maxPerStageDescriptorStorageBuffers}, {'s', sampled}, {'i', l.maxPerStageDescriptorStorageImages}};
   for (const PipelineLine& line : plan.pipelines) {
-    if (line.bindings > l.maxPerStageDescriptorStorageBuffers)
-      throw Refused(asked(std::to_string(line.bindings) + " bindings, and this device takes " + std::to_string(l.maxPerStageDescriptorStorageBuffers)));
+    for (const auto& [kind, allowed] : most)
+      if (line.count(kind) > allowed) {
+        const char* what = kind == 'b' ? " bindings" : kind == 's' ? " sampled textures" : " stored textures";
+        throw Refused(asked(std::to_string(line.count(kind)) + what + ", and this device takes " + std::to_string(allowed)));
+      }
     if (line.push_bytes > l.maxPushConstantsSize)
       throw Refused(asked(std::to_string(line.push_bytes) + " bytes of push constants, and this device takes " + std::to_string(l.maxPushConstantsSize)));
     require_subgroups(facts, line);
@@ -102,7 +123,7 @@ void Device::require(const Plan& plan) const {
         if (command.groups[axis] > l.maxComputeWorkGroupCount[axis])
           throw Refused(asked(std::to_string(command.groups[axis]) + " workgroups on an axis, and this device takes " + std::to_string(l.maxComputeWorkGroupCount[axis])));
       for (const Region& r : command.regions)
-        if (r.nbytes > l.maxStorageBufferRange || r.offset % l.minStorageBufferOffsetAlignment || r.nbytes % 4)
+        if (plan.buffers[r.buffer].texels.empty() && (r.nbytes > l.maxStorageBufferRange || r.offset % l.minStorageBufferOffsetAlignment || r.nbytes % 4))
           throw Refused(asked("a binding of " + std::to_string(r.nbytes) + " bytes at " + std::to_string(r.offset) + "; this device takes whole words, " +
                               std::to_string(l.maxStorageBufferRange) + " bytes, at multiples of " + std::to_string(l.minStorageBufferOffsetAlignment)));
     }
@@ -130,7 +151,8 @@ std::string Device::info_json() const {
                          .whole("maxPerStageDescriptorStorageBuffers", l.maxPerStageDescriptorStorageBuffers)
                          .whole("maxComputeSharedMemorySize", l.maxComputeSharedMemorySize).raw("maxComputeWorkGroupCount", three(l.maxComputeWorkGroupCount))
                          .whole("maxComputeWorkGroupInvocations", l.maxComputeWorkGroupInvocations).raw("maxComputeWorkGroupSize", three(l.maxComputeWorkGroupSize))
-                         .whole("minStorageBufferOffsetAlignment", l.minStorageBufferOffsetAlignment).real("timestampPeriod", l.timestampPeriod).str());
+                         .whole("minStorageBufferOffsetAlignment", l.minStorageBufferOffsetAlignment)
+                         .whole("maxImageDimension2D", l.maxImageDimension2D).whole("maxImageDimension3D", l.maxImageDimension3D).real("timestampPeriod", l.timestampPeriod).str());
   Object properties;
   properties.raw("VkPhysicalDeviceProperties", base.str());
   if (facts.has("VK_KHR_driver_properties"))

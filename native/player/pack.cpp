@@ -15,6 +15,7 @@ namespace {
 constexpr uint32_t kPoison = 0x7FC00001;  // no number in f32, nor, in its upper half, in 16-bit floats
 constexpr size_t kNamed = 32;             // hex digits of the hash in a file's name
 constexpr VkPipelineStageFlags kWork = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+constexpr VkImageLayout kRest = VK_IMAGE_LAYOUT_SHADER_READ_ONLY_OPTIMAL;  // of textures between recordings
 constexpr VkAccessFlags kAll = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 
 Bytes read_file(const std::string& path) {
@@ -83,7 +84,8 @@ Pack::Pack(Device& device, const Folder& folder, Plan given, const Tell& tell, u
     for (const PipelineLine& line : plan.pipelines)
       if (!codes.count(line.file)) codes[line.file] = folder_.read(line.file);
     tell("run", "allocating " + std::to_string(plan.buffer_bytes()) + " bytes");
-    for (const BufferLine& line : plan.buffers) buffers_.push_back(device_.buffer(line.nbytes, line.kind));
+    for (const BufferLine& line : plan.buffers)
+      buffers_.push_back(line.texels.empty() ? device_.buffer(line.nbytes, line.kind) : device_.texture(line));
     for (const PipelineLine& line : plan.pipelines) {
       tell("compile", line.name.empty() ? line.file : line.name);
       pipelines_.push_back(device_.pipeline(line, codes[line.file], cached));
@@ -157,7 +159,16 @@ void Pack::poison() {
   const VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO, nullptr, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT, nullptr};
   check(vk.vkBeginCommandBuffer(buffer, &begin), "vkBeginCommandBuffer");
   for (size_t i = 0; i < buffers_.size(); ++i)
-    if (plan.buffers[i].kind != Kind::Upload && !kept[i]) vk.vkCmdFillBuffer(buffer, buffers_[i].buffer, 0, VK_WHOLE_SIZE, kPoison);
+    if (plan.buffers[i].kind != Kind::Upload && !kept[i] && buffers_[i].buffer) vk.vkCmdFillBuffer(buffer, buffers_[i].buffer, 0, VK_WHOLE_SIZE, kPoison);
+  for (uint32_t i = 0; i < buffers_.size(); ++i) {
+    if (!buffers_[i].image || kept[i]) continue;
+    VkClearColorValue color{};
+    for (float& channel : color.float32) channel = NAN;
+    const VkImageSubresourceRange all{VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
+    transition(buffer, i, VK_IMAGE_LAYOUT_GENERAL);
+    vk.vkCmdClearColorImage(buffer, buffers_[i].image, VK_IMAGE_LAYOUT_GENERAL, &color, 1, &all);
+  }
+  rest(buffer);
   barrier(buffer, kWork, kAll);
   check(vk.vkEndCommandBuffer(buffer), "vkEndCommandBuffer");
   device_.submit(buffer, limit_ns_);
@@ -194,16 +205,19 @@ Bytes Pack::value(size_t number) {
 
 Recording Pack::record(const std::vector<Command>& commands, size_t every) {
   Recording made;
-  uint32_t sets = 0, bindings = 0, work = 0;
+  uint32_t sets = 0, work = 0;
+  std::map<char, uint32_t> bindings;
   for (const Command& c : commands) {
     work += c.kind != Command::Kind::Barrier;
     if (c.kind != Command::Kind::Dispatch) continue;
     ++sets;
-    bindings += static_cast<uint32_t>(c.regions.size());
+    for (size_t i = 0; i < c.regions.size(); ++i) ++bindings[plan.pipelines[c.pipeline].kind(i)];
   }
   if (sets) {
-    const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, std::max(bindings, 1u)};
-    const VkDescriptorPoolCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, nullptr, 0, sets, 1, &size};
+    std::vector<VkDescriptorPoolSize> sizes;
+    for (const auto& [kind, count] : bindings) sizes.push_back({descriptor_type(kind), count});
+    if (sizes.empty()) sizes.push_back({VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1});
+    const VkDescriptorPoolCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, nullptr, 0, sets, static_cast<uint32_t>(sizes.size()), sizes.data()};
     check(vk.vkCreateDescriptorPool(device_.handle(), &info, nullptr, &made.sets), "vkCreateDescriptorPool");
   }
   made_.push_back(made);
@@ -239,6 +253,7 @@ Recording Pack::record(const std::vector<Command>& commands, size_t every) {
     }
     if (every && ++done % every == 0) stamped();
   }
+  rest(made.buffer);
   barrier(made.buffer, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
   check(vk.vkEndCommandBuffer(made.buffer), "vkEndCommandBuffer");
   return made;
@@ -293,19 +308,54 @@ void Pack::barrier(VkCommandBuffer buffer, VkPipelineStageFlags stages, VkAccess
   vk.vkCmdPipelineBarrier(buffer, kWork, stages, 0, 1, &memory, 0, nullptr, 0, nullptr);
 }
 
+void Pack::transition(VkCommandBuffer buffer, uint32_t number, VkImageLayout layout) {
+  const auto found = layouts_.find(number);
+  const VkImageLayout before = found == layouts_.end() ? kRest : found->second;
+  if (before == layout) return;
+  layouts_[number] = layout;
+  const bool stored = layout == VK_IMAGE_LAYOUT_GENERAL;
+  VkImageMemoryBarrier change{VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER};
+  change.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+  change.dstAccessMask = stored ? VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT : VK_ACCESS_SHADER_READ_BIT;
+  change.oldLayout = before == kRest ? VK_IMAGE_LAYOUT_UNDEFINED : before;
+  change.newLayout = layout;
+  change.srcQueueFamilyIndex = change.dstQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED;
+  change.image = buffers_[number].image;
+  change.subresourceRange = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
+  vk.vkCmdPipelineBarrier(buffer, kWork, kWork, 0, 0, nullptr, 0, nullptr, 1, &change);
+}
+
+void Pack::rest(VkCommandBuffer buffer) {
+  for (uint32_t i = 0; i < buffers_.size(); ++i) transition(buffer, i, kRest);
+  layouts_.clear();
+}
+
 void Pack::dispatch(VkCommandBuffer buffer, VkDescriptorPool sets, const Command& c) {
   const Pipeline& p = pipelines_[c.pipeline];
+  const PipelineLine& line = plan.pipelines[c.pipeline];
   const VkDescriptorSetAllocateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO, nullptr, sets, 1, &p.set};
   VkDescriptorSet set{};
   check(vk.vkAllocateDescriptorSets(device_.handle(), &info, &set), "vkAllocateDescriptorSets");
-  std::vector<VkDescriptorBufferInfo> places;
-  for (const Region& r : c.regions) places.push_back({buffers_[r.buffer].buffer, r.offset, r.nbytes});
-  VkWriteDescriptorSet write{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
-  write.dstSet = set;
-  write.descriptorCount = static_cast<uint32_t>(places.size());
-  write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
-  write.pBufferInfo = places.data();
-  if (!places.empty()) vk.vkUpdateDescriptorSets(device_.handle(), 1, &write, 0, nullptr);
+  std::vector<VkDescriptorBufferInfo> places(c.regions.size());
+  std::vector<VkDescriptorImageInfo> textures(c.regions.size());
+  std::vector<VkWriteDescriptorSet> writes;
+  for (uint32_t i = 0; i < c.regions.size(); ++i) {
+    const Region& r = c.regions[i];
+    const char kind = line.kind(i);
+    const VkImageLayout layout = kind == 'i' ? VK_IMAGE_LAYOUT_GENERAL : kRest;
+    if (kind == 'b') places[i] = {buffers_[r.buffer].buffer, r.offset, r.nbytes};
+    else textures[i] = {kind == 's' ? device_.sampler() : VK_NULL_HANDLE, buffers_[r.buffer].view, layout};
+    if (kind != 'b') transition(buffer, r.buffer, layout);
+    VkWriteDescriptorSet write{VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET};
+    write.dstSet = set;
+    write.dstBinding = i;
+    write.descriptorCount = 1;
+    write.descriptorType = descriptor_type(kind);
+    write.pBufferInfo = &places[i];
+    write.pImageInfo = &textures[i];
+    writes.push_back(write);
+  }
+  if (!writes.empty()) vk.vkUpdateDescriptorSets(device_.handle(), static_cast<uint32_t>(writes.size()), writes.data(), 0, nullptr);
   vk.vkCmdBindPipeline(buffer, VK_PIPELINE_BIND_POINT_COMPUTE, p.pipeline);
   vk.vkCmdBindDescriptorSets(buffer, VK_PIPELINE_BIND_POINT_COMPUTE, p.layout, 0, 1, &set, 0, nullptr);
   if (!c.push.empty()) vk.vkCmdPushConstants(buffer, p.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, static_cast<uint32_t>(c.push.size()), c.push.data());

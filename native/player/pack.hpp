@@ -68,9 +68,13 @@ class Pack {
   std::vector<Pipeline> pipelines_;
   std::vector<Recording> made_;
   Recording run_;
+  std::map<uint32_t, VkImageLayout> layouts_;  // of textures, as what is recorded leaves them; those at rest are not there
 
   void barrier(VkCommandBuffer buffer, VkPipelineStageFlags stages, VkAccessFlags accesses) const;
   void dispatch(VkCommandBuffer buffer, VkDescriptorPool sets, const Command& command);
+  // Brings a texture into a layout; what it holds at rest, which is to be sampled, is dropped where it leaves that.
+  void transition(VkCommandBuffer buffer, uint32_t number, VkImageLayout layout);
+  void rest(VkCommandBuffer buffer);  // all textures
   void load();
   void release();
 };

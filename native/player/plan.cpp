@@ -1,5 +1,6 @@
 #include "plan.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -12,7 +13,7 @@ namespace {
 // What one pack may hold, whatever a device allows: a number in a plan must not decide how much memory its line takes.
 constexpr size_t kMostLines = 1u << 20, kMostPacks = 1u << 17, kMostNodes = 1u << 14, kMostValues = 1u << 17;
 constexpr uint64_t kMostBindings = 256, kMostSpec = 256, kMostPush = 4096, kMostPipelines = 1u << 14;
-constexpr uint64_t kMostBuffers = 4096, kMostRank = 32, kMostName = 4096, kMostBytes = uint64_t{1} << 46;
+constexpr uint64_t kMostSide = 1u << 16, kMostBuffers = 4096, kMostRank = 32, kMostName = 4096, kMostBytes = uint64_t{1} << 46;
 
 [[noreturn]] void refuse(const std::string& what) { throw Refused(what); }
 
@@ -130,7 +131,7 @@ class Parser {
   std::vector<Command>* phase_ = nullptr;
   bool ended_ = false;
 
-  Region region(Line& line) const {
+  Region region(Line& line, bool of_texture = false) const {
     Region r;
     r.buffer = static_cast<uint32_t>(line.number(kMostBuffers));
     r.offset = line.number();
@@ -138,6 +139,8 @@ class Parser {
     if (r.buffer >= plan.buffers.size()) line.bad("there is no buffer " + std::to_string(r.buffer));
     const uint64_t size = plan.buffers[r.buffer].nbytes;
     if (r.offset > size || r.nbytes > size - r.offset) line.bad("a place lies outside of its buffer");
+    if (of_texture == plan.buffers[r.buffer].texels.empty()) line.bad("buffer " + std::to_string(r.buffer) + (of_texture ? " is no texture" : " is a texture"));
+    if (of_texture && (r.offset || r.nbytes != size)) line.bad("a place is a part of a texture");
     return r;
   }
 
@@ -197,6 +200,30 @@ class Parser {
     if (made.push_bytes % 4) line.bad("push constants are whole words");
     for (uint32_t& word : made.spec) word = static_cast<uint32_t>(line.number(std::numeric_limits<uint32_t>::max()));
     plan.pipelines.push_back(made);
+  }
+
+  void on_texture(Line& line) {
+    const uint64_t number = line.number();
+    if (number >= plan.buffers.size()) line.bad("there is no buffer " + std::to_string(number));
+    if (phase_) line.bad("textures come before commands");
+    BufferLine& made = plan.buffers[number];
+    if (made.kind != Kind::Device || !made.texels.empty()) line.bad("a texture is a device buffer, once");
+    made.texels = line.word();
+    const uint64_t width = made.texels == "rgba32f" ? 16 : made.texels == "rgba16f" ? 8 : 0;
+    if (!width) line.bad("there are no texels " + made.texels.substr(0, 40));
+    for (uint32_t& side : made.extent) side = static_cast<uint32_t>(line.number(kMostSide));
+    const uint64_t plane = uint64_t{made.extent[0]} * made.extent[1];
+    if (!plane || plane * std::max(made.extent[2], 1u) * width != made.nbytes) line.bad("its texels are not the bytes of its buffer");
+  }
+
+  void on_bindings(Line& line) {
+    const uint64_t number = line.number();
+    if (number >= plan.pipelines.size()) line.bad("there is no pipeline " + std::to_string(number));
+    if (phase_) line.bad("bindings come before commands");
+    PipelineLine& pipeline = plan.pipelines[number];
+    pipeline.kinds = line.word();
+    if (pipeline.kinds.size() != pipeline.bindings || pipeline.kinds.find_first_not_of("bsi") != std::string::npos)
+      line.bad("each binding has a letter, b, s or i");
   }
 
   void on_subgroup(Line& line) {
@@ -291,9 +318,13 @@ class Parser {
     const PipelineLine& pipeline = plan.pipelines[made.pipeline];
     if (made.push.size() != pipeline.push_bytes) line.bad("push constants of the wrong size");
     for (uint32_t i = 0; i < pipeline.bindings; ++i) {
-      made.regions.push_back(region(line));
+      made.regions.push_back(region(line, pipeline.kind(i) != 'b'));
       if (!made.regions.back().nbytes || kind(made.regions.back()) == Kind::Download) line.bad("a binding is of no bytes, or of a download buffer");
     }
+    for (size_t i = 0; i < made.regions.size(); ++i)
+      for (size_t k = 0; k < i; ++k)
+        if (pipeline.kind(i) != 'b' && pipeline.kind(k) != pipeline.kind(i) && made.regions[i].buffer == made.regions[k].buffer)
+          line.bad("a texture is sampled and stored at once");
     phase(line).push_back(made);
   }
 
@@ -320,6 +351,7 @@ const std::map<std::string, Parser::Handler>& Parser::words() {
       {"weights", &Parser::on_weights},   {"input", &Parser::on_input},     {"output", &Parser::on_output},
       {"value", &Parser::on_value},       {"check", &Parser::on_check},     {"node", &Parser::on_node},
       {"load", &Parser::on_load},         {"run", &Parser::on_run},         {"dispatch", &Parser::on_dispatch},
+      {"texture", &Parser::on_texture},   {"bindings", &Parser::on_bindings},
       {"copy", &Parser::on_copy},         {"barrier", &Parser::on_barrier}, {"end", &Parser::on_end},
   };
   return all;

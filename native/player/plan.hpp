@@ -26,13 +26,23 @@ enum class Kind { Device, Upload, Download };
 struct BufferLine {
   Kind kind = Kind::Device;
   uint64_t nbytes = 0;
+  std::string texels;             // of a texture, rgba32f or rgba16f; empty: it is a buffer
+  uint32_t extent[3] = {0, 0, 0};  // of a texture; a depth of 0 has two dimensions
 };
 
 struct PipelineLine {
   std::string file, name;
   uint32_t bindings = 0, push_bytes = 0;
+  std::string kinds;  // a letter for each binding: b a storage buffer, s a sampled texture, i a stored one; empty: all b
   std::vector<uint32_t> spec;
   uint32_t subgroup_size = 0;  // 0: as the driver likes
+
+  char kind(size_t binding) const { return kinds.empty() ? 'b' : kinds[binding]; }
+  uint32_t count(char kind) const {
+    uint32_t found = 0;
+    for (size_t i = 0; i < bindings; ++i) found += this->kind(i) == kind;
+    return found;
+  }
 };
 
 // Elements at a place: an input, an output, a value of a model.

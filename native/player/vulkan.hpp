@@ -12,7 +12,7 @@ namespace player {
   F(vkDestroyInstance) F(vkEnumeratePhysicalDevices) F(vkGetPhysicalDeviceProperties)                       \
   F(vkGetPhysicalDeviceProperties2) F(vkGetPhysicalDeviceFeatures2) F(vkGetPhysicalDeviceMemoryProperties)  \
   F(vkGetPhysicalDeviceQueueFamilyProperties) F(vkEnumerateDeviceExtensionProperties) F(vkCreateDevice)     \
-  F(vkGetDeviceProcAddr)
+  F(vkGetPhysicalDeviceImageFormatProperties) F(vkGetDeviceProcAddr)
 
 #define PLAYER_DEVICE_FUNCTIONS(F)                                                                              \
   F(vkGetDeviceQueue) F(vkCreateCommandPool) F(vkFreeCommandBuffers) F(vkAllocateCommandBuffers)                  \
@@ -24,7 +24,9 @@ namespace player {
   F(vkFreeMemory) F(vkBindBufferMemory) F(vkMapMemory) F(vkCreateDescriptorSetLayout)                           \
   F(vkDestroyDescriptorSetLayout) F(vkCreatePipelineLayout) F(vkDestroyPipelineLayout) F(vkCreateShaderModule)  \
   F(vkDestroyShaderModule) F(vkCreatePipelineCache) F(vkCreateComputePipelines) F(vkDestroyPipeline) F(vkCreateDescriptorPool)           \
-  F(vkDestroyDescriptorPool) F(vkAllocateDescriptorSets) F(vkUpdateDescriptorSets)
+  F(vkDestroyDescriptorPool) F(vkAllocateDescriptorSets) F(vkUpdateDescriptorSets) F(vkCreateSampler)           \
+  F(vkCreateImage) F(vkDestroyImage) F(vkGetImageMemoryRequirements) F(vkBindImageMemory) F(vkCreateImageView) \
+  F(vkDestroyImageView) F(vkCmdClearColorImage)
 
 struct Functions {
   PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr = nullptr;

@@ -66,6 +66,13 @@
 #define STORE_Y4(b, i, value) STORE4(b, i, value)
 #endif
 
+// What a texel of a texture is where one is stored; what is sampled tells by itself.
+#ifdef DTYPE_f16
+#define TEXEL_FORMAT rgba16f
+#else
+#define TEXEL_FORMAT rgba32f
+#endif
+
 // Made from the kernel's declaration in vkconv/shaders: workgroup size, specialization constants, push constants,
 // buffers.
 #include "interface.glsl"

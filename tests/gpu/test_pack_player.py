@@ -222,6 +222,73 @@ def test_it_passes_the_validation_layer_that_it_loads(player, model, tmp_path):
     assert results(out)[0]["validated"] is True
 
 
+@pytest.mark.parametrize("planned_for", ["auto", "adreno-740", "mali-g57"])
+def test_textures_are_played_under_the_validation_layer(player, model, tmp_path, planned_for):
+    """A model from textures, node by node and timed; in three dimensions where it is planned for a phone."""
+    route = "node:conv # 1=texture_tile", "node:depthwise=texture_depthwise"
+    forced = [word for one in route for word in ("--route", one)]
+    folder = pack(model, *forced, "--device", planned_for, tmp_path / "p")
+    (whole,) = folder.plans()
+    assert {line.split()[2] for line in folder.lines(whole) if line.startswith("texture ")} == {"rgba32f"}
+    code, out, err = player(tmp_path / "p", "--validate", "--json", "--repeat", 3, "--bench", "--runs", 3)
+    assert (code, err) == (0, "")
+    (result,) = results(out)[1]
+    assert [node["cause"] for node in result["nodes"]] == [""] * 5
+    assert (result["runs"], result["distinct"], result["shared"]) == (3, 1, [])
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_textures_of_16_bit_floats_are_played(player, tmp_path, dtype):
+    call = f"conv2d:x=2x7x5x6,w=13x7x1x1,b=13,dtype={dtype}"
+    pack(call, "--route", "conv2d=texture_pointwise", tmp_path / "p")
+    code, out, err = player(tmp_path / "p", "--validate", "--json")
+    if code == 2:
+        assert "the SPIR-V capability" in results(out)[1][0]["why"]
+        return
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (r"texture (\d+) rgba32f 8 10 0", r"texture \1 rgba32f 8 11 0", "its texels are not the bytes of its buffer"),
+        (
+            r"texture (\d+) rgba32f 8 10 0",
+            r"texture \1 rgba32f 80 1 0\ntexture \1 rgba32f 80 1 0",
+            "device buffer, once",
+        ),
+        (r"texture (\d+) rgba32f 8 10 0", r"texture \1 rgba8 8 10 0", "there are no texels rgba8"),
+        (r"texture (\d+) rgba32f 8 10 0", r"texture 999 rgba32f 8 10 0", "there is no buffer 999"),
+        (r"\ntexture \d+ rgba32f 8 10 0", "", "is no texture"),
+        (r"\nbindings \d+ ssbb", "", "is a texture"),
+        (r"\nbindings (\d+) ssbb", r"\nbindings \1 ssb", "each binding has a letter"),
+        (r"\nrun\n", r"\nrun\ntexture 0 rgba32f 1 1 0\n", "textures come before commands"),
+    ],
+)
+def test_textures_that_a_reader_must_refuse(player, tmp_path, old, new, says):
+    folder = pack("conv2d:x=1x4x10x8,w=4x4x1x1", "--route", "conv2d=texture_pointwise", tmp_path / "p")
+    (plan,) = folder.plans()
+    found = re.search(old, folder.text(plan))
+    assert found
+    folder.replace(plan, found[0], found.expand(new))
+    code, out, _ = player(tmp_path / "p")
+    assert code == 2
+    assert says in out
+
+
+def test_a_texture_over_the_device_is_refused_with_both_numbers(player, tmp_path):
+    folder = pack("conv2d:x=1x4x10x8,w=4x4x1x1", "--route", "conv2d=texture_pointwise", tmp_path / "p")
+    (plan,) = folder.plans()
+    (line,) = [line for line in folder.lines(plan) if line.endswith("rgba32f 8 10 0")]
+    number = line.split()[1]
+    folder.replace(plan, f"buffer {number} device 1280", f"buffer {number} device {65536 * 16}")
+    (plan,) = folder.plans()
+    folder.replace(plan, line, f"texture {number} rgba32f 65536 1 0")
+    code, out, _ = player(tmp_path / "p")
+    assert code == 2
+    assert re.search(r"is a part of a texture|65536 texels on an axis, and this device takes \d+", out)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

@@ -48,6 +48,11 @@ def glsl_type(shader: Shader, text: str) -> str:
 
 def view(shader: Shader, binding: Binding, text: str) -> View:
     type_, name = text.split()
+    if binding.kind == "sampled":
+        return View(name, type_, frozenset())
+    if binding.kind == "stored":
+        texels = "rgba16f" if shader.dtype is DType.F16 else "rgba32f"
+        return View(name, f"{texels} {type_}", frozenset({"writeonly", *binding.qualifiers.split()}))
     access = {"r": {"readonly"}, "w": {"writeonly"}, "rw": set()}[binding.access]
     if binding.access == "w" and binding.form in (Form.ELEMENT, Form.EITHER) and PACKED in shader.defines:
         access = set()

@@ -56,8 +56,9 @@ def devices() -> list[dict[str, Any]]:
 
     Each is in the layout of Vulkan profile files: "properties" and "features" ({structure name: {field:
     value}}; flags are lists of names, UUIDs hex, enumerants names or, when newer than this module, decimal
-    numbers), "extensions" ({name: version}), "queueFamilies", "memory" (memoryHeaps, memoryTypes) and
-    "cooperativeMatrices" (one dict per shape). A structure that the device cannot be asked for is absent.
+    numbers), "extensions" ({name: version}), "queueFamilies", "memory" (memoryHeaps, memoryTypes), "formats" (those of
+    images, {name: {"VkFormatProperties": {...}}}) and "cooperativeMatrices" (one dict per shape). A structure that the
+    device cannot be asked for is absent.
     Raises VulkanError when the loader itself fails, or drivers are there and none of them gives a device.
     """
 
@@ -97,17 +98,24 @@ class Device:
         coherent. "streamed" is device-local, and the target of an `upload`. Raises OutOfMemoryError when `nbytes` is
         over maxMemoryAllocationSize, the heap or its budget.
         """
+    def image(self, width: int, height: int, depth: int, format: Literal["rgba32f", "rgba16f"]) -> Image:
+        """A device-local image to sample, store and clear, not initialised; of two dimensions with a `depth` of 0.
+
+        Raises ValueError for an extent over what the driver makes of the format, VulkanError for a format that it has
+        no such images of, OutOfMemoryError as buffer() does.
+        """
     def pipeline(
         self,
         spirv: bytes,
-        bindings: int,
+        bindings: int | str,
         push_bytes: int,
         spec: Sequence[int] = (),
         subgroup_size: int = 0,
     ) -> Pipeline:
         """A compute pipeline from a module with the entry point "main".
 
-        Storage buffers are bindings 0 to `bindings` - 1 of set 0. `spec[i]` is the 32 bits of the
+        Bindings of set 0 are so many storage buffers, or what the letters say, in order: b a storage buffer, s a
+        sampled image with the device's nearest sampler, i a storage image. `spec[i]` is the 32 bits of the
         specialization constant with constant_id i. `subgroup_size` 0 leaves the size to the driver; another
         needs subgroupSizeControl. The GIL is released while the driver compiles. Raises ValueError for bytes
         that are no SPIR-V or a broken limit. The module itself is trusted: an invalid one may crash the
@@ -185,6 +193,20 @@ class Upload:
         array has as many bytes, in a row.
         """
 
+class Image:
+    """Four floats a texel. Between recordings it is ready to be sampled, if it was ever written: recordings move it
+    from layout to layout by themselves, and what it holds is dropped where it is stored or cleared after that.
+    """
+
+    @property
+    def extent(self) -> tuple[int, int, int]:
+        """Width, height, depth, as asked for."""
+    @property
+    def format(self) -> str: ...
+    @property
+    def nbytes(self) -> int:
+        """What the driver takes for it."""
+
 class Pipeline: ...
 
 class Recording:
@@ -199,11 +221,12 @@ class Recording:
     def dispatch(
         self,
         pipeline: Pipeline,
-        buffers: Sequence[tuple[Buffer, int, int]],
+        buffers: Sequence[tuple[Buffer, int, int] | Image],
         push: bytes,
         groups: tuple[int, int, int],
     ) -> None:
-        """Binding i is `buffers[i]` = (buffer, offset, nbytes), in a descriptor set of this dispatch's own.
+        """Binding i is `buffers[i]` = (buffer, offset, nbytes), or an image, in a descriptor set of this dispatch's
+        own.
 
         Raises ValueError unless counts, `push`, offset alignment, ranges and workgroup counts (at least 1)
         fit the pipeline and the device.
@@ -217,6 +240,8 @@ class Recording:
         """Writes the 32-bit `word` throughout. Offset and size are multiples of 4; a range up to the buffer's
         end may be shorter by less than a word.
         """
+    def clear(self, image: Image, value: float) -> None:
+        """Every channel of every texel becomes `value`."""
     def timestamp(self) -> int:
         """Records a timestamp that is taken when all that came before has finished; returns its index."""
     def end(self, after: Sequence[Upload] = ()) -> None:

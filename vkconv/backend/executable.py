@@ -1,6 +1,8 @@
 """Plans on an open device: buffers, constants and recorded commands, run and timed."""
 
+import dataclasses
 import itertools
+import math
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -26,16 +28,20 @@ if TYPE_CHECKING:
 
 
 class Weights:
-    """Constants on the device that the plans of one session share: where each lies, and the buffers they lie in."""
+    """Constants on the device that the plans of one session share: where each lies, and the buffers and textures that
+    they lie in."""
 
     def __init__(self) -> None:
         self.regions: dict[WeightKey, Region] = {}
         self.buffers: dict[str, _bridge.Buffer] = {}
+        self.textures: dict[str, _bridge.Image] = {}
 
-    def add(self, plan: Plan, buffers: "Mapping[str, _bridge.Buffer]") -> None:
+    def add(self, plan: Plan, buffers: "Mapping[str, _bridge.Buffer]", textures: "Mapping[str, _bridge.Image]") -> None:
         """Take over what a plan has loaded."""
         self.regions |= plan.weights
-        self.buffers |= {region.buffer: buffers[region.buffer] for region in plan.weights.values()}
+        names = {region.buffer for region in plan.weights.values()}
+        self.buffers |= {name: buffers[name] for name in names & buffers.keys()}
+        self.textures |= {name: textures[name] for name in names & textures.keys()}
 
 
 class Executable:
@@ -62,6 +68,7 @@ class Executable:
         self.prepack_us = 0.0  # GPU time of prepacking; stays 0 without timed_load
         weights = weights or Weights()
         self._buffers: dict[str, _bridge.Buffer] = dict(weights.buffers)
+        self._textures: dict[str, _bridge.Image] = dict(weights.textures)
         self._where = f"{plan.graph} on {live.device.name}"
         compiled_before = len(live.compiled)
         with live.using(self._where):
@@ -70,11 +77,17 @@ class Executable:
                 for name, (nbytes, kind) in plan.buffers.items():
                     if name not in self._ports.buffers:
                         self._buffers[name] = live.handle.buffer(nbytes, kind)
+                for name, planned in plan.textures.items():
+                    extent = dataclasses.astuple(planned.texture)
+                    self._textures[name] = live.handle.image(*extent, planned.format)
             if poison:
-                self._poison({**self._buffers, **self._ports.buffers})
+                # Not what earlier plans of the session loaded, which this one uses too.
+                own = {name: self._buffers[name] for name in plan.buffers if name in self._buffers}
+                textures = {name: self._textures[name] for name in plan.textures}
+                self._poison({**own, **self._ports.buffers}, textures)
             with spanning(self.spans, "load weights"):
                 self._load(constants, timed_load)
-                weights.add(plan, self._buffers)
+                weights.add(plan, self._buffers, self._textures)
             with spanning(self.spans, "record"):
                 self._commands(self._ports, {})
         self.spans += live.compiled[compiled_before:]
@@ -227,6 +240,7 @@ class Executable:
             ports.close()
         self._free.clear()
         self._buffers.clear()
+        self._textures.clear()
         self._known = None
 
     def _load(self, constants: Mapping[str, Array], timed: bool) -> None:
@@ -245,9 +259,13 @@ class Executable:
             self.prepack_us = sum(us for c, us in zip(work, spans, strict=True) if isinstance(c, Launch))
         del recording, self._buffers["load"]
 
-    def _poison(self, buffers: "Mapping[str, _bridge.Buffer]") -> None:
+    def _poison(
+        self, buffers: "Mapping[str, _bridge.Buffer]", textures: "Mapping[str, _bridge.Image] | None" = None
+    ) -> None:
         """Fill device memory with NaN bits, so that whatever a shader forgets to write shows."""
         recording = self.live.handle.recording()
+        for texture in (textures or {}).values():
+            recording.clear(texture, math.nan)
         for buffer in buffers.values():
             if buffer.kind in ("device", "input", "output", "streamed"):
                 recording.fill(buffer, 0, buffer.nbytes, 0x7FC00001)
@@ -296,7 +314,10 @@ class Executable:
             if isinstance(command, Copy):
                 recording.copy(*at(command.source), *at(command.target), command.target.nbytes)
             else:
-                binds = [(*at(region), region.nbytes) for region, _ in command.binds]
+                binds = [
+                    self._textures[region.buffer] if region.buffer in self._textures else (*at(region), region.nbytes)
+                    for region, _ in command.binds
+                ]
                 recording.dispatch(self.live.pipeline(command), binds, command.push, command.groups)
             done += 1
             if stamp_every and done % stamp_every == 0:

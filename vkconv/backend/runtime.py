@@ -144,7 +144,7 @@ class LiveDevice:
                 ):
                     self._pipelines[key] = self.handle.pipeline(
                         spirv(launch.shader),
-                        len(launch.binds),
+                        launch.shader.interface.kinds,
                         len(launch.push),
                         launch.spec_words,
                         launch.subgroup_size,

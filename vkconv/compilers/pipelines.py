@@ -19,11 +19,12 @@ from vkconv.route import Params
 
 @dataclasses.dataclass(frozen=True)
 class Pipeline:
-    """A compute pipeline: a shader with all that decides its code. ``subgroup_size`` 0 asks for none."""
+    """A compute pipeline: a shader with all that decides its code. ``bindings`` are so many storage buffers, or where
+    there are textures among them the letters of `Interface.kinds`. ``subgroup_size`` 0 asks for none."""
 
     shader: Shader
     words: tuple[int, ...]
-    bindings: int
+    bindings: int | str
     push_bytes: int
     subgroup_size: int = 0
 
@@ -124,4 +125,6 @@ def _steps(phase: str, commands: Iterable[Command | Barrier], subgroup_size: int
 def pipeline_of(launch: Launch, subgroup_size: int = 0) -> Pipeline:
     """The pipeline of a launch, which asks for subgroups of ``subgroup_size``, or with 0 for what its plan does."""
     size = subgroup_size or launch.subgroup_size
-    return Pipeline(launch.shader, launch.spec_words, len(launch.binds), len(launch.push), size)
+    kinds = launch.shader.interface.kinds
+    bindings = len(kinds) if set(kinds) <= {"b"} else kinds
+    return Pipeline(launch.shader, launch.spec_words, bindings, len(launch.push), size)

@@ -2,19 +2,26 @@
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from vkconv.core import LimitError, bytes_str
 from vkconv.device import Device
+from vkconv.kernel import Kind
 from vkconv.ops.core.bindings import TAKEN_BY_IMAGES
 from vkconv.plan.bound import BoundGraph
 from vkconv.plan.commands import Launch
 from vkconv.plan.model import Memory, PlannedNode
 from vkconv.program import Dispatch, Program
+from vkconv.texture import VULKAN_FORMATS, extents, lacks_format, most, said
 
 _AXES = "xyz"
 _BUFFERS = "maxPerStageDescriptorStorageBuffers"
 _RANGE, _STEP = "maxStorageBufferRange", "minStorageBufferOffsetAlignment"
+_OF_TEXTURES: dict[Kind, tuple[str, ...]] = {
+    "sampled": ("maxPerStageDescriptorSampledImages", "maxPerStageDescriptorSamplers"),
+    "stored": ("maxPerStageDescriptorStorageImages",),
+}
 _ALLOCATION = ("VkPhysicalDeviceMaintenance3Properties", "maxMemoryAllocationSize")
 
 
@@ -43,25 +50,43 @@ def check_dispatch(where: str, dispatch: Dispatch, device: Device) -> None:
         _ = dispatch.push_words, dispatch.spec_words
     except ValueError as error:
         raise LimitError(f"{where}: {dispatch.shader.key} needs {error}; use smaller shapes and attributes") from None
-    for limit, value, most in _dispatch_limits(dispatch, device):
-        if value > most:
+    for limit, value, allowed in _dispatch_limits(dispatch, device):
+        if value > allowed:
             todo = "whatever its shapes: leave it out, or fold it" if limit == _BUFFERS else "use smaller shapes"
-            said = _assumed(device, limit.partition(".")[0])
+            assumed = _assumed(device, limit.partition(".")[0])
             raise LimitError(
-                f"{where}: {dispatch.shader.key} needs {limit} = {value}, {device.name} allows {most}{said}; {todo}"
+                f"{where}: {dispatch.shader.key} needs {limit} = {value}, {device.name} allows {allowed}{assumed}; "
+                f"{todo}"
             )
 
 
 def check_program(where: str, node: PlannedNode, program: Program, device: Device) -> None:
     """Raise LimitError when a dispatch exceeds a limit of the device; it names the routes that would not."""
     try:
-        for dispatch in (*program.prepack, *program.steps):
-            check_dispatch(where, dispatch, device)
+        _check_whole(where, program, device)
     except LimitError as error:
         fitting = _fitting_routes(where, node, device)
         if not fitting:
             raise
         raise LimitError(f"{error}, or force a route that fits with --route {node.call.op}={fitting[0]}") from None
+
+
+def _check_whole(where: str, program: Program, device: Device) -> None:
+    for dispatch in (*program.prepack, *program.steps):
+        check_dispatch(where, dispatch, device)
+    for name, texture in program.textures.items():
+        for limit, value, allowed in extents(texture, device):
+            if value > allowed:
+                raise LimitError(
+                    f"{where}: its texture {name!r} is {texture}, which needs {limit} = {value}, {device.name} allows "
+                    f"{allowed}{said(limit, device)}; use smaller shapes"
+                )
+        texels = texture.format(program.packed.get(name) or program.scratch[name])
+        if lacks_format(texels, device):
+            raise LimitError(
+                f"{where}: its texture {name!r} has texels of {VULKAN_FORMATS[texels]}, which {device.name} does not "
+                "both sample and store"
+            )
 
 
 def _fitting_routes(where: str, node: PlannedNode, device: Device) -> list[str]:
@@ -70,9 +95,7 @@ def _fitting_routes(where: str, node: PlannedNode, device: Device) -> list[str]:
     for verdict in node.choice.verdicts if node.choice else ():
         if verdict.allowed:
             with contextlib.suppress(LimitError):
-                program = verdict.route.build(node.call, device)
-                for dispatch in (*program.prepack, *program.steps):
-                    check_dispatch(where, dispatch, device)
+                _check_whole(where, verdict.route.build(node.call, device), device)
                 fitting.append(verdict.route.name)
     return fitting
 
@@ -86,12 +109,12 @@ def check_launch(where: str, launch: Launch, device: Device, op: str = "") -> No
             f"{where}: {launch.shader.key} has workgroups of {local} and asks for subgroups of {launch.subgroup_size}; "
             f"{device.name} allows {sized} then; set a smaller workgroup"
         )
-    most = device.limit(_RANGE)
-    for region, _ in launch.binds:
-        if region.nbytes > most:
+    longest = device.limit(_RANGE)
+    for (region, _), binding in zip(launch.binds, launch.shader.interface.bindings, strict=True):
+        if region.nbytes > longest and binding.kind == "buffer":
             raise LimitError(
                 f"{where}: {launch.shader.key} binds {region.nbytes} bytes, {_RANGE} of "
-                f"{device.name} is {most}{_binding(device, op)}; use smaller shapes"
+                f"{device.name} is {longest}{_binding(device, op)}; use smaller shapes"
             )
 
 
@@ -152,7 +175,11 @@ def _dispatch_limits(dispatch: Dispatch, device: Device) -> Iterator[tuple[str, 
     yield "maxComputeWorkGroupInvocations", math.prod(dispatch.local), device.limit("maxComputeWorkGroupInvocations")
     yield "maxComputeSharedMemorySize", dispatch.shared_bytes, device.limit("maxComputeSharedMemorySize")
     yield "maxPushConstantsSize", dispatch.push_size, device.limit("maxPushConstantsSize")
-    yield _BUFFERS, len(dispatch.binds), device.limit(_BUFFERS)
+    kinds = Counter(binding.kind for binding in dispatch.shader.interface.bindings)
+    yield _BUFFERS, kinds["buffer"], device.limit(_BUFFERS)
+    for kind, limits in _OF_TEXTURES.items():
+        if kinds[kind]:
+            yield from ((limit, kinds[kind], most(limit, device)) for limit in limits)
     if device.max_loop_iterations is not None:
         yield "loop iterations of one invocation (a driver quirk)", dispatch.loop_iterations, device.max_loop_iterations
     sizes, counts = device.limits("maxComputeWorkGroupSize"), device.limits("maxComputeWorkGroupCount")

@@ -18,10 +18,11 @@ from vkconv.plan.bound import BoundGraph, BoundNode
 from vkconv.plan.commands import BufferKind, Command, Copy, Launch, Region, with_barriers
 from vkconv.plan.inside import NO_HOMES, find_homes
 from vkconv.plan.limits import check_launch, check_memory, check_program, max_allocation_bytes
-from vkconv.plan.memory import Block, Layout, lay_out, lower_bound
+from vkconv.plan.memory import Block, lay_out, lower_bound
 from vkconv.plan.model import Memory, Plan, PlannedNode
 from vkconv.plan.order import side_by_side, step_levels, waves
 from vkconv.plan.regions import WORD_BYTES, Placed, PlacedWeights, bound_part, exact, extent, words
+from vkconv.plan.textures import PlacedTextures, block_textures, without
 from vkconv.plan.transfers import Staging, transfers
 from vkconv.plan.weights import (
     Resident,
@@ -81,6 +82,7 @@ class _Lowering:
         self.resident = resident
         self.device = device
         self.steps = [(n, p) for n, p in zip(bound.nodes, programs, strict=True) if p is not None]
+        self.textures = block_textures(self.steps)
         self.share_memory = share_memory
         self.alignment = max(WORD_BYTES, device.limit("minStorageBufferOffsetAlignment"))
         self.alias = {
@@ -141,11 +143,19 @@ class _Lowering:
     def plan(self, planned: Sequence[PlannedNode]) -> Plan:
         bound = self.bound
         blocks = self._activation_blocks()
+        own_textures = PlacedTextures("texture", blocks, self.textures)
         shared_inputs, shared_outputs = self._shared_with_host({block.name for block in blocks})
         apart = shared_inputs.keys() | shared_outputs.keys()
-        activations = self._layout("activations", [block for block in blocks if block.name not in apart])
+        in_buffers = without(blocks, self.textures)
+        activations = self._layout("activations", [block for block in in_buffers if block.name not in apart])
         weights = self._weights()
-        regions = {**activations.regions, **weights.regions, **shared_inputs, **shared_outputs}
+        regions = {
+            **activations.regions,
+            **own_textures.regions,
+            **weights.regions,
+            **shared_inputs,
+            **shared_outputs,
+        }
         for value in self.homes.of:
             home, offset = self.homes.home(value)
             if f"value:{home}" in regions:
@@ -194,8 +204,8 @@ class _Lowering:
             for name, region in outputs.items()
         }
         memory = Memory(
-            activations_bytes=activations.layout.peak_bytes,
-            lower_bound_bytes=self._lower_bound(activations.layout, apart),
+            activations_bytes=activations.layout.peak_bytes + own_textures.nbytes,
+            lower_bound_bytes=self._lower_bound(blocks, apart),
             weights_bytes=weights.nbytes,
             load_bytes=load_bytes,
             # Streamed ones lie in staging and on the device.
@@ -223,6 +233,7 @@ class _Lowering:
             },
             memory=memory,
             transfers=self.transfers,
+            textures={**own_textures.textures, **weights.textures},
         )
 
     def _as_they_run(self, planned: Sequence[PlannedNode]) -> tuple[PlannedNode, ...]:
@@ -241,11 +252,11 @@ class _Lowering:
             for entry in planned
         )
 
-    def _lower_bound(self, layout: Layout, apart: Collection[str]) -> int:
+    def _lower_bound(self, planned: Sequence[Block], apart: Collection[str]) -> int:
         """The most bytes alive at one step, as planned or with no value inside another, whichever is less."""
-        blocks = [block for block in self.without_homes if block.name not in apart]
-        least_bytes = lower_bound(blocks, self.alignment) if self.without_homes else layout.lower_bound_bytes
-        return min(layout.lower_bound_bytes, least_bytes)
+        ways = filter(None, (planned, self.without_homes))
+        bounds = (lower_bound([block for block in way if block.name not in apart], self.alignment) for way in ways)
+        return min(bounds, default=0)
 
     def _port(self, side: str, name: str) -> Region:
         """Where the host writes an input or reads an output."""
@@ -315,15 +326,19 @@ class _Lowering:
         for name, key, nbytes in kept:
             if key not in resident:
                 fresh.setdefault(key, Block(name, words(nbytes), 0, 0))
-        chunks = len({region.buffer for region in resident.values()})
-        placed = self._layout("weights", list(fresh.values()), chunks)
-        at = {**resident, **{key: placed.regions[block.name] for key, block in fresh.items()}}
+        first = len({region.buffer for region in resident.values()})
+        textures = PlacedTextures("packed texture", list(fresh.values()), self.textures, first)
+        placed = self._layout("weights", without(fresh.values(), self.textures), first)
+        made = {**placed.regions, **textures.regions}
+        at = {**resident, **{key: made[block.name] for key, block in fresh.items()}}
         return PlacedWeights(
             regions={name: at[key] for name, key, _ in kept},
             placed={key: at[key] for key in fresh},
             fresh={block.name for block in fresh.values()},
             buffers=placed.buffers,
+            textures=textures.textures,
             nbytes=placed.layout.peak_bytes
+            + textures.nbytes
             + sum(align(at[key].nbytes, self.alignment) for key in {k for _, k, _ in kept} - fresh.keys()),
         )
 

@@ -12,6 +12,7 @@ from vkconv.plan.commands import Barrier, BufferKind, Command, Region
 from vkconv.plan.transfers import Transfers
 from vkconv.plan.weights import Resident
 from vkconv.route import Choice, Params
+from vkconv.texture import PlannedTexture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +48,10 @@ class PlannedNode:
 @dataclasses.dataclass(frozen=True)
 class Memory:
     """Bytes a plan takes. ``activations_bytes`` is reserved for values and scratch that share memory by
-    lifetime; ``lower_bound_bytes`` is the largest set of them alive at one step, which no layout can beat.
-    ``weights_bytes`` stays on the device for the session's life, shared by its plans, ``load_bytes`` only while
-    loading; ``upload_bytes`` and ``download_bytes`` are host-visible: inputs and outputs, staged or where kernels use
-    them; streamed inputs count in both places."""
+    lifetime; ``lower_bound_bytes`` is the largest set of them alive at one step, which no layout can beat. Both count
+    the texels of textures. ``weights_bytes`` stays on the device for the session's life, shared by its plans,
+    ``load_bytes`` only while loading; ``upload_bytes`` and ``download_bytes`` are host-visible: inputs and outputs,
+    staged or where kernels use them; streamed inputs count in both places."""
 
     activations_bytes: int
     lower_bound_bytes: int
@@ -77,6 +78,7 @@ class Plan:
     ``load`` buffer before the ``load`` commands run, once; ``inputs`` and ``outputs`` say where the host writes
     and reads around each run of the ``run`` commands; ``known`` are outputs that folded to constants; ``weights``
     says where ``load`` leaves constants that later plans of the session may share;
+    ``textures`` names each image to make, of which regions are always the whole;
     ``values`` says where every value lies while it is alive; ``checks`` are for the host to make before each run.
     Every input has a buffer of its own, ``input:X``, and every output, ``output:Y``, but where two are the same bytes.
     ``transfers`` says whether they are staging.
@@ -97,3 +99,4 @@ class Plan:
     transfers: Transfers
     weights: Resident = dataclasses.field(default_factory=dict)
     checks: tuple[InputCheck, ...] = ()
+    textures: Mapping[str, PlannedTexture] = dataclasses.field(default_factory=dict)

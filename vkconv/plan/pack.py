@@ -121,7 +121,7 @@ class PackFolder:
 class _Writer:
     def __init__(self, folder: PackFolder, planned: Planned) -> None:
         self.plan, self.constants, self.folder = planned.plan, planned.constants, folder
-        self._buffers = {name: number for number, name in enumerate(planned.plan.buffers)}
+        self._buffers = {name: number for number, name in enumerate([*planned.plan.buffers, *planned.plan.textures])}
         self._pipelines: dict[tuple[str, tuple[int, ...], int, int, int], int] = {}
         self._capabilities: dict[str, None] = {}
 
@@ -138,6 +138,10 @@ class _Writer:
         buffers = [
             f"buffer {self._buffers[name]} {kind} {size} # {_text(name)}" for name, (size, kind) in plan.buffers.items()
         ]
+        for name, planned in plan.textures.items():
+            number, extent = self._buffers[name], " ".join(map(str, dataclasses.astuple(planned.texture)))
+            buffers.append(f"buffer {number} device {planned.nbytes} # {_text(name)}")
+            buffers.append(f"texture {number} {planned.format} {extent}")
         pipelines = list(self._shaders())
         alignment = plan.device.limit("minStorageBufferOffsetAlignment")
         yield from (f"needs {limit} {value}" for limit, value in _needs(self._launches(), alignment))
@@ -182,6 +186,8 @@ class _Writer:
             name = self.folder.put(code, "spv")
             spec = " ".join(map(str, (len(launch.spec_words), *launch.spec_words)))
             yield f"pipeline {number} {name} {len(launch.binds)} {len(launch.push)} {spec} # {launch.shader.key}"
+            if set(kinds := launch.shader.interface.kinds) > {"b"}:
+                yield f"bindings {number} {kinds}"
             if launch.subgroup_size:
                 yield f"subgroup {number} {launch.subgroup_size}"
 
@@ -232,11 +238,17 @@ def _pipeline(launch: Launch) -> tuple[str, tuple[int, ...], int, int, int]:
 def _needs(launches: list[Launch], alignment: int) -> Iterator[tuple[str, int]]:
     """The limits that a device must have to run it."""
     yield "minStorageBufferOffsetAlignment", alignment
-    yield "maxPerStageDescriptorStorageBuffers", max((len(c.binds) for c in launches), default=0)
+    yield "maxPerStageDescriptorStorageBuffers", max((len(_in_buffers(c)) for c in launches), default=0)
     yield "maxComputeWorkGroupInvocations", max((math.prod(c.spec_words[:3]) for c in launches), default=0)
     yield "maxComputeSharedMemorySize", max((c.shared_bytes for c in launches), default=0)
     yield "maxPushConstantsSize", max((len(c.push) for c in launches), default=0)
-    yield "maxStorageBufferRange", max((region.nbytes for c in launches for region, _ in c.binds), default=0)
+    yield "maxStorageBufferRange", max((region.nbytes for c in launches for region in _in_buffers(c)), default=0)
+
+
+def _in_buffers(launch: Launch) -> list[Region]:
+    """What it binds of buffers; the player holds textures to the limits by itself."""
+    bindings = launch.shader.interface.bindings
+    return [region for (region, _), b in zip(launch.binds, bindings, strict=True) if b.kind == "buffer"]
 
 
 def _elements(spec: TensorSpec) -> str:

@@ -9,6 +9,7 @@ from vkconv.plan.commands import BufferKind, Region
 from vkconv.plan.memory import Block, Layout
 from vkconv.plan.weights import WeightKey
 from vkconv.program import Bind
+from vkconv.texture import PlannedTexture
 
 # Bindings are whole words, and no binding may be empty.
 WORD_BYTES = 4
@@ -33,12 +34,13 @@ class Placed:
 @dataclasses.dataclass(frozen=True)
 class PlacedWeights:
     """Regions of all constants that stay, by block name; the ones this plan places, by key; the blocks that
-    loading must fill; the buffers to allocate; bytes of all that the plan uses."""
+    loading must fill; the buffers and textures to allocate; bytes of all that the plan uses."""
 
     regions: Mapping[str, Region]
     placed: Mapping[WeightKey, Region]
     fresh: set[str]
     buffers: Mapping[str, tuple[int, BufferKind]]
+    textures: Mapping[str, PlannedTexture]
     nbytes: int
 
 

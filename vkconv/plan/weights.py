@@ -38,7 +38,8 @@ class WeightKeys:
             return "packed", node.name, buffer
         read = sorted({b.buffer for d in program.prepack for b in d.binds if b.buffer in node.reads})
         operands = tuple((operand, self._identity(node.reads[operand])) for operand in read)
-        return "packed", buffer, program.packed[buffer], operands, tuple(map(_what, program.prepack))
+        size = program.packed[buffer], program.textures.get(buffer)
+        return "packed", buffer, size, operands, tuple(map(_what, program.prepack))
 
     def _identity(self, value: str) -> object:
         if not self._by_content:

@@ -257,6 +257,48 @@ CONV2D_SUBGROUP = Kernel(
     ),
 )
 
+# Inputs and weights as textures.
+_TEXTURES = (
+    reads("sampler3D x", when="!TEXTURE_2D"),
+    reads("sampler2D x", when="TEXTURE_2D"),
+    reads("sampler2D weight"),
+    reads("ELEM per_channel"),
+    writes("Y_ELEM y"),
+    reads("ELEM residual", when="RESIDUAL"),
+)
+
+_TEXTURES_PUSH = (*CONV2D_PUSH, *fields("int", "slice_rows", when="TEXTURE_2D"))
+
+CONV2D_TEXTURE_DEPTHWISE = Kernel(
+    "conv2d_texture_depthwise",
+    bindings=_TEXTURES,
+    push=_TEXTURES_PUSH,
+    constants=(
+        *EPILOGUE,
+        *constants("int", PX=4, KW=3, SW=1, DW=1),
+    ),
+)
+
+CONV2D_TEXTURE_POINTWISE = Kernel(
+    "conv2d_texture_pointwise",
+    bindings=_TEXTURES,
+    push=_TEXTURES_PUSH,
+    constants=(
+        *EPILOGUE,
+        *constants("int", SLICES=1, PX=4),
+    ),
+)
+
+CONV2D_TEXTURE_TILE = Kernel(
+    "conv2d_texture_tile",
+    bindings=_TEXTURES,
+    push=_TEXTURES_PUSH,
+    constants=(
+        *EPILOGUE,
+        *constants("int", SLICES=1, PX=4),
+    ),
+)
+
 CONV2D_TILE = Kernel(
     "conv2d_tile",
     bindings=(

@@ -278,3 +278,17 @@ WINOGRAD_WEIGHTS = Kernel(
     push=(*fields("int", "c_out c_in"),),
     constants=(*constants("int", M=2),),
 )
+
+TO_TEXTURE = Kernel(
+    "to_texture",
+    bindings=(
+        reads("ELEM x"),
+        writes("image3D texels", when="!TEXTURE_2D"),
+        writes("image2D texels", when="TEXTURE_2D"),
+    ),
+    push=(
+        *fields("int", "total width rows slices"),
+        *fields("int", "columns lanes"),
+        *fields("int", "column_stride row_stride lane_stride outer_stride"),
+    ),
+)

@@ -9,6 +9,7 @@ from vkconv.ops.conv.conv2d.depthwise_planes import DEPTHWISE_PLANES
 from vkconv.ops.conv.conv2d.im2col import IM2COL_GEMM
 from vkconv.ops.conv.conv2d.implicit_gemm import IMPLICIT_GEMM, IMPLICIT_GEMM_F16
 from vkconv.ops.conv.conv2d.subgroup import SUBGROUP_TILE
+from vkconv.ops.conv.conv2d.textures import TEXTURE_DEPTHWISE, TEXTURE_POINTWISE, TEXTURE_TILE
 from vkconv.ops.conv.conv2d.winograd import WINOGRAD
 from vkconv.route import Route
 
@@ -20,6 +21,9 @@ ROUTES: tuple[Route, ...] = (
     direct.DIRECT_TILE_F16,
     IMPLICIT_GEMM_F16,
     direct.POINTWISE_F16,
+    TEXTURE_POINTWISE,
+    TEXTURE_DEPTHWISE,
+    TEXTURE_TILE,
     IM2COL_GEMM,
     WINOGRAD,
     DEPTHWISE_PLANES,
