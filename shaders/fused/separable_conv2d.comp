@@ -10,7 +10,8 @@
 // elements, and the product of these and the weights is added up in registers (gemm_tile.glsl). Workgroups of the same
 // pixels and other output channels do all but the product again. With EXPAND the channels under the windows are made by
 // a 1x1 convolution and an activation of their own: those at the borders of tiles by each tile that touches them. Its
-// weights are packed [channels / 4][c_in][4], those of the last product as conv2d_gemm.comp has them.
+// weights are packed [channels / 4][c_in][4], those of the last product as conv2d_gemm.comp has them. One buffer
+// has the biases of the expanded channels, where there are some, and behind these those of the convolved ones.
 const int WINDOW_H = (TILE_H - 1) * SH + (KH - 1) * DH + 1;
 const int WINDOW_W = (TILE_W - 1) * SW + (KW - 1) * DW + 1;
 const int WINDOW = WINDOW_H * WINDOW_W;
@@ -18,6 +19,12 @@ const int TAPS = KH * KW;
 // Outputs of a column that an invocation makes of the rows that it reads.
 const int COLUMN = 4;
 const int ROWS = (COLUMN - 1) * SH + (KH - 1) * DH + 1;
+
+#ifdef EXPAND
+#define BIASES_BEFORE (HAS_EXPAND_BIAS ? c_between : 0)
+#else
+#define BIASES_BEFORE 0
+#endif
 
 shared float window[BK * WINDOW];
 shared float taps[BK * TAPS];
@@ -76,7 +83,7 @@ void main() {
                 [[unroll]] for (int q = 0; q < 4; q++) {
                     int k = (vec + v) * 4 + q;
                     bool ok = inside && first + k < c_between;
-                    float bias = HAS_EXPAND_BIAS && ok ? LOAD(expand_bias, ok ? first + k : 0) : 0.0;
+                    float bias = HAS_EXPAND_BIAS && ok ? LOAD(biases, ok ? first + k : 0) : 0.0;
                     window[k * WINDOW + at] = ok ? activate(EXPAND_ACT, sum[v][q] + bias, expand_a, expand_b) : 0.0;
                 }
             }
@@ -111,7 +118,7 @@ void main() {
                 }
             }
             bool ok = first + k < c_between;
-            float bias = HAS_BETWEEN_BIAS && ok ? LOAD(between_bias, ok ? first + k : 0) : 0.0;
+            float bias = HAS_BETWEEN_BIAS && ok ? LOAD(biases, ok ? BIASES_BEFORE + first + k : 0) : 0.0;
             [[unroll]] for (int o = 0; o < COLUMN; o++) {
                 int to = k * BN + (row + o) * TILE_W + column;
                 b_tile[to / 4][to % 4] = ok ? activate(BETWEEN, sum[o] + bias, between_a, between_b) : 0.0;

@@ -65,9 +65,8 @@ SEPARABLE_CONV2D = Kernel(
     bindings=(
         reads("ELEM x"),
         reads("ELEM4 expand", when="EXPAND"),
-        reads("ELEM expand_bias", when="EXPAND"),
         reads("ELEM depthwise"),
-        reads("ELEM between_bias"),
+        reads("ELEM biases"),
         reads("ELEM4 weight"),
         reads("ELEM per_channel"),
         writes("Y_ELEM y"),

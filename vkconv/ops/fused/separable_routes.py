@@ -21,6 +21,7 @@ from vkconv.ops.fused.separable_tiles import TILES, Problem, SeparableTile, need
 from vkconv.ops.kernels.compiled import element_of
 from vkconv.ops.kernels.epilogue import EPILOGUE_ATTRS, Epilogue, finishing
 from vkconv.ops.kernels.prepack import PACK_TILES, Packing
+from vkconv.ops.kernels.strided import strided_copy
 from vkconv.ops.kernels.windows import WINDOW_ATTRS
 from vkconv.policy import Policy
 from vkconv.program import Dispatch, Program
@@ -29,7 +30,8 @@ from vkconv.route import Legal, Params, Requirement, Route
 KERNEL = shaders.fused.SEPARABLE_CONV2D
 SEPARABLE = Shader(KERNEL)
 EXPANDING = SEPARABLE.having(("EXPAND", ""))
-_EXPANDING, _VEC4 = "expanding", 4
+_EXPANDING, _BIASES, _VEC4 = "expanding", "biases", 4
+_COPY: Params = {"local": 64, "items": 1}
 # Taps that the shader unrolls at most, and rows of windows under a column of outputs.
 _MOST_TAPS, _MOST_REACH = 49, 20
 _LAST = ("b", "slope", "residual")
@@ -98,11 +100,11 @@ def separable(call: Call, device: Device, params: Params) -> Program:
         **tile.constants(p),
         **{"BETWEEN": activation(str(call["between"])).id, "HAS_BETWEEN_BIAS": call.has("bd")},
     }
-    bound = {"x": "x", "depthwise": "wd", "between_bias": "bd" if call.has("bd") else None, "weight": "packed"}
+    bound = {"x": "x", "depthwise": "wd", "biases": _biases(call), "weight": "packed"}
     if p.expands:
         push |= {"expand_a": float(call["expand_a"]), "expand_b": float(call["expand_b"])}
         constants |= {"EXPAND_ACT": activation(str(call["expand"])).id, "HAS_EXPAND_BIAS": call.has("be")}
-        bound |= {"expand": _EXPANDING, "expand_bias": "be" if call.has("be") else None}
+        bound |= {"expand": _EXPANDING}
     step = Dispatch(
         e.variant(EXPANDING if p.expands else SEPARABLE),
         {**bound, "y": e.target, **e.buffers},
@@ -113,7 +115,8 @@ def separable(call: Call, device: Device, params: Params) -> Program:
         tile.loop_iterations(p),
     )
     made = e.complete(pack.program(device, step), call.shape("y"), device)
-    return _with_expanding(made, p, device) if p.expands else made
+    made = _with_expanding(made, p, device) if p.expands else made
+    return _with_biases(made, p, device) if _biases(call) == _BIASES else made
 
 
 def _with_expanding(made: Program, p: Problem, device: Device) -> Program:
@@ -125,6 +128,21 @@ def _with_expanding(made: Program, p: Problem, device: Device) -> Program:
         packed={**made.packed, _EXPANDING: 4 * pack.size},
         elements=made.elements | {_EXPANDING},
     )
+
+
+def _biases(call: Call) -> str | None:
+    """The buffer with the biases of what is expanded and what is convolved."""
+    there = [name for name in ("be", "bd") if call.has(name)]
+    return _BIASES if len(there) == 2 else next(iter(there), None)
+
+
+def _with_biases(made: Program, p: Problem, device: Device) -> Program:
+    """The program with both of them put side by side once."""
+    prepack, size = made.prepack, (p.between,)
+    for i, source in enumerate(("be", "bd")):
+        prepack += strided_copy(device, _COPY, source, _BIASES, size, (1,), (1,), target_base=i * p.between)
+    packed = {**made.packed, _BIASES: 2 * 4 * p.between}
+    return dataclasses.replace(made, prepack=prepack, packed=packed, elements=made.elements | {_BIASES})
 
 
 def _few_taps(call: Call) -> bool:
@@ -151,12 +169,12 @@ HOLDS = Requirement(
 
 
 def bound_buffers(call: Call) -> int:
-    """Storage buffers that the launch binds: input, weights and bias of each convolution, output, residual."""
-    return (8 if "we" in call.operands else 6) + call.has("residual")
+    """Storage buffers that the launch binds: input, weights of each convolution, biases, output, residual."""
+    return 6 + ("we" in call.operands) + call.has("residual")
 
 
 BINDS = Requirement(
-    "storage buffers for input, weights and biases of each convolution, output and residual",
+    "storage buffers for input, weights of each convolution, biases, what is per channel, output and residual",
     lambda call, device: bound_buffers(call) <= int(device.limit("maxPerStageDescriptorStorageBuffers")),
     lambda call, device: (
         f"{bound_buffers(call)} buffers, and it allows {device.limit('maxPerStageDescriptorStorageBuffers')}"

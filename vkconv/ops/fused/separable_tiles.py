@@ -157,13 +157,17 @@ class SeparableTile:
 
 _ALL = (
     SeparableTile(16, 8, 8, 16, 4, 4),
+    SeparableTile(24, 8, 8, 16, 4, 4),
     SeparableTile(32, 8, 8, 16, 4, 4),
     SeparableTile(32, 8, 7, 16, 4, 4),
     SeparableTile(32, 4, 8, 16, 4, 4),
+    SeparableTile(48, 4, 8, 16, 4, 4),
     SeparableTile(64, 8, 7, 16, 8, 4),
     SeparableTile(64, 4, 8, 16, 4, 4),
     SeparableTile(64, 4, 7, 16, 4, 4),
+    SeparableTile(80, 4, 7, 16, 8, 4),
     SeparableTile(96, 4, 8, 16, 8, 4),
+    SeparableTile(112, 4, 7, 16, 8, 4),
     SeparableTile(128, 4, 7, 16, 8, 4),
     SeparableTile(160, 4, 4, 16, 8, 4),
     SeparableTile(32, 8, 8, 8, 4, 4),
