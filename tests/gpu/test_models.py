@@ -107,6 +107,7 @@ OPS_NOT_THERE = {
     "gemm_reduce",
     "group_norm",
     "instance_norm",
+    "inverted_residual",
     "matmul_integer",
     "prologue_conv2d",
     "qlinear_conv",
@@ -114,6 +115,8 @@ OPS_NOT_THERE = {
     "recurrence",
     "rms_norm",
     "scatter_strided",
+    "separable_conv2d",
+    "squeeze_excite",
     "topk",
 }
 

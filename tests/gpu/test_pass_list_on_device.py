@@ -12,20 +12,29 @@ from vkconv.backend.runtime import select_device
 from vkconv.graph.vkc import save_vkc
 from vkconv.ops import OPS
 from vkconv.ops.core.requirements import lane_by_lane
+from vkconv.ops.fused.inverted_residual_routes import RATE as INVERTED_RESIDUAL
 from vkconv.ops.fused.prologue_conv2d_routes import TAKEN
+from vkconv.ops.fused.separable_routes import RATE as SEPARABLE
+from vkconv.ops.fused.squeeze_excite_routes import RATE as SQUEEZE_EXCITE
 from vkconv.plan.bound import bind
 from vkconv.plan.passes import PASSES
 from vkconv.plan.planner import Options
 from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
+NOT_TIMED = {
+    "fuse_inverted_residual": INVERTED_RESIDUAL,
+    "fuse_prologue": TAKEN,
+    "fuse_separable": SEPARABLE,
+    "fuse_squeeze_excite": SQUEEZE_EXCITE,
+}
 REWRITING = [entry.name for entry in PASSES if entry.run]
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_a_network_gives_the_same_without_a_pass(name, device):
     ran, facts = [], select_device(device)[1]
-    if name == "fuse_prologue" and not TAKEN.of(facts):
+    if name in NOT_TIMED and not NOT_TIMED[name].of(facts):
         pytest.skip("kept apart where it was not timed")
     if name == "fuse_attention" and lane_by_lane(facts):
         pytest.skip("kept apart on a CPU driver")

@@ -35,10 +35,13 @@ WITHOUT = {
     "conv3d_backward_data",
     "conv3d_backward_weight",
     "conv_reduce",
+    "inverted_residual",
     "non_max_suppression",
     "nonzero",
     "prologue_conv2d",
     "recurrence",
+    "separable_conv2d",
+    "squeeze_excite",
 }
 WITHOUT |= {"gemm_reduce", "scatter_strided", "bitcast", "shift_left", "shift_right"}
 SOME_WITHOUT = {"group_norm", "instance_norm", "layer_norm", "rms_norm", "pool2d", "space_to_depth"}

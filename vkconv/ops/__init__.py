@@ -14,7 +14,10 @@ from vkconv.ops.core.base import Op
 from vkconv.ops.fused.attention import ATTENTION
 from vkconv.ops.fused.conv_reduce import CONV_REDUCE
 from vkconv.ops.fused.gemm_reduce import GEMM_REDUCE
+from vkconv.ops.fused.inverted_residual import INVERTED_RESIDUAL
 from vkconv.ops.fused.prologue_conv2d import PROLOGUE_CONV2D
+from vkconv.ops.fused.separable_conv2d import SEPARABLE_CONV2D
+from vkconv.ops.fused.squeeze_excite import SQUEEZE_EXCITE
 from vkconv.ops.kernels.rooflines import SHADERS as FLOOR_SHADERS
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.ops.movement.alias import BITCAST, DROPOUT, FLATTEN, IDENTITY, MERGE, RESHAPE, SQUEEZE, UNSQUEEZE
@@ -97,6 +100,7 @@ _ALL: tuple[Op, ...] = (
     HARDMAX,
     IDENTITY,
     INSTANCE_NORM,
+    INVERTED_RESIDUAL,
     LAYER_NORM,
     MATMUL,
     MATMUL_INTEGER,
@@ -122,6 +126,7 @@ _ALL: tuple[Op, ...] = (
     SCATTER_ELEMENTS,
     SCATTER_ND,
     SCATTER_STRIDED,
+    SEPARABLE_CONV2D,
     SHAPE,
     SIZE,
     SLICE,
@@ -129,6 +134,7 @@ _ALL: tuple[Op, ...] = (
     SPACE_TO_DEPTH,
     SPLIT,
     SQUEEZE,
+    SQUEEZE_EXCITE,
     TILE,
     TOPK,
     TRANSPOSE,

@@ -51,7 +51,7 @@ class ReduceFusion:
         return Rewriter(graph, ops).run(self._rule)
 
     def _rule(self, rewriter: Rewriter, node: BoundNode) -> BoundNode | None:
-        reduction = _reduction(node)
+        reduction = reduction_of(node)
         if reduction is None:
             return None
         value = node.reads["x"]
@@ -106,7 +106,7 @@ class ReduceFusion:
         self.remarks[node.name] = f"not in one with {maker}: {why_not}"
 
 
-def _reduction(node: BoundNode) -> tuple[tuple[int, ...], dict[str, Any]] | None:
+def reduction_of(node: BoundNode) -> tuple[tuple[int, ...], dict[str, Any]] | None:
     """The axes that a node reduces and the attributes that say how; None where it does something else."""
     call = node.call
     if call.op == "reduce" and call["op"] in FUNCTIONS:

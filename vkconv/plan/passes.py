@@ -17,6 +17,8 @@ from vkconv.plan.concats import ConcatNesting
 from vkconv.plan.fuse_attention import AttentionFusion
 from vkconv.plan.fuse_prologue import PrologueFusion
 from vkconv.plan.fuse_reduce import Chooser, ReduceFusion
+from vkconv.plan.fuse_separable import InvertedResidualFusion, SeparableFusion
+from vkconv.plan.fuse_squeeze_excite import SqueezeExciteFusion
 from vkconv.plan.layouts import assign_layouts
 from vkconv.plan.parts import in_parts
 from vkconv.plan.precision import checked_type, checked_types, in_types
@@ -105,6 +107,27 @@ def _fuse_prologue(graph: BoundGraph, context: Context) -> BoundGraph:
     return made
 
 
+def _fuse_separable(graph: BoundGraph, context: Context) -> BoundGraph:
+    fusion = SeparableFusion(context.choose, context.given)
+    made = fusion.run(graph, context.ops)
+    context.remarks.update(fusion.remarks)
+    return made
+
+
+def _fuse_inverted_residual(graph: BoundGraph, context: Context) -> BoundGraph:
+    fusion = InvertedResidualFusion(context.choose, context.given)
+    made = fusion.run(graph, context.ops)
+    context.remarks.update(fusion.remarks)
+    return made
+
+
+def _fuse_squeeze_excite(graph: BoundGraph, context: Context) -> BoundGraph:
+    fusion = SqueezeExciteFusion(context.choose, context.given)
+    made = fusion.run(graph, context.ops)
+    context.remarks.update(fusion.remarks)
+    return made
+
+
 def _set_types(graph: BoundGraph, context: Context) -> BoundGraph:
     if context.dtype is None and not context.dtypes and context.io_dtype is None:
         return graph
@@ -148,7 +171,16 @@ PASSES: tuple[Pass, ...] = (
     ),
     Pass("fuse_reduce", "Reduce what a convolution or matmul makes in its launch, where that pays.", _fuse_reduce),
     Pass("set_types", "Store floats in the types that are asked for.", _set_types, required=True),
+    Pass(
+        "fuse_squeeze_excite", "Make one node of the gate of squeeze-and-excite, where that pays.", _fuse_squeeze_excite
+    ),
     Pass("fuse_prologue", "Scale, shift and activate in the launch of the convolution behind it.", _fuse_prologue),
+    Pass(
+        "fuse_inverted_residual",
+        "Make one launch of a 1x1, a depthwise and another 1x1 convolution, where that pays.",
+        _fuse_inverted_residual,
+    ),
+    Pass("fuse_separable", "Make one launch of a depthwise and a 1x1 convolution, where that pays.", _fuse_separable),
     Pass(ELIDE_COPIES, "Write parts of a concat in place, read slices and splits where they lie.", None),
 )
 

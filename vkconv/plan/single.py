@@ -13,6 +13,7 @@ from vkconv.route import Params
 # Operands that are weights where a model has the op.
 WEIGHTS = (
     *("w", "b", "bias", "slope"),
+    *("wd", "bd", "we", "be", "w1", "b1", "w2", "b2"),
     *(f"{name}_{what}" for name in ("x", "w", "a", "b", "y") for what in ("scale", "zero")),
 )
 

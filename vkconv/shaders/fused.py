@@ -1,6 +1,8 @@
 """The kernels of shaders/fused."""
 
 from vkconv.kernel import Kernel, constants, fields, reads, updates, writes
+from vkconv.shaders.common import EPILOGUE
+from vkconv.shaders.conv import GEMM_TILE
 
 GEMM_REDUCE_COMBINE = Kernel(
     "gemm_reduce_combine",
@@ -56,4 +58,57 @@ ATTENTION_MASK = Kernel(
         *fields("uint", "heads mask_images mask_image mask_head mask_row mask_key", when="MASK"),
     ),
     constants=(*constants("bool", CAUSAL=False),),
+)
+
+SEPARABLE_CONV2D = Kernel(
+    "separable_conv2d",
+    bindings=(
+        reads("ELEM x"),
+        reads("ELEM4 expand", when="EXPAND"),
+        reads("ELEM depthwise"),
+        reads("ELEM biases"),
+        reads("ELEM4 weight"),
+        reads("ELEM per_channel"),
+        writes("Y_ELEM y"),
+        reads("ELEM residual", when="RESIDUAL"),
+    ),
+    push=(
+        *fields("int", "n c_in h w"),
+        *fields("int", "c_between c_out oh ow"),
+        *fields("int", "pt pl"),
+        *fields("float", "act_a act_b between_a between_b"),
+        *fields("float", "expand_a expand_b", when="EXPAND"),
+    ),
+    constants=(
+        *EPILOGUE,
+        *GEMM_TILE,
+        *constants("int", TILE_H=8, TILE_W=8, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
+        *constants("uint", BETWEEN=0),  # the activation between the two
+        *constants("bool", HAS_BETWEEN_BIAS=False),
+        *constants("uint", when="EXPAND", EXPAND_ACT=0),
+        *constants("bool", when="EXPAND", HAS_EXPAND_BIAS=False),
+        *constants("int", when="EXPAND", VECS=1),  # vec4 of channels that an invocation makes of a pixel at a time
+    ),
+)
+
+SQUEEZE_EXCITE = Kernel(
+    "squeeze_excite",
+    bindings=(
+        reads("ELEM x"),
+        reads("ELEM w1"),
+        reads("ELEM b1"),
+        reads("ELEM w2"),
+        reads("ELEM b2"),
+        writes("ELEM y"),
+    ),
+    push=(
+        *fields("int", "images plane gates"),
+        *fields("float", "act_a act_b gate_a gate_b"),
+    ),
+    constants=(
+        *constants("int", CHANNELS=64, HIDDEN=16, LOCAL=128),
+        *constants("int", MEAN_LANES=16, SQUEEZE_LANES=16, EXCITE_LANES=16),
+        *constants("uint", ACT=0, GATE=0),
+        *constants("bool", HAS_B1=False, HAS_B2=False),
+    ),
 )
