@@ -14,7 +14,8 @@ from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE,
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES
 from vkconv.ops.core.base import over_workgroups
 from vkconv.ops.core.requirements import ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
-from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
+from vkconv.ops.fused.definition import is_single
+from vkconv.ops.fused.in_turn import Steps, in_turn, reduce_calls, taken_alone
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.fused.stages import Stage, begun, in_stages
 from vkconv.ops.kernels.epilogue import RESIDUAL_BOUND, Epilogue
@@ -34,10 +35,10 @@ def convolution_of(call: Call) -> Call:
     return CONV2D.call(call.operands, {name: call[name] for name in _CONV_ATTRS})
 
 
-def steps(call: Call) -> tuple[Call, Call]:
-    """The convolution and the reduction as calls of their own."""
+def steps(call: Call) -> Steps:
+    """The convolution and what reduces it as calls of their own."""
     conv = convolution_of(call)
-    return conv, reduce_call(call, conv.outputs["y"], call["axes"])
+    return conv, reduce_calls(call, conv.outputs["y"], call["axes"])
 
 
 def _tile_params(call: Call, device: Device) -> Legal:
@@ -175,7 +176,7 @@ def _first_stage(call: Call) -> Stage | None:
     """As far as tiles reduce, where more is reduced."""
     axes = call["axes"]
     done = next((done for done in (PIXELS, WIDTH, CHANNELS) if set(done) < set(axes)), None)
-    if done is None:
+    if done is None or not is_single(call):
         return None
     return begun(call, convolution_of(call).outputs["y"], done, axes=done)
 
