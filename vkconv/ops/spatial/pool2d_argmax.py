@@ -24,8 +24,9 @@ ARGMAX_SHADER = Shader(shaders.spatial.POOL2D_ARGMAX)
 
 def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     own: Attrs = {"kind": "max", "norm": 2.0, "count_include_pad": False}
-    pooled = POOL2D.call(specs, {**attrs, **own})
-    return {name: pooled[name] for name in attrs}, (TensorSpec(pooled.outputs["y"].shape, DType.I64),)
+    canonical, (y,) = POOL2D.resolve(specs, {**attrs, **own})
+    assert y is not None
+    return {name: canonical[name] for name in attrs}, (TensorSpec(y.shape, DType.I64),)
 
 
 def _program(call: Call, device: Device, params: Params) -> Program:
