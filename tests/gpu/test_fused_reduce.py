@@ -139,6 +139,7 @@ TAILS = (
     "conv_reduce:x=3x6x9x15,w=70x3x3x3,b=70,g=2,axes=1,op={}",
     "conv_reduce:x=2x5x3x69,w=35x5x3x3,b=35,p=1,axes=3,op={}",
     "conv_reduce:x=3x5x9x15,w=35x5x3x3,b=35,axes=0x2x3,op={}",
+    "conv_reduce:x=2x5x69x3,w=35x5x3x3,b=35,p=1,axes=2,op={}",
 )
 
 

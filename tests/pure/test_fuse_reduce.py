@@ -92,7 +92,7 @@ KEPT = {
         X,
         [CONV, ("reduce", "c", "y", {"op": "sum", "axes": (2,)})],
         "y",
-        "over width, or over channels, and here it is height",
+        "fused_lanes needs a reduction over height and width, and here it is height",
     ),
     "over the batches": (BATCHED, [MATMUL, rows("sum", 0)], "y", "along rows or columns alone, and here it is b"),
     "one of two batch dimensions": (
@@ -281,7 +281,7 @@ def test_a_convolution_is_fused_where_its_own_route_has_the_tiles(shape, conv, d
     ],
 )
 def test_axes_that_tiles_of_a_gpu_reduce(axes, shape, route):
-    """Rows of 7 pixels would be padded to 8, and height is not along the tiles."""
+    """Rows of 7 pixels would be padded to 8, and those of a column lie apart."""
     nodes = planned([("conv2d", "x w_1x1", "c"), ("reduce", "c", "y", {"op": "sum", "axes": axes})], shape, H200).nodes
     assert [node.route for node in nodes][:1] == [route] if route else len(nodes) == 2
 

@@ -147,7 +147,7 @@ CONV2D_GEMM = Kernel(
     push=(
         *CONV2D_PUSH,
         *fields("int", "slots", when="REDUCE"),  # segments that a tile may touch
-        *fields("int", "lines", when="REDUCE"),  # segments of an image: 1, or its rows
+        *fields("int", "lines", when="REDUCE"),  # segments of an image: 1, or its rows or columns
         *REDUCED_PUSH,
     ),
     constants=(
@@ -159,6 +159,7 @@ CONV2D_GEMM = Kernel(
         *F16_DEPTH,
         *REDUCED,
         *constants("bool", when="REDUCE", ALONG_CHANNELS=False),  # else the pixels of each segment are reduced
+        *constants("bool", when="REDUCE", DOWN=False),  # segments are columns
         *PROLOGUE,
         *SLICED_K,
     ),

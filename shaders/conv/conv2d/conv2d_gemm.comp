@@ -11,7 +11,7 @@
 // channels and taps in the order of w, [c_in][kh][kw] up to BK, which wastes nothing where channels are few but
 // computes each address anew. With SPLIT_K > 1 there are that many split-K slices and y is scratch of
 // [SPLIT_K][output], summed by sum_split_k.comp, which adds bias and activation. With REDUCE the tile is reduced before
-// anything is stored (tile_reduce.glsl): along the pixels of each segment, which is an image or one of its rows, to
+// anything is stored (tile_reduce.glsl): along the pixels of each segment, an image or a row or (DOWN) column of one, to
 // [tile along the pixels][slot for a segment][channel], or with ALONG_CHANNELS along the channels, to [tile along the
 // channels][pixel]; PRODUCT stores the results too. Each segment then begins at a multiple of four columns. With
 // PROLOGUE elements of the input are scaled, shifted and activated on their way to shared memory (prologue.glsl), zeros around it not. With SLICED_K the
@@ -20,6 +20,9 @@
 
 #ifdef REDUCE
 #include "tile_reduce.glsl"
+
+// The pixel of an image that is element ``at`` of a line: of a row, or with DOWN of a column.
+int pixel_of(int line, int at, int lines, int segment) { return DOWN ? at * lines + line : line * segment + at; }
 #endif
 #ifdef PROLOGUE
 #include "prologue.glsl"
@@ -60,7 +63,7 @@ void main() {
     int pixel = block_col * BN + load_col;
 #ifdef REDUCE
     int image = pixel / extent / lines;
-    int place = pixel / extent % lines * segment + pixel % extent;
+    int place = pixel_of(pixel / extent % lines, pixel % extent, lines, segment);
     bool inside = pixel < pixels && pixel % extent < segment;
 #else
     int image = pixel / plane;
@@ -157,7 +160,8 @@ void main() {
         int p = column + tile_column(lane, j);
         int line = p / extent;
         is_pixel[j] = p < pixels && p % extent < segment;
-        result_at[j] = is_pixel[j] ? line / lines * c_out * plane + line % lines * segment + p % extent : 0;
+        int place = pixel_of(line % lines, p % extent, lines, segment);
+        result_at[j] = is_pixel[j] ? line / lines * c_out * plane + place : 0;
     }
     [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
         if (ALONG_CHANNELS) {

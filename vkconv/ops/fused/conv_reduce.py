@@ -73,6 +73,7 @@ CONV_REDUCE = Op(
         "conv_reduce:x=2x7x6x7,w=34x7x3x3,b=34,axes=1x2x3,op=l2,keep=1",
         "conv_reduce:x=3x7x5x8,w=6x7x3x1,axes=0x3,op=min",
         "conv_reduce:x=2x7x6x7,w=9x7x3x3,axes=2",
+        "conv_reduce:x=2x5x69x3,w=35x5x3x3,b=35,p=1,residual=2x35x69x3,axes=2,op=mean,product=1",
         "conv_reduce:x=3x5x9x7,w=37x5x3x3,b=37,residual=3x37x7x5,act=relu,op=mean",
         "conv_reduce:x=2x8x9x7,w=10x4x1x1,g=2,residual=2x10x9x7,axes=1,op=max",
         "conv_reduce:x=2x5x3x13,w=7x5x3x3,p=1,residual=2x7x3x13,act=tanh,axes=3",
