@@ -7,7 +7,7 @@
 // One output from what the tiles along its segment came to, always in the same order: LANES lanes of a workgroup share
 // an output, each combining every LANES-th tile, and the first combines theirs. Parts are [batch][tile][slot][row],
 // where a tile has a slot for each of the segments that it touches (tile_reduce.glsl), outputs [batch][segments /
-// lines][row][lines].
+// lines][row][lines]. Parts begin at ``base``: before them may be those of another reduction.
 const uint MAX = 1, MIN = 2, NORM = 4;  // as reduced.glsl has them
 
 shared float shares[LANES * OUTPUTS];  // no Select: an Adreno driver gets those wrong (ncnn#6972)
@@ -31,7 +31,7 @@ void main() {
     float value = FUNCTION == MAX ? LOWEST : FUNCTION == MIN ? HIGHEST : 0.0;
     for (int t = first + lane; t <= last; t += LANES) {
         int slot = segment - t * block / extent;
-        value = combined(value, parts[((batch + t) * slots + slot) * rows + row]);
+        value = combined(value, parts[base + ((batch + t) * slots + slot) * rows + row]);
     }
     if (LANES > 1) {
         shares[lane * OUTPUTS + output_in_group] = value;

@@ -7,22 +7,41 @@
 
 const uint ADD = 0, MAX = 1, MIN = 2, SQUARES = 3, NORM = 4;
 
-// What changes no result.
-float nothing() { return FUNCTION == MAX ? LOWEST : FUNCTION == MIN ? HIGHEST : 0.0; }
+// With ALSO the product is reduced twice, by FUNCTION and by SECOND, one after the other: parts of the second begin
+// ``also_at`` numbers behind those of the first.
+#ifdef ALSO
+const int REDUCTIONS = 2;
+uint function_of(int reduction) { return reduction == 0 ? FUNCTION : SECOND; }
+int place_of_part(int index, int reduction) { return index + reduction * also_at; }
+#else
+const int REDUCTIONS = 1;
+uint function_of(int reduction) { return FUNCTION; }
+int place_of_part(int index, int reduction) { return index; }
+#endif
 
-float combined(float p, float q) {
-    return FUNCTION == MAX ? larger(p, q) : FUNCTION == MIN ? smaller(p, q) : p + q;
+// What changes no result of a reduction.
+float nothing(int reduction) {
+    uint function = function_of(reduction);
+    return function == MAX ? LOWEST : function == MIN ? HIGHEST : 0.0;
+}
+
+float combined(int reduction, float p, float q) {
+    uint function = function_of(reduction);
+    return function == MAX ? larger(p, q) : function == MIN ? smaller(p, q) : p + q;
 }
 
 // What is combined of a value of the product.
-float term_of(float value) { return FUNCTION == SQUARES || FUNCTION == NORM ? value * value : value; }
+float term_of(int reduction, float value) {
+    uint function = function_of(reduction);
+    return function == SQUARES || function == NORM ? value * value : value;
+}
 
 #ifdef SUBGROUP_LANES
 // Over the lanes of a subgroup, which all get it.
-float over_lanes(float value) {
+float over_lanes(int reduction, float value) {
     // Mesa leaves a loop that halves its counter as it is, and with it all around it, registers indexed as memory.
     [[unroll]] for (int i = 0; i < 7; i++) {
-        if ((1 << i) < SUBGROUP_LANES) value = combined(value, subgroupShuffleXor(value, 1 << i));
+        if ((1 << i) < SUBGROUP_LANES) value = combined(reduction, value, subgroupShuffleXor(value, 1 << i));
     }
     return value;
 }
@@ -58,7 +77,7 @@ float result_of(float value, float divisor) {
     return FUNCTION == NORM && !TO_PARTS ? sqrt(value) : value / divisor;
 }
 
-void put(int index, float value, float divisor) {
+void put(int reduction, int index, float value, float divisor) {
 #if defined(ATOMIC_FLOAT)
     atomicAdd(LOAD(y, index), value / divisor);
 #elif defined(ATOMIC_CAS)
@@ -68,6 +87,6 @@ void put(int index, float value, float divisor) {
         keep_extreme(index, value);
     }
 #else
-    STORE_Y(y, index, result_of(value, divisor));
+    STORE_Y(y, place_of_part(index, reduction), result_of(value, divisor));
 #endif
 }

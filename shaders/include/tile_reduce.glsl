@@ -15,7 +15,7 @@ int partial_at(int lane, int r, int j) { return (j * LANES_N + lane % LANES_N) *
 // TO_PARTS it goes to y[at], ``step`` further on for each segment of the tile; else it is row ``at`` of ``step``, and y
 // is [segments / lines][step][lines].
 void reduce_chunk(
-    int lane, int column, int extent, int segments, int row, int rows, int at, int step, int lines, float divisor) {
+    int reduction, int lane, int column, int extent, int segments, int row, int rows, int at, int step, int lines, float divisor) {
     barrier();
     int first = column / extent;
     int count = min((column + BN - 1) / extent, segments - 1) - first + 1;
@@ -24,11 +24,11 @@ void reduce_chunk(
         int segment = first + task / CHUNK_ROWS;
         int from = max(segment * extent - column, 0) / 4;
         int to = min((segment + 1) * extent - column, BN) / 4;
-        float total = nothing();
-        for (int i = from; i < to; i++) total = combined(total, partials[i * CHUNK_ROWS + r]);
+        float total = nothing(reduction);
+        for (int i = from; i < to; i++) total = combined(reduction, total, partials[i * CHUNK_ROWS + r]);
         int place = TO_PARTS ? at + (segment - first) * step + r
                              : (segment / lines * step + at + r) * lines + segment % lines;
-        if (row + r < rows) put(place, total, divisor);
+        if (row + r < rows) put(reduction, place, total, divisor);
     }
     barrier();
 }

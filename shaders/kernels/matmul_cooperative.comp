@@ -6,7 +6,9 @@
 
 // A workgroup makes BM x BN outputs (cooperative.glsl). Where the lines of an operand are whole vectors of 8 (A_WIDE,
 // B_WIDE) a load is one of 16 bytes; else two, of the words that eight neighbours lie across (A_RUNS, B_RUNS), but
-// eight of one element where k-tiles are tested for their end.
+// eight of one element where k-tiles are tested for their end. With REDUCE the results are reduced along their columns
+// (reduced.glsl), and what the tile comes to is stored: [batch][tile along the columns][row]; PRODUCT stores the results
+// too.
 
 #define SLOT_A SLOT_BY_LINES_A
 #define SLOT_B SLOT_BY_LINES_B
@@ -99,6 +101,68 @@ LOAD8_NEAR_END(near_end_of_b, b, int(b.length()))
         }                                                                                                           \
     }
 
+#ifdef REDUCE
+#include "reduced.glsl"
+// Lanes of a subgroup that share a row of a matrix on its way out, and of all subgroups a row of the tile.
+const int ROW_LANES = SUBGROUP < MM ? 1 : SUBGROUP / MM;
+const int ROW_PARTS = BN / SN * ROW_LANES;
+
+// What each of them comes to, of each reduction.
+shared float totals[REDUCTIONS * ROW_PARTS * BM];
+
+int total_at(int reduction, int part, int row) { return (reduction * ROW_PARTS + part) * BM + row; }
+
+// The sums of a subgroup to totals: matrices go by way of shared memory as in STORE_ACCUMULATORS, and each lane combines
+// what it finishes of a row of them with what it had. No other lane has that place of totals.
+#define REDUCE_ACCUMULATORS                                                                                            \
+    int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                                  \
+    int of_subgroup = int(gl_SubgroupInvocationID);                                                                    \
+    int of_row = of_subgroup / MM;                                                                                     \
+    int part = int(gl_SubgroupID) % (BN / SN) * ROW_LANES + of_row;                                                    \
+    [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {                                          \
+        [[unroll]] for (int i = 0; i < ROWS; i++) {                                                                    \
+            for (int r = of_subgroup % MM; r < MM; r += SUBGROUP) {                                                    \
+                totals[total_at(reduction, part, first_row() + i * MM + r)] = nothing(reduction);                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS / STAGED; turn++) {                                       \
+        [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                          \
+            if (i / STAGED == turn) {                                                                                  \
+                coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                                \
+                             gl_CooperativeMatrixLayoutRowMajor);                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+        subgroupBarrier();                                                                                             \
+        int out_column = block_col + first_column() + turn * STAGED % COLUMNS * MN;                                    \
+        for (int r = of_subgroup % MM; r < MM; r += SUBGROUP) {                                                        \
+            reduce_row(origin.z, block_row, first_row() + turn * STAGED / COLUMNS * MM + r, out_column, of_row,        \
+                       scratch + r * OUT_LINE, part);                                                                  \
+        }                                                                                                              \
+        subgroupBarrier();                                                                                             \
+    }
+
+// Row ``row`` of the tile, the columns from ``first`` on that a subgroup has in shared memory at ``line``.
+void reduce_row(int origin, int block_row, int row, int first, int of_row, int line, int part) {
+    int in_m = min(block_row + row, m - 1);
+    Channel channel = channel_of(in_m);
+    [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
+        float total = totals[total_at(reduction, part, row)];
+        for (int c = of_row; c < OUT_WIDTH; c += ROW_LANES) {
+            int in_n = min(first + c, n - 1);
+            int to = origin + in_m * y_row + in_n * y_col;
+            float sum = uintBitsToFloat(tiles[line + c / 4][c % 4]);
+            float value = finished_with(sum, channel, bias_at(in_n, false), residual_at(to));
+            if (first + c < n) total = combined(reduction, total, term_of(reduction, value));
+#ifdef PRODUCT
+            if (reduction == 0 && first + c < n && block_row + row < m) STORE(product, to, value);
+#endif
+        }
+        totals[total_at(reduction, part, row)] = total;
+    }
+}
+#else
+
 // Of a row of y that is whole vectors of 8.
 void store8(int origin, int row, int col, vec4 low, vec4 high) {
     if (row >= m || col >= n) return;
@@ -121,6 +185,7 @@ void store1(int origin, int row, int col, float sum) {
     [[unroll]] for (int q = 0; q < 4; q++) {                                                                            \
         if ((row) + q * (step) < (limit)) store1(origin.z, block_row + (row) + q * (step), block_col + (col), sums[q]); \
     }
+#endif
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -146,5 +211,19 @@ void main() {
     int b_step = BK * b_row / (B_RUNS ? 1 : 8);
     BEGIN_K_TILES
     K_LOOP((k + BK - 1) / BK, WHOLE)
+#ifdef REDUCE
+    REDUCE_ACCUMULATORS
+    barrier();
+    int batch = group / col_blocks / row_blocks;
+    int first_output = (TO_PARTS ? batch * col_blocks + group % col_blocks : batch) * m + block_row;
+    [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
+        for (int row = lane; row < BM; row += LANES) {
+            float total = nothing(reduction);
+            for (int i = 0; i < ROW_PARTS; i++) total = combined(reduction, total, totals[total_at(reduction, i, row)]);
+            if (block_row + row < m) put(reduction, first_output + row, total, divisor);
+        }
+    }
+#else
     STORE_ACCUMULATORS(Y_WIDE, STORE8, NO_COLUMN_STATE, STORE_COLUMN4)
+#endif
 }

@@ -9,7 +9,8 @@
 // of them as blocks of 4 x 4 that lie BM / (TM / 4) rows and BN / (TN / 4) columns apart, so that shared memory is
 // read as vec4 without bank conflicts. Local size is (BM / TM) * (BN / TN). Neighbouring lanes load along whichever
 // dimension an operand has in a row, by vec4 where its rows are whole vec4. With REDUCE the results are reduced along
-// their columns (reduced.glsl), and only what the tile comes to is stored: [batch][tile along the columns][row].
+// their columns (reduced.glsl), and what the tile comes to is stored: [batch][tile along the columns][row]; PRODUCT
+// stores the results too.
 const int TM4 = TM / 4;
 const int TN4 = TN / 4;
 const int LANES_M = BM / TM;
@@ -148,27 +149,34 @@ void main() {
         col_bias[j] = bias_at(min(cols[j], n - 1), false);
     }
 #ifdef REDUCE
-    barrier();  // all are done with the tiles
     int batch = group / col_blocks / row_blocks;
     int first_output = (TO_PARTS ? batch * col_blocks + group % col_blocks : batch) * m + block_row;
-    [[unroll]] for (int i = 0; i < TM; i++) {
-        int row = (i / 4 * LANES_M + lane_row) * 4 + i % 4;
-        int in_m = min(block_row + row, m - 1);
-        Channel channel = channel_of(in_m);
-        float total = nothing();
-        [[unroll]] for (int j = 0; j < TN; j++) {
-            float residual = residual_at(origin.z + in_m * y_row + min(cols[j], n - 1) * y_col);
-            float value = finished_with(acc[i * TN4 + j / 4][j % 4], channel, col_bias[j], residual);
-            if (cols[j] < n) total = combined(total, term_of(value));
+    [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
+        barrier();  // all are done with what the tiles held
+        [[unroll]] for (int i = 0; i < TM; i++) {
+            int row = (i / 4 * LANES_M + lane_row) * 4 + i % 4;
+            int in_m = min(block_row + row, m - 1);
+            Channel channel = channel_of(in_m);
+            float total = nothing(reduction);
+            [[unroll]] for (int j = 0; j < TN; j++) {
+                int to = origin.z + in_m * y_row + min(cols[j], n - 1) * y_col;
+                float value = finished_with(acc[i * TN4 + j / 4][j % 4], channel, col_bias[j], residual_at(to));
+                if (cols[j] < n) total = combined(reduction, total, term_of(reduction, value));
+#ifdef PRODUCT
+                if (reduction == 0 && block_row + row < m && cols[j] < n) STORE(product, to, value);
+#endif
+            }
+            int at = lane_col * TOTALS_ROW + row;
+            tiles[at / 4][at % 4] = total;
         }
-        int at = lane_col * TOTALS_ROW + row;
-        tiles[at / 4][at % 4] = total;
-    }
-    barrier();
-    for (int row = lane; row < BM; row += LANES) {
-        float total = nothing();
-        for (int at = row; at < LANES_N * TOTALS_ROW; at += TOTALS_ROW) total = combined(total, tiles[at / 4][at % 4]);
-        if (block_row + row < m) put(first_output + row, total, divisor);
+        barrier();
+        for (int row = lane; row < BM; row += LANES) {
+            float total = nothing(reduction);
+            for (int at = row; at < LANES_N * TOTALS_ROW; at += TOTALS_ROW) {
+                total = combined(reduction, total, tiles[at / 4][at % 4]);
+            }
+            if (block_row + row < m) put(reduction, first_output + row, total, divisor);
+        }
     }
 #else
     [[unroll]] for (int i = 0; i < TM; i++) {

@@ -10,8 +10,8 @@
 // Each invocation makes TM rows x TN columns. The subgroup loads TM elements of a column of a at once, a row per lane,
 // and shuffles hand them out (shuffled.glsl). With VEC4 b and y have rows of whole vec4 and a lane takes four
 // neighbouring columns at a time, vec4 one workgroup apart; without, the columns themselves are one workgroup apart.
-// With REDUCE only what the tile comes to along its rows or its columns is stored: [batch][tile, of a subgroup][row or
-// column].
+// With REDUCE what the tile comes to along its rows or its columns is stored: [batch][tile, of a subgroup][row or
+// column]; PRODUCT stores the results too.
 const int ACCS = TM * TN;
 const int LANE_ROWS = (TM + SUBGROUP - 1) / SUBGROUP;
 const int RUN = VEC4 ? 4 : 1;
@@ -70,36 +70,43 @@ void main() {
     [[unroll]] for (int j = 0; j < TN; j++) col_bias[j] = bias_at(min(cols[j], n - 1), false);
 #ifdef REDUCE
     int batch = group / col_blocks / row_blocks;
-    float totals[ALONG_COLUMNS ? TN : TM];
-    [[unroll]] for (int i = 0; i < (ALONG_COLUMNS ? TN : TM); i++) totals[i] = nothing();
-    [[unroll]] for (int i = 0; i < TM; i++) {
-        int in_m = min(first_row + i, m - 1);
-        Channel channel = channel_of(in_m);
-        [[unroll]] for (int j = 0; j < TN; j++) {
-            float residual = residual_at(origin.z + in_m * y_row + min(cols[j], n - 1) * y_col);
-            float value = finished_with(acc[i * TN + j], channel, col_bias[j], residual);
-            int kept = ALONG_COLUMNS ? j : i;
-            if (ALONG_COLUMNS ? first_row + i < m : cols[j] < n) totals[kept] = combined(totals[kept], term_of(value));
-        }
-    }
-    if (ALONG_COLUMNS) {
-        int first_output = (TO_PARTS ? group / col_blocks : batch) * n;
-        [[unroll]] for (int j = 0; j < TN; j++) {
-            if (cols[j] < n) put(first_output + cols[j], totals[j], divisor);
-        }
-        return;
-    }
     int subgroups = int(gl_NumSubgroups);
     int part = (batch * col_blocks + group % col_blocks) * subgroups + int(gl_SubgroupID);
-    int first_output = (TO_PARTS ? part : batch) * m + first_row;
-    float mine[LANE_ROWS];  // of every SUBGROUP-th row
-    [[unroll]] for (int i = 0; i < TM; i++) {
-        float total = over_lanes(totals[i]);
-        if (lane == i % SUBGROUP) mine[i / SUBGROUP] = total;
-    }
-    [[unroll]] for (int i = 0; i < LANE_ROWS; i++) {
-        int at = i * SUBGROUP + lane;
-        if (at < TM && first_row + at < m) put(first_output + at, mine[i], divisor);
+    [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
+        float totals[ALONG_COLUMNS ? TN : TM];
+        [[unroll]] for (int i = 0; i < (ALONG_COLUMNS ? TN : TM); i++) totals[i] = nothing(reduction);
+        [[unroll]] for (int i = 0; i < TM; i++) {
+            int in_m = min(first_row + i, m - 1);
+            Channel channel = channel_of(in_m);
+            [[unroll]] for (int j = 0; j < TN; j++) {
+                int to = origin.z + in_m * y_row + min(cols[j], n - 1) * y_col;
+                float value = finished_with(acc[i * TN + j], channel, col_bias[j], residual_at(to));
+                int kept = ALONG_COLUMNS ? j : i;
+                if (ALONG_COLUMNS ? first_row + i < m : cols[j] < n) {
+                    totals[kept] = combined(reduction, totals[kept], term_of(reduction, value));
+                }
+#ifdef PRODUCT
+                if (reduction == 0 && first_row + i < m && cols[j] < n) STORE(product, to, value);
+#endif
+            }
+        }
+        if (ALONG_COLUMNS) {
+            int first_output = (TO_PARTS ? group / col_blocks : batch) * n;
+            [[unroll]] for (int j = 0; j < TN; j++) {
+                if (cols[j] < n) put(reduction, first_output + cols[j], totals[j], divisor);
+            }
+        } else {
+            int first_output = (TO_PARTS ? part : batch) * m + first_row;
+            float mine[LANE_ROWS];  // of every SUBGROUP-th row
+            [[unroll]] for (int i = 0; i < TM; i++) {
+                float total = over_lanes(reduction, totals[i]);
+                if (lane == i % SUBGROUP) mine[i / SUBGROUP] = total;
+            }
+            [[unroll]] for (int i = 0; i < LANE_ROWS; i++) {
+                int at = i * SUBGROUP + lane;
+                if (at < TM && first_row + at < m) put(reduction, first_output + at, mine[i], divisor);
+            }
+        }
     }
 #else
     [[unroll]] for (int i = 0; i < TM; i++) {

@@ -220,6 +220,27 @@ def test_products_in_parts_agree_with_the_reference(text, dtype, facts, device):
         agrees(call, "integers", device, route.name, {"tile": tile, "split_k": slices[-1]})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gemm_reduce:a=72x40,b=40x136,axis=n",
+        "gemm_reduce:a=41x133,b=133x57,bias=57,act=relu,op=mean,also=max,axis=n,product=1",
+        "gemm_reduce:a=3x37x101,b=3x101x45,residual=3x37x45,op=max,axis=m",
+        pytest.param("gemm_reduce:a=67x70,b=35x70,tb=1,op=l2,axis=m,product=1", marks=drivers),
+        pytest.param("gemm_reduce:a=2x1x40x96,b=3x96x64,act=gelu,op=sum_square,also=min", marks=drivers),
+        pytest.param("gemm_reduce:a=5x36x20,b=20x24,op=min,keep=1,product=1", marks=drivers),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_reductions_of_what_matrices_make_agree_with_the_reference(text, dtype, facts, device):
+    """Tiles that end beyond the matrix, several of them and one along a row, one output and all."""
+    call = multiplied(text, dtype, facts)
+    (route,) = (route for route in OPS[call.op].routes if route.name == "fused_cooperative")
+    params = small_tile(call, route, facts)
+    for kind in ("integers", "normals") if call["op"] in ("sum", "max", "min") else ("normals",):
+        agrees(call, kind, device, route.name, params)
+
+
 @drivers
 @pytest.mark.parametrize("route", ["cooperative", "cooperative_fragment"])
 def test_what_is_not_finite_stays_with_its_pixel(route, facts, device):

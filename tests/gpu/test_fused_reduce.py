@@ -73,6 +73,15 @@ def convolutions(draw):
     return parse_call(text_of("conv_reduce", fields), OPS)
 
 
+@st.composite
+def of_several_outputs(draw, calls):
+    """Calls of two reductions, or with the product as an output, or both."""
+    call = draw(calls)
+    also = draw(st.sampled_from(("", *(name for name in FUNCTIONS if name != call["op"]))))
+    wanted = {"also": also, "product": not also or draw(st.booleans())}
+    return OPS[call.op].call(call.operands, {**call.attrs, **wanted})
+
+
 def is_exact(call):
     return call["op"] not in ("mean", "l2", "sum_square") and call["act"] in (
         "prelu",
@@ -86,6 +95,40 @@ def test_drawn_calls_agree_with_the_reference(op, route, device):
     drawn_agree(drawn, route, device, examples=12, least=8, exact=is_exact)
 
 
+@pytest.mark.parametrize("route", ["fused_partials", "fused_lanes", "unfused"])
+@pytest.mark.parametrize("op", ["gemm_reduce", "conv_reduce"])
+def test_drawn_calls_of_several_outputs_agree_with_the_reference(op, route, device):
+    drawn = of_several_outputs(products() if op == "gemm_reduce" else convolutions())
+    drawn_agree(drawn, route, device, examples=6, least=4, exact=is_exact)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gemm_reduce:a=67x5,b=5x131,bias=131,op=max,also=sum,axis=n,product=1",
+        "conv_reduce:x=3x5x9x15,w=35x5x3x3,b=35,op=min,also=max,product=1",
+    ],
+)
+def test_every_output_is_what_a_call_of_its_own_makes(text, device):
+    """To the bit, where the tiles are the same: the second reduction and the product are no others."""
+    call = parse_call(text, OPS)
+    arrays = inputs_of(call, "integers")
+    for route in ("fused_partials", "fused_lanes", "unfused"):
+        (every,) = run_call(call, arrays, device=device, route=route).outputs
+        assert len(every) == 3
+        for got, want in zip(every, expect(call, arrays).outputs, strict=True):
+            np.testing.assert_array_equal(got, want, route)
+        for op, got in zip((call["op"], call["also"]), every, strict=False):
+            one = OPS[call.op].call(call.operands, {**call.attrs, "op": op, "also": "", "product": False})
+            np.testing.assert_array_equal(run_call(one, arrays, device=device, route=route).outputs[0][0], got, route)
+
+
+def test_what_makes_several_outputs_is_neither_atomic_nor_in_stages(device):
+    for text in ("gemm_reduce:a=9x5,b=5x7,product=1", "gemm_reduce:a=9x5,b=5x7,also=max,axis=mn"):
+        call = parse_call(text, OPS)
+        assert not {"fused_atomic", "fused_stages"} & set(allowed(call, device))
+
+
 # Tiles that end beyond the matrix on both sides, several of them along what is reduced.
 TAILS = (
     "gemm_reduce:a=67x5,b=5x131,bias=131,op={},axis={}",
@@ -96,6 +139,7 @@ TAILS = (
     "conv_reduce:x=3x6x9x15,w=70x3x3x3,b=70,g=2,axes=1,op={}",
     "conv_reduce:x=2x5x3x69,w=35x5x3x3,b=35,p=1,axes=3,op={}",
     "conv_reduce:x=3x5x9x15,w=35x5x3x3,b=35,axes=0x2x3,op={}",
+    "conv_reduce:x=2x5x69x3,w=35x5x3x3,b=35,p=1,axes=2,op={}",
 )
 
 

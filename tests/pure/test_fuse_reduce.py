@@ -92,7 +92,7 @@ KEPT = {
         X,
         [CONV, ("reduce", "c", "y", {"op": "sum", "axes": (2,)})],
         "y",
-        "over width, or over channels, and here it is height",
+        "fused_lanes needs a reduction over height and width, and here it is height",
     ),
     "over the batches": (BATCHED, [MATMUL, rows("sum", 0)], "y", "along rows or columns alone, and here it is b"),
     "one of two batch dimensions": (
@@ -149,6 +149,62 @@ def test_both_become_one_that_computes_the_same(case):
     assert_same(before, after)
 
 
+PAIR = [("reduce", "m", "u", {"op": "sum_square", "axes": (1,)}), ("reduce", "m", "v", {"op": "mean", "axes": (1,)})]
+# Graph, outputs, the node's outputs by name, and how many nodes are left.
+SEVERAL = {
+    "the product is an output": (A, [MATMUL, rows("sum")], "m y", {"y": "y", "product": "m"}, 1),
+    "the product is gated by its mean": (
+        X,
+        [CONV, ("reduce", "c", "g", MEAN), ("sigmoid", "g", "s"), ("mul", "c s", "y")],
+        "y",
+        {"y": "g", "product": "c"},
+        3,
+    ),
+    "mean and squares": (A, [MATMUL, *PAIR], "v u", {"y": "u", "also": "v"}, 1),
+    "both, and the product": (
+        A,
+        [MATMUL, ("tanh", "m", "t"), *PAIR],
+        "t u v",
+        {"y": "u", "also": "v", "product": "m"},
+        2,
+    ),
+    "another axis stays": (
+        A,
+        [MATMUL, rows("sum"), ("reduce", "m", "z", {"op": "max", "axes": (0,)})],
+        "y z",
+        {"y": "y", "product": "m"},
+        2,
+    ),
+    "three of them": (
+        A,
+        [MATMUL, *PAIR, ("reduce", "m", "z", {"op": "max", "axes": (1,)})],
+        "u v z",
+        {"y": "u", "also": "v", "product": "m"},
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL.values(), ids=SEVERAL)
+def test_two_reductions_and_a_wanted_product_are_one_where_that_is_asked_for(case):
+    inputs, nodes, outputs, writes, left = case
+    before = bound_of(inputs, nodes, outputs)
+    routes = dict.fromkeys(("gemm_reduce", "conv_reduce"), "fused_lanes")
+    after, remarks = rewritten(before, LAVAPIPE, Options(routes=routes))
+    one = next(node for node in after.nodes if node.call.op in routes)
+    assert one.writes == writes and list(one.call.outputs) == list(writes) and len(after.nodes) == left
+    assert ("are part of it" if "also" in writes else "is part of it") in remarks[one.name]
+    assert ("and its product is kept" in remarks[one.name]) is ("product" in writes)
+    assert_same(before, after)
+
+
+def test_two_reductions_stay_apart_where_nobody_timed_them():
+    before = bound_of(A, [MATMUL, *PAIR], "u v")
+    after, remarks = rewritten(before, LAVAPIPE, Options())
+    assert after.nodes == before.nodes
+    assert len(remarks) == 2 and all("needs one reduction alone, or a device" in remark for remark in remarks.values())
+
+
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
 def test_what_cannot_be_one_stays_two_and_says_why(case):
     *graph, why = case
@@ -184,6 +240,7 @@ def test_cases_reach_every_inner_route_that_is_chosen(name, dtype):
         call = parse_call(f"{text},dtype={dtype}", OPS)
         for device in (LAVAPIPE, H200, load_device("mali-g715"), load_device("raspberry-pi-4")):
             for inner, sub in unfused.inner(call, device, {}).items():
+                inner = inner.removesuffix("_also")  # the second reduction has the routes of the first
                 there |= {f"{inner}/{route.name}" for route in sub.routes}
                 taken.add(f"{inner}/{choose(sub.routes, sub.call, device).route.name}")
     never = NEVER[name] | (OF_16_BITS if dtype == "f32" else {"conv2d/winograd"})
@@ -225,7 +282,7 @@ def test_a_convolution_is_fused_where_its_own_route_has_the_tiles(shape, conv, d
     ],
 )
 def test_axes_that_tiles_of_a_gpu_reduce(axes, shape, route):
-    """Rows of 7 pixels would be padded to 8, and height is not along the tiles."""
+    """Rows of 7 pixels would be padded to 8, and those of a column lie apart."""
     nodes = planned([("conv2d", "x w_1x1", "c"), ("reduce", "c", "y", {"op": "sum", "axes": axes})], shape, H200).nodes
     assert [node.route for node in nodes][:1] == [route] if route else len(nodes) == 2
 
@@ -289,7 +346,7 @@ def test_an_explanation_says_what_became_of_them():
     assert "reduce 'reduce_y' is part of it" in explain_plan(one).rows[0]["by"]
     two = plan(make_graph(A, [MATMUL, rows("sum")], "m y", CONSTANTS), LAVAPIPE).plan
     (_, reduce) = explain_plan_data(two)["nodes"]
-    assert reduce["note"].endswith("not in one with matmul node 'matmul_m': its result is an output of the graph too")
+    assert "not in one with matmul node 'matmul_m': its result is an output of the graph too: " in reduce["note"]
 
 
 def test_half_precision_is_fused_too():

@@ -19,7 +19,13 @@ PROLOGUE = (
 
 REDUCED = (
     *constants("uint", when="REDUCE", FUNCTION=0),
+    *constants("uint", when="REDUCE ALSO", SECOND=0),
     *constants("bool", when="REDUCE", TO_PARTS=False),  # to be combined, else one result for each output
+)
+
+REDUCED_PUSH = (
+    *fields("float", "divisor", when="REDUCE"),
+    *fields("int", "also_at", when="REDUCE ALSO"),  # where parts of the second reduction begin
 )
 
 COOPERATIVE_TILE = (

@@ -1,7 +1,7 @@
 """The kernels of shaders/conv/conv2d."""
 
 from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
-from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, PROLOGUE, REDUCED
+from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, PROLOGUE, REDUCED, REDUCED_PUSH
 from vkconv.shaders.conv import CONV2D_PUSH, GEMM_TILE, SLICED_K
 
 CONV2D_COOPERATIVE_PUSH = (
@@ -143,14 +143,15 @@ CONV2D_GEMM = Kernel(
         updates("float y", when="REDUCE ATOMIC_FLOAT"),
         updates("uint y", "int y_signed", when="REDUCE ATOMIC_CAS", qualifiers="coherent"),
         reads("ELEM residual", when="RESIDUAL"),
+        writes("ELEM product", when="REDUCE PRODUCT"),
         reads("ELEM scale", when="PROLOGUE"),
         reads("ELEM shift", when="PROLOGUE"),
     ),
     push=(
         *CONV2D_PUSH,
         *fields("int", "slots", when="REDUCE"),  # segments that a tile may touch
-        *fields("int", "lines", when="REDUCE"),  # segments of an image: 1, or its rows
-        *fields("float", "divisor", when="REDUCE"),
+        *fields("int", "lines", when="REDUCE"),  # segments of an image: 1, or its rows or columns
+        *REDUCED_PUSH,
     ),
     constants=(
         *EPILOGUE,
@@ -161,6 +162,7 @@ CONV2D_GEMM = Kernel(
         *F16_DEPTH,
         *REDUCED,
         *constants("bool", when="REDUCE", ALONG_CHANNELS=False),  # else the pixels of each segment are reduced
+        *constants("bool", when="REDUCE", DOWN=False),  # segments are columns
         *PROLOGUE,
         *SLICED_K,
     ),
@@ -243,10 +245,11 @@ CONV2D_SUBGROUP = Kernel(
         writes("Y_ELEM y", when="REDUCE"),
         reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL !REDUCE"),
         reads("ELEM residual", when="RESIDUAL REDUCE"),
+        writes("ELEM product", when="REDUCE PRODUCT"),
     ),
     push=(
         *CONV2D_PUSH,
-        *fields("float", "divisor", when="REDUCE"),
+        *REDUCED_PUSH,
     ),
     constants=(
         *EPILOGUE,

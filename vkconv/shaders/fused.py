@@ -14,6 +14,7 @@ GEMM_REDUCE_COMBINE = Kernel(
         *fields("int", "total rows segments"),
         *fields("int", "extent block"),  # columns of a segment and of a tile
         *fields("int", "tiles slots"),  # of a batch, of a tile
+        *fields("int", "base"),  # of the parts
         *fields("int", "lines"),  # segments that lie behind each other in an output of a row
         *fields("float", "divisor"),
     ),

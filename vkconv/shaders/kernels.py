@@ -1,7 +1,7 @@
 """The kernels of shaders/kernels."""
 
 from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
-from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, MATMUL_PUSH, REDUCED, WALK
+from vkconv.shaders.common import COOPERATIVE_TILE, EPILOGUE, F16_DEPTH, MATMUL_PUSH, REDUCED, REDUCED_PUSH, WALK
 
 FILL = Kernel(
     "fill",
@@ -37,17 +37,21 @@ MATMUL_COOPERATIVE = Kernel(
         reads("ELEM a", "uvec4 a8", form=Form.ELEMENT),
         reads("ELEM b", "uvec4 b8", form=Form.ELEMENT),
         reads("ELEM per_channel"),
-        writes("Y_ELEM y", "uvec4 y8"),
+        writes("Y_ELEM y", "uvec4 y8", when="!REDUCE"),
+        writes("Y_ELEM y", when="REDUCE"),
         reads("ELEM residual", when="RESIDUAL"),
+        writes("ELEM product", when="REDUCE PRODUCT"),
     ),
-    push=(*MATMUL_PUSH,),
+    push=(*MATMUL_PUSH, *REDUCED_PUSH),
     constants=(
         *EPILOGUE,
         *constants("bool", BIAS_BY_ROW=False),
         *COOPERATIVE_TILE,
-        *constants("bool", A_WIDE=False, B_WIDE=False, Y_WIDE=False),
+        *constants("bool", A_WIDE=False, B_WIDE=False),
+        *constants("bool", when="!REDUCE", Y_WIDE=False),
         *constants("bool", WHOLE=False),  # k is whole k-tiles
         *constants("bool", A_RUNS=False, B_RUNS=False),
+        *REDUCED,
     ),
     matrices=True,
 )
@@ -80,10 +84,11 @@ MATMUL_SHARED = Kernel(
         updates("float y", when="REDUCE ATOMIC_FLOAT"),
         updates("uint y", "int y_signed", when="REDUCE ATOMIC_CAS", qualifiers="coherent"),
         reads("ELEM residual", when="RESIDUAL"),
+        writes("ELEM product", when="REDUCE PRODUCT"),
     ),
     push=(
         *MATMUL_PUSH,
-        *fields("float", "divisor", when="REDUCE"),
+        *REDUCED_PUSH,
     ),
     constants=(
         *EPILOGUE,
@@ -109,10 +114,11 @@ MATMUL_SUBGROUP = Kernel(
         writes("Y_ELEM y", when="REDUCE"),
         reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL !REDUCE"),
         reads("ELEM residual", when="RESIDUAL REDUCE"),
+        writes("ELEM product", when="REDUCE PRODUCT"),
     ),
     push=(
         *MATMUL_PUSH,
-        *fields("float", "divisor", when="REDUCE"),
+        *REDUCED_PUSH,
     ),
     constants=(
         *EPILOGUE,

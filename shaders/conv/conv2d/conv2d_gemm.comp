@@ -11,15 +11,18 @@
 // channels and taps in the order of w, [c_in][kh][kw] up to BK, which wastes nothing where channels are few but
 // computes each address anew. With SPLIT_K > 1 there are that many split-K slices and y is scratch of
 // [SPLIT_K][output], summed by sum_split_k.comp, which adds bias and activation. With REDUCE the tile is reduced before
-// anything is stored (tile_reduce.glsl): along the pixels of each segment, which is an image or one of its rows, to
+// anything is stored (tile_reduce.glsl): along the pixels of each segment, an image or a row or (DOWN) column of one, to
 // [tile along the pixels][slot for a segment][channel], or with ALONG_CHANNELS along the channels, to [tile along the
-// channels][pixel]. Each segment then begins at a multiple of four columns. With PROLOGUE elements of the input are
-// scaled, shifted and activated on their way to shared memory (prologue.glsl), zeros around it not. With SLICED_K the
+// channels][pixel]; PRODUCT stores the results too. Each segment then begins at a multiple of four columns. With
+// PROLOGUE elements of the input are scaled, shifted and activated on their way to shared memory (prologue.glsl), zeros around it not. With SLICED_K the
 // teams of a workgroup divide the depth of each k-tile (gemm_tile.glsl). VEC4_COLUMNS is for 1x1 as the matrix that it
 // is, whose planes are whole vec4: four pixels are loaded at once, without a test of taps.
 
 #ifdef REDUCE
 #include "tile_reduce.glsl"
+
+// The pixel of an image that is element ``at`` of a line: of a row, or with DOWN of a column.
+int pixel_of(int line, int at, int lines, int segment) { return DOWN ? at * lines + line : line * segment + at; }
 #endif
 #ifdef PROLOGUE
 #include "prologue.glsl"
@@ -60,7 +63,7 @@ void main() {
     int pixel = block_col * BN + load_col;
 #ifdef REDUCE
     int image = pixel / extent / lines;
-    int place = pixel / extent % lines * segment + pixel % extent;
+    int place = pixel_of(pixel / extent % lines, pixel % extent, lines, segment);
     bool inside = pixel < pixels && pixel % extent < segment;
 #else
     int image = pixel / plane;
@@ -157,49 +160,64 @@ void main() {
         int p = column + tile_column(lane, j);
         int line = p / extent;
         is_pixel[j] = p < pixels && p % extent < segment;
-        result_at[j] = is_pixel[j] ? line / lines * c_out * plane + line % lines * segment + p % extent : 0;
+        int place = pixel_of(line % lines, p % extent, lines, segment);
+        result_at[j] = is_pixel[j] ? line / lines * c_out * plane + place : 0;
     }
-    if (ALONG_CHANNELS) {
-        float totals[TN];
-        [[unroll]] for (int j = 0; j < TN; j++) totals[j] = nothing();
-        [[unroll]] for (int i = 0; i < TM; i++) {
-            int row = block_row * BM + tile_row(lane, i);
-            int co = group * out_group + min(row, out_group - 1);
-            Channel channel = channel_of(co);
-            [[unroll]] for (int j = 0; j < TN; j++) {
-                float residual = residual_at(result_at[j] + co * plane);
-                float value = finished(acc[i * TN4 + j / 4][j % 4], channel, act_a, act_b, residual);
-                if (row < out_group) totals[j] = combined(totals[j], term_of(value));
-            }
-        }
-        [[unroll]] for (int j = 0; j < TN; j++) partials[lane / LANES_N * BN + tile_column(lane, j)] = totals[j];
-        barrier();
-        int first_pixel = TO_PARTS ? (group * row_blocks + block_row) * n * plane : 0;
-        for (int j = lane; j < BN; j += LANES) {
-            float total = nothing();
-            for (int i = 0; i < LANES_M; i++) total = combined(total, partials[i * BN + j]);
-            int p = column + j;
-            if (p < pixels && p % extent < segment) put(first_pixel + p / extent * segment + p % extent, total, divisor);
-        }
-        return;
-    }
-    int first_output = (TO_PARTS ? block_col * slots * c_out : 0) + group * out_group;
-    [[unroll]] for (int i = 0; i < TM4; i++) {
-        int row = block_row * BM + i * CHUNK_ROWS;
-        [[unroll]] for (int r = 0; r < 4; r++) {
-            int co = group * out_group + min(block_row * BM + tile_row(lane, i * 4 + r), out_group - 1);
-            Channel channel = channel_of(co);
-            [[unroll]] for (int j = 0; j < TN4; j++) {
-                float partial = nothing();
-                [[unroll]] for (int c = 0; c < 4; c++) {
-                    float residual = residual_at(result_at[j * 4 + c] + co * plane);
-                    float value = finished(acc[(i * 4 + r) * TN4 + j][c], channel, act_a, act_b, residual);
-                    if (is_pixel[j * 4 + c]) partial = combined(partial, term_of(value));
+    [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
+        if (ALONG_CHANNELS) {
+            float totals[TN];
+            [[unroll]] for (int j = 0; j < TN; j++) totals[j] = nothing(reduction);
+            [[unroll]] for (int i = 0; i < TM; i++) {
+                int row = block_row * BM + tile_row(lane, i);
+                int co = group * out_group + min(row, out_group - 1);
+                Channel channel = channel_of(co);
+                [[unroll]] for (int j = 0; j < TN; j++) {
+                    int to = result_at[j] + co * plane;
+                    float value = finished(acc[i * TN4 + j / 4][j % 4], channel, act_a, act_b, residual_at(to));
+                    if (row < out_group) totals[j] = combined(reduction, totals[j], term_of(reduction, value));
+#ifdef PRODUCT
+                    if (reduction == 0 && row < out_group && is_pixel[j]) STORE(product, to, value);
+#endif
                 }
-                partials[partial_at(lane, r, j)] = partial;
+            }
+            if (reduction > 0) barrier();
+            [[unroll]] for (int j = 0; j < TN; j++) partials[lane / LANES_N * BN + tile_column(lane, j)] = totals[j];
+            barrier();
+            int first_pixel = TO_PARTS ? (group * row_blocks + block_row) * n * plane : 0;
+            for (int j = lane; j < BN; j += LANES) {
+                float total = nothing(reduction);
+                for (int i = 0; i < LANES_M; i++) total = combined(reduction, total, partials[i * BN + j]);
+                int p = column + j;
+                int pixel_at = first_pixel + p / extent * segment + p % extent;
+                if (p < pixels && p % extent < segment) put(reduction, pixel_at, total, divisor);
+            }
+        } else {
+            int first_output = (TO_PARTS ? block_col * slots * c_out : 0) + group * out_group;
+            [[unroll]] for (int i = 0; i < TM4; i++) {
+                int row = block_row * BM + i * CHUNK_ROWS;
+                [[unroll]] for (int r = 0; r < 4; r++) {
+                    int co_in_group = block_row * BM + tile_row(lane, i * 4 + r);
+                    int co = group * out_group + min(co_in_group, out_group - 1);
+                    Channel channel = channel_of(co);
+                    [[unroll]] for (int j = 0; j < TN4; j++) {
+                        float partial = nothing(reduction);
+                        [[unroll]] for (int c = 0; c < 4; c++) {
+                            int to = result_at[j * 4 + c] + co * plane;
+                            float sum = acc[(i * 4 + r) * TN4 + j][c];
+                            float value = finished(sum, channel, act_a, act_b, residual_at(to));
+                            bool there = is_pixel[j * 4 + c];
+                            if (there) partial = combined(reduction, partial, term_of(reduction, value));
+#ifdef PRODUCT
+                            if (reduction == 0 && there && co_in_group < out_group) STORE(product, to, value);
+#endif
+                        }
+                        partials[partial_at(lane, r, j)] = partial;
+                    }
+                }
+                int at = first_output + row;
+                reduce_chunk(reduction, lane, column, extent, n * lines, row, out_group, at, c_out, lines, divisor);
             }
         }
-        reduce_chunk(lane, column, extent, n * lines, row, out_group, first_output + row, c_out, lines, divisor);
     }
 #else
     int total = n * c_out * plane;

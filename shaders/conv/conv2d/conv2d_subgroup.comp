@@ -10,8 +10,8 @@
 // Sliding window by subgroups: each invocation makes CO output channels of a group x PX neighbouring output columns.
 // The SPAN inputs of a row are loaded once for all taps and channels, by vec4 if X_VEC4 (rows are whole vec4, and so is
 // what lies between two blocks of columns; LEFT is the padding). The CO * KW weights of a row of taps are loaded once
-// for all lanes (shuffled.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp). With REDUCE only what a
-// subgroup's blocks of pixels come to is stored: [image][subgroup][channel].
+// for all lanes (shuffled.glsl) from [group][c_out / CO][c_in][kh][kw][CO] (pack_tiles.comp). With REDUCE what a
+// subgroup's blocks of pixels come to is stored: [image][subgroup][channel]; PRODUCT stores the results too.
 const int SPAN = (PX - 1) * SW + (KW - 1) * DW + 1;
 const int SKIP = X_VEC4 ? (4 - LEFT % 4) % 4 : 0;  // inputs of the first vec4 that come before the first of the span
 const int QUADS = X_VEC4 ? (SKIP + SPAN + 3) / 4 : 1;
@@ -91,24 +91,29 @@ void main() {
     int parts = blocks * int(gl_NumSubgroups);
     int part = block * int(gl_NumSubgroups) + int(gl_SubgroupID);
     int first_output = (TO_PARTS ? image * parts + part : image) * c_out + group * out_group;
-    float mine[OWNED];  // of every SUBGROUP-th channel
-    [[unroll]] for (int c = 0; c < CO; c++) {
-        int co = group * out_group + min(first_channel + c, out_group - 1);
-        Channel channel = channel_of(co);
-        float total = nothing();
-        [[unroll]] for (int p = 0; p < PX; p++) {
-            bool there = inside && ox0 + p < ow;
-            float residual = residual_at(there ? ((image * c_out + co) * oh + oy) * ow + ox0 + p : 0);
-            float value = finished(acc[c * PX + p], channel, act_a, act_b, residual);
-            if (there) total = combined(total, term_of(value));
+    [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
+        float mine[OWNED];  // of every SUBGROUP-th channel
+        [[unroll]] for (int c = 0; c < CO; c++) {
+            int co = group * out_group + min(first_channel + c, out_group - 1);
+            Channel channel = channel_of(co);
+            float total = nothing(reduction);
+            [[unroll]] for (int p = 0; p < PX; p++) {
+                bool there = inside && ox0 + p < ow;
+                int to = there ? ((image * c_out + co) * oh + oy) * ow + ox0 + p : 0;
+                float value = finished(acc[c * PX + p], channel, act_a, act_b, residual_at(to));
+                if (there) total = combined(reduction, total, term_of(reduction, value));
+#ifdef PRODUCT
+                if (reduction == 0 && there && first_channel + c < out_group) STORE(product, to, value);
+#endif
+            }
+            total = over_lanes(reduction, total);
+            if (lane == c % SUBGROUP) mine[c / SUBGROUP] = total;
         }
-        total = over_lanes(total);
-        if (lane == c % SUBGROUP) mine[c / SUBGROUP] = total;
-    }
-    [[unroll]] for (int i = 0; i < OWNED; i++) {
-        int c = i * SUBGROUP + lane;
-        int co = first_channel + c;
-        if (c < CO && co < out_group) put(first_output + co, mine[i], divisor);
+        [[unroll]] for (int i = 0; i < OWNED; i++) {
+            int c = i * SUBGROUP + lane;
+            int co = first_channel + c;
+            if (c < CO && co < out_group) put(reduction, first_output + co, mine[i], divisor);
+        }
     }
 #else
     if (!inside) return;

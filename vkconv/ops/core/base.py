@@ -22,8 +22,8 @@ from vkconv.route import Legal, Route
 
 Specs = Mapping[str, TensorSpec | None]
 Attrs = dict[str, AttrValue]
-Resolved = tuple[Attrs, tuple[TensorSpec, ...]]
-"""Canonical attributes, and the specs of the outputs."""
+Resolved = tuple[Attrs, tuple[TensorSpec | None, ...]]
+"""Canonical attributes, and the specs of the outputs, None for one that this call does not make."""
 Arrays = Mapping[str, Array | None]
 """Operands by name; absent optional ones are None."""
 Outputs = Sequence[Array]
@@ -158,13 +158,15 @@ class Op:
         for operand in self.operands:
             if not (operand.optional or operand.host or operand.variadic) and specs.get(operand.name) is None:
                 raise GraphError(f"{self.name} needs the operand {operand.name!r}")
-        resolved, outputs = self.resolve(specs, full)
-        for spec in outputs:
+        resolved, made = self.resolve(specs, full)
+        numbered = [f"{self.outputs[0]}{i}" for i in range(len(made))]
+        named = zip(numbered if self.variadic_outputs else self.outputs, made, strict=False)
+        outputs = {name: spec for name, spec in named if spec is not None}
+        for spec in outputs.values():
             # What is too large otherwise is refused with the device's limits; arrays without elements are made.
             if (not spec.size or len(spec.dims) > MAX_RANK) and (problem := shape_problem(spec.dims, spec.dtype)):
                 raise GraphError(f"{self.name} would make {shape_str(spec.dims)}, which cannot be: {problem}")
-        names = [f"{self.outputs[0]}{i}" for i in range(len(outputs))] if self.variadic_outputs else self.outputs
-        return Call(self.name, dict(specs), dict(zip(names, outputs, strict=False)), resolved)
+        return Call(self.name, dict(specs), outputs, resolved)
 
 
 def first(best: Any, values: Iterable[Any]) -> tuple[Any, ...]:

@@ -3,6 +3,8 @@
 Operands and attributes as of conv2d, of whose result (N, C_out, OH, OW), with bias, residual and activation, y is the
 sum, mean, maximum, minimum, sum of squares or root of that (l2) over ``axes``: 2 and 3, its pixels, unless others are
 given, which makes y (N, C_out). With keepdims reduced dimensions stay as 1. NaN in what is compared makes NaN.
+``also`` names a second reduction over the same axes, an output of its own; with ``product`` the result of the
+convolution is an output too, as where it is gated by its own mean.
 """
 
 from vkconv.core import GraphError
@@ -11,20 +13,20 @@ from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.core import shapes
 from vkconv.ops.core.base import Attr, Attrs, Op, Resolved, Specs
 from vkconv.ops.fused.conv_reduce_routes import PIXELS, ROUTES, convolution_of
-from vkconv.ops.fused.definition import REDUCE_ATTRS, Fused, check_function
+from vkconv.ops.fused.definition import OUTPUTS, REDUCE_ATTRS, Fused, check_functions, made
 
 _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
-    check_function("conv_reduce", str(attrs["op"]))
+    check_functions("conv_reduce", attrs)
     conv = CONV2D.call(specs, {name: attrs[name] for name in _CONV_ATTRS})
     full = conv.outputs["y"]
     axes = shapes.axes_of("conv_reduce", attrs["axes"], len(full.dims))
     if not axes:
         raise GraphError("conv_reduce: axes is empty; name the dimensions of (N, C_out, OH, OW) to reduce")
     kept = tuple(1 if i in axes else n for i, n in enumerate(full.dims) if attrs["keepdims"] or i not in axes)
-    return {**attrs, **conv.attrs, "axes": axes}, (TensorSpec(kept, full.dtype),)
+    return {**attrs, **conv.attrs, "axes": axes}, made(attrs, TensorSpec(kept, full.dtype), full)
 
 
 _FUSED = Fused(CONV2D, convolution_of, lambda call: call["axes"])
@@ -34,10 +36,12 @@ CONV_REDUCE = Op(
     operands=CONV2D.operands,
     resolve=_resolve,
     reference=_FUSED.reference,
+    outputs=OUTPUTS,
     attrs=(*CONV2D.attrs, Attr("axes", "axes", tuple[int, ...], PIXELS), *REDUCE_ATTRS),
     routes=ROUTES,
     terms=_FUSED.terms,
     magnitude=_FUSED.magnitude,
+    magnitudes=_FUSED.magnitudes,
     flops=_FUSED.flops,
     cases=(
         "conv_reduce:x=2x5x7x7,w=37x5x1x1,b=37,op=mean,keep=1",
@@ -69,10 +73,16 @@ CONV_REDUCE = Op(
         "conv_reduce:x=2x7x6x7,w=34x7x3x3,b=34,axes=1x2x3,op=l2,keep=1",
         "conv_reduce:x=3x7x5x8,w=6x7x3x1,axes=0x3,op=min",
         "conv_reduce:x=2x7x6x7,w=9x7x3x3,axes=2",
+        "conv_reduce:x=2x5x69x3,w=35x5x3x3,b=35,p=1,residual=2x35x69x3,axes=2,op=mean,product=1",
         "conv_reduce:x=3x5x9x7,w=37x5x3x3,b=37,residual=3x37x7x5,act=relu,op=mean",
         "conv_reduce:x=2x8x9x7,w=10x4x1x1,g=2,residual=2x10x9x7,axes=1,op=max",
         "conv_reduce:x=2x5x3x13,w=7x5x3x3,p=1,residual=2x7x3x13,act=tanh,axes=3",
         "conv_reduce:x=3x5x6x7,w=9x5x1x1,residual=3x9x6x7,axes=0x2x3,op=l2",
+        "conv_reduce:x=2x5x7x9,w=37x5x3x3,b=37,p=1,act=relu,op=mean,keep=1,product=1",
+        "conv_reduce:x=3x6x7x7,w=10x3x3x3,b=10,g=2,op=mean,also=sum_square",
+        "conv_reduce:x=2x16x9x8,w=139x16x1x1,residual=2x139x9x8,axes=1,op=max,also=min,product=1",
+        "conv_reduce:x=3x5x7x11,w=37x5x3x3,b=37,p=1,axes=3,op=l2,also=mean,product=1",
+        "conv_reduce:x=5x7x6x7,w=34x7x3x3,b=34,axes=0x2x3,op=mean,also=max,product=1",
     ),
     doc="2-D convolution, bias, residual and activation, of which only a sum, mean, maximum, minimum, sum of squares "
     "or l2 norm is kept: over the pixels, or over axes.",

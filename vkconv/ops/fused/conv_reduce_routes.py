@@ -14,7 +14,8 @@ from vkconv.ops.conv.conv2d.subgroup import SHORT_SPAN, SUBGROUP, SUBGROUP_TILE,
 from vkconv.ops.conv.tiles import FITS_SMALLEST, TILES
 from vkconv.ops.core.base import over_workgroups
 from vkconv.ops.core.requirements import ON_CPU, ON_GPU, SHUFFLE, loop_iterations, shared_bytes
-from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
+from vkconv.ops.fused.definition import is_single
+from vkconv.ops.fused.in_turn import Steps, in_turn, reduce_calls, taken_alone
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.fused.stages import Stage, begun, in_stages
 from vkconv.ops.kernels.epilogue import RESIDUAL_BOUND, Epilogue
@@ -24,7 +25,7 @@ from vkconv.ops.kernels.strided import STRIDED_COPY
 from vkconv.program import Dispatch, Program
 from vkconv.route import Legal, Params, Requirement, Route
 
-PIXELS, WIDTH, CHANNELS = (2, 3), (3,), (1,)
+PIXELS, WIDTH, CHANNELS, HEIGHT = (2, 3), (3,), (1,), (2,)
 _SMALLEST = min(TILES.values(), key=lambda tile: tile.shared_bytes + tile.local)
 _CONV_ATTRS = tuple(attr.name for attr in CONV2D.attrs)
 
@@ -34,10 +35,10 @@ def convolution_of(call: Call) -> Call:
     return CONV2D.call(call.operands, {name: call[name] for name in _CONV_ATTRS})
 
 
-def steps(call: Call) -> tuple[Call, Call]:
-    """The convolution and the reduction as calls of their own."""
+def steps(call: Call) -> Steps:
+    """The convolution and what reduces it as calls of their own."""
     conv = convolution_of(call)
-    return conv, reduce_call(call, conv.outputs["y"], call["axes"])
+    return conv, reduce_calls(call, conv.outputs["y"], call["axes"])
 
 
 def _tile_params(call: Call, device: Device) -> Legal:
@@ -64,9 +65,9 @@ def _tile_reduction(call: Call, device: Device, params: Params) -> Reduction:
 
 
 def _segments(call: Call) -> tuple[int, int]:
-    """Segments of an image and pixels of each: its rows where these are reduced, else the image."""
+    """Segments of an image and pixels of each: its rows or columns where these are reduced, else the image."""
     oh, ow = convolution_of(call).shape("y")[2:]
-    return (oh, ow) if call["axes"] == WIDTH else (1, oh * ow)
+    return {WIDTH: (oh, ow), HEIGHT: (ow, oh)}.get(call["axes"], (1, oh * ow))
 
 
 def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
@@ -77,7 +78,7 @@ def _launch_tiles(call: Call, device: Device, params: Params) -> Launch:
     e, (kh, kw) = Epilogue.of(conv, device), conv.shape("w")[2:]
     n, c_out = conv.shape("y")[:2]
     blocks = groups * ceil_div(c_out // groups, tile.rows) * ceil_div(n * lines * align(segment, 4), tile.columns)
-    along = {"ALONG_CHANNELS": call["axes"] == CHANNELS}
+    along = {"ALONG_CHANNELS": call["axes"] == CHANNELS, "DOWN": call["axes"] == HEIGHT}
 
     def launch(end: Ending) -> Dispatch:
         made = Dispatch(
@@ -171,11 +172,19 @@ def axes_str(axes: Sequence[int]) -> str:
     return " and ".join(("images", "channels", "height", "width")[axis] for axis in axes)
 
 
+_ALONG_MEMORY = Requirement.of(
+    "no reduction over height alone: lanes beside each other would load pixels that lie a row apart",
+    lambda call: call["axes"],
+    lambda axes: axes != HEIGHT,
+    axes_str,
+)
+
+
 def _first_stage(call: Call) -> Stage | None:
     """As far as tiles reduce, where more is reduced."""
     axes = call["axes"]
-    done = next((done for done in (PIXELS, WIDTH, CHANNELS) if set(done) < set(axes)), None)
-    if done is None:
+    done = next((done for done in (PIXELS, WIDTH, CHANNELS, HEIGHT) if set(done) < set(axes)), None)
+    if done is None or not is_single(call):
         return None
     return begun(call, convolution_of(call).outputs["y"], done, axes=done)
 
@@ -185,7 +194,7 @@ _TILES = Fusion(
     _tile_params,
     _tile_reduction,
     _launch_tiles,
-    (_over(PIXELS, WIDTH, CHANNELS), FITS_SMALLEST[0], shared_bytes(_shared_bytes(_SMALLEST)), RESIDUAL_BOUND),
+    (_over(PIXELS, WIDTH, CHANNELS, HEIGHT), FITS_SMALLEST[0], shared_bytes(_shared_bytes(_SMALLEST)), RESIDUAL_BOUND),
     (PACK_TILES, STRIDED_COPY),
     adds=True,
     around=_packed,
@@ -210,7 +219,7 @@ _BY_TILES: tuple[Route, ...] = (
         "the tiles of conv2d's route implicit_gemm, reduced in registers, then in shared memory: one number of a "
         "channel, image (or row of it) and tile is stored instead of all pixels, or one of a pixel and tile instead of "
         "all channels, and a second launch combines them in a fixed order",
-        (ON_GPU, _takes("implicit_gemm"), UNCUT, FEW_PADDED),
+        (ON_GPU, _takes("implicit_gemm"), UNCUT, FEW_PADDED, _ALONG_MEMORY),
         "rocMLIR reduction-fusion RFC, stage 2",
     ),
     _LANES.in_order(
@@ -223,7 +232,7 @@ _BY_TILES: tuple[Route, ...] = (
         "fused_atomic",
         "as fused_partials, but each workgroup adds its number to the output by an atomic operation: no scratch, but "
         "sums change in their last bits from run to run",
-        (ON_GPU, _takes("implicit_gemm"), UNCUT),
+        (ON_GPU, _takes("implicit_gemm"), UNCUT, _ALONG_MEMORY),
         "rocMLIR reduction-fusion RFC, stage 1 and 2",
     ),
 )

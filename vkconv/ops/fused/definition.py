@@ -8,11 +8,26 @@ import numpy as np
 
 from vkconv.call import HALVES, Call
 from vkconv.core import GraphError, did_you_mean
-from vkconv.ops.core.base import F64, Arrays, Attr, Op, Outputs
-from vkconv.ops.core.tolerance import largest, of_error, rounding_of_storing, rounding_of_sum, shows_addends
+from vkconv.graph.ir import TensorSpec
+from vkconv.ops.core.base import F64, Arrays, Attr, Attrs, Magnitude, Op, Outputs
+from vkconv.ops.core.tolerance import (
+    largest,
+    of_error,
+    relative_tolerance,
+    rounding_of_storing,
+    rounding_of_sum,
+    shows_addends,
+    tolerance,
+)
 from vkconv.ops.kernels.epilogue import rounding_of_products
 
-REDUCE_ATTRS = (Attr("op", "op", str, "sum"), Attr("keepdims", "keep", bool, False))
+REDUCE_ATTRS = (
+    Attr("op", "op", str, "sum"),
+    Attr("keepdims", "keep", bool, False),
+    Attr("also", "also", str, ""),
+    Attr("product", "product", bool, False),
+)
+OUTPUTS = ("y", "also", "product")
 SUMS = ("sum", "mean")
 SQUARES = ("sum_square", "l2")
 
@@ -26,12 +41,36 @@ _DEFINITIONS: Mapping[str, Callable[[F64, tuple[int, ...]], F64]] = {
 }
 
 
-def check_function(op: str, name: str) -> None:
-    """GraphError where there is no such function."""
-    if name not in _DEFINITIONS:
-        raise GraphError(
-            f"{op}: there is no op={name!r}{did_you_mean(name, _DEFINITIONS)}; one of {', '.join(_DEFINITIONS)}"
-        )
+def check_functions(op: str, attrs: Attrs) -> None:
+    """GraphError where a function is none, or both are one."""
+    for attr in ("op", "also"):
+        name = str(attrs[attr])
+        if name not in _DEFINITIONS and (name or attr == "op"):
+            raise GraphError(
+                f"{op}: there is no {attr}={name!r}{did_you_mean(name, _DEFINITIONS)}; one of {', '.join(_DEFINITIONS)}"
+            )
+    if attrs["op"] == attrs["also"]:
+        raise GraphError(f"{op}: op and also are both {attrs['op']!r}; leave also out, y is that already")
+
+
+def made(attrs: Attrs, reduced: TensorSpec, full: TensorSpec) -> tuple[TensorSpec | None, ...]:
+    """`OUTPUTS` of a call: a reduction, the second one and the product, where they are wanted."""
+    return reduced, reduced if attrs["also"] else None, full if attrs["product"] else None
+
+
+def functions(call: Call) -> tuple[str, ...]:
+    """The reductions of a call, by name: one or two."""
+    return (call["op"], call["also"]) if call["also"] else (call["op"],)
+
+
+def is_single(call: Call) -> bool:
+    """Whether a call makes one reduction and nothing else."""
+    return len(call.outputs) == 1
+
+
+def _swapped(call: Call) -> Call:
+    """The call whose first reduction is the second one of this."""
+    return dataclasses.replace(call, attrs={**call.attrs, "op": call["also"], "also": call["op"]})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,18 +84,34 @@ class Fused:
 
     def reference(self, call: Call, arrays: Arrays) -> Outputs:
         """`Op.reference`."""
-        return [self._reduced(call, self._full(call, arrays))]
+        full = self._full(call, arrays)
+        reduced = [self._reduced(each, full) for each in (call, _swapped(call))[: len(functions(call))]]
+        return [*reduced, full] if call["product"] else reduced
 
     def terms(self, call: Call) -> int:
         """Products and addends of an output: those of each result, and these where they are added, not compared."""
         product = self.product(call)
         count = math.prod(product.shape("y")[axis] for axis in self.axes(call))
-        return self.first.terms(product) + (count if call["op"] in (*SUMS, *SQUARES) else 0)
+        adds = any(function in (*SUMS, *SQUARES) for function in functions(call))
+        return self.first.terms(product) + (count if adds else 0)
 
     def flops(self, call: Call) -> int:
-        """Those of the first step, and one of each of its results."""
+        """Those of the first step, and one of each of its results for each reduction."""
         product = self.product(call)
-        return self.first.flops(product) + math.prod(product.shape("y"))
+        return self.first.flops(product) + len(functions(call)) * math.prod(product.shape("y"))
+
+    @property
+    def magnitudes(self) -> Mapping[str, Magnitude]:
+        """`Op.magnitudes`: of the second reduction, and of the product, which may be off as that of the first step."""
+        return {
+            "also": lambda call, arrays, reference: self.magnitude(_swapped(call), arrays, reference),
+            "product": self._magnitude_of_product,
+        }
+
+    def _magnitude_of_product(self, call: Call, arrays: Arrays, reference: F64) -> F64:
+        alone = tolerance(self.first, self.product(call), arrays, reference)
+        of = relative_tolerance(self.terms(call), call.outputs["product"].dtype)
+        return np.asarray(alone.relative * alone.magnitude / of)
 
     def _full(self, call: Call, arrays: Arrays) -> F64:
         """The result of the first step in float64."""

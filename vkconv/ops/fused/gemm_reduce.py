@@ -3,13 +3,14 @@
 a, b, bias and residual as in matmul; p = act(alpha a b + beta bias + residual) is (..., M, N) and is never stored. With
 axis n, y (..., M) is the sum, mean, maximum, minimum, sum of squares or root of that (l2) of each row of p; with axis
 m, y (..., N) is that of each column; with axis mn, y (...) is that of each matrix. A b in front (b, bn, bm, bmn)
-reduces over all batches too. With keepdims reduced dimensions stay as 1. NaN in what is compared makes NaN.
+reduces over all batches too. With keepdims reduced dimensions stay as 1. NaN in what is compared makes NaN. ``also``
+names a second reduction over the same axes, an output of its own; with ``product`` p is an output too.
 """
 
 from vkconv.core import GraphError, did_you_mean
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import Attr, Attrs, Op, Resolved, Specs
-from vkconv.ops.fused.definition import REDUCE_ATTRS, Fused, check_function
+from vkconv.ops.fused.definition import OUTPUTS, REDUCE_ATTRS, Fused, check_functions, made
 from vkconv.ops.fused.gemm_reduce_routes import AXES, ROUTES, axes_named, axes_of, product_of
 from vkconv.ops.matmul.op import MATMUL
 
@@ -17,7 +18,7 @@ _PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)
 
 
 def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
-    check_function("gemm_reduce", str(attrs["op"]))
+    check_functions("gemm_reduce", attrs)
     axis = str(attrs["axis"])
     if axis not in AXES:
         raise GraphError(
@@ -32,7 +33,7 @@ def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     if any(full.dims[i] == 0 for i in axes):
         raise GraphError(f"gemm_reduce: the product is {full}: there is nothing along {axis} to reduce")
     kept = tuple(1 if i in axes else n for i, n in enumerate(full.dims) if attrs["keepdims"] or i not in axes)
-    return {**attrs, **product.attrs}, (TensorSpec(kept, full.dtype),)
+    return {**attrs, **product.attrs}, made(attrs, TensorSpec(kept, full.dtype), full)
 
 
 _FUSED = Fused(MATMUL, product_of, axes_of)
@@ -42,10 +43,12 @@ GEMM_REDUCE = Op(
     operands=MATMUL.operands,
     resolve=_resolve,
     reference=_FUSED.reference,
+    outputs=OUTPUTS,
     attrs=(*MATMUL.attrs, Attr("axis", "axis", str, "n"), *REDUCE_ATTRS),
     routes=ROUTES,
     terms=_FUSED.terms,
     magnitude=_FUSED.magnitude,
+    magnitudes=_FUSED.magnitudes,
     flops=_FUSED.flops,
     cases=(
         "gemm_reduce:a=1x128x64,b=1x64x256,axis=n",
@@ -76,6 +79,11 @@ GEMM_REDUCE = Op(
         "gemm_reduce:a=2x3x19x7,b=3x7x61,axis=bm,op=l2",
         "gemm_reduce:a=3x35x20,b=20x44,bias=44,act=relu,axis=bmn,op=sum_square",
         "gemm_reduce:a=5x9x6,b=5x6x11,act=relu,axis=b,op=mean",
+        "gemm_reduce:a=65x33,b=33x130,bias=130,act=relu,axis=n,op=mean,also=sum_square",
+        "gemm_reduce:a=3x35x20,b=20x44,residual=3x35x44,axis=m,op=max,also=min,keep=1,product=1",
+        "gemm_reduce:a=2x67x9,b=2x9x301,axis=n,op=l2,product=1",
+        "gemm_reduce:a=19x37,b=19x83,ta=1,axis=m,product=1",
+        "gemm_reduce:a=4x19x7,b=4x7x61,axis=bn,op=mean,also=max,product=1",
     ),
     doc="Matrix product, bias, residual and activation, of which only the sum, mean, maximum, minimum, sum of squares "
     "or l2 norm along m or n, over both or over the batches is kept.",

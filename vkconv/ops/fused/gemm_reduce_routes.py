@@ -8,8 +8,9 @@ from vkconv.call import Call
 from vkconv.core import align
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
-from vkconv.ops.core.base import first
+from vkconv.ops.core.base import first, most_shared_bytes
 from vkconv.ops.core.requirements import (
+    INT32,
     ON_CPU,
     ON_GPU,
     SHUFFLE,
@@ -17,15 +18,20 @@ from vkconv.ops.core.requirements import (
     loop_iterations,
     shared_bytes,
 )
-from vkconv.ops.fused.in_turn import in_turn, reduce_call, taken_alone
+from vkconv.ops.fused.definition import functions, is_single
+from vkconv.ops.fused.in_turn import Steps, in_turn, reduce_calls, taken_alone
 from vkconv.ops.fused.reduction import Ending, Fusion, Launch, Reduction, reducing
 from vkconv.ops.fused.stages import Stage, begun, in_stages
 from vkconv.ops.kernels import gemm
 from vkconv.ops.kernels.compiled import element_of
+from vkconv.ops.kernels.coopmat import NEEDS, TILES, CooperativeTile
+from vkconv.ops.kernels.coopmat_gemm import PRODUCT, cooperative_params, cooperative_product
 from vkconv.ops.kernels.epilogue import RESIDUAL_BOUND, Epilogue
 from vkconv.ops.matmul.op import MATMUL
+from vkconv.policy import Policy
 from vkconv.program import Dispatch
 from vkconv.route import Params, Requirement, Route
+from vkconv.storage import Y_F32
 
 _PRODUCT_ATTRS = tuple(attr.name for attr in MATMUL.attrs)
 
@@ -58,17 +64,17 @@ def _first_stage(call: Call) -> Stage | None:
     full, axes = product_of(call).outputs["y"], axes_of(call)
     rank = len(full.dims)
     sides = [name for name in ("n", "m") if set(axes_named(name, rank)) < set(axes)]
-    if not sides:
+    if not (sides and is_single(call)):
         return None
     most = max(sides, key=lambda name: full.dims[axes_named(name, rank)[0]])
     return begun(call, full, axes_named(most, rank), axis=most)
 
 
-def steps(call: Call) -> tuple[Call, Call]:
-    """The product and the reduction as calls of their own."""
+def steps(call: Call) -> Steps:
+    """The product and what reduces it as calls of their own."""
     product = product_of(call)
     full: TensorSpec = product.outputs["y"]
-    return product, reduce_call(call, full, axes_of(call))
+    return product, reduce_calls(call, full, axes_of(call))
 
 
 def _along_columns(call: Call) -> gemm.GemmProblem:
@@ -113,8 +119,8 @@ def _down_rows(call: Call, params: Params) -> bool:
 
 def _lane_problem(call: Call, params: Params) -> tuple[gemm.GemmProblem, gemm.Operands]:
     g, operands = gemm.oriented(product_of(call), params, merge=call["axis"] == "n")
-    # The output has no such rows: vec4 depend on b alone, unless a residual lies as the product would.
-    return (g if call.has("residual") else dataclasses.replace(g, y=(g.n, 1))), operands
+    # The output has no such rows: vec4 depend on b alone, unless a residual or the product itself lies as that would.
+    return (g if call.has("residual") or call["product"] else dataclasses.replace(g, y=(g.n, 1))), operands
 
 
 def _lane_reduction(call: Call, device: Device, params: Params) -> Reduction:
@@ -171,7 +177,72 @@ _LANES: Fusion = Fusion(
     adds=True,
 )
 
+
+def _matrix_params(call: Call, device: Device) -> Mapping[str, tuple[str, ...]]:
+    return cooperative_params(_along_columns(call), device, lambda tile: _has_room(call, tile, device))
+
+
+def _has_room(call: Call, tile: CooperativeTile, device: Device) -> bool:
+    """For what the rows of a tile come to, in shared memory beside the tile."""
+    return tile.shared_bytes + _totals_bytes(call, tile, device) <= most_shared_bytes(device)
+
+
+def _totals_bytes(call: Call, tile: CooperativeTile, device: Device) -> int:
+    return len(functions(call)) * tile.totals_bytes(device)
+
+
+def _matrix_reduction(call: Call, device: Device, params: Params) -> Reduction:
+    g = _along_columns(call)
+    return Reduction(g.batches, g.m, 1, g.n, TILES[params["tile"]].columns, g.n)
+
+
+def _launch_matrices(call: Call, device: Device, params: Params) -> Launch:
+    g, tile, e = _along_columns(call), TILES[params["tile"]], Epilogue.of(product_of(call), device, "bias")
+    operands = ("b", "a") if call["axis"] == "m" else ("a", "b")
+
+    def launch(end: Ending) -> Dispatch:
+        made = cooperative_product(g, operands, e, tile, device)
+        return reducing(
+            dataclasses.replace(made, shared_bytes=made.shared_bytes + _totals_bytes(call, tile, device)), end
+        )
+
+    return launch
+
+
+_MATRICES = Fusion(
+    PRODUCT,
+    _matrix_params,
+    _matrix_reduction,
+    _launch_matrices,
+    (
+        *NEEDS,
+        ONE_SIDE,
+        INT32,
+        Requirement(
+            "a tile of matrices, and what its rows come to, in the shared memory of a workgroup",
+            lambda call, device: any(tile.fits(device) and _has_room(call, tile, device) for tile in TILES.values()),
+            lambda call, device: f"{most_shared_bytes(device)} bytes",
+        ),
+        loop_iterations(lambda call, device: _along_columns(call).k + max(tile.depth for tile in TILES.values())),
+    ),
+    adds=True,
+    to_parts=(Y_F32,),
+)
+_BY_MATRICES = Policy("fused.matrices", bool)
+MATRICES_PAY = Requirement(
+    "a device where matrix units that reduce their tiles are as fast as a product of them and its reduction",
+    lambda call, device: _BY_MATRICES.of(device),
+    lambda call, device: _BY_MATRICES.said(device),
+)
+
 _BY_TILES: tuple[Route, ...] = (
+    _MATRICES.in_order(
+        "fused_cooperative",
+        "the tiles of matmul's route cooperative, for 16-bit floats: the sums in f32 that the matrix units make go by "
+        "way of shared memory, as they do to be stored, and are reduced there",
+        (ON_GPU, _takes("cooperative"), MATRICES_PAY),
+        "rocMLIR reduction-fusion RFC, stage 2",
+    ),
     _TILES.in_order(
         "fused_partials",
         "the tiles of matmul's route shared, reduced in registers, then in shared memory: one number of a row and "

@@ -9,6 +9,7 @@ from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.by_images import BY_IMAGES
 from vkconv.ops.core.base import Op
 from vkconv.ops.core.requirements import FLOATS
+from vkconv.ops.fused.definition import OUTPUTS, functions, is_single
 from vkconv.ops.reduce.op import REDUCE
 from vkconv.program import Composite, Inner
 from vkconv.route import Params, Requirement, Route, Sub, choose
@@ -39,29 +40,48 @@ def taken_alone(first: Op, what: str, product: Callable[[Call], Call]) -> Callab
     return by
 
 
-def reduce_call(call: Call, full: TensorSpec, axes: tuple[int, ...]) -> Call:
-    """The second step: the reduction of the first one's result."""
-    return REDUCE.call({"x": full}, {"op": call["op"], "axes": axes, "keepdims": call["keepdims"]})
+Steps = tuple[Call, Mapping[str, Call]]
+
+
+def reduce_calls(call: Call, full: TensorSpec, axes: tuple[int, ...]) -> Mapping[str, Call]:
+    """The second step, by output: the reduction of the first one's result, or both of them."""
+
+    def reduction(function: str) -> Call:
+        return REDUCE.call({"x": full}, {"op": function, "axes": axes, "keepdims": call["keepdims"]})
+
+    return {name: reduction(function) for name, function in zip(OUTPUTS, functions(call), strict=False)}
 
 
 # What the second step runs must repeat.
 REDUCE_ROUTES = tuple(route for route in REDUCE.routes if route.deterministic)
 
 
-def in_turn(first: Op, steps: Callable[[Call], tuple[Call, Call]], why: str) -> Route:
-    """The route that runs a product into scratch, in the call's own type, and reduces that."""
+# What the inner call of a reduction is called, by its output.
+_INNER = {"y": "reduce", "also": "reduce_also"}
+
+
+def in_turn(first: Op, steps: Callable[[Call], Steps], why: str) -> Route:
+    """The route that runs a product into scratch, or an output where it is one, in the call's own type, and reduces
+    that."""
     products = tuple(route for route in first.routes if route.f16_depth is None and route.name != BY_IMAGES)
 
     def inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
-        product, reduction = steps(call)
-        return {first.name: Sub(product, products), "reduce": Sub(reduction, REDUCE_ROUTES)}
+        product, reductions = steps(call)
+        reducing = {_INNER[name]: Sub(reduction, REDUCE_ROUTES) for name, reduction in reductions.items()}
+        return {first.name: Sub(product, products), **reducing}
 
     def program(call: Call, device: Device, params: Params) -> Composite:
-        made = Inner(first.name, {"y": "full"}), Inner("reduce", {"x": "full"})
-        return Composite(made, scratch={"full": steps(call)[0].outputs["y"].nbytes}, elements=frozenset({"full"}))
+        product, reductions = steps(call)
+        full = "product" if call["product"] else "full"
+        made = [Inner(_INNER[name], {"x": full, "y": name}) for name in reductions]
+        scratch = {} if call["product"] else {full: product.outputs["y"].nbytes}
+        return Composite((Inner(first.name, {"y": full}), *made), scratch=scratch, elements=frozenset(scratch))
 
     def note(call: Call, device: Device, params: Params) -> str:
-        return f"{bytes_str(steps(call)[0].outputs['y'].nbytes)} of scratch between the two"
+        if call["product"]:
+            return "the product is read again"
+        launches = "two" if is_single(call) else "three"
+        return f"{bytes_str(steps(call)[0].outputs['y'].nbytes)} of scratch between the {launches}"
 
     shaders = dict.fromkeys(s for route in (*products, *REDUCE_ROUTES) for s in route.shaders)
     return Route(UNFUSED, program, tuple(shaders), why, must=(FLOATS,), inner=inner, note=note)

@@ -17,7 +17,7 @@ from vkconv.device import Device
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import defaults, over_invocations, over_workgroups
 from vkconv.ops.core.requirements import FLOATS, MOST_INT, NO_HALVES, float_atomics, within_scratch
-from vkconv.ops.fused.definition import SUMS
+from vkconv.ops.fused.definition import OUTPUTS, SUMS, functions, is_single
 from vkconv.ops.kernels.epilogue import RESIDUAL_ADDED
 from vkconv.ops.kernels.zero_insertion import FILL
 from vkconv.policy import Policy
@@ -34,6 +34,9 @@ FUNCTIONS: Mapping[str, tuple[int, int]] = {
 
 COMBINE = Shader(shaders.fused.GEMM_REDUCE_COMBINE)
 _REDUCE, _CAS, _NATIVE = ("REDUCE", ""), ("ATOMIC_CAS", ""), ("ATOMIC_FLOAT", "")
+_ALSO, _PRODUCT = ("ALSO", ""), ("PRODUCT", "")
+# Variants that store what they reduce, one number or two of it, and the product or not.
+_STORING = tuple((_REDUCE, *more) for more in ((), (_ALSO,), (_PRODUCT,), (_ALSO, _PRODUCT)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,13 +50,21 @@ class _Combining:
 
 
 _COMBINING = Policy("fused.combine", _Combining)
+_BUFFERS, _LEAST_BUFFERS = "maxPerStageDescriptorStorageBuffers", 4
+_KEPT = Policy("fused.kept", bool)
+KEPT = Requirement(
+    "one reduction alone, or a device where a product that is kept, or is reduced twice, is best reduced as it is made",
+    lambda call, device: is_single(call) or _KEPT.of(device),
+    lambda call, device: _KEPT.said(device),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reduction:
     """``batches`` of ``rows`` x (``segments`` of ``extent`` columns each, padding included), cut into tiles of
     ``block`` columns. ``count`` elements are reduced to one. ``lines`` segments lie behind each other in the output,
-    which is (batches * segments / lines, rows, lines)."""
+    which is (batches * segments / lines, rows, lines). ``functions`` are 2 where all is reduced twice: parts of the
+    second lie behind those of the first, always in scratch."""
 
     batches: int
     rows: int
@@ -62,6 +73,7 @@ class Reduction:
     block: int
     count: int
     lines: int = 1
+    functions: int = 1
 
     @property
     def tiles(self) -> int:
@@ -76,8 +88,8 @@ class Reduction:
 
     @property
     def uncut(self) -> bool:
-        """Whether no segment lies in several tiles."""
-        return self.tiles == 1 or self.block % self.extent == 0
+        """Whether tiles come to outputs: no segment lies in several of them, and there is one reduction."""
+        return self.functions == 1 and (self.tiles == 1 or self.block % self.extent == 0)
 
     @property
     def most_parts(self) -> int:
@@ -86,8 +98,13 @@ class Reduction:
 
     @property
     def parts(self) -> int:
-        """Numbers in scratch."""
+        """Numbers in scratch, of each reduction."""
         return 0 if self.uncut else self.batches * self.tiles * self.slots * self.rows
+
+    @property
+    def scratch_bytes(self) -> int:
+        """That all of them take."""
+        return 4 * self.functions * self.parts
 
     @property
     def outputs(self) -> int:
@@ -97,12 +114,15 @@ class Reduction:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ending:
     """What a launch that makes parts does with them: the buffer that takes them, the variant of the shader, its
-    specialization constants and what results are divided by."""
+    specialization constants, what results are divided by, where parts of a second reduction begin, and the buffers that
+    the variant binds besides."""
 
     target: str
     defines: tuple[tuple[str, str], ...]
     constants: Mapping[str, Word]
     divisor: float
+    push: Mapping[str, Word] = dataclasses.field(default_factory=dict)
+    buffers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 Launch = Callable[[Ending], Dispatch]
@@ -120,8 +140,8 @@ def reducing(
     return dataclasses.replace(
         made,
         shader=shader,
-        buffers={**made.buffers, "y": end.target},
-        push=shader.taking({**made.push, **(push or {}), "divisor": end.divisor}),
+        buffers={**made.buffers, "y": end.target, **end.buffers},
+        push=shader.taking({**made.push, **(push or {}), "divisor": end.divisor, **end.push}),
         constants=shader.taking({**made.constants, **end.constants, **(constants or {})}),
     )
 
@@ -130,31 +150,51 @@ def _reducing_by(function: int, to_parts: bool) -> Mapping[str, Word]:
     return {"FUNCTION": function, "TO_PARTS": to_parts}
 
 
-def _divisor(call: Call, r: Reduction) -> float:
-    return float(r.count) if call["op"] == "mean" else 1.0
+def _divisor(function: str, r: Reduction) -> float:
+    return float(r.count) if function == "mean" else 1.0
 
 
-def _by_parts(call: Call, r: Reduction, launch: Launch, device: Device) -> Program:
+def _defines(call: Call) -> tuple[tuple[str, str], ...]:
+    """What makes the variant of a kernel that reduces all that the call wants of its product."""
+    return (_REDUCE, *((_ALSO,) if call["also"] else ()), *((_PRODUCT,) if call["product"] else ()))
+
+
+def _by_parts(
+    call: Call, r: Reduction, launch: Launch, device: Device, to_parts: tuple[tuple[str, str], ...]
+) -> Program:
     """The parts of all tiles to scratch, then combined in their order; one launch where no segment is cut."""
-    function = FUNCTIONS[call["op"]][0]
+    first, *second = (FUNCTIONS[name][0] for name in functions(call))
+    defines, buffers = _defines(call), {"product": "product"} if call["product"] else {}
     if r.uncut:
-        return Program((launch(Ending("y", (_REDUCE,), _reducing_by(function, False), _divisor(call, r))),))
-    made = launch(Ending("parts", (_REDUCE,), _reducing_by(function, True), 1.0))
+        divisor = _divisor(call["op"], r)
+        return Program((launch(Ending("y", defines, _reducing_by(first, False), divisor, buffers=buffers)),))
+    by, push = _reducing_by(first, True), {"also_at": r.parts} if second else {}
+    made = launch(
+        Ending("parts", (*to_parts, *defines), {**by, **({"SECOND": second[0]} if second else {})}, 1.0, push, buffers)
+    )
+    combines = (
+        _combine(r, device, name, function, i * r.parts)
+        for i, (name, function) in enumerate(zip(OUTPUTS, functions(call), strict=False))
+    )
+    return Program((made, *combines), scratch={"parts": r.scratch_bytes})
+
+
+def _combine(r: Reduction, device: Device, output: str, function: str, base: int) -> Dispatch:
+    """The launch that combines parts, from ``base`` on, to an output."""
     combining = _COMBINING.of(device)
     lanes = combining.lanes if r.most_parts >= combining.many else 1
     outputs = combining.shared_outputs if lanes > 1 else combining.outputs
     sizes = {"total": r.outputs, "rows": r.rows, "segments": r.segments, "extent": r.extent}
     tiles = {"block": r.block, "tiles": r.tiles, "slots": r.slots, "lines": r.lines}
-    combine = Dispatch(
+    return Dispatch(
         COMBINE,
-        {"parts": "parts", "y": "y"},
+        {"parts": "parts", "y": output},
         *over_workgroups(ceil_div(r.outputs, outputs), lanes * outputs, device),
-        {**sizes, **tiles, "divisor": _divisor(call, r)},
-        {"FUNCTION": function, "LANES": lanes, "OUTPUTS": outputs},
+        {**sizes, **tiles, "base": base, "divisor": _divisor(function, r)},
+        {"FUNCTION": FUNCTIONS[function][0], "LANES": lanes, "OUTPUTS": outputs},
         4 * lanes * outputs,
         r.most_parts,
     )
-    return Program((made, combine), scratch={"parts": 4 * r.parts})
 
 
 def _by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native: bool) -> Program:
@@ -162,10 +202,20 @@ def _by_atomics(call: Call, r: Reduction, launch: Launch, device: Device, native
     function, identity = FUNCTIONS[call["op"]]
     push = {"total": r.outputs, "value": identity}
     fill = Dispatch(FILL, {"y": "y"}, *over_invocations(r.outputs, 64, device), push)
-    ending = Ending("y", (_REDUCE, _NATIVE if native else _CAS), _reducing_by(function, False), _divisor(call, r))
+    ending = Ending("y", (_REDUCE, _NATIVE if native else _CAS), _reducing_by(function, False), _divisor(call["op"], r))
     return Program((fill, launch(ending)))
 
 
+_SINGLE = Requirement(
+    "one reduction, and the product not wanted besides",
+    lambda call, device: is_single(call),
+    lambda call, device: ", ".join(call.outputs),
+)
+_PRODUCT_BOUND = Requirement(
+    "no product to keep, or a storage buffer for it beside the others of a launch",
+    lambda call, device: not call["product"] or device.limit(_BUFFERS) >= _LEAST_BUFFERS + 1 + call.has("residual"),
+    lambda call, device: f"{device.limit(_BUFFERS)} storage buffers",
+)
 NO_ROOT = Requirement(
     "no l2, whose root would have to be taken when all is added",
     lambda call, device: call["op"] != "l2",
@@ -176,7 +226,7 @@ Reduced = Callable[[Call, Device], Reduction]
 
 def _parts_within_scratch(of: Reduced) -> Requirement:
     """The parts of a call, by the default of its parameters, within the budget."""
-    return within_scratch(lambda call, device: 4 * of(call, device).parts, "parts")
+    return within_scratch(lambda call, device: of(call, device).scratch_bytes, "parts")
 
 
 def _parts_beyond_scratch(of: Reduced) -> Requirement:
@@ -195,7 +245,7 @@ def _columns_in_32_bits(of: Reduced) -> Requirement:
     def most(call: Call, device: Device) -> int:
         r = of(call, device)
         # Rows may be pixels, whose lines are padded to whole vec4.
-        return max(r.segments * r.extent + r.block, r.batches * r.tiles * r.rows, 4 * r.rows)
+        return max(r.segments * r.extent + r.block, r.functions * r.batches * r.tiles * r.rows, 4 * r.rows)
 
     return Requirement(
         f"numbers of columns and tiles up to {MOST_INT}",
@@ -206,10 +256,13 @@ def _columns_in_32_bits(of: Reduced) -> Requirement:
 
 def _parts_note(call: Call, r: Reduction) -> str:
     """What a route by parts comes to."""
-    saved = f"{bytes_str(8 * r.outputs * r.count)} less to write and read"
+    bytes_saved = 4 * r.outputs * r.count * (len(functions(call)) + (not call["product"]))
+    saved = f"{bytes_str(bytes_saved)} less to write and read"
     if r.uncut:
         return f"each output from one tile of {r.block} columns, {saved}"
-    return f"up to {r.most_parts} tiles of {r.block} columns for an output, {bytes_str(4 * r.parts)} scratch, {saved}"
+    return (
+        f"up to {r.most_parts} tiles of {r.block} columns for an output, {bytes_str(r.scratch_bytes)} scratch, {saved}"
+    )
 
 
 def _atomic_note(call: Call, params: Params) -> str:
@@ -225,7 +278,8 @@ class Fusion:
 
     ``params`` are its parameters for a call; ``of`` is what it reduces by values of these, ``launch`` how. ``must`` is
     what it requires, ``shaders`` are others that it needs, and ``around`` adds to the program what these are for; with
-    ``adds`` it adds a residual before it reduces.
+    ``adds`` it adds a residual before it reduces. ``to_parts`` makes the variants whose parts are f32, of kernels that
+    have no other way to say so.
     """
 
     shader: Shader
@@ -235,6 +289,7 @@ class Fusion:
     must: tuple[Requirement, ...]
     shaders: tuple[Shader, ...] = ()
     adds: bool = False
+    to_parts: tuple[tuple[str, str], ...] = ()
     around: Callable[[Program, Call, Device, Params], Program] = lambda program, call, device, params: program
 
     @property
@@ -244,25 +299,37 @@ class Fusion:
 
     def default(self, call: Call, device: Device) -> Reduction:
         """What is reduced by the default of every parameter."""
-        return self.of(call, device, defaults(self.params(call, device)))
+        return self.reduced(call, device, defaults(self.params(call, device)))
+
+    def reduced(self, call: Call, device: Device, params: Params) -> Reduction:
+        """What is reduced by values of the parameters, as often as the call wants it."""
+        return dataclasses.replace(self.of(call, device, params), functions=len(functions(call)))
 
     def in_order(self, name: str, why: str, prefer: tuple[Requirement, ...], source: str = "vkconv") -> Route:
         """The route that stores partial results and combines them in their order."""
 
         def program(call: Call, device: Device, params: Params) -> Program:
-            made = _by_parts(call, self.of(call, device, params), self.launch(call, device, params), device)
+            r, launch = self.reduced(call, device, params), self.launch(call, device, params)
+            made = _by_parts(call, r, launch, device, self.to_parts)
             return self.around(made, call, device, params)
 
+        storing = dict.fromkeys((*_STORING, *((*self.to_parts, *how) for how in _STORING)))
         return Route(
             name,
             program,
-            (*(s.having(_REDUCE) for s in self.variants), COMBINE, *self.shaders),
+            (*(s.having(*how) for s in self.variants for how in storing), COMBINE, *self.shaders),
             why,
-            (FLOATS, *self.must, _columns_in_32_bits(self.default), _parts_within_scratch(self.default)),
-            prefer,
+            (
+                FLOATS,
+                *self.must,
+                _PRODUCT_BOUND,
+                _columns_in_32_bits(self.default),
+                _parts_within_scratch(self.default),
+            ),
+            (*prefer, KEPT),
             source,
             self.params,
-            note=lambda call, device, params: _parts_note(call, self.of(call, device, params)),
+            note=lambda call, device, params: _parts_note(call, self.reduced(call, device, params)),
         )
 
     def atomic(self, name: str, why: str, prefer: tuple[Requirement, ...], source: str) -> Route:
@@ -278,7 +345,7 @@ class Fusion:
             program,
             (*(s.having(_REDUCE, how) for s in self.variants for how in (_CAS, _NATIVE)), FILL, *self.shaders),
             why,
-            (FLOATS, NO_HALVES, NO_ROOT, *self.must, _columns_in_32_bits(self.default)),
+            (FLOATS, NO_HALVES, _SINGLE, NO_ROOT, *self.must, _columns_in_32_bits(self.default)),
             (*prefer, _parts_beyond_scratch(self.default)),
             source,
             lambda call, device: {

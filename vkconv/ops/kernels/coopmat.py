@@ -132,6 +132,12 @@ class CooperativeTile:
         pads = EIGHT * (min(self.rows, self.depth) + min(self.columns, self.depth))
         return 2 * (self.depth * (self.rows + self.columns) + pads)
 
+    def totals_bytes(self, device: Device) -> int:
+        """Shared memory for what the rows of a tile come to, of one reduction of them (matmul_cooperative.comp)."""
+        matrix = matrix_of(device)
+        rows = max(1, device.subgroup_size // matrix.m) if matrix else 1
+        return 4 * self.rows * (self.columns // self.subgroup_columns) * rows
+
     def constants(self, device: Device, a_by_column: bool, b_by_row: bool) -> Mapping[str, Word]:
         """The constants of shaders/include/cooperative.glsl."""
         matrix = matrix_of(device)

@@ -1,6 +1,6 @@
 """Matrix products by cooperative matrices: the launch of matmul_cooperative."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from vkconv import shaders
 from vkconv.core import DType, ceil_div
@@ -17,9 +17,11 @@ PRODUCT = Shader(shaders.kernels.MATMUL_COOPERATIVE, DType.F16)
 PRODUCT_TO_F32 = Shader(shaders.kernels.MATMUL_COOPERATIVE, DType.F16, (Y_F32,))
 
 
-def cooperative_params(g: GemmProblem, device: Device) -> Mapping[str, tuple[str, ...]]:
-    """The tiles that `cooperative_product` may take, the rule's pick first."""
-    return {"tile": tiles_by_rule(g.m, g.n, g.batches, device, depth=g.k)}
+def cooperative_params(
+    g: GemmProblem, device: Device, takes: Callable[[CooperativeTile], bool] = lambda tile: True
+) -> Mapping[str, tuple[str, ...]]:
+    """The tiles that `cooperative_product` may take, of those that some use ``takes``, the rule's pick first."""
+    return {"tile": tiles_by_rule(g.m, g.n, g.batches, device, takes, depth=g.k)}
 
 
 def cooperative_product(

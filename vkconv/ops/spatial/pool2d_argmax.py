@@ -25,6 +25,7 @@ ARGMAX_SHADER = Shader(shaders.spatial.POOL2D_ARGMAX)
 def _resolve(specs: Specs, attrs: Attrs) -> Resolved:
     own: Attrs = {"kind": "max", "norm": 2.0, "count_include_pad": False}
     canonical, (y,) = POOL2D.resolve(specs, {**attrs, **own})
+    assert y is not None
     return {name: canonical[name] for name in attrs}, (TensorSpec(y.shape, DType.I64),)
 
 
