@@ -87,8 +87,10 @@ NETWORKS = {
             ("conv2d", "narrow w_more", "wide8", {"act": "relu6"}),
             ("conv2d", "wide8 deep", "wide_again", {"groups": 8, "padding": (1,), "act": "relu6"}),
             ("conv2d", "wide_again w_1x1 b", "y"),
+            ("conv2d", "x deep", "apart", {"groups": 8, "act": "relu6"}),
+            ("conv2d", "apart w_1x1 b", "other"),
         ],
-        "y",
+        "y other",
         CONSTANTS,
     ),
     "dense block": make_graph(
