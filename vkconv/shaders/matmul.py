@@ -1,6 +1,6 @@
 """The kernels of shaders/matmul."""
 
-from vkconv.kernel import Kernel, constants, fields, reads, writes
+from vkconv.kernel import Field, Kernel, constants, fields, reads, writes
 from vkconv.shaders.common import EPILOGUE, MATMUL_PUSH
 
 MATMUL_SKINNY = Kernel(
@@ -40,7 +40,7 @@ _NBITS = (
 )
 
 
-def _nbits_product(name: str, **sizes: int) -> Kernel:
+def _nbits_product(name: str, *sizes: Field) -> Kernel:
     """One of the kernels that multiply by such weights."""
     return Kernel(
         name,
@@ -51,13 +51,13 @@ def _nbits_product(name: str, **sizes: int) -> Kernel:
             writes("ELEM y"),
         ),
         push=(*_NBITS_PUSH, *fields("float", "act_a act_b")),
-        constants=(*EPILOGUE, *_NBITS, *constants("bool", A_VEC4=False), *constants("int", **sizes)),
+        constants=(*EPILOGUE, *_NBITS, *constants("bool", A_VEC4=False), *sizes),
     )
 
 
-NBITS_REGISTER = _nbits_product("nbits_register", TM=1)
-NBITS_SHARED = _nbits_product("nbits_shared", BM=32, BN=32)
-NBITS_SKINNY = _nbits_product("nbits_skinny", TM=1, TN=1, WORDS=1, LANES_N=2, LANES_K=32)
+NBITS_REGISTER = _nbits_product("nbits_register", *constants("int", TM=1))
+NBITS_SHARED = _nbits_product("nbits_shared", *constants("int", BM=32, BN=32))
+NBITS_SKINNY = _nbits_product("nbits_skinny", *constants("int", TM=1, TN=1, WORDS=1, LANES_N=2, LANES_K=32))
 NBITS_UNPACK = Kernel(
     "nbits_unpack",
     bindings=(*_NBITS_WEIGHTS, writes("ELEM w", "ELEM4 w4")),
