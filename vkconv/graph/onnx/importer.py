@@ -372,5 +372,6 @@ def _report(path: Path, problems: Sequence[Problem]) -> str:
         "model",
         [(problem.kind, problem.name, problem.reason) for problem in problems],
         "Run `vkconv ops` for what there is; a model exported without these, or simplified, will load.",
-        "`vkconv run --fallback onnxruntime` runs them on the host (pip install 'vkconv[fallback]').",
+        '`vkconv run --fallback onnxruntime`, and in Python load(fallback="onnxruntime"), runs them on the host (pip '
+        "install 'vkconv[fallback]').",
     )

@@ -30,6 +30,7 @@ from vkconv.ops.kernels.prepack import Sizes
 from vkconv.ops.matmul.nbits_problem import NbitsProblem, matmul_of
 from vkconv.ops.matmul.routes import ROUTES as MATMUL_ROUTES
 from vkconv.ops.matmul.skinny import LANES_PER_UNIT
+from vkconv.policy import Policy
 from vkconv.program import Argument, Composite, Dispatch, Inner, Program, Word
 from vkconv.route import Legal, Params, Requirement, Route, Sub
 from vkconv.shaders import matmul
@@ -224,16 +225,14 @@ def _build_register(call: Call, device: Device, params: Params) -> Program:
 
 
 _MOST_ROWS = 8
-# Writing and reading the weights as elements costs as much as some rows of the product.
-_WORTH_UNPACKING = 128
+_UNPACKED_ROWS = Policy("matmul.nbits_unpacked_rows", int)
 FEW_ROWS = Requirement.of(
     f"at most {_MOST_ROWS} rows", NbitsProblem.of, lambda p: p.m <= _MOST_ROWS, lambda p: f"{p.m} rows"
 )
-MANY_ROWS = Requirement.of(
-    f"at least {_WORTH_UNPACKING} rows, which the unpacked weights are read for",
-    NbitsProblem.of,
-    lambda p: p.m >= _WORTH_UNPACKING,
-    lambda p: f"{p.m} rows",
+MANY_ROWS = Requirement(
+    "as many rows as pay for unpacking the weights",
+    lambda call, device: NbitsProblem.of(call).m >= _UNPACKED_ROWS.of(device),
+    lambda call, device: f"{NbitsProblem.of(call).m} rows, {_UNPACKED_ROWS.of(device)} are enough",
 )
 
 ROUTES: tuple[Route, ...] = (

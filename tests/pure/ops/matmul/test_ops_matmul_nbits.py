@@ -50,7 +50,8 @@ def test_what_is_refused(text, words):
         ("mali-g715", 9, "shared"),
         ("h200", 8, "skinny"),
         ("h200", 512, "unpacked"),
-        ("lavapipe", 1, "register"),
+        ("lavapipe", 7, "register"),
+        ("lavapipe", 8, "unpacked"),
     ],
 )
 def test_the_route_follows_the_rows(device, rows, route):
