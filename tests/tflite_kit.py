@@ -6,7 +6,7 @@ import flatbuffers
 import numpy as np
 import tflite
 
-TYPES = {"f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i16": 7, "i8": 9, "i4": 17}
+TYPES = {"f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i16": 7, "i8": 9, "resource": 13, "i4": 17}
 _NUMPY = {np.dtype(k): v for k, v in (("f4", 0), ("f2", 1), ("i4", 2), ("u1", 3), ("i8", 4), ("?", 6), ("i1", 9))}
 # The first version of an operator is not always there.
 _VERSIONS = {"BROADCAST_TO": 2}
@@ -88,6 +88,8 @@ def make(tensors, ops, inputs, outputs):
         elif rest:
             given = dict(rest[1]) if len(rest) > 1 else {}
             for field, value in given.items():
+                if isinstance(value, str):
+                    given[field] = b.CreateString(value)
                 if isinstance(value, tuple):
                     given[field] = _ints(b, f"{rest[0]}Start{field}", value)
             fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, rest[0])

@@ -83,8 +83,8 @@ say "building and installing vkconv"
 pip install -q --no-build-isolation -e '.[dev]' --config-settings=build-dir=build/dev
 # rapidocr carries the models that the main job runs; its own dependencies include OpenCV, which nothing here needs.
 pip install -q --no-deps rapidocr-onnxruntime==1.4.4
-# mediapipe carries trained .tflite models; of what it depends on, nothing is needed to read them.
-pip install -q --no-deps mediapipe==0.10.14
+# These carry trained .tflite models; of what they depend on, nothing is needed to read them.
+pip install -q --no-deps mediapipe==0.10.14 pymicro-wakeword==2.5.0 wyoming-openwakeword==1.8.2
 
 printf '%s\n' "$key" >"$stamp"
 say "done: . .venv/bin/activate"

@@ -51,3 +51,23 @@ def test_a_network(quantized):
     # Bytes: one off in each of two layers, of which LiteRT rounds the sums in fixed point.
     apart = np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max()
     assert apart <= (2 if quantized else 1e-5 * np.abs(wanted).max())
+
+
+def test_a_variable_goes_on_from_run_to_run():
+    """A running sum: what comes out for it is what the next run is given, and stays on the device."""
+    handle = ("VAR_HANDLE", "", "h", "VarHandleOptions", {"SharedName": "total"})
+    steps = [
+        ("READ_VARIABLE", "h", "old"),
+        ("ADD", "x old", "sum", "AddOptions", {}),
+        ("ASSIGN_VARIABLE", "h sum", ""),
+        ("MUL", "sum sum", "y", "MulOptions", {}),
+    ]
+    tensors = {"x": T((3, 5)), "h": T((), "resource"), "old": T((3, 5)), "sum": T((3, 5)), "y": T((3, 5))}
+    total = np.zeros((3, 5), np.float32)
+    with vkconv.load(make(tensors, [handle, *steps], "x", "y")) as session:
+        state = total
+        for step in range(3):
+            x = RNG.integers(-9, 10, (3, 5)).astype(np.float32)
+            found = session.run({"x": x, "total": state}, out="device")
+            total, state = total + x, found["total/next"]
+            np.testing.assert_array_equal(np.asarray(found["y"]), total * total, err_msg=str(step))

@@ -135,7 +135,7 @@ SUITE_SIZES = {
     "ck-grouped-wgrad": 11,
     "conv-shapes-60": 60,
     "executorch-conv2d": 24,
-    "golden": 49,
+    "golden": 51,
     "fused-reduce": 18,
     "iree-backward-data": 13,
     "iree-backward-data-small": 7,

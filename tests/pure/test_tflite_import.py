@@ -335,3 +335,48 @@ def test_other_files_are_told_how_to_convert(tmp_path, name, advice):
     (tmp_path / name).write_bytes(b"x")
     with pytest.raises(ModelError, match=advice):
         load_model(tmp_path / name)
+
+
+def kept(*ops, **tensors):
+    """A model with one variable of four numbers, ``h``."""
+    handle = ("VAR_HANDLE", "", "h", "VarHandleOptions", {"Container": "c", "SharedName": "s"})
+    made = {"x": T((2, 4)), "h": T((), "resource"), "old": T((2, 4)), "y": T((2, 4)), **tensors}
+    return make(made, [handle, *ops], "x", "y")
+
+
+def test_a_variable_is_an_input_and_an_output():
+    """What is read behind an assignment is what was assigned."""
+    graph = load_model(
+        kept(
+            ("READ_VARIABLE", "h", "old"),
+            ("ADD", "x old", "sum", "AddOptions", {}),
+            ("ASSIGN_VARIABLE", "h sum", ""),
+            ("READ_VARIABLE", "h", "new"),
+            ("MUL", "new new", "y", "MulOptions", {}),
+            sum=T((2, 4)),
+            new=T((2, 4)),
+        )
+    )
+    assert list(graph.inputs) == ["x", "c/s"] and graph.outputs == ("y", "c/s/next")
+    assert graph.metadata["tflite.state.c/s"] == "c/s/next" and graph.metadata["tflite.initial.c/s"] == "0"
+    x, state = np.ones((2, 4), np.float32), np.full((2, 4), 2, np.float32)
+    found = reference_outputs(graph, {"x": x, "c/s": state})
+    assert (found["y"] == 9).all() and (found["c/s/next"] == 3).all()
+
+
+def test_a_variable_that_each_run_writes_first_is_none():
+    data = kept(
+        ("ASSIGN_VARIABLE", "h x", ""), ("READ_VARIABLE", "h", "old"), ("MUL", "old old", "y", "MulOptions", {})
+    )
+    graph = load_model(data)
+    assert list(graph.inputs) == ["x"] and graph.outputs == ("y",)
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.testing.assert_array_equal(reference_outputs(graph, {"x": x})["y"], litert(data, {"x": x})["y"])
+
+
+def test_a_variable_of_open_shape_is_refused():
+    data = kept(
+        ("READ_VARIABLE", "h", "old"), ("ADD", "x old", "y", "AddOptions", {}), old=T((2, 4), signature=(-1, 4))
+    )
+    with pytest.raises(UnsupportedError, match="variable 'c/s' is of open shape"):
+        load_model(data)

@@ -11,7 +11,7 @@ import onnx.shape_inference
 from vkconv.core import DType, UnsupportedError, did_you_mean
 from vkconv.graph.ir import Graph, TensorSpec
 from vkconv.onnx_export.rules import RULES
-from vkconv.onnx_export.view import ELEMENT_TYPES, Export, RefusedError, View
+from vkconv.onnx_export.view import CONTRIB, ELEMENT_TYPES, Export, RefusedError, View
 from vkconv.ops import OPS
 from vkconv.plan.bound import bind, value_inputs
 from vkconv.version import VERSION
@@ -56,9 +56,10 @@ def export(graph: Graph) -> onnx.ModelProto:
         [onnx.helper.make_tensor_value_info(name, ELEMENT_TYPES[dtypes[name]], None) for name in graph.outputs],
         [onnx.numpy_helper.from_array(a, name) for name, a in made.constants.items() if name in read],
     )
+    contrib = [onnx.helper.make_opsetid(CONTRIB, 1)] if any(node.domain for node in made.nodes) else []
     model = onnx.helper.make_model(
         proto,
-        opset_imports=[onnx.helper.make_opsetid("", made.opset)],
+        opset_imports=[onnx.helper.make_opsetid("", made.opset), *contrib],
         ir_version=_IR_VERSION,
         producer_name="vkconv",
         producer_version=VERSION,

@@ -6,7 +6,7 @@ from vkconv.core import DType
 from vkconv.graph.onnx.elementwise import BINARY, UNARY
 from vkconv.graph.onnx.reductions import REDUCE
 from vkconv.onnx_export import attention, quantized
-from vkconv.onnx_export.view import ELEMENT_TYPES, Rule, View
+from vkconv.onnx_export.view import CONTRIB, ELEMENT_TYPES, Rule, View
 from vkconv.onnx_export.windows import pair, window
 from vkconv.ops.core.activation import ACTIVATIONS
 from vkconv.ops.kernels.epilogue import PRELU
@@ -108,6 +108,21 @@ def _matmul(v: View) -> None:
     else:
         value = v.write("MatMul", (a, b), (to,))
     if not plain:
+        _activated(v, value)
+
+
+def _matmul_nbits(v: View) -> None:
+    """ONNX Runtime's operator: ONNX has none."""
+    a, b = (v.export.specs.get(v.input(name)) for name in ("a", "b"))
+    if a is None or b is None:
+        v.refuse("its sums are over a dimension that is open; write the model at fixed shapes")
+        return
+    to, bits = v.output if _is_plain(v) else v.value(), int(v.attrs["bits"])
+    inputs = (v.input("a"), v.input("b"), v.input("scale"), v.input("zero"), "", v.input("bias"))
+    n, _, nbytes = b.dims
+    sizes = {"K": a.dims[-1], "N": n, "bits": bits, "block_size": nbytes * 8 // bits}
+    value = v.write("MatMulNBits", inputs, (to,), domain=CONTRIB, **sizes)
+    if to != v.output:
         _activated(v, value)
 
 
@@ -358,6 +373,7 @@ RULES: dict[str, Rule] = {
     "is_positive_inf": partial(_is_infinite, False, True),
     "layer_norm": partial(_norm, "LayerNormalization", 17),
     "matmul": _matmul,
+    "matmul_nbits": _matmul_nbits,
     "merge": _merge,
     "mod": _plain("Mod"),
     "one_hot": _one_hot,

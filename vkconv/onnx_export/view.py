@@ -16,6 +16,8 @@ from vkconv.ops import OPS
 
 # Widely read, and with every op of the rules but some that came later: a rule that needs one of those says so.
 OPSET = 20
+# Of ONNX Runtime's own operators.
+CONTRIB = "com.microsoft"
 ELEMENT_TYPES: Mapping[DType, int] = {dtype: number for number, dtype in DTYPES.items()}
 
 

@@ -19,6 +19,7 @@ from vkconv.ops.fused.prologue_conv2d import PROLOGUE_CONV2D
 from vkconv.ops.fused.separable_conv2d import SEPARABLE_CONV2D
 from vkconv.ops.fused.squeeze_excite import SQUEEZE_EXCITE
 from vkconv.ops.kernels.rooflines import SHADERS as FLOOR_SHADERS
+from vkconv.ops.matmul.nbits import MATMUL_NBITS
 from vkconv.ops.matmul.op import MATMUL
 from vkconv.ops.movement.alias import BITCAST, DROPOUT, FLATTEN, IDENTITY, MERGE, RESHAPE, SQUEEZE, UNSQUEEZE
 from vkconv.ops.movement.blocks import DEPTH_TO_SPACE, SPACE_TO_DEPTH
@@ -104,6 +105,7 @@ _ALL: tuple[Op, ...] = (
     LAYER_NORM,
     MATMUL,
     MATMUL_INTEGER,
+    MATMUL_NBITS,
     MERGE,
     NONZERO,
     NON_MAX_SUPPRESSION,

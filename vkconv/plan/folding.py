@@ -16,7 +16,7 @@ from vkconv.plan.rewrite import Rewriter
 Vector = npt.NDArray[np.float64]
 
 # Ops whose kernels apply a scalar function to each result before storing it.
-_FUSES_ACTIVATION = ("conv2d", "conv_transpose2d", "matmul")
+_FUSES_ACTIVATION = ("conv2d", "conv_transpose2d", "matmul", "matmul_nbits")
 _CONVOLUTIONS = ("conv2d", "conv_transpose2d")
 # Those that add a value of the shape of their result to it.
 _ADDS = ("conv2d", "matmul")

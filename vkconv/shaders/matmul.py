@@ -1,6 +1,6 @@
 """The kernels of shaders/matmul."""
 
-from vkconv.kernel import Kernel, constants, reads, writes
+from vkconv.kernel import Field, Kernel, constants, fields, reads, writes
 from vkconv.shaders.common import EPILOGUE, MATMUL_PUSH
 
 MATMUL_SKINNY = Kernel(
@@ -21,4 +21,46 @@ MATMUL_SKINNY = Kernel(
         *constants("bool", A_VEC4=False),  # a lies along k in whole vec4
         *constants("bool", B_VEC4=False),
     ),
+)
+
+_NBITS_WEIGHTS = (
+    reads("uint b", "uvec4 b4"),
+    reads("ELEM scale"),
+    reads("uint zero"),
+)
+
+_NBITS_PUSH = (
+    *fields("int", "m n k"),
+    *fields("int", "row_words zero_bytes"),  # of a column of y: its weights, its zero points
+)
+
+_NBITS = (
+    *constants("int", BITS=4, BLOCK_SHIFT=2),  # log2 of the words of a block
+    *constants("bool", HAS_ZERO=False),
+)
+
+
+def _nbits_product(name: str, *sizes: Field) -> Kernel:
+    """One of the kernels that multiply by such weights."""
+    return Kernel(
+        name,
+        bindings=(
+            reads("ELEM a", "ELEM4 a4"),
+            *_NBITS_WEIGHTS,
+            reads("ELEM per_channel"),
+            writes("ELEM y"),
+        ),
+        push=(*_NBITS_PUSH, *fields("float", "act_a act_b")),
+        constants=(*EPILOGUE, *_NBITS, *constants("bool", A_VEC4=False), *sizes),
+    )
+
+
+NBITS_REGISTER = _nbits_product("nbits_register", *constants("int", TM=1))
+NBITS_SHARED = _nbits_product("nbits_shared", *constants("int", BM=32, BN=32))
+NBITS_SKINNY = _nbits_product("nbits_skinny", *constants("int", TM=1, TN=1, WORDS=1, LANES_N=2, LANES_K=32))
+NBITS_UNPACK = Kernel(
+    "nbits_unpack",
+    bindings=(*_NBITS_WEIGHTS, writes("ELEM w", "ELEM4 w4")),
+    push=_NBITS_PUSH,
+    constants=(*_NBITS, *constants("bool", W_VEC4=False)),
 )

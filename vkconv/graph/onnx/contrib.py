@@ -15,7 +15,8 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-DOMAIN = "com.microsoft"
+from vkconv.graph.onnx.contrib_kept import DOMAIN, kept
+
 _POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
@@ -266,8 +267,8 @@ def _scaled(n: _Node, product: str, scale: str, bias: str) -> None:
 
 
 def _matmul_nbits(n: _Node) -> None:
-    """MatMulNBits(A, B, scales, zero_points, g_idx, bias): A by the transpose of B, in blocks of a row of 2, 4 or 8
-    bits, which are unpacked and scaled before the product."""
+    """MatMulNBits(A, B, scales, zero_points, g_idx, bias) where no rule takes it as it is: A by the transpose of B, in
+    blocks of a row of 2, 4 or 8 bits, which are unpacked and scaled before the product."""
     bits, block, rows, depth = (
         int(n.get(name, value)) for name, value in (("bits", 4), ("block_size", 0), ("N", 0), ("K", 0))
     )
@@ -359,8 +360,9 @@ def rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
     made = onnx.ModelProto()
     made.CopyFrom(model)
     del made.graph.node[:]
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
-        if _is_known(node) and not why_not(node, opset):
+        if _is_known(node) and not kept(node, constants) and not why_not(node, opset):
             view = _rewrite(node, taken, opset)
             made.graph.node.extend(view.nodes)
             made.graph.initializer.extend(view.constants)

@@ -15,7 +15,7 @@ import onnx.defs
 
 from vkconv.core import MAX_RANK, GraphError, ModelError, UnsupportedError, VkconvWarning, did_you_mean
 from vkconv.graph.ir import Declared, Dim, Graph, TensorSpec
-from vkconv.graph.onnx import contrib, worker
+from vkconv.graph.onnx import contrib, contrib_kept, contrib_rules, worker
 from vkconv.graph.onnx.bodies import expanded
 from vkconv.graph.onnx.bodies_by_values import CONTROL, import_control
 from vkconv.graph.onnx.contrib import rewritten
@@ -162,6 +162,7 @@ def _build(
         results=frozenset(results),
         taken={name for node in nodes for name in node.output} | {i.name for i in graph.input},
         has_narrow=narrow_types(model),
+        kept=partial(contrib_kept.kept, constants={tensor.name: tensor for tensor in graph.initializer}),
     )
     for tensor in graph.initializer:
         if tensor.name in builder.constants:
@@ -329,21 +330,23 @@ def _dim(dim: onnx.TensorShapeProto.Dimension, default: str, symbols: dict[str, 
 
 def _import_node(builder: Builder, node: onnx.NodeProto, name: str, opset: int, folder: Path) -> None:
     """Run the node's rule. Raises RefusedError with the reason where vkconv has no equivalent."""
-    if node.domain == f"{contrib.DOMAIN}.nchwc":
+    if node.domain == f"{contrib_kept.DOMAIN}.nchwc":
         raise RefusedError("it is laid out for one CPU; save the model with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL")
-    if node.domain == contrib.DOMAIN:
+    own = node.domain == contrib_kept.DOMAIN
+    if own and not builder.kept(node):
         raise RefusedError(contrib.why_not(node, opset))
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in ("", "ai.onnx") and not own:
         raise RefusedError(
-            f"it belongs to the domain {node.domain!r}; vkconv has ONNX's default domain and {contrib.DOMAIN}"
+            f"it belongs to the domain {node.domain!r}; vkconv has ONNX's default domain and {contrib_kept.DOMAIN}"
         )
-    rule = RULES.get(node.op_type)
+    rule = (contrib_rules.RULES if own else RULES).get(node.op_type)
     if rule is None:
         # Of an op that ONNX has, no other one is meant.
         hint = "" if onnx.defs.has(node.op_type) else did_you_mean(node.op_type, RULES)
         raise RefusedError(f"vkconv has no such op{hint}")
     what = f"{node.op_type} node {name!r}"
-    check_signature(node, opset, what)
+    if not own:
+        check_signature(node, opset, what)
     view = NodeView(
         builder=builder,
         name=name,
@@ -369,5 +372,6 @@ def _report(path: Path, problems: Sequence[Problem]) -> str:
         "model",
         [(problem.kind, problem.name, problem.reason) for problem in problems],
         "Run `vkconv ops` for what there is; a model exported without these, or simplified, will load.",
-        "`vkconv run --fallback onnxruntime` runs them on the host (pip install 'vkconv[fallback]').",
+        '`vkconv run --fallback onnxruntime`, and in Python load(fallback="onnxruntime"), runs them on the host (pip '
+        "install 'vkconv[fallback]').",
     )

@@ -25,7 +25,7 @@ from vkconv.core import (
     shape_problem,
 )
 from vkconv.files import read_array, read_model_file
-from vkconv.graph.onnx import worker
+from vkconv.graph.onnx import contrib_kept, worker
 from vkconv.graph.onnx.functions import check_growth
 from vkconv.graph.onnx.narrow import NARROW, Narrow
 
@@ -292,7 +292,13 @@ def infer_infos(model: onnx.ModelProto, run: RunTask | None = None) -> dict[str,
             slim.graph.initializer.append(tensor)
         else:
             slim.graph.input.append(_typed(tensor.name, tensor))
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
+        if contrib_kept.kept(node, constants):
+            like, operand = contrib_kept.stand_in(node, constants)
+            slim.graph.node.append(like)
+            slim.graph.input.append(operand)
+            continue
         tensors = [a.t for a in node.attribute if a.type == onnx.AttributeProto.TENSOR]
         if node.op_type == "Constant" and tensors and node.output and not _is_small(tensors[0]):
             slim.graph.input.append(_typed(node.output[0], tensors[0]))

@@ -7,6 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 
 from vkconv.core import Array, DType, ModelError, shape_str
 from vkconv.graph.ir import AttrValue, Graph, Node
@@ -36,6 +37,7 @@ class Builder:
     consumed: frozenset[str]  # values that a node or the graph's outputs read
     results: frozenset[str]  # the graph's outputs
     taken: set[str]
+    kept: Callable[[onnx.NodeProto], bool] = lambda node: False  # of nodes outside ONNX's domain
     constants: dict[str, Array] = dataclasses.field(default_factory=dict)
     nodes: list[Node] = dataclasses.field(default_factory=list)
     # Identity of a constant is the constant itself: exporters share weights that way.

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from vkconv.core import Array, DType, GraphError, ModelError, UnsupportedError, did_you_mean
 from vkconv.graph.ir import Declared, Dim, Graph, Node, TensorSpec
 from vkconv.graph.problems import report
-from vkconv.graph.tflite import elementwise, movement, quantized, windows
+from vkconv.graph.tflite import elementwise, movement, quantized, state, windows
 from vkconv.graph.tflite.reader import Model, guarded, read
 from vkconv.graph.tflite.view import Builder, OpView, RefusedError, Rule
 
-RULES: Mapping[str, Rule] = {**elementwise.RULES, **movement.RULES, **quantized.RULES, **windows.RULES}
+RULES: Mapping[str, Rule] = {**elementwise.RULES, **movement.RULES, **quantized.RULES, **state.RULES, **windows.RULES}
+
+# Of the graph's metadata: by the input of a variable, the output that it becomes, and the number that it begins with.
+STATE, INITIAL = "tflite.state.", "tflite.initial."
 
 _FLEX = "it runs TensorFlow itself (Select TF ops); convert the model with TensorFlow Lite's own operators only"
 _CONTROL = "control flow; vkconv runs straight-line graphs: convert a model whose loops are unrolled"
@@ -21,8 +24,8 @@ _RECURRENT = (
 )
 _DETECTION = "it sorts boxes on the host; cut the model before it, and filter its boxes there"
 _REASONS: Mapping[str, str] = {
-    **dict.fromkeys(("IF", "WHILE", "CALL", "CALL_ONCE"), _CONTROL),
-    **dict.fromkeys(("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "SVDF"), _STATE),
+    **dict.fromkeys(("IF", "WHILE", "CALL"), _CONTROL),
+    "SVDF": _STATE,
     **dict.fromkeys(
         ("LSTM", "RNN", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_LSTM"),
         _RECURRENT,
@@ -52,9 +55,9 @@ def _convert(model: Model, name: str) -> Graph:
     builder, problems = Builder(model), list[_Problem]()
     inputs = _inputs(builder, problems)
     for op in model.operators:
-        view = OpView(builder, op, model.tensors[op.outputs[0]].name or op.name.lower())
+        view = OpView(builder, op, (model.tensors[op.outputs[0]].name if op.outputs else "") or op.name.lower())
         try:
-            if all(builder.array(i) is not None for i in op.outputs):
+            if op.outputs and all(builder.array(i) is not None for i in op.outputs):
                 raise ModelError(f"{op.name} {view.title!r} writes a constant; the file is damaged")
             if any(i in builder.stored for i in op.outputs):
                 raise ModelError(f"{op.name} {view.title!r} writes what another operator makes; the file is damaged")
@@ -65,6 +68,7 @@ def _convert(model: Model, name: str) -> Graph:
                 builder.stored.setdefault(i, builder.fresh(model.tensors[i].name))
     if problems:
         raise UnsupportedError(_report(name, problems))
+    inputs |= dict(kept.input for kept in builder.states.values() if kept.input)
     try:
         return _graph(builder, inputs, name)
     except RefusedError as refused:
@@ -127,6 +131,15 @@ def _graph(builder: Builder, inputs: dict[str, TensorSpec], name: str) -> Graph:
         for value, tensor in zip(outputs, (model.tensors[i] for i in model.outputs), strict=True)
     }
     metadata = {"tflite.source": name, "tflite.description": model.description}
+    for variable, kept in builder.states.items():
+        if kept.input is None:
+            continue
+        given, following = kept.input[0], builder.fresh(f"{kept.input[0]}/next")
+        nodes = (*nodes, Node(following, "identity", (names.get(kept.value, kept.value),), (following,)))
+        outputs.append(following)
+        initial = model.initial.get(variable)
+        metadata[f"{STATE}{given}"] = following
+        metadata[f"{INITIAL}{given}"] = "0" if initial is None else str(initial.reshape(-1)[0])
     return Graph(inputs, tuple(outputs), nodes, constants, name, metadata, declared)
 
 

@@ -4,7 +4,7 @@ here before anything is made of them. It is Python alone, so that the worst a da
 import dataclasses
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from vkconv.core import DType as D
 # Tensors of a model; the largest published ones have a tenth.
 MAX_TENSORS = 16 * MAX_NODES
 _MAX_NAME = 4_096
+WITHOUT_OUTPUT = ("ASSIGN_VARIABLE", "CALL_ONCE")
 _MAX_OPERANDS = 64 * MAX_NODES
 # What FlatBuffers and numpy raise where offsets lead out of the file.
 _DAMAGED = (struct.error, IndexError, ValueError, TypeError, OverflowError, AttributeError, UnicodeDecodeError)
@@ -81,23 +82,27 @@ class Tensor:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operator:
     """One operator: ``options`` is its table, None where the file has none, ``custom`` the bytes of one that is not
-    TensorFlow Lite's own. An absent operand is -1."""
+    TensorFlow Lite's own. An absent operand is -1. ``variable`` is the one that a VAR_HANDLE stands for."""
 
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Any
     custom: bytes | None
+    variable: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Model:
+    """``initial`` are the values with which variables begin, by their names."""
+
     description: str
     tensors: tuple[Tensor, ...]
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     nbytes: int
+    initial: Mapping[str, Array] = dataclasses.field(default_factory=dict)
 
 
 def read(data: bytes) -> Model:
@@ -133,7 +138,26 @@ class _Reader:
         outputs = self._indices(graph.OutputsLength, graph.OutputsAsNumpy, count, absent=False)
         if not outputs:
             raise ModelError("its first subgraph has no outputs; convert the model again")
-        return Model(self._text(model, 10), tensors, operators, inputs, outputs, len(self._data))
+        initial = self._initial(model, operators, codes)
+        return Model(self._text(model, 10), tensors, operators, inputs, outputs, len(self._data), initial)
+
+    def _initial(self, model: Any, operators: tuple[Operator, ...], codes: list[str]) -> dict[str, Array]:
+        """What the subgraphs that are called once assign to variables: constants."""
+        found: dict[str, Array] = {}
+        for op in (op for op in operators if op.name == "CALL_ONCE"):
+            index = op.options.InitSubgraphIndex() if op.options is not None else 0
+            if not 0 < index < model.SubgraphsLength():
+                raise ModelError(f"calls subgraph {index} once, of {model.SubgraphsLength()}; the file is damaged")
+            graph = model.Subgraphs(index)
+            tensors = self._count(graph.TensorsLength(), 4, "tensors", MAX_TENSORS)
+            count = self._count(graph.OperatorsLength(), 4, "operators", MAX_NODES)
+            inner = [self._operator(graph.Operators(i), codes, tensors) for i in range(count)]
+            named = {o.outputs[0]: o.variable for o in inner if o.name == "VAR_HANDLE"}
+            for o in (o for o in inner if o.name == "ASSIGN_VARIABLE" and len(o.inputs) == 2):
+                value = self._tensor(graph.Tensors(o.inputs[1])).data if o.inputs[1] >= 0 else None
+                if o.inputs[0] in named and value is not None:
+                    found[named[o.inputs[0]]] = value
+        return found
 
     def _count(self, count: int, each_bytes: int, what: str, most: int = 1 << 31) -> int:
         if count * each_bytes > len(self._data):
@@ -179,13 +203,18 @@ class _Reader:
             raise ModelError(f"an operator has code {op.OpcodeIndex()}, of {len(codes)}; the file is damaged")
         inputs = self._indices(op.InputsLength, op.InputsAsNumpy, tensors, absent=True)
         outputs = self._indices(op.OutputsLength, op.OutputsAsNumpy, tensors, absent=False)
-        if not outputs:
-            raise ModelError(f"a {codes[op.OpcodeIndex()]} operator has no output; the file is damaged")
+        name = codes[op.OpcodeIndex()]
+        if not outputs and name not in WITHOUT_OUTPUT:
+            raise ModelError(f"a {name} operator has no output; the file is damaged")
         custom = None
         if not op.CustomOptionsIsNone():
             self._count(op.CustomOptionsLength(), 1, "bytes of options")
             custom = bytes(op.CustomOptionsAsNumpy()[:64])
-        return Operator(codes[op.OpcodeIndex()], inputs, outputs, self._options(op), custom)
+        options = self._options(op)
+        variable = ""
+        if name == "VAR_HANDLE" and options is not None:
+            variable = "/".join(filter(None, (self._text(options, 4), self._text(options, 6))))
+        return Operator(name, inputs, outputs, options, custom, variable)
 
     @staticmethod
     def _options(op: Any) -> Any:

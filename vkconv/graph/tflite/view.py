@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vkconv.core import Array, DType, ModelError, shape_str
-from vkconv.graph.ir import AttrValue, Node
+from vkconv.graph.ir import AttrValue, Node, TensorSpec
 from vkconv.graph.tflite.reader import Model, Operator, Quantization, Tensor, guarded
 
 # From channels last to channels first, and back.
@@ -30,6 +30,15 @@ class RefusedError(Exception):
 
 
 @dataclasses.dataclass
+class State:
+    """A variable, which a model keeps between runs: the graph's input that it comes in by with its type, None where it
+    is written before it is read, and the value that it has by now."""
+
+    input: tuple[str, TensorSpec] | None
+    value: str
+
+
+@dataclasses.dataclass
 class Builder:
     """The graph while it grows. A tensor's value is held as it is ``stored``, which may be quantized, and as ``real``
     numbers once something computes with those."""
@@ -41,6 +50,8 @@ class Builder:
     real: dict[int, str] = dataclasses.field(default_factory=dict)
     first: dict[str, str] = dataclasses.field(default_factory=dict)  # values with their channels first
     known: dict[int, Array] = dataclasses.field(default_factory=dict)  # constants that rules computed
+    handles: dict[int, str] = dataclasses.field(default_factory=dict)  # variables that tensors stand for
+    states: dict[str, State] = dataclasses.field(default_factory=dict)  # of variables, by their names
     _taken: dict[str, int] = dataclasses.field(default_factory=dict)
     _nodes_taken: dict[str, int] = dataclasses.field(default_factory=dict)
     _made_bytes: int = 0

@@ -21,7 +21,7 @@ from vkconv.route import Params, Requirement, Route
 SKINNY = Shader(shaders.matmul.MATMUL_SKINNY)
 _ROWS = Sizes((4, 2, 1), (8,))
 _LANES, _LOCAL = (16, 8, 4, 2, 1, 32), (256, 512, 128, 64)
-_LANES_PER_UNIT = Policy("matmul.skinny_lanes_per_unit", int)
+LANES_PER_UNIT = Policy("matmul.skinny_lanes_per_unit", int)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _params(call: Call, device: Device) -> Mapping[str, tuple[int, ...]]:
     shape = _ALONG_K if _along_k(g) else _ALONG_COLUMNS
     most = min(shape.local, _power_within(most_invocations(device)))
     # As many along k as bring all compute units to work, and no power of two more than have steps to make.
-    wanted = scaled(_LANES_PER_UNIT.of(device), device) // max(_blocks(g, rows[0], 1), 1)
+    wanted = scaled(LANES_PER_UNIT.of(device), device) // max(_blocks(g, rows[0], 1), 1)
     along_k = min(_power_within(wanted), _power_within(2 * ceil_div(g.k, VEC4) - 1), most // shape.least)
     lanes = min(_LANES[0], most // along_k)
     local = max(_LOCAL[-1], lanes * along_k)
