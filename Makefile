@@ -1,3 +1,6 @@
+# hundreds of processes start in a run, and without bytecode each of them compiles all of vkconv again
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup run docs check test drivers boards wheels compile-phones sanitize audit clean gpu-must-pass
 
 # tests share the cores, but for those that watch time, memory or processes
@@ -28,13 +31,14 @@ docs: setup
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build -q --strict
 
 # all of that, the long ones, then the tests on devices: lavapipe, under the validation layer with synchronization
-# validation, then the other drivers
+# validation, then the other drivers and, beside them, the boards, which wait or emulate on one core
 test: check
 	.venv/bin/pytest -q $(each) tests/pure -m long
 	.venv/bin/pytest -q $(each) tests/suites
 	$(lavapipe) .venv/bin/pytest -q $(each) tests/gpu -m 'not alone'
 	.venv/bin/pytest -q tests/gpu -m alone
-	$(MAKE) --no-print-directory drivers boards
+	.venv/bin/python tools/boards.py
+	$(MAKE) --no-print-directory -j2 --output-sync=target drivers boards
 
 # 16-bit floats and cooperative matrices on a newer Mesa's lavapipe, every op on SwiftShader, and what the compilers of GPUs
 # that are not here make of the kernels

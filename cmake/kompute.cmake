@@ -25,6 +25,12 @@ function(vkconv_fetch_kp_sdist out)
     set(${out} "${archive}" PARENT_SCOPE)
 endfunction()
 
+# vkconv_build_in_batches(target): several sources at a time for each compiler. Most of its time goes into the headers of
+# Vulkan, Kompute and pybind11.
+function(vkconv_build_in_batches target)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+endfunction()
+
 function(vkconv_add_kompute)
     foreach(header vulkan/vulkan.hpp fmt/core.h)
         find_file(VKCONV_HEADER "${header}" HINTS "$ENV{VULKAN_SDK}/include")
@@ -64,6 +70,7 @@ function(vkconv_add_kompute)
     add_subdirectory("${source}" "${CMAKE_BINARY_DIR}/kompute" EXCLUDE_FROM_ALL)
     # Kompute compiles itself with -Werror, which a newer compiler or newer Vulkan headers turn into a failure.
     target_compile_options(kompute PRIVATE -Wno-error)
+    vkconv_build_in_batches(kompute)
     # vk::to_string formats through a stream; native/errors.hpp says why the bridge must hold none.
     target_compile_definitions(kompute PUBLIC VULKAN_HPP_NO_TO_STRING)
 

@@ -79,7 +79,7 @@ def table(name: str) -> Table:
     return tables()[name]
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=1 << 13)  # every policy of every shipped device
 def row_of(name: str, device: Device) -> Row:
     """The row of a policy that a device gets."""
     target = target_of(device)

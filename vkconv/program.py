@@ -115,8 +115,9 @@ class Dispatch:
 
 
 def _match(key: str, what: str, given: Mapping[str, object], declared: Sequence[str], all_: bool = True) -> None:
-    unknown, missing = [n for n in given if n not in declared], [n for n in declared if n not in given]
-    if unknown or (missing and all_):
+    unknown = [n for n in given if n not in declared]
+    missing = [n for n in declared if n not in given] if all_ else []
+    if unknown or missing:
         wrong = f"{', '.join(unknown)} is none of them" if unknown else f"{', '.join(missing)} is missing"
         raise ShaderError(f"{key} {what} {', '.join(declared) or 'none'}; {wrong}")
 

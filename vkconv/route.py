@@ -192,7 +192,7 @@ class Route:
         Raises UsageError as `resolve` does, ShaderError where a buffer would be read in another form than it has.
         """
         values, half = self.resolve(call, device, params or {}), call.half
-        own = self.own(values, call, device)
+        own = {name: values[name] for name in self._params(call, device)} if values else self.own({}, call, device)
         types = {name: spec.dtype for name, spec in call.specs.items()}
         in_forms = half is not None and self.takes_halves
         made = self.program(call.in_f32() if in_forms else call, device, own)

@@ -19,7 +19,7 @@ from faults_kit import environment
 from pack_kit import player_for_tests
 from required import unavailable
 
-pytestmark = [pytest.mark.gpu, pytest.mark.alone]
+pytestmark = pytest.mark.gpu
 # For calls at places that were tried before; each place is tried once, however long that takes.
 PATIENCE_S = 10
 

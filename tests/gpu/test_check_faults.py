@@ -27,7 +27,7 @@ from vkconv.plan import lowering, memory
 from vkconv.plan.commands import Launch
 from vkconv.plan.planner import Options, plan
 
-pytestmark = [pytest.mark.gpu, pytest.mark.alone]
+pytestmark = pytest.mark.gpu
 
 SHAPE = (1, 3, 10, 301)
 OPTIONS = Options(
@@ -199,6 +199,7 @@ def test_memory_that_is_not_written_first_is_found_by_replays(tmp_path, monkeypa
     assert changed["conv2d_c"].problem == ""
 
 
+@pytest.mark.alone  # the others run lavapipe without threads of its own, which races need
 def test_a_race_is_found_by_replays(tmp_path, monkeypatch, device):
     graph = make_graph({"x": (1, 1, 700, 701)}, [("relu", "x", "r"), ("add", "r r", "y")], "y")
     x = np.random.default_rng(0).standard_normal((1, 1, 700, 701), np.float32)

@@ -16,6 +16,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MADE = set(docs_site.makers())
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([\w.-]+/[\w./-]*)`")
+MAKE = re.compile(r"(?:`|^    )make ([a-z-]+)", re.MULTILINE)
 PLACEHOLDER = re.compile(r"\b(?:[A-Z]+_LP|LP_[A-Z]+|TODO|TBD|FIXME|XXX)\b")
 
 
@@ -37,6 +38,13 @@ def test_the_documents_are_found():
 def test_what_a_document_points_to_is_there(document):
     dangling = [str(path) for path in local_paths(document, document.read_text()) if not path.exists()]
     assert dangling == []
+
+
+def test_what_they_tell_to_make_is_a_target():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    told = {target: path.name for path in DOCUMENTS for target in MAKE.findall(path.read_text())}
+    assert told.keys() >= {"run", "test", "check", "docs"}
+    assert {target: name for target, name in told.items() if target not in targets} == {}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.relative_to(ROOT).as_posix())

@@ -7,6 +7,7 @@ text form, used as CLI argument, test id, table row and JSON key::
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -179,6 +180,7 @@ def defaults(legal: Legal) -> dict[str, Any]:
     return {name: values[0] for name, values in legal.items()}
 
 
+@functools.lru_cache(maxsize=64)  # each tile of each call asks
 def most_invocations(device: Device) -> int:
     """Invocations that a workgroup may have along x, also where its pipeline asks for a subgroup size: on devices with
     several sizes, workgroups of all kernels keep to that."""

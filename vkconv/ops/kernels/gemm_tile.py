@@ -88,7 +88,8 @@ class GemmTile:
     @property
     def sizes(self) -> tuple[int, ...]:
         """The values of `constants`, in order, but for teams."""
-        return dataclasses.astuple(self)[:-1]
+        lane = self.lane_rows, self.lane_columns
+        return self.rows, self.columns, self.depth, *lane, self.buffers, self.unroll
 
     @property
     def constants(self) -> dict[str, int]:

@@ -65,9 +65,10 @@ def most_in_scratch(p: WeightGradient, device: Device) -> int:
     return max(1, scratch_budget(device) // (4 * p.size) - images.parts(p, device) + 1)
 
 
-def _fitting(p: WeightGradient, device: Device, *kinds: type[Tile]) -> list[str]:
+@functools.lru_cache(maxsize=256)
+def _fitting(p: WeightGradient, device: Device, *kinds: type[Tile]) -> tuple[str, ...]:
     wanted = {name: tile for name, tile in TILES.items() if not kinds or isinstance(tile, kinds)}
-    return [name for name, tile in wanted.items() if tile.fits(device) and tile.takes(p)]
+    return tuple(name for name, tile in wanted.items() if tile.fits(device) and tile.takes(p))
 
 
 def _small(tile: Tile) -> bool:

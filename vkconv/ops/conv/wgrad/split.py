@@ -1,5 +1,6 @@
 """The gradient in split-K slices: programs, parameters and notes of the routes that differ in their policies."""
 
+import functools
 from collections.abc import Callable, Mapping
 
 from vkconv.call import Call
@@ -70,10 +71,14 @@ def params(call: Call, device: Device, policies: Policies, *, atomic: bool = Fal
 
 def follow(call: Call, device: Device, given: Params) -> Params:
     """The tile and the number of slices that a policy has for defaults."""
-    if given.get("policy") not in _BY_NAME:
-        return {}
-    p, policy = WeightGradient.of(call), _BY_NAME[given["policy"]]
-    return {"tile": policy.tiles(p, device)[0], "split_k": policy.slices(p, device)}
+    policy = given.get("policy")
+    return _followed(WeightGradient.of(call), device, policy) if policy in _BY_NAME else {}
+
+
+@functools.lru_cache(maxsize=256)  # each program asks several times
+def _followed(p: WeightGradient, device: Device, policy: str) -> Params:
+    by = _BY_NAME[policy]
+    return {"tile": by.tiles(p, device)[0], "split_k": by.slices(p, device)}
 
 
 def note(call: Call, device: Device, params: Params, policies: Policies) -> str:
