@@ -2,7 +2,6 @@
 went into one: tiles of matrix units are wider than a thin group."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 from vkconv.call import Call
@@ -30,10 +29,10 @@ _ROWS, _DEPTH = 32, 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Thin:
-    """Groups of at most so many output channels (0: none) are joined, from so many pixels of all images on."""
+    """Groups of so many output channels are joined (0 at most: none)."""
 
+    least_rows: int
     most_rows: int
-    least_pixels: int = 0
 
 
 _THIN = Policy("conv2d.block_diagonal", Thin)
@@ -87,20 +86,15 @@ def _build(call: Call, device: Device, params: Params) -> Composite:
 _AS_JOINED = View(lambda call: _joined(call, _by_rule(call)), {})
 
 
-def _pixels(call: Call) -> int:
-    return math.prod((call.shape("y")[0], *call.shape("y")[2:]))
-
-
 def _rows(call: Call) -> int:
     return int(call.shape("y")[1]) // int(call["groups"])
 
 
 _PAYS = Requirement(
     "groups as thin as are joined on such devices",
-    lambda call, device: _rows(call) <= _THIN.of(device).most_rows and _pixels(call) >= _THIN.of(device).least_pixels,
+    lambda call, device: _THIN.of(device).least_rows <= _rows(call) <= _THIN.of(device).most_rows,
     lambda call, device: (
-        f"{_rows(call)} output channels of {_THIN.of(device).most_rows} at most, {_pixels(call)} pixels of "
-        f"{_THIN.of(device).least_pixels}"
+        f"{_rows(call)} output channels, of {_THIN.of(device).least_rows} to {_THIN.of(device).most_rows}"
     ),
 )
 

@@ -6,7 +6,7 @@ import math
 
 from vkconv import shaders
 from vkconv.call import Call
-from vkconv.core import bytes_str, ceil_div
+from vkconv.core import bytes_str, ceil_div, shape_str
 from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.kernel import Shader
@@ -47,12 +47,14 @@ class Instructions:
 @dataclasses.dataclass(frozen=True, slots=True)
 class InShared:
     """Lanes of a workgroup, the default first, bytes of shared memory that its rows take at most by rule, and what its
-    instructions cost. Without being asked for the route is taken where ``taken``."""
+    instructions cost. Without being asked for the route is taken where ``taken``, with a stride above 1 only for input
+    planes of at most ``strided_plane`` elements: of larger ones, bands load most rows twice."""
 
     local: tuple[int, ...]
     most_bytes: int
     instructions: Instructions
     taken: bool
+    strided_plane: int
 
 
 _IN_SHARED = Policy("conv2d.depthwise_planes", InShared)
@@ -200,6 +202,17 @@ _TAKEN = Requirement(
     lambda call, device: _IN_SHARED.said(device),
 )
 
+_DENSE = Requirement(
+    "a stride of 1, or planes as small as are copied with others on such devices",
+    lambda call, device: (
+        call["stride"] == (1, 1) or math.prod(call.shape("x")[2:]) <= _IN_SHARED.of(device).strided_plane
+    ),
+    lambda call, device: (
+        f"stride {shape_str(call['stride'])}, planes of {math.prod(call.shape('x')[2:])} elements; up to "
+        f"{_IN_SHARED.of(device).strided_plane} are"
+    ),
+)
+
 DEPTHWISE_PLANES = Route(
     "depthwise_planes",
     _build,
@@ -207,6 +220,6 @@ DEPTHWISE_PLANES = Route(
     why="with one input channel per group planes are copied into shared memory: each element is loaded once, by "
     "neighbouring lanes, and no window tests where it ends",
     must=(FLOATS, ONE_CHANNEL_PER_GROUP, _AS_MANY, FEW_TAPS, short_reach("an output", 1), _HOLDS),
-    prefer=(ON_GPU, GROUPED, _TAKEN),
+    prefer=(ON_GPU, GROUPED, _TAKEN, _DENSE),
     params=_params,
 )
