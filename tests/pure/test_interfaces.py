@@ -40,7 +40,7 @@ def glsl_type(shader: Shader, text: str) -> str:
     operand, _, kind = text.rpartition("_")
     kinds = dict(zip(("ELEM", "ELEM2", "ELEM4", "VALUE", "VALUE4"), ELEMENTS[shader.dtype], strict=True))
     if operand and (f"{operand}_F32", "") in shader.defines:
-        kinds |= {"ELEM": "float", "ELEM4": "vec4"}
+        kinds |= {"ELEM": "float", "ELEM2": "vec2", "ELEM4": "vec4"}
     elif PACKED in shader.defines:
         kinds["ELEM"] = "uint"
     return kinds.get(kind, text)

@@ -39,7 +39,7 @@ LEAST = made_up_device(
 LOOPS = loop_iterations(lambda call, device: 0).text
 # Ops that bind more storage buffers than every device has: five operands or six, or the statistics as further outputs.
 MORE_BUFFERS = {"batch_norm", "batch_norm_training", "deform_conv2d", "layer_norm"}
-MORE_BUFFERS |= {"conv_integer", "matmul_integer", "qlinear_conv", "qlinear_matmul", "recurrence"}
+MORE_BUFFERS |= {"conv_integer", "matmul_integer", "matmul_nbits", "qlinear_conv", "qlinear_matmul", "recurrence"}
 
 
 def test_ops_are_sorted_and_known_under_their_own_names():

@@ -114,7 +114,13 @@ CONV2D_DEPTHWISE = Kernel(
 
 CONV2D_DEPTHWISE_PLANES = Kernel(
     "conv2d_depthwise_planes",
-    bindings=(reads("ELEM x", "ELEM2 x2"), *_PLAIN[1:3], writes("Y_ELEM y", "Y_ELEM2 y2"), *_PLAIN[4:]),
+    bindings=(
+        reads("ELEM x", when="DTYPE_f32"),
+        reads("ELEM x", "ELEM2 x2", when="!DTYPE_f32"),
+        *_PLAIN[1:3],
+        writes("Y_ELEM y", "Y_ELEM2 y2"),
+        *_PLAIN[4:],
+    ),
     push=(*CONV2D_PUSH,),
     constants=(
         *EPILOGUE,
@@ -221,11 +227,11 @@ CONV2D_POINTWISE = Kernel(
 CONV2D_POINTWISE_VEC4 = Kernel(
     "conv2d_pointwise_vec4",
     bindings=(
-        reads("ELEM x", "ELEM4 x4"),
+        reads("ELEM4 x"),
         reads("ELEM4 weight"),
         reads("ELEM per_channel"),
-        writes("Y_ELEM y", "Y_ELEM4 y4"),
-        reads("ELEM residual", "ELEM4 residual4", when="RESIDUAL"),
+        writes("Y_ELEM4 y"),
+        reads("ELEM residual", when="RESIDUAL"),
     ),
     push=(*CONV2D_PUSH,),
     constants=(

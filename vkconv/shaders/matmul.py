@@ -23,8 +23,7 @@ MATMUL_SKINNY = Kernel(
     ),
 )
 
-_NBITS_WEIGHTS = (
-    reads("uint b", "uvec4 b4"),
+_NBITS_SCALES = (
     reads("ELEM scale"),
     reads("uint zero"),
 )
@@ -40,13 +39,14 @@ _NBITS = (
 )
 
 
-def _nbits_product(name: str, *sizes: Field) -> Kernel:
-    """One of the kernels that multiply by such weights."""
+def _nbits_product(name: str, *sizes: Field, weights: tuple[str, ...] = ("uint b",)) -> Kernel:
+    """One of the kernels that multiply by such weights, which it reads by these views."""
     return Kernel(
         name,
         bindings=(
             reads("ELEM a", "ELEM4 a4"),
-            *_NBITS_WEIGHTS,
+            reads(*weights),
+            *_NBITS_SCALES,
             reads("ELEM per_channel"),
             writes("ELEM y"),
         ),
@@ -57,10 +57,12 @@ def _nbits_product(name: str, *sizes: Field) -> Kernel:
 
 NBITS_REGISTER = _nbits_product("nbits_register", *constants("int", TM=1))
 NBITS_SHARED = _nbits_product("nbits_shared", *constants("int", BM=32, BN=32))
-NBITS_SKINNY = _nbits_product("nbits_skinny", *constants("int", TM=1, TN=1, WORDS=1, LANES_N=2, LANES_K=32))
+NBITS_SKINNY = _nbits_product(
+    "nbits_skinny", *constants("int", TM=1, TN=1, WORDS=1, LANES_N=2, LANES_K=32), weights=("uint b", "uvec4 b4")
+)
 NBITS_UNPACK = Kernel(
     "nbits_unpack",
-    bindings=(*_NBITS_WEIGHTS, writes("ELEM w", "ELEM4 w4")),
+    bindings=(reads("uint b"), *_NBITS_SCALES, writes("ELEM w", "ELEM4 w4")),
     push=_NBITS_PUSH,
     constants=(*_NBITS, *constants("bool", W_VEC4=False)),
 )

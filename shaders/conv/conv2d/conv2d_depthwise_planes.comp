@@ -20,12 +20,12 @@ const int TOGETHER = 1;
 #else
 const int TOGETHER = 2;
 #endif
-// The range may begin within a pair. Its first element is behind the zero, at an even place.
-const int TILE = (PLANES * LINES * W + 2 * (TOGETHER - 1)) / TOGETHER;
+// The range may begin within a pair, and end within one. Its first element is behind the zero, at an even place.
+const int TILE = (PLANES * LINES * W + 2) / 2 * 2;
 const int BEGIN = 2;
 const int IN_FLIGHT = 8;
 
-shared float tile[BEGIN + TILE * TOGETHER];
+shared float tile[BEGIN + TILE];
 shared float taps[PLANES * TAPS];
 
 // All bits set where an index is inside, none where it is not.
@@ -63,7 +63,7 @@ void main() {
     }
 #else
     int pairs = n * C * H * W / 2;
-    for (int base = 0; base < TILE && pairs > 0; base += IN_FLIGHT * local) {
+    for (int base = 0; base < TILE / TOGETHER && pairs > 0; base += IN_FLIGHT * local) {
         vec2 next[IN_FLIGHT];
         [[unroll]] for (int q = 0; q < IN_FLIGHT; q++) {
             next[q] = LOAD2(x2, min(begin + base + q * local + lane, pairs - 1));

@@ -1,7 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define VEC4_RESIDUAL
 #include "conv2d.glsl"
 
 // 1x1 of stride 1 without padding over planes of whole vec4: for each group a GEMM of (c_out x c_in) by (c_in x
@@ -36,7 +35,7 @@ void main() {
     int plane = 0;
     for (int ci = 0; ci < in_group; ci++) {
         vec4 v[QUADS];
-        [[unroll]] for (int q = 0; q < QUADS; q++) v[q] = LOAD4(x4, source[q] + plane);
+        [[unroll]] for (int q = 0; q < QUADS; q++) v[q] = LOAD4(x, source[q] + plane);
         [[unroll]] for (int c = 0; c < CO; c += 4) {
             vec4 k = LOAD4(weight, tap + c / 4);
             [[unroll]] for (int j = 0; j < 4; j++) {
@@ -55,10 +54,9 @@ void main() {
                 int quad = first + q * local;
                 if (quad < quads) {
                     vec4 sums = acc[c * QUADS + q];
-                    vec4 more = residual4_at(out_plane + quad);
                     vec4 made;
-                    [[unroll]] for (int j = 0; j < 4; j++) made[j] = finish(sums[j], channel, more[j]);
-                    STORE_Y4(y4, out_plane + quad, made);
+                    [[unroll]] for (int j = 0; j < 4; j++) made[j] = finish(sums[j], channel, residual_at(4 * (out_plane + quad) + j));
+                    STORE_Y4(y, out_plane + quad, made);
                 }
             }
         }

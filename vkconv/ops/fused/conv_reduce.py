@@ -83,6 +83,10 @@ CONV_REDUCE = Op(
         "conv_reduce:x=2x16x9x8,w=139x16x1x1,residual=2x139x9x8,axes=1,op=max,also=min,product=1",
         "conv_reduce:x=3x5x7x11,w=37x5x3x3,b=37,p=1,axes=3,op=l2,also=mean,product=1",
         "conv_reduce:x=5x7x6x7,w=34x7x3x3,b=34,axes=0x2x3,op=mean,also=max,product=1",
+        "conv_reduce:x=2x6x7x9,w=11x6x3x3,b=11,p=1,op=mean,also=max,product=1",
+        "conv_reduce:x=2x6x7x9,w=11x6x3x3,p=1,residual=2x11x7x9,op=mean,also=sum_square",
+        "conv_reduce:x=2x6x7x9,w=11x6x3x3,p=1,residual=2x11x7x9,op=max,also=mean,product=1",
+        "conv_reduce:x=2x6x7x9,w=11x6x3x3,p=1,residual=2x11x7x9,op=mean,product=1",
     ),
     doc="2-D convolution, bias, residual and activation, of which only a sum, mean, maximum, minimum, sum of squares "
     "or l2 norm is kept: over the pixels, or over axes.",

@@ -84,6 +84,9 @@ GEMM_REDUCE = Op(
         "gemm_reduce:a=2x67x9,b=2x9x301,axis=n,op=l2,product=1",
         "gemm_reduce:a=19x37,b=19x83,ta=1,axis=m,product=1",
         "gemm_reduce:a=4x19x7,b=4x7x61,axis=bn,op=mean,also=max,product=1",
+        "gemm_reduce:a=33x21,b=21x45,bias=45,axis=n,op=max,also=sum,product=1",
+        "gemm_reduce:a=37x24,b=24x51,residual=37x51,axis=n,op=min,also=mean",
+        "gemm_reduce:a=41x17,b=17x35,residual=41x35,axis=m,op=sum,product=1",
     ),
     doc="Matrix product, bias, residual and activation, of which only the sum, mean, maximum, minimum, sum of squares "
     "or l2 norm along m or n, over both or over the batches is kept.",

@@ -313,7 +313,9 @@ class Fusion:
             made = _by_parts(call, r, launch, device, self.to_parts)
             return self.around(made, call, device, params)
 
-        storing = dict.fromkeys((*_STORING, *((*self.to_parts, *how) for how in _STORING)))
+        # What is reduced twice always goes by way of parts.
+        whole = [how for how in _STORING if not self.to_parts or _ALSO not in how]
+        storing = dict.fromkeys((*whole, *((*self.to_parts, *how) for how in _STORING)))
         return Route(
             name,
             program,

@@ -10,7 +10,6 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.conv.common import GROUPED
 from vkconv.ops.conv.conv2d.coopmat import COOPERATIVE
-from vkconv.ops.conv.conv2d.coopmat_fragment import COOPERATIVE_FRAGMENT
 from vkconv.ops.core.base import first
 from vkconv.ops.core.requirements import ON_GPU
 from vkconv.ops.core.views import View
@@ -65,7 +64,7 @@ def _params(call: Call, device: Device) -> Legal:
 
 
 def _inner(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
-    return {_INNER: Sub(_joined(call, params["join"]), (COOPERATIVE_FRAGMENT, COOPERATIVE))}
+    return {_INNER: Sub(_joined(call, params["join"]), (COOPERATIVE,))}
 
 
 def _build(call: Call, device: Device, params: Params) -> Composite:
@@ -101,7 +100,7 @@ _PAYS = Requirement(
 BLOCK_DIAGONAL = Route(
     "block_diagonal",
     _build,
-    tuple(dict.fromkeys((*COOPERATIVE_FRAGMENT.shaders, *COOPERATIVE.shaders, FILL, STRIDED_COPY))),
+    (*COOPERATIVE.shaders, FILL, STRIDED_COPY),
     why="tiles of matrix units are wider than a thin group: several groups are one, with zeros between their weights, "
     "which matrix units multiply faster than anything else computes without; an input that is not finite makes NaN in "
     "all groups that are joined with its own",

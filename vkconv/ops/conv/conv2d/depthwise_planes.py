@@ -74,10 +74,9 @@ def _input_lines(call: Call, lines: int) -> int:
 
 
 def _shared_bytes(call: Call, lines: int) -> int:
-    """Shared memory of such a workgroup, f32: its input rows, begun in the middle of a pair, a zero, and the taps."""
+    """Shared memory of such a workgroup, f32: its input rows in whole pairs, a zero, and the taps."""
     planes, _ = _planes(call, lines)
-    pair = 1 if call.half is None else 2
-    tile = (planes * _input_lines(call, lines) * call.shape("x")[3] + 2 * (pair - 1)) // pair * pair
+    tile = (planes * _input_lines(call, lines) * call.shape("x")[3] + 2) // 2 * 2
     return 4 * (tile + 2 + planes * math.prod(call.shape("w")[2:]))
 
 
