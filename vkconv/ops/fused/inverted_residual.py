@@ -73,7 +73,7 @@ INVERTED_RESIDUAL = Op(
         "inverted_residual:x=1x3x13x10,we=7x3x1x1,be=7,wd=7x1x2x3,bd=7,w=67x7x1x1,p=2x0x1x3,d=2x1,s=1x2,slope=67,act=prelu",
         "inverted_residual:x=2x9x5x4,we=16x9x1x1,be=16,wd=16x1x3x3,w=130x16x1x1,expand=sigmoid,between=tanh,out_scale=0.5",
         "inverted_residual:x=1x4x40x5,we=6x4x1x1,wd=6x1x9x9,w=4x6x1x1,p=20,d=2x5",
-        "inverted_residual:x=1x6x7x7,we=12x6x1x1,wd=12x1x1x1,w=9x12x1x1,expand=relu",
+        "inverted_residual:x=1x6x7x8,we=12x6x1x1,wd=12x1x1x1,w=9x12x1x1,expand=relu",
     ),
     doc="A 1x1 convolution that expands, a depthwise one and a 1x1 one that projects, with what ends that one.",
 )

@@ -112,6 +112,7 @@ PROLOGUE_CONV2D = Op(
         "prologue_conv2d:x=1x300x3x3,scale=1x300x1x1,w=17x300x1x1,b=17,residual=1x17x3x3,act=relu",
         "prologue_conv2d:x=2x5x11x9,scale=5x1x1,shift=5x1x1,w=7x5x3x3,p=1,before=silu",
         "prologue_conv2d:x=2x6x8x9,scale=2x6,shift=6,w=9x2x3x3,b=9,slope=9,g=3,p=1,s=1x2,act=prelu,before=hard_swish",
+        "prologue_conv2d:x=2x6x7x9,scale=6,shift=6,w=6x1x3x3,g=6,p=1,before=relu",
         "prologue_conv2d:x=1x160x7x7,scale=160,shift=160,w=128x160x1x1,before=relu",
         "prologue_conv2d:x=2x4x5x5,scale=4,shift=4,w=8x4x1x1,p=1,b=8,before=relu,out_scale=0.5",
         "prologue_conv2d:x=1x1x40x41,scale=1,w=1x1x1x1",

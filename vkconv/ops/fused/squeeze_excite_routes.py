@@ -10,6 +10,7 @@ from vkconv.cost import compute_units
 from vkconv.device import Device, target_of
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
+from vkconv.ops.conv.conv2d.direct import WHOLE_VEC4
 from vkconv.ops.conv.conv2d.op import CONV2D
 from vkconv.ops.core.activation import activation
 from vkconv.ops.core.base import local_sizes, most_shared_bytes, over_workgroups
@@ -24,6 +25,8 @@ from vkconv.route import Legal, Params, Requirement, Route, Sub
 GATES = Shader(shaders.fused.SQUEEZE_EXCITE)
 _LOCAL = (128, 64, 256)
 _BUFFERS = 6
+# Its products are of planes of one pixel.
+_PRODUCT_ROUTES = tuple(route for route in POINTWISE_ROUTES if WHOLE_VEC4 not in route.must)
 _MEANS, _MEAN = "means", "mean"
 _MOST_LANES, _SIDE_BY_SIDE = 64, 16
 
@@ -136,7 +139,7 @@ def _mean_sub(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
 
 
 def _every_sub(call: Call, device: Device, params: Params) -> Mapping[str, Sub]:
-    return {**_mean_sub(call, device, params), **{k.name: Sub(k.call, POINTWISE_ROUTES) for k in _links(call)}}
+    return {**_mean_sub(call, device, params), **{k.name: Sub(k.call, _PRODUCT_ROUTES) for k in _links(call)}}
 
 
 RATE = Policy("fused.squeeze_excite", float)
@@ -210,7 +213,7 @@ def _saves(means: bool) -> Callable[[Call, Device, Params], str]:
     return note
 
 
-_SHADERS = tuple(dict.fromkeys(s for route in (*REDUCE_ROUTES, *POINTWISE_ROUTES) for s in route.shaders))
+_SHADERS = tuple(dict.fromkeys(s for route in (*REDUCE_ROUTES, *_PRODUCT_ROUTES) for s in route.shaders))
 _REDUCING = tuple(dict.fromkeys(s for route in REDUCE_ROUTES for s in route.shaders))
 
 ROUTES: tuple[Route, ...] = (
