@@ -30,10 +30,11 @@ def convolutions(draw, op, route):
     side, strides and dilations with and without common factors."""
     size = st.integers(1, 5)
     plain = route in ("winograd", "im2col_gemm")
-    groups = 1 if plain or route == "direct_tile" else draw(st.integers(2 if route == "grouped" else 1, 3))
-    in_group = 1 if route.startswith("depthwise") else draw(st.sampled_from((1, 2, 3, 5, 8, 19)))
+    alone = plain or route in ("direct_tile", "texture_pointwise", "texture_tile")
+    groups = 1 if alone else draw(st.integers(2 if route == "grouped" else 1, 3))
+    in_group = 1 if "depthwise" in route else draw(st.sampled_from((1, 2, 3, 5, 8, 19)))
     out_group = draw(st.sampled_from((1, 2, 3, 4, 7, 17)))
-    pointwise = route in ("pointwise", "pointwise_vec4")
+    pointwise = route in ("pointwise", "pointwise_vec4", "texture_pointwise")
     kernel = (3, 3) if route == "winograd" else (1, 1) if pointwise else draw(st.tuples(size, size))
     stride = (1, 1) if route in ("winograd", "pointwise_vec4") else draw(st.tuples(size, size))
     dilation = (1, 1) if plain else draw(st.tuples(size, size))
@@ -150,6 +151,8 @@ SPECIAL = {
     "depthwise": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
     "depthwise_planes": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
     "grouped": "conv2d:x=1x6x9x10,w=4x3x3x3,b=4,g=2,p=1,act={}",
+    "texture_depthwise": "conv2d:x=1x6x9x10,w=6x1x3x3,b=6,g=6,p=1,act={}",
+    "texture_pointwise": "conv2d:x=1x6x9x10,w=5x6x1x1,b=5,act={}",
     "pointwise": "conv2d:x=1x6x9x10,w=5x6x1x1,b=5,act={}",
     "pointwise_vec4": "conv2d:x=1x6x8x10,w=5x6x1x1,b=5,act={}",
 }
