@@ -5,7 +5,7 @@ import pytest
 from graph_kit import f32, make_graph
 from hypothesis import assume
 from hypothesis import strategies as st
-from route_kit import allowed, drawn_agree, right
+from route_kit import allowed, drawn_agree, of_f32, right
 from route_kit import draw as inputs_of
 
 from vkconv import functional
@@ -18,7 +18,7 @@ from vkconv.plan.planner import Options
 from vkconv.session import Session
 
 pytestmark = pytest.mark.gpu
-ROUTES = [(op, route.name) for op in ("gemm_reduce", "conv_reduce") for route in OPS[op].routes]
+ROUTES = [(op, route.name) for op in ("gemm_reduce", "conv_reduce") for route in of_f32(op)]
 EXACT_ACTIVATIONS = ("none", "relu", "relu6", "clip,act_a=-2.5,act_b=7", "leaky_relu,act_a=0.25")
 ACTIVATIONS = (*EXACT_ACTIVATIONS, "hard_swish", "sigmoid", "gelu", "tanh")
 AXES = ((2, 3), (2, 3), (3,), (1,), (0, 2, 3), (0, 1), (1, 2, 3), (0, 1, 2, 3), (2,))

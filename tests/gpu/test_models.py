@@ -109,6 +109,7 @@ OPS_NOT_THERE = {
     "instance_norm",
     "inverted_residual",
     "matmul_integer",
+    "matmul_nbits",
     "prologue_conv2d",
     "qlinear_conv",
     "qlinear_matmul",
@@ -125,7 +126,7 @@ def forced_routes():
     """(op, route) of every op with a choice."""
     several = (op for op in OPS.values() if len(op.routes) > 1 and op.name not in OPS_NOT_THERE)
     routes = [(op.name, route.name) for op in several for route in op.routes if route.f16_depth is None]
-    of_halves = "cooperative", "fragment"
+    of_halves = "cooperative", "fragment", "block_diagonal"
     return [pair for pair in routes if pair not in NOT_THERE and not any(word in pair[1] for word in of_halves)]
 
 
