@@ -195,6 +195,7 @@ def graphs(draw):
     return make_bound({"x": (2, 3, 4, 5)}, nodes, " ".join(outputs), ones)
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(graphs())
 def test_any_graph_computes_the_same_and_moves_no_more(before):

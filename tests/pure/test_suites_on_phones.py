@@ -16,6 +16,7 @@ SUITES = (
 ASSUMED = ("assumed by its device file", "since its device file does not say")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mali-g57", "mali-g715", "adreno-618", "adreno-750", "xclipse-940"])
 @pytest.mark.parametrize("suite", SUITES)
 def test_no_call_is_refused_but_by_what_a_device_file_assumes(suite, name):
