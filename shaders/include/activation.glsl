@@ -5,30 +5,46 @@
 #include "math.glsl"
 
 // A zero at a bound is the bound.
-float clip(float x, float lo, float hi) { return isnan(x) ? x : x >= hi || lo > hi ? hi : x <= lo ? lo : x; }
+float relu(float x) {
+    float y = x <= 0.0 ? 0.0 : x;
+    return isnan(x) ? x : y;
+}
+float clip(float x, float lo, float hi) {
+    float least = lo > hi ? hi : lo;
+    float above = x <= least ? least : x;
+    float y = above >= hi ? hi : above;
+    return isnan(x) ? x : y;
+}
 float sigmoid(float x) {
     float e = exp_f32(-abs(x));
-    return (x < 0.0 ? e : 1.0) / (1.0 + e);
+    float numerator = x < 0.0 ? e : 1.0;
+    return numerator / (1.0 + e);
 }
-// Both are x e^x where e^x is hardly a number any more.
-float silu(float x) { return x < -80.0 ? exp_times(x, x) : x * sigmoid(x); }
+float leaky_relu(float x, float slope) {
+    float below = slope * x;
+    return x < 0.0 ? below : x;
+}
 float softplus(float x) { return isnan(x) ? x : (x > 0.0 ? x : 0.0) + log1p_f32(exp_f32(-abs(x))); }
+// It is x e^x where e^x is hardly a number any more.
 float mish(float x) { return x < -80.0 ? exp_times(x, x) : x * tanh_f32(softplus(x)); }
-float elu(float x, float alpha) { return x < 0.0 ? alpha * expm1_f32(x) : x; }
+float elu(float x, float alpha) {
+    float below = alpha * expm1_f32(x);
+    return x < 0.0 ? below : x;
+}
 float hard_sigmoid(float x, float alpha, float beta) { return clip(alpha * x + beta, 0.0, 1.0); }
 float shrink(float x, float lambda, float bias) { return x > lambda ? x - bias : x < -lambda ? x + bias : isnan(x) ? x : 0.0; }
 
 float activate(uint id, float x, float a, float b) {
     switch (id) {
     case 0: return x;  // none
-    case 1: return clip(x, 0.0, uintBitsToFloat(0x7F800000u));  // relu
+    case 1: return relu(x);  // relu
     case 2: return clip(x, 0.0, 6.0);  // relu6
     case 3: return clip(x, a, b);  // clip
     case 4: return x * hard_sigmoid(x, 1.0 / 6.0, 0.5);  // hard_swish
     case 5: return hard_sigmoid(x, a, b);  // hard_sigmoid
     case 6: return sigmoid(x);  // sigmoid
-    case 7: return silu(x);  // silu
-    case 8: return x < 0.0 ? a * x : x;  // leaky_relu
+    case 7: return silu_f32(x);  // silu
+    case 8: return leaky_relu(x, a);  // leaky_relu
     case 9: return 0.5 * x * (1.0 + erf_f32(0.70710678 * x));  // gelu
     case 10: return 0.5 * x * (1.0 + tanh_f32(0.79788456 * (x + 0.044715 * x * x * x)));  // gelu_tanh
     case 11: return tanh_f32(x);  // tanh

@@ -18,14 +18,32 @@ float exp_tail(float r) {
     return 0.5 + r * (0.16666578 + r * (0.041666556 + r * (0.0083631733 + r * 0.0013926176)));
 }
 
-// Reduction x = k log(2) + r, with log(2) in two parts of which the first has 12 bits (exact product).
+// Reduction x = k log(2) + r, with log(2) in two parts of which the first has 12 bits (exact product). Beyond both ends the
+// result is infinite or 0 as it is at the end. Written without branches, as all that networks activate by: a branch in
+// what stores a tile keeps a compiler from loading what is added to the next result.
 float exp_f32(float x) {
-    if (isnan(x)) return x;
-    if (x > 89.0) return uintBitsToFloat(0x7F800000u);
-    if (x < -104.0) return 0.0;
-    float k = roundEven(x * 1.44269504);
-    precise float r = (x - k * 0.693115234375) - k * 3.194618329871446e-05;
-    return scale_exp2(1.0 + (r + r * r * exp_tail(r)), int(k));
+    float most = x > 89.0 ? 89.0 : x;
+    float bounded = most < -104.0 ? -104.0 : most;
+    float k = roundEven(bounded * 1.44269504);
+    precise float r = (bounded - k * 0.693115234375) - k * 3.194618329871446e-05;
+    float y = scale_exp2(1.0 + (r + r * r * exp_tail(r)), int(k));
+    return isnan(x) ? x : y;
+}
+
+// x / (1 + e^-x), for x < 0 as x e^x / (1 + e^x), scaled last: right also where e^x is subnormal. Of -inf it is -inf 0.
+float silu_f32(float x) {
+    float size = abs(x);
+    float bounded = size > 125.0 ? -125.0 : -size;
+    float k = roundEven(bounded * 1.44269504);
+    precise float r = (bounded - k * 0.693115234375) - k * 3.194618329871446e-05;
+    float p = 1.0 + (r + r * r * exp_tail(r));
+    float e = scale_exp2(p, int(k));
+    float above = x / (1.0 + e);
+    float below = scale_exp2(above * p, int(k));
+    float end = isinf(x) ? uintBitsToFloat(0x7FC00000u) : -0.0;
+    below = size > 125.0 ? end : below;
+    float y = x < 0.0 ? below : above;
+    return isnan(x) ? x : y;
 }
 
 // ``factor`` e^x for x < 0, rounded once, also where e^x is subnormal.
@@ -36,8 +54,8 @@ float exp_times(float x, float factor) {
     return scale_exp2(factor * (1.0 + (r + r * r * exp_tail(r))), int(k));
 }
 
-// The same as exp_f32 for x <= 0, without a branch; results below the smallest normal number are 0. Adding 1.5 2^23 rounds to an
-// integer, which then stands in the low bits.
+// The same as exp_f32 for x <= 0, in fewer operations; results below the smallest normal number are 0. Adding 1.5 2^23
+// rounds to an integer, which then stands in the low bits.
 float exp_below(float x) {
     precise float shifted = fma(x, 1.44269504, 12582912.0);
     precise float k = shifted - 12582912.0;
@@ -49,8 +67,9 @@ float exp_below(float x) {
 
 // e^x - 1 without cancellation near 0.
 float expm1_f32(float x) {
-    if (abs(x) < 0.34657359) return x + x * x * exp_tail(x);
-    return exp_f32(x) - 1.0;
+    float near = x + x * x * exp_tail(x);
+    float far = exp_f32(x) - 1.0;
+    return abs(x) < 0.34657359 ? near : far;
 }
 
 // x = 2^e m with m in [sqrt(1/2), sqrt(2)); log m = 2 artanh(s), s = (m-1)/(m+1), as its series up to s^9.
@@ -81,30 +100,26 @@ float log1p_f32(float x) {
 }
 
 float tanh_f32(float x) {
-    float a = abs(x);
-    if (isnan(x)) return x;
-    if (a > 10.0) return x < 0.0 ? -1.0 : 1.0;
+    float size = abs(x);
+    float a = size > 10.0 ? 10.0 : size;  // where it is 1
     float e = expm1_f32(2.0 * a);
-    return with_sign_of(e / (e + 2.0), x);
+    float y = with_sign_of(e / (e + 2.0), x);
+    return isnan(x) ? x : y;
 }
 
 // |x| < 1: x P(x^2), P interpolating erf(x)/x; else 1 - exp(-x^2) Q(1/(1 + |x|/2)), Q interpolating
 // erfc(x) exp(x^2) on [1, 4]. Error below 1e-7 absolute, and relative below 1.
 float erf_f32(float x) {
     float a = abs(x);
-    if (a < 1.0) {
-        float q = x * x;
-        return x * (1.12837911 + q * (-0.37612626 + q * (0.11283594 + q * (-0.026854211
-             + q * (0.0051890872 + q * (-0.00080168643 + q * 0.000078758749))))));
-    }
-    if (isnan(x)) return x;
-    float tail = 0.0;
-    if (a < 4.0) {
-        float t = 1.0 / (1.0 + 0.5 * a);
-        tail = exp_f32(-a * a) * (0.0013318623 + t * (0.26443237 + t * (0.37871143
-             + t * (-0.030179187 + t * (0.6044721 + t * -0.21879573)))));
-    }
-    return x < 0.0 ? tail - 1.0 : 1.0 - tail;
+    float q = x * x;
+    float near = x * (1.12837911 + q * (-0.37612626 + q * (0.11283594 + q * (-0.026854211
+               + q * (0.0051890872 + q * (-0.00080168643 + q * 0.000078758749))))));
+    float t = 1.0 / (1.0 + 0.5 * a);
+    float tail = exp_f32(-q) * (0.0013318623 + t * (0.26443237 + t * (0.37871143
+               + t * (-0.030179187 + t * (0.6044721 + t * -0.21879573)))));
+    float far = with_sign_of(1.0 - tail, x);
+    float y = a < 1.0 ? near : far;
+    return isnan(x) ? x : y;
 }
 
 // 1/(2 pi) by its bits, behind a word of zeros.

@@ -151,22 +151,28 @@ void main() {
 #ifdef REDUCE
     int batch = group / col_blocks / row_blocks;
     int first_output = (TO_PARTS ? batch * col_blocks + group % col_blocks : batch) * m + block_row;
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        int row = block_row + (i / 4 * LANES_M + lane_row) * 4 + i % 4;
+        int in_m = min(row, m - 1);
+        Channel channel = channel_of(in_m);
+        [[unroll]] for (int j = 0; j < TN; j++) {
+            int to = origin.z + in_m * y_row + min(cols[j], n - 1) * y_col;
+            float value = finished_with(acc[i * TN4 + j / 4][j % 4], channel, col_bias[j], residual_at(to));
+            acc[i * TN4 + j / 4][j % 4] = value;
+#ifdef PRODUCT
+            if (row < m && cols[j] < n) STORE(product, to, value);
+#endif
+        }
+    }
     [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
         barrier();  // all are done with what the tiles held
         [[unroll]] for (int i = 0; i < TM; i++) {
-            int row = (i / 4 * LANES_M + lane_row) * 4 + i % 4;
-            int in_m = min(block_row + row, m - 1);
-            Channel channel = channel_of(in_m);
             float total = nothing(reduction);
             [[unroll]] for (int j = 0; j < TN; j++) {
-                int to = origin.z + in_m * y_row + min(cols[j], n - 1) * y_col;
-                float value = finished_with(acc[i * TN4 + j / 4][j % 4], channel, col_bias[j], residual_at(to));
-                if (cols[j] < n) total = combined(reduction, total, term_of(reduction, value));
-#ifdef PRODUCT
-                if (reduction == 0 && block_row + row < m && cols[j] < n) STORE(product, to, value);
-#endif
+                float term = term_of(reduction, acc[i * TN4 + j / 4][j % 4]);
+                if (cols[j] < n) total = combined(reduction, total, term);
             }
-            int at = lane_col * TOTALS_ROW + row;
+            int at = lane_col * TOTALS_ROW + (i / 4 * LANES_M + lane_row) * 4 + i % 4;
             tiles[at / 4][at % 4] = total;
         }
         barrier();

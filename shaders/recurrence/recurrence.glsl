@@ -54,9 +54,9 @@ float cell_function(uint which, float v) {
     switch (id) {
     case SIGMOID: return sigmoid(v);
     case TANH: return tanh_f32(v);
-    case RELU: return clip(v, 0.0, uintBitsToFloat(0x7F800000u));
+    case RELU: return relu(v);
     case HARD_SIGMOID: return hard_sigmoid(v, a, b);
-    case LEAKY_RELU: return v < 0.0 ? a * v : v;
+    case LEAKY_RELU: return leaky_relu(v, a);
     case ELU: return elu(v, a);
     case SOFTPLUS: return softplus(v);
     case SOFTSIGN: return v / (1.0 + abs(v));

@@ -153,7 +153,7 @@ void main() {
 
 #ifdef REDUCE
     int column = block_col * BN;
-    // Whether a lane's columns are pixels, and where these lie in channel 0 of a result, for the residual.
+    // Whether a lane's columns are pixels, and where these lie in channel 0 of a result.
     bool is_pixel[TN];
     int result_at[TN];
     [[unroll]] for (int j = 0; j < TN; j++) {
@@ -163,25 +163,32 @@ void main() {
         int place = pixel_of(line % lines, p % extent, lines, segment);
         result_at[j] = is_pixel[j] ? line / lines * c_out * plane + place : 0;
     }
+    // Sums become results before the loops of the reduction, which NVIDIA's compiler does not unroll with all of this
+    // in them: then the sums lie in local memory.
+    [[unroll]] for (int i = 0; i < TM; i++) {
+        int row = block_row * BM + tile_row(lane, i);
+        int co = group * out_group + min(row, out_group - 1);
+        Channel channel = channel_of(co);
+        [[unroll]] for (int j = 0; j < TN; j++) {
+            int to = result_at[j] + co * plane;
+            float value = finished(acc[i * TN4 + j / 4][j % 4], channel, act_a, act_b, residual_at(to));
+            acc[i * TN4 + j / 4][j % 4] = value;
+#ifdef PRODUCT
+            if (row < out_group && is_pixel[j]) STORE(product, to, value);
+#endif
+        }
+    }
     [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
         if (ALONG_CHANNELS) {
-            float totals[TN];
-            [[unroll]] for (int j = 0; j < TN; j++) totals[j] = nothing(reduction);
-            [[unroll]] for (int i = 0; i < TM; i++) {
-                int row = block_row * BM + tile_row(lane, i);
-                int co = group * out_group + min(row, out_group - 1);
-                Channel channel = channel_of(co);
-                [[unroll]] for (int j = 0; j < TN; j++) {
-                    int to = result_at[j] + co * plane;
-                    float value = finished(acc[i * TN4 + j / 4][j % 4], channel, act_a, act_b, residual_at(to));
-                    if (row < out_group) totals[j] = combined(reduction, totals[j], term_of(reduction, value));
-#ifdef PRODUCT
-                    if (reduction == 0 && row < out_group && is_pixel[j]) STORE(product, to, value);
-#endif
-                }
-            }
             if (reduction > 0) barrier();
-            [[unroll]] for (int j = 0; j < TN; j++) partials[lane / LANES_N * BN + tile_column(lane, j)] = totals[j];
+            [[unroll]] for (int j = 0; j < TN; j++) {
+                float total = nothing(reduction);
+                [[unroll]] for (int i = 0; i < TM; i++) {
+                    float term = term_of(reduction, acc[i * TN4 + j / 4][j % 4]);
+                    if (block_row * BM + tile_row(lane, i) < out_group) total = combined(reduction, total, term);
+                }
+                partials[lane / LANES_N * BN + tile_column(lane, j)] = total;
+            }
             barrier();
             int first_pixel = TO_PARTS ? (group * row_blocks + block_row) * n * plane : 0;
             for (int j = lane; j < BN; j += LANES) {
@@ -196,20 +203,11 @@ void main() {
             [[unroll]] for (int i = 0; i < TM4; i++) {
                 int row = block_row * BM + i * CHUNK_ROWS;
                 [[unroll]] for (int r = 0; r < 4; r++) {
-                    int co_in_group = block_row * BM + tile_row(lane, i * 4 + r);
-                    int co = group * out_group + min(co_in_group, out_group - 1);
-                    Channel channel = channel_of(co);
                     [[unroll]] for (int j = 0; j < TN4; j++) {
                         float partial = nothing(reduction);
                         [[unroll]] for (int c = 0; c < 4; c++) {
-                            int to = result_at[j * 4 + c] + co * plane;
-                            float sum = acc[(i * 4 + r) * TN4 + j][c];
-                            float value = finished(sum, channel, act_a, act_b, residual_at(to));
-                            bool there = is_pixel[j * 4 + c];
-                            if (there) partial = combined(reduction, partial, term_of(reduction, value));
-#ifdef PRODUCT
-                            if (reduction == 0 && there && co_in_group < out_group) STORE(product, to, value);
-#endif
+                            float term = term_of(reduction, acc[(i * 4 + r) * TN4 + j][c]);
+                            if (is_pixel[j * 4 + c]) partial = combined(reduction, partial, term);
                         }
                         partials[partial_at(lane, r, j)] = partial;
                     }
