@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 from vkconv import shaders
 from vkconv.call import Call
@@ -30,9 +31,6 @@ GEMM_KERNEL = shaders.conv2d.CONV2D_GEMM
 GEMM = Shader(GEMM_KERNEL)
 _SLICED_K, _VEC4_COLUMNS = ("SLICED_K", ""), ("VEC4_COLUMNS", "")
 _FORMS = tuple(GEMM.having(*forms) for forms in ((_SLICED_K,), (_VEC4_COLUMNS,), (_SLICED_K, _VEC4_COLUMNS)))
-# Whether four pixels are loaded at once where they can be.
-_FOUR_AT_ONCE = Policy("conv2d.vec4_columns", bool)
-
 
 def _blocks(call: Call, tile: GemmTile) -> int:
     n, c_out, oh, ow = call.shape("y")
@@ -80,6 +78,25 @@ def _has_vec4(call: Call) -> bool:
     return math.prod(call.shape("x")[2:]) % 4 == 0
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Vec4Columns:
+    """Whether four pixels of a 1x1 are loaded at once where they can be; with a tile of ``most``, up to so many workgroups
+    for each compute unit."""
+
+    loads: bool
+    most: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+_VEC4 = Policy("conv2d.vec4_columns", Vec4Columns)
+
+
+def _loads_vec4(call: Call, device: Device, tile: str) -> bool:
+    policy = _VEC4.of(device)
+    if not policy.loads or not _has_vec4(call):
+        return False
+    return tile not in policy.most or _blocks(call, TILES[tile]) <= policy.most[tile] * compute_units(device)
+
+
 def _with_sliced(legal: Legal, call: Call, device: Device) -> Legal:
     """Parameters, with the tiles of several teams: one of them first where the rule takes the smallest tile and a
     policy says so, and then no split-K."""
@@ -104,7 +121,7 @@ def _params(call: Call, device: Device) -> Legal:
     legal = _with_sliced(params_by_rule(call, device), call, device)
     if not is_matrix(call):
         return legal
-    return {**legal, "vec4_columns": first(int(_FOUR_AT_ONCE.of(device) and _has_vec4(call)), (0, 1))}
+    return {**legal, "vec4_columns": first(int(_loads_vec4(call, device, legal["tile"][0])), (0, 1))}
 
 
 def tile_of(params: Params) -> GemmTile:
