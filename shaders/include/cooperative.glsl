@@ -44,6 +44,8 @@ const int COLUMNS = SN / MN;
 const int OUT_WIDTH = STAGED * MN;
 const int OUT_LINE = OUT_WIDTH / 4 + 2 - STAGED % 2;
 const int OUT_ROWS = SUBGROUP < OUT_WIDTH ? 1 : SUBGROUP / OUT_WIDTH;  // that a subgroup stores at a time
+const int TURNS = ROWS * COLUMNS / STAGED;
+const int TURN_VEC8S = (MM * OUT_WIDTH / 8 + SUBGROUP - 1) / SUBGROUP;  // that a lane stores of them
 
 shared uvec4 tiles[K_TILE_SLOTS];
 
@@ -135,10 +137,31 @@ int slot_of_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + dep
         }                                                                                                   \
     }
 
+// Where the matrices of a turn lie in the workgroup's tile, and where in them a lane has vector ``e`` of those it stores.
+int row_of_turn(int turn) { return first_row() + turn * STAGED / COLUMNS * MM; }
+int column_of_turn(int turn) { return first_column() + turn * STAGED % COLUMNS * MN; }
+ivec2 place_of_vec8(int e, int of_subgroup) {
+    int place = e * SUBGROUP + of_subgroup;
+    return ivec2(place / (OUT_WIDTH / 8), place % (OUT_WIDTH / 8) * 8);
+}
+
+#define LOAD_AHEAD(turn)                                                                       \
+    {                                                                                          \
+        int of_turn = turn;                                                                    \
+        int ahead_row = row_of_turn(of_turn);                                                  \
+        int ahead_column = column_of_turn(of_turn);                                            \
+        [[unroll]] for (int e = 0; e < TURN_VEC8S; e++) {                                      \
+            ivec2 place = place_of_vec8(e, of_subgroup);                                       \
+            ahead[e] = LOAD_ADDED8(ahead_row + min(place.x, MM - 1), ahead_column + place.y);  \
+        }                                                                                      \
+    }
+
 // Every sum of a subgroup to the output, once the whole workgroup is done with the k-tiles; STAGED matrices in a row at
 // a time go by way of shared memory.
 //   BY_VEC8                         rows are stored by 8-wide vectors; else each lane has a column, neighbours neighbouring ones
-//   STORE8(row, column, low, high)  stores eight neighbours of a row of the workgroup's tile, as two vec4
+//   STORE8(row, column, low, high, added)  stores eight neighbours of a row of the workgroup's tile, as two vec4
+//   ADDED8, LOAD_ADDED8(row, column)       the type of what they are finished with, bias and residual, and its load: a turn
+//                                          ahead, since a turn that waits for memory takes as long as a k-tile
 //   COLUMN_STATE(column)            declares what STORE_COLUMN4 has to know of a column
 //   STORE_COLUMN4(row, step, limit, column, sums)  stores four rows of a column, ``step`` apart, those below ``limit``
 // The matrices of a turn are picked by branches: what an array of matrices is indexed by must be constant, or it leaves
@@ -146,7 +169,14 @@ int slot_of_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + dep
 #define STORE_ACCUMULATORS(BY_VEC8, STORE8, COLUMN_STATE, STORE_COLUMN4)                                          \
     int scratch = int(gl_SubgroupID) * MM * OUT_LINE;                                                             \
     int of_subgroup = int(gl_SubgroupInvocationID);                                                               \
-    [[dont_unroll]] for (int turn = 0; turn < ROWS * COLUMNS / STAGED; turn++) {                                  \
+    ADDED8 ahead[TURN_VEC8S];                                                                                     \
+    if (BY_VEC8) LOAD_AHEAD(0)                                                                                    \
+    [[dont_unroll]] for (int turn = 0; turn < TURNS; turn++) {                                                    \
+        ADDED8 added[TURN_VEC8S];                                                                                 \
+        if (BY_VEC8) {                                                                                            \
+            [[unroll]] for (int e = 0; e < TURN_VEC8S; e++) added[e] = ahead[e];                                  \
+            LOAD_AHEAD(min(turn + 1, TURNS - 1))                                                                  \
+        }                                                                                                         \
         [[unroll]] for (int i = 0; i < ROWS * COLUMNS; i++) {                                                     \
             if (i / STAGED == turn) {                                                                             \
                 coopMatStore(sums[i], tiles, scratch + i % STAGED * (MN / 4), OUT_LINE,                           \
@@ -154,17 +184,15 @@ int slot_of_b(int depth, int column) { return B_ROW == 1 ? column * B_LINE + dep
             }                                                                                                     \
         }                                                                                                         \
         subgroupBarrier();                                                                                        \
-        int out_row = first_row() + turn * STAGED / COLUMNS * MM;                                                 \
-        int out_column = first_column() + turn * STAGED % COLUMNS * MN;                                           \
+        int out_row = row_of_turn(turn);                                                                          \
+        int out_column = column_of_turn(turn);                                                                    \
         if (BY_VEC8) {                                                                                            \
-            [[unroll]] for (int e = 0; e < MM * OUT_WIDTH / 8; e += SUBGROUP) {                                   \
-                int place = e + of_subgroup;                                                                      \
-                int to_row = place / (OUT_WIDTH / 8);                                                             \
-                int to_column = place % (OUT_WIDTH / 8) * 8;                                                      \
-                int at = scratch + to_row * OUT_LINE + to_column / 4;                                             \
-                if (MM * OUT_WIDTH / 8 % SUBGROUP == 0 || to_row < MM) {                                          \
-                    STORE8(out_row + to_row, out_column + to_column, uintBitsToFloat(tiles[at]),                  \
-                           uintBitsToFloat(tiles[at + 1]));                                                       \
+            [[unroll]] for (int e = 0; e < TURN_VEC8S; e++) {                                                     \
+                ivec2 place = place_of_vec8(e, of_subgroup);                                                      \
+                int at = scratch + place.x * OUT_LINE + place.y / 4;                                              \
+                if (MM * OUT_WIDTH / 8 % SUBGROUP == 0 || place.x < MM) {                                         \
+                    STORE8(out_row + place.x, out_column + place.y, uintBitsToFloat(tiles[at]),                   \
+                           uintBitsToFloat(tiles[at + 1]), added[e]);                                             \
                 }                                                                                                 \
             }                                                                                                     \
         } else {                                                                                                  \

@@ -163,24 +163,44 @@ void reduce_row(int origin, int block_row, int row, int first, int of_row, int l
 }
 #else
 
-// Of a row of y that is whole vectors of 8.
-void store8(int origin, int row, int col, vec4 low, vec4 high) {
+// What eight neighbours of a row are finished with, of a row of y that is whole vectors of 8.
+struct Added8 {
+    Channel channel;
+    uvec4 bias, residual;
+};
+
+Added8 added8(int origin, int row, int col) {
+    int in_m = min(row, m - 1);
+    int in_n = min(col, n - 8);
+    uvec4 bias = HAS_BIAS && !BIAS_BY_ROW ? per_channel8[in_n / 8] : uvec4(0u);
+#ifdef RESIDUAL
+    uvec4 residual = residual8[(origin + in_m * y_row + in_n) / 8];
+#else
+    uvec4 residual = uvec4(0u);
+#endif
+    return Added8(channel_of(in_m), bias, residual);
+}
+
+vec4 finish4(vec4 sums, Channel channel, vec4 bias, vec4 residual) {
+    return vec4(finished_with(sums[0], channel, bias[0], residual[0]), finished_with(sums[1], channel, bias[1], residual[1]),
+                finished_with(sums[2], channel, bias[2], residual[2]), finished_with(sums[3], channel, bias[3], residual[3]));
+}
+
+void store8(int origin, int row, int col, vec4 low, vec4 high, Added8 added) {
     if (row >= m || col >= n) return;
-    Channel channel = channel_of(row);
-    int to = origin + row * y_row + col;
-    float value[8];
-    [[unroll]] for (int q = 0; q < 8; q++) {
-        float sum = q < 4 ? low[q] : high[q - 4];
-        value[q] = finished_with(sum, channel, bias_at(col + q, false), residual_at(to + q));
-    }
-    y8[to / 8] = rounded8(vec4(value[0], value[1], value[2], value[3]), vec4(value[4], value[5], value[6], value[7]));
+    vec4 bias_low = HAS_BIAS && !BIAS_BY_ROW ? beta * from_bits4(added.bias.xy) : vec4(0.0);
+    vec4 bias_high = HAS_BIAS && !BIAS_BY_ROW ? beta * from_bits4(added.bias.zw) : vec4(0.0);
+    y8[(origin + row * y_row + col) / 8] = rounded8(finish4(low, added.channel, bias_low, from_bits4(added.residual.xy)),
+                                                    finish4(high, added.channel, bias_high, from_bits4(added.residual.zw)));
 }
 
 void store1(int origin, int row, int col, float sum) {
     if (row < m && col < n) store(origin, row, col, sum, channel_of(row), bias_at(col, false));
 }
 
-#define STORE8(row, col, low, high) store8(origin.z, block_row + (row), block_col + (col), low, high)
+#define ADDED8 Added8
+#define LOAD_ADDED8(row, col) added8(origin.z, block_row + (row), block_col + (col))
+#define STORE8(row, col, low, high, added) store8(origin.z, block_row + (row), block_col + (col), low, high, added)
 #define STORE_COLUMN4(row, step, limit, col, sums)                                                                      \
     [[unroll]] for (int q = 0; q < 4; q++) {                                                                            \
         if ((row) + q * (step) < (limit)) store1(origin.z, block_row + (row) + q * (step), block_col + (col), sums[q]); \

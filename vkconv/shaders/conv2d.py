@@ -82,7 +82,7 @@ CONV2D_COOPERATIVE = Kernel(
             form=Form.EITHER,
             f32_constant="SPLIT_K",
         ),
-        reads("ELEM residual", when="RESIDUAL"),
+        reads("ELEM residual", "uvec4 residual8", "uvec2 residual4", form=Form.ELEMENT, when="RESIDUAL"),
     ),
     push=(
         *CONV2D_PUSH,
@@ -190,7 +190,7 @@ CONV2D_FRAGMENT = Kernel(
             form=Form.EITHER,
             f32_constant="SPLIT_K",
         ),
-        reads("ELEM residual", when="RESIDUAL"),
+        reads("ELEM residual", "uvec4 residual8", "uvec2 residual4", form=Form.ELEMENT, when="RESIDUAL"),
     ),
     push=(
         *CONV2D_PUSH,

@@ -24,16 +24,36 @@ ivec2 row_and_column(int pixel) { return divided(pixel, ow, row_factor, row_shif
 // Where output channel c has it.
 int place_in_y(int c, ivec2 at) { return (at.x * c_out + c) * (oh * ow) + at.y; }
 
-vec4 finish4(vec4 sums, Channel channel, int at) {
-    return vec4(finish(sums[0], channel, residual_at(at)), finish(sums[1], channel, residual_at(at + 1)),
-                finish(sums[2], channel, residual_at(at + 2)), finish(sums[3], channel, residual_at(at + 3)));
+vec4 finish4(vec4 sums, Channel channel, vec4 residual) {
+    return vec4(finish(sums[0], channel, residual[0]), finish(sums[1], channel, residual[1]),
+                finish(sums[2], channel, residual[2]), finish(sums[3], channel, residual[3]));
+}
+
+// What eight outputs are finished with. Beyond the last row and column it is that of these.
+struct Added8 {
+    Channel channel;
+    uvec4 residual;
+};
+
+Added8 added8(int group, int row, int pixel) {
+    int c = group * out_group() + min(row, out_group() - 1);
+    uvec4 residual = uvec4(0u);
+#ifdef RESIDUAL
+    int low = place_in_y(c, image_and_pixel(min(pixel, all_columns() - Y_WORD)));
+    if (Y_WORD == 8) {
+        residual = residual8[low / 8];
+    } else {
+        int high = place_in_y(c, image_and_pixel(min(pixel + 4, all_columns() - Y_WORD)));
+        residual = uvec4(residual4[low / 4], residual4[high / 4]);
+    }
+#endif
+    return Added8(channel_of(c), residual);
 }
 
 // Eight outputs of channel ``row`` of the group, for the pixels from ``pixel`` on; planes are whole words of Y_WORD.
-void store8(int group, int row, int pixel, vec4 low, vec4 high) {
+void store8(int group, int row, int pixel, vec4 low, vec4 high, Added8 added) {
     if (!is_output(row, pixel)) return;
     int c = group * out_group() + row;
-    Channel channel = channel_of(c);
     ivec2 at = image_and_pixel(pixel);
     int to = place_in_y(c, at);
     bool has_high = Y_WORD == 8 || is_output(row, pixel + 4);
@@ -41,11 +61,15 @@ void store8(int group, int row, int pixel, vec4 low, vec4 high) {
     if (SPLIT_K > 1) {
         slices4[(first_of_slice + to) / 4] = low;
         if (has_high) slices4[(first_of_slice + high_to) / 4] = high;
-    } else if (Y_WORD == 8) {
-        y8[to / 8] = rounded8(finish4(low, channel, to), finish4(high, channel, high_to));
+        return;
+    }
+    uvec2 low_bits = rounded4(finish4(low, added.channel, from_bits4(added.residual.xy)));
+    uvec2 high_bits = rounded4(finish4(high, added.channel, from_bits4(added.residual.zw)));
+    if (Y_WORD == 8) {
+        y8[to / 8] = uvec4(low_bits, high_bits);
     } else {
-        y4[to / 4] = rounded4(finish4(low, channel, to));
-        if (has_high) y4[high_to / 4] = rounded4(finish4(high, channel, high_to));
+        y4[to / 4] = low_bits;
+        if (has_high) y4[high_to / 4] = high_bits;
     }
 }
 
@@ -89,6 +113,7 @@ void store_row(int at, uint bits, Column column) {
 void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
     if (column.first < 0) return;
     limit = min(limit, out_group());
+    if (row >= limit) return;
     int c = group * out_group() + row;
     int plane = SCATTER ? to_h * to_w : oh * ow;
     int at = column.first + c * plane;
@@ -98,13 +123,17 @@ void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
         }
         return;
     }
+    // Without tests, so that all is loaded before any of it is waited for.
+    Channel channels[4];
+    float residuals[4];
+    [[unroll]] for (int q = 0; q < 4; q++) {
+        int rows_on = min(q * step, limit - 1 - row);
+        channels[q] = channel_of(c + rows_on);
+        residuals[q] = SCATTER ? 0.0 : residual_at(at + rows_on * plane);
+    }
     uint bits[4];
     [[unroll]] for (int q = 0; q < 4; q++) {
-        if (row + q * step < limit) {
-            Channel channel = channel_of(c + q * step);
-            float value = SCATTER ? finish(sums[q], channel) : finish(sums[q], channel, residual_at(at + q * step * plane));
-            bits[q] = rounded2(vec2(value, 0.0)) & 0xFFFFu;
-        }
+        bits[q] = rounded2(vec2(finish(sums[q], channels[q], residuals[q]), 0.0)) & 0xFFFFu;
     }
     if (TO_SW == 2 && to_w % 2 == 0) {
         [[unroll]] for (int q = 0; q < 4; q++) {
@@ -133,7 +162,10 @@ void store4(int group, int row, int step, int limit, Column column, vec4 sums) {
     }
 }
 
-#define STORE8(row, col, low, high) store8(group, block_row * BM + (row), block_col * BN + (col), low, high)
+#define ADDED8 Added8
+#define LOAD_ADDED8(row, col) added8(group, block_row * BM + (row), block_col * BN + (col))
+#define STORE8(row, col, low, high, added) \
+    store8(group, block_row * BM + (row), block_col * BN + (col), low, high, added)
 #define COLUMN_STATE(col) Column column = column_of(block_col * BN + (col));
 #define STORE_COLUMN4(row, step, limit, col, sums) \
     store4(group, block_row * BM + (row), step, block_row * BM + (limit), column, sums)

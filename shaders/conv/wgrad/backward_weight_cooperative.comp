@@ -79,7 +79,9 @@ void store8(int slice, int group, int row, int column, vec4 low, vec4 high) {
     }
 }
 
-#define STORE8(row, col, low, high) store8(slice, group, block_row + (row), block_col + (col), low, high)
+#define ADDED8 int
+#define LOAD_ADDED8(row, col) 0
+#define STORE8(row, col, low, high, added) store8(slice, group, block_row + (row), block_col + (col), low, high)
 
 // Columns are a multiple of 8.
 #define NEVER(row, step, limit, col, sums)
