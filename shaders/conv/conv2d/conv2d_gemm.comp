@@ -163,8 +163,6 @@ void main() {
         int place = pixel_of(line % lines, p % extent, lines, segment);
         result_at[j] = is_pixel[j] ? line / lines * c_out * plane + place : 0;
     }
-    // Sums become results before the loops of the reduction, which NVIDIA's compiler does not unroll with all of this
-    // in them: then the sums lie in local memory.
     [[unroll]] for (int i = 0; i < TM; i++) {
         int row = block_row * BM + tile_row(lane, i);
         int co = group * out_group + min(row, out_group - 1);
@@ -178,7 +176,7 @@ void main() {
 #endif
         }
     }
-    [[unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
+    [[dont_unroll]] for (int reduction = 0; reduction < REDUCTIONS; reduction++) {
         if (ALONG_CHANNELS) {
             if (reduction > 0) barrier();
             [[unroll]] for (int j = 0; j < TN; j++) {
@@ -200,18 +198,23 @@ void main() {
             }
         } else {
             int first_output = (TO_PARTS ? block_col * slots * c_out : 0) + group * out_group;
-            [[unroll]] for (int i = 0; i < TM4; i++) {
-                int row = block_row * BM + i * CHUNK_ROWS;
-                [[unroll]] for (int r = 0; r < 4; r++) {
-                    [[unroll]] for (int j = 0; j < TN4; j++) {
-                        float partial = nothing(reduction);
-                        [[unroll]] for (int c = 0; c < 4; c++) {
-                            float term = term_of(reduction, acc[(i * 4 + r) * TN4 + j][c]);
-                            if (is_pixel[j * 4 + c]) partial = combined(reduction, partial, term);
+            // Sums are picked by branches: indexed by what no compiler unrolls they would lie in local memory.
+            [[dont_unroll]] for (int chunk = 0; chunk < TM4; chunk++) {
+                [[unroll]] for (int i = 0; i < TM4; i++) {
+                    if (i == chunk) {
+                        [[unroll]] for (int r = 0; r < 4; r++) {
+                            [[unroll]] for (int j = 0; j < TN4; j++) {
+                                float partial = nothing(reduction);
+                                [[unroll]] for (int c = 0; c < 4; c++) {
+                                    float term = term_of(reduction, acc[(i * 4 + r) * TN4 + j][c]);
+                                    if (is_pixel[j * 4 + c]) partial = combined(reduction, partial, term);
+                                }
+                                partials[partial_at(lane, r, j)] = partial;
+                            }
                         }
-                        partials[partial_at(lane, r, j)] = partial;
                     }
                 }
+                int row = block_row * BM + chunk * CHUNK_ROWS;
                 int at = first_output + row;
                 reduce_chunk(reduction, lane, column, extent, n * lines, row, out_group, at, c_out, lines, divisor);
             }
