@@ -46,20 +46,27 @@ def cases(op: Op, dtypes: tuple[str, ...] = ("", "f16", "bf16")) -> Iterator[tup
                 yield text, call
 
 
-def settings(route: Route, call: Call, device: Device) -> Iterator[Params]:
-    """The defaults, and each parameter changed by itself, with each inner route."""
-    for inner in inner_routes(route, call, device):
+def settings(route: Route, call: Call, device: Device, tried: set[object]) -> Iterator[Params]:
+    """The defaults with each inner route, and each parameter changed by itself. With inner routes that are not the
+    first, and of inner calls, parameters are changed for the first case that has them: with others they are changed
+    where the cases of their own op are looked at."""
+    for i, inner in enumerate(inner_routes(route, call, device)):
         yield inner
         legal = route.legal(call, device, inner)
         calls = {key.rpartition("/")[0] for key in legal if "/" in key}
         for name, values in legal.items():
             if name not in inner and name not in calls:
-                yield from ({**inner, name: value} for value in values[1:])
+                for value in values[1:]:
+                    key = (route.name, call.half, stores_natively(device), tuple(inner.items()), name, value)
+                    if (i == 0 and "/" not in name) or key not in tried:
+                        tried.add(key)
+                        yield {**inner, name: value}
 
 
 def ways(op: Op, dtypes: tuple[str, ...] = ("", "f16", "bf16")) -> Iterator[Way]:
     """Every choice of defaults that some shipped device has, and every other value of a parameter, once for all devices
     that store 16-bit elements alike."""
+    tried = set[object]()
     for text, call in cases(op, dtypes):
         seen = set()
         for device in devices():
@@ -72,7 +79,7 @@ def ways(op: Op, dtypes: tuple[str, ...] = ("", "f16", "bf16")) -> Iterator[Way]
                 if had in seen:
                     continue
                 seen.add(had)
-                for params in settings(route, call, device):
+                for params in settings(route, call, device, tried):
                     key = (route.name, native, tuple(params.items() or ((name, v[0]) for name, v in legal.items())))
                     if key not in seen:
                         seen.add(key)
