@@ -1,7 +1,7 @@
 # hundreds of processes start in a run, and without bytecode each of them compiles all of vkconv again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run docs check test drivers boards wheels compile-phones sanitize audit clean gpu-must-pass
+.PHONY: setup run docs check test exhaustive drivers boards wheels compile-phones sanitize audit clean gpu-must-pass
 
 # tests share the cores, but for those that watch time, memory or processes
 each := -n logical --dist worksteal
@@ -39,6 +39,11 @@ test: check
 	.venv/bin/pytest -q tests/gpu -m alone
 	.venv/bin/python tools/boards.py
 	$(MAKE) --no-print-directory -j2 --output-sync=target drivers boards
+
+# test for every shipped device in place of one of each driver, with the networks and calls that others stand for: hours.
+# Before a release, and after a change of the chooser or of many kernels
+exhaustive: export VKCONV_EXHAUSTIVE := 1
+exhaustive: test
 
 # 16-bit floats and cooperative matrices on a newer Mesa's lavapipe, every op on SwiftShader, and what the compilers of GPUs
 # that are not here make of the kernels

@@ -1,5 +1,6 @@
-"""The programs that any shipped device would be given, within that device's limits, run on the device under test: on
-each route the smallest cases that have all its operands and attributes between them.
+"""The programs that a device of each driver, or in `make exhaustive` any shipped one, would be given, within that
+device's limits, run on the device under test: on each route the smallest cases that have all its operands and
+attributes between them.
 
 A route with the same kernels and parameters for several devices, or calls, runs once; test_ops runs what the device
 itself takes.
@@ -10,12 +11,13 @@ import functools
 
 import pytest
 from route_kit import draw
+from shipped import tried_devices
 
 from vkconv.backend.runtime import select_device
 from vkconv.check import check_call
 from vkconv.check.conformance import checks
 from vkconv.core import DType, LimitError
-from vkconv.device import Device, load_device, shipped_devices
+from vkconv.device import Device, load_device
 from vkconv.device.emulate import emulated
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
@@ -35,9 +37,7 @@ def with_four_buffers(name):
     return Device(facts)
 
 
-DEVICES = {name: load_device(name) for name in shipped_devices()} | {
-    FOUR_BUFFERS: with_four_buffers("powervr-bxs-4-64")
-}
+DEVICES = {name: load_device(name) for name in tried_devices()} | {FOUR_BUFFERS: with_four_buffers("powervr-bxs-4-64")}
 
 
 @functools.cache

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from light_networks import NETWORKS, light_network
 from required import required
+from shipped import exhaustive
 
 import vkconv
 from vkconv.graph.onnx import load_onnx_proto
@@ -22,7 +23,7 @@ def onnxruntime_output(model, x):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "vgg19" else name for name in NETWORKS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow, exhaustive]) if name == "vgg19" else name for name in NETWORKS]
 )
 def test_agrees_with_onnxruntime(name, device):
     model = light_network(name)

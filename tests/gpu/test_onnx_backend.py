@@ -20,6 +20,7 @@ from onnx_backend_tests import (
     without_dispatches,
 )
 from onnx_cases import check_outputs
+from shipped import EXHAUSTIVE
 
 import vkconv.session
 from vkconv.backend.runtime import select_device
@@ -67,6 +68,8 @@ def ran(test, selector):
 
 @pytest.mark.parametrize("test", TESTS, ids=lambda test: test.name)
 def test_passes_or_is_listed(test, selector):
+    if test.name.startswith("real/") and test.name != "real/test_squeezenet" and not EXHAUSTIVE:
+        pytest.skip("left to make exhaustive: test_light_networks has the network with weights that differ")
     reason = expected_failures().get(test.name)
     if reason is not None:
         with pytest.raises((VkconvError, AssertionError)):

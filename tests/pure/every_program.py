@@ -1,12 +1,15 @@
-"""Every program that a shipped device file can come to: (case, route, inner routes, parameters) in each type."""
+"""Every program that a device of each driver, or in `make exhaustive` any shipped one, can come to: (case, route, inner
+routes, parameters) in each type."""
 
 import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shipped import tried_devices
+
 from vkconv.call import Call
 from vkconv.core import VkconvError
-from vkconv.device import Device, load_device, shipped_devices
+from vkconv.device import Device, load_device
 from vkconv.ops import OPS
 from vkconv.ops.core.base import Op
 from vkconv.ops.core.calls import parse_call
@@ -30,7 +33,7 @@ class Way(NamedTuple):
 
 @functools.cache
 def devices() -> tuple[Device, ...]:
-    return tuple(map(load_device, shipped_devices()))
+    return tuple(map(load_device, tried_devices()))
 
 
 def cases(op: Op, dtypes: tuple[str, ...] = ("", "f16", "bf16")) -> Iterator[tuple[str, Call]]:

@@ -170,8 +170,9 @@ def checks(
 
 def few(work: Sequence[Check], planned: Mapping[bool, Device]) -> list[Check]:
     """Of these checks those that the smallest cases make which between them have each operand and each attribute that
-    a route's cases have, in every element form; routes of inner calls count by themselves. Of a route that the device
-    may not be given all are left: they cost nothing. ``planned`` is the device, by whether its storage is packed."""
+    a route's cases have, in every element form; and one of each route of an inner call in each route that it is in,
+    since its own op has checks of what it takes. Of a route that the device may not be given all are left: they cost
+    nothing. ``planned`` is the device, by whether its storage is packed."""
     groups: dict[tuple[str, str, str], list[Check]] = {}
     kept: set[int] = set()
     seen: set[tuple[str, str, str, str]] = set()
@@ -182,8 +183,12 @@ def few(work: Sequence[Check], planned: Mapping[bool, Device]) -> list[Check]:
             groups.setdefault((check.op, check.form, check.route), []).append(check)
     for (op, form, _), group in groups.items():
         left = {
-            id(c): {(op, form, r, word) for r in c.covers or (c.route,) for word in _WORDS.findall(c.text)}
-            for c in group
+            id(check): {
+                (op, form, route, word)
+                for route in check.covers or (check.route,)
+                for word in ([""] if " " in route else _WORDS.findall(check.text))
+            }
+            for check in group
         }
         group.sort(key=lambda check: sum(spec.size for spec in call_of(check.text).specs.values()))
         while new := max((left[id(check)] - seen for check in group), key=len):

@@ -80,8 +80,8 @@ def _has_vec4(call: Call) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Vec4Columns:
-    """Whether four pixels of a 1x1 are loaded at once where they can be; with a tile of ``most``, up to so many workgroups
-    for each compute unit."""
+    """Whether four pixels of a 1x1 are loaded at once where they can be; with a tile of ``most``, up to so many
+    workgroups for each compute unit."""
 
     loads: bool
     most: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -1,0 +1,34 @@
+"""The shipped device files as what tests plan for: one of each driver, all of them in `make exhaustive`."""
+
+import os
+
+import pytest
+
+from vkconv.device import load_device, shipped_devices
+
+EXHAUSTIVE = os.environ.get("VKCONV_EXHAUSTIVE", "") not in ("", "0")
+# What takes minutes and tells nothing that a smaller share of it does not nearly always tell.
+exhaustive = pytest.mark.skipif(not EXHAUSTIVE, reason="left to make exhaustive")
+
+
+def drivers_devices() -> list[str]:
+    """The names of the first shipped file of each driver."""
+    first: dict[object, str] = {}
+    for name in shipped_devices():
+        first.setdefault(load_device(name).fact("VkPhysicalDeviceDriverProperties", "driverID"), name)
+    return list(first.values())
+
+
+def tried_devices() -> list[str]:
+    """The names of the shipped files that sweeps over all programs plan for."""
+    return list(shipped_devices()) if EXHAUSTIVE else drivers_devices()
+
+
+def one_of_each_driver(*without):
+    """Every shipped file but some; those of a driver that another one is of already are left to the long tests."""
+    first = drivers_devices()
+    return [
+        pytest.param(name, marks=[] if name in first else [pytest.mark.long])
+        for name in shipped_devices()
+        if name not in without
+    ]
