@@ -20,7 +20,7 @@ from vkconv.plan import bound
 from vkconv.route import judge
 from vkconv.storage import HALF_MATH
 
-pytestmark = pytest.mark.drivers
+drivers = pytest.mark.drivers
 TYPES = ("f16", "bf16")
 
 
@@ -74,7 +74,7 @@ def agrees(text, route, device, limits=None):
 FLOATING = [name for name, op in OPS.items() if smallest_calls(op, "f16") and op.routes]
 
 
-@pytest.mark.parametrize("storage", ["native", "packed"])
+@pytest.mark.parametrize("storage", [pytest.param("native", marks=drivers), "packed"])
 @pytest.mark.parametrize("op", FLOATING)
 def test_every_route_computes_with_halves(op, storage, device, monkeypatch):
     monkeypatch.setattr(bound, "FOLD_LIMIT_BYTES", 0)  # what has no operands would fold
@@ -83,6 +83,7 @@ def test_every_route_computes_with_halves(op, storage, device, monkeypatch):
         agrees(text, route, device, limits)
 
 
+@drivers
 def test_every_route_is_reached_but_those_that_refuse(device):
     reached = {(op, route) for op, rows in picked(device, "native").items() for _, route in rows}
     facts = select_device(device)[1]
@@ -140,12 +141,14 @@ def flushes_subnormals(device):
     return computed("neg:x=1", device, x=np.float32([1e-40])) == 0
 
 
+@drivers
 @pytest.mark.parametrize("dtype", TYPES)
 def test_every_half_becomes_the_same_f32(dtype, device):
     x = every_half(NUMPY[dtype])
     same_bits(computed(f"cast:x=65536:{dtype},to=f32", device, x=x), x.astype(np.float32))
 
 
+@drivers
 @pytest.mark.parametrize("dtype", TYPES)
 def test_f32_is_rounded_as_numpy_does(dtype, device):
     wide = every_half(NUMPY[dtype]).astype(np.float32)
@@ -155,6 +158,7 @@ def test_f32_is_rounded_as_numpy_does(dtype, device):
     same_bits(computed(f"cast:x={x.size},to={dtype}", device, x=x), want)
 
 
+@drivers
 @pytest.mark.parametrize("storage", ["native", "packed"])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_what_a_shader_loads_and_stores_is_rounded_as_numpy_does(dtype, storage, device):
@@ -176,6 +180,7 @@ def test_what_a_shader_loads_and_stores_is_rounded_as_numpy_does(dtype, storage,
     same_bits(got[kept], want[kept])
 
 
+@drivers
 @pytest.mark.parametrize("storage", ["native", "packed"])
 def test_a_sum_of_halves_is_kept_in_f32(storage, device):
     """In f16 the sum would stop at 2048, and overflow where the mean does not."""

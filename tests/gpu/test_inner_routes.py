@@ -13,9 +13,11 @@ from vkconv.check.inputs import draw
 from vkconv.device import Device
 from vkconv.ops import OPS
 from vkconv.ops.core.calls import parse_call
+from vkconv.ops.kernels.coopmat import MATRICES
 from vkconv.route import inner_routes, judge
 
 pytestmark = pytest.mark.gpu
+PRODUCT = parse_call("matmul:a=8x8,b=8x8,dtype=f16", OPS)
 # By op, the routes that are made of another op's.
 MADE_OF_OTHERS = {
     "attention": ("unfused",),
@@ -65,8 +67,13 @@ CALLS = (
 )
 
 
+def multiplies_matrices(program):
+    return any(step.shader.kernel.matrices for step in program.steps)
+
+
 def agree(text, device, limits=None):
-    """The call by its routes that are made of others, with every one that may stand inside, held to the reference."""
+    """The call by its routes that are made of others, with every one that may stand inside, held to the reference. Where
+    there are matrix units those that use them: the others are what they are on a device without."""
     call = parse_call(text, OPS)
     facts, arrays = limits or select_device(device)[1], draw(call, 5)
     routes = {route.name: route for route in OPS[call.op].routes}
@@ -74,7 +81,11 @@ def agree(text, device, limits=None):
     for name in MADE_OF_OTHERS[call.op]:
         if not judge(routes[name], call, facts).allowed:
             continue
-        for params in inner_routes(routes[name], call, facts):
+        ways = list(inner_routes(routes[name], call, facts))
+        if MATRICES.test(PRODUCT, facts):
+            by_matrices = [params for params in ways if multiplies_matrices(routes[name].build(call, facts, params))]
+            ways = by_matrices or ways[:1]
+        for params in ways:
             made, checked = check_call(call, arrays, device=device, route=name, params=params, limits=limits)
             ran += 1
             if made.route != name or not params.items() <= made.params.items() or not checked.ok:
