@@ -72,8 +72,8 @@ def multiplies_matrices(program):
 
 
 def agree(text, device, limits=None):
-    """The call by its routes that are made of others, with every one that may stand inside, held to the reference. Where
-    there are matrix units those that use them: the others are what they are on a device without."""
+    """The call by its routes that are made of others, with every one that may stand inside, held to the reference.
+    Where there are matrix units those that use them: the others are what they are on a device without."""
     call = parse_call(text, OPS)
     facts, arrays = limits or select_device(device)[1], draw(call, 5)
     routes = {route.name: route for route in OPS[call.op].routes}
