@@ -7,12 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from vkconv.cli.cached import grown_model
 from vkconv.cli.options import (
+    BoundOption,
     JsonOption,
     NoPassOption,
     PassDumpOption,
     ShapeOption,
     bound_shapes,
+    parse_bounds,
     parse_passes,
 )
 from vkconv.cli.output import file_errors, show, show_json
@@ -102,6 +105,7 @@ def show_model(
     ] = False,
     device: FactsOption = "auto",
     shapes: ShapeOption = None,
+    bounds: BoundOption = None,
     no_pass: NoPassOption = None,
     pass_dump: PassDumpOption = None,
     as_json: JsonOption = False,
@@ -109,9 +113,9 @@ def show_model(
     """Show a model: inputs, outputs, nodes, weights and metadata; or what memory it takes on a device."""
     graph = load_graph(model)
     if memory:
-        _show_memory(graph, device, shapes, no_pass, pass_dump, as_json)
+        _show_memory(graph, device, shapes, parse_bounds(bounds), no_pass, pass_dump, as_json)
         return
-    for option, given in (("--shape", shapes), ("--no-pass", no_pass), ("--pass-dump", pass_dump)):
+    for option, given in (("--shape", shapes), ("--bound", bounds), ("--no-pass", no_pass), ("--pass-dump", pass_dump)):
         if given:
             raise UsageError(f"{option} says how to plan a model for the memory it takes; write --memory too")
     if as_json:
@@ -132,6 +136,7 @@ def _show_memory(
     graph: Graph,
     device: str,
     shapes: list[str] | None,
+    bounds: Mapping[str, int],
     no_pass: list[str] | None,
     pass_dump: Path | None,
     as_json: bool,
@@ -141,11 +146,15 @@ def _show_memory(
     from vkconv.plan.measured import find_measured
     from vkconv.plan.planner import Options, plan
 
-    bound = bound_shapes(graph.inputs, shapes)
     facts = find_device(device)
     options = Options(measured=find_measured(facts), skip_passes=parse_passes(no_pass))
+    caches: tuple[str, ...] = ()
+    if bounds:
+        grown, options = grown_model(graph, shapes, bounds, options)
+        graph, caches, shapes = grown.graph, grown.caches, None
+    bound = bound_shapes(graph.inputs, shapes)
     written = save_passes(pass_dump, graph, facts, options, bound)
-    planned = plan(graph, facts, options, bound).plan
+    planned = plan(graph, facts, options, bound, caches=caches).plan
     if as_json:
         show_json(memory_data(planned))
     else:
