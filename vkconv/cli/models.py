@@ -80,11 +80,55 @@ def convert(
 ) -> None:
     """Convert a model to vkconv's own format, which loads without the onnx package, or to ONNX."""
     from vkconv.graph import load_model
-    from vkconv.graph.vkc import save_vkc
 
+    _check_target(target)
+    _save(load_model(source, newer_opset=newer_opset), target)
+
+
+def extract(
+    source: ModelArgument,
+    target: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="The file to write, .vkc or .onnx; replaced if it exists."),
+    ],
+    begins: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="TENSOR", help="Where the part begins; repeat it. Default: the model's inputs."),
+    ] = None,
+    ends: Annotated[
+        list[str] | None,
+        typer.Option("--to", metavar="TENSOR", help="Where the part ends; repeat it. Default: the model's outputs."),
+    ] = None,
+    shapes: ShapeOption = None,
+) -> None:
+    """Save the part of a model between two tensors as a model; vkconv show lists its tensors.
+
+    Example: vkconv extract m.onnx --from relu_3 --to pool_5 -o part.onnx
+    """
+    from vkconv.graph import load_model
+    from vkconv.ops import OPS
+    from vkconv.plan.extract import extract as part
+
+    _check_target(target)
+    if not begins and not ends:
+        raise UsageError("extract takes a tensor where the part begins, --from, or where it ends, --to, or both")
+    graph = load_model(source)
+    inner = [name for name in begins or () if name not in graph.inputs]
+    # Tensors in the middle have the shapes that follow from those of the inputs.
+    bound = bound_shapes(graph.inputs, shapes) if inner or shapes else None
+    _save(part(graph, OPS, begins or (), ends or (), bound), target)
+
+
+def _check_target(target: Path) -> None:
+    """UsageError for a file that is no model."""
     if target.suffix not in (".vkc", ".onnx") and not is_stream(target):
         raise UsageError(f"cannot write {target}: vkconv writes .vkc and .onnx files only")
-    graph = load_model(source, newer_opset=newer_opset)
+
+
+def _save(graph: Graph, target: Path) -> None:
+    """Write a model and say so."""
+    from vkconv.graph.vkc import save_vkc
+
     if target.suffix != ".onnx":
         with file_errors(target):
             save_vkc(graph, target)
