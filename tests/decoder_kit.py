@@ -1,8 +1,11 @@
 """Small decoders as language models are exported: caches that come in as past_key_values.N and go out as present.N."""
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from required import required
+
+required("onnx")
+import onnx  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 HEADS, KV_HEADS, SIZE, WIDTH, WORDS, MOST = 4, 2, 6, 24, 31, 64
 PAST = "past_sequence_length"

@@ -1,7 +1,10 @@
 """Decoders whose caches stay on the device, token by token against ONNX Runtime."""
 
+import json
+
 import numpy as np
 import pytest
+from cli_kit import vkconv as vkconv_command
 from required import required
 
 required("onnx", "onnxruntime")
@@ -185,3 +188,17 @@ def test_rows_that_a_tensor_scatter_replaces_are_written_in_place():
         assert len(session._executables) == 1
     with pytest.raises(UnsupportedError, match=r"has no cache, an input that a TensorScatter writes rows of"):
         vkconv.load(decoder(layers=1), caches=True)
+
+
+def test_the_command_line_runs_token_after_token(one_layer, tmp_path):
+    path = tmp_path / "decoder.onnx"
+    path.write_bytes(one_layer.SerializeToString())
+    ask = ("run", path, "--bound", f"{PAST}=5", "--dim", "sequence_length=1", "-i", "attention_mask=ones")
+    code, out, err = vkconv_command(*ask, "--runs", "6", "--warmup", "0", "--json")
+    assert code == 0, err
+    data = json.loads(out)
+    assert data["bounds"] == {PAST: 5} and len(data["steady_us"]) == 6
+    assert 0 < data["host_median_us"] < data["steady_median_us"]
+    assert data["length"] == 2 and [row["rows"] for row in data["caches"]] == [2, 2]  # five, then from none on
+    code, out, err = vkconv_command(*ask, "--io-dtype", "f16", "--dtype", "f16", "--runs", "1")
+    assert code == 0 and "of that the host" in out, err

@@ -1,8 +1,11 @@
 """Graphs that are planned once for all lengths of a past: each length against the graph as it is, by references."""
 
+import json
+
 import decoder_kit
 import numpy as np
 import pytest
+from cli_kit import vkconv
 from graph_kit import evaluate, f32, i64, make_graph
 
 from vkconv.core import DType, GraphError, InputError, UnsupportedError
@@ -263,3 +266,42 @@ def test_a_prompt_takes_attention_where_it_would_without_a_bound(monkeypatch):
     planned = plan(grown.graph, device, caches=grown.caches).plan
     taken = [[node.call.op for node in made.nodes].count("attention") for made in (plain, planned)]
     assert taken == [1, 1]
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "decoder.onnx"
+    path.write_bytes(decoder_kit.decoder(layers=1).SerializeToString())
+    return path
+
+
+def test_explain_and_show_say_what_is_planned_once(model):
+    ask = ("--bound", f"{decoder_kit.PAST}=16", "--dim", "sequence_length=2", "-d", "lavapipe")
+    code, out, err = vkconv("explain", model, *ask)
+    said = "2 caches stay on the device, updated in place: 2 rows a run, 16 at most, one plan for all lengths;"
+    assert code == 0 and said in out, err
+    (row,) = (line for line in out.splitlines() if line.startswith("present.0.key"))
+    assert "tensor_scatter:x=1x2x16x6,updates=1x2x2x6,at=1:i64,axis=2,in_place=1" in row
+    data = json.loads(vkconv("explain", model, *ask, "--json")[1])
+    assert data["caches"] == {"inputs": ["past_key_values.0.key", "past_key_values.0.value"], "rows": 2, "bound": 16}
+    assert data["memory"]["caches_bytes"] == 2 * 2 * 16 * 6 * 4
+    code, out, err = vkconv("show", model, "--memory", *ask)
+    assert code == 0 and "updated in place" in out, err
+
+
+def test_bounds_are_held_against_the_model(model):
+    dims = ("--dim", "sequence_length=1", "-d", "lavapipe")
+    for ask, said in (
+        (
+            ("explain", model, "--bound", "past=9", *dims),
+            "'past' (did you mean 'past_sequence_length'?); the open",
+        ),
+        (("explain", model, "--bound", decoder_kit.PAST, *dims), "is not NAME=ROWS; write for example --bound"),
+        (("explain", model, *("--bound", "a=1") * 2, *dims), "--bound 'a=1' is there twice"),
+        (("explain", "relu:x=3", "--bound", "a=1"), "--bound is for models; nothing of a call grows"),
+        (("show", model, "--bound", "a=1"), "--bound says how to plan a model for the memory it takes"),
+        (("explain", model, "--bound", f"{decoder_kit.PAST}=65", *dims), "indices span 64 to 64; the axis has 64"),
+        (("run", model, "--bound", "a=1", "--profile"), "whose caches grow, and --profile cannot follow; leave it out"),
+    ):
+        code, _, err = vkconv(*ask)
+        assert code == 2 and said in err, (ask, err)
