@@ -17,6 +17,7 @@ from vkconv.graph import Graph
 from vkconv.ops import OPS
 from vkconv.plan.caches import CachePair, Grown, cut, find_pairs, grows, padded, with_cache_types
 from vkconv.plan.growth import grown_graph
+from vkconv.plan.model import Plan
 from vkconv.plan.planner import Planned, plan
 from vkconv.plan.stages import cut_stages, is_staged
 from vkconv.plan.timing import Timing
@@ -240,7 +241,7 @@ class CachedSession(Session):
                 "rewind the session"
             )
         executable = self._kept(full_key, lambda: self._plan(grown))
-        self._allocate(grown)
+        self._allocate(executable.plan)
         if not self._is_clean:
             self._clean()
         for name in grown.offsets:
@@ -260,11 +261,11 @@ class CachedSession(Session):
         """The shape of a cache with all its rows."""
         return tuple(self.capacity if pair.appends and axis == pair.axis else n for axis, n in enumerate(shape))
 
-    def _allocate(self, grown: Grown) -> None:
-        """Make the caches of a graph, empty, where those that are there have other shapes; InputError where they hold
+    def _allocate(self, plan: Plan) -> None:
+        """Make the caches of a plan, empty, where those that are there have other shapes; InputError where they hold
         rows."""
-        for name in grown.caches:
-            spec = grown.graph.inputs[name]
+        for name in plan.caches:
+            spec = plan.inputs[name][0]
             there = self._caches.get(name)
             if there is not None and there.shape == spec.dims:
                 continue

@@ -159,6 +159,19 @@ def test_what_does_not_fit_the_caches_is_refused(session, one_layer):
     np.testing.assert_array_equal(there.numpy(), here)
 
 
+@pytest.mark.parametrize("io_dtype", [None, "f16"])
+def test_caches_have_the_types_that_come_and_go(one_layer, io_dtype):
+    reference, expected = Reference(one_layer), np.float16 if io_dtype else np.float32
+    with vkconv.load(one_layer.SerializeToString(), bounds={PAST: 4}, dtype="f16", io_dtype=io_dtype) as session:
+        for word in (3, 5, 7, 9):
+            inputs = feeds(one_layer, np.array([[word]]), session.length)
+            want = reference.run(inputs)
+            assert session.run(inputs)["logits"].dtype == expected
+            for output, array in session.rows().items():
+                assert array.dtype == expected
+                close(array, want[output].astype(np.float16))
+
+
 def test_rows_that_a_tensor_scatter_replaces_are_written_in_place():
     info = helper.make_tensor_value_info
     floats = TensorProto.FLOAT

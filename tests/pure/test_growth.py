@@ -305,3 +305,11 @@ def test_bounds_are_held_against_the_model(model):
     ):
         code, _, err = vkconv(*ask)
         assert code == 2 and said in err, (ask, err)
+
+
+def test_a_cache_that_would_be_updated_in_a_copy_is_refused():
+    inputs = {"past": TensorSpec((2, "p", 3), DType.I8), "new": TensorSpec((2, 1, 3), DType.I8)}
+    graph = make_graph(inputs, [CACHE], "y")
+    grown = grown_graph(graph, OPS, find_pairs(graph, OPS, {"p": 8}), {"p": 8}, {"new": (2, 1, 3)}, {})
+    with pytest.raises(GraphError, match=r"no node updates the cache 'past' .2x8x3:i8. where it lies"):
+        plan(grown.graph, LAVAPIPE, caches=grown.caches)

@@ -98,6 +98,12 @@ class _Lowering:
         self.updated = {n.writes["y"]: n.reads["x"] for n, _ in self.steps if n.call.attrs.get("in_place")}
         self._check_updated()
         self.caches = frozenset(caches)
+        for name in sorted(self.caches - set(map(self.root, self.updated))):
+            raise GraphError(
+                f"graph {bound.name!r}: no node updates the cache {name!r} ({bound.specs[name]}) where it lies, since "
+                "what does is computed in another type here; leave bounds and caches out, or give the cache a type of "
+                "tensor_scatter's"
+            )
         # Nothing makes these, but a kernel may bind them: a reduction of nothing has a result.
         self.empty = [
             value
