@@ -313,3 +313,12 @@ def test_a_cache_that_would_be_updated_in_a_copy_is_refused():
     grown = grown_graph(graph, OPS, find_pairs(graph, OPS, {"p": 8}), {"p": 8}, {"new": (2, 1, 3)}, {})
     with pytest.raises(GraphError, match=r"no node updates the cache 'past' .2x8x3:i8. where it lies"):
         plan(grown.graph, LAVAPIPE, caches=grown.caches)
+
+
+def test_integers_of_caches_are_not_looked_at_by_the_host():
+    """The checks of inputs read them on the host, where caches never are."""
+    inputs = {"past": TensorSpec((2, "p", 3), DType.I64), "new": TensorSpec((2, 1, 3), DType.I64)}
+    graph = make_graph(inputs, [CACHE], "y")
+    grown = grown_graph(graph, OPS, find_pairs(graph, OPS, {"p": 8}), {"p": 8}, {"new": (2, 1, 3)}, {})
+    (check,) = plan(grown.graph, LAVAPIPE, caches=grown.caches).plan.checks
+    assert set(check.reads) == {"updates", "at"}

@@ -116,7 +116,7 @@ def plan(
     result = lower(
         bound, OPS, device, planned, programs, options.share_memory, resident, in_place, options.staging, caches
     )
-    result = dataclasses.replace(result, checks=input_checks(written, OPS))
+    result = dataclasses.replace(result, checks=input_checks(written, OPS, caches))
     if options.memory_bytes is not None:
         check_budget(bound.name, result.memory, options.memory_bytes)
     return Planned(result, {name: bound.constants[name] for name in result.stage})
