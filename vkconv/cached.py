@@ -241,6 +241,8 @@ class CachedSession(Session):
                 "rewind the session"
             )
         executable = self._kept(full_key, lambda: self._plan(grown))
+        for old in self._grown.keys() - self._executables.keys():  # of plans that went
+            del self._grown[old]
         self._allocate(executable.plan)
         if not self._is_clean:
             self._clean()

@@ -159,6 +159,18 @@ def test_what_does_not_fit_the_caches_is_refused(session, one_layer):
     np.testing.assert_array_equal(there.numpy(), here)
 
 
+def test_plans_that_go_take_what_they_were_made_of_with_them(one_layer):
+    with vkconv.load(one_layer.SerializeToString(), bounds={PAST: 9}, max_plans=2) as session:
+        for count in (1, 2, 3):
+            session.run(feeds(one_layer, np.ones((1, count), np.int64), session.length))
+            assert session._grown.keys() == session._executables.keys()
+        assert len(session._grown) == 2
+        again = session.run(feeds(one_layer, np.ones((1, 1), np.int64), 6))["logits"]
+        reference = Reference(one_layer)
+        want = reference.run(feeds(one_layer, np.ones((1, 7), np.int64), 0))["logits"]
+        close(again, want[:, 6:])
+
+
 @pytest.mark.parametrize("io_dtype", [None, "f16"])
 def test_caches_have_the_types_that_come_and_go(one_layer, io_dtype):
     reference, expected = Reference(one_layer), np.float16 if io_dtype else np.float32
