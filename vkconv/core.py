@@ -15,7 +15,6 @@ Error tree (every one has an ``exit_code`` for the command line):
 """
 
 import contextlib
-import difflib
 import enum
 import errno
 import fcntl
@@ -45,6 +44,8 @@ MAX_RANK = 32  # what every numpy that vkconv runs with can hold
 MAX_NODES = 16_384
 _MAX_SUGGESTED_CHARS = 80
 _MAX_SUGGESTED_FROM = 2_000
+# Of a word that another one begins or ends with, or is short for.
+_FEWEST_LETTERS = 3
 
 
 class VkconvError(Exception):
@@ -219,13 +220,53 @@ def is_count(text: str) -> bool:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` for the nearest known word, or an empty string. Words of a file may be millions, and
-    of any length: neither long ones nor all of very many are looked at. Nothing is like what is no text."""
+    """`` (did you mean 'x'?)`` for the nearest known word, or an empty string where none is like it. Words of a file
+    may be millions, and of any length: neither long ones nor all of very many are looked at. Nothing is like what is no
+    text."""
     if not isinstance(word, str) or len(word) > _MAX_SUGGESTED_CHARS:
         return ""
     short = (k for k in itertools.islice(known, _MAX_SUGGESTED_FROM) if len(k) <= _MAX_SUGGESTED_CHARS)
-    near = difflib.get_close_matches(word, list(short), n=1, cutoff=0.5)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    near = min(((unlike, k) for k in short if (unlike := _unlikeness(word, k)) is not None), default=None)
+    return f" (did you mean {near[1]!r}?)" if near else ""
+
+
+def _unlikeness(word: str, known: str) -> tuple[int, int] | None:
+    """How far a word is from a known one, to compare, or None where they are unlike: a slip or few for its length comes
+    before a word that the other begins or ends with, and that before one that is short for it (fwd, or conv2d of
+    convolution2d)."""
+    a, b = word.casefold(), known.casefold()
+    shorter, longer = sorted((a, b), key=len)
+    most = 0 if len(longer) < _FEWEST_LETTERS - 1 else 1 + (len(shorter) >= 6) + (len(shorter) >= 12)
+    if len(longer) - len(shorter) <= most and (slips := _slips(a, b, most)) <= most:
+        return 0, slips
+    if len(shorter) < _FEWEST_LETTERS:
+        return None
+    if longer.startswith(shorter) or (longer.endswith(shorter) and not longer[-len(shorter) - 1].isalnum()):
+        return 1, len(longer) - len(shorter)
+    if 3 * len(shorter) < len(longer) or shorter[0] != longer[0] or shorter[-1] != longer[-1]:
+        return None
+    letters = iter(longer)
+    skeleton = not set("aeiou").intersection(shorter) and all(letter in letters for letter in shorter)  # fwd
+    cut = any(longer.startswith(shorter[:i]) and longer.endswith(shorter[i:]) for i in range(1, len(shorter)))
+    return (2, len(longer) - len(shorter)) if skeleton or cut else None
+
+
+def _slips(a: str, b: str, most: int) -> int:
+    """Letters to insert, drop, replace or swap with their neighbour to come from one word to the other (optimal string
+    alignment), as far as ``most`` and one more."""
+    beyond = most + 1
+    before: list[int] = []
+    last = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        row = [i] + [beyond] * len(b)
+        for j in range(max(1, i - most), min(len(b), i + most) + 1):
+            row[j] = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != b[j - 1]))
+            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == b[j - 1]:
+                row[j] = min(row[j], before[j - 2] + 1)
+        if min(row) > most:
+            return beyond
+        before, last = last, row
+    return min(last[-1], beyond)
 
 
 def divisors(n: int) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from vkconv.plan.explain import explain_plan
 from vkconv.plan.lowering import staged_bytes
 from vkconv.plan.measured import find_measured
 from vkconv.plan.model import Plan
-from vkconv.plan.planner import Options, plan
+from vkconv.plan.planner import Options, Planned, plan
 from vkconv.plan.precision import input_specs
 from vkconv.plan.profile import Profile
 from vkconv.plan.timing import Span, Timing, spanning
@@ -42,7 +42,7 @@ from vkconv.table import Table
 _BUFFERS_PER_PLAN = 4
 
 # What a plan was made for: the shape of every input, and the bytes of those that steer it.
-_Key = tuple[tuple[Shape, ...], tuple[bytes, ...]]
+Key = tuple[tuple[Shape, ...], tuple[bytes, ...]]
 
 
 @dataclasses.dataclass
@@ -62,7 +62,7 @@ class Session(Running):
     weights of earlier ones on the device, and the session keeps the graph, weights and all, in host memory;
     otherwise the host copy of the weights is dropped.
     With ``limits``, the facts of another device, it plans with that one's routes and limits what then runs on the
-    device (`vkconv.device.emulate`).
+    device (`vkconv.device.emulate`). ``prepare`` off plans nothing before the first run.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Session(Running):
         max_plans: int = MAX_PLANS,
         limits: Device | None = None,
         in_flight: int = IN_FLIGHT,
+        prepare: bool = True,
     ) -> None:
         Settings(shapes=shapes, dims=dims, options=options, max_plans=max_plans, limits=limits, in_flight=in_flight)
         if not isinstance(graph, Graph):
@@ -98,9 +99,9 @@ class Session(Running):
             self._live: LiveDevice = open_device(device)
         self._limits = limits
         self._planned_for, self.options = planning(self._live.device, options, limits)
-        self._executables: OrderedDict[_Key, Executable] = OrderedDict()
+        self._executables: OrderedDict[Key, Executable] = OrderedDict()
         self._steering = value_inputs(graph, OPS)
-        self._fixed = graph.is_static and not self._steering
+        self._fixed = prepare and graph.is_static and not self._steering
         self._weights = Weights()
         self._graph: Graph | None = graph
         self._source: Callable[[], Graph | None] = weakref.ref(graph)
@@ -161,7 +162,7 @@ class Session(Running):
     def _run(
         self, inputs: Mapping[str, Given], timeout_s: float | None, there: bool
     ) -> dict[str, Array] | dict[str, DeviceArray]:
-        timeout_ns = _timeout_ns(timeout_s)
+        timeout_ns = timeout_in_ns(timeout_s)
         with self._lock:
             arrays = self._checked(inputs)
             executable = self._prepare({name: array.shape for name, array in arrays.items()}, arrays)
@@ -319,22 +320,30 @@ class Session(Running):
         """The same without a look at other values."""
         full = {name: shapes.get(name, spec.shape) for name, spec in self.inputs.items()}
         values = {name: np.array(array) for name, array in (arrays or {}).items() if name in self._steering}
-        key: _Key = (
+        key: Key = (
             tuple(tuple(int(d) if isinstance(d, int) else -1 for d in shape) for shape in full.values()),
             tuple(staged_bytes(value) for value in values.values()),
         )
+
+        def make() -> Planned:
+            assert self._graph is not None  # a static graph was prepared when the session was made
+            bind_shapes(self._graph, shapes)
+            graph = with_values(self._graph, values)
+            others = {name: shape for name, shape in shapes.items() if name not in values}
+            resident = None if self._fixed else self._weights.regions
+            return plan(graph, self._planned_for, self.options, others, resident)
+
+        return self._kept(key, make)
+
+    def _kept(self, key: Key, make: Callable[[], Planned]) -> Executable:
+        """The executable of a key, planned by ``make`` and loaded if it is not there yet."""
         executable = self._executables.get(key)
         if executable is None:
-            assert self._graph is not None  # a static graph was prepared when the session was made
             spans: list[Span] = []
             if len(self._weights.buffers) > _BUFFERS_PER_PLAN * self._max_plans:
                 self._weights = Weights()  # plans that are there keep the old ones until they go
-            resident = None if self._fixed else self._weights.regions
             with spanning(spans, "plan"):
-                bind_shapes(self._graph, shapes)
-                graph = with_values(self._graph, values)
-                others = {name: shape for name, shape in shapes.items() if name not in values}
-                planned = plan(graph, self._planned_for, self.options, others, resident)
+                planned = make()
             while len(self._executables) >= self._max_plans or self._is_over_budget(planned.plan):
                 self._flights.drain()  # they may use it
                 self._executables.popitem(last=False)[1].close()
@@ -392,7 +401,7 @@ def open_session(graph: Graph, device: str | int, settings: Settings) -> Session
     )
 
 
-def _timeout_ns(timeout_s: float | None) -> int | None:
+def timeout_in_ns(timeout_s: float | None) -> int | None:
     """Nanoseconds of a time-out, as long as Vulkan can wait; InputError for what is no length of time."""
     if timeout_s is None:
         return None

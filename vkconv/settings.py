@@ -30,6 +30,9 @@ class Settings:
     ``limits`` is another device whose limits and routes to plan with, by the name of a shipped device file or the path
     of one (``"mali-g57"``). ``dtype`` is what floats are stored in between the inputs and outputs (``"f16"``,
     ``"bf16"``), ``io_dtype`` what those are in that a run takes and gives, in place of the model's types.
+    ``bounds`` has the most of each named dimension that grows from run to run (``{"past_sequence_length": 512}``): one
+    plan serves all lengths, and the caches that grow in it stay on the device (`vkconv.cached.CachedSession`).
+    ``caches`` keeps those there that a TensorScatter writes, which have all their rows from the start.
 
     Raises UsageError for a value of the wrong type.
     """
@@ -45,12 +48,17 @@ class Settings:
     memory_bytes: int | None = None
     dtype: DType | str | None = None
     io_dtype: DType | str | None = None
+    bounds: Mapping[str, int] | None = None
+    caches: bool = False
 
     def __post_init__(self) -> None:
         checked_mapping("shapes", self.shapes or {}, "{'x': (1, 3, 224, 224)}")
         checked_mapping("dims", self.dims or {}, "{'n': 1}")
         checked_mapping("routes", self.routes or {}, "{'conv2d': 'direct'}")
         checked_mapping("params", self.params or {}, "{'conv2d': {'local': 64}}")
+        checked_mapping("bounds", self.bounds or {}, "{'past_sequence_length': 512}")
+        for name, most in (self.bounds or {}).items():
+            checked_count(f"the bound of {name!r}", most, "it is a number of rows, at least 1")
         checked_count("max_plans", self.max_plans, "a session keeps at least 1 plan")
         checked_count("in_flight", self.in_flight, "a session has at least 1 run in flight")
         if self.memory_bytes is not None:

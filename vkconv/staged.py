@@ -13,6 +13,7 @@ import numpy as np
 from vkconv.backend.arrays import DeviceArray, placed
 from vkconv.backend.given import Given
 from vkconv.backend.runtime import open_device
+from vkconv.cached import open_cached
 from vkconv.core import Array, DType, InputError, Shape, UsageError, did_you_mean
 from vkconv.device import Device
 from vkconv.graph import Graph, Node, TensorSpec, load_model
@@ -322,7 +323,9 @@ def open_model(source: object, device: str | int = "auto", settings: Settings | 
             graph = load_model(source)
     stages, settings = cut_stages(graph, OPS), settings or Settings()
     session: Session | StagedSession
-    if not is_staged(stages):
+    if settings.bounds or settings.caches:
+        session = open_cached(graph, device, settings)
+    elif not is_staged(stages):
         session = open_session(graph, device, settings)
     else:
         session = StagedSession(graph, stages, device, settings)

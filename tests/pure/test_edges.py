@@ -42,3 +42,52 @@ def test_elements_that_are_masked_are_not_computed_with():
 @pytest.mark.parametrize("name", [1, None, (), b"x"])
 def test_a_name_that_is_no_text_is_like_none(name):
     assert did_you_mean(name, ["x"]) == ""
+
+
+# What people write, and what vkconv has that they mean: "" where it has nothing like it.
+MEANT = [
+    # slips of the hand
+    ("driect", ["direct", "direct_tile", "winograd"], "direct"),
+    ("Conv2D", ["conv2d", "conv_reduce"], "conv2d"),
+    ("convolution2d", ["conv2d", "col2im", "conv_transpose2d"], "conv2d"),
+    ("fuse_chian", ["fuse_chain", "fuse_reduce"], "fuse_chain"),
+    ("maxPushConstantSize", ["maxPushConstantsSize", "maxImageDimension1D"], "maxPushConstantsSize"),
+    ("Relux", ["Relu", "Elu", "Selu"], "Relu"),
+    ("f33", ["f32", "f16", "i32"], "f32"),
+    ("mali-g716", ["mali-g715", "adreno-740"], "mali-g715"),
+    # a part of the name, or more than it
+    ("conv", ["conv2d", "gather"], "conv2d"),
+    ("past_sequence", ["batch", "past_sequence_length"], "past_sequence_length"),
+    ("tile", ["direct_tile", "winograd"], "direct_tile"),
+    ("forward", ["fwd", "bwd", "wgrad"], "fwd"),
+    # other things, of which some letters are the same
+    ("Attention", ["Flatten", "Transpose", "ConvTranspose", "Expand"], ""),
+    ("RotaryEmbedding", ["RoiAlign", "RandomUniform", "ReverseSequence"], ""),
+    ("GroupQueryAttention", ["GroupNormalization", "QuantizeLinear"], ""),
+    ("NonMaxSuppression", ["LogSoftmax", "MeanVarianceNormalization"], ""),
+    ("Swish", ["Sinh", "Softsign"], ""),
+    ("lstm", ["less", "log", "sum"], ""),
+    ("image", ["input", "message"], ""),
+    ("cuda", ["auto", "cpu"], ""),
+    ("batch", ["bench", "patch_size"], ""),
+    ("sequence", ["softmax", "squeeze"], ""),
+    ("seed", ["sides", "scale"], ""),
+    ("nvidia", ["mali-g57", "adreno-740", "lavapipe"], ""),
+    ("timeout", ["params", "dims", "options"], ""),
+    ("strides", ["sizes", "axes"], ""),
+    ("q", ["k", "v", "x"], ""),
+    ("logits", ["loss", "lengths"], ""),
+]
+
+
+@pytest.mark.parametrize(("word", "known", "meant"), MEANT, ids=[word for word, _, _ in MEANT])
+def test_a_hint_is_for_a_word_that_is_like_the_one_given(word, known, meant):
+    assert did_you_mean(word, known) == (f" (did you mean {meant!r}?)" if meant else "")
+
+
+def test_no_word_of_onnx_is_taken_for_an_op_that_does_something_else():
+    """Operators of ONNX, and of ONNX Runtime, that are no kin of an op of vkconv: none is taken for one."""
+    others = ["Attention", "RotaryEmbedding", "FlexAttention", "SequenceEmpty", "StringNormalizer", "TfIdfVectorizer"]
+    others += ["LabelEncoder", "SVMRegressor", "ImageDecoder", "BiasGelu", "GroupQueryAttention", "QMoE"]
+    hints = {word: did_you_mean(word, [name for name in OPS if name != "attention"]) for word in others}
+    assert {word: hint for word, hint in hints.items() if hint} == {}

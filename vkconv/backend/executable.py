@@ -74,8 +74,9 @@ class Executable:
         with live.using(self._where):
             with spanning(self.spans, "allocate"):
                 self._ports = Ports(plan, live)
+                caches = {plan.inputs[name][1].buffer for name in plan.caches}
                 for name, (nbytes, kind) in plan.buffers.items():
-                    if name not in self._ports.buffers:
+                    if name not in self._ports.buffers and name not in caches:
                         self._buffers[name] = live.handle.buffer(nbytes, kind)
                 for name, planned in plan.textures.items():
                     extent = dataclasses.astuple(planned.texture)
@@ -89,7 +90,8 @@ class Executable:
                 self._load(constants, timed_load)
                 weights.add(plan, self._buffers, self._textures)
             with spanning(self.spans, "record"):
-                self._commands(self._ports, {})
+                if not caches:  # else they are recorded with those of the first run
+                    self._commands(self._ports, {})
         self.spans += live.compiled[compiled_before:]
         self._latest: _bridge.Recording | None = None
         # What the last run used, to look at values.

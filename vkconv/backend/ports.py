@@ -36,7 +36,9 @@ class Ports:
         self._plan = plan
         self.stay = stay
         self.buffers: dict[str, _bridge.Buffer] = {}
-        for region in [region for _, region in (*plan.inputs.values(), *plan.outputs.values())]:
+        self._caches = {name: plan.inputs[name][1].buffer for name in plan.caches}
+        staged = [region for name, (_, region) in plan.inputs.items() if name not in plan.caches]
+        for region in [*staged, *(region for _, region in plan.outputs.values())]:
             if region.buffer not in self.buffers:
                 nbytes, kind = plan.buffers[region.buffer]
                 self.buffers[region.buffer] = live.handle.buffer(
@@ -48,7 +50,7 @@ class Ports:
         self._inputs = {
             name: _Input(live, self.buffers[region.buffer], spec, region.buffer)
             for name, (spec, region) in plan.inputs.items()
-            if spec.size
+            if spec.size and name not in plan.caches
         }
         self.uploads = [given.upload for given in self._inputs.values() if given.upload]
         self._outputs = [
@@ -64,9 +66,10 @@ class Ports:
         return {name: (storage, 0) for name, storage in self._storages.items()}
 
     def bind(self, inputs: Inputs) -> Bound:
-        """The inputs that are on the device already, in place of their ports; not views that begin where no binding
-        may, which `write` copies."""
-        return {
+        """The inputs that are on the device already, in place of their ports, caches among them; not views that begin
+        where no binding may, which `write` copies."""
+        caches = ((port, inputs[name]) for name, port in self._caches.items())
+        return {port: (given.storage, 0) for port, given in caches if isinstance(given, DeviceArray)} | {
             port.name: (given.storage, given.offset)
             for name, port in self._inputs.items()
             for given in (inputs[name],)

@@ -4,14 +4,16 @@ one, and how devices differ."""
 import collections
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vkconv.cli.cached import grown_model
 from vkconv.cli.models import CALL, FactsOption, as_call, find_device, load_graph
 from vkconv.cli.options import (
+    BoundOption,
     DTypeOption,
     HalfSumsOption,
     IODTypeOption,
@@ -26,6 +28,7 @@ from vkconv.cli.options import (
     ShapeOption,
     StagingOption,
     bound_shapes,
+    parse_bounds,
     parse_bytes,
     parse_dtypes,
     parse_io_dtype,
@@ -57,6 +60,7 @@ def explain(
     ],
     device: FactsOption = "auto",
     shapes: ShapeOption = None,
+    bounds: BoundOption = None,
     routes: RouteOption = None,
     params: ParamOption = None,
     policy: PolicyOption = "",
@@ -113,6 +117,8 @@ def explain(
     )
     target = as_call(target)
     if CALL.match(target) and not Path(target).exists():
+        if bounds:
+            raise UsageError("--bound is for models; nothing of a call grows")
         if shapes:
             raise UsageError("--shape is for models; a call has its shapes in its text")
         if dtypes or io_dtype:
@@ -123,7 +129,7 @@ def explain(
     else:
         if why_not:
             raise UsageError("--why-not is for a call: vkconv explain MODEL lists the calls of its nodes")
-        parts, data = _of_model(Path(target), device, options, shapes, compare, pass_dump)
+        parts, data = _of_model(Path(target), device, options, shapes, compare, pass_dump, parse_bounds(bounds))
     if as_json:
         show_json(data)
     else:
@@ -166,6 +172,7 @@ def _of_model(
     shapes: list[str] | None,
     compare: str,
     pass_dump: Path | None,
+    bounds: Mapping[str, int],
 ) -> tuple[Parts, dict[str, Any]]:
     from vkconv.ops import OPS
     from vkconv.plan import decisions
@@ -175,7 +182,12 @@ def _of_model(
     from vkconv.plan.stages import cut_stages, stage_graph, stage_table
 
     whole = load_graph(path)
-    bound = bound_shapes(whole.inputs, shapes)
+    grown = None
+    if bounds:
+        grown, options = grown_model(whole, shapes, bounds, options)
+        whole = grown.graph
+    caches = grown.caches if grown else ()
+    bound = bound_shapes(whole.inputs, None if grown else shapes)
     # What comes after the first stage is planned once a run knows its sizes.
     stages = cut_stages(whole, OPS)
     if (first_node := stages[0].control) is not None:
@@ -187,7 +199,7 @@ def _of_model(
     bound = {name: shape for name, shape in bound.items() if name in first or name not in whole.inputs}
     if compare:
         devices = _devices(compare)
-        plans = [plan(graph, one, options, bound).plan for one in devices]
+        plans = [plan(graph, one, options, bound, caches=caches).plan for one in devices]
         # Passes may make other nodes for another device: calls that not every device has are compared all the same.
         calls = {node.text: node.call for made in plans for node in made.nodes if node.choice}
         table, data = decisions.compare(list(calls.values()), devices, options)
@@ -195,14 +207,16 @@ def _of_model(
     facts = find_device(device)
     options = dataclasses.replace(options, measured=find_measured(facts))
     written = save_passes(pass_dump, graph, facts, options, bound)
-    planned = plan(graph, facts, options, bound).plan
+    planned = plan(graph, facts, options, bound, caches=caches).plan
     rows = ignored(options.measured, {node.text: node.call for node in planned.nodes}, planned.device)
     data = explain_plan_data(planned)
     data["measured_ignored"] = {text: dataclasses.asdict(one) for text, one in rows.items()}
     if len(stages) > 1:
         data["stages"] = stage_table(whole.name, stages).rows
     title, nodes = _without_why(explain_plan(planned))
-    said = [*passes_lines(options, written), *filter(None, [ignored_summary(rows)])]
+    if grown:
+        data["caches"] = {"inputs": list(grown.caches), "rows": grown.rows, "bound": grown.most + grown.rows}
+    said = [*([str(grown)] if grown else []), *passes_lines(options, written), *filter(None, [ignored_summary(rows)])]
     later = [stage_table(whole.name, stages, [sum(n.dispatches for n in planned.nodes)])] if len(stages) > 1 else []
     return (title, *said, nodes, _routes_taken(planned), *later), data
 

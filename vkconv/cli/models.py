@@ -7,12 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from vkconv.cli.cached import grown_model
 from vkconv.cli.options import (
+    BoundOption,
     JsonOption,
     NoPassOption,
     PassDumpOption,
     ShapeOption,
     bound_shapes,
+    parse_bounds,
     parse_passes,
 )
 from vkconv.cli.output import file_errors, show, show_json
@@ -77,11 +80,55 @@ def convert(
 ) -> None:
     """Convert a model to vkconv's own format, which loads without the onnx package, or to ONNX."""
     from vkconv.graph import load_model
-    from vkconv.graph.vkc import save_vkc
 
+    _check_target(target)
+    _save(load_model(source, newer_opset=newer_opset), target)
+
+
+def extract(
+    source: ModelArgument,
+    target: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="The file to write, .vkc or .onnx; replaced if it exists."),
+    ],
+    begins: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="TENSOR", help="Where the part begins; repeat it. Default: the model's inputs."),
+    ] = None,
+    ends: Annotated[
+        list[str] | None,
+        typer.Option("--to", metavar="TENSOR", help="Where the part ends; repeat it. Default: the model's outputs."),
+    ] = None,
+    shapes: ShapeOption = None,
+) -> None:
+    """Save the part of a model between two tensors as a model; vkconv show lists its tensors.
+
+    Example: vkconv extract m.onnx --from relu_3 --to pool_5 -o part.onnx
+    """
+    from vkconv.graph import load_model
+    from vkconv.ops import OPS
+    from vkconv.plan.extract import extract as part
+
+    _check_target(target)
+    if not begins and not ends:
+        raise UsageError("extract takes a tensor where the part begins, --from, or where it ends, --to, or both")
+    graph = load_model(source)
+    inner = [name for name in begins or () if name not in graph.inputs]
+    # Tensors in the middle have the shapes that follow from those of the inputs.
+    bound = bound_shapes(graph.inputs, shapes) if inner or shapes else None
+    _save(part(graph, OPS, begins or (), ends or (), bound), target)
+
+
+def _check_target(target: Path) -> None:
+    """UsageError for a file that is no model."""
     if target.suffix not in (".vkc", ".onnx") and not is_stream(target):
         raise UsageError(f"cannot write {target}: vkconv writes .vkc and .onnx files only")
-    graph = load_model(source, newer_opset=newer_opset)
+
+
+def _save(graph: Graph, target: Path) -> None:
+    """Write a model and say so."""
+    from vkconv.graph.vkc import save_vkc
+
     if target.suffix != ".onnx":
         with file_errors(target):
             save_vkc(graph, target)
@@ -102,6 +149,7 @@ def show_model(
     ] = False,
     device: FactsOption = "auto",
     shapes: ShapeOption = None,
+    bounds: BoundOption = None,
     no_pass: NoPassOption = None,
     pass_dump: PassDumpOption = None,
     as_json: JsonOption = False,
@@ -109,9 +157,9 @@ def show_model(
     """Show a model: inputs, outputs, nodes, weights and metadata; or what memory it takes on a device."""
     graph = load_graph(model)
     if memory:
-        _show_memory(graph, device, shapes, no_pass, pass_dump, as_json)
+        _show_memory(graph, device, shapes, parse_bounds(bounds), no_pass, pass_dump, as_json)
         return
-    for option, given in (("--shape", shapes), ("--no-pass", no_pass), ("--pass-dump", pass_dump)):
+    for option, given in (("--shape", shapes), ("--bound", bounds), ("--no-pass", no_pass), ("--pass-dump", pass_dump)):
         if given:
             raise UsageError(f"{option} says how to plan a model for the memory it takes; write --memory too")
     if as_json:
@@ -132,6 +180,7 @@ def _show_memory(
     graph: Graph,
     device: str,
     shapes: list[str] | None,
+    bounds: Mapping[str, int],
     no_pass: list[str] | None,
     pass_dump: Path | None,
     as_json: bool,
@@ -141,11 +190,15 @@ def _show_memory(
     from vkconv.plan.measured import find_measured
     from vkconv.plan.planner import Options, plan
 
-    bound = bound_shapes(graph.inputs, shapes)
     facts = find_device(device)
     options = Options(measured=find_measured(facts), skip_passes=parse_passes(no_pass))
+    caches: tuple[str, ...] = ()
+    if bounds:
+        grown, options = grown_model(graph, shapes, bounds, options)
+        graph, caches, shapes = grown.graph, grown.caches, None
+    bound = bound_shapes(graph.inputs, shapes)
     written = save_passes(pass_dump, graph, facts, options, bound)
-    planned = plan(graph, facts, options, bound).plan
+    planned = plan(graph, facts, options, bound, caches=caches).plan
     if as_json:
         show_json(memory_data(planned))
     else:

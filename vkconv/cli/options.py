@@ -55,6 +55,15 @@ ShapeOption = Annotated[
         "inputs (--dim n=1); repeat it.",
     ),
 ]
+BoundOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bound",
+        metavar="NAME=ROWS",
+        help="The most that a named dimension grows to from run to run (--bound past_sequence_length=512): the model "
+        "is planned once, its caches stay on the device. --shape and --dim are those of the first run; repeat it.",
+    ),
+]
 CallsDTypeOption = Annotated[
     str, typer.Option("--dtype", metavar="DTYPE", help="Replace the element type of every call: f32, f16, ...")
 ]
@@ -281,6 +290,18 @@ def parse_shapes(texts: Iterable[str] | None) -> dict[str, Shape]:
             raise UsageError(f"--shape {text!r} {problem}; write for example --shape x=1x3x48x320, or --dim n=1")
         shapes[name] = parse_shape(shape)
     return shapes
+
+
+def parse_bounds(texts: Iterable[str] | None) -> dict[str, int]:
+    """``["past_sequence_length=512"]`` as a dict. Raises UsageError."""
+    bounds: dict[str, int] = {}
+    for text in texts or ():
+        name, equals, rows = text.rpartition("=")
+        if not equals or not name or not is_count(rows) or name in bounds:
+            problem = "is there twice" if name in bounds else "is not NAME=ROWS"
+            raise UsageError(f"--bound {text!r} {problem}; write for example --bound past_sequence_length=512")
+        bounds[name] = int(rows)
+    return bounds
 
 
 def bound_shapes(

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vkconv.cli.cached import run_cached
 from vkconv.cli.fallback import run_delegated
 from vkconv.cli.in_flight import measure_in_flight
 from vkconv.cli.inputs import make_inputs
 from vkconv.cli.options import (
+    BoundOption,
     DeviceOption,
     DTypeOption,
     HalfSumsOption,
@@ -27,6 +29,7 @@ from vkconv.cli.options import (
     RouteOption,
     ShapeOption,
     StagingOption,
+    parse_bounds,
     parse_bytes,
     parse_dtypes,
     parse_io_dtype,
@@ -62,6 +65,7 @@ def run(
         ),
     ] = None,
     shapes: ShapeOption = None,
+    bounds: BoundOption = None,
     outputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -155,7 +159,12 @@ def run(
         others += ["--route"] * bool(forced) + ["--param"] * bool(chosen) + ["--policy"] * bool(policy)
         others += ["--no-quirks"] * no_quirks + ["--staging"] * (staging is not None)
         others += ["--dtype"] * bool(dtypes) + ["--io-dtype"] * bool(io_dtype)
-        others += ["--half-sums"] * half_sums + ["--no-pass"] * bool(no_pass) + ["--pass-dump"] * bool(pass_dump)
+        others += (
+            ["--bound"] * bool(bounds)
+            + ["--half-sums"] * half_sums
+            + ["--no-pass"] * bool(no_pass)
+            + ["--pass-dump"] * bool(pass_dump)
+        )
         if others:
             raise UsageError(f"--fallback runs a model in regions, and {', '.join(others)} cannot follow; leave it out")
         run_delegated(model, inputs, shapes, outputs, device, fallback, runs, warmup, as_json)
@@ -163,7 +172,15 @@ def run(
     spans: list[Span] = []
     with spanning(spans, "load model", file=str(model)):
         graph = load_model(model)
-    if is_staged(cut_stages(graph, OPS)):
+    if bounds:
+        unlike: dict[str, object] = {"--profile": profile, "--trace": trace, "--node-data": node_data}
+        unlike |= {"--in-flight": in_flight, "--pass-dump": pass_dump, "--dtype auto": parse_dtypes(dtypes)[2]}
+        others = [name for name, value in unlike.items() if value]
+        if others:
+            raise UsageError(
+                f"--bound runs a model whose caches grow, and {', '.join(others)} cannot follow; leave it out"
+            )
+    elif is_staged(cut_stages(graph, OPS)):
         of_one: dict[str, object] = {"--profile": profile, "--trace": trace, "--node-data": node_data}
         of_one |= {"--in-flight": in_flight, "--io-dtype": io_dtype, "--pass-dump": pass_dump}
         others = [name for name, value in of_one.items() if value]
@@ -173,14 +190,8 @@ def run(
                 f"{model}: sizes in it depend on values, so that it runs in stages, and {', '.join(others)} cannot "
                 "follow; leave it out"
             )
-    targets = parse_outputs(outputs, graph.outputs)
-    files = [*targets, *(path for path in (trace, node_data) if path)]
-    if len(set(files)) < len(files):
-        raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
-    wanted = parse_io_dtype(io_dtype)
-    arrays, texts = make_inputs(input_specs(graph, OPS, wanted), inputs, shapes)
-    bound = {name: array.shape for name, array in arrays.items()}
     dtype, of_nodes, auto = parse_dtypes(dtypes)
+    wanted = parse_io_dtype(io_dtype)
     options = Options(
         routes=forced,
         params=chosen,
@@ -194,6 +205,17 @@ def run(
         half_sums=half_sums,
         skip_passes=parse_passes(no_pass),
     )
+    if bounds:
+        run_cached(
+            model, graph, inputs, shapes, parse_bounds(bounds), outputs, device, options, runs, warmup, timeout, as_json
+        )
+        return
+    targets = parse_outputs(outputs, graph.outputs)
+    files = [*targets, *(path for path in (trace, node_data) if path)]
+    if len(set(files)) < len(files):
+        raise UsageError("--trace, --node-data and -o cannot go to the same file; give each its own")
+    arrays, texts = make_inputs(input_specs(graph, OPS, wanted), inputs, shapes)
+    bound = {name: array.shape for name, array in arrays.items()}
     if auto:
         options = found_types(graph, arrays, device, options, None)
     dumped = {}

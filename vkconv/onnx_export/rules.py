@@ -277,6 +277,17 @@ def _indexed(op: str, names: tuple[str, ...], v: View) -> None:
     v.finish(op, v.inputs[0], v.indices(v.inputs[1]), *v.inputs[2:], **{name: v.attrs[name] for name in names})
 
 
+def _tensor_scatter(v: View) -> None:
+    axis = v.attrs["axis"]
+    if axis == 0:
+        v.refuse("ONNX's TensorScatter has the batch as the first dimension, not rows")
+    v.needs_opset(24)
+    at = v.indices(v.inputs[2])
+    batch = v.emit("Slice", v.emit("Shape", v.inputs[0]), *(v.number([n], DType.I64) for n in (0, 1)))
+    mode = "circular" if v.attrs["circular"] else "linear"
+    v.finish("TensorScatter", *v.inputs[:2], v.emit("Expand", at, batch), axis=axis, mode=mode)
+
+
 def _blocks(op: str, v: View) -> None:
     mode = v.attrs["mode"].upper()
     if op == "SpaceToDepth" and mode != "DCR":
@@ -396,6 +407,7 @@ RULES: dict[str, Rule] = {
     "space_to_depth": partial(_blocks, "SpaceToDepth"),
     "split": _split,
     "squeeze": _host("Squeeze", "axes"),
+    "tensor_scatter": _tensor_scatter,
     "tile": _host("Tile", "repeats"),
     "topk": _host("TopK", "k", axis="axis", largest="largest"),
     "transpose": _plain("Transpose", perm="perm"),

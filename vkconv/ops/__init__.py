@@ -33,6 +33,7 @@ from vkconv.ops.movement.pad import CENTER_CROP_PAD, PAD
 from vkconv.ops.movement.reverse_sequence import REVERSE_SEQUENCE
 from vkconv.ops.movement.scatter_elements import SCATTER_ELEMENTS, SCATTER_ND
 from vkconv.ops.movement.scatter_strided import SCATTER_STRIDED
+from vkconv.ops.movement.tensor_scatter import TENSOR_SCATTER
 from vkconv.ops.movement.trilu import TRILU
 from vkconv.ops.norm.batch import BATCH_NORM, BATCH_NORM_TRAINING
 from vkconv.ops.norm.hardmax import HARDMAX
@@ -137,6 +138,7 @@ _ALL: tuple[Op, ...] = (
     SPLIT,
     SQUEEZE,
     SQUEEZE_EXCITE,
+    TENSOR_SCATTER,
     TILE,
     TOPK,
     TRANSPOSE,

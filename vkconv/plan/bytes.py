@@ -70,6 +70,7 @@ _WIDENED = _MOVES | frozenset(
         "shift_right",
         "sign",
         "sub",
+        "tensor_scatter",
         "topk",
     }
 )

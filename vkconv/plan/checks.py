@@ -2,7 +2,7 @@
 the host looks at them before each run; at constant ones it looked when the graph was bound."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from vkconv.call import Call
 from vkconv.core import Array, GraphError, InputError
@@ -30,9 +30,10 @@ class InputCheck:
             raise InputError(f"{self.where}: {error}; give other values for the input {given}") from None
 
 
-def input_checks(bound: BoundGraph, ops: Mapping[str, Op]) -> tuple[InputCheck, ...]:
-    """What there is to look at in the integer inputs of a graph, also where nodes give them another shape first."""
-    source = {name: name for name, spec in bound.inputs.items() if not spec.dtype.is_float}
+def input_checks(bound: BoundGraph, ops: Mapping[str, Op], caches: Container[str] = ()) -> tuple[InputCheck, ...]:
+    """What there is to look at in the integer inputs of a graph, also where nodes give them another shape first.
+    ``caches`` stay on the device, and are not looked at."""
+    source = {name: name for name, spec in bound.inputs.items() if not spec.dtype.is_float and name not in caches}
     checks: list[InputCheck] = []
     for node in bound.nodes:
         op, values = ops[node.call.op], [*node.reads.values(), *node.writes.values()]

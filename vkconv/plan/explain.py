@@ -219,6 +219,7 @@ def explain_plan_data(plan: Plan) -> dict[str, Any]:
             "load_bytes": memory.load_bytes,
             "upload_bytes": memory.upload_bytes,
             "download_bytes": memory.download_bytes,
+            "caches_bytes": memory.caches_bytes,
         },
     }
 
@@ -264,6 +265,7 @@ def memory_table(plan: Plan) -> Table:
         ("activations and scratch, as planned", memory.activations_bytes, "shared by lifetime"),
         ("the most of them alive at one step", memory.lower_bound_bytes, f"planned {_over(memory):.3f} of it"),
         ("weights", memory.weights_bytes, "for the session's life"),
+        *([("caches", memory.caches_bytes, "updated in place")] if memory.caches_bytes else []),
         ("on the device", memory.device_bytes, f"{100 * memory.device_bytes / heap_bytes:.3g} % of its memory"),
         ("memory of the device", heap_bytes, ""),
         ("weights to load", memory.load_bytes, "host-visible, while loading"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from vkconv.core import Array, align
+from vkconv.core import Array, GraphError, align
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.ops.core.base import Op
@@ -53,17 +53,20 @@ def lower(
     resident: Resident | None = None,
     in_place: bool = True,
     staging: Staging = None,
+    caches: Collection[str] = (),
 ) -> Plan:
     """The plan of a bound graph whose nodes have their programs (None for alias and empty nodes).
 
     ``resident`` says which constants earlier plans of the session left on the device (None: nobody shares them). With
-    ``in_place`` values lie inside others where that saves a copy. ``staging`` is that of `transfers`.
-    Raises LimitError naming the node where a dispatch, a binding or an allocation exceeds the device.
+    ``in_place`` values lie inside others where that saves a copy. ``staging`` is that of `transfers`. ``caches`` are
+    inputs that stay on the device from run to run, updated in place: outputs in the same memory are none of the plan's.
+    Raises LimitError naming the node where a dispatch, a binding or an allocation exceeds the device, GraphError for a
+    node that writes over what another one reads.
     """
     for node, program in zip(planned, programs, strict=True):
         if program is not None:
             check_program(f"{bound.name}, {node.name} ({node.text})", node, program, device)
-    return _Lowering(bound, ops, device, programs, share_memory, resident, in_place, staging).plan(planned)
+    return _Lowering(bound, ops, device, programs, share_memory, resident, in_place, staging, caches).plan(planned)
 
 
 class _Lowering:
@@ -77,6 +80,7 @@ class _Lowering:
         resident: Resident | None,
         in_place: bool,
         staging: Staging,
+        caches: Collection[str],
     ) -> None:
         self.bound = bound
         self.resident = resident
@@ -90,6 +94,16 @@ class _Lowering:
             for n, p in zip(bound.nodes, programs, strict=True)
             if p is None and ops[n.call.op].alias
         }
+        # By what is updated in place, the value whose bytes it takes over.
+        self.updated = {n.writes["y"]: n.reads["x"] for n, _ in self.steps if n.call.attrs.get("in_place")}
+        self._check_updated()
+        self.caches = frozenset(caches)
+        for name in sorted(self.caches - set(map(self.root, self.updated))):
+            raise GraphError(
+                f"graph {bound.name!r}: no node updates the cache {name!r} ({bound.specs[name]}) where it lies, since "
+                "what does is computed in another type here; leave bounds and caches out, or give the cache a type of "
+                "tensor_scatter's"
+            )
         # Nothing makes these, but a kernel may bind them: a reduction of nothing has a result.
         self.empty = [
             value
@@ -106,15 +120,37 @@ class _Lowering:
         if in_place:
             self._find_homes()
         # What the host reads, by name; the others are constants.
-        self.computed = [name for name in dict.fromkeys(bound.outputs) if self.root(name) not in bound.constants]
-        self.transfers = transfers(device, staging, self._nbytes(bound.inputs), self._nbytes(self.computed))
+        self.computed = [
+            name
+            for name in dict.fromkeys(bound.outputs)
+            if self.root(name) not in bound.constants and self.root(name) not in self.caches
+        ]
+        given = [name for name in bound.inputs if name not in self.caches]
+        self.transfers = transfers(device, staging, self._nbytes(given), self._nbytes(self.computed))
+
+    def _check_updated(self) -> None:
+        """GraphError where a node writes over what is constant, or what something else reads."""
+        for y, x in self.updated.items():
+            source = self.same(x)
+            readers = [n for n, _ in self.steps if any(self.same(value) == source for value in n.reads.values())]
+            if source in self.bound.constants or len(readers) > 1 or source in map(self.same, self.bound.outputs):
+                node = next(n for n, _ in self.steps if y in n.writes.values())
+                others = [str(n) for n in readers if n is not node]
+                why = (
+                    "it is constant"
+                    if source in self.bound.constants
+                    else f"{', '.join(others) or 'the user'} reads it"
+                )
+                raise GraphError(
+                    f"graph {self.bound.name!r}, {node}: it updates {x!r} in place, and {why}; leave in_place out"
+                )
 
     def _overlap(self) -> None:
         """Let steps that do not wait for each other run side by side, in memory of their own, unless much more of it
         would have to be alive at once."""
         most, in_turn = OVERLAP_MEMORY.of(self.device), self.steps
         levels = step_levels(
-            [[self.root(value) for value in node.reads.values()] for node, _ in in_turn],
+            [[self.same(value) for value in node.reads.values()] for node, _ in in_turn],
             [node.writes.values() for node, _ in in_turn],
         )
         if not most or len(set(levels)) == len(levels):
@@ -134,10 +170,17 @@ class _Lowering:
             self.homes = NO_HOMES
         self.steps = [(node, self.homes.steps(node, program)) for node, program in self.steps]
 
-    def root(self, value: str) -> str:
-        """The value whose bytes this one is, through alias nodes."""
+    def same(self, value: str) -> str:
+        """The value that this one is by another name or shape, through alias nodes."""
         while value in self.alias:
             value = self.alias[value]
+        return value
+
+    def root(self, value: str) -> str:
+        """The value whose bytes this one has, through alias nodes and those that update in place."""
+        value = self.same(value)
+        while value in self.updated:
+            value = self.same(self.updated[value])
         return value
 
     def plan(self, planned: Sequence[PlannedNode]) -> Plan:
@@ -198,6 +241,10 @@ class _Lowering:
         uploads: dict[str, tuple[int, BufferKind]] = {
             region.buffer: (region.nbytes, port if f"value:{name}" in shared_inputs else "upload")
             for name, region in inputs.items()
+            if name not in self.caches
+        }
+        caches: dict[str, tuple[int, BufferKind]] = {
+            region.buffer: (region.nbytes, "device") for name, region in inputs.items() if name in self.caches
         }
         downloads: dict[str, tuple[int, BufferKind]] = {
             region.buffer: (region.nbytes, "output" if f"value:{self.root(name)}" in shared_outputs else "download")
@@ -211,15 +258,19 @@ class _Lowering:
             # Streamed ones lie in staging and on the device.
             upload_bytes=sum(nbytes * (2 if kind == "streamed" else 1) for nbytes, kind in uploads.values()),
             download_bytes=sum(nbytes for nbytes, _ in downloads.values()),
+            caches_bytes=sum(nbytes for nbytes, _ in caches.values()),
         )
         check_memory(bound.name, memory, self.device)
         buffers: dict[str, tuple[int, BufferKind]] = {**activations.buffers, **weights.buffers, **uploads, **downloads}
+        buffers |= caches
         return Plan(
             graph=bound.name,
             device=self.device,
             inputs={name: (bound.specs[name], region) for name, region in inputs.items()},
             outputs={name: (bound.specs[name], region) for name, region in outputs.items()},
-            known={name: bound.constants[self.root(name)] for name in bound.outputs if name not in outputs},
+            known={
+                name: bound.constants[self.root(name)] for name in bound.outputs if self.root(name) in bound.constants
+            },
             buffers=buffers | ({"load": (load_bytes, "upload")} if load_bytes else {}),
             stage=stage,
             weights=weights.placed,
@@ -233,6 +284,7 @@ class _Lowering:
             },
             memory=memory,
             transfers=self.transfers,
+            caches=tuple(name for name in bound.inputs if name in self.caches),
             textures={**own_textures.textures, **weights.textures},
         )
 
@@ -272,8 +324,11 @@ class _Lowering:
         read, the other would take its whole home out of the memory that is shared by lifetime.
         """
         specs, inputs, outputs = self.bound.specs, dict[str, Region](), dict[str, Region]()
-        for name in self.bound.inputs if self.transfers.ports else ():
-            if f"value:{name}" in blocks and specs[name].size:
+        # Memory that the user gave is not to be written over.
+        copied = {self.root(value) for value in self.updated} - self.caches
+        for name in self.bound.inputs:
+            own = name in self.caches or (self.transfers.ports and name not in copied)
+            if own and f"value:{name}" in blocks and specs[name].size:
                 inputs[f"value:{name}"] = self._port("input", name)
         for name in self.computed if self.transfers.outputs else ():
             root = self.root(name)
@@ -292,7 +347,7 @@ class _Lowering:
             for value in node.reads.values():
                 last[self.homes.home(self.root(value))[0]] = index
             for value in node.writes.values():
-                home = self.homes.home(value)[0]
+                home = self.homes.home(self.root(value))[0]
                 first[home] = min(first.get(home, index), index)
                 last[home] = max(last.get(home, index), index)
             own = dict(program.scratch)

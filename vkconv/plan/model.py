@@ -51,7 +51,8 @@ class Memory:
     lifetime; ``lower_bound_bytes`` is the largest set of them alive at one step, which no layout can beat. Both count
     the texels of textures. ``weights_bytes`` stays on the device for the session's life, shared by its plans,
     ``load_bytes`` only while loading; ``upload_bytes`` and ``download_bytes`` are host-visible: inputs and outputs,
-    staged or where kernels use them; streamed inputs count in both places."""
+    staged or where kernels use them; streamed inputs count in both places. ``caches_bytes`` are inputs that stay on the
+    device from run to run."""
 
     activations_bytes: int
     lower_bound_bytes: int
@@ -59,10 +60,11 @@ class Memory:
     load_bytes: int
     upload_bytes: int
     download_bytes: int
+    caches_bytes: int = 0
 
     @property
     def device_bytes(self) -> int:
-        return self.activations_bytes + self.weights_bytes
+        return self.activations_bytes + self.weights_bytes + self.caches_bytes
 
     @property
     def peak_bytes(self) -> int:
@@ -81,7 +83,8 @@ class Plan:
     ``textures`` names each image to make, of which regions are always the whole;
     ``values`` says where every value lies while it is alive; ``checks`` are for the host to make before each run.
     Every input has a buffer of its own, ``input:X``, and every output, ``output:Y``, but where two are the same bytes.
-    ``transfers`` says whether they are staging.
+    ``transfers`` says whether they are staging. ``caches`` are the inputs that stay on the device from run to run, in
+    memory of the session, and that the run updates in place.
     """
 
     graph: str
@@ -99,4 +102,5 @@ class Plan:
     transfers: Transfers
     weights: Resident = dataclasses.field(default_factory=dict)
     checks: tuple[InputCheck, ...] = ()
+    caches: tuple[str, ...] = ()
     textures: Mapping[str, PlannedTexture] = dataclasses.field(default_factory=dict)

@@ -86,11 +86,12 @@ def plan(
     options: Options | None = None,
     shapes: Mapping[str, Shape] | None = None,
     resident: Resident | None = None,
+    caches: Collection[str] = (),
 ) -> Planned:
     """Plan a graph for a device: bind shapes, run passes, choose routes, lay out memory, derive barriers.
 
     ``resident`` is where earlier plans of the same session left constants on the device, to be shared; None where
-    there will be no other plan.
+    there will be no other plan. ``caches`` are inputs that stay on the device, each updated in place by a node.
 
     Raises GraphError, InputError or UnsupportedError for the graph, RouteError for a route that cannot run,
     LimitError for a device limit that would be exceeded, always naming the node; UsageError for a forced route or
@@ -112,8 +113,10 @@ def plan(
     _check_params_taken(options.params, planned)
     _check_inside_taken(options, planned)
     in_place = ELIDE_COPIES not in options.skipped
-    result = lower(bound, OPS, device, planned, programs, options.share_memory, resident, in_place, options.staging)
-    result = dataclasses.replace(result, checks=input_checks(written, OPS))
+    result = lower(
+        bound, OPS, device, planned, programs, options.share_memory, resident, in_place, options.staging, caches
+    )
+    result = dataclasses.replace(result, checks=input_checks(written, OPS, caches))
     if options.memory_bytes is not None:
         check_budget(bound.name, result.memory, options.memory_bytes)
     return Planned(result, {name: bound.constants[name] for name in result.stage})

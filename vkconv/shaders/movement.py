@@ -191,3 +191,22 @@ TRILU = Kernel(
     constants=(*constants("bool", UPPER=True),),
     moves=True,
 )
+
+TENSOR_SCATTER = Kernel(
+    "tensor_scatter",
+    bindings=(
+        reads("int at"),
+        reads("ELEM updates"),
+        updates("ELEM y"),
+    ),
+    push=(
+        *fields("uint", "invocations"),
+        *fields("uint", "chunk"),
+        *fields("uint", "n_rows n_axis inner"),
+        *fields("uint", "outer_of_batch"),  # what lies before the axis, of a batch
+    ),
+    constants=(
+        *constants("uint", ITEMS=1),
+        *constants("bool", WIDE=False, WHOLE=False, CIRCULAR=False),  # WHOLE: one first row for all batches
+    ),
+)

@@ -66,24 +66,13 @@ def _scattered(n: NodeView) -> tuple[str, str, str]:
 
 
 def _tensor_scatter(n: NodeView) -> None:
-    """Each element of the update goes to its own place behind the write index of its batch; around the end of the axis
-    where the cache is circular."""
-    mode, rank = n.attr_str("mode", "linear"), n.need_rank(0)
-    axis = n.attr_int("axis", -2)
+    mode, rank, axis = n.attr_str("mode", "linear"), n.need_rank(0), n.attr_int("axis", -2)
     if mode not in ("linear", "circular"):
         n.refuse(f"mode={mode!r}; ONNX has linear and circular")
     if not -rank <= axis < rank or axis % rank == 0:
         n.refuse(f"axis {axis} of a cache of {rank} dimensions, the first of which is the batch")
-    axis %= rank
-    shape = n.emit("shape", n.input(1))
-    length = n.emit("gather", shape, n.number(axis, DType.I64), axis=0)
-    places = n.emit("range", n.number(0, DType.I64), length, n.number(1, DType.I64), dtype="i64")
-    places = n.emit("unsqueeze", places, axes=tuple(range(1, rank - axis)) or (0,))
-    if n.has(2):
-        places = n.emit("add", n.emit("unsqueeze", n.input(2), axes=tuple(range(1, rank))), places)
-    if mode == "circular":
-        places = n.emit("mod", places, n.emit("gather", n.emit("shape", n.input(0)), n.number(axis, DType.I64), axis=0))
-    n.finish("scatter_elements", n.input(0), n.emit("expand", places, shape), n.input(1), axis=axis, reduction="none")
+    first = n.input(2) if n.has(2) else n.ints(0)
+    n.finish("tensor_scatter", n.input(0), n.input(1), first, axis=axis % rank, circular=mode == "circular")
 
 
 def _one_hot(n: NodeView) -> None:

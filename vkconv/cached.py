@@ -1,0 +1,313 @@
+"""Sessions whose caches stay on the device: keys and values of a decoder, which each run adds its own rows to."""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from vkconv.backend.arrays import DeviceArray, Storage, placed
+from vkconv.backend.executable import Executable
+from vkconv.backend.given import Given, checked_count
+from vkconv.core import Array, InputError, LimitError, Shape, UnsupportedError, UsageError, align, shape_str
+from vkconv.device import Device, load_device
+from vkconv.graph import Graph
+from vkconv.ops import OPS
+from vkconv.plan.caches import CachePair, Grown, cut, find_pairs, grows, padded, with_cache_types
+from vkconv.plan.growth import grown_graph
+from vkconv.plan.model import Plan
+from vkconv.plan.planner import Planned, plan
+from vkconv.plan.stages import cut_stages, is_staged
+from vkconv.plan.timing import Timing
+from vkconv.session import Key, Session, timeout_in_ns
+from vkconv.settings import Settings
+from vkconv.table import Column, Table
+
+_WORD_BYTES = 4
+
+
+@dataclasses.dataclass
+class _Prepared:
+    """What a run is made of: the graph for its shapes, the executable, the arrays that go in."""
+
+    grown: Grown
+    executable: Executable
+    arrays: dict[str, Array | DeviceArray]
+
+
+class CachedSession(Session):
+    """A graph on a device with caches that stay there. A run takes the inputs that are no caches, gives the outputs
+    that are none, and adds its rows to the caches: ``length`` says how many are there.
+
+    One plan serves all lengths up to the bound; the first run that brings another number of rows, such as a prompt,
+    makes a plan of its own, for the same caches and weights. `rewind` takes rows back, `rows` reads the caches and
+    `restore` writes them. Runs are of one sequence (or batch) after the other: `submit` is refused.
+    """
+
+    def __init__(self, graph: Graph, device: str | int, settings: Settings, *, poison: bool = False) -> None:
+        """Raises what a session raises, and UnsupportedError for a graph without caches, or one that steers itself."""
+        self._bounds = dict(settings.bounds or {})
+        self.pairs: tuple[CachePair, ...] = find_pairs(graph, OPS, self._bounds)
+        if is_staged(cut_stages(graph, OPS)):
+            raise UnsupportedError(
+                f"graph {graph.name!r} has caches, and runs in stages, since sizes in it depend on values: leave "
+                "bounds and caches out"
+            )
+        limits = settings.limits
+        super().__init__(
+            graph,
+            device,
+            options=with_cache_types(settings.all_options, graph, self.pairs),
+            poison=poison,
+            max_plans=settings.max_plans,
+            limits=limits if limits is None or isinstance(limits, Device) else load_device(limits),
+            prepare=False,
+        )
+        if self._steering:
+            raise UnsupportedError(
+                f"graph {graph.name!r}: values of {', '.join(self._steering)} decide its shapes, so that no one plan "
+                "serves all lengths; leave bounds and caches out"
+            )
+        self._specs = self.inputs
+        pasts, presents = {pair.past for pair in self.pairs}, {pair.present for pair in self.pairs}
+        self.inputs = {name: spec for name, spec in self._specs.items() if name not in pasts}
+        self.outputs = tuple(name for name in self.outputs if name not in presents)
+        self.capacity = min(self._bounds.values(), default=0)
+        self.length = 0
+        if settings.shapes:
+            raise UsageError(f"{graph.name!r} has caches: name the dimensions that no run gives in dims, not in shapes")
+        self._dims = dict(settings.dims or {})
+        self._caches: dict[str, DeviceArray] = {}
+        self._grown: dict[Key, Grown] = {}
+        self._latest: Grown | None = None
+        self._is_clean = True
+        self.host_us = 0.0
+        """What the host took in the latest run before its inputs went to the device: what follows from the length."""
+
+    def _run(
+        self, inputs: Mapping[str, Given], timeout_s: float | None, there: bool
+    ) -> dict[str, Array] | dict[str, DeviceArray]:
+        timeout_ns = timeout_in_ns(timeout_s)
+        with self._lock:
+            called = time.perf_counter_ns()
+            ready = self._ready(inputs)
+            self.host_us = (time.perf_counter_ns() - called) / 1e3
+            growing = [name for name in self.outputs if name in ready.grown.offsets]
+            if there and growing:
+                raise UsageError(
+                    f"{self.name!r}: the output {growing[0]!r} grows with the caches, and of its memory a part alone "
+                    "is meant; take it with out='host'"
+                )
+            first = self.timings.first_run_us == 0.0
+            started = time.perf_counter_ns()
+            self._is_clean = False
+            outputs: dict[str, Any]
+            if there:
+                outputs = dict(ready.executable.run_there(ready.arrays, timeout_ns))
+            else:
+                outputs = self._cut(ready, ready.executable.run(ready.arrays, timeout_ns))
+            self._is_clean = True
+            self.length += ready.grown.rows
+            if first:
+                self.timings.first_run_us = (time.perf_counter_ns() - started) / 1e3
+            return outputs
+
+    def measure(self, inputs: Mapping[str, Given]) -> tuple[dict[str, Array], Timing]:
+        """One inference with GPU timestamps, after which the caches are as long as before."""
+        with self._lock:
+            started = time.perf_counter_ns()
+            ready = self._ready(inputs)
+            self._is_clean = False
+            outputs, timing = ready.executable.profile(ready.arrays)
+            call_us = (time.perf_counter_ns() - started) / 1e3
+            return self._cut(ready, outputs), dataclasses.replace(timing, call_us=call_us, called_ns=started)
+
+    def submit(self, inputs: Mapping[str, Given], *, out: str = "host") -> Future[Any]:
+        """UsageError: a run begins where the one before it ended."""
+        raise UsageError(f"{self.name!r} has caches, of which each run changes the length: use run")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another run like the latest one has no room."""
+        return self._latest is not None and self._latest.rows > 0 and self.length > self._latest.most
+
+    def rewind(self, length: int = 0) -> None:
+        """Forget all rows of the caches behind the first ``length``; UsageError for more than there are."""
+        with self._lock:
+            self._check_open()
+            checked_count("length", length, "it is a number of rows, 0 or more", 0)
+            if length > self.length:
+                raise UsageError(f"{self.name!r}: there are {self.length} rows, which cannot be rewound to {length}")
+            self.length = length
+            if length:
+                self._clean()
+            else:
+                self._caches.clear()
+                self._is_clean = True
+
+    def rows(self) -> dict[str, Array]:
+        """The caches on the host, by the outputs that they are: the rows that are there."""
+        with self._lock:
+            self._check_open()
+            return {
+                pair.present: cut(self._caches[pair.past].numpy(), {pair.axis: 0} if pair.appends else {}, self.length)
+                for pair in self.pairs
+                if pair.past in self._caches
+            }
+
+    def restore(self, pasts: Mapping[str, Given]) -> None:
+        """Write the caches, by the inputs that they are: all of them, with one number of rows; InputError for
+        others."""
+        with self._lock:
+            self._check_open()
+            if set(pasts) != {pair.past for pair in self.pairs}:
+                wanted = ", ".join(pair.past for pair in self.pairs)
+                raise InputError(f"{self.name!r} has the caches {wanted}, and was given {', '.join(pasts) or 'none'}")
+            arrays = {name: np.asarray(array) for name, array in pasts.items()}
+            lengths = {
+                arrays[pair.past].shape[pair.axis] for pair in self.pairs if pair.appends and arrays[pair.past].ndim
+            }
+            for name, array in arrays.items():
+                spec = self._specs[name]
+                if array.dtype != spec.dtype.numpy or array.ndim != len(spec.shape):
+                    given = f"{shape_str(array.shape)} of {array.dtype}"
+                    raise InputError(f"cache {name!r} of {self.name!r} is {spec}, and was given as {given}")
+            if len(lengths) > 1 or max(lengths, default=0) > self.capacity:
+                raise InputError(
+                    f"{self.name!r}: caches of {', '.join(map(str, sorted(lengths)))} rows; all have as many rows, "
+                    f"and {self.capacity} at most"
+                )
+            self._caches = {
+                pair.past: placed(padded(arrays[pair.past], self._full(pair, arrays[pair.past].shape)), self._live)
+                for pair in self.pairs
+            }
+            self.length = max(lengths, default=0)
+            self._is_clean = True
+
+    def explain(self) -> Table:
+        """Which route each node takes and why, and what of the caches is planned."""
+        table = super().explain()
+        return dataclasses.replace(table, title=f"{table.title}; {self._latest}")
+
+    def caches_table(self) -> Table:
+        """A row for each cache: input, output, axis, rows, bytes."""
+        rows = [
+            (pair.past, pair.present, pair.axis, self.length if pair.appends else "", self._caches[pair.past].nbytes)
+            for pair in self.pairs
+            if pair.past in self._caches
+        ]
+        columns = [Column(name) for name in ("input", "output", "axis", "rows", "bytes")]
+        return Table(str(self._latest or "no run yet"), columns, rows)
+
+    def close(self) -> None:
+        """Release the device memory; the session refuses further runs. Closing twice is fine."""
+        with self._lock:
+            super().close()
+            self._caches.clear()
+
+    def _cut(self, ready: _Prepared, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs without rows that are not meant, as they are behind the rows of the past."""
+        offsets = ready.grown.offsets
+        return {
+            name: cut(outputs[name], offsets[name], self.length) if name in offsets else outputs[name]
+            for name in self.outputs
+        }
+
+    def _ready(self, inputs: Mapping[str, Given]) -> _Prepared:
+        arrays = self._checked(inputs)
+        # A size that grows counts from the length on, and is told from others by its sign.
+        key: list[tuple[int, ...]] = []
+        for name, spec in self.inputs.items():
+            shape, growing = arrays[name].shape, [grows(dim, self._bounds) for dim in spec.shape]
+            if any(grow and n < self.length for grow, n in zip(growing, shape, strict=True)):
+                raise InputError(
+                    f"input {name!r} of {self.name!r} has shape {shape_str(shape)}; it grows with the caches, which "
+                    f"have {self.length} rows: give it all rows, or rewind the session"
+                )
+            key.append(tuple(self.length - n - 1 if grow else n for grow, n in zip(growing, shape, strict=True)))
+        full_key: Key = (tuple(key), ())
+        grown = self._grown.get(full_key)
+        if grown is None:
+            shapes = {name: array.shape for name, array in arrays.items()}
+            assert self._graph is not None
+            grown = grown_graph(self._graph, OPS, self.pairs, self._bounds, shapes, self._dims, self.length)
+            self._grown[full_key] = grown
+        if grown.rows and self.length > grown.most:
+            raise LimitError(
+                f"{self.name!r}: {self.length} rows of the caches are taken and the run brings {grown.rows}, "
+                f"{self.length + grown.rows} in all, and the bound is {self.capacity}; load with a larger one, or "
+                "rewind the session"
+            )
+        executable = self._kept(full_key, lambda: self._plan(grown))
+        for old in self._grown.keys() - self._executables.keys():  # of plans that went
+            del self._grown[old]
+        self._allocate(executable.plan)
+        if not self._is_clean:
+            self._clean()
+        for name in grown.offsets:
+            if name in arrays:
+                arrays[name] = padded(np.asarray(arrays[name]), grown.graph.inputs[name].dims)
+        self._latest = grown
+        arrays |= grown.host_inputs(self.length, OPS)
+        arrays |= self._caches
+        for check in executable.plan.checks:
+            check.run({name: np.asarray(array) for name, array in arrays.items() if name in check.reads.values()})
+        return _Prepared(grown, executable, arrays)
+
+    def _plan(self, grown: Grown) -> Planned:
+        return plan(grown.graph, self._planned_for, self.options, None, self._weights.regions, grown.caches)
+
+    def _full(self, pair: CachePair, shape: Sequence[int]) -> Shape:
+        """The shape of a cache with all its rows."""
+        return tuple(self.capacity if pair.appends and axis == pair.axis else n for axis, n in enumerate(shape))
+
+    def _allocate(self, plan: Plan) -> None:
+        """Make the caches of a plan, empty, where those that are there have other shapes; InputError where they hold
+        rows."""
+        for name in plan.caches:
+            spec = plan.inputs[name][0]
+            there = self._caches.get(name)
+            if there is not None and there.shape == spec.dims:
+                continue
+            if there is not None:
+                raise InputError(
+                    f"{self.name!r}: the cache {name!r} is {shape_str(there.shape)}, and this run wants "
+                    f"{shape_str(spec.dims)}; rewind the session to 0 first"
+                )
+            with self._live.using(f"allocating the cache {name!r} of {self.name!r}"):
+                buffer = self._live.handle.buffer(max(_WORD_BYTES, align(spec.nbytes, _WORD_BYTES)), "device")
+                recording = self._live.handle.recording()
+                recording.fill(buffer, 0, buffer.nbytes, 0)
+                recording.end()
+                recording.run()
+            self._caches[name] = DeviceArray(Storage(buffer, self._live), spec.dims, spec.dtype)
+
+    def _clean(self) -> None:
+        """Put zeros behind the rows that are meant: what a run left there must not be read."""
+        for pair in self.pairs:
+            cache = self._caches.get(pair.past)
+            if cache is None or not pair.appends:
+                continue
+            outer, rows = int(np.prod(cache.shape[: pair.axis])), cache.shape[pair.axis]
+            row_bytes = cache.nbytes // (outer * rows)
+            if row_bytes % _WORD_BYTES:
+                kept = cut(cache.numpy(), {pair.axis: 0}, self.length)
+                self._caches[pair.past] = placed(padded(kept, cache.shape), self._live)
+                continue
+            size = (rows - self.length) * row_bytes
+            with self._live.using(f"clearing the cache {pair.past!r} of {self.name!r}"):
+                recording = self._live.handle.recording()
+                recording.barrier(["compute", "transfer"], ["transfer"])
+                for i in range(outer if size else 0):
+                    recording.fill(cache.storage.buffer, cache.offset + (i * rows + self.length) * row_bytes, size, 0)
+                recording.barrier(["transfer"], ["compute", "transfer"])
+                recording.end()
+                recording.run()
+        self._is_clean = True
+
+
+def open_cached(graph: Graph, device: str | int, settings: Settings) -> CachedSession:
+    """A session of these settings whose caches stay on the device."""
+    return CachedSession(graph, device, settings)
