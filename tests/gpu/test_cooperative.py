@@ -127,6 +127,7 @@ def test_lavapipe_has_matrices_from_mesa_26_1_on(device):
     assert device_multiplies("f16", facts) == (facts.driver_version >= (26, 1))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("text", [*CASES, *(pytest.param(text, marks=drivers) for text in MORE)])
 def test_every_case_agrees_with_the_reference(text, dtype, facts, device):
