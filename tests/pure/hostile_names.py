@@ -105,6 +105,13 @@ def _show(folder: Path) -> Iterator[Sequence[object]]:
     yield "show", folder / f"none{EVIL.replace('/', '')}.vkc"
 
 
+def _extract(folder: Path) -> Iterator[Sequence[object]]:
+    model = hostile_model(folder)
+    yield "extract", model, "-o", folder / "part.vkc"
+    yield "extract", model, "--from", EVIL, "-o", folder / f"b{EVIL.replace('/', '')}.onnx"
+    yield "extract", model, "--to", f"{EVIL}{EVIL}", "-o", folder / "part.onnx"
+
+
 def _import(folder: Path) -> Iterator[Sequence[object]]:
     report = json.loads((Path(__file__).parent / "data" / "vulkaninfo-llvmpipe.json").read_text())
     path = folder / "report.json"
@@ -158,6 +165,7 @@ PURE: dict[tuple[str, ...], Lines] = {
     ("show",): _show,
     ("compare",): _compare,
     ("convert",): lambda folder: iter([("convert", hostile_model(folder), folder / f"b{EVIL.replace('/', '')}.onnx")]),
+    ("extract",): _extract,
     ("pack",): lambda folder: iter([("pack", hostile_model(folder), folder / "p", "-d", hostile_device(folder))]),
     ("ops",): lambda folder: iter([("ops", EVIL), ("ops",)]),
     ("passes",): lambda folder: iter([("passes",)]),

@@ -114,7 +114,8 @@ ELSEWHERE = {
     **{(name,): "gpu/test_terminal.py" for name in ("bench", "check", "run", "tune")},
     **{("phone", name): "gpu/test_phone.py" for name in ("bench", "check", "info", "list", "run")},
 }
-WITHOUT_TABLES = {("convert",), ("pack",), ("devices", "import"), ("phone", "pull"), ("compilers", "install")}
+WITHOUT_TABLES = {("convert",), ("extract",), ("pack",), ("devices", "import"), ("phone", "pull")}
+WITHOUT_TABLES |= {("compilers", "install")}
 
 
 @pytest.mark.long

@@ -32,6 +32,7 @@ GEMM = Shader(GEMM_KERNEL)
 _SLICED_K, _VEC4_COLUMNS = ("SLICED_K", ""), ("VEC4_COLUMNS", "")
 _FORMS = tuple(GEMM.having(*forms) for forms in ((_SLICED_K,), (_VEC4_COLUMNS,), (_SLICED_K, _VEC4_COLUMNS)))
 
+
 def _blocks(call: Call, tile: GemmTile) -> int:
     n, c_out, oh, ow = call.shape("y")
     groups: int = call["groups"]
