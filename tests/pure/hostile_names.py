@@ -107,7 +107,7 @@ def _show(folder: Path) -> Iterator[Sequence[object]]:
 
 def _extract(folder: Path) -> Iterator[Sequence[object]]:
     model = hostile_model(folder)
-    yield "extract", model, "-o", folder / "part.vkc"
+    yield "extract", model, "--to", f"d{EVIL}", "-o", folder / "part.vkc"
     yield "extract", model, "--from", EVIL, "-o", folder / f"b{EVIL.replace('/', '')}.onnx"
     yield "extract", model, "--to", f"{EVIL}{EVIL}", "-o", folder / "part.onnx"
 
