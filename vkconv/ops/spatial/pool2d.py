@@ -17,7 +17,7 @@ from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
 from vkconv.ops.core.base import Arrays, Attr, Attrs, Op, Operand, Outputs, Resolved, Specs, first
-from vkconv.ops.core.requirements import FLOATS, ON_CPU, ON_GPU
+from vkconv.ops.core.requirements import FLOATS, ON_CPU
 from vkconv.ops.core.tolerance import addends, largest, of_sum
 from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
 from vkconv.ops.kernels.strided import dispatch_each, local_params
@@ -271,15 +271,16 @@ ROUTES = (
         why="neighbouring outputs of rows and columns share the inputs that are loaded for them, as vectors where rows "
         "allow it, and what is reduced along a row; only the rows and columns at an edge are tested",
         must=(FLOATS, NO_NORM, FEW_INPUTS),
-        prefer=(ON_GPU, FEW_BY_RULE),
+        prefer=(FEW_BY_RULE,),
         params=_tile_params,
     ),
     Route(
         "columns",
         _build_columns,
         (COLUMNS,),
-        why="neighbouring outputs of a row share the inputs they load, as vec4 where rows allow it, and the taps of a "
-        "row are no loop: where a load and a step of a loop go lane by lane, they are what a pool costs",
+        why="for windows of more inputs than tiles take: neighbouring outputs of a row share the inputs they load, as "
+        "vec4 where rows allow it, and the taps of a row are no loop: where a load and a step of a loop go lane by "
+        "lane, they are what a pool costs",
         must=(FLOATS, NO_NORM, SHORT_SPAN),
         prefer=(ON_CPU, SEVERAL_TAPS),
         params=_column_params,
