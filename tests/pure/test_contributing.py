@@ -175,7 +175,7 @@ result = {
 """
     )
     assert isinstance(result, dict)
-    assert (result["chosen"], result["other"], result["forced"]) == ("whole", "window", {"local": 32})
+    assert (result["chosen"], result["other"], result["forced"]) == ("whole", "tiles", {"local": 32})
     assert result["explained"] == ["whole", "forced", ["pool2d_whole.f16"]]
     assert result["shader"] == "pool2d_whole.f16" and result["compiled"] == [True, True]
     assert result["shipped"] == ["pool2d_whole.bf16", "pool2d_whole.f16", "pool2d_whole.f32"]

@@ -1,6 +1,6 @@
 """The kernels of shaders/spatial."""
 
-from vkconv.kernel import Kernel, constants, fields, reads, updates, writes
+from vkconv.kernel import Form, Kernel, constants, fields, reads, updates, writes
 
 AFFINE_GRID = Kernel(
     "affine_grid",
@@ -112,6 +112,22 @@ POOL2D_COLUMNS = Kernel(
         *constants("bool", COUNT_PADDING=False),
         *constants("int", PX=4, KH=3, KW=3, SW=1, DW=1, LEFT=0),
         *constants("bool", X_VEC4=False, Y_VEC4=False),
+    ),
+)
+
+POOL2D_TILES = Kernel(
+    "pool2d_tiles",
+    bindings=(
+        reads("ELEM x", "uint x1", "uvec2 x2", "uvec4 x4", form=Form.ELEMENT),
+        writes("ELEM y", "uint y1", "uvec2 y2", "uvec4 y4", form=Form.ELEMENT),
+    ),
+    push=(*fields("uint", "planes"),),
+    constants=(
+        *constants("uint", KIND=0),
+        *constants("bool", COUNT_PADDING=False),
+        *constants("int", RY=1, PX=4, X_WHOLE=1, Y_WHOLE=1),
+        *constants("int", H=1, W=1, OH=1, OW=1, KH=3, KW=3, SH=1, SW=1, DH=1, DW=1),
+        *constants("int", TOP=0, LEFT=0, BOTTOM=0, RIGHT=0),  # padding
     ),
 )
 

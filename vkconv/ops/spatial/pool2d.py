@@ -3,6 +3,8 @@
 x is (N, C, H, W), y is (N, C, OH, OW). A 1-D pool comes as H = 1. NaN in a window makes its output NaN.
 """
 
+import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from vkconv import shaders
 from vkconv.call import Call
 from vkconv.core import GraphError, ceil_div, shape_str
+from vkconv.cost import compute_units
 from vkconv.device import Device
 from vkconv.graph.ir import TensorSpec
 from vkconv.kernel import Shader
@@ -19,6 +22,7 @@ from vkconv.ops.core.tolerance import addends, largest, of_sum
 from vkconv.ops.kernels.prepack import MOST_SPAN, short_span
 from vkconv.ops.kernels.strided import dispatch_each, local_params
 from vkconv.ops.kernels.windows import F64, WINDOW_ATTRS, explicit_padding, out_extent, pair, spanned, windows
+from vkconv.policy import Policy
 from vkconv.program import Program, Word
 from vkconv.route import Legal, Params, Requirement, Route
 
@@ -85,6 +89,7 @@ def _magnitude(call: Call, arrays: Arrays, reference: F64) -> F64:
 
 
 POOL, COLUMNS = Shader(shaders.spatial.POOL2D), Shader(shaders.spatial.POOL2D_COLUMNS)
+TILES = Shader(shaders.spatial.POOL2D_TILES)
 
 
 def window_push(call: Call, shader: Shader) -> dict[str, Word]:
@@ -143,6 +148,99 @@ def _build_columns(call: Call, device: Device, params: Params) -> Program:
     return Program((dispatch_each(COLUMNS, invocations, device, params, push, constants, loop_iterations=kh),))
 
 
+# Rows and columns of outputs that an invocation may make, the loops unrolled over at most so many inputs.
+_TILE_ROWS, _TILE_COLUMNS = (1, 2, 4), (1, 2, 4, 8)
+_MOST_INPUTS = 160
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tiles:
+    """Inputs and outputs of a tile at most, by rule: its registers. And instructions of an invocation: for itself, for
+    each load or store, for each input of a maximum, and for each output beside the steps that combine inputs."""
+
+    inputs: int
+    outputs: int
+    invocation: int
+    access: int
+    compared: int
+    output: int
+
+
+_TILES = Policy("spatial.pool_tiles", Tiles)
+
+
+def _reach(call: Call, rows: int) -> int:
+    """Input rows from the first to the last that so many neighbouring outputs touch."""
+    return spanned(rows, int(call["stride"][0]), int(call["kernel"][0]), int(call["dilation"][0]))
+
+
+def _inputs(call: Call, rows: int, columns: int) -> int:
+    """Inputs of the rows and columns that a tile of outputs touches."""
+    return _reach(call, rows) * _span(call, columns)
+
+
+def _tiles(call: Call) -> list[tuple[int, int]]:
+    """Rows and columns of outputs that an invocation may make."""
+    oh, ow = call.shape("y")[2:]
+    sizes = itertools.product(_TILE_ROWS, _TILE_COLUMNS)
+    fitting = [(ry, px) for ry, px in sizes if ry < 2 * oh and px < 2 * ow and _inputs(call, ry, px) <= _MOST_INPUTS]
+    return fitting or [(1, 1)]
+
+
+def _whole(*lengths: int) -> int:
+    """Elements, up to eight, of which these lengths are whole multiples."""
+    return math.gcd(8, *lengths)
+
+
+def _accesses(call: Call, ry: int, px: int) -> int:
+    """Loads and stores of a tile."""
+    (w, ow), left = (call.shape(name)[3] for name in ("x", "y")), int(call["padding"][1])
+    most = 4 if call.half is None else 8
+    loaded, stored = (min(most, size) for size in (_whole(w, px * call["stride"][1]), _whole(ow, px)))
+    return _reach(call, ry) * ceil_div(-left % loaded + _span(call, px), loaded) + ry * px // stored
+
+
+def _best_tile(call: Call, device: Device) -> tuple[int, int]:
+    """The tile that costs the least: cycles of the compute unit with the most subgroups, whose schedulers issue four
+    instructions at a time, and of one subgroup that waits for each of its own."""
+    cost, units = _TILES.of(device), compute_units(device)
+    (n, c), (oh, ow) = call.shape("x")[:2], call.shape("y")[2:]
+    kh, kw = pair(call.attrs, "kernel")
+    compared = cost.compared if call["kind"] == "max" else 0
+
+    def cycles(ry: int, px: int) -> float:
+        steps = px * (_reach(call, ry) * (kw - 1) + ry * (kh - 1))
+        made = cost.access * _accesses(call, ry, px) + compared * _inputs(call, ry, px) + cost.output * ry * px
+        subgroups = ceil_div(n * c * ceil_div(oh, ry) * ceil_div(ow, px), max(1, device.subgroup_size))
+        return (cost.invocation + steps + made) * (ceil_div(subgroups, units) / 4 + 4)
+
+    tiles = _tiles(call)
+    few = [tile for tile in tiles if _inputs(call, *tile) <= cost.inputs and math.prod(tile) <= cost.outputs]
+    return min(few or tiles[:1], key=lambda tile: cycles(*tile))
+
+
+def _tile_params(call: Call, device: Device) -> Legal:
+    best, tiles = _best_tile(call, device), _tiles(call)
+    names = [f"{ry}x{px}" for ry, px in tiles]
+    return {"tile": first("{}x{}".format(*best), names), **local_params(call, device)}
+
+
+def _build_tiles(call: Call, device: Device, params: Params) -> Program:
+    (n, c, h, w), (oh, ow) = call.shape("x"), call.shape("y")[2:]
+    ry, px = map(int, params["tile"].split("x"))
+    (kh, kw), (sh, sw), (dh, dw), (top, left, bottom, right) = (
+        call[name] for name in ("kernel", "stride", "dilation", "padding")
+    )
+    constants = {
+        **_constants(call),
+        **{"RY": ry, "PX": px, "X_WHOLE": _whole(w, px * sw), "Y_WHOLE": _whole(ow, px)},
+        **{"H": h, "W": w, "OH": oh, "OW": ow, "KH": kh, "KW": kw, "SH": sh, "SW": sw, "DH": dh, "DW": dw},
+        **{"TOP": top, "LEFT": left, "BOTTOM": bottom, "RIGHT": right},
+    }
+    invocations = n * c * ceil_div(oh, ry) * ceil_div(ow, px)
+    return Program((dispatch_each(TILES, invocations, device, params, {"planes": n * c}, constants),))
+
+
 NO_NORM = Requirement(
     "a maximum or an average", lambda call, device: call["kind"] != "lp", lambda call, device: call["kind"]
 )
@@ -153,14 +251,36 @@ SEVERAL_TAPS = Requirement.of(
     lambda kernel: kernel[1] > 1,
     lambda kernel: f"a kernel of {shape_str(kernel)}",
 )
+FEW_INPUTS = Requirement.of(
+    f"windows that reach over at most {_MOST_INPUTS} inputs",
+    lambda call: _inputs(call, 1, 1),
+    lambda inputs: inputs <= _MOST_INPUTS,
+    "{} inputs".format,
+)
+FEW_BY_RULE = Requirement(
+    "windows that reach over no more inputs than lie in registers",
+    lambda call, device: _inputs(call, 1, 1) <= _TILES.of(device).inputs,
+    lambda call, device: f"{_inputs(call, 1, 1)} inputs, {_TILES.of(device).inputs} is the most",
+)
 
 ROUTES = (
+    Route(
+        "tiles",
+        _build_tiles,
+        (TILES,),
+        why="neighbouring outputs of rows and columns share the inputs that are loaded for them, as vectors where rows "
+        "allow it, and what is reduced along a row; only the rows and columns at an edge are tested",
+        must=(FLOATS, NO_NORM, FEW_INPUTS),
+        prefer=(FEW_BY_RULE,),
+        params=_tile_params,
+    ),
     Route(
         "columns",
         _build_columns,
         (COLUMNS,),
-        why="neighbouring outputs of a row share the inputs they load, as vec4 where rows allow it, and the taps of a "
-        "row are no loop: where a load and a step of a loop go lane by lane, they are what a pool costs",
+        why="for windows of more inputs than tiles take: neighbouring outputs of a row share the inputs they load, as "
+        "vec4 where rows allow it, and the taps of a row are no loop: where a load and a step of a loop go lane by "
+        "lane, they are what a pool costs",
         must=(FLOATS, NO_NORM, SHORT_SPAN),
         prefer=(ON_CPU, SEVERAL_TAPS),
         params=_column_params,
@@ -200,6 +320,12 @@ POOL2D = Op(
         "pool2d:x=1x3x7x8,kind=max,k=2,s=3,auto=same_lower",
         "pool2d:x=1x1x4x4,kind=max,k=2,s=3,p=1,ceil=1",
         "pool2d:x=1x3x9x16,kind=max,k=3,p=1",
+        "pool2d:x=2x2x14x48,kind=max,k=3,s=2,p=1",
+        "pool2d:x=1x4x9x20,kind=max,k=5,p=2",
+        "pool2d:x=1x3x6x28,kind=max,k=2,s=2",
+        "pool2d:x=1x2x5x1,kind=max,k=1x2,d=1x2,p=0x1",
+        "pool2d:x=1x3x10x32,kind=avg,k=3,s=2,p=1",
+        "pool2d:x=1x2x9x40,kind=avg,k=3x5,s=2x1,p=1x2,d=1x2",
         "pool2d:x=2x3x7x24,kind=avg,k=3x5,s=2x1,p=1x2x0x1,cip=1",
         "pool2d:x=1x2x7x24,kind=avg,k=2x3,s=1x2,d=2x3,p=1x1x1x4",
         "pool2d:x=2x3x13x17,kind=avg,k=3,s=2,p=1",
