@@ -5,7 +5,7 @@ import math
 
 from vkconv.call import Call
 from vkconv.core import shape_str
-from vkconv.device import Device
+from vkconv.device import Device, target_of
 from vkconv.ops.conv.dgrad import as_conv
 from vkconv.ops.conv.dgrad.as_transposed import TRANSPOSED
 from vkconv.ops.conv.dgrad.reached import NO_CROP_BEFORE, as_reached, by_reached
@@ -53,10 +53,33 @@ def _takes_phases(call: Call, device: Device) -> bool:
     return _close(call, device) and _FEW_PHASES.test(call, device)
 
 
+_MORE_LAUNCHES = Policy("dgrad.reached", float)
+
+
+def _lanes_us(call: Call, device: Device) -> float:
+    """Microseconds that all lanes take at least for the multiply-adds of a call."""
+    target = target_of(device)
+    rate = target.compute_units * target.value("fma_per_unit") * target.value("clock_mhz")
+    return _operations(call) / 2 / rate
+
+
+def _launches_us(device: Device) -> float:
+    return _MORE_LAUNCHES.of(device) * target_of(device).value("launch_us")
+
+
+def _reached_pays(call: Call, device: Device) -> bool:
+    long = _lanes_us(call, device) >= _launches_us(device)
+    return long and SWAP_PAYS.test(call, device) and _close(as_reached(call), device)
+
+
 REACHED_PAYS = Requirement(
-    f"{SWAP_PAYS.text}; on a CPU with inputs as close together as routes of phases take them",
-    lambda call, device: SWAP_PAYS.test(call, device) and _close(as_reached(call), device),
-    SWAP_PAYS.actual,
+    f"{SWAP_PAYS.text}, that take no less than its launches; on a CPU inputs as close together as routes of phases "
+    "take them",
+    _reached_pays,
+    lambda call, device: (
+        f"{SWAP_PAYS.actual(call, device)}; {_lanes_us(call, device):.1f} us, launches {_launches_us(device):.1f} us "
+        f"({_MORE_LAUNCHES.said(device)})"
+    ),
 )
 
 
