@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 # By op, the routes that are made of another op's.
 MADE_OF_OTHERS = {
     "attention": ("unfused",),
-    "conv_reduce": ("unfused", "fused_stages"),
+    "conv_reduce": ("unfused", "fused_stages", "in_parts"),
     "gemm_reduce": ("unfused", "fused_stages"),
     "prologue_conv2d": ("unfused",),
     "inverted_residual": ("unfused",),
